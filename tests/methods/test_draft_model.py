@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shutil
+from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
 
 import attrs
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 from spec_methods.draft_model import DraftModel
 
-from spec_core import Refused, Run, Sampling, SpecError, load
+from spec_core import Refused, Request, Run, Sampling, SpecError, load
+from tests.support.golden import golden
 from tests.support.small_models import tiny_gguf
 
 
@@ -85,6 +93,40 @@ def test_another_vocabulary_is_refused_with_the_first_difference(target):
         Run(target, methods=[f"draft-model={other}"])
 
     assert "translate" in refused.value.hint
+
+
+@cache
+def padded(rows: int, seed: int = 0) -> str:
+    """A random model of the golden family whose embeddings have more or fewer rows than the family's."""
+    folder = Path(mkdtemp()) / f"rows-{rows}"
+    shutil.copytree(golden("qwen2") / "hf", folder)
+    config = json.loads((folder / "config.json").read_text())
+    tensors, generator = load_file(folder / "model.safetensors"), torch.Generator().manual_seed(seed)
+    for name in [name for name in tensors if name in ("model.embed_tokens.weight", "lm_head.weight")]:
+        more = torch.randn(max(0, rows - len(tensors[name])), tensors[name].shape[1], generator=generator) * 0.1
+        tensors[name] = torch.cat([tensors[name], more])[:rows].contiguous()
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    (folder / "config.json").write_text(json.dumps({**config, "vocab_size": rows}))
+    return str(folder)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.9])
+@pytest.mark.parametrize("mine, theirs", [(512, 520), (520, 512), (508, 700)])
+def test_padding_of_the_embedding_is_not_vocabulary(mine, theirs, temperature):
+    """Ids beyond the smaller embedding are never drafted, nor does a text with one stop the run."""
+    target = load(padded(mine), dtype="float32", device="cpu")
+    asked = Request(
+        "def add(a, b):", max_tokens=40, seed=1, ignore_eos=True, sampling=Sampling(temperature=temperature)
+    )
+    plain = Run(target).generate(asked).result
+    drafted = []
+    run = Run(target, [("draft-model", {"file": padded(theirs), "p_min": 0.0})])
+    run.observe(lambda step: drafted.extend(i for part in step.parts if part.draft for i in part.draft.ids))
+
+    assert run.generate(asked).result.tokens == plain.tokens
+    assert drafted and max(drafted) < min(mine, theirs)
+    high = Request([1, 2, mine - 1, 5], max_tokens=4, ignore_eos=True)
+    assert run.generate(high).result.tokens == Run(target).generate(high).result.tokens
 
 
 def test_the_hint_for_another_vocabulary_is_a_name_that_a_run_takes(target):

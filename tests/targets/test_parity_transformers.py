@@ -42,7 +42,13 @@ def needed(arch: str) -> None:
 
 
 LLAMA3 = rope("llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=16)
-YARN = rope("yarn", factor=4.0, original_max_position_embeddings=16)
+
+
+def yarn(**more) -> dict:
+    return rope("yarn", factor=4.0, original_max_position_embeddings=16, **more)
+
+
+YARN = yarn()
 CONFIGS = {
     "llama": ("llama", {}),
     "llama of one key head": ("llama", {"num_key_value_heads": 1}),
@@ -53,6 +59,10 @@ CONFIGS = {
     "llama3 rope": ("llama", LLAMA3),
     "yarn rope": ("llama", YARN),
     "yarn rope with its own ramp": ("llama", rope("yarn", factor=8.0, beta_fast=16.0, beta_slow=2.0)),
+    "yarn rope with its usual attention factor": ("llama", yarn(attention_factor=1.1386294361119891)),
+    "yarn rope with another attention factor": ("llama", yarn(attention_factor=0.8)),
+    "yarn rope with equal mscales": ("llama", yarn(mscale=1.0, mscale_all_dim=1.0)),
+    "yarn rope with two mscales": ("llama", yarn(mscale=0.7, mscale_all_dim=1.5)),
     "linear rope": ("llama", rope("linear", factor=2.5)),
     "another rope base and epsilon": ("llama", rope("default") | {"rms_norm_eps": 1e-3}),
     "qwen2": ("qwen2", {}),
@@ -226,6 +236,18 @@ def test_a_tensor_of_another_shape_is_refused(tmp_path):
 
     with pytest.raises(UsageError, match=r"shape \[48, 32\], \[64, 32\] was needed"):
         load(tmp_path)
+
+
+def test_a_missing_output_matrix_is_not_replaced_by_the_embedding(tmp_path):
+    """Only where the config says that both are one."""
+    folder = saved(model("llama"), tmp_path)
+    tensors = load_file(folder / "model.safetensors")
+    tensors.pop("lm_head.weight")
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    with pytest.raises(UsageError, match=r"'lm_head.weight' is missing, .*tie_word_embeddings.: false"):
+        load(edited(folder, tie_word_embeddings=False))
+
+    assert load(edited(folder, tie_word_embeddings=True)).info.vocab > 0
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,15 @@ from spec_core.toolkit import (
 )
 from spec_methods.draft_model.resources import memory_of, threads
 from spec_methods.draft_model.state import DraftModelState, catch_up, continued, forward, open_state
-from spec_methods.draft_model.vocabulary import Same, Translated, difference, same_words, translation
+from spec_methods.draft_model.vocabulary import (
+    Padded,
+    Same,
+    Translated,
+    difference,
+    same_words,
+    shared_words,
+    translation,
+)
 
 COMMITTED = Place()
 """Behind committed text."""
@@ -118,7 +126,7 @@ class DraftModel:
         options = target.info.extras.get("options", {}) if self.dtype == "auto" else {}
         device = target.info.device if self.device == "auto" else self.device
         self.model = load(file, device=device, dtype=self.dtype, context=context, **options)
-        self.words = Same() if same else translation(target, self.model)
+        self.words = shared_words(target, self.model) if same else translation(target, self.model)
 
     # hooks
 
@@ -169,7 +177,7 @@ class DraftModel:
         tokens = list(self.words.whole_to_draft([*seq.tokens, *place.path]))
         # The last drafted token needs no row: nothing follows it. At the end of the context nothing is drafted.
         room = min(budget, self.draft_max, self.model.info.context - len(tokens) + 1)
-        if room < 1:
+        if room < 1 or not tokens:
             return None
         return Drafting(seq, room, shadow.estimate, survival=survival, place=place, shadow=shadow, tokens=tokens)
 
@@ -184,7 +192,7 @@ class DraftModel:
 
         Rows that a rule reads are kept of all drafts of a call: those that need theirs have a call of their own.
         """
-        choosers = getattr(self.model, "choosers", False)
+        choosers = getattr(self.model, "choosers", False) and not isinstance(self.words, Padded)
         whole = [(d, limits) for d in wanted if (limits := self._drafter.limits(step, d, choosers)) is not None]
         for keep in (True, False):
             if some := [(d, limits) for d, limits in whole if self._drafter.keeps(step, d.seq) == keep]:
@@ -196,7 +204,8 @@ class DraftModel:
         step.report_cost(forwards=made.forwards, rows=made.rows)
         for (d, _), found in zip(drafts, made.found, strict=True):
             rows_read = None if found.rows is None else found.rows.to(step.target.info.device)
-            self._drafter.take(d, found.tokens, found.chances, rows_read)
+            tokens = self.words.drafted(found.tokens) if isinstance(self.words, Padded) else found.tokens
+            self._drafter.take(d, tokens, found.chances[: len(tokens)], rows_read)
 
     def _one_more(self, step: Step, drafting: list[Drafting]) -> None:
         """One forward that adds a token to every draft."""

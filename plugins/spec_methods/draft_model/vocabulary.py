@@ -8,6 +8,7 @@ from functools import cache, partial
 import attrs
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from spec_core import Target, Tokenizer
 from spec_core.toolkit import encode_part
@@ -26,6 +27,29 @@ class Same:
     def rows(self, logits: Tensor) -> Tensor:
         """Logits over the target's vocabulary."""
         return logits
+
+
+@attrs.define(eq=False)
+class Padded(Same):
+    """One vocabulary, and embeddings of different heights: ids beyond the lower one are padding and never drafted.
+
+    vocab: rows of the target's. own: rows of the draft model's.
+    """
+
+    vocab: int
+    own: int
+
+    def whole_to_draft(self, tokens: list[int]) -> list[int]:
+        """Nothing for a text with a padding token that the draft model has no row for."""
+        return tokens if max(tokens) < self.own else []
+
+    def drafted(self, tokens: list[int]) -> list[int]:
+        """The beginning of a draft that the target has rows for."""
+        return tokens[: next((i for i, token in enumerate(tokens) if token >= self.vocab), len(tokens))]
+
+    def rows(self, logits: Tensor) -> Tensor:
+        """[n, V draft] -> [n, V target], -inf for ids that the draft model does not have."""
+        return pad(logits[:, : self.vocab], (0, max(0, self.vocab - logits.shape[1])), value=-torch.inf)
 
 
 @attrs.define(eq=False)
@@ -60,8 +84,14 @@ class Translated:
 
 
 def same_words(target: Target, draft: Target) -> bool:
-    """Whether equal ids are equal tokens."""
-    return (target.info.vocab_id, target.info.vocab) == (draft.info.vocab_id, draft.info.vocab)
+    """Whether equal ids are equal tokens. Without a tokenizer the number of tokens is all that is known."""
+    named = target.info.vocab_id != "" or target.info.vocab == draft.info.vocab
+    return named and target.info.vocab_id == draft.info.vocab_id
+
+
+def shared_words(target: Target, draft: Target) -> Same:
+    """No translation, for models with the same words."""
+    return Same() if target.info.vocab == draft.info.vocab else Padded(target.info.vocab, draft.info.vocab)
 
 
 def difference(mine: Tokenizer, theirs: Tokenizer) -> str:

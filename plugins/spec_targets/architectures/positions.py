@@ -12,7 +12,7 @@ from torch import Tensor
 from spec_core.errors import UsageError
 from spec_targets.architectures.values import read_float
 from spec_targets.runtime.config import MAX_HEAD, Config
-from spec_targets.runtime.rope import Scaling
+from spec_targets.runtime.rope import Scaling, yarn_attention
 
 
 def check_rope(raw: Mapping[str, Any], where: str) -> None:
@@ -54,18 +54,32 @@ def scaling_of(raw: Mapping[str, Any], where: str) -> Scaling:
             f"{where}: rope scaling {kind[:60]!r} is not supported",
             hint="supported: default, linear, llama3, longrope, yarn",
         )
-    unknown = {"attention_factor", "mscale", "mscale_all_dim"} & {k for k, v in rope.items() if v is not None}
-    if unknown:
-        raise UsageError(f"{where}: yarn with {', '.join(sorted(unknown))} is not supported", hint="use another model")
     length = read_float(raw, "max_position_embeddings", where)
+    original = int(read_float(rope, "original_max_position_embeddings", where, length))
+    longer = length / original if kind == "yarn" and original > 0 and rope.get("factor") is None else None
+    factor = read_float(rope, "factor", where, longer)
     return Scaling(
         kind="yarn" if kind == "yarn" else "linear",
-        factor=read_float(rope, "factor", where),
-        original=int(read_float(rope, "original_max_position_embeddings", where, length)),
+        factor=factor,
+        original=original,
+        attention=_yarn_attention(rope, factor, where) if kind == "yarn" else 1.0,
         fast=read_float(rope, "beta_fast", where, 32.0),
         slow=read_float(rope, "beta_slow", where, 1.0),
         whole=rope.get("truncate") is not False,
     )
+
+
+def _yarn_attention(rope: Mapping[str, Any], factor: float, where: str) -> float:
+    """What multiplies yarn's own factor of cos and sin: ``attention_factor`` replaces that, and ``mscale`` divided by
+    ``mscale_all_dim`` does, each with a logarithm of the scaling factor (as in transformers).
+    """
+    if rope.get("attention_factor") is not None:
+        return read_float(rope, "attention_factor", where) / yarn_attention(factor)
+    if rope.get("mscale") and rope.get("mscale_all_dim"):
+        scale, all_dim = (read_float(rope, name, where) for name in ("mscale", "mscale_all_dim"))
+        divisor = yarn_attention(factor, all_dim) * yarn_attention(factor)
+        return yarn_attention(factor, scale) / divisor if divisor else 0.0
+    return 1.0
 
 
 def _longrope(raw: Mapping[str, Any], rope: Mapping[str, Any], where: str) -> Scaling:

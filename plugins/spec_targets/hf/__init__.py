@@ -14,6 +14,7 @@ from spec_targets.runtime.target import TorchTarget
 
 if TYPE_CHECKING:
     from spec_targets.heads.file import HeadFile
+    from spec_targets.hf.weights import HfWeights
 
 
 def load(
@@ -39,6 +40,7 @@ def load(
     source = HfWeights(directory, config)
     if not config.nextn and source.has_nextn:
         config = source.config = attrs.evolve(config, nextn=1)
+    _check_head(raw, source, directory.name)
     types = Counter(tensor.type for tensor in source.tensors.values())
     facts = {"file": str(directory), "types": dict(types)}
     return make_target(
@@ -50,6 +52,18 @@ def load(
         extras=facts | (extras or {}),
         **options,
     )
+
+
+def _check_head(raw: dict[str, Any], source: HfWeights, where: str) -> None:
+    """Raise UsageError if the config says that there is an output matrix and there is none."""
+    from spec_targets.hf.config import text_of
+
+    tied = text_of(raw).get("tie_word_embeddings", raw.get("tie_word_embeddings"))
+    if tied is False and source.shape("output.weight") is None:
+        raise UsageError(
+            f"{where}: tensor 'lm_head.weight' is missing, and config.json has \"tie_word_embeddings\": false",
+            hint="get the missing file again, or write true if the embedding is the output matrix",
+        )
 
 
 def tokenizer(directory: Path) -> Any:

@@ -50,6 +50,11 @@ class Scaling:
             )
 
 
+def yarn_attention(factor: float, scale: float = 1.0) -> float:
+    """Yarn's factor of cos and sin in a context that is ``factor`` times as long as the trained one."""
+    return 0.1 * scale * math.log(max(1.0, factor)) + 1.0
+
+
 def turning(
     rotated: int, base: float, scaling: Scaling, divisors: Tensor | None, context: int = 0
 ) -> tuple[Tensor, float]:
@@ -65,7 +70,7 @@ def turning(
         return theta / scaling.factor, 1.0
     if scaling.kind == "yarn":
         slowed = yarn(theta, base, scaling.factor, scaling.original, scaling.fast, scaling.slow, scaling.whole)
-        return slowed, (1 + 0.1 * math.log(max(1.0, scaling.factor))) * scaling.attention
+        return slowed, yarn_attention(scaling.factor) * scaling.attention
     if scaling.kind == "longrope":
         return theta / tensor(scaling.long if context > scaling.original else scaling.short), scaling.attention
     return theta, 1.0

@@ -77,7 +77,7 @@ class Tokenizer:
         self.strip_space = strip_space
         self.chat_template = chat_template
         self._bytes = lru_cache(KEPT)(partial(_bytes, pieces, control, plain, spm))
-        self.identity = hashlib.sha256("\0".join(texts).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+        self.identity = _identity(texts)
 
     def encode(self, text: str, *, special: bool = False, bos: bool = True) -> list[int]:
         """Token ids. special: parse control tokens in the text; bos: add the bos token if the file says so."""
@@ -160,6 +160,14 @@ def _spm_bytes(piece: str) -> bytes:
         except ValueError:
             pass
     return piece.replace("▁", " ").encode("utf-8", "replace")
+
+
+def _identity(texts: Sequence[str]) -> str:
+    """Of the tokens; padding at the end, which only fills up the rows of an embedding, is not part of them."""
+    count = len(texts)
+    while count and texts[count - 1] == f"[PAD{count - 1}]":
+        count -= 1
+    return hashlib.sha256("\0".join(texts[:count]).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def _end_ids(pieces: Sequence[str], known: frozenset[int]) -> frozenset[int]:

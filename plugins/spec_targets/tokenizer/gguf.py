@@ -13,7 +13,8 @@ from tokenizers import Tokenizer as Backend
 from spec_core.errors import UsageError, nearest
 from spec_targets.files.texts import Texts
 from spec_targets.tokenizer.base import Tokenizer
-from spec_targets.tokenizer.patterns import ADD_BOS, IGNORE_MERGES, NO_BOS, PATTERNS
+from spec_targets.tokenizer.known import flags_of
+from spec_targets.tokenizer.patterns import ADD_BOS, COMPOSE, IGNORE_MERGES, NO_BOS, PATTERNS
 from spec_targets.tokenizer.prefix import Steps
 
 NORMAL, UNKNOWN, CONTROL, USER, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
@@ -29,8 +30,10 @@ class Metadata:
     pieces: tokens as mapped from the file, which a tokenizer keeps. tokens: the same in memory, for construction.
     """
 
-    def __init__(self, metadata: Mapping[str, Any], where: str, ends: frozenset[int]) -> None:
-        self.raw, self.where, self.ends = metadata, where, ends
+    def __init__(
+        self, metadata: Mapping[str, Any], where: str, ends: frozenset[int], flags: Flags | None = None
+    ) -> None:
+        self.raw, self.where, self.ends, self.flags = metadata, where, ends, flags
         self.pieces: Sequence[str] = self.of("tokens", LISTS, required=True)
         self.tokens = list(self.pieces)
         if set(map(type, self.tokens)) != {str}:
@@ -56,10 +59,19 @@ class Metadata:
         return [i for i, kind in enumerate(self.types) if kind in wanted]
 
 
-def from_gguf(metadata: Mapping[str, Any], where: str = "the file", ends: frozenset[int] = frozenset()) -> Tokenizer:
-    """The tokenizer of a model. ends: ids that end a text beside those that the metadata declares. Raises UsageError
-    for an unknown kind or pre-tokenizer."""
-    meta = Metadata(metadata, where, ends)
+Flags = Mapping[str, Mapping[str, Any]]
+"""How tokens match, by their texts: ``lstrip``, ``rstrip``, ``single_word``, ``normalized``."""
+
+
+def from_gguf(
+    metadata: Mapping[str, Any],
+    where: str = "the file",
+    ends: frozenset[int] = frozenset(),
+    flags: Flags | None = None,
+) -> Tokenizer:
+    """The tokenizer of a model. ends: ids that end a text beside those that the metadata declares. flags: those of
+    tokens that are declared; None if none are, as in GGUF. Raises UsageError for an unknown kind or pre-tokenizer."""
+    meta = Metadata(metadata, where, ends, flags)
     makers = {"gpt2": _bpe, "llama": _spm}
     model = meta.of("model", str, required=True)
     if model not in makers:
@@ -87,6 +99,8 @@ def _bpe(meta: Metadata) -> Tokenizer:
         [*splits, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
     )
     backend.decoder = decoders.ByteLevel()
+    if pre in COMPOSE:
+        backend.normalizer = normalizers.NFC()
     add_bos = meta.of("add_bos_token", bool)
     return _finish(meta, backend, add_bos=pre in ADD_BOS if add_bos is None else add_bos, no_bos=pre in NO_BOS)
 
@@ -163,16 +177,19 @@ def _spm(meta: Metadata) -> Tokenizer:
 
 
 def _merges(meta: Metadata, vocab: Mapping[str, int], scores: list[float]) -> list[tuple[str, str]]:
-    """SentencePiece merges by score: every split of a piece into two pieces, best piece first."""
+    """SentencePiece merges by score: every split of a piece into two pieces, best piece first.
+
+    Of equal scores, which user-defined pieces have, the one with the longer left side is first.
+    """
     found: list[tuple[float, tuple[str, str]]] = []
     for i, piece in enumerate(meta.tokens):
-        if meta.types[i] != NORMAL or len(piece) > 256:
+        if meta.types[i] not in (NORMAL, USER) or len(piece) > 256:
             continue
         splits = [(piece[:n], piece[n:]) for n in range(1, len(piece))]
         known = [pair for pair in splits if pair[0] in vocab and pair[1] in vocab]
         known.sort(key=lambda pair: (vocab[pair[0]], vocab[pair[1]]))
         found += [(-scores[i], pair) for pair in known]
-    found.sort(key=lambda entry: entry[0])
+    found.sort(key=lambda entry: (entry[0], -len(entry[1][0]), -len(entry[1][1])))
     return [pair for _, pair in found]
 
 
@@ -187,10 +204,9 @@ def _finish(
     defaults: Mapping[str, int] | None = None,
 ) -> Tokenizer:
     control, user = meta.ids(CONTROL, UNKNOWN), meta.ids(USER)
-    backend.add_special_tokens(
-        [AddedToken(meta.tokens[i], special=True, normalized=False) for i in control if meta.tokens[i]]
-    )
-    backend.add_tokens([AddedToken(meta.tokens[i], special=False, normalized=False) for i in user if meta.tokens[i]])
+    known = flags_of([meta.tokens[i] for i in control], spm) if meta.flags is None else meta.flags
+    backend.add_special_tokens(_added(meta, control, known, special=True))
+    backend.add_tokens(_added(meta, user, known, special=False))
     ids = {name: meta.id(name) for name in ("bos", "eos", "eot", "eom")}
     for name, value in (defaults or {}).items():
         if ids[name] is None and value < len(meta.tokens):
@@ -213,3 +229,9 @@ def _finish(
         part=part,
         chat_template=template if isinstance(template, str) else None,
     )
+
+
+def _added(meta: Metadata, ids: list[int], flags: Flags, special: bool) -> list[AddedToken]:
+    """Tokens that are matched before a text is divided."""
+    texts = [text for i in ids if (text := meta.tokens[i])]
+    return [AddedToken(text, special=special, **{"normalized": False, **flags.get(text, {})}) for text in texts]

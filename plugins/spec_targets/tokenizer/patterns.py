@@ -47,4 +47,6 @@ _same("default", r"[\p{P}\$\+<=>\^~\|]+", GPT2.removesuffix(r"|\s+"), r"\p{N}+",
 IGNORE_MERGES = frozenset("llama-bpe llama3 llama-v3 falcon3 falcon-h1 pixtral midm-2.0 lfm2 glm4 glm5 tekken".split())
 """A piece that is itself a token is used whole, without merging."""
 ADD_BOS = frozenset("llama-bpe llama3 llama-v3 falcon3 falcon-h1 pixtral midm-2.0 lfm2 tekken chameleon".split())
+COMPOSE = frozenset("qwen2 qwen35 command-r mpt olmo".split())
+"""Characters are composed (NFC) before a text is divided."""
 NO_BOS = frozenset("chatglm-bpe glm4 glm5".split())

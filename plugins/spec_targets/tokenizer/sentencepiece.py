@@ -14,7 +14,7 @@ from typing import Any
 from spec_core.errors import UsageError
 from spec_targets.files.damage import damaged, unsupported
 from spec_targets.tokenizer.base import Tokenizer
-from spec_targets.tokenizer.gguf import CONTROL, NORMAL, UNUSED, USER, from_gguf
+from spec_targets.tokenizer.gguf import CONTROL, NORMAL, UNUSED, USER, Flags, from_gguf
 from spec_targets.tokenizer.hf import beside, ends_of
 
 MAX_BYTES = 64 << 20
@@ -25,6 +25,8 @@ VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 """Kinds of fields."""
 Message = dict[int, Any]
 """Fields by number."""
+FLAGS = ("lstrip", "rstrip", "single_word", "normalized")
+"""How a declared token matches."""
 HINT = "add the tokenizer.json of the model, or use a GGUF of it"
 
 
@@ -33,14 +35,14 @@ def from_sentencepiece(directory: Path) -> Tokenizer:
     path = directory / "tokenizer.model"
     settings = beside(directory, "tokenizer_config.json")
     found = _pieces(path)
-    _add_tokens(path, found, settings)
+    flags = _add_tokens(path, found, settings)
     metadata = {f"tokenizer.ggml.{name}": value for name, value in found.items()}
     if isinstance(settings.get("add_bos_token"), bool):
         metadata["tokenizer.ggml.add_bos_token"] = settings["add_bos_token"]
     if isinstance(settings.get("chat_template"), str):
         metadata["tokenizer.chat_template"] = settings["chat_template"]
     ends = ends_of(directory, len(found["tokens"]))
-    return from_gguf(metadata, path.name, ends)
+    return from_gguf(metadata, path.name, ends, flags)
 
 
 def _pieces(path: Path) -> dict[str, Any]:
@@ -140,18 +142,48 @@ def _check(path: Path, trainer: Message, normaliser: Message, count: int) -> Non
             raise UsageError(f"{path.name} {problem}, which is not supported", hint=HINT)
 
 
-def _add_tokens(path: Path, found: dict[str, Any], settings: dict[str, Any]) -> None:
-    """Tokens that tokenizer_config.json declares beside those of the model, and which of all are special."""
-    added = settings.get("added_tokens_decoder")
-    for name, token in added.items() if isinstance(added, dict) else ():
-        if not name.isdecimal() or not isinstance(token, dict) or not isinstance(token.get("content"), str):
-            raise damaged(path.with_name("tokenizer_config.json"), f"token {name[:20]!r} has no content")
-        i, count = int(name), len(found["tokens"])
+def _add_tokens(path: Path, found: dict[str, Any], settings: dict[str, Any]) -> Flags | None:
+    """Add the tokens that the files beside the model declare, with their kinds; returns how they match.
+
+    None if only their names are declared, in added_tokens.json.
+    """
+    declared, where = _declared(path, settings)
+    for i, token in declared.items():
+        count = len(found["tokens"])
         if i >= MAX_TOKENS:
-            raise damaged(path.with_name("tokenizer_config.json"), f"token {i} is above {MAX_TOKENS}")
+            raise damaged(where, f"token {i} is above {MAX_TOKENS}")
         for n in range(count, i + 1):
             found["tokens"].append(f"[PAD{n}]")
             found["scores"].append(0.0)
             found["token_type"].append(UNUSED)
         found["tokens"][i] = token["content"]
         found["token_type"][i] = CONTROL if token.get("special") else USER
+    if where.name != "tokenizer_config.json":
+        return None
+    return {token["content"]: {n: bool(token[n]) for n in FLAGS if n in token} for token in declared.values()}
+
+
+def _declared(path: Path, settings: dict[str, Any]) -> tuple[dict[int, dict[str, Any]], Path]:
+    """Declared tokens by id, and the file that declares them: tokenizer_config.json, or added_tokens.json beside older
+    models, whose special ones are in special_tokens_map.json.
+    """
+    added, where = settings.get("added_tokens_decoder"), path.with_name("tokenizer_config.json")
+    if not isinstance(added, dict):
+        where = path.with_name("added_tokens.json")
+        special = _texts_of(beside(path.parent, "special_tokens_map.json"))
+        added = {
+            str(i): {"content": text, "special": text in special} for text, i in beside(path.parent, where.name).items()
+        }
+    for name, token in added.items():
+        if not (name.isascii() and name.isdecimal() and len(name) < 10):
+            raise damaged(where, f"token {name[:20]!r} has no id")
+        if not isinstance(token, dict) or not isinstance(token.get("content"), str):
+            raise damaged(where, f"token {name[:20]!r} has no content")
+    return {int(name): token for name, token in added.items()}, where
+
+
+def _texts_of(tokens: dict[str, Any]) -> frozenset[str]:
+    """Texts of the tokens of special_tokens_map.json: each a text, an object with its content, or a list of these."""
+    each = [item for value in tokens.values() for item in (value if isinstance(value, list) else [value])]
+    texts = [item.get("content") if isinstance(item, dict) else item for item in each]
+    return frozenset(text for text in texts if isinstance(text, str))
