@@ -52,11 +52,11 @@ def prompt_of(given: str | list[int | str], tokenizer: Tokenizer) -> str | list[
         return given  # type: ignore[return-value]
     ids: list[int] = []
     for item in given:
-        ids += [item] if isinstance(item, int) else _encoded(item, ids, tokenizer)
+        ids += [item] if isinstance(item, int) else _next_ids(item, ids, tokenizer)
     return ids
 
 
-def _encoded(text: str, before: list[int], tokenizer: Tokenizer) -> list[int]:
+def _next_ids(text: str, before: list[int], tokenizer: Tokenizer) -> list[int]:
     if before:
         return encode_after(tokenizer, text, before, special=True)
     return tokenizer.encode(text, special=True)

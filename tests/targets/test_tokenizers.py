@@ -12,9 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from spec_targets import hf
 from spec_targets.files.gguf import open_gguf
-from spec_targets.tokenizer import chat
 from spec_targets.tokenizer import gguf as tokenizers_of_gguf
-from spec_targets.tokenizer.chat import render
 from spec_targets.tokenizer.gguf import from_gguf
 from spec_targets.tokenizer.hf import from_hf
 from spec_targets.tokenizer.sentencepiece import from_sentencepiece
@@ -170,34 +168,6 @@ def test_chat_messages_become_the_templates_text(tokenizer):
     text = tokenizer.render([{"role": "user", "content": "hi"}])
 
     assert text == "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
-
-
-BOTH = "{% for i in range(9999) %}{% for j in range(9999) %}BODY{% endfor %}{% endfor %}"
-HOSTILE = {
-    "attributes of objects": "{{ ''.__class__.__mro__[1].__subclasses__() }}",
-    "globals of functions": "{{ raise_exception.__globals__ }}",
-    "format strings": "{{ '{0.__class__.__init__.__globals__}'.format(raise_exception) }}",
-    "changing a list": "{{ messages.append(1) }}",
-    "output without end": BOTH.replace("BODY", "{{ 'x' * 1000 }}"),
-    "loops without output": BOTH.replace("BODY", "{% if messages.x %}{% endif %}"),
-    "silent loops": BOTH.replace("BODY", ""),
-    "a huge range": "{% for i in range(10**9) %}{% endfor %}",
-    "a huge power": "{{ 9 ** 9 ** 9 }}",
-    "a huge text": "{{ 'x' * 999999999 }}",
-    "its own exception": "{{ raise_exception('roles must alternate') }}",
-    "bad syntax": "{% if %}",
-    "deep recursion": "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
-}
-
-
-@pytest.mark.parametrize("name", HOSTILE)
-def test_a_hostile_template_is_refused(name, monkeypatch):
-    """Templates are sandboxed, with limits of output and time."""
-    monkeypatch.setattr(chat, "MAX_SECONDS", 0.5)
-    with pytest.raises(UsageError, match="chat template"):
-        text = render(HOSTILE[name], [{"role": "user", "content": "x"}])
-        assert text == "", text[:100]
-        raise UsageError("chat template said nothing", hint="-")
 
 
 WORDS = st.sampled_from(["a", "b", "ab", "ba", "aab", "", " ", "a b", "c", "\n"])

@@ -204,7 +204,7 @@ class DraftModel:
         step.report_cost(forwards=made.forwards, rows=made.rows)
         for (d, _), found in zip(drafts, made.found, strict=True):
             rows_read = None if found.rows is None else found.rows.to(step.target.info.device)
-            tokens = self.words.drafted(found.tokens) if isinstance(self.words, Padded) else found.tokens
+            tokens = self.words.cut_padding(found.tokens) if isinstance(self.words, Padded) else found.tokens
             self._drafter.take(d, tokens, found.chances[: len(tokens)], rows_read)
 
     def _one_more(self, step: Step, drafting: list[Drafting]) -> None:

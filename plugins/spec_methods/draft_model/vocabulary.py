@@ -43,7 +43,7 @@ class Padded(Same):
         """Nothing for a text with a padding token that the draft model has no row for."""
         return tokens if max(tokens) < self.own else []
 
-    def drafted(self, tokens: list[int]) -> list[int]:
+    def cut_padding(self, tokens: list[int]) -> list[int]:
         """The beginning of a draft that the target has rows for."""
         return tokens[: next((i for i, token in enumerate(tokens) if token >= self.vocab), len(tokens))]
 

@@ -32,6 +32,8 @@ def _byte_alphabet() -> dict[str, int]:
 
 
 BYTE_OF = _byte_alphabet()
+SPECIAL = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
+"""Special tokens that templates can name."""
 KEPT = 4096
 """Tokens whose bytes are kept: a text repeats its tokens, and reading a piece of a mapped file takes microseconds."""
 
@@ -42,7 +44,7 @@ class Tokenizer:
     pieces: the text of each token in the file, in memory or mapped; texts: the same in memory, if the caller has
     them; not kept. control: ids without text. spm: pieces are SentencePiece's (``▁`` is a space, ``<0xNN>`` a byte),
     else byte-level. strip_space: decoding drops the space that a text begins with. part: how a part of a text is
-    prepared, if a whole text gets a space.
+    prepared, if a whole text gets a space. names: texts of special tokens as templates name them (``bos_token``).
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class Tokenizer:
         spm: bool = False,
         strip_space: bool = False,
         part: Steps | None = None,
+        names: Mapping[str, str] | None = None,
         chat_template: str | None = None,
     ) -> None:
         self.backend = backend
@@ -76,6 +79,7 @@ class Tokenizer:
         )
         self.strip_space = strip_space
         self.chat_template = chat_template
+        self.names = dict(names or {})
         self._bytes = lru_cache(KEPT)(partial(_bytes, pieces, control, plain, spm))
         self.identity = _identity(texts)
 
@@ -92,14 +96,14 @@ class Tokenizer:
         with self._encoding:  # the backend has one flag, and one set of steps, for all threads
             self.backend.encode_special_tokens = not special
             if steps is None:
-                return self._encoded(text)
+                return self._backend_ids(text)
             steps.put_into(self.backend)
             try:
-                return self._encoded(text)
+                return self._backend_ids(text)
             finally:
                 self._whole.put_into(self.backend)
 
-    def _encoded(self, text: str) -> list[int]:
+    def _backend_ids(self, text: str) -> list[int]:
         try:
             return self.backend.encode(text, add_special_tokens=False).ids
         except Exception as error:
@@ -126,17 +130,13 @@ class Tokenizer:
         """Messages formatted with the model's chat template. Raises UsageError if it has none."""
         if self.chat_template is None:
             raise UsageError("this model has no chat template", hint="give the prompt as text (-p) instead of messages")
-        from spec_targets.tokenizer.chat import render  # imports jinja2, only if used
+        from spec_targets.tokenizer.templates.chat import render  # only if used
 
-        bos, eos = self._piece(self.bos), self._piece(self.eos)
-        return render(self.chat_template, messages, bos=bos, eos=eos, **keywords)
+        return render(self.chat_template, messages, special=self.names, **keywords)
 
     def encode_chat(self, messages: Sequence[Mapping[str, Any]], **keywords: Any) -> list[int]:
         """Token ids of rendered messages: control tokens are parsed, no bos token is added."""
         return self.encode(self.render(messages, **keywords), special=True, bos=False)
-
-    def _piece(self, token: int | None) -> str:
-        return "" if token is None else self.pieces[token]
 
 
 def _bytes(pieces: Sequence[str], control: frozenset[int], plain: frozenset[int], spm: bool, token: int) -> bytes:

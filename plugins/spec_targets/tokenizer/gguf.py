@@ -12,7 +12,7 @@ from tokenizers import Tokenizer as Backend
 
 from spec_core.errors import UsageError, nearest
 from spec_targets.files.texts import Texts
-from spec_targets.tokenizer.base import Tokenizer
+from spec_targets.tokenizer.base import SPECIAL, Tokenizer
 from spec_targets.tokenizer.known import flags_of
 from spec_targets.tokenizer.patterns import ADD_BOS, COMPOSE, IGNORE_MERGES, NO_BOS, PATTERNS
 from spec_targets.tokenizer.prefix import Steps
@@ -205,8 +205,8 @@ def _finish(
 ) -> Tokenizer:
     control, user = meta.ids(CONTROL, UNKNOWN), meta.ids(USER)
     known = flags_of([meta.tokens[i] for i in control], spm) if meta.flags is None else meta.flags
-    backend.add_special_tokens(_added(meta, control, known, special=True))
-    backend.add_tokens(_added(meta, user, known, special=False))
+    backend.add_special_tokens(_added_tokens(meta, control, known, special=True))
+    backend.add_tokens(_added_tokens(meta, user, known, special=False))
     ids = {name: meta.id(name) for name in ("bos", "eos", "eot", "eom")}
     for name, value in (defaults or {}).items():
         if ids[name] is None and value < len(meta.tokens):
@@ -214,6 +214,9 @@ def _finish(
     if no_bos:
         ids["bos"] = None
     template = meta.raw.get("tokenizer.chat_template")
+    texts = {name: meta.tokens[i] for name, i in ids.items() if i is not None}
+    others = {"unk": "unknown", "pad": "padding", "sep": "seperator", "mask": "mask"}
+    texts |= {name: meta.tokens[i] for name, key in others.items() if (i := meta.id(key)) is not None}
     fim = {meta.id(f"fim_{name}") for name in ("pad", "rep", "sep")} - {None}
     return Tokenizer(
         backend,
@@ -227,11 +230,12 @@ def _finish(
         spm=spm,
         strip_space=part is not None,
         part=part,
+        names={f"{name}_token": text for name, text in texts.items() if name in SPECIAL},
         chat_template=template if isinstance(template, str) else None,
     )
 
 
-def _added(meta: Metadata, ids: list[int], flags: Flags, special: bool) -> list[AddedToken]:
+def _added_tokens(meta: Metadata, ids: list[int], flags: Flags, special: bool) -> list[AddedToken]:
     """Tokens that are matched before a text is divided."""
     texts = [text for i in ids if (text := meta.tokens[i])]
     return [AddedToken(text, special=special, **{"normalized": False, **flags.get(text, {})}) for text in texts]

@@ -9,7 +9,7 @@ from tokenizers import Tokenizer as Backend
 
 from spec_core.errors import UsageError
 from spec_targets.files.config import read_json
-from spec_targets.tokenizer.base import Tokenizer
+from spec_targets.tokenizer.base import SPECIAL, Tokenizer
 from spec_targets.tokenizer.prefix import steps_of_part
 
 
@@ -38,6 +38,7 @@ def from_hf(directory: Path) -> Tokenizer:
         spm=spm,
         strip_space=spm and ("Strip" in decoder or _strips(raw["decoder"])),
         part=steps_of_part(raw),
+        names={f"{name}_token": text for name in SPECIAL if (text := _token_text(settings.get(f"{name}_token")))},
         chat_template=_template(directory, settings),
     )
 
@@ -54,8 +55,14 @@ def beside(directory: Path, name: str) -> dict[str, Any]:
 
 
 def _token_id(backend: Backend, token: Any) -> int | None:
+    text = _token_text(token)
+    return None if text is None else backend.token_to_id(text)
+
+
+def _token_text(token: Any) -> str | None:
+    """A token is written as its text, or as an object with its content."""
     text = token.get("content") if isinstance(token, dict) else token
-    return backend.token_to_id(text) if isinstance(text, str) else None
+    return text if isinstance(text, str) else None
 
 
 def _adds_bos(backend: Backend, settings: dict[str, Any]) -> bool:

@@ -147,7 +147,7 @@ def _add_tokens(path: Path, found: dict[str, Any], settings: dict[str, Any]) -> 
 
     None if only their names are declared, in added_tokens.json.
     """
-    declared, where = _declared(path, settings)
+    declared, where = _declared_tokens(path, settings)
     for i, token in declared.items():
         count = len(found["tokens"])
         if i >= MAX_TOKENS:
@@ -163,7 +163,7 @@ def _add_tokens(path: Path, found: dict[str, Any], settings: dict[str, Any]) -> 
     return {token["content"]: {n: bool(token[n]) for n in FLAGS if n in token} for token in declared.values()}
 
 
-def _declared(path: Path, settings: dict[str, Any]) -> tuple[dict[int, dict[str, Any]], Path]:
+def _declared_tokens(path: Path, settings: dict[str, Any]) -> tuple[dict[int, dict[str, Any]], Path]:
     """Declared tokens by id, and the file that declares them: tokenizer_config.json, or added_tokens.json beside older
     models, whose special ones are in special_tokens_map.json.
     """

@@ -1,0 +1,1 @@
+"""Chat templates: programs of strangers, which run in processes with limits of the system."""

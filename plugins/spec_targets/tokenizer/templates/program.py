@@ -1,0 +1,185 @@
+"""The program of a template process: reads requests from its input and writes prompts to its output.
+
+It imports the standard library and jinja2, and nothing of this project. The system ends it when it uses too much time
+or memory, so nothing here counts loops or lengths but that of the prompt.
+"""
+
+from __future__ import annotations
+
+import json
+import marshal
+import os
+import signal
+import struct
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import datetime
+from functools import lru_cache
+from typing import Any, NoReturn
+
+HEADER = struct.Struct("<cQ")
+"""Before an answer: what it is, and its bytes."""
+SIZE = struct.Struct("<Q")
+"""Before a request."""
+TEXT, FAILED, FULL = b"T", b"E", b"M"
+"""A prompt; a message; no memory left."""
+REASON_MAX = 300
+FILES_MAX = 16
+
+
+def main() -> None:
+    memory, *paths = sys.argv[1:]
+    sys.path += paths
+    answers = os.dup(1)
+    os.dup2(2, 1)  # nothing else may write between answers
+    load_environment()
+    set_limits(int(memory))
+    while len(head := read(SIZE.size)) == SIZE.size:
+        kind, answer = answer_of(marshal.loads(read(*SIZE.unpack(head))))
+        write(answers, HEADER.pack(kind, len(answer)) + answer)
+        if kind == FULL:
+            return
+
+
+def read(size: int) -> bytes:
+    parts = []
+    while size and (part := os.read(0, min(size, 1 << 20))):
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
+
+
+def write(file: int, answer: bytes) -> None:
+    view = memoryview(answer)
+    while view:
+        view = view[os.write(file, view) :]
+
+
+def set_limits(memory: int) -> None:
+    """Of the whole process. Windows has none: there the caller's clock is all."""
+    try:
+        import resource
+    except ImportError:
+        return
+    limits = {"RLIMIT_AS": memory, "RLIMIT_CORE": 0, "RLIMIT_FSIZE": 0, "RLIMIT_NOFILE": FILES_MAX}
+    for name, limit in limits.items():
+        with suppress(ValueError, OSError):
+            resource.setrlimit(getattr(resource, name), (limit, limit))
+
+
+def answer_of(request: tuple[str, dict[str, Any], float, int]) -> tuple[bytes, bytes]:
+    """template, its variables, seconds of processor time, and characters of the longest prompt."""
+    template, variables, seconds, longest = request
+    limit_time(seconds)
+    try:
+        chunks = compile_template(template).generate(**variables)
+        return TEXT, "".join(limit_length(chunks, longest)).encode("utf-8", "surrogatepass")
+    except MemoryError:
+        return FULL, b""
+    except Exception as error:
+        said = str(error) or type(error).__name__
+        return FAILED, said[:REASON_MAX].encode("utf-8", "replace")
+    finally:
+        limit_time(0)
+
+
+def limit_time(seconds: float) -> None:
+    """The system ends the process after so much processor time; 0 is no limit."""
+    if hasattr(signal, "setitimer"):
+        signal.setitimer(signal.ITIMER_PROF, seconds)
+
+
+def limit_length(chunks: Iterator[str], longest: int) -> Iterator[str]:
+    size = 0
+    for chunk in chunks:
+        size += len(chunk)
+        if size > longest:
+            raise ValueError(f"it wrote more than {longest} characters")
+        yield chunk
+
+
+# the environment, as transformers has it
+
+
+def load_environment() -> Any:
+    """Import what templates need, before the limits are set."""
+    return environment()
+
+
+@lru_cache(8)
+def compile_template(template: str) -> Any:
+    return environment().from_string(template)
+
+
+@lru_cache(1)
+def environment() -> Any:
+    import jinja2.nodes
+    from jinja2.ext import Extension, loopcontrols
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    class Generation(Extension):
+        """``{% generation %}`` marks what a model is trained on; it is part of the prompt."""
+
+        tags = {"generation"}  # noqa: RUF012
+
+        def parse(self, parser: Any) -> Any:
+            line = next(parser.stream).lineno
+            body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+            return jinja2.nodes.CallBlock(self.call_method("_whole"), [], [], body).set_lineno(line)
+
+        def _whole(self, caller: Any) -> Any:
+            return caller()
+
+    class Namespace(jinja2.utils.Namespace):
+        """One without attributes that begin with an underscore."""
+
+        def __init__(*args: Any, **keywords: Any) -> None:
+            self, values = args[0], dict(*args[1:], **keywords)
+            for name in values:
+                check_name(name)
+            jinja2.utils.Namespace.__init__(self, values)
+
+        def __setitem__(self, name: str, value: Any) -> None:
+            check_name(name)
+            super().__setitem__(name, value)
+
+    def check_name(name: Any) -> None:
+        if isinstance(name, str) and name.startswith("_"):
+            raise jinja2.exceptions.SecurityError(f"a namespace cannot have the attribute {name!r}")
+
+    def raise_exception(message: Any) -> NoReturn:
+        raise jinja2.exceptions.TemplateError(str(message))
+
+    made = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols])
+    made.filters["tojson"] = to_json
+    made.globals.update(raise_exception=raise_exception, strftime_now=now, dict=Dict(), namespace=Namespace)
+    return made
+
+
+def to_json(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | str | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+
+def now(format: str) -> str:
+    return datetime.now().strftime(format)
+
+
+class Dict:
+    """``dict`` of a template: a function without the attributes of the class."""
+
+    def __call__(self, *args: Any, **keywords: Any) -> dict[Any, Any]:
+        return dict(*args, **keywords)
+
+    def fromkeys(self, *args: Any) -> dict[Any, Any]:
+        return dict.fromkeys(*args)
+
+
+if __name__ == "__main__":
+    main()
