@@ -11,6 +11,7 @@ from typing import Any
 import tokenizers
 
 from spec_core.errors import UsageError
+from spec_targets.tokenizer.hostile import refuse_failures
 from spec_targets.tokenizer.prefix import Steps
 from spec_targets.tokenizer.stream import ByteStream
 
@@ -104,10 +105,8 @@ class Tokenizer:
                 self._whole.put_into(self.backend)
 
     def _backend_ids(self, text: str) -> list[int]:
-        try:
+        with refuse_failures("the text cannot be tokenized", "give text of valid characters"):
             return self.backend.encode(text, add_special_tokens=False).ids
-        except Exception as error:
-            raise UsageError(f"the text cannot be tokenized: {error}", hint="give text of valid characters") from error
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of the tokens; control tokens give none, invalid bytes become replacement characters."""

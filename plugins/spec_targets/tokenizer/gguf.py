@@ -13,6 +13,7 @@ from tokenizers import Tokenizer as Backend
 from spec_core.errors import UsageError, nearest
 from spec_targets.files.texts import Texts
 from spec_targets.tokenizer.base import SPECIAL, Tokenizer
+from spec_targets.tokenizer.hostile import refuse_failures
 from spec_targets.tokenizer.known import flags_of
 from spec_targets.tokenizer.patterns import ADD_BOS, COMPOSE, IGNORE_MERGES, NO_BOS, PATTERNS
 from spec_targets.tokenizer.prefix import Steps
@@ -79,12 +80,8 @@ def from_gguf(
             f"{where}: tokenizer model {model!r} is not supported",
             hint=f"supported: {nearest(model, makers)} (BPE and SentencePiece)",
         )
-    try:
+    with refuse_failures(f"{where}: its tokenizer cannot be built", DAMAGED):
         return makers[model](meta)
-    except UsageError:
-        raise
-    except Exception as error:
-        raise UsageError(f"{where}: its tokenizer cannot be built: {error}", hint=DAMAGED) from error
 
 
 def _bpe(meta: Metadata) -> Tokenizer:

@@ -10,19 +10,25 @@ from tokenizers import Tokenizer as Backend
 from spec_core.errors import UsageError
 from spec_targets.files.config import read_json
 from spec_targets.tokenizer.base import SPECIAL, Tokenizer
+from spec_targets.tokenizer.hostile import check_growth, refuse_failures
 from spec_targets.tokenizer.prefix import steps_of_part
+
+TOKENS_MAX = 1 << 21
+"""Ids of a vocabulary."""
 
 
 def from_hf(directory: Path) -> Tokenizer:
     """The tokenizer of a directory. Raises UsageError if tokenizer.json cannot be read."""
     path = directory / "tokenizer.json"
     raw = read_json(path)
-    try:
-        backend = Backend.from_str(path.read_text("utf-8"))
-    except Exception as error:
-        raise UsageError(f"{path.name}: cannot be read: {str(error)[:120]}", hint="get the file again") from error
+    check_growth(raw, path.name)
     settings = beside(directory, "tokenizer_config.json")
+    with refuse_failures(f"{path.name}: cannot be read", "get the file again"):
+        backend = Backend.from_str(path.read_text("utf-8"))
+        add_bos = _adds_bos(backend, settings)
+        _leave_texts_whole(backend)
     size = 1 + max(backend.get_vocab(with_added_tokens=True).values(), default=-1)
+    check_ids(size, path.stat().st_size, path.name)
     pieces = [backend.id_to_token(i) or f"[PAD{i}]" for i in range(size)]
     added = backend.get_added_tokens_decoder()
     decoder = str(raw.get("decoder"))[:2000]
@@ -34,13 +40,28 @@ def from_hf(directory: Path) -> Tokenizer:
         plain=frozenset(i for i, token in added.items() if not token.special),
         special_ids={name: _token_id(backend, settings.get(f"{name}_token")) for name in ("bos", "eos")},
         ends=ends_of(directory, size),
-        add_bos=_adds_bos(backend, settings),
+        add_bos=add_bos,
         spm=spm,
         strip_space=spm and ("Strip" in decoder or _strips(raw["decoder"])),
         part=steps_of_part(raw),
         names={f"{name}_token": text for name in SPECIAL if (text := _token_text(settings.get(f"{name}_token")))},
         chat_template=_template(directory, settings),
     )
+
+
+def check_ids(size: int, bytes_of_file: int, where: str) -> None:
+    """Raise UsageError for ids up to ``size``, of which a file of so many bytes can name but a few."""
+    if size > min(TOKENS_MAX, bytes_of_file):
+        raise UsageError(
+            f"{where}: a token has the id {size - 1}, in a file of {bytes_of_file} bytes", hint="get the file again"
+        )
+
+
+def _leave_texts_whole(backend: Backend) -> None:
+    """Ids are those of the text: none cut off, none for padding, none added by a template."""
+    backend.no_truncation()
+    backend.no_padding()
+    backend.post_processor = None
 
 
 def _strips(decoder: Any) -> bool:

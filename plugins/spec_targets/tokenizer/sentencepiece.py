@@ -15,10 +15,9 @@ from spec_core.errors import UsageError
 from spec_targets.files.damage import damaged, unsupported
 from spec_targets.tokenizer.base import Tokenizer
 from spec_targets.tokenizer.gguf import CONTROL, NORMAL, UNUSED, USER, Flags, from_gguf
-from spec_targets.tokenizer.hf import beside, ends_of
+from spec_targets.tokenizer.hf import TOKENS_MAX, beside, check_ids, ends_of
 
 MAX_BYTES = 64 << 20
-MAX_TOKENS = 1 << 21
 BPE = 2
 """``TrainerSpec.ModelType``."""
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
@@ -129,7 +128,7 @@ def _varint(raw: memoryview, at: int) -> tuple[int, int]:
 
 def _check(path: Path, trainer: Message, normaliser: Message, count: int) -> None:
     """Refuse what the merges by score do not reproduce."""
-    if not 0 < count <= MAX_TOKENS:
+    if not 0 < count <= TOKENS_MAX:
         raise damaged(path, f"has {count} tokens")
     problems = {
         "is a unigram model": trainer.get(3, 1) != BPE,
@@ -150,8 +149,7 @@ def _add_tokens(path: Path, found: dict[str, Any], settings: dict[str, Any]) -> 
     declared, where = _declared_tokens(path, settings)
     for i, token in declared.items():
         count = len(found["tokens"])
-        if i >= MAX_TOKENS:
-            raise damaged(where, f"token {i} is above {MAX_TOKENS}")
+        check_ids(i + 1, path.stat().st_size + where.stat().st_size, where.name)
         for n in range(count, i + 1):
             found["tokens"].append(f"[PAD{n}]")
             found["scores"].append(0.0)
