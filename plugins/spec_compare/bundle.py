@@ -28,8 +28,12 @@ NEEDED, OPTIONAL = (LAPS, SUMMARY, SCHEMA), (costs.NAME, REPORT)
 DATE = (1980, 1, 1, 0, 0, 0)
 """Of every entry, so that equal contents make equal bundles."""
 LARGEST = 4 << 30
-"""Max bytes of an entry."""
-MANIFEST_LARGEST = 1 << 20
+"""Max bytes of all entries."""
+RATIO_MAX = 40
+"""Max bytes of all entries for one of the file: records are compressed to a fifth."""
+MANIFEST_LARGEST, SUMMARY_LARGEST = 1 << 20, 64 << 20
+PIECE = 1 << 20
+"""Bytes that are unpacked and hashed at once."""
 CLOSE = 1e-9
 """Relative difference that rounding on another machine may make."""
 HINT = "get the bundle again from its source, or make it again with `spec compare bundle DIR FILE`"
@@ -88,31 +92,32 @@ def check(file: Path) -> tuple[Outcome, str]:
     Raises UsageError if the file is no bundle, is truncated, has other contents than its manifest says, or if its
     summary is not what its records give.
     """
-    try:
-        data = file.read_bytes()
-    except OSError as error:
-        raise UsageError(f"{file}: {why(error)}", hint=HINT) from error
-    files = unzipped(file, data)
     with TemporaryDirectory() as folder:
-        for name in (LAPS, costs.NAME):
-            if name in files:
-                (Path(folder) / name).write_bytes(files[name])
+        unzip(file, Path(folder))
         comparison = read(Path(folder))
         if not comparison.complete:
             said = f"{len(comparison.laps)} of {comparison.header.laps} laps"
             raise UsageError(f"{file} has {said}: its records were cut", hint=HINT)
         found = recomputed(comparison)
-    _check_rows(file, files[SUMMARY], found.rows)
-    return found, hashlib.sha256(data).hexdigest()
-
-
-def unzipped(file: Path, data: bytes) -> dict[str, bytes]:
-    """{name: data} of the files of a bundle, each of the size and hash that the manifest says."""
+        _check_rows(file, (Path(folder) / SUMMARY).read_bytes(), found.rows)
     try:
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        with file.open("rb") as stream:
+            return found, hashlib.file_digest(stream, "sha256").hexdigest()
+    except OSError as error:
+        raise UsageError(f"{file}: {why(error)}", hint=HINT) from error
+
+
+def unzip(file: Path, folder: Path) -> None:
+    """Write the files of a bundle to a folder, each of the size and hash that the manifest says."""
+    try:
+        size = file.stat().st_size
+        with zipfile.ZipFile(file) as archive:
+            _check_methods(file, archive)
             listed = _manifest(file, archive)
             _check_names(file, archive, listed)
-            return {name: _verified(file, archive, name, facts) for name, facts in listed.items()}
+            _check_sizes(file, listed, size)
+            for name, facts in listed.items():
+                _extract(file, archive, name, facts, folder / name)
     except (zipfile.BadZipFile, zipfile.LargeZipFile, EOFError, OSError, ValueError, NotImplementedError) as error:
         raise UsageError(f"{file} is not a bundle, or a damaged one: {why(error)}", hint=HINT) from error
     except (RuntimeError, zlib.error) as error:
@@ -143,15 +148,35 @@ def _check_names(file: Path, archive: zipfile.ZipFile, listed: Mapping[str, Any]
         raise UsageError(f"{file} has {shown(unknown[0])}, which no bundle has", hint=HINT)
 
 
-def _verified(file: Path, archive: zipfile.ZipFile, name: str, facts: Any) -> bytes:
-    """The data of an entry. Reads no more than the manifest announces."""
-    if not isinstance(facts, dict) or type(facts.get("bytes")) is not int or not 0 <= facts["bytes"] <= LARGEST:
-        raise UsageError(f"{file}: {MANIFEST} has no size of {name}", hint=HINT)
-    with archive.open(name) as stream:
-        data = stream.read(facts["bytes"] + 1)
-    if entry(data) != facts:
+def _check_methods(file: Path, archive: zipfile.ZipFile) -> None:
+    """Other methods reserve as much memory as an entry asks for, before a byte is unpacked."""
+    if other := {entry.compress_type for entry in archive.infolist()} - {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}:
+        raise UsageError(f"{file} is compressed by method {min(other)}, a bundle is by deflate", hint=HINT)
+
+
+def _check_sizes(file: Path, listed: Mapping[str, Any], size: int) -> None:
+    """Refuse contents that are too large for a file of ``size`` bytes, before anything is unpacked."""
+    total = 0
+    for name, facts in listed.items():
+        if not isinstance(facts, dict) or type(facts.get("bytes")) is not int or facts["bytes"] < 0:
+            raise UsageError(f"{file}: {MANIFEST} has no size of {name}", hint=HINT)
+        total += facts["bytes"]
+    if total > min(LARGEST, RATIO_MAX * size):
+        raise UsageError(f"{file} has {size} bytes and announces contents of {total}, which no bundle has", hint=HINT)
+    if listed[SUMMARY]["bytes"] > SUMMARY_LARGEST:
+        raise UsageError(f"{file}: {SUMMARY} is too large", hint=HINT)
+
+
+def _extract(file: Path, archive: zipfile.ZipFile, name: str, facts: dict[str, Any], to: Path) -> None:
+    """Unpack an entry in pieces. Reads no more than the manifest announces."""
+    digest, count = hashlib.sha256(), 0
+    with archive.open(name) as stream, to.open("wb") as out:
+        while count <= facts["bytes"] and (piece := stream.read(min(PIECE, facts["bytes"] + 1 - count))):
+            digest.update(piece)
+            out.write(piece)
+            count += len(piece)
+    if {"bytes": count, "sha256": digest.hexdigest()} != facts:
         raise UsageError(f"{file}: {name} is not what its manifest says: its size or SHA-256 differs", hint=HINT)
-    return data
 
 
 def _check_rows(file: Path, summary: bytes, rows: list[Row]) -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import random
+import tracemalloc
 import zipfile
 
 import pytest
 from spec_cli.main import run
-from spec_compare import bundle
 from spec_compare.bundle import MANIFEST, entry, zipped
 
 from tests.compare.test_compare import compare, folder  # noqa: F401
@@ -165,21 +164,67 @@ def test_no_other_file_is_accepted(made, capsys, name):
     assert said in refused(made, capsys)
 
 
-def test_a_file_that_unpacks_to_more_than_announced_is_not_unpacked(made, capsys, monkeypatch):
+def packed(path, contents, manifest, method=zipfile.ZIP_DEFLATED) -> None:
+    """A bundle of these contents whose manifest need not agree with them."""
+    with zipfile.ZipFile(path, "w", method) as archive:
+        archive.writestr(MANIFEST, json.dumps(manifest))
+        for name, data in contents.items():
+            archive.writestr(name, data)
+
+
+def checked(path, capsys) -> tuple[str, int]:
+    """The message of a refusal, and the most memory that Python held."""
+    tracemalloc.start()
+    try:
+        said = refused(path, capsys)
+        return said, tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_file_that_unpacks_to_more_than_announced_is_not_unpacked(made, capsys):
     """A thousand times its size: no more than one byte too many is read."""
     contents = files(made)
-    manifest = contents.pop(MANIFEST)
-    out = io.BytesIO()
-    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr(MANIFEST, manifest)
-        for name, data in contents.items():
-            archive.writestr(name, b"0" * (50 << 20) if name == SUMMARY else data)
-    made.write_bytes(out.getvalue())
-    sizes = []
-    monkeypatch.setattr(bundle, "entry", lambda data: (sizes.append(len(data)), entry(data))[1])
+    manifest = json.loads(contents.pop(MANIFEST))
+    packed(made, {**contents, SUMMARY: b"0" * (50 << 20)}, manifest)
+    said, held = checked(made, capsys)
 
-    assert "summary.json is not what its manifest says" in refused(made, capsys)
-    assert max(sizes) <= max(len(data) for data in contents.values()) + 1
+    assert "summary.json is not what its manifest says" in said
+    assert held < 20 << 20
+
+
+@pytest.mark.parametrize("name", [LAPS, SUMMARY, "costs.jsonl"])
+def test_contents_that_are_too_large_for_the_file_are_refused_before_they_are_unpacked(made, capsys, name):
+    """Announced, with the right hash: 200 MB in a file of 200 KB."""
+    contents = files(made)
+    manifest = json.loads(contents.pop(MANIFEST))
+    contents[name] = b"0" * (200 << 20)
+    manifest["files"][name] = entry(contents[name])
+    packed(made, contents, manifest)
+    del contents
+    said, held = checked(made, capsys)
+
+    assert "announces contents of" in said and made.stat().st_size < 1 << 20
+    assert held < 20 << 20
+
+
+@pytest.mark.parametrize("announced", [-1, 1 << 60, "many", None, True, 1.5])
+def test_an_announced_size_that_is_none_is_refused(made, capsys, announced):
+    contents = files(made)
+    manifest = json.loads(contents.pop(MANIFEST))
+    manifest["files"][LAPS]["bytes"] = announced
+    packed(made, contents, manifest)
+
+    assert "b.zip" in refused(made, capsys)
+
+
+def test_a_bundle_by_another_method_of_compression_is_refused(made, capsys):
+    """Such as one that reserves gigabytes before it unpacks a byte."""
+    contents = files(made)
+    manifest = json.loads(contents.pop(MANIFEST))
+    packed(made, contents, manifest, zipfile.ZIP_LZMA)
+
+    assert "compressed by method" in refused(made, capsys)
 
 
 def test_an_unfinished_comparison_is_not_bundled(made, folder, capsys):  # noqa: F811
