@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
+from spec_grammar.channels import Channels
 from spec_grammar.grammars import Gbnf, JsonSchema, Lark, Regex, grammar
 from spec_grammar.tags import StructuralTags, Tag
 
-__all__ = ["Gbnf", "JsonSchema", "Lark", "Regex", "StructuralTags", "Tag", "grammar"]
+__all__ = ["Channels", "Gbnf", "JsonSchema", "Lark", "Regex", "StructuralTags", "Tag", "grammar"]

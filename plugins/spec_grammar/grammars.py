@@ -13,6 +13,9 @@ from spec_grammar.compiled import Compiled, Grammars
 from spec_grammar.gbnf import lark_of
 from spec_grammar.limits import check_depth, check_numbers, check_size
 
+SPACES_MAX = 8
+SPACED = {"whitespace_flexible": True, "whitespace_pattern": rf"[ \t\n\r]{{1,{SPACES_MAX}}}"}
+"""A model that only adds white space would do so up to the limit of its text."""
 COMPACT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 
 
@@ -21,7 +24,8 @@ class JsonSchema(Compiled):
     """JSON that matches a schema (draft 2020-12, as far as llguidance supports it; other keywords are refused).
 
     schema: the schema as a dict, or as JSON text; True is any JSON value. compact: the only whitespace is one space
-    after ``,`` and ``:``, as ``json.dumps`` writes it; otherwise the model may add whitespace between any two parts.
+    after ``,`` and ``:``, as ``json.dumps`` writes it; otherwise the model may add up to 8 characters of whitespace
+    between any two parts.
     """
 
     schema: Mapping[str, Any] | str | bool
@@ -51,7 +55,7 @@ class JsonSchema(Compiled):
     def _with_options(self, schema: Any) -> Any:
         if schema is True or schema is False:
             schema = {} if schema else {"not": {}}
-        return {**schema, "x-guidance": COMPACT} if self.compact else schema
+        return {"x-guidance": SPACED, **schema, **({"x-guidance": COMPACT} if self.compact else {})}
 
 
 def _text(schema: Any) -> str:

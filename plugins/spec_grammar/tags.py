@@ -30,7 +30,7 @@ class StructuralTags(Compiled):
 
     Control tokens of the model in ``trigger``, ``begin`` and ``end`` are recognised by their names. count_min: at 0 the
     text is free between tags; at 1 it consists of tags alone, at least one. several: more than one tag may follow,
-    with ``between`` between them.
+    with ``between`` between them. otherwise: what the text may be in place of tags, with count_min 1.
     """
 
     trigger: str
@@ -38,6 +38,7 @@ class StructuralTags(Compiled):
     count_min: int = 0
     several: bool = True
     between: str = "\n"
+    otherwise: Compiled | None = None
 
     what = "the structural tags"
 
@@ -51,6 +52,8 @@ class StructuralTags(Compiled):
                     hint="let every begin start with the trigger",
                 )
             tag.content.check()
+        if self.otherwise is not None:
+            self.otherwise.check()
 
     def grammars(self, target: Target) -> Grammars:
         inner: Grammars = []
@@ -60,13 +63,17 @@ class StructuralTags(Compiled):
             inner += [{"name": f"content_{i}", **first}, *rest]
             begin = tag.begin.removeprefix(self.trigger) if self.count_min == 0 else tag.begin
             options.append(f"{literal(begin, target)} @content_{i} {literal(tag.end, target)}")
+        if self.otherwise is not None:
+            first, *rest = self.otherwise.grammars(target)
+            inner += [{**first, "name": "otherwise"}, *rest]
         return [{"name": "tags", "lark_grammar": self._whole(" | ".join(options), target)}, *inner]
 
     def _whole(self, options: str, target: Target) -> str:
         tag = f"tag: {options}"
         if self.count_min:
             more = f"({literal(self.between, target)} tag)*" if self.several else ""
-            return f"start: tag {more}\n{tag}"
+            other = " | @otherwise" if self.otherwise is not None else ""
+            return f"start: tag {more}{other}\n{tag}"
         whole = "start: (opening tag)* rest" if self.several else "start: (opening tag)? rest"
         return f"{whole}\n{self._opening(target)}\nrest: FREE\nFREE: {FREE}\n{tag}"
 

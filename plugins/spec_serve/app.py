@@ -61,8 +61,8 @@ class Served:
     async def chat(self, request: Request, body: fields.Chat) -> Response:
         """Answer a conversation."""
         ask, talk, n = self._talk(body)
-        single = body.parallel_tool_calls is False
-        return await self._openai(request, body, ask, [talk], n, chat=True, tools=talk.tools, single=single)
+        reads = asked.reads_of(body, talk.tools, ask, self.terms)
+        return await self._openai(request, body, ask, [talk], n, chat=True, reads=reads)
 
     def _talk(self, body: fields.Chat) -> tuple[Ask, asked.Talk, int]:
         """What a conversation asks for, and how many texts."""
@@ -78,15 +78,17 @@ class Served:
         logprobs = (body.top_logprobs or 0) if body.logprobs else None
         ask = asked.ask(body, terms, tokens, logprobs, asked.bias_of(body.logit_bias))
         prediction = asked.predicted(body.prediction, terms.run)
-        ask = ask.calling(asked.calls_of(tools, body.tool_choice, body.parallel_tool_calls is not False))
+        ask = ask.calling(asked.calls_of(body, tools, ask, self._tokenizer))
         return ask.predicting(prediction), asked.Talk(body.messages, tools), n
 
     async def responses(self, request: Request, body: fields.Responses) -> Response:
         """Answer a conversation, in the form of OpenAI's newer API. Nothing is stored."""
-        ask, talk, _ = self._talk(responses.as_chat(body))
+        chat = responses.as_chat(body)
+        ask, talk, _ = self._talk(chat)
         name = uuid4().hex
         jobs, outlet = await self._begun(ask, [talk], 1, f"resp_{name}")
-        made = responses.Answer(self.terms, body, jobs[0], outlet, name, talk.tools)
+        reader = asked.reads_of(chat, talk.tools, ask, self.terms).reader(jobs[0], self._tokenizer)
+        made = responses.Answer(self.terms, body, jobs[0], outlet, name, reader)
         leave = lambda: self.engine.cancel(jobs)
         if body.stream:
             return EventStream(made.chunks(), leave)

@@ -14,11 +14,11 @@ from spec_core import Constraint, Request, Run, Sampling, Target
 from spec_core.commands import DEFAULT, Settings, prompt_tokens
 from spec_core.errors import nearest
 from spec_serve import structured
-from spec_serve.calls import CLOSING, OPENING
 from spec_serve.conversation import conversation, described, knows_tools
 from spec_serve.errors import ApiError
-from spec_serve.fields import Generate, Message, OpenAI, Predicted, Speculative, Tool, ToolChoice
+from spec_serve.fields import Chat, Generate, Message, OpenAI, Predicted, Speculative, Tool, ToolChoice
 from spec_serve.job import Job, Outlet
+from spec_serve.reading import Reads, has_channels
 from spec_serve.settings import ServeSettings
 
 SEEDS, SHORT = 1 << 64, 16
@@ -66,11 +66,9 @@ class Ask:
     streamed: bool
 
     def calling(self, constraint: Constraint | None) -> Ask:
-        """With the constraint of calls. Raises ApiError where the body has another one."""
+        """With the constraint of a text that may, or must, call tools; None leaves it as it is."""
         if constraint is None:
             return self
-        if self.request.constraint is not None:
-            raise ApiError(400, "calls are demanded and the text is constrained otherwise; write one", "tool_choice")
         return attrs.evolve(self, request=attrs.evolve(self.request, constraint=constraint))
 
     def compiled(self, target: Target) -> None:
@@ -239,10 +237,17 @@ def tools_of(given: list[Tool] | None, choice: str | ToolChoice | None, limits: 
     return [] if choice == "none" else tools
 
 
-def calls_of(tools: list[Tool], choice: str | ToolChoice | None, parallel: bool) -> Constraint | None:
-    """The constraint of a text that may, or must, call these tools, in the form that ``CallReader`` reads."""
-    wanted = choice.model_dump() if isinstance(choice, ToolChoice) else choice or "auto"
-    return structured.tools_constraint(described(tools), wanted, f"{OPENING}\n", f"\n{CLOSING}", parallel)
+def calls_of(body: Chat, tools: list[Tool], ask: Ask, tokenizer: Any) -> Constraint | None:
+    """The constraint of a text that may, or must, call these tools, in a form that is read; None is no constraint."""
+    choice = body.tool_choice.model_dump() if isinstance(body.tool_choice, ToolChoice) else body.tool_choice or "auto"
+    channels, parallel = has_channels(tokenizer.chat_template), body.parallel_tool_calls is not False
+    return structured.tools_constraint(described(tools), choice, channels, parallel, ask.request.constraint)
+
+
+def reads_of(body: Chat, tools: list[Tool], ask: Ask, terms: Terms) -> Reads:
+    """How the text becomes an answer."""
+    single, format = body.parallel_tool_calls is False, body.reasoning_format or terms.limits.reasoning_format
+    return Reads(tools, single, format, structured.is_all_answer(ask.request.constraint))
 
 
 def predicted(given: Predicted | None, run: Run) -> str:

@@ -26,7 +26,10 @@ def knows_tools(tokenizer: Tokenizer) -> bool:
 
 
 def conversation(messages: Sequence[Message], tools: Sequence[Tool], tokenizer: Tokenizer) -> list[dict[str, Any]]:
-    """Messages for the chat template. Raises ApiError for what is no text."""
+    """Messages for the chat template. Raises ApiError for what is no text.
+
+    Templates read what was thought as ``reasoning_content`` (Qwen, GLM) or ``thinking`` (gpt-oss).
+    """
     found = [_message(at, message) for at, message in enumerate(messages)]
     if knows_tools(tokenizer):
         return found
@@ -48,6 +51,8 @@ def _message(at: int, message: Message) -> dict[str, Any]:
     made: dict[str, Any] = {"role": role, "content": _content(at, message)}
     if message.tool_calls:
         made["tool_calls"] = [_call(at, call) for call in message.tool_calls]
+    if message.reasoning_content:
+        made |= {"reasoning_content": message.reasoning_content, "thinking": message.reasoning_content}
     return made | {n: v for n in ("name", "tool_call_id") if (v := getattr(message, n))}
 
 

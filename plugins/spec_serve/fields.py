@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import Field, model_validator
 
@@ -16,6 +16,10 @@ NAME = r"^[A-Za-z0-9_.-]{1,64}$"
 Number = Annotated[float, Field(allow_inf_nan=False)]
 """A JSON number."""
 Count = Annotated[int, Field(ge=0, lt=1 << 63)]
+
+
+ReasoningFormat: TypeAlias = Literal["auto", "none", "deepseek", "deepseek-legacy"]
+"""As in llama-server: where thinking goes. ``auto`` is ``deepseek``."""
 
 
 class Speculative(Body):
@@ -77,6 +81,9 @@ class Generate(Body):
     json_schema: dict[str, Any] | bool | str | None = Field(default=None, description="The text is JSON of this.")
     grammar: str | None = Field(default=None, description="The text is one of this grammar: Lark's notation or GBNF.")
     structured_outputs: StructuredOutputs | None = None
+    compact: bool | None = Field(
+        default=None, description="JSON of a schema has no white space but a space after commas and colons."
+    )
 
 
 class OpenAI(Generate):
@@ -169,6 +176,7 @@ class Message(Body):
     name: str | None = None
     tool_calls: list[ToolCall] | None = None
     tool_call_id: str | None = None
+    reasoning_content: str | None = Field(default=None, description="What an assistant thought before its answer.")
 
 
 class Predicted(Body):
@@ -198,6 +206,9 @@ class Chat(OpenAI):
     tool_choice: Literal["none", "auto", "required"] | ToolChoice | None = None
     parallel_tool_calls: bool | None = None
     prediction: Predicted | None = None
+    reasoning_format: ReasoningFormat | None = Field(
+        default=None, description="Where thinking goes: reasoning_content (auto, deepseek), content (none), both."
+    )
 
 
 class ItemPart(Body):
@@ -206,17 +217,19 @@ class ItemPart(Body):
     where: ClassVar[str] = "a part of an item's content"
     neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = {"annotations": (None, []), "logprobs": (ANY,)}
 
-    type: Literal["input_text", "output_text", "text"]
+    type: Literal["input_text", "output_text", "text", "reasoning_text"]
     text: str
 
 
 class Item(Body):
-    """A message, a call of a function, or its output."""
+    """A message, a call of a function, its output, or what was thought before one of them."""
 
     where: ClassVar[str] = "an item of the input"
-    neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = {"id": (ANY,), "status": (ANY,)}
+    neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = {
+        "id": (ANY,), "status": (ANY,), "summary": (ANY,), "encrypted_content": (None,), "phase": (ANY,),
+    }  # fmt: skip
 
-    type: Literal["message", "function_call", "function_call_output"] = "message"
+    type: Literal["message", "function_call", "function_call_output", "reasoning"] = "message"
     role: str | None = None
     content: str | list[ItemPart] | None = None
     call_id: str | None = None

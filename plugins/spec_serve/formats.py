@@ -37,6 +37,7 @@ class StructuredOutputs(Body):
     """vLLM's: exactly one of these.
 
     choice: the text is one of them. grammar: in Lark's notation or GBNF. structural_tag: JSON (tag_formats.py).
+    disable_any_whitespace: beside one that is JSON, which then has no white space but a space after ``,`` and ``:``.
     """
 
     where: ClassVar[str] = "structured_outputs"
@@ -47,6 +48,7 @@ class StructuredOutputs(Body):
     grammar: str | None = None
     json_object: bool | None = None
     structural_tag: str | dict[str, Any] | None = None
+    disable_any_whitespace: bool | None = None
 
 
 class Format(Body):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from time import time
 from typing import Any
 
@@ -11,10 +11,11 @@ import attrs
 
 from spec_core import Emitted, Run, Tokenizer
 from spec_serve import report, tokens
-from spec_serve.calls import Call, CallReader
+from spec_serve.calls import Call
 from spec_serve.errors import refused
-from spec_serve.fields import Tool
 from spec_serve.job import Accepted, Done, Failed, Job, Outlet, Progress, messages
+from spec_serve.parts import Part, Places
+from spec_serve.reading import Reader, Reads
 from spec_serve.report import Finished
 from spec_serve.stream import event
 
@@ -24,8 +25,7 @@ class Answer:
     """An answer as its texts come.
 
     chat: of the chat endpoint. name: its id. usage: a last chunk with the numbers was asked for.
-    counting: so were, in every chunk, the tokens of its text so far.
-    tools: what the model may call; without any its text is not searched for calls. single: no more than one call.
+    counting: so were, in every chunk, the tokens of its text so far. reads: how the text of a chat becomes an answer.
     """
 
     run: Run
@@ -36,13 +36,12 @@ class Answer:
     chat: bool
     usage: bool = False
     counting: bool = False
-    tools: list[Tool] = attrs.field(factory=list)
-    single: bool = False
+    reads: Reads = Reads()
     created: int = attrs.field(factory=lambda: int(time()))
     done: list[Finished] = attrs.field(factory=list)
-    texts: dict[Job, str] = attrs.field(factory=dict)
     written: Counter[Job] = attrs.field(factory=Counter)
-    readers: dict[Job, CallReader] = attrs.field(factory=dict)
+    readers: dict[Job, Reader] = attrs.field(factory=dict)
+    places: dict[Job, Places] = attrs.field(factory=dict)
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -62,23 +61,24 @@ class Answer:
         return {**self._head(kind), "choices": choices, "usage": report.usage(self.done), **self._extras()}
 
     def _choice(self, finished: Finished) -> dict[str, Any]:
-        text, job = finished.result.text, finished.job
-        said = {"message": self._message(job, text)} if self.chat else {"text": text}
-        logprobs = self._logprobs([event for step in job.steps for event in step.events], 0)
+        job, events = finished.job, [event for step in finished.job.steps for event in step.events]
+        said = {"message": self._message(job, events)} if self.chat else {"text": finished.result.text}
+        logprobs = self._logprobs(job, events)
         choice = {"index": job.index, **said, "logprobs": logprobs, "finish_reason": self._reason(finished)}
         return choice | ({"speculative": [self._trace(step) for step in job.steps]} if job.trace else {})
 
-    def _message(self, job: Job, text: str) -> dict[str, Any]:
-        message = {"role": "assistant", "content": text, "refusal": None}
-        if not self.tools:
-            return message
-        (said, calls), (last, late) = self._reader(job).put(text), self._reader(job).end()
-        if not (found := calls + late):
-            return message
-        return {**message, "content": said + last or None, "tool_calls": [call.as_json() for call in found]}
+    def _message(self, job: Job, events: list[Emitted]) -> dict[str, Any]:
+        reader = self._reader(job)
+        parts = [*reader.put(events), *reader.end()]
+        content, thought = joined(parts, "content"), joined(parts, "reasoning")
+        message = {"role": "assistant", "content": content or (None if reader.calls else ""), "refusal": None}
+        message |= {"reasoning_content": thought} if thought else {}
+        return message | ({"tool_calls": [call.as_json() for call in reader.calls]} if reader.calls else {})
 
-    def _reader(self, job: Job) -> CallReader:
-        return self.readers.setdefault(job, CallReader.of(self.tools, self.single))
+    def _reader(self, job: Job) -> Reader:
+        if job not in self.readers:
+            self.readers[job] = self.reads.reader(job, self.tokenizer)
+        return self.readers[job]
 
     def _reason(self, finished: Finished) -> str:
         reader = self.readers.get(finished.job)
@@ -96,10 +96,11 @@ class Answer:
                 yield event(refused(message.error).body)
                 return
             if isinstance(message, Progress):
-                yield event(self._progress(job, message))
+                if (chunk := self._progress(job, message)) is not None:
+                    yield event(chunk)
             elif isinstance(message, Done):
                 self.done.append(finished := Finished(job, message.result))
-                for delta in self._rest(job):
+                if self.chat and (delta := self._delta(job, self._reader(job).end())):
                     yield event(self._chunk(job, delta))
                 reason = self._reason(finished)
                 yield event(self._chunk(job, {} if self.chat else "", reason=reason, **self._last()))
@@ -111,39 +112,35 @@ class Answer:
         """Numbers beside the last choice, where no chunk of their own was asked for."""
         return {} if self.usage or len(self.done) < len(self.jobs) else self._extras()
 
-    def _progress(self, job: Job, message: Progress) -> dict[str, Any]:
-        text = "".join(e.text for e in message.events)
-        before = self.texts.get(job, "")
-        self.texts[job] = before + text
+    def _progress(self, job: Job, message: Progress) -> dict[str, Any] | None:
+        """What a step adds; None where it adds nothing yet."""
         self.written[job] += len(message.events)
-        chunk = self._chunk(job, self._delta(job, text), logprobs=self._logprobs(message.events, len(before)))
+        if self.chat:
+            said: Any = self._delta(job, self._reader(job).put(message.events))
+        else:
+            said = "".join(e.text for e in message.events)
+        logprobs = self._logprobs(job, message.events)
+        if not (said or logprobs or job.trace or self.counting):
+            return None
+        chunk = self._chunk(job, said, logprobs=logprobs)
         if job.trace:
             chunk["choices"][0]["speculative"] = self._trace(message)
         return chunk
 
-    def _delta(self, job: Job, text: str) -> Any:
-        """What a step adds: its text, or with tools what of it is said for certain, and calls that are complete."""
-        if not self.chat:
-            return text
-        return self._as_delta(job, *self._reader(job).put(text)) if self.tools else {"content": text}
-
-    def _rest(self, job: Job) -> list[Any]:
-        """What was held back until the end."""
-        if not self.tools:
-            return []
-        said, calls = self._reader(job).end()
-        return [self._as_delta(job, said, calls)] if said or calls else []
-
-    def _as_delta(self, job: Job, said: str, calls: list[Call]) -> dict[str, Any]:
-        delta: dict[str, Any] = {"content": said} if said or not calls else {}
+    def _delta(self, job: Job, parts: list[Part | Call]) -> dict[str, Any]:
+        calls = [part for part in parts if isinstance(part, Call)]
         first = len(self._reader(job).calls) - len(calls)
         listed = [{"index": first + i, **call.as_json()} for i, call in enumerate(calls)]
+        thought, content = joined(parts, "reasoning"), joined(parts, "content")
+        delta: dict[str, Any] = {"reasoning_content": thought} if thought else {}
+        delta |= {"content": content} if content else {}
         return delta | ({"tool_calls": listed} if listed else {})
 
-    def _logprobs(self, events: list[Emitted], offset: int) -> dict[str, Any] | None:
+    def _logprobs(self, job: Job, events: list[Emitted]) -> dict[str, Any] | None:
         if self.chat:
             return tokens.chat_logprobs(events, self.tokenizer)
-        return tokens.completion_logprobs(events, offset, self.tokenizer)
+        places = self.places.setdefault(job, Places(self.tokenizer.stream()))
+        return tokens.completion_logprobs(events, places, self.tokenizer)
 
     @property
     def _kind(self) -> str:
@@ -165,6 +162,11 @@ class Answer:
 
     def _extras(self) -> dict[str, Any]:
         return report.extras(self.done, self.run)
+
+
+def joined(parts: Iterable[Part | Call], kind: str) -> str:
+    """The text of all parts of a kind."""
+    return "".join(part.text for part in parts if isinstance(part, Part) and part.kind == kind)
 
 
 async def accepted(outlet: Outlet, jobs: list[Job]) -> None:

@@ -10,10 +10,12 @@ import attrs
 
 from spec_serve import fields, report, tokens
 from spec_serve.asked import Terms
-from spec_serve.calls import Call, CallReader
+from spec_serve.calls import Call
 from spec_serve.errors import ApiError, refused
 from spec_serve.formats import ResponseFormat
 from spec_serve.job import Done, Failed, Job, Outlet, Progress, messages
+from spec_serve.parts import Part
+from spec_serve.reading import Reader
 from spec_serve.report import Finished
 from spec_serve.stream import as_json
 
@@ -31,7 +33,7 @@ def as_chat(body: fields.Responses) -> fields.Chat:
     shared = {name: getattr(body, name) for name in fields.Generate.model_fields}
     return fields.Chat(
         **shared,
-        messages=[*said, *(_message(at, item) for at, item in enumerate(items))],
+        messages=[*said, *_messages(items)],
         max_completion_tokens=body.max_output_tokens,
         logprobs=True if body.top_logprobs else None,
         top_logprobs=body.top_logprobs or None,
@@ -59,6 +61,20 @@ def _choice(choice: Any) -> Any:
     return fields.ToolChoice(type="function", function=fields.Named(name=choice.name))
 
 
+def _messages(items: list[fields.Item]) -> list[fields.Message]:
+    """Messages of the items; what was thought belongs to the assistant's message after it."""
+    made, thought = [], None
+    for at, item in enumerate(items):
+        if item.type == "reasoning":
+            thought = _text(item.content or "")
+            continue
+        message = _message(at, item)
+        if thought and message.role == "assistant":
+            message.reasoning_content, thought = thought, None
+        made.append(message)
+    return made
+
+
 def _message(at: int, item: fields.Item) -> fields.Message:
     needs = {"message": ("role", "content"), "function_call": ("call_id", "name", "arguments")}
     for name in needs.get(item.type, ("call_id", "output")):
@@ -79,24 +95,42 @@ def _text(content: Any) -> str:
 # its answer
 
 
+@attrs.frozen
+class Kind:
+    """A kind of item with text. item: its type; part: that of its content. prefix: of its id. fields: its others."""
+
+    item: str
+    part: str
+    prefix: str
+    fields: dict[str, Any]
+    logprobs: bool = False
+
+    def made(self, text: str, logprobs: list[Any]) -> dict[str, Any]:
+        """A part of its content."""
+        return {"type": self.part, "text": text, **({"annotations": [], "logprobs": logprobs} if self.logprobs else {})}
+
+
+KINDS = {
+    "content": Kind("message", "output_text", "msg", {"role": "assistant"}, logprobs=True),
+    "reasoning": Kind("reasoning", "reasoning_text", "rs", {"summary": []}),
+}
+"""By the kind of a part."""
+
+
 @attrs.define(eq=False)
 class Answer:
-    """An answer as its text comes. name: the part of its ids that is its own."""
+    """An answer as its text comes. name: the part of its ids that is its own. reader: makes its items of the text."""
 
     terms: Terms
     body: fields.Responses
     job: Job
     outlet: Outlet
     name: str
-    tools: list[fields.Tool]
+    reader: Reader
     created: int = attrs.field(factory=lambda: int(time()))
     output: list[dict[str, Any]] = attrs.field(factory=list)
     said: str = ""
     numbers: int = 0
-    reader: CallReader = attrs.field(init=False)
-
-    def __attrs_post_init__(self) -> None:
-        self.reader = CallReader.of(self.tools, self.body.parallel_tool_calls is False)
 
     async def whole(self) -> dict[str, Any]:
         """In one piece. Raises the error that ended the text."""
@@ -105,16 +139,11 @@ class Answer:
                 raise refused(message.error) from message.error
             if isinstance(message, Done):
                 finished = Finished(self.job, message.result)
-        for part in (self._read(finished.result.text), self._ended()):
-            list(self._events(*part))
-        list(self._closed())
+        for step in self.job.steps:
+            self._events(self.reader.put(step.events))
+        self._events(self.reader.end())
+        self._closed()
         return self._response(finished)
-
-    def _read(self, text: str) -> tuple[str, list[Call]]:
-        return self.reader.put(text) if self.tools else (text, [])
-
-    def _ended(self) -> tuple[str, list[Call]]:
-        return self.reader.end() if self.tools else ("", [])
 
     async def chunks(self) -> AsyncIterator[str]:
         """Server-sent events with the names of the API."""
@@ -127,10 +156,10 @@ class Answer:
                     "response.failed", response={**self._response(None), "status": "failed", "error": error}
                 )
             elif isinstance(message, Progress):
-                for line in self._events(*self._read("".join(e.text for e in message.events))):
+                for line in self._events(self.reader.put(message.events)):
                     yield line
             elif isinstance(message, Done):
-                for line in [*self._events(*self._ended()), *self._closed()]:
+                for line in [*self._events(self.reader.end()), *self._closed()]:
                     yield line
                 whole = self._response(Finished(self.job, message.result))
                 kind = "incomplete" if whole["status"] == "incomplete" else "completed"
@@ -140,11 +169,11 @@ class Answer:
         self.numbers += 1
         return f"event: {kind}\ndata: {as_json({'type': kind, 'sequence_number': self.numbers - 1, **more})}\n\n"
 
-    def _events(self, said: str, calls: list[Call]) -> list[str]:
-        """Events of what was said and called; the items are added to the output."""
-        lines = self._spoken(said) if said else []
-        for call in calls:
-            lines += self._closed() + self._called(call)
+    def _events(self, parts: list[Part | Call]) -> list[str]:
+        """Events of what was thought, said and called; the items are added to the output."""
+        lines = []
+        for part in parts:
+            lines += self._closed() + self._called(part) if isinstance(part, Call) else self._spoken(part)
         return lines
 
     # a message
@@ -157,26 +186,30 @@ class Answer:
     def _open(self) -> bool:
         return bool(self.output) and self.output[-1].get("status") == "in_progress"
 
-    def _spoken(self, said: str) -> list[str]:
-        lines = [] if self._open else self._opened()
-        self.said += said
-        return [*lines, self._event("response.output_text.delta", **self._at, delta=said, logprobs=[])]
+    def _spoken(self, part: Part) -> list[str]:
+        kind = KINDS[part.kind]
+        lines = [] if self._open and self.output[-1]["type"] == kind.item else [*self._closed(), *self._opened(kind)]
+        self.said += part.text
+        more: dict[str, Any] = {"logprobs": []} if kind.logprobs else {}
+        return [*lines, self._event(f"response.{kind.part}.delta", **self._at, delta=part.text, **more)]
 
-    def _opened(self) -> list[str]:
+    def _opened(self, kind: Kind) -> list[str]:
         self.said = ""
-        item = {"id": f"msg_{self.name}{len(self.output)}", "type": "message", "status": "in_progress"}
-        self.output.append({**item, "role": "assistant", "content": []})
+        item = {"id": f"{kind.prefix}_{self.name}{len(self.output)}", "type": kind.item, "status": "in_progress"}
+        self.output.append({**item, **kind.fields, "content": []})
         added = self._event("response.output_item.added", output_index=len(self.output) - 1, item=self.output[-1])
-        return [added, self._event("response.content_part.added", **self._at, part=_part(""))]
+        return [added, self._event("response.content_part.added", **self._at, part=kind.made("", []))]
 
     def _closed(self) -> list[str]:
-        """The end of a message that is open."""
+        """The end of an item that is open."""
         if not self._open:
             return []
         at, item = self._at, self.output[-1]
-        item |= {"status": "completed", "content": [_part(self.said, self._logprobs())]}
+        kind = next(kind for kind in KINDS.values() if kind.item == item["type"])
+        item |= {"status": "completed", "content": [kind.made(self.said, self._logprobs())]}
+        more: dict[str, Any] = {"logprobs": []} if kind.logprobs else {}
         return [
-            self._event("response.output_text.done", **at, text=self.said, logprobs=[]),
+            self._event(f"response.{kind.part}.done", **at, text=self.said, **more),
             self._event("response.content_part.done", **at, part=item["content"][0]),
             self._event("response.output_item.done", output_index=at["output_index"], item=item),
         ]
@@ -244,10 +277,6 @@ class Answer:
             },
             **report.extras([finished], self.terms.run),
         }
-
-
-def _part(text: str, logprobs: list[Any] | None = None) -> dict[str, Any]:
-    return {"type": "output_text", "text": text, "annotations": [], "logprobs": logprobs or []}
 
 
 def _format_of(text: fields.Text | None) -> dict[str, Any]:

@@ -35,6 +35,11 @@ class ServeSettings:
     prompt_cache: str | None = option(
         None, "file that keeps the prompt cache across a restart: written at the end, evaluated again at the start"
     )
+    reasoning_format: Literal["auto", "none", "deepseek", "deepseek-legacy"] = option(
+        "auto",
+        "where a chat has what the model thinks: reasoning_content (auto, deepseek), content (none), or both "
+        "(deepseek-legacy)",
+    )
     log: Literal["text", "json"] = option("text", "form of the log's lines: text or json")
     traces: bool = option(False, "send a span of every text to the collector of OpenTelemetry's environment variables")
     queue: int = option(64, "max texts that wait for a slot; more are refused with 429", 0)

@@ -6,10 +6,13 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from spec_grammar import JsonSchema, Regex, StructuralTags, Tag, grammar
+from spec_grammar import Channels, JsonSchema, Regex, StructuralTags, Tag, grammar
+from spec_grammar.compiled import Compiled
 
 from spec_core import Constraint
+from spec_serve.call_forms import CLOSING, OPENING
 from spec_serve.errors import ApiError
+from spec_serve.formats import StructuredOutputs
 from spec_serve.tag_formats import structural_tag
 
 FIELDS = ("response_format", "json_schema", "grammar", "structured_outputs")
@@ -18,6 +21,9 @@ ALIASES = {
 }  # fmt: skip
 """vLLM's older fields, and what they are called in ``structured_outputs``."""
 OBJECT = {"type": "object"}
+EMPTY = {"type": "object", "properties": {}, "additionalProperties": False}
+TITLES = ("type", "title", "description", "$schema")
+"""Keywords of a schema that say nothing about parameters."""
 
 
 def constraint(body: Any) -> Constraint | None:
@@ -26,26 +32,27 @@ def constraint(body: Any) -> Constraint | None:
     body: any body that generates; fields that it does not have count as left out.
     """
     asked = {name: value for name in (*FIELDS, *ALIASES) if (value := getattr(body, name, None)) not in (None, "")}
-    found = {name: made for name, value in asked.items() if (made := _made(name, value)) is not None}
+    compact = bool(getattr(body, "compact", None))
+    found = {name: made for name, value in asked.items() if (made := _made(name, value, compact)) is not None}
     if len(found) > 1:
         names = " and ".join(found)
         raise ApiError(400, f"{names} are both given; write one", next(reversed(found)))
     return next(iter(found.values()), None)
 
 
-def _made(name: str, value: Any) -> Constraint | None:
+def _made(name: str, value: Any, compact: bool) -> Constraint | None:
     if name == "response_format":
-        return _formatted(value)
+        return _formatted(value, compact)
     if name == "json_schema":
-        return JsonSchema(value)
+        return JsonSchema(value, compact)
     if name == "grammar":
         return grammar(value)
     if name == "structured_outputs":
-        return _structured({key: given for key, given in value.model_dump(by_alias=True).items() if given is not None})
-    return KINDS[ALIASES[name]](value)
+        return _structured(value, compact)
+    return _kind(ALIASES[name], value, compact)
 
 
-def _formatted(asked: Any) -> Constraint | None:
+def _formatted(asked: Any, compact: bool) -> Constraint | None:
     """``response_format``, or ``text.format`` of ``/v1/responses``."""
     if asked.type == "text":
         return None
@@ -53,17 +60,28 @@ def _formatted(asked: Any) -> Constraint | None:
         forms = {name: getattr(asked, name) for name in ("structures", "triggers", "format")}
         return structural_tag({name: form for name, form in forms.items() if form is not None})
     if asked.type == "json_object":
-        return JsonSchema(OBJECT if asked.schema_ is None else asked.schema_)
+        return JsonSchema(OBJECT if asked.schema_ is None else asked.schema_, compact)
     schema = asked.schema_ if asked.json_schema is None else asked.json_schema.schema_
     if schema is None:
         raise ApiError(400, "a format of type 'json_schema' needs a schema", "response_format")
-    return JsonSchema(schema)
+    return JsonSchema(schema, compact)
 
 
-def _structured(given: Mapping[str, Any]) -> Constraint | None:
+def _structured(asked: StructuredOutputs, compact: bool) -> Constraint | None:
+    given = {key: value for key, value in asked.model_dump(by_alias=True).items() if value is not None}
+    compact |= bool(given.pop("disable_any_whitespace", False))
     if len(given) > 1:
         raise ApiError(400, f"structured_outputs has {' and '.join(given)}; write one", "structured_outputs")
-    return next((KINDS[kind](value) for kind, value in given.items()), None)
+    return next((_kind(kind, value, compact) for kind, value in given.items()), None)
+
+
+def _kind(kind: str, value: Any, compact: bool) -> Constraint | None:
+    """Of a field of vLLM's ``structured_outputs``."""
+    if kind == "json":
+        return JsonSchema(value, compact)
+    if kind == "json_object":
+        return JsonSchema(OBJECT, compact) if value else None
+    return KINDS[kind](value)
 
 
 def _choice(texts: Sequence[str]) -> Constraint:
@@ -77,54 +95,90 @@ def _escaped(text: str) -> str:
     return "".join(c if c.isalnum() else f"\\x{{{ord(c):x}}}" for c in text)
 
 
-KINDS: Mapping[str, Callable[[Any], Constraint | None]] = {
-    "json": JsonSchema,
+KINDS: Mapping[str, Callable[[Any], Constraint]] = {
     "regex": Regex,
     "choice": _choice,
     "grammar": grammar,
-    "json_object": lambda wanted: JsonSchema(OBJECT) if wanted else None,
     "structural_tag": structural_tag,
 }
-"""Fields of vLLM's ``structured_outputs``."""
+"""Fields of ``structured_outputs`` that are not JSON."""
 
 
 def tools_constraint(
-    tools: Sequence[Mapping[str, Any]], choice: str | Mapping[str, Any], begin: str, end: str, parallel: bool = True
+    tools: Sequence[Mapping[str, Any]],
+    choice: str | Mapping[str, Any],
+    channels: bool = False,
+    parallel: bool = True,
+    answer: Constraint | None = None,
 ) -> Constraint | None:
     """The constraint of a text that may call functions; None where nothing is to be enforced.
 
-    One call is ``begin``, an object ``{"name": ..., "arguments": {...}}``, ``end``; the arguments follow the schema of
-    the function. ``auto`` is free text with such calls, if a tool is ``strict``; ``required`` and a named function are
-    calls alone.
+    One call is an object ``{"name": ..., "arguments": {...}}`` between ``<tool_call>`` and ``</tool_call>``, or a
+    message to the function where the model writes in channels; the arguments follow the schema of the function.
+    ``auto`` is free text with such calls, if a tool is ``strict``; ``required`` and a named function are calls alone.
 
     :param tools: as in a body of OpenAI: ``{"type": "function", "function": {"name", "parameters", "strict"}}``.
     :param choice: ``none``, ``auto``, ``required``, or ``{"type": "function", "function": {"name": NAME}}``.
     :param parallel: more than one call may follow.
+    :param answer: the constraint of a text that is no call.
 
-    Raises ApiError for a function that is not among the tools.
+    Raises ApiError for a function that is not among the tools, and for an answer where calls are demanded.
     """
     functions = {tool["function"]["name"]: tool["function"] for tool in tools}
+    demanded = _demanded(functions, choice)
+    if demanded is not None and answer is not None:
+        raise ApiError(400, "calls are demanded and the text is constrained otherwise; write one", "tool_choice")
+    if choice == "none" or not functions:
+        return Channels({}, _compiled(answer)) if channels and answer is not None else answer
+    if answer is None and demanded is None and not any(function.get("strict") for function in functions.values()):
+        return None
+    wanted = functions if demanded is None else demanded
+    if channels:
+        calls = {name: arguments_of(function) for name, function in wanted.items()}
+        return Channels(calls, _compiled(answer), demanded is not None)
+    several = parallel and not isinstance(choice, Mapping)
+    count_min = 0 if demanded is None and answer is None else 1
+    tags = [_tag(function) for function in wanted.values()]
+    return StructuralTags(f"{OPENING}\n", tags, count_min, several, otherwise=_compiled(answer))
+
+
+def _demanded(functions: Mapping[str, Any], choice: str | Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The functions of which one must be called; None where none must."""
     if isinstance(choice, Mapping):
         name = choice["function"]["name"]
         if name not in functions:
             raise ApiError(400, f"tool_choice names {name!r:.80}, which is none of the tools", "tool_choice")
-        return _calls([functions[name]], begin, end, count_min=1, several=False)
-    if choice == "required":
-        if not functions:
-            raise ApiError(400, "tool_choice is 'required', but there are no tools", "tool_choice")
-        return _calls(list(functions.values()), begin, end, count_min=1, several=parallel)
-    if choice == "none" or not any(function.get("strict") for function in functions.values()):
+        return {name: functions[name]}
+    if choice != "required":
         return None
-    return _calls(list(functions.values()), begin, end, count_min=0, several=parallel)
+    if not functions:
+        raise ApiError(400, "tool_choice is 'required', but there are no tools", "tool_choice")
+    return functions
 
 
-def _calls(
-    functions: Sequence[Mapping[str, Any]], begin: str, end: str, count_min: int, several: bool
-) -> StructuralTags:
-    return StructuralTags(begin, [_tag(function, begin, end) for function in functions], count_min, several)
+def _compiled(answer: Constraint | None) -> Compiled | None:
+    """An answer's constraint as a part of another one. Raises ApiError for tags, which have parts themselves."""
+    if answer is None:
+        return None
+    if isinstance(answer, StructuralTags):
+        raise ApiError(400, "a structural_tag cannot be combined with tools or channels; leave one out", "tools")
+    assert isinstance(answer, Compiled)
+    return answer
 
 
-def _tag(function: Mapping[str, Any], begin: str, end: str) -> Tag:
+def _tag(function: Mapping[str, Any]) -> Tag:
     name = json.dumps(function["name"], ensure_ascii=False)
-    schema = function.get("parameters") or OBJECT
-    return Tag(f'{begin}{{"name": {name}, "arguments": ', JsonSchema(schema, compact=True), "}" + end)
+    return Tag(f'{OPENING}\n{{"name": {name}, "arguments": ', arguments_of(function), f"}}\n{CLOSING}")
+
+
+def arguments_of(function: Mapping[str, Any]) -> JsonSchema:
+    """JSON of the arguments; a function whose schema names no parameters has none."""
+    schema = function.get("parameters") or {}
+    says_more = any(value not in (None, {}, []) for key, value in schema.items() if key not in TITLES)
+    return JsonSchema(schema if says_more else EMPTY, compact=True)
+
+
+def is_all_answer(constraint: Constraint | None) -> bool:
+    """Whether a text of this constraint has no thinking before the answer."""
+    free = isinstance(constraint, Channels) or (isinstance(constraint, StructuralTags) and not constraint.count_min)
+    return constraint is not None and not free

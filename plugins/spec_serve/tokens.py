@@ -7,6 +7,7 @@ from typing import Any
 from spec_core import Emitted, Tokenizer
 from spec_core.commands import Logprob
 from spec_serve.job import Drafted
+from spec_serve.parts import Places
 
 
 def text(token: int, tokenizer: Tokenizer) -> str:
@@ -41,21 +42,41 @@ def finite(logprob: float) -> float:
     return max(logprob, -9999.0)
 
 
-def completion_logprobs(events: list[Emitted], offset: int, tokenizer: Tokenizer) -> dict[str, Any] | None:
-    """``logprobs`` of a completion's choice. offset: characters of the text before these events."""
-    mine = [e for e in shown(events) if e.logprob is not None]
+def completion_logprobs(events: list[Emitted], places: Places, tokenizer: Tokenizer) -> dict[str, Any] | None:
+    """``logprobs`` of a completion's choice. places: of the tokens before these events."""
+    at = [(e, places.before(e.token)) for e in events]
+    mine = [(e.token, e.logprob, offset) for e, offset in at if e.token not in e.seq.stop.tokens and e.logprob]
     if not mine and not any(e.logprob for e in events):
         return None
-    offsets = []
-    for event in mine:
-        offsets.append(offset)
-        offset += len(event.text)
+    tops = [named(token, p, tokenizer) for token, p, _ in mine]
     return {
-        "tokens": [text(e.token, tokenizer) for e in mine],
-        "token_logprobs": [finite(e.logprob.value) for e in mine if e.logprob],
-        "top_logprobs": [{text(t, tokenizer): finite(v) for t, v in e.logprob.top} for e in mine if e.logprob],
-        "text_offset": offsets,
+        "tokens": [name for name, _ in tops],
+        "token_logprobs": [finite(p.value) for _, p, _ in mine],
+        "top_logprobs": [top for _, top in tops],
+        "text_offset": [offset for *_, offset in mine],
     }
+
+
+def named(token: int, p: Logprob, tokenizer: Tokenizer) -> tuple[str, dict[str, float]]:
+    """The name of a token, and the log-probabilities of the best by name, its own among them.
+
+    A name is the text of a token; where it is part of a character, has no text, or another token has the same text,
+    it is ``bytes:...`` as in OpenAI's API, or ``token_id:...`` as in vLLM's.
+    """
+    values = {token: p.value, **dict(p.top)}
+    names: dict[str, int] = {}
+    for t in sorted(values, key=lambda t: -values[t]):
+        name = _name(t, tokenizer)
+        names[name if name not in names else f"token_id:{t}"] = t
+    return next(n for n, t in names.items() if t == token), {name: finite(values[t]) for name, t in names.items()}
+
+
+def _name(token: int, tokenizer: Tokenizer) -> str:
+    data = tokenizer.token_bytes(token)
+    try:
+        return data.decode() or f"token_id:{token}"
+    except UnicodeDecodeError:
+        return "bytes:" + "".join(f"\\x{byte:02x}" for byte in data)
 
 
 def llama_logprobs(events: list[Emitted], tokenizer: Tokenizer) -> list[dict[str, Any]]:

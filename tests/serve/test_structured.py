@@ -218,7 +218,7 @@ def legal(constraint, text: str) -> bool:
 
 
 def test_strict_tools_bind_calls_in_free_text():
-    made = structured.tools_constraint([TOOL, OTHER], "auto", "<tool_call>\n", "\n</tool_call>")
+    made = structured.tools_constraint([TOOL, OTHER], "auto")
 
     assert legal(made, 'I add. <tool_call>\n{"name": "add", "arguments": {"a": 5}}\n</tool_call> done')
     assert not legal(made, 'I add. <tool_call>\n{"name": "add", "arguments": {"b"')
@@ -226,8 +226,58 @@ def test_strict_tools_bind_calls_in_free_text():
 
 
 def test_without_strict_calls_are_free():
-    assert structured.tools_constraint([OTHER], "auto", "<t>", "</t>") is None
-    assert structured.tools_constraint([TOOL], "none", "<t>", "</t>") is None
+    assert structured.tools_constraint([OTHER], "auto") is None
+    assert structured.tools_constraint([TOOL], "none") is None
+
+
+def test_a_function_without_parameters_has_no_arguments():
+    empty = {"type": "object", "properties": {}, "required": []}
+    bare = [{"function": {"name": "now", "parameters": given}} for given in (None, {}, {"type": "object"}, empty)]
+    for function in (*bare, {"function": {"name": "now"}}):
+        made = structured.tools_constraint([function], "required")
+
+        assert legal(made, '<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>')
+        assert not legal(made, '<tool_call>\n{"name": "now", "arguments": {"')
+
+
+def test_tools_beside_a_format_allow_a_call_or_the_format():
+    made = structured.tools_constraint([OTHER], "auto", answer=JsonSchema({"enum": ["red", 1]}))
+
+    assert legal(made, '"red"') and not legal(made, '"blue"')
+    assert legal(made, '<tool_call>\n{"name": "sub", "arguments": {"a": 5}}\n</tool_call>')
+    assert not legal(made, "I think")
+
+
+@pytest.mark.parametrize("first", ["<", "{"])
+def test_tools_beside_a_format_are_called_or_left(served, first):
+    (token,) = load("zoo:pico").tokenizer.encode(first, bos=False)
+    answer = chat(served, response_format=FORMAT, logit_bias={str(token): 50}, parallel_tool_calls=False)
+    message = answer.json()["choices"][0]["message"]
+
+    assert bool(message.get("tool_calls")) == (first == "<")
+    assert first == "<" or valid(message["content"])
+
+
+def test_white_space_between_parts_is_bounded():
+    made = JsonSchema({"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]})
+
+    assert legal(made, "{" + " " * 8 + '"a":\n\n"' + " " * 20 + '"}')
+    assert not legal(made, "{" + " " * 9 + '"')
+    assert not legal(made, '{"a"' + "\n" * 9)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"json_schema": SCHEMA, "compact": True},
+        {"response_format": FORMAT, "compact": True},
+        {"structured_outputs": {"json": SCHEMA, "disable_any_whitespace": True}},
+    ],
+)
+def test_compact_json_has_no_other_white_space(served, more):
+    text = ask(served, **more, temperature=1.0, seed=3, max_tokens=80).json()["choices"][0]["text"]
+
+    assert valid(text) and text.startswith('{"name": ') and ', "age": ' in text
 
 
 # refusals

@@ -1,0 +1,115 @@
+"""Answers of gpt-oss: messages with a channel each, between control tokens.
+
+``<|channel|>analysis<|message|>...<|end|><|start|>assistant<|channel|>final<|message|>...``. Analysis is thinking, the
+message of a ``final`` channel is the answer, and a message ``to=functions.NAME`` is a call with these arguments.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+
+import attrs
+
+from spec_serve.call_forms import Call, Tools, made
+from spec_serve.parts import Mark, Part, Piece
+
+START, END, MESSAGE, CHANNEL = "<|start|>", "<|end|>", "<|message|>", "<|channel|>"
+CONSTRAIN, RETURN, CALL = "<|constrain|>", "<|return|>", "<|call|>"
+MARKS = (START, END, MESSAGE, CHANNEL, CONSTRAIN, RETURN, CALL)
+RECIPIENT = re.compile(r"to=(\S+)")
+HEADER_MAX = 256
+"""Characters: a longer text without a message is no header, but an answer without channels."""
+
+
+@attrs.define(eq=False)
+class HarmonyReader:
+    """Splits the text of an assistant's turn into thinking, answer and calls.
+
+    The turn begins within a header, after ``<|start|>assistant``. tools, single: as in CallReader. told: thinking is
+    a part of its own. spelled: it is in the answer, with its control tokens written out.
+    """
+
+    tools: Tools
+    single: bool = False
+    told: bool = True
+    spelled: bool = False
+    calls: list[Call] = attrs.field(factory=list)
+    _header: str | None = ""
+    _kind: str = ""
+    _function: str = ""
+    _body: str = ""
+    _written: set[str] = attrs.field(factory=set)
+    _fresh: bool = False
+
+    def put(self, piece: Piece) -> list[Part | Call]:
+        """What this piece adds."""
+        if isinstance(piece, str):
+            return self._text(piece)
+        if piece.name == MESSAGE:
+            return self._begun()
+        if piece.name in (CHANNEL, CONSTRAIN) and self._header is not None:
+            self._header += piece.name
+            return []
+        closed = self._closed(piece)
+        self._header = ""
+        return closed
+
+    def end(self) -> list[Part | Call]:
+        """The last message, which needs no token at its end."""
+        header, self._header = self._header, None
+        if header and not self._written and not self.calls and CHANNEL not in header:
+            return [Part("content", header)]  # an answer without channels
+        return self._closed(None)
+
+    def _text(self, text: str) -> list[Part | Call]:
+        if self._header is not None:
+            self._header += text
+            if len(self._header) <= HEADER_MAX:
+                return []
+            self._kind, text, self._header = "content", self._header, None
+        if self._function:
+            self._body += text
+            return []
+        return self._said(text) if text and self._kind else []
+
+    def _begun(self) -> list[Part | Call]:
+        """The header is complete: it says what the message is."""
+        header, self._header, self._body = self._header or "", None, ""
+        channel = header.partition(CHANNEL)[2].split(CONSTRAIN)[0].split()
+        recipient = RECIPIENT.search(header)
+        name = recipient[1].split("<|")[0].removeprefix("functions.") if recipient else ""
+        self._function = name if name in self.tools else ""
+        self._kind, self._fresh = "reasoning" if channel[:1] == ["analysis"] else "content", True
+        return self._spelled(f"{header}{MESSAGE}")
+
+    def _said(self, text: str) -> list[Part | Call]:
+        """A later message of a kind stands in a line of its own."""
+        between = "\n" if self._fresh and self._kind in self._written else ""
+        self._fresh = False
+        self._written.add(self._kind)
+        if self._kind == "content":
+            return [Part("content", between + text)]
+        return [*([Part("reasoning", between + text)] if self.told else []), *self._spelled(text)]
+
+    def _spelled(self, text: str) -> list[Part | Call]:
+        thinking = self._kind == "reasoning" and not self._function
+        return [Part("content", text)] if self.spelled and thinking else []
+
+    def _closed(self, mark: Mark | None) -> list[Part | Call]:
+        spelled = self._spelled(mark.name) if mark is not None and mark.name == END else []
+        function, body, self._function, self._body, self._kind = self._function, self._body, "", "", ""
+        return self._called(function, body) if function else spelled
+
+    def _called(self, name: str, body: str) -> list[Part | Call]:
+        try:
+            arguments = json.loads(body or "{}")
+        except (ValueError, RecursionError):
+            arguments = None
+        if not isinstance(arguments, dict):
+            self._kind = "content"
+            return self._said(body)
+        if self.single and self.calls:
+            return []
+        self.calls.append(call := made(name, arguments))
+        return [call]

@@ -1,0 +1,96 @@
+"""A text as it comes: its pieces with the control tokens between them, and where each token stands."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeAlias
+
+import attrs
+
+from spec_core import Emitted, Tokenizer
+
+
+@attrs.frozen
+class Mark:
+    """A control token, which has no text. name: how it is written in a prompt."""
+
+    name: str
+
+
+Piece: TypeAlias = str | Mark
+
+
+@attrs.frozen
+class Part:
+    """A piece of an answer. kind: ``content``, or ``reasoning`` for what is thought before it."""
+
+    kind: str
+    text: str
+
+
+@attrs.define(eq=False)
+class Places:
+    """Counts the characters of a text before each of its tokens, also where the end of the text is held back."""
+
+    stream: Any
+    at: int = 0
+
+    def before(self, token: int) -> int:
+        """Characters before this token, the next of the text."""
+        at = self.at
+        self.at += len(self.stream.put(token))
+        return at
+
+
+@attrs.define(eq=False)
+class Pieces:
+    """The visible text of a sequence and its control tokens in their order.
+
+    marks: control tokens that are told, by id.
+    """
+
+    marks: Mapping[int, Mark]
+    places: Places
+    _shown: int = 0
+    _waiting: deque[tuple[int, Mark]] = attrs.field(factory=deque)
+
+    def put(self, events: Iterable[Emitted]) -> list[Piece]:
+        """What these events show. A mark comes when the text before it is visible."""
+        pieces: list[Piece] = []
+        for event in events:
+            at = self.places.before(event.token)
+            if (mark := self.marks.get(event.token)) is not None:
+                self._waiting.append((at, mark))
+            pieces += self._visible(event.text)
+        return pieces
+
+    def _visible(self, text: str) -> list[Piece]:
+        pieces: list[Piece] = []
+        while self._waiting and self._waiting[0][0] <= self._shown + len(text):
+            at, mark = self._waiting.popleft()
+            before, text = text[: at - self._shown], text[at - self._shown :]
+            self._shown = at
+            pieces += [before, mark] if before else [mark]
+        self._shown += len(text)
+        return [*pieces, text] if text else pieces
+
+
+def marks_of(names: Iterable[str], tokenizer: Tokenizer) -> dict[int, Mark]:
+    """Those of the names that are control tokens of this tokenizer."""
+    found = {name: tokenizer.encode(name, special=True, bos=False) for name in names}
+    return {ids[0]: Mark(name) for name, ids in found.items() if len(ids) == 1 and not tokenizer.token_bytes(ids[0])}
+
+
+def spelled(ids: Iterable[int], marks: Mapping[int, Mark], tokenizer: Tokenizer) -> list[Piece]:
+    """Tokens of a prompt as text and marks."""
+    pieces: list[Piece] = []
+    run: list[int] = []
+    for token in ids:
+        if token not in marks:
+            run.append(token)
+            continue
+        pieces += [tokenizer.decode(run)] if run else []
+        pieces.append(marks[token])
+        run = []
+    return [*pieces, tokenizer.decode(run)] if run else pieces

@@ -1,0 +1,153 @@
+"""From the text of a model to an answer: what it thinks, what it says and what it calls, by the form of its family.
+
+The form is told by the chat template: channels of gpt-oss, or ``<think>`` at the beginning of the text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import attrs
+
+from spec_core import Emitted, Tokenizer
+from spec_serve import call_forms, harmony, thinking
+from spec_serve.calls import Call, CallReader
+from spec_serve.fields import ReasoningFormat, Tool
+from spec_serve.harmony import HarmonyReader
+from spec_serve.job import Job
+from spec_serve.parts import Mark, Part, Piece, Pieces, Places, marks_of, spelled
+from spec_serve.thinking import ThoughtReader
+
+NAMES = (
+    *harmony.MARKS, thinking.OPENING, thinking.CLOSING, call_forms.OPENING, call_forms.CLOSING, call_forms.LISTED,
+    call_forms.PHI, call_forms.PHI_END, "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>",
+)  # fmt: skip
+"""Control tokens that are part of an answer's form. Some vocabularies have them as text."""
+TAIL = 16
+"""Tokens at the end of a prompt in which the opening of thinking is looked for."""
+
+_marks: WeakKeyDictionary[Tokenizer, dict[int, Mark]] = WeakKeyDictionary()
+
+
+def has_channels(template: str | None) -> bool:
+    return bool(template) and harmony.CHANNEL in str(template) and harmony.MESSAGE in str(template)
+
+
+def thinks(template: str | None) -> bool:
+    """Whether the template says that a model writes its thinking between tags."""
+    return bool(template) and any(tag in str(template) for tag in (thinking.OPENING, thinking.CLOSING))
+
+
+def known_marks(tokenizer: Tokenizer) -> dict[int, Mark]:
+    if tokenizer not in _marks:
+        _marks[tokenizer] = marks_of(NAMES, tokenizer)
+    return _marks[tokenizer]
+
+
+@attrs.frozen
+class Reads:
+    """How the answers of a request are read.
+
+    tools: what the model may call. single: no more than one call. format: where thinking goes. whole: the text is all
+    answer, as with a constraint that holds from its beginning.
+    """
+
+    tools: Sequence[Tool] = ()
+    single: bool = False
+    format: ReasoningFormat = "auto"
+    whole: bool = False
+
+    def reader(self, job: Job, tokenizer: Tokenizer) -> Reader:
+        """A reader of the text of this job."""
+        prompt: list[Any] = list(job.request.prompt)
+        marks = known_marks(tokenizer)
+        pieces = Pieces(marks, Places(tokenizer.stream()))
+        calls = CallReader.of(self.tools, self.single)
+        if self.whole:
+            return Reader(pieces, calls if self.tools else None)
+        if has_channels(tokenizer.chat_template):
+            return Reader(pieces, channels=self._channels(prompt, tokenizer, calls))
+        thoughts = None
+        if thinks(tokenizer.chat_template) and self.format != "none":
+            tail = "".join(_as_text(p) for p in spelled(prompt[-TAIL:], marks, tokenizer))
+            thoughts = ThoughtReader(inside=tail.rstrip().endswith(thinking.OPENING))
+        legacy = self.format == "deepseek-legacy"
+        return Reader(pieces, calls if self.tools else None, thoughts, legacy=legacy)
+
+    def _channels(self, prompt: list[Any], tokenizer: Tokenizer, calls: CallReader) -> HarmonyReader:
+        """A reader that knows what of the message stands in the prompt."""
+        marks = known_marks(tokenizer)
+        told, written = self.format != "none", self.format in ("none", "deepseek-legacy")
+        reader = HarmonyReader(calls.tools, self.single, told, written)
+        starts = {token for token, mark in marks.items() if mark.name == harmony.START}
+        at = next((i for i in range(len(prompt) - 1, -1, -1) if prompt[i] in starts), None)
+        for piece in spelled(prompt[at + 1 :], marks, tokenizer) if at is not None else ():
+            reader.put("" if piece == "assistant" else piece)
+        return reader
+
+
+@attrs.define(eq=False)
+class Reader:
+    """Reads the events of one text."""
+
+    pieces: Pieces
+    tags: CallReader | None = None
+    thoughts: ThoughtReader | None = None
+    channels: HarmonyReader | None = None
+    legacy: bool = False
+
+    @property
+    def calls(self) -> list[Call]:
+        """All calls so far."""
+        reader = self.channels or self.tags
+        return [] if reader is None else reader.calls
+
+    def put(self, events: Iterable[Emitted]) -> list[Part | Call]:
+        """What these events add to the answer, in order."""
+        pieces = self.pieces.put(events)
+        if self.channels is not None:
+            return _joined(part for piece in pieces for part in self.channels.put(piece))
+        text = "".join(map(_as_text, pieces))
+        if self.thoughts is None:
+            return self._answered(text)
+        thought, answer = self.thoughts.put(text)
+        return [*_thought(thought), *self._answered(text if self.legacy else answer)]
+
+    def end(self) -> list[Part | Call]:
+        """What was held back until the end of the text."""
+        if self.channels is not None:
+            return _joined(self.channels.end())
+        thought, answer = self.thoughts.end() if self.thoughts is not None else ("", "")
+        parts = [*_thought(thought), *self._answered("" if self.legacy else answer)]
+        return [*parts, *self._parts(self.tags.end() if self.tags is not None else ())]
+
+    def _answered(self, text: str) -> list[Part | Call]:
+        if not text:
+            return []
+        return [Part("content", text)] if self.tags is None else self._parts(self.tags.put(text))
+
+    @staticmethod
+    def _parts(found: Iterable[str | Call]) -> list[Part | Call]:
+        return _joined(Part("content", one) if isinstance(one, str) else one for one in found)
+
+
+def _as_text(piece: Piece) -> str:
+    return piece if isinstance(piece, str) else piece.name
+
+
+def _thought(text: str) -> list[Part | Call]:
+    return [Part("reasoning", text)] if text else []
+
+
+def _joined(parts: Iterable[Part | Call]) -> list[Part | Call]:
+    """With neighbours of one kind as one part."""
+    made: list[Part | Call] = []
+    for part in parts:
+        last = made[-1] if made else None
+        if isinstance(part, Part) and isinstance(last, Part) and last.kind == part.kind:
+            made[-1] = Part(part.kind, last.text + part.text)
+        else:
+            made.append(part)
+    return made
