@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 
@@ -233,3 +234,21 @@ def test_a_record_that_was_cut_off_is_left_out(out, size):
 
     assert len(found.laps) == 7 and not found.complete
     assert whole[: found.end].endswith(b"\n") and found.end < len(whole) - size
+
+
+@pytest.mark.parametrize("location", ["table.npz", "tables", "a-name-of-its-own", None])
+def test_a_methods_file_that_is_no_model_is_hashed_as_it_is(out, location):
+    """A file, every file of a folder that is not hidden, and nothing for a name that only the plugin understands."""
+    (out.parent / "table.npz").write_bytes(b"one")
+    (out.parent / "tables" / "deep").mkdir(parents=True)
+    (out.parent / "tables" / "a.json").write_text("{}")
+    (out.parent / "tables" / "deep" / "b.npz").write_bytes(b"two")
+    (out.parent / "tables" / ".hidden").write_bytes(b"three")
+    contents = {"table.npz": [b"one"], "tables": [b"{}", b"two"]}.get(location, [])
+    method = "noted" if location is None else f"noted={location}"
+    command = f"compare -m toy:dense --prompts prompts.jsonl -n 4 --no-bounds --method {method} --out noted"
+
+    assert run(command.split()) == 0
+    files = lines(out.parent / "noted")[0]["contenders"][1]["files"]
+
+    assert [file["sha256"] for file in files] == [hashlib.sha256(content).hexdigest() for content in contents]

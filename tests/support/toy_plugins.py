@@ -23,6 +23,7 @@ POINTS = {
         "shown": "Shown",
         "mute": "Mute",
         "cautious": "Cautious",
+        "noted": "Noted",
     },
     "spec_core.rules": {"heedless": "Careless"},
     "spec_core.rollback": {"toy-rollback": "spec_core.testing:ToyRollback"},
@@ -135,6 +136,13 @@ class Cautious(Repeat):
         for seq, budget in step.undrafted:
             length = min(budget, self.length, 2 if self.p_min else budget)
             step.propose(seq, Draft([seq.tokens[-1]] * length))
+
+
+@attrs.define(eq=False)
+class Noted(Repeat):
+    """Has a file or folder of its own, which is no model."""
+
+    file: str | None = None
 
 
 @attrs.define(eq=False)

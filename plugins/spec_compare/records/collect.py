@@ -21,7 +21,7 @@ from spec_cli.prompts import Prompt
 from spec_compare.contenders import Entrant
 from spec_compare.conversation import Conversation, turns_of
 from spec_compare.measure import Terms, batches
-from spec_compare.records.files import commit, hashed
+from spec_compare.records.files import commit, hashed, hashed_below
 from spec_compare.records.header import (
     FORMAT,
     VERSION,
@@ -34,7 +34,8 @@ from spec_compare.records.header import (
     TargetFacts,
 )
 from spec_compare.summary import INTERVAL, RESAMPLES
-from spec_core import Run, Target, load
+from spec_core import Run, Target, UsageError, load
+from spec_core.commands import discover
 
 
 def header(
@@ -159,11 +160,36 @@ def plain(value: Any) -> Any:
 
 
 def method_files(name: str, plugin: Any, target: Target) -> list[File]:
-    """Files of the model or head that a plugin loaded: its setting ``file``, or what came with the target."""
+    """Files that a plugin loaded: its setting ``file``, or the model or head that came with the target."""
     if plugin is target or not attrs.has(type(plugin)) or "file" not in attrs.fields_dict(type(plugin)):
         return []
     location = plugin.file or target.info.extras.get("companions", {}).get(name)
-    return [] if location is None else files_of(load(location, weights=False))
+    return [] if location is None else files_at(location)
+
+
+def files_at(location: Any) -> list[File]:
+    """The files at a method's location: of a model, if a target knows it, or whatever lies there.
+
+    Empty for a location that is neither a path nor a model: only its plugin knows what it means.
+    """
+    if not isinstance(location, str | os.PathLike):
+        return []
+    path = Path(location)
+    if path.is_file():
+        return hashed(path)
+    if not path.is_dir() and not has_scheme(str(location)):
+        return []
+    try:
+        return files_of(load(str(location), weights=False))
+    except UsageError:
+        if not path.is_dir():
+            raise
+        return hashed_below(path)
+
+
+def has_scheme(location: str) -> bool:
+    """Whether the location begins with the scheme of an installed target."""
+    return any(location.startswith(f"{entry.name}:") for entry in discover(("target",)))
 
 
 def prompt_facts(prompts: list[Prompt], source: str, terms: Terms) -> PromptFacts:

@@ -25,6 +25,16 @@ def hashed(path: Path) -> list[File]:
     return [_hashed(one, *_identity(one)) for one in parts(path)]
 
 
+def hashed_below(folder: Path) -> list[File]:
+    """Every file in a folder and its folders, except hidden ones. Raises UsageError if one cannot be read."""
+    found = (one for one in folder.rglob("*") if one.is_file())
+    return [_hashed(one, *_identity(one)) for one in sorted(found) if not _is_hidden(one.relative_to(folder))]
+
+
+def _is_hidden(path: Path) -> bool:
+    return any(part.startswith(".") for part in path.parts)
+
+
 def parts(path: Path) -> list[Path]:
     """The files that belong to a model's path."""
     if path.is_dir():
