@@ -59,15 +59,22 @@ class Orders:
         self._known, self._newest = set(numbers), -1
 
     def _join(self, running: list[Sequence], proposals: Mapping[str, frozenset[str]]) -> None:
-        """A sequence that joins ends a rest, if a method serves it and ``rest`` did not say otherwise."""
+        """A sequence that joins and that a method serves ends a rest, unless ``rest`` was meant for it too."""
         self._newest = running[-1].number
         for seq in running:
             if seq.number not in self._known:
                 self._known.add(seq.number)
-                seq.drop(self._without, proposals)
-                if not self._joining and any(seq.wants(name) for name, kinds in proposals.items() if kinds):
+                controlled = self._controls(seq)
+                if controlled:
+                    seq.drop(self._without, proposals)
+                stays = self._joining and controlled
+                if not stays and any(seq.wants(name) for name, kinds in proposals.items() if kinds):
                     self._rest = 0
                     return
+
+    def _controls(self, seq: Sequence) -> bool:
+        """Whether the orders stand for a sequence; its request may want no control."""
+        return all(seq.wants(name) for name in self.controllers)
 
     def _holds(self, running: list[Sequence], proposals: Mapping[str, frozenset[str]]) -> bool:
         """A loss ends it, and so does a sequence that joins or ends, if it does not stand for the one that follows."""
@@ -85,7 +92,7 @@ class Orders:
 
     def _follows(self, running: list[Sequence], proposals: Mapping[str, frozenset[str]]) -> bool:
         """Whether a sequence takes the place of the only one."""
-        if not self._said.joining or len(running) != 1 or not all(running[0].wants(name) for name in self.controllers):
+        if not self._said.joining or len(running) != 1 or not self._controls(running[0]):
             return False
         [part] = self._held.values()
         self._held = {running[0].number: part}

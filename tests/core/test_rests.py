@@ -181,6 +181,23 @@ def test_a_sequence_that_joins_a_rest_without_a_method_is_not_served_by_it():
     assert method.calls["draft"][:3] == [1, 2, 8]
 
 
+@pytest.mark.parametrize("joining", [False, True])
+def test_a_sequence_that_joins_and_wants_no_control_ends_every_rest_and_is_served(joining):
+    def rest_for_all(step):
+        if step.number == 2:
+            step.rest(5, without=["method"], joining=joining)
+
+    run = Run(ToyTarget(recurrent=False), [("method", method := Method()), Controller(rest_for_all)])
+    first = run.submit(Request([3, 1, 4], max_tokens=4))
+    list(run)
+    joined = run.submit(Request([2, 7, 1], max_tokens=9, control=False))
+    list(run)
+
+    assert first.finish == joined.finish == "length"
+    assert joined.wants("method")
+    assert method.calls["draft"][:5] == [1, 2, 5, 6, 7]
+
+
 def test_a_rest_needs_all_sequences():
     """One that wants no control drafts as it likes."""
     method, _ = run_of(rests, REQUEST, attrs.evolve(REQUEST, control=False))
