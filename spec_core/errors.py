@@ -38,7 +38,9 @@ class Refused(UsageError):
     """One or more plugins refused the target in ``compat``; every refusal is listed."""
 
 
-BEFORE = ("compat", "load")
+CONSTRUCTION = "its constructor"
+"""The place of a failure before any hook."""
+BEFORE = (CONSTRUCTION, "compat", "load")
 """Calls of a plugin before anything runs."""
 
 

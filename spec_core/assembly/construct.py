@@ -6,14 +6,14 @@ import re
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import attrs
 
 from spec_core.assembly.discovery import find, imported
 from spec_core.assembly.hooks import implementations
 from spec_core.contract.values import Compat
-from spec_core.errors import UsageError, message, nearest
+from spec_core.errors import CONSTRUCTION, PluginError, SpecError, UsageError, message, nearest
 from spec_core.settings.convert import structure
 from spec_core.settings.named import parsed
 
@@ -124,15 +124,57 @@ def construct(cls: type, given: Mapping[str, Any], plugin: str) -> Any:
     if not attrs.has(cls):
         if given:
             raise UsageError(f"{plugin} has no settings, got {', '.join(given)}", hint="leave them out")
-        return cls()
-    declared = {f.name: f for f in attrs.fields(attrs.resolve_types(cls)) if f.init and not f.name.startswith("_")}
+        return _instance(cls, {}, plugin)
+    declared = setting_fields(cls, plugin)
     for key in given:
         if key not in declared:
             raise UsageError(f"{plugin} has no setting {key!r}", hint=f"it has: {nearest(key, declared)}")
     values = {key: structure(value, declared[key], f"{plugin}.{key}") for key, value in given.items()}
+    return _instance(cls, values, plugin)
+
+
+def _instance(cls: type, values: Mapping[str, Any], plugin: str) -> Any:
     try:
         return cls(**values)
+    except SpecError:
+        raise
     except (TypeError, ValueError) as error:
         raise UsageError(
             f"{plugin}: {message(error)}", hint=f"`spec settings --method {plugin}` shows its settings"
         ) from error
+    except Exception as error:  # a constructor may raise anything
+        raise PluginError(plugin, CONSTRUCTION, error) from error
+
+
+def setting_fields(cls: type, plugin: str) -> dict[str, attrs.Attribute]:
+    """The settings of a plugin class, with resolved types. Other fields may have annotations that do not resolve.
+
+    Raises UsageError with the plugin and the field, if the type of a setting does not resolve.
+    """
+    found = {}
+    for field in attrs.fields(cls):
+        if field.init and not field.name.startswith("_"):
+            found[field.name] = field.evolve(type=_resolved_type(cls, field, plugin))
+    return found
+
+
+def _resolved_type(cls: type, field: attrs.Attribute, plugin: str) -> Any:
+    """The type that a field's annotation names, in the module of the class that declares it."""
+    if field.type is None:
+        return None
+    owner = next(c for c in cls.__mro__ if attrs.has(c) and declares(c, field.name))
+    only = type(owner.__name__, (), {"__annotations__": {field.name: field.type}, "__module__": owner.__module__})
+    try:
+        return get_type_hints(only, localns=dict(vars(owner)), include_extras=True)[field.name]
+    except Exception as error:  # an annotation may be any expression
+        raise UsageError(
+            f"{plugin}.{field.name}: its type {field.type!r} does not resolve: {type(error).__name__}: {error}",
+            hint=f"in {owner.__module__}, import the type outside of TYPE_CHECKING; a field that is no setting has "
+            "init=False, or a name that begins with _",
+        ) from error
+
+
+def declares(cls: type, name: str) -> bool:
+    """Whether an attrs class declares the field itself."""
+    field = attrs.fields_dict(cls).get(name)
+    return field is not None and not getattr(field, "inherited", False)  # not in the types of attrs

@@ -74,3 +74,10 @@ class KeepsThemAll(Halves):
     def shorten(self, step, seq, budget):
         self.kept.append(seq)
         super().shorten(step, seq, budget)
+
+
+@attrs.define(eq=False)
+class RefusesItsOwnDefault(Halves):
+    """Its setting's default is none of its type."""
+
+    width: int = 2.5

@@ -45,6 +45,13 @@ class Lookup:
 
 
 @attrs.define(eq=False)
+class NamesATypeThatIsNotThere(Lookup):
+    """Its setting's type was imported for type checkers only."""
+
+    width: Tokens = 4  # noqa: F821
+
+
+@attrs.define(eq=False)
 class Sampler:
     """Healthy: draws from a fixed random table with the step's noise, and shows its rows where they are wanted."""
 

@@ -185,3 +185,10 @@ class Raises(Owner):
 
     def put_back(self, step, seq, verdict):
         assert not verdict.path, "not expected"
+
+
+@attrs.define(eq=False)
+class RefusesItsOwnDefault(Owner):
+    """Its setting's default is none of its type."""
+
+    width: int = 2.5

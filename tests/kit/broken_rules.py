@@ -213,3 +213,10 @@ class Raises(Matches):
     def verdict(self, step, seq):
         assert not step.part(seq).drafted, "not expected"
         return super().verdict(step, seq)
+
+
+@attrs.define(eq=False)
+class RefusesItsOwnDefault(Matches):
+    """Its setting's default is none of its type."""
+
+    width: int = 2.5

@@ -56,6 +56,7 @@ DRAFTERS = [
     drafter("extensions_depend_on_the_drafted_tokens", drafters.ReadsNoDraftedToken, drafters.ExtendsFromStates),
     drafter("forwards_of_extensions_are_as_promised", drafters.ReadsEveryDraftedTokenTwice, drafters.ExtendsWithAModel),
     drafter("one_request_is_survived", drafters.Raises),
+    drafter("it_is_made_from_its_settings", drafters.NamesATypeThatIsNotThere),
     drafter("text_equals_plain_decoding", drafters.KeepsItsDrafts),
     drafter("text_does_not_depend_on_the_batch", drafters.OneLogForAll),
     drafter("text_does_not_depend_on_what_is_accepted", drafters.DividesByWhatWasKept),
@@ -110,6 +111,7 @@ def owner(check: str, broken: Any) -> Case:
 
 OWNERS = [
     owner("one_request_is_survived", owners.Raises),
+    owner("it_is_made_from_its_settings", owners.RefusesItsOwnDefault),
     owner("state_after_nothing_was_accepted", owners.CountsTheFirstDraftIn),
     owner("state_after_everything_was_accepted", owners.ThinksNothingIsToBeDone),
     owner("state_after_part_of_a_draft_was_accepted", owners.TakesTheLastRow),
@@ -169,6 +171,7 @@ def rule(check: str, broken: Any, healthy: Any = rules.Matches) -> Case:
 
 RULES = [
     rule("one_request_is_survived", rules.Raises),
+    rule("it_is_made_from_its_settings", rules.RefusesItsOwnDefault),
     rule("verdicts_are_paths_of_the_draft", rules.LeavesThePath),
     rule("declared_proposals_are_judged", rules.ReadsRowsOfAll),
     rule("greedy_text_equals_plain_decoding", rules.KeepsTheFirst),
@@ -193,6 +196,7 @@ def controller(check: str, broken: Any, healthy: Any = controllers.Halves) -> Ca
 
 CONTROLLERS = [
     controller("one_request_is_survived", controllers.Raises),
+    controller("it_is_made_from_its_settings", controllers.RefusesItsOwnDefault),
     controller("it_says_that_it_drafts_nothing", controllers.SaysNothing),
     controller("text_equals_plain_decoding", controllers.MakesItGreedy),
     controller("sequences_come_and_go", controllers.CountsThemIn),

@@ -9,13 +9,14 @@ from spec_core.assembly.hooks import ask_compat
 from spec_core.contract.request import Request
 from spec_core.contract.values import Compat
 from spec_core.loop.run import Run
-from spec_core.testing.conformance.base import Conformance, expect, forgotten, together
+from spec_core.testing.conformance.base import expect, forgotten, together
 from spec_core.testing.conformance.drafts import MetadataOnly
 from spec_core.testing.conformance.promise import promise
+from spec_core.testing.conformance.settings import SettingsChecks
 from spec_core.testing.drafters import Oracle
 
 
-class ControllerConformance(Conformance):
+class ControllerConformance(SettingsChecks):
     """Inherit, and let ``make`` return a new controller. A drafter of the kit gives it something to limit."""
 
     def one_request(self) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from spec_core.testing.conformance.declared import NeedsChecks
 from spec_core.testing.conformance.extend import ExtendChecks
 from spec_core.testing.conformance.memory import MemoryChecks
+from spec_core.testing.conformance.settings import SettingsChecks
 from spec_core.testing.conformance.texts import TextChecks
 
 
-class DrafterConformance(TextChecks, MemoryChecks, ExtendChecks, NeedsChecks):
+class DrafterConformance(TextChecks, MemoryChecks, ExtendChecks, NeedsChecks, SettingsChecks):
     """Inherit, and let ``make`` return a new instance of the method.
 
     Declare intended deviations as class attributes: ``learns_from_verdicts = "length"`` or ``"tokens"``

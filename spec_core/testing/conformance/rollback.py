@@ -18,11 +18,12 @@ from spec_core.testing.conformance.drive import close, leaves
 from spec_core.testing.conformance.memory import Checkpoints
 from spec_core.testing.conformance.probes import Limiter, Watched
 from spec_core.testing.conformance.promise import Found, promise
+from spec_core.testing.conformance.settings import SettingsChecks
 from spec_core.testing.conformance.state_check import Gated
 from spec_core.testing.drafters import Oracle, RandomTrees
 
 
-class RollbackConformance(Gated):
+class RollbackConformance(Gated, SettingsChecks):
     """Inherit, and let ``make`` return a new owner of the target's recurrent state.
 
     After every step the state must equal that of a new forward over the evaluated tokens, up to ``tolerance`` of its

@@ -18,10 +18,11 @@ from spec_core.hookspecs import hookimpl
 from spec_core.loop.run import Run
 from spec_core.sampling.parameters import Sampling
 from spec_core.testing.conformance import distribution
-from spec_core.testing.conformance.base import Conformance, described, expect, forgotten, same, together
+from spec_core.testing.conformance.base import described, expect, forgotten, same, together
 from spec_core.testing.conformance.drafts import MetadataOnly, seeded
 from spec_core.testing.conformance.probes import first
 from spec_core.testing.conformance.promise import promise
+from spec_core.testing.conformance.settings import SettingsChecks
 from spec_core.testing.drafters import Oracle, RandomTrees
 
 WARPERS = (
@@ -32,7 +33,7 @@ WARPERS = (
 )
 
 
-class RuleConformance(Conformance):
+class RuleConformance(SettingsChecks):
     """Inherit, and let ``make`` return a new rule. samples: seeds per test of a distribution and drafter."""
 
     samples: ClassVar[int] = 600
