@@ -10,8 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from spec_cli.new import KINDS, Names
 
-from tests.support.installed import ROOT
+from tests.support.installed import ROOT, copy_source
 
 CONFIG = """\
 [mypy]
@@ -95,6 +96,15 @@ def test_plugins_without_annotations_use_names_that_exist(folder, module):
     assert "Success: no issues found" in check(folder, source)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_new_package_passes_the_strict_check(folder, kind):
+    names = Names(kind, "fresh")
+    (folder / "spec_fresh.py").write_text(names.filled(kind))
+
+    assert "Success: no issues found" in check(folder, names.filled(kind))
+    assert "Success: no issues found" in check(folder, names.filled(f"{kind}_test"))
+
+
 def test_names_of_the_front_door_are_classes(folder):
     source = (
         "from spec_core import Run, Step, load\nreveal_type(Run('zoo:pico'))\nreveal_type(load)\nreveal_type(Step)\n"
@@ -148,3 +158,23 @@ def test_every_package_says_that_it_is_typed():
     roots = [ROOT / "spec_core", *(ROOT / "kernels").glob("spec_*/"), *(ROOT / "plugins").glob("spec_*/")]
 
     assert [root.name for root in roots if re.match(r"spec_\w+$", root.name) and not (root / "py.typed").exists()] == []
+
+
+@pytest.mark.slow
+def test_an_editable_install_shows_its_types(tmp_path):
+    """Without a path of its own, mypy finds the packages in the folders that the install lists."""
+    source, env = tmp_path / "source", tmp_path / "env"
+    copy_source(source)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(env)], check=True)
+    [packages] = env.glob("lib/python*/site-packages")
+    pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-build-isolation", "--target", str(packages)]
+    pure = {**os.environ, "SPEC_PURE": "1"}
+    subprocess.run([*pip, "-e", str(source)], check=True, env=pure, capture_output=True, timeout=300)
+    (tmp_path / "mypy.ini").write_text(CONFIG)
+    source = "import spec_kernels.model\nimport spec_methods.ngram\nfrom spec_core import Step\nreveal_type(Step)\n"
+    (tmp_path / "plugin.py").write_text(source)
+    command = [sys.executable, "-m", "mypy", "--config-file", "mypy.ini", "--python-executable", env / "bin" / "python"]
+    done = subprocess.run([*command, "plugin.py"], cwd=tmp_path, capture_output=True, text=True, env={})
+
+    assert "-> spec_core.contract.step.Step" in done.stdout, done.stdout + done.stderr
+    assert "import" not in done.stdout
