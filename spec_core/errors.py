@@ -40,8 +40,8 @@ class Refused(UsageError):
 
 CONSTRUCTION = "its constructor"
 """The place of a failure before any hook."""
-BEFORE = (CONSTRUCTION, "compat", "load")
-"""Calls of a plugin before anything runs."""
+OUTSIDE = (CONSTRUCTION, "compat", "load", "close")
+"""Calls of a plugin before and after everything that runs."""
 
 
 def message(error: BaseException) -> str:
@@ -66,7 +66,7 @@ class PluginError(SpecError):
 
     def __init__(self, plugin: str, hook: str, cause: BaseException, sequence: str = "") -> None:
         where = f" on sequence {sequence}" if sequence else ""
-        isolated = "" if hook in BEFORE else "or with on_error=isolate, "
+        isolated = "" if hook in OUTSIDE else "or with on_error=isolate, "
         super().__init__(
             f"plugin {plugin!r} failed in {hook}{where}: {type(cause).__name__}: {message(cause)}",
             hint=f"run without it, {isolated}or report it to the author of {plugin!r}",

@@ -71,7 +71,7 @@ def test_a_method_is_eleven_lines():
     """The headline of the page counts its code: no blank line, no docstring, no comment of its own line."""
     package = [b for b in blocks(DOCS / "write-a-method.md") if b.file == "spec-recall/spec_recall.py"]
 
-    assert [len(code(block)) for block in package] == [11, 11 + 3, 11 + 8]
+    assert [len(code(block)) for block in package[:3]] == [11, 11 + 3, 11 + 8]
 
 
 def code(block):

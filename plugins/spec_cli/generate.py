@@ -50,7 +50,14 @@ def generate(many: Path | None, show_drafts: bool, as_json: bool, **flags: Any) 
     settings = common.settings_of(flags)
     requests = prompted(many, places, request_of(asked, settings))
     target = common.checked_target(settings, [settings["methods"]])
-    run = common.run_of(target, settings)
+    with common.run_of(target, settings) as run:
+        _generate(run, requests, settings, watch, many is not None, show_drafts, as_json)
+
+
+def _generate(
+    run: Run, requests: list[Request], settings: Settings, watch: Watch, many: bool, show_drafts: bool, as_json: bool
+) -> None:
+    """Generate and print the texts. many: of --prompts."""
     common.note_owners([run], settings)
     generations = begun(run, requests, watch)
     if run.stats.lossy:
@@ -58,14 +65,14 @@ def generate(many: Path | None, show_drafts: bool, as_json: bool, **flags: Any) 
     shower = _shower(run, show_drafts, as_json)
     with frozen_heap():
         for generation, request in zip(generations, requests, strict=True):
-            if many is not None and not as_json:
+            if many and not as_json:
                 click.echo(f"--- {request.name}")
             for event in generation:
                 shower(event)
             result, times = generation.result, times_of(generation, watch)
             if as_json:
-                body = report(result, target.tokenizer, times)
-                body = {"id": request.name, **body} if many is not None else whole(body, run, settings)
+                body = report(result, run.target.tokenizer, times)
+                body = {"id": request.name, **body} if many else whole(body, run, settings)
                 click.echo(common.as_json(body))
             else:
                 click.echo()

@@ -289,6 +289,8 @@ class Compat:
         with rows of a prompt, and ``rollback`` is called only in steps with a draft. Has no effect on owners of state
         and rules.
     report: what the plugin did in the run, for statistics and JSON; its text ``summary`` is also printed.
+    close: called once when the run is closed, after its texts have ended: the place to save what was learned. Not
+        called for a run that was never closed, for a plugin that was switched off, and by other engines.
     """
 
     owns: frozenset[str] = attrs.field(default=frozenset(), converter=_names)
@@ -308,6 +310,7 @@ class Compat:
     shares: bool = False
     catches_up: bool = False
     report: Callable[[], Mapping[str, Any]] | None = attrs.field(default=None, validator=optional(is_callable()))
+    close: Callable[[], None] | None = attrs.field(default=None, validator=optional(is_callable()))
 
 
 @attrs.frozen

@@ -20,9 +20,12 @@ from spec_core.assembly.hooks import implementations
 from spec_core.contract.batch import Part
 from spec_core.contract.rows import Rows
 from spec_core.contract.step import Step
+from spec_core.errors import PluginError
 
 Failed = Callable[[str, str, Exception, Step], None]
 Call = Callable[[Any], Any]
+CLOSE = "close"
+"""The last call of a plugin."""
 HOOKS = "draft", "accept", "rollback", "process"
 """Those that every step calls."""
 
@@ -94,6 +97,20 @@ def catches_up(chosen: Chosen) -> bool:
     """Whether a plugin is a method that need not be called for every step."""
     needed = bool(chosen.compat.owns) or "accept" in chosen.hooks
     return chosen.compat.catches_up and bool(chosen.proposals) and not needed
+
+
+def close_plugins(plugins: Iterable[Chosen]) -> None:
+    """Call ``Compat.close`` of every plugin. Raises PluginError for the first that failed, after all were called."""
+    failures: list[PluginError] = []
+    for chosen in plugins:
+        try:
+            if chosen.compat.close is not None:
+                chosen.compat.close()
+        except Exception as error:  # a plugin may raise anything
+            failures.append(PluginError(chosen.name, CLOSE, error))
+            failures[-1].__cause__ = error
+    if failures:
+        raise failures[0]
 
 
 class Proxy:

@@ -26,7 +26,7 @@ from spec_core.loop.constrain import constrain
 from spec_core.loop.coupled import Coupled
 from spec_core.loop.fair_lock import FairLock
 from spec_core.loop.generation import Generation, Queued
-from spec_core.loop.guard import Hooks, concerned, forget
+from spec_core.loop.guard import Hooks, close_plugins, concerned, forget
 from spec_core.loop.outputs import Outputs
 from spec_core.loop.request.admission import sequence
 from spec_core.loop.request.arguments import all_of, parted, request_of, several, target_of
@@ -314,7 +314,8 @@ class Run:
 
         Running and waiting sequences end as cancelled: their iterators stop, and ``take`` returns their text so far.
         ``submit`` and ``generate`` then raise UsageError; statistics stay. Waits for a step that another thread runs;
-        raises UsageError from within a step. A second call does nothing.
+        raises UsageError from within a step. A second call does nothing. ``Compat.close`` of every plugin is called
+        last; raises PluginError if one fails, after all were called.
         """
         with self._lock:
             self._not_within_a_step("close")
@@ -324,6 +325,7 @@ class Run:
             self._scheduler.cancel_all()
             self._memory.detach()
             self._scheduler.slots.close(self.target)
+            close_plugins(c for c in self.plugins if c.name not in self.stats.switched_off)
 
     def __enter__(self) -> Run:
         return self

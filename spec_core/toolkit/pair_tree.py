@@ -112,8 +112,8 @@ class PairTree:
         """Children of a node. The likeliest is always drafted, since its forward is done."""
         before = [self.nodes[i].token for i in self._path(node)]
         chance = self.nodes[node].chance if node >= 0 else 1.0
-        likeliest = self.chooser.likeliest(step, self.seq, before, row, self.limits.width)
-        for rank, (token, own) in enumerate(likeliest):
+        candidates = self.chooser.candidates(step, self.seq, before, row, self.limits.width)
+        for rank, (token, own) in enumerate(candidates):
             after = chance * (min(1.0, own) * self.trust)
             if rank == 0 or after >= self.limits.p_min:
                 yield PairNode(token, node, len(before) + 1, after, min(1.0, own))

@@ -102,7 +102,7 @@ class TokenDrafter:
         return token
 
     def chooser(self, step: Step, seq: Sequence, longest: int, ranks: bool = False, place: Place = COMMITTED) -> Any:
-        """What chooses the tokens of a draft where its forwards are made, in place of ``extend``, or of ``likeliest``
+        """What chooses the tokens of a draft where its forwards are made, in place of ``extend``, or of ``candidates``
         where it ``ranks`` the tokens of a tree: a capsule of ``spec_chooser`` (sampling/native/chooser.h), for one
         draft of paths of at most ``longest`` tokens that begin at ``place``. None without the extension, and for a
         request with a constraint, whose masks are made between the forwards.
@@ -159,7 +159,7 @@ class TokenDrafter:
         proposal: Proposal = "unknown" if self.samples(draft.seq) else "deterministic"
         return Draft(draft.ids, proposal=proposal, confidence=draft.confidence)
 
-    def likeliest(
+    def candidates(
         self, step: Step, seq: Sequence, before: list[int], row: Tensor, count: int
     ) -> list[tuple[int, float]]:
         """Tokens that may follow committed text and the drafted tokens ``before``, likeliest first, each with its

@@ -82,7 +82,7 @@ def noise_of(case):
 @pytest.mark.parametrize("noise", [False, True], ids=["by probability", "by noise"])
 @pytest.mark.parametrize("count_max", [2, 5, 64])
 def test_a_chooser_ranks_tokens_as_a_drafter_does(isa, count_max, noise, part):
-    """Tokens and chances of ``TokenDrafter.likeliest``, to the bit, behind a drafted path."""
+    """Tokens and chances of ``TokenDrafter.candidates``, to the bit, behind a drafted path."""
     for case in choices.cases(11, 150):
         sampling = attrs.evolve(case.sampling, temperature=case.sampling.temperature or 0.7) if noise else Sampling()
         case, n = attrs.evolve(case, sampling=sampling), len(case.row)
@@ -91,7 +91,7 @@ def test_a_chooser_ranks_tokens_as_a_drafter_does(isa, count_max, noise, part):
         row[slice(None) if ids is None else ids] = case.row.float() if ids is None else case.row.float()[ids]
         step = SimpleNamespace(private=False, noise=noise_of(case))
         seq = SimpleNamespace(sampling=sampling, tokens=case.tokens, prompt_len=case.prompt, matcher=None)
-        expected = TokenDrafter(0.0).likeliest(step, seq, list(case.drafted), row, count_max)
+        expected = TokenDrafter(0.0).candidates(step, seq, list(case.drafted), row, count_max)
         assert choices.ranked(case, count_max, ids, noise) == expected, case
 
 

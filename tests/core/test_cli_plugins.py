@@ -42,6 +42,12 @@ def test_a_failing_plugin_is_one_message_with_exit_code_1(spec):
     assert "Traceback" not in err
 
 
+def test_a_method_may_save_what_it_learned_when_the_text_is_complete(spec, tmp_path):
+    assert spec("generate", *DENSE, *PROMPT, "--method", "noted")[0] == 0
+
+    assert (tmp_path / "noted.txt").read_text() == "saved"
+
+
 def test_a_failing_plugin_may_be_switched_off_and_the_text_stays(spec):
     plain = spec("generate", *DENSE, *PROMPT, "--json")[1]
     code, out, _ = spec("generate", *DENSE, *PROMPT, "--method", "broken", "-o", "on_error=isolate", "--json")

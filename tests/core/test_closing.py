@@ -6,6 +6,7 @@ import gc
 import weakref
 from threading import Event, Lock, Thread
 
+import attrs
 import pytest
 from toys import DENSE, Fixed, drafter, plain, requests, texts
 
@@ -104,6 +105,52 @@ def test_a_run_is_closed_when_its_block_raises():
         1 / 0
 
     assert run.closed and target.opened == 0
+
+
+@attrs.define(eq=False)
+class Saves:
+    """Notes when it was called; ``fails`` at the end."""
+
+    log: list[str]
+    fails: bool = False
+
+    @hookimpl
+    def compat(self):
+        return Compat(close=self.save)
+
+    @hookimpl
+    def draft(self, step):
+        if self.fails and self.log == ["broken"]:
+            raise RuntimeError("no ideas")
+
+    def save(self):
+        self.log.append("saved")
+        if self.fails:
+            raise OSError("disk full")
+
+
+def test_plugins_are_told_once_that_their_run_is_closed():
+    """Also those after one that fails, and those whose block raised; not those of a run that is only dropped."""
+    logs = [[], [], []]
+    run = Run(ToyTarget(**DENSE), [("first", Saves(logs[0], fails=True)), ("second", Saves(logs[1]))])
+    run.generate(MANY[0]).result
+    assert logs == [[], [], []]
+    with pytest.raises(PluginError, match="plugin 'first' failed in close: OSError: disk full"):
+        run.close()
+    run.close()
+    with pytest.raises(ZeroDivisionError), Run(ToyTarget(**DENSE), [Saves(logs[2])]):
+        1 / 0
+    Run(ToyTarget(**DENSE), [Saves(logs[2])]).generate(MANY[0]).result
+
+    assert logs == [["saved"], ["saved"], ["saved"]]
+
+
+def test_a_plugin_that_was_switched_off_is_not_told():
+    log = ["broken"]
+    with Run(ToyTarget(**DENSE), [("first", Saves(log, fails=True))], on_error="isolate") as run:
+        run.generate(MANY[0]).result
+
+    assert "first" in run.stats.switched_off and log == ["broken"]
 
 
 @pytest.mark.parametrize("steps", [3, 30], ids=["running", "finished"])

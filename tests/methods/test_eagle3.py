@@ -156,7 +156,7 @@ def test_a_head_without_numbers_drafts_no_tree():
     chooser = TokenDrafter(0.0)
     seq, step = SimpleNamespace(sampling=Sampling(), matcher=None), SimpleNamespace(private=False)
 
-    assert chooser.likeliest(step, seq, [], torch.full((9,), torch.nan), 3) == []
+    assert chooser.candidates(step, seq, [], torch.full((9,), torch.nan), 3) == []
 
 
 class TestEagle3(DrafterConformance):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -140,9 +141,13 @@ class Cautious(Repeat):
 
 @attrs.define(eq=False)
 class Noted(Repeat):
-    """Has a file or folder of its own, which is no model."""
+    """Has a file or folder of its own, which is no model, and writes another one at the end."""
 
     file: str | None = None
+
+    @hookimpl
+    def compat(self) -> Compat:
+        return Compat(close=lambda: Path("noted.txt").write_text("saved"))
 
 
 @attrs.define(eq=False)
