@@ -77,9 +77,18 @@ class Book:
         }
 
     def summary(self) -> str:
-        """One line: what was chosen, and what it gained."""
+        """One line: what was chosen, and how fast it was."""
         if self.gain is None:
             return "nothing measured"
         chosen = [f"{name} {used.steps / self.steps:.0%}" for name, used in self.used.items() if used.steps]
         off = f"off {sum(self.off.values()) / self.steps:.0%}" if self.off else ""
-        return f"{', '.join([*chosen, *filter(None, [off])])} of steps, {self.gain:.2f} times plain"
+        return f"{', '.join([*chosen, *filter(None, [off])])} of {self.steps} steps, {self.speed()}"
+
+    def speed(self) -> str:
+        """The gain in words, and what a loss was made of."""
+        said = f"{self.gain:.2f} times plain decoding's speed"
+        lost = self.spent - self.tokens
+        if lost < 1.0:
+            return said
+        steps = "step" if round(lost) == 1 else "steps"
+        return f"{said}: drafts lost the time of {lost:.0f} plain {steps}, which auto.balance and auto.share bound"

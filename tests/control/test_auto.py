@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from spec_control.auto import Auto
+from spec_control.report import Book
 from spec_methods.ngram import Ngram
 
 from spec_core import Compat, Request, Run, Sampling, UsageError, hookimpl
@@ -290,8 +291,28 @@ def test_its_report_has_what_was_chosen_and_what_it_gained():
     mine = report["methods"]["oracle"]
     assert 0 <= sum(mine["lengths"].values()) - mine["steps"] <= 2, "the first and the last step have no time"
     assert 0 < mine["time_share"] < 1
-    assert "times plain" in report["summary"]
+    assert "times plain decoding's speed" in report["summary"]
     assert report["note"] is None
+
+
+@pytest.mark.parametrize(
+    ("tokens", "spent", "says"),
+    [
+        (30, 20, "ngram 100% of 20 steps, 1.50 times plain decoding's speed"),
+        (20, 20.4, "ngram 100% of 20 steps, 0.98 times plain decoding's speed"),
+        (
+            1,
+            16.5,
+            "ngram 100% of 20 steps, 0.06 times plain decoding's speed: "
+            "drafts lost the time of 16 plain steps, which auto.balance and auto.share bound",
+        ),
+    ],
+)
+def test_its_summary_says_what_a_loss_is_made_of(tokens, spent, says):
+    book = Book(steps=20, tokens=tokens, spent=spent)
+    book.of("ngram").steps = 20
+
+    assert book.summary() == says
 
 
 def test_it_says_where_the_text_of_a_seed_depends_on_time():

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import attrs
 import pytest
 
+from spec_core import hookimpl
+from spec_core.testing import DrafterConformance
 from spec_core.testing.conformance.promise import promises
-from spec_core.testing.conformance.report import outcome
+from spec_core.testing.conformance.report import conform, outcome
+from tests.kit.broken_drafters import Lookup
 from tests.kit.promises import PAGE, page
 from tests.support.broken_plugins import CASES, KITS
 
@@ -23,6 +27,33 @@ def test_the_kit_catches_the_broken_plugin_and_passes_its_healthy_twin(case):
     assert (caught.result, healthy.result) == ("broken", "kept"), f"{caught.found}\n{healthy.found}"
     assert f"promise broken: {caught.promise}\n" in caught.found
     assert f'alone: pytest -k "Test{case.broken.__name__} and {case.check}"' in caught.found
+
+
+@attrs.define(eq=False)
+class Pools(Lookup):
+    """Draws on one pool of all texts, on purpose."""
+
+    pool: dict[tuple[int, ...], int] = attrs.field(factory=dict, init=False)
+
+    def ahead(self, seq, count):
+        found = self.pool.get(tuple(seq.tokens[-2:]), -1)
+        return [found] if found >= 0 else []
+
+    @hookimpl
+    def process(self, rows):
+        for seq, span in rows.by_sequence():
+            for end in range(max(span.start, 1), span.end):
+                self.pool[tuple(seq.tokens[end - 1 : end + 1])] = seq.tokens[end + 1]
+
+
+def test_what_a_deliberately_shared_pool_breaks_is_what_its_author_may_declare():
+    """Every broken promise of such a method names the attribute, and with it none is broken."""
+    broken = [one for one in conform(DrafterConformance, Pools) if one.result == "broken"]
+    declared = conform(DrafterConformance, Pools, shares_between_sequences=True)
+
+    assert broken
+    assert [one.check for one in broken if "shares_between_sequences = True" not in one.found] == []
+    assert [one.found for one in declared if one.result == "broken"] == []
 
 
 @pytest.mark.parametrize("kit", KITS.values(), ids=KITS)

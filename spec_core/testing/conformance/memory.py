@@ -35,6 +35,8 @@ LONG_BEGINNING = 80
 """Rows that are sooner copied than evaluated again."""
 LONG = 48
 """Tokens after which a text has repeated itself."""
+SHARING = "\nif one text shall change the drafts of others, declare it: shares_between_sequences = True"
+FORMER = "\nif tokens of a slot's earlier text shall help, and are compared before use: keeps_former_text = True"
 
 
 class MemoryChecks(DraftChecks):
@@ -48,6 +50,8 @@ class MemoryChecks(DraftChecks):
     learns_from_verdicts: ClassVar[Literal["nothing", "length", "tokens"]] = "nothing"
     shares_between_sequences: ClassVar[bool] = False
     keeps_former_text: ClassVar[bool] = False
+    declarable: str = ""
+    """What the author may declare if the finding of the present check is meant."""
 
     def agree(self, one: Draft | None, two: Draft | None) -> bool:
         """Whether these drafts, after the same text with different histories, are as equal as declared."""
@@ -68,7 +72,7 @@ class MemoryChecks(DraftChecks):
                 rows = " of other probs" if shown[0] == shown[1] else ""
                 request = next(r for r in requests if r.name == key[0])
                 where = f"after {key[1]} tokens of {described(request)}"
-                raise Found(f"drafts {shown[0]}{rows}, expected {shown[1]}, {where}")
+                raise Found(f"drafts {shown[0]}{rows}, expected {shown[1]}, {where}{self.declarable}")
 
     def _needs_fixed_tokens(self) -> None:
         if self.learns_from_verdicts == "tokens":
@@ -77,6 +81,7 @@ class MemoryChecks(DraftChecks):
     def _may_not_share(self) -> None:
         if self.shares_between_sequences:
             pytest.skip("declared: one text may change the drafts of another")
+        self.declarable = SHARING
 
     def long_requests(self) -> list[Request]:
         """Requests with texts long enough to repeat themselves."""
@@ -168,6 +173,7 @@ class MemoryChecks(DraftChecks):
         self._may_not_share()
         if self.keeps_former_text:
             pytest.skip("declared: keeps tokens of an earlier text, and compares them")
+        self.declarable = SHARING + FORMER
         for request in requests:
             fresh = self.drafts_of([request], reuse=False, rule=Cut(1))
             self.same_drafts({k: d for k, d in drafts.items() if k[0] == request.name}, fresh, requests)
@@ -217,6 +223,7 @@ class MemoryChecks(DraftChecks):
             same(run.take(seq).tokens, self.plain(request), described(request))
         if self.learns_from_verdicts == "tokens" or self.shares_between_sequences or self.keeps_former_text:
             return
+        self.declarable = SHARING + FORMER
         for request in requests:
             fresh = self.drafts_of([request], [Checkpoints()], target=self.model, reuse=False, rule=Cut(1))
             self.same_drafts({k: d for k, d in drafts.items() if k[0] == request.name}, fresh, requests)
@@ -297,7 +304,7 @@ class MemoryChecks(DraftChecks):
             sizes.append(weight(plugin, outside=[run, self.model]))
         forgotten(seen, max_sequences=2)
         if not self.shares_between_sequences:
-            expect(sizes[2] <= sizes[1] + 2 * KIB, f"the instance grew from {sizes[1]} to {sizes[2]} bytes")
+            expect(sizes[2] <= sizes[1] + 2 * KIB, f"the instance grew from {sizes[1]} to {sizes[2]} bytes{SHARING}")
 
     def _pass_through(self, run: Run) -> list[weakref.ref[Sequence]]:
         """Weak references to sequences that ran and ended."""
