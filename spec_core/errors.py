@@ -103,9 +103,13 @@ class PhaseError(RuntimeError):
     """A plugin called a method of Step that belongs to another hook."""
 
 
+NAME_MAX = 100
+"""Characters of a name that is compared with others: the comparison takes the square of them."""
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """The known names, nearest to ``name`` first, as one line for a hint."""
-    known = sorted(known)
+    known, name = sorted(known), name[:NAME_MAX]
     close = difflib.get_close_matches(name, known, n=len(known) or 1, cutoff=0.5)
     return ", ".join([*close, *(k for k in known if k not in close)]) or "none"
 

@@ -11,6 +11,7 @@ from time import time
 from typing import Any
 from uuid import uuid4
 
+from anyio import CapacityLimiter, to_thread
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.concurrency import run_in_threadpool
@@ -18,6 +19,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from spec_core import SpecError
+from spec_core.errors import shown
 from spec_serve import asked, fields, infill, llama, openai, responses
 from spec_serve.asked import Ask, Terms
 from spec_serve.engine import Engine
@@ -25,10 +27,17 @@ from spec_serve.errors import ApiError, refused
 from spec_serve.guard import Guard, answer
 from spec_serve.job import Job, Outlet
 from spec_serve.metrics import CONTENT_TYPE, Metrics
+from spec_serve.shape import CheckedRoute
 from spec_serve.stream import EventStream, as_json, whole
 
 log = logging.getLogger("spec_serve")
 STATUS = {404: "no such path; /openapi.json lists them", 405: "another method than this path takes"}
+
+
+SLICE = 10_000
+"""Tokens of an answer that are written at once."""
+COMPILING_MAX = 4
+"""Grammars that are compiled at once."""
 
 
 class Json(JSONResponse):
@@ -46,6 +55,7 @@ class Served:
         self.terms = terms
         self.metrics = Metrics(engine)
         self.since = int(time())
+        self._compiling: CapacityLimiter | None = None
 
     # generating
 
@@ -77,7 +87,7 @@ class Served:
         tokens = asked.max_tokens(next(iter(limits), None), terms, terms.context)
         logprobs = (body.top_logprobs or 0) if body.logprobs else None
         ask = asked.ask(body, terms, tokens, logprobs, asked.bias_of(body.logit_bias))
-        prediction = asked.predicted(body.prediction, terms.run)
+        prediction = asked.predicted(body.prediction, terms)
         ask = ask.calling(asked.calls_of(body, tools, ask, self._tokenizer))
         return ask.predicting(prediction), asked.Talk(body.messages, tools), n
 
@@ -108,8 +118,9 @@ class Served:
 
     async def _begun(self, ask: Ask, prompts: list[Any], n: int, name: str) -> tuple[list[Job], Outlet]:
         """Jobs that the engine has accepted."""
-        ids = [await run_in_threadpool(asked.encoded, prompt, self.terms) for prompt in prompts]
-        await run_in_threadpool(ask.compiled, self.terms.target)
+        ids = [await run_in_threadpool(asked.encode_prompt, prompt, self.terms) for prompt in prompts]
+        if ask.request.constraint is not None:
+            await self._compile(ask)
         outlet = Outlet()
         jobs = ask.jobs(outlet, ids, n, name)
         self.engine.submit(jobs)
@@ -120,13 +131,19 @@ class Served:
             raise
         return jobs, outlet
 
+    async def _compile(self, ask: Ask) -> None:
+        """Compile a constraint, a few at once: other work of threads must not wait for grammars of strangers."""
+        if self._compiling is None:
+            self._compiling = CapacityLimiter(COMPILING_MAX)
+        await to_thread.run_sync(ask.compiled, self.terms.target, limiter=self._compiling)
+
     async def completion(self, request: Request, body: fields.LlamaCompletion) -> Response:
         """llama-server's completion."""
-        return await self._completion(request, body, lambda: llama.prompt_of(body.prompt, self._tokenizer))
+        return await self._completion(request, body, lambda: llama.prompt_of(body.prompt, self.terms))
 
     async def infill(self, request: Request, body: fields.Infill) -> Response:
         """llama-server's completion of a gap."""
-        return await self._completion(request, body, lambda: infill.prompt_of(body, self._tokenizer))
+        return await self._completion(request, body, lambda: infill.prompt_of(body, self.terms))
 
     async def _completion(
         self, request: Request, body: fields.LlamaCompletion, prompt_of: Callable[[], str | list[int]]
@@ -140,7 +157,8 @@ class Served:
             raise ApiError(400, "repeat_last_n is not supported: penalties count the whole text", "repeat_last_n")
         body.seed = None if body.seed == -1 else body.seed
         tokens = asked.max_tokens(llama.limit(body), terms, terms.context)
-        ask = asked.ask(body, terms, tokens, body.n_probs or None, llama.bias(body.logit_bias, tokenizer))
+        bias = await run_in_threadpool(llama.bias, body.logit_bias, tokenizer)
+        ask = asked.ask(body, terms, tokens, body.n_probs or None, bias)
         prompt = await run_in_threadpool(prompt_of)
         (job,), outlet = await self._begun(ask, [prompt], 1, f"completion-{uuid4().hex}")
         made = llama.Answer(terms, job, outlet, body.prompt, bool(body.return_tokens))
@@ -161,7 +179,12 @@ class Served:
 
     def _tokenize(self, body: fields.Tokenize) -> Response:
         ids = self._tokenizer.encode(body.content, special=body.parse_special, bos=body.add_special)
-        return Json({"tokens": [{"id": i, "piece": self._piece(i)} for i in ids] if body.with_pieces else ids})
+        texts = (self._described(ids[at : at + SLICE], body.with_pieces) for at in range(0, len(ids), SLICE))
+        return Response(f'{{"tokens":[{",".join(texts)}]}}', media_type="application/json")
+
+    def _described(self, ids: list[int], pieces: bool) -> str:
+        """A part of a list in JSON: writing all of a long one at once would keep other threads from running."""
+        return as_json([{"id": i, "piece": self._piece(i)} for i in ids] if pieces else ids)[1:-1]
 
     def _piece(self, token: int) -> str | list[int]:
         """A text, or bytes where they are no whole characters, as llama-server writes them."""
@@ -173,10 +196,13 @@ class Served:
 
     async def detokenize(self, body: fields.Detokenize) -> Response:
         """Text of token ids."""
+        return Json({"content": await run_in_threadpool(self._detokenize, body.tokens)})
+
+    def _detokenize(self, tokens: list[int]) -> str:
         size = self._tokenizer.vocab_size
-        if wrong := [t for t in body.tokens if not 0 <= t < size]:
-            raise ApiError(400, f"token {wrong[0]} is outside the vocabulary of {size}", "tokens")
-        return Json({"content": await run_in_threadpool(self._tokenizer.decode, body.tokens)})
+        if wrong := [t for t in tokens if not 0 <= t < size]:
+            raise ApiError(400, f"token {shown(wrong[0])} is outside the vocabulary of {size}", "tokens")
+        return str(self._tokenizer.decode(tokens))
 
     async def apply_template(self, body: fields.ApplyTemplate) -> Response:
         """Messages as the model's chat template writes them."""
@@ -266,6 +292,7 @@ def create_app(engine: Engine, terms: Terms) -> Any:
         await run_in_threadpool(engine.close)
 
     app = FastAPI(title="spec serve", version=version("spec-core"), lifespan=lifespan, docs_url=None, redoc_url=None)
+    app.router.route_class = CheckedRoute
     _add_routes(app, Served(engine, terms))
     _add_refusals(app)
     return Guard(app, terms.limits.api_key, terms.limits.body_bytes)

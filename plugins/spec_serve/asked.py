@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from time import perf_counter
 from typing import Any
 
@@ -18,6 +18,7 @@ from spec_serve.conversation import conversation, described, knows_tools
 from spec_serve.errors import ApiError
 from spec_serve.fields import Chat, Generate, Message, OpenAI, Predicted, Speculative, Tool, ToolChoice
 from spec_serve.job import Job, Outlet
+from spec_serve.lengths import check_ids, check_text
 from spec_serve.reading import Reads, has_channels
 from spec_serve.settings import ServeSettings
 
@@ -211,6 +212,15 @@ class Talk:
     messages: list[Message]
     tools: list[Tool] = attrs.field(factory=list)
 
+    @property
+    def texts(self) -> Iterator[str]:
+        """Texts of its messages and descriptions of its tools, which the chat template writes."""
+        for message in self.messages:
+            parts = [message.content] if isinstance(message.content, str) else message.content or []
+            yield from (part if isinstance(part, str) else part.text or "" for part in parts)
+            yield from (call.function.arguments for call in message.tool_calls or [])
+        yield from (tool.function.description or "" for tool in self.tools)
+
     def encoded(self, tokenizer: Any) -> Any:
         """What the chat template makes of it."""
         messages = conversation(self.messages, self.tools, tokenizer)
@@ -250,30 +260,34 @@ def reads_of(body: Chat, tools: list[Tool], ask: Ask, terms: Terms) -> Reads:
     return Reads(tools, single, format, structured.is_all_answer(ask.request.constraint))
 
 
-def predicted(given: Predicted | None, run: Run) -> str:
+def predicted(given: Predicted | None, terms: Terms) -> str:
     """The text that a request predicts. Raises ApiError where no method would read it."""
     if given is None:
         return ""
-    if PREDICTION not in run.drafters:
+    if PREDICTION not in terms.run.drafters:
         raise ApiError(
             400,
             f"prediction needs the method {PREDICTION!r}: start the server with --method {PREDICTION}",
             "prediction",
         )
     if isinstance(given.content, str):
-        return given.content
+        return check_text(given.content, terms, "prediction")
     if any(part.type != "text" or part.text is None for part in given.content):
         raise ApiError(400, "a prediction has parts of type 'text' only", "prediction.content")
-    return "".join(part.text or "" for part in given.content)
+    return check_text("".join(part.text or "" for part in given.content), terms, "prediction")
 
 
-def encoded(prompt: Any, terms: Terms) -> list[int]:
-    """Token ids of a text, of ids, or of a conversation. Slow for long ones: not for the event loop."""
+def encode_prompt(prompt: Any, terms: Terms) -> list[int]:
+    """Token ids of a text, of ids, or of a conversation. Slow for long ones: not for the event loop.
+
+    Raises ApiError for one that is too long, before it is tokenized where its length shows that.
+    """
+    tokenizer = terms.target.tokenizer
     if isinstance(prompt, Talk):
-        prompt = prompt.encoded(terms.target.tokenizer)
-    ids = prompt_tokens(Request(prompt), terms.target)
-    prompt_max = min(terms.limits.prompt_max or terms.context, terms.context - 1)
-    if len(ids) > prompt_max:
-        found = f"the prompt has {len(ids)} tokens, at most {prompt_max} are allowed"
-        raise ApiError(400, found, "prompt", "context_length_exceeded")
-    return ids
+        check_text("".join(prompt.texts), terms)
+        prompt = prompt.encoded(tokenizer)
+    if isinstance(prompt, str):
+        check_text(prompt, terms)
+    else:
+        check_ids(prompt, terms)
+    return list(check_ids(prompt_tokens(Request(prompt), terms.target), terms))

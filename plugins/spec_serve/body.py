@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from spec_serve.errors import ApiError, unknown_field, unsupported
+from spec_serve.shape import check_lengths
 
 ANY = object()
 
@@ -16,24 +17,27 @@ class Body(BaseModel):
     """A body whose unknown fields are refused.
 
     neutral: fields of the original API that have no form here, each with values that ask for nothing.
-    where: how a refusal calls the body.
+    where: how a refusal calls the body. ids: fields of token ids, and of biases for them, which may be long.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True)
     neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
     where: ClassVar[str] = ""
+    ids: ClassVar[tuple[str, ...]] = ()
 
     @model_validator(mode="before")
     @classmethod
     def _known(cls, given: Any) -> Any:
         if not isinstance(given, dict):
             return given
+        check_lengths(given, cls.ids)
         given = nested(given) if "speculative" in cls.model_fields else dict(given)
+        known = [field.alias or key for key, field in cls.model_fields.items()]
         for name in list(given):
             if name in cls.neutral:
                 if not _asks_nothing(given.pop(name), cls.neutral[name]):
                     raise unsupported(name)
-            elif name not in (known := [field.alias or key for key, field in cls.model_fields.items()]):
+            elif name not in known:
                 raise unknown_field(name, known, cls.where)
         return given
 

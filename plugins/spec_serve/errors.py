@@ -57,9 +57,8 @@ def refused(error: BaseException) -> ApiError:
 def unknown_field(name: str, known: list[str], where: str = "") -> ApiError:
     """A field that does not exist, with those that do."""
     inside = f" in {where}" if where else ""
-    return ApiError(
-        400, f"unknown field {name!r}{inside}; known, nearest first: {nearest(name, known)}", name, "unknown_field"
-    )
+    found = f"unknown field {name!r:.80}{inside}; known, nearest first: {nearest(name, known)}"
+    return ApiError(400, found, name[:80], "unknown_field")
 
 
 def unsupported(name: str, why: str = "") -> ApiError:

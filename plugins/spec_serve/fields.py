@@ -15,6 +15,8 @@ NAME = r"^[A-Za-z0-9_.-]{1,64}$"
 """Of a function."""
 Number = Annotated[float, Field(allow_inf_nan=False)]
 """A JSON number."""
+Ids = Annotated[list[int], Field(fail_fast=True)]
+"""Token ids; the check stops at the first that is none."""
 Count = Annotated[int, Field(ge=0, lt=1 << 63)]
 
 
@@ -89,6 +91,8 @@ class Generate(Body):
 class OpenAI(Generate):
     """Fields of both OpenAI endpoints."""
 
+    ids: ClassVar[tuple[str, ...]] = ("logit_bias",)
+
     n: Annotated[int, Field(ge=1)] | None = None
     max_tokens: Count | None = None
     logit_bias: dict[str, Number] | None = None
@@ -108,7 +112,9 @@ class Completion(OpenAI):
         "suffix": (None, ""), "echo": (None, False), "best_of": (None, 1),
     }  # fmt: skip
 
-    prompt: str | list[str] | list[int] | list[list[int]]
+    ids: ClassVar[tuple[str, ...]] = ("prompt", "logit_bias")
+
+    prompt: str | Annotated[list[str], Field(fail_fast=True)] | Ids | Annotated[list[Ids], Field(fail_fast=True)]
     logprobs: Count | None = None
 
 
@@ -307,7 +313,9 @@ class LlamaCompletion(Generate):
         "t_max_predict_ms": (None, 0), "return_progress": (None, False), "n_discard": (None, 0),
     }  # fmt: skip
 
-    prompt: str | list[int | str]
+    ids: ClassVar[tuple[str, ...]] = ("prompt", "logit_bias")
+
+    prompt: str | Annotated[list[int | str], Field(fail_fast=True)]
     n_predict: int | None = None
     max_tokens: Count | None = None
     repeat_penalty: Number | None = None
@@ -334,7 +342,9 @@ class Tokenize(Body):
 
 
 class Detokenize(Body):
-    tokens: list[int]
+    ids: ClassVar[tuple[str, ...]] = ("tokens",)
+
+    tokens: Ids
 
 
 class ApplyTemplate(Body):

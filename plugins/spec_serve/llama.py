@@ -15,10 +15,15 @@ from spec_serve.engine import Engine
 from spec_serve.errors import ApiError, refused
 from spec_serve.fields import LlamaCompletion
 from spec_serve.job import Done, Failed, Job, Outlet, Progress, messages
+from spec_serve.lengths import check_ids, check_text
 from spec_serve.report import Finished
 from spec_serve.stream import event
 
 STOPS = {"length": "limit", "cancelled": "limit", "deadline": "limit"}
+
+
+BIASED_MAX = 256
+"""Characters of a text whose tokens get a bias."""
 
 
 def limit(body: LlamaCompletion) -> int | None:
@@ -41,18 +46,26 @@ def _biased(pair: Sequence[Any], tokenizer: Tokenizer) -> list[tuple[int, float]
         raise ApiError(400, f"logit_bias has {list(pair)!r:.60}; write [token, number] or [token, false]", "logit_bias")
     key, amount = pair
     value = float("-inf") if amount is False else float(amount)
+    if isinstance(key, str) and len(key) > BIASED_MAX:
+        raise ApiError(400, f"logit_bias has a text of more than {BIASED_MAX} characters", "logit_bias")
     if isinstance(key, str) and TOKEN_ID.fullmatch(key) is None:
         return [(token, value) for token in encode_part(tokenizer, key)]
     return [(int(key), value)]
 
 
-def prompt_of(given: str | list[int | str], tokenizer: Tokenizer) -> str | list[int]:
-    """A text, ids, or a list in which both are mixed: only the first text in it may begin with a token of its own."""
+def prompt_of(given: str | list[int | str], terms: Terms) -> str | list[int]:
+    """A text, ids, or a list in which both are mixed: only the first text in it may begin with a token of its own.
+
+    Raises ApiError for a list of more parts than the context has places.
+    """
     if isinstance(given, str) or all(isinstance(item, int) for item in given):
         return given  # type: ignore[return-value]
+    check_ids(given, terms)
+    check_text("".join(item for item in given if isinstance(item, str)), terms)
+    assert terms.target.tokenizer is not None
     ids: list[int] = []
     for item in given:
-        ids += [item] if isinstance(item, int) else _next_ids(item, ids, tokenizer)
+        ids += [item] if isinstance(item, int) else _next_ids(item, ids, terms.target.tokenizer)
     return ids
 
 

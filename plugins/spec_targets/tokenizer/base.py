@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
 from threading import Lock
@@ -35,6 +36,8 @@ def _byte_alphabet() -> dict[str, int]:
 BYTE_OF = _byte_alphabet()
 SPECIAL = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
 """Special tokens that templates can name."""
+LONG = 4096
+"""Characters of a text that is encoded by the call that lets other threads run meanwhile."""
 KEPT = 4096
 """Tokens whose bytes are kept: a text repeats its tokens, and reading a piece of a mapped file takes microseconds."""
 
@@ -106,7 +109,10 @@ class Tokenizer:
 
     def _backend_ids(self, text: str) -> list[int]:
         with refuse_failures("the text cannot be tokenized", "give text of valid characters"):
-            return self.backend.encode(text, add_special_tokens=False).ids
+            if len(text) < LONG:
+                return self.backend.encode(text, add_special_tokens=False).ids
+            os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # one text needs no threads
+            return self.backend.encode_batch_fast([text], add_special_tokens=False)[0].ids
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of the tokens; control tokens give none, invalid bytes become replacement characters."""

@@ -1,0 +1,48 @@
+"""Texts that cannot fit the context are refused by their length, before they are tokenized."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from spec_serve.errors import ApiError
+
+if TYPE_CHECKING:
+    from spec_serve.asked import Terms
+
+TOKEN_BYTES_MIN = 256
+"""Bytes that a token is taken to have at most, if all of the vocabulary's have fewer: control tokens, and characters
+that a normaliser removes, count as text."""
+
+
+@lru_cache(maxsize=4)
+def token_bytes_max(tokenizer: Any) -> int:
+    """Bytes of the longest token."""
+    return max(TOKEN_BYTES_MIN, *(len(tokenizer.token_bytes(i)) for i in range(tokenizer.vocab_size)))
+
+
+def prompt_max(terms: Terms) -> int:
+    """Tokens that a prompt may have."""
+    return min(terms.limits.prompt_max or terms.context, terms.context - 1)
+
+
+def check_text(text: str, terms: Terms, field: str = "prompt") -> str:
+    """The text. Raises ApiError where its tokens would be too many, whatever they are."""
+    tokenizer: Any = terms.target.tokenizer
+    tokens_min = len(text) // token_bytes_max(tokenizer)
+    if tokens_min > prompt_max(terms):
+        raise _too_long(f"at least {tokens_min}", terms, field)
+    return text
+
+
+def check_ids(ids: Sequence[Any], terms: Terms, field: str = "prompt") -> Sequence[Any]:
+    """The ids. Raises ApiError where they are too many."""
+    if len(ids) > prompt_max(terms):
+        raise _too_long(str(len(ids)), terms, field)
+    return ids
+
+
+def _too_long(count: str, terms: Terms, field: str) -> ApiError:
+    found = f"the {field} has {count} tokens, at most {prompt_max(terms)} are allowed"
+    return ApiError(400, found, field, "context_length_exceeded")
