@@ -26,6 +26,7 @@ from spec_serve.engine import Engine
 from spec_serve.errors import ApiError, refused
 from spec_serve.guard import Guard, answer
 from spec_serve.job import Job, Outlet
+from spec_serve.lengths import check_text
 from spec_serve.metrics import CONTENT_TYPE, Metrics
 from spec_serve.shape import CheckedRoute
 from spec_serve.stream import EventStream, as_json, whole
@@ -143,7 +144,8 @@ class Served:
 
     async def infill(self, request: Request, body: fields.Infill) -> Response:
         """llama-server's completion of a gap."""
-        return await self._completion(request, body, lambda: infill.prompt_of(body, self.terms))
+        check_text(infill.whole_text(body), self.terms)
+        return await self._completion(request, body, lambda: infill.prompt_of(body, self._tokenizer))
 
     async def _completion(
         self, request: Request, body: fields.LlamaCompletion, prompt_of: Callable[[], str | list[int]]

@@ -9,10 +9,8 @@ import attrs
 
 from spec_core import Tokenizer
 from spec_core.toolkit import encode_after, encode_part
-from spec_serve.asked import Terms
 from spec_serve.errors import ApiError
 from spec_serve.fields import Infill
-from spec_serve.lengths import check_text
 
 MARKS = (
     ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"),  # Qwen Coder
@@ -60,12 +58,13 @@ def control(name: str, tokenizer: Tokenizer) -> int | None:
     return ids[0] if len(ids) == 1 and tokenizer.encode(name, bos=False) != ids else None
 
 
-def prompt_of(body: Infill, terms: Terms) -> list[int]:
-    """Token ids of the prompt. Raises ApiError for a model without the tokens, or texts that are too long."""
-    tokenizer = terms.target.tokenizer
-    assert tokenizer is not None
-    extra = "".join(file.text for file in body.input_extra or [])
-    check_text(body.input_prefix + body.input_suffix + body.prompt + extra, terms)
+def whole_text(body: Infill) -> str:
+    """All texts of the body, for a limit of their length."""
+    return body.input_prefix + body.input_suffix + body.prompt + "".join(file.text for file in body.input_extra or [])
+
+
+def prompt_of(body: Infill, tokenizer: Tokenizer) -> list[int]:
+    """Token ids of the prompt. Raises ApiError for a model without the tokens."""
     marks = FillTokens.of(tokenizer)
     if marks is None:
         found = "this model has no tokens for a prefix, a suffix and a gap; use /completion"
