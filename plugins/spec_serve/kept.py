@@ -21,8 +21,12 @@ from spec_core import Request, Run, UsageError
 from spec_core.errors import why
 
 log = logging.getLogger("spec_serve")
-MAGIC = b"spec-prompt-cache 1"
+KIND = b"spec-prompt-cache"
+MAGIC = KIND + b" 1"
 BYTES_MAX = 1 << 28
+"""Of a file that is read, and so of one that is written."""
+HEAD_BYTES = 4096
+"""Room in the file for all but its prefixes."""
 HINT = "remove the file, or name another one with --prompt-cache"
 
 
@@ -50,11 +54,9 @@ def prefixes(run: Run) -> list[Prefix]:
 
 def save(path: Path, run: Run) -> int:
     """Write the file, readable for its owner only; returns the number of prefixes. Raises OSError."""
-    kept = prefixes(run)
-    body = json.dumps(
-        {"vocabulary": run.target.info.vocab_id, "prefixes": [attrs.astuple(prefix) for prefix in kept]},
-        separators=(",", ":"),
-    ).encode()
+    kept = newest(prefixes(run), BYTES_MAX - HEAD_BYTES)
+    written = ",".join(text for text, _ in kept)
+    body = f'{{"vocabulary":{json.dumps(run.target.info.vocab_id)},"prefixes":[{written}]}}'.encode()
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # only its owner can read such a file
     try:
         with os.fdopen(handle, "wb") as file:
@@ -64,6 +66,18 @@ def save(path: Path, run: Run) -> int:
         Path(name).unlink(missing_ok=True)
         raise
     return len(kept)
+
+
+def newest(found: list[Prefix], size: int) -> list[tuple[str, Prefix]]:
+    """The most recently used prefixes that have room in a file of this size, each as JSON; the newest one last."""
+    kept: list[tuple[str, Prefix]] = []
+    for prefix in reversed(found):
+        text = json.dumps(attrs.astuple(prefix), separators=(",", ":"))
+        size -= len(text) + 1
+        if size < 0:
+            break
+        kept.append((text, prefix))
+    return kept[::-1]
 
 
 def write(path: Path, run: Run) -> None:
@@ -84,7 +98,10 @@ def check_folder(path: Path) -> None:
 
 
 def read(path: Path, run: Run) -> list[Prefix]:
-    """The prefixes of a file, none where it does not exist yet. Raises UsageError for a file that is not one."""
+    """The prefixes of a file; none, with a warning, where it does not exist yet, is damaged or of another model.
+
+    Raises UsageError for a file that cannot be read, or is no prompt cache: it would be replaced at the end.
+    """
     try:
         with path.open("rb") as file:
             data = file.read(BYTES_MAX + 1)
@@ -92,10 +109,15 @@ def read(path: Path, run: Run) -> list[Prefix]:
         return []
     except OSError as error:
         raise UsageError(f"--prompt-cache {path} cannot be read: {why(error)}", hint=HINT) from error
+    if data and not data.startswith(KIND):
+        raise UsageError(
+            f"--prompt-cache {path}: the file does not begin with {KIND.decode()!r}: it is no prompt cache", hint=HINT
+        )
     try:
         return checked(data, run)
     except ValueError as error:
-        raise UsageError(f"--prompt-cache {path}: {error}", hint=HINT) from error
+        log.warning("prompt cache: %s is not used, and is replaced at the end: %s", path, error)
+        return []
 
 
 def checked(data: bytes, run: Run) -> list[Prefix]:
@@ -104,7 +126,7 @@ def checked(data: bytes, run: Run) -> list[Prefix]:
     if len(data) > BYTES_MAX:
         raise ValueError(f"the file is longer than {BYTES_MAX} bytes")
     if head[: len(MAGIC)] != MAGIC:
-        raise ValueError(f"the file does not begin with {MAGIC.decode()!r}: it is not a prompt cache of this version")
+        raise ValueError(f"the file does not begin with {MAGIC.decode()!r}: it is of another version")
     if head[len(MAGIC) :] != b" " + sha256(body).hexdigest().encode():
         raise ValueError("the file is cut or damaged: its checksum is not that of its contents")
     try:

@@ -66,7 +66,8 @@ class Slot:
     stash: plugins' data about the rows. state: the target's memory, None until ``target.open``.
     tokens: the token of each row; -1 where it was given as an embedding.
     evaluated: number of valid rows. checkpoints: {position: recurrent state}.
-    seen: {plugin: first position whose row ``process`` has not delivered to it}. salt: as in Request.
+    seen: {plugin: first position whose row ``process`` has not delivered to it}. salt: as in Request; of a long one its
+    SHA-256. reserved: rows that the target has reserved memory for, which it may set; 0 is unknown.
     """
 
     stash: Stash = attrs.field(factory=Stash)
@@ -76,6 +77,7 @@ class Slot:
     checkpoints: dict[int, Any] = attrs.field(factory=dict)
     seen: dict[str, int] = attrs.field(factory=dict)
     salt: str = ""
+    reserved: int = 0
 
 
 @attrs.define(eq=False)

@@ -9,20 +9,11 @@ import attrs
 
 from spec_core.contract.sequence import Sequence, Slot
 from spec_core.contract.target import Target
+from spec_core.loop.free_slots import FreeSlots, common_prefix
 from spec_core.toolkit import dropped
 
 LOST = 64
 """Rows that are sooner evaluated again than copied."""
-
-
-def common_prefix(slot: Slot, tokens: list[int]) -> int:
-    """Length of the common prefix of a slot and a prompt; it ends at the first row given as an embedding."""
-    n = 0
-    for held, wanted in zip(slot.tokens[: slot.evaluated], tokens, strict=False):
-        if held != wanted or held < 0:
-            break
-        n += 1
-    return n
 
 
 @attrs.define(eq=False)
@@ -32,7 +23,7 @@ class Slots:
     count: max sequences. learners: plugins with a ``process`` hook; a slot is reused only up to the rows that all of
         them have seen. sharing: those whose data can be copied, so that several sequences begin with the same rows.
     kept: rows of free slots that may be kept beyond ``count`` slots. recurrent: a slot continues at checkpoints only.
-    free: the least recently used first. taken: those of running sequences.
+    taken: those of running sequences.
     """
 
     count: int
@@ -41,7 +32,7 @@ class Slots:
     sharing: frozenset[str] = frozenset()
     kept: int = 0
     recurrent: bool = False
-    free: list[Slot] = attrs.field(factory=list)
+    free: FreeSlots = attrs.field(factory=FreeSlots)
     taken: set[Slot] = attrs.field(factory=set)
 
     def __iter__(self) -> Iterator[Slot]:
@@ -87,22 +78,35 @@ class Slots:
         A free slot is continued itself, unless many rows of another text would be lost that there is room for. Without
         a prefix it is a new slot, or the least recently used.
         """
-        reuse = self.reuse and seq.reuse
-        usable = [max(0, self._usable(slot, seq)) if reuse else 0 for slot in self.free]
-        want = max(usable, default=0)
-        source, shared = self._shared(seq) if copies else (None, 0)
+        want, free = self._longest(seq) if self.reuse and seq.reuse else (0, None)
+        source, shared = self._shared(seq, want, free) if copies else (None, 0)
         if source is not None and (shared > want or self._worth(source, shared)):
             return Slot(), shared, source
-        at = usable.index(want) if usable else -1
-        if at < 0 or (not want and self._new) or (want <= LOST and self._worth(self.free[at], want)):
+        if free is None and self.free:
+            free = self.free.oldest()
+        if free is None or (not want and self._new) or (want <= LOST and self._worth(free, want)):
             return Slot(), 0, None
-        return self.free.pop(at), want, None
+        self.free.remove(free)
+        return free, want, None
 
-    def _shared(self, seq: Sequence) -> tuple[Slot | None, int]:
+    def _longest(self, seq: Sequence) -> tuple[int, Slot | None]:
+        """The longest usable prefix among free slots, and its slot."""
+        best, found = 0, None
+        for length, slot in self.free.by_prefix(seq.cache_salt, seq.tokens):
+            if length - 1 <= best:
+                break
+            if (usable := self._usable(slot, length, seq)) > best:
+                best, found = usable, slot
+        return best, found
+
+    def _shared(self, seq: Sequence, want: int, free: Slot | None) -> tuple[Slot | None, int]:
         """The slot, free or taken, with the longest prefix that is worth a copy, and its length."""
-        found = [(self._usable(slot, seq), slot) for slot in self]
-        want, best = max(found, key=lambda pair: pair[0], default=(0, None))
-        return (best, want) if want > LOST else (None, 0)
+        for slot in self.taken:
+            if slot.salt == seq.cache_salt:
+                usable = self._usable(slot, _equal_rows(slot, seq.tokens), seq)
+                if usable > want:
+                    want, free = usable, slot
+        return (free, want) if want > LOST else (None, 0)
 
     @property
     def _new(self) -> bool:
@@ -111,12 +115,7 @@ class Slots:
 
     def _worth(self, slot: Slot, want: int) -> bool:
         """Whether the rows behind a prefix are kept for another sequence: they are many, and there is room for both."""
-        return slot.evaluated - want > LOST and self._rows + want <= self.kept
-
-    @property
-    def _rows(self) -> int:
-        """Rows in free slots; a short text counts as more, since it takes memory for more."""
-        return sum(max(slot.evaluated, LOST) for slot in self.free)
+        return slot.evaluated - want > LOST and self.free.rows + want <= self.kept
 
     def _copied(self, seq: Sequence, source: Slot, want: int, target: Any) -> int:
         start = int(target.copy(seq, source, want))
@@ -128,14 +127,15 @@ class Slots:
 
     def _evict(self, target: Target) -> None:
         """Drop the oldest free slots for which there is no room."""
-        while self.free and len(self.free) + len(self.taken) > self.count and self._rows > self.kept:
-            dropped.close(target, self.free.pop(0))
+        while self.free and len(self.free) + len(self.taken) > self.count and self.free.rows > self.kept:
+            slot = self.free.oldest()
+            self.free.remove(slot)
+            dropped.close(target, slot)
 
-    def _usable(self, slot: Slot, seq: Sequence) -> int:
-        if slot.salt != seq.cache_salt:
-            return 0
+    def _usable(self, slot: Slot, length: int, seq: Sequence) -> int:
+        """Rows of a slot that can be continued. length: of the common prefix."""
         # A different token follows the last equal row now: pairs made from that row would be stale.
-        want = common_prefix(slot, seq.tokens) - 1
+        want = max(0, length - 1)
         want = min([want, *(slot.seen.get(p, 0) for p in self.learners if seq.wants(p))])
         return max((p for p in slot.checkpoints if p <= want), default=0) if self.recurrent else want
 
@@ -151,7 +151,7 @@ class Slots:
         if seq.finish == "error":
             target.close(seq)
         else:
-            self.free.append(seq.slot)
+            self.free.add(seq.slot)
             self._evict(target)
 
     def close(self, target: Target) -> None:
@@ -166,3 +166,9 @@ class Slots:
         self.taken.clear()
         if errors:
             raise errors[0]
+
+
+def _equal_rows(slot: Slot, tokens: list[int]) -> int:
+    """Length of the common prefix of a slot's rows and a prompt; it ends at the first row given as an embedding."""
+    held = slot.tokens[: slot.evaluated]
+    return common_prefix(held[: held.index(-1)] if -1 in held else held, tokens)

@@ -61,7 +61,7 @@ def test_another_conversation_does_not_take_the_rows_of_one_that_there_is_room_f
 def test_rows_beyond_the_bound_are_dropped_oldest_first(model):
     _, target = model
     prompts = [[900 + i, *PROMPT[i:]] for i in range(4)]
-    with Run(target, max_sequences=1, cache_tokens=600) as run:
+    with Run(target, max_sequences=1, cache_tokens=700) as run:
         for prompt in prompts:
             ask(run, prompt).result
         slots = list(run._scheduler.slots)

@@ -69,8 +69,8 @@ def file_of(contents):
 
 
 WRONG = {
-    "empty": (b"", "is not a prompt cache"),
-    "foreign": (b"GGUF\x03\x00", "is not a prompt cache"),
+    "empty": (b"", "another version"),
+    "older": (b"spec-prompt-cache 0", "another version"),
     "no checksum": (kept.MAGIC, "cut or damaged"),
     "no json": (file_of("{"), "Expecting"),
     "nested": (file_of("[" * 100_000), "nested too deeply"),
@@ -97,10 +97,30 @@ def run():
 
 
 @pytest.mark.parametrize(("data", "message"), WRONG.values(), ids=WRONG)
-def test_a_file_that_is_no_prompt_cache_is_refused(tmp_path, run, data, message):
+def test_a_prompt_cache_that_cannot_be_used_is_a_warning(tmp_path, run, data, message, caplog):
     (tmp_path / "cache").write_bytes(data)
-    with pytest.raises(UsageError, match=message):
-        kept.read(tmp_path / "cache", run)
+
+    assert kept.read(tmp_path / "cache", run) == []
+    assert message in caplog.text and "is replaced at the end" in caplog.text
+
+
+def test_a_file_of_another_kind_is_refused(tmp_path, run):
+    """It would be replaced at the end."""
+    (tmp_path / "model.gguf").write_bytes(b"GGUF\x03\x00")
+    with pytest.raises(UsageError, match="is no prompt cache"):
+        kept.read(tmp_path / "model.gguf", run)
+
+
+def test_what_is_written_is_under_the_limit_of_what_is_read(tmp_path, run, monkeypatch):
+    """Long texts of many salts: the most recently used ones have room."""
+    found = [Prefix((1,) * 200, f"salt {i}") for i in range(100)]
+    monkeypatch.setattr(kept, "BYTES_MAX", 20_000)
+    monkeypatch.setattr(kept, "prefixes", lambda run: found)
+
+    count = kept.save(tmp_path / "cache", run)
+
+    assert 10 < count < 100 and (tmp_path / "cache").stat().st_size < 20_000
+    assert kept.read(tmp_path / "cache", run) == found[-count:]
 
 
 @pytest.mark.parametrize("prefix", PREFIXES.values(), ids=PREFIXES)
@@ -115,7 +135,7 @@ def test_every_cut_and_every_changed_byte_is_found(run):
     whole = file_of({"vocabulary": run.target.info.vocab_id, "prefixes": [[[1, 2], "", []]]})
     for at in range(len(whole)):
         for data in (whole[:at], whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :]):
-            with pytest.raises(ValueError, match=r"cut or damaged|not a prompt cache"):
+            with pytest.raises(ValueError, match=r"cut or damaged|another version"):
                 kept.checked(data, run)
 
 

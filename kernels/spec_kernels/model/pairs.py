@@ -13,7 +13,7 @@ from spec_kernels.model.batch import ForwardBatch, SequenceRows, embedding, numb
 from spec_kernels.model.drafts import DraftLimits, Drafts
 from spec_kernels.model.ops import embedded
 
-FIRST_ROWS = 512
+FIRST_ROWS = 64
 """Initial positions of a cache; it grows."""
 
 

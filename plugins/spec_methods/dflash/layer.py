@@ -17,7 +17,7 @@ from spec_kernels.model.head import PREFIX, block_shape, lent, output, own, spre
 from spec_kernels.model.ops import Embed, Input, Model, Op, Rotate, Store
 from torch import Tensor
 
-FIRST_ROWS = 512
+FIRST_ROWS = 64
 """Initial positions of a cache; it grows."""
 
 

@@ -19,8 +19,8 @@ from spec_targets.runtime.build import Executor
 from spec_targets.runtime.config import Config
 from spec_targets.runtime.weights import Weights
 
-FIRST_ROWS = 512
-"""Initial capacity of a new slot's cache."""
+FIRST_ROWS = 64
+"""Rows that a new slot's cache has beyond those of the prompt."""
 
 
 @attrs.define(eq=False)
@@ -96,7 +96,7 @@ class TorchTarget:
         """Rows that drafts begin with, and room for so many behind each."""
         sequences, ends = [], list(accumulate(len(tokens) for _, _, tokens in parts))
         for (seq, start, tokens), room, end in zip(parts, more, ends, strict=True):
-            cache = self._reserve(seq.slot.state, start + len(tokens) + room)
+            cache = self._reserve(seq.slot, start + len(tokens) + room)
             sequences.append(SequenceRows(cache, end - len(tokens), len(tokens), start))
         wanted = [end - 1 for end in ends]
         return rows_of.ForwardBatch(
@@ -119,8 +119,9 @@ class TorchTarget:
         """A hybrid continues only from checkpoints of its slot; attention rows before any position are kept."""
         slot = seq.slot
         if slot.state is None:
-            cache = self.executor.cache(min(FIRST_ROWS, self.info.context + 1))
+            cache = self.executor.cache(min(len(seq.tokens) + FIRST_ROWS, self.info.context + 1))
             slot.state = Memory(cache, None if self.pool is None else RecurrentSlot(self.pool))
+            slot.reserved = _length(cache)
             return 0
         if slot.state.recurrent is None:
             return want
@@ -133,6 +134,7 @@ class TorchTarget:
         held: Memory = source.state
         cache = None if held.cache is None else held.cache.copy()
         seq.slot.state = Memory(cache, None if self.pool is None else RecurrentSlot(self.pool))
+        seq.slot.reserved = _length(cache)
         if self.pool is None:
             return want
         seq.slot.checkpoints = {p: c for p, c in source.checkpoints.items() if p <= want}
@@ -176,15 +178,17 @@ class TorchTarget:
     def _dtype(self) -> torch.dtype:
         return getattr(torch, self.info.dtype)
 
-    def _reserve(self, memory: Memory, rows: int) -> Any:
+    def _reserve(self, slot: Slot, rows: int) -> Any:
         """The slot's cache with capacity for these rows; it is doubled when full, so that few steps allocate."""
-        if memory.cache is not None and rows > memory.cache.length:
-            memory.cache.grow(max(rows, 2 * memory.cache.length))
-        return memory.cache
+        cache = slot.state.cache
+        if cache is not None and rows > cache.length:
+            cache.grow(max(rows, 2 * cache.length))
+            slot.reserved = cache.length
+        return cache
 
     def _sequence_rows(self, part: Part) -> SequenceRows:
         count = len(part.pending) + part.drafted
-        cache = self._reserve(part.seq.slot.state, part.start + count)
+        cache = self._reserve(part.seq.slot, part.start + count)
         return SequenceRows(cache, part.row, count, part.start, None if part.draft is None else part.draft.parents)
 
     def _recurrence(self, batch: Batch, needs: Needs) -> Recurrence:
@@ -222,6 +226,11 @@ class RecurrentTarget(TorchTarget):
         stay = sorted(p for p in kept if p <= seq.prompt_len)[-2:]
         while len(kept) > self.checkpoints_max:
             del kept[min(p for p in kept if p not in stay)]
+
+
+def _length(cache: Any) -> int:
+    """Rows that a cache has memory for; 0 without attention."""
+    return 0 if cache is None else int(cache.length)
 
 
 def _parents(part: Part) -> list[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from hashlib import sha256
 
 from spec_core.contract.matcher import Matcher
 from spec_core.contract.parts import stream_after
@@ -13,6 +14,9 @@ from spec_core.errors import SpecError, UsageError, message, shown
 from spec_core.loop.request import checks, prompts
 from spec_core.sampling.given import COUNTS
 from spec_core.sampling.stop import Stop, Text
+
+SALT_MAX = 64
+"""Characters of a salt that is kept as it is: the length of a SHA-256."""
 
 
 def sequence(
@@ -46,7 +50,7 @@ def sequence(
         confidence_min=_surest(request, private),
         prediction=prompts.prediction(request.prediction, target, tokens),
         reuse=checks.flag("reuse", request.reuse),
-        cache_salt=checks.label("cache_salt", request.cache_salt),
+        cache_salt=_salt(request),
         priority=checks.within("priority", request.priority, checks.PRIORITY_MAX),
         embeds=embeds,
         offset=checks.below("offset", request.offset, checks.POSITIONS),
@@ -57,6 +61,12 @@ def sequence(
     if target.tokenizer is not None:
         seq.text = Text(stream_after(target.tokenizer, tokens, exact=seq.matcher is not None), seq.stop.texts)
     return seq
+
+
+def _salt(request: Request) -> str:
+    """The salt; of a long one its SHA-256, since slots keep it."""
+    salt = checks.label("cache_salt", request.cache_salt)
+    return salt if len(salt) <= SALT_MAX else sha256(salt.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _stop(request: Request, target: Target) -> Stop:
