@@ -20,18 +20,24 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from spec_core import SpecError
 from spec_core.errors import shown
-from spec_serve import asked, fields, infill, llama, openai, responses
+from spec_serve import asked, echo, fields, infill, llama, messages, openai, responses
 from spec_serve.asked import Ask, Terms
+from spec_serve.conversation import Talk
 from spec_serve.engine import Engine
 from spec_serve.errors import ApiError, refused
 from spec_serve.guard import Guard, answer
 from spec_serve.job import Job, Outlet
+from spec_serve.keys import keys_of
 from spec_serve.lengths import check_text
+from spec_serve.lenient import Lenient
+from spec_serve.message_fields import Messages
 from spec_serve.metrics import CONTENT_TYPE, Metrics
 from spec_serve.shape import CheckedRoute
 from spec_serve.stream import EventStream, as_json, whole
 
 log = logging.getLogger("spec_serve")
+STARTED = "Process-Start-Time-Unix"
+"""A header of ``/metrics``, as llama-server has it."""
 STATUS = {404: "no such path; /openapi.json lists them", 405: "another method than this path takes"}
 
 
@@ -65,20 +71,39 @@ class Served:
         terms = self.terms
         prompts = _prompts(body.prompt)
         n = asked.count(body, len(prompts), terms.limits)
-        tokens = asked.max_tokens(body.max_tokens, terms, asked.SHORT)
+        tokens = asked.max_tokens(asked.length(body), terms, asked.SHORT)
         ask = asked.ask(body, terms, tokens, body.logprobs, asked.bias_of(body.logit_bias))
-        return await self._openai(request, body, ask, prompts, n, chat=False)
+        echoes = await self._echoes(ask, prompts) if body.echo else []
+        return await self._openai(request, body, ask, prompts, n, chat=False, echoes=echoes)
+
+    async def _echoes(self, ask: Ask, prompts: list[Any]) -> list[echo.Echo]:
+        """The prompts as parts of their answers, with log-probabilities where those of the text were asked for."""
+        made, best = [], ask.request.sampling.logprobs
+        for prompt in prompts:
+            ids = await self._ids(prompt)
+            text = prompt if isinstance(prompt, str) else self._tokenizer.decode(ids)
+            jobs = [] if best is None else echo.jobs(ids, best, ask.request, ask.deadline, self.terms)
+            try:
+                if jobs:
+                    self.engine.submit(jobs)
+                made.append(echo.Echo(text, ids, await echo.scores(jobs)))
+            finally:
+                self.engine.cancel(jobs)
+        return made
 
     async def chat(self, request: Request, body: fields.Chat) -> Response:
         """Answer a conversation."""
         ask, talk, n = self._talk(body)
         reads = asked.reads_of(body, talk.tools, ask, self.terms)
-        return await self._openai(request, body, ask, [talk], n, chat=True, reads=reads)
+        prompt = None
+        if body.verbose or (self.terms.limits.verbose and body.verbose is None):
+            prompt = await run_in_threadpool(talk.rendered, self._tokenizer)
+        return await self._openai(request, body, ask, [talk], n, chat=True, reads=reads, verbose=prompt)
 
-    def _talk(self, body: fields.Chat) -> tuple[Ask, asked.Talk, int]:
+    def _talk(self, body: fields.Chat) -> tuple[Ask, Talk, int]:
         """What a conversation asks for, and how many texts."""
         terms = self.terms
-        limits = {body.max_tokens, body.max_completion_tokens} - {None}
+        limits = {asked.length(body), body.max_completion_tokens} - {None}
         if len(limits) > 1:
             raise ApiError(400, "max_tokens and max_completion_tokens differ; write one", "max_completion_tokens")
         if body.top_logprobs is not None and not body.logprobs:
@@ -90,7 +115,13 @@ class Served:
         ask = asked.ask(body, terms, tokens, logprobs, asked.bias_of(body.logit_bias))
         prediction = asked.predicted(body.prediction, terms)
         ask = ask.calling(asked.calls_of(body, tools, ask, self._tokenizer))
-        return ask.predicting(prediction), asked.Talk(body.messages, tools), n
+        return ask.predicting(prediction), Talk(body.messages, tools, body, terms.template_defaults), n
+
+    async def count(self, body: fields.Chat) -> Response:
+        """How many tokens the prompt of a conversation has."""
+        tools = asked.tools_of(body.tools, body.tool_choice, self.terms.limits)
+        talk = Talk(body.messages, tools, body, self.terms.template_defaults)
+        return Json({"object": "response.input_tokens", "input_tokens": len(await self._ids(talk))})
 
     async def responses(self, request: Request, body: fields.Responses) -> Response:
         """Answer a conversation, in the form of OpenAI's newer API. Nothing is stored."""
@@ -105,12 +136,35 @@ class Served:
             return EventStream(made.chunks(), leave)
         return await whole(request, _json(made.whole()), leave)
 
+    async def messages(self, request: Request, body: Messages) -> Response:
+        """Answer a conversation, in the form of Anthropic's API."""
+        if body.max_tokens is None:
+            raise ApiError(400, "max_tokens is missing", "max_tokens")
+        chat = messages.as_chat(body)
+        ask, talk, _ = self._talk(chat)
+        name = f"msg_{uuid4().hex}"
+        jobs, outlet = await self._begun(ask, [talk], 1, name)
+        reader = asked.reads_of(chat, talk.tools, ask, self.terms).reader(jobs[0], self._tokenizer)
+        made = messages.Answer(self.terms, jobs[0], outlet, name, reader)
+        leave = lambda: self.engine.cancel(jobs)
+        if body.stream:
+            return EventStream(made.chunks(), leave)
+        return await whole(request, _json(made.whole()), leave)
+
+    async def count_message(self, body: Messages) -> Response:
+        """How many tokens the prompt of a message has."""
+        chat = messages.as_chat(body)
+        tools = asked.tools_of(chat.tools, chat.tool_choice, self.terms.limits)
+        talk = Talk(chat.messages, tools, chat, self.terms.template_defaults)
+        return Json({"input_tokens": len(await self._ids(talk))})
+
     async def _openai(
         self, request: Request, body: fields.OpenAI, ask: Ask, prompts: list[Any], n: int, chat: bool, **more: Any
     ) -> Response:
         name = f"{'chatcmpl' if chat else 'cmpl'}-{uuid4().hex}"
         jobs, outlet = await self._begun(ask, prompts, n, name)
         usage, counting = _counts(body.stream_options)
+        more |= {"fingerprint": self.terms.fingerprint, "timed": bool(body.timings_per_token)}
         made = openai.Answer(self.terms.run, jobs, outlet, name, self.terms.model, chat, usage, counting, **more)
         leave = lambda: self.engine.cancel(jobs)
         if body.stream:
@@ -119,7 +173,7 @@ class Served:
 
     async def _begun(self, ask: Ask, prompts: list[Any], n: int, name: str) -> tuple[list[Job], Outlet]:
         """Jobs that the engine has accepted."""
-        ids = [await run_in_threadpool(asked.encode_prompt, prompt, self.terms) for prompt in prompts]
+        ids = [await self._ids(prompt) for prompt in prompts]
         if ask.request.constraint is not None:
             await self._compile(ask)
         outlet = Outlet()
@@ -138,36 +192,36 @@ class Served:
             self._compiling = CapacityLimiter(COMPILING_MAX)
         await to_thread.run_sync(ask.compiled, self.terms.target, limiter=self._compiling)
 
+    async def _ids(self, prompt: Any) -> list[int]:
+        return await run_in_threadpool(asked.encode_prompt, prompt, self.terms)
+
     async def completion(self, request: Request, body: fields.LlamaCompletion) -> Response:
-        """llama-server's completion."""
-        return await self._completion(request, body, lambda: llama.prompt_of(body.prompt, self.terms))
+        """llama-server's completion, of one prompt or several."""
+        given, several = llama.prompts_of(body.prompt)
+        if len(given) > self.terms.limits.n_max:
+            raise ApiError(400, f"{len(given)} prompts, at most {self.terms.limits.n_max} are allowed", "prompt")
+        prompts = [await run_in_threadpool(llama.ids_of, one, self.terms) for one in given]
+        return await self._completion(request, body, list(zip(given, prompts, strict=True)), several)
 
     async def infill(self, request: Request, body: fields.Infill) -> Response:
         """llama-server's completion of a gap."""
         check_text(infill.whole_text(body), self.terms)
-        return await self._completion(request, body, lambda: infill.prompt_of(body, self._tokenizer))
+        prompt = await run_in_threadpool(infill.prompt_of, body, self._tokenizer)
+        return await self._completion(request, body, [(body.prompt, prompt)], False)
 
     async def _completion(
-        self, request: Request, body: fields.LlamaCompletion, prompt_of: Callable[[], str | list[int]]
+        self, request: Request, body: fields.LlamaCompletion, prompts: list[tuple[Any, Any]], several: bool
     ) -> Response:
-        terms, tokenizer = self.terms, self._tokenizer
-        if body.repeat_penalty is not None:
-            if body.repetition_penalty is not None:
-                raise ApiError(400, "repeat_penalty and repetition_penalty are both given; write one", "repeat_penalty")
-            body.repetition_penalty = body.repeat_penalty
-        if body.repeat_last_n not in (None, -1):
-            raise ApiError(400, "repeat_last_n is not supported: penalties count the whole text", "repeat_last_n")
-        body.seed = None if body.seed == -1 else body.seed
-        tokens = asked.max_tokens(llama.limit(body), terms, terms.context)
-        bias = await run_in_threadpool(llama.bias, body.logit_bias, tokenizer)
-        ask = asked.ask(body, terms, tokens, body.n_probs or None, bias)
-        prompt = await run_in_threadpool(prompt_of)
-        (job,), outlet = await self._begun(ask, [prompt], 1, f"completion-{uuid4().hex}")
-        made = llama.Answer(terms, job, outlet, body.prompt, bool(body.return_tokens))
-        leave = lambda: self.engine.cancel([job])
+        terms = self.terms
+        ask = await run_in_threadpool(llama.ask_of, body, terms)
+        made: list[llama.Answer] = []
+        for written, prompt in prompts:
+            (job,), outlet = await self._begun(ask, [prompt], 1, f"completion-{uuid4().hex}")
+            made.append(llama.Answer(terms, job, outlet, written, llama.Told.of(body), len(made)))
+        leave = lambda: self.engine.cancel([one.job for one in made])
         if body.stream:
-            return EventStream(made.chunks(), leave)
-        return await whole(request, _json(made.whole()), leave)
+            return EventStream(llama.chunks(made), leave)
+        return await whole(request, _json(llama.whole(made, several)), leave)
 
     # tokens
 
@@ -208,9 +262,8 @@ class Served:
 
     async def apply_template(self, body: fields.ApplyTemplate) -> Response:
         """Messages as the model's chat template writes them."""
-        if getattr(self._tokenizer, "render", None) is None:
-            raise ApiError(400, "the tokenizer of this model cannot write a conversation as text")
-        talk = asked.Talk(body.messages, asked.tools_of(body.tools, None, self.terms.limits))
+        tools = asked.tools_of(body.tools, None, self.terms.limits)
+        talk = Talk(body.messages, tools, body, self.terms.template_defaults)
         return Json({"prompt": await run_in_threadpool(talk.rendered, self._tokenizer)})
 
     # about the server
@@ -242,9 +295,12 @@ class Served:
             raise ApiError(404, f"the model {name!r:.80} does not exist", "model", "model_not_found")
         return Json({"id": name, "object": "model", "created": self.since, "owned_by": "spec-core"})
 
-    async def slots(self) -> Response:
-        """What every slot does."""
-        return Json(llama.slots(self.engine, self.terms))
+    async def slots(self, fail_on_no_slot: str = "") -> Response:
+        """What every slot does. fail_on_no_slot: 503 where all of them are busy."""
+        found = llama.slots(self.engine, self.terms)
+        if fail_on_no_slot and all(slot["is_processing"] for slot in found):
+            raise ApiError(503, "no slot is free", code="unavailable")
+        return Json(found)
 
     async def props(self) -> Response:
         """Settings with their origins."""
@@ -252,7 +308,7 @@ class Served:
 
     async def counted(self) -> Response:
         """Counters for Prometheus."""
-        return Response(self.metrics.text(), media_type=CONTENT_TYPE)
+        return Response(self.metrics.text(), headers={STARTED: str(self.since)}, media_type=CONTENT_TYPE)
 
     async def page(self) -> Response:
         """A chat that shows drafts."""
@@ -297,12 +353,16 @@ def create_app(engine: Engine, terms: Terms) -> Any:
     app.router.route_class = CheckedRoute
     _add_routes(app, Served(engine, terms))
     _add_refusals(app)
-    return Guard(app, terms.limits.api_key, terms.limits.body_bytes)
+    made = Lenient(app) if terms.limits.lenient else app
+    return Guard(made, keys_of(terms.limits), terms.limits.body_bytes)
 
 
 def _add_routes(app: FastAPI, served: Served) -> None:
     posts: dict[str, Callable[..., Any]] = {
-        "/v1/completions": served.completions, "/v1/chat/completions": served.chat, "/v1/responses": served.responses,
+        "/v1/completions": served.completions, "/v1/chat/completions": served.chat, "/chat/completions": served.chat,
+        "/v1/responses": served.responses, "/responses": served.responses, "/v1/infill": served.infill,
+        "/v1/messages": served.messages, "/v1/messages/count_tokens": served.count_message,
+        "/v1/chat/completions/input_tokens": served.count, "/chat/completions/input_tokens": served.count,
         "/completion": served.completion, "/completions": served.completion, "/infill": served.infill,
         "/tokenize": served.tokenize, "/detokenize": served.detokenize, "/apply-template": served.apply_template,
     }  # fmt: skip
@@ -317,26 +377,21 @@ def _add_routes(app: FastAPI, served: Served) -> None:
 
 
 def _add_refusals(app: FastAPI) -> None:
-    async def api_error(_: Request, error: Any) -> Response:
-        return answer(error)
+    async def refusal(request: Request, error: Any) -> Response:
+        return answer(refused(error), request.url.path)
 
-    async def spec_error(_: Request, error: Any) -> Response:
-        return answer(refused(error))
+    async def invalid(request: Request, error: Any) -> Response:
+        return answer(_invalid(error), request.url.path)
 
-    async def invalid(_: Request, error: Any) -> Response:
-        return answer(_invalid(error))
+    async def http_error(request: Request, error: Any) -> Response:
+        said = STATUS.get(error.status_code, str(error.detail))
+        return answer(ApiError(error.status_code, said), request.url.path)
 
-    async def http_error(_: Request, error: Any) -> Response:
-        return answer(ApiError(error.status_code, STATUS.get(error.status_code, str(error.detail))))
-
-    async def unexpected(_: Request, error: Exception) -> Response:
-        return answer(refused(error))
-
-    app.add_exception_handler(ApiError, api_error)
-    app.add_exception_handler(SpecError, spec_error)
+    app.add_exception_handler(ApiError, refusal)
+    app.add_exception_handler(SpecError, refusal)
     app.add_exception_handler(RequestValidationError, invalid)
     app.add_exception_handler(HTTPException, http_error)
-    app.add_exception_handler(Exception, unexpected)
+    app.add_exception_handler(Exception, refusal)
 
 
 def _invalid(error: RequestValidationError) -> ApiError:

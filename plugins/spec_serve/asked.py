@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from functools import cached_property
+from hashlib import sha256
+from importlib.metadata import version
 from time import perf_counter
 from typing import Any
 
@@ -14,15 +18,15 @@ from spec_core import Constraint, Request, Run, Sampling, Target
 from spec_core.commands import DEFAULT, Settings, prompt_tokens
 from spec_core.errors import nearest
 from spec_serve import structured
-from spec_serve.conversation import conversation, described, knows_tools
+from spec_serve.conversation import Talk, described
 from spec_serve.errors import ApiError
-from spec_serve.fields import Chat, Generate, Message, OpenAI, Predicted, Speculative, Tool, ToolChoice
+from spec_serve.fields import Chat, Generate, OpenAI, Predicted, Speculative, Tool, ToolChoice
 from spec_serve.job import Job, Outlet
 from spec_serve.lengths import check_ids, check_text
 from spec_serve.reading import Reads, has_channels
 from spec_serve.settings import ServeSettings
 
-SEEDS, SHORT = 1 << 64, 16
+SEEDS, SHORT, UNLIMITED = 1 << 64, 16, 1 << 31
 """``SHORT``: max_tokens of ``/v1/completions`` where nobody says, as in OpenAI's API."""
 RANDOM_BITS = 53
 """Of a random seed: a client whose numbers are floats, such as a browser, can send it back as it is."""
@@ -39,7 +43,7 @@ PREDICTION = "prediction"
 """The method that drafts from a request's prediction."""
 
 
-@attrs.frozen
+@attrs.frozen(slots=False)
 class Terms:
     """What the server holds requests to. model: its name in the API. settings: all that were resolved."""
 
@@ -47,6 +51,18 @@ class Terms:
     model: str
     limits: ServeSettings
     settings: Settings
+
+    @cached_property
+    def template_defaults(self) -> dict[str, Any]:
+        """Variables of the chat template where a request says nothing."""
+        return json.loads(self.limits.chat_template_kwargs or "{}")  # type: ignore[no-any-return]
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Of what answers: another one where the model, its settings or this program change."""
+        settings = json.dumps(self.settings.as_json(), default=str)
+        told = "\0".join((version("spec-core"), self.target.info.vocab_id or "", settings))
+        return f"b{sha256(told.encode()).hexdigest()[:12]}"
 
     @property
     def target(self) -> Target:
@@ -59,12 +75,16 @@ class Terms:
 
 @attrs.frozen
 class Ask:
-    """A request before its prompts are known. trace: report drafts. streamed: tell of every step."""
+    """A request before its prompts are known.
+
+    trace: report drafts. streamed: tell of every step. prompted: tell how much of the prompt is evaluated.
+    """
 
     request: Request
     deadline: float | None
     trace: bool
     streamed: bool
+    prompted: bool = False
 
     def calling(self, constraint: Constraint | None) -> Ask:
         """With the constraint of a text that may, or must, call tools; None leaves it as it is."""
@@ -90,6 +110,7 @@ class Ask:
                 prompt=at,
                 trace=self.trace,
                 streamed=self.streamed,
+                prompted=self.prompted,
                 deadline=self.deadline,
             )
             for at, prompt in enumerate(prompts)
@@ -128,7 +149,8 @@ def ask(body: Generate, terms: Terms, max_tokens: int, logprobs: int | None, bia
         priority=body.priority or 0,
         constraint=structured.constraint(body),
     )
-    return Ask(request, perf_counter() + min(seconds) if seconds else None, wanted.trace, bool(body.stream))
+    deadline = perf_counter() + min(seconds) if seconds else None
+    return Ask(request, deadline, wanted.trace, bool(body.stream), bool(body.return_progress))
 
 
 def _seed(given: int | None, settings: Settings) -> int:
@@ -144,7 +166,7 @@ def defaults(terms: Terms) -> dict[str, Any]:
 
 
 def _check_model(body: Generate, terms: Terms) -> None:
-    if body.model not in (None, "", terms.model):
+    if terms.limits.strict_model and body.model not in (None, "", terms.model):
         found = f"the model {body.model!r:.80} does not exist; this server has {terms.model!r}"
         raise ApiError(404, found, "model", "model_not_found")
 
@@ -179,6 +201,15 @@ def _method(name: str, run: Run) -> str:
     return found
 
 
+def length(body: OpenAI) -> int | None:
+    """``max_tokens``, or ``n_predict``. Raises ApiError where both are given."""
+    if body.n_predict is None:
+        return body.max_tokens
+    if body.max_tokens is not None:
+        raise ApiError(400, "n_predict and max_tokens are both given; write one", "n_predict")
+    return UNLIMITED if body.n_predict < 0 else body.n_predict
+
+
 def max_tokens(given: int | None, terms: Terms, otherwise: int) -> int:
     """The request's, or the server's setting where there is one, or ``otherwise``."""
     setting = terms.settings.table["max_tokens"]
@@ -203,35 +234,6 @@ def count(body: OpenAI, prompts: int, limits: ServeSettings) -> int:
     if n * prompts > limits.n_max:
         raise ApiError(400, f"{prompts} prompts times n = {n} texts, at most {limits.n_max} are allowed", "n")
     return n
-
-
-@attrs.frozen
-class Talk:
-    """A conversation and the tools that the model may call in it."""
-
-    messages: list[Message]
-    tools: list[Tool] = attrs.field(factory=list)
-
-    @property
-    def texts(self) -> Iterator[str]:
-        """Texts of its messages and descriptions of its tools, which the chat template writes."""
-        for message in self.messages:
-            parts = [message.content] if isinstance(message.content, str) else message.content or []
-            yield from (part if isinstance(part, str) else part.text or "" for part in parts)
-            yield from (call.function.arguments for call in message.tool_calls or [])
-        yield from (tool.function.description or "" for tool in self.tools)
-
-    def encoded(self, tokenizer: Any) -> Any:
-        """What the chat template makes of it."""
-        messages = conversation(self.messages, self.tools, tokenizer)
-        if not self.tools or not knows_tools(tokenizer):
-            return messages
-        return tokenizer.encode_chat(messages, tools=described(self.tools))
-
-    def rendered(self, tokenizer: Any) -> str:
-        """The text of it."""
-        tools = {"tools": described(self.tools)} if self.tools and knows_tools(tokenizer) else {}
-        return str(tokenizer.render(conversation(self.messages, self.tools, tokenizer), **tools))
 
 
 def tools_of(given: list[Tool] | None, choice: str | ToolChoice | None, limits: ServeSettings) -> list[Tool]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
+from contextvars import ContextVar
 from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, model_validator
@@ -10,7 +12,10 @@ from pydantic import BaseModel, ConfigDict, model_validator
 from spec_serve.errors import ApiError, unknown_field, unsupported
 from spec_serve.shape import check_lengths
 
+log = logging.getLogger("spec_serve")
 ANY = object()
+IGNORED_MAX = 1000
+"""Names of which a lenient server warns."""
 
 
 class Body(BaseModel):
@@ -36,10 +41,25 @@ class Body(BaseModel):
         for name in list(given):
             if name in cls.neutral:
                 if not _asks_nothing(given.pop(name), cls.neutral[name]):
-                    raise unsupported(name)
+                    _refuse(name, unsupported(name))
             elif name not in known:
-                raise unknown_field(name, known, cls.where)
+                _refuse(name, unknown_field(name, known, cls.where))
+                del given[name]
         return given
+
+
+IGNORED: ContextVar[set[str] | None] = ContextVar("ignored", default=None)
+"""Names of fields that a lenient server has ignored; None where it is not lenient."""
+
+
+def _refuse(name: str, error: ApiError) -> None:
+    """Raises the error, or warns once where the server is lenient."""
+    ignored = IGNORED.get()
+    if ignored is None:
+        raise error
+    if name not in ignored and len(ignored) < IGNORED_MAX:
+        ignored.add(name)
+        log.warning("ignored from now on: %.300s", error.message)
 
 
 def _asks_nothing(value: Any, neutral: tuple[Any, ...]) -> bool:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import logging
+import ssl
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,7 +16,7 @@ from spec_cli import common
 from spec_cli.heap import frozen_heap
 
 from spec_core.commands import DEFAULT, Settings
-from spec_core.errors import UsageError
+from spec_core.errors import UsageError, why
 from spec_serve.memory import MIB, Plan, check, plan
 from spec_serve.settings import ServeSettings
 
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
     from spec_serve.asked import Terms
     from spec_serve.engine import Engine
 
+log = logging.getLogger("spec_serve")
 NAME = "serve"
 NEEDED = ("fastapi", "uvicorn", "prometheus_client")
 PREFILL_BUDGET = 128
@@ -31,9 +35,23 @@ OWN = [
     click.option("--host", help="Address to listen at; the default is localhost."),
     click.option("--port", type=int, help="Port to listen at; the default is 8080, 0 takes a free one."),
     click.option("--api-key", "api_key", help="Key that clients must send; better given as SPEC_SERVE__API_KEY."),
+    click.option("--api-key-file", "api_key_file", help="File with a key in every line."),
+    click.option("--ssl-cert-file", "ssl_cert_file", help="Certificate (PEM) with which the server speaks HTTPS."),
+    click.option("--ssl-key-file", "ssl_key_file", help="Private key (PEM) of the certificate."),
+    click.option("--strict-model", "strict_model", flag_value=True, default=None, help="Refuse names of other models."),
+    click.option("--lenient", flag_value=True, default=None, help="Ignore fields that are unknown or not supported."),
+    click.option("--chat-template", "chat_template", help="Chat template in place of the model's, or a name: chatml."),
+    click.option("--chat-template-file", "chat_template_file", help="File of a chat template."),
+    click.option("--chat-template-kwargs", "chat_template_kwargs", help="JSON object: variables of the template."),
+    click.option("--reasoning-format", "reasoning_format", help="Where thinking goes: auto, none, deepseek, ..."),
     click.option("--alias", help="Name of the model in the API."),
     click.option("--prompt-cache", "prompt_cache", help="File that keeps the prompt cache across a restart."),
 ]
+OWN_NAMES = (
+    "host", "port", "api_key", "api_key_file", "ssl_cert_file", "ssl_key_file", "strict_model", "lenient",
+    "chat_template", "chat_template_file", "chat_template_kwargs", "reasoning_format", "alias", "prompt_cache",
+)  # fmt: skip
+"""Of the flags above."""
 
 
 @click.command()
@@ -44,7 +62,7 @@ def serve(**flags: Any) -> None:
     Sampling options are the defaults of requests that leave a field out. Ctrl-C or SIGTERM ends in order.
     """
     _check_installed()
-    own = common.take(flags, "host", "port", "api_key", "alias", "prompt_cache")
+    own = common.take(flags, *OWN_NAMES)
     flags |= {f"{NAME}.{name}": value for name, value in own.items()}
     settings = common.settings_of(flags)
     from spec_serve.server import listening
@@ -68,8 +86,42 @@ def _check_installed() -> None:
 def limits_of(settings: Settings) -> ServeSettings:
     """The server's own settings. Raises UsageError."""
     from spec_core.commands import construct
+    from spec_serve import keys, templates
 
-    return construct(ServeSettings, settings.given(NAME), NAME)
+    limits = construct(ServeSettings, settings.given(NAME), NAME)
+    keys.keys_of(limits)
+    templates.template_of(limits)
+    _check_variables(limits)
+    _check_encryption(limits)
+    return limits
+
+
+def _check_variables(limits: ServeSettings) -> None:
+    """Raises UsageError where the variables of the chat template are no JSON object."""
+    try:
+        found = json.loads(limits.chat_template_kwargs or "{}")
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise UsageError(
+            f"--chat-template-kwargs is {limits.chat_template_kwargs!r:.60}",
+            hint='give a JSON object, such as {"enable_thinking": false}',
+        )
+
+
+def _check_encryption(limits: ServeSettings) -> None:
+    """Raises UsageError where the certificate and its key are not a pair that can be read."""
+    if (limits.ssl_cert_file is None) != (limits.ssl_key_file is None):
+        raise UsageError("a certificate needs its key", hint="give both --ssl-cert-file and --ssl-key-file")
+    if limits.ssl_cert_file is None:
+        return
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(limits.ssl_cert_file, limits.ssl_key_file)
+    except OSError as error:  # ssl's own errors are some
+        raise UsageError(
+            f"--ssl-cert-file {limits.ssl_cert_file}, --ssl-key-file {limits.ssl_key_file}: {why(error)}",
+            hint="name PEM files of a certificate and its private key",
+        ) from error
 
 
 def without_own(settings: Settings) -> Settings:
@@ -79,6 +131,8 @@ def without_own(settings: Settings) -> Settings:
 
 def run_of(settings: Settings, limits: ServeSettings) -> tuple[Run, Settings]:
     """The run, and its settings with the room of the prompt cache. Raises UsageError, Refused."""
+    from spec_serve.templates import template_of
+
     made: list[Plan] = []
     target = common.checked_target(
         settings, [settings["methods"]], lambda bare, plugins: made.append(_plan(bare, plugins, settings, limits))
@@ -86,6 +140,8 @@ def run_of(settings: Settings, limits: ServeSettings) -> tuple[Run, Settings]:
     settings = _changed(settings, cache_tokens=made[0].cached)
     if target.tokenizer is None:
         raise UsageError(f"{target.info.name} has no tokenizer", hint="serve a model that has one")
+    if (template := template_of(limits)) is not None:
+        target.tokenizer.chat_template = template
     run = common.run_of(target, settings)
     common.note_owners([run], settings)
     return run, settings
@@ -157,10 +213,12 @@ def prepared(run: Run, settings: Settings, limits: ServeSettings) -> tuple[Engin
 
 def _serve(run: Run, settings: Settings, limits: ServeSettings, listener: Any) -> None:
     from spec_serve.app import create_app
-    from spec_serve.server import opened
+    from spec_serve.server import is_local, opened
     from spec_serve.server import serve as listen
 
     engine, terms = prepared(run, settings, limits)
     common.note(f"serving {terms.model} at {opened(listener, limits)}")
+    if not limits.api_key and not limits.api_key_file and not is_local(listener):
+        log.warning("everyone who reaches %s can use this server: it has no key (--api-key-file)", limits.host)
     with frozen_heap():
         listen(create_app(engine, terms), engine, limits, listener)

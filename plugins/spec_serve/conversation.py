@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import attrs
+
 from spec_core import Tokenizer
+from spec_serve import thinking
 from spec_serve.errors import ApiError
-from spec_serve.fields import Message, Tool, ToolCall
+from spec_serve.fields import Conversation, Message, Tool, ToolCall
+from spec_serve.reading import has_channels
 
 ROLES = ("system", "user", "assistant", "tool")
 WRITTEN = (
@@ -18,6 +22,95 @@ WRITTEN = (
     'XML tags:\n<tool_call>\n{{"name": <function-name>, "arguments": <args-json-object>}}\n</tool_call>'
 )
 """The system message with tools, as Hermes models read it, where the template has no place for them."""
+
+
+RESERVED = ("messages", "tools", "bos_token", "eos_token", "bos", "eos", "template", "add_generation_prompt")
+"""Variables of a template that a request says in other ways, or not at all."""
+
+
+@attrs.frozen
+class Talk:
+    """A conversation and the tools that the model may call in it.
+
+    how: fields about its prompt. defaults: variables of the template where the request says nothing.
+    """
+
+    messages: list[Message]
+    tools: list[Tool] = attrs.field(factory=list)
+    how: Conversation = attrs.field(factory=Conversation)
+    defaults: Mapping[str, Any] = attrs.field(factory=dict)
+
+    @property
+    def texts(self) -> Iterator[str]:
+        """Texts of its messages and descriptions of its tools, which the chat template writes."""
+        for message in self.messages:
+            parts = [message.content] if isinstance(message.content, str) else message.content or []
+            yield from (part if isinstance(part, str) else part.text or "" for part in parts)
+            yield from (call.function.arguments for call in message.tool_calls or [])
+            yield message.reasoning_content or ""
+        yield from (tool.function.description or "" for tool in self.tools)
+
+    def encoded(self, tokenizer: Any) -> Any:
+        """What the chat template makes of it."""
+        keywords = self._keywords(tokenizer)
+        if not keywords and not self.continued:
+            return conversation(self.messages, self.tools, tokenizer)
+        if self.continued:
+            return tokenizer.encode(self.rendered(tokenizer), special=True, bos=False)
+        return tokenizer.encode_chat(conversation(self.messages, self.tools, tokenizer), **keywords)
+
+    def rendered(self, tokenizer: Any) -> str:
+        """The text of it. Raises ApiError where the tokenizer has none."""
+        if getattr(tokenizer, "render", None) is None:
+            raise ApiError(400, "the tokenizer of this model cannot write a conversation as text")
+        messages, keywords = self.messages, self._keywords(tokenizer)
+        if not self.continued:
+            return str(tokenizer.render(conversation(messages, self.tools, tokenizer), **keywords))
+        *before, last = messages
+        if before and before[-1].role == "assistant":
+            raise ApiError(400, "the last two messages are the assistant's; join them", "messages")
+        keywords["add_generation_prompt"] = True
+        begun = str(tokenizer.render(conversation(before, self.tools, tokenizer), **keywords)) if before else ""
+        return begun + begun_answer(begun, _content(len(before), last), last.reasoning_content or "", tokenizer)
+
+    @property
+    def continued(self) -> bool:
+        """Whether the answer continues the last message. Raises ApiError."""
+        how, last = self.how, self.messages[-1]
+        if how.continue_final_message and how.add_generation_prompt:
+            said = "continue_final_message and add_generation_prompt are both true; write one"
+            raise ApiError(400, said, "continue_final_message")
+        assistant = last.role == "assistant" and not last.tool_calls
+        if how.continue_final_message and not assistant:
+            raise ApiError(400, "the last message is not the assistant's: it cannot be continued", "messages")
+        if how.continue_final_message is not None:
+            return how.continue_final_message
+        return assistant and how.add_generation_prompt is None
+
+    def _keywords(self, tokenizer: Any) -> dict[str, Any]:
+        """Variables of the template. Raises ApiError for one that is not free."""
+        given = {**self.defaults, **(self.how.chat_template_kwargs or {})}
+        if wrong := [name for name in given if name in RESERVED or not name.isidentifier()]:
+            raise ApiError(400, f"chat_template_kwargs cannot have {wrong[0]!r:.60}", "chat_template_kwargs")
+        effort = self.how.reasoning_effort
+        found: dict[str, Any] = {"enable_thinking": False} if effort == "none" else {}
+        found |= {"reasoning_effort": effort} if effort not in (None, "none") else {}
+        found |= {"add_generation_prompt": False} if self.how.add_generation_prompt is False else {}
+        tools = {"tools": described(self.tools)} if self.tools and knows_tools(tokenizer) else {}
+        return {**found, **given, **tools}
+
+
+def begun_answer(prompt: str, content: str, thought: str, tokenizer: Any) -> str:
+    """The beginning of an assistant's turn, in the form of the model's answers.
+
+    prompt: what it follows; it may have opened the thinking.
+    """
+    if has_channels(tokenizer.chat_template):
+        analysis = f"<|channel|>analysis<|message|>{thought}<|end|><|start|>assistant" if thought else ""
+        return f"{analysis}<|channel|>final<|message|>{content}"
+    if prompt.rstrip().endswith(thinking.OPENING):
+        return f"{thought}\n{thinking.CLOSING}\n\n{content}"
+    return f"{thinking.OPENING}\n{thought}\n{thinking.CLOSING}\n\n{content}" if thought else content
 
 
 def knows_tools(tokenizer: Tokenizer) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import attrs
 
-from spec_core import Part, Result
+from spec_core import Part, Result, Step
 from spec_core.toolkit import drafted_and_accepted
 from spec_serve.job import Job
 
@@ -29,11 +29,15 @@ class Counters:
 
     requests: ended texts by finish reason. prompt: prompt tokens of texts that began, cached: those of them that were
     reused. prompt_seconds, predicted_seconds: from the first forward to the first token, and from there to the end.
-    steps: verdicts, of all texts. observers: called with the name of a time and its seconds.
+    steps: verdicts, of all texts. forwards: of the target; parts: texts in them. longest: most rows of a text.
+    observers: called with the name of a time and its seconds.
     """
 
     requests: Counter[str] = attrs.field(factory=Counter)
     steps: int = 0
+    forwards: int = 0
+    parts: int = 0
+    longest: int = 0
     prompt: int = 0
     cached: int = 0
     generated: int = 0
@@ -50,6 +54,12 @@ class Counters:
     def first_token(self, job: Job) -> None:
         self.prompt_seconds += job.first - job.begun
         self._observe("time_to_first_token_seconds", job.first - job.asked)
+
+    def forward(self, step: Step) -> None:
+        """One forward of the target."""
+        self.forwards += 1
+        self.parts += len(step.parts)
+        self.longest = max(self.longest, max((part.seq.evaluated for part in step.parts), default=0))
 
     def step(self, job: Job, part: Part) -> None:
         """A part of a decided step."""

@@ -13,7 +13,7 @@ from time import perf_counter
 from spec_core import Emitted, Result, Run, Sequence, Step, UsageError
 from spec_serve.counters import Counters
 from spec_serve.errors import ApiError
-from spec_serve.job import Accepted, Done, Drafted, Failed, Job, Progress
+from spec_serve.job import Accepted, Done, Drafted, Failed, Job, Progress, Prompted
 
 log = logging.getLogger("spec_serve")
 RETRY_SECONDS = "1"
@@ -210,6 +210,7 @@ class Engine:
 
     def _look(self, step: Step) -> None:
         """At the end of every step: who has begun, and what was drafted."""
+        self.counters.forward(step)
         for part in step.parts:
             job = self.jobs.get(part.seq)
             if job is None:
@@ -217,11 +218,20 @@ class Engine:
             if not job.begun:
                 job.begun, job.slot = step.began, self._free_slot()
                 self.counters.began(job)
+                self._tell_prompted(job, job.seq.reused if job.seq else 0, 0.0)
+            if not job.first:
+                self._tell_prompted(job, part.seq.evaluated, perf_counter() - job.begun)
             self.counters.step(job, part)
             job.drafted = None
             if job.trace and part.draft is not None:
                 path = part.uncut.path if part.uncut else ()
                 job.drafted = Drafted(part.draft.ids, part.sources, path)
+
+    def _tell_prompted(self, job: Job, processed: int, seconds: float) -> None:
+        """How much of its prompt is evaluated, where the client asked for it."""
+        if job.prompted and job.streamed and job.seq is not None:
+            total = job.seq.prompt_len
+            job.tell(Prompted(min(processed, total), job.seq.reused, total, seconds))
 
     def _free_slot(self) -> int:
         taken = {job.slot for job in self.jobs.values()}

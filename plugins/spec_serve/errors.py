@@ -15,7 +15,8 @@ TYPES = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_e
 class ApiError(Exception):
     """An answer that is a refusal.
 
-    status: of HTTP. param: the field of the request it is about. code: a word for programs.
+    status: of HTTP. param: the field of the request it is about. code: a word for programs. kind: where the status
+    does not say it. more: other fields of the error.
     """
 
     def __init__(
@@ -25,6 +26,8 @@ class ApiError(Exception):
         param: str | None = None,
         code: str | None = None,
         headers: Mapping[str, str] | None = None,
+        kind: str = "",
+        more: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(message)
         self.status = status
@@ -32,11 +35,13 @@ class ApiError(Exception):
         self.param = param
         self.code = code
         self.headers = dict(headers or {})
+        self.kind = kind or ("server_error" if status >= 500 else TYPES.get(status, "invalid_request_error"))
+        self.more = dict(more or {})
 
     @property
     def body(self) -> dict[str, Any]:
-        kind = "server_error" if self.status >= 500 else TYPES.get(self.status, "invalid_request_error")
-        return {"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}}
+        error = {"message": self.message, "type": self.kind, "param": self.param, "code": self.code, **self.more}
+        return {"error": error}
 
 
 def refused(error: BaseException) -> ApiError:

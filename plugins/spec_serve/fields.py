@@ -73,6 +73,8 @@ class Generate(Body):
     stop_token_ids: list[int] | None = None
     ignore_eos: bool | None = None
     stream: bool | None = None
+    timings_per_token: bool | None = Field(default=None, description="Every chunk of a stream has timings.")
+    return_progress: bool | None = Field(default=None, description="A stream says how much of the prompt is evaluated.")
     cache_prompt: bool | None = None
     cache_salt: str | None = Field(default=None, description="Only requests with the same salt share a prompt cache.")
     priority: int | None = Field(default=None, description="Of waiting requests the lowest number starts first.")
@@ -98,6 +100,7 @@ class OpenAI(Generate):
     logit_bias: dict[str, Number] | None = None
     stream_options: StreamOptions | None = None
     user: str | None = Field(default=None, description="Accepted; it changes nothing.")
+    n_predict: int | None = Field(default=None, description="max_tokens, by llama-server's name; -1 is no limit.")
     response_format: ResponseFormat | None = None
     guided_json: dict[str, Any] | bool | str | None = Field(default=None, description="structured_outputs.json")
     guided_regex: str | None = Field(default=None, description="structured_outputs.regex")
@@ -109,11 +112,12 @@ class Completion(OpenAI):
     """``/v1/completions``."""
 
     neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = {
-        "suffix": (None, ""), "echo": (None, False), "best_of": (None, 1),
+        "suffix": (None, ""), "best_of": (None, 1), "id_slot": (ANY,), "metadata": (ANY,),
     }  # fmt: skip
 
     ids: ClassVar[tuple[str, ...]] = ("prompt", "logit_bias")
 
+    echo: bool | None = Field(default=None, description="The text begins with the prompt; logprobs are of both.")
     prompt: str | Annotated[list[str], Field(fail_fast=True)] | Ids | Annotated[list[Ids], Field(fail_fast=True)]
     logprobs: Count | None = None
 
@@ -194,14 +198,27 @@ class Predicted(Body):
     content: str | list[Part]
 
 
-class Chat(OpenAI):
+class Conversation(Body):
+    """How messages become a prompt."""
+
+    chat_template_kwargs: dict[str, Any] | None = Field(default=None, description="Variables of the chat template.")
+    reasoning_effort: str | None = Field(
+        default=None, description="A variable of the chat template; none is enable_thinking = false too."
+    )
+    add_generation_prompt: bool | None = Field(default=None, description="False: no turn of the assistant is begun.")
+    continue_final_message: bool | None = Field(
+        default=None, description="The answer continues the last message; the default if it is the assistant's."
+    )
+
+
+class Chat(OpenAI, Conversation):
     """``/v1/chat/completions``."""
 
     neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = {
         "functions": (None, []), "function_call": (None, "none", "auto"),
-        "audio": (None,), "modalities": (None, ["text"]), "web_search_options": (None,), "reasoning_effort": (None,),
-        "verbosity": (None,), "store": (None, False), "metadata": (None,), "service_tier": (None, "auto", "default"),
-        "prompt_cache_key": (None,), "safety_identifier": (ANY,),
+        "audio": (None,), "modalities": (None, ["text"]), "web_search_options": (None,), "store": (None, False),
+        "verbosity": (ANY,), "metadata": (ANY,), "service_tier": (None, "auto", "default"), "id_slot": (ANY,),
+        "prompt_cache_key": (ANY,), "prompt_cache_retention": (ANY,), "safety_identifier": (ANY,),
     }  # fmt: skip
 
     messages: Annotated[list[Message], Field(min_length=1)]
@@ -215,6 +232,7 @@ class Chat(OpenAI):
     reasoning_format: ReasoningFormat | None = Field(
         default=None, description="Where thinking goes: reasoning_content (auto, deepseek), content (none), both."
     )
+    verbose: bool | None = Field(default=None, description="The answer has its prompt as text, in __verbose.")
 
 
 class ItemPart(Body):
@@ -265,19 +283,28 @@ class FlatChoice(Body):
 
 class Text(Body):
     where: ClassVar[str] = "text"
-    neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = {"verbosity": (None, "medium")}
+    neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = {"verbosity": (ANY,)}
 
     format: Format | None = None
+
+
+class Reasoning(Body):
+    where: ClassVar[str] = "reasoning"
+    neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = {"summary": (ANY,), "generate_summary": (ANY,)}
+
+    effort: str | None = None
 
 
 class Responses(Generate):
     """``/v1/responses``, for texts."""
 
     neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = {
-        "background": (None, False), "conversation": (None,), "include": (None, []), "max_tool_calls": (None,),
-        "previous_response_id": (None,), "prompt": (None,), "reasoning": (None, {}), "store": (ANY,),
-        "truncation": (None, "disabled"), "service_tier": (None, "auto", "default"), "prompt_cache_key": (None,),
-        "safety_identifier": (ANY,), "stream_options": (None, {"include_obfuscation": False}),
+        "background": (None, False), "conversation": (None,), "max_tool_calls": (None,),
+        "include": (None, [], ["reasoning.encrypted_content"]),
+        "previous_response_id": (None,), "prompt": (None,), "store": (ANY,), "verbosity": (ANY,),
+        "truncation": (None, "disabled"), "service_tier": (None, "auto", "default"), "prompt_cache_key": (ANY,),
+        "prompt_cache_retention": (ANY,), "safety_identifier": (ANY,), "id_slot": (ANY,),
+        "stream_options": (None, {"include_obfuscation": False}), "client_metadata": (ANY,),
     }  # fmt: skip
 
     input: str | Annotated[list[Item], Field(min_length=1)]
@@ -285,6 +312,8 @@ class Responses(Generate):
     max_output_tokens: Count | None = None
     metadata: dict[str, str] | None = None
     parallel_tool_calls: bool | None = None
+    reasoning: Reasoning | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
     text: Text | None = None
     tools: list[FlatTool] | None = None
     tool_choice: Literal["none", "auto", "required"] | FlatChoice | None = None
@@ -301,6 +330,19 @@ class Extra(Body):
     text: str
 
 
+class PromptText(Body):
+    """A prompt in llama-server's other form."""
+
+    where: ClassVar[str] = "a prompt"
+    neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = {"multimodal_data": (None, [])}
+
+    prompt_string: str
+
+
+Prompt: TypeAlias = str | PromptText | list[int | str]
+"""A text, or a list in which token ids and texts are mixed."""
+
+
 class LlamaCompletion(Generate):
     """llama-server's ``/completion``."""
 
@@ -308,14 +350,15 @@ class LlamaCompletion(Generate):
         "samplers": (None,), "mirostat": (None, 0),
         "typical_p": (None, 1.0, 1),
         "dynatemp_range": (None, 0.0, 0), "dry_multiplier": (None, 0.0, 0), "xtc_probability": (None, 0.0, 0),
-        "n_keep": (None, 0), "n_indent": (None, 0), "id_slot": (None, -1), "lora": (None, []), "min_keep": (None, 0),
-        "timings_per_token": (None, False), "post_sampling_probs": (None, False), "response_fields": (None, []),
-        "t_max_predict_ms": (None, 0), "return_progress": (None, False), "n_discard": (None, 0),
+        "n_keep": (None, 0), "n_indent": (None, 0), "id_slot": (ANY,), "lora": (None, []), "min_keep": (None, 0),
+        "post_sampling_probs": (None, False), "t_max_predict_ms": (None, 0), "t_max_prompt_ms": (None, 0),
+        "n_discard": (None, 0),
     }  # fmt: skip
 
     ids: ClassVar[tuple[str, ...]] = ("prompt", "logit_bias")
 
-    prompt: str | Annotated[list[int | str], Field(fail_fast=True)]
+    prompt: str | PromptText | Annotated[list[Prompt | int], Field(fail_fast=True)]
+    response_fields: list[str] | None = Field(default=None, description="The answer has these fields alone: a, or a/b.")
     n_predict: int | None = None
     max_tokens: Count | None = None
     repeat_penalty: Number | None = None
@@ -326,7 +369,12 @@ class LlamaCompletion(Generate):
 
 
 class Infill(LlamaCompletion):
-    """llama-server's ``/infill``: the text between a prefix and a suffix."""
+    """llama-server's ``/infill``: the text between a prefix and a suffix. Editors send what is accepted and ignored."""
+
+    neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = {
+        **LlamaCompletion.neutral, "samplers": (ANY,), "n_indent": (ANY,), "t_max_predict_ms": (ANY,),
+        "t_max_prompt_ms": (ANY,),
+    }  # fmt: skip
 
     prompt: str = ""
     input_prefix: str
@@ -347,6 +395,6 @@ class Detokenize(Body):
     tokens: Ids
 
 
-class ApplyTemplate(Body):
+class ApplyTemplate(Conversation):
     messages: Annotated[list[Message], Field(min_length=1)]
     tools: list[Tool] | None = None

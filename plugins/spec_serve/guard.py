@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hmac
 import re
 from collections.abc import Callable
 from typing import Any
@@ -14,6 +13,8 @@ from starlette.responses import Response
 
 from spec_serve.errors import ApiError
 from spec_serve.job import REQUEST_ID
+from spec_serve.keys import Keys
+from spec_serve.logs import REFUSALS
 from spec_serve.stream import as_json
 
 OPEN = ("/health", "/v1/health", "/")
@@ -24,9 +25,11 @@ HEADER = "x-request-id"
 ID = re.compile(r"[\w.:-]{1,128}", re.ASCII)
 
 
-def answer(error: ApiError) -> Response:
-    """A refusal as a response."""
-    return Response(as_json(error.body), error.status, error.headers, media_type="application/json")
+def answer(error: ApiError, path: str = "") -> Response:
+    """A refusal as a response, and a line of the log. path: of the request."""
+    REFUSALS.note(error, path)
+    body = {"type": "error", **error.body} if path.startswith("/v1/messages") else error.body
+    return Response(as_json(body), error.status, error.headers, media_type="application/json")
 
 
 def identified(send: Any, given: str) -> Any:
@@ -45,9 +48,9 @@ def identified(send: Any, given: str) -> Any:
 class Guard:
     """An ASGI application before another one."""
 
-    def __init__(self, app: Callable[..., Any], key: str | None, body_bytes: int) -> None:
+    def __init__(self, app: Callable[..., Any], keys: Keys, body_bytes: int) -> None:
         self.app = app
-        self.key = None if key is None else key.encode()
+        self.keys = keys
         self.body_bytes = body_bytes
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -59,7 +62,7 @@ class Guard:
         try:
             self.check(scope["path"], headers)
         except ApiError as error:
-            await answer(error)(scope, receive, send)
+            await answer(error, scope["path"])(scope, receive, send)
             return
         await self.app(scope, self._counted(receive), send)
 
@@ -69,12 +72,12 @@ class Guard:
         self._check_length(headers.get("content-length"))
 
     def _check_key(self, path: str, headers: Headers) -> None:
-        if self.key is None or path in OPEN:
+        if not self.keys or path in OPEN:
             return
         kind, _, given = headers.get("authorization", "").partition(" ")
         if kind.lower() != "bearer":
             given = headers.get("x-api-key", "")
-        if not hmac.compare_digest(given.strip().encode("latin-1"), self.key):
+        if not self.keys.has(given.strip().encode("latin-1")):
             said = "the API key is missing or wrong; send it as Authorization: Bearer KEY"
             raise ApiError(401, said, code="invalid_api_key", headers={"WWW-Authenticate": "Bearer"})
 

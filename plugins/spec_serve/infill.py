@@ -39,7 +39,10 @@ class FillTokens:
 
     @classmethod
     def of(cls, tokenizer: Tokenizer) -> FillTokens | None:
-        """Those of a tokenizer, None where it lacks one."""
+        """Those that its file names, or those with a known name; None where the tokenizer lacks one."""
+        named = getattr(tokenizer, "fim", None) or {}
+        if {"pre", "suf", "mid"} <= set(named):
+            return cls(named["pre"], named["suf"], named["mid"], named.get("rep"), named.get("sep"))
         for marks in MARKS:
             found = [token for mark in marks if (token := control(mark, tokenizer)) is not None]
             if len(found) == len(marks):

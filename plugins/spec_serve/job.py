@@ -32,6 +32,16 @@ class Accepted:
 
 
 @attrs.frozen(eq=False)
+class Prompted:
+    """How much of a prompt is evaluated. processed: tokens, with cached ones. seconds: since its first forward."""
+
+    processed: int
+    cache: int
+    total: int
+    seconds: float
+
+
+@attrs.frozen(eq=False)
 class Progress:
     """Tokens of one step, and the draft that was verified in it where the request asked for it."""
 
@@ -53,7 +63,7 @@ class Failed:
     error: Exception
 
 
-Message: TypeAlias = Accepted | Progress | Done | Failed
+Message: TypeAlias = Accepted | Prompted | Progress | Done | Failed
 
 
 @attrs.define(eq=False)
@@ -74,6 +84,7 @@ class Job:
 
     index: its place in the answer. prompt: which prompt of the request it continues. trace: whether drafts are
     reported. streamed: the event loop gets every step when it is made; otherwise all are in ``steps`` at the end.
+    prompted: it also gets how much of the prompt is evaluated.
     deadline: on the clock of ``perf_counter``, None is none. number: of the job, unique in the engine.
     asked, begun, first, last: times on that clock: arrival, first forward, first token, end; 0 is not yet.
     slot: number of its slot, -1 while it waits. request_id: of the HTTP request.
@@ -86,6 +97,7 @@ class Job:
     prompt: int = 0
     trace: bool = False
     streamed: bool = True
+    prompted: bool = False
     deadline: float | None = None
     number: int = 0
     asked: float = 0.0

@@ -44,5 +44,8 @@ def check_ids(ids: Sequence[Any], terms: Terms, field: str = "prompt") -> Sequen
 
 
 def _too_long(count: str, terms: Terms, field: str) -> ApiError:
-    found = f"the {field} has {count} tokens, at most {prompt_max(terms)} are allowed"
-    return ApiError(400, found, field, "context_length_exceeded")
+    """The refusal, with the numbers by llama-server's names."""
+    most = prompt_max(terms)
+    found = f"the {field} has {count} tokens, which exceeds the available context size: at most {most} are allowed"
+    more = {"n_prompt_tokens": int(count.rpartition(" ")[2]), "n_ctx": terms.context}
+    return ApiError(400, found, field, "context_length_exceeded", kind="exceed_context_size_error", more=more)

@@ -8,17 +8,23 @@ from typing import Any
 import attrs
 
 from spec_core import Emitted, Request, Run, Tokenizer
-from spec_core.toolkit import decode_after, encode_after, encode_part
+from spec_core.commands import DEFAULT
+from spec_core.toolkit import encode_after, encode_part
 from spec_serve import report, tokens
-from spec_serve.asked import SAMPLING, TOKEN_ID, Terms, defaults
+from spec_serve.asked import SAMPLING, TOKEN_ID, Ask, Terms, ask, defaults, max_tokens
 from spec_serve.engine import Engine
 from spec_serve.errors import ApiError, refused
-from spec_serve.fields import LlamaCompletion
-from spec_serve.job import Done, Failed, Job, Outlet, Progress, messages
+from spec_serve.fields import LlamaCompletion, PromptText
+from spec_serve.job import Done, Failed, Job, Outlet, Progress, Prompted, messages
 from spec_serve.lengths import check_ids, check_text
 from spec_serve.report import Finished
 from spec_serve.stream import event
 
+OFF = {
+    "n_keep": 0, "min_keep": 0, "typical_p": 1.0, "top_n_sigma": -1.0, "xtc_probability": 0.0, "dynatemp_range": 0.0,
+    "mirostat": 0, "dry_multiplier": 0.0, "adaptive_target": -1.0, "adaptive_decay": 0.9, "lora": [],
+}  # fmt: skip
+"""Settings of llama-server that have no form here, with the values that turn them off."""
 STOPS = {"length": "limit", "cancelled": "limit", "deadline": "limit"}
 
 
@@ -53,7 +59,26 @@ def _biased(pair: Sequence[Any], tokenizer: Tokenizer) -> list[tuple[int, float]
     return [(int(key), value)]
 
 
-def prompt_of(given: str | list[int | str], terms: Terms) -> str | list[int]:
+OnePrompt = str | list[int | str]
+"""One prompt: a text, or a list in which ids and texts are mixed."""
+
+
+def prompts_of(given: Any) -> tuple[list[OnePrompt], bool]:
+    """The prompts of a body, and whether its answer is a list."""
+    if isinstance(given, list) and (not given or any(isinstance(item, int) for item in given)):
+        if any(isinstance(item, (list, PromptText)) for item in given):
+            raise ApiError(400, "the prompt mixes token ids and prompts; write a list of prompts", "prompt")
+        return [given], False
+    if isinstance(given, list):
+        return [_single(item) for item in given], True
+    return [_single(given)], False
+
+
+def _single(given: Any) -> OnePrompt:
+    return given.prompt_string if isinstance(given, PromptText) else given
+
+
+def ids_of(given: OnePrompt, terms: Terms) -> str | list[int]:
     """A text, ids, or a list in which both are mixed: only the first text in it may begin with a token of its own.
 
     Raises ApiError for a list of more parts than the context has places.
@@ -75,15 +100,52 @@ def _next_ids(text: str, before: list[int], tokenizer: Tokenizer) -> list[int]:
     return tokenizer.encode(text, special=True)
 
 
+@attrs.frozen
+class Told:
+    """What an answer has beside its text.
+
+    silent: no text, its prompt was evaluated only. timed: timings in every chunk. fields: names of the fields that
+    are told, all where there are none; ``a/b`` is the field b of a.
+    """
+
+    tokens: bool = False
+    silent: bool = False
+    timed: bool = False
+    fields: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, body: LlamaCompletion) -> Told:
+        return cls(
+            bool(body.return_tokens), limit(body) == 0, bool(body.timings_per_token), tuple(body.response_fields or ())
+        )
+
+    def chosen(self, body: dict[str, Any]) -> dict[str, Any]:
+        """The body with these fields alone; names that it does not have are left out."""
+        found = {name: _inner(body, name.split("/")) for name in self.fields}
+        return {name: value for name, value in found.items() if value is not MISSING} if self.fields else body
+
+
+MISSING = object()
+
+
+def _inner(value: Any, path: list[str]) -> Any:
+    for name in path:
+        if not isinstance(value, dict) or name not in value:
+            return MISSING
+        value = value[name]
+    return value
+
+
 @attrs.define(eq=False)
 class Answer:
-    """The answer of ``/completion``."""
+    """The answer of ``/completion`` to one prompt. index: of the prompt."""
 
     terms: Terms
     job: Job
     outlet: Outlet
-    prompt: str | list[int | str]
-    return_tokens: bool
+    prompt: OnePrompt
+    told: Told
+    index: int = 0
     ids: list[int] = attrs.field(factory=list)
     probabilities: list[dict[str, Any]] = attrs.field(factory=list)
 
@@ -96,17 +158,24 @@ class Answer:
                 finished = Finished(self.job, message.result)
         for step in self.job.steps:
             self._note(step.events)
-        return self._final(finished, finished.result.text, self.ids)
+        return self.told.chosen(self._final(finished, finished.result.text, self.ids))
 
     async def chunks(self) -> AsyncIterator[str]:
         """Server-sent events, the last with all numbers and no text."""
         async for _, message in messages(self.outlet, 1):
             if isinstance(message, Failed):
                 yield event(refused(message.error).body)
+            elif isinstance(message, Prompted):
+                yield event(self._prompted(message))
             elif isinstance(message, Progress):
-                yield event(self._chunk(message))
+                if not self.told.silent:
+                    yield event(self._chunk(message))
             elif isinstance(message, Done):
-                yield event(self._final(Finished(self.job, message.result), "", []))
+                yield event(self.told.chosen(self._final(Finished(self.job, message.result), "", [])))
+
+    def _prompted(self, message: Prompted) -> dict[str, Any]:
+        head = {"index": self.index, "content": "", "tokens": [], "stop": False, "id_slot": self.job.slot}
+        return {**head, **report.prompted(message, self.told.timed)}
 
     def _note(self, events: list[Emitted]) -> list[dict[str, Any]]:
         assert self.terms.target.tokenizer is not None
@@ -119,7 +188,7 @@ class Answer:
         assert self.terms.target.tokenizer is not None and self.job.seq is not None
         found = self._note(message.events)
         chunk: dict[str, Any] = {
-            "index": 0,
+            "index": self.index,
             "content": "".join(e.text for e in message.events),
             "tokens": [e.token for e in tokens.shown(message.events)],
             "stop": False,
@@ -129,25 +198,28 @@ class Answer:
         }
         if found:
             chunk["completion_probabilities"] = found
+        if self.told.timed:
+            chunk["timings"] = report.timings_so_far(self.job, message.events[-1].t + 1)
         if self.job.trace:
             chunk["speculative"] = tokens.trace(message.events, message.drafted, self.terms.target.tokenizer)
         return chunk
 
     def _final(self, finished: Finished, text: str, ids: list[int]) -> dict[str, Any]:
         result, (kind, word) = finished.result, self._stopped(finished)
+        silent = self.told.silent
         body = {
-            "index": 0,
-            "content": text,
-            "tokens": ids if self.return_tokens else [],
+            "index": self.index,
+            "content": "" if silent else text,
+            "tokens": ids if self.told.tokens and not silent else [],
             "id_slot": self.job.slot,
             "stop": True,
             "model": self.terms.model,
-            "tokens_predicted": len(result.tokens),
+            "tokens_predicted": 0 if silent else len(result.tokens),
             "tokens_evaluated": result.prompt_tokens,
             "generation_settings": generation(self.job.request, self.terms),
             "prompt": self.prompt,
             "has_new_line": "\n" in result.text,
-            "truncated": False,
+            "truncated": self._truncated(finished),
             "stop_type": kind,
             "stopping_word": word,
             "tokens_cached": result.prompt_tokens + len(result.tokens) - 1,
@@ -156,18 +228,45 @@ class Answer:
         }
         return body | ({"completion_probabilities": self.probabilities} if self.probabilities else {})
 
+    def _truncated(self, finished: Finished) -> bool:
+        """Whether the context ended the text."""
+        result = finished.result
+        return finished.reason == "length" and result.prompt_tokens + len(result.tokens) >= self.terms.context
+
     def _stopped(self, finished: Finished) -> tuple[str, str]:
         """(stop_type, stopping_word)."""
         if finished.reason != "stop":
             return STOPS.get(finished.reason, "none"), ""
-        assert self.job.seq is not None
-        if finished.result.finish_reason == "complete" or self.job.seq.tokens[-1] in self.job.seq.stop.tokens:
-            return "eos", ""
-        seq, tokenizer = self.job.seq, self.terms.target.tokenizer
-        assert tokenizer is not None
-        whole = decode_after(tokenizer, finished.result.tokens, seq.tokens[: seq.prompt_len])
-        rest = whole[len(finished.result.text) :]
-        return "word", next((s for s in self.job.request.stop if rest.startswith(s)), "")
+        assert self.terms.target.tokenizer is not None
+        word = report.stop_text(finished, self.terms.target.tokenizer)
+        return ("eos", "") if word is None else ("word", word)
+
+
+def ask_of(body: LlamaCompletion, terms: Terms) -> Ask:
+    """The body as a request without a prompt. Raises ApiError or UsageError."""
+    assert terms.target.tokenizer is not None
+    if body.repeat_penalty is not None:
+        if body.repetition_penalty is not None:
+            raise ApiError(400, "repeat_penalty and repetition_penalty are both given; write one", "repeat_penalty")
+        body.repetition_penalty = body.repeat_penalty
+    if body.repeat_last_n not in (None, -1):
+        raise ApiError(400, "repeat_last_n is not supported: penalties count the whole text", "repeat_last_n")
+    body.seed = None if body.seed == -1 else body.seed
+    tokens = max_tokens(limit(body), terms, terms.context)
+    return ask(body, terms, tokens or 1, body.n_probs or None, bias(body.logit_bias, terms.target.tokenizer))
+
+
+async def whole(made: list[Answer], several: bool) -> Any:
+    """The answer, or the list of them. Raises the error that ended a text."""
+    answers = [await one.whole() for one in made]
+    return answers if several else answers[0]
+
+
+async def chunks(made: list[Answer]) -> AsyncIterator[str]:
+    """Server-sent events of one answer after the other, each with the index of its prompt."""
+    for one in made:
+        async for text in one.chunks():
+            yield text
 
 
 def generation(request: Request, terms: Terms) -> dict[str, Any]:
@@ -183,14 +282,22 @@ def generation(request: Request, terms: Terms) -> dict[str, Any]:
         "n_predict": request.max_tokens,
         "ignore_eos": request.ignore_eos,
         "n_probs": sampling.logprobs or 0,
-        "logit_bias": [[t, b if b > float("-inf") else False] for t, b in sampling.logit_bias.items()],
+        "logit_bias": _biases(request, terms),
         "cache_prompt": request.reuse,
+        **OFF,
         "speculative.types": [] if off else list(_types(request, terms)),
         "speculative.n_max": terms.run.settings.draft_max if request.draft_max is None else request.draft_max,
         "speculative.n_min": request.draft_min,
         "speculative.p_min": request.confidence_min,
         "speculative.control": control(request, terms.run),
     }
+
+
+def _biases(request: Request, terms: Terms) -> list[dict[str, Any]]:
+    """Of tokens, null where they are forbidden: ends of the text too, where they are ignored."""
+    ignored = sorted(terms.target.info.eog) if request.ignore_eos else []
+    biases = {token: float("-inf") for token in ignored} | dict(request.sampling.logit_bias)
+    return [{"token": t, "bias": b if b > float("-inf") else None} for t, b in biases.items()]
 
 
 def control(request: Request, run: Run) -> str:
@@ -237,12 +344,22 @@ def _slot(number: int, job: Job | None, terms: Terms) -> dict[str, Any]:
     }
 
 
+def _params(terms: Terms) -> dict[str, Any]:
+    """Defaults of a request; seed -1 is a random one."""
+    seed, longest = terms.settings.table["seed"], terms.settings.table["max_tokens"]
+    return {
+        **defaults(terms),
+        "seed": -1 if seed.origin == DEFAULT else seed.value,
+        "n_predict": -1 if longest.origin == DEFAULT else longest.value,
+    }
+
+
 def props(terms: Terms, version: str) -> dict[str, Any]:
     """``/props``: what the server runs, and every setting with its origin."""
     target, run = terms.target, terms.run
     assert target.tokenizer is not None
     return {
-        "default_generation_settings": {"n_ctx": terms.context, "params": defaults(terms)},
+        "default_generation_settings": {"n_ctx": terms.context, "params": _params(terms)},
         "total_slots": run.settings.max_sequences,
         "model_alias": terms.model,
         "model_path": terms.settings["model"],

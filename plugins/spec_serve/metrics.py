@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Histogram, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from spec_serve.engine import Engine
@@ -27,6 +27,7 @@ class Metrics:
         self.engine = engine
         self.registry = CollectorRegistry()
         self.registry.register(self)  # type: ignore[arg-type]
+        ProcessCollector(registry=self.registry)
         self._times = {
             name: Histogram(f"spec:{name}", said, registry=self.registry, buckets=SECONDS)
             for name, said in TIMES.items()
@@ -65,6 +66,12 @@ class Metrics:
         waiting = engine.waiting
         yield GaugeMetricFamily("spec:requests_running", "Texts that have a slot.", len(engine.open) - waiting)
         yield GaugeMetricFamily("spec:requests_waiting", "Texts that wait for a slot.", waiting)
+        kept = engine.run.free_slots
+        yield GaugeMetricFamily("spec:prompt_cache_texts", "Ended texts whose rows are kept.", len(kept))
+        rows = sum(slot.evaluated for slot in kept)
+        yield GaugeMetricFamily("spec:prompt_cache_tokens", "Rows of ended texts that are kept.", rows)
+        most = engine.run.settings.cache_tokens
+        yield GaugeMetricFamily("spec:prompt_cache_tokens_max", "Rows that may be kept beyond the slots.", most)
         off = GaugeMetricFamily("spec:method_switched_off", "Methods that failed and draft no more.", labels=["method"])
         for name in list(engine.run.stats.switched_off):
             off.add_metric([name], 1)
@@ -90,15 +97,23 @@ class Metrics:
         total = lambda name: sum(getattr(m, name) for m in methods)
         for name, value in (
             ("prompt_tokens", counts.prompt - counts.cached),
+            ("prompt_tokens_cached", counts.cached),
             ("prompt_seconds", counts.prompt_seconds),
             ("tokens_predicted", counts.generated),
             ("tokens_predicted_seconds", counts.predicted_seconds),
-            ("n_decode", counts.steps),
+            ("n_decode", counts.forwards),
             ("spec_decode_num_drafts", total("drafts")),
             ("spec_decode_num_draft_tokens", total("drafted")),
             ("spec_decode_num_accepted_tokens", total("accepted")),
         ):
             yield _counter(f"llamacpp:{name}", "As llama-server counts it.", value)
+        for name, value in (
+            ("n_tokens_max", counts.longest),
+            ("prompt_tokens_seconds", _rate(counts.prompt - counts.cached, counts.prompt_seconds)),
+            ("predicted_tokens_seconds", _rate(counts.generated, counts.predicted_seconds)),
+            ("n_busy_slots_per_decode", _rate(counts.parts, counts.forwards)),
+        ):
+            yield GaugeMetricFamily(f"llamacpp:{name}", "As llama-server counts it.", value)
         yield GaugeMetricFamily(
             "llamacpp:requests_processing", "Texts that have a slot.", len(self.engine.open) - waiting
         )
@@ -129,6 +144,10 @@ class Together:
 
 def _counter(name: str, said: str, value: float) -> Metric:
     return CounterMetricFamily(name, said, value=value)
+
+
+def _rate(amount: float, of: float) -> float:
+    return amount / of if of else 0.0
 
 
 def _per_position(name: str, said: str, methods: dict[str, Any], of: str) -> Metric:

@@ -12,8 +12,9 @@ import attrs
 from spec_core import Emitted, Run, Tokenizer
 from spec_serve import report, tokens
 from spec_serve.calls import Call
+from spec_serve.echo import Echo
 from spec_serve.errors import refused
-from spec_serve.job import Accepted, Done, Failed, Job, Outlet, Progress, messages
+from spec_serve.job import Accepted, Done, Failed, Job, Outlet, Progress, Prompted, messages
 from spec_serve.parts import Part, Places
 from spec_serve.reading import Reader, Reads
 from spec_serve.report import Finished
@@ -26,6 +27,8 @@ class Answer:
 
     chat: of the chat endpoint. name: its id. usage: a last chunk with the numbers was asked for.
     counting: so were, in every chunk, the tokens of its text so far. reads: how the text of a chat becomes an answer.
+    echoes: prompts with which texts begin. timed: every chunk has timings. verbose: the prompt as text, if the answer
+    has it.
     """
 
     run: Run
@@ -37,6 +40,10 @@ class Answer:
     usage: bool = False
     counting: bool = False
     reads: Reads = Reads()
+    echoes: list[Echo] = attrs.field(factory=list)
+    fingerprint: str = ""
+    timed: bool = False
+    verbose: str | None = None
     created: int = attrs.field(factory=lambda: int(time()))
     done: list[Finished] = attrs.field(factory=list)
     written: Counter[Job] = attrs.field(factory=Counter)
@@ -62,8 +69,10 @@ class Answer:
 
     def _choice(self, finished: Finished) -> dict[str, Any]:
         job, events = finished.job, [event for step in finished.job.steps for event in step.events]
-        said = {"message": self._message(job, events)} if self.chat else {"text": finished.result.text}
-        logprobs = self._logprobs(job, events)
+        said = (
+            {"message": self._message(job, events)} if self.chat else {"text": self._echoed(job) + finished.result.text}
+        )
+        logprobs = self._with_echo(job, self._logprobs(job, events))
         choice = {"index": job.index, **said, "logprobs": logprobs, "finish_reason": self._reason(finished)}
         return choice | ({"speculative": [self._trace(step) for step in job.steps]} if job.trace else {})
 
@@ -74,6 +83,16 @@ class Answer:
         message = {"role": "assistant", "content": content or (None if reader.calls else ""), "refusal": None}
         message |= {"reasoning_content": thought} if thought else {}
         return message | ({"tool_calls": [call.as_json() for call in reader.calls]} if reader.calls else {})
+
+    def _echoed(self, job: Job) -> str:
+        return self.echoes[job.prompt].text if self.echoes else ""
+
+    def _with_echo(self, job: Job, logprobs: dict[str, Any] | None) -> dict[str, Any] | None:
+        """Log-probabilities that begin with those of the prompt, where it is part of the text."""
+        if not self.echoes or job.request.sampling.logprobs is None:
+            return logprobs
+        found = tokens.echo_logprobs(self.echoes[job.prompt], self.tokenizer)
+        return {name: [*first, *(logprobs or {}).get(name, ())] for name, first in found.items()}
 
     def _reader(self, job: Job) -> Reader:
         if job not in self.readers:
@@ -90,12 +109,17 @@ class Answer:
     async def chunks(self) -> AsyncIterator[str]:
         """Server-sent events: the texts as they come, the numbers in the last."""
         for job in self.jobs if self.chat else ():
-            yield event(self._chunk(job, {"role": "assistant", "content": ""}))
+            yield event(self._chunk(job, {"role": "assistant", "content": None}))
+        for job in self.jobs if self.echoes else ():
+            yield event(self._chunk(job, self._echoed(job), logprobs=self._with_echo(job, None)))
         async for job, message in messages(self.outlet, len(self.jobs)):
             if isinstance(message, Failed):
                 yield event(refused(message.error).body)
                 return
-            if isinstance(message, Progress):
+            if isinstance(message, Prompted):
+                empty: Any = {} if self.chat else ""
+                yield event(self._chunk(job, empty, **report.prompted(message, self.timed)))
+            elif isinstance(message, Progress):
                 if (chunk := self._progress(job, message)) is not None:
                     yield event(chunk)
             elif isinstance(message, Done):
@@ -122,7 +146,8 @@ class Answer:
         logprobs = self._logprobs(job, message.events)
         if not (said or logprobs or job.trace or self.counting):
             return None
-        chunk = self._chunk(job, said, logprobs=logprobs)
+        timed: dict[str, Any] = {"timings": report.timings_so_far(job, self.written[job])} if self.timed else {}
+        chunk = self._chunk(job, said, logprobs=logprobs) | timed
         if job.trace:
             chunk["choices"][0]["speculative"] = self._trace(message)
         return chunk
@@ -139,7 +164,7 @@ class Answer:
     def _logprobs(self, job: Job, events: list[Emitted]) -> dict[str, Any] | None:
         if self.chat:
             return tokens.chat_logprobs(events, self.tokenizer)
-        places = self.places.setdefault(job, Places(self.tokenizer.stream()))
+        places = self.places.setdefault(job, Places.of(job, self.tokenizer, len(self._echoed(job))))
         return tokens.completion_logprobs(events, places, self.tokenizer)
 
     @property
@@ -158,10 +183,17 @@ class Answer:
         return report.counted(len(job.request.prompt), self.written[job]) if self.counting else None
 
     def _head(self, kind: str) -> dict[str, Any]:
-        return {"id": self.name, "object": kind, "created": self.created, "model": self.model}
+        return {
+            "id": self.name,
+            "object": kind,
+            "created": self.created,
+            "model": self.model,
+            "system_fingerprint": self.fingerprint,
+        }
 
     def _extras(self) -> dict[str, Any]:
-        return report.extras(self.done, self.run)
+        verbose = {} if self.verbose is None else {"__verbose": {"prompt": self.verbose}}
+        return {**report.extras(self.done, self.run), **verbose}
 
 
 def joined(parts: Iterable[Part | Call], kind: str) -> str:

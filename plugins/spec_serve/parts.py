@@ -9,6 +9,8 @@ from typing import Any, TypeAlias
 import attrs
 
 from spec_core import Emitted, Tokenizer
+from spec_core.toolkit import stream_after
+from spec_serve.job import Job
 
 
 @attrs.frozen
@@ -35,6 +37,13 @@ class Places:
 
     stream: Any
     at: int = 0
+
+    @classmethod
+    def of(cls, job: Job, tokenizer: Tokenizer, at: int = 0) -> Places:
+        """Those of the text of a job, which follows its prompt. at: characters before the text."""
+        request = job.request
+        exact = request.constraint is not None
+        return cls(stream_after(tokenizer, list(request.prompt), exact=exact), at)  # type: ignore[arg-type]
 
     def before(self, token: int) -> int:
         """Characters before this token, the next of the text."""

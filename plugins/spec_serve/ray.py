@@ -28,6 +28,7 @@ from spec_serve.command import NAME, adapted, limits_of, prepared, run_of, witho
 from spec_serve.engine import RETRY_SECONDS
 from spec_serve.errors import ApiError
 from spec_serve.guard import Guard, answer
+from spec_serve.keys import keys_of
 from spec_serve.metrics import CONTENT_TYPE, Metrics, Together
 from spec_serve.server import GRACE_SECONDS
 from spec_serve.settings import ServeSettings
@@ -126,7 +127,7 @@ class Ingress:
 
     def __init__(self, replicas: DeploymentHandle, limits: ServeSettings) -> None:
         self.replicas = replicas.options(stream=True)
-        self.guard = Guard(self, limits.api_key, limits.body_bytes)
+        self.guard = Guard(self, keys_of(limits), limits.body_bytes)
 
     async def __call__(self, request: Request) -> Response:
         try:

@@ -63,7 +63,7 @@ class Reads:
         """A reader of the text of this job."""
         prompt: list[Any] = list(job.request.prompt)
         marks = known_marks(tokenizer)
-        pieces = Pieces(marks, Places(tokenizer.stream()))
+        pieces = Pieces(marks, Places.of(job, tokenizer))
         calls = CallReader.of(self.tools, self.single)
         if self.whole:
             return Reader(pieces, calls if self.tools else None)

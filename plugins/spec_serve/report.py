@@ -6,9 +6,10 @@ from typing import Any
 
 import attrs
 
-from spec_core import Result, Run
+from spec_core import Result, Run, Tokenizer
+from spec_core.toolkit import decode_after
 from spec_serve.asked import PREDICTION
-from spec_serve.job import Job
+from spec_serve.job import Job, Prompted
 
 
 @attrs.frozen(eq=False)
@@ -23,6 +24,16 @@ class Finished:
         """As APIs know it: a text that its constraint completed has stopped."""
         reason = self.result.finish_reason
         return "deadline" if self.job.expired else "stop" if reason == "complete" else reason
+
+
+def stop_text(finished: Finished, tokenizer: Tokenizer) -> str | None:
+    """The stop text that ended a text; None where its model or its constraint did."""
+    result, seq = finished.result, finished.job.seq
+    assert seq is not None
+    if result.finish_reason == "complete" or seq.tokens[-1] in seq.stop.tokens:
+        return None
+    rest = decode_after(tokenizer, result.tokens, seq.tokens[: seq.prompt_len])[len(result.text) :]
+    return next((stop for stop in finished.job.request.stop if rest.startswith(stop)), "")
 
 
 def usage(done: list[Finished]) -> dict[str, Any]:
@@ -67,13 +78,32 @@ def timings(done: list[Finished]) -> dict[str, Any]:
     }
 
 
+def prompted(message: Prompted, timed: bool) -> dict[str, Any]:
+    """llama-server's ``prompt_progress``, and timings where they were asked for."""
+    spent, read = 1000 * message.seconds, message.processed - message.cache
+    progress = {"total": message.total, "cache": message.cache, "processed": message.processed, "time_ms": spent}
+    times = {"cache_n": message.cache, **_speed("prompt", read, spent, read), **_speed("predicted", 0, 0.0, 0)}
+    return {"prompt_progress": progress, **({"timings": times} if timed else {})}
+
+
+def timings_so_far(job: Job, written: int) -> dict[str, Any]:
+    """The same of a text that is not finished."""
+    assert job.seq is not None
+    prompt_n, prompt_ms = job.seq.prompt_len - job.seq.reused, 1000 * (job.first - job.begun)
+    return {
+        "cache_n": job.seq.reused,
+        **_speed("prompt", prompt_n, prompt_ms, prompt_n),
+        **_speed("predicted", written, 1000 * (job.last - job.first), max(0, written - 1)),
+    }
+
+
 def _speed(name: str, n: int, ms: float, timed: int) -> dict[str, Any]:
     """timed: tokens that were made in this time."""
     return {
         f"{name}_n": n,
         f"{name}_ms": ms,
-        f"{name}_per_token_ms": ms / timed if timed else None,
-        f"{name}_per_second": 1000 * timed / ms if ms > 0 else None,
+        f"{name}_per_token_ms": ms / timed if timed else 0.0,
+        f"{name}_per_second": 1000 * timed / ms if ms > 0 else 0.0,
     }
 
 

@@ -13,7 +13,7 @@ from spec_serve.asked import Terms
 from spec_serve.calls import Call
 from spec_serve.errors import ApiError, refused
 from spec_serve.formats import ResponseFormat
-from spec_serve.job import Done, Failed, Job, Outlet, Progress, messages
+from spec_serve.job import Done, Failed, Job, Outlet, Progress, Prompted, messages
 from spec_serve.parts import Part
 from spec_serve.reading import Reader
 from spec_serve.report import Finished
@@ -41,6 +41,8 @@ def as_chat(body: fields.Responses) -> fields.Chat:
         tool_choice=_choice(body.tool_choice),
         parallel_tool_calls=body.parallel_tool_calls,
         response_format=_format(body.text),
+        reasoning_effort=body.reasoning.effort if body.reasoning else None,
+        chat_template_kwargs=body.chat_template_kwargs,
     )
 
 
@@ -131,6 +133,7 @@ class Answer:
     output: list[dict[str, Any]] = attrs.field(factory=list)
     said: str = ""
     numbers: int = 0
+    written: int = 0
 
     async def whole(self) -> dict[str, Any]:
         """In one piece. Raises the error that ended the text."""
@@ -155,7 +158,11 @@ class Answer:
                 yield self._event(
                     "response.failed", response={**self._response(None), "status": "failed", "error": error}
                 )
+            elif isinstance(message, Prompted):
+                more = report.prompted(message, bool(self.body.timings_per_token))
+                yield self._event("response.in_progress", response=self._response(None), **more)
             elif isinstance(message, Progress):
+                self.written += len(message.events)
                 for line in self._events(self.reader.put(message.events)):
                     yield line
             elif isinstance(message, Done):
@@ -163,7 +170,8 @@ class Answer:
                     yield line
                 whole = self._response(Finished(self.job, message.result))
                 kind = "incomplete" if whole["status"] == "incomplete" else "completed"
-                yield self._event(f"response.{kind}", response=whole)
+                timed = {"timings": whole["timings"]} if self.body.timings_per_token else {}
+                yield self._event(f"response.{kind}", response=whole, **timed)
 
     def _event(self, kind: str, **more: Any) -> str:
         self.numbers += 1
@@ -191,6 +199,8 @@ class Answer:
         lines = [] if self._open and self.output[-1]["type"] == kind.item else [*self._closed(), *self._opened(kind)]
         self.said += part.text
         more: dict[str, Any] = {"logprobs": []} if kind.logprobs else {}
+        if self.body.timings_per_token and self.job.streamed:
+            more["timings"] = report.timings_so_far(self.job, self.written)
         return [*lines, self._event(f"response.{kind.part}.delta", **self._at, delta=part.text, **more)]
 
     def _opened(self, kind: Kind) -> list[str]:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ipaddress
+import logging
 import signal
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,6 +20,7 @@ from spec_core.errors import why
 from spec_serve.engine import Engine
 from spec_serve.settings import ServeSettings
 
+log = logging.getLogger("spec_serve")
 GRACE_SECONDS = 5
 """What cancelled requests have to send their last event."""
 
@@ -28,6 +32,7 @@ class Server(uvicorn.Server):
         super().__init__(config)
         self.engine = engine
         self.seconds = seconds
+        self.ends_at = 0.0
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -43,17 +48,30 @@ class Server(uvicorn.Server):
                 signal.signal(sig, handler)
 
     def _signalled(self, sig: int, frame: Any) -> None:
-        if self.should_exit:
+        name = signal.Signals(sig).name
+        if self.engine.draining:
+            log.info("%s again: all texts are cancelled", name)
             self.engine.cancel_all()
-        self.should_exit = True
+            self.should_exit = True
+            return
+        self.engine.draining, self.ends_at = True, time.monotonic() + self.seconds
+        log.info("%s: %d texts have %g seconds to finish", name, len(self.engine.open), self.seconds)
+
+    async def on_tick(self, counter: int) -> bool:
+        """Exit when the last text has ended, or its time: until then ``/health`` says that the server shuts down."""
+        if self.engine.draining and (not self.engine.open or time.monotonic() > self.ends_at):
+            self.should_exit = True
+        return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self.engine.draining = True
-        timer = asyncio.get_running_loop().call_later(self.seconds, self.engine.cancel_all)
+        left = max(0.0, self.ends_at - time.monotonic()) if self.ends_at else self.seconds
+        timer = asyncio.get_running_loop().call_later(left, self.engine.cancel_all)
         try:
             await super().shutdown(sockets)
         finally:
             timer.cancel()
+            log.info("stopped")
 
 
 def listening(limits: ServeSettings) -> socket.socket:
@@ -77,7 +95,13 @@ def opened(listener: socket.socket, limits: ServeSettings) -> str:
     except OSError as error:
         raise _taken(limits, error) from error
     host, port = listener.getsockname()[:2]
-    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    scheme = "https" if limits.ssl_cert_file else "http"
+    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def is_local(listener: socket.socket) -> bool:
+    """Whether other machines cannot reach it."""
+    return ipaddress.ip_address(listener.getsockname()[0].partition("%")[0]).is_loopback
 
 
 def _taken(limits: ServeSettings, error: Exception) -> UsageError:
@@ -95,5 +119,7 @@ def serve(app: Any, engine: Engine, limits: ServeSettings, listener: socket.sock
         access_log=False,
         timeout_graceful_shutdown=int(limits.shutdown_seconds) + GRACE_SECONDS,
         server_header=False,
+        ssl_certfile=limits.ssl_cert_file,
+        ssl_keyfile=limits.ssl_key_file,
     )
     Server(config, engine, limits.shutdown_seconds).run(sockets=[listener])

@@ -27,6 +27,9 @@ class ServeSettings:
         validator=attrs.validators.optional(attrs.validators.min_len(1)),
         repr=False,
     )
+    api_key_file: str | None = option(None, "file with a key in every line; each of them is accepted")
+    ssl_cert_file: str | None = option(None, "certificate (PEM) with which the server speaks HTTPS")
+    ssl_key_file: str | None = option(None, "private key (PEM) of the certificate")
     alias: str | None = option(None, "name of the model in the API; the default is the model's location")
     memory_mib: int = option(0, "max MiB that the server may plan to use; 0 is what the machine has free", 0)
     cache_mib: int = option(
@@ -35,6 +38,14 @@ class ServeSettings:
     prompt_cache: str | None = option(
         None, "file that keeps the prompt cache across a restart: written at the end, evaluated again at the start"
     )
+    strict_model: bool = option(False, "refuse requests that name another model; otherwise any name is accepted")
+    lenient: bool = option(False, "ignore fields that are unknown or not supported, with one warning each")
+    chat_template: str | None = option(
+        None, "chat template in place of the model's: its text, or a name such as chatml"
+    )
+    chat_template_file: str | None = option(None, "file of a chat template in place of the model's")
+    chat_template_kwargs: str | None = option(None, "JSON object with variables of the chat template")
+    verbose: bool = option(False, "answers of chats have their prompt as text, in __verbose")
     reasoning_format: Literal["auto", "none", "deepseek", "deepseek-legacy"] = option(
         "auto",
         "where a chat has what the model thinks: reasoning_content (auto, deepseek), content (none), or both "

@@ -6,6 +6,7 @@ from typing import Any
 
 from spec_core import Emitted, Tokenizer
 from spec_core.commands import Logprob
+from spec_serve.echo import Echo
 from spec_serve.job import Drafted
 from spec_serve.parts import Places
 
@@ -54,6 +55,18 @@ def completion_logprobs(events: list[Emitted], places: Places, tokenizer: Tokeni
         "token_logprobs": [finite(p.value) for _, p, _ in mine],
         "top_logprobs": [top for _, top in tops],
         "text_offset": [offset for *_, offset in mine],
+    }
+
+
+def echo_logprobs(given: Echo, tokenizer: Tokenizer) -> dict[str, list[Any]]:
+    """Of the tokens of a prompt; nothing is known of the first."""
+    places = Places(tokenizer.stream())
+    tops = [named(token, p, tokenizer) for token, p in zip(given.ids[1:], given.scores, strict=True)]
+    return {
+        "tokens": [*(_name(token, tokenizer) for token in given.ids[:1]), *(name for name, _ in tops)],
+        "token_logprobs": [*(None for _ in given.ids[:1]), *(finite(p.value) for p in given.scores)],
+        "top_logprobs": [*(None for _ in given.ids[:1]), *(top for _, top in tops)],
+        "text_offset": [places.before(token) for token in given.ids],
     }
 
 

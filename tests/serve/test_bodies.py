@@ -43,7 +43,9 @@ WRONG = {
     "stop-half": ("/v1/completions", {**TEXT, "stop": HALF}, None),
     "prompt-half": ("/v1/completions", {"prompt": HALF}, None),
     "field-half": ("/v1/completions", {**TEXT, HALF: 1}, "unknown field"),
-    "model-half": ("/v1/completions", {**TEXT, "model": HALF}, None),
+    "template-kwargs": ("/v1/chat/completions", {**CHAT, "chat_template_kwargs": {"tools": []}}, "cannot have 'tools'"),
+    "messages": ("/v1/messages", {**CHAT, "max_tokens": 1, "system": 5}, "system"),
+    "nested-prompts": ("/completion", {"prompt": [1, [2]]}, "mixes"),
     "prompt-empty": ("/v1/completions", {"prompt": []}, "prompt"),
     "prompt-ids": ("/v1/completions", {"prompt": [999_999]}, "vocabulary"),
     "prompt-negative": ("/v1/completions", {"prompt": [-1]}, "vocabulary"),
@@ -74,7 +76,6 @@ WRONG = {
     "suffix": ("/v1/completions", {**TEXT, "suffix": "y"}, "not supported"),
     "priority": ("/v1/completions", {**TEXT, "priority": 1 << 40}, "priority"),
     "deadline": ("/v1/completions", {**TEXT, "deadline_seconds": 0}, "deadline_seconds"),
-    "model": ("/v1/completions", {**TEXT, "model": "other"}, "does not exist"),
     "grammar": ("/completion", {"prompt": "x", "grammar": "root ::= x"}, "no rule 'x'"),
     "two-lengths": ("/completion", {"prompt": "x", "n_predict": 2, "max_tokens": 2}, "both given"),
     "llama-bias": ("/completion", {"prompt": "x", "logit_bias": [[5, True]]}, "[token, number]"),
@@ -92,7 +93,7 @@ def test_a_wrong_body_is_refused_with_what_to_change(name, served):
     error = answer.json()["error"]
 
     assert 400 <= answer.status_code < 500, answer.text
-    assert set(error) == {"message", "type", "param", "code"}
+    assert {"message", "type", "param", "code"} <= set(error)
     assert said is None or said in error["message"], error["message"]
 
 

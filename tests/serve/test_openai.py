@@ -198,7 +198,6 @@ def wait_until(true, seconds=20):
 
 def test_errors_are_those_that_the_client_knows(client):
     for error, asked in (
-        (openai.NotFoundError, {"model": "other", "prompt": "x"}),
         (openai.BadRequestError, {"model": "zoo:pico", "prompt": "x", "temperature": -1}),
         (openai.BadRequestError, {"model": "zoo:pico", "prompt": "x", "extra_body": {"tempreature": 1}}),
     ):

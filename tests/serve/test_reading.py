@@ -64,6 +64,7 @@ class Prompted:
 @attrs.frozen
 class Given:
     prompt: list[int]
+    constraint: object = None
 
 
 @attrs.frozen

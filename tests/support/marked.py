@@ -43,6 +43,8 @@ class Marked:
     def stream(self) -> ByteStream:
         return ByteStream(self.token_bytes)
 
+    stream_part = stream
+
     def decode(self, ids: Iterable[int]) -> str:
         stream = self.stream()
         return "".join([*map(stream.put, ids), stream.end()])

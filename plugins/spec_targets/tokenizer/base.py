@@ -46,7 +46,8 @@ class Tokenizer:
     """Text to ids and back.
 
     pieces: the text of each token in the file, in memory or mapped; texts: the same in memory, if the caller has
-    them; not kept. control: ids without text. spm: pieces are SentencePiece's (``▁`` is a space, ``<0xNN>`` a byte),
+    them; not kept. control: ids without text. fim: ids for fill-in-the-middle that the file names, by llama.cpp's short
+    names of them. spm: pieces are SentencePiece's (``▁`` is a space, ``<0xNN>`` a byte),
     else byte-level. strip_space: decoding drops the space that a text begins with. part: how a part of a text is
     prepared, if a whole text gets a space. names: texts of special tokens as templates name them (``bos_token``).
     """
@@ -82,6 +83,7 @@ class Tokenizer:
             texts, ends | {i for i in (self.eos, special_ids.get("eot"), special_ids.get("eom")) if i is not None}
         )
         self.strip_space = strip_space
+        self.fim: Mapping[str, int] = {}
         self.chat_template = chat_template
         self.names = dict(names or {})
         self._bytes = lru_cache(KEPT)(partial(_bytes, pieces, control, plain, spm))

@@ -214,15 +214,17 @@ def _finish(
     texts = {name: meta.tokens[i] for name, i in ids.items() if i is not None}
     others = {"unk": "unknown", "pad": "padding", "sep": "seperator", "mask": "mask"}
     texts |= {name: meta.tokens[i] for name, key in others.items() if (i := meta.id(key)) is not None}
-    fim = {meta.id(f"fim_{name}") for name in ("pad", "rep", "sep")} - {None}
-    return Tokenizer(
+    named = {name: meta.id(f"fim_{name}") for name in ("pre", "suf", "mid", "pad", "rep", "sep")}
+    named |= {name[:3]: meta.id(name) for name in ("prefix", "suffix", "middle") if named[name[:3]] is None}
+    fim = {name: token for name, token in named.items() if token is not None}
+    made = Tokenizer(
         backend,
         meta.pieces,
         meta.tokens,
         control=frozenset(control),
         plain=frozenset(user),
         special_ids=ids,
-        ends=meta.ends | fim,
+        ends=meta.ends | {fim[name] for name in ("pad", "rep", "sep") if name in fim},
         add_bos=add_bos,
         spm=spm,
         strip_space=part is not None,
@@ -230,6 +232,8 @@ def _finish(
         names={f"{name}_token": text for name, text in texts.items() if name in SPECIAL},
         chat_template=template if isinstance(template, str) else None,
     )
+    made.fim = fim
+    return made
 
 
 def _added_tokens(meta: Metadata, ids: list[int], flags: Flags, special: bool) -> list[AddedToken]:

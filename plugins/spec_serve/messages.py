@@ -1,0 +1,260 @@
+"""Anthropic's ``/v1/messages``: its body as a chat, and its answer, whole and as events."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import attrs
+
+from spec_serve import fields, report
+from spec_serve.asked import Terms
+from spec_serve.calls import Call
+from spec_serve.errors import ApiError, refused
+from spec_serve.formats import ResponseFormat
+from spec_serve.job import Done, Failed, Job, Outlet, Progress
+from spec_serve.job import messages as told
+from spec_serve.message_fields import Block, MessageChoice, Messages, MessageTool, Turn
+from spec_serve.parts import Part
+from spec_serve.reading import Reader
+from spec_serve.report import Finished
+from spec_serve.stream import as_json
+
+REASONS = {"length": "max_tokens", "deadline": "max_tokens", "cancelled": "max_tokens"}
+CHOICES = {"auto": "auto", "any": "required", "none": "none"}
+
+
+# from its body to a chat
+
+
+def as_chat(body: Messages) -> fields.Chat:
+    """The same request as a chat. Raises ApiError for what it cannot have."""
+    shared = {name: getattr(body, name) for name in fields.Generate.model_fields}
+    if body.stop_sequences is not None:
+        if body.stop is not None:
+            raise ApiError(400, "stop and stop_sequences are both given; write one", "stop_sequences")
+        shared["stop"] = body.stop_sequences
+    said = [fields.Message(role="system", content=_text(body.system, "system"))] if body.system else []
+    choice = body.tool_choice
+    return fields.Chat(
+        **shared,
+        messages=[*said, *(message for at, turn in enumerate(body.messages) for message in _turned(at, turn))],
+        max_tokens=body.max_tokens,
+        tools=[_tool(tool) for tool in body.tools or ()],
+        tool_choice=_choice(choice) if choice is not None else None,
+        parallel_tool_calls=not choice.disable_parallel_tool_use if choice is not None else None,
+        response_format=_format(body),
+        reasoning_effort=body.output_config.effort if body.output_config else None,
+        chat_template_kwargs=_variables(body),
+    )
+
+
+def _variables(body: Messages) -> dict[str, Any] | None:
+    if body.thinking is None or body.thinking.type == "adaptive":
+        return body.chat_template_kwargs
+    return {"enable_thinking": body.thinking.type == "enabled", **(body.chat_template_kwargs or {})}
+
+
+def _format(body: Messages) -> ResponseFormat | None:
+    found = body.output_config.format if body.output_config else None
+    if found is not None and body.output_format is not None:
+        raise ApiError(400, "output_format and output_config.format are both given; write one", "output_format")
+    found = found or body.output_format
+    return None if found is None else ResponseFormat(type="json_schema", schema=found.schema_)
+
+
+def _tool(tool: MessageTool) -> fields.Tool:
+    function = fields.Function(
+        name=tool.name, description=tool.description, parameters=tool.input_schema, strict=tool.strict
+    )
+    return fields.Tool(type="function", function=function)
+
+
+def _choice(choice: MessageChoice) -> Any:
+    if choice.type != "tool":
+        return CHOICES[choice.type]
+    if choice.name is None:
+        raise ApiError(400, "a tool_choice of type 'tool' needs a name", "tool_choice.name")
+    return fields.ToolChoice(type="function", function=fields.Named(name=choice.name))
+
+
+def _turned(at: int, turn: Turn) -> list[fields.Message]:
+    """A message as those of a chat: results of tools are messages of their own."""
+    where = f"messages[{at}].content"
+    if isinstance(turn.content, str):
+        return [fields.Message(role=turn.role, content=turn.content)]
+    if turn.role == "assistant":
+        return [_answered(turn.content, where)]
+    made: list[fields.Message] = []
+    texts: list[Block] = []
+    for block in turn.content:
+        if block.type != "tool_result":
+            texts.append(block)
+            continue
+        made += [fields.Message(role=turn.role, content=_text(texts, where))] if texts else []
+        texts = []
+        content = _text(block.content or "", where)
+        made.append(fields.Message(role="tool", content=content, tool_call_id=_given(block, "tool_use_id", where)))
+    return [*made, fields.Message(role=turn.role, content=_text(texts, where))] if texts or not made else made
+
+
+def _answered(blocks: list[Block], where: str) -> fields.Message:
+    """An assistant's message, with what it thought and called."""
+    kinds = ("thinking", "redacted_thinking", "tool_use")
+    calls = [
+        fields.ToolCall(
+            id=_given(block, "id", where),
+            function=fields.CalledFunction(name=_given(block, "name", where), arguments=json.dumps(block.input or {})),
+        )
+        for block in blocks
+        if block.type == "tool_use"
+    ]
+    return fields.Message(
+        role="assistant",
+        content=_text([block for block in blocks if block.type not in kinds], where),
+        tool_calls=calls or None,
+        reasoning_content="".join(block.thinking or "" for block in blocks if block.type == "thinking") or None,
+    )
+
+
+def _given(block: Block, name: str, where: str) -> str:
+    value = getattr(block, name)
+    if value is None:
+        raise ApiError(400, f"a block of type {block.type!r:.40} needs {name}", where)
+    return str(value)
+
+
+def _text(content: str | list[Block], where: str) -> str:
+    if isinstance(content, str):
+        return content
+    for block in content:
+        if block.type in ("image", "document"):
+            said = f"{block.type} input is not supported, only text"
+            raise ApiError(400, said, where, "not_supported")
+        if block.type != "text" or block.text is None:
+            raise ApiError(400, f"a block of type {block.type!r:.40} is not supported here", where, "not_supported")
+    return "".join(block.text or "" for block in content)
+
+
+# its answer
+
+
+@attrs.define(eq=False)
+class Answer:
+    """An answer as its text comes: blocks of what was thought, said and called."""
+
+    terms: Terms
+    job: Job
+    outlet: Outlet
+    name: str
+    reader: Reader
+    blocks: list[dict[str, Any]] = attrs.field(factory=list)
+    _open: bool = False
+
+    async def whole(self) -> dict[str, Any]:
+        """In one piece. Raises the error that ended the text."""
+        async for _, message in told(self.outlet, 1):
+            if isinstance(message, Failed):
+                raise refused(message.error) from message.error
+            if isinstance(message, Done):
+                finished = Finished(self.job, message.result)
+        for step in self.job.steps:
+            self._events(self.reader.put(step.events))
+        self._events(self.reader.end())
+        reason, word = self._stopped(finished)
+        return {
+            **self._head(),
+            "content": self.blocks,
+            "stop_reason": reason,
+            "stop_sequence": word,
+            "usage": usage(finished),
+        }
+
+    async def chunks(self) -> AsyncIterator[str]:
+        """Server-sent events with the names of the API."""
+        start = {"input_tokens": len(self.job.request.prompt), "output_tokens": 0}
+        empty = {**self._head(), "content": [], "stop_reason": None, "stop_sequence": None, "usage": start}
+        yield _event("message_start", message=empty)
+        async for _, message in told(self.outlet, 1):
+            if isinstance(message, Failed):
+                yield _event("error", error=refused(message.error).body["error"])
+                return
+            if isinstance(message, Progress):
+                for line in self._events(self.reader.put(message.events)):
+                    yield line
+            elif isinstance(message, Done):
+                for line in [*self._events(self.reader.end()), *self._closed()]:
+                    yield line
+                finished = Finished(self.job, message.result)
+                reason, word = self._stopped(finished)
+                delta = {"stop_reason": reason, "stop_sequence": word}
+                yield _event("message_delta", delta=delta, usage=usage(finished))
+        yield _event("message_stop")
+
+    def _head(self) -> dict[str, Any]:
+        return {"id": self.name, "type": "message", "role": "assistant", "model": self.terms.model}
+
+    def _stopped(self, finished: Finished) -> tuple[str, str | None]:
+        if self.reader.calls and finished.reason == "stop":
+            return "tool_use", None
+        if finished.reason != "stop":
+            return REASONS.get(finished.reason, "end_turn"), None
+        assert self.terms.target.tokenizer is not None
+        word = report.stop_text(finished, self.terms.target.tokenizer)
+        return ("end_turn", None) if word is None else ("stop_sequence", word)
+
+    def _events(self, parts: list[Part | Call]) -> list[str]:
+        """Events of what was thought, said and called; the blocks are added to the content."""
+        lines = []
+        for part in parts:
+            lines += self._called(part) if isinstance(part, Call) else self._spoken(part)
+        return lines
+
+    def _spoken(self, part: Part) -> list[str]:
+        kind = "thinking" if part.kind == "reasoning" else "text"
+        lines = []
+        if not self._open or self.blocks[-1]["type"] != kind:
+            more = {"signature": ""} if kind == "thinking" else {}
+            lines = [*self._closed(), self._started({"type": kind, kind: "", **more})]
+        self.blocks[-1][kind] += part.text
+        return [*lines, self._delta(**{"type": f"{kind}_delta", kind: part.text})]
+
+    def _called(self, call: Call) -> list[str]:
+        block = {"type": "tool_use", "id": call.id.replace("call_", "toolu_"), "name": call.name, "input": {}}
+        lines = [*self._closed(), self._started(block)]
+        lines += [self._delta(type="input_json_delta", partial_json=call.arguments)]
+        self.blocks[-1] = {**block, "input": json.loads(call.arguments)}
+        return [*lines, *self._closed()]
+
+    def _started(self, block: dict[str, Any]) -> str:
+        self.blocks.append(block)
+        self._open = True
+        return _event("content_block_start", index=len(self.blocks) - 1, content_block=dict(block))
+
+    def _delta(self, **delta: Any) -> str:
+        return _event("content_block_delta", index=len(self.blocks) - 1, delta=delta)
+
+    def _closed(self) -> list[str]:
+        """The end of a block that is open."""
+        if not self._open:
+            return []
+        self._open = False
+        thought = self.blocks[-1]["type"] == "thinking"
+        signed = [self._delta(type="signature_delta", signature="")] if thought else []
+        return [*signed, _event("content_block_stop", index=len(self.blocks) - 1)]
+
+
+def usage(finished: Finished) -> dict[str, int]:
+    """Tokens by Anthropic's names: those that were read from the cache are none of the input's."""
+    result = finished.result
+    return {
+        "input_tokens": result.prompt_tokens - result.reused,
+        "cache_read_input_tokens": result.reused,
+        "cache_creation_input_tokens": 0,
+        "output_tokens": len(result.tokens),
+    }
+
+
+def _event(kind: str, **more: Any) -> str:
+    return f"event: {kind}\ndata: {as_json({'type': kind, **more})}\n\n"

@@ -1,0 +1,92 @@
+"""``echo`` with ``logprobs``: log-probabilities of a prompt, as tools for evaluations ask for them."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("fastapi", reason="needs the extra serve")
+
+from spec_core import Run, load
+from tests.support.served import serving
+
+TEXT = "def add(a, b):\n    return a"
+BODY = {"prompt": TEXT, "max_tokens": 4, "temperature": 0, "logprobs": 2, "echo": True}
+
+
+@pytest.fixture(scope="module", params=[[], ["forced", "ngram"]], ids=["plain", "forced"])
+def served(request):
+    with serving("zoo:pico", request.param) as server:
+        yield server
+
+
+def expected(ids):
+    """Of each token after the first: the whole row that chose it, one prompt at a time."""
+    target, found = load("zoo:pico"), []
+    for at in range(1, len(ids)):
+        with Run(target) as run:
+            ((row,),) = [run.generate(ids[:at], max_tokens=1, logprobs=target.info.vocab).result.logprobs]
+        found.append(dict(row.top))
+    return found
+
+
+def choice(served, **more):
+    return served.post("/v1/completions", {**BODY, **more}).json()["choices"][0]
+
+
+def test_a_prompt_has_the_log_probabilities_of_the_models_own_rows(served):
+    ids = load("zoo:pico").tokenizer.encode(TEXT)
+    made, rows = choice(served), expected(ids)
+    told = made["logprobs"]
+
+    assert made["text"].startswith(TEXT) and len(told["tokens"]) == len(ids) + 4
+    assert told["token_logprobs"][0] is None and told["top_logprobs"][0] is None
+    assert told["token_logprobs"][1 : len(ids)] == pytest.approx(
+        [row[token] for row, token in zip(rows, ids[1:], strict=True)]
+    )
+    for row, top in zip(rows, told["top_logprobs"][1 : len(ids)], strict=True):
+        assert max(top.values()) == pytest.approx(max(row.values()))
+    assert "".join(told["tokens"]) == made["text"]
+    places = zip(told["text_offset"], told["tokens"], strict=True)
+    assert all(made["text"][at:].startswith(token) for at, token in places)
+
+
+def test_the_text_after_the_prompt_is_that_without_echo(served):
+    plain = served.post("/v1/completions", {**BODY, "echo": False, "temperature": 1.0, "seed": 5}).json()["choices"][0]
+    made = choice(served, temperature=1.0, seed=5)
+
+    assert made["text"] == TEXT + plain["text"]
+    assert made["logprobs"]["token_logprobs"][-4:] == pytest.approx(plain["logprobs"]["token_logprobs"])
+
+
+def test_nothing_is_generated_where_no_token_is_asked_for(served):
+    made = choice(served, max_tokens=0)
+
+    assert made["text"] == TEXT and len(made["logprobs"]["tokens"]) == len(load("zoo:pico").tokenizer.encode(TEXT))
+
+
+def test_several_prompts_of_ids_and_without_log_probabilities(served):
+    ids = load("zoo:pico").tokenizer.encode(TEXT)
+    choices = served.post("/v1/completions", {**BODY, "prompt": [ids, ids[:3]]}).json()["choices"]
+    bare = choice(served, logprobs=None)
+
+    assert choices[0]["text"] == choice(served)["text"] and len(choices[1]["logprobs"]["tokens"]) == 7
+    assert bare["text"] == choices[0]["text"] and bare["logprobs"] is None
+
+
+def test_a_token_that_ends_a_text_may_be_in_a_prompt(served):
+    target = load("zoo:pico")
+    ids = [*target.tokenizer.encode("x = 1"), min(target.info.eog), *target.tokenizer.encode("y")]
+    made, rows = choice(served, prompt=ids), expected(ids)
+
+    assert made["logprobs"]["token_logprobs"][1 : len(ids)] == pytest.approx(
+        [row[token] for row, token in zip(rows, ids[1:], strict=True)]
+    )
+
+
+def test_a_stream_begins_with_the_prompt(served):
+    chunks = [event["choices"][0] for event in served.events("/v1/completions", BODY)[:-1]]
+    whole = choice(served)
+
+    assert "".join(chunk["text"] for chunk in chunks) == whole["text"]
+    told = [chunk["logprobs"] for chunk in chunks if chunk["logprobs"]]
+    assert [at for part in told for at in part["text_offset"]] == whole["logprobs"]["text_offset"]
