@@ -55,7 +55,36 @@ class JsonSchema(Compiled):
     def _with_options(self, schema: Any) -> Any:
         if schema is True or schema is False:
             schema = {} if schema else {"not": {}}
+        schema = without_idle(schema)
         return {"x-guidance": SPACED, **schema, **({"x-guidance": COMPACT} if self.compact else {})}
+
+
+IDLE = {"uniqueItems": False}
+"""Keywords with values that demand nothing, which llguidance refuses as it refuses the others."""
+NAMED = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
+"""Keywords whose values are schemas by name."""
+DATA = ("enum", "const", "default", "examples", "example")
+"""Keywords whose values are no schemas."""
+
+
+def without_idle(schema: Any) -> Any:
+    """The schema without keywords that demand nothing."""
+    if isinstance(schema, list):
+        return [without_idle(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {key: _without(key, value) for key, value in schema.items() if IDLE.get(key, _OTHER) is not value}
+
+
+_OTHER = object()
+
+
+def _without(key: str, value: Any) -> Any:
+    if key in DATA:
+        return value
+    if key in NAMED and isinstance(value, dict):
+        return {name: without_idle(one) for name, one in value.items()}
+    return without_idle(value)
 
 
 def _text(schema: Any) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import ssl
 from functools import partial
 from importlib.util import find_spec
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from spec_serve.asked import Terms
     from spec_serve.engine import Engine
 
-log = logging.getLogger("spec_serve")
 NAME = "serve"
 NEEDED = ("fastapi", "uvicorn", "prometheus_client")
 PREFILL_BUDGET = 128
@@ -213,12 +211,11 @@ def prepared(run: Run, settings: Settings, limits: ServeSettings) -> tuple[Engin
 
 def _serve(run: Run, settings: Settings, limits: ServeSettings, listener: Any) -> None:
     from spec_serve.app import create_app
-    from spec_serve.server import is_local, opened
+    from spec_serve.server import opened, warn_of_everyone
     from spec_serve.server import serve as listen
 
     engine, terms = prepared(run, settings, limits)
     common.note(f"serving {terms.model} at {opened(listener, limits)}")
-    if not limits.api_key and not limits.api_key_file and not is_local(listener):
-        log.warning("everyone who reaches %s can use this server: it has no key (--api-key-file)", limits.host)
+    warn_of_everyone(listener, limits)
     with frozen_heap():
         listen(create_app(engine, terms), engine, limits, listener)

@@ -18,6 +18,7 @@ import uvicorn
 from spec_core import UsageError
 from spec_core.errors import why
 from spec_serve.engine import Engine
+from spec_serve.keys import keys_of
 from spec_serve.settings import ServeSettings
 
 log = logging.getLogger("spec_serve")
@@ -99,9 +100,11 @@ def opened(listener: socket.socket, limits: ServeSettings) -> str:
     return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
 
 
-def is_local(listener: socket.socket) -> bool:
-    """Whether other machines cannot reach it."""
-    return ipaddress.ip_address(listener.getsockname()[0].partition("%")[0]).is_loopback
+def warn_of_everyone(listener: socket.socket, limits: ServeSettings) -> None:
+    """Log a warning where other machines reach the server and it has no key."""
+    local = ipaddress.ip_address(listener.getsockname()[0].partition("%")[0]).is_loopback
+    if not local and not keys_of(limits):
+        log.warning("everyone who reaches %s can use this server: it has no key (--api-key-file)", limits.host)
 
 
 def _taken(limits: ServeSettings, error: Exception) -> UsageError:

@@ -246,7 +246,7 @@ def program(folder, **environment):
     process = subprocess.Popen(spec, cwd=folder, env={**os.environ, **environment}, stderr=subprocess.PIPE, text=True)
     try:
         said = []
-        while not (found := re.search(r"at (http://\S+)", said[-1] if said else "")):
+        while not (found := re.search(r"at (https?://\S+)", said[-1] if said else "")):
             said.append(process.stderr.readline())
             assert said[-1], said
         yield process, found[1]

@@ -13,7 +13,7 @@ pytest.importorskip("llguidance", reason="needs the extra grammar")
 from spec_grammar import JsonSchema
 from spec_serve import structured
 
-from spec_core import Run, load
+from spec_core import Run, UsageError, load
 from tests.support.served import serving
 
 SCHEMA = {
@@ -264,6 +264,17 @@ def test_white_space_between_parts_is_bounded():
     assert legal(made, "{" + " " * 8 + '"a":\n\n"' + " " * 20 + '"}')
     assert not legal(made, "{" + " " * 9 + '"')
     assert not legal(made, '{"a"' + "\n" * 9)
+
+
+def test_unique_items_that_are_not_demanded_are_accepted():
+    """And nothing that only has this name is left out."""
+    array = {"type": "array", "items": {"const": {"uniqueItems": False}}, "uniqueItems": False, "maxItems": 1}
+    named = {"type": "object", "properties": {"uniqueItems": False, "a": array}, "required": ["a"]}
+
+    assert legal(JsonSchema(named, compact=True), '{"a": [{"uniqueItems": false}]}')
+    assert not legal(JsonSchema(named, compact=True), '{"a": [], "uniqueItems"')
+    with pytest.raises(UsageError, match="uniqueItems"):
+        JsonSchema({**array, "uniqueItems": True}).start(load("zoo:pico"))
 
 
 @pytest.mark.parametrize(
