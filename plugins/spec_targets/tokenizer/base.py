@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from threading import Lock
 from typing import Any
 
 import tokenizers
 
 from spec_core.errors import UsageError
+from spec_targets.tokenizer.control_names import ControlNames
 from spec_targets.tokenizer.hostile import refuse_failures
 from spec_targets.tokenizer.prefix import Steps
 from spec_targets.tokenizer.stream import ByteStream
@@ -142,8 +143,31 @@ class Tokenizer:
         return render(self.chat_template, messages, special=self.names, **keywords)
 
     def encode_chat(self, messages: Sequence[Mapping[str, Any]], **keywords: Any) -> list[int]:
-        """Token ids of rendered messages: control tokens are parsed, no bos token is added."""
-        return self.encode(self.render(messages, **keywords), special=True, bos=False)
+        """Token ids of rendered messages, without a bos token beside the template's own: its control tokens are parsed,
+        and names of control tokens in the messages are text.
+        """
+        (messages, keywords), marks = self._control_names.mark((list(messages), keywords))
+        prompt = self.render(messages, **keywords)
+        if marks is None:
+            return self._ids(prompt, special=True)
+        ids: list[int] = []
+        for piece in self._control_names.pieces(prompt, marks):
+            part = ids and not piece.control and not self._restarts
+            ids += self._ids(piece.text, piece.control, self._part if part else None)
+        return ids
+
+    @cached_property
+    def _control_names(self) -> ControlNames:
+        added = {token.content: token for token in self.backend.get_added_tokens_decoder().values()}
+        names = frozenset(name for i in self.control if (name := self.pieces[i]) in added)
+        before = frozenset(name for name in names if added[name].lstrip)
+        return ControlNames(names, before, frozenset(name for name in names if added[name].rstrip))
+
+    @cached_property
+    def _restarts(self) -> bool:
+        """Whether a text after a control token begins like a whole text."""
+        name = min(self._control_names.names)
+        return self._ids(f"{name}a", special=True)[1:] == self._ids("a", special=False)
 
 
 def _bytes(pieces: Sequence[str], control: frozenset[int], plain: frozenset[int], spm: bool, token: int) -> bytes:
