@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 import attrs
 
 from spec_core import Target
-from spec_core.toolkit.limited_process import LimitedProcess, ProcessEnded
+from spec_core.toolkit import LimitedProcess, ProcessEnded
 from spec_grammar.words import vocabulary_of
 
 PROGRAM = Path(__file__).with_name("trial_process.py")

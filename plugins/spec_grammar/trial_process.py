@@ -15,7 +15,7 @@ from typing import Any
 
 import llguidance
 
-from spec_core.toolkit.limited_process import answer_messages
+from spec_core.toolkit import answer_messages
 
 TOKENIZERS_MAX = 4
 tokenizers: dict[str, Any] = {}

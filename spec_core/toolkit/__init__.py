@@ -9,6 +9,7 @@ Rules: ``target_distribution`` and ``drafted_from`` for p and q (``adjust`` and 
 ``choosers`` and ``walk`` for exact match, ``uniform`` for coins (a rule's private ones are ``step.coins``).
 Logits: ``likeliest``. Constraints: ``allowed`` and ``forced``. Counting: ``drafted_and_accepted`` and ``Tally``.
 Texts: ``encode_part``, ``encode_after``, ``stream_after`` and ``decode_after`` for parts of a text.
+Processes: ``LimitedProcess`` runs a stranger's program, which calls ``answer_messages``, with limits of the system.
 Loops: ``Orders`` follows ``step.rest`` and ``step.hold``.
 
 The first use of one of these names imports torch; importing this module does not.
@@ -50,6 +51,9 @@ if TYPE_CHECKING:
     from spec_core.toolkit.heads import DraftHead as DraftHead
     from spec_core.toolkit.heads import Reading as Reading
     from spec_core.toolkit.heads import draft_head as draft_head
+    from spec_core.toolkit.limited_process import LimitedProcess as LimitedProcess
+    from spec_core.toolkit.limited_process import ProcessEnded as ProcessEnded
+    from spec_core.toolkit.limited_process import answer_messages as answer_messages
     from spec_core.toolkit.orders import Orders as Orders
     from spec_core.toolkit.pair_drafter import PairDrafter as PairDrafter
     from spec_core.toolkit.pair_drafter import PairState as PairState
@@ -74,11 +78,13 @@ _WHERE = {
     "AcceptanceEstimates": "toolkit.acceptance",
     "DraftHead": "toolkit.heads",
     "DraftLimits": "toolkit.tree",
+    "LimitedProcess": "toolkit.limited_process",
     "Orders": "toolkit.orders",
     "PairDrafter": "toolkit.pair_drafter",
     "PairState": "toolkit.pair_drafter",
     "PartialDraft": "toolkit.token_drafter",
     "Place": "toolkit.place",
+    "ProcessEnded": "toolkit.limited_process",
     "Reading": "toolkit.heads",
     "SampleMode": "toolkit.token_drafter",
     "Tally": "toolkit.tally",
@@ -87,6 +93,7 @@ _WHERE = {
     "TreeNode": "toolkit.tree",
     "adjust": "sampling.choose",
     "allowed": "toolkit.constrained",
+    "answer_messages": "toolkit.limited_process",
     "choosers": "toolkit.choosing",
     "confidences": "toolkit.tree",
     "decode_after": "contract.parts",

@@ -20,16 +20,21 @@ from typing import BinaryIO
 
 import attrs
 
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None  # type: ignore[assignment]
+
 LENGTH = struct.Struct("<Q")
 """Precedes every message."""
 MESSAGE_MAX = 1 << 30
 """Bytes of a message."""
 ENDS = {
-    signal.SIGXCPU: "it took more than {cpu_seconds:g} seconds of a processor",
-    signal.SIGKILL: "it was ended by the system",
-    signal.SIGSEGV: "it overflowed its stack",
-    signal.SIGBUS: "it overflowed its stack",
-    signal.SIGABRT: "it ran out of memory or failed",
+    "SIGXCPU": "it took more than {cpu_seconds:g} seconds of a processor",
+    "SIGKILL": "it was ended by the system",
+    "SIGSEGV": "it overflowed its stack",
+    "SIGBUS": "it overflowed its stack",
+    "SIGABRT": "it ran out of memory or failed",
 }
 """What a signal says of a process that it ended."""
 
@@ -44,8 +49,8 @@ class LimitedProcess:
 
     arguments: of the Python interpreter, such as ``["-m", "package.module"]``; the module calls ``answer_messages``.
     cpu_seconds: of a processor, for one message. memory: bytes that the process may grow by for one message. seconds:
-    max wait for an answer, for a child that sleeps. stack: bytes, 0 is the system's default. Calls from several threads
-    wait for each other.
+    max wait for an answer, for a child that sleeps. stack: bytes, 0 is the system's default. names: variables of the
+    environment that the child has; None is all. Calls from several threads wait for each other.
     """
 
     arguments: Sequence[str]
@@ -53,13 +58,15 @@ class LimitedProcess:
     memory: int = 256 << 20
     seconds: float = 60.0
     stack: int = 0
+    names: Sequence[str] | None = None
     _child: subprocess.Popen[bytes] | None = attrs.field(init=False, default=None, repr=False)
     _owner: int = attrs.field(init=False, default=0)
     _lock: Lock = attrs.field(init=False, factory=Lock, repr=False)
     starts: int = attrs.field(init=False, default=0)
 
     def __attrs_post_init__(self) -> None:
-        os.register_at_fork(after_in_child=self._forget)
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._forget)
 
     def call(self, message: bytes) -> bytes:
         """The child's answer. Raises ProcessEnded; the next call starts a new child."""
@@ -79,19 +86,25 @@ class LimitedProcess:
         with self._lock:
             self._end()
 
+    def kill(self) -> None:
+        """End the child at once, also while another thread waits for its answer: for the end of a program."""
+        if (child := self._child) is not None:
+            child.kill()
+
     def _running(self) -> subprocess.Popen[bytes]:
         if self._child is not None and self._child.poll() is not None:
             self._end()
         if self._child is None:
             limits = " ".join(map(str, (self.cpu_seconds, self.memory, self.stack)))
             path = os.pathsep.join(part for part in sys.path if part)
+            known = os.environ if self.names is None else {n: os.environ[n] for n in self.names if n in os.environ}
             self._child = subprocess.Popen(
                 [sys.executable, *self.arguments],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 bufsize=0,
                 start_new_session=True,  # Ctrl-C is for the parent, which closes the pipe
-                env={**os.environ, "PYTHONPATH": path, LIMITS: limits},
+                env={**known, "PYTHONPATH": path, LIMITS: limits},
             )
             self._owner = os.getpid()
             self.starts += 1
@@ -106,9 +119,9 @@ class LimitedProcess:
         try:
             code = child.wait(1.0)
         except subprocess.TimeoutExpired:
-            code = -signal.SIGKILL
+            code = -9
         self._end()
-        found = ENDS.get(signal.Signals(-code)) if code < 0 else None
+        found = ENDS.get(signal.Signals(-code).name) if code < 0 else None
         return (found or "its process ended with code {code}").format(cpu_seconds=self.cpu_seconds, code=code)
 
     def _end(self) -> None:
@@ -155,9 +168,9 @@ def answer_messages(answer: Callable[[bytes], bytes], environment: Mapping[str, 
 
 
 def _limit(name: str, value: int) -> None:
-    """Lower a limit of this process, as far as the system has it."""
-    import resource
-
+    """Lower a limit of this process, as far as the system has it: Windows has none."""
+    if resource is None:
+        return
     kind = getattr(resource, name)
     hard = resource.getrlimit(kind)[1]
     resource.setrlimit(kind, (value if hard == resource.RLIM_INFINITY else min(value, hard), hard))
@@ -165,8 +178,8 @@ def _limit(name: str, value: int) -> None:
 
 def _limit_cpu(seconds: float) -> None:
     """Let this process use a processor for these seconds more; the system counts whole seconds."""
-    import resource
-
+    if resource is None:
+        return
     used = resource.getrusage(resource.RUSAGE_SELF)
     _limit("RLIMIT_CPU", int(used.ru_utime + used.ru_stime + seconds) + 1)
 
@@ -195,7 +208,9 @@ def _read(pipe: BinaryIO, deadline: float | None = None) -> bytes:
 
 
 def _wait(pipe: BinaryIO, deadline: float) -> None:
-    """Return when the pipe has bytes or is closed. Raises TimeoutError at the deadline."""
+    """Return when the pipe has bytes or is closed. Raises TimeoutError at the deadline, which Windows has not."""
+    if not hasattr(select, "poll"):
+        return
     poll = select.poll()  # select() cannot wait for a descriptor beyond 1,023
     poll.register(pipe, select.POLLIN)
     if not poll.poll(1000 * max(0.0, deadline - monotonic())):

@@ -9,8 +9,6 @@ from spec_core.errors import UsageError
 from spec_targets.tokenizer.templates.workers import TemplateFailed, workers
 
 MAX_CHARACTERS = 4_000_000
-MAX_SECONDS = 2.0
-"""Of processor time."""
 MEND = "the template comes with the model; give the prompt as text (-p), or use another file of the model"
 REASONING = ("reasoning_content", "thinking", "reasoning")
 """Names of a message's reasoning; the first is the usual one of templates."""
@@ -34,7 +32,7 @@ def render(
         variables = plain_value({**(special or {}), **keywords, "tools": tools, "documents": documents})
         variables["messages"] = [_message(plain_value(message)) for message in messages]
         variables["add_generation_prompt"] = add_generation_prompt
-        return workers.render(template, variables, MAX_SECONDS, MAX_CHARACTERS)
+        return workers.render(template, variables, MAX_CHARACTERS)
     except (TemplateFailed, RecursionError, ValueError) as error:
         said = " ".join(str(error).split()) if str(error).isprintable() else repr(str(error))
         raise UsageError(f"the chat template failed: {said or type(error).__name__}", hint=MEND) from error

@@ -1,93 +1,36 @@
-"""The program of a template process: reads requests from its input and writes prompts to its output.
+"""The program of a template process: answers requests for prompts. Run as a program, by its path.
 
-It imports the standard library and jinja2, and nothing of this project. The system ends it when it uses too much time
-or memory, so nothing here counts loops or lengths but that of the prompt.
+The system ends it when it uses too much time or memory, so nothing here counts loops or lengths but that of the prompt.
+A message is a marshalled (template, variables, characters of the longest prompt); an answer is a byte that says what
+follows, and a text.
 """
 
 from __future__ import annotations
 
 import json
 import marshal
-import os
-import signal
-import struct
-import sys
 from collections.abc import Iterator
-from contextlib import suppress
 from datetime import datetime
 from functools import lru_cache
 from typing import Any, NoReturn
 
-HEADER = struct.Struct("<cQ")
-"""Before an answer: what it is, and its bytes."""
-SIZE = struct.Struct("<Q")
-"""Before a request."""
+from spec_core.toolkit import answer_messages
+
 TEXT, FAILED, FULL = b"T", b"E", b"M"
 """A prompt; a message; no memory left."""
 REASON_MAX = 300
-FILES_MAX = 16
 
 
-def main() -> None:
-    memory, *paths = sys.argv[1:]
-    sys.path += paths
-    answers = os.dup(1)
-    os.dup2(2, 1)  # nothing else may write between answers
-    load_environment()
-    set_limits(int(memory))
-    while len(head := read(SIZE.size)) == SIZE.size:
-        kind, answer = answer_of(marshal.loads(read(*SIZE.unpack(head))))
-        write(answers, HEADER.pack(kind, len(answer)) + answer)
-        if kind == FULL:
-            return
-
-
-def read(size: int) -> bytes:
-    parts = []
-    while size and (part := os.read(0, min(size, 1 << 20))):
-        parts.append(part)
-        size -= len(part)
-    return b"".join(parts)
-
-
-def write(file: int, answer: bytes) -> None:
-    view = memoryview(answer)
-    while view:
-        view = view[os.write(file, view) :]
-
-
-def set_limits(memory: int) -> None:
-    """Of the whole process. Windows has none: there the caller's clock is all."""
-    try:
-        import resource
-    except ImportError:
-        return
-    limits = {"RLIMIT_AS": memory, "RLIMIT_CORE": 0, "RLIMIT_FSIZE": 0, "RLIMIT_NOFILE": FILES_MAX}
-    for name, limit in limits.items():
-        with suppress(ValueError, OSError):
-            resource.setrlimit(getattr(resource, name), (limit, limit))
-
-
-def answer_of(request: tuple[str, dict[str, Any], float, int]) -> tuple[bytes, bytes]:
-    """template, its variables, seconds of processor time, and characters of the longest prompt."""
-    template, variables, seconds, longest = request
-    limit_time(seconds)
+def answer(message: bytes) -> bytes:
+    template, variables, longest = marshal.loads(message)
     try:
         chunks = compile_template(template).generate(**variables)
-        return TEXT, "".join(limit_length(chunks, longest)).encode("utf-8", "surrogatepass")
+        return TEXT + "".join(limit_length(chunks, longest)).encode("utf-8", "surrogatepass")
     except MemoryError:
-        return FULL, b""
+        return FULL
     except Exception as error:
         said = str(error) or type(error).__name__
-        return FAILED, said[:REASON_MAX].encode("utf-8", "replace")
-    finally:
-        limit_time(0)
-
-
-def limit_time(seconds: float) -> None:
-    """The system ends the process after so much processor time; 0 is no limit."""
-    if hasattr(signal, "setitimer"):
-        signal.setitimer(signal.ITIMER_PROF, seconds)
+        return FAILED + said[:REASON_MAX].encode("utf-8", "replace")
 
 
 def limit_length(chunks: Iterator[str], longest: int) -> Iterator[str]:
@@ -100,11 +43,6 @@ def limit_length(chunks: Iterator[str], longest: int) -> Iterator[str]:
 
 
 # the environment, as transformers has it
-
-
-def load_environment() -> Any:
-    """Import what templates need, before the limits are set."""
-    return environment()
 
 
 @lru_cache(8)
@@ -182,4 +120,5 @@ class Dict:
 
 
 if __name__ == "__main__":
-    main()
+    environment()  # imported before there are limits
+    answer_messages(answer)
