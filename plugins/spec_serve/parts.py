@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import attrs
 
 from spec_core import Emitted, Tokenizer
-from spec_core.toolkit import stream_after
+from spec_core.toolkit import decode_after, stream_after
 from spec_serve.job import Job
 
 
@@ -94,12 +94,13 @@ def marks_of(names: Iterable[str], tokenizer: Tokenizer) -> dict[int, Mark]:
 def spelled(ids: Iterable[int], marks: Mapping[int, Mark], tokenizer: Tokenizer) -> list[Piece]:
     """Tokens of a prompt as text and marks."""
     pieces: list[Piece] = []
+    read: list[int] = []
     run: list[int] = []
     for token in ids:
         if token not in marks:
             run.append(token)
             continue
-        pieces += [tokenizer.decode(run)] if run else []
+        pieces += [decode_after(tokenizer, run, read)] if run else []
         pieces.append(marks[token])
-        run = []
-    return [*pieces, tokenizer.decode(run)] if run else pieces
+        read, run = [*read, *run, token], []
+    return [*pieces, decode_after(tokenizer, run, read)] if run else pieces

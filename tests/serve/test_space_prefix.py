@@ -70,8 +70,9 @@ def test_texts_of_logit_bias_and_later_texts_of_a_mixed_prompt_are_parts():
     part = tokenizer.encode_part
 
     assert list(llama.bias([["city", -1.0]], tokenizer)) == list(dict.fromkeys(part("city")))
-    assert llama.prompt_of(["a b", 5, "c d"], tokenizer) == [*tokenizer.encode("a b"), 5, *part("c d")]
-    assert llama.prompt_of([1, "c d"], tokenizer) == [1, *tokenizer.encode("c d", bos=False)]
+    assert llama._next_ids("a b", [], tokenizer) == tokenizer.encode("a b")
+    assert llama._next_ids("c d", [*part("a b"), 5], tokenizer) == part("c d")
+    assert llama._next_ids("c d", [1], tokenizer) == tokenizer.encode("c d", bos=False)
 
 
 def test_only_the_text_before_a_gap_begins_as_a_whole_text():
