@@ -9,7 +9,7 @@ from spec_kernels.ops.rope import llama3_factors
 
 from spec_core import UsageError, load
 from tests.targets.drive import fresh
-from tests.targets.test_parity_transformers import BAR, LLAMA3, TOKENS, YARN, largest
+from tests.targets.test_parity_transformers import BAR, LLAMA3, TOKENS, largest, yarn
 from tests.targets.tiny import SIZES, logits, model
 from tests.targets.written import Tensors, metadata, tensors, write
 
@@ -94,13 +94,16 @@ def test_rope_freqs_slow_the_rotation(tmp_path):
     assert file.differs(tmp_path) <= BAR
 
 
-def test_keys_of_yarn(tmp_path):
-    file = File("llama", **YARN)
+@pytest.mark.parametrize("attention", [{}, {"attention_factor": 0.8}], ids=["usual", "own"])
+def test_keys_of_yarn(attention, tmp_path):
+    """With a factor of cos and sin of its own, too."""
+    file = File("llama", **yarn(**attention))
     file.keys |= {
         "rope.scaling.type": "yarn",
         "rope.scaling.factor": 4.0,
         "rope.scaling.original_context_length": 16,
     }
+    file.keys |= {"rope.scaling.yarn_attn_factor": value for value in attention.values()}
 
     assert file.differs(tmp_path) <= BAR
 

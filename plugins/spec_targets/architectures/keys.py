@@ -11,7 +11,7 @@ from spec_core.errors import UsageError
 from spec_targets.files.damage import AGAIN
 from spec_targets.files.gguf import GgufFile
 from spec_targets.runtime.config import MAX_HEAD, Config
-from spec_targets.runtime.rope import Scaling
+from spec_targets.runtime.rope import Scaling, yarn_attention
 
 
 class Keys:
@@ -129,13 +129,16 @@ class Keys:
             raise UsageError(
                 f"{self.where}: rope scaling {kind[:60]!r} is not supported", hint="supported: none, linear, yarn"
             )
+        attention = self.number("rope.scaling.attn_factor", 1.0)
+        if kind == "yarn" and (own := self.number("rope.scaling.yarn_attn_factor", 0.0)):
+            attention *= own / yarn_attention(factor)  # it replaces yarn's own, as in the model's config.json
         return Scaling(
             kind=kind,
             factor=factor,
             original=self.integer("rope.scaling.original_context_length", self.integer("context_length")),
             fast=self.number("rope.scaling.yarn_beta_fast", 32.0),
             slow=self.number("rope.scaling.yarn_beta_slow", 1.0),
-            attention=self.number("rope.scaling.attn_factor", 1.0),
+            attention=attention,
         )
 
     def _longrope(self) -> Scaling:
