@@ -213,7 +213,7 @@ def check_used(settings: Settings, names: Iterable[str]) -> None:
 def _flag(plugin: str) -> str:
     """The option that names an installed plugin of this kind."""
     kind = find(plugin).kind
-    return f"--{kind}" if kind in ("rule", "rollback") else "--method"
+    return "--method" if kind == "method" else f"--{kind}"
 
 
 def plugin_settings(settings: Settings) -> dict[str, dict[str, Any]]:

@@ -10,13 +10,18 @@ from spec_cli import common
 from spec_core.commands import PLUGIN_KINDS, Entry, discover, hooks_of, imported
 from spec_core.errors import UsageError
 
+NAME = 16
+"""Least width of the column of names."""
+
 
 @click.command()
 @click.option("--hooks", is_flag=True, help="Also list each plugin's hooks, or why it cannot be imported.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
 def plugins(hooks: bool, as_json: bool) -> None:
     """List installed plugins: name, kind, distribution, version."""
-    for entry in discover():
+    found = discover()
+    width = max((len(entry.name) for entry in found), default=0) + 1
+    for entry in found:
         row: dict[str, Any] = {
             "name": entry.name,
             "kind": entry.kind,
@@ -25,7 +30,7 @@ def plugins(hooks: bool, as_json: bool) -> None:
         }
         if hooks:
             row |= _hooks(entry)
-        click.echo(common.as_json(row) if as_json else _line(row))
+        click.echo(common.as_json(row) if as_json else _line(row, max(width, NAME)))
 
 
 def _hooks(entry: Entry) -> dict[str, Any]:
@@ -39,7 +44,8 @@ def _hooks(entry: Entry) -> dict[str, Any]:
     return {"hooks": hooks_of(cls)}
 
 
-def _line(row: dict) -> str:
+def _line(row: dict, width: int) -> str:
+    """width: of the column of names."""
     where = f"{row['distribution']} {row['version']}"
     said = row.get("problem") or ", ".join(row.get("hooks", []))
-    return f"{row['name']:16}{row['kind']:10}{where:24}{said}".rstrip()
+    return f"{row['name']:{width}}{row['kind']:10}{where:24}{said}".rstrip()

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from spec_core.testing.conformance.constraint import ConstraintConformance as ConstraintConformance
     from spec_core.testing.conformance.controller import ControllerConformance as ControllerConformance
     from spec_core.testing.conformance.drafter import DrafterConformance as DrafterConformance
+    from spec_core.testing.conformance.report import Outcome as Outcome
+    from spec_core.testing.conformance.report import conform as conform
     from spec_core.testing.conformance.rollback import RollbackConformance as RollbackConformance
     from spec_core.testing.conformance.rule import RuleConformance as RuleConformance
     from spec_core.testing.conformance.target import TargetConformance as TargetConformance
@@ -30,6 +32,7 @@ _WHERE = {
     "DrafterConformance": "conformance.drafter",
     "Fuzzer": "fuzzer",
     "Oracle": "drafters",
+    "Outcome": "conformance.report",
     "QuickTarget": "quick",
     "RandomTrees": "drafters",
     "RollbackConformance": "conformance.rollback",
@@ -39,6 +42,7 @@ _WHERE = {
     "ToyRollback": "rollback",
     "ToyTarget": "toy",
     "campaign": "fuzzing",
+    "conform": "conformance.report",
 }
 
 __all__ = [*sorted(_WHERE)]

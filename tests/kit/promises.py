@@ -33,6 +33,7 @@ Three more methods may be overridden.
 `prompts` returns prompts, if the method drafts nothing after those of the kit.
 
 A failed check reports the promise, what was found, the prompt and seed, and the command that runs this check alone.
+`spec check NAME` runs the same checks on an installed plugin; `--badge FILE` writes the result as a picture.
 `pytest --conformance` prints the kept and broken promises of each class at the end.
 The fixtures `toy_target`, `toy_rollback` and `conformance` are available wherever the package is installed.
 

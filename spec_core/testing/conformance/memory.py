@@ -35,6 +35,7 @@ LONG_BEGINNING = 80
 """Rows that are sooner copied than evaluated again."""
 LONG = 48
 """Tokens after which a text has repeated itself."""
+LEARNING = '\nif earlier verdicts shall change later drafts, declare it: learns_from_verdicts = "length" or "tokens"'
 SHARING = "\nif one text shall change the drafts of others, declare it: shares_between_sequences = True"
 FORMER = "\nif tokens of a slot's earlier text shall help, and are compared before use: keeps_former_text = True"
 
@@ -77,11 +78,12 @@ class MemoryChecks(DraftChecks):
     def _needs_fixed_tokens(self) -> None:
         if self.learns_from_verdicts == "tokens":
             pytest.skip("declared: earlier verdicts may change what is drafted")
+        self.declarable += "" if self.learns_from_verdicts == "length" else LEARNING
 
     def _may_not_share(self) -> None:
         if self.shares_between_sequences:
             pytest.skip("declared: one text may change the drafts of another")
-        self.declarable = SHARING
+        self.declarable += SHARING
 
     def long_requests(self) -> list[Request]:
         """Requests with texts long enough to repeat themselves."""
@@ -173,7 +175,7 @@ class MemoryChecks(DraftChecks):
         self._may_not_share()
         if self.keeps_former_text:
             pytest.skip("declared: keeps tokens of an earlier text, and compares them")
-        self.declarable = SHARING + FORMER
+        self.declarable += FORMER
         for request in requests:
             fresh = self.drafts_of([request], reuse=False, rule=Cut(1))
             self.same_drafts({k: d for k, d in drafts.items() if k[0] == request.name}, fresh, requests)
