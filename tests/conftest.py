@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Iterator
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from spec_kernels import native  # noqa: E402
 
 from spec_core import UsageError  # noqa: E402
 from tests.support.installed import Environment, build_wheel, environment  # noqa: E402
+from tests.support.ours import without_strangers  # noqa: E402
 
 # Read when triton is imported, by whomever: kernels run in its interpreter where there is no device for them.
 os.environ.setdefault("TRITON_INTERPRET", "0" if torch.cuda.is_available() else "1")
@@ -111,23 +111,9 @@ def stranger(wheel, tmp_path_factory) -> Environment:
 
 @pytest.fixture(scope="session", autouse=True)
 def only_ours() -> Iterator[None]:
-    """Discovery finds this project's plugins and those that a test installs, and ignores others in the environment."""
-    strangers = {point for dist in metadata.distributions() if dist.name != "spec-core" for point in plugins_of(dist)}
-    real = metadata.entry_points
-
-    def entry_points(**wanted: Any) -> metadata.EntryPoints:
-        found = real()
-        points = [point for group in found.groups for point in found.select(group=group) if point not in strangers]
-        return metadata.EntryPoints(points).select(**wanted)
-
-    with pytest.MonkeyPatch.context() as patch:
-        if strangers:
-            patch.setattr(metadata, "entry_points", entry_points)
+    """Plugins of other packages in the environment are not found."""
+    with without_strangers():
         yield
-
-
-def plugins_of(dist: metadata.Distribution) -> list[metadata.EntryPoint]:
-    return [point for point in dist.entry_points if point.group.startswith(("spec_core.", "spec_targets."))]
 
 
 @pytest.fixture(params=["native", "python"])

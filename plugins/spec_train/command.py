@@ -58,7 +58,11 @@ DATA = [
     ),
 ]
 SCHEDULE = [
-    click.option("--minutes", type=click.FloatRange(0, min_open=True), help="Duration; default 20."),
+    click.option(
+        "--minutes",
+        type=click.FloatRange(0, min_open=True),
+        help="Duration of the training itself, default 20; the answers before it take up to half of it in addition.",
+    ),
     click.option(
         "--steps",
         type=click.IntRange(1),
@@ -81,6 +85,7 @@ HEAD = [
         show_default=True,
         help="Type of its matrices.",
     ),
+    click.option("--log", type=click.Path(path_type=Path), help="File of the losses and evaluations, as JSON lines."),
     click.option(
         "--from", "first", type=click.Path(path_type=Path), help="A head to start from, of the same sizes and sources."
     ),

@@ -55,11 +55,12 @@ class ScheduleOptions(FromFlags):
 
 @attrs.frozen
 class OutputOptions(FromFlags):
-    """out: path of the head. stored: type of its matrices. layout: file format."""
+    """out: path of the head. stored: type of its matrices. layout: file format. log: file of the losses, if wanted."""
 
     out: Path
     stored: str
     layout: str
+    log: Path | None
 
 
 @attrs.frozen

@@ -11,11 +11,12 @@ import time
 import pytest
 
 from tests.support import toy_plugins
+from tests.support.ours import without_strangers
 
 
 def main() -> int:
     pause, arguments = float(sys.argv[1]), sys.argv[2:]
-    with pytest.MonkeyPatch.context() as patch:
+    with without_strangers(), pytest.MonkeyPatch.context() as patch:
         toy_plugins.install(patch)
         from spec_cli.main import run
         from spec_compare import measure

@@ -19,6 +19,7 @@ from spec_cli import main as cli
 from spec_train import output
 from spec_train.training import trainer
 from spec_train.training.log import Log
+from spec_train.training.loss_log import LossLog
 from spec_train.training.progress import StepProgress, clock, curve
 
 from spec_core import load
@@ -390,3 +391,42 @@ def test_invalid_temperatures_are_refused(given, data, tmp_path, capsys):
 
     assert cli.run(words("eagle3", tmp_path / "h.gguf", *options)) == 2
     assert "is not a list of numbers of at least 0" in capsys.readouterr().err
+
+
+def test_losses_and_evaluations_are_logged_as_json_lines(data, tmp_path, monkeypatch, capsys):
+    """An interrupted training continues its log: every step once, in order."""
+    log, out = tmp_path / "losses.jsonl", tmp_path / "head.gguf"
+    command = words("dflash", out, "--data", data, "--steps", 6, "--log", log)
+    assert cli.run(command) == 0
+    whole = log.read_text()
+    out.unlink()
+
+    real, steps = LossLog.__call__, []
+
+    def interrupted(self, found, progress, result):
+        real(self, found, progress, result)
+        steps.append(found.step)
+        if len(steps) == 5:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LossLog, "__call__", interrupted)
+        assert cli.run(command) == 130
+    with log.open("a") as file:
+        file.write(json.dumps({"step": 99, "loss": 1.0}) + '\n{"step": 5, "lo')
+    assert cli.run(command) == 0
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    found = [json.loads(line) for line in whole.splitlines()]
+    timeless = [{k: v for k, v in line.items() if k != "seconds"} for line in lines]
+
+    assert timeless == [{k: v for k, v in line.items() if k != "seconds"} for line in found]
+    assert [line["step"] for line in lines if "loss" in line] == [1, 2, 3, 4, 5, 6]
+    assert all(line["tokens_per_step"] >= 1 for line in lines if "loss" not in line)
+    assert "of training" in capsys.readouterr().err
+
+
+def test_a_log_that_cannot_be_written_is_an_error(data, tmp_path, capsys):
+    log = tmp_path / "nowhere" / "losses.jsonl"
+
+    assert cli.run(words("dflash", tmp_path / "head.gguf", "--data", data, "--steps", 2, "--log", log)) == 2
+    assert str(log) in capsys.readouterr().err

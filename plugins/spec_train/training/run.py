@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +35,10 @@ from spec_train.init import dflash_copy, eagle3_copy, from_head, least_squares
 from spec_train.init.random import new_student
 from spec_train.options import DFlashOptions, Eagle3Options, HeadOptions, ScheduleOptions, TrainOptions
 from spec_train.training import fingerprint
-from spec_train.training.evaluation import Evaluation
+from spec_train.training.evaluation import Evaluation, Result
 from spec_train.training.log import Log
-from spec_train.training.progress import AnswerProgress, StepProgress, curve
+from spec_train.training.loss_log import LossLog
+from spec_train.training.progress import AnswerProgress, StepProgress, clock, curve
 from spec_train.training.schedule import Schedule
 from spec_train.training.trainer import Trainer
 
@@ -71,18 +74,23 @@ class TrainingRun:
         return cls(target, attrs.evolve(options, schedule=schedule), teacher, answerer)
 
     def run(self) -> None:
+        began = time.monotonic()
         data = self.with_answers(read_data(self.target, self.options.data, self.options.schedule, MINUTES))
         shape, d2t = choose_shape(self.options.head, self.target.info, self.teacher.sources, data)
         student = new_student(shape, d2t, self.target, self.options.schedule.seed, depth_of(self.options.head))
         note(f"{shape.kind} head of {count_parameters(student.head):,} parameters reads hidden states {shape.sources}")
         log = self.trainer(student, data).run()
         self.finish(student, d2t)
+        whole = time.monotonic() - began
+        note(f"{clock(log.spent)} of training, {clock(whole)} since this call began, with answers and preparations")
         self.report(log)
 
     def with_answers(self, data: TrainingData) -> TrainingData:
         """With the target's answers to as many prompts as were requested."""
         if not data.generate:
             return data
+        if math.isfinite(data.seconds):
+            note(f"the target answers prompts first, for at most {clock(data.seconds)}, which --minutes does not count")
         options, seed = self.options.data, self.options.schedule.seed
         length = max(2, min(self.options.schedule.length, self.target.info.context - options.answer - 2))
         prompts = make_prompts(data.prompts or data.texts, data.generate, length, seed)
@@ -105,7 +113,15 @@ class TrainingRun:
         schedule = make_schedule(options, shape.width)
         evaluation = self.evaluation(data.held_out)
         run = fingerprint.of_run(self.target, shape, data, self.options)
-        return Trainer(student, dataset, evaluation, schedule, self.checkpoint, run, StepProgress(schedule))
+        observers: list[Callable[[Log, float, Result | None], None]] = [StepProgress(schedule)]
+        if self.options.output.log is not None:
+            observers.append(LossLog(self.options.output.log))
+
+        def on_step(log: Log, progress: float, result: Result | None) -> None:
+            for observe in observers:
+                observe(log, progress, result)
+
+        return Trainer(student, dataset, evaluation, schedule, self.checkpoint, run, on_step)
 
     def initialise(self, student: Student, dataset: Dataset) -> None:
         """Set the weights to those of another head, or to those that can be computed without training."""

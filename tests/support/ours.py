@@ -1,0 +1,31 @@
+"""Discovery without the plugins of other packages that happen to be installed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import metadata
+from typing import Any
+
+import pytest
+
+
+@contextmanager
+def without_strangers() -> Iterator[None]:
+    """Discovery finds this project's plugins and those that a test installs, and ignores others in the environment."""
+    strangers = {point for dist in metadata.distributions() if dist.name != "spec-core" for point in plugins_of(dist)}
+    real = metadata.entry_points
+
+    def entry_points(**wanted: Any) -> metadata.EntryPoints:
+        found = real()
+        points = [point for group in found.groups for point in found.select(group=group) if point not in strangers]
+        return metadata.EntryPoints(points).select(**wanted)
+
+    with pytest.MonkeyPatch.context() as patch:
+        if strangers:
+            patch.setattr(metadata, "entry_points", entry_points)
+        yield
+
+
+def plugins_of(dist: metadata.Distribution) -> list[metadata.EntryPoint]:
+    return [point for point in dist.entry_points if point.group.startswith(("spec_core.", "spec_targets."))]
