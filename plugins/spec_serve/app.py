@@ -317,7 +317,7 @@ class Served:
 
 PAGE = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
-    "connect-src 'self'"
+    "img-src data:; connect-src 'self'"
 }
 """Nothing is loaded from anywhere but the page itself."""
 
