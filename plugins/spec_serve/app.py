@@ -16,6 +16,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from spec_core import SpecError
@@ -25,13 +26,14 @@ from spec_serve.asked import Ask, Terms
 from spec_serve.conversation import Talk
 from spec_serve.engine import Engine
 from spec_serve.errors import ApiError, refused
-from spec_serve.guard import Guard, answer
+from spec_serve.guard import HEADER, Guard, answer
 from spec_serve.job import Job, Outlet
 from spec_serve.keys import keys_of
 from spec_serve.lengths import check_text
 from spec_serve.lenient import Lenient
 from spec_serve.message_fields import Messages
 from spec_serve.metrics import CONTENT_TYPE, Metrics
+from spec_serve.origins import origins_of, split
 from spec_serve.shape import CheckedRoute
 from spec_serve.stream import EventStream, as_json, whole
 
@@ -340,8 +342,11 @@ def _prompts(given: Any) -> list[Any]:
     return list(given)
 
 
-def create_app(engine: Engine, terms: Terms) -> Any:
-    """The ASGI application. The engine is started and closed with it."""
+def create_app(engine: Engine, terms: Terms, behind: bool = False) -> Any:
+    """The ASGI application. The engine is started and closed with it.
+
+    behind: another server calls it, so that hosts and origins of requests are not its own to check.
+    """
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -354,7 +359,12 @@ def create_app(engine: Engine, terms: Terms) -> Any:
     _add_routes(app, Served(engine, terms))
     _add_refusals(app)
     made = Lenient(app) if terms.limits.lenient else app
-    return Guard(made, keys_of(terms.limits), terms.limits.body_bytes)
+    limits = terms.limits
+    origins = None if behind else origins_of(limits)
+    guarded = Guard(made, keys_of(limits), limits.body_bytes, limits.body_seconds, origins)
+    if not (allowed := split(limits.allowed_origin)):
+        return guarded
+    return CORSMiddleware(guarded, allowed, allow_methods=["*"], allow_headers=["*"], expose_headers=[HEADER])
 
 
 def _add_routes(app: FastAPI, served: Served) -> None:

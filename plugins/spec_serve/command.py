@@ -34,6 +34,8 @@ OWN = [
     click.option("--port", type=int, help="Port to listen at; the default is 8080, 0 takes a free one."),
     click.option("--api-key", "api_key", help="Key that clients must send; better given as SPEC_SERVE__API_KEY."),
     click.option("--api-key-file", "api_key_file", help="File with a key in every line."),
+    click.option("--allowed-host", "allowed_host", help="Other names of this server, separated by commas."),
+    click.option("--allowed-origin", "allowed_origin", help="Origins whose pages may call it, separated by commas."),
     click.option("--ssl-cert-file", "ssl_cert_file", help="Certificate (PEM) with which the server speaks HTTPS."),
     click.option("--ssl-key-file", "ssl_key_file", help="Private key (PEM) of the certificate."),
     click.option("--strict-model", "strict_model", flag_value=True, default=None, help="Refuse names of other models."),
@@ -46,7 +48,8 @@ OWN = [
     click.option("--prompt-cache", "prompt_cache", help="File that keeps the prompt cache across a restart."),
 ]
 OWN_NAMES = (
-    "host", "port", "api_key", "api_key_file", "ssl_cert_file", "ssl_key_file", "strict_model", "lenient",
+    "host", "port", "api_key", "api_key_file", "ssl_cert_file", "ssl_key_file", "allowed_host", "allowed_origin",
+    "strict_model", "lenient",
     "chat_template", "chat_template_file", "chat_template_kwargs", "reasoning_format", "alias", "prompt_cache",
 )  # fmt: skip
 """Of the flags above."""
@@ -84,13 +87,14 @@ def _check_installed() -> None:
 def limits_of(settings: Settings) -> ServeSettings:
     """The server's own settings. Raises UsageError."""
     from spec_core.commands import construct
-    from spec_serve import keys, templates
+    from spec_serve import keys, origins, templates
 
     limits = construct(ServeSettings, settings.given(NAME), NAME)
     keys.keys_of(limits)
     templates.template_of(limits)
     _check_variables(limits)
     _check_encryption(limits)
+    origins.check_origins(limits)
     return limits
 
 

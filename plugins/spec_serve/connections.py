@@ -62,10 +62,11 @@ class LimitedProtocol(Base):  # type: ignore[misc]
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        if self.cycle is not None and not self.cycle.response_complete:
-            self._have_head()
-        elif not self.transport.is_closing():
-            self._await_head()
+        self._update_waiting()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._update_waiting()
 
     def pause_writing(self) -> None:
         """The client reads more slowly than the answer comes."""
@@ -78,6 +79,12 @@ class LimitedProtocol(Base):  # type: ignore[misc]
         if self._unread is not None:
             self._unread.cancel()
             self._unread = None
+
+    def _update_waiting(self) -> None:
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._have_head()
+        elif not self.transport.is_closing():
+            self._await_head()
 
     def _await_head(self) -> None:
         """Close the connection if no request comes in time. More of its head gives no more time."""

@@ -1,7 +1,8 @@
-"""What every request passes before a route sees it: the key, and the limit of its body."""
+"""What every request passes before a route sees it: its host and origin, the key, and the limits of its body."""
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Callable
 from typing import Any
@@ -15,9 +16,11 @@ from spec_serve.errors import ApiError
 from spec_serve.job import REQUEST_ID
 from spec_serve.keys import Keys
 from spec_serve.logs import REFUSALS
+from spec_serve.origins import Origins
 from spec_serve.stream import as_json
 
-OPEN = ("/health", "/v1/health", "/")
+HEALTH = ("/health", "/v1/health")
+OPEN = (*HEALTH, "/")
 """Paths that need no key: whether the server lives, and the page, which asks for it."""
 
 
@@ -48,10 +51,20 @@ def identified(send: Any, given: str) -> Any:
 class Guard:
     """An ASGI application before another one."""
 
-    def __init__(self, app: Callable[..., Any], keys: Keys, body_bytes: int) -> None:
+    def __init__(
+        self,
+        app: Callable[..., Any],
+        keys: Keys,
+        body_bytes: int,
+        body_seconds: float = 60.0,
+        origins: Origins | None = None,
+    ) -> None:
+        """origins: checked for every path but that of health; None where others check them."""
         self.app = app
         self.keys = keys
         self.body_bytes = body_bytes
+        self.body_seconds = body_seconds
+        self.origins = origins
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
@@ -67,7 +80,9 @@ class Guard:
         await self.app(scope, self._counted(receive), send)
 
     def check(self, path: str, headers: Headers) -> None:
-        """Raises ApiError for a wrong key, or a body that says that it is too long."""
+        """Raises ApiError for a page of a stranger, a wrong key, or a body that says that it is too long."""
+        if self.origins is not None and path not in HEALTH:
+            self.origins.check(headers)
         self._check_key(path, headers)
         self._check_length(headers.get("content-length"))
 
@@ -89,13 +104,21 @@ class Guard:
         return ApiError(413, f"the body has more than {self.body_bytes} bytes", code="body_too_large")
 
     def _counted(self, receive: Any) -> Any:
-        """The body as it comes, refused where it becomes too long."""
-        read = 0
+        """The body as it comes, refused where it becomes too long, or comes too slowly."""
+        read, whole = 0, False
+        ends_at = asyncio.get_running_loop().time() + self.body_seconds
 
         async def counting() -> Any:
-            nonlocal read
-            message = await receive()
+            nonlocal read, whole
+            if whole:  # what follows is the end of the connection
+                return await receive()
+            try:
+                async with asyncio.timeout_at(ends_at):
+                    message = await receive()
+            except TimeoutError:
+                raise HTTPException(408, f"the body did not arrive within {self.body_seconds:g} seconds") from None
             read += len(message.get("body", b""))
+            whole = not message.get("more_body", False)
             if read > self.body_bytes:  # of other exceptions FastAPI makes a 400 when it reads a body
                 raise HTTPException(413, self.too_long().message)
             return message

@@ -82,7 +82,7 @@ class Replica:
 
     def __init__(self, settings: Settings, limits: ServeSettings) -> None:
         self.engine, terms = prepared(*run_of(settings, limits), limits)
-        self.app = create_app(self.engine, terms)
+        self.app = create_app(self.engine, terms, behind=True)
         self.counts = Metrics(self.engine)
         self.engine.start()
 

@@ -17,6 +17,7 @@ import uvicorn
 
 from spec_core import UsageError
 from spec_core.errors import why
+from spec_serve.connections import QuietErrors, limited
 from spec_serve.engine import Engine
 from spec_serve.keys import keys_of
 from spec_serve.settings import ServeSettings
@@ -47,6 +48,10 @@ class Server(uvicorn.Server):
         finally:
             for sig, handler in before.items():
                 signal.signal(sig, handler)
+
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        asyncio.get_running_loop().set_exception_handler(QuietErrors())
+        await super().serve(sockets)
 
     def _signalled(self, sig: int, frame: Any) -> None:
         name = signal.Signals(sig).name
@@ -124,5 +129,7 @@ def serve(app: Any, engine: Engine, limits: ServeSettings, listener: socket.sock
         server_header=False,
         ssl_certfile=limits.ssl_cert_file,
         ssl_keyfile=limits.ssl_key_file,
+        http=limited(limits),
+        ws="none",
     )
     Server(config, engine, limits.shutdown_seconds).run(sockets=[listener])

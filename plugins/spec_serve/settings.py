@@ -28,6 +28,12 @@ class ServeSettings:
         repr=False,
     )
     api_key_file: str | None = option(None, "file with a key in every line; each of them is accepted")
+    allowed_host: str | None = option(
+        None, "other names of this server, separated by commas; without a key only its own names are answered"
+    )
+    allowed_origin: str | None = option(
+        None, "origins whose pages may call this server from a browser, separated by commas; * is every origin"
+    )
     ssl_cert_file: str | None = option(None, "certificate (PEM) with which the server speaks HTTPS")
     ssl_key_file: str | None = option(None, "private key (PEM) of the certificate")
     alias: str | None = option(None, "name of the model in the API; the default is the model's location")
@@ -54,6 +60,9 @@ class ServeSettings:
     log: Literal["text", "json"] = option("text", "form of the log's lines: text or json")
     traces: bool = option(False, "send a span of every text to the collector of OpenTelemetry's environment variables")
     queue: int = option(64, "max texts that wait for a slot; more are refused with 429", 0)
+    connections: int = option(0, "max connections; 0 is what the process has descriptors for, at most 1024", 0)
+    head_seconds: float = option(15.0, "seconds in which the head of a request must arrive", 0.1)
+    body_seconds: float = option(60.0, "seconds in which the body of a request must arrive", 0.1)
     body_bytes: int = option(4_194_304, "max bytes of a request body", 1)
     prompt_max: int = option(0, "max tokens of a prompt; 0 is what the context holds", 0)
     n_max: int = option(16, "max texts of one request: prompts times n", 1)
