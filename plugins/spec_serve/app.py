@@ -13,20 +13,17 @@ from uuid import uuid4
 
 from anyio import CapacityLimiter, to_thread
 from fastapi import FastAPI, Request
-from fastapi.exceptions import RequestValidationError
 from starlette.concurrency import run_in_threadpool
-from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
-from spec_core import SpecError
 from spec_core.errors import shown
-from spec_serve import asked, echo, fields, infill, llama, messages, openai, responses
-from spec_serve.asked import Ask, Terms
+from spec_serve import asked, echo, fields, infill, llama, llama_fields, messages, openai, responses
+from spec_serve.asked import Ask
 from spec_serve.conversation import Talk
 from spec_serve.engine import Engine
-from spec_serve.errors import ApiError, refused
-from spec_serve.guard import HEADER, Guard, answer
+from spec_serve.errors import ApiError
+from spec_serve.guard import HEADER, Guard
 from spec_serve.job import Job, Outlet
 from spec_serve.keys import keys_of
 from spec_serve.lengths import check_text
@@ -34,13 +31,14 @@ from spec_serve.lenient import Lenient
 from spec_serve.message_fields import Messages
 from spec_serve.metrics import CONTENT_TYPE, Metrics
 from spec_serve.origins import origins_of, split
+from spec_serve.refusals import add_refusals
 from spec_serve.shape import CheckedRoute
 from spec_serve.stream import EventStream, as_json, whole
+from spec_serve.terms import Terms
 
 log = logging.getLogger("spec_serve")
 STARTED = "Process-Start-Time-Unix"
 """A header of ``/metrics``, as llama-server has it."""
-STATUS = {404: "no such path; /openapi.json lists them", 405: "another method than this path takes"}
 
 
 SLICE = 10_000
@@ -197,7 +195,7 @@ class Served:
     async def _ids(self, prompt: Any) -> list[int]:
         return await run_in_threadpool(asked.encode_prompt, prompt, self.terms)
 
-    async def completion(self, request: Request, body: fields.LlamaCompletion) -> Response:
+    async def completion(self, request: Request, body: llama_fields.LlamaCompletion) -> Response:
         """llama-server's completion, of one prompt or several."""
         given, several = llama.prompts_of(body.prompt)
         if len(given) > self.terms.limits.n_max:
@@ -205,14 +203,14 @@ class Served:
         prompts = [await run_in_threadpool(llama.ids_of, one, self.terms) for one in given]
         return await self._completion(request, body, list(zip(given, prompts, strict=True)), several)
 
-    async def infill(self, request: Request, body: fields.Infill) -> Response:
+    async def infill(self, request: Request, body: llama_fields.Infill) -> Response:
         """llama-server's completion of a gap."""
         check_text(infill.whole_text(body), self.terms)
         prompt = await run_in_threadpool(infill.prompt_of, body, self._tokenizer)
         return await self._completion(request, body, [(body.prompt, prompt)], False)
 
     async def _completion(
-        self, request: Request, body: fields.LlamaCompletion, prompts: list[tuple[Any, Any]], several: bool
+        self, request: Request, body: llama_fields.LlamaCompletion, prompts: list[tuple[Any, Any]], several: bool
     ) -> Response:
         terms = self.terms
         ask = await run_in_threadpool(llama.ask_of, body, terms)
@@ -231,11 +229,11 @@ class Served:
     def _tokenizer(self) -> Any:
         return self.terms.target.tokenizer
 
-    async def tokenize(self, body: fields.Tokenize) -> Response:
+    async def tokenize(self, body: llama_fields.Tokenize) -> Response:
         """Token ids of a text."""
         return await run_in_threadpool(self._tokenize, body)
 
-    def _tokenize(self, body: fields.Tokenize) -> Response:
+    def _tokenize(self, body: llama_fields.Tokenize) -> Response:
         ids = self._tokenizer.encode(body.content, special=body.parse_special, bos=body.add_special)
         texts = (self._described(ids[at : at + SLICE], body.with_pieces) for at in range(0, len(ids), SLICE))
         return Response(f'{{"tokens":[{",".join(texts)}]}}', media_type="application/json")
@@ -252,7 +250,7 @@ class Served:
         except UnicodeDecodeError:
             return list(data)
 
-    async def detokenize(self, body: fields.Detokenize) -> Response:
+    async def detokenize(self, body: llama_fields.Detokenize) -> Response:
         """Text of token ids."""
         return Json({"content": await run_in_threadpool(self._detokenize, body.tokens)})
 
@@ -262,7 +260,7 @@ class Served:
             raise ApiError(400, f"token {shown(wrong[0])} is outside the vocabulary of {size}", "tokens")
         return str(self._tokenizer.decode(tokens))
 
-    async def apply_template(self, body: fields.ApplyTemplate) -> Response:
+    async def apply_template(self, body: llama_fields.ApplyTemplate) -> Response:
         """Messages as the model's chat template writes them."""
         tools = asked.tools_of(body.tools, None, self.terms.limits)
         talk = Talk(body.messages, tools, body, self.terms.template_defaults)
@@ -357,7 +355,7 @@ def create_app(engine: Engine, terms: Terms, behind: bool = False) -> Any:
     app = FastAPI(title="spec serve", version=version("spec-core"), lifespan=lifespan, docs_url=None, redoc_url=None)
     app.router.route_class = CheckedRoute
     _add_routes(app, Served(engine, terms))
-    _add_refusals(app)
+    add_refusals(app)
     made = Lenient(app) if terms.limits.lenient else app
     limits = terms.limits
     origins = None if behind else origins_of(limits)
@@ -384,38 +382,3 @@ def _add_routes(app: FastAPI, served: Served) -> None:
     for method, paths in (("POST", posts), ("GET", gets)):
         for path, handler in paths.items():
             app.add_api_route(path, handler, methods=[method], response_class=Json, response_model=None)
-
-
-def _add_refusals(app: FastAPI) -> None:
-    async def refusal(request: Request, error: Any) -> Response:
-        return answer(refused(error), request.url.path)
-
-    async def invalid(request: Request, error: Any) -> Response:
-        return answer(_invalid(error), request.url.path)
-
-    async def http_error(request: Request, error: Any) -> Response:
-        said = STATUS.get(error.status_code, str(error.detail))
-        return answer(ApiError(error.status_code, said), request.url.path)
-
-    app.add_exception_handler(ApiError, refusal)
-    app.add_exception_handler(SpecError, refusal)
-    app.add_exception_handler(RequestValidationError, invalid)
-    app.add_exception_handler(HTTPException, http_error)
-    app.add_exception_handler(Exception, refusal)
-
-
-def _invalid(error: RequestValidationError) -> ApiError:
-    """The innermost field that does not fit, with all that would."""
-    first = max(error.errors(), key=lambda e: len(_place(e).split(".")))
-    if first["type"] == "json_invalid":
-        return ApiError(400, f"the body is not valid JSON: {first.get('ctx', {}).get('error', first['msg'])}")
-    if not (place := _place(first)):
-        return ApiError(400, "the body must be a JSON object, with Content-Type: application/json")
-    wanted = dict.fromkeys(e["msg"] for e in error.errors() if _place(e) == place)
-    return ApiError(400, f"{place}: {', or '.join(wanted)}", place, "invalid_value")
-
-
-def _place(error: Any) -> str:
-    """The field, without the names that pydantic gives to alternatives of its type."""
-    types = ("str", "int", "float", "bool")
-    return ".".join(str(part) for part in error["loc"][1:] if not (part in types or "[" in str(part)))

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import re
 import secrets
 from collections.abc import Mapping
-from functools import cached_property
-from hashlib import sha256
-from importlib.metadata import version
 from time import perf_counter
 from typing import Any
 
@@ -25,6 +21,7 @@ from spec_serve.job import Job, Outlet
 from spec_serve.lengths import check_ids, check_text
 from spec_serve.reading import Reads, has_channels
 from spec_serve.settings import ServeSettings
+from spec_serve.terms import Terms
 
 SEEDS, SHORT, UNLIMITED = 1 << 64, 16, 1 << 31
 """``SHORT``: max_tokens of ``/v1/completions`` where nobody says, as in OpenAI's API."""
@@ -41,36 +38,6 @@ OFF = ("none", "off")
 TOKEN_ID = re.compile(r"-?[0-9]{1,18}")
 PREDICTION = "prediction"
 """The method that drafts from a request's prediction."""
-
-
-@attrs.frozen(slots=False)
-class Terms:
-    """What the server holds requests to. model: its name in the API. settings: all that were resolved."""
-
-    run: Run
-    model: str
-    limits: ServeSettings
-    settings: Settings
-
-    @cached_property
-    def template_defaults(self) -> dict[str, Any]:
-        """Variables of the chat template where a request says nothing."""
-        return json.loads(self.limits.chat_template_kwargs or "{}")  # type: ignore[no-any-return]
-
-    @cached_property
-    def fingerprint(self) -> str:
-        """Of what answers: another one where the model, its settings or this program change."""
-        settings = json.dumps(self.settings.as_json(), default=str)
-        told = "\0".join((version("spec-core"), self.target.info.vocab_id or "", settings))
-        return f"b{sha256(told.encode()).hexdigest()[:12]}"
-
-    @property
-    def target(self) -> Target:
-        return self.run.target
-
-    @property
-    def context(self) -> int:
-        return self.target.info.context
 
 
 @attrs.frozen

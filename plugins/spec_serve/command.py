@@ -22,8 +22,8 @@ from spec_serve.settings import ServeSettings
 if TYPE_CHECKING:
     from spec_core import Run, Target
     from spec_core.commands import Chosen
-    from spec_serve.asked import Terms
     from spec_serve.engine import Engine
+    from spec_serve.terms import Terms
 
 NAME = "serve"
 NEEDED = ("fastapi", "uvicorn", "prometheus_client")
@@ -196,8 +196,8 @@ def _remembered(run: Run, limits: ServeSettings) -> Path | None:
 def prepared(run: Run, settings: Settings, limits: ServeSettings) -> tuple[Engine, Terms]:
     """The engine of a server that does not listen yet, and what it holds requests to. Raises UsageError."""
     from spec_serve import kept, logs
-    from spec_serve.asked import Terms
     from spec_serve.engine import Engine
+    from spec_serve.terms import Terms
     from spec_serve.tracing import Tracing
 
     cache = _remembered(run, limits)

@@ -16,9 +16,9 @@ import numpy as np
 
 from spec_core import Request, Sampling, Target
 from spec_core.commands import Logprob
-from spec_serve.asked import Terms
 from spec_serve.errors import refused
 from spec_serve.job import Done, Failed, Job, Outlet, messages
+from spec_serve.terms import Terms
 
 FORCED = "forced"
 

@@ -10,7 +10,7 @@ import attrs
 from spec_core import Tokenizer
 from spec_core.toolkit import encode_after, encode_part
 from spec_serve.errors import ApiError
-from spec_serve.fields import Infill
+from spec_serve.llama_fields import Infill
 
 MARKS = (
     ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"),  # Qwen Coder

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from spec_serve.errors import ApiError
 
 if TYPE_CHECKING:
-    from spec_serve.asked import Terms
+    from spec_serve.terms import Terms
 
 TOKEN_BYTES_MIN = 256
 """Bytes that a token is taken to have at most, if all of the vocabulary's have fewer: control tokens, and characters

@@ -11,14 +11,15 @@ from spec_core import Emitted, Request, Run, Tokenizer
 from spec_core.commands import DEFAULT
 from spec_core.toolkit import encode_after, encode_part
 from spec_serve import report, tokens
-from spec_serve.asked import SAMPLING, TOKEN_ID, Ask, Terms, ask, defaults, max_tokens
+from spec_serve.asked import SAMPLING, TOKEN_ID, Ask, ask, defaults, max_tokens
 from spec_serve.engine import Engine
 from spec_serve.errors import ApiError, refused
-from spec_serve.fields import LlamaCompletion, PromptText
 from spec_serve.job import Done, Failed, Job, Outlet, Progress, Prompted, messages
 from spec_serve.lengths import check_ids, check_text
+from spec_serve.llama_fields import LlamaCompletion, PromptText
 from spec_serve.report import Finished
 from spec_serve.stream import event
+from spec_serve.terms import Terms
 
 OFF = {
     "n_keep": 0, "min_keep": 0, "typical_p": 1.0, "top_n_sigma": -1.0, "xtc_probability": 0.0, "dynatemp_range": 0.0,

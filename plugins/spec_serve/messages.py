@@ -9,7 +9,6 @@ from typing import Any
 import attrs
 
 from spec_serve import fields, report
-from spec_serve.asked import Terms
 from spec_serve.calls import Call
 from spec_serve.errors import ApiError, refused
 from spec_serve.formats import ResponseFormat
@@ -20,6 +19,7 @@ from spec_serve.parts import Part
 from spec_serve.reading import Reader
 from spec_serve.report import Finished
 from spec_serve.stream import as_json
+from spec_serve.terms import Terms
 
 REASONS = {"length": "max_tokens", "deadline": "max_tokens", "cancelled": "max_tokens"}
 CHOICES = {"auto": "auto", "any": "required", "none": "none"}

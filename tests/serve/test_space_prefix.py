@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from copy import copy
+from types import SimpleNamespace
 
 import pytest
 
 pytest.importorskip("fastapi", reason="needs the extra serve")
 
 from spec_serve import infill, llama
-from spec_serve.fields import Infill
+from spec_serve.llama_fields import Infill
 
 from tests.support.served import serving
 from tests.support.space_prefix import model
@@ -70,9 +71,11 @@ def test_texts_of_logit_bias_and_later_texts_of_a_mixed_prompt_are_parts():
     part = tokenizer.encode_part
 
     assert list(llama.bias([["city", -1.0]], tokenizer)) == list(dict.fromkeys(part("city")))
-    assert llama._next_ids("a b", [], tokenizer) == tokenizer.encode("a b")
-    assert llama._next_ids("c d", [*part("a b"), 5], tokenizer) == part("c d")
-    assert llama._next_ids("c d", [1], tokenizer) == tokenizer.encode("c d", bos=False)
+    terms = SimpleNamespace(
+        target=SimpleNamespace(tokenizer=tokenizer), limits=SimpleNamespace(prompt_max=0), context=512
+    )
+    assert llama.ids_of(["a b", 5, "c d"], terms) == [*tokenizer.encode("a b"), 5, *part("c d")]
+    assert llama.ids_of([1, "c d"], terms) == [1, *tokenizer.encode("c d", bos=False)]
 
 
 def test_only_the_text_before_a_gap_begins_as_a_whole_text():

@@ -34,6 +34,9 @@ class Marked:
         parts = [part for part in self.split.split(text) if part]
         return [i for part in parts for i in self._ids(part)]
 
+    def encode_part(self, text: str, *, special: bool = False) -> list[int]:
+        return self.encode(text, special=special, bos=False)
+
     def _ids(self, part: str) -> list[int]:
         return [self.marks[part]] if part in self.marks else self.inner.encode(part, special=True, bos=False)
 

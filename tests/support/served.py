@@ -17,12 +17,12 @@ import httpx
 import uvicorn
 from spec_grammar import JsonSchema
 from spec_serve.app import create_app
-from spec_serve.asked import Terms
 from spec_serve.command import adapted
 from spec_serve.connections import limited
 from spec_serve.engine import Engine
 from spec_serve.server import GRACE_SECONDS, Server, listening
 from spec_serve.settings import ServeSettings
+from spec_serve.terms import Terms
 
 from spec_core import Request, Run, RunSettings, Sampling, Target, load
 from spec_core.commands import configured, resolve

@@ -1,0 +1,45 @@
+"""What the server holds requests to."""
+
+from __future__ import annotations
+
+import json
+from functools import cached_property
+from hashlib import sha256
+from importlib.metadata import version
+from typing import Any
+
+import attrs
+
+from spec_core import Run, Target
+from spec_core.commands import Settings
+from spec_serve.settings import ServeSettings
+
+
+@attrs.frozen(slots=False)
+class Terms:
+    """What the server holds requests to. model: its name in the API. settings: all that were resolved."""
+
+    run: Run
+    model: str
+    limits: ServeSettings
+    settings: Settings
+
+    @cached_property
+    def template_defaults(self) -> dict[str, Any]:
+        """Variables of the chat template where a request says nothing."""
+        return json.loads(self.limits.chat_template_kwargs or "{}")  # type: ignore[no-any-return]
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Of what answers: another one where the model, its settings or this program change."""
+        settings = json.dumps(self.settings.as_json(), default=str)
+        told = "\0".join((version("spec-core"), self.target.info.vocab_id or "", settings))
+        return f"b{sha256(told.encode()).hexdigest()[:12]}"
+
+    @property
+    def target(self) -> Target:
+        return self.run.target
+
+    @property
+    def context(self) -> int:
+        return self.target.info.context
