@@ -95,8 +95,8 @@ def test_a_wrong_setting_is_refused_before_the_model_is_read(given, said):
 
 def test_health_is_503_while_texts_finish(tmp_path):
     (tmp_path / "spec.toml").write_text('model = "zoo:pico"\n[serve]\nport = 0\n')
-    with program(tmp_path, SPEC_SERVE__SHUTDOWN_SECONDS="30") as (process, url), ThreadPoolExecutor(1) as pool:
-        body = {**LONG, "max_tokens": 1900, "n": 8}
+    with program(tmp_path, SPEC_SERVE__SHUTDOWN_SECONDS="90") as (process, url), ThreadPoolExecutor(1) as pool:
+        body = {**LONG, "max_tokens": 700, "n": 4}
         running = pool.submit(httpx.post, f"{url}/v1/completions", json=body, timeout=60)
         wait_until(lambda: any(slot["is_processing"] for slot in httpx.get(f"{url}/slots").json()))
         process.send_signal(signal.SIGTERM)
@@ -108,8 +108,8 @@ def test_health_is_503_while_texts_finish(tmp_path):
 
     assert health.status_code == 503 and health.json() == {"status": "shutting down"}
     assert refused.status_code == 503 and refused.json()["error"]["code"] == "shutting_down"
-    assert [choice["finish_reason"] for choice in answer.json()["choices"]] == ["length"] * 8
-    assert code == 0 and "SIGTERM: 8 texts have 30 seconds to finish" in said and "stopped" in said
+    assert [choice["finish_reason"] for choice in answer.json()["choices"]] == ["length"] * 4
+    assert code == 0 and "SIGTERM: 4 texts have 90 seconds to finish" in said and "stopped" in said
 
 
 def test_a_second_signal_cancels_what_runs(tmp_path):
