@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import random
 from functools import cache
+from pathlib import Path
 
 import pytest
 from spec_targets.tokenizer.hf import from_hf
 from spec_targets.tokenizer.prefix import BARE, steps_of_part
+from spec_targets.tokenizer.sentencepiece import from_sentencepiece
 from tokenizers import Tokenizer as Backend
 
 from spec_core import Request, Run, Sampling
@@ -96,6 +99,30 @@ def test_a_vocabulary_without_a_prefix_has_one_way_to_encode():
     tokenizer = from_hf(golden("gemma3") / "hf")
     for text in texts(50, 4):
         assert encode_part(tokenizer, text) == tokenizer.encode(text, bos=False)
+
+
+def models_of_sentencepiece() -> list[Path]:
+    """Those of the golden families, and that of Mistral 7B if the package that ships it is installed."""
+    found = [golden(family) / "hf" / "tokenizer.model" for family in (*FAMILIES, "gemma3")]
+    package = importlib.util.find_spec("mistral_common")
+    folders = (package and package.submodule_search_locations) or []
+    return [*found, *(Path(folder) / "data" / "tokenizer.model.v1" for folder in folders)]
+
+
+def test_ids_and_texts_are_those_of_sentencepiece(tmp_path):
+    """Whole texts, and answers decoded together with their prompts."""
+    sentencepiece = pytest.importorskip("sentencepiece", reason="is no dependency of the tests")
+    for file in models_of_sentencepiece():
+        (tmp_path / "tokenizer.model").write_bytes(file.read_bytes())
+        tokenizer = from_sentencepiece(tmp_path)
+        reference = sentencepiece.SentencePieceProcessor(model_file=str(file))
+        rng = random.Random(7)
+        for text in texts(200, 8):
+            ids = reference.encode(text)
+            assert tokenizer.encode(text, bos=False) == ids
+            at = rng.randrange(len(ids) + 1)
+            if "\ufffd" not in (before := reference.decode(ids[:at])):
+                assert before + decode_after(tokenizer, ids[at:], ids[:at]) == reference.decode(ids)
 
 
 # texts of runs
