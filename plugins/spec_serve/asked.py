@@ -12,7 +12,7 @@ import attrs
 
 from spec_core import Constraint, Request, Run, Sampling, Target
 from spec_core.commands import DEFAULT, Settings, prompt_tokens
-from spec_core.errors import nearest
+from spec_core.errors import nearest, shown
 from spec_serve import structured
 from spec_serve.conversation import Talk, described
 from spec_serve.errors import ApiError
@@ -113,7 +113,7 @@ def ask(body: Generate, terms: Terms, max_tokens: int, logprobs: int | None, bia
         control=wanted.control != "fixed",
         reuse=body.cache_prompt is not False,
         cache_salt=body.cache_salt or "",
-        priority=body.priority or 0,
+        priority=priority_of(body.priority, terms.limits),
         constraint=structured.constraint(body),
     )
     deadline = perf_counter() + min(seconds) if seconds else None
@@ -193,6 +193,14 @@ def token_id(key: str) -> int:
     if TOKEN_ID.fullmatch(key) is None:
         raise ApiError(400, f"logit_bias has the key {key!r:.40}; keys must be token ids, as texts", "logit_bias")
     return int(key)
+
+
+def priority_of(given: int | None, limits: ServeSettings) -> int:
+    """The request's, or 0 where the server allows that. Raises ApiError for one below what the server allows."""
+    lowest = limits.priority_min
+    if given is not None and lowest is not None and given < lowest:
+        raise ApiError(400, f"priority {shown(given)} is below {lowest}, which this server allows", "priority")
+    return given if given is not None else max(0, lowest or 0)
 
 
 def count(body: OpenAI, prompts: int, limits: ServeSettings) -> int:

@@ -65,6 +65,9 @@ class ServeSettings:
     body_seconds: float = option(60.0, "seconds in which the body of a request must arrive", 0.1)
     body_bytes: int = option(4_194_304, "max bytes of a request body", 1)
     prompt_max: int = option(0, "max tokens of a prompt; 0 is what the context holds", 0)
+    priority_min: int | None = option(
+        None, "lowest priority that a request may have, for a server with several users: lower ones start first"
+    )
     n_max: int = option(16, "max texts of one request: prompts times n", 1)
     tools_max: int = option(128, "max tools of a request", 0)
     stop_max: int = option(16, "max stop texts of a request", 0)

@@ -94,6 +94,16 @@ def test_a_prompt_longer_than_the_limit_is_refused():
         assert served.post("/v1/completions", {**SHORT, "prompt": [5] * 5}).status_code == 200
 
 
+def test_a_priority_below_what_is_allowed_is_refused():
+    """A user of a shared server cannot overtake the others."""
+    with serving("zoo:pico", limits={"priority_min": 0}) as served:
+        refused = served.post("/v1/completions", {**SHORT, "priority": -1})
+
+        assert refused.status_code == 400 and "is below 0" in refused.json()["error"]["message"]
+        assert served.post("/v1/completions", {**SHORT, "priority": 3}).status_code == 200
+        assert served.post("/v1/completions", SHORT).status_code == 200
+
+
 def test_a_deadline_ends_a_text_that_runs_and_one_that_waits():
     """What there is by then is the answer."""
     with serving("zoo:pico", max_sequences=1) as served, slowly(served), ThreadPoolExecutor(1) as pool:

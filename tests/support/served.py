@@ -190,16 +190,21 @@ def answers(url: str, many: list[Asked], concurrency: int) -> list[Got]:
     return asyncio.run(_all(url, many, concurrency))
 
 
+def alone(target: Target, asked: Asked) -> tuple[str, str]:
+    """(text, finish_reason as the server says it) of a run alone."""
+    with Run(target) as run:
+        result = run.generate(asked.request).result
+    return result.text, "stop" if result.finish_reason == "complete" else result.finish_reason
+
+
 def wrong(target: Target, many: list[Asked], got: list[Got]) -> list[str]:
     """Requests whose text is not that of a run alone with its seed; of those who left, not its beginning."""
     found = []
     for at, (asked, mine) in enumerate(zip(many, got, strict=True)):
-        with Run(target) as alone:
-            result = alone.generate(asked.request).result
-        finish = "stop" if result.finish_reason == "complete" else result.finish_reason
-        same = mine.text == result.text and mine.finish == finish
+        text, finish = alone(target, asked)
+        same = mine.text == text and mine.finish == finish
         if asked.cut is not None and mine.finish is None:
-            same = result.text.startswith(mine.text)
+            same = text.startswith(mine.text)
         if not same:
-            found.append(f"{at}: {asked.body} gave {mine}, alone {result.text!r} ({result.finish_reason})")
+            found.append(f"{at}: {asked.body} gave {mine}, alone {text!r} ({finish})")
     return found

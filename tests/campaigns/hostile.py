@@ -1,0 +1,193 @@
+"""Does a server under attack answer its users? Attackers beside well-behaved clients, for a number of minutes.
+
+``python tests/campaigns/hostile.py [--minutes 30] [--seed 1] [--clients 8] [--attackers 2] [--halves 150]``
+
+The server is a process of its own, with a limit of 256 descriptors. Each client sends requests whose texts must be
+those of a run alone; attackers send bodies that cost much, short requests with a salt each, connections without a
+request, and leave in the middle of texts. ``/health`` is asked all the time. The last line is JSON; the exit code is 1
+where the server ends, a text is wrong, an answer has a status of 500, or the memory exceeds the plan.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import re
+import subprocess
+import sys
+import threading
+from collections import Counter
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import attrs
+import httpx
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from spec_core import load
+from tests.support import attacks
+from tests.support.served import alone, answers, requests
+
+METHODS = ["ngram", "draft-model", "suffix"]
+MODEL = "zoo:pico"
+POOL = 200
+"""Requests of users, each of which is sent many times."""
+BESIDE_MIB = 700
+"""Of a process beside what the plan counts: Python, torch and libraries."""
+
+
+POLL = """
+import sys, time, httpx
+with httpx.Client(timeout=60) as client:
+    while True:
+        begun = time.perf_counter()
+        try:
+            client.get(sys.argv[1] + "/health").raise_for_status()
+            print(time.perf_counter() - begun, flush=True)
+        except httpx.HTTPError as error:
+            print(type(error).__name__, flush=True)
+        time.sleep(0.05)
+"""
+"""A process of its own, so that it does not wait for the clients of this one."""
+
+
+class Campaign:
+    """The server and what was seen of it. The texts of its users are computed before it starts."""
+
+    def __init__(self, minutes: float, seed: int) -> None:
+        self.seed = seed
+        self.asked = [attrs.evolve(one, wait=0.0) for one in requests(seed, POOL, METHODS)]
+        self.expected = [alone(load(MODEL), one) for one in self.asked]
+        self.health: list[float] = []
+        self.statuses: Counter[str] = Counter()
+        self.failed: list[str] = []
+        self.texts = 0
+        self.peak = 0
+        flags = [part for name in METHODS for part in ("--method", name)]
+        command = [sys.executable, "-m", "spec_core", "serve", "-m", MODEL, *flags, "--port", "0"]
+        self.server = subprocess.Popen(
+            ["bash", "-c", 'ulimit -n 256; exec "$@"', "bash", *command], stderr=subprocess.PIPE, text=True
+        )
+        self.log: list[str] = []
+        assert self.server.stderr is not None
+        for line in self.server.stderr:
+            self.log.append(line)
+            if found := re.search(r" at (http://\S+)", line):
+                self.url = found[1]
+                break
+        threading.Thread(target=self._read_log, daemon=True).start()
+        self.ends = monotonic() + 60 * minutes
+        self.plan = next(int(line.split()[0].replace(",", "")) for line in self.log if line.endswith(" together\n"))
+
+    def _read_log(self) -> None:
+        assert self.server.stderr is not None
+        self.log.extend(self.server.stderr)
+
+    @property
+    def going_on(self) -> bool:
+        return monotonic() < self.ends and self.server.poll() is None
+
+    def watch(self) -> None:
+        """Ask for health, and measure memory."""
+        with subprocess.Popen([sys.executable, "-c", POLL, self.url], stdout=subprocess.PIPE, text=True) as poll:
+            assert poll.stdout is not None
+            for line in poll.stdout:
+                if not self.going_on:
+                    break
+                if line[0].isdecimal():
+                    self.health.append(float(line))
+                else:
+                    self.statuses[f"health: {line.strip()}"] += 1
+                status = Path(f"/proc/{self.server.pid}/status").read_text()
+                self.peak = max(self.peak, *(int(kb) >> 10 for kb in re.findall(r"VmRSS:\s+(\d+)", status)))
+            poll.kill()
+
+    def behave(self, client: int) -> None:
+        """Ask for texts, and compare them with those of a run alone."""
+        rng = random.Random(f"{self.seed} {client}")
+        while self.going_on:
+            at = rng.randrange(POOL)
+            try:
+                (got,) = answers(self.url, [self.asked[at]], 1)
+            except Exception as error:
+                self.failed.append(f"client {client}: {type(error).__name__}: {error}"[:300])
+                continue
+            text, finish = self.expected[at]
+            whole = got.finish is not None or self.asked[at].cut is None
+            if (got.text, got.finish) != (text, finish) if whole else not text.startswith(got.text):
+                self.failed.append(f"{self.asked[at].body} gave {got}, alone {text!r} ({finish})")
+            self.texts += 1
+
+    def attack(self, attacker: int) -> None:
+        """Send hostile requests, one after the other; leave some of them."""
+        rng = random.Random(1_000 * self.seed + attacker)
+        names = list(attacks.BODIES)
+        with httpx.Client(timeout=120) as client:
+            while self.going_on:
+                name = rng.choice(names)
+                path, body = attacks.BODIES[name](rng) if rng.random() < 0.5 else attacks.salted(rng)
+                seconds = rng.choice([120, 120, 0.05])
+                try:
+                    status = client.post(self.url + path, json=body, timeout=seconds).status_code
+                    if status >= 500:
+                        self.failed.append(f"{name}: {status}")
+                    self.statuses[str(status)] += 1
+                except httpx.HTTPError as error:
+                    self.statuses[type(error).__name__] += 1
+
+    def hold(self, count: int) -> None:
+        """Keep connections without a request open."""
+        host, port = self.url.removeprefix("http://").split(":")
+        rng = random.Random(self.seed)
+        while self.going_on:
+            attacks.hold_halves((host, int(port)), count, rng.uniform(1, 20), rng)
+
+    def result(self) -> dict[str, Any]:
+        alive = self.server.poll() is None
+        self.server.terminate()
+        code = self.server.wait(timeout=120)
+        health = sorted(self.health)
+        return {
+            "alive": alive,
+            "exit_code": code,
+            "texts": self.texts,
+            "failed": self.failed[:20],
+            "failures": len(self.failed),
+            "answers_to_attackers": dict(self.statuses),
+            "health_asked": len(health),
+            "health_p50_ms": round(1_000 * health[len(health) // 2], 1),
+            "health_p99_ms": round(1_000 * health[int(len(health) * 0.99)], 1),
+            "health_max_ms": round(1_000 * health[-1], 1),
+            "memory_peak_mib": self.peak,
+            "memory_plan_mib": self.plan,
+            "log_lines": len(self.log),
+        }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float, default=30)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--clients", type=int, default=8)
+    parser.add_argument("--attackers", type=int, default=2)
+    parser.add_argument("--halves", type=int, default=150)
+    args = parser.parse_args()
+    campaign = Campaign(args.minutes, args.seed)
+    jobs = [threading.Thread(target=campaign.watch), threading.Thread(target=campaign.hold, args=[args.halves])]
+    jobs += [threading.Thread(target=campaign.behave, args=[i]) for i in range(args.clients)]
+    jobs += [threading.Thread(target=campaign.attack, args=[i]) for i in range(args.attackers)]
+    for job in jobs:
+        job.start()
+    for job in jobs:
+        job.join()
+    found = campaign.result()
+    print(json.dumps(found))
+    within = found["memory_peak_mib"] <= found["memory_plan_mib"] + BESIDE_MIB
+    sys.exit(not (found["alive"] and not found["failures"] and within))
+
+
+if __name__ == "__main__":
+    main()
