@@ -90,7 +90,8 @@ class Target(Protocol):
     def open(self, seq: Sequence, want: int) -> int:
         """Prepare ``seq.slot`` to continue at position ``want``; returns the position at which it can, <= want.
 
-        Allocates the state of a slot that has none. Raises SpecError if there is not enough memory.
+        Allocates the state of a slot that has none, and may set ``seq.slot.reserved``. Raises SpecError if there is not
+        enough memory.
         """
 
     def close(self, seq: Sequence) -> None:
