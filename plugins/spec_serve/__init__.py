@@ -1,1 +1,1 @@
-"""``spec serve``: an HTTP server with the APIs of OpenAI and llama-server, over one run."""
+"""``spec serve``: an HTTP server with the APIs of OpenAI, Anthropic and llama-server, over one run."""

@@ -58,7 +58,7 @@ OWN_NAMES = (
 @click.command()
 @common.add(common.MODEL, common.METHODS, common.GENERATION, OWN)
 def serve(**flags: Any) -> None:
-    """Serve a model over HTTP, with the APIs of OpenAI and llama-server.
+    """Serve a model over HTTP, with the APIs of OpenAI, Anthropic and llama-server.
 
     Sampling options are the defaults of requests that leave a field out. Ctrl-C or SIGTERM ends in order.
     """

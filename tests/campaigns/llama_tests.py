@@ -37,6 +37,39 @@ FILES = (
 COUNTS = ("n_prompt", "n_predicted", "n_cache", "n_token_output", "bosId", "prompt_n'", "n_saved", "batch_count")
 """Names in assertions about numbers of tokens of the model of the tests."""
 TIMEOUT_SECONDS = 120
+REASONS = {
+    "slot_save::": "a single slot is not saved or erased; --prompt-cache keeps the rows of all",
+    "stream::": "a stream that breaks off is not resumed",
+    "kv_keep_only_active::": "reads log lines of llama-server",
+    "cors_": "only the origins of --allowed-origin are answered, by their full names, and others with 400",
+    "cors_proxy": "there is no proxy for tools",
+    "static_assets": "the chat page is one file",
+    "local_media": "images are not supported",
+    "vision": "images are not supported; they are refused with 400, a client's mistake, not with 500",
+    "result_with_image": "images are not supported; they are refused with 400, a client's mistake, not with 500",
+    "reasoning_model": "downloads a model",
+    "embedding": "there are no embeddings",
+    "date_inside_prompt": "templates get the variables that transformers gives them, and no date_string",
+    "test_apply_chat_template": "the template writes the token that begins a text, as encoding does not add it",
+    "prefill1": "parts of a message are joined without line breaks, as by the APIs",
+    "empty_messages": "an empty list of messages is refused",
+    "oai_responses": "a text that was cut ends with response.incomplete, as in OpenAI's API, not with completed",
+    "n_probs_post": "probabilities after sampling are not reported",
+    "speculative::test_synth": "acceptance is not faked",
+    "with_and_without_draft": "acceptance is not faked",
+    "with_ctx_shift": "the context is not shifted",
+    "slot_ctx_not_exceeded": "a prompt longer than the context is refused",
+    "ctx_shift_disabled_long": "the prompt fits: pico's vocabulary needs fewer tokens",
+    "metrics_disabled": "metrics are always there",
+    "metrics_prometheus_format": "the longest sequence is a gauge, since it does not only add up",
+    "server_slots": "slots are always there",
+    "no_ui": "the chat page is always there",
+    "aliases_and_tags": "a model has one name",
+    "multiple_addresses": "the server listens at one address",
+    "with_qwen_model": "downloads a model",
+    "cache_vs_nocache": "skipped there too",
+}
+"""Why a test does not pass, by a part of its name; the last that fits."""
 
 
 class Aside(ast.NodeTransformer):
@@ -234,7 +267,8 @@ def main() -> None:
         with launching(tests) as launcher:
             results = outcomes(tests, launcher, asked.python, asked.only)
     for test, said in sorted(results.items()):
-        print(f"{said:8} {test}")
+        reason = [why for part, why in REASONS.items() if part in test][-1:] if said != "passed" else []
+        print(f"{said:8} {test}{': ' if reason else ''}{''.join(reason)}")
     passed = sum(said == "passed" for said in results.values())
     print(f"{passed} of {len(results)} passed")
     if asked.json:
