@@ -446,3 +446,17 @@ def test_the_page_says_how_many_files_of_the_core_a_decoding_step_enters():
     now = int(re.search(r"\| of the core \| \d+ \| (\d+) \|", text)[1])
 
     assert now == len(files), "\n".join(files)
+
+
+def test_text_reaches_a_terminal_through_one_module():
+    """What prints a stranger's text shows its control characters; ``spec_cli.printing`` does it for all commands."""
+    raw = {"spec_cli.printing", "spec_cli.watch", "spec_cli.show", "spec_engines.vllm.command"}
+    found = [
+        f"{module}: {match[0]}"
+        for package in OURS
+        for module, file in modules(package)
+        for match in re.finditer(r"\bclick\.echo\(|\bfrom rich\.text import|(?<![\w.])print\(", file.read_text("utf-8"))
+        if module not in raw and not module.startswith("spec_zoo.training")
+    ]
+
+    assert not found, "\n".join(found)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import click
 from spec_cli import common
+from spec_cli.printing import say
 from spec_cli.timing_warnings import of_load
 
 from spec_core.errors import UsageError
@@ -78,7 +79,7 @@ def step(as_json: bool, out: Path | None, **flags: Any) -> None:
         limits.write(out, target, costs, drafts, attrs.asdict(load))
     if as_json:
         doubtful = {"warnings": [attrs.asdict(c) for c in warnings], "load": attrs.asdict(load)}
-        click.echo(common.as_json(body(target, costs, drafts, found, reads) | doubtful))
+        say(common.as_json(body(target, costs, drafts, found, reads) | doubtful))
     else:
         table.steps(target, costs, reads)
         table.drafting(drafts, found)
@@ -119,7 +120,7 @@ def core(steps: int, repeats: int, against: Path | None, as_json: bool) -> None:
     found = alone.measure(steps, repeats) if against is None else alone.against(against.resolve(), steps, repeats)
     if as_json:
         body = {"cases": [attrs.asdict(case) for case in found], "steps": steps, "repeats": repeats}
-        click.echo(common.as_json({**body, "environment": environment()}))
+        say(common.as_json({**body, "environment": environment()}))
     else:
         table.core(found)
 
@@ -158,7 +159,7 @@ def kernels(as_json: bool, **flags: Any) -> None:
     ]
     warnings = timing_warnings.of_products(measured) + of_load(machine.load_between(before, machine.moment()))
     if as_json:
-        click.echo(common.as_json([attrs.asdict(p) for p in measured]))
+        say(common.as_json([attrs.asdict(p) for p in measured]))
         for warning in warnings:
             common.note(f"warning: {warning.text}")
     else:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Any
 
-import click
+from spec_cli.printing import say
 from spec_cli.timing_warnings import TimingWarning
 from spec_costs.file import DraftCost
 from spec_costs.limits import Limits, sentence
@@ -24,16 +24,16 @@ COLUMNS = (
 def steps(target: Any, costs: list[Cost], reads: float | None) -> None:
     """A table for every depth and batch; ratios are to its first row."""
     said = target.info.extras
-    click.echo(f"{target.info.name} on {target.info.device}, {target.info.dtype}, threads: {said.get('threads')}")
-    click.echo(f"kernels: {said.get('kernels', 'not reported')}")
+    say(f"{target.info.name} on {target.info.device}, {target.info.dtype}, threads: {said.get('threads')}")
+    say(f"kernels: {said.get('kernels', 'not reported')}")
     if reads is not None:
-        click.echo(f"reading as many bytes as the weights have: {reads / 1e9:.1f} GB/s")
+        say(f"reading as many bytes as the weights have: {reads / 1e9:.1f} GB/s")
     for (depth, batch), group in groupby(costs, key=lambda c: (c.depth, c.batch)):
-        click.echo(f"\ndepth {depth}, batch {batch}")
-        click.echo(COLUMNS)
+        say(f"\ndepth {depth}, batch {batch}")
+        say(COLUMNS)
         mine = list(group)
         for cost in mine:
-            click.echo(_step(cost, mine[0], reads))
+            say(_step(cost, mine[0], reads))
 
 
 def _step(cost: Cost, first: Cost, reads: float | None) -> str:
@@ -52,9 +52,9 @@ def drafting(drafts: list[DraftCost], found: list[Limits]) -> None:
     """A line for every method, then the bounds and break-even acceptances of every depth and batch."""
     for method, group in groupby(drafts, key=lambda d: d.method):
         times = ", ".join(f"{d.drafts}: {d.seconds * 1e3:.3f} ({d.steps})" for d in group)
-        click.echo(f"\n{method}: ms added to a step by draft length (steps): {times}")
+        say(f"\n{method}: ms added to a step by draft length (steps): {times}")
     for limit in found:
-        click.echo(f"\ndepth {limit.depth}, batch {limit.batch}: {sentence(limit)}")
+        say(f"\ndepth {limit.depth}, batch {limit.batch}: {sentence(limit)}")
 
 
 def core(found: Sequence[CaseTime | Ratio]) -> None:
@@ -64,14 +64,14 @@ def core(found: Sequence[CaseTime | Ratio]) -> None:
             figures = f"{case.median:9.1f} µs, there {case.theirs:9.1f} µs, ratio {case.ratio:.2f}"
         else:
             figures = f"{case.median:9.1f} µs, best {case.best:9.1f} µs"
-        click.echo(f"{case.case:32}{figures}")
+        say(f"{case.case:32}{figures}")
 
 
 def kernels(measured: Iterable[Product]) -> None:
     """A line for every weight type, activation format and size."""
-    click.echo("type  activations  size      rows: ms, CPU ms (GMAC/s, GB/s)")
+    say("type  activations  size      rows: ms, CPU ms (GMAC/s, GB/s)")
     for (type, bits, size), group in groupby(measured, key=lambda p: (p.type, p.activations, p.size)):
-        click.echo(f"{type:6}{bits:13}{size:10}" + "  ".join(map(_product, group)))
+        say(f"{type:6}{bits:13}{size:10}" + "  ".join(map(_product, group)))
 
 
 def _product(p: Product) -> str:
@@ -82,4 +82,4 @@ def _product(p: Product) -> str:
 def show_warnings(found: Iterable[TimingWarning]) -> None:
     """The lines below a table."""
     for warning in found:
-        click.echo(f"warning: {warning.text}")
+        say(f"warning: {warning.text}")

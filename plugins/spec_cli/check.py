@@ -12,6 +12,7 @@ import attrs
 import click
 
 from spec_cli import common
+from spec_cli.printing import say
 from spec_core.commands import PLUGIN_KINDS, Entry, construct, discover, find, imported, parsed
 from spec_core.errors import UsageError, nearest
 
@@ -62,9 +63,9 @@ def check(plugin: str, model: str | None, declare: tuple[str, ...], badge: Path 
     outcomes = outcomes_of(entry, make, declared)
     for outcome in outcomes:
         if as_json:
-            click.echo(common.as_json(attrs.asdict(outcome)))
+            say(common.as_json(attrs.asdict(outcome)))
         elif outcome.result == "broken":
-            click.echo(f"broken: {outcome.promise}\n  {finding(outcome)}")
+            say(f"broken: {outcome.promise}\n  {finding(outcome)}")
     counts: Counter[str] = Counter(outcome.result for outcome in outcomes)
     if badge is not None:
         write_badge(badge, counts)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from spec_cli.debug import debug_option
+from spec_cli.printing import json_safe, say
 from spec_core.commands import (
     FLAG,
     PLUGIN_KINDS,
@@ -281,11 +282,12 @@ def is_terminal(stream: TextIO) -> bool:
 
 def note(text: str) -> None:
     """Print progress or a remark on standard error."""
-    click.echo(text, err=True)
+    say(text, err=True)
 
 
 def as_json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, default=str)
+    """JSON in one line; control characters are escapes, wherever they came from."""
+    return json_safe(json.dumps(value, ensure_ascii=False, default=str))
 
 
 def installed() -> set[str]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from spec_cli import common
+from spec_cli.printing import say
 
 if TYPE_CHECKING:
     from spec_core import Target
@@ -27,7 +28,7 @@ def compat(as_json: bool, **flags: Any) -> int:
     target = common.target_of(settings, weights=False)
     chosen, refused = inspect(target, settings)
     body = {"target": facts(target), "plugins": [answer(c) for c in chosen], "refused": refused}
-    click.echo(common.as_json(body) if as_json else "\n".join(lines(body)))
+    say(common.as_json(body) if as_json else "\n".join(lines(body)))
     return 2 if refused else 0
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from spec_cli import common
+from spec_cli.printing import say
 
 PACKAGES = (
     "spec-core",
@@ -34,10 +35,10 @@ def env(as_json: bool) -> None:
     """Print versions, device, threads, kernels and plugins."""
     body = environment()
     if as_json:
-        click.echo(common.as_json(body))
+        say(common.as_json(body))
         return
     for name, value in body.items():
-        click.echo(f"{name:12}{_line(value)}")
+        say(f"{name:12}{_line(value)}")
 
 
 def _line(value: Any) -> str:

@@ -12,6 +12,7 @@ import click
 
 from spec_cli import common, constraint, prompt, prompts, show
 from spec_cli.heap import frozen_heap
+from spec_cli.printing import say
 from spec_cli.watch import Watch, prefill
 from spec_core.errors import UsageError
 
@@ -66,16 +67,16 @@ def _generate(
     with frozen_heap():
         for generation, request in zip(generations, requests, strict=True):
             if many and not as_json:
-                click.echo(f"--- {request.name}")
+                say(f"--- {request.name}")
             for event in generation:
                 shower(event)
             result, times = generation.result, times_of(generation, watch)
             if as_json:
                 body = report(result, run.target.tokenizer, times)
                 body = {"id": request.name, **body} if many else whole(body, run, settings)
-                click.echo(common.as_json(body))
+                say(common.as_json(body))
             else:
-                click.echo()
+                say()
                 common.note(summary(result, times, reported(run)))
 
 

@@ -13,6 +13,7 @@ from typing import TextIO
 import click
 
 from spec_cli.debug import DEBUG, debug_option, debugging
+from spec_cli.printing import say
 from spec_core import prepare
 from spec_core.commands import Entry, core_fields, discover, find, imported
 from spec_core.errors import LoadError, PluginError, SpecError, UsageError, nearest
@@ -102,7 +103,7 @@ def run(argv: list[str] | None = None) -> int:
     except click.ClickException as error:
         error.show()
         if said := _instead(error):
-            click.echo(f"  {said}", err=True)
+            say(f"  {said}", err=True)
         return 2
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
@@ -111,7 +112,7 @@ def run(argv: list[str] | None = None) -> int:
     except OSError as error:
         if error.errno not in UNWRITABLE:
             raise
-        click.echo(f"error: the output cannot be written: {error.strerror}\n  {HINT}", err=True)
+        say(f"error: the output cannot be written: {error.strerror}\n  {HINT}", err=True)
         return _reader_left()
 
 
@@ -131,10 +132,10 @@ def _instead(error: click.ClickException) -> str | None:
 def _tell(error: SpecError, flags: dict[str, bool]) -> None:
     """Print the message and its hint, and the traceback if requested."""
     if debugging(flags):
-        click.echo("".join(traceback.format_exception(error)), err=True)
-    click.echo(f"error: {error.reason}\n  {error.hint}", err=True)
+        say("".join(traceback.format_exception(error)), err=True)
+    say(f"error: {error.reason}\n  {error.hint}", err=True)
     if isinstance(error, (PluginError, LoadError)) and not debugging(flags):
-        click.echo(f"  --debug or {DEBUG}=1 shows the traceback", err=True)
+        say(f"  --debug or {DEBUG}=1 shows the traceback", err=True)
 
 
 def _reader_left() -> int:

@@ -9,6 +9,7 @@ from pathlib import Path
 import attrs
 import click
 
+from spec_cli.printing import say
 from spec_core.commands import GROUPS, discover
 from spec_core.errors import UsageError, why
 
@@ -66,8 +67,8 @@ def new(kind: str, name: str, into: Path) -> None:
     names = Names(kind, name)
     folder = into / f"spec-{name}"
     write(folder, names)
-    click.echo(f"{folder}: {', '.join(sorted(file.name for file in folder.iterdir()))}")
-    click.echo(f"next: cd {folder} && pip install -e . && pytest -q", err=True)
+    say(f"{folder}: {', '.join(sorted(file.name for file in folder.iterdir()))}")
+    say(f"next: cd {folder} && pip install -e . && pytest -q", err=True)
 
 
 def check(name: str) -> None:

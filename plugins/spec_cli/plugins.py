@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from spec_cli import common
+from spec_cli.printing import say
 from spec_core.commands import PLUGIN_KINDS, Entry, discover, hooks_of, imported
 from spec_core.errors import UsageError
 
@@ -30,7 +31,7 @@ def plugins(hooks: bool, as_json: bool) -> None:
         }
         if hooks:
             row |= _hooks(entry)
-        click.echo(common.as_json(row) if as_json else _line(row, max(width, NAME)))
+        say(common.as_json(row) if as_json else _line(row, max(width, NAME)))
 
 
 def _hooks(entry: Entry) -> dict[str, Any]:

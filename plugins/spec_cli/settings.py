@@ -11,6 +11,7 @@ import attrs
 import click
 
 from spec_cli import common
+from spec_cli.printing import say
 from spec_core.commands import DEFAULT, Setting, Settings, name_of, parsed
 from spec_core.errors import UsageError
 
@@ -25,12 +26,12 @@ def settings(as_toml: bool, as_json: bool, **flags: Any) -> None:
         raise UsageError("--toml and --json were both passed", hint="pass one of them")
     resolved = with_plugins(common.settings_of(flags))
     if as_toml:
-        click.echo(resolved.as_toml(), nl=False)
+        sys.stdout.write(resolved.as_toml())
     elif as_json:
-        click.echo(common.as_json(resolved.as_json()))
+        say(common.as_json(resolved.as_json()))
     else:
         for name, setting in resolved.table.items():
-            click.echo(_line(f"{name:26} {_shown(setting.value):19} {setting.origin:13}", setting.help))
+            say(_line(f"{name:26} {_shown(setting.value):19} {setting.origin:13}", setting.help))
 
 
 def _line(row: str, help: str) -> str:

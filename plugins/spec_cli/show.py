@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from spec_cli import common
-from spec_cli.common import note
+from spec_cli.printing import printable
 
 if TYPE_CHECKING:
     from spec_core import Emitted
@@ -29,20 +29,28 @@ def nothing(event: Emitted) -> None:
 def plain(event: Emitted) -> None:
     """Prints the text as it is generated."""
     if event.text:
-        sys.stdout.write(event.text)
+        sys.stdout.write(shown(event.text))
         sys.stdout.flush()
+
+
+def shown(text: str) -> str:
+    """The text itself; on a terminal, without characters that command it."""
+    return printable(text) if common.is_terminal(sys.stdout) else text
 
 
 def drafts(methods: Iterable[str]) -> Show:
     """Prints the tokens of each method in its own colour, or brackets without colours; the legend is a note."""
     marks = _colours(methods) if has_colours() else _brackets(methods)
-    legend = ", ".join(mark(name) for name, mark in marks.items())
-    note(f"proposed by {legend}; {REST}" if legend else "no method drafts in this run; every token is the target's own")
+    legend = ", ".join(mark(printable(name)) for name, mark in marks.items())
+    said = (
+        f"proposed by {legend}; {REST}" if legend else "no method drafts in this run; every token is the target's own"
+    )
+    click.echo(said, err=True)  # it has colours
 
     def show(event: Emitted) -> None:
         mark = marks.get(event.source or "")
         if event.text:
-            sys.stdout.write(mark(event.text) if mark else event.text)
+            sys.stdout.write(mark(shown(event.text)) if mark else shown(event.text))
             sys.stdout.flush()
 
     return show

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 from spec_cli import common
+from spec_cli.printing import say
 
 from spec_compare import stored
 from spec_core.errors import UsageError
@@ -107,7 +108,7 @@ def compare(
     if report is not None:
         page.write(report, found)
     if as_json:
-        click.echo(common.as_json(found.body()))
+        say(common.as_json(found.body()))
     else:
         _show(found, wide, exact)
     return 1 if found.differences else 0
@@ -124,9 +125,9 @@ def _on_ray(
     exact = flags["exact"]
     parts = on_ray.measured(out, flags, address)
     if as_json:
-        click.echo(common.as_json({"parts": {name: found.body() for name, found in parts.items()}}))
+        say(common.as_json({"parts": {name: found.body() for name, found in parts.items()}}))
     for name, found in parts.items() if not as_json else ():
-        click.echo(f"{name}, measured on {found.header.host}")
+        say(f"{name}, measured on {found.header.host}")
         _show(found, wide, exact)
     return 1 if any(found.differences for found in parts.values()) else 0
 
@@ -136,7 +137,7 @@ def _show(found: Outcome, wide: bool, exact: bool) -> None:
 
     table.show(found.rows, found.differences, found.warnings, wide, found.header.batch, found.baselines)
     for line in [exactness.statement(target) for target in found.header.targets] if exact else []:
-        click.echo(line)
+        say(line)
 
 
 def _check_alone(ctx: click.Context) -> None:

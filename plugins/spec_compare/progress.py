@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from spec_cli.common import is_terminal, note
+from spec_cli.printing import printable
 
 from spec_compare.records.record import Lap
 from spec_compare.summary import Text, text_of
@@ -44,7 +45,7 @@ def progress(
 
         def on_lap(lap: Lap) -> None:
             state.add(lap)
-            bar.update(task, completed=state.done, left=state.left(), speedups=escape(state.speedups()))
+            bar.update(task, completed=state.done, left=state.left(), speedups=escape(printable(state.speedups())))
 
         yield on_lap
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 from spec_cli import common
+from spec_cli.printing import say
 
 from spec_core.errors import UsageError
 
@@ -31,7 +32,7 @@ def show(directory: Path, wide: bool, as_json: bool) -> int:
     if not found.laps:
         raise UsageError(f"{directory} has no prompt that every contender finished", hint="continue the comparison")
     if as_json:
-        click.echo(common.as_json(found.body()))
+        say(common.as_json(found.body()))
     else:
         table.show(found.rows, found.differences, found.warnings, wide, found.header.batch, found.baselines)
     return 1 if found.differences else 0
@@ -63,7 +64,7 @@ def bundle(directory: Path, file: Path, report: bool) -> None:
 
     digest = bundles.write(directory, file, report)
     common.note(f"written: {file}")
-    click.echo(f"sha256 {digest}")
+    say(f"sha256 {digest}")
 
 
 @click.command()
@@ -80,7 +81,7 @@ def check(file: Path, wide: bool) -> None:
     found, digest = bundles.check(file)
     table.show(found.rows, found.differences, found.warnings, wide, found.header.batch, found.baselines)
     common.note(f"{file}: hashes and figures agree with {found.header.laps} laps of {found.header.date}")
-    click.echo(f"sha256 {digest}")
+    say(f"sha256 {digest}")
 
 
 @click.command()
@@ -95,7 +96,7 @@ def merge(directories: tuple[Path, ...], as_json: bool) -> None:
 
     columns = machines.columns(directories)
     if as_json:
-        click.echo(common.as_json(machines.body(columns)))
+        say(common.as_json(machines.body(columns)))
     else:
         machines.show(columns)
 

@@ -191,7 +191,7 @@ BAD = {
     "a text for a number": (1, {"repeat": "0"}, "line 2: int expected, got str in repeat"),
     "tokens that are none": (1, {"tokens": [1, None]}, "line 2: int expected"),
     "not finite": (1, {"first_seconds": float("nan")}, "line 2: NaN is not a JSON number"),
-    "too large": (1, {"first_seconds": 10**400}, "line 2: a finite number"),
+    "too large": (1, {"first_seconds": 10**400}, "line 2: a finite number of 64 bits"),
     "impossible counts": (
         1,
         {"steps": dict.fromkeys(attrs.fields_dict(Steps), [10**9]), "trace": None},

@@ -20,6 +20,9 @@ from spec_compare.outcome import Outcome
 from spec_compare.records.header import Header
 from spec_compare.records.record import Record
 
+DIGITS = 18
+"""Max digits of an id that is written as a number."""
+
 
 def write(found: Outcome, folder: Path) -> list[Path]:
     """One file per contender and repeat: ``NAME.jsonl``, or ``NAME-run2.jsonl`` if there are several."""
@@ -59,7 +62,12 @@ def lines(questions: Iterable[list[Record]], header: Header) -> bytes:
 
 def _order(prompt: str) -> tuple[int, int, str]:
     """Numbers in their order, then texts."""
-    return (0, int(prompt), "") if prompt.isdecimal() else (1, 0, prompt)
+    return (0, int(prompt), "") if is_number(prompt) else (1, 0, prompt)
+
+
+def is_number(prompt: str) -> bool:
+    """Whether the id of a prompt is a number; more digits than of 64 bits are a text."""
+    return prompt.isdecimal() and len(prompt) <= DIGITS
 
 
 def answer(turns: list[Record], header: Header) -> dict[str, Any]:
@@ -74,7 +82,7 @@ def answer(turns: list[Record], header: Header) -> dict[str, Any]:
         "accept_lengths": [n for turn in turns for n in turn.steps.emitted],
     }
     return {
-        "question_id": int(first.prompt) if first.prompt.isdecimal() else first.prompt,
+        "question_id": int(first.prompt) if is_number(first.prompt) else first.prompt,
         "category": first.family,
         "answer_id": f"{first.contender}/{first.prompt}/{first.repeat}",
         "model_id": first.contender,

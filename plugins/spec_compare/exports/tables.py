@@ -38,8 +38,11 @@ def parquet(found: Outcome, path: Path) -> list[Path]:
         from pyarrow import parquet as files
     except ImportError as error:
         raise UsageError("--parquet needs pyarrow, which is not installed", hint=EXTRA) from error
-    sink = io.BytesIO()
-    files.write_table(pyarrow.Table.from_pylist([_with_json_objects(row) for row in rows(found)]), sink)
+    sink, lines = io.BytesIO(), one_kind_each([_with_json_objects(row) for row in rows(found)])
+    try:
+        files.write_table(pyarrow.Table.from_pylist(lines), sink)
+    except (pyarrow.ArrowException, OverflowError) as error:  # a column of Parquet has one type
+        raise UsageError(f"{path}: the rows do not fit Parquet: {error}", hint="write them with --csv") from error
     return [written(path, sink.getvalue())]
 
 
@@ -85,6 +88,25 @@ def _flat(row: dict[str, Any]) -> dict[str, Any]:
 def _with_json_objects(row: dict[str, Any]) -> dict[str, Any]:
     """Objects as JSON: their names differ from row to row."""
     return {name: as_json(value) if isinstance(value, dict) else value for name, value in row.items()}
+
+
+def one_kind_each(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Columns with values of several kinds, such as a setting that is a text or a number, as JSON."""
+    kinds: dict[str, set[str]] = {}
+    for line in lines:
+        for name, value in line.items():
+            kinds.setdefault(name, set()).add(kind_of(value))
+    mixed = {name for name, found in kinds.items() if len(found - {"null"}) > 1}
+    return [{name: as_json(value) if name in mixed else value for name, value in line.items()} for line in lines]
+
+
+def kind_of(value: Any) -> str:
+    """The kind of a column that holds the value; whole numbers fit one of numbers."""
+    if isinstance(value, bool) or value is None:
+        return "null" if value is None else "bool"
+    if isinstance(value, list):
+        return "list of " + " and ".join(sorted(set(map(kind_of, value))))
+    return "number" if isinstance(value, int | float) else "text"
 
 
 def _csv(lines: list[dict[str, Any]]) -> bytes:

@@ -12,6 +12,7 @@ from typing import Any
 
 import attrs
 
+from spec_compare.records.agreement import check_header, check_record, check_values
 from spec_compare.records.convert import LapFacts, structured
 from spec_compare.records.header import FORMAT, VERSION, Header, Session
 from spec_compare.records.record import Lap, Record
@@ -100,6 +101,7 @@ class Reader:
             raise ValueError(f"not valid JSON: {error.msg} at column {error.colno}") from error
         if not isinstance(value, dict):
             raise ValueError("it is not a JSON object")
+        check_values(value)
         return value
 
     def _add(self, value: dict[str, Any]) -> None:
@@ -120,11 +122,15 @@ class Reader:
         if kind != "header" or value.get("format") != FORMAT:
             raise UsageError(f"{self.file}, line 1 is not a header of {FORMAT}", hint=HINT)
         _check_version(self.file, value.get("version"))
-        return structured(value, Header)
+        header = structured(value, Header)
+        check_header(header)
+        return header
 
     def _record(self, value: dict[str, Any]) -> None:
         facts = structured(value.pop("lap", None), LapFacts)
         record = structured(value, Record)
+        assert self.header is not None
+        check_record(self.header, facts, record)
         if self.open and self.open[0][0].number != facts.number:
             self.open.clear()
         self.open.append((facts, record))

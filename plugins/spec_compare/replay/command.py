@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 from spec_cli import common
+from spec_cli.printing import say
 
 
 @click.command()
@@ -43,6 +44,6 @@ def replay(
 
     found = results.replayed(read(directory), controls, lengths, chances, contenders)
     if as_json:
-        click.echo(common.as_json(results.body(found)))
+        say(common.as_json(results.body(found)))
     else:
         results.show(found)

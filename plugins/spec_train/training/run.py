@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import attrs
-import click
 import numpy as np
 import torch
 from spec_cli.common import note
+from spec_cli.printing import say
 from torch import Tensor
 
 from spec_core import Target, TargetInfo
@@ -156,8 +156,8 @@ class TrainingRun:
 
     def report(self, log: Log) -> None:
         note(f"loss {curve(log.losses)}")
-        click.echo(f"{log.step} steps, loss {log.loss:.8f}, {log.results[-1][1]}")
-        click.echo(f"written: {self.options.output.out}")
+        say(f"{log.step} steps, loss {log.loss:.8f}, {log.results[-1][1]}")
+        say(f"written: {self.options.output.out}")
 
     @property
     def checkpoint(self) -> Path:

@@ -1,0 +1,41 @@
+"""Text for a terminal: characters that command it are shown, whoever wrote the text."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+COMMANDS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Control characters but tab and line feed, marks that change the direction of a line, and halves of surrogates."""
+
+
+def printable(text: str) -> str:
+    """A text whose control characters are written as escapes, as in Python."""
+    return COMMANDS.sub(lambda found: f"\\x{ord(found[0]):02x}" if ord(found[0]) < 256 else escaped(found[0]), text)
+
+
+def escaped(character: str) -> str:
+    """A character as JSON and Python write it."""
+    return f"\\u{ord(character):04x}"
+
+
+def json_safe(text: str) -> str:
+    """JSON whose control characters are escapes; it stands for the same value."""
+    return COMMANDS.sub(lambda found: escaped(found[0]), text)
+
+
+def say(text: Any = "", err: bool = False) -> None:
+    """Print a line."""
+    click.echo(printable(str(text)), err=err)
+
+
+def styled(text: Any, style: str = "") -> Text:
+    """A text for a table or a line of rich."""
+    from rich.text import Text
+
+    return Text(printable(str(text)), style=style)
