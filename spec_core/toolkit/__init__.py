@@ -10,7 +10,7 @@ Rules: ``target_distribution`` and ``drafted_from`` for p and q (``adjust`` and 
 Logits: ``likeliest``. Constraints: ``allowed`` and ``forced``. Counting: ``drafted_and_accepted`` and ``Tally``.
 Texts: ``encode_part``, ``encode_after``, ``stream_after`` and ``decode_after`` for parts of a text.
 Processes: ``LimitedProcess`` runs a stranger's program, which calls ``answer_messages``, with limits of the system.
-Loops: ``Orders`` follows ``step.rest`` and ``step.hold``.
+Threads: ``use_threads`` sets the number of torch's. Loops: ``Orders`` follows ``step.rest`` and ``step.hold``.
 
 The first use of one of these names imports torch; importing this module does not.
 """
@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from spec_core.toolkit.place import reached_estimate as reached_estimate
     from spec_core.toolkit.tally import Tally as Tally
     from spec_core.toolkit.tally import drafted_and_accepted as drafted_and_accepted
+    from spec_core.toolkit.threads import use_threads as use_threads
     from spec_core.toolkit.token_drafter import PartialDraft as PartialDraft
     from spec_core.toolkit.token_drafter import SampleMode as SampleMode
     from spec_core.toolkit.token_drafter import TokenDrafter as TokenDrafter
@@ -123,6 +124,7 @@ _WHERE = {
     "target_distribution": "toolkit.distributions",
     "tested": "toolkit.tree",
     "uniform": "sampling.noise",
+    "use_threads": "toolkit.threads",
     "walk": "toolkit.choosing",
 }
 

@@ -86,3 +86,25 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 def test_a_child_of_a_fork_drafts_with_heads_and_models(method):
     """Torch operations of a method would wait for ever for threads that a fork does not copy."""
     assert said(FORK.format(method=method)) == "0\n"
+
+
+AGAIN = """
+import os, signal
+from spec_core import Run, UsageError, load
+load("zoo:pico", threads={before})
+child = os.fork()
+if not child:
+    signal.alarm(60)
+    try:
+        text = Run(load("zoo:pico", threads={after})).generate("def add", max_tokens=4).result.text
+    except UsageError as error:
+        os._exit(7 if "is a fork of one in which torch used several threads" in error.reason else 1)
+    os._exit(0)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@pytest.mark.parametrize(("before", "after", "ends"), [(2, 2, 7), (2, 1, 0), (2, 0, 0), (1, 2, 0)])
+def test_several_threads_in_a_fork_of_a_process_with_several_are_refused(before, after, ends):
+    """Torch would wait for ever for threads that a fork does not copy."""
+    assert said(AGAIN.format(before=before, after=after)) == f"{ends}\n"

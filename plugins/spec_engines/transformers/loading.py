@@ -15,6 +15,7 @@ from transformers.utils import logging
 
 from spec_core import TargetInfo, Tokenizer, load, load_tokenizer
 from spec_core.errors import SpecError, UsageError, nearest, shown
+from spec_core.toolkit import use_threads
 from spec_engines.declared import MATRICES
 from spec_engines.transformers.compiled import compile_decoding
 from spec_engines.transformers.layout import Layout
@@ -81,7 +82,7 @@ def loaded(directory: Path, wish: Wish) -> TransformersTarget:
     if not wish.weights:
         return TransformersTarget(info, words, None, Layout.of(shell), kinds)
     if wish.threads:
-        torch.set_num_threads(wish.threads)
+        use_threads(wish.threads)
     model = _model(directory, kind, place)
     target = TransformersTarget(info, words, model, Layout.of(model), kinds)
     if info.trees and not takes_masks(target):

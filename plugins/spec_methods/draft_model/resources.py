@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import torch
 
 from spec_core import TargetInfo
+from spec_core.toolkit import use_threads
 
 
 def memory_of(info: TargetInfo) -> dict[str, int]:
@@ -23,7 +24,7 @@ def threads(count: int) -> Iterator[None]:
     if count in (0, before):
         yield
         return
-    torch.set_num_threads(count)
+    use_threads(count)
     try:
         yield
     finally:

@@ -9,6 +9,7 @@ from time import perf_counter
 
 import torch
 
+from spec_core.toolkit import use_threads
 from spec_targets.runtime.build import Executor
 from spec_targets.runtime.probe import BEFORE, Probe, blocks_of
 
@@ -38,7 +39,7 @@ if hasattr(os, "register_at_fork"):
 def cut(threads: int, executor: Executor) -> str:
     """Set torch's number of threads and return the reason for it. threads: 0 measures with the first model."""
     if threads:
-        torch.set_num_threads(threads)
+        use_threads(threads)
         _chosen.clear()
         _chosen[threads] = f"{threads}, as asked"
     now = torch.get_num_threads()
@@ -48,7 +49,7 @@ def cut(threads: int, executor: Executor) -> str:
             return "1, all that torch has"
         blocks = range(min(len(blocks_of(executor.model)) - 2, MAX_BLOCKS))
         taken, times = measured(Probe(executor, BEFORE + 1, blocks).one_row, now)
-        torch.set_num_threads(taken)
+        use_threads(taken)
         said = ", ".join(f"{n}: {1e3 * seconds:.2f} ms" for n, seconds in times.items())
         _chosen[taken] = f"{taken} of {now}, measured when the first model was loaded ({said} a row)"
     return _chosen[torch.get_num_threads()]
@@ -62,7 +63,7 @@ def measured(forward: Callable[[], object], threads_max: int) -> tuple[int, dict
         if turn >= 3 and perf_counter() - began > SECONDS:
             break
         for n, seconds in times.items():
-            torch.set_num_threads(n)
+            use_threads(n)
             forward()
             start = perf_counter()
             forward()
