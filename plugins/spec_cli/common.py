@@ -19,12 +19,13 @@ from spec_core.commands import (
     configured,
     discover,
     find,
+    imported,
     misspelt,
     name_of,
     read_file,
     resolve,
 )
-from spec_core.errors import UsageError, why
+from spec_core.errors import UsageError, nearest, why
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -197,8 +198,12 @@ def note_owners(runs: Iterable[Run], settings: Settings) -> None:
 
 
 def check_used(settings: Settings, names: Iterable[str]) -> None:
-    """Raises UsageError for a flag that sets a plugin which is not one of these."""
+    """Raises UsageError for a flag that sets a plugin which is not one of these.
+
+    Settings of other plugins in the file or the environment are noted if they are none.
+    """
     names = set(names)
+    note_misspelt(settings, names)
     for name, setting in settings.table.items():
         plugin, dot, _ = name.partition(".")
         if dot and setting.origin == FLAG and plugin not in names:
@@ -209,6 +214,28 @@ def check_used(settings: Settings, names: Iterable[str]) -> None:
                 if theirs
                 else f"add {_flag(plugin)} {plugin}, or leave the setting out",
             )
+
+
+def note_misspelt(settings: Settings, used: set[str]) -> None:
+    """Warn of settings that plugins which this run does not use have not; those of used plugins are refused."""
+    for name, setting in settings.table.items():
+        plugin, dot, key = name.partition(".")
+        if not dot or setting.origin == FLAG or plugin in used or plugin not in installed():
+            continue
+        try:
+            known = fields_of(imported(find(plugin)))
+        except UsageError:
+            continue  # it cannot be imported here, and is not used
+        if key not in known:
+            note(f"warning: {plugin} has no setting {key!r} ({setting.origin}); it has: {nearest(key, known)}")
+
+
+def fields_of(cls: Any) -> list[str]:
+    """Names of the settings of a plugin class."""
+    import attrs
+
+    fields = attrs.fields(cls) if attrs.has(cls) else ()
+    return [field.name for field in fields if field.init and not field.name.startswith("_")]
 
 
 def _flag(plugin: str) -> str:

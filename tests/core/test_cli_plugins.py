@@ -284,3 +284,30 @@ def test_settings_of_a_plugin_carry_their_help_and_origin(spec):
 
     assert re.search(r"repeat\.back +2 +default +how far to look back", out)
     assert re.search(r"repeat\.length +2 +flag", out)
+
+
+def test_a_misspelt_setting_of_a_method_that_is_not_used_is_noted(spec, tmp_path):
+    """Of the file or the environment; one that exists is not, and one of a method in use is refused."""
+    (tmp_path / "spec.toml").write_text("[repeat]\nnonsense = 3\nlength = 2\n[cautious]\nlength = 2\n")
+    code, _, err = spec("generate", *DENSE, *PROMPT, "--method", "mute")
+    refused, _, said = spec("generate", *DENSE, *PROMPT, "--method", "repeat")
+
+    assert code == 0
+    assert "warning: repeat has no setting 'nonsense' (spec.toml); it has: " in err
+    assert err.count("warning:") == 1
+    assert refused == 2 and "repeat has no setting 'nonsense'" in said
+
+
+def test_a_setting_of_a_controller_that_is_not_used_names_its_option(spec):
+    code, _, err = spec("generate", *DENSE, *PROMPT, "-o", "auto.balance=3")
+
+    assert code == 2 and "add --control auto" in err
+
+
+def test_names_of_plugins_do_not_touch_the_next_column(spec):
+    rows = spec("plugins")[1].splitlines()
+
+    assert all(
+        row.split()[0] in {json.loads(line)["name"] for line in spec("plugins", "--json")[1].splitlines()}
+        for row in rows
+    )

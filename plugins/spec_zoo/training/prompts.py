@@ -14,9 +14,9 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
-from spec_zoo import HERE
 from spec_zoo.training import data, tasks
 
+ZOO_FOLDER = Path(__file__).parents[1]
 FAMILIES = ("edit", "structured", "new code", "prose")
 SHIPPED, MANY = 10, 50
 """Number of prompts of each family in the shipped set, and in the large one."""
@@ -93,7 +93,7 @@ def main() -> None:
     tokenizer = Tokenizer.from_file(str(args.out / "tokenizer.json"))
     for name, each, seed in (("prompts.jsonl", SHIPPED, 7), ("prompts-200.jsonl", MANY, 8)):
         lines = [json.dumps(p, ensure_ascii=False) for p in prompts(tokenizer, each, seed)]
-        (HERE / name).write_text("\n".join(lines) + "\n", "utf-8")
+        (ZOO_FOLDER / name).write_text("\n".join(lines) + "\n", "utf-8")
         print(f"{name}: {len(lines)} prompts")
 
 
