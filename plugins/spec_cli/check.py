@@ -13,7 +13,7 @@ import click
 
 from spec_cli import common
 from spec_cli.printing import say
-from spec_core.commands import PLUGIN_KINDS, Entry, construct, discover, find, imported, parsed
+from spec_core.commands import PLUGIN_KINDS, Entry, discover, find, imported, parsed
 from spec_core.errors import UsageError, nearest
 
 if TYPE_CHECKING:
@@ -79,6 +79,7 @@ def check(plugin: str, model: str | None, declare: tuple[str, ...], badge: Path 
 def subject(plugin: str) -> tuple[Entry, Callable[[], Any]]:
     """The entry of what is tested, and what makes a new one. Raises UsageError."""
     from spec_core import load
+    from spec_core.commands import construct
 
     scheme, colon, location = plugin.partition(":")
     if colon and any(entry.name == scheme for entry in discover(("target",))):

@@ -18,6 +18,8 @@ from spec_compare.records.record import Record
 from spec_core.commands import name_of
 from spec_core.errors import UsageError
 
+EMPTY = "an empty list"
+"""The kind of a list that fits a column of any lists."""
 EXTRA = "pip install 'spec-core[parquet]'"
 
 
@@ -96,7 +98,7 @@ def one_kind_each(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
     for line in lines:
         for name, value in line.items():
             kinds.setdefault(name, set()).add(kind_of(value))
-    mixed = {name for name, found in kinds.items() if len(found - {"null"}) > 1}
+    mixed = {name for name, found in kinds.items() if len(found - {"null", EMPTY}) > 1}
     return [{name: as_json(value) if name in mixed else value for name, value in line.items()} for line in lines]
 
 
@@ -105,7 +107,7 @@ def kind_of(value: Any) -> str:
     if isinstance(value, bool) or value is None:
         return "null" if value is None else "bool"
     if isinstance(value, list):
-        return "list of " + " and ".join(sorted(set(map(kind_of, value))))
+        return "list of " + " and ".join(sorted(set(map(kind_of, value)))) if value else EMPTY
     return "number" if isinstance(value, int | float) else "text"
 
 
