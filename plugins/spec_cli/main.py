@@ -38,7 +38,7 @@ class Commands(click.Group):
         return sorted(self._entries())
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        return imported(find(name, ["command"])) if name in self._entries() else None
+        return command_of(find(name, ["command"])) if name in self._entries() else None
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple:
         known = self._entries()
@@ -52,9 +52,21 @@ class Commands(click.Group):
             formatter.write_dl([(name, _about(entry)) for name, entry in sorted(self._entries().items())])
 
 
+def command_of(entry: Entry) -> click.Command:
+    """The command that an entry point names. Raises UsageError if it names none."""
+    found = imported(entry)
+    if not isinstance(found, click.Command):
+        raise UsageError(
+            f"command {entry.name!r} of {entry.distribution} {entry.version} is of type {type(found).__name__}, "
+            "a click command is needed",
+            hint=f"decorate it with @click.command(), or remove it: pip uninstall {entry.distribution}",
+        )
+    return found
+
+
 def _about(entry: Entry) -> str:
     try:
-        return imported(entry).get_short_help_str(limit=100)
+        return command_of(entry).get_short_help_str(limit=100)
     except UsageError as error:
         return error.reason
 

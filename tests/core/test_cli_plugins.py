@@ -311,3 +311,11 @@ def test_names_of_plugins_do_not_touch_the_next_column(spec):
         row.split()[0] in {json.loads(line)["name"] for line in spec("plugins", "--json")[1].splitlines()}
         for row in rows
     )
+
+
+def test_a_command_that_is_none_is_listed_with_its_error(spec):
+    code, out, _ = spec("--help")
+    refused, _, err = spec("bare")
+
+    assert code == 0 and "is of type function, a click command is needed" in " ".join(out.split())
+    assert refused == 2 and "is of type function" in err

@@ -28,7 +28,7 @@ POINTS = {
     },
     "spec_core.rules": {"heedless": "Careless"},
     "spec_core.rollback": {"toy-rollback": "spec_core.testing:ToyRollback"},
-    "spec_core.commands": {"crash": "crash", "stop": "stop", "absent": "nowhere.at_all:command"},
+    "spec_core.commands": {"crash": "crash", "stop": "stop", "absent": "nowhere.at_all:command", "bare": "load"},
 }
 
 
