@@ -20,6 +20,7 @@ from spec_cli.main import run
 
 from spec_core import __main__
 from spec_core.assembly.discovery import find
+from tests.support.installed import ROOT
 from tests.support.small_models import tiny_gguf, tiny_hybrid
 
 MODEL = str(tiny_gguf(0))
@@ -45,8 +46,16 @@ def spec(capsys, monkeypatch, tmp_path):
 def test_listing_imports_nothing_that_takes_long(arguments):
     """Only commands that run a model import modules that take a second."""
     slow = {"torch", "numpy", "transformers", "tokenizers", "gguf", "safetensors", "jinja2", "rich"}
-    script = f"import sys; from spec_cli.main import run; run({arguments!r}); print({slow!r} & set(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    lines = [
+        "import sys",
+        "from spec_cli.main import run",
+        "from tests.support.ours import without_strangers",
+        f"with without_strangers(): run({arguments!r})",
+        f"print({slow!r} & set(sys.modules))",
+    ]
+    done = subprocess.run(
+        [sys.executable, "-c", "\n".join(lines)], cwd=ROOT, capture_output=True, text=True, check=False
+    )
 
     assert done.returncode == 0
     assert done.stdout.splitlines()[-1] == "set()"
