@@ -40,7 +40,7 @@ def connections_max(limits: ServeSettings) -> int:
 
 
 class LimitedProtocol(Base):  # type: ignore[misc]
-    """A connection of uvicorn. ``limited`` makes the class of one server."""
+    """A connection of uvicorn. ``protocol_class`` makes the class of one server."""
 
     head_seconds: ClassVar[float]
     count_max: ClassVar[int]
@@ -105,7 +105,7 @@ class LimitedProtocol(Base):  # type: ignore[misc]
         return True
 
 
-def limited(limits: ServeSettings) -> type[LimitedProtocol]:
+def protocol_class(limits: ServeSettings) -> type[LimitedProtocol]:
     """The protocol of one server."""
     own = {"head_seconds": limits.head_seconds, "count_max": connections_max(limits), "waiting": {}}
     return type("ServerProtocol", (LimitedProtocol,), own)

@@ -17,7 +17,7 @@ import uvicorn
 
 from spec_core import UsageError
 from spec_core.errors import why
-from spec_serve.connections import QuietErrors, limited
+from spec_serve.connections import QuietErrors, protocol_class
 from spec_serve.engine import Engine
 from spec_serve.keys import keys_of
 from spec_serve.settings import ServeSettings
@@ -129,7 +129,7 @@ def serve(app: Any, engine: Engine, limits: ServeSettings, listener: socket.sock
         server_header=False,
         ssl_certfile=limits.ssl_cert_file,
         ssl_keyfile=limits.ssl_key_file,
-        http=limited(limits),
+        http=protocol_class(limits),
         ws="none",
     )
     Server(config, engine, limits.shutdown_seconds).run(sockets=[listener])

@@ -175,6 +175,8 @@ def _resolved_type(cls: type, field: attrs.Attribute, plugin: str) -> Any:
 
 
 def declares(cls: type, name: str) -> bool:
-    """Whether an attrs class declares the field itself."""
+    """Whether an attrs class declares the field itself. A class that is not decorated shows those of its base."""
+    if "__attrs_attrs__" not in vars(cls):
+        return False
     field = attrs.fields_dict(cls).get(name)
     return field is not None and not getattr(field, "inherited", False)  # not in the types of attrs

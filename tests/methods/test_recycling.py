@@ -109,7 +109,7 @@ def test_every_verified_row_is_learnt_the_kept_ones_last(shared):
         for i in [*(i for i in range(len(tokens)) if i not in kept), *kept]:
             twin.learn(tokens[i], rows[i])
 
-    [slot] = run._scheduler.slots.free
+    [slot] = run.free_slots
     assert slot.stash[plugin.memory].table.rows == twin.rows
     assert (plugin.common is slot.stash[plugin.memory].table) == shared
     assert any(len(kept) < len(tokens) for tokens, kept, _, _ in seen), "the example needs rejected drafts"
@@ -131,7 +131,7 @@ def test_rows_of_other_methods_drafts_are_learnt():
     run = Run(ToyTarget(seed=2, recurrent=False), methods=[("guess", Guess()), ("recycling", plugin)])
     run.generate([1, 2, 3], max_tokens=5).result
 
-    assert {33, 34} <= run._scheduler.slots.free[0].stash[plugin.memory].table.rows.keys()
+    assert {33, 34} <= run.free_slots[0].stash[plugin.memory].table.rows.keys()
 
 
 def test_a_new_request_on_the_same_slot_begins_with_its_prompt():

@@ -18,7 +18,7 @@ import uvicorn
 from spec_grammar import JsonSchema
 from spec_serve.app import create_app
 from spec_serve.command import adapted
-from spec_serve.connections import limited
+from spec_serve.connections import protocol_class
 from spec_serve.engine import Engine
 from spec_serve.server import GRACE_SECONDS, Server, listening
 from spec_serve.settings import ServeSettings
@@ -91,7 +91,7 @@ def serving(
             create_app(engine, Terms(run, name, own, settings)),
             log_level="error",
             timeout_graceful_shutdown=int(own.shutdown_seconds) + GRACE_SECONDS,
-            http=limited(own),
+            http=protocol_class(own),
         )
         server = Server(config, engine, own.shutdown_seconds)
         thread = Thread(target=server.run, kwargs={"sockets": [listener]})
