@@ -11,7 +11,6 @@ from time import time
 from typing import Any
 from uuid import uuid4
 
-from anyio import CapacityLimiter, to_thread
 from fastapi import FastAPI, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.middleware.cors import CORSMiddleware
@@ -35,6 +34,7 @@ from spec_serve.refusals import add_refusals
 from spec_serve.shape import CheckedRoute
 from spec_serve.stream import EventStream, as_json, whole
 from spec_serve.terms import Terms
+from spec_serve.threads import Threads
 
 log = logging.getLogger("spec_serve")
 STARTED = "Process-Start-Time-Unix"
@@ -43,8 +43,6 @@ STARTED = "Process-Start-Time-Unix"
 
 SLICE = 10_000
 """Tokens of an answer that are written at once."""
-COMPILING_MAX = 4
-"""Grammars that are compiled at once."""
 
 
 class Json(JSONResponse):
@@ -62,7 +60,7 @@ class Served:
         self.terms = terms
         self.metrics = Metrics(engine)
         self.since = int(time())
-        self._compiling: CapacityLimiter | None = None
+        self.threads = Threads()
 
     # generating
 
@@ -97,7 +95,7 @@ class Served:
         reads = asked.reads_of(body, talk.tools, ask, self.terms)
         prompt = None
         if body.verbose or (self.terms.limits.verbose and body.verbose is None):
-            prompt = await run_in_threadpool(talk.rendered, self._tokenizer)
+            prompt = await self.threads.run(talk.size, talk.rendered, self._tokenizer)
         return await self._openai(request, body, ask, [talk], n, chat=True, reads=reads, verbose=prompt)
 
     def _talk(self, body: fields.Chat) -> tuple[Ask, Talk, int]:
@@ -175,7 +173,7 @@ class Served:
         """Jobs that the engine has accepted."""
         ids = [await self._ids(prompt) for prompt in prompts]
         if ask.request.constraint is not None:
-            await self._compile(ask)
+            await self.threads.compile(ask.compiled, self.terms.target)
         outlet = Outlet()
         jobs = ask.jobs(outlet, ids, n, name)
         self.engine.submit(jobs)
@@ -186,27 +184,21 @@ class Served:
             raise
         return jobs, outlet
 
-    async def _compile(self, ask: Ask) -> None:
-        """Compile a constraint, a few at once: other work of threads must not wait for grammars of strangers."""
-        if self._compiling is None:
-            self._compiling = CapacityLimiter(COMPILING_MAX)
-        await to_thread.run_sync(ask.compiled, self.terms.target, limiter=self._compiling)
-
     async def _ids(self, prompt: Any) -> list[int]:
-        return await run_in_threadpool(asked.encode_prompt, prompt, self.terms)
+        return await self.threads.run(asked.size_of(prompt), asked.encode_prompt, prompt, self.terms)
 
     async def completion(self, request: Request, body: llama_fields.LlamaCompletion) -> Response:
         """llama-server's completion, of one prompt or several."""
         given, several = llama.prompts_of(body.prompt)
         if len(given) > self.terms.limits.n_max:
             raise ApiError(400, f"{len(given)} prompts, at most {self.terms.limits.n_max} are allowed", "prompt")
-        prompts = [await run_in_threadpool(llama.ids_of, one, self.terms) for one in given]
+        prompts = [await self.threads.run(asked.size_of(one), llama.ids_of, one, self.terms) for one in given]
         return await self._completion(request, body, list(zip(given, prompts, strict=True)), several)
 
     async def infill(self, request: Request, body: llama_fields.Infill) -> Response:
         """llama-server's completion of a gap."""
-        check_text(infill.whole_text(body), self.terms)
-        prompt = await run_in_threadpool(infill.prompt_of, body, self._tokenizer)
+        text = check_text(infill.whole_text(body), self.terms)
+        prompt = await self.threads.run(len(text), infill.prompt_of, body, self._tokenizer)
         return await self._completion(request, body, [(body.prompt, prompt)], False)
 
     async def _completion(
@@ -231,7 +223,7 @@ class Served:
 
     async def tokenize(self, body: llama_fields.Tokenize) -> Response:
         """Token ids of a text."""
-        return await run_in_threadpool(self._tokenize, body)
+        return await self.threads.run(len(body.content), self._tokenize, body)
 
     def _tokenize(self, body: llama_fields.Tokenize) -> Response:
         ids = self._tokenizer.encode(body.content, special=body.parse_special, bos=body.add_special)
@@ -252,7 +244,7 @@ class Served:
 
     async def detokenize(self, body: llama_fields.Detokenize) -> Response:
         """Text of token ids."""
-        return Json({"content": await run_in_threadpool(self._detokenize, body.tokens)})
+        return Json({"content": await self.threads.run(len(body.tokens), self._detokenize, body.tokens)})
 
     def _detokenize(self, tokens: list[int]) -> str:
         size = self._tokenizer.vocab_size
@@ -264,7 +256,7 @@ class Served:
         """Messages as the model's chat template writes them."""
         tools = asked.tools_of(body.tools, None, self.terms.limits)
         talk = Talk(body.messages, tools, body, self.terms.template_defaults)
-        return Json({"prompt": await run_in_threadpool(talk.rendered, self._tokenizer)})
+        return Json({"prompt": await self.threads.run(talk.size, talk.rendered, self._tokenizer)})
 
     # about the server
 

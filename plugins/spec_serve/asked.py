@@ -254,6 +254,11 @@ def predicted(given: Predicted | None, terms: Terms) -> str:
     return check_text("".join(part.text or "" for part in given.content), terms, "prediction")
 
 
+def size_of(prompt: Any) -> int:
+    """Characters of a text or conversation, or number of ids."""
+    return prompt.size if isinstance(prompt, Talk) else len(prompt)
+
+
 def encode_prompt(prompt: Any, terms: Terms) -> list[int]:
     """Token ids of a text, of ids, or of a conversation. Slow for long ones: not for the event loop.
 

@@ -50,6 +50,11 @@ class Talk:
             yield message.reasoning_content or ""
         yield from (tool.function.description or "" for tool in self.tools)
 
+    @property
+    def size(self) -> int:
+        """Characters of these texts."""
+        return sum(map(len, self.texts))
+
     def encoded(self, tokenizer: Any) -> Any:
         """What the chat template makes of it."""
         keywords = self._keywords(tokenizer)

@@ -1,0 +1,38 @@
+"""Threads for work that is in proportion to a request: long work waits for other long work, short work for none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
+
+from anyio import CapacityLimiter, to_thread
+
+Result = TypeVar("Result")
+LONG = 1 << 16
+"""Characters or tokens of long work."""
+LONG_MAX = 2
+"""Long work that is done at once: a text of megabytes takes a hundred times its size while it is tokenized."""
+COMPILING_MAX = 4
+"""Grammars that are compiled at once."""
+
+
+class Threads:
+    """The threads of one event loop."""
+
+    def __init__(self) -> None:
+        self._limiters: dict[int, CapacityLimiter] = {}
+
+    async def run(self, size: int, work: Callable[..., Result], *arguments: Any) -> Result:
+        """Do work of this size in a thread."""
+        limiter = self._limiter(LONG_MAX) if size > LONG else None
+        return await to_thread.run_sync(partial(work, *arguments), limiter=limiter)
+
+    async def compile(self, work: Callable[..., Result], *arguments: Any) -> Result:
+        """Compile a grammar in a thread."""
+        return await to_thread.run_sync(partial(work, *arguments), limiter=self._limiter(COMPILING_MAX))
+
+    def _limiter(self, count: int) -> CapacityLimiter:
+        if count not in self._limiters:  # made inside of the loop
+            self._limiters[count] = CapacityLimiter(count)
+        return self._limiters[count]

@@ -1,0 +1,56 @@
+"""Long work of requests is done a few at a time, and short work does not wait for it."""
+
+from __future__ import annotations
+
+import asyncio
+from threading import Event, Lock
+
+import pytest
+
+pytest.importorskip("fastapi", reason="needs the extra serve")
+
+from spec_serve.threads import COMPILING_MAX, LONG, LONG_MAX, Threads
+
+
+class Work:
+    """Waits until it may end, and counts how often it runs at once."""
+
+    def __init__(self):
+        self.end, self.lock = Event(), Lock()
+        self.running = self.most = 0
+
+    def __call__(self):
+        with self.lock:
+            self.running += 1
+            self.most = max(self.most, self.running)
+        self.end.wait(10)
+        with self.lock:
+            self.running -= 1
+        return self.most
+
+
+def test_long_work_is_bounded_and_short_work_goes_past_it():
+    async def main():
+        threads, work = Threads(), Work()
+        long = [asyncio.ensure_future(threads.run(LONG + 1, work)) for _ in range(8)]
+        while work.running < LONG_MAX:
+            await asyncio.sleep(0.001)
+        short = await asyncio.wait_for(threads.run(LONG, lambda: "done"), 5)
+        work.end.set()
+        await asyncio.gather(*long)
+        return short, work.most
+
+    assert asyncio.run(main()) == ("done", LONG_MAX)
+
+
+def test_grammars_are_compiled_a_few_at_a_time():
+    async def main():
+        threads, work = Threads(), Work()
+        compiling = [asyncio.ensure_future(threads.compile(work)) for _ in range(12)]
+        while work.running < COMPILING_MAX:
+            await asyncio.sleep(0.001)
+        work.end.set()
+        await asyncio.gather(*compiling)
+        return work.most
+
+    assert asyncio.run(main()) == COMPILING_MAX
