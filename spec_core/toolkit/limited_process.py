@@ -60,7 +60,6 @@ class LimitedProcess:
     stack: int = 0
     names: Sequence[str] | None = None
     _child: subprocess.Popen[bytes] | None = attrs.field(init=False, default=None, repr=False)
-    _owner: int = attrs.field(init=False, default=0)
     _lock: Lock = attrs.field(init=False, factory=Lock, repr=False)
     starts: int = attrs.field(init=False, default=0)
 
@@ -106,7 +105,6 @@ class LimitedProcess:
                 start_new_session=True,  # Ctrl-C is for the parent, which closes the pipe
                 env={**known, "PYTHONPATH": path, LIMITS: limits},
             )
-            self._owner = os.getpid()
             self.starts += 1
         return self._child
 
