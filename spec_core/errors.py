@@ -84,6 +84,10 @@ class TargetError(SpecError):
     """The target returned an invalid result: the sequence ends, others continue."""
 
 
+class NoFiniteLogit(TargetError):
+    """Every logit of a row is -inf."""
+
+
 class ConstraintError(SpecError):
     """The constraint of a request raised, or allows no token: the sequence ends, others continue."""
 

@@ -152,11 +152,7 @@ class Answer:
 
     async def whole(self) -> dict[str, Any]:
         """In one piece. Raises the error that ended the text."""
-        async for _, message in messages(self.outlet, 1):
-            if isinstance(message, Failed):
-                raise refused(message.error) from message.error
-            if isinstance(message, Done):
-                finished = Finished(self.job, message.result)
+        [finished] = await report.wait_for_all(self.outlet, 1)
         for step in self.job.steps:
             self._note(step.events)
         return self.told.chosen(self._final(finished, finished.result.text, self.ids))

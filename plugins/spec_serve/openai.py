@@ -57,12 +57,7 @@ class Answer:
 
     async def whole(self) -> dict[str, Any]:
         """The answer in one piece. Raises the error that ended one of its texts."""
-        async for job, message in messages(self.outlet, len(self.jobs)):
-            if isinstance(message, Failed):
-                raise refused(message.error) from message.error
-            if isinstance(message, Done):
-                self.done.append(Finished(job, message.result))
-        self.done.sort(key=lambda f: f.job.index)
+        self.done = await report.wait_for_all(self.outlet, len(self.jobs))
         choices = [self._choice(finished) for finished in self.done]
         kind = "chat.completion" if self.chat else "text_completion"
         return {**self._head(kind), "choices": choices, "usage": report.usage(self.done), **self._extras()}

@@ -9,7 +9,8 @@ import attrs
 from spec_core import Result, Run, Tokenizer
 from spec_core.toolkit import decode_after
 from spec_serve.asked import PREDICTION
-from spec_serve.job import Job, Prompted
+from spec_serve.errors import refused
+from spec_serve.job import Done, Failed, Job, Outlet, Prompted, messages
 
 
 @attrs.frozen(eq=False)
@@ -24,6 +25,17 @@ class Finished:
         """As APIs know it: a text that its constraint completed has stopped."""
         reason = self.result.finish_reason
         return "deadline" if self.job.expired else "stop" if reason == "complete" else reason
+
+
+async def wait_for_all(outlet: Outlet, count: int) -> list[Finished]:
+    """The ends of ``count`` texts, in the order of their answer. Raises the error that ended one of them."""
+    finished = []
+    async for job, message in messages(outlet, count):
+        if isinstance(message, Failed):
+            raise refused(message.error) from message.error
+        if isinstance(message, Done):
+            finished.append(Finished(job, message.result))
+    return sorted(finished, key=lambda one: one.job.index)
 
 
 def stop_text(finished: Finished, tokenizer: Tokenizer) -> str | None:

@@ -7,6 +7,7 @@ Length: one object, with everything that hooks may do in a step.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from operator import index
 from time import perf_counter
@@ -24,7 +25,7 @@ from spec_core.contract.spent import Spent
 from spec_core.contract.splice import joined, likely_first
 from spec_core.contract.trimming import wanted
 from spec_core.contract.values import Draft, Verdict
-from spec_core.errors import PhaseError
+from spec_core.errors import NoFiniteLogit, NoTokenAllowed, PhaseError
 from spec_core.sampling.noise import (
     DOMAIN_CHOICE,
     DOMAIN_COIN,
@@ -450,7 +451,15 @@ class Step:
     def fail(self, seq: Sequence, error: Exception) -> None:
         """End this sequence with an error and drop its slot. Emitted tokens are kept."""
         self._in("fail", "accept", "rollback")
-        seq.finish, seq.error = "error", error
+        seq.finish, seq.error = "error", _blame(seq, error)
+
+
+def _blame(seq: Sequence, error: Exception) -> Exception:
+    """The error of a sequence: a row without a finite logit is the mistake of a request that forbids tokens."""
+    forbids = seq.matcher is not None or -math.inf in seq.sampling.logit_bias.values()
+    if isinstance(error, NoFiniteLogit) and forbids:
+        return NoTokenAllowed("every token is banned: no logit is above -inf", hint="remove a bias of -inf")
+    return error
 
 
 def counted(steps: int) -> int:

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from spec_core.errors import NoTokenAllowed, TargetError
+from spec_core.errors import NoFiniteLogit, TargetError
 from spec_core.sampling import native, reference
 from spec_core.sampling.noise import DOMAIN_TOKEN
 from spec_core.sampling.parameters import LOWEST, Sampling
@@ -158,9 +158,9 @@ def largest(rows: Tensor) -> tuple[list[int], list[float]]:
 
 
 def finite_choice(ids: list[int], values: list[float], row: int = 0) -> int:
-    """The id of one row of ``largest``. Raises TargetError if its value is NaN, or every token is banned."""
+    """The id of one row of ``largest``. Raises TargetError if its value is NaN, NoFiniteLogit if it is -inf."""
     if values[row] > LOWEST:  # False for NaN
         return ids[row]
     if math.isnan(values[row]):
         raise TargetError("the target's logits are NaN", hint="load it with another --dtype")
-    raise NoTokenAllowed("every token is banned: no logit is above -inf", hint="remove a bias of -inf")
+    raise NoFiniteLogit("no logit of the target is above -inf", hint="load it with another --dtype")

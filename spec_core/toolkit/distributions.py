@@ -17,7 +17,7 @@ def target_distribution(step: Step, seq: Sequence, row: int) -> np.ndarray:
     """[V] float64: p of a row of ``step.logits(seq)`` under the request's sampling parameters, as in plain decoding.
 
     Constraint, bias, penalties over text and drafted prefix, temperature, cuts. For requests with a temperature above
-    0. Raises TargetError for rows of NaN, or in which every token is banned.
+    0. Raises TargetError for rows of NaN, or without a finite logit.
     """
     history, mask = step.history(seq, row), step.mask(seq, row)
     logits = adjust(step.logits(seq)[row], seq.sampling, history, seq.prompt_len, mask)

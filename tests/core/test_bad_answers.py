@@ -9,8 +9,8 @@ import pytest
 import torch
 from toys import DENSE, Fixed, drafter, finish, gated, ones, plain, requests, texts, toy_run
 
-from spec_core import Compat, Draft, Request, Run, Sampling, SpecError, Verdict, hookimpl
-from spec_core.errors import PluginError
+from spec_core import Compat, Draft, Request, Run, Sampling, SpecError, UsageError, Verdict, hookimpl
+from spec_core.errors import PluginError, TargetError
 from spec_core.testing import ToyRollback, ToyTarget
 
 # bad proposals
@@ -208,3 +208,22 @@ def test_logits_that_are_no_numbers_end_their_sequence(cut, on_error):
     with pytest.raises(SpecError, match="NaN"):
         run.take(seqs[1])
     assert [plain(asked[i]).tokens for i in (0, 2)] == [run.take(seqs[i]).tokens for i in (0, 2)]
+
+
+@pytest.mark.parametrize("bias", [{}, {3: 1.0}], ids=["no-bias", "a-bias"])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_rows_without_a_finite_logit_are_the_targets_fault(temperature, bias):
+    """Not the request's: it has forbidden nothing, so a server answers 500 and writes it down."""
+
+    class Silent(ToyTarget):
+        def forward(self, batch, needs):
+            output = super().forward(batch, needs)
+            return attrs.evolve(output, logits=torch.full_like(output.logits, -math.inf))
+
+    run = Run(Silent(), [])
+    seq = run.submit([1, 2], sampling=Sampling(temperature, logit_bias=bias))
+    finish(run)
+
+    with pytest.raises(TargetError, match="no logit of the target is above -inf") as error:
+        run.take(seq)
+    assert not isinstance(error.value, UsageError)

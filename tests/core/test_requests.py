@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from toys import DENSE, dense, finish, ones, plain, requests, sampled
 
 from spec_core import Request, Run, Sampling, UsageError
+from spec_core.errors import NoTokenAllowed
 from spec_core.testing import ToyTarget
 
 WIDTH = 12
@@ -212,7 +213,7 @@ def test_banning_every_token_ends_the_request_alone(temperature, cut):
     finish(run)
 
     assert run.results[none].tokens == []
-    with pytest.raises(Exception, match="every token is banned"):
+    with pytest.raises(NoTokenAllowed, match="every token is banned"):
         run.take(none)
     assert [plain(r, **DENSE).tokens for r in requests(2, 6)] == [run.take(s).tokens for s in seqs]
 

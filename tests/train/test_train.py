@@ -1,4 +1,7 @@
-"""``spec train`` from the command line on tiny models: output, resuming, and errors."""
+"""``spec train`` from the command line on tiny models: output, resuming, and errors.
+
+One file, since every test calls the same command with the words and the data below.
+"""
 
 from __future__ import annotations
 
