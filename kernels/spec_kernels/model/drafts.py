@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+import torch
 from torch import Tensor
+
+from spec_kernels.model.batch import ForwardBatch, SequenceRows
+from spec_kernels.model.ops import Input, Model
 
 
 class DraftLimits(Protocol):
@@ -57,3 +61,58 @@ class Drafts:
     found: list[Drafted]
     forwards: int
     rows: int
+
+
+def draft_chains(
+    executor: Any,
+    batch: ForwardBatch,
+    limits: Sequence[DraftLimits],
+    state: str | None = None,
+    ids: Tensor | None = None,
+    keep: bool = False,
+) -> Drafts:
+    """A greedy chain behind the last row of every sequence, for which one row of logits is wanted; a forward a token.
+
+    executor: runs the forwards. limits: of every sequence. Its cache has room for ``depth`` - 1 places more. state: the
+    tap that the next forward takes as its only input. ids: int64, the token of every row of logits; None: their own
+    numbers. keep: must be False, no chooser reads rows here.
+    """
+    if keep or any(of.chooser is not None or of.width > 1 for of in limits):
+        raise NotImplementedError("only greedy chains are drafted here")
+    batch = replace(batch, taps={"logits", *([state] if state else [])})
+    drafts = [Drafted([], None, []) for _ in limits]
+    going, survival = list(range(len(limits))), [1.0] * len(limits)
+    forwards = rows = 0
+    while True:
+        out = executor.run(batch)
+        forwards, rows = forwards + 1, rows + batch.positions.numel()
+        chances, best = out["logits"].float().softmax(-1).nan_to_num(0.0).max(-1)
+        tokens = (best if ids is None else ids[best]).tolist()
+        for i, token, chance in zip(going, tokens, chances.tolist(), strict=True):
+            drafts[i].tokens.append(token)
+            drafts[i].chances.append(chance)
+            survival[i] *= chance * limits[i].trust
+        on = [at for at, i in enumerate(going) if _goes_on(drafts[i], survival[i], limits[i])]
+        if not on:
+            return Drafts(drafts, forwards, rows)
+        inputs = {} if state is None else {batch_input(executor.model): out[state][on]}
+        batch, going = behind(batch, on, [tokens[at] for at in on], inputs), [going[at] for at in on]
+
+
+def _goes_on(draft: Drafted, survival: float, limits: DraftLimits) -> bool:
+    full = len(draft.tokens) == limits.depth or draft.tokens[-1] in limits.stops
+    return survival >= limits.p_min and not full
+
+
+def behind(batch: ForwardBatch, on: Sequence[int], tokens: list[int], inputs: Mapping[str, Tensor]) -> ForwardBatch:
+    """One row more of some sequences of a batch. on: which; tokens: one of each."""
+    device, past = batch.positions.device, [batch.sequences[i] for i in on]
+    positions = batch.positions[[s.first + s.rows - 1 for s in past]] + 1
+    sequences = [SequenceRows(s.cache, i, 1, s.end) for i, s in enumerate(past)]
+    return ForwardBatch(torch.tensor(tokens, device=device), positions, sequences, inputs=inputs, taps=batch.taps)
+
+
+def batch_input(model: Model) -> str:
+    """The name of a model's only input."""
+    (name,) = (op.out for op in model.ops if isinstance(op, Input))
+    return name

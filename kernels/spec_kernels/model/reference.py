@@ -7,7 +7,6 @@ rows and positions, so that no library chooses a different order of summation.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -18,7 +17,7 @@ from spec_kernels.model.activations import glu, sigmoid, silu, softplus, tanh
 from spec_kernels.model.attention import attention
 from spec_kernels.model.batch import ForwardBatch, SequenceRows, check_given
 from spec_kernels.model.cache import KVCache
-from spec_kernels.model.drafts import Drafted, DraftLimits, Drafts
+from spec_kernels.model.drafts import DraftLimits, Drafts, draft_chains
 from spec_kernels.model.mixture import mixture
 from spec_kernels.model.ops import Model, Weight
 from spec_kernels.model.rotary import cos_and_sin
@@ -80,32 +79,8 @@ class Reference:
         ids: Tensor | None = None,
         keep: bool = False,
     ) -> Drafts:
-        """A greedy chain behind the last row of every sequence, for which one row of logits is wanted.
-
-        limits: of every sequence. Its cache has room for ``depth`` - 1 places more. state: the tap that the next
-        forward takes as its only input. ids: int64, the token of every row of logits; None: their own numbers.
-        keep: must be False, no chooser reads rows here.
-        """
-        if keep or any(of.chooser is not None or of.width > 1 for of in limits):
-            raise NotImplementedError("the reference drafts greedy chains only")
-        batch = replace(batch, taps={"logits", *([state] if state else [])})
-        found = [Drafted([], None, []) for _ in limits]
-        going, survival = list(range(len(limits))), [1.0] * len(limits)
-        forwards = rows = 0
-        while True:
-            out = self.run(batch)
-            forwards, rows = forwards + 1, rows + batch.positions.numel()
-            chances, best = out["logits"].float().softmax(-1).nan_to_num(0.0).max(-1)
-            tokens = (best if ids is None else ids[best]).tolist()
-            for i, token, chance in zip(going, tokens, chances.tolist(), strict=True):
-                found[i].tokens.append(token)
-                found[i].chances.append(chance)
-                survival[i] *= chance * limits[i].trust
-            on = [at for at, i in enumerate(going) if _goes_on(found[i], survival[i], limits[i])]
-            if not on:
-                return Drafts(found, forwards, rows)
-            inputs = {} if state is None else {batch_input(self.model): out[state][on]}
-            batch, going = behind(batch, on, [tokens[at] for at in on], inputs), [going[at] for at in on]
+        """Greedy chains: see ``draft_chains``."""
+        return draft_chains(self, batch, limits, state, ids, keep)
 
     def _read(self, source: TensorSource, weight: Weight) -> Tensor:
         """[count, k, n], or [k, n] of a single matrix: the layout of products."""
@@ -257,25 +232,6 @@ class Pass:
     def tap(self, op: ops.Tap) -> None:
         if op.name in self.batch.taps:
             self.found[op.name] = self[op.x]
-
-
-def _goes_on(draft: Drafted, survival: float, limits: DraftLimits) -> bool:
-    full = len(draft.tokens) == limits.depth or draft.tokens[-1] in limits.stops
-    return survival >= limits.p_min and not full
-
-
-def behind(batch: ForwardBatch, on: Sequence[int], tokens: list[int], inputs: Mapping[str, Tensor]) -> ForwardBatch:
-    """One row more of some sequences of a batch. on: which; tokens: one of each."""
-    device, past = batch.positions.device, [batch.sequences[i] for i in on]
-    positions = batch.positions[[s.first + s.rows - 1 for s in past]] + 1
-    sequences = [SequenceRows(s.cache, i, 1, s.end) for i, s in enumerate(past)]
-    return ForwardBatch(torch.tensor(tokens, device=device), positions, sequences, inputs=inputs, taps=batch.taps)
-
-
-def batch_input(model: Model) -> str:
-    """The name of a model's only input."""
-    (name,) = (op.out for op in model.ops if isinstance(op, ops.Input))
-    return name
 
 
 def stacked(matrices: Tensor) -> Tensor:

@@ -1,0 +1,80 @@
+"""Cuts a batch into chunks of rows that one program has room for. A row's bits do not depend on its chunk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import triton
+
+from spec_kernels.gpu.layout import PAGE, Chunk, Size, among
+from spec_kernels.model.batch import ForwardBatch, SequenceRows
+from spec_kernels.model.shapes import HeadShape
+
+ROWS_MAX = 256
+"""Rows of a chunk."""
+SUMS_BYTES = 256 << 20
+"""Max memory for the results of pieces of attention."""
+
+
+def rows_max(pieces: int, heads: HeadShape | None) -> int:
+    """Rows of a chunk whose texts have so many pieces."""
+    if heads is None:
+        return ROWS_MAX
+    rows = SUMS_BYTES // (pieces * heads.heads * (heads.dim + 2) * 4)
+    return max(16, min(ROWS_MAX, 1 << rows.bit_length() - 1 if rows else 0))
+
+
+def cut(batch: ForwardBatch, most: int) -> Iterator[Chunk]:
+    """Chunks of up to ``most`` rows. Drafts of a tree stay together, so a chunk with a large tree is larger."""
+    sequences: list[SequenceRows] = []
+    first = rows = 0
+    for s in batch.sequences:
+        at = 0
+        while at < s.rows:
+            count = _next_rows(s, at, most - rows)
+            if count == 0:
+                yield _chunk(batch, first, rows, sequences)
+                first, rows, sequences = first + rows, 0, []
+                count = _next_rows(s, at, most) or s.rows - at
+            parents = s.parents if at + count == s.rows else None
+            sequences.append(SequenceRows(s.cache, rows, count, s.start + at, parents))
+            at, rows = at + count, rows + count
+    if rows:
+        yield _chunk(batch, first, rows, sequences)
+
+
+def _next_rows(s: SequenceRows, at: int, room: int) -> int:
+    """Rows of a sequence from ``at`` on that fit, 0: none."""
+    if s.rows - at <= room:
+        return s.rows - at
+    chain = s.rows if s.parents is None else s.pending
+    return max(0, min(room, chain - at))
+
+
+def _chunk(batch: ForwardBatch, first: int, rows: int, sequences: list[SequenceRows]) -> Chunk:
+    inside = lambda wanted: None if wanted is None else [row - first for row in wanted if first <= row < first + rows]
+    return Chunk(first, rows, sequences, inside(batch.final), inside(batch.logits))
+
+
+def size_of(chunk: Chunk, tiles: int) -> Size:
+    """The smallest bucket with room for a chunk. tiles: that it needs."""
+    end = max(s.end for s in chunk.sequences)
+    rows = _bucket(chunk.rows)
+    final = _count(chunk.final, chunk.rows, rows)
+    among_final = among(chunk.final, chunk.logits)
+    have = chunk.rows if chunk.final is None else len(chunk.final)
+    logits = _count(among_final, have, rows)
+    tree = any(s.parents is not None for s in chunk.sequences)
+    pieces = max(4, triton.next_power_of_2(end // PAGE + 1))
+    return Size(rows, triton.next_power_of_2(max(1, tiles)), pieces, final, logits, tree)
+
+
+def _bucket(rows: int) -> int:
+    return triton.next_power_of_2(rows) if rows <= 64 else triton.cdiv(rows, 64) * 64
+
+
+def _count(wanted: Sequence[int] | None, have: int, most: int) -> int:
+    """Rows of a heading; -1: all of them in order."""
+    if wanted is None or list(wanted) == list(range(have)):
+        return -1
+    return min(most, _bucket(len(wanted))) if wanted else 0

@@ -1,0 +1,182 @@
+"""A model on a GPU: a batch becomes one small upload and the launches of a bucket."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from spec_kernels.gpu.chunks import cut, rows_max, size_of
+from spec_kernels.gpu.graphs import Bucket, Buckets
+from spec_kernels.gpu.heads import Rotary
+from spec_kernels.gpu.layout import HEIGHT, PAGE, Chunk, Layout, Size, sequence_tiles
+from spec_kernels.gpu.lowering import Facilities, Program
+from spec_kernels.gpu.matrices import Matrices
+from spec_kernels.gpu.pages import PagedCache, Pool
+from spec_kernels.gpu.support import misfit
+from spec_kernels.model import ops, sizes
+from spec_kernels.model.batch import ForwardBatch, check_given
+from spec_kernels.model.drafts import DraftLimits, Drafts, draft_chains
+from spec_kernels.model.ops import Attend, Embed, Model, embedded
+from spec_kernels.model.rotary import cos_and_sin
+from spec_kernels.model.source import TensorSource
+
+
+@dataclass(eq=False)
+class Shared:
+    """What executors of one target share: weights, and pools of caches by their shape."""
+
+    matrices: Matrices
+    positions: int
+    pools: dict[tuple[int, int, int], Pool] = field(default_factory=dict)
+
+    def pool(self, model: Model) -> Pool | None:
+        """The pool of a model's caches; None without attention."""
+        shape = model.heads
+        if shape is None:
+            return None
+        key = model.attending, shape.kv_heads, shape.dim
+        if key not in self.pools:
+            self.pools[key] = Pool(*key, self.positions, self.matrices.dtype, self.matrices.device)
+        return self.pools[key]
+
+
+class Gpu:
+    """Executes a description on a CUDA device, or on a CPU in triton's interpreter. Sums are float32; logits are
+    float32, other outputs have the type of the weights. A row has the same bits in every batch, chunk and tree.
+
+    Outputs are memory of this executor: valid until its next forward.
+    """
+
+    choosers = False
+
+    def __init__(
+        self,
+        model: Model,
+        source: TensorSource,
+        dtype: torch.dtype,
+        device: torch.device,
+        positions: int,
+        shared: Shared | None = None,
+    ) -> None:
+        """positions: max of a sequence. shared: of an executor that lends its weights and pools.
+
+        Raises ValueError for a model with inconsistent sizes, or with an operation that has no kernel.
+        """
+        sizes.check(model)
+        if problem := misfit(model):
+            raise ValueError(problem)
+        self.model, self.source, self.dtype, self.device = model, source, dtype, device
+        self.shared = shared or Shared(Matrices(dtype, device), positions)
+        self._read_weights()
+        pool = self.shared.pool(model)
+        self._facilities = Facilities(model, self.shared.matrices, pool, self._rotary(), {}, dtype, device)
+        self.buckets = Buckets()
+        self._embedded = embedded(model)
+        self._height = HEIGHT if model.heads is None else max(1, HEIGHT // _group(model))
+        # Rows that attend in both directions have no tree.
+        self._trees = all(op.causal for op in model.ops if isinstance(op, Attend))
+
+    def _read_weights(self) -> None:
+        matrices = self.shared.matrices
+        for op in self.model.ops:
+            if isinstance(op, ops.Linear):
+                matrices.read(self.source, op.weights)
+        # An embedding table that is the output matrix too was read above.
+        for op in self.model.ops:
+            if isinstance(op, Embed):
+                matrices.read(self.source, (op.table,))
+        matrices.done()
+
+    def _rotary(self) -> list[Rotary]:
+        count = self.shared.positions
+        tables = [cos_and_sin(*table, count) for table in self.model.tables]
+        here = lambda m: m[:count].to(self.device).contiguous()
+        return [Rotary(here(cos), here(sin)) for cos, sin in tables]
+
+    def another(self, model: Model, source: TensorSource) -> Gpu:
+        """An executor of another model that shares weights of equal names with this one."""
+        return Gpu(model, source, self.dtype, self.device, self.shared.positions, self.shared)
+
+    def cache(self, length: int) -> PagedCache | None:
+        """Memory of one sequence for ``length`` positions; None without attention."""
+        pool = self._facilities.pool
+        return None if pool is None else pool.open(length)
+
+    @torch.inference_mode()
+    def run(self, batch: ForwardBatch) -> dict[str, Tensor]:
+        """The requested outputs, by name: taps [R, width]; after a ``Pick`` only the picked rows."""
+        check_given(batch.given, self._embedded)
+        rows = batch.positions.numel()
+        tokens = np.zeros(rows, np.int64) if batch.tokens is None else _on_host(batch.tokens)
+        positions = _on_host(batch.positions)
+        if not self._trees:
+            batch = replace(batch, sequences=[replace(s, parents=None) for s in batch.sequences])
+        pieces = max(s.end for s in batch.sequences) // PAGE + 1
+        chunks = list(cut(batch, rows_max(pieces, self.model.heads)))
+        results = [self._run(batch, chunk, tokens, positions, len(chunks) > 1) for chunk in chunks]
+        if len(results) == 1:
+            return results[0]
+        return {name: torch.cat([result[name] for result in results]) for name in results[0]}
+
+    def _run(
+        self, batch: ForwardBatch, chunk: Chunk, tokens: np.ndarray, positions: np.ndarray, copied: bool
+    ) -> dict[str, Tensor]:
+        """One chunk. copied: the outputs must outlive the next chunk."""
+        span = slice(chunk.first, chunk.first + chunk.rows)
+        tiles = [tile for s in chunk.sequences for tile in sequence_tiles(s, self._height)]
+        bucket = self._bucket(size_of(chunk, len(tiles)), frozenset(batch.taps))
+        bucket.layout.fill(chunk, tokens[span], positions[span], tiles)
+        for name, memory in bucket.program.inputs.items():
+            memory[: chunk.rows].copy_(self._input(batch, name, memory)[span], non_blocking=True)
+        given = {row - chunk.first: vector for row, vector in batch.given.items() if span.start <= row < span.stop}
+        bucket.run(partial(_write_given, given) if given else None)
+        counts = {"final": chunk.final, "logits": chunk.final if chunk.logits is None else chunk.logits}
+        outputs = {}
+        for name, output in bucket.program.outputs.items():
+            wanted = counts.get(name)
+            rows = output[: chunk.rows if wanted is None else len(wanted)]
+            outputs[name] = rows.clone() if copied else rows
+        return outputs
+
+    def _input(self, batch: ForwardBatch, name: str, memory: Tensor) -> Tensor:
+        rows, needed = batch.inputs[name], (batch.positions.numel(), memory.shape[1])
+        if tuple(rows.shape) != needed:
+            raise ValueError(f"input {name!r} is {list(rows.shape)}, {list(needed)} is needed")
+        return rows
+
+    def _bucket(self, size: Size, taps: frozenset[str]) -> Bucket:
+        def create() -> Bucket:
+            layout = Layout(size, self.device)
+            return Bucket(layout, Program(self._facilities, layout, taps))
+
+        return self.buckets.get((size, taps), create)
+
+    def draft(
+        self,
+        batch: ForwardBatch,
+        limits: Sequence[DraftLimits],
+        state: str | None = None,
+        ids: Tensor | None = None,
+        keep: bool = False,
+    ) -> Drafts:
+        """Greedy chains: see ``draft_chains``."""
+        return draft_chains(self, batch, limits, state, ids, keep)
+
+
+def _on_host(numbers: Tensor) -> np.ndarray:
+    return numbers.cpu().numpy()
+
+
+def _write_given(given: Mapping[int, Tensor], rows: Tensor) -> None:
+    for row, vector in given.items():
+        rows[row] = vector.to(rows)
+
+
+def _group(model: Model) -> int:
+    """The most query heads that share a key head."""
+    return max((op.shape.group for op in model.ops if isinstance(op, Attend)), default=1)

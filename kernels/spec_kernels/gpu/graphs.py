@@ -1,0 +1,73 @@
+"""A program of one bucket, captured as a CUDA graph when it is used again."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+
+import torch
+from torch import Tensor
+
+from spec_kernels.gpu.layout import Layout
+from spec_kernels.gpu.lowering import Program
+
+BUCKETS_MAX = 48
+"""Buckets that an executor keeps; the one that was used least recently goes."""
+
+
+class Bucket:
+    """The memory and the launches of one size of a step. The first run compiles kernels, the second is captured."""
+
+    def __init__(self, layout: Layout, program: Program) -> None:
+        self.layout, self.program = layout, program
+        self.graph: torch.cuda.CUDAGraph | None = None
+        self._runs = 0
+
+    def run(self, given: Callable[[Tensor], None] | None = None) -> None:
+        """Launch everything. given: writes rows of embeddings, after those of tokens; such a run is not captured."""
+        self.layout.upload()
+        if given is not None or self.layout.device.device.type != "cuda" or not self._runs:
+            self._launch(given)
+            self._runs += 1
+            return
+        if self.graph is None:
+            self.graph = self._capture()
+        self.graph.replay()
+
+    def _launch(self, given: Callable[[Tensor], None] | None = None) -> None:
+        for name, launch in self.program.launches:
+            launch()
+            if name == "embed" and given is not None and self.program.embedded is not None:
+                given(self.program.embedded)
+
+    def _capture(self) -> torch.cuda.CUDAGraph:
+        """No kernel is compiled or loaded during a capture: all have run."""
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            self._launch()
+        return graph
+
+
+class Buckets:
+    """The buckets of an executor, bounded in number."""
+
+    def __init__(self) -> None:
+        self._buckets: OrderedDict[Hashable, Bucket] = OrderedDict()
+
+    def get(self, key: Hashable, create: Callable[[], Bucket]) -> Bucket:
+        """The bucket of a key, made at its first use."""
+        if key not in self._buckets:
+            while len(self._buckets) >= BUCKETS_MAX:
+                self._buckets.popitem(last=False)
+            self._buckets[key] = create()
+        self._buckets.move_to_end(key)
+        return self._buckets[key]
+
+    @property
+    def captured(self) -> int:
+        """How many are captured graphs."""
+        return sum(bucket.graph is not None for bucket in self._buckets.values())
+
+    def __len__(self) -> int:
+        return len(self._buckets)

@@ -1,0 +1,140 @@
+"""Heads of a projection: sum of parts, bias, norm, rotation; queries to a buffer, keys and values to the pages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from spec_kernels.gpu.launch import launch_options, start_next, wait_for_previous
+from spec_kernels.gpu.layout import FIELDS, LINE, PLACE, POSITION
+from spec_kernels.gpu.pages import PAGE, Pool
+from spec_kernels.gpu.sums import Norm, Parts, _naive_norm
+
+
+@dataclass(frozen=True, eq=False)
+class Rotary:
+    """cos, sin: float32 [positions, pairs]: dimension i of a head rotates with i + pairs, others stay."""
+
+    cos: Tensor
+    sin: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Heads:
+    """What one launch computes.
+
+    parts: columns of ``queries`` heads, then of as many keys and values as the pool has, if ``cached``, side by side.
+    q_norm, k_norm: of each head, or None. q: [P, queries, D]. layer: of the pool.
+    """
+
+    parts: Parts
+    queries: int
+    cached: bool
+    dim: int
+    q_norm: Norm | None
+    k_norm: Norm | None
+    rotary: Rotary
+    q: Tensor | None
+    pool: Pool
+    layer: int
+
+
+def store_heads(rows: Tensor, heads: Heads) -> None:
+    """q = rotate(norm(q)); keys and values of rows whose place is not below 0 go to their pages.
+
+    :param rows: int32 [R, FIELDS], see ``layout``.
+    """
+    memory, pool, kv_heads = heads.parts.memory, heads.pool, heads.pool.kv_heads if heads.cached else 0
+    some, norm, bias = memory[0], heads.q_norm or heads.k_norm, heads.parts.bias
+    weight = lambda n: some if n is None else n.weight
+    _store_heads[len(rows), heads.queries + 2 * kv_heads](
+        memory, some if bias is None else bias, rows, weight(heads.q_norm), weight(heads.k_norm),
+        heads.rotary.cos, heads.rotary.sin, some if heads.q is None else heads.q, pool.memory, pool.tables,
+        memory.stride(0), memory.stride(1), pool.tables.stride(0), heads.layer * pool.layer_stride,
+        0.0 if norm is None else norm.eps, len(memory), bias is not None, heads.q_norm is not None,
+        heads.k_norm is not None, FIELDS, heads.queries, kv_heads, heads.dim, heads.rotary.cos.shape[1],
+        triton.next_power_of_2(heads.dim), PAGE, **launch_options(1),
+    )  # fmt: skip
+
+
+def naive_store_heads(rows: Tensor, heads: Heads) -> None:
+    """The twin of ``store_heads`` in torch."""
+    total = heads.parts.total()[: len(rows)].unflatten(1, (-1, heads.dim))
+    normed = lambda x, norm: x if norm is None else _naive_norm(x.flatten(0, 1), norm).view_as(x)
+    q, kv = total[:, : heads.queries], total[:, heads.queries :]
+    if heads.queries:
+        heads.q[: len(rows)] = _naive_rotation(normed(q, heads.q_norm), rows[:, POSITION], heads.rotary)
+    if not heads.cached:
+        return
+    keys, values = kv.chunk(2, 1)
+    keys = _naive_rotation(normed(keys, heads.k_norm), rows[:, POSITION], heads.rotary)
+    for i, (line, place) in enumerate(rows[:, [LINE, PLACE]].tolist()):
+        if place >= 0:
+            heads.pool.write(line, place, heads.layer, keys[i], values[i])
+
+
+def _naive_rotation(heads: Tensor, positions: Tensor, rotary: Rotary) -> Tensor:
+    cos, sin = (m[positions.long(), None] for m in (rotary.cos, rotary.sin))
+    pairs = cos.shape[-1]
+    a, b, rest = heads.split([pairs, pairs, heads.shape[-1] - 2 * pairs], -1)
+    return torch.cat([a * cos - b * sin, a * sin + b * cos, rest], -1)
+
+
+@triton.jit
+def _sum(parts, bias, at, real, part_stride, row_at, SPLIT: tl.constexpr, BIAS: tl.constexpr):
+    """The sum of parts at some columns of a row."""
+    value = tl.zeros_like(at).to(tl.float32)
+    for part in tl.static_range(SPLIT):
+        value += tl.load(parts + part * part_stride + row_at + at, real, other=0.0)
+    if BIAS:
+        value += tl.load(bias + at, real, other=0.0)
+    return value
+
+
+@triton.jit
+def _store_heads(
+    parts, bias, rows, q_norm, k_norm, cos, sin, q, pages, tables, part_stride, stride, table_stride, layer_at, eps,
+    SPLIT: tl.constexpr, BIAS: tl.constexpr, Q_NORM: tl.constexpr, K_NORM: tl.constexpr, FIELDS: tl.constexpr,
+    QUERIES: tl.constexpr, KEYS: tl.constexpr, D: tl.constexpr, PAIRS: tl.constexpr, BLOCK: tl.constexpr,
+    PAGE: tl.constexpr, DEPENDENT: tl.constexpr,
+):  # fmt: skip
+    start_next(DEPENDENT)
+    row, head = tl.program_id(0), tl.program_id(1)
+    column = tl.arange(0, BLOCK)
+    real = column < D
+    partner = tl.where(column < PAIRS, column + PAIRS, tl.where(column < 2 * PAIRS, column - PAIRS, column))
+    turns = column < 2 * PAIRS
+    fields = rows + row * FIELDS
+    line, position, place = tl.load(fields + 1).to(tl.int64), tl.load(fields + 2).to(tl.int64), tl.load(fields + 3)
+    pair = tl.where(column < PAIRS, column, column - PAIRS)
+    c = tl.load(cos + position * PAIRS + pair, turns & real, other=1.0)
+    s = tl.load(sin + position * PAIRS + pair, turns & real, other=0.0)
+    s = tl.where(column < PAIRS, -s, s)
+    page = tl.load(tables + line * table_stride + tl.maximum(place, 0) // PAGE)
+    wait_for_previous(DEPENDENT)
+    row_at = row.to(tl.int64) * stride
+    value = _sum(parts, bias, head * D + column, real, part_stride, row_at, SPLIT, BIAS)
+    if head < QUERIES + KEYS:
+        other = _sum(parts, bias, head * D + partner, real, part_stride, row_at, SPLIT, BIAS)
+        if head < QUERIES:
+            if Q_NORM:
+                root = tl.sqrt(tl.sum(value * value, 0) / D + eps)
+                value = value / root * tl.load(q_norm + column, real, other=0.0)
+                other = other / root * tl.load(q_norm + partner, real, other=0.0)
+        else:
+            if K_NORM:
+                root = tl.sqrt(tl.sum(value * value, 0) / D + eps)
+                value = value / root * tl.load(k_norm + column, real, other=0.0)
+                other = other / root * tl.load(k_norm + partner, real, other=0.0)
+        value = value * c + other * s
+    if head < QUERIES:
+        to = q + (row.to(tl.int64) * QUERIES + head) * D
+        tl.store(to + column, value.to(q.dtype.element_ty), real)
+    else:
+        # A page of a layer: keys [K, PAGE, D], then values.
+        to = pages + page + layer_at + ((head - QUERIES).to(tl.int64) * PAGE + place % PAGE) * D
+        tl.store(to + column, value.to(pages.dtype.element_ty), real & (place >= 0))

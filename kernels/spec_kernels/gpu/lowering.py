@@ -1,0 +1,365 @@
+"""From the description of a model to the launches of one step, for one bucket; neighbouring operations are fused.
+
+Linear + Norm, or + Add + Norm   -> the sum of parts, the stream and both norms in one kernel (``sums``)
+Linear of q, k, v + Norm + Rotate + Store -> heads (``heads``)
+Linear of gate and up + GLU      -> one product (``products``)
+
+A value whose computation waits for what reads it is a ``Pending``: it becomes part of the kernel of its reader, or is
+written to memory when somebody else needs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from spec_kernels.gpu import products
+from spec_kernels.gpu.embedding import embed
+from spec_kernels.gpu.heads import Heads, Rotary, store_heads
+from spec_kernels.gpu.layout import TOKEN, Layout
+from spec_kernels.gpu.matrices import Matrices
+from spec_kernels.gpu.pages import Pool
+from spec_kernels.gpu.products import multiply, multiply_gated, parts_of
+from spec_kernels.gpu.rows import Function, combine_rows
+from spec_kernels.gpu.scores import Attention, Sums, attend
+from spec_kernels.gpu.sums import Norm, Parts, add_parts
+from spec_kernels.model import ops
+from spec_kernels.model.ops import Model
+
+Launch = Callable[[], None]
+GLUS: dict[str, Function] = {"silu": "silu_glu", "gelu": "gelu_glu", "clamped": "clamped_glu"}
+
+
+@dataclass(frozen=True, eq=False)
+class Pending:
+    """base + inner(Σ parts + bias), not computed yet. base: rows in memory, or None."""
+
+    parts: Parts
+    base: Tensor | None = None
+    inner: Norm | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class PendingHeads:
+    """Heads of a product, before their norm and rotation."""
+
+    parts: Parts
+    dim: int
+    norm: Norm | None = None
+    table: int | None = None
+
+
+Value = Tensor | Pending | PendingHeads
+"""Rows in memory, or what they are computed from."""
+
+
+@dataclass(frozen=True, eq=False)
+class Facilities:
+    """What all programs of an executor share. vectors: small tensors of the description, on the device."""
+
+    model: Model
+    matrices: Matrices
+    pool: Pool | None
+    rotary: list[Rotary]
+    vectors: dict[int, Tensor]
+    dtype: torch.dtype
+    device: torch.device
+
+
+class Program:
+    """The launches of one bucket, in order, each with a name; its inputs and outputs.
+
+    inputs: float rows [P, width] by name. outputs: taps by name, [P, width].
+    """
+
+    def __init__(self, of: Facilities, layout: Layout, taps: frozenset[str]) -> None:
+        """taps: names of requested outputs."""
+        self.of, self.layout, self.taps = of, layout, taps
+        self.launches: list[tuple[str, Launch]] = []
+        self.inputs: dict[str, Tensor] = {}
+        self.outputs: dict[str, Tensor] = {}
+        self.embedded: Tensor | None = None
+        self._silent = False  # behind a heading without rows nothing is computed
+        self._rows = layout.size.rows
+        self._padded = products.padded(self._rows)
+        self._values: dict[str, Value] = {}
+        self._memory: dict[Any, Tensor] = {}
+        self._sums: Sums | None = None
+        self._write(list(of.model.ops))
+
+    def _write(self, rest: list[ops.Op]) -> None:
+        """Each method takes an operation and the one after it, and returns whether it has fused that one."""
+        at = 0
+        while at < len(rest):
+            op, after = rest[at], rest[at + 1] if at + 1 < len(rest) else None
+            at += 2 if getattr(self, type(op).__name__.lower())(op, after) else 1
+
+    def _add(self, name: str, launch: Callable[..., None], *arguments: Any, **keywords: Any) -> None:
+        if not self._silent:
+            self.launches.append((name, partial(launch, *arguments, **keywords)))
+
+    # memory and values
+
+    def _room(self, key: Any, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+        """Memory that is about to be written: what waits for its old content is computed before."""
+        key = key, shape, dtype
+        if key not in self._memory:
+            self._memory[key] = torch.zeros(shape, dtype=dtype, device=self.of.device)
+        memory = self._memory[key]
+        for name, value in list(self._values.items()):
+            if not isinstance(value, Tensor) and _reads(value, memory):
+                self._settle(name)
+        return memory
+
+    def _rows_of(self, name: str, width: int, dtype: torch.dtype) -> Tensor:
+        return self._room(name, self._padded, width, dtype=dtype)
+
+    def _vector(self, vector: Tensor) -> Tensor:
+        """float32 on the device."""
+        if id(vector) not in self.of.vectors:
+            self.of.vectors[id(vector)] = vector.float().to(self.of.device).contiguous()
+        return self.of.vectors[id(vector)]
+
+    def _norm(self, op: ops.Norm) -> Norm:
+        return Norm(self._vector(op.weight), op.eps)
+
+    def _settle(self, name: str) -> Tensor:
+        """The rows of a value, computed now if they wait."""
+        value = self._values[name]
+        if isinstance(value, PendingHeads):
+            if value.norm is not None or value.table is not None:
+                raise NotImplementedError(f"heads {name!r} are read by something else than attention")
+            value = Pending(value.parts)
+        if isinstance(value, Pending):
+            memory, parts = value.parts.memory, value.parts
+            if len(memory) == 1 and parts.bias is None and value.base is None and value.inner is None:
+                rows = memory[0]
+            else:
+                self._values[name] = memory[0]  # so that making room does not settle it again
+                rows = self._rows_of(f"{name} settled" if value.base is None else name, memory.shape[2], torch.float32)
+                self._add("sum", add_parts, self._rows, parts, value.base, inner=value.inner, total=rows)
+            self._values[name] = value = rows
+        return value
+
+    def _typed(self, name: str) -> Tensor:
+        """The rows of a value in the type of the matrices."""
+        rows = self._settle(name)
+        if rows.dtype == self.of.dtype:
+            return rows
+        typed = self._rows_of(f"{name} typed", rows.shape[1], self.of.dtype)
+        self._add("convert", combine_rows, "copy", typed[: self._rows], rows)
+        return typed
+
+    def _width(self, name: str) -> int:
+        value = self._values[name]
+        return value.shape[1] if isinstance(value, Tensor) else value.parts.memory.shape[2]
+
+    # rows from outside
+
+    def embed(self, op: ops.Embed, after: Any) -> None:
+        out = self._rows_of(op.out, op.table.k, torch.float32)
+        tokens = self.layout.rows[:, TOKEN]
+        self._add("embed", embed, tokens, self.of.matrices[(op.table,)], out, op.scale)
+        self.embedded, self._values[op.out] = out, out
+
+    def input(self, op: ops.Input, after: Any) -> None:
+        self.inputs[op.out] = self._rows_of(op.out, op.width, self.of.dtype)
+        self._values[op.out] = self.inputs[op.out]
+
+    # products
+
+    def linear(self, op: ops.Linear, after: Any) -> bool:
+        x, matrix = self._typed(op.x), self.of.matrices[op.weights]
+        if isinstance(after, ops.GLU) and op.outs == (after.gate, after.up) and op.biases == (None, None):
+            out = self._rows_of(after.out, op.weights[0].n, self.of.dtype)
+            self._add("gated product", multiply_gated, x, matrix, out, GLUS[after.act])
+            self._values[after.out] = out
+            return True
+        n, k = matrix.shape
+        base = None if op.add is None else self._settle(op.add)
+        memory = self._room(("parts", op.outs), parts_of(n, k), self._padded, n)
+        self._add(f"product {'+'.join(op.outs)}", multiply, x, matrix, memory)
+        first = 0
+        for name, weight, bias in zip(op.outs, op.weights, op.biases, strict=True):
+            vector = None if bias is None else self._vector(bias)
+            parts = Parts(memory[:, :, first : first + weight.n], vector)
+            self._values[name] = Pending(parts, base)
+            first += weight.n
+        return False
+
+    def glu(self, op: ops.GLU, after: Any) -> None:
+        gate, up = self._settle(op.gate), self._settle(op.up)
+        self._combine(op.out, GLUS[op.act], gate, up)
+
+    def norm(self, op: ops.Norm, after: Any) -> None:
+        value, width = self._values[op.x], self._width(op.x)
+        pieces = width // len(op.weight)
+        if pieces > 1 and isinstance(value, Pending) and value.base is None and op.x == op.out:
+            self._values[op.out] = PendingHeads(value.parts, len(op.weight), self._norm(op))
+            return
+        # A norm that an addition follows is the inner one of the kernel that adds.
+        adds = isinstance(after, ops.Add) and op.out in (after.x, after.y)
+        if adds and pieces == 1 and isinstance(value, Pending) and value.base is None and value.inner is None:
+            self._values[op.out] = replace(value, inner=self._norm(op))
+            return
+        if not isinstance(value, Pending) or pieces > 1:
+            rows = self._settle(op.x)
+            out = self._rows_of(f"{op.out} normed", width, self.of.dtype)
+            self._add("norm", add_parts, self._rows, None, rows, outer=self._norm(op), out=out)
+            self._values[op.out] = out
+            return
+        if op.x != op.out:
+            self._values[op.x] = value.parts.memory[0]  # it is written below
+        total = None if op.x == op.out else self._rows_of(op.x, width, torch.float32)
+        out = self._rows_of(f"{op.out} normed", width, self.of.dtype)
+        how = {"inner": value.inner, "total": total, "outer": self._norm(op), "out": out}
+        self._add("sum, norm", add_parts, self._rows, value.parts, value.base, **how)
+        if total is not None:
+            self._values[op.x] = total
+        self._values[op.out] = out
+
+    # element by element
+
+    def add(self, op: ops.Add, after: Any) -> None:
+        value = self._values[op.y]
+        if isinstance(value, Pending) and value.base is None and op.out == op.x:
+            self._values[op.out] = replace(value, base=self._settle(op.x))
+            del self._values[op.y]
+            return
+        self._combine(op.out, "add", self._settle(op.x), self._settle(op.y))
+
+    def gate(self, op: ops.Gate, after: Any) -> None:
+        self._combine(op.out, op.by, self._settle(op.x), self._settle(op.gate))
+
+    def softcap(self, op: ops.SoftCap, after: Any) -> None:
+        self._combine(op.x, "cap", self._settle(op.x), scale=op.cap)
+
+    def _combine(self, name: str, function: Function, x: Tensor, y: Tensor | None = None, scale: float = 1.0) -> None:
+        out = self._rows_of(f"{name} combined", x.shape[1], x.dtype)
+        self._add(function, combine_rows, function, out[: self._rows], x, y, scale=scale)
+        self._values[name] = out
+
+    def concat(self, op: ops.Concat, after: Any) -> None:
+        rows = [self._settle(x) for x in op.xs]
+        out = self._rows_of(op.out, sum(m.shape[1] for m in rows), self.of.dtype)
+        first = 0
+        for m in rows:
+            self._add("join", combine_rows, "copy", out[: self._rows, first : first + m.shape[1]], m)
+            first += m.shape[1]
+        self._values[op.out] = out
+
+    # attention
+
+    def rotate(self, op: ops.Rotate, after: Any) -> None:
+        value = self._values[op.x]
+        if isinstance(value, Pending) and value.base is None and value.inner is None:
+            value = PendingHeads(value.parts, op.shape.dim)
+        if not isinstance(value, PendingHeads):
+            raise NotImplementedError(f"a rotation of {op.x!r}, which is not the result of a product")
+        self._values[op.x] = replace(value, table=op.shape.table)
+
+    def store(self, op: ops.Store, after: Any) -> None:
+        """Keys and values, and the queries that the same product has computed before them."""
+        keys, values = self._values.pop(op.k), self._values.pop(op.v)
+        if (
+            not isinstance(keys, PendingHeads)
+            or not isinstance(values, Pending)
+            or not _beside(keys.parts, values.parts)
+        ):
+            raise NotImplementedError(f"{op.k!r} and {op.v!r} are stored, which one product did not compute")
+        before = [name for name, value in self._values.items() if _precedes(value, keys)]
+        q = self._values[before[0]] if before else None
+        out = None
+        if isinstance(q, PendingHeads):
+            out = self._rows_of(f"{before[0]} heads", q.parts.memory.shape[2], self.of.dtype)
+            self._values[before[0]] = out
+        parts = _joined([*([q.parts] if isinstance(q, PendingHeads) else []), keys.parts, values.parts])
+        self._heads(parts, q if isinstance(q, PendingHeads) else None, keys, out, op.layer)
+
+    def _heads(
+        self, parts: Parts, q: PendingHeads | None, keys: PendingHeads | None, out: Tensor | None, layer: int
+    ) -> None:
+        some = keys or q
+        none = Rotary(*2 * (torch.zeros(1, 0, device=self.of.device),))
+        heads = Heads(
+            parts, 0 if q is None else q.parts.memory.shape[2] // q.dim, keys is not None, some.dim,
+            None if q is None else q.norm, None if keys is None else keys.norm,
+            none if some.table is None else self.of.rotary[some.table], out, self.of.pool, layer,
+        )  # fmt: skip
+        self._add("heads", store_heads, self.layout.rows, heads)
+
+    def attend(self, op: ops.Attend, after: Any) -> None:
+        q = self._values[op.q]
+        if isinstance(q, PendingHeads):
+            out = self._rows_of(f"{op.q} heads", op.shape.q_width, self.of.dtype)
+            self._heads(q.parts, q, None, out, op.layer)
+            self._values[op.q] = q = out
+        size, s = self.layout.size, op.shape
+        if self._sums is None:
+            self._sums = Sums.empty(size.pieces, self._padded, s, self.of.device)
+        sinks = None if op.sinks is None else self._vector(op.sinks)
+        how = Attention(s, self.of.pool, op.layer, op.causal, sinks, size.tree)
+        out, layout = self._rows_of(op.out, s.q_width, self.of.dtype), self.layout
+        heads = lambda m: m.view(len(m), s.heads, s.dim)
+        self._add("attention", attend, heads(q), layout.rows, layout.tiles, layout.paths, self._sums, how, heads(out))
+        self._values[op.out] = out
+
+    # outputs
+
+    def pick(self, op: ops.Pick, after: Any) -> None:
+        size = self.layout.size
+        count, index = (size.final, self.layout.final) if op.rows == "final" else (size.logits, self.layout.logits)
+        if count == 0:
+            self._silent = True
+        if count < 0:
+            if op.x != op.out:
+                self._values[op.out] = self._settle(op.x)
+            return
+        rows = self._settle(op.x)
+        self._rows, self._padded = count, products.padded(count)
+        out = self._rows_of(f"{op.out} {op.rows}", rows.shape[1], rows.dtype)
+        self._add("pick", combine_rows, "copy", out[:count], rows, index=index[:, 0])
+        self._values = {op.out: out}  # all other rows are dropped
+
+    def tap(self, op: ops.Tap, after: Any) -> None:
+        if op.name not in self.taps:
+            return
+        rows = self._settle(op.x)
+        if op.name == "logits":
+            self.outputs[op.name] = rows[: self._rows]
+            return
+        out = self._room(("tap", op.name), self._padded, rows.shape[1], dtype=self.of.dtype)
+        self._add("output", combine_rows, "copy", out[: self._rows], rows)
+        self.outputs[op.name] = out[: self._rows]
+
+
+def _reads(value: Pending | PendingHeads, memory: Tensor) -> bool:
+    """Whether a value that waits is computed from this memory."""
+    base = value.base if isinstance(value, Pending) else None
+    places = {m.untyped_storage().data_ptr() for m in (value.parts.memory, base) if m is not None}
+    return memory.untyped_storage().data_ptr() in places
+
+
+def _beside(left: Parts, right: Parts) -> bool:
+    """Whether the columns of ``right`` follow those of ``left`` in one memory."""
+    a, b = left.memory, right.memory
+    return a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr() and (
+        a.storage_offset() + a.shape[2] == b.storage_offset()
+    )
+
+
+def _precedes(value: Value, keys: PendingHeads) -> bool:
+    return isinstance(value, PendingHeads) and _beside(value.parts, keys.parts) and value.table == keys.table
+
+
+def _joined(parts: list[Parts]) -> Parts:
+    """Neighbouring columns as one."""
+    first, width = parts[0].memory, sum(p.memory.shape[2] for p in parts)
+    memory = first.as_strided((*first.shape[:2], width), first.stride(), first.storage_offset())
+    biases = [p.bias for p in parts]
+    return Parts(memory, None if biases[0] is None else torch.cat(biases))

@@ -1,0 +1,192 @@
+"""Keys and values of all sequences: pages of a fixed number of positions, in memory that grows without moving.
+
+A page holds PAGE positions of all layers, [L, 2, K, PAGE, D]: keys, then values. A sequence has a line of the page
+table, which kernels read. Pages and not slots of a fixed length: a piece of attention is a page, so paging costs one
+load per piece, a text takes memory for its own length only, and memory grows while captured graphs stay valid, since
+the table holds offsets from the first page.
+"""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import dataclass, field
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from spec_kernels.gpu.launch import launch_options, start_next, wait_for_previous
+from spec_kernels.gpu.layout import PAGE
+
+LINES = 1024
+"""Sequences that a pool has room for."""
+CHUNK_BYTES = 256 << 20
+"""Memory that a pool takes at once, unless a page is larger."""
+MOVED_MAX = 64
+"""Rows that are moved in one launch."""
+
+
+class TooManySequences(RuntimeError):
+    """The page table has no free line."""
+
+
+@dataclass(eq=False)
+class Pool:
+    """Pages of one shape of caches.
+
+    layers, kv_heads, dim: of the caches. positions: max of a sequence.
+    memory: the first page; offsets in ``tables`` count elements from it. tables: int64 [LINES, pages of a sequence].
+    """
+
+    layers: int
+    kv_heads: int
+    dim: int
+    positions: int
+    dtype: torch.dtype
+    device: torch.device
+    chunks: list[Tensor] = field(default_factory=list)
+    free_pages: list[Tensor] = field(default_factory=list)
+    free_lines: list[int] = field(default_factory=lambda: list(range(LINES - 1, 0, -1)))
+    """Line 0 is of rows that only fill a step."""
+
+    def __post_init__(self) -> None:
+        columns = triton.cdiv(self.positions, PAGE) + 1
+        with torch.inference_mode(False):
+            self.tables = torch.zeros(LINES, columns, dtype=torch.int64, device=self.device)
+            self._grow(1)
+        self.memory = self.free_pages[-1]
+
+    @property
+    def layer_stride(self) -> int:
+        """Elements of one layer of a page."""
+        return 2 * self.kv_heads * PAGE * self.dim
+
+    @property
+    def page_bytes(self) -> int:
+        return self.layers * self.layer_stride * self.dtype.itemsize
+
+    def open(self, positions: int) -> PagedCache:
+        """Memory of a sequence. Raises TooManySequences, or torch's error if the device's memory is exhausted."""
+        if not self.free_lines:
+            raise TooManySequences(f"{LINES - 1} sequences are open, and a pool holds no more; close some")
+        return PagedCache(self, self.free_lines.pop(), positions)
+
+    def take(self, count: int) -> list[Tensor]:
+        """Pages that nobody uses, of any content."""
+        missing = count - len(self.free_pages)
+        if missing > 0:
+            with torch.inference_mode(False):
+                self._grow(missing)
+        return [self.free_pages.pop() for _ in range(count)]
+
+    def _grow(self, pages: int) -> None:
+        count = max(pages, min(CHUNK_BYTES, 16 * self.page_bytes) // self.page_bytes)
+        chunk = torch.zeros(count, self.layers, 2, self.kv_heads, PAGE, self.dim, dtype=self.dtype, device=self.device)
+        self.chunks.append(chunk)
+        self.free_pages += reversed(chunk.unbind())
+
+    def offset(self, page: Tensor) -> int:
+        """Elements from the first page to this one."""
+        return (page.data_ptr() - self.memory.data_ptr()) // self.dtype.itemsize
+
+    def give_back(self, line: int, pages: list[Tensor]) -> None:
+        """Free the memory of a closed sequence."""
+        self.free_lines.append(line)
+        self.free_pages += pages
+
+    def page(self, line: int, place: int) -> Tensor:
+        """The page [L, 2, K, PAGE, D] of a place of a line, found through the table."""
+        offset = int(self.tables[line, place // PAGE])
+        return next(
+            page for chunk in self.chunks for page in chunk.unbind() if self.offset(page) == offset
+        )  # for twins and tests
+
+    def write(self, line: int, place: int, layer: int, keys: Tensor, values: Tensor) -> None:
+        """Write a row [K, D] of keys and of values: for twins and tests."""
+        page = self.page(line, place)[layer]
+        page[0, :, place % PAGE], page[1, :, place % PAGE] = keys.to(self.dtype), values.to(self.dtype)
+
+
+class PagedCache:
+    """Attention rows of all layers of one sequence. length: positions that it has memory for."""
+
+    def __init__(self, pool: Pool, line: int, positions: int) -> None:
+        self.pool, self.line = pool, line
+        self.pages: list[Tensor] = []
+        self._closed = weakref.finalize(self, pool.give_back, line, self.pages)
+        self._closed.atexit = False
+        self.grow(positions)
+
+    @property
+    def length(self) -> int:
+        return len(self.pages) * PAGE
+
+    def reserve(self, positions: int) -> bool:
+        """Enlarge to at least so many positions; whether memory was taken. Contents are kept."""
+        if positions <= self.length:
+            return False
+        self.grow(positions)
+        return True
+
+    def grow(self, positions: int) -> None:
+        """Enlarge to ``positions`` or more; contents are kept."""
+        first = len(self.pages)
+        self.pages += self.pool.take(max(0, triton.cdiv(positions, PAGE) - first))
+        offsets = torch.tensor([self.pool.offset(page) for page in self.pages[first:]], dtype=torch.int64)
+        self.pool.tables[self.line, first : len(self.pages)] = offsets.to(self.pool.device)
+
+    def copy(self) -> PagedCache:
+        """The same rows in memory of their own."""
+        copy = self.pool.open(self.length)
+        for to, page in zip(copy.pages, self.pages, strict=True):
+            to.copy_(page)
+        return copy
+
+    def read(self, count: int) -> tuple[Tensor, Tensor]:
+        """Keys and values [L, K, count, D] of the first positions."""
+        pages = self.pages[: triton.cdiv(count, PAGE)]
+        keys, values = (torch.cat([page[:, i] for page in pages], 2)[:, :, :count] for i in (0, 1))
+        return keys, values
+
+    def compact(self, start: int, places: list[int]) -> None:
+        """Move ``places`` (ascending, each at or after its new place) to ``start`` and up."""
+        device = self.pool.device
+        for first in range(0, len(places), MOVED_MAX):
+            some = torch.tensor(places[first : first + MOVED_MAX], dtype=torch.int32, device=device)
+            move_rows(self.pool, self.line, some, start + first)
+
+    def naive_compact(self, start: int, places: list[int]) -> None:
+        """The twin of ``compact`` in torch."""
+        for to, place in enumerate(places, start):
+            source = self.pages[place // PAGE][:, :, :, place % PAGE]
+            self.pages[to // PAGE][:, :, :, to % PAGE] = source.clone()
+
+
+def move_rows(pool: Pool, line: int, places: Tensor, start: int) -> None:
+    """Move rows of all layers of a sequence. places: int32 [n], n up to MOVED_MAX, as in ``compact``."""
+    block = max(2, triton.next_power_of_2(len(places)))
+    _move_rows[pool.layers * 2 * pool.kv_heads, 1](
+        pool.memory, pool.tables, places, line * pool.tables.stride(0), start, len(places), pool.dim,
+        triton.next_power_of_2(pool.dim), block, PAGE, **launch_options(4),
+    )  # fmt: skip
+
+
+@triton.jit
+def _move_rows(
+    pages, tables, places, line_at, start, count, D, BLOCK: tl.constexpr, ROWS: tl.constexpr, PAGE: tl.constexpr,
+    DEPENDENT: tl.constexpr,
+):  # fmt: skip
+    """Keys or values of one head of one layer: all rows are read before any is written."""
+    start_next(DEPENDENT)
+    head, row, column = tl.program_id(0).to(tl.int64), tl.arange(0, ROWS), tl.arange(0, BLOCK)
+    wait_for_previous(DEPENDENT)
+    real = (row < count)[:, None] & (column < D)[None, :]
+    place = tl.load(places + row, row < count, other=0)
+    base = pages + head * PAGE * D + column[None, :]
+    source = tl.load(tables + line_at + place // PAGE, row < count, other=0) + (place % PAGE) * D
+    values = tl.load(base + source[:, None], real, other=0.0)
+    to = start + row
+    target = tl.load(tables + line_at + to // PAGE, row < count, other=0) + (to % PAGE) * D
+    tl.debug_barrier()
+    tl.store(base + target[:, None], values, real)

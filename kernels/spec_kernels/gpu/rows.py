@@ -1,0 +1,134 @@
+"""Element by element: out = f(x, y), of rows that may be selected, cut into columns, or of another type.
+
+One kernel serves sums, gates, caps, conversions, joined rows, selected rows and outputs.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from spec_kernels.gpu.launch import launch_options, start_next, wait_for_previous
+
+Function = Literal["copy", "add", "sigmoid", "silu", "cap", "silu_glu", "gelu_glu", "clamped_glu"]
+FUNCTIONS: tuple[Function, ...] = ("copy", "add", "sigmoid", "silu", "cap", "silu_glu", "gelu_glu", "clamped_glu")
+BLOCK = 1024
+"""Columns of a program."""
+
+
+def combine_rows(
+    function: Function,
+    out: Tensor,
+    x: Tensor,
+    y: Tensor | None = None,
+    index: Tensor | None = None,
+    scale: float = 1.0,
+) -> None:
+    """out = f(x, y) for every row of ``out``.
+
+    copy: x · scale; add: x + y; sigmoid, silu: x · f(y); cap: scale · tanh(x / scale); *_glu: see ``Activation``, x is
+    the gate and y is up.
+
+    :param out: [R, W], rows may be strided. :param x: [*, W], float. :param y: [*, W] or [*, 1].
+    :param index: int32 [R], which row of x each row of out is made from; None: its own.
+    """
+    rows, width = out.shape
+    other = x if y is None else y
+    # A width of 1 is read for every column.
+    step = 0 if other.shape[1] == 1 and width > 1 else 1
+    block = min(BLOCK, triton.next_power_of_2(width))
+    _combine_rows[rows, triton.cdiv(width, block)](
+        out, x, other, out if index is None else index, out.stride(0), x.stride(0), other.stride(0), step, scale,
+        width, FUNCTIONS.index(function), index is not None, block, **launch_options(4),
+    )  # fmt: skip
+
+
+def naive_combine_rows(
+    function: Function,
+    out: Tensor,
+    x: Tensor,
+    y: Tensor | None = None,
+    index: Tensor | None = None,
+    scale: float = 1.0,
+) -> None:
+    """The twin of ``combine_rows`` in torch."""
+    rows = (x[: len(out)] if index is None else x[index.long()]).float()
+    other = rows if y is None else y[: len(out)].float()
+    if function.endswith("_glu"):
+        out.copy_(_naive_glu(function, rows, other))
+        return
+    results = {
+        "copy": lambda: rows * scale,
+        "add": lambda: rows + other,
+        "sigmoid": lambda: rows * other.sigmoid(),
+        "silu": lambda: rows * other * other.sigmoid(),
+        "cap": lambda: (rows / scale).tanh() * scale,
+    }
+    out.copy_(results[function]())
+
+
+def _naive_glu(function: Function, gate: Tensor, up: Tensor) -> Tensor:
+    if function == "gelu_glu":
+        return torch.nn.functional.gelu(gate, approximate="tanh") * up
+    if function == "clamped_glu":
+        gate, up = gate.clamp(max=7.0), up.clamp(-7.0, 7.0)
+        return gate * (1.702 * gate).sigmoid() * (up + 1)
+    return torch.nn.functional.silu(gate) * up
+
+
+@triton.jit
+def sigmoid(x):
+    return 1.0 / (1.0 + tl.exp(-x))
+
+
+@triton.jit
+def tanh(x):
+    """1 - 2 / (exp(2 x) + 1), without an overflow at either end."""
+    return 1.0 - 2.0 / (tl.exp(2.0 * x) + 1.0)
+
+
+@triton.jit
+def activate(gate, up, FUNCTION: tl.constexpr):
+    """A gated unit by its number in ``FUNCTIONS``."""
+    if FUNCTION == 5:
+        result = gate * sigmoid(gate) * up
+    elif FUNCTION == 6:
+        result = 0.5 * gate * (1.0 + tanh(0.7978845608028654 * (gate + 0.044715 * gate * gate * gate))) * up
+    else:
+        low = tl.minimum(gate, 7.0)
+        result = low * sigmoid(1.702 * low) * (tl.minimum(tl.maximum(up, -7.0), 7.0) + 1.0)
+    return result
+
+
+@triton.jit
+def _combine_rows(
+    out, x, y, index, out_stride, x_stride, y_stride, y_step, scale, WIDTH: tl.constexpr, FUNCTION: tl.constexpr,
+    INDEXED: tl.constexpr, BLOCK: tl.constexpr, DEPENDENT: tl.constexpr,
+):  # fmt: skip
+    start_next(DEPENDENT)
+    row, column = tl.program_id(0).to(tl.int64), tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    wait_for_previous(DEPENDENT)
+    source = row
+    if INDEXED:
+        source = tl.load(index + row).to(tl.int64)
+    real = column < WIDTH
+    a = tl.load(x + source * x_stride + column, real, other=0.0).to(tl.float32)
+    if FUNCTION == 0:
+        value = a * scale
+    elif FUNCTION == 4:
+        value = tanh(a / scale) * scale
+    else:
+        b = tl.load(y + row * y_stride + column * y_step, real, other=0.0).to(tl.float32)
+        if FUNCTION == 1:
+            value = a + b
+        elif FUNCTION == 2:
+            value = a * sigmoid(b)
+        elif FUNCTION == 3:
+            value = a * b * sigmoid(b)
+        else:
+            value = activate(a, b, FUNCTION)
+    tl.store(out + row * out_stride + column, value.to(out.dtype.element_ty), real)

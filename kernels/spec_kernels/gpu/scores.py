@@ -1,0 +1,213 @@
+"""softmax(q kᵀ · scale) v over the cached rows of each row's path, for rows of several sequences at once.
+
+Cached rows are cut into pieces that begin at fixed places (Flash-Decoding, Dao et al.), and a tile of queries has one
+height: a row's bits depend neither on its neighbours nor on what follows it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from spec_kernels.gpu.launch import exact_precision, launch_options, prefetch, start_next, wait_for_previous
+from spec_kernels.gpu.layout import BASE, DEPTH, FIELDS, HEIGHT, LAST, LINE, PAGE, PLACE, SEEN
+from spec_kernels.gpu.pages import Pool
+from spec_kernels.gpu.rows import tanh
+from spec_kernels.model.shapes import HeadShape
+
+COLUMNS = 64
+"""Cached rows of one product; PAGE is a multiple of it."""
+PIECES = 8
+"""Pieces that are summed together; the order of a sum depends on it."""
+LOG2_E = tl.constexpr(1.4426950408889634)
+
+
+@dataclass(frozen=True, eq=False)
+class Attention:
+    """What the two launches of a layer compute.
+
+    layer: of the pool. causal: rows attend up to their own place, else to all rows of their sequence.
+    sinks: float32 [H], see ``Attend``, or None. tree: some sequence has a tree.
+    """
+
+    shape: HeadShape
+    pool: Pool
+    layer: int
+    causal: bool
+    sinks: Tensor | None
+    tree: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Sums:
+    """Results of pieces: float32 sums [N, P, H, D], largest scores and masses [N, P, H]."""
+
+    values: Tensor
+    peaks: Tensor
+    masses: Tensor
+
+    @classmethod
+    def empty(cls, pieces: int, rows: int, shape: HeadShape, device: torch.device) -> Sums:
+        new = lambda *size: torch.zeros(*size, device=device)
+        return cls(
+            new(pieces, rows, shape.heads, shape.dim), new(pieces, rows, shape.heads), new(pieces, rows, shape.heads)
+        )
+
+
+def attend(q: Tensor, rows: Tensor, tiles: Tensor, paths: Tensor, sums: Sums, how: Attention, out: Tensor) -> None:
+    """Attention of all rows with a place.
+
+    :param q, out: [P, H, D]. :param rows, tiles, paths: of ``layout``.
+    """
+    s, pool, pieces = how.shape, how.pool, len(sums.values)
+    block = max(16, triton.next_power_of_2(s.dim))
+    _attend[pieces, s.kv_heads, len(tiles)](
+        q, pool.memory, pool.tables, rows, tiles, paths if how.tree else rows, sums.values, sums.peaks, sums.masses,
+        len(q), pool.tables.stride(0), how.layer * pool.layer_stride, s.scale, s.cap, FIELDS, DEPTH,
+        s.heads, s.kv_heads, s.dim, block, HEIGHT, COLUMNS, PAGE, how.causal, s.window, s.cap > 0, how.tree,
+        exact_precision(q.dtype), **launch_options(4, fuse=False),
+    )  # fmt: skip
+    _sum_pieces[len(rows), s.heads](
+        sums.values, sums.peaks, sums.masses, rows, rows if how.sinks is None else how.sinks, out, len(q), FIELDS,
+        s.heads, s.dim, block, PAGE, PIECES, how.causal, s.window, how.sinks is not None, **launch_options(1),
+    )  # fmt: skip
+
+
+def naive_attend(
+    q: Tensor, rows: Tensor, tiles: Tensor, paths: Tensor, sums: Sums, how: Attention, out: Tensor
+) -> None:
+    """The twin of ``attend`` in torch."""
+    s = how.shape
+    for i, row in enumerate(rows.tolist()):
+        if row[PLACE] < 0:
+            continue
+        last = row[SEEN] if how.causal else row[LAST]
+        numbers = list(range(last + 1))
+        if how.tree and how.causal and row[BASE] <= last:
+            numbers = [*range(row[BASE]), *(row[BASE] + paths[i, : last + 1 - row[BASE]]).tolist()]
+        first = max(0, row[SEEN] - s.window + 1) if s.window else 0
+        cells = [(how.pool.page(row[LINE], p)[how.layer], p % PAGE) for p in numbers[first:]]
+        keys, values = (torch.stack([page[kind, :, at] for page, at in cells]).float() for kind in (0, 1))
+        keys, values = (m.repeat_interleave(s.group, 1) for m in (keys, values))
+        scores = torch.einsum("hd,thd->ht", q[i].float(), keys) * s.scale
+        scores = (scores / s.cap).tanh() * s.cap if s.cap else scores
+        sinks = scores.new_empty(s.heads, 0) if how.sinks is None else how.sinks[:, None]
+        weights = torch.cat([scores, sinks], 1).softmax(1)[:, : len(cells)]
+        out[i] = torch.einsum("ht,thd->hd", weights, values).to(out.dtype)
+
+
+@triton.jit
+def _attend(
+    q, pages, tables, rows, tiles, paths, sums, peaks, masses, padded, table_stride, layer_at, scale, cap,
+    FIELDS: tl.constexpr, DEPTH: tl.constexpr, H: tl.constexpr, K: tl.constexpr, D: tl.constexpr,
+    BLOCK: tl.constexpr, HEIGHT: tl.constexpr, COLUMNS: tl.constexpr, PAGE: tl.constexpr, CAUSAL: tl.constexpr,
+    WINDOW: tl.constexpr, CAPPED: tl.constexpr, TREE: tl.constexpr, PRECISION: tl.constexpr, DEPENDENT: tl.constexpr,
+):  # fmt: skip
+    """One piece under the queries of a tile.
+
+    No kernel of a step writes what is read before the wait: the description, and cached rows of earlier steps.
+    """
+    piece, kv_head, tile = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    start_next(DEPENDENT)
+    fields = tiles + tile * FIELDS
+    first, count, line, low = tl.load(fields), tl.load(fields + 1), tl.load(fields + 2), tl.load(fields + 3)
+    end = tl.load(fields + 4) if CAUSAL else tl.load(fields + 5)
+    from_piece, to_piece = tl.load(fields + 6), tl.load(fields + 7)
+    begin = piece * PAGE
+    stop = tl.minimum(begin + PAGE, end)
+    inside = (begin < end) & (piece >= from_piece) & (piece < to_piece)
+    if WINDOW > 0:
+        inside = inside & (begin + PAGE > low - WINDOW + 1)
+    if not inside:
+        wait_for_previous(DEPENDENT)
+    else:
+        GROUP: tl.constexpr = H // K
+        query, at, column = tl.arange(0, HEIGHT), tl.arange(0, BLOCK), tl.arange(0, COLUMNS)
+        page = tl.multiple_of(tl.load(tables + line.to(tl.int64) * table_stride + piece), 16)
+        keys = pages + page + layer_at + kv_head.to(tl.int64) * PAGE * D
+        values = keys + K * PAGE * D
+        if D == BLOCK:
+            lines = tl.arange(0, PAGE) * D
+            prefetch(keys + lines, DEPENDENT)
+            prefetch(values + lines, DEPENDENT)
+        real = query // GROUP < count
+        row, head = first + query // GROUP, kv_head * GROUP + query % GROUP
+        seen = tl.load(rows + row * FIELDS + 4, real, other=-1)
+        last = seen if CAUSAL else tl.load(rows + row * FIELDS + 5, real, other=-1)
+        base = tl.load(rows + first * FIELDS + 6)
+        wait_for_previous(DEPENDENT)
+        q_at = q + (row.to(tl.int64) * H + head)[:, None] * D + at[None, :]
+        queries = tl.load(q_at, real[:, None] & (at < D)[None, :], other=0.0)
+        peak = tl.full([HEIGHT], float("-inf"), tl.float32)
+        mass = tl.zeros([HEIGHT], tl.float32)
+        total = tl.zeros([HEIGHT, BLOCK], tl.float32)
+        for begins in range(begin, stop, COLUMNS):
+            place = begins + column
+            source = place - begin
+            if TREE and CAUSAL:
+                # Places of a path, from the first draft on, are found through the row's own list.
+                node = tl.load(paths + first * DEPTH + place - base, (place >= base) & (place < end), other=0)
+                source = tl.where(place >= base, base + node - begin, source)
+                far = tl.load(tables + line.to(tl.int64) * table_stride + (base + node) // PAGE, place >= base, other=0)
+                away = tl.where(place >= base, far + (base + node) % PAGE * D, page + source * D)
+                k_at = pages + layer_at + kv_head.to(tl.int64) * PAGE * D + away[:, None] + at[None, :]
+            else:
+                k_at = keys + source[:, None] * D + at[None, :]
+            there = (place < end)[:, None] & (at < D)[None, :]
+            key = tl.load(k_at, there, other=0.0)
+            value = tl.load(k_at + K * PAGE * D, there, other=0.0)
+            scores = tl.dot(queries, tl.trans(key), input_precision=PRECISION) * scale
+            if CAPPED:
+                scores = tanh(scores / cap) * cap
+            visible = place[None, :] <= last[:, None]
+            if WINDOW > 0:
+                visible = visible & (place[None, :] > seen[:, None] - WINDOW)
+            scores = tl.where(visible, scores * LOG2_E, float("-inf"))
+            higher = tl.maximum(peak, tl.max(scores, 1))
+            level = tl.where(higher == float("-inf"), 0.0, higher)
+            weight, kept = tl.exp2(scores - level[:, None]), tl.exp2(peak - level)
+            total = tl.dot(weight.to(value.dtype), value, total * kept[:, None], input_precision=PRECISION)
+            mass = mass * kept + tl.sum(weight, 1)
+            peak = higher
+        to = (piece * padded + row).to(tl.int64) * H + head
+        tl.store(peaks + to, peak, real)
+        tl.store(masses + to, mass, real)
+        tl.store(sums + to[:, None] * D + at[None, :], total, real[:, None] & (at < D)[None, :])
+
+
+@triton.jit
+def _sum_pieces(
+    sums, peaks, masses, rows, sinks, out, padded, FIELDS: tl.constexpr, H: tl.constexpr, D: tl.constexpr,
+    BLOCK: tl.constexpr, PAGE: tl.constexpr, PIECES: tl.constexpr, CAUSAL: tl.constexpr, WINDOW: tl.constexpr,
+    SINKS: tl.constexpr, DEPENDENT: tl.constexpr,
+):  # fmt: skip
+    """The pieces of one row and head, from the first that its window reaches to that of its last place."""
+    row, head, at = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.arange(0, BLOCK)
+    start_next(DEPENDENT)
+    place, seen = tl.load(rows + row * FIELDS + 3), tl.load(rows + row * FIELDS + 4)
+    last = seen if CAUSAL else tl.load(rows + row * FIELDS + 5)
+    first = tl.maximum(seen - WINDOW + 1, 0) // PAGE if WINDOW > 0 else 0
+    end = tl.where(place < 0, first, last // PAGE + 1)
+    peak = tl.full((), float("-inf"), tl.float32)
+    mass = tl.zeros((), tl.float32)
+    if SINKS:
+        peak = tl.load(sinks + head) * LOG2_E
+        mass += 1.0
+    wait_for_previous(DEPENDENT)
+    total = tl.zeros([BLOCK], tl.float32)
+    for begin in range(first // PIECES * PIECES, end, PIECES):
+        piece = begin + tl.arange(0, PIECES)
+        source, real = (piece * padded + row) * H + head, (piece >= first) & (piece < end)
+        level = tl.load(peaks + source, real, other=float("-inf"))
+        higher = tl.maximum(peak, tl.max(level, 0))
+        weight, kept = tl.exp2(level - higher), tl.exp2(peak - higher)
+        there = real[:, None] & (at < D)[None, :]
+        values = tl.load(sums + source[:, None] * D + at[None, :], there, other=0.0)
+        total = total * kept + tl.sum(values * weight[:, None], 0)
+        mass = mass * kept + tl.sum(tl.load(masses + source, real, other=0.0) * weight, 0)
+        peak = higher
+    tl.store(out + (row * H + head) * D + at, (total / mass).to(out.dtype.element_ty), (at < D) & (place >= 0))

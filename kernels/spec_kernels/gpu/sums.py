@@ -1,0 +1,137 @@
+"""The residual stream: parts of a product are summed and added to it, and normalised, in one kernel.
+
+A product with a matrix leaves its result in parts (``products``). Whoever reads the result sums them in order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from spec_kernels.gpu.launch import launch_options, start_next, wait_for_previous
+
+WARPS_MAX = 32
+"""Warps of a program: one row of 4,096 is normalised in 1.6 µs with 32 of them, in 2.2 with 4 (an H200)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """The result of a product before its sum.
+
+    memory: float32 [S, P, n], the parts. bias: float32 [n] or None.
+    """
+
+    memory: Tensor
+    bias: Tensor | None = None
+
+    def columns(self, begin: int, width: int) -> Parts:
+        """The parts of some columns."""
+        bias = None if self.bias is None else self.bias[begin : begin + width]
+        return Parts(self.memory[:, :, begin : begin + width], bias)
+
+    def total(self) -> Tensor:
+        """float32 [P, n]: the sum in order, by torch."""
+        total = self.memory[0].clone()
+        for part in self.memory[1:]:
+            total += part
+        return total if self.bias is None else total + self.bias
+
+
+@dataclass(frozen=True, eq=False)
+class Norm:
+    """x / sqrt(mean(x²) + eps) · weight. weight: float32 [D]"""
+
+    weight: Tensor
+    eps: float
+
+
+def add_parts(
+    rows: int,
+    parts: Parts | None,
+    base: Tensor | None,
+    inner: Norm | None = None,
+    total: Tensor | None = None,
+    outer: Norm | None = None,
+    out: Tensor | None = None,
+) -> None:
+    """total = base + inner(Σ parts + bias); out = outer(total), piece by piece of the width of its weight.
+
+    :param rows: how many rows. :param parts: of [S, P, W]; None: the sum is 0. :param base: [P, W], None: 0.
+    :param inner: a norm of the sum; None: the sum itself. :param total: [P, W], may be ``base``; None: it is not kept.
+    :param outer, out: norm of the total and where it goes, [P, W]; None: the total is only kept.
+    """
+    some = base if parts is None else parts.memory[0]
+    width = some.shape[1]
+    piece = width if outer is None else len(outer.weight)
+    block, memory = triton.next_power_of_2(piece), some if parts is None else parts.memory
+    split, part_stride = (0, 0) if parts is None else (len(memory), memory.stride(0))
+    bias = None if parts is None else parts.bias
+    at = lambda m: some if m is None else m
+    stride = lambda m: 0 if m is None else m.stride(0)
+    _add_parts[rows, width // piece](
+        memory, at(bias), at(base), at(inner and inner.weight), at(total), at(outer and outer.weight), at(out),
+        part_stride, memory.stride(-2), stride(base), stride(total), stride(out),
+        inner.eps if inner else 0.0, outer.eps if outer else 0.0,
+        split, bias is not None, base is not None, inner is not None, total is not None, outer is not None,
+        piece, block, **launch_options(max(1, min(WARPS_MAX, block // 128))),
+    )  # fmt: skip
+
+
+def naive_add_parts(
+    rows: int,
+    parts: Parts | None,
+    base: Tensor | None,
+    inner: Norm | None = None,
+    total: Tensor | None = None,
+    outer: Norm | None = None,
+    out: Tensor | None = None,
+) -> None:
+    """The twin of ``add_parts`` in torch."""
+    value = torch.zeros_like(base[:rows], dtype=torch.float32) if parts is None else parts.total()[:rows]
+    value = value if inner is None else _naive_norm(value, inner)
+    value = value if base is None else base[:rows].float() + value
+    if total is not None:
+        total[:rows] = value
+    if outer is not None:
+        out[:rows] = _naive_norm(value, outer).to(out.dtype)
+
+
+def _naive_norm(x: Tensor, norm: Norm) -> Tensor:
+    pieces = x.unflatten(1, (-1, len(norm.weight)))
+    return (pieces * torch.rsqrt(pieces.square().mean(-1, keepdim=True) + norm.eps) * norm.weight).flatten(1)
+
+
+@triton.jit
+def _add_parts(
+    parts, bias, base, inner, total, outer, out, part_stride, stride, base_stride, total_stride, out_stride,
+    inner_eps, outer_eps, SPLIT: tl.constexpr, BIAS: tl.constexpr, BASE: tl.constexpr, INNER: tl.constexpr,
+    TOTAL: tl.constexpr, OUTER: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr, DEPENDENT: tl.constexpr,
+):  # fmt: skip
+    start_next(DEPENDENT)
+    row, column = tl.program_id(0).to(tl.int64), tl.arange(0, BLOCK)
+    real, at = column < D, tl.program_id(1) * D + column
+    if OUTER:
+        outer_weight = tl.load(outer + column, real, other=0.0)
+    if INNER:
+        inner_weight = tl.load(inner + column, real, other=0.0)
+    value = tl.zeros([BLOCK], tl.float32)
+    added = tl.zeros([BLOCK], tl.float32)
+    if BIAS:
+        added = tl.load(bias + at, real, other=0.0)
+    wait_for_previous(DEPENDENT)
+    for part in tl.static_range(SPLIT):
+        value += tl.load(parts + part * part_stride + row * stride + at, real, other=0.0)
+    value += added
+    if INNER:
+        value = value / tl.sqrt(tl.sum(value * value, 0) / D + inner_eps) * inner_weight
+    if BASE:
+        value += tl.load(base + row * base_stride + at, real, other=0.0).to(tl.float32)
+    if TOTAL:
+        tl.store(total + row * total_stride + at, value.to(total.dtype.element_ty), real)
+    if OUTER:
+        normed = value / tl.sqrt(tl.sum(value * value, 0) / D + outer_eps) * outer_weight
+        tl.store(out + row * out_stride + at, normed.to(out.dtype.element_ty), real)

@@ -1,0 +1,48 @@
+"""What kernels of this package can run, before weights are read."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+
+import torch
+
+from spec_kernels.model import ops
+from spec_kernels.model.ops import Model
+
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+WITHOUT = {
+    ops.Delta: "recurrent layers (the gated delta rule)",
+    ops.Mixture: "mixtures of experts",
+}
+"""Operations that have no kernel yet."""
+GROUP_MAX = 64
+"""Query heads of a group."""
+
+
+def interpreted() -> bool:
+    """Whether triton's interpreter is on, in which kernels run on a CPU."""
+    return os.environ.get("TRITON_INTERPRET") == "1"
+
+
+def misfit(model: Model) -> str | None:
+    """The first operation of a model that has no kernel, in words; None if all have one."""
+    for op in model.ops:
+        if type(op) in WITHOUT:
+            return f"{WITHOUT[type(op)]} have no GPU kernel yet"
+        if isinstance(op, ops.Attend) and op.shape.group > GROUP_MAX:
+            return f"{op.shape.group} query heads share a key head, GPU kernels run at most {GROUP_MAX}"
+    return None
+
+
+def problem(device: torch.device, dtype: torch.dtype) -> str | None:
+    """Why no model runs on these kernels here; None if one can."""
+    if importlib.util.find_spec("triton") is None:
+        return "triton is not installed"
+    if device.type != "cuda" and not interpreted():
+        return f"GPU kernels are for CUDA devices, this is {device}"
+    if dtype not in DTYPES:
+        return f"GPU kernels compute in float32, bfloat16 or float16, dtype is {str(dtype).removeprefix('torch.')}"
+    if device.type == "cuda" and dtype == torch.bfloat16 and torch.cuda.get_device_capability(device) < (8, 0):
+        return f"{torch.cuda.get_device_name(device)} has no bfloat16"
+    return None
