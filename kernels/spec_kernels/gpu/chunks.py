@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import triton
 
+from spec_kernels.gpu.launch import INTERPRETED
 from spec_kernels.gpu.layout import PAGE, Chunk, Size, among
 from spec_kernels.model.batch import ForwardBatch, SequenceRows
 from spec_kernels.model.shapes import HeadShape
@@ -70,6 +71,8 @@ def size_of(chunk: Chunk, tiles: int) -> Size:
 
 
 def _bucket(rows: int) -> int:
+    if INTERPRETED:
+        return rows  # nothing is captured
     return triton.next_power_of_2(rows) if rows <= 64 else triton.cdiv(rows, 64) * 64
 
 

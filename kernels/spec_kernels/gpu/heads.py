@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from spec_kernels.gpu.launch import launch_options, start_next, wait_for_previous
+from spec_kernels.gpu.launch import ROWS, device_function, launch_options, start_next, wait_for_previous
 from spec_kernels.gpu.layout import FIELDS, LINE, PLACE, POSITION
 from spec_kernels.gpu.pages import PAGE, Pool
 from spec_kernels.gpu.sums import Norm, Parts, _naive_norm
@@ -51,13 +51,13 @@ def store_heads(rows: Tensor, heads: Heads) -> None:
     memory, pool, kv_heads = heads.parts.memory, heads.pool, heads.pool.kv_heads if heads.cached else 0
     some, norm, bias = memory[0], heads.q_norm or heads.k_norm, heads.parts.bias
     weight = lambda n: some if n is None else n.weight
-    _store_heads[len(rows), heads.queries + 2 * kv_heads](
+    _store_heads[triton.cdiv(len(rows), ROWS), heads.queries + 2 * kv_heads](
         memory, some if bias is None else bias, rows, weight(heads.q_norm), weight(heads.k_norm),
         heads.rotary.cos, heads.rotary.sin, some if heads.q is None else heads.q, pool.memory, pool.tables,
-        memory.stride(0), memory.stride(1), pool.tables.stride(0), heads.layer * pool.layer_stride,
+        len(rows), memory.stride(0), memory.stride(1), pool.tables.stride(0), heads.layer * pool.layer_stride,
         0.0 if norm is None else norm.eps, len(memory), bias is not None, heads.q_norm is not None,
         heads.k_norm is not None, FIELDS, heads.queries, kv_heads, heads.dim, heads.rotary.cos.shape[1],
-        triton.next_power_of_2(heads.dim), PAGE, **launch_options(1),
+        triton.next_power_of_2(heads.dim), PAGE, ROWS, **launch_options(1),
     )  # fmt: skip
 
 
@@ -84,11 +84,11 @@ def _naive_rotation(heads: Tensor, positions: Tensor, rotary: Rotary) -> Tensor:
     return torch.cat([a * cos - b * sin, a * sin + b * cos, rest], -1)
 
 
-@triton.jit
+@device_function
 def _sum(parts, bias, at, real, part_stride, row_at, SPLIT: tl.constexpr, BIAS: tl.constexpr):
-    """The sum of parts at some columns of a row."""
-    value = tl.zeros_like(at).to(tl.float32)
-    for part in tl.static_range(SPLIT):
+    """The sum of parts at some columns of rows."""
+    value = tl.load(parts + row_at + at, real, other=0.0)
+    for part in tl.static_range(1, SPLIT):
         value += tl.load(parts + part * part_stride + row_at + at, real, other=0.0)
     if BIAS:
         value += tl.load(bias + at, real, other=0.0)
@@ -97,44 +97,47 @@ def _sum(parts, bias, at, real, part_stride, row_at, SPLIT: tl.constexpr, BIAS: 
 
 @triton.jit
 def _store_heads(
-    parts, bias, rows, q_norm, k_norm, cos, sin, q, pages, tables, part_stride, stride, table_stride, layer_at, eps,
-    SPLIT: tl.constexpr, BIAS: tl.constexpr, Q_NORM: tl.constexpr, K_NORM: tl.constexpr, FIELDS: tl.constexpr,
+    parts, bias, rows, q_norm, k_norm, cos, sin, q, pages, tables, count, part_stride, stride, table_stride, layer_at,
+    eps, SPLIT: tl.constexpr, BIAS: tl.constexpr, Q_NORM: tl.constexpr, K_NORM: tl.constexpr, FIELDS: tl.constexpr,
     QUERIES: tl.constexpr, KEYS: tl.constexpr, D: tl.constexpr, PAIRS: tl.constexpr, BLOCK: tl.constexpr,
-    PAGE: tl.constexpr, DEPENDENT: tl.constexpr,
+    PAGE: tl.constexpr, ROWS: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
+    """One head of ROWS rows: values are [ROWS, BLOCK]."""
     start_next(DEPENDENT)
-    row, head = tl.program_id(0), tl.program_id(1)
-    column = tl.arange(0, BLOCK)
-    real = column < D
+    row, head = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.program_id(1)
+    column, exists = tl.arange(0, BLOCK), row < count
     partner = tl.where(column < PAIRS, column + PAIRS, tl.where(column < 2 * PAIRS, column - PAIRS, column))
-    turns = column < 2 * PAIRS
-    fields = rows + row * FIELDS
-    line, position, place = tl.load(fields + 1).to(tl.int64), tl.load(fields + 2).to(tl.int64), tl.load(fields + 3)
     pair = tl.where(column < PAIRS, column, column - PAIRS)
-    c = tl.load(cos + position * PAIRS + pair, turns & real, other=1.0)
-    s = tl.load(sin + position * PAIRS + pair, turns & real, other=0.0)
-    s = tl.where(column < PAIRS, -s, s)
+    fields = rows + row * FIELDS
+    line = tl.load(fields + 1, exists, other=0).to(tl.int64)
+    position = tl.load(fields + 2, exists, other=0).to(tl.int64)
+    place = tl.load(fields + 3, exists, other=-1)
+    real = exists[:, None] & (column < D)[None, :]
+    turns = real & (column < 2 * PAIRS)[None, :]
+    c = tl.load(cos + position[:, None] * PAIRS + pair[None, :], turns, other=1.0)
+    s = tl.load(sin + position[:, None] * PAIRS + pair[None, :], turns, other=0.0)
+    s = tl.where((column < PAIRS)[None, :], -s, s)
     page = tl.load(tables + line * table_stride + tl.maximum(place, 0) // PAGE)
     wait_for_previous(DEPENDENT)
-    row_at = row.to(tl.int64) * stride
-    value = _sum(parts, bias, head * D + column, real, part_stride, row_at, SPLIT, BIAS)
+    row_at = row.to(tl.int64)[:, None] * stride
+    value = _sum(parts, bias, (head * D + column)[None, :], real, part_stride, row_at, SPLIT, BIAS)
     if head < QUERIES + KEYS:
-        other = _sum(parts, bias, head * D + partner, real, part_stride, row_at, SPLIT, BIAS)
+        other = _sum(parts, bias, (head * D + partner)[None, :], real, part_stride, row_at, SPLIT, BIAS)
         if head < QUERIES:
             if Q_NORM:
-                root = tl.sqrt(tl.sum(value * value, 0) / D + eps)
-                value = value / root * tl.load(q_norm + column, real, other=0.0)
-                other = other / root * tl.load(q_norm + partner, real, other=0.0)
+                root = tl.sqrt(tl.sum(value * value, 1) / D + eps)[:, None]
+                value = value / root * tl.load(q_norm + column, column < D, other=0.0)[None, :]
+                other = other / root * tl.load(q_norm + partner, column < D, other=0.0)[None, :]
         else:
             if K_NORM:
-                root = tl.sqrt(tl.sum(value * value, 0) / D + eps)
-                value = value / root * tl.load(k_norm + column, real, other=0.0)
-                other = other / root * tl.load(k_norm + partner, real, other=0.0)
+                root = tl.sqrt(tl.sum(value * value, 1) / D + eps)[:, None]
+                value = value / root * tl.load(k_norm + column, column < D, other=0.0)[None, :]
+                other = other / root * tl.load(k_norm + partner, column < D, other=0.0)[None, :]
         value = value * c + other * s
     if head < QUERIES:
-        to = q + (row.to(tl.int64) * QUERIES + head) * D
-        tl.store(to + column, value.to(q.dtype.element_ty), real)
+        to = q + (row.to(tl.int64) * QUERIES + head)[:, None] * D
+        tl.store(to + column[None, :], value.to(q.dtype.element_ty), real)
     else:
         # A page of a layer: keys [K, PAGE, D], then values.
-        to = pages + page + layer_at + ((head - QUERIES).to(tl.int64) * PAGE + place % PAGE) * D
-        tl.store(to + column, value.to(pages.dtype.element_ty), real & (place >= 0))
+        to = page + layer_at + ((head - QUERIES) * PAGE + tl.maximum(place, 0) % PAGE).to(tl.int64) * D
+        tl.store(pages + to[:, None] + column[None, :], value.to(pages.dtype.element_ty), real & (place >= 0)[:, None])

@@ -18,6 +18,8 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 """Whether kernels run in triton's interpreter, on CPU tensors."""
+ROWS = 64 if INTERPRETED else 1
+"""Rows of a program that computes whole rows: the interpreter runs few large programs faster."""
 DEPENDENT_CAPABILITY = 90
 """The lowest compute capability, times 10, with dependent launches."""
 
@@ -48,21 +50,26 @@ def exact_precision(dtype: torch.dtype) -> str:
     return "ieee" if dtype == torch.float32 else "tf32"
 
 
-@triton.jit
+def device_function(function: Any) -> Any:
+    """A function that kernels call. The interpreter runs a plain one in a tenth of the time."""
+    return function if INTERPRETED else triton.jit(function)
+
+
+@device_function
 def start_next(DEPENDENT: tl.constexpr):
     """Let programs of the next kernel start when there is room for them."""
     if DEPENDENT:
         gdc_launch_dependents()
 
 
-@triton.jit
+@device_function
 def wait_for_previous(DEPENDENT: tl.constexpr):
     """Wait for the memory of the kernel before, and so of all kernels before it."""
     if DEPENDENT:
         gdc_wait()
 
 
-@triton.jit
+@device_function
 def prefetch(lines, DEPENDENT: tl.constexpr):
     """Read 128-byte lines at these addresses into the second-level cache."""
     if DEPENDENT:

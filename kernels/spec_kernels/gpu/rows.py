@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from spec_kernels.gpu.launch import launch_options, start_next, wait_for_previous
+from spec_kernels.gpu.launch import device_function, launch_options, start_next, wait_for_previous
 
 Function = Literal["copy", "add", "sigmoid", "silu", "cap", "silu_glu", "gelu_glu", "clamped_glu"]
 FUNCTIONS: tuple[Function, ...] = ("copy", "add", "sigmoid", "silu", "cap", "silu_glu", "gelu_glu", "clamped_glu")
@@ -80,18 +80,18 @@ def _naive_glu(function: Function, gate: Tensor, up: Tensor) -> Tensor:
     return torch.nn.functional.silu(gate) * up
 
 
-@triton.jit
+@device_function
 def sigmoid(x):
     return 1.0 / (1.0 + tl.exp(-x))
 
 
-@triton.jit
+@device_function
 def tanh(x):
     """1 - 2 / (exp(2 x) + 1), without an overflow at either end."""
     return 1.0 - 2.0 / (tl.exp(2.0 * x) + 1.0)
 
 
-@triton.jit
+@device_function
 def activate(gate, up, FUNCTION: tl.constexpr):
     """A gated unit by its number in ``FUNCTIONS``."""
     if FUNCTION == 5:

@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from spec_kernels.gpu.launch import exact_precision, launch_options, prefetch, start_next, wait_for_previous
+from spec_kernels.gpu.launch import ROWS, exact_precision, launch_options, prefetch, start_next, wait_for_previous
 from spec_kernels.gpu.layout import BASE, DEPTH, FIELDS, HEIGHT, LAST, LINE, PAGE, PLACE, SEEN
 from spec_kernels.gpu.pages import Pool
 from spec_kernels.gpu.rows import tanh
@@ -71,9 +71,9 @@ def attend(q: Tensor, rows: Tensor, tiles: Tensor, paths: Tensor, sums: Sums, ho
         s.heads, s.kv_heads, s.dim, block, HEIGHT, COLUMNS, PAGE, how.causal, s.window, s.cap > 0, how.tree,
         exact_precision(q.dtype), **launch_options(4, fuse=False),
     )  # fmt: skip
-    _sum_pieces[len(rows), s.heads](
-        sums.values, sums.peaks, sums.masses, rows, rows if how.sinks is None else how.sinks, out, len(q), FIELDS,
-        s.heads, s.dim, block, PAGE, PIECES, how.causal, s.window, how.sinks is not None, **launch_options(1),
+    _sum_pieces[triton.cdiv(len(rows), ROWS), s.heads](
+        sums.values, sums.peaks, sums.masses, rows, rows if how.sinks is None else how.sinks, out, len(rows), len(q), FIELDS,
+        s.heads, s.dim, block, PAGE, PIECES, how.causal, s.window, how.sinks is not None, ROWS, **launch_options(1),
     )  # fmt: skip
 
 
@@ -181,33 +181,39 @@ def _attend(
 
 @triton.jit
 def _sum_pieces(
-    sums, peaks, masses, rows, sinks, out, padded, FIELDS: tl.constexpr, H: tl.constexpr, D: tl.constexpr,
+    sums, peaks, masses, rows, sinks, out, count, padded, FIELDS: tl.constexpr, H: tl.constexpr, D: tl.constexpr,
     BLOCK: tl.constexpr, PAGE: tl.constexpr, PIECES: tl.constexpr, CAUSAL: tl.constexpr, WINDOW: tl.constexpr,
-    SINKS: tl.constexpr, DEPENDENT: tl.constexpr,
+    SINKS: tl.constexpr, ROWS: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
-    """The pieces of one row and head, from the first that its window reaches to that of its last place."""
-    row, head, at = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.arange(0, BLOCK)
+    """The pieces of one head of ROWS rows, from the first that its window reaches to that of its last place."""
+    row, head, at = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.program_id(1), tl.arange(0, BLOCK)
     start_next(DEPENDENT)
-    place, seen = tl.load(rows + row * FIELDS + 3), tl.load(rows + row * FIELDS + 4)
-    last = seen if CAUSAL else tl.load(rows + row * FIELDS + 5)
-    first = tl.maximum(seen - WINDOW + 1, 0) // PAGE if WINDOW > 0 else 0
+    exists = row < count
+    place = tl.load(rows + row * FIELDS + 3, exists, other=-1)
+    seen = tl.load(rows + row * FIELDS + 4, exists, other=0)
+    last = seen if CAUSAL else tl.load(rows + row * FIELDS + 5, exists, other=0)
+    first = tl.maximum(seen - WINDOW + 1, 0) // PAGE if WINDOW > 0 else seen * 0
     end = tl.where(place < 0, first, last // PAGE + 1)
-    peak = tl.full((), float("-inf"), tl.float32)
-    mass = tl.zeros((), tl.float32)
+    peak = tl.full([ROWS], float("-inf"), tl.float32)
+    mass = tl.zeros([ROWS], tl.float32)
     if SINKS:
-        peak = tl.load(sinks + head) * LOG2_E
+        peak = tl.zeros([ROWS], tl.float32) + tl.load(sinks + head) * LOG2_E
         mass += 1.0
     wait_for_previous(DEPENDENT)
-    total = tl.zeros([BLOCK], tl.float32)
-    for begin in range(first // PIECES * PIECES, end, PIECES):
-        piece = begin + tl.arange(0, PIECES)
-        source, real = (piece * padded + row) * H + head, (piece >= first) & (piece < end)
+    total = tl.zeros([ROWS, BLOCK], tl.float32)
+    row = row.to(tl.int64)
+    for begin in range(tl.min(first, 0) // PIECES * PIECES, tl.max(end, 0), PIECES):
+        piece = (begin + tl.arange(0, PIECES))[None, :]
+        source, real = (piece * padded + row[:, None]) * H + head, (piece >= first[:, None]) & (piece < end[:, None])
         level = tl.load(peaks + source, real, other=float("-inf"))
-        higher = tl.maximum(peak, tl.max(level, 0))
-        weight, kept = tl.exp2(level - higher), tl.exp2(peak - higher)
-        there = real[:, None] & (at < D)[None, :]
-        values = tl.load(sums + source[:, None] * D + at[None, :], there, other=0.0)
-        total = total * kept + tl.sum(values * weight[:, None], 0)
-        mass = mass * kept + tl.sum(tl.load(masses + source, real, other=0.0) * weight, 0)
+        higher = tl.maximum(peak, tl.max(level, 1))
+        # Of several rows some have no piece here: nothing is subtracted from -inf.
+        base = tl.where(higher == float("-inf"), 0.0, higher)
+        weight, kept = tl.exp2(level - base[:, None]), tl.exp2(peak - base)
+        there = real[:, :, None] & (at < D)[None, None, :]
+        values = tl.load(sums + source[:, :, None] * D + at[None, None, :], there, other=0.0)
+        total = total * kept[:, None] + tl.sum(values * weight[:, :, None], 1)
+        mass = mass * kept + tl.sum(tl.load(masses + source, real, other=0.0) * weight, 1)
         peak = higher
-    tl.store(out + (row * H + head) * D + at, (total / mass).to(out.dtype.element_ty), (at < D) & (place >= 0))
+    there = (place >= 0)[:, None] & (at < D)[None, :]
+    tl.store(out + (row * H + head)[:, None] * D + at[None, :], (total / mass[:, None]).to(out.dtype.element_ty), there)
