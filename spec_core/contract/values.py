@@ -322,6 +322,7 @@ class TargetInfo:
     context: max positions of a sequence. vocab_id: identity of the tokenizer; if equal, equal ids are equal tokens.
     trees: whether ``forward`` accepts drafts that branch. family: the architecture, as named in its file.
     bos: the id a text begins with, or None. eog: ids that end a text.
+    batch_device: where tokens and positions of a batch are; empty: on ``device``.
     exact: which rows have equal bits however they are computed: ``rows``, every row, alone, with drafts, in a tree and
         in a batch; ``chains``, the rows of text and of drafts that are chains; ``no``, none: a draft may change the
         winner of a near tie. Empty if it is not known, as before weights are read. exact_why: why it is not ``rows``.
@@ -342,10 +343,16 @@ class TargetInfo:
     family: str = ""
     bos: int | None = None
     eog: frozenset[int] = frozenset()
+    batch_device: str = ""
     exact: Exact = attrs.field(default="", validator=in_(EXACT))
     exact_why: str = ""
     tensors: frozenset[str] | None = attrs.field(default=None, converter=attrs.converters.optional(_names))
     extras: Mapping[str, Any] = attrs.field(factory=dict)
+
+    @property
+    def row_device(self) -> str:
+        """Where tokens and positions of a batch are."""
+        return self.batch_device or self.device
 
     @property
     def exactness(self) -> str | None:

@@ -192,7 +192,7 @@ class Run:
         """The target's one forward. If it raises, this step's sequences fail and the run goes on."""
         step.phase = "verify"
         needs = self._serving.read(self._idle)
-        step.batch = batch(step, needs, self.target.info.device)
+        step.batch = batch(step, needs, self.target.info.row_device)
         began = perf_counter()
         try:
             step.output = self.target.forward(step.batch, needs)

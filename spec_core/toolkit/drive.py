@@ -45,7 +45,7 @@ def forward(target: Target, parts: Iterable[Part], needs: Needs = PLAIN) -> Step
     step = Step(target, {}, trees=needs.trees)
     for part in parts:
         step.add(part)
-    step.batch = batch(step, needs, target.info.device)
+    step.batch = batch(step, needs, target.info.row_device)
     step.output = target.forward(step.batch, needs)
     return step
 

@@ -72,8 +72,8 @@ def attend(q: Tensor, rows: Tensor, tiles: Tensor, paths: Tensor, sums: Sums, ho
         exact_precision(q.dtype), **launch_options(4, fuse=False),
     )  # fmt: skip
     _sum_pieces[triton.cdiv(len(rows), ROWS), s.heads](
-        sums.values, sums.peaks, sums.masses, rows, rows if how.sinks is None else how.sinks, out, len(rows), len(q), FIELDS,
-        s.heads, s.dim, block, PAGE, PIECES, how.causal, s.window, how.sinks is not None, ROWS, **launch_options(1),
+        sums.values, sums.peaks, sums.masses, rows, rows if how.sinks is None else how.sinks, out, len(rows), len(q),
+        FIELDS, s.heads, s.dim, block, PAGE, PIECES, how.causal, s.window, how.sinks is not None, ROWS, **launch_options(1),
     )  # fmt: skip
 
 
@@ -215,5 +215,5 @@ def _sum_pieces(
         total = total * kept[:, None] + tl.sum(values * weight[:, :, None], 1)
         mass = mass * kept + tl.sum(tl.load(masses + source, real, other=0.0) * weight, 1)
         peak = higher
-    there = (place >= 0)[:, None] & (at < D)[None, :]
+    there, mass = (place >= 0)[:, None] & (at < D)[None, :], tl.where(place < 0, 1.0, mass)
     tl.store(out + (row * H + head)[:, None] * D + at[None, :], (total / mass[:, None]).to(out.dtype.element_ty), there)

@@ -31,6 +31,13 @@ class KVCache:
         """Keys and values [L, K, count, D] of the first positions."""
         return self.keys[:, :, :count], self.values[:, :, :count]
 
+    def reserve(self, length: int) -> bool:
+        """Enlarge to at least ``length`` positions; whether it was. It is doubled, so that few steps allocate."""
+        if length <= self.length:
+            return False
+        self.grow(max(length, 2 * self.length))
+        return True
+
     def grow(self, length: int) -> None:
         """Enlarge to ``length`` positions; contents are kept."""
         layers, heads, old, dim = self.keys.shape

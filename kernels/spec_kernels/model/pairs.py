@@ -105,8 +105,7 @@ class PairMemory:
         return Pairs(self.room(self.done + len(tokens)), self.done, tokens, hidden, {}, tuple(parents), wanted)
 
     def room(self, rows: int) -> Any:
-        if rows > self.cache.length:
-            self.cache.grow(max(rows, 2 * self.cache.length))
+        self.cache.reserve(rows)
         return self.cache
 
 

@@ -49,6 +49,13 @@ class NativeCache:
         self.memory = torch.from_numpy(whole[skip : skip + size])
         self.address = self.memory.data_ptr()
 
+    def reserve(self, length: int) -> bool:
+        """Enlarge to at least ``length`` positions; whether it was. It is doubled, so that few steps allocate."""
+        if length <= self.length:
+            return False
+        self.grow(max(length, 2 * self.length))
+        return True
+
     def grow(self, length: int) -> None:
         """Enlarge to ``length`` positions; contents are kept."""
         old, address, places = self.memory, self.address, self.length

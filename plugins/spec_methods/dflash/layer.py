@@ -56,8 +56,7 @@ class Context:
         return waiting
 
     def room(self, rows: int) -> Any:
-        if rows > self.cache.length:
-            self.cache.grow(max(rows, 2 * self.cache.length))
+        self.cache.reserve(rows)
         return self.cache
 
 

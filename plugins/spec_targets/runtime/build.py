@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING, TypeAlias
 
 import attrs
 import torch
 from spec_kernels import native
+from spec_kernels.gpu import support
 from spec_kernels.model.ops import Model
 from spec_kernels.model.reference import Reference
-from spec_kernels.model.source import Only
+from spec_kernels.model.source import Only, Recorder, TensorSource
 from spec_kernels.native import cache
 from spec_kernels.native.activations import AUTO, CHOICES
 from spec_kernels.native.executor import Native, Options
@@ -23,8 +25,11 @@ from spec_targets.runtime.config import Config
 from spec_targets.runtime.decoder import decoder
 from spec_targets.runtime.weights import Weights, expected
 
-Executor = Native | Reference
-KERNELS = ("auto", "native", "reference")
+if TYPE_CHECKING:
+    from spec_kernels.gpu.executor import Gpu
+
+Executor: TypeAlias = "Native | Reference | Gpu"
+KERNELS = ("auto", "native", "gpu", "reference")
 WEIGHTS = ("auto", "q8_0")
 
 
@@ -43,9 +48,15 @@ class Choice:
     def native(self) -> bool:
         return self.kernels == "native"
 
+    @property
+    def gpu(self) -> bool:
+        return self.kernels == "gpu"
+
     def said(self, activations: object, cached: str) -> str:
         """A sentence for the user. activations, cached: those in use, or the requested ones if no weights were read.
         cached: the type of the KV cache."""
+        if self.gpu:
+            return f"gpu (triton{', interpreted' if support.interpreted() else ''}, cache {cached})"
         if not self.native:
             return f"reference ({self.why})"
         isa = native.instruction_sets()[0]
@@ -57,19 +68,33 @@ class Choice:
         return {name: value for name, value in given.items() if value != getattr(Choice(), name)}
 
 
-def choose(wish: Choice, config: Config, device: torch.device, dtype: torch.dtype, where: str) -> Choice:
-    """The executor's settings: native if possible, unless another was requested. Raises UsageError."""
+def choose(wish: Choice, config: Config, weights: Weights, device: torch.device, dtype: torch.dtype) -> Choice:
+    """The executor's settings: native on a CPU and gpu on CUDA if possible, unless another was requested.
+
+    Reads no values of weights. Raises UsageError.
+    """
     known = {"kernels": KERNELS, "activations": CHOICES, "cache_dtype": cache.CHOICES, "weights": WEIGHTS}
     for name, values in known.items():
         given = getattr(wish, name)
         if given not in values:
             raise UsageError(f"{name} {given!r} is unknown", hint=f"give one of {nearest(str(given), values)}")
     wish = attrs.evolve(wish, wish=wish.kernels)
-    why = "requested" if wish.kernels == "reference" else unable(config, device, dtype)
+    best = "native" if device.type == "cpu" else "gpu"
+    kernels = best if wish.kernels == "auto" else wish.kernels
+    reasons = {
+        "native": lambda: unable(config, device, dtype),
+        "gpu": lambda: unable_on_gpu(config, weights, device, dtype),
+        "reference": lambda: "requested",
+    }
+    why = reasons[kernels]()
+    if why is not None and wish.kernels in ("native", "gpu"):
+        reason = f"{weights.where}: kernels={wish.kernels} was requested, but {why}"
+        raise UsageError(reason, hint="use kernels=auto, or change that")
+    if why is None and kernels == "native":
+        return attrs.evolve(wish, kernels=kernels)
     if why is None:
-        return attrs.evolve(wish, kernels="native")
-    if wish.kernels == "native":
-        raise UsageError(f"{where}: kernels=native was requested, but {why}", hint="use kernels=auto, or change that")
+        _check_unused(wish, "this runs on gpu kernels", str(dtype).removeprefix("torch."))
+        return attrs.evolve(wish, kernels=kernels)
     _check_unused(wish, why, str(dtype).removeprefix("torch."))
     return attrs.evolve(wish, kernels="reference", why=why)
 
@@ -81,6 +106,15 @@ def unable(config: Config, device: torch.device, dtype: torch.dtype) -> str | No
     if dtype != torch.float32:
         return f"native kernels compute in float32, dtype is {str(dtype).removeprefix('torch.')}"
     return native.problem() or misfit(config.heads_of(0), config.delta, config.experts)
+
+
+def unable_on_gpu(config: Config, weights: Weights, device: torch.device, dtype: torch.dtype) -> str | None:
+    """Why a model cannot run on GPU kernels; None if it can."""
+    return support.problem(device, dtype) or support.misfit(_description(config, Recorder(weights), weights))
+
+
+def _description(config: Config, source: TensorSource, weights: Weights) -> Model:
+    return Model(decoder(config, source, weights.interleaved))
 
 
 def _check_unused(wish: Choice, why: str, dtype: str) -> None:
@@ -101,10 +135,18 @@ def executor(
     choice: Choice,
     dtype: torch.dtype,
     device: torch.device,
+    positions: int,
 ) -> Executor:
-    """The trunk, ready to run. Reads only tensors whose shapes were checked. tables: see ``Model``."""
+    """The trunk, ready to run. Reads only tensors whose shapes were checked.
+
+    tables: see ``Model``. positions: max of a text and its drafts.
+    """
     source = Only(weights, expected(config, weights))
-    model = Model(decoder(config, source, weights.interleaved), *tables[0], *tables[1:])
+    model = Model(_description(config, source, weights).ops, *tables[0], *tables[1:])
+    if choice.gpu:
+        from spec_kernels.gpu.executor import Gpu  # imports triton, which other executors do not need
+
+        return Gpu(model, source, dtype, device, positions)
     if choice.native:
         return Native(model, source, Options(choice.activations, choice.cache_dtype, choice.weights == "q8_0"))
     return Reference(model, source, dtype, device)

@@ -28,6 +28,8 @@ from spec_targets.runtime.weights import Misfit, Weights, check, nextn
 
 MAX_POSITIONS = 1 << 17
 """A larger context is reduced to this, unless it was requested."""
+DRAFTED_MAX = 256
+"""Positions behind a text of full length, for drafts."""
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -58,13 +60,14 @@ def make_target(
     place = choose_device(device)
     kind = choose_dtype(dtype, place)
     wish = Choice(kernels, activations, cache_dtype, "auto" if isinstance(wanted, bool) else wanted)
-    choice = build.choose(wish, config, place, kind, weights.where)
+    choice = build.choose(wish, config, weights, place, kind)
     size = build.planned_bytes(shapes, weights, choice, kind)
     check_memory(size + one_state(config), place, weights.where)
     executor, found = None, {}
     if wanted is not False:
-        executor = build.executor(config, weights, tables(config, divisors, context), choice, kind, place)
-        found = {"threads": cut(threads, executor)} if place.type == "cpu" else {}
+        positions = (context or min(config.context, MAX_POSITIONS)) + DRAFTED_MAX
+        executor = build.executor(config, weights, tables(config, divisors, context), choice, kind, place, positions)
+        found = {"threads": cut(threads, executor)} if place.type == "cpu" and not choice.gpu else {}
         if choice.native:
             release()
             trim()
@@ -83,6 +86,7 @@ def make_target(
     if config.nextn:
         facts["nextn"] = nextn_facts(config, weights, divisors, context)
     info = describe(config, tokenizer, place, kind, context, weights.where, facts)
+    info = attrs.evolve(info, batch_device="cpu" if choice.gpu else "")
     if executor is not None:
         info = with_exactness(info, inexact(executor, config.context))
     made = RecurrentTarget if config.recurrent else TorchTarget
@@ -209,6 +213,11 @@ def _found(device: str) -> torch.device:
         raise UsageError(f"device {device!r} is unknown", hint="give cpu, cuda or cuda:N") from error
     if chosen.type == "cuda" and not torch.cuda.is_available():
         raise UsageError("device cuda was requested, but torch finds none", hint="run with --device cpu")
+    if chosen.type == "cuda" and (chosen.index or 0) >= (count := torch.cuda.device_count()):
+        hint = f"give one of {', '.join(f'cuda:{i}' for i in range(count))}"
+        raise UsageError(f"device {device} was requested, torch finds {count} CUDA devices", hint=hint)
+    if chosen.type not in ("cpu", "cuda"):
+        raise UsageError(f"device {device!r} is not supported", hint="give cpu, cuda or cuda:N")
     return chosen
 
 

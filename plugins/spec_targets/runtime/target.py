@@ -100,8 +100,8 @@ class TorchTarget:
             sequences.append(SequenceRows(cache, end - len(tokens), len(tokens), start))
         wanted = [end - 1 for end in ends]
         return rows_of.ForwardBatch(
-            tokens=numbers([token for _, _, tokens in parts for token in tokens]),
-            positions=numbers([at for s in sequences for at in range(s.start, s.end)]),
+            tokens=numbers([token for _, _, tokens in parts for token in tokens], self.info.row_device),
+            positions=numbers([at for s in sequences for at in range(s.start, s.end)], self.info.row_device),
             sequences=sequences,
             logits=wanted,
             final=wanted,
@@ -179,10 +179,9 @@ class TorchTarget:
         return getattr(torch, self.info.dtype)
 
     def _reserve(self, slot: Slot, rows: int) -> Any:
-        """The slot's cache with capacity for these rows; it is doubled when full, so that few steps allocate."""
+        """The slot's cache with capacity for these rows."""
         cache = slot.state.cache
-        if cache is not None and rows > cache.length:
-            cache.grow(max(rows, 2 * cache.length))
+        if cache is not None and cache.reserve(rows):
             slot.reserved = cache.length
         return cache
 
