@@ -46,11 +46,11 @@ class Pending:
 
 @dataclass(frozen=True, eq=False)
 class PendingHeads:
-    """Heads of a product, before their norm and rotation."""
+    """Heads of a product, before their norm and rotation, if any; one head may be a whole row."""
 
     parts: Parts
     dim: int
-    norm: Norm | None = None
+    norm: Norm | None
     table: int | None = None
 
 
@@ -132,9 +132,13 @@ class Program:
         """The rows of a value, computed now if they wait."""
         value = self._values[name]
         if isinstance(value, PendingHeads):
-            if value.norm is not None or value.table is not None:
-                raise NotImplementedError(f"heads {name!r} are read by something else than attention")
-            value = Pending(value.parts)
+            if value.table is not None:
+                raise NotImplementedError(f"rotated heads {name!r} are read by something else than attention")
+            width = value.parts.memory.shape[2]
+            self._values[name] = value.parts.memory[0]  # so that making room does not settle it again
+            self._values[name] = rows = self._rows_of(f"{name} normed", width, self.of.dtype)
+            self._add("sum, norm", add_parts, self._rows, value.parts, None, outer=value.norm, out=rows)
+            return rows
         if isinstance(value, Pending):
             memory, parts = value.parts.memory, value.parts
             if len(memory) == 1 and parts.bias is None and value.base is None and value.inner is None:
@@ -199,13 +203,13 @@ class Program:
     def norm(self, op: ops.Norm, after: Any) -> None:
         value, width = self._values[op.x], self._width(op.x)
         pieces = width // len(op.weight)
-        if pieces > 1 and isinstance(value, Pending) and value.base is None and op.x == op.out:
-            self._values[op.out] = PendingHeads(value.parts, len(op.weight), self._norm(op))
-            return
         # A norm that an addition follows is the inner one of the kernel that adds.
         adds = isinstance(after, ops.Add) and op.out in (after.x, after.y)
         if adds and pieces == 1 and isinstance(value, Pending) and value.base is None and value.inner is None:
             self._values[op.out] = replace(value, inner=self._norm(op))
+            return
+        if isinstance(value, Pending) and value.base is None and value.inner is None and op.x == op.out:
+            self._values[op.out] = PendingHeads(value.parts, len(op.weight), self._norm(op))
             return
         if not isinstance(value, Pending) or pieces > 1:
             rows = self._settle(op.x)
@@ -258,7 +262,7 @@ class Program:
     def rotate(self, op: ops.Rotate, after: Any) -> None:
         value = self._values[op.x]
         if isinstance(value, Pending) and value.base is None and value.inner is None:
-            value = PendingHeads(value.parts, op.shape.dim)
+            value = PendingHeads(value.parts, op.shape.dim, None)
         if not isinstance(value, PendingHeads):
             raise NotImplementedError(f"a rotation of {op.x!r}, which is not the result of a product")
         self._values[op.x] = replace(value, table=op.shape.table)

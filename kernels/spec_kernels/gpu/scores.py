@@ -73,7 +73,8 @@ def attend(q: Tensor, rows: Tensor, tiles: Tensor, paths: Tensor, sums: Sums, ho
     )  # fmt: skip
     _sum_pieces[triton.cdiv(len(rows), ROWS), s.heads](
         sums.values, sums.peaks, sums.masses, rows, rows if how.sinks is None else how.sinks, out, len(rows), len(q),
-        FIELDS, s.heads, s.dim, block, PAGE, PIECES, how.causal, s.window, how.sinks is not None, ROWS, **launch_options(1),
+        FIELDS, s.heads, s.dim, block, PAGE, PIECES, how.causal, s.window, how.sinks is not None, ROWS,
+        **launch_options(1),
     )  # fmt: skip
 
 

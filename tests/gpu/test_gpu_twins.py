@@ -1,0 +1,253 @@
+"""Every kernel of whole forwards against its naive twin: odd sizes, strides, rows that only fill a step.
+
+In triton's interpreter where there is no device. Memory that a kernel must not read is NaN, and memory that it must not
+write is compared.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+pytest.importorskip("triton", reason="triton is not installed")
+
+from spec_kernels.gpu.embedding import embed, naive_embed
+from spec_kernels.gpu.heads import Heads, Rotary, naive_store_heads, store_heads
+from spec_kernels.gpu.layout import BASE, BEYOND, FIELDS, LAST, LINE, PLACE, POSITION, SEEN, Chunk, Layout, Size
+from spec_kernels.gpu.layout import sequence_tiles as tiles_of
+from spec_kernels.gpu.pages import PAGE, Pool
+from spec_kernels.gpu.products import (
+    multiply,
+    multiply_gated,
+    naive_multiply,
+    naive_multiply_gated,
+    padded,
+    parts_of,
+)
+from spec_kernels.gpu.rows import FUNCTIONS, combine_rows, naive_combine_rows
+from spec_kernels.gpu.scores import Attention, Sums, attend, naive_attend
+from spec_kernels.gpu.sums import Norm, Parts, add_parts, naive_add_parts
+from spec_kernels.model.batch import SequenceRows
+from spec_kernels.model.shapes import HeadShape
+
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+NAN = float("nan")
+
+
+@pytest.fixture(autouse=True)
+def seeded():
+    torch.manual_seed(0)
+
+
+def randn(*size: int) -> torch.Tensor:
+    return torch.randn(*size, device=DEVICE)
+
+
+def close(kernel: torch.Tensor, twin: torch.Tensor, ratio: float = 2e-6) -> None:
+    """Equal but for rounding, NaN in the same places."""
+    assert torch.equal(kernel.isnan(), twin.isnan())
+    difference = (kernel - twin).nan_to_num().norm() / twin.nan_to_num().norm()
+    assert difference <= ratio
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+@pytest.mark.parametrize("indexed", [False, True])
+def test_rows_are_combined(function, indexed):
+    x, y = randn(9, 70)[:, 3:69], randn(9, 66)
+    index = torch.tensor([8, 0, 8, 3, 1], dtype=torch.int32, device=DEVICE) if indexed else None
+    outs = [torch.full((9, 80), NAN, device=DEVICE) for _ in range(2)]
+    for out, run in zip(outs, (combine_rows, naive_combine_rows), strict=True):
+        run(function, out[:5, 4:70], x, None if function in ("copy", "cap") else y, index, 1.5)
+    close(*outs)
+
+
+def test_a_gate_of_one_column_applies_to_a_row():
+    x, gate = randn(5, 40), randn(5, 1)
+    outs = torch.empty(5, 40, device=DEVICE), torch.empty(5, 40, device=DEVICE)
+    combine_rows("sigmoid", outs[0], x, gate)
+    naive_combine_rows("sigmoid", outs[1], x, gate)
+    close(*outs)
+
+
+def test_tokens_are_embedded():
+    fields = torch.zeros(5, FIELDS, dtype=torch.int32, device=DEVICE)
+    fields[:, 0] = torch.tensor([4, 0, -1, 6, 6])
+    outs = [torch.full((16, 36), NAN, device=DEVICE) for _ in range(2)]
+    table = randn(7, 36)
+    embed(fields[:, 0], table, outs[0], 3.0)
+    naive_embed(fields[:, 0], table, outs[1], 3.0)
+    close(*outs)
+
+
+PARTS = {
+    "sum": {"base": True, "total": True},
+    "sum-of-one": {"total": True},
+    "norm-alone": {"parts": 0, "base": True, "outer": 44},
+    "sum-and-norm": {"base": True, "total": True, "outer": 44},
+    "both-norms": {"base": True, "total": True, "inner": 44, "outer": 44, "bias": True},
+    "heads": {"parts": 0, "base": True, "outer": 11},
+    "four": {"parts": 4, "base": True, "total": True, "outer": 44, "bias": True},
+}
+
+
+@pytest.mark.parametrize("case", PARTS)
+def test_parts_are_added_and_normalised(case):
+    how = {"parts": 2, "base": False, "total": False, "inner": 0, "outer": 0, "bias": False} | PARTS[case]
+    parts = Parts(randn(how["parts"], 16, 44), randn(44) if how["bias"] else None) if how["parts"] else None
+    norm = lambda width: Norm(randn(width), 1e-5) if width else None
+    inner, outer, base = norm(how["inner"]), norm(how["outer"]), randn(16, 44) if how["base"] else None
+    results = []
+    for run in (add_parts, naive_add_parts):
+        total = torch.full((16, 44), NAN, device=DEVICE) if how["total"] else None
+        out = torch.full((16, 44), NAN, device=DEVICE) if outer else None
+        run(7, parts, base, inner, total, outer, out)
+        results.append([m for m in (total, out) if m is not None])
+    for kernel, twin in zip(*results, strict=True):
+        close(kernel, twin)
+
+
+@pytest.mark.parametrize(("rows", "n", "k"), [(1, 64, 512), (5, 50, 40), (20, 128, 1024), (130, 33, 96)])
+def test_products_and_gated_ones(rows, n, k):
+    x, weight = torch.full((padded(rows), k), NAN, device=DEVICE), randn(2 * n, k)
+    x[:rows] = randn(rows, k)
+    outs = [torch.empty(parts_of(n, k), padded(rows), n, device=DEVICE) for _ in range(2)]
+    multiply(x, weight[:n], outs[0])
+    naive_multiply(x, weight[:n], outs[1])
+    close(outs[0], outs[1])
+    gated = [torch.empty(padded(rows), n, device=DEVICE) for _ in range(2)]
+    multiply_gated(x, weight, gated[0], "silu_glu")
+    naive_multiply_gated(x, weight, gated[1], "silu_glu")
+    close(*gated, ratio=3e-6)
+
+
+def pool_of(heads: HeadShape, layers: int = 2) -> Pool:
+    pool = Pool(layers, heads.kv_heads, heads.dim, 600, torch.float32, DEVICE)
+    for chunk in pool.chunks:
+        chunk.normal_()
+    return pool
+
+
+HEADS = {
+    "norms": {"dim": 32, "q_norm": True, "k_norm": True},
+    "bias": {"dim": 24, "bias": True, "parts": 2},
+    "partial-rotation": {"dim": 40, "pairs": 8},
+    "no-rotation": {"dim": 16, "pairs": 0},
+    "keys-and-values-only": {"dim": 32, "queries": 0, "k_norm": True},
+    "queries-only": {"dim": 32, "cached": False, "q_norm": True},
+}
+
+
+@pytest.mark.parametrize("case", HEADS)
+def test_heads_are_rotated_and_stored(case):
+    how = {"dim": 32, "queries": 4, "cached": True, "bias": False, "parts": 1, "q_norm": False, "k_norm": False}
+    how |= HEADS[case]
+    dim, queries = how["dim"], how["queries"]
+    pairs, pool = how.get("pairs", dim // 2), pool_of(HeadShape(4, 2, dim, dim, 1.0))
+    cache = pool.open(300)
+    rows = torch.zeros(6, FIELDS, dtype=torch.int32, device=DEVICE)
+    rows[:, LINE], rows[:, POSITION] = cache.line, torch.tensor([3, 4, 5, 140, 141, 0])
+    rows[:, PLACE] = torch.tensor([0, 127, 128, 260, 5, -1])
+    width = (queries + 4 * how["cached"]) * dim
+    parts = Parts(randn(how["parts"], 16, width), randn(width) if how["bias"] else None)
+    norms = [Norm(randn(dim), 1e-6) if how[name] else None for name in ("q_norm", "k_norm")]
+    rotary, results = Rotary(randn(200, pairs), randn(200, pairs)), []
+    before = [chunk.clone() for chunk in pool.chunks]
+    for run in (store_heads, naive_store_heads):
+        for chunk, old in zip(pool.chunks, before, strict=True):
+            chunk.copy_(old)
+        q = torch.zeros(16, queries, dim, device=DEVICE) if queries else None
+        run(rows, Heads(parts, queries, how["cached"], dim, *norms, rotary, q, pool, 1))
+        results.append([chunk.clone() for chunk in pool.chunks] + ([q[:5]] if queries else []))
+    for kernel, twin in zip(*results, strict=True):
+        close(kernel, twin)
+
+
+ATTENTION = {
+    "chains": {},
+    "window": {"window": 50},
+    "cap": {"cap": 5.0},
+    "sinks": {"sinks": True},
+    "both-directions": {"causal": False},
+    "tree": {"tree": True},
+    "tree-with-a-window": {"tree": True, "window": 20},
+    "odd-heads": {"heads": (6, 2, 24)},
+}
+
+
+@pytest.mark.parametrize("case", ATTENTION)
+def test_attention_of_several_sequences(case):
+    how = {"window": 0, "cap": 0.0, "sinks": False, "causal": True, "tree": False, "heads": (4, 2, 32)} | ATTENTION[
+        case
+    ]
+    h, k, d = how["heads"]
+    shape = HeadShape(h, k, d, d, d**-0.5, how["window"], how["cap"])
+    pool = pool_of(shape)
+    parents = [-1, -1, 0, 2, 1] if how["tree"] else None
+    sequences = [
+        SequenceRows(pool.open(400), 0, 7, 253, parents),
+        SequenceRows(pool.open(200), 7, 1, 0),
+        SequenceRows(pool.open(200), 8, 20, 60),
+    ]
+    tiles = [tile for s in sequences for tile in tiles_of(s, 64 // shape.group)]
+    layout = Layout(Size(32, 64, 4, -1, -1, how["tree"]), DEVICE)
+    zeros = torch.zeros(28, dtype=torch.int64).numpy()
+    layout.fill(Chunk(0, 28, sequences, None, None), zeros, zeros, tiles)
+    layout.upload()
+    sinks = randn(h) if how["sinks"] else None
+    outs, q = [], randn(32, h, d)
+    for run in (attend, naive_attend):
+        sums = Sums.empty(4, 32, shape, DEVICE)
+        sums.values.fill_(NAN)
+        out = torch.full((32, h, d), NAN, device=DEVICE)
+        run(
+            q,
+            layout.rows,
+            layout.tiles,
+            layout.paths,
+            sums,
+            Attention(shape, pool, 1, how["causal"], sinks, how["tree"]),
+            out,
+        )
+        outs.append(out)
+    close(*outs, ratio=4e-6)
+    assert outs[0][:28].isfinite().all()
+    assert outs[0][28:].isnan().all()
+
+
+def test_rows_of_a_kept_path_are_moved():
+    pool = pool_of(HeadShape(4, 2, 24, 24, 1.0))
+    cache = pool.open(300)
+    twin = cache.copy()
+    places = [126, 129, 130, 140, 258]
+    cache.compact(125, places)
+    twin.naive_compact(125, places)
+    for kernel, expected in zip(cache.read(300), twin.read(300), strict=True):
+        assert torch.equal(kernel, expected)
+    assert torch.equal(cache.read(300)[0][:, :, 130], twin.read(300)[0][:, :, 130])
+
+
+def test_pages_of_a_dropped_cache_are_used_again():
+    pool = pool_of(HeadShape(4, 2, 16, 16, 1.0))
+    first = pool.open(3 * PAGE)
+    pages, line = [page.data_ptr() for page in first.pages], first.line
+    del first
+    again = pool.open(3 * PAGE)
+    assert again.line == line
+    assert {page.data_ptr() for page in again.pages} == set(pages)
+    assert len(pool.chunks) <= 2
+
+
+def test_a_description_of_a_tree():
+    """Places of a path are numbered as if it were a chain."""
+    pool = pool_of(HeadShape(4, 2, 16, 16, 1.0))
+    s = SequenceRows(pool.open(100), 0, 6, 10, [-1, -1, 0, 2])
+    layout = Layout(Size(8, 16, 4, -1, -1, True), torch.device("cpu"))
+    zeros = torch.zeros(6, dtype=torch.int64).numpy()
+    layout.fill(Chunk(0, 6, [s], None, None), zeros, zeros, tiles_of(s, 32))
+    layout.upload()
+    assert layout.rows[:6, SEEN].tolist() == [10, 11, 12, 12, 13, 14]
+    assert layout.rows[:6, PLACE].tolist() == [10, 11, 12, 13, 14, 15]
+    assert layout.rows[:6, BASE].tolist() == [BEYOND, BEYOND, 12, 12, 12, 12]
+    assert layout.rows[:6, LAST].tolist() == [15] * 6
+    assert layout.rows[6:, PLACE].tolist() == [-1, -1]
+    assert layout.paths[5, :3].tolist() == [0, 2, 3]
