@@ -6,8 +6,11 @@ Prints one line per kernel: name, dtype, bytes of shared memory.
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 
 import torch
+from spec_kernels.gpu.executor import Gpu
+from spec_kernels.gpu.layout import Size
 from spec_kernels.ops.attention.triton import attention
 from spec_kernels.ops.causal_conv.triton import causal_conv
 from spec_kernels.ops.gated_delta.triton import gated_delta, replay
@@ -18,6 +21,8 @@ from spec_kernels.ops.rope.triton import rope
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 from triton.runtime.jit import JITFunction
+
+from benchmarks.dense_shapes import QWEN3_8B, TINY, DenseShape, RandomWeights, dense_model
 
 ROWS = 8
 
@@ -73,9 +78,21 @@ def like_recurrences() -> None:
     causal_conv(torch.empty(rows, 8192), torch.empty(4, 8192), torch.empty(3, 3, 8192), lineage)
 
 
+def like_forwards(shape: DenseShape, dtype: torch.dtype) -> None:
+    """Every launch of a prompt and of steps of a dense model, on tensors without memory."""
+    source = RandomWeights(replace(shape, layers=1), dtype, "meta")
+    model, device = dense_model(source.of, source), torch.device("meta")
+    executor = Gpu(model, source, dtype, device, 4096)
+    for rows in (1, 8, 16, 64, 256):
+        executor.compile(Size(rows, 4, 8, -1, -1, tree=rows == 8))
+    executor.cache(300).compact(100, [100, 120])
+
+
 if __name__ == "__main__":
     driver.set_active(Absent(int(sys.argv[1])))
     JITFunction.run = compile_only(JITFunction.run)
     like_layers(torch.float32)
     like_layers(torch.bfloat16)
+    like_forwards(QWEN3_8B, torch.bfloat16)
+    like_forwards(TINY, torch.float32)
     like_recurrences()

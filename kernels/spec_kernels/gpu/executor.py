@@ -156,6 +156,11 @@ class Gpu:
 
         return self.buckets.get((size, taps), create)
 
+    def compile(self, size: Size) -> None:
+        """Run the launches of a bucket, whose description is empty, so that its kernels are compiled."""
+        for _, launch in self._bucket(size, frozenset({"logits"})).program.launches:
+            launch()
+
     def draft(
         self,
         batch: ForwardBatch,

@@ -135,9 +135,9 @@ def _store_heads(
                 other = other / root * tl.load(k_norm + partner, column < D, other=0.0)[None, :]
         value = value * c + other * s
     if head < QUERIES:
-        to = q + (row.to(tl.int64) * QUERIES + head)[:, None] * D
-        tl.store(to + column[None, :], value.to(q.dtype.element_ty), real)
+        q_at = q + (row.to(tl.int64) * QUERIES + head)[:, None] * D
+        tl.store(q_at + column[None, :], value.to(q.dtype.element_ty), real)
     else:
         # A page of a layer: keys [K, PAGE, D], then values.
-        to = page + layer_at + ((head - QUERIES) * PAGE + tl.maximum(place, 0) % PAGE).to(tl.int64) * D
-        tl.store(pages + to[:, None] + column[None, :], value.to(pages.dtype.element_ty), real & (place >= 0)[:, None])
+        at = page + layer_at + ((head - QUERIES) * PAGE + tl.maximum(place, 0) % PAGE).to(tl.int64) * D
+        tl.store(pages + at[:, None] + column[None, :], value.to(pages.dtype.element_ty), real & (place >= 0)[:, None])

@@ -345,16 +345,18 @@ class Program:
 def _reads(value: Pending | PendingHeads, memory: Tensor) -> bool:
     """Whether a value that waits is computed from this memory."""
     base = value.base if isinstance(value, Pending) else None
-    places = {m.untyped_storage().data_ptr() for m in (value.parts.memory, base) if m is not None}
-    return memory.untyped_storage().data_ptr() in places
+    return _storage(memory) in {_storage(m) for m in (value.parts.memory, base) if m is not None}
+
+
+def _storage(memory: Tensor) -> int:
+    """A number of the memory that a tensor lies in."""
+    return int(memory.untyped_storage()._cdata)
 
 
 def _beside(left: Parts, right: Parts) -> bool:
     """Whether the columns of ``right`` follow those of ``left`` in one memory."""
     a, b = left.memory, right.memory
-    return a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr() and (
-        a.storage_offset() + a.shape[2] == b.storage_offset()
-    )
+    return _storage(a) == _storage(b) and a.storage_offset() + a.shape[2] == b.storage_offset()
 
 
 def _precedes(value: Value, keys: PendingHeads) -> bool:

@@ -64,7 +64,7 @@ class Matrices:
 
     def _move(self, to: Tensor, rows: Tensor) -> None:
         """Convert rows, and copy them to the device."""
-        if self.device.type != "cuda":
+        if self.device.type != "cuda" or rows.is_cuda:
             to.copy_(rows)
             return
         if len(self._staging) < 2:

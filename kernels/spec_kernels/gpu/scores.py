@@ -155,6 +155,8 @@ def _attend(
                 source = tl.where(place >= base, base + node - begin, source)
                 far = tl.load(tables + line.to(tl.int64) * table_stride + (base + node) // PAGE, place >= base, other=0)
                 away = tl.where(place >= base, far + (base + node) % PAGE * D, page + source * D)
+                if D % 16 == 0:
+                    away = tl.multiple_of(away, 16)  # rows are read 16 bytes at a time
                 k_at = pages + layer_at + kv_head.to(tl.int64) * PAGE * D + away[:, None] + at[None, :]
             else:
                 k_at = keys + source[:, None] * D + at[None, :]
