@@ -1,0 +1,149 @@
+"""Choosers: installed functions that choose tokens on the device of a target's logits.
+
+Without one, rows are chosen by the core on the host. An entry point of the group ``spec_core.choosers`` has the name of
+a device type of torch, such as ``cuda``, and is a function ``device -> Chooser``. It is imported when logits of that
+type are first seen.
+Before its first use, and again for another type or width of rows, a chooser is compared with the core's own choice. One
+that gives another token is not used, so that a plugin cannot change a text.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from functools import cache
+from importlib import metadata
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from spec_core.errors import message
+from spec_core.sampling.draws import WORD_BITS, Draw, Draws, pack
+from spec_core.sampling.noise import DOMAIN_CHOICE, DOMAIN_TOKEN
+from spec_core.sampling.parameters import LOWEST, Sampling
+
+log = logging.getLogger("spec_core")
+
+CHOOSERS = "spec_core.choosers"
+"""Entry points of functions ``torch.device -> Chooser``, by the type of the device."""
+DTYPES = frozenset({torch.float32, torch.bfloat16, torch.float16})
+"""Types of logits that choosers take."""
+
+
+class Chooser(Protocol):
+    """Chooses tokens on one device. Called from several threads at once."""
+
+    def __call__(self, logits: Tensor, draws: Draws) -> tuple[np.ndarray, np.ndarray]:
+        """Choose a token for each of N draws.
+
+        logits: [R, V] float32, bfloat16 or float16 on the device; rows may have any stride, the tokens of a row are
+            adjacent.
+        draws: the N choices.
+        returns tokens [N] integers and largest logits [N] floats, on the host. Both must equal those of
+            ``spec_core.sampling.choose.drawn``: a largest logit is that after mask, bias and penalties, and NaN if any
+            logit of the row is. Its token has no meaning where it is NaN or -inf, and the core raises its usual error.
+        """
+
+
+def device_chooser(logits: Tensor) -> Chooser | None:
+    """The chooser for logits [R, V]; None if none is installed for their device or type, or if it was refused.
+
+    A refusal is logged once for each type and width of rows.
+    """
+    if logits.dtype not in DTYPES or logits.stride(-1) != 1:
+        return None
+    return _compared(logits.device, logits.dtype, logits.shape[-1])
+
+
+def fact() -> str:
+    """The choosers on this machine, for ``spec env``."""
+    lines = [f"{name}: {_state(name)}" for name in sorted({point.name for point in metadata.entry_points(group=CHOOSERS)})]
+    return "; ".join([*lines, "otherwise row by row on the host"])
+
+
+def _state(name: str) -> str:
+    try:
+        device = torch.empty(1, device=name).device
+    except Exception:  # a build of torch without such devices raises anything
+        return "no such device here"
+    reason = refusal(device, torch.float32, 4000)
+    return f"refused, {reason}" if reason else "on the device, tokens equal the core's"
+
+
+@cache
+def _compared(device: torch.device, dtype: torch.dtype, vocab: int) -> Chooser | None:
+    if not metadata.entry_points(group=CHOOSERS, name=device.type):
+        return None
+    if reason := refusal(device, dtype, vocab):
+        log.warning("tokens of logits on %s are chosen row by row on the host: %s", device, reason)
+        return None
+    return _create(device)
+
+
+def refusal(device: torch.device, dtype: torch.dtype, vocab: int) -> str | None:
+    """Why the device's chooser cannot be used for rows of this type and width; None if it can."""
+    try:
+        chooser = _create(device)
+        found = difference(chooser, device, dtype, vocab)
+    except Exception as error:  # importing and calling a plugin may raise anything
+        return f"the chooser for {device.type} failed: {type(error).__name__}: {message(error)}"
+    return found and f"the chooser for {device.type} is refused: {found}"
+
+
+@cache
+def _create(device: torch.device) -> Chooser:
+    """The device's chooser. Raises ValueError if several packages have one."""
+    points = list(metadata.entry_points(group=CHOOSERS, name=device.type))
+    if len({point.value for point in points}) > 1:
+        several = ", ".join(sorted(point.value for point in points))
+        raise ValueError(f"there are several, {several}: remove all packages but one")
+    return points[0].load()(device)
+
+
+def difference(chooser: Chooser, device: torch.device, dtype: torch.dtype, vocab: int) -> str | None:
+    """Where a chooser differs from the core on some rows; None if it gives the same tokens and largest logits."""
+    logits, draws = examples(dtype, vocab)
+    tokens, largest = chooser(logits.to(device), pack(draws, vocab))
+    if not len(tokens) == len(largest) == len(draws):
+        return f"it returned {len(tokens)} tokens and {len(largest)} largest logits for {len(draws)} draws"
+    for draw, token, value in zip(draws, tokens.tolist(), largest.tolist(), strict=True):
+        expected, finite = draw.choose(logits)
+        if not (value == finite or math.isnan(value) and math.isnan(finite)):
+            return f"largest logit {value} instead of {finite} ({_words(draw)})"
+        if finite > LOWEST and token != expected:
+            return f"token {token} instead of {expected} ({_words(draw)})"
+    return None
+
+
+def _words(draw: Draw) -> str:
+    seed, stream, domain = draw.source
+    words = f"{draw.sampling}, seed {seed}, position {draw.t}, stream {stream}, domain {domain}"
+    return words + (", with a mask" if draw.mask is not None else "")
+
+
+def examples(dtype: torch.dtype, vocab: int) -> tuple[Tensor, list[Draw]]:
+    """Logits [8, V] on the host, and choices from them that a chooser must make as the core does."""
+    generator = torch.Generator().manual_seed(vocab)
+    logits = (torch.randn((8, vocab), generator=generator) * 4).to(dtype)
+    logits[3] = 1.5  # ties
+    logits[4, 1:] = LOWEST
+    logits[5, vocab // 2] = math.inf
+    logits[6, vocab // 3] = math.nan
+    logits[7] = LOWEST
+    text = [0, vocab - 1, *torch.randint(vocab, (20,), generator=generator).tolist()]
+    words = torch.randint(1 << WORD_BITS, (-(-vocab // WORD_BITS),), generator=generator).numpy().astype(np.uint32)
+    samplings = [
+        *(Sampling(temperature=temperature) for temperature in (0.0, 1e-3, 0.8, 2.0)),
+        Sampling(temperature=0.8, logit_bias={vocab - 1: 2.5, vocab // 2: LOWEST}),
+        Sampling(temperature=1.0, repetition_penalty=1.3, presence_penalty=0.7, frequency_penalty=0.4),
+        Sampling(repetition_penalty=1.7, frequency_penalty=-0.3, logit_bias={0: 1.1}),
+    ]
+    draws = []
+    for i, sampling in enumerate(samplings):
+        for row in range(len(logits)):
+            source = (row * 7 + i << 40) + 12345 * row, (row << 31) + i, (DOMAIN_TOKEN, DOMAIN_CHOICE)[row % 2]
+            mask = words if (row + i) % 3 == 0 else None
+            draws.append(Draw(row, sampling, source, 1000 * i + row, (text, 8, text[: row % 4]), mask))
+    return logits, draws
