@@ -59,8 +59,17 @@ def device_chooser(logits: Tensor) -> Chooser | None:
 
 def fact() -> str:
     """The choosers on this machine, for ``spec env``."""
-    lines = [f"{name}: {_state(name)}" for name in sorted({point.name for point in metadata.entry_points(group=CHOOSERS)})]
-    return "; ".join([*lines, "otherwise row by row on the host"])
+    names = sorted({point.name for point in installed()})
+    return "; ".join([*(f"{name}: {_state(name)}" for name in names), "otherwise row by row on the host"])
+
+
+def installed() -> list[metadata.EntryPoint]:
+    """The entry points of choosers."""
+    return list(metadata.entry_points(group=CHOOSERS))
+
+
+def of_type(device: torch.device) -> list[metadata.EntryPoint]:
+    return [point for point in installed() if point.name == device.type]
 
 
 def _state(name: str) -> str:
@@ -74,7 +83,7 @@ def _state(name: str) -> str:
 
 @cache
 def _compared(device: torch.device, dtype: torch.dtype, vocab: int) -> Chooser | None:
-    if not metadata.entry_points(group=CHOOSERS, name=device.type):
+    if not of_type(device):
         return None
     if reason := refusal(device, dtype, vocab):
         log.warning("tokens of logits on %s are chosen row by row on the host: %s", device, reason)
@@ -95,7 +104,7 @@ def refusal(device: torch.device, dtype: torch.dtype, vocab: int) -> str | None:
 @cache
 def _create(device: torch.device) -> Chooser:
     """The device's chooser. Raises ValueError if several packages have one."""
-    points = list(metadata.entry_points(group=CHOOSERS, name=device.type))
+    points = of_type(device)
     if len({point.value for point in points}) > 1:
         several = ", ".join(sorted(point.value for point in points))
         raise ValueError(f"there are several, {several}: remove all packages but one")
@@ -110,7 +119,7 @@ def difference(chooser: Chooser, device: torch.device, dtype: torch.dtype, vocab
         return f"it returned {len(tokens)} tokens and {len(largest)} largest logits for {len(draws)} draws"
     for draw, token, value in zip(draws, tokens.tolist(), largest.tolist(), strict=True):
         expected, finite = draw.choose(logits)
-        if not (value == finite or math.isnan(value) and math.isnan(finite)):
+        if not (value == finite or (math.isnan(value) and math.isnan(finite))):
             return f"largest logit {value} instead of {finite} ({_words(draw)})"
         if finite > LOWEST and token != expected:
             return f"token {token} instead of {expected} ({_words(draw)})"
@@ -141,9 +150,9 @@ def examples(dtype: torch.dtype, vocab: int) -> tuple[Tensor, list[Draw]]:
         Sampling(repetition_penalty=1.7, frequency_penalty=-0.3, logit_bias={0: 1.1}),
     ]
     draws = []
-    for i, sampling in enumerate(samplings):
-        for row in range(len(logits)):
-            source = (row * 7 + i << 40) + 12345 * row, (row << 31) + i, (DOMAIN_TOKEN, DOMAIN_CHOICE)[row % 2]
-            mask = words if (row + i) % 3 == 0 else None
-            draws.append(Draw(row, sampling, source, 1000 * i + row, (text, 8, text[: row % 4]), mask))
+    for i in range(16):
+        row, sampling = i % len(logits), samplings[i % len(samplings)]
+        source = (i << 40) + 12345 * row, (row << 29) + i, (DOMAIN_TOKEN, DOMAIN_CHOICE)[i % 2]
+        mask = words if i % 3 == 0 else None
+        draws.append(Draw(row, sampling, source, 1000 * i, (text, 8, text[: i % 4]), mask))
     return logits, draws

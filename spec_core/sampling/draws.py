@@ -45,7 +45,7 @@ class Draws:
         distinct within a choice. terms: [C, 3] float64: a bias that is added; a factor of repetition, which divides
         values above 0 and multiplies others; a penalty that is subtracted.
 
-    A changed logit is float32, whatever the type of the row, and each term is applied in float64 and rounded to float32.
+    A changed logit is float32, whatever the type of the row. Each term is applied in float64, and rounded to float32.
     """
 
     rows: np.ndarray
@@ -70,16 +70,16 @@ def pack(draws: Sequence[Draw], vocab: int) -> Draws:
     """The arrays of some choices. vocab: V of the logits."""
     masked = [i for i, draw in enumerate(draws) if draw.mask is not None]
     masks = np.zeros((len(masked), -(-vocab // WORD_BITS)), np.uint32)
-    for words, i in zip(masks, masked, strict=True):
-        mask = draws[i].mask[: len(words)]
-        words[: len(mask)] = mask
+    for mask, i in zip(masks, masked, strict=True):
+        words = draws[i].mask[: len(mask)]
+        mask[: len(words)] = words
     changed, ids, terms = _changes(draws)
-    words = [[word & MASK for word in (draw.t, *draw.source[1:])] for draw in draws]
+    counters = [[word & MASK for word in (draw.t, *draw.source[1:])] for draw in draws]
     return Draws(
         rows=np.array([draw.row for draw in draws], np.int64),
         temperatures=np.array([draw.sampling.temperature for draw in draws], np.float64),
         seeds=np.array([draw.source[0] & (1 << 64) - 1 for draw in draws], np.uint64),
-        counters=np.array(words, np.uint32).reshape(-1, 3),
+        counters=np.array(counters, np.uint32).reshape(-1, 3),
         masked=np.array(masked, np.int64),
         masks=masks,
         changed=changed,

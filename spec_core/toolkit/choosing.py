@@ -38,8 +38,8 @@ def choosers(step: Step) -> list[tuple[Sequence, Choose]]:
     """The choice function of each undecided sequence.
 
     Where a chooser is installed for the device of the logits, all rows are chosen there, in one call and with one
-    transfer of some bytes per row. It leaves out sequences that sample with top-k, top-p or min-p: their rows are copied
-    to the host, all together, and chosen one by one when a path reaches them.
+    transfer of some bytes per row. It leaves out sequences that sample with top-k, top-p or min-p: their rows are
+    copied to the host, all together, and chosen one by one when a path reaches them.
     Without a chooser, greedy sequences share one argmax and its transfer, and the rows of others are copied.
     """
     undecided = list(step.undecided)
@@ -63,7 +63,9 @@ def cuts(seq: Sequence) -> bool:
 
 def device_choices(step: Step, seqs: Iterable[Sequence], chooser: Chooser) -> dict[Sequence, Choose]:
     """The choice function of each of these sequences, from one call of a chooser for all their rows."""
-    logits, draws, begins = step.output.logits, [], {}
+    logits = step.output.logits
+    draws: list[Draw] = []
+    begins: dict[Sequence, int] = {}
     for seq in seqs:
         begins[seq] = len(draws)
         draws += row_draws(step, seq, len(logits))

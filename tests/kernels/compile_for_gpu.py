@@ -8,6 +8,9 @@ from __future__ import annotations
 import sys
 
 import torch
+from spec_kernels.gpu.choice.adjustment import adjust_rows
+from spec_kernels.gpu.choice.description import CHANGE_FIELDS, COPY_FIELDS, FIELDS
+from spec_kernels.gpu.choice.kernels import Tiles, choose_rows
 from spec_kernels.ops.attention.triton import attention
 from spec_kernels.ops.causal_conv.triton import causal_conv
 from spec_kernels.ops.gated_delta.triton import gated_delta, replay
@@ -20,6 +23,7 @@ from triton.runtime import driver
 from triton.runtime.jit import JITFunction
 
 ROWS = 8
+VOCAB = 151936
 
 
 class Absent:
@@ -43,6 +47,8 @@ def compile_only(run):
 
     def compiled(kernel, *args, grid, warmup, **kwargs):
         made = run(kernel, *args, grid=grid, warmup=True, **kwargs)
+        if not kwargs.get("enable_fp_fusion", True) and "fma." in made.asm["ptx"]:
+            raise AssertionError(f"{kernel.__name__} rounds a product and a sum once, and must round each")
         print(kernel.__name__, (made.asm["ptx"].count("bf16") and "bfloat16") or "float32", made.metadata.shared)
 
     return compiled
@@ -73,9 +79,21 @@ def like_recurrences() -> None:
     causal_conv(torch.empty(rows, 8192), torch.empty(4, 8192), torch.empty(3, 3, 8192), lineage)
 
 
+def like_choices(dtype: torch.dtype) -> None:
+    """The choice of tokens from logits of a target's dtype, and the adjustment of rows."""
+    integers = lambda *shape: torch.empty(shape, dtype=torch.int32)
+    logits, copies = torch.empty(ROWS, VOCAB, dtype=dtype), torch.empty(ROWS, VOCAB)
+    copied, changes, masks = integers(ROWS, COPY_FIELDS), integers(500, CHANGE_FIELDS), integers(ROWS, VOCAB // 32)
+    adjust_rows(logits, copies, copied, changes, masks)
+    tiles = Tiles.empty(ROWS, VOCAB, torch.device("cpu"))
+    choose_rows(logits, copies, integers(ROWS, FIELDS), tiles, integers(2, ROWS))
+
+
 if __name__ == "__main__":
     driver.set_active(Absent(int(sys.argv[1])))
     JITFunction.run = compile_only(JITFunction.run)
     like_layers(torch.float32)
     like_layers(torch.bfloat16)
     like_recurrences()
+    like_choices(torch.float32)
+    like_choices(torch.bfloat16)

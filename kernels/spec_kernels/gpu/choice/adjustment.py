@@ -26,11 +26,13 @@ def adjust_rows(logits: Tensor, copies: Tensor, rows: Tensor, changes: Tensor, m
     """
     vocab, words = logits.shape[1], masks.shape[1]
     options: dict[str, Any] = launch_options(4, fuse=False)
-    grid = triton.cdiv(vocab, TILE), len(rows)
-    _copy_rows[grid](logits, copies, rows, masks, logits.stride(0), vocab, words, COPY_FIELDS, TILE, **options)
+    _copy_rows[(triton.cdiv(vocab, TILE), len(rows))](
+        logits, copies, rows, masks, logits.stride(0), vocab, words, COPY_FIELDS, TILE, **options
+    )
     if len(changes):
-        grid = (triton.cdiv(len(changes), CHANGES),)
-        _change_logits[grid](copies, changes, len(changes), vocab, CHANGE_FIELDS, CHANGES, **options)
+        _change_logits[(triton.cdiv(len(changes), CHANGES),)](
+            copies, changes, len(changes), vocab, CHANGE_FIELDS, CHANGES, **options
+        )
 
 
 @triton.jit
@@ -49,9 +51,7 @@ def _copy_rows(
 
 
 @triton.jit
-def _change_logits(
-    copies, changes, C, V, FIELDS: tl.constexpr, CHANGES: tl.constexpr, DEPENDENT: tl.constexpr
-):
+def _change_logits(copies, changes, C, V, FIELDS: tl.constexpr, CHANGES: tl.constexpr, DEPENDENT: tl.constexpr):
     """Add biases, then apply repetition, then subtract penalties; in float64, each rounded to float32."""
     start_next(DEPENDENT)
     change = tl.program_id(0) * CHANGES + tl.arange(0, CHANGES)

@@ -52,10 +52,10 @@ class Launches:
 
 
 class DeviceChoice:
-    """Chooses the tokens of rows of logits where these lie; the tokens are those of ``reference.choose_tokens``.
+    """Chooses the tokens of rows of logits on their device; the tokens are those of ``reference.choose_tokens``.
 
-    A call uploads some integers per draw, launches three kernels, and downloads a token and a logit per draw. Draws with
-    a mask, bias or penalty take two more kernels, and a float32 copy of their row.
+    A call uploads some integers per draw, launches three kernels, and downloads a token and a logit per draw.
+    Draws with a mask, bias or penalty take two more kernels, and a float32 copy of their row.
     On CUDA the three kernels become a graph when logits of one shape and type are at one address for the second time.
     """
 

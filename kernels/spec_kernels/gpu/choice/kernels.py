@@ -15,7 +15,7 @@ import triton.language as tl
 from torch import Tensor
 
 from spec_kernels.gpu.choice.description import COPY, COUNTER, FIELDS, ROW, SEED, TEMPERATURE
-from spec_kernels.gpu.choice.noise import float64, gumbel, philox
+from spec_kernels.gpu.choice.noise import gumbel, philox
 from spec_kernels.gpu.launch import launch_options, start_next, wait_for_previous
 
 COUNTERS = tl.constexpr(512)
@@ -89,7 +89,9 @@ def _temperature(draw):
 
 @triton.jit
 def _load_logits(logits, copies, draw, stride, token, V):
-    """Logits of tokens as float32, -inf beyond the vocabulary: of the adjusted copy if there is one, else of the row."""
+    """Logits of tokens as float32, -inf beyond the vocabulary; of a draw's adjusted copy, or else of
+    its row.
+    """
     row, copy = tl.load(draw + _ROW).to(tl.int64), tl.load(draw + _COPY).to(tl.int64)
     plain = tl.load(logits + row * stride + token, (token < V) & (copy < 0), other=float("-inf")).to(tl.float32)
     adjusted = tl.load(copies + copy * V + token, (token < V) & (copy >= 0), other=float("-inf"))
@@ -119,9 +121,7 @@ def _bounds(value, temperature, high):
 
 
 @triton.jit
-def _bound_scores(
-    logits, copies, draws, stride, V, TILES, largest, lower, upper, DEPENDENT: tl.constexpr
-):
+def _bound_scores(logits, copies, draws, stride, V, TILES, largest, lower, upper, DEPENDENT: tl.constexpr):
     """The largest logit of a tile, and bounds of its best score."""
     start_next(DEPENDENT)
     tile, draw = tl.program_id(0), draws + tl.program_id(1) * _FIELDS
@@ -136,7 +136,7 @@ def _bound_scores(
     value1 = _load_logits(logits, copies, draw, stride, token + 16, V)
     value2 = _load_logits(logits, copies, draw, stride, token + 32, V)
     value3 = _load_logits(logits, copies, draw, stride, token + 48, V)
-    divisor = tl.where(temperature < COLDEST, float64(1.0), temperature).to(tl.float32)
+    divisor = tl.where(temperature < COLDEST, 1.0, temperature).to(tl.float32)
     lower0, upper0 = _bounds(value0, divisor, high0)
     lower1, upper1 = _bounds(value1, divisor, high1)
     lower2, upper2 = _bounds(value2, divisor, high2)
@@ -157,7 +157,7 @@ def _score(value, token, top, temperature, high, low, V):
     """Exact scores float64 of logits float32; -inf beyond the vocabulary."""
     value = value.to(tl.float64)
     greedy = (temperature == 0) | (top == float("inf"))
-    z = (value - top) / tl.where(temperature == 0, float64(1.0), temperature)
+    z = (value - top) / tl.where(temperature == 0, 1.0, temperature)
     return tl.where(token < V, tl.where(greedy, value, z + gumbel(high, low)), float("-inf"))
 
 
@@ -185,7 +185,7 @@ def _find_best(
     needed = tl.max(tl.load(lower + first + others, others < TILES, other=float("-inf")), 0)
     needed -= ABSOLUTE + RELATIVE * tl.abs(needed)
     if tl.load(upper + first + tile) < needed:
-        tl.store(scores + first + tile, float64(float("-inf")))
+        tl.store(scores + first + tile, float("-inf"))
         tl.store(tokens + first + tile, V)
         return
     top = tl.max(tl.load(largest + first + others, others < TILES, other=float("-inf")), 0).to(tl.float64)
@@ -207,9 +207,7 @@ def _find_best(
 
 
 @triton.jit
-def _take_best(
-    draws, largest, scores, tokens, out, B, TILES, BLOCK: tl.constexpr, DEPENDENT: tl.constexpr
-):
+def _take_best(draws, largest, scores, tokens, out, B, TILES, BLOCK: tl.constexpr, DEPENDENT: tl.constexpr):
     """The best token of all tiles, and the largest logit."""
     start_next(DEPENDENT)
     draw, tile = tl.program_id(0), tl.arange(0, BLOCK)

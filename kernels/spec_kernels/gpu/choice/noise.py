@@ -10,12 +10,6 @@ import triton.language as tl
 
 
 @triton.jit
-def float64(value: tl.constexpr):
-    """A constant in float64; a literal would be rounded to float32."""
-    return tl.full((), value, tl.float64)
-
-
-@triton.jit
 def philox(c0, c1, c2, c3, k0, k1):
     """Four random words uint32 of a counter, uint32, under a key: Philox4x32-10."""
     for _ in tl.static_range(10):
@@ -28,27 +22,30 @@ def philox(c0, c1, c2, c3, k0, k1):
 
 @triton.jit
 def log(x):
-    """Natural logarithm of normal positive float64."""
+    """Natural logarithm of normal positive float64.
+
+    A literal is float32: only numbers that float32 represents exactly stand in an expression.
+    """
     bits = x.to(tl.int64, bitcast=True)
     k = (bits - 0x3FE6A09E667F3BCD) >> 52
-    f = (bits - (k << 52)).to(tl.float64, bitcast=True) - float64(1.0)
-    s = f / (f + float64(2.0))
+    f = (bits - (k << 52)).to(tl.float64, bitcast=True) - 1.0
+    s = f / (f + 2.0)
     z = s * s
-    r = z * float64(1.479819860511658591e-01) + float64(1.531383769920937332e-01)
-    r = r * z + float64(1.818357216161805012e-01)
-    r = r * z + float64(2.222219843214978396e-01)
-    r = r * z + float64(2.857142874366239149e-01)
-    r = r * z + float64(3.999999999940941908e-01)
-    r = r * z + float64(6.666666666666735130e-01)
+    r = z * tl.full((), 1.479819860511658591e-01, tl.float64) + tl.full((), 1.531383769920937332e-01, tl.float64)
+    r = r * z + tl.full((), 1.818357216161805012e-01, tl.float64)
+    r = r * z + tl.full((), 2.222219843214978396e-01, tl.float64)
+    r = r * z + tl.full((), 2.857142874366239149e-01, tl.float64)
+    r = r * z + tl.full((), 3.999999999940941908e-01, tl.float64)
+    r = r * z + tl.full((), 6.666666666666735130e-01, tl.float64)
     r = r * z
-    h = f * float64(0.5) * f
+    h = f * 0.5 * f
     n = k.to(tl.float64)
-    low = n * float64(1.90821492927058770002e-10)
-    return n * float64(6.93147180369123816490e-01) - ((h - (s * (h + r) + low)) - f)
+    low = n * tl.full((), 1.90821492927058770002e-10, tl.float64)
+    return n * tl.full((), 6.93147180369123816490e-01, tl.float64) - ((h - (s * (h + r) + low)) - f)
 
 
 @triton.jit
 def gumbel(high, low):
     """Gumbel noise float64 from the two halves, uint32, of a uniform with 52 bits."""
     whole = (high.to(tl.int64) << 20) | (low.to(tl.int64) >> 12)
-    return -log(-log((whole.to(tl.float64) + float64(0.5)) * float64(2.0**-52)))
+    return -log(-log((whole.to(tl.float64) + 0.5) * (2.0**-52)))
