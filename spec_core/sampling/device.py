@@ -133,26 +133,41 @@ def _words(draw: Draw) -> str:
 
 
 def examples(dtype: torch.dtype, vocab: int) -> tuple[Tensor, list[Draw]]:
-    """Logits [8, V] on the host, and choices from them that a chooser must make as the core does."""
+    """Logits [8, V] on the host, and 16 choices from them that a chooser must make as the core does.
+
+    Masks, biases and penalties change the largest logit of their row, so that one which is not applied is noticed.
+    """
     generator = torch.Generator().manual_seed(vocab)
-    logits = (torch.randn((8, vocab), generator=generator) * 4).to(dtype)
+    logits = (torch.randn((8, vocab), generator=generator) * 1.5).to(dtype)
+    first, second, third = logits[:3].argmax(-1).tolist()
     logits[3] = 1.5  # ties
     logits[4, 1:] = LOWEST
     logits[5, vocab // 2] = math.inf
     logits[6, vocab // 3] = math.nan
     logits[7] = LOWEST
-    text = [0, vocab - 1, *torch.randint(vocab, (20,), generator=generator).tolist()]
-    words = torch.randint(1 << WORD_BITS, (-(-vocab // WORD_BITS),), generator=generator).numpy().astype(np.uint32)
+    text = [first, -1, second, third, third, *torch.randint(vocab, (20,), generator=generator).tolist()]
+    mask = _mask(vocab, excluded=(first, second, third))
+    warm = Sampling(temperature=0.8)
     samplings = [
-        *(Sampling(temperature=temperature) for temperature in (0.0, 1e-3, 0.8, 2.0)),
-        Sampling(temperature=0.8, logit_bias={vocab - 1: 2.5, vocab // 2: LOWEST}),
-        Sampling(temperature=1.0, repetition_penalty=1.3, presence_penalty=0.7, frequency_penalty=0.4),
-        Sampling(repetition_penalty=1.7, frequency_penalty=-0.3, logit_bias={0: 1.1}),
+        *(Sampling(temperature=temperature) for temperature in (0.0, 1e-3, 2.0)),
+        Sampling(temperature=0.8, repetition_penalty=1.3, presence_penalty=0.7, frequency_penalty=0.4),
+        Sampling(temperature=1.0, logit_bias={second: LOWEST, vocab // 2: 9.5}),
+        Sampling(repetition_penalty=1.7, frequency_penalty=-3.0, logit_bias={0: 1.1}),
     ]
+    choices = [(i % 3, sampling, None) for i, sampling in enumerate(samplings)]
+    choices += [(row, warm, None) for row in range(3, len(logits))]
+    choices += [(i % 3, sampling, mask) for i, sampling in enumerate((warm, *samplings[-4:]))]
     draws = []
-    for i in range(16):
-        row, sampling = i % len(logits), samplings[i % len(samplings)]
-        source = (i << 40) + 12345 * row, (row << 29) + i, (DOMAIN_TOKEN, DOMAIN_CHOICE)[i % 2]
-        mask = words if i % 3 == 0 else None
-        draws.append(Draw(row, sampling, source, 1000 * i, (text, 8, text[: i % 4]), mask))
+    for i, (row, sampling, words) in enumerate(choices):
+        source = (i << 40) + 12345, (i << 29) + i, (DOMAIN_TOKEN, DOMAIN_CHOICE)[i % 2]
+        draws.append(Draw(row, sampling, source, 1000 * i, (text, 2, text[: i % 4]), words))
     return logits, draws
+
+
+def _mask(vocab: int, excluded: tuple[int, ...]) -> np.ndarray:
+    """[ceil(V / 32)] uint32: every token but the excluded ones; the last token in any case."""
+    allowed = np.zeros(-(-vocab // WORD_BITS) * WORD_BITS, np.bool_)
+    allowed[:vocab] = True
+    allowed[list(excluded)] = False
+    allowed[vocab - 1] = True
+    return np.packbits(allowed, bitorder="little").view(np.uint32)
