@@ -1,6 +1,7 @@
 """Compile every kernel for a CUDA device that need not be there, and run none. A script: TRITON_INTERPRET must be 0.
 
-Prints one line per kernel: name, dtype, bytes of shared memory.
+Prints one line per kernel: name, dtype, bytes of shared memory. Arguments: the compute capability, times 10, and
+``choices`` to leave out all kernels but those that choose tokens.
 """
 
 from __future__ import annotations
@@ -92,8 +93,9 @@ def like_choices(dtype: torch.dtype) -> None:
 if __name__ == "__main__":
     driver.set_active(Absent(int(sys.argv[1])))
     JITFunction.run = compile_only(JITFunction.run)
-    like_layers(torch.float32)
-    like_layers(torch.bfloat16)
-    like_recurrences()
+    if "choices" not in sys.argv[2:]:
+        like_layers(torch.float32)
+        like_layers(torch.bfloat16)
+        like_recurrences()
     like_choices(torch.float32)
     like_choices(torch.bfloat16)
