@@ -154,6 +154,7 @@ def examples(dtype: torch.dtype, vocab: int) -> tuple[Tensor, list[Draw]]:
         Sampling(temperature=1.0, logit_bias={second: LOWEST, vocab // 2: 9.5}),
         Sampling(repetition_penalty=1.7, frequency_penalty=-3.0, logit_bias={0: 1.1}),
     ]
+    choices: list[tuple[int, Sampling, np.ndarray | None]]
     choices = [(i % 3, sampling, None) for i, sampling in enumerate(samplings)]
     choices += [(row, warm, None) for row in range(3, len(logits))]
     choices += [(i % 3, sampling, mask) for i, sampling in enumerate((warm, *samplings[-4:]))]
