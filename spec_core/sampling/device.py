@@ -54,22 +54,23 @@ def device_chooser(logits: Tensor) -> Chooser | None:
     """
     if logits.dtype not in DTYPES or logits.stride(-1) != 1:
         return None
-    return _compared(logits.device, logits.dtype, logits.shape[-1])
+    return _load(logits.device, logits.dtype, logits.shape[-1])
 
 
 def fact() -> str:
     """The choosers on this machine, for ``spec env``."""
-    names = sorted({point.name for point in installed()})
+    names = sorted({point.name for point in entry_points()})
     return "; ".join([*(f"{name}: {_state(name)}" for name in names), "otherwise row by row on the host"])
 
 
-def installed() -> list[metadata.EntryPoint]:
-    """The entry points of choosers."""
+def entry_points() -> list[metadata.EntryPoint]:
+    """The entry points of all installed choosers."""
     return list(metadata.entry_points(group=CHOOSERS))
 
 
-def of_type(device: torch.device) -> list[metadata.EntryPoint]:
-    return [point for point in installed() if point.name == device.type]
+def points_of(device: torch.device) -> list[metadata.EntryPoint]:
+    """The entry points of choosers for the device's type."""
+    return [point for point in entry_points() if point.name == device.type]
 
 
 def _state(name: str) -> str:
@@ -82,8 +83,8 @@ def _state(name: str) -> str:
 
 
 @cache
-def _compared(device: torch.device, dtype: torch.dtype, vocab: int) -> Chooser | None:
-    if not of_type(device):
+def _load(device: torch.device, dtype: torch.dtype, vocab: int) -> Chooser | None:
+    if not points_of(device):
         return None
     if reason := refusal(device, dtype, vocab):
         log.warning("tokens of logits on %s are chosen row by row on the host: %s", device, reason)
@@ -95,16 +96,16 @@ def refusal(device: torch.device, dtype: torch.dtype, vocab: int) -> str | None:
     """Why the device's chooser cannot be used for rows of this type and width; None if it can."""
     try:
         chooser = _create(device)
-        found = difference(chooser, device, dtype, vocab)
+        first = difference(chooser, device, dtype, vocab)
     except Exception as error:  # importing and calling a plugin may raise anything
         return f"the chooser for {device.type} failed: {type(error).__name__}: {message(error)}"
-    return found and f"the chooser for {device.type} is refused: {found}"
+    return f"the chooser for {device.type} is refused: {first}" if first else None
 
 
 @cache
 def _create(device: torch.device) -> Chooser:
     """The device's chooser. Raises ValueError if several packages have one."""
-    points = of_type(device)
+    points = points_of(device)
     if len({point.value for point in points}) > 1:
         several = ", ".join(sorted(point.value for point in points))
         raise ValueError(f"there are several, {several}: remove all packages but one")
@@ -118,18 +119,18 @@ def difference(chooser: Chooser, device: torch.device, dtype: torch.dtype, vocab
     if not len(tokens) == len(largest) == len(draws):
         return f"it returned {len(tokens)} tokens and {len(largest)} largest logits for {len(draws)} draws"
     for draw, token, value in zip(draws, tokens.tolist(), largest.tolist(), strict=True):
-        expected, finite = draw.choose(logits)
-        if not (value == finite or (math.isnan(value) and math.isnan(finite))):
-            return f"largest logit {value} instead of {finite} ({_words(draw)})"
-        if finite > LOWEST and token != expected:
-            return f"token {token} instead of {expected} ({_words(draw)})"
+        expected, expected_value = draw.choose(logits)
+        if not (value == expected_value or (math.isnan(value) and math.isnan(expected_value))):
+            return f"largest logit {value} instead of {expected_value} ({_describe(draw)})"
+        if expected_value > LOWEST and token != expected:
+            return f"token {token} instead of {expected} ({_describe(draw)})"
     return None
 
 
-def _words(draw: Draw) -> str:
+def _describe(draw: Draw) -> str:
     seed, stream, domain = draw.source
-    words = f"{draw.sampling}, seed {seed}, position {draw.t}, stream {stream}, domain {domain}"
-    return words + (", with a mask" if draw.mask is not None else "")
+    text = f"{draw.sampling}, seed {seed}, position {draw.t}, stream {stream}, domain {domain}"
+    return text + (", with a mask" if draw.mask is not None else "")
 
 
 def examples(dtype: torch.dtype, vocab: int) -> tuple[Tensor, list[Draw]]:

@@ -62,8 +62,62 @@ class Draws:
         return len(self.rows)
 
 
-Counts = tuple[np.ndarray, np.ndarray]
-"""Distinct tokens of a text [n] int64, ascending, and how often each occurs in the output [n]."""
+@attrs.frozen(eq=False)
+class Changes:
+    """The logits that bias and penalties change after a text: distinct ids [n].
+
+    bias: [n] float64. times: [n] how often each token occurs in the output. occurs: [n] whether it does in the text.
+    """
+
+    ids: np.ndarray
+    bias: np.ndarray
+    times: np.ndarray
+    occurs: np.ndarray
+
+    @classmethod
+    def of_text(cls, sampling: Sampling, tokens: Sequence[int], prompt: int, vocab: int) -> Changes:
+        """After a text without drafted tokens. Rows given as embeddings (-1) are skipped."""
+        text = np.array(tokens if _penalises(sampling) else (), np.int64)
+        occurs, times = _count(text, vocab) > 0, _count(text[prompt:], vocab)
+        bias, changes = np.zeros(vocab), occurs.copy()
+        biased = list(sampling.logit_bias)
+        bias[biased], changes[biased] = list(sampling.logit_bias.values()), True
+        ids = changes.nonzero()[0]
+        return cls(ids, bias[ids], times[ids], occurs[ids])
+
+    def after(self, drafted: Sequence[int]) -> Changes:
+        """After the text and drafted tokens. ``ids`` must be ascending; in the result, new ones come last."""
+        path, counts = np.unique(np.array([token for token in drafted if token >= 0], np.int64), return_counts=True)
+        places = np.searchsorted(self.ids, path)
+        known = np.isin(path, self.ids[places[places < len(self.ids)]])
+        times, occurs = self.times.copy(), self.occurs.copy()
+        times[places[known]] += counts[known]
+        occurs[places[known]] = True
+        new = path[~known]
+        return Changes(
+            np.append(self.ids, new),
+            np.append(self.bias, np.zeros(len(new))),
+            np.append(times, counts[~known]),
+            np.append(occurs, np.ones(len(new), np.bool_)),
+        )
+
+    def terms(self, sampling: Sampling) -> np.ndarray:
+        """[n, 3], as in ``Draws``."""
+        terms = np.empty((len(self.ids), 3))
+        terms[:, 0] = self.bias
+        terms[:, 1] = np.where(self.occurs, sampling.repetition_penalty, 1.0)
+        penalty = sampling.presence_penalty + sampling.frequency_penalty * self.times
+        terms[:, 2] = np.where(self.times > 0, penalty, 0.0)
+        return terms
+
+
+def _count(tokens: np.ndarray, vocab: int) -> np.ndarray:
+    """[V] how often each token occurs."""
+    return np.bincount(tokens[tokens >= 0], minlength=vocab)
+
+
+def _penalises(sampling: Sampling) -> bool:
+    return bool(sampling.repetition_penalty != 1 or sampling.presence_penalty or sampling.frequency_penalty)
 
 
 def pack(draws: Sequence[Draw], vocab: int) -> Draws:
@@ -73,7 +127,7 @@ def pack(draws: Sequence[Draw], vocab: int) -> Draws:
     for mask, i in zip(masks, masked, strict=True):
         words = draws[i].mask[: len(mask)]
         mask[: len(words)] = words
-    changed, ids, terms = _changes(draws)
+    changed, ids, terms = _changes(draws, vocab)
     counters = [[word & MASK for word in (draw.t, *draw.source[1:])] for draw in draws]
     return Draws(
         rows=np.array([draw.row for draw in draws], np.int64),
@@ -88,44 +142,18 @@ def pack(draws: Sequence[Draw], vocab: int) -> Draws:
     )
 
 
-def _changes(draws: Sequence[Draw]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """``changed``, ``ids`` and ``terms`` of all choices. Choices of one text share the counts of its tokens."""
-    counts: dict[tuple[int, int], Counts] = {}
+def _changes(draws: Sequence[Draw], vocab: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """``changed``, ``ids`` and ``terms`` of all choices. A text is counted once for all choices after it."""
+    texts: dict[tuple[int, int, int], Changes] = {}
     changed, ids, terms = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], [np.zeros((0, 3))]
     for i, draw in enumerate(draws):
-        if draw.sampling.adjusts:
-            tokens, prompt, drafted = draw.history
-            key = id(tokens), prompt
-            if key not in counts:
-                counts[key] = _count(tokens, prompt)
-            tokens_changed, their_terms = _terms(draw.sampling, counts[key], drafted)
-            changed.append(np.full(len(tokens_changed), i))
-            ids.append(tokens_changed)
-            terms.append(their_terms)
+        sampling, (tokens, prompt, drafted) = draw.sampling, draw.history
+        if sampling.adjusts:
+            key = id(sampling), id(tokens), prompt
+            if key not in texts:
+                texts[key] = Changes.of_text(sampling, tokens, prompt, vocab)
+            changes = texts[key].after(drafted) if drafted and _penalises(sampling) else texts[key]
+            changed.append(np.full(len(changes.ids), i))
+            ids.append(changes.ids)
+            terms.append(changes.terms(sampling))
     return np.concatenate(changed), np.concatenate(ids), np.concatenate(terms)
-
-
-def _count(tokens: Sequence[int], prompt: int) -> Counts:
-    """Count the tokens of a text; rows given as embeddings (-1) are skipped. prompt: tokens before the output."""
-    text = np.array(tokens, np.int64)
-    ids, places = np.unique(text, return_inverse=True)
-    counts = np.bincount(places[prompt:], minlength=len(ids))
-    return ids[ids >= 0], counts[ids >= 0]
-
-
-def _terms(sampling: Sampling, counts: Counts, drafted: Sequence[int]) -> Counts:
-    """Tokens [n] whose logits bias and penalties change, ascending, and their terms [n, 3]."""
-    biased = np.array(list(sampling.logit_bias), np.int64)
-    seen, occurrences = counts
-    path = np.array([token for token in drafted if token >= 0], np.int64)
-    if sampling.repetition_penalty == 1 and not sampling.presence_penalty and not sampling.frequency_penalty:
-        seen, occurrences, path = seen[:0], occurrences[:0], path[:0]
-    ids = np.unique(np.concatenate([biased, seen, path]))
-    times, repeated, terms = np.zeros(len(ids)), np.zeros(len(ids), np.bool_), np.zeros((len(ids), 3))
-    times[np.searchsorted(ids, seen)] = occurrences
-    np.add.at(times, np.searchsorted(ids, path), 1)
-    repeated[np.searchsorted(ids, np.concatenate([seen, path]))] = True
-    terms[np.searchsorted(ids, biased), 0] = list(sampling.logit_bias.values())
-    terms[:, 1] = np.where(repeated, sampling.repetition_penalty, 1.0)
-    terms[:, 2] = np.where(times > 0, sampling.presence_penalty + sampling.frequency_penalty * times, 0.0)
-    return ids, terms

@@ -48,15 +48,15 @@ def choosers(step: Step) -> list[tuple[Sequence, Choose]]:
     if chooser is None:
         plain = [seq for seq in undecided if seq.sampling.greedy and seq.matcher is None]
         best = largest(logits) if plain else ([], [])
-        choices = {seq: from_list(best, step.part(seq).at) for seq in plain}
+        choices = {seq: choice_from(best, step.part(seq).at) for seq in plain}
     else:
-        choices = device_choices(step, [seq for seq in undecided if not cuts(seq)], chooser)
+        choices = device_choices(step, [seq for seq in undecided if not has_cuts(seq)], chooser)
     rest = [seq for seq in undecided if seq not in choices]
     choices |= {seq: sampled(step, seq, rows) for seq, rows in rows_on_host(step, rest).items()}
     return [(seq, choices[seq]) for seq in undecided]
 
 
-def cuts(seq: Sequence) -> bool:
+def has_cuts(seq: Sequence) -> bool:
     """Whether top-k, top-p or min-p may exclude a token."""
     return seq.sampling.truncates and seq.sampling.temperature > 0
 
@@ -74,7 +74,7 @@ def device_choices(step: Step, seqs: Iterable[Sequence], chooser: Chooser) -> di
     tokens, values = (column.tolist() for column in chooser(logits, pack(draws, logits.shape[1])))
     ends = [*begins.values(), len(draws)][1:]
     return {
-        seq: from_list((tokens[begin:end], values[begin:end]), 0)
+        seq: choice_from((tokens[begin:end], values[begin:end]), 0)
         for (seq, begin), end in zip(begins.items(), ends, strict=True)
     }
 
@@ -92,7 +92,7 @@ def row_draws(step: Step, seq: Sequence, rows: int) -> list[Draw]:
     return draws
 
 
-def from_list(best: Largest, first: int) -> Choose:
+def choice_from(best: Largest, first: int) -> Choose:
     """A choice function that reads tokens which were already chosen. first: place of row 0."""
     return lambda row: finite_choice(*best, first + row)
 

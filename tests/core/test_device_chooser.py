@@ -55,9 +55,9 @@ def install(monkeypatch):
             SimpleNamespace(name="cpu", value=f"package{i}:chooser", load=lambda chooser=chooser: lambda _: chooser)
             for i, chooser in enumerate(choosers)
         ]
-        monkeypatch.setattr(device, "installed", lambda: points)
+        monkeypatch.setattr(device, "entry_points", lambda: points)
 
-    caches = device._compared, device._create
+    caches = device._load, device._create
     yield install
     for cache in caches:
         cache.cache_clear()
@@ -141,7 +141,7 @@ def test_a_row_that_the_target_did_not_return_ends_its_sequence_alone(install):
     assert [PLAIN[r.name] for r in REQUESTS[:2]] == [run.take(seq).tokens for seq in seqs[:2]]
 
 
-def edited(**fields):
+def with_fields(**fields):
     """The twin's answer to draws of which some arrays are replaced: a chooser that reads them wrongly."""
 
     def change(logits, draws):
@@ -150,31 +150,31 @@ def edited(**fields):
     return change
 
 
-def answered(answer):
+def with_answer(answer):
     return lambda logits, draws: answer(*reference.choose_tokens(logits, draws))
 
 
-def raising(logits, draws):
+def run_out_of_memory(logits, draws):
     raise RuntimeError("out of memory")
 
 
 WRONG = {
-    "half-a-seed": edited(seeds=lambda d: d.seeds & np.uint64(0xFFFFFFFF)),
-    "no-position": edited(counters=lambda d: d.counters * np.array([0, 1, 1], np.uint32)),
-    "no-stream": edited(counters=lambda d: d.counters * np.array([1, 0, 1], np.uint32)),
-    "no-domain": edited(counters=lambda d: d.counters * np.array([1, 1, 0], np.uint32)),
-    "greedy": edited(temperatures=lambda d: d.temperatures * 0),
-    "warmer": edited(temperatures=lambda d: d.temperatures * 1.5),
-    "no-masks": edited(masks=lambda d: d.masks | np.uint32(0xFFFFFFFF)),
-    "no-bias": edited(terms=lambda d: np.where([True, False, False], 0, d.terms)),
-    "no-repetition": edited(terms=lambda d: np.where([False, True, False], 1, d.terms)),
-    "no-penalty": edited(terms=lambda d: d.terms * [1, 1, 0]),
-    "another-row": edited(rows=lambda d: d.rows[::-1].copy()),
-    "the-next-token": answered(lambda tokens, largest: (tokens + 1, largest)),
-    "no-largest": answered(lambda tokens, largest: (tokens, np.zeros_like(largest))),
-    "nan-unnoticed": answered(lambda tokens, largest: (tokens, np.nan_to_num(largest, nan=1.0))),
-    "too-few": answered(lambda tokens, largest: (tokens[1:], largest[1:])),
-    "an-error": raising,
+    "half-a-seed": with_fields(seeds=lambda d: d.seeds & np.uint64(0xFFFFFFFF)),
+    "no-position": with_fields(counters=lambda d: d.counters * np.array([0, 1, 1], np.uint32)),
+    "no-stream": with_fields(counters=lambda d: d.counters * np.array([1, 0, 1], np.uint32)),
+    "no-domain": with_fields(counters=lambda d: d.counters * np.array([1, 1, 0], np.uint32)),
+    "greedy": with_fields(temperatures=lambda d: d.temperatures * 0),
+    "warmer": with_fields(temperatures=lambda d: d.temperatures * 1.5),
+    "no-masks": with_fields(masks=lambda d: d.masks | np.uint32(0xFFFFFFFF)),
+    "no-bias": with_fields(terms=lambda d: np.where([True, False, False], 0, d.terms)),
+    "no-repetition": with_fields(terms=lambda d: np.where([False, True, False], 1, d.terms)),
+    "no-penalty": with_fields(terms=lambda d: d.terms * [1, 1, 0]),
+    "another-row": with_fields(rows=lambda d: d.rows[::-1].copy()),
+    "the-next-token": with_answer(lambda tokens, largest: (tokens + 1, largest)),
+    "no-largest": with_answer(lambda tokens, largest: (tokens, np.zeros_like(largest))),
+    "nan-unnoticed": with_answer(lambda tokens, largest: (tokens, np.nan_to_num(largest, nan=1.0))),
+    "too-few": with_answer(lambda tokens, largest: (tokens[1:], largest[1:])),
+    "an-error": run_out_of_memory,
 }
 
 
@@ -204,7 +204,7 @@ def test_the_environment_tells_whether_a_chooser_is_used(install):
     install(Counting())
     assert device.fact() == "cpu: on the device, tokens equal the core's; otherwise row by row on the host"
 
-    install(Counting(raising))
+    install(Counting(run_out_of_memory))
     assert device.fact().startswith("cpu: refused, the chooser for cpu failed: RuntimeError: out of memory")
 
 
@@ -225,7 +225,7 @@ def test_rows_that_choosers_do_not_take_are_left_to_the_core(install):
 
 def test_without_a_chooser_nothing_is_compared(monkeypatch, install):
     install()
-    monkeypatch.setattr(device, "difference", raising)
+    monkeypatch.setattr(device, "difference", run_out_of_memory)
 
     assert device.device_chooser(torch.zeros(2, 9)) is None
 
@@ -266,7 +266,7 @@ class Drawn(Fixed):
         return Compat(drafts={"sampled"})
 
 
-def drawn(step, seq, budget):
+def propose_drawn(step, seq, budget):
     """Three tokens from an even distribution, whose rows are on the device too."""
     probs = torch.full((3, 48), 1 / 48)
     return Draft([seq.t % 48, 5, 7], probs=probs.as_subclass(Away))
@@ -279,7 +279,7 @@ def test_a_step_copies_the_rows_of_all_sequences_at_once(rule, copies, install, 
     monkeypatch.setattr(native, "module", None)
     Away.copies = 0
     requests = [Request([1, i], max_tokens=9, name=f"{i}", **sampled(i, 1.0)) for i in range(3)]
-    run = Run(Remote(**DENSE), [Drawn(drawn)], rule=rule, draft_max=3)
+    run = Run(Remote(**DENSE), [Drawn(propose_drawn)], rule=rule, draft_max=3)
     seqs = [run.submit(request) for request in requests]
     run.step()
     Away.copies = 0

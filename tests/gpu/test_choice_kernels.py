@@ -40,9 +40,9 @@ def check(choose, logits: torch.Tensor, draws: list[Draw]) -> None:
     """Tokens and largest logits equal the core's; a token beside a largest logit of NaN or -inf has no meaning."""
     tokens, largest = choose(logits, pack(draws, logits.shape[1]))
     for draw, token, value in zip(draws, tokens.tolist(), largest.tolist(), strict=True):
-        expected, finite = draw.choose(logits.cpu())
-        assert value == finite or (math.isnan(value) and math.isnan(finite)), draw
-        assert not finite > -math.inf or token == expected, draw
+        expected, expected_value = draw.choose(logits.cpu())
+        assert value == expected_value or (math.isnan(value) and math.isnan(expected_value)), draw
+        assert not expected_value > -math.inf or token == expected, draw
 
 
 def random_draws(count: int, vocab: int) -> tuple[torch.Tensor, list[Draw]]:

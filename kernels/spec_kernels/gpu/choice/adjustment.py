@@ -61,7 +61,9 @@ def _change_logits(copies, changes, C, V, FIELDS: tl.constexpr, CHANGES: tl.cons
     repetition = tl.load(terms + 1, exists, other=1.0)
     penalty = tl.load(terms + 2, exists, other=0.0)
     copy = tl.load(changes + change * FIELDS + 6, exists, other=0).to(tl.int64)
-    place = copies + copy * V + tl.load(changes + change * FIELDS + 7, exists, other=0)
+    token = tl.load(changes + change * FIELDS + 7, exists, other=0)
+    place = copies + copy * V + token
+    exists = exists & (token >= 0) & (token < V)
     wait_for_previous(DEPENDENT)
     value = (tl.load(place, exists, other=0.0).to(tl.float64) + bias).to(tl.float32).to(tl.float64)
     value = tl.where(value > 0, value / repetition, value * repetition).to(tl.float32)

@@ -43,11 +43,19 @@ class Launches:
             self.graph.replay()
 
     def capture(self, logits: Tensor) -> None:
-        """Capture the launches. They must have run before: a kernel cannot be compiled during a capture."""
-        graph = torch.cuda.CUDAGraph()
-        # Calls of other threads must not end the capture.
-        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-            self.start(logits)
+        """Capture the launches. They must have run before: a kernel cannot be compiled during a capture.
+
+        The context ``torch.cuda.graph`` would also return all cached memory of torch to the device.
+        """
+        graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            graph.capture_begin(capture_error_mode="thread_local")  # other threads may call CUDA meanwhile
+            try:
+                self.start(logits)
+            finally:
+                graph.capture_end()
+        torch.cuda.current_stream().wait_stream(stream)
         self.graph = graph
 
 

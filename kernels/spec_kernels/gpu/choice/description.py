@@ -72,11 +72,11 @@ class Description:
 
 def describe(draws: Draws) -> Description:
     """Describe N draws, one or more."""
-    adjusted = np.union1d(draws.masked, draws.changed)
+    copy_of = _number_copies(draws)
     return Description(
-        draws=_describe_draws(draws, adjusted),
-        copies=_describe_copies(draws, adjusted),
-        changes=_describe_changes(draws, adjusted),
+        draws=_describe_draws(draws, copy_of),
+        copies=_describe_copies(draws, copy_of),
+        changes=_describe_changes(draws, copy_of),
         masks=draws.masks.view(np.int32),
     )
 
@@ -86,7 +86,14 @@ def bucket(count: int) -> int:
     return 1 << (count - 1).bit_length()
 
 
-def _describe_draws(draws: Draws, adjusted: np.ndarray) -> np.ndarray:
+def _number_copies(draws: Draws) -> np.ndarray:
+    """[N] the copy that each draw reads instead of its row, NONE if nothing changes."""
+    adjusted = np.zeros(len(draws.rows), np.bool_)
+    adjusted[draws.masked] = adjusted[draws.changed] = True
+    return np.where(adjusted, adjusted.cumsum() - 1, NONE).astype(np.int32)
+
+
+def _describe_draws(draws: Draws, copy_of: np.ndarray) -> np.ndarray:
     count = len(draws.rows)
     fields = np.zeros((bucket(count), FIELDS), np.int32)
     fields[:, ROW] = fields[:, COPY] = NONE
@@ -94,20 +101,21 @@ def _describe_draws(draws: Draws, adjusted: np.ndarray) -> np.ndarray:
     fields[:count, SEED:COUNTER] = draws.seeds[:, None].view(np.int32)
     fields[:count, COUNTER:ROW] = draws.counters.view(np.int32)
     fields[:count, ROW] = draws.rows
-    fields[adjusted, COPY] = np.arange(len(adjusted))
+    fields[:count, COPY] = copy_of
     return fields
 
 
-def _describe_copies(draws: Draws, adjusted: np.ndarray) -> np.ndarray:
-    fields = np.full((len(adjusted), COPY_FIELDS), NONE, np.int32)
-    fields[:, 0] = draws.rows[adjusted]
-    fields[np.searchsorted(adjusted, draws.masked), 1] = np.arange(len(draws.masked))
+def _describe_copies(draws: Draws, copy_of: np.ndarray) -> np.ndarray:
+    rows = draws.rows[copy_of >= 0]
+    fields = np.full((len(rows), COPY_FIELDS), NONE, np.int32)
+    fields[:, 0] = rows
+    fields[copy_of[draws.masked], 1] = np.arange(len(draws.masked))
     return fields
 
 
-def _describe_changes(draws: Draws, adjusted: np.ndarray) -> np.ndarray:
+def _describe_changes(draws: Draws, copy_of: np.ndarray) -> np.ndarray:
     fields = np.zeros((len(draws.ids), CHANGE_FIELDS), np.int32)
     fields[:, :6] = np.ascontiguousarray(draws.terms).view(np.int32)
-    fields[:, 6] = np.searchsorted(adjusted, draws.changed)
+    fields[:, 6] = copy_of[draws.changed]
     fields[:, 7] = draws.ids
     return fields
