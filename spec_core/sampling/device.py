@@ -60,7 +60,7 @@ def device_chooser(logits: Tensor) -> Chooser | None:
 def fact() -> str:
     """The choosers on this machine, for ``spec env``."""
     names = sorted({point.name for point in entry_points()})
-    return "; ".join([*(f"{name}: {_state(name)}" for name in names), "otherwise row by row on the host"])
+    return "; ".join([*(f"{name}: {_state(name)}" for name in names), "otherwise on the host"])
 
 
 def entry_points() -> list[metadata.EntryPoint]:

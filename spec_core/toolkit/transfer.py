@@ -24,7 +24,8 @@ def drafts_on_host(step: Step, seqs: Iterable[Sequence]) -> dict[Sequence, Draft
     drawn = [(seq, draft) for seq, draft in drafts.items() if draft is not None and draft.probs is not None]
     rows = copy_to_host([draft.probs for _, draft in drawn])
     for (seq, draft), probs in zip(drawn, rows, strict=True):
-        drafts[seq] = Draft(draft.ids, draft.proposal, probs, draft.parents, draft.confidence)
+        if probs is not draft.probs:
+            drafts[seq] = Draft(draft.ids, draft.proposal, probs, draft.parents, draft.confidence)
     return drafts
 
 

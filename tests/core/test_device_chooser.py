@@ -202,7 +202,7 @@ def test_two_choosers_of_one_device_are_refused(install):
 def test_the_environment_tells_whether_a_chooser_is_used(install):
     """Also for devices that this machine has not."""
     install(Counting())
-    assert device.fact() == "cpu: on the device, tokens equal the core's; otherwise row by row on the host"
+    assert device.fact() == "cpu: on the device, tokens equal the core's; otherwise on the host"
 
     install(Counting(run_out_of_memory))
     assert device.fact().startswith("cpu: refused, the chooser for cpu failed: RuntimeError: out of memory")
