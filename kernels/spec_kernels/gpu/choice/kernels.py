@@ -16,7 +16,7 @@ from torch import Tensor
 
 from spec_kernels.gpu.choice.description import COPY, COUNTER, FIELDS, ROW, SEED, TEMPERATURE
 from spec_kernels.gpu.choice.noise import gumbel, philox
-from spec_kernels.gpu.launch import launch_options, start_next, wait_for_previous
+from spec_kernels.gpu.launch import device_function, launch_options, start_next, wait_for_previous
 
 COUNTERS = tl.constexpr(512)
 """Counters of noise in a tile; each gives words for four tokens."""
@@ -66,7 +66,7 @@ def choose_rows(logits: Tensor, copies: Tensor, draws: Tensor, tiles: Tiles, out
     _take_best[(count,)](draws, tiles.largest, *best, out, count, width, block, **launch_options(1))
 
 
-@triton.jit
+@device_function
 def _counters(draw, tile):
     """The counters of a tile's noise: four words, a key of two, and the token of each counter's first word.
 
@@ -81,13 +81,13 @@ def _counters(draw, tile):
     return counter.to(tl.uint32), t, stream, domain, k0, k1, (counter >> 4) * 64 + (counter & 15)
 
 
-@triton.jit
+@device_function
 def _temperature(draw):
     """float64"""
     return tl.load(draw.to(tl.pointer_type(tl.float64)) + _TEMPERATURE)
 
 
-@triton.jit
+@device_function
 def _load_logits(logits, copies, draw, stride, token, V):
     """Logits of tokens as float32, -inf beyond the vocabulary; of a draw's adjusted copy, or else of
     its row.
@@ -98,14 +98,14 @@ def _load_logits(logits, copies, draw, stride, token, V):
     return tl.where(copy < 0, plain, adjusted)
 
 
-@triton.jit
+@device_function
 def _max_or_nan(values):
     """The largest value; NaN if any is NaN."""
     is_nan = tl.max((values != values).to(tl.int32), 0) > 0
     return tl.where(is_nan, float("nan"), tl.max(values, 0))
 
 
-@triton.jit
+@device_function
 def _bounds(value, temperature, high):
     """Lower and upper bounds of scores, logit / temperature + noise, from the upper halves of the uniforms.
 
@@ -152,7 +152,7 @@ def _bound_scores(logits, copies, draws, stride, V, TILES, largest, lower, upper
     tl.store(upper + place, tl.where(temperature == 0, top, tl.where(cold, float("inf"), high)))
 
 
-@triton.jit
+@device_function
 def _score(value, token, top, temperature, high, low, V):
     """Exact scores float64 of logits float32; -inf beyond the vocabulary."""
     value = value.to(tl.float64)
@@ -161,7 +161,7 @@ def _score(value, token, top, temperature, high, low, V):
     return tl.where(token < V, tl.where(greedy, value, z + gumbel(high, low)), float("-inf"))
 
 
-@triton.jit
+@device_function
 def _better(score, token, other_score, other_token):
     """The larger score and its token; of equal ones the lower token."""
     wins = (other_score > score) | ((other_score == score) & (other_token < token))

@@ -5,11 +5,12 @@ Every line is one IEEE operation. Kernels that call these are compiled without f
 
 from __future__ import annotations
 
-import triton
 import triton.language as tl
 
+from spec_kernels.gpu.launch import device_function
 
-@triton.jit
+
+@device_function
 def philox(c0, c1, c2, c3, k0, k1):
     """Four random words uint32 of a counter, uint32, under a key: Philox4x32-10."""
     for _ in tl.static_range(10):
@@ -20,7 +21,7 @@ def philox(c0, c1, c2, c3, k0, k1):
     return c0, c1, c2, c3
 
 
-@triton.jit
+@device_function
 def log(x):
     """Natural logarithm of normal positive float64.
 
@@ -44,7 +45,7 @@ def log(x):
     return n * tl.full((), 6.93147180369123816490e-01, tl.float64) - ((h - (s * (h + r) + low)) - f)
 
 
-@triton.jit
+@device_function
 def gumbel(high, low):
     """Gumbel noise float64 from the two halves, uint32, of a uniform with 52 bits."""
     whole = (high.to(tl.int64) << 20) | (low.to(tl.int64) >> 12)
