@@ -80,6 +80,8 @@ METRICS = "spec_engines.vllm.metrics"
 CLUSTER = ("spec_compare.executors", "spec_serve.ray")
 """What may import Ray."""
 MODELS = ("spec_kernels.model", "spec_kernels.native")
+TRITON = re.compile(r"spec_kernels\.(ops\.\w+\.triton|gpu(\.\w+)+)")
+"""Modules that may import triton, which is an optional package."""
 METHOD_NAMES = re.compile(r"\b(ngram|eagle3?|mtp|dflash|draft[-_]model|gdn)\b", re.IGNORECASE)
 LONGEST = 400
 
@@ -123,8 +125,8 @@ def broken(module: str, source: str) -> list[str]:
             rules.append(f"{module} imports another method: {name}")
         if module.startswith("spec_kernels.ops") and name.startswith(MODELS):
             rules.append(f"{module} imports {name}: operators know no models")
-        if other == "triton" and not re.fullmatch(r"spec_kernels\.ops\.\w+\.triton", module):
-            rules.append(f"{module} imports triton: only ops/*/triton.py may")
+        if other == "triton" and not TRITON.fullmatch(module):
+            rules.append(f"{module} imports triton: only ops/*/triton.py and modules of gpu may")
         if other == "gguf" and not module.startswith(("spec_targets.gguf", "spec_train.heads.export.gguf", *OFFLINE)):
             rules.append(f"{module} imports gguf: only what reads or writes such files may")
         if other in SERVER and package != "spec_serve" and module != METRICS:
@@ -282,6 +284,9 @@ PLANTED = {
     "operators-import-modules": ("spec_kernels.ops.norm.reference", "from spec_kernels.model import build"),
     "operators-import-modules-relatively": ("spec_kernels.ops.norm.reference", "from ...model import build"),
     "triton-in-a-reference": ("spec_kernels.ops.norm.reference", "import triton.language as tl"),
+    "triton-in-the-model": ("spec_kernels.model.build", "import triton"),
+    "triton-beside-the-gpu": ("spec_kernels.gpus.choice", "import triton"),
+    "core-imports-a-chooser": ("spec_core.sampling.device", "from spec_kernels.gpu.choice import DeviceChoice"),
     "method-imports-a-target": ("spec_methods.ngram", "from spec_targets.runtime import load"),
     "method-imports-a-method": ("spec_methods.ngram", "from spec_methods.draft_model import state"),
     "method-imports-a-method-relatively": ("spec_methods.ngram", "from .draft_model import state"),
@@ -310,6 +315,7 @@ def test_allowed_imports_are_not_found():
         "spec_methods.draft_model.state": "from spec_methods.draft_model.vocabulary import Same\nfrom . import x",
         "spec_kernels.model.reference": "from spec_kernels.ops import norm",
         "spec_kernels.ops.norm.triton": "import triton",
+        "spec_kernels.gpu.choice.kernels": "import triton\nfrom spec_kernels.gpu.launch import start_next",
         "spec_targets.hf.adapter": "import transformers",
         "spec_serve.ray": "from ray import serve",
         "spec_core.loop.run": "import torch\nfrom spec_core.contract.step import Step",

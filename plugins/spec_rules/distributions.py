@@ -10,9 +10,10 @@ from functools import cache
 
 import attrs
 import numpy as np
+from torch import Tensor
 
 from spec_core import Draft, Sequence, Step
-from spec_core.toolkit import drafted_from, target_distribution
+from spec_core.toolkit import drafted_from, drafts_on_host, rows_on_host, target_distribution
 
 Rows = Callable[[int], np.ndarray]
 
@@ -37,14 +38,21 @@ class Case:
         return [j for j, parent in enumerate(self.draft.parents) if parent == node]
 
 
-def case(step: Step, seq: Sequence) -> Case:
-    """The case of a sequence with a draft. A row is evaluated when a rule first reads it, and kept for this step."""
-    draft = step.part(seq).draft
-    assert draft is not None
+def cases(step: Step, seqs: list[Sequence]) -> dict[Sequence, Case]:
+    """The case of every sequence; each has a draft.
+
+    Logits and ``probs`` that lie on a device are copied once for all. A distribution is evaluated when a rule first
+    reads it, and kept for this step.
+    """
+    rows, drafts = rows_on_host(step, seqs), drafts_on_host(step, seqs)
+    return {seq: _case(step, seq, rows[seq], drafts[seq]) for seq in seqs}
+
+
+def _case(step: Step, seq: Sequence, rows: Tensor, draft: Draft) -> Case:
     vocab = step.target.info.vocab
     return Case(
         draft,
-        cache(lambda row: target_distribution(step, seq, row)),
+        cache(lambda row: target_distribution(step, seq, row, rows)),
         cache(lambda j: drafted_from(draft, j, vocab)),
     )
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from spec_core import Step, Verdict
 from spec_core.errors import TargetError
 from spec_rules.coins import Coins, coins
-from spec_rules.distributions import Case, case
+from spec_rules.distributions import Case, cases
 
 Verify = Callable[[Case, Coins], Verdict]
 DRAWN = frozenset({"sampled", "deterministic", "mixed"})
@@ -19,10 +19,9 @@ def judge(step: Step, verify: Verify) -> None:
 
     The core decides the others: at temperature 0 every rule is exact match, and without a draft the target chooses.
     """
-    for seq in step.undecided:
-        drafted = step.part(seq).drafted
-        if drafted and seq.sampling.temperature > 0:
-            try:
-                step.decide(seq, verify(case(step, seq), coins(step, seq, drafted)))
-            except TargetError as error:
-                step.fail(seq, error)
+    seqs = [seq for seq in step.undecided if step.part(seq).drafted and seq.sampling.temperature > 0]
+    for seq, case in cases(step, seqs).items():
+        try:
+            step.decide(seq, verify(case, coins(step, seq, step.part(seq).drafted)))
+        except TargetError as error:
+            step.fail(seq, error)

@@ -54,7 +54,7 @@ def matched(step: Step) -> Iterator[tuple[Sequence, Verdict | TargetError]]:
     for seq, found in zip(jobs, native.module.walk(list(jobs.values())), strict=True):
         yield seq, _verdict(*found)
     for seq in short:  # an IndexError
-        yield seq, _attempt(step.part(seq).draft, sampled(step, seq))
+        yield seq, _attempt(step.part(seq).draft, sampled(step, seq, step.logits(seq)))
 
 
 def _jobs(step: Step, logits: Tensor) -> tuple[dict[Sequence, tuple[Any, ...]], list[Sequence]]:

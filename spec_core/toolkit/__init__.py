@@ -6,6 +6,7 @@ and the token after it, ``draft_head`` reads a head from a file and checks wheth
 ``AcceptanceEstimate`` estimates the acceptance rate, ``forward`` runs a draft model. ``places`` yields where such a
 drafter may extend another method's draft, ``reached`` whether what it appended was tested.
 Rules: ``target_distribution`` and ``drafted_from`` for p and q (``adjust`` and ``support`` are parts of the first),
+``rows_on_host`` and ``drafts_on_host`` copy their inputs from a device once per step,
 ``choosers`` and ``walk`` for exact match, ``uniform`` for coins (a rule's private ones are ``step.coins``).
 Logits: ``likeliest``. Constraints: ``allowed`` and ``forced``. Counting: ``drafted_and_accepted`` and ``Tally``.
 Texts: ``encode_part``, ``encode_after``, ``stream_after`` and ``decode_after`` for parts of a text.
@@ -67,6 +68,8 @@ if TYPE_CHECKING:
     from spec_core.toolkit.token_drafter import PartialDraft as PartialDraft
     from spec_core.toolkit.token_drafter import SampleMode as SampleMode
     from spec_core.toolkit.token_drafter import TokenDrafter as TokenDrafter
+    from spec_core.toolkit.transfer import drafts_on_host as drafts_on_host
+    from spec_core.toolkit.transfer import rows_on_host as rows_on_host
     from spec_core.toolkit.tree import DraftLimits as DraftLimits
     from spec_core.toolkit.tree import TreeLimits as TreeLimits
     from spec_core.toolkit.tree import TreeNode as TreeNode
@@ -101,6 +104,7 @@ _WHERE = {
     "draft_head": "toolkit.heads",
     "drafted_and_accepted": "toolkit.tally",
     "drafted_from": "toolkit.distributions",
+    "drafts_on_host": "toolkit.transfer",
     "encode_after": "contract.parts",
     "encode_part": "contract.parts",
     "evaluate": "toolkit.drive",
@@ -118,6 +122,7 @@ _WHERE = {
     "places": "toolkit.place",
     "reached": "toolkit.place",
     "reached_estimate": "toolkit.place",
+    "rows_on_host": "toolkit.transfer",
     "sample_field": "toolkit.fields",
     "stream_after": "contract.parts",
     "support": "sampling.choose",

@@ -6,15 +6,22 @@ on the number of the request. Shared noise: Daliri, Musco, Suresh, 2408.07978.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+
+from torch import Tensor
 
 from spec_core.contract.sequence import Sequence
 from spec_core.contract.step import Step
 from spec_core.contract.values import Draft, Verdict
 from spec_core.sampling.choose import drawn, finite_choice, largest
+from spec_core.sampling.device import Chooser, device_chooser
+from spec_core.sampling.draws import Draw, pack
+from spec_core.toolkit.transfer import rows_on_host
 
 Choose = Callable[[int], int]
 """Row -> token: row 0 follows committed text, row 1 + j follows draft j."""
+Largest = tuple[list[int], list[float]]
+"""Tokens of some rows, and their largest logits."""
 
 
 def walk(draft: Draft | None, choice: Choose) -> Verdict:
@@ -28,27 +35,76 @@ def walk(draft: Draft | None, choice: Choose) -> Verdict:
 
 
 def choosers(step: Step) -> list[tuple[Sequence, Choose]]:
-    """The choice function of each undecided sequence. Greedy ones share one argmax, and on a device one transfer."""
+    """The choice function of each undecided sequence.
+
+    Where a chooser is installed for the device of the logits, all rows are chosen there, in one call and with one
+    transfer of some bytes per row. It leaves out sequences that sample with top-k, top-p or min-p: their rows are
+    copied to the host, all together, and chosen one by one when a path reaches them.
+    Without a chooser, greedy sequences share one argmax and its transfer, and the rows of others are copied.
+    """
     undecided = list(step.undecided)
-    plain = {seq for seq in undecided if seq.sampling.greedy and seq.matcher is None}
-    best = largest(step.output.logits) if plain else ([], [])
-    return [(seq, greedy(step, seq, best) if seq in plain else sampled(step, seq)) for seq in undecided]
+    logits = step.output.logits
+    chooser = device_chooser(logits)
+    if chooser is None:
+        plain = [seq for seq in undecided if seq.sampling.greedy and seq.matcher is None]
+        best = largest(logits) if plain else ([], [])
+        choices = {seq: choice_from(best, step.part(seq).at) for seq in plain}
+    else:
+        choices = device_choices(step, [seq for seq in undecided if not has_cuts(seq)], chooser)
+    rest = [seq for seq in undecided if seq not in choices]
+    choices |= {seq: sampled(step, seq, rows) for seq, rows in rows_on_host(step, rest).items()}
+    return [(seq, choices[seq]) for seq in undecided]
 
 
-def greedy(step: Step, seq: Sequence, best: tuple[list[int], list[float]]) -> Choose:
-    at = step.part(seq).at
-    return lambda row: finite_choice(*best, at + row)
+def has_cuts(seq: Sequence) -> bool:
+    """Whether top-k, top-p or min-p may exclude a token."""
+    return seq.sampling.truncates and seq.sampling.temperature > 0
 
 
-def sampled(step: Step, seq: Sequence) -> Choose:
-    """A choice function that evaluates a row only when the path reaches it."""
-    logits, draft = step.logits(seq), step.part(seq).draft
-    source = step.choosing(seq)
+def device_choices(step: Step, seqs: Iterable[Sequence], chooser: Chooser) -> dict[Sequence, Choose]:
+    """The choice function of each of these sequences, from one call of a chooser for all their rows."""
+    logits = step.output.logits
+    draws: list[Draw] = []
+    begins: dict[Sequence, int] = {}
+    for seq in seqs:
+        begins[seq] = len(draws)
+        draws += row_draws(step, seq, len(logits))
+    if not draws:
+        return {}
+    tokens, values = (column.tolist() for column in chooser(logits, pack(draws, logits.shape[1])))
+    ends = [*begins.values(), len(draws)][1:]
+    return {
+        seq: choice_from((tokens[begin:end], values[begin:end]), 0)
+        for (seq, begin), end in zip(begins.items(), ends, strict=True)
+    }
+
+
+def row_draws(step: Step, seq: Sequence, rows: int) -> list[Draw]:
+    """The choices at all rows of a sequence, without rows that the target did not return. rows: of all logits."""
+    part, source = step.part(seq), step.choosing(seq)
+    draft, count = part.draft, min(1 + part.drafted, rows - part.at)
+    depths = (0,) if draft is None else (0, *draft.depths)
+    draws = []
+    for row in range(count):
+        path = [draft.ids[i] for i in draft.ancestry(row - 1)] if draft and row and seq.sampling.adjusts else []
+        history = seq.tokens, seq.prompt_len, path
+        draws.append(Draw(part.at + row, seq.sampling, source, seq.t + depths[row], history, step.mask(seq, row)))
+    return draws
+
+
+def choice_from(best: Largest, first: int) -> Choose:
+    """A choice function that reads tokens which were already chosen. first: place of row 0."""
+    return lambda row: finite_choice(*best, first + row)
+
+
+def sampled(step: Step, seq: Sequence, rows: Tensor) -> Choose:
+    """A choice function that evaluates a row only when the path reaches it. rows: [1+K, V], the sequence's logits."""
+    draft, source = step.part(seq).draft, step.choosing(seq)
 
     def choice(row: int) -> int:
         depth = draft.depths[row - 1] if row and draft else 0
         history = step.history(seq, row), seq.prompt_len, ()
-        token, logit, _ = drawn(logits[row], seq.sampling, source, seq.t + depth, history, step.mask(seq, row))
+        token, logit, _ = drawn(rows[row], seq.sampling, source, seq.t + depth, history, step.mask(seq, row))
         return finite_choice([token], [logit])
 
     return choice

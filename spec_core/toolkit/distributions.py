@@ -6,21 +6,26 @@ import math
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from spec_core.contract.sequence import Sequence
 from spec_core.contract.step import Step
 from spec_core.contract.values import Draft
-from spec_core.sampling.choose import adjust, finite_choice, largest, support
+from spec_core.sampling.choose import adjust, finite_choice, host, largest, support
 
 
-def target_distribution(step: Step, seq: Sequence, row: int) -> np.ndarray:
+def target_distribution(step: Step, seq: Sequence, row: int, logits: Tensor | None = None) -> np.ndarray:
     """[V] float64: p of a row of ``step.logits(seq)`` under the request's sampling parameters, as in plain decoding.
 
     Constraint, bias, penalties over text and drafted prefix, temperature, cuts. For requests with a temperature above
     0. Raises TargetError for rows of NaN, or without a finite logit.
+
+    :param logits: [1+K, V] the sequence's logits on the host, as ``rows_on_host`` copies them for a whole step. Without
+        them a row on a device is copied alone, which waits for the device once per row.
     """
     history, mask = step.history(seq, row), step.mask(seq, row)
-    logits = adjust(step.logits(seq)[row], seq.sampling, history, seq.prompt_len, mask)
+    rows = step.logits(seq) if logits is None else logits
+    logits = adjust(host(rows[row]), seq.sampling, history, seq.prompt_len, mask)
     best, values = largest(logits[None])
     token = finite_choice(best, values)
     if math.isinf(values[0]):  # an infinite logit takes all probability
@@ -28,8 +33,8 @@ def target_distribution(step: Step, seq: Sequence, row: int) -> np.ndarray:
     ids, z = support(logits, seq.sampling)
     p = torch.softmax(z, -1)
     if seq.sampling.truncates:
-        p = torch.zeros(len(logits), dtype=p.dtype, device=p.device).scatter_(0, ids, p)
-    return p.cpu().numpy()
+        p = torch.zeros(len(logits), dtype=p.dtype).scatter_(0, ids, p)
+    return p.numpy()
 
 
 def drafted_from(draft: Draft, j: int, vocab: int) -> np.ndarray:

@@ -1,6 +1,7 @@
 """Compile every kernel for a CUDA device that need not be there, and run none. A script: TRITON_INTERPRET must be 0.
 
-Prints one line per kernel: name, dtype, bytes of shared memory.
+Prints one line per kernel: name, dtype, bytes of shared memory. Arguments: the compute capability, times 10, and
+``choices`` to leave out all kernels but those that choose tokens.
 """
 
 from __future__ import annotations
@@ -9,6 +10,9 @@ import sys
 from dataclasses import replace
 
 import torch
+from spec_kernels.gpu.choice.adjustment import adjust_rows
+from spec_kernels.gpu.choice.description import CHANGE_FIELDS, COPY_FIELDS, FIELDS
+from spec_kernels.gpu.choice.kernels import Tiles, choose_rows
 from spec_kernels.gpu.executor import Gpu
 from spec_kernels.gpu.layout import Size
 from spec_kernels.ops.attention.triton import attention
@@ -25,6 +29,7 @@ from triton.runtime.jit import JITFunction
 from benchmarks.dense_shapes import QWEN3_8B, TINY, DenseShape, RandomWeights, dense_model
 
 ROWS = 8
+VOCAB = 151936
 
 
 class Absent:
@@ -48,6 +53,8 @@ def compile_only(run):
 
     def compiled(kernel, *args, grid, warmup, **kwargs):
         made = run(kernel, *args, grid=grid, warmup=True, **kwargs)
+        if not kwargs.get("enable_fp_fusion", True) and "fma." in made.asm["ptx"]:
+            raise AssertionError(f"{kernel.__name__} rounds a product and a sum once, and must round each")
         print(kernel.__name__, (made.asm["ptx"].count("bf16") and "bfloat16") or "float32", made.metadata.shared)
 
     return compiled
@@ -88,11 +95,24 @@ def like_forwards(shape: DenseShape, dtype: torch.dtype) -> None:
     executor.cache(300).compact(100, [100, 120])
 
 
+def like_choices(dtype: torch.dtype) -> None:
+    """The choice of tokens from logits of a target's dtype, and the adjustment of rows."""
+    integers = lambda *shape: torch.empty(shape, dtype=torch.int32)
+    logits, copies = torch.empty(ROWS, VOCAB, dtype=dtype), torch.empty(ROWS, VOCAB)
+    copied, changes, masks = integers(ROWS, COPY_FIELDS), integers(500, CHANGE_FIELDS), integers(ROWS, VOCAB // 32)
+    adjust_rows(logits, copies, copied, changes, masks)
+    tiles = Tiles.empty(ROWS, VOCAB, torch.device("cpu"))
+    choose_rows(logits, copies, integers(ROWS, FIELDS), tiles, integers(2, ROWS))
+
+
 if __name__ == "__main__":
     driver.set_active(Absent(int(sys.argv[1])))
     JITFunction.run = compile_only(JITFunction.run)
-    like_layers(torch.float32)
-    like_layers(torch.bfloat16)
-    like_forwards(QWEN3_8B, torch.bfloat16)
-    like_forwards(TINY, torch.float32)
-    like_recurrences()
+    if "choices" not in sys.argv[2:]:
+        like_layers(torch.float32)
+        like_layers(torch.bfloat16)
+        like_recurrences()
+        like_forwards(QWEN3_8B, torch.bfloat16)
+        like_forwards(TINY, torch.float32)
+    like_choices(torch.float32)
+    like_choices(torch.bfloat16)
