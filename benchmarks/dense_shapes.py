@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from spec_kernels.model.build import Builder
 from spec_kernels.model.ops import Embed, Model, Op, Tap
 from spec_kernels.model.shapes import BlockShape, HeadShape
+from spec_targets.runtime.config import Config
+from spec_targets.runtime.load import make_target
 from torch import Tensor
 
 
@@ -50,6 +54,8 @@ TINY = DenseShape("tiny", 2, 64, 4, 2, 16, 96, 320)
 class RandomWeights:
     """Tensors by GGUF name that keep the size of a row through all layers. Made anew at every ``load``."""
 
+    where, interleaved = "random weights", False
+
     def __init__(self, shape: DenseShape, dtype: torch.dtype, device: str) -> None:
         self.of, self.dtype, self.device = shape, dtype, device
 
@@ -76,6 +82,13 @@ class RandomWeights:
         scale = 1.0 if "token_embd" in name and not self.of.tied else shape[-1] ** -0.5
         return torch.empty(shape, dtype=self.dtype, device=self.device).normal_(0, scale)
 
+    def names(self) -> list[str]:
+        """None: the shapes are those that are asked for."""
+        return []
+
+    def nbytes(self, name: str) -> int:
+        return math.prod(self.shape(name)) * self.dtype.itemsize
+
     def blocks(self, name: str) -> Tensor:
         raise NotImplementedError("random weights are floats")
 
@@ -100,3 +113,15 @@ def _operations(shape: DenseShape, b: Builder) -> Iterator[Op]:
         yield from block.mlp(shape.inner)
     head = table if shape.tied else b.matrix("output.weight", (shape.vocab, shape.width))
     yield from b.output_ops("output_norm.weight", head)
+
+
+def dense_target(shape: DenseShape, device: str, dtype: torch.dtype) -> Any:
+    """A target of random weights without a tokenizer, on GPU kernels."""
+    config = Config(
+        arch="qwen3", name=f"{shape.name}, random", layers=shape.layers, width=shape.width, heads=shape.heads,
+        kv_heads=shape.kv_heads, head=shape.dim, ff=shape.inner, vocab=shape.vocab, context=8192, eps=1e-6,
+        rope_base=1e6, rotary_dim=shape.dim,
+    )  # fmt: skip
+    source = RandomWeights(shape, dtype, device)
+    named = str(dtype).removeprefix("torch.")
+    return make_target(config, source, None, device=device, dtype=named, kernels="gpu")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from numbers import Real
 from typing import Any
 
@@ -82,6 +82,18 @@ class LoadError(SpecError):
 
 class TargetError(SpecError):
     """The target returned an invalid result: the sequence ends, others continue."""
+
+
+class SequencesFailed(TargetError):
+    """A target cannot evaluate some sequences of a batch: these end, each with its error, and the others go on.
+
+    Raised by ``forward`` before it has computed anything.
+    """
+
+    def __init__(self, errors: Mapping[Any, Exception]) -> None:
+        """errors: of each such sequence."""
+        super().__init__("some sequences cannot be evaluated", hint="see the error of each")
+        self.errors = dict(errors)
 
 
 class NoFiniteLogit(TargetError):

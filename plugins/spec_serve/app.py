@@ -207,10 +207,14 @@ class Served:
         terms = self.terms
         ask = await run_in_threadpool(llama.ask_of, body, terms)
         made: list[llama.Answer] = []
-        for written, prompt in prompts:
-            (job,), outlet = await self._begun(ask, [prompt], 1, f"completion-{uuid4().hex}")
-            made.append(llama.Answer(terms, job, outlet, written, llama.Told.of(body), len(made)))
         leave = lambda: self.engine.cancel([one.job for one in made])
+        try:
+            for written, prompt in prompts:
+                (job,), outlet = await self._begun(ask, [prompt], 1, f"completion-{uuid4().hex}")
+                made.append(llama.Answer(terms, job, outlet, written, llama.Told.of(body), len(made)))
+        except BaseException:
+            leave()
+            raise
         if body.stream:
             return EventStream(llama.chunks(made), leave)
         return await whole(request, _json(llama.whole(made, several)), leave)

@@ -13,6 +13,7 @@ from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
 from spec_serve.errors import ApiError
+from spec_serve.stream import Left, until_left
 
 PARTS_MAX = 20_000
 """Objects and lists of a body, nested ones included."""
@@ -64,12 +65,17 @@ class CheckedRequest(Request):
 
 
 class CheckedRoute(APIRoute):
-    """A route that checks the shape of a body before its fields."""
+    """A route that checks the shape of a body before its fields, and stops when the client leaves."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handler = super().get_route_handler()
 
         async def handle(request: Request) -> Response:
-            return await handler(CheckedRequest(request.scope, request.receive))
+            checked = CheckedRequest(request.scope, request.receive)
+            await checked.body()  # what follows it is the end of the connection
+            try:
+                return await until_left(request.receive, handler(checked))
+            except Left:  # what waited for a thread holds no memory any more
+                return Response(status_code=499)
 
         return handle

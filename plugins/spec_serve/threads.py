@@ -8,11 +8,15 @@ from typing import Any, TypeVar
 
 from anyio import CapacityLimiter, to_thread
 
+from spec_serve.errors import ApiError
+
 Result = TypeVar("Result")
 LONG = 1 << 16
 """Characters or tokens of long work."""
 LONG_MAX = 2
 """Long work that is done at once: a text of megabytes takes a hundred times its size while it is tokenized."""
+WAITING_MAX = 32
+"""Long work, or grammars, that wait; each holds a body of up to megabytes."""
 COMPILING_MAX = 4
 """Grammars that are compiled at once."""
 
@@ -24,15 +28,19 @@ class Threads:
         self._limiters: dict[int, CapacityLimiter] = {}
 
     async def run(self, size: int, work: Callable[..., Result], *arguments: Any) -> Result:
-        """Do work of this size in a thread."""
+        """Do work of this size in a thread. Raises ApiError where too much waits already."""
         limiter = self._limiter(LONG_MAX) if size > LONG else None
         return await to_thread.run_sync(partial(work, *arguments), limiter=limiter)
 
     async def compile(self, work: Callable[..., Result], *arguments: Any) -> Result:
-        """Compile a grammar in a thread."""
+        """Compile a grammar in a thread. Raises ApiError where too many wait already."""
         return await to_thread.run_sync(partial(work, *arguments), limiter=self._limiter(COMPILING_MAX))
 
     def _limiter(self, count: int) -> CapacityLimiter:
         if count not in self._limiters:  # made inside of the loop
             self._limiters[count] = CapacityLimiter(count)
-        return self._limiters[count]
+        limiter = self._limiters[count]
+        if limiter.statistics().tasks_waiting >= WAITING_MAX:
+            reason = f"{WAITING_MAX} long texts or grammars wait to be read; try again later"
+            raise ApiError(503, reason, code="unavailable", headers={"Retry-After": "5"})
+        return limiter

@@ -20,7 +20,7 @@ from spec_core.contract.spent import Spent
 from spec_core.contract.step import Step
 from spec_core.contract.target import Target
 from spec_core.contract.values import Needs
-from spec_core.errors import PluginError, UsageError
+from spec_core.errors import PluginError, SequencesFailed, UsageError
 from spec_core.loop.commit import commit, cut, emitted
 from spec_core.loop.constrain import constrain
 from spec_core.loop.coupled import Coupled
@@ -189,13 +189,16 @@ class Run:
             raise step.failures[0]
 
     def _verify(self, step: Step) -> bool:
-        """The target's one forward. If it raises, this step's sequences fail and the run goes on."""
+        """The target's one forward. If it raises, this step's sequences, or those it names, fail; the run goes on."""
         step.phase = "verify"
         needs = self._serving.read(self._idle)
         step.batch = batch(step, needs, self.target.info.row_device)
         began = perf_counter()
         try:
             step.output = self.target.forward(step.batch, needs)
+        except SequencesFailed as failed:  # the others are evaluated in the next step
+            for seq, error in failed.errors.items():
+                seq.finish, seq.error = "error", error
         except Exception as error:
             for part in step.parts:
                 part.seq.finish, part.seq.error = "error", error

@@ -17,9 +17,12 @@ pytest.importorskip("triton", reason="triton is not installed")
 from spec_kernels.gpu import executor as executors
 from spec_kernels.gpu import graphs
 from spec_kernels.gpu.executor import Gpu
+from spec_kernels.gpu.pages import PagedCache
 from spec_kernels.model.batch import ForwardBatch, SequenceRows
+from spec_kernels.native.cache import NativeCache
 
 from spec_core import Request, Run, Sampling, UsageError, load
+from spec_core.errors import TargetError
 from spec_core.testing import Oracle, RandomTrees
 from tests.support.golden import golden
 from tests.support.small_models import tiny_gguf, tiny_hybrid
@@ -174,3 +177,27 @@ def test_what_has_no_kernel_is_refused_by_name_before_weights_are_read():
 def test_settings_of_native_kernels_are_refused():
     with pytest.raises(UsageError, match="activations=int8 is for native kernels"):
         load(tiny_gguf(0), **OPTIONS, activations="int8")
+
+
+@pytest.mark.parametrize("kernels", ["gpu", "native"])
+def test_a_text_whose_cache_cannot_grow_ends_alone(kernels, monkeypatch):
+    """The longest of three needs memory that is not there."""
+    options = OPTIONS if kernels == "gpu" else {"kernels": "native", "device": "cpu"}
+    target = load(tiny_gguf(0, layers=2), **options)
+    prompts = [[1, 2, 3], list(range(124)), [4, 5]]
+    run = Run(target)
+    plain = [g.result.tokens for g in run.generate(prompts, max_tokens=5, ignore_eos=True)]
+    seqs = [run.submit(prompt, max_tokens=100 if len(prompt) > 9 else 5, ignore_eos=True) for prompt in prompts]
+    cache = PagedCache if kernels == "gpu" else NativeCache
+
+    def grow(self, length):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate much\nmore words")
+
+    run.step()
+    monkeypatch.setattr(cache, "grow", grow)
+    while run.busy:
+        run.step()
+
+    assert [run.take(seqs[i]).tokens for i in (0, 2)] == [plain[i] for i in (0, 2)]
+    with pytest.raises(TargetError, match=r"no memory is left on \w+ for keys and values \(CUDA out of memory. Tried"):
+        run.take(seqs[1])

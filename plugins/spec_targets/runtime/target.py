@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import accumulate
 from typing import Any
 
@@ -15,6 +16,7 @@ from spec_kernels.model.states import StatePool
 from torch import Tensor
 
 from spec_core import Batch, Compat, Needs, Part, Rows, Sequence, Slot, Step, TargetInfo, TargetOutput, hookimpl
+from spec_core.errors import SequencesFailed, TargetError, message
 from spec_targets.runtime.build import Executor
 from spec_targets.runtime.config import Config
 from spec_targets.runtime.weights import Weights
@@ -63,7 +65,7 @@ class TorchTarget:
         asked = rows_of.ForwardBatch(
             tokens=batch.tokens,
             positions=batch.positions,
-            sequences=[self._sequence_rows(part) for part in batch.parts],
+            sequences=self._all_sequence_rows(batch.parts),
             given=batch.embeds,
             logits=logits,
             final=None if needs.final else logits,
@@ -119,7 +121,10 @@ class TorchTarget:
         """A hybrid continues only from checkpoints of its slot; attention rows before any position are kept."""
         slot = seq.slot
         if slot.state is None:
-            cache = self.executor.cache(min(len(seq.tokens) + FIRST_ROWS, self.info.context + 1))
+            try:
+                cache = self.executor.cache(min(len(seq.tokens) + FIRST_ROWS, self.info.context + 1))
+            except (torch.OutOfMemoryError, MemoryError) as error:
+                raise self._no_memory(error) from error
             slot.state = Memory(cache, None if self.pool is None else RecurrentSlot(self.pool))
             slot.reserved = _length(cache)
             return 0
@@ -184,6 +189,22 @@ class TorchTarget:
         if cache is not None and cache.reserve(rows):
             slot.reserved = cache.length
         return cache
+
+    def _all_sequence_rows(self, parts: Iterable[Part]) -> list[SequenceRows]:
+        """Rows of every part. Raises SequencesFailed for sequences whose caches cannot grow."""
+        rows, errors = [], {}
+        for part in parts:
+            try:
+                rows.append(self._sequence_rows(part))
+            except (torch.OutOfMemoryError, MemoryError) as error:
+                errors[part.seq] = self._no_memory(error)
+        if errors:
+            raise SequencesFailed(errors)
+        return rows
+
+    def _no_memory(self, error: Exception) -> TargetError:
+        reason = f"no memory is left on {self.info.device} for keys and values ({message(error).splitlines()[0][:200]})"
+        return TargetError(reason, hint="run fewer or shorter texts at once, or a smaller model or --context")
 
     def _sequence_rows(self, part: Part) -> SequenceRows:
         count = len(part.pending) + part.drafted
