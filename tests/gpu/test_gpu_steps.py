@@ -184,8 +184,9 @@ def test_a_text_whose_cache_cannot_grow_ends_alone(kernels, monkeypatch):
     """The longest of three needs memory that is not there."""
     options = OPTIONS if kernels == "gpu" else {"kernels": "native", "device": "cpu"}
     target = load(tiny_gguf(0, layers=2), **options)
-    prompts = [[1, 2, 3], list(range(124)), [4, 5]]
-    run = Run(target)
+    monkeypatch.setattr("spec_targets.runtime.target.FIRST_ROWS", 1)
+    prompts = [[1, 2, 3], list(range(126)), [4, 5]]
+    run = Run(target, reuse=False)
     plain = [g.result.tokens for g in run.generate(prompts, max_tokens=5, ignore_eos=True)]
     seqs = [run.submit(prompt, max_tokens=100 if len(prompt) > 9 else 5, ignore_eos=True) for prompt in prompts]
     cache = PagedCache if kernels == "gpu" else NativeCache
