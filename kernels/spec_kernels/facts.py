@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import torch
+
 from spec_kernels import native
+from spec_kernels.gpu import support
 from spec_kernels.model import tiles
 from spec_kernels.native.activations import ALLOWED, NOISE, by_types
 from spec_kernels.ops import dispatch
@@ -11,14 +14,25 @@ from spec_kernels.ops import dispatch
 def kernels() -> str:
     """Which executor runs what, and why."""
     if native.problem():
-        return f"{dispatch.in_use()}; no native forward: {native.problem()}; quantised blocks become floats at load"
+        floats = f"no native forward: {native.problem()}; quantised blocks become floats at load"
+        return f"{dispatch.in_use()}; {floats}; {on_gpu()}"
     best, *others = native.instruction_sets()
     equal = f"; equal bits with {', '.join(others)}" if others else ""
     return (
         f"native on cpu in float32 ({best}{equal}), weights stay as stored "
         f"({', '.join(native.TYPES[:-1])}; others become F32, which a model's own line says); "
-        f"else {dispatch.in_use()}"
+        f"else {dispatch.in_use()}; {on_gpu()}"
     )
+
+
+def on_gpu() -> str:
+    """Whether dense models run as captured programs, and in which types."""
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    types = [str(dtype).removeprefix("torch.") for dtype in support.DTYPES if support.problem(device, dtype) is None]
+    if not types:
+        return f"no gpu forward: {support.problem(device, torch.float32)}"
+    captured = "captured as graphs" if device.type == "cuda" else "in triton's interpreter, not captured"
+    return f"gpu on {device.type} for dense models in {', '.join(types)}, steps {captured}"
 
 
 def activations() -> str:

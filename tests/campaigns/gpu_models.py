@@ -1,0 +1,115 @@
+"""GPU kernels against all golden vectors of dense models, and coupled requests, in triton's interpreter or on a card.
+
+``python tests/campaigns/gpu_models.py [--requests 200] [--seed 0]``
+
+The bars are those of tests/targets. Requests differ in prompt, sampling, drafts and batch; every text must equal that
+of plain decoding. The last line is JSON; the exit code is 1 where a logit or a text differs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import sys
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import torch
+
+os.environ.setdefault("TRITON_INTERPRET", "0" if torch.cuda.is_available() else "1")
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from safetensors.torch import load_file
+
+from spec_core import Request, Run, Sampling, load
+from spec_core.testing import Oracle, RandomTrees
+from tests.support.golden import GOLDEN
+from tests.support.small_models import tiny_gguf
+from tests.targets.drive import fresh
+
+CASES = {
+    "llama": "", "qwen2": "", "qwen3": "", "mistral": "full_attention.", "phi3": "", "phi3-longrope": "long.",
+    "gemma2": "", "gemma3": "",
+}  # fmt: skip
+"""Prefixes of the tensors that belong to the GGUF file of each golden case."""
+OPTIONS = {"kernels": "gpu", "device": "cuda" if torch.cuda.is_available() else "cpu", "dtype": "float32"}
+BATCH = 4
+
+
+def golden_differences() -> dict[str, float]:
+    """Of every case and length: the largest difference from the golden logits, in bars."""
+    results = {}
+    for name, prefix in CASES.items():
+        folder = GOLDEN / name
+        target = load(folder / "model-f32.gguf", **OPTIONS)
+        tensors, facts = load_file(folder / "golden.safetensors"), json.loads((folder / "golden.json").read_text())
+        for length in (1, 37, 130):
+            if f"{prefix}logits_{length}" not in tensors:
+                continue
+            kinds = ("rounding_floor", "rotary_floor")
+            bar = 4 * max(facts[kind].get(f"logits_{length}", 0) for kind in kinds if kind in facts)
+            rows = fresh(target, tensors[f"prompt_{length}"].tolist()).logits.cpu()
+            results[f"{name} {length}"] = ((tensors[f"{prefix}logits_{length}"] - rows).abs().max() / bar).item()
+            print(f"{name} {length}: {results[f'{name} {length}']:.2f} of the bar", flush=True)
+    return results
+
+
+def requests_of(seed: int, count: int, vocab: int) -> list[Request]:
+    """Requests of all kinds of sampling."""
+    rng = random.Random(seed)
+    samplings = (
+        Sampling(), Sampling(temperature=0.7), Sampling(temperature=1.0, top_k=20),
+        Sampling(temperature=0.9, repetition_penalty=1.2, frequency_penalty=0.3), Sampling(logit_bias={3: 4.0}),
+    )  # fmt: skip
+    return [
+        Request(
+            [rng.randrange(vocab) for _ in range(rng.randint(1, 40))],
+            max_tokens=rng.randint(3, 10), seed=i, sampling=rng.choice(samplings), name=str(i),
+        )
+        for i in range(count)
+    ]  # fmt: skip
+
+
+def different_texts(seed: int, count: int) -> list[str]:
+    """Names of requests whose text with drafts is not that of plain decoding, one at a time."""
+    target = load(tiny_gguf(0, layers=2), **OPTIONS)
+    requests, names = requests_of(seed, count, target.info.vocab), []
+    for first in range(0, count, BATCH):
+        some = requests[first : first + BATCH]
+        plain = [Run(target).generate(request).result.tokens for request in some]
+        whole = {r.name: [*r.prompt, *text] for r, text in zip(some, plain, strict=True)}
+        rng = random.Random(first)
+        drafters: tuple[Any, ...] = (
+            Oracle(whole, lambda i, seq, rng=rng: rng.random() < 0.7, vocab=target.info.vocab),
+            RandomTrees(whole, first, target.info.vocab),
+            "ngram",
+        )
+        run = Run(target, [drafters[first // BATCH % 3]], max_sequences=BATCH)
+        texts = [g.result.tokens for g in run.generate(some)]
+        names += [r.name for r, a, b in zip(some, plain, texts, strict=True) if a != b]
+        print(f"{first + len(some)} requests, {len(names)} differ", flush=True)
+    return names
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--requests", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=0)
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    began = perf_counter()
+    golden = golden_differences()
+    texts = different_texts(args.seed, args.requests)
+    result = {
+        "golden_max": max(golden.values()), "requests": args.requests, "different": texts,
+        "seconds": round(perf_counter() - began),
+    }  # fmt: skip
+    print(json.dumps(result))
+    sys.exit(bool(texts) or result["golden_max"] > 1)
+
+
+if __name__ == "__main__":
+    main()
