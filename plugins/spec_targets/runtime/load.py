@@ -215,7 +215,8 @@ def _found(device: str) -> torch.device:
         raise UsageError("device cuda was requested, but torch finds none", hint="run with --device cpu")
     if chosen.type == "cuda" and (chosen.index or 0) >= (count := torch.cuda.device_count()):
         hint = f"give one of {', '.join(f'cuda:{i}' for i in range(count))}"
-        raise UsageError(f"device {device} was requested, torch finds {count} CUDA devices", hint=hint)
+        devices = "1 CUDA device" if count == 1 else f"{count} CUDA devices"
+        raise UsageError(f"device {device} was requested, torch finds {devices}", hint=hint)
     if chosen.type not in ("cpu", "cuda"):
         raise UsageError(f"device {device!r} is not supported", hint="give cpu, cuda or cuda:N")
     return chosen

@@ -72,11 +72,21 @@ class TorchTarget:
             taps={"logits", *(f"hidden.{i}" for i in needs.hidden), *(("final",) if needs.final else ())},
             recurrence=recurrence,
         )
-        found = self.executor.run(asked)
+        found = self._run(asked)
         hidden = {i: found[f"hidden.{i}"] for i in needs.hidden}
         return TargetOutput(
             found["logits"], hidden, found.get("final"), None if recurrence is None else recurrence.trace
         )
+
+    def _run(self, batch: rows_of.ForwardBatch) -> dict[str, Tensor]:
+        """The outputs of the executor. Raises TargetError where the device fails or has no memory."""
+        try:
+            return self.executor.run(batch)
+        except torch.OutOfMemoryError as error:
+            raise self._no_memory(error, "a step") from error
+        except torch.AcceleratorError as error:
+            reason = f"the device {self.info.device} failed: {_first_line(error)}"
+            raise TargetError(reason, hint="start again; if it fails again, look at the driver's log") from error
 
     @property
     def choosers(self) -> bool:
@@ -202,8 +212,8 @@ class TorchTarget:
             raise SequencesFailed(errors)
         return rows
 
-    def _no_memory(self, error: Exception) -> TargetError:
-        reason = f"no memory is left on {self.info.device} for keys and values ({message(error).splitlines()[0][:200]})"
+    def _no_memory(self, error: Exception, what: str = "keys and values") -> TargetError:
+        reason = f"no memory is left on {self.info.device} for {what} ({_first_line(error)})"
         return TargetError(reason, hint="run fewer or shorter texts at once, or a smaller model or --context")
 
     def _sequence_rows(self, part: Part) -> SequenceRows:
@@ -246,6 +256,11 @@ class RecurrentTarget(TorchTarget):
         stay = sorted(p for p in kept if p <= seq.prompt_len)[-2:]
         while len(kept) > self.checkpoints_max:
             del kept[min(p for p in kept if p not in stay)]
+
+
+def _first_line(error: Exception) -> str:
+    """Of torch's errors, which are many lines long."""
+    return message(error).splitlines()[0][:200]
 
 
 def _length(cache: Any) -> int:
