@@ -120,20 +120,34 @@ def _penalises(sampling: Sampling) -> bool:
     return bool(sampling.repetition_penalty != 1 or sampling.presence_penalty or sampling.frequency_penalty)
 
 
+NONE, NO_TERMS = np.empty(0, np.int64), np.empty((0, 3))
+
+
+def pack_plain(draws: Sequence[Draw]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """``rows``, ``temperatures``, ``seeds`` and ``counters`` of some choices."""
+    counters = [(draw.t & MASK, draw.source[1] & MASK, draw.source[2] & MASK) for draw in draws]
+    return (
+        np.array([draw.row for draw in draws], np.int64),
+        np.array([draw.sampling.temperature for draw in draws], np.float64),
+        np.array([draw.source[0] & (1 << 64) - 1 for draw in draws], np.uint64),
+        np.array(counters, np.uint32).reshape(-1, 3),
+    )
+
+
 def pack(draws: Sequence[Draw], vocab: int) -> Draws:
     """The arrays of some choices. vocab: V of the logits."""
+    columns = pack_plain(draws)
     masked = [i for i, draw in enumerate(draws) if draw.mask is not None]
+    if not masked and not any(draw.sampling.adjusts for draw in draws):
+        no_masks = np.empty((0, -(-vocab // WORD_BITS)), np.uint32)
+        return Draws(*columns, masked=NONE, masks=no_masks, changed=NONE, ids=NONE, terms=NO_TERMS)
     masks = np.zeros((len(masked), -(-vocab // WORD_BITS)), np.uint32)
     for mask, i in zip(masks, masked, strict=True):
         words = draws[i].mask[: len(mask)]
         mask[: len(words)] = words
     changed, ids, terms = _changes(draws, vocab)
-    counters = [[word & MASK for word in (draw.t, *draw.source[1:])] for draw in draws]
     return Draws(
-        rows=np.array([draw.row for draw in draws], np.int64),
-        temperatures=np.array([draw.sampling.temperature for draw in draws], np.float64),
-        seeds=np.array([draw.source[0] & (1 << 64) - 1 for draw in draws], np.uint64),
-        counters=np.array(counters, np.uint32).reshape(-1, 3),
+        *columns,
         masked=np.array(masked, np.int64),
         masks=masks,
         changed=changed,

@@ -97,16 +97,17 @@ class DeviceChoice:
 
     def _upload(self, description: Description) -> tuple[Tensor, ...]:
         """The sections of a description on the device."""
-        *begins, size = description.offsets
+        offsets = description.offsets
+        size = offsets[-1]
         if size > len(self._host):
             self._launches.clear()  # they read the old buffer
             self._host, self._integers = self._buffers(2 * size)
-        description.write(self._host.numpy())
+        description.write(self._host.numpy(), offsets)
         self._integers[:size].copy_(self._host[:size], non_blocking=True)
         sections = description.draws, description.copies, description.changes, description.masks
         return tuple(
-            self._integers[begin : begin + section.size].view(section.shape)
-            for begin, section in zip(begins, sections, strict=True)
+            self._integers[begin : begin + section.size].view(section.shape) if section.size else self._integers[:0]
+            for begin, section in zip(offsets, sections, strict=False)
         )
 
     def _buffers(self, size: int) -> tuple[Tensor, Tensor]:

@@ -55,23 +55,31 @@ class Description:
     masks: np.ndarray
 
     @property
-    def offsets(self) -> tuple[int, ...]:
+    def offsets(self) -> list[int]:
         """Where each section begins, and where the last one ends, in integers. Draws begin at 0."""
-        sizes = [-(-part.size // ALIGNMENT) * ALIGNMENT for part in self._sections]
-        return tuple(int(offset) for offset in np.cumsum([0, *sizes]))
+        offsets = [0]
+        for section in self._sections:
+            offsets.append(offsets[-1] + -(-section.size // ALIGNMENT) * ALIGNMENT)
+        return offsets
 
     @property
     def _sections(self) -> tuple[np.ndarray, ...]:
         return self.draws, self.copies, self.changes, self.masks
 
-    def write(self, integers: np.ndarray) -> None:
+    def write(self, integers: np.ndarray, offsets: list[int]) -> None:
         """Write all sections. integers: [at least offsets[-1]] int32"""
-        for offset, section in zip(self.offsets[:-1], self._sections, strict=True):
-            integers[offset : offset + section.size] = section.reshape(-1)
+        for offset, section in zip(offsets, self._sections, strict=False):
+            if section.size:
+                integers[offset : offset + section.size] = section.reshape(-1)
+
+
+NO_COPIES, NO_CHANGES = np.empty((0, COPY_FIELDS), np.int32), np.empty((0, CHANGE_FIELDS), np.int32)
 
 
 def describe(draws: Draws) -> Description:
     """Describe N draws, one or more."""
+    if not len(draws.masked) and not len(draws.changed):
+        return Description(_describe_draws(draws, NONE), NO_COPIES, NO_CHANGES, draws.masks.view(np.int32))
     copy_of = _number_copies(draws)
     return Description(
         draws=_describe_draws(draws, copy_of),
@@ -93,7 +101,7 @@ def _number_copies(draws: Draws) -> np.ndarray:
     return np.where(adjusted, adjusted.cumsum() - 1, NONE).astype(np.int32)
 
 
-def _describe_draws(draws: Draws, copy_of: np.ndarray) -> np.ndarray:
+def _describe_draws(draws: Draws, copy_of: np.ndarray | int) -> np.ndarray:
     count = len(draws.rows)
     fields = np.zeros((bucket(count), FIELDS), np.int32)
     fields[:, ROW] = fields[:, COPY] = NONE
