@@ -106,7 +106,7 @@ class DeviceChoice:
         self._integers[:size].copy_(self._host[:size], non_blocking=True)
         sections = description.draws, description.copies, description.changes, description.masks
         return tuple(
-            self._integers[begin : begin + section.size].view(section.shape) if section.size else self._integers[:0]
+            self._integers[begin : begin + section.size].view(section.shape)
             for begin, section in zip(offsets, sections, strict=False)
         )
 
