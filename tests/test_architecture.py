@@ -37,7 +37,7 @@ MAY_IMPORT = {
     "spec_costs": {"spec_core"},
     "spec_compare": {"spec_core", "spec_cli", "spec_costs"},
     "spec_bench": {"spec_core", "spec_cli", "spec_costs", "spec_kernels"},
-    "spec_serve": {"spec_core", "spec_cli", "spec_grammar"},
+    "spec_serve": {"spec_core", "spec_cli", "spec_grammar", "spec_kernels"},
     "spec_train": {"spec_core", "spec_cli"},
     "spec_zoo": {"spec_core"},
     "spec_engines": {"spec_core", "spec_cli"},

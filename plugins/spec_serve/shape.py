@@ -11,6 +11,7 @@ from typing import Any
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from spec_serve.errors import ApiError
 from spec_serve.stream import Left, until_left
@@ -72,10 +73,10 @@ class CheckedRoute(APIRoute):
 
         async def handle(request: Request) -> Response:
             checked = CheckedRequest(request.scope, request.receive)
-            await checked.body()  # what follows it is the end of the connection
             try:
+                await checked.body()  # what follows it is the end of the connection
                 return await until_left(request.receive, handler(checked))
-            except Left:  # what waited for a thread holds no memory any more
+            except (Left, ClientDisconnect):  # what waited for a thread holds no memory any more
                 return Response(status_code=499)
 
         return handle

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from anyio import CapacityLimiter, to_thread
+from spec_kernels.machine import trim
 
 from spec_serve.errors import ApiError
 
@@ -21,6 +22,14 @@ COMPILING_MAX = 4
 """Grammars that are compiled at once."""
 
 
+def _work(work: Callable[..., Result], *arguments: Any) -> Result:
+    """Long work; the memory that it has freed returns to the system, since each thread's allocator would keep it."""
+    try:
+        return work(*arguments)
+    finally:
+        trim()
+
+
 class Threads:
     """The threads of one event loop."""
 
@@ -29,8 +38,9 @@ class Threads:
 
     async def run(self, size: int, work: Callable[..., Result], *arguments: Any) -> Result:
         """Do work of this size in a thread. Raises ApiError where too much waits already."""
-        limiter = self._limiter(LONG_MAX) if size > LONG else None
-        return await to_thread.run_sync(partial(work, *arguments), limiter=limiter)
+        if size <= LONG:
+            return await to_thread.run_sync(partial(work, *arguments))
+        return await to_thread.run_sync(partial(_work, work, *arguments), limiter=self._limiter(LONG_MAX))
 
     async def compile(self, work: Callable[..., Result], *arguments: Any) -> Result:
         """Compile a grammar in a thread. Raises ApiError where too many wait already."""

@@ -107,3 +107,18 @@ def test_a_handler_ends_when_its_client_leaves():
         return states
 
     assert asyncio.run(main()) == ["begun", "ended"]
+
+
+def test_memory_of_long_work_returns_to_the_system(monkeypatch):
+    """The allocator of every thread would keep it: 160 MiB for each text of megabytes that is tokenized."""
+    returned = []
+    monkeypatch.setattr("spec_serve.threads.trim", lambda: returned.append(True))
+
+    async def main():
+        threads = Threads()
+        await threads.run(LONG, lambda: "short")
+        with pytest.raises(ValueError, match="long"):
+            await threads.run(LONG + 1, lambda: int("long"))
+
+    asyncio.run(main())
+    assert returned == [True]
