@@ -49,7 +49,7 @@ class Gpu:
     """Executes a description on a CUDA device, or on a CPU in triton's interpreter. Sums are float32; logits are
     float32, other outputs have the type of the weights. A row has the same bits in every batch, chunk and tree.
 
-    Outputs are memory of this executor: valid until its next forward.
+    Outputs are memory of this executor: valid until the next forward of their thread.
     """
 
     choosers = False
@@ -114,6 +114,8 @@ class Gpu:
         rows = batch.positions.numel()
         tokens = np.zeros(rows, np.int64) if batch.tokens is None else _on_host(batch.tokens)
         positions = _on_host(batch.positions)
+        if rows and self.model.tables and positions.max() >= self.shared.positions:
+            raise ValueError(f"a row has position {positions.max()}, the max is {self.shared.positions - 1}")
         if not self._trees:
             batch = replace(batch, sequences=[replace(s, parents=None) for s in batch.sequences])
         pieces = max(s.end for s in batch.sequences) // PAGE + 1

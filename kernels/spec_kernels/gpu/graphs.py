@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 
@@ -44,25 +45,29 @@ class Bucket:
         """No kernel is compiled or loaded during a capture: all have run."""
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # other threads may call CUDA meanwhile
             self._launch()
         return graph
 
 
 class Buckets:
-    """The buckets of an executor, bounded in number."""
+    """The buckets of an executor, bounded in number. Every thread has its own: outputs are valid until its next run."""
 
     def __init__(self) -> None:
         self._buckets: OrderedDict[Hashable, Bucket] = OrderedDict()
+        self._lock = threading.Lock()
 
     def get(self, key: Hashable, create: Callable[[], Bucket]) -> Bucket:
-        """The bucket of a key, made at its first use."""
-        if key not in self._buckets:
-            while len(self._buckets) >= BUCKETS_MAX:
-                self._buckets.popitem(last=False)
-            self._buckets[key] = create()
-        self._buckets.move_to_end(key)
-        return self._buckets[key]
+        """The bucket of a key, made at its first use by this thread."""
+        key = key, threading.get_ident()
+        with self._lock:
+            bucket = self._buckets.get(key)
+            if bucket is None:
+                while len(self._buckets) >= BUCKETS_MAX:
+                    self._buckets.popitem(last=False)
+                bucket = self._buckets[key] = create()
+            self._buckets.move_to_end(key)
+        return bucket
 
     @property
     def captured(self) -> int:

@@ -131,6 +131,8 @@ class PagedCache:
 
     def grow(self, positions: int) -> None:
         """Enlarge to ``positions`` or more; contents are kept."""
+        if positions > self.pool.positions:
+            raise ValueError(f"a sequence of {positions} positions, {self.pool.positions} is the max")
         first = len(self.pages)
         self.pages += self.pool.take(max(0, triton.cdiv(positions, PAGE) - first))
         offsets = torch.tensor([self.pool.offset(page) for page in self.pages[first:]], dtype=torch.int64)
