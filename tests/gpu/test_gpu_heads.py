@@ -1,0 +1,36 @@
+"""Draft heads on GPU kernels against vectors of the original implementations, in float32."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+pytest.importorskip("triton", reason="triton is not installed")
+
+from spec_core import Run, load
+from tests.methods.drafted import check_published
+from tests.support.small_models import tiny_gguf
+
+HEADS = ("eagle3/llama-d2t", "eagle3/qwen3-speculators", "dflash/qwen3")
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    torch.set_num_threads(1)
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_published_heads(name, tmp_path):
+    check_published(name, "model-f32.gguf", "ctx20", "gpu", tmp_path / "drafts.safetensors")
+
+
+def test_a_draft_model_drafts_the_text_of_the_same_model():
+    """All of its drafts are right; it shares the pool of the target."""
+    options = {"kernels": "gpu", "device": "cuda" if torch.cuda.is_available() else "cpu", "dtype": "float32"}
+    target = load(tiny_gguf(0, layers=2), **options)
+    run = Run(target, ["draft-model"], plugin_settings={"draft-model": {"file": str(tiny_gguf(0, layers=2))}})
+    plain = Run(target).generate([1, 2, 3], max_tokens=8).result
+    result = run.generate([1, 2, 3], max_tokens=8).result
+
+    assert result.tokens == plain.tokens
+    assert result.stats["accepted"] == result.stats["drafted"] > 0
