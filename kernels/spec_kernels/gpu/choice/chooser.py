@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from spec_kernels.gpu.choice.adjustment import adjust_rows
-from spec_kernels.gpu.choice.description import Description, Draws, describe
+from spec_kernels.gpu.choice.description import NO_CHANGES, NO_COPIES, Description, Draws, describe
 from spec_kernels.gpu.choice.kernels import Tiles, choose_rows
 
 GRAPHS_MAX = 16
@@ -72,6 +72,7 @@ class DeviceChoice:
         self.copies = torch.empty((1, 1), dtype=torch.float32, device=device)
         self._host, self._integers = self._buffers(4096)
         self._launches: OrderedDict[tuple[Any, ...], Launches] = OrderedDict()
+        self._plain: dict[tuple[int, ...], tuple[Tensor, Tensor, tuple[Any, ...]]] = {}
         self._lock = threading.Lock()
 
     def __call__(self, logits: Tensor, draws: Draws) -> tuple[np.ndarray, np.ndarray]:
@@ -102,13 +103,27 @@ class DeviceChoice:
         if size > len(self._host):
             self._launches.clear()  # they read the old buffer
             self._host, self._integers = self._buffers(2 * size)
+            self._plain.clear()
         description.write(self._host.numpy(), offsets)
+        if not len(description.copies):
+            return self._upload_plain(description)
         self._integers[:size].copy_(self._host[:size], non_blocking=True)
         sections = description.draws, description.copies, description.changes, description.masks
         return tuple(
             self._integers[begin : begin + section.size].view(section.shape)
             for begin, section in zip(offsets, sections, strict=False)
         )
+
+    def _upload_plain(self, description: Description) -> tuple[Tensor, ...]:
+        """The same without adjusted rows: slices of the buffers are made once for each number of draws."""
+        shape = description.draws.shape
+        if shape not in self._plain:
+            size = description.draws.size
+            device, host = self._integers[:size], self._host[:size]
+            self._plain[shape] = device, host, (device.view(shape), NO_COPIES, NO_CHANGES, NO_COPIES)
+        device, host, sections = self._plain[shape]
+        device.copy_(host, non_blocking=True)
+        return sections
 
     def _buffers(self, size: int) -> tuple[Tensor, Tensor]:
         """Integers of a description: pinned on the host, and on the device."""
