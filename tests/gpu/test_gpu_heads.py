@@ -7,6 +7,9 @@ import torch
 
 pytest.importorskip("triton", reason="triton is not installed")
 
+from spec_kernels.gpu.executor import Gpu
+from spec_kernels.model.batch import ForwardBatch, SequenceRows
+
 from spec_core import Run, load
 from tests.methods.drafted import check_published
 from tests.support.small_models import tiny_gguf
@@ -34,3 +37,18 @@ def test_a_draft_model_drafts_the_text_of_the_same_model():
 
     assert result.tokens == plain.tokens
     assert result.stats["accepted"] == result.stats["drafted"] > 0
+
+
+def test_outputs_of_a_draft_layer_stay():
+    """Its states are kept until later forwards read them."""
+    target = load(tiny_gguf(0, layers=2), kernels="reference", device="cpu", threads=1)
+    of, device = target.executor, torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    layer = Gpu(of.model, of.source, torch.float32, device, 300).another(of.model, of.source)
+    run = lambda tokens: layer.run(
+        ForwardBatch(torch.tensor(tokens), torch.arange(len(tokens)), [SequenceRows(layer.cache(9), 0, len(tokens), 0)])
+    )["logits"]
+    first = run([1, 2])
+    before = first.clone()
+    run([3, 4])
+
+    assert torch.equal(first, before)

@@ -49,7 +49,7 @@ class Gpu:
     """Executes a description on a CUDA device, or on a CPU in triton's interpreter. Sums are float32; logits are
     float32, other outputs have the type of the weights. A row has the same bits in every batch, chunk and tree.
 
-    Outputs are memory of this executor: valid until the next forward of their thread.
+    Outputs are memory of this executor: valid until the next forward of their thread, unless another one lends weights.
     """
 
     choosers = False
@@ -71,7 +71,7 @@ class Gpu:
         if problem := misfit(model):
             raise ValueError(problem)
         self.model, self.source, self.dtype, self.device = model, source, dtype, device
-        self.shared = shared or Shared(Matrices(dtype, device), positions)
+        self.shared, self._copies = shared or Shared(Matrices(dtype, device), positions), shared is not None
         self._read_weights()
         pool = self.shared.pool(model)
         self._facilities = Facilities(model, self.shared.matrices, pool, self._rotary(), {}, dtype, device)
@@ -99,7 +99,10 @@ class Gpu:
         return [Rotary(here(cos), here(sin)) for cos, sin in tables]
 
     def another(self, model: Model, source: TensorSource) -> Gpu:
-        """An executor of another model that shares weights of equal names with this one."""
+        """An executor of another model that shares weights of equal names with this one.
+
+        Its outputs are copies: draft layers keep them as the states of later forwards.
+        """
         return Gpu(model, source, self.dtype, self.device, self.shared.positions, self.shared)
 
     def cache(self, length: int) -> PagedCache | None:
@@ -120,7 +123,8 @@ class Gpu:
             batch = replace(batch, sequences=[replace(s, parents=None) for s in batch.sequences])
         pieces = max(s.end for s in batch.sequences) // PAGE + 1
         chunks = list(cut(batch, rows_max(pieces, self.model.heads)))
-        results = [self._run(batch, chunk, tokens, positions, len(chunks) > 1) for chunk in chunks]
+        copied = self._copies or len(chunks) > 1
+        results = [self._run(batch, chunk, tokens, positions, copied) for chunk in chunks]
         if len(results) == 1:
             return results[0]
         return {name: torch.cat([result[name] for result in results]) for name in results[0]}
