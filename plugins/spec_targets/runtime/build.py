@@ -55,8 +55,6 @@ class Choice:
     def said(self, activations: object, cached: str) -> str:
         """A sentence for the user. activations, cached: those in use, or the requested ones if no weights were read.
         cached: the type of the KV cache."""
-        if self.gpu:
-            return f"gpu (triton{', interpreted' if support.interpreted() else ''}, cache {cached})"
         if not self.native:
             return f"reference ({self.why})"
         isa = native.instruction_sets()[0]
@@ -154,6 +152,14 @@ def executor(
 
 def said(choice: Choice, executor: Executor | None) -> str:
     """A sentence on the executor, with counts of weights that could not keep their stored type."""
+    if choice.gpu:
+        steps = "in triton's interpreter" if support.interpreted() else "captured as graphs"
+        types = (
+            ""
+            if executor is None
+            else f", weights and cache {str(getattr(executor, 'dtype', '')).removeprefix('torch.')}"
+        )
+        return f"gpu (triton, steps {steps}{types})"
     if not isinstance(executor, Native):
         return choice.said(choice.activations, choice.cache_dtype)
     words = choice.said(executor.activations, executor.cache_type)
