@@ -213,7 +213,7 @@ def _found(device: str) -> torch.device:
         raise UsageError(f"device {device!r} is unknown", hint="give cpu, cuda or cuda:N") from error
     if chosen.type == "cuda" and not torch.cuda.is_available():
         raise UsageError("device cuda was requested, but torch finds none", hint="run with --device cpu")
-    if chosen.type == "cuda" and (chosen.index or 0) >= (count := torch.cuda.device_count()):
+    if chosen.type == "cuda" and chosen.index is not None and chosen.index >= (count := torch.cuda.device_count()):
         hint = f"give one of {', '.join(f'cuda:{i}' for i in range(count))}"
         devices = "1 CUDA device" if count == 1 else f"{count} CUDA devices"
         raise UsageError(f"device {device} was requested, torch finds {devices}", hint=hint)
