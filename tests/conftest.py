@@ -26,15 +26,22 @@ os.environ.setdefault("TRITON_INTERPRET", "0" if torch.cuda.is_available() else 
 
 VARIANTS = 3
 QUICK_LEAVES = {"slow", "compiles"}
+RELEASE = "release"
 
 
 def pytest_addoption(parser):
     parser.addoption("--misbehave", action="store_true", help="run everything on a product that sums badly on purpose")
     parser.addoption("--quick", action="store_true", help=f"{VARIANTS} variants of a test, and no slow one")
+    parser.addoption("--release", action="store_true", help="everything: also tests that only releases need")
 
 
 def pytest_collection_modifyitems(config, items):
-    """``--quick`` keeps the first, the last and one other case of each parametrised test, also of the kit's tests."""
+    """What only releases need is left out without ``--release``, or ``-m`` with that word.
+
+    ``--quick`` keeps the first, the last and one other case of each parametrised test, also of the kit's tests.
+    """
+    if not config.getoption("--release") and RELEASE not in config.getoption("markexpr"):
+        keep(config, items, [item for item in items if RELEASE not in marks(item)])
     items[:] = dealt(items)
     if not config.getoption("--quick"):
         return
@@ -42,8 +49,13 @@ def pytest_collection_modifyitems(config, items):
     for item in items:
         variants.setdefault(getattr(item, "function", item), []).append(item)
     kept = {item for each in variants.values() for item in spread(each) if not QUICK_LEAVES & marks(item)}
-    config.hook.pytest_deselected(items=[item for item in items if item not in kept])
-    items[:] = [item for item in items if item in kept]
+    keep(config, items, [item for item in items if item in kept])
+
+
+def keep(config: pytest.Config, items: list[pytest.Item], kept: list[pytest.Item]) -> None:
+    """Deselect all others."""
+    config.hook.pytest_deselected(items=list(set(items) - set(kept)))
+    items[:] = kept
 
 
 def dealt(items: list[pytest.Item]) -> list[pytest.Item]:
