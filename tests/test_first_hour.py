@@ -40,6 +40,7 @@ class Newcomer:
         return self.env.python(source, cwd)
 
 
+@pytest.mark.release
 def test_the_quickstart_can_be_followed(hour):
     """Its commands to the letter, with models of the reader's own; its Python prints what it says."""
     env, folder = hour

@@ -1,4 +1,4 @@
-"""A minute of load with clients that behave badly and parts that fail: no wrong text, no slot lost, clear refusals.
+"""Seconds of load with clients that behave badly and parts that fail: no wrong text, no slot lost, clear refusals.
 
 ``python tests/campaigns/faults.py`` does it for half an hour.
 """
@@ -12,15 +12,15 @@ pytest.importorskip("fastapi", reason="needs the extra serve")
 from tests.support import faults
 from tests.support.faults import Load
 
-SECONDS = 60
+SECONDS = 20
 
 
 @pytest.mark.slow
 def test_faults_harm_nobody_else():
-    found = Load("zoo:pico", SECONDS, fault_every=2).run()
+    found = Load("zoo:pico", SECONDS, fault_every=1.5).run()
 
     assert found["wrong"] == []
-    assert found["texts"] > 30 and found["bad"] > 100 and found["faults"] >= 10
+    assert found["texts"] > 10 and found["bad"] > 40 and found["faults"] >= 10
 
 
 @pytest.mark.parametrize("broken", ["text", "refusal"])
