@@ -44,7 +44,7 @@ FOLLOWED = (
     "kernels.md",
 )
 """Pages that a reader follows step by step in an empty folder."""
-SHORT = {"write-a-controller.md", "write-an-engine-adapter.md", "kernels.md"}
+SHORT = {"write-an-engine-adapter.md", "kernels.md"}
 """Those that take seconds: the others, with whole kits and trainings, are followed before a release."""
 NEEDS = {"structured-output.md": "llguidance", "forced.md": "llguidance"}
 """Pages whose examples need a package of an extra."""
