@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 # torch is installed first and by its exact version: anything that depends on it must find it there.
 TORCH := $(shell sed -n 's/^torch==/torch==/p' constraints.txt)
 
-.PHONY: demo demo-smollm2 test test-vllm quick lint docs bench soak release clean
+.PHONY: demo demo-smollm2 test test-release test-vllm quick lint docs bench soak release clean
 
 demo: $(READY)
 	$(BIN)/spec compare -m zoo:pico --method ngram --method draft-model --method eagle3 -n 128 --limit 4 --threads 1 --report report.html
@@ -21,6 +21,10 @@ demo-smollm2: $(READY)
 
 test: $(READY)
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+# Everything: also what is left out of `make test` because only releases need it.
+test-release: $(READY)
+	$(BIN)/python -m pytest -n 2 --dist worksteal --release
 
 quick: $(READY)
 	$(BIN)/python -m pytest -n 2 --dist worksteal --quick

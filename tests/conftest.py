@@ -26,24 +26,40 @@ os.environ.setdefault("TRITON_INTERPRET", "0" if torch.cuda.is_available() else 
 
 VARIANTS = 3
 QUICK_LEAVES = {"slow", "compiles"}
+RELEASE = "release"
 
 
 def pytest_addoption(parser):
     parser.addoption("--misbehave", action="store_true", help="run everything on a product that sums badly on purpose")
     parser.addoption("--quick", action="store_true", help=f"{VARIANTS} variants of a test, and no slow one")
+    parser.addoption("--variants", type=int, help="at most so many variants of a test, two or more")
+    parser.addoption("--release", action="store_true", help="everything: also tests that only releases need")
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config, items):
-    """``--quick`` keeps the first, the last and one other case of each parametrised test, also of the kit's tests."""
+    """What only releases need is left out without ``--release``, or ``-m`` with that word.
+
+    ``--quick`` keeps the first, the last and one other case of each parametrised test, also of the kit's tests.
+    Cases that ``-k`` and ``-m`` deselect do not count.
+    """
+    if not config.getoption("--release") and RELEASE not in config.getoption("markexpr"):
+        keep(config, items, [item for item in items if RELEASE not in marks(item)])
     items[:] = dealt(items)
-    if not config.getoption("--quick"):
-        return
-    variants: dict[object, list[pytest.Item]] = {}
-    for item in items:
-        variants.setdefault(getattr(item, "function", item), []).append(item)
-    kept = {item for each in variants.values() for item in spread(each) if not QUICK_LEAVES & marks(item)}
-    config.hook.pytest_deselected(items=[item for item in items if item not in kept])
-    items[:] = [item for item in items if item in kept]
+    if config.getoption("--quick"):
+        keep(config, items, [item for item in items if not QUICK_LEAVES & marks(item)])
+    if count := config.getoption("--variants") or (VARIANTS if config.getoption("--quick") else None):
+        variants: dict[object, list[pytest.Item]] = {}
+        for item in items:
+            variants.setdefault(getattr(item, "function", item), []).append(item)
+        kept = {item for each in variants.values() for item in spread(each, count)}
+        keep(config, items, [item for item in items if item in kept])
+
+
+def keep(config: pytest.Config, items: list[pytest.Item], kept: list[pytest.Item]) -> None:
+    """Deselect all others."""
+    config.hook.pytest_deselected(items=list(set(items) - set(kept)))
+    items[:] = kept
 
 
 def dealt(items: list[pytest.Item]) -> list[pytest.Item]:
@@ -79,9 +95,9 @@ def marks(item: pytest.Item) -> set[str]:
     return {mark.name for mark in item.iter_markers()}
 
 
-def spread(variants: list[pytest.Item]) -> list[pytest.Item]:
+def spread(variants: list[pytest.Item], count: int) -> list[pytest.Item]:
     last = len(variants) - 1
-    return [variants[i] for i in sorted({round(k * last / (VARIANTS - 1)) for k in range(VARIANTS)})]
+    return [variants[i] for i in sorted({round(k * last / (count - 1)) for k in range(count)})]
 
 
 @pytest.fixture(scope="session", autouse=True)

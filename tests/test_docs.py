@@ -44,6 +44,8 @@ FOLLOWED = (
     "kernels.md",
 )
 """Pages that a reader follows step by step in an empty folder."""
+SHORT = {"write-an-engine-adapter.md", "kernels.md"}
+"""Those that take seconds: the others, with whole kits and trainings, are followed before a release."""
 NEEDS = {"structured-output.md": "llguidance", "forced.md": "llguidance"}
 """Pages whose examples need a package of an extra."""
 POINTS = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["entry-points"]
@@ -80,7 +82,7 @@ def code(block):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", FOLLOWED)
+@pytest.mark.parametrize("page", [p if p in SHORT else pytest.param(p, marks=pytest.mark.release) for p in FOLLOWED])
 def test_a_page_can_be_followed_to_the_letter(page, stranger, tmp_path):
     """In an empty folder, with the wheel and the page only: files, installation, commands, tests."""
     follow(DOCS / page, stranger, tmp_path)

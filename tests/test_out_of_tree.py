@@ -48,6 +48,7 @@ def test_it_runs_by_name_and_changes_no_text(theirs, tmp_path):
     assert echo["stats"]["accepted"] > 0
 
 
+@pytest.mark.release
 def test_a_method_reads_its_own_file_beside_a_rule_and_a_controller(theirs, tmp_path):
     """Maps are fitted by its author's program, named as NAME=FILE, and draft; all three are found by name."""
     (tmp_path / "texts.txt").write_text((ROOT / "spec_core" / "loop" / "run.py").read_text("utf-8"), "utf-8")
@@ -63,6 +64,7 @@ def test_a_method_reads_its_own_file_beside_a_rule_and_a_controller(theirs, tmp_
     assert said["stats"]["lossy"] == "keeps drafts 2 times too likely"
 
 
+@pytest.mark.release
 def test_their_own_tests_pass_with_the_kit_of_the_wheel(theirs):
     """Their tests inherit the kit; nothing of the repository is on the path. All run in one process."""
     env, folder = theirs

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import random
+import shutil
 import tracemalloc
 import zipfile
 
@@ -12,17 +13,26 @@ import pytest
 from spec_cli.main import run
 from spec_compare.bundle import MANIFEST, entry, zipped
 
-from tests.compare.test_compare import compare, folder  # noqa: F401
+from tests.compare.test_compare import begin, folder, words  # noqa: F401
 
 LAPS, SUMMARY = "results.jsonl", "summary.json"
 
 
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    """A folder with the results of a comparison and their bundle, made once."""
+    made = tmp_path_factory.mktemp("measured")
+    with pytest.MonkeyPatch.context() as patch:
+        begin(patch, made)
+        assert run(words("--method", "repeat", "--out", "out")) == 0
+        assert run(["compare", "bundle", "out", "b.zip", "--no-report"]) == 0
+    return made
+
+
 @pytest.fixture
-def made(compare, folder, capsys):  # noqa: F811
+def made(measured, folder):  # noqa: F811
     """The path of a bundle without a report."""
-    assert compare("--method", "repeat", "--out", "out")[0] == 0
-    assert run(["compare", "bundle", "out", "b.zip", "--no-report"]) == 0
-    capsys.readouterr()
+    shutil.copytree(measured, folder, dirs_exist_ok=True)
     return folder / "b.zip"
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import random
+import shutil
 from pathlib import Path
 
 import pytest
@@ -13,25 +13,32 @@ from spec_cli.printing import COMMANDS, json_safe, printable
 from spec_compare.records.reading import LAPS
 
 from tests.support.changed_results import READERS, changed, faults, write
-from tests.support.toy_plugins import install
+from tests.support.toy_plugins import settle
 
 PROMPTS = [{"id": i, "family": f, "prompt": p} for i, f, p in (("a", "u", "HELLO"), ("b", "v", "MORE WORDS"))]
-TRIALS = 24
+TRIALS = 12
 COMMAND = (
     "compare -m toy:dense --prompts p.jsonl -n 8 --no-bounds --method repeat --method cautious --control auto --trace "
     "--out whole"
 )
 
 
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    """A folder with the results of a small comparison in the folder ``whole``, made once."""
+    folder = tmp_path_factory.mktemp("measured")
+    with pytest.MonkeyPatch.context() as patch:
+        settle(patch, folder)
+        (folder / "p.jsonl").write_text("\n".join(map(json.dumps, PROMPTS)))
+        assert run(COMMAND.split()) == 0
+    return folder
+
+
 @pytest.fixture
-def lines(monkeypatch, tmp_path):
-    """The lines of the results of a small comparison, which is in the folder ``whole``."""
-    monkeypatch.chdir(tmp_path)
-    for name in [n for n in os.environ if n.startswith("SPEC_")]:
-        monkeypatch.delenv(name)
-    install(monkeypatch)
-    (tmp_path / "p.jsonl").write_text("\n".join(map(json.dumps, PROMPTS)))
-    assert run(COMMAND.split()) == 0
+def lines(measured, monkeypatch, tmp_path):
+    """The lines of those results, which are in the folder ``whole``."""
+    settle(monkeypatch, tmp_path)
+    shutil.copytree(measured, tmp_path, dirs_exist_ok=True)
     return [json.loads(line) for line in (tmp_path / "whole" / LAPS).read_text("utf-8").splitlines()]
 
 

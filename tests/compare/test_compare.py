@@ -6,16 +6,15 @@ Longer than our files are: all tests share one command and its prompts.
 from __future__ import annotations
 
 import json
-import os
 from itertools import count
 
 import pytest
 from spec_cli import machine
 from spec_cli.main import run
-from spec_compare import measure
+from spec_compare import calibration, measure
 
 from spec_core import load
-from tests.support.toy_plugins import install
+from tests.support.toy_plugins import settle
 
 PROMPTS = [
     {"id": "a", "family": "first", "prompt": "HELLO"},
@@ -28,12 +27,15 @@ N = 14
 @pytest.fixture
 def folder(monkeypatch, tmp_path):
     """An empty folder with prompts.jsonl, and the toy plugins installed."""
-    monkeypatch.chdir(tmp_path)
-    for name in [n for n in os.environ if n.startswith("SPEC_")]:
-        monkeypatch.delenv(name)
-    install(monkeypatch)
-    (tmp_path / "prompts.jsonl").write_text("\n".join(map(json.dumps, PROMPTS)))
-    return tmp_path
+    return begin(monkeypatch, tmp_path)
+
+
+def begin(monkeypatch, folder):
+    """Write prompts.jsonl in a folder and work there, with the toy plugins installed."""
+    settle(monkeypatch, folder)
+    monkeypatch.setattr(calibration, "FIRST", 2)  # the costs of a toy need no good medians
+    (folder / "prompts.jsonl").write_text("\n".join(map(json.dumps, PROMPTS)))
+    return folder
 
 
 @pytest.fixture
@@ -41,10 +43,14 @@ def compare(folder, capsys):
     """Run the command on the toy target; returns exit code, standard output and error."""
 
     def call(*arguments: str, model: str = "toy:dense") -> tuple[int, str, str]:
-        code = run(["compare", "-m", model, "--prompts", "prompts.jsonl", "-n", str(N), *arguments])
-        return code, *capsys.readouterr()
+        return run(words(*arguments, model=model)), *capsys.readouterr()
 
     return call
+
+
+def words(*arguments: str, model: str = "toy:dense") -> list[str]:
+    """The command with these arguments."""
+    return ["compare", "-m", model, "--prompts", "prompts.jsonl", "-n", str(N), *arguments]
 
 
 def summary(answer: tuple[int, str, str]) -> dict[tuple[str, str], dict]:

@@ -5,33 +5,44 @@ from __future__ import annotations
 import builtins
 import json
 import re
+import shutil
 from html.parser import HTMLParser
 from xml.etree import ElementTree
 
 import attrs
 import pytest
+from spec_cli.main import run
 from spec_compare import outcome
 from spec_compare.records.reading import read
 from spec_compare.report import figures, page, svg
 from spec_compare.report.texts import Span, clean, merged, text, texts
 
-from tests.compare.test_compare import N, compare, folder  # noqa: F401
+from tests.compare.test_compare import N, begin, compare, folder, words  # noqa: F401
 
 pytest.importorskip("matplotlib")
 HOSTILE = '</style><script>alert(1)</script><img src="http://example.org/x" onerror=alert(2)>$x$ & \u202e \x00'
 
 
-@pytest.fixture
-def found(compare, folder):  # noqa: F811
-    """The outcome of a small comparison with hostile names, as its directory has it."""
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    """A folder with the results of a small comparison with hostile names and their report, made once."""
+    made = tmp_path_factory.mktemp("measured")
     prompts = [
         {"id": "a", "family": "first", "prompt": "HELLO"},
         {"id": HOSTILE, "family": "second", "prompt": "MORE WORDS"},
         {"id": "c", "family": HOSTILE, "prompt": "A B C"},
     ]
-    (folder / "prompts.jsonl").write_text("\n".join(map(json.dumps, prompts)))
-    code, _, err = compare("--method", "repeat", "--method", "mute", "--out", "out", "--report", "report.html")
-    assert code == 0, err
+    with pytest.MonkeyPatch.context() as patch:
+        begin(patch, made)
+        (made / "prompts.jsonl").write_text("\n".join(map(json.dumps, prompts)))
+        assert run(words("--method", "repeat", "--method", "mute", "--out", "out", "--report", "report.html")) == 0
+    return made
+
+
+@pytest.fixture
+def found(measured, folder):  # noqa: F811
+    """The outcome of that comparison, as its directory has it."""
+    shutil.copytree(measured, folder, dirs_exist_ok=True)
     return outcome.recomputed(read(folder / "out"))
 
 

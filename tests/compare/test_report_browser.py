@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from spec_cli.main import run
 
-from tests.compare.test_compare import compare, folder  # noqa: F401
+from tests.compare.test_compare import begin, words
 from tests.support.browser import CHROMIUM
 
 pytest.importorskip("matplotlib")
@@ -14,14 +15,17 @@ pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not instal
 PHONE, DESKTOP = {"width": 360, "height": 740}, {"width": 1280, "height": 900}
 
 
-@pytest.fixture
-def report(compare, folder):  # noqa: F811
+@pytest.fixture(scope="module")
+def report(tmp_path_factory):
     """The address of a report."""
-    assert compare("--method", "repeat", "--method", "mute", "--report", "report.html")[0] == 0
+    folder = tmp_path_factory.mktemp("report")
+    with pytest.MonkeyPatch.context() as patch:
+        begin(patch, folder)
+        assert run(words("--method", "repeat", "--method", "mute", "--report", "report.html")) == 0
     return (folder / "report.html").as_uri()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def browser():
     with playwright.sync_playwright() as started:
         browser = started.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox"])

@@ -69,7 +69,7 @@ def test_noise_of_the_clock_hardly_exceeds_the_bound(kind, curve, right):
         assert simulated(curve, right, "slows", kind, noise=0.05, seed=seed).excess <= 1.2 * BALANCE
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=30, deadline=None, derandomize=True)
 @given(
     kind=st.sampled_from([Simulation, Planned]),
     curve=st.sampled_from(sorted(CURVES)),

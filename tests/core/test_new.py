@@ -16,11 +16,14 @@ from spec_core.assembly.discovery import GROUPS
 
 
 @pytest.mark.slow
-def test_new_packages_pass_their_own_tests(tmp_path):
+@pytest.mark.parametrize(
+    "chosen", [["-k", "survived"], pytest.param([], marks=pytest.mark.release)], ids=["one", "all"]
+)
+def test_new_packages_pass_their_own_tests(tmp_path, chosen):
     """One of each kind, all in one process; their entry points name what is in their modules."""
     named = [name_of(kind, tmp_path) for kind in KINDS]
     folders = sorted(path.name for path in tmp_path.iterdir())
-    options = ["-p", "no:cacheprovider", "-p", "no:xdist", "--rootdir", str(tmp_path), *folders]
+    options = ["-p", "no:cacheprovider", "-p", "no:xdist", "--rootdir", str(tmp_path), "-v", *chosen, *folders]
     loads = [f"from {module} import {name}" for module, name in named]
     check = "\n".join(["import sys, pytest", *loads, f"sys.exit(pytest.main({options}))"])
     path = os.pathsep.join(folders)

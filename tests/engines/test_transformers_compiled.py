@@ -88,6 +88,7 @@ def test_what_the_compiler_says_is_in_the_error(monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.compiles
+@pytest.mark.release
 def test_compiled_steps_give_the_texts_of_others():
     target, eager = loaded(compiled=True), loaded()
     for methods in ([], [NGRAM], ["recycling"]):

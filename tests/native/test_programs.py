@@ -16,7 +16,9 @@ from tests.native.programs import FAR, KINDS, OPTIONAL, SHALLOW, Drawn, Program,
 from tests.targets.drive import fresh
 
 pytestmark = pytest.mark.skipif(native.problem() is not None, reason=f"{native.problem()}")
-SEEDS = (*range(16), 43, 45, 131)
+SEEDS = (*range(10), *range(11, 16), 43, 45, 131)
+LONG = 10
+"""The seed of a model so large that it takes half a minute."""
 BLOCKS = 600
 """The max number of outputs of a random model, which was once too many for a program."""
 
@@ -28,7 +30,7 @@ def threads():
     torch.set_num_threads(before)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", [*SEEDS, pytest.param(LONG, marks=pytest.mark.release)])
 def test_rows_of_a_random_model_depend_on_nothing_but_their_path(seed):
     assert differences(seed) == []
 

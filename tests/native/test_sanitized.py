@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+from pathlib import Path
+
 import pytest
 
 from tests.native.compiled import ROOT
+from tests.native.ops_library import here
 from tests.native.sanitized import problem, random_heads, random_models, start
 
 TESTS = ROOT / "tests"
@@ -16,15 +21,36 @@ MISSING = problem()
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(MISSING is not None, reason=f"{MISSING}")]
 
 
+@pytest.mark.release
 @pytest.mark.parametrize("part", PARTS)
 def test_no_sanitizer_complains(part):
-    done = start("-m", "pytest", "-q", "-x", "-s", "-p", "no:cacheprovider", *map(str, PARTS[part]))
+    done = finish(*PARTS[part])
 
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
 
 
+def test_no_sanitizer_complains_about_the_best_instruction_set():
+    """That this processor has: a few cases of every test of its operators. Products are in the random models below."""
+    done = finish(*PARTS["operators"], "--variants", "4", "-k", f"not ({' or '.join(others())})")
+
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+    assert re.search(r"^\d+ passed", done.stdout, re.M)
+
+
+def finish(*arguments: Path | str) -> subprocess.CompletedProcess[str]:
+    """Pytest under the sanitizers, run to its end."""
+    return start("-m", "pytest", "-x", "-s", "-p", "no:cacheprovider", *map(str, arguments))
+
+
+def others() -> list[str]:
+    """Names of all instruction sets but the best, as names of cases have them."""
+    best, *others = here()
+    return [name for name in others if name not in best]
+
+
+@pytest.mark.parametrize("seeds", [2, pytest.param(5, marks=pytest.mark.release)])
 @pytest.mark.parametrize("tried", [random_models, random_heads])
-def test_no_sanitizer_complains_about_random_models_and_heads(tried):
-    done = tried(0, 5)
+def test_no_sanitizer_complains_about_random_models_and_heads(tried, seeds):
+    done = tried(0, seeds)
 
     assert (done.returncode, done.stdout) == (0, "nothing found\n"), done.stdout[-3000:] + done.stderr[-3000:]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -34,8 +36,7 @@ POINTS = {
 
 def install(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make discovery find everything of POINTS beside what is really installed."""
-    real = metadata.entry_points
-
+    real = cache(metadata.entry_points)  # reads the metadata of every installed package
     made = [
         metadata.EntryPoint(name, at if ":" in at else f"{HERE}:{at}", group)
         for group, points in POINTS.items()
@@ -46,6 +47,14 @@ def install(monkeypatch: pytest.MonkeyPatch) -> None:
         return metadata.EntryPoints([*listed(real()), *made]).select(**wanted)
 
     monkeypatch.setattr(metadata, "entry_points", entry_points)
+
+
+def settle(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """Work in a folder, without settings of the user and with these plugins."""
+    monkeypatch.chdir(folder)
+    for name in [n for n in os.environ if n.startswith("SPEC_")]:
+        monkeypatch.delenv(name)
+    install(monkeypatch)
 
 
 def listed(found: Any) -> list[metadata.EntryPoint]:
