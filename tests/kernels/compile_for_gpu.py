@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import torch
 from spec_kernels.gpu.choice.adjustment import adjust_rows
@@ -25,6 +26,8 @@ from spec_kernels.ops.rope.triton import rope
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 from triton.runtime.jit import JITFunction
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.dense_shapes import QWEN3_8B, TINY, DenseShape, RandomWeights, dense_model
 
