@@ -47,7 +47,7 @@ def test_a_type_that_the_card_lacks_is_refused(one_card, monkeypatch):
 
 
 def test_without_the_interpreter_a_cpu_is_refused(monkeypatch):
-    monkeypatch.setattr(support, "interpreted", lambda: False)
+    monkeypatch.setattr(support, "is_interpreted", lambda: False)
     with pytest.raises(
         UsageError, match="kernels=gpu was requested, but GPU kernels are for CUDA devices, this is cpu"
     ):

@@ -21,7 +21,7 @@ from spec_kernels.gpu.products import (
     multiply_gated,
     naive_multiply,
     naive_multiply_gated,
-    padded,
+    padded_rows,
     parts_of,
 )
 from spec_kernels.gpu.rows import FUNCTIONS, combine_rows, naive_combine_rows
@@ -108,13 +108,13 @@ def test_parts_are_added_and_normalised(case):
 
 @pytest.mark.parametrize(("rows", "n", "k"), [(1, 64, 512), (5, 50, 40), (20, 128, 1024), (130, 33, 96)])
 def test_products_and_gated_ones(rows, n, k):
-    x, weight = torch.full((padded(rows), k), NAN, device=DEVICE), randn(2 * n, k)
+    x, weight = torch.full((padded_rows(rows), k), NAN, device=DEVICE), randn(2 * n, k)
     x[:rows] = randn(rows, k)
-    outs = [torch.empty(parts_of(n, k), padded(rows), n, device=DEVICE) for _ in range(2)]
+    outs = [torch.empty(parts_of(n, k), padded_rows(rows), n, device=DEVICE) for _ in range(2)]
     multiply(x, weight[:n], outs[0])
     naive_multiply(x, weight[:n], outs[1])
     close(outs[0], outs[1])
-    gated = [torch.empty(padded(rows), n, device=DEVICE) for _ in range(2)]
+    gated = [torch.empty(padded_rows(rows), n, device=DEVICE) for _ in range(2)]
     multiply_gated(x, weight, gated[0], "silu_glu")
     naive_multiply_gated(x, weight, gated[1], "silu_glu")
     close(*gated, ratio=3e-6)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from spec_kernels.gpu.launch import INTERPRETED
-from spec_kernels.gpu.layout import PAGE, Chunk, Size, among
+from spec_kernels.gpu.layout import PAGE, Chunk, Size, places_among
 from spec_kernels.model.batch import ForwardBatch, SequenceRows
 from spec_kernels.model.shapes import HeadShape
 
@@ -60,7 +60,7 @@ def size_of(chunk: Chunk, tiles: int) -> Size:
     end = max(s.end for s in chunk.sequences)
     rows = _bucket(chunk.rows)
     final = _count(chunk.final, chunk.rows, rows)
-    among_final = among(chunk.final, chunk.logits)
+    among_final = places_among(chunk.final, chunk.logits)
     have = chunk.rows if chunk.final is None else len(chunk.final)
     logits = _count(among_final, have, rows)
     tree = any(s.parents is not None for s in chunk.sequences)

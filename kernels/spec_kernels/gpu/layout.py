@@ -99,7 +99,7 @@ class Layout:
             self._tiles[: len(tiles)] = tiles
         _pick(self._final, chunk.final)
         # Rows of logits are selected from those of ``final``.
-        _pick(self._logits, among(chunk.final, chunk.logits))
+        _pick(self._logits, places_among(chunk.final, chunk.logits))
 
     def _describe(self, s: SequenceRows) -> None:
         mine = self._rows[s.first : s.first + s.rows]
@@ -129,7 +129,7 @@ def _pick(to: np.ndarray, rows: list[int] | None) -> None:
         to[: len(rows), 0], to[len(rows) :] = rows, 0
 
 
-def among(final: list[int] | None, logits: list[int] | None) -> list[int] | None:
+def places_among(final: list[int] | None, logits: list[int] | None) -> list[int] | None:
     """Places of the requested rows of logits among the final ones."""
     if final is None or logits is None:
         return logits

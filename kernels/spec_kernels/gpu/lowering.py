@@ -86,7 +86,7 @@ class Program:
         self.embedded: Tensor | None = None
         self._silent = False  # behind a heading without rows nothing is computed
         self._rows = layout.size.rows
-        self._padded = products.padded(self._rows)
+        self._padded = products.padded_rows(self._rows)
         self._values: dict[str, Value] = {}
         self._memory: dict[Any, Tensor] = {}
         self._sums: Sums | None = None
@@ -150,7 +150,7 @@ class Program:
             self._values[name] = value = rows
         return value
 
-    def _typed(self, name: str) -> Tensor:
+    def _convert(self, name: str) -> Tensor:
         """The rows of a value in the type of the matrices."""
         rows = self._settle(name)
         if rows.dtype == self.of.dtype:
@@ -178,7 +178,7 @@ class Program:
     # products
 
     def linear(self, op: ops.Linear, after: Any) -> bool:
-        x, matrix = self._typed(op.x), self.of.matrices[op.weights]
+        x, matrix = self._convert(op.x), self.of.matrices[op.weights]
         if isinstance(after, ops.GLU) and op.outs == (after.gate, after.up) and op.biases == (None, None):
             out = self._rows_of(after.out, op.weights[0].n, self.of.dtype)
             self._add("gated product", multiply_gated, x, matrix, out, GLUS[after.act])
@@ -282,7 +282,7 @@ class Program:
         if isinstance(q, PendingHeads):
             out = self._rows_of(f"{before[0]} heads", q.parts.memory.shape[2], self.of.dtype)
             self._values[before[0]] = out
-        parts = _joined([*([q.parts] if isinstance(q, PendingHeads) else []), keys.parts, values.parts])
+        parts = _join([*([q.parts] if isinstance(q, PendingHeads) else []), keys.parts, values.parts])
         self._heads(parts, q if isinstance(q, PendingHeads) else None, keys, out, op.layer)
 
     def _heads(
@@ -325,7 +325,7 @@ class Program:
                 self._values[op.out] = self._settle(op.x)
             return
         rows = self._settle(op.x)
-        self._rows, self._padded = count, products.padded(count)
+        self._rows, self._padded = count, products.padded_rows(count)
         out = self._rows_of(f"{op.out} {op.rows}", rows.shape[1], rows.dtype)
         self._add("pick", combine_rows, "copy", out[:count], rows, index=index[:, 0])
         self._values = {op.out: out}  # all other rows are dropped
@@ -363,7 +363,7 @@ def _precedes(value: Value, keys: PendingHeads) -> bool:
     return isinstance(value, PendingHeads) and _beside(value.parts, keys.parts) and value.table == keys.table
 
 
-def _joined(parts: list[Parts]) -> Parts:
+def _join(parts: list[Parts]) -> Parts:
     """Neighbouring columns as one."""
     first, width = parts[0].memory, sum(p.memory.shape[2] for p in parts)
     memory = first.as_strided((*first.shape[:2], width), first.stride(), first.storage_offset())

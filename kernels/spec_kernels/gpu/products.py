@@ -51,7 +51,7 @@ class Tiling:
     stages: int = 4
 
 
-def padded(rows: int) -> int:
+def padded_rows(rows: int) -> int:
     """Rows that memory needs so that whole tiles can be read and written."""
     return max(FEWEST, triton.next_power_of_2(max(1, rows))) if rows <= ROWS else triton.cdiv(rows, ROWS) * ROWS
 
@@ -82,7 +82,7 @@ def tiling(n: int, k: int, rows: int, wide: bool, gated: bool = False) -> Tiling
 def multiply(x: Tensor, weight: Tensor, out: Tensor) -> None:
     """out[s] = x Wᵀ over the s-th part of k.
 
-    :param x: [P, k], P as ``padded`` gives it. :param weight: [n, k], of the same type.
+    :param x: [P, k], P as ``padded_rows`` gives it. :param weight: [n, k], of the same type.
     :param out: float32 [parts_of(n, k), P, n].
     """
     (rows, k), (n, _), split = x.shape, weight.shape, len(out)

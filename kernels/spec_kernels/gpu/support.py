@@ -20,7 +20,7 @@ GROUP_MAX = 64
 """Query heads of a group."""
 
 
-def interpreted() -> bool:
+def is_interpreted() -> bool:
     """Whether triton's interpreter is on, in which kernels run on a CPU."""
     return os.environ.get("TRITON_INTERPRET") == "1"
 
@@ -39,7 +39,7 @@ def problem(device: torch.device, dtype: torch.dtype) -> str | None:
     """Why no model runs on these kernels here; None if one can."""
     if importlib.util.find_spec("triton") is None:
         return "triton is not installed"
-    if device.type != "cuda" and not interpreted():
+    if device.type != "cuda" and not is_interpreted():
         return f"GPU kernels are for CUDA devices, this is {device}"
     if dtype not in DTYPES:
         return f"GPU kernels compute in float32, bfloat16 or float16, dtype is {str(dtype).removeprefix('torch.')}"

@@ -153,7 +153,7 @@ def executor(
 def said(choice: Choice, executor: Executor | None) -> str:
     """A sentence on the executor, with counts of weights that could not keep their stored type."""
     if choice.gpu:
-        steps = "in triton's interpreter" if support.interpreted() else "captured as graphs"
+        steps = "in triton's interpreter" if support.is_interpreted() else "captured as graphs"
         types = (
             ""
             if executor is None
