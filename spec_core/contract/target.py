@@ -79,6 +79,10 @@ class Target(Protocol):
         after ``part.start`` are no longer valid and are overwritten. Draft row j follows its parent; attention state is
         kept for all rows in batch order until ``rollback``; recurrent state is committed after the last *pending* row
         and recorded for draft rows as ``needs.trace`` says.
+
+        Raises SequencesFailed, before it computes anything, for sequences that it cannot evaluate, such as those whose
+        memory cannot grow: they end, and the others are evaluated in the next step. After any other error all
+        sequences of the step end.
         """
 
     def tensor(self, name: str) -> Tensor:

@@ -10,7 +10,7 @@ import torch
 from toys import DENSE, Fixed, drafter, finish, gated, ones, plain, requests, texts, toy_run
 
 from spec_core import Compat, Draft, Request, Run, Sampling, SpecError, UsageError, Verdict, hookimpl
-from spec_core.errors import PluginError, TargetError
+from spec_core.errors import PluginError, SequencesFailed, TargetError
 from spec_core.testing import ToyRollback, ToyTarget
 
 # bad proposals
@@ -208,6 +208,28 @@ def test_logits_that_are_no_numbers_end_their_sequence(cut, on_error):
     with pytest.raises(SpecError, match="NaN"):
         run.take(seqs[1])
     assert [plain(asked[i]).tokens for i in (0, 2)] == [run.take(seqs[i]).tokens for i in (0, 2)]
+
+
+def test_sequences_that_a_target_names_end_alone():
+    """The others are evaluated in the next step, and their texts are plain."""
+
+    class Full(ToyTarget):
+        def forward(self, batch, needs):
+            named = [p.seq for p in batch.parts if p.seq.name == "1" and p.seq.t >= 3]
+            if named:
+                raise SequencesFailed({seq: TargetError("no room", hint="wait") for seq in named})
+            return super().forward(batch, needs)
+
+    asked = [Request([i, 2], max_tokens=9, name=f"{i}") for i in range(3)]
+    plain_texts = [plain(request).tokens for request in asked]
+    run = Run(Full(), [drafter("some-right", texts(asked))], rollback=ToyRollback())
+    seqs = [run.submit(request) for request in asked]
+    finish(run)
+
+    assert [run.take(seqs[i]).tokens for i in (0, 2)] == [plain_texts[0], plain_texts[2]]
+    assert seqs[1].tokens[2:] == plain_texts[1][: len(seqs[1].tokens) - 2]
+    with pytest.raises(TargetError, match="no room"):
+        run.take(seqs[1])
 
 
 @pytest.mark.parametrize("bias", [{}, {3: 1.0}], ids=["no-bias", "a-bias"])

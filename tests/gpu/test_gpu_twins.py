@@ -196,8 +196,8 @@ def test_attention_of_several_sequences(case):
     sinks = randn(h) if how["sinks"] else None
     outs, q = [], randn(32, h, d)
     for run in (attend, naive_attend):
-        sums = Sums.empty(4, 32, shape, DEVICE)
-        sums.values.fill_(NAN)
+        empty = lambda *size: torch.full((4, 32, h, *size), NAN, device=DEVICE)
+        sums = Sums(empty(d), empty(), empty())
         out = torch.full((32, h, d), NAN, device=DEVICE)
         run(
             q,

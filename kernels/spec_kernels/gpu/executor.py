@@ -13,6 +13,7 @@ from torch import Tensor
 from spec_kernels.gpu.chunks import cut, rows_max, size_of
 from spec_kernels.gpu.graphs import Bucket, Buckets
 from spec_kernels.gpu.heads import Rotary
+from spec_kernels.gpu.launch import on_device
 from spec_kernels.gpu.layout import HEIGHT, PAGE, Chunk, Layout, Size, sequence_tiles
 from spec_kernels.gpu.lowering import Facilities, Program
 from spec_kernels.gpu.matrices import Matrices
@@ -113,6 +114,10 @@ class Gpu:
     @torch.inference_mode()
     def run(self, batch: ForwardBatch) -> dict[str, Tensor]:
         """The requested outputs, by name: taps [R, width]; after a ``Pick`` only the picked rows."""
+        with on_device(self.device):
+            return self._run_chunks(batch)
+
+    def _run_chunks(self, batch: ForwardBatch) -> dict[str, Tensor]:
         check_given(batch.given, self._embedded)
         rows = batch.positions.numel()
         tokens = np.zeros(rows, np.int64) if batch.tokens is None else _on_host(batch.tokens)

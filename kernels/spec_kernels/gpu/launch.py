@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import os
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -43,6 +44,11 @@ def launch_options(warps: int, stages: int = 2, fuse: bool = True) -> dict[str, 
     if not fuse:
         options["enable_fp_fusion"] = False
     return options | ({"launch_pdl": True} if dependent else {})
+
+
+def on_device(device: torch.device) -> AbstractContextManager[Any]:
+    """Launches within it are on this device."""
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
 def exact_precision(dtype: torch.dtype) -> str:

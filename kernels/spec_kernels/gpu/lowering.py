@@ -10,8 +10,10 @@ written to memory when somebody else needs it.
 
 from __future__ import annotations
 
+import math
+import threading
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -60,7 +62,11 @@ Value = Tensor | Pending | PendingHeads
 
 @dataclass(frozen=True, eq=False)
 class Facilities:
-    """What all programs of an executor share. vectors: small tensors of the description, on the device."""
+    """What all programs of an executor share.
+
+    vectors: small tensors of the description, on the device. scratch: memory that is written and read within a step:
+    steps of all threads follow one another in one stream. launching: held while launches of a step are queued.
+    """
 
     model: Model
     matrices: Matrices
@@ -69,6 +75,15 @@ class Facilities:
     vectors: dict[int, Tensor]
     dtype: torch.dtype
     device: torch.device
+    scratch: dict[Any, Tensor] = field(default_factory=dict)
+    launching: threading.Lock = field(default_factory=threading.Lock)
+
+    def borrow(self, key: Any, *shape: int) -> Tensor:
+        """float32 of this shape, of any content. Programs of larger steps get other memory than those before."""
+        count = math.prod(shape)
+        if key not in self.scratch or self.scratch[key].numel() < count:
+            self.scratch[key] = torch.zeros(count, device=self.device)
+        return self.scratch[key][:count].view(shape)
 
 
 class Program:
@@ -115,6 +130,13 @@ class Program:
             if not isinstance(value, Tensor) and _reads(value, memory):
                 self._settle(name)
         return memory
+
+    def _parts(self, outs: tuple[str, ...], *shape: int) -> Tensor:
+        """Memory for the result of a product; that of logits is an output, which the next step must not touch."""
+        key = ("parts", outs), shape, torch.float32
+        if key not in self._memory and "logits" not in outs:
+            self._memory[key] = self.of.borrow(outs, *shape)
+        return self._room(("parts", outs), *shape)
 
     def _rows_of(self, name: str, width: int, dtype: torch.dtype) -> Tensor:
         return self._room(name, self._padded, width, dtype=dtype)
@@ -186,7 +208,7 @@ class Program:
             return True
         n, k = matrix.shape
         base = None if op.add is None else self._settle(op.add)
-        memory = self._room(("parts", op.outs), parts_of(n, k), self._padded, n)
+        memory = self._parts(op.outs, parts_of(n, k), self._padded, n)
         self._add(f"product {'+'.join(op.outs)}", multiply, x, matrix, memory)
         first = 0
         for name, weight, bias in zip(op.outs, op.weights, op.biases, strict=True):
@@ -305,13 +327,19 @@ class Program:
             self._values[op.q] = q = out
         size, s = self.layout.size, op.shape
         if self._sums is None:
-            self._sums = Sums.empty(size.pieces, self._padded, s, self.of.device)
+            self._sums = self._borrow_sums(s.heads, s.dim)
         sinks = None if op.sinks is None else self._vector(op.sinks)
         how = Attention(s, self.of.pool, op.layer, op.causal, sinks, size.tree)
         out, layout = self._rows_of(op.out, s.q_width, self.of.dtype), self.layout
         heads = lambda m: m.view(len(m), s.heads, s.dim)
         self._add("attention", attend, heads(q), layout.rows, layout.tiles, layout.paths, self._sums, how, heads(out))
         self._values[op.out] = out
+
+    def _borrow_sums(self, heads: int, dim: int) -> Sums:
+        pieces, rows = self.layout.size.pieces, self._padded
+        borrow = self.of.borrow
+        values = borrow("sums", pieces, rows, heads, dim)
+        return Sums(values, borrow("peaks", pieces, rows, heads), borrow("masses", pieces, rows, heads))
 
     # outputs
 

@@ -16,7 +16,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from spec_kernels.gpu.launch import launch_options, start_next, wait_for_previous
+from spec_kernels.gpu.launch import launch_options, on_device, start_next, wait_for_previous
 from spec_kernels.gpu.layout import PAGE
 
 LINES = 1024
@@ -156,7 +156,8 @@ class PagedCache:
         device = self.pool.device
         for first in range(0, len(places), MOVED_MAX):
             some = torch.tensor(places[first : first + MOVED_MAX], dtype=torch.int32, device=device)
-            move_rows(self.pool, self.line, some, start + first)
+            with on_device(device):
+                move_rows(self.pool, self.line, some, start + first)
 
     def naive_compact(self, start: int, places: list[int]) -> None:
         """The twin of ``compact`` in torch."""

@@ -50,13 +50,6 @@ class Sums:
     peaks: Tensor
     masses: Tensor
 
-    @classmethod
-    def empty(cls, pieces: int, rows: int, shape: HeadShape, device: torch.device) -> Sums:
-        new = lambda *size: torch.zeros(*size, device=device)
-        return cls(
-            new(pieces, rows, shape.heads, shape.dim), new(pieces, rows, shape.heads), new(pieces, rows, shape.heads)
-        )
-
 
 def attend(q: Tensor, rows: Tensor, tiles: Tensor, paths: Tensor, sums: Sums, how: Attention, out: Tensor) -> None:
     """Attention of all rows with a place.

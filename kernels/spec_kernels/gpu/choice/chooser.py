@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import attrs
@@ -15,6 +14,7 @@ from torch import Tensor
 from spec_kernels.gpu.choice.adjustment import adjust_rows
 from spec_kernels.gpu.choice.description import NO_CHANGES, NO_COPIES, Description, Draws, describe
 from spec_kernels.gpu.choice.kernels import Tiles, choose_rows
+from spec_kernels.gpu.launch import on_device
 
 GRAPHS_MAX = 16
 """Places of logits for which buffers and a graph are kept; the least recently used one is dropped."""
@@ -82,7 +82,7 @@ class DeviceChoice:
         returns tokens [N] int32 and the largest logits [N] float32, NaN if any logit of the row is
         """
         count = len(draws.rows)
-        with self._lock, self._on_device():
+        with self._lock, on_device(self.device):
             out = self._choose(logits.detach(), describe(draws)).cpu().numpy()
         return out[0, :count], out[1, :count].view(np.float32)
 
@@ -151,6 +151,3 @@ class DeviceChoice:
         if len(self._launches) > GRAPHS_MAX:
             self._launches.popitem(last=False)
         return launches
-
-    def _on_device(self) -> AbstractContextManager[Any]:
-        return torch.cuda.device(self.device) if self.device.type == "cuda" else nullcontext()
