@@ -44,7 +44,7 @@ class Threads:
 
     async def compile(self, work: Callable[..., Result], *arguments: Any) -> Result:
         """Compile a grammar in a thread. Raises ApiError where too many wait already."""
-        return await to_thread.run_sync(partial(work, *arguments), limiter=self._limiter(COMPILING_MAX))
+        return await to_thread.run_sync(partial(_work, work, *arguments), limiter=self._limiter(COMPILING_MAX))
 
     def _limiter(self, count: int) -> CapacityLimiter:
         if count not in self._limiters:  # made inside of the loop
