@@ -83,7 +83,7 @@ class RandomWeights:
         return torch.empty(shape, dtype=self.dtype, device=self.device).normal_(0, scale)
 
     def names(self) -> list[str]:
-        """None: the shapes are those that are asked for."""
+        """No names: any tensor of the model can be asked for."""
         return []
 
     def nbytes(self, name: str) -> int:

@@ -90,7 +90,7 @@ class Steps:
         kinds = defaultdict(list)
         for name, launch in self._last_bucket().program.launches:
             kinds[name].append(launch)
-        return {name: median_seconds(_captured(launches).replay) for name, launches in kinds.items()}
+        return {name: median_seconds(capture_launches(launches).replay) for name, launches in kinds.items()}
 
     def host(self, rows: int, context: int) -> dict[str, float]:
         """Seconds of the parts of a step on the host, and of a whole one with its download."""
@@ -130,7 +130,7 @@ def _batch_of(spans: Any) -> ForwardBatch:
     return ForwardBatch(torch.cat(tokens), torch.cat(positions), sequences)
 
 
-def _captured(launches: list[Callable[[], None]]) -> torch.cuda.CUDAGraph:
+def capture_launches(launches: list[Callable[[], None]]) -> torch.cuda.CUDAGraph:
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         for launch in launches:

@@ -113,11 +113,11 @@ def _in_bfloat16(executor: Any) -> Any:
     """The executor's own run; logits are a tensor of bfloat16, as which the core takes them for a device's."""
     run, rows = executor.run, torch.zeros(64, TINY.vocab, dtype=torch.bfloat16)
 
-    def converted(batch: Any) -> Any:
+    def run_converted(batch: Any) -> Any:
         outputs = run(batch)
         return {**outputs, "logits": rows[: len(outputs["logits"])]}
 
-    return converted
+    return run_converted
 
 
 if __name__ == "__main__":

@@ -45,7 +45,7 @@ FOLLOWED = (
 )
 """Pages that a reader follows step by step in an empty folder."""
 SHORT = {"write-an-engine-adapter.md", "kernels.md"}
-"""Those that take seconds: the others, with whole kits and trainings, are followed before a release."""
+"""Pages that take seconds. The other pages run whole kits and trainings, and are followed before a release."""
 NEEDS = {"structured-output.md": "llguidance", "forced.md": "llguidance"}
 """Pages whose examples need a package of an extra."""
 POINTS = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["entry-points"]

@@ -15,17 +15,17 @@ def kernels() -> str:
     """Which executor runs what, and why."""
     if native.problem():
         floats = f"no native forward: {native.problem()}; quantised blocks become floats at load"
-        return f"{dispatch.in_use()}; {floats}; {on_gpu()}"
+        return f"{dispatch.in_use()}; {floats}; {gpu_forward()}"
     best, *others = native.instruction_sets()
     equal = f"; equal bits with {', '.join(others)}" if others else ""
     return (
         f"native on cpu in float32 ({best}{equal}), weights stay as stored "
         f"({', '.join(native.TYPES[:-1])}; others become F32, which a model's own line says); "
-        f"else {dispatch.in_use()}; {on_gpu()}"
+        f"else {dispatch.in_use()}; {gpu_forward()}"
     )
 
 
-def on_gpu() -> str:
+def gpu_forward() -> str:
     """Whether dense models run as captured programs, and in which types."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     types = [str(dtype).removeprefix("torch.") for dtype in support.DTYPES if support.problem(device, dtype) is None]

@@ -22,7 +22,7 @@ COMPILING_MAX = 4
 """Grammars that are compiled at once."""
 
 
-def _work(work: Callable[..., Result], *arguments: Any) -> Result:
+def _run_and_trim(work: Callable[..., Result], *arguments: Any) -> Result:
     """Long work; the memory that it has freed returns to the system, since each thread's allocator would keep it."""
     try:
         return work(*arguments)
@@ -40,11 +40,11 @@ class Threads:
         """Do work of this size in a thread. Raises ApiError where too much waits already."""
         if size <= LONG:
             return await to_thread.run_sync(partial(work, *arguments))
-        return await to_thread.run_sync(partial(_work, work, *arguments), limiter=self._limiter(LONG_MAX))
+        return await to_thread.run_sync(partial(_run_and_trim, work, *arguments), limiter=self._limiter(LONG_MAX))
 
     async def compile(self, work: Callable[..., Result], *arguments: Any) -> Result:
         """Compile a grammar in a thread. Raises ApiError where too many wait already."""
-        return await to_thread.run_sync(partial(_work, work, *arguments), limiter=self._limiter(COMPILING_MAX))
+        return await to_thread.run_sync(partial(_run_and_trim, work, *arguments), limiter=self._limiter(COMPILING_MAX))
 
     def _limiter(self, count: int) -> CapacityLimiter:
         if count not in self._limiters:  # made inside of the loop

@@ -23,7 +23,7 @@ from spec_core.hookspecs import hookimpl
 from spec_core.sampling import native
 from spec_core.sampling.choose import KINDS, bits, finite_choice
 from spec_core.sampling.parameters import LOWEST
-from spec_core.toolkit.choosing import Choose, choosers, sampled, walk
+from spec_core.toolkit.choosing import Choose, choice_on_host, choosers, walk
 
 
 @attrs.define(eq=False)
@@ -54,7 +54,7 @@ def matched(step: Step) -> Iterator[tuple[Sequence, Verdict | TargetError]]:
     for seq, found in zip(jobs, native.module.walk(list(jobs.values())), strict=True):
         yield seq, _verdict(*found)
     for seq in short:  # an IndexError
-        yield seq, _attempt(step.part(seq).draft, sampled(step, seq, step.logits(seq)))
+        yield seq, _attempt(step.part(seq).draft, choice_on_host(step, seq, step.logits(seq)))
 
 
 def _jobs(step: Step, logits: Tensor) -> tuple[dict[Sequence, tuple[Any, ...]], list[Sequence]]:

@@ -52,7 +52,7 @@ def choosers(step: Step) -> list[tuple[Sequence, Choose]]:
     else:
         choices = device_choices(step, [seq for seq in undecided if not has_cuts(seq)], chooser)
     rest = [seq for seq in undecided if seq not in choices]
-    choices |= {seq: sampled(step, seq, rows) for seq, rows in rows_on_host(step, rest).items()}
+    choices |= {seq: choice_on_host(step, seq, rows) for seq, rows in rows_on_host(step, rest).items()}
     return [(seq, choices[seq]) for seq in undecided]
 
 
@@ -97,7 +97,7 @@ def choice_from(best: Largest, first: int) -> Choose:
     return lambda row: finite_choice(*best, first + row)
 
 
-def sampled(step: Step, seq: Sequence, rows: Tensor) -> Choose:
+def choice_on_host(step: Step, seq: Sequence, rows: Tensor) -> Choose:
     """A choice function that evaluates a row only when the path reaches it. rows: [1+K, V], the sequence's logits."""
     draft, source = step.part(seq).draft, step.choosing(seq)
 

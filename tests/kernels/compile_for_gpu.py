@@ -1,7 +1,7 @@
 """Compile every kernel for a CUDA device that need not be there, and run none. A script: TRITON_INTERPRET must be 0.
 
 Prints one line per kernel: name, dtype, bytes of shared memory. Arguments: the compute capability, times 10, and
-``choices`` to leave out all kernels but those that choose tokens.
+``choices`` to compile only the kernels that choose tokens.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from spec_kernels.gpu.launch import INTERPRETED
-from spec_kernels.gpu.layout import PAGE, Chunk, Size, places_among
+from spec_kernels.gpu.layout import PAGE, Chunk, Size, places_among, power_of_two
 from spec_kernels.model.batch import ForwardBatch, SequenceRows
 from spec_kernels.model.shapes import HeadShape
 
@@ -23,7 +23,7 @@ def rows_max(pieces: int, heads: HeadShape | None) -> int:
     return max(16, min(ROWS_MAX, 1 << rows.bit_length() - 1 if rows else 0))
 
 
-def cut(batch: ForwardBatch, most: int) -> Iterator[Chunk]:
+def cut_chunks(batch: ForwardBatch, most: int) -> Iterator[Chunk]:
     """Chunks of up to ``most`` rows. Drafts of a tree stay together, so a chunk with a large tree is larger."""
     sequences: list[SequenceRows] = []
     first = rows = 0
@@ -66,11 +66,6 @@ def size_of(chunk: Chunk, tiles: int) -> Size:
     tree = any(s.parents is not None for s in chunk.sequences)
     pieces = max(4, power_of_two(end // PAGE + 1))
     return Size(rows, power_of_two(tiles), pieces, final, logits, tree)
-
-
-def power_of_two(count: int) -> int:
-    """The smallest that is not below ``count``; triton's own takes 20 µs."""
-    return 1 << max(0, count - 1).bit_length()
 
 
 def _bucket(rows: int) -> int:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from spec_kernels.gpu.chunks import cut, rows_max, size_of
+from spec_kernels.gpu.chunks import cut_chunks, rows_max, size_of
 from spec_kernels.gpu.graphs import Bucket, Buckets
 from spec_kernels.gpu.heads import Rotary
 from spec_kernels.gpu.launch import on_device
@@ -127,7 +127,7 @@ class Gpu:
         if not self._trees:
             batch = replace(batch, sequences=[replace(s, parents=None) for s in batch.sequences])
         pieces = max(s.end for s in batch.sequences) // PAGE + 1
-        chunks = list(cut(batch, rows_max(pieces, self.model.heads)))
+        chunks = list(cut_chunks(batch, rows_max(pieces, self.model.heads)))
         copied = self._copies or len(chunks) > 1
         results = [self._run(batch, chunk, tokens, positions, copied) for chunk in chunks]
         if len(results) == 1:
@@ -144,13 +144,13 @@ class Gpu:
         bucket.layout.fill(chunk, tokens[span], positions[span], tiles)
         for name, memory in bucket.program.inputs.items():
             memory[: chunk.rows].copy_(self._input(batch, name, memory)[span], non_blocking=True)
-        given = {row - chunk.first: vector for row, vector in batch.given.items() if span.start <= row < span.stop}
-        bucket.run(partial(_write_given, given) if given else None)
+        embeds = {row - chunk.first: vector for row, vector in batch.given.items() if span.start <= row < span.stop}
+        bucket.run(partial(_write_given, embeds) if embeds else None)
         counts = {"final": chunk.final, "logits": chunk.final if chunk.logits is None else chunk.logits}
         outputs = {}
         for name, output in bucket.program.outputs.items():
-            wanted = counts.get(name)
-            rows = output[: chunk.rows if wanted is None else len(wanted)]
+            picked = counts.get(name)
+            rows = output[: chunk.rows if picked is None else len(picked)]
             outputs[name] = rows.clone() if copied else rows
         return outputs
 

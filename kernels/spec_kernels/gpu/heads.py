@@ -12,7 +12,7 @@ from torch import Tensor
 from spec_kernels.gpu.launch import ROWS, device_function, launch_options, start_next, wait_for_previous
 from spec_kernels.gpu.layout import FIELDS, LINE, PLACE, POSITION
 from spec_kernels.gpu.pages import PAGE, Pool
-from spec_kernels.gpu.sums import Norm, Parts, _naive_norm
+from spec_kernels.gpu.sums import Norm, Parts, naive_norm
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +64,7 @@ def store_heads(rows: Tensor, heads: Heads) -> None:
 def naive_store_heads(rows: Tensor, heads: Heads) -> None:
     """The twin of ``store_heads`` in torch."""
     total = heads.parts.total()[: len(rows)].unflatten(1, (-1, heads.dim))
-    normed = lambda x, norm: x if norm is None else _naive_norm(x.flatten(0, 1), norm).view_as(x)
+    normed = lambda x, norm: x if norm is None else naive_norm(x.flatten(0, 1), norm).view_as(x)
     q, kv = total[:, : heads.queries], total[:, heads.queries :]
     if heads.queries:
         heads.q[: len(rows)] = _naive_rotation(normed(q, heads.q_norm), rows[:, POSITION], heads.rotary)

@@ -102,13 +102,13 @@ class Layout:
         _pick(self._logits, places_among(chunk.final, chunk.logits))
 
     def _describe(self, s: SequenceRows) -> None:
-        mine = self._rows[s.first : s.first + s.rows]
-        mine[:, LINE] = 0 if s.cache is None else s.cache.line
-        mine[:, SEEN] = last_places(s)
-        mine[:, PLACE] = -1 if s.cache is None else np.arange(s.start, s.end)
-        mine[:, LAST], mine[:, BASE] = s.end - 1, BEYOND
+        fields = self._rows[s.first : s.first + s.rows]
+        fields[:, LINE] = 0 if s.cache is None else s.cache.line
+        fields[:, SEEN] = last_places(s)
+        fields[:, PLACE] = -1 if s.cache is None else np.arange(s.start, s.end)
+        fields[:, LAST], fields[:, BASE] = s.end - 1, BEYOND
         if s.parents is not None:
-            mine[s.pending :, BASE] = s.start + s.pending
+            fields[s.pending :, BASE] = s.start + s.pending
             for i, path in enumerate(tree_paths(s.parents), s.first + s.pending):
                 self._paths[i, : len(path)] = path
 
@@ -127,6 +127,11 @@ def _split(memory: Any, shapes: Sequence[tuple[int, int]]) -> list[Any]:
 def _pick(to: np.ndarray, rows: list[int] | None) -> None:
     if rows is not None:
         to[: len(rows), 0], to[len(rows) :] = rows, 0
+
+
+def power_of_two(count: int) -> int:
+    """The smallest that is not below ``count``."""
+    return 1 << max(0, count - 1).bit_length()
 
 
 def places_among(final: list[int] | None, logits: list[int] | None) -> list[int] | None:
@@ -150,8 +155,10 @@ def last_places(s: SequenceRows) -> np.ndarray:
     """int64 [rows]: the last place that each row of a sequence attends to in its own path."""
     places = np.arange(s.start, s.end)
     if s.parents is not None:
-        depths = [len(path) for path in tree_paths(s.parents)]
-        places[s.pending :] = np.add(depths, s.start + s.pending - 1)
+        depths: list[int] = []
+        for parent in s.parents:
+            depths.append(depths[parent] + 1 if parent >= 0 else 0)
+        places[s.pending :] = np.add(depths, s.start + s.pending)
     return places
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from spec_kernels.gpu.launch import ROWS, launch_options, start_next, wait_for_previous
 
 WARPS_MAX = 32
-"""Warps of a program: one row of 4,096 is normalised in 1.6 µs with 32 of them, in 2.2 with 4 (an H200)."""
+"""Warps of a program: a row is read at once, so that its sum waits for memory once."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,15 +92,16 @@ def naive_add_parts(
 ) -> None:
     """The twin of ``add_parts`` in torch."""
     value = torch.zeros_like(base[:rows], dtype=torch.float32) if parts is None else parts.total()[:rows]
-    value = value if inner is None else _naive_norm(value, inner)
+    value = value if inner is None else naive_norm(value, inner)
     value = value if base is None else base[:rows].float() + value
     if total is not None:
         total[:rows] = value
     if outer is not None:
-        out[:rows] = _naive_norm(value, outer).to(out.dtype)
+        out[:rows] = naive_norm(value, outer).to(out.dtype)
 
 
-def _naive_norm(x: Tensor, norm: Norm) -> Tensor:
+def naive_norm(x: Tensor, norm: Norm) -> Tensor:
+    """A norm of every piece of rows, in torch."""
     pieces = x.unflatten(1, (-1, len(norm.weight)))
     return (pieces * torch.rsqrt(pieces.square().mean(-1, keepdim=True) + norm.eps) * norm.weight).flatten(1)
 

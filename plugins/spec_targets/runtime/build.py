@@ -154,11 +154,9 @@ def said(choice: Choice, executor: Executor | None) -> str:
     """A sentence on the executor, with counts of weights that could not keep their stored type."""
     if choice.gpu:
         steps = "in triton's interpreter" if support.is_interpreted() else "captured as graphs"
-        types = (
-            ""
-            if executor is None
-            else f", weights and cache {str(getattr(executor, 'dtype', '')).removeprefix('torch.')}"
-        )
+        types = ""
+        if executor is not None and not isinstance(executor, Native):
+            types = f", weights and cache {str(executor.dtype).removeprefix('torch.')}"
         return f"gpu (triton, steps {steps}{types})"
     if not isinstance(executor, Native):
         return choice.said(choice.activations, choice.cache_dtype)

@@ -63,11 +63,11 @@ def make_target(
     choice = build.choose(wish, config, weights, place, kind)
     size = build.planned_bytes(shapes, weights, choice, kind)
     check_memory(size + one_state(config), place, weights.where)
-    executor, found = None, {}
+    executor, thread_facts = None, {}
     if wanted is not False:
         positions = (context or min(config.context, MAX_POSITIONS)) + DRAFTED_MAX
         executor = build.executor(config, weights, tables(config, divisors, context), choice, kind, place, positions)
-        found = {"threads": cut(threads, executor)} if place.type == "cpu" and not choice.gpu else {}
+        thread_facts = {"threads": cut(threads, executor)} if place.type == "cpu" and not choice.gpu else {}
         if choice.native:
             release()
             trim()
@@ -80,7 +80,7 @@ def make_target(
         "options": choice.options(),
         "executor": lambda: executor,
         "rotated": (config.head, config.rotary_dim),
-        **found,
+        **thread_facts,
         **(extras or {}),
     }
     if config.nextn:

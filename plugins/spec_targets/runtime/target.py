@@ -72,10 +72,10 @@ class TorchTarget:
             taps={"logits", *(f"hidden.{i}" for i in needs.hidden), *(("final",) if needs.final else ())},
             recurrence=recurrence,
         )
-        found = self._run(asked)
-        hidden = {i: found[f"hidden.{i}"] for i in needs.hidden}
+        outputs = self._run(asked)
+        hidden = {i: outputs[f"hidden.{i}"] for i in needs.hidden}
         return TargetOutput(
-            found["logits"], hidden, found.get("final"), None if recurrence is None else recurrence.trace
+            outputs["logits"], hidden, outputs.get("final"), None if recurrence is None else recurrence.trace
         )
 
     def _run(self, batch: rows_of.ForwardBatch) -> dict[str, Tensor]:

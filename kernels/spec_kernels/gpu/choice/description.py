@@ -7,6 +7,8 @@ from typing import Protocol
 import attrs
 import numpy as np
 
+from spec_kernels.gpu.layout import power_of_two
+
 FIELDS = 10
 """Integers of a draw: temperature (float64), seed (2), output position, stream, domain, row, copy, and one unused."""
 TEMPERATURE, SEED, COUNTER, ROW, COPY = 0, 2, 4, 7, 8
@@ -89,11 +91,6 @@ def describe(draws: Draws) -> Description:
     )
 
 
-def bucket(count: int) -> int:
-    """The smallest power of two that is not below ``count``."""
-    return 1 << (count - 1).bit_length()
-
-
 def _number_copies(draws: Draws) -> np.ndarray:
     """[N] the copy that each draw reads instead of its row, NONE if nothing changes."""
     adjusted = np.zeros(len(draws.rows), np.bool_)
@@ -103,7 +100,7 @@ def _number_copies(draws: Draws) -> np.ndarray:
 
 def _describe_draws(draws: Draws, copy_of: np.ndarray | int) -> np.ndarray:
     count = len(draws.rows)
-    fields = np.zeros((bucket(count), FIELDS), np.int32)
+    fields = np.zeros((power_of_two(count), FIELDS), np.int32)
     fields[:, ROW] = fields[:, COPY] = NONE
     fields[:count, TEMPERATURE:SEED] = draws.temperatures[:, None].view(np.int32)
     fields[:count, SEED:COUNTER] = draws.seeds[:, None].view(np.int32)
