@@ -11,7 +11,7 @@ from time import time
 from typing import Any
 from uuid import uuid4
 
-from fastapi import FastAPI, Request
+from fastapi import FastAPI
 from starlette.concurrency import run_in_threadpool
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import HTMLResponse, JSONResponse, Response
@@ -64,7 +64,7 @@ class Served:
 
     # generating
 
-    async def completions(self, request: Request, body: fields.Completion) -> Response:
+    async def completions(self, body: fields.Completion) -> Response:
         """Continue a text, token ids, or several of them."""
         terms = self.terms
         prompts = _prompts(body.prompt)
@@ -72,7 +72,7 @@ class Served:
         tokens = asked.max_tokens(asked.length(body), terms, asked.SHORT)
         ask = asked.ask(body, terms, tokens, body.logprobs, asked.bias_of(body.logit_bias))
         echoes = await self._echoes(ask, prompts) if body.echo else []
-        return await self._openai(request, body, ask, prompts, n, chat=False, echoes=echoes)
+        return await self._openai(body, ask, prompts, n, chat=False, echoes=echoes)
 
     async def _echoes(self, ask: Ask, prompts: list[Any]) -> list[echo.Echo]:
         """The prompts as parts of their answers, with log-probabilities where those of the text were asked for."""
@@ -89,14 +89,14 @@ class Served:
                 self.engine.cancel(jobs)
         return made
 
-    async def chat(self, request: Request, body: fields.Chat) -> Response:
+    async def chat(self, body: fields.Chat) -> Response:
         """Answer a conversation."""
         ask, talk, n = self._talk(body)
         reads = asked.reads_of(body, talk.tools, ask, self.terms)
         prompt = None
         if body.verbose or (self.terms.limits.verbose and body.verbose is None):
             prompt = await self.threads.run(talk.size, talk.rendered, self._tokenizer)
-        return await self._openai(request, body, ask, [talk], n, chat=True, reads=reads, verbose=prompt)
+        return await self._openai(body, ask, [talk], n, chat=True, reads=reads, verbose=prompt)
 
     def _talk(self, body: fields.Chat) -> tuple[Ask, Talk, int]:
         """What a conversation asks for, and how many texts."""
@@ -121,7 +121,7 @@ class Served:
         talk = Talk(body.messages, tools, body, self.terms.template_defaults)
         return Json({"object": "response.input_tokens", "input_tokens": len(await self._ids(talk))})
 
-    async def responses(self, request: Request, body: fields.Responses) -> Response:
+    async def responses(self, body: fields.Responses) -> Response:
         """Answer a conversation, in the form of OpenAI's newer API. Nothing is stored."""
         chat = responses.as_chat(body)
         ask, talk, _ = self._talk(chat)
@@ -132,9 +132,9 @@ class Served:
         leave = lambda: self.engine.cancel(jobs)
         if body.stream:
             return EventStream(made.chunks(), leave)
-        return await whole(request, _json(made.whole()), leave)
+        return await whole(_json(made.whole()), leave)
 
-    async def messages(self, request: Request, body: Messages) -> Response:
+    async def messages(self, body: Messages) -> Response:
         """Answer a conversation, in the form of Anthropic's API."""
         if body.max_tokens is None:
             raise ApiError(400, "max_tokens is missing", "max_tokens")
@@ -147,7 +147,7 @@ class Served:
         leave = lambda: self.engine.cancel(jobs)
         if body.stream:
             return EventStream(made.chunks(), leave)
-        return await whole(request, _json(made.whole()), leave)
+        return await whole(_json(made.whole()), leave)
 
     async def count_message(self, body: Messages) -> Response:
         """How many tokens the prompt of a message has."""
@@ -157,7 +157,7 @@ class Served:
         return Json({"input_tokens": len(await self._ids(talk))})
 
     async def _openai(
-        self, request: Request, body: fields.OpenAI, ask: Ask, prompts: list[Any], n: int, chat: bool, **more: Any
+        self, body: fields.OpenAI, ask: Ask, prompts: list[Any], n: int, chat: bool, **more: Any
     ) -> Response:
         name = f"{'chatcmpl' if chat else 'cmpl'}-{uuid4().hex}"
         jobs, outlet = await self._begun(ask, prompts, n, name)
@@ -167,7 +167,7 @@ class Served:
         leave = lambda: self.engine.cancel(jobs)
         if body.stream:
             return EventStream(made.chunks(), leave)
-        return await whole(request, _json(made.whole()), leave)
+        return await whole(_json(made.whole()), leave)
 
     async def _begun(self, ask: Ask, prompts: list[Any], n: int, name: str) -> tuple[list[Job], Outlet]:
         """Jobs that the engine has accepted."""
@@ -187,22 +187,22 @@ class Served:
     async def _ids(self, prompt: Any) -> list[int]:
         return await self.threads.run(asked.size_of(prompt), asked.encode_prompt, prompt, self.terms)
 
-    async def completion(self, request: Request, body: llama_fields.LlamaCompletion) -> Response:
+    async def completion(self, body: llama_fields.LlamaCompletion) -> Response:
         """llama-server's completion, of one prompt or several."""
         given, several = llama.prompts_of(body.prompt)
         if len(given) > self.terms.limits.n_max:
             raise ApiError(400, f"{len(given)} prompts, at most {self.terms.limits.n_max} are allowed", "prompt")
         prompts = [await self.threads.run(asked.size_of(one), llama.ids_of, one, self.terms) for one in given]
-        return await self._completion(request, body, list(zip(given, prompts, strict=True)), several)
+        return await self._completion(body, list(zip(given, prompts, strict=True)), several)
 
-    async def infill(self, request: Request, body: llama_fields.Infill) -> Response:
+    async def infill(self, body: llama_fields.Infill) -> Response:
         """llama-server's completion of a gap."""
         text = check_text(infill.whole_text(body), self.terms)
         prompt = await self.threads.run(len(text), infill.prompt_of, body, self._tokenizer)
-        return await self._completion(request, body, [(body.prompt, prompt)], False)
+        return await self._completion(body, [(body.prompt, prompt)], False)
 
     async def _completion(
-        self, request: Request, body: llama_fields.LlamaCompletion, prompts: list[tuple[Any, Any]], several: bool
+        self, body: llama_fields.LlamaCompletion, prompts: list[tuple[Any, Any]], several: bool
     ) -> Response:
         terms = self.terms
         ask = await run_in_threadpool(llama.ask_of, body, terms)
@@ -217,7 +217,7 @@ class Served:
             raise
         if body.stream:
             return EventStream(llama.chunks(made), leave)
-        return await whole(request, _json(llama.whole(made, several)), leave)
+        return await whole(_json(llama.whole(made, several)), leave)
 
     # tokens
 

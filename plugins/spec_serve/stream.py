@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from starlette.requests import Request
 from starlette.responses import Response
 
 T = TypeVar("T")
@@ -49,12 +48,10 @@ async def _left(receive: Callable[[], Awaitable[Any]]) -> None:
         pass
 
 
-async def whole(request: Request, work: Coroutine[Any, Any, Response], leave: Callable[[], None]) -> Response:
-    """An answer in one piece. leave: called at the end, also where the client did not wait for it."""
+async def whole(work: Coroutine[Any, Any, Response], leave: Callable[[], None]) -> Response:
+    """An answer in one piece. leave: called at the end, also where the route stops because the client has left."""
     try:
-        return await until_left(request.receive, work)
-    except Left:
-        return Response(status_code=499)  # nobody reads it
+        return await work
     finally:
         leave()
 
