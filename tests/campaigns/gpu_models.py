@@ -1,4 +1,4 @@
-"""GPU kernels against all golden vectors of dense models, and coupled requests, in triton's interpreter or on a card.
+"""GPU kernels against all golden vectors, and coupled requests, in triton's interpreter or on a card.
 
 ``python tests/campaigns/gpu_models.py [--requests 200] [--seed 0]``
 
@@ -32,6 +32,7 @@ from tests.targets.drive import fresh
 
 CASES = {
     "llama": "", "qwen2": "", "qwen3": "", "mistral": "full_attention.", "phi3": "", "phi3-longrope": "long.",
+    "qwen3moe": "", "glm4moe": "", "gpt-oss": "", "gpt-oss-notruncate": "",
     "gemma2": "", "gemma3": "",
 }  # fmt: skip
 """Prefixes of the tensors that belong to the GGUF file of each golden case."""

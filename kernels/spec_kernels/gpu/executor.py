@@ -87,6 +87,9 @@ class Gpu:
         for op in self.model.ops:
             if isinstance(op, ops.Linear):
                 matrices.read(self.source, op.weights)
+            elif isinstance(op, ops.Mixture):
+                matrices.read(self.source, (op.gate, op.up))
+                matrices.read(self.source, (op.down,))
         # An embedding table that is the output matrix too was read above.
         for op in self.model.ops:
             if isinstance(op, Embed):

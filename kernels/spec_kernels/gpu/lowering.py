@@ -25,6 +25,7 @@ from spec_kernels.gpu.embedding import embed
 from spec_kernels.gpu.heads import Heads, Rotary, store_heads
 from spec_kernels.gpu.layout import TOKEN, Layout
 from spec_kernels.gpu.matrices import Matrices
+from spec_kernels.gpu.mixture import Lines, multiply_experts, multiply_gated_experts, route_rows, sort_lines
 from spec_kernels.gpu.pages import Pool
 from spec_kernels.gpu.products import multiply, multiply_gated, parts_of
 from spec_kernels.gpu.rows import Function, combine_rows
@@ -105,6 +106,7 @@ class Program:
         self._values: dict[str, Value] = {}
         self._memory: dict[Any, Tensor] = {}
         self._sums: Sums | None = None
+        self._lines: dict[Any, Lines] = {}
         self._write(list(of.model.ops))
 
     def _write(self, rest: list[ops.Op]) -> None:
@@ -217,6 +219,25 @@ class Program:
             self._values[name] = Pending(parts, base)
             first += weight.n
         return False
+
+    def mixture(self, op: ops.Mixture, after: Any) -> None:
+        """The sum of experts waits, as the parts of a product do."""
+        base, x, scores, e = self._settle(op.add), self._convert(op.x), self._settle(op.scores), op.experts
+        key = self._rows, e.used, e.count
+        if key not in self._lines:
+            self._lines[key] = Lines.empty(*key, self.of.device)
+        lines = self._lines[key]
+        bias = self._room("no bias", e.count) if op.bias is None else self._vector(op.bias)
+        self._add("route", route_rows, scores[: self._rows], bias, e, lines)
+        self._add("sort", sort_lines, lines)
+        gate, up, down = (None, None, None) if op.biases is None else (self._vector(b) for b in op.biases)
+        biases, width = None if gate is None else (gate, up), x.shape[1]
+        inner = self._room("experts", len(lines.order), op.gate.n, dtype=self.of.dtype)
+        weights = self.of.matrices[op.gate, op.up], self.of.matrices[(op.down,)]
+        self._add("gated experts", multiply_gated_experts, x, lines, weights[0], biases, inner, GLUS[op.act])
+        memory = self._parts((op.out, "experts"), e.used, self._padded, width)
+        self._add("experts", multiply_experts, inner, lines, weights[1], down, memory)
+        self._values[op.out] = Pending(Parts(memory), base)
 
     def glu(self, op: ops.GLU, after: Any) -> None:
         gate, up = self._settle(op.gate), self._settle(op.up)

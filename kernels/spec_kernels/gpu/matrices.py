@@ -28,24 +28,22 @@ class Matrices:
         self._staging: list[tuple[Tensor, Any]] = []
 
     def read(self, source: TensorSource, weights: tuple[Weight, ...]) -> None:
-        """Read weights into one matrix [Σ n, k], unless it is there. Raises ValueError for a stack of matrices."""
+        """Read weights into one matrix [Σ count · n, k], unless it is there; ``wide`` ones are float32."""
         key = tuple(w.key for w in weights)
         if key in self.tensors:
             return
-        if any(w.count != 1 or w.wide for w in weights):
-            raise ValueError(f"{weights[0].name!r} is a stack of matrices or kept in float32, a single one is needed")
-        k = weights[0].k
-        matrix = torch.empty(sum(w.n for w in weights), k, dtype=self.dtype, device=self.device)
+        dtype = torch.float32 if weights[0].wide else self.dtype
+        matrix = torch.empty(_rows(weights), weights[0].k, dtype=dtype, device=self.device)
         first = 0
         for weight in weights:
-            self._fill(matrix[first : first + weight.n], source, weight)
-            first += weight.n
+            self._fill(matrix[first : first + _rows((weight,))], source, weight)
+            first += _rows((weight,))
         self.tensors[key] = matrix
 
     def __getitem__(self, weights: tuple[Weight, ...]) -> Tensor:
         """The matrix of weights that were read. Raises ValueError for other sizes under the same names."""
         matrix = self.tensors[tuple(w.key for w in weights)]
-        shape = (sum(w.n for w in weights), weights[0].k)
+        shape = _rows(weights), weights[0].k
         if tuple(matrix.shape) != shape:
             raise ValueError(f"{weights[0].name!r} was read as {list(matrix.shape)}, {list(shape)} is needed")
         return matrix
@@ -57,10 +55,11 @@ class Matrices:
         self._staging = []
 
     def _fill(self, to: Tensor, source: TensorSource, weight: Weight) -> None:
-        stored = source.load(weight.name).reshape(-1, weight.k)
-        for begin, end in _pieces(weight.n, weight.k * self.dtype.itemsize):
-            rows = stored[begin:end] if weight.rows is None else stored[weight.rows[begin:end]]
-            self._move(to[begin:end], rows)
+        stored = source.load(weight.name).reshape(weight.count, -1, weight.k)
+        for matrix, target in zip(stored, to.view(weight.count, weight.n, weight.k), strict=True):
+            for begin, end in _pieces(weight.n, weight.k * to.itemsize):
+                rows = matrix[begin:end] if weight.rows is None else matrix[weight.rows[begin:end]]
+                self._move(target[begin:end], rows)
 
     def _move(self, to: Tensor, rows: Tensor) -> None:
         """Convert rows, and copy them to the device."""
@@ -72,11 +71,16 @@ class Matrices:
             self._staging.append((memory, torch.cuda.Event()))
         memory, copied = self._staging.pop(0)
         copied.synchronize()
-        staged = memory[: to.nbytes].view(self.dtype).view(to.shape)
+        staged = memory[: to.nbytes].view(to.dtype).view(to.shape)
         staged.copy_(rows)
         to.copy_(staged, non_blocking=True)
         copied.record()
         self._staging.append((memory, copied))
+
+
+def _rows(weights: tuple[Weight, ...]) -> int:
+    """Rows of all matrices together."""
+    return sum(w.count * w.n for w in weights)
 
 
 def _pieces(rows: int, row_bytes: int) -> Iterator[tuple[int, int]]:

@@ -11,10 +11,7 @@ from spec_kernels.model import ops
 from spec_kernels.model.ops import Model
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-WITHOUT = {
-    ops.Delta: "recurrent layers (the gated delta rule)",
-    ops.Mixture: "mixtures of experts",
-}
+WITHOUT: dict[type, str] = {ops.Delta: "recurrent layers (the gated delta rule)"}
 """Operations that have no kernel yet."""
 GROUP_MAX = 64
 """Query heads of a group."""

@@ -1,0 +1,201 @@
+"""Experts of a mixture: every pair of a row and one of its experts is a line, and lines are sorted by expert.
+
+Lines of one expert are cut into tiles; a few rows make tiles of a line or two, a prompt fills them. A line's result
+does not depend on the lines beside it. Nothing is known on the host: surplus tiles compute nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from spec_kernels.gpu.launch import INTERPRETED, exact_precision, launch_options, start_next, wait_for_previous
+from spec_kernels.gpu.products import tiling
+from spec_kernels.gpu.rows import FUNCTIONS, Function, activate, naive_combine_rows
+from spec_kernels.model.shapes import Experts
+from spec_kernels.ops.moe.triton import route, route_sigmoid
+
+SORTED = 64 if INTERPRETED else 1
+"""Experts whose lines one program sorts: the interpreter runs few large programs faster."""
+LINES = 1024
+"""Lines that are sorted at once."""
+FEW, MANY = 16, 64
+"""Lines of a tile, where an expert has few of them or many."""
+
+
+@dataclass(frozen=True, eq=False)
+class Lines:
+    """Pairs of a row and one of its experts: line ``row · used + place``.
+
+    chosen: int64 [R, used], experts of each row. shares: float32 [R, used], their weights.
+    order: int32 [R · used], lines by expert. counts: int32 [E], lines of each expert.
+    """
+
+    chosen: Tensor
+    shares: Tensor
+    order: Tensor
+    counts: Tensor
+
+    @staticmethod
+    def empty(rows: int, used: int, experts: int, device: torch.device) -> Lines:
+        zeros = lambda dtype, *shape: torch.zeros(shape, dtype=dtype, device=device)
+        chosen, shares = zeros(torch.int64, rows, used), zeros(torch.float32, rows, used)
+        return Lines(chosen, shares, zeros(torch.int32, rows * used), zeros(torch.int32, experts))
+
+
+def route_rows(scores: Tensor, bias: Tensor, experts: Experts, lines: Lines) -> None:
+    """Fill ``chosen`` and ``shares`` by the router's scores [R, E]. bias: float32 [E], see ``Mixture``."""
+    e, out = experts, (lines.shares, lines.chosen)
+    if e.sigmoid:
+        route_sigmoid(scores, bias, e.used, e.normalise, e.scale, e.groups, e.groups_used, out)
+    else:
+        route(scores, e.used, e.normalise, e.scale, out)
+
+
+def sort_lines(lines: Lines) -> None:
+    """Fill ``order`` and ``counts``; lines of one expert stay in order."""
+    experts, count = len(lines.counts), lines.chosen.numel()
+    _sort_lines[triton.cdiv(experts, SORTED), 1](
+        lines.chosen, lines.order, lines.counts, count, experts, SORTED,
+        max(2, min(LINES, triton.next_power_of_2(count))), **launch_options(4),
+    )  # fmt: skip
+
+
+def naive_sort_lines(lines: Lines) -> None:
+    """The twin of ``sort_lines`` in torch."""
+    lines.order.copy_(lines.chosen.flatten().argsort(stable=True))
+    lines.counts.copy_(lines.chosen.flatten().bincount(minlength=len(lines.counts)))
+
+
+def multiply_gated_experts(
+    x: Tensor, lines: Lines, gate_and_up: Tensor, biases: tuple[Tensor, Tensor] | None, out: Tensor, function: Function
+) -> None:
+    """out[line] = act(x Gᵀ + b) · (x Uᵀ + c), with x of the line's row and matrices of its expert.
+
+    :param x: [P, k]. :param gate_and_up: [2 E n, k], G of all experts, then U. :param biases: b and c, float32 [E, n].
+    :param out: [R · used, n]. :param function: a gated unit of ``rows``.
+    """
+    first, second = (out, out) if biases is None else biases
+    _launch(x, lines, gate_and_up, first, second, out, out.shape[1], biases is not None, FUNCTIONS.index(function))
+
+
+def naive_multiply_gated_experts(
+    x: Tensor, lines: Lines, gate_and_up: Tensor, biases: tuple[Tensor, Tensor] | None, out: Tensor, function: Function
+) -> None:
+    """The twin of ``multiply_gated_experts`` in torch."""
+    gates, ups = gate_and_up.float().view(2, len(lines.counts), out.shape[1], -1)
+    for line, expert in enumerate(lines.chosen.flatten().tolist()):
+        row = x[line // lines.chosen.shape[1]].float()
+        gate, up = gates[expert] @ row, ups[expert] @ row
+        if biases is not None:
+            gate, up = gate + biases[0][expert], up + biases[1][expert]
+        naive_combine_rows(function, out[line : line + 1], gate[None], up[None])
+
+
+def multiply_experts(x: Tensor, lines: Lines, weight: Tensor, bias: Tensor | None, out: Tensor) -> None:
+    """out[place, row] = share · (x Wᵀ + b) of every line, with the matrix of its expert.
+
+    :param x: [R · used, k]. :param weight: [E n, k]. :param bias: float32 [E, n]. :param out: float32 [used, P, n].
+    """
+    _launch(x, lines, weight, lines.shares if bias is None else bias, x, out, out.shape[2], bias is not None, -1)
+
+
+def naive_multiply_experts(x: Tensor, lines: Lines, weight: Tensor, bias: Tensor | None, out: Tensor) -> None:
+    """The twin of ``multiply_experts`` in torch."""
+    used, matrices = len(out), weight.float().view(len(lines.counts), out.shape[2], -1)
+    for line, expert in enumerate(lines.chosen.flatten().tolist()):
+        value = matrices[expert] @ x[line].float()
+        value = value if bias is None else value + bias[expert]
+        out[line % used, line // used] = value * lines.shares.flatten()[line]
+
+
+def _launch(
+    x: Tensor, lines: Lines, weight: Tensor, first: Tensor, second: Tensor, out: Tensor, n: int, biased: bool,
+    function: int,
+) -> None:  # fmt: skip
+    """function: of a gated unit, below 0: none."""
+    experts, count, k = len(lines.counts), len(lines.order), x.shape[1]
+    height = FEW if count <= FEW * experts else MANY
+    how = tiling(n, k, height, x.dtype == torch.float32, gated=function >= 0)
+    tiles = min(count, experts + count // height)
+    _multiply_experts[tiles, triton.cdiv(n, how.outputs)](
+        x, weight, first, second, lines.shares, lines.order, lines.counts, out, x.stride(0), n, k, experts,
+        0 if function >= 0 else out.stride(0), triton.next_power_of_2(experts), lines.chosen.shape[1], biased,
+        function, exact_precision(x.dtype), how.outputs, how.inputs, height, **launch_options(how.warps, how.stages),
+    )  # fmt: skip
+
+
+@triton.jit
+def _sort_lines(
+    chosen, order, counts, lines, experts, EXPERTS: tl.constexpr, LINES: tl.constexpr, DEPENDENT: tl.constexpr
+):
+    """Lines of EXPERTS experts."""
+    start_next(DEPENDENT)
+    expert, line = tl.program_id(0) * EXPERTS + tl.arange(0, EXPERTS), tl.arange(0, LINES)
+    wait_for_previous(DEPENDENT)
+    before, count = tl.zeros([EXPERTS], tl.int32), tl.zeros([EXPERTS], tl.int32)
+    for first in range(0, lines, LINES):
+        of = tl.load(chosen + first + line, first + line < lines, other=experts).to(tl.int32)
+        before += tl.sum((of[None, :] < expert[:, None]).to(tl.int32), 1)
+        count += tl.sum((of[None, :] == expert[:, None]).to(tl.int32), 1)
+    tl.store(counts + expert, count, expert < experts)
+    for first in range(0, lines, LINES):
+        of = tl.load(chosen + first + line, first + line < lines, other=experts).to(tl.int32)
+        own = (of[None, :] == expert[:, None]) & (expert < experts)[:, None]
+        place = before[:, None] + tl.cumsum(own.to(tl.int32), 1) - 1
+        tl.store(order + place, (first + line)[None, :] + tl.zeros_like(place), own)
+        before += tl.sum(own.to(tl.int32), 1)
+
+
+@triton.jit
+def _multiply_experts(
+    x, weight, first_bias, second_bias, shares, order, counts, out, x_stride, n, k, experts, place_stride,
+    EXPERTS: tl.constexpr, USED: tl.constexpr, BIASED: tl.constexpr, FUNCTION: tl.constexpr, PRECISION: tl.constexpr,
+    OUTPUTS: tl.constexpr, INPUTS: tl.constexpr, HEIGHT: tl.constexpr, DEPENDENT: tl.constexpr,
+):  # fmt: skip
+    """OUTPUTS outputs of a tile of lines. FUNCTION: of a gated unit, below 0: none, and lines have shares."""
+    start_next(DEPENDENT)
+    tile, output = tl.program_id(0), tl.program_id(1) * OUTPUTS + tl.arange(0, OUTPUTS)
+    number, column = tl.arange(0, EXPERTS), tl.arange(0, INPUTS)
+    wait_for_previous(DEPENDENT)
+    count = tl.load(counts + number, number < experts, other=0)
+    ends = tl.cumsum((count + HEIGHT - 1) // HEIGHT, 0)
+    before = ends <= tile
+    expert = tl.sum(before.to(tl.int32), 0)
+    if expert < experts:
+        own_tile = tile - tl.max(tl.where(before, ends, 0), 0)
+        begin, stop = tl.sum(tl.where(before, count, 0), 0), tl.sum(tl.where(number <= expert, count, 0), 0)
+        at = begin + own_tile * HEIGHT + tl.arange(0, HEIGHT)
+        real = at < stop
+        line = tl.load(order + at, real, other=0).to(tl.int64)
+        row = line // USED if FUNCTION >= 0 else line
+        matrix = weight + (expert.to(tl.int64) * n + output)[:, None] * k
+        second = experts.to(tl.int64) * n * k
+        total = tl.zeros([OUTPUTS, HEIGHT], tl.float32)
+        up = tl.zeros([OUTPUTS, HEIGHT], tl.float32)
+        for begins in range(0, k, INPUTS):
+            inside = begins + column < k
+            held = (output < n)[:, None] & inside[None, :]
+            w_at = matrix + (begins + column)[None, :]
+            values = tl.load(
+                x + row[None, :] * x_stride + (begins + column)[:, None], inside[:, None] & real[None, :], other=0.0
+            )
+            total = tl.dot(tl.load(w_at, held, other=0.0), values, total, input_precision=PRECISION)
+            if FUNCTION >= 0:
+                up = tl.dot(tl.load(w_at + second, held, other=0.0), values, up, input_precision=PRECISION)
+        if BIASED:
+            total += tl.load(first_bias + expert * n + output, output < n, other=0.0)[:, None]
+        stored = (output < n)[:, None] & real[None, :]
+        if FUNCTION >= 0:
+            if BIASED:
+                up += tl.load(second_bias + expert * n + output, output < n, other=0.0)[:, None]
+            value = activate(total, up, FUNCTION)
+            tl.store(out + line[None, :] * n + output[:, None], value.to(out.dtype.element_ty), stored)
+        else:
+            value = total * tl.load(shares + line, real, other=0.0)[None, :]
+            to = out + (line % USED * place_stride + line // USED * n)[None, :] + output[:, None]
+            tl.store(to, value, stored)
