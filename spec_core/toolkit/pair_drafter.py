@@ -84,9 +84,9 @@ class PairDraft(PartialDraft):
         self.read += 1
         return self.memory.own(self.read, self.path[self.read - 1], self.hidden)
 
-    def whole(self, step: Step, choosers: bool) -> DraftLimits | None:
+    def whole(self, step: Step, chooses: Any) -> DraftLimits | None:
         """Limits of the chain made in one call; None where its tokens have to be chosen here."""
-        return None if self.watch is not None else self.chooser.limits(step, self, choosers)
+        return None if self.watch is not None else self.chooser.limits(step, self, chooses)
 
     def take_whole(self, found: Any, rows: Tensor | None) -> None:
         """A chain that was made in one call. rows: what its tokens were drawn from, where a rule reads them."""
@@ -108,7 +108,7 @@ class PairDrafter:
 
     extend: whether it extends the drafts of others, with chains. longest: max path of a draft. width: max children of a
     token, 1 drafts chains. nodes_max: max tokens of a tree.
-    layer: memory(), forward(parts) and draft(...) as in ``spec_kernels.model.pairs.PairLayer``.
+    layer: memory(), forward(parts), draft(...) and chooses(...) as in ``spec_kernels.model.pairs.PairLayer``.
     state: key of the sequence's state. watch: if set, called with every token of a chain and its row.
     """
 
@@ -244,7 +244,7 @@ class PairDrafter:
 
         Rows that a rule reads are kept of all drafts of a call: those that need theirs have a call of their own.
         """
-        whole = [(d, limits) for d in drafts if (limits := d.whole(step, self.layer.choosers)) is not None]
+        whole = [(d, limits) for d in drafts if (limits := d.whole(step, self.layer.chooses)) is not None]
         for keep in (True, False):
             if some := [(d, limits) for d, limits in whole if self._keeps(step, d) == keep]:
                 self._in_one_call(step, some, keep)

@@ -68,10 +68,11 @@ class PairTree:
         tokens = [self.nodes[i].token for i in rows]
         return self.memory.tree(tokens, [at.get(parent, -1) for parent in before], hidden, len(self.growing))
 
-    def whole(self, step: Step, choosers: bool) -> DraftLimits | None:
+    def whole(self, step: Step, chooses: Any) -> DraftLimits | None:
         """Limits of the tree made in one call; None where its tokens have to be chosen here."""
         limits = self.limits
-        chooser = self.chooser.chooser(step, self.seq, limits.depth, ranks=True) if choosers else None
+        able = chooses(self.seq.sampling, tree=True)
+        chooser = self.chooser.chooser(step, self.seq, limits.depth, ranks=True) if able else None
         if chooser is None:
             return None
         return DraftLimits(limits.depth, limits.nodes, limits.width, limits.p_min, limits.stops, self.trust, chooser)

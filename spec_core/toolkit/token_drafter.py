@@ -7,6 +7,7 @@ drafter's acceptance rate so far in this sequence must not fall below ``p_min``,
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, Literal
 
 import attrs
@@ -20,11 +21,11 @@ from spec_core.contract.values import Draft, Proposal
 from spec_core.sampling import native
 from spec_core.sampling.choose import adjust, drawn, likeliest, support
 from spec_core.sampling.parameters import Sampling
-from spec_core.sampling.reference import ranked
+from spec_core.sampling.reference import NoiseKey, ranked
 from spec_core.toolkit.acceptance import AcceptanceEstimate
 from spec_core.toolkit.constrained import allowed
 from spec_core.toolkit.place import COMMITTED, Place
-from spec_core.toolkit.tree import DraftLimits
+from spec_core.toolkit.tree import DraftLimits, DraftNoise
 
 UNCHANGED = Sampling()
 SampleMode = Literal["auto", "greedy", "sampled"]
@@ -109,26 +110,32 @@ class TokenDrafter:
         """
         if native.module is None or seq.matcher is not None:
             return None
-        (first, t), (second, then) = (step.drawing(seq, len(place.path) + i, place.branch) for i in (0, 1))
-        onward = then - t, second[2] - first[2]
+        first, t, onward = self._drawing(step, seq, place)
         terms = None if ranks and not self.follows(step, seq) else seq.sampling._terms
         text = [*seq.tokens, *place.path] if place.path else seq.tokens, seq.prompt_len
         return native.module.chooser(terms, first, t, onward, *text, step.target.info.vocab, longest)
 
-    def limits(self, step: Step, draft: PartialDraft, choosers: bool) -> DraftLimits | None:
+    def _drawing(self, step: Step, seq: Sequence, place: Place) -> tuple[NoiseKey, int, tuple[int, int]]:
+        """Key and output position of a draft's first noise, and what is added to position and domain for the next."""
+        (first, t), (second, then) = (step.drawing(seq, len(place.path) + i, place.branch) for i in (0, 1))
+        return first, t, (then - t, second[2] - first[2])
+
+    def limits(self, step: Step, draft: PartialDraft, chooses: Callable[[Sampling], bool]) -> DraftLimits | None:
         """Of a chain that is made in one call; None where its tokens have to be chosen here, as under a constraint.
 
-        choosers: whether who makes it can ask a chooser.
+        chooses: whether who makes it draws tokens with such a sampling.
         """
-        longest, chooser = draft.budget, None
+        longest, chooser, noise, sampling = draft.budget, None, None, draft.seq.sampling
         if draft.seq.matcher is not None:
             return None
         if self.samples(draft.seq):
-            chooser = self.chooser(step, draft.seq, longest, place=draft.place) if choosers else None
+            able = chooses(sampling)
+            chooser = self.chooser(step, draft.seq, longest, place=draft.place) if able else None
             if chooser is None:
                 return None
+            noise = DraftNoise(sampling.temperature, *self._drawing(step, draft.seq, draft.place), agreement)
         p_min = self.price(step, draft.seq) / max(draft.survival, TINY)  # of its own tokens alone
-        return DraftLimits(longest, longest, 1, p_min, draft.seq.stop.tokens, draft.estimate.value, chooser)
+        return DraftLimits(longest, longest, 1, p_min, draft.seq.stop.tokens, draft.estimate.value, chooser, noise)
 
     def keeps(self, step: Step, seq: Sequence) -> bool:
         """Whether a rule reads the rows that a chain of this sequence is drawn from."""

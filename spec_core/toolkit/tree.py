@@ -9,6 +9,8 @@ from typing import Any, TypeVar
 
 import attrs
 
+from spec_core.sampling.reference import NoiseKey
+
 
 @attrs.define(eq=False)
 class TreeNode:
@@ -39,15 +41,31 @@ class TreeLimits:
 
 
 @attrs.frozen
+class DraftNoise:
+    """With what the tokens of a chain are drawn.
+
+    source, position: key and output position of the first token's noise, ``Step.drawing``. onward: what is added to
+    position and domain for every token. chance: of a token, by the distance of its score to the second.
+    """
+
+    temperature: float
+    source: NoiseKey
+    position: int
+    onward: tuple[int, int]
+    chance: Callable[[float], float]
+
+
+@attrs.frozen
 class DraftLimits(TreeLimits):
     """Of a draft that is made in one call, as ``spec_kernels.model.drafts`` describes it.
 
     trust: share of drafts that is accepted, by which every chance is multiplied. chooser: who chooses its tokens,
-    ``TokenDrafter.chooser``; None takes the most likely one.
+    ``TokenDrafter.chooser``; None takes the most likely one. noise: the same for executors that draw on a device.
     """
 
     trust: float = 1.0
     chooser: Any = None
+    noise: DraftNoise | None = None
 
 
 Node = TypeVar("Node", bound=TreeNode)

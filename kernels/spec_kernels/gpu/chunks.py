@@ -58,7 +58,7 @@ def _chunk(batch: ForwardBatch, first: int, rows: int, sequences: list[SequenceR
 def size_of(chunk: Chunk, tiles: int) -> Size:
     """The smallest bucket with room for a chunk. tiles: that it needs."""
     end = max(s.end for s in chunk.sequences)
-    rows = _bucket(chunk.rows)
+    rows = bucket_rows(chunk.rows)
     final = _count(chunk.final, chunk.rows, rows)
     among_final = places_among(chunk.final, chunk.logits)
     have = chunk.rows if chunk.final is None else len(chunk.final)
@@ -68,7 +68,8 @@ def size_of(chunk: Chunk, tiles: int) -> Size:
     return Size(rows, power_of_two(tiles), pieces, final, logits, tree)
 
 
-def _bucket(rows: int) -> int:
+def bucket_rows(rows: int) -> int:
+    """Rows of the smallest bucket that has room for these."""
     if INTERPRETED:
         return rows  # nothing is captured
     return power_of_two(rows) if rows <= 64 else -(-rows // 64) * 64
@@ -78,4 +79,4 @@ def _count(wanted: Sequence[int] | None, have: int, most: int) -> int:
     """Rows of a heading; -1: all of them in order."""
     if wanted is None or list(wanted) == list(range(have)):
         return -1
-    return min(most, _bucket(len(wanted))) if wanted else 0
+    return min(most, bucket_rows(len(wanted))) if wanted else 0

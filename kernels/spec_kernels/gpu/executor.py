@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from spec_kernels.gpu.chunks import cut_chunks, rows_max, size_of
+from spec_kernels.gpu.drafting import draft_on_device
 from spec_kernels.gpu.graphs import Bucket, Buckets
 from spec_kernels.gpu.heads import Rotary
 from spec_kernels.gpu.launch import on_device
@@ -21,7 +23,7 @@ from spec_kernels.gpu.pages import PagedCache, Pool
 from spec_kernels.gpu.support import misfit
 from spec_kernels.model import ops, sizes
 from spec_kernels.model.batch import ForwardBatch, check_given
-from spec_kernels.model.drafts import DraftLimits, Drafts, draft_chains
+from spec_kernels.model.drafts import DraftLimits, Drafts
 from spec_kernels.model.ops import Attend, Embed, Model, embedded
 from spec_kernels.model.rotary import cos_and_sin
 from spec_kernels.model.source import TensorSource
@@ -53,8 +55,6 @@ class Gpu:
     Outputs are memory of this executor: valid until the next forward of their thread, unless another one lends weights.
     """
 
-    choosers = False
-
     def __init__(
         self,
         model: Model,
@@ -75,7 +75,7 @@ class Gpu:
         self.shared, self._copies = shared or Shared(Matrices(dtype, device), positions), shared is not None
         self._read_weights()
         pool = self.shared.pool(model)
-        self._facilities = Facilities(model, self.shared.matrices, pool, self._rotary(), {}, dtype, device)
+        self.facilities = Facilities(model, self.shared.matrices, pool, self._rotary(), {}, dtype, device)
         self.buckets = Buckets()
         self._embedded = embedded(model)
         self._height = HEIGHT if model.heads is None else max(1, HEIGHT // _group(model))
@@ -111,7 +111,7 @@ class Gpu:
 
     def cache(self, length: int) -> PagedCache | None:
         """Memory of one sequence for ``length`` positions; None without attention."""
-        pool = self._facilities.pool
+        pool = self.facilities.pool
         return None if pool is None else pool.open(length)
 
     @torch.inference_mode()
@@ -163,10 +163,10 @@ class Gpu:
             raise ValueError(f"input {name!r} is {list(rows.shape)}, {list(needed)} is needed")
         return rows
 
-    def _bucket(self, size: Size, taps: frozenset[str]) -> Bucket:
-        def create() -> Bucket:
+    def _bucket(self, size: Size, taps: frozenset[str]) -> Bucket[Program]:
+        def create() -> Bucket[Program]:
             layout = Layout(size, self.device)
-            return Bucket(layout, Program(self._facilities, layout, taps))
+            return Bucket(layout, Program(self.facilities, layout, taps))
 
         return self.buckets.get((size, taps), create)
 
@@ -175,6 +175,11 @@ class Gpu:
         for _, launch in self._bucket(size, frozenset({"logits"})).program.launches:
             launch()
 
+    def chooses(self, sampling: Any, tree: bool = False) -> bool:
+        """Whether drafts in one call may be drawn with this sampling, and may branch."""
+        return not (tree or sampling.adjusts or sampling.truncates)
+
+    @torch.inference_mode()
     def draft(
         self,
         batch: ForwardBatch,
@@ -183,8 +188,11 @@ class Gpu:
         ids: Tensor | None = None,
         keep: bool = False,
     ) -> Drafts:
-        """Greedy chains: see ``draft_chains``."""
-        return draft_chains(self, batch, limits, state, ids, keep)
+        """Chains: see ``draft_chains``. keep: with the rows that tokens were chosen from."""
+        if any(of.width > 1 for of in limits):
+            raise NotImplementedError("only chains are drafted here")
+        with on_device(self.device):
+            return draft_on_device(self, batch, limits, state, ids, keep)
 
 
 def _on_host(numbers: Tensor) -> np.ndarray:

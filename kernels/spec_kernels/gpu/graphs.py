@@ -5,21 +5,33 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
+from typing import Any, Generic, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
 from spec_kernels.gpu.layout import Layout
-from spec_kernels.gpu.lowering import Program
+from spec_kernels.gpu.lowering import Facilities, Launch
 
 BUCKETS_MAX = 48
 """Buckets that an executor keeps; the one that was used least recently goes."""
 
 
-class Bucket:
+class Launchable(Protocol):
+    """Launches in order, each with a name. embedded: rows of embeddings that the first one writes, or None."""
+
+    of: Facilities
+    launches: list[tuple[str, Launch]]
+    embedded: Tensor | None
+
+
+P = TypeVar("P", bound=Launchable)
+
+
+class Bucket(Generic[P]):
     """The memory and the launches of one size of a step. The first run compiles kernels, the second is captured."""
 
-    def __init__(self, layout: Layout, program: Program) -> None:
+    def __init__(self, layout: Layout, program: P) -> None:
         self.layout, self.program = layout, program
         self.graph: torch.cuda.CUDAGraph | None = None
         self._runs = 0
@@ -55,10 +67,10 @@ class Buckets:
     """The buckets of an executor, bounded in number. Every thread has its own: outputs are valid until its next run."""
 
     def __init__(self) -> None:
-        self._buckets: OrderedDict[Hashable, Bucket] = OrderedDict()
+        self._buckets: OrderedDict[Hashable, Bucket[Any]] = OrderedDict()
         self._lock = threading.Lock()
 
-    def get(self, key: Hashable, create: Callable[[], Bucket]) -> Bucket:
+    def get(self, key: Hashable, create: Callable[[], Bucket[P]]) -> Bucket[P]:
         """The bucket of a key, made at its first use by this thread."""
         key = key, threading.get_ident()
         with self._lock:

@@ -8,7 +8,9 @@ wait, or a kernel two places later could start too early. Needs compute capabili
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -22,6 +24,7 @@ INTERPRETED = is_interpreted()
 """Whether kernels run in triton's interpreter, on CPU tensors."""
 ROWS = 64 if INTERPRETED else 1
 """Rows of a program that computes whole rows: the interpreter runs few large programs faster."""
+_alone = ContextVar("alone", default=False)
 DEPENDENT_CAPABILITY = 90
 """The lowest compute capability, times 10, with dependent launches."""
 
@@ -40,11 +43,20 @@ def launch_options(warps: int, stages: int = 2, fuse: bool = True) -> dict[str, 
 
     The constant ``DEPENDENT`` of a kernel is among them.
     """
-    dependent = capability() >= DEPENDENT_CAPABILITY
+    dependent = capability() >= DEPENDENT_CAPABILITY and not _alone.get()
     options: dict[str, Any] = {"num_warps": warps, "num_stages": stages, "DEPENDENT": dependent}
     if not fuse:
         options["enable_fp_fusion"] = False
     return options | ({"launch_pdl": True} if dependent else {})
+
+
+def run_alone(launch: Callable[[], None]) -> None:
+    """Launch a kernel that starts when the one before has ended: the one before writes what later ones read early."""
+    token = _alone.set(True)
+    try:
+        launch()
+    finally:
+        _alone.reset(token)
 
 
 def on_device(device: torch.device) -> AbstractContextManager[Any]:

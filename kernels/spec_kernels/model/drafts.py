@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -13,6 +14,25 @@ from spec_kernels.model.batch import ForwardBatch, SequenceRows
 from spec_kernels.model.ops import Input, Model
 
 
+class DraftNoise(Protocol):
+    """Of the tokens of one chain: they are drawn at this temperature, with the noise of the request.
+
+    source: seed, stream and domain. position: of the output. Both are those of the first token, see
+    ``spec_core.sampling.noise``; onward: what is added to position and domain for every token.
+    """
+
+    @property
+    def temperature(self) -> float: ...
+    @property
+    def source(self) -> tuple[int, int, int]: ...
+    @property
+    def position(self) -> int: ...
+    @property
+    def onward(self) -> tuple[int, int]: ...
+    def chance(self, gap: float) -> float:
+        """The chance of a token, by the distance of its score to the second."""
+
+
 class DraftLimits(Protocol):
     """Of one sequence's draft.
 
@@ -22,6 +42,7 @@ class DraftLimits(Protocol):
     trust: share of drafts that is accepted, 0 to 1; multiplies the chance of every token
     stops: nothing follows such a token
     chooser: a capsule of ``spec_chooser`` (chooser.h), which a tree needs; None takes the most likely token
+    noise: what the chooser of a chain draws with, for executors that do not call it
     """
 
     @property
@@ -38,6 +59,8 @@ class DraftLimits(Protocol):
     def stops(self) -> Collection[int]: ...
     @property
     def chooser(self) -> Any: ...
+    @property
+    def noise(self) -> DraftNoise | None: ...
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -97,6 +120,19 @@ def draft_chains(
             return Drafts(drafts, forwards, rows)
         inputs = {} if state is None else {batch_input(executor.model): out[state][on]}
         batch, going = behind(batch, on, [tokens[at] for at in on], inputs), [going[at] for at in on]
+
+
+def cut_chain(tokens: Sequence[int], certainty: Sequence[float], limits: DraftLimits) -> Drafted:
+    """The part of a chain that its limits allow. certainty: of each token its chance, or of drawn ones their gap."""
+    draft, survival = Drafted([], None, []), 1.0
+    for token, value in zip(tokens, certainty, strict=True):
+        chance = value if limits.noise is None else limits.noise.chance(value)
+        draft.tokens.append(token)
+        draft.chances.append(0.0 if math.isnan(chance) else chance)
+        survival *= draft.chances[-1] * limits.trust
+        if not _goes_on(draft, survival, limits):
+            break
+    return draft
 
 
 def _goes_on(draft: Drafted, survival: float, limits: DraftLimits) -> bool:

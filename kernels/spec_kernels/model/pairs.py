@@ -123,10 +123,13 @@ class PairLayer:
     ids: Tensor | None = None
 
     def __init__(self, executor: Any, name: str) -> None:
-        """name: of the input. choosers: whether drafts in one call may be sampled, and may branch."""
+        """name: of the input."""
         self.executor, self.name = executor, name
-        self.choosers = getattr(executor, "choosers", False)
         self.device = getattr(executor, "device", "cpu")
+
+    def chooses(self, sampling: Any, tree: bool = False) -> bool:
+        """Whether drafts in one call may be drawn with this sampling, and may branch."""
+        return bool(self.executor.chooses(sampling, tree))
 
     def memory(self) -> PairMemory:
         """The memory of a new sequence."""

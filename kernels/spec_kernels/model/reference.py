@@ -71,6 +71,10 @@ class Reference:
         with batch.steady():
             return Pass(self, batch).run()
 
+    def chooses(self, sampling: Any, tree: bool = False) -> bool:
+        """Whether drafts in one call may be drawn with this sampling, and may branch."""
+        return False
+
     def draft(
         self,
         batch: ForwardBatch,

@@ -38,11 +38,7 @@ class Options:
 class Native:
     """Executes a description on the CPU; results are float32. A row has the same bits in every batch and chunk, on
     every number of threads and instruction set.
-
-    choosers: drafts may be chosen by somebody else's, and may branch.
     """
-
-    choosers = True
 
     def __init__(
         self,
@@ -98,6 +94,10 @@ class Native:
         if block is not None:
             batch.recurrence.record_as(block)
         return found
+
+    def chooses(self, sampling: Any, tree: bool = False) -> bool:
+        """Whether drafts in one call may be drawn with this sampling, and may branch."""
+        return True
 
     def draft(
         self,

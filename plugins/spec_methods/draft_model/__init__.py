@@ -18,7 +18,7 @@ import torch
 from attrs.validators import ge, le
 from torch import Tensor
 
-from spec_core import Compat, Refusal, Rows, Sequence, StashKey, Step, Target, UsageError, hookimpl, load
+from spec_core import Compat, Refusal, Rows, Sampling, Sequence, StashKey, Step, Target, UsageError, hookimpl, load
 from spec_core.toolkit import (
     DraftLimits,
     PartialDraft,
@@ -192,11 +192,14 @@ class DraftModel:
 
         Rows that a rule reads are kept of all drafts of a call: those that need theirs have a call of their own.
         """
-        choosers = getattr(self.model, "choosers", False) and not isinstance(self.words, Padded)
-        whole = [(d, limits) for d in wanted if (limits := self._drafter.limits(step, d, choosers)) is not None]
+        whole = [(d, limits) for d in wanted if (limits := self._drafter.limits(step, d, self._chooses)) is not None]
         for keep in (True, False):
             if some := [(d, limits) for d, limits in whole if self._drafter.keeps(step, d.seq) == keep]:
                 self._in_one_call(step, some, keep)
+
+    def _chooses(self, sampling: Sampling) -> bool:
+        """Whether the model draws such tokens in one call; padding must not be drawn."""
+        return not isinstance(self.words, Padded) and self.model.chooses(sampling)
 
     def _in_one_call(self, step: Step, drafts: list[tuple[Drafting, DraftLimits]], keep: bool) -> None:
         rows = [(d.shadow, d.tokens) for d, _ in drafts]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from itertools import accumulate
 from typing import Any
 
@@ -15,7 +16,20 @@ from spec_kernels.model.recurrence import Lines, Recurrence, RecurrentSlot
 from spec_kernels.model.states import StatePool
 from torch import Tensor
 
-from spec_core import Batch, Compat, Needs, Part, Rows, Sequence, Slot, Step, TargetInfo, TargetOutput, hookimpl
+from spec_core import (
+    Batch,
+    Compat,
+    Needs,
+    Part,
+    Rows,
+    Sampling,
+    Sequence,
+    Slot,
+    Step,
+    TargetInfo,
+    TargetOutput,
+    hookimpl,
+)
 from spec_core.errors import SequencesFailed, TargetError, message
 from spec_targets.runtime.build import Executor
 from spec_targets.runtime.config import Config
@@ -79,19 +93,24 @@ class TorchTarget:
         )
 
     def _run(self, batch: rows_of.ForwardBatch) -> dict[str, Tensor]:
-        """The outputs of the executor. Raises TargetError where the device fails or has no memory."""
-        try:
+        """The outputs of the executor."""
+        with self._failures():
             return self.executor.run(batch)
+
+    @contextmanager
+    def _failures(self) -> Iterator[None]:
+        """Raise TargetError where the device fails or has no memory."""
+        try:
+            yield
         except torch.OutOfMemoryError as error:
             raise self._no_memory(error, "a step") from error
         except torch.AcceleratorError as error:
             reason = f"the device {self.info.device} failed: {_first_line(error)}"
             raise TargetError(reason, hint="start again; if it fails again, look at the driver's log") from error
 
-    @property
-    def choosers(self) -> bool:
-        """Whether drafts in one call may be sampled."""
-        return getattr(self.executor, "choosers", False)
+    def chooses(self, sampling: Sampling) -> bool:
+        """Whether drafts in one call may be drawn with this sampling."""
+        return self.executor.chooses(sampling)
 
     def draft(
         self, parts: list[tuple[Sequence, int, list[int]]], limits: list[DraftLimits], keep: bool = False
@@ -102,7 +121,9 @@ class TorchTarget:
         limits: of each. keep: the rows [n, V] that tokens were chosen from. The slots then hold the rows of all tokens
         but the last.
         """
-        return self.executor.draft(self._continuing(parts, [of.depth for of in limits]), limits, keep=keep)
+        batch = self._continuing(parts, [of.depth for of in limits])
+        with self._failures():
+            return self.executor.draft(batch, limits, keep=keep)
 
     def _continuing(self, parts: list[tuple[Sequence, int, list[int]]], more: list[int]) -> rows_of.ForwardBatch:
         """Rows that drafts begin with, and room for so many behind each."""

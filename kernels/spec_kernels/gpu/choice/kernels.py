@@ -67,7 +67,7 @@ def choose_rows(logits: Tensor, copies: Tensor, draws: Tensor, tiles: Tiles, out
 
 
 @device_function
-def _counters(draw, tile):
+def counters(draw, tile):
     """The counters of a tile's noise: four words, a key of two, and the token of each counter's first word.
 
     Word w of a counter is that of the token 16 w later.
@@ -82,7 +82,7 @@ def _counters(draw, tile):
 
 
 @device_function
-def _temperature(draw):
+def temperature_of(draw):
     """float64"""
     return tl.load(draw.to(tl.pointer_type(tl.float64)) + _TEMPERATURE)
 
@@ -106,7 +106,7 @@ def _max_or_nan(values):
 
 
 @device_function
-def _bounds(value, temperature, high):
+def bounds(value, temperature, high):
     """Lower and upper bounds of scores, logit / temperature + noise, from the upper halves of the uniforms.
 
     The noise is -log(e), e = -log(u). ``rest`` is 1 - u: where it is small, e is a series of it. There is no lower
@@ -125,9 +125,9 @@ def _bound_scores(logits, copies, draws, stride, V, TILES, largest, lower, upper
     """The largest logit of a tile, and bounds of its best score."""
     start_next(DEPENDENT)
     tile, draw = tl.program_id(0), draws + tl.program_id(1) * _FIELDS
-    c0, c1, c2, c3, k0, k1, token = _counters(draw, tile)
+    c0, c1, c2, c3, k0, k1, token = counters(draw, tile)
     high0, high1, high2, high3 = philox(c0, c1, c2, c3, k0, k1)
-    temperature = _temperature(draw)
+    temperature = temperature_of(draw)
     row = tl.load(draw + _ROW)
     wait_for_previous(DEPENDENT)
     if row < 0:
@@ -137,10 +137,10 @@ def _bound_scores(logits, copies, draws, stride, V, TILES, largest, lower, upper
     value2 = _load_logits(logits, copies, draw, stride, token + 32, V)
     value3 = _load_logits(logits, copies, draw, stride, token + 48, V)
     divisor = tl.where(temperature < COLDEST, 1.0, temperature).to(tl.float32)
-    lower0, upper0 = _bounds(value0, divisor, high0)
-    lower1, upper1 = _bounds(value1, divisor, high1)
-    lower2, upper2 = _bounds(value2, divisor, high2)
-    lower3, upper3 = _bounds(value3, divisor, high3)
+    lower0, upper0 = bounds(value0, divisor, high0)
+    lower1, upper1 = bounds(value1, divisor, high1)
+    lower2, upper2 = bounds(value2, divisor, high2)
+    lower3, upper3 = bounds(value3, divisor, high3)
     low = tl.max(tl.maximum(tl.maximum(lower0, lower1), tl.maximum(lower2, lower3)), 0)
     high = tl.max(tl.maximum(tl.maximum(upper0, upper1), tl.maximum(upper2, upper3)), 0)
     top = tl.max(tl.maximum(tl.maximum(value0, value1), tl.maximum(value2, value3)), 0)
@@ -189,8 +189,8 @@ def _find_best(
         tl.store(tokens + first + tile, V)
         return
     top = tl.max(tl.load(largest + first + others, others < TILES, other=float("-inf")), 0).to(tl.float64)
-    temperature = _temperature(draw)
-    c0, c1, c2, c3, k0, k1, token = _counters(draw, tile)
+    temperature = temperature_of(draw)
+    c0, c1, c2, c3, k0, k1, token = counters(draw, tile)
     high0, high1, high2, high3 = philox(c0, c1, c2, c3, k0, k1)
     low0, low1, low2, low3 = philox(c0 | 0x80000000, c1, c2, c3, k0, k1)
     value = _load_logits(logits, copies, draw, stride, token, V)
