@@ -134,11 +134,27 @@ def likeliest(rows: Tensor, count: int) -> list[list[tuple[int, float]]]:
 
     Ties go to the lowest id. In a row that is not a distribution, all tokens have probability 0.
     """
+    if not rows.is_cpu:
+        return likeliest_on_device(rows, count)
     here = host(rows)
     if native.module is None:
         return [reference.likeliest(row, count) for row in here.numpy()]
     address, kind, n = place(here)
     return native.module.likeliest(address, n * here.element_size(), kind, n, len(here), count)
+
+
+def likeliest_on_device(rows: Tensor, count: int) -> list[list[tuple[int, float]]]:
+    """``likeliest`` where the rows are, with one transfer of ``count`` numbers a row."""
+    values = rows.detach().float() + 0.0  # -0.0 and 0.0 are equal
+    total = values.double().logsumexp(-1, keepdim=True)
+    values = values.where(total.isfinite(), 0.0)
+    length, bits = values.shape[-1], values.view(torch.int32).long()
+    ordered = torch.where(bits < 0, bits ^ 0x7FFFFFFF, bits)
+    keys = ordered * length - torch.arange(length, device=rows.device)
+    ids = -keys.topk(min(count, length), -1).values % length
+    chances = (values.gather(-1, ids).double() - total.where(total.isfinite(), math.inf)).exp()
+    tokens, probabilities = torch.stack([ids.double(), chances]).tolist()
+    return [list(zip(map(int, row), values, strict=True)) for row, values in zip(tokens, probabilities, strict=True)]
 
 
 def place(rows: Tensor, **stride: int) -> tuple[int, ...]:

@@ -14,7 +14,7 @@ from toys import DRAFTERS, WARPERS, drafter, texts, together, toy_run
 
 from spec_core import Request, Sampling
 from spec_core.sampling import arithmetic, native, reference
-from spec_core.sampling.choose import KINDS, adjust, finite_choice, likeliest, place, support
+from spec_core.sampling.choose import KINDS, adjust, finite_choice, likeliest, likeliest_on_device, place, support
 from spec_core.sampling.instruction_set import allowed
 from spec_core.sampling.logprob import logprob
 from spec_core.sampling.noise import gumbel, noise
@@ -258,3 +258,17 @@ def test_weights_are_the_exponential():
 def test_sums_of_fine_weights_have_room(count):
     """Even if all logits are equal to the largest."""
     assert count << arithmetic.fine_bits(count) < 1 << 63
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_likeliest_tokens_of_a_device_are_those_of_the_host(dtype):
+    """Ties, rows of -inf, NaN and inf, and fewer tokens than were requested."""
+    rows = torch.randn(7, 300, generator=torch.Generator().manual_seed(0)) * 3
+    rows[1] = (rows[1] * 2).round()
+    rows[2], rows[3], rows[4, 7], rows[5, 9], rows[6, ::2] = -1e9, -math.inf, math.nan, math.inf, -0.0
+    rows[6, 1::2] = 0.0
+    for count in (1, 5, 400):
+        expected, results = likeliest(rows.to(dtype), count), likeliest_on_device(rows.to(dtype), count)
+        for row, of_device in zip(expected, results, strict=True):
+            assert [token for token, _ in row] == [token for token, _ in of_device]
+            assert all(abs(p - q) <= 2e-6 for (_, p), (_, q) in zip(row, of_device, strict=True))
