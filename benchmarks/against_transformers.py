@@ -117,7 +117,7 @@ def pairs(target: Target, n: int, k: int) -> dict[str, Pair]:
             theirs(model, n, prompt_lookup_num_tokens=k),
         ),
     }
-    draft = target.info.extras["companions"].get("draft-model")
+    draft = target.info.companions.get("draft-model")
     if draft is not None:
         assistant = in_transformers(load(draft, threads=1))
         assistant.generation_config.num_assistant_tokens = k

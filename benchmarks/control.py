@@ -174,7 +174,7 @@ def measure(unit: Unit, target: Target, limit: int, repeat: int) -> dict[str, An
             for records in found.values():
                 laps += [kept(record, plain) for record in shared(records)]
     env = environment()
-    return {"laps": laps, "load": os.getloadavg()[0], "cpu": env["cpu"], "kernels": target.info.extras["kernels"]}
+    return {"laps": laps, "load": os.getloadavg()[0], "cpu": env["cpu"], "kernels": target.info.kernels}
 
 
 def shuffled(groups: Iterable[list[Prompt]], repeat: int) -> list[list[Prompt]]:

@@ -58,7 +58,7 @@ run, prompt = Run(target), list(range(1, 40))
 run.generate(prompt, max_tokens=4, ignore_eos=True).result
 start = perf_counter()
 run.generate(prompt, max_tokens=n, ignore_eos=True).result
-print(json.dumps({"rate": n / (perf_counter() - start), "threads": target.info.extras["threads"]}))
+print(json.dumps({"rate": n / (perf_counter() - start), "threads": target.info.threads}))
 """
 
 

@@ -15,6 +15,7 @@ from spec_core.host import EngineModel, Serves, check
 from spec_core.host.engine import WORDS
 from spec_core.testing import TargetConformance
 from spec_core.testing.conformance.promise import promises
+from spec_core.toolkit import next_token_layer
 
 ADAPTERS = (transformers, llamacpp, vllm)
 OWN = "`gguf:`, `hf:`, `zoo:`"
@@ -113,7 +114,7 @@ def cell(method: str, serves: Serves) -> str:
 def needs_of(method: str, serves: Serves) -> Needs:
     """What a method needs of an engine, by its ``compat``. Raises Refused where the engine does not serve it."""
     described = load(MODELS.get(method, "zoo:pico"), weights=False)
-    model = EngineModel(described.info, described.tokenizer)
+    model = EngineModel(described.info, described.tokenizer, next_token_layer=next_token_layer(described))
     return check(model, [(method, SETTINGS.get(method, {}))], serves)[0].compat.needs
 
 

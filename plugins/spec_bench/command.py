@@ -72,7 +72,7 @@ def step(as_json: bool, out: Path | None, **flags: Any) -> None:
     drafts = methods.measure(target, settings, prompts, choice["repeats"], drawn)
     load = machine.load_between(before, machine.moment())
     warnings = timing_warnings.of_steps(costs) + of_load(load)
-    size = target.info.extras.get("weight_bytes")
+    size = target.info.weight_bytes
     reads = None if size is None or target.info.device != "cpu" else bandwidth.bandwidth(int(size))
     found = limits.found(costs, drafts, settings["draft_max"])
     if out is not None:
@@ -92,7 +92,7 @@ def body(
     """Figures, with the settings and the machine that they depend on."""
     from spec_cli.env import environment
 
-    said = {name: target.info.extras.get(name) for name in ("kernels", "threads")}
+    said = {name: getattr(target.info, name) or None for name in ("kernels", "threads")}
     circumstances = {"target": target.info.name, "device": target.info.device, "dtype": target.info.dtype, **said}
     return {
         **circumstances,

@@ -45,7 +45,7 @@ def _maker(target: Target, settings: Settings, methods: list[str]) -> Callable[[
 
 def prompts(target: Target, file: Path | None) -> list[Prompt]:
     """Prompts of a file, or those that come with the model. Raises UsageError if there are none."""
-    path = file or target.info.extras.get("prompts")
+    path = file or target.info.prompts
     if path is None:
         raise UsageError(
             f"--method needs texts, and {target.info.name} ships no prompts", hint="pass --prompts FILE.jsonl"

@@ -23,9 +23,9 @@ COLUMNS = (
 
 def steps(target: Any, costs: list[Cost], reads: float | None) -> None:
     """A table for every depth and batch; ratios are to its first row."""
-    said = target.info.extras
-    say(f"{target.info.name} on {target.info.device}, {target.info.dtype}, threads: {said.get('threads')}")
-    say(f"kernels: {said.get('kernels', 'not reported')}")
+    info = target.info
+    say(f"{info.name} on {info.device}, {info.dtype}, threads: {info.threads or None}")
+    say(f"kernels: {info.kernels or 'not reported'}")
     if reads is not None:
         say(f"reading as many bytes as the weights have: {reads / 1e9:.1f} GB/s")
     for (depth, batch), group in groupby(costs, key=lambda c: (c.depth, c.batch)):

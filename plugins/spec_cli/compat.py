@@ -72,7 +72,8 @@ def facts(target: Target) -> dict[str, Any]:
     info = target.info
     names = ("name", "family", "vocab", "width", "layers", "context", "dtype", "device", "trees")
     plain = {name: getattr(info, name) for name in names}
-    return plain | {"states": sorted(info.states)} | {k: info.extras[k] for k in MEMORY if k in info.extras}
+    sizes = {name: size for name in MEMORY if (size := getattr(info, name)) is not None}
+    return plain | {"states": sorted(info.states)} | sizes
 
 
 def lines(body: dict[str, Any]) -> list[str]:

@@ -150,7 +150,7 @@ def whole(body: dict[str, Any], run: Run, settings: Settings) -> dict[str, Any]:
     return {
         **body,
         "stats": {**run.stats.report(), **body["stats"]},
-        "kernels": run.target.info.extras.get("kernels"),
+        "kernels": run.target.info.kernels or None,
         "settings": settings.as_json(),
     }
 

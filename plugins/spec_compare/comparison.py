@@ -151,7 +151,7 @@ def _announce(entrants: list[Entrant], header: Header, finished: list[Lap]) -> N
     setup = entrants[0].contender.setup
     what = f"{len(setup.prompts)} prompts, {len(entrants)} contenders, at most {setup.terms.max_tokens} tokens each"
     common.note(f"{setup.target.info.name}: {what}")
-    if said := setup.target.info.extras.get("kernels"):
+    if said := setup.target.info.kernels:
         common.note(f"kernels: {said}")
     if finished:
         common.note(f"{len(finished)} of {header.laps} laps are recorded; continuing after them")

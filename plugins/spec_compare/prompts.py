@@ -32,7 +32,7 @@ def chosen(prompts: list[Prompt], name: str, families: Iterable[str] = (), limit
 def shipped(targets: Iterable[Target]) -> Path:
     """Prompts that come with the first of the models that has some. Raises UsageError if none has."""
     targets = list(targets)
-    found = next((path for target in targets if (path := target.info.extras.get("prompts")) is not None), None)
+    found = next((path for target in targets if (path := target.info.prompts) is not None), None)
     if found is None:
         names = " and ".join(dict.fromkeys(target.info.name for target in targets))
         raise UsageError(f"no prompts come with {names}", hint="pass --prompts FILE.jsonl")

@@ -79,7 +79,7 @@ class Costs:
 def machine(target: Target) -> dict[str, Any]:
     """The values of MACHINE here. threads: without the measurement that chose them."""
     info = target.info
-    said = {name: info.extras.get(name) for name in ("threads", "kernels")}
+    said = {name: getattr(info, name) or None for name in ("threads", "kernels")}
     threads = None if said["threads"] is None else str(said["threads"]).partition(",")[0]
     return {"target": info.name, "device": info.device, "dtype": info.dtype, **said, "threads": threads}
 

@@ -10,18 +10,17 @@ Example: of four drafted tokens two are kept. ``snapshot`` makes the recorded st
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal
 
 import attrs
 from spec_kernels.machine import free_bytes
 
 from spec_core import Compat, Needs, Refusal, Sequence, Step, Target, hookimpl
+from spec_core.contract.values import RecurrentSizes
 
 Strategy = Literal["auto", "snapshot", "replay", "checkpoint"]
 TRACES: dict[str, Literal["states", "inputs"] | None] = {"snapshot": "states", "replay": "inputs", "checkpoint": None}
 """What each strategy records in a forward."""
-SIZES = {"layers", "state_bytes", "record_bytes"}
-"""The key in ``info.extras`` by which a target with gated delta layers describes them."""
 SHARE = 0.5
 """Share of the free memory that traces may take."""
 
@@ -47,8 +46,8 @@ class GdnRollback:
 
     @hookimpl
     def compat(self, target: Target) -> Compat:
-        sizes = target.info.extras.get("recurrent")
-        if not (isinstance(sizes, Mapping) and set(sizes) >= SIZES):
+        sizes = target.info.recurrent
+        if sizes is None:
             reason = f"{target.info.name} does not describe any gated delta layers"
             return Compat(refusals=[Refusal(reason, hint="choose another owner with --rollback, or none")])
         need = {name: self.sequences * size for name, size in memory(sizes, self.n).items()}
@@ -85,13 +84,12 @@ class GdnRollback:
         step.rewind(seq, step.part(seq).end)
 
 
-def memory(sizes: Mapping[str, Any], n: int) -> dict[str, int]:
+def memory(sizes: RecurrentSizes, n: int) -> dict[str, int]:
     """Bytes that each strategy needs besides the committed state, for one sequence with drafts of n.
 
-    sizes: ``layers``, ``state_bytes`` and ``record_bytes`` of one layer and token. Verification computes states that it
-    does not keep in one additional state of one layer.
+    Verification computes states that it does not keep in one additional state of one layer.
     """
-    layers, state, record = sizes["layers"], sizes["state_bytes"], sizes["record_bytes"]
+    layers, state, record = sizes.layers, sizes.state_bytes, sizes.record_bytes
     return {"snapshot": layers * n * state, "replay": layers * n * record + state, "checkpoint": state}
 
 

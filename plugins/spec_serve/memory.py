@@ -61,14 +61,14 @@ def _mib(size: int) -> str:
 def plan(info: TargetInfo, plugins: Iterable[Chosen], sequences: int, cache: int, cached: int | None = None) -> Plan:
     """The plan of a run. cache: bytes for the prompt cache. cached: its rows where they were asked for."""
     plugins = list(plugins)
-    own = int(info.extras.get("row_bytes", 0))
+    own = info.row_bytes or 0
     row = own + sum(chosen.compat.memory.get("row", 0) for chosen in plugins)
-    recurrent = info.extras.get("recurrent", {})
-    states = CHECKPOINTS * recurrent.get("layers", 0) * recurrent.get("state_bytes", 0)
+    sizes = info.recurrent
+    states = 0 if sizes is None else CHECKPOINTS * sizes.layers * sizes.state_bytes
     rows = cached if cached is not None else cache // row if row else 0
     weights = {chosen.name: chosen.compat.memory.get("weights", 0) for chosen in plugins}
     return Plan(
-        weights=int(info.extras.get("weight_bytes", 0)),
+        weights=info.weight_bytes or 0,
         drafters={name: size for name, size in weights.items() if size},
         slots=sequences * (info.context * row + states),
         cache=rows * row,

@@ -80,27 +80,25 @@ def companions(name: str) -> dict[str, str]:
     return {method: f"zoo:{other}" for method, other in ZOO[name].companions.items() if ZOO[other].there()}
 
 
-def texts() -> list[str]:
-    """The training texts of the models: files, prose, docstrings and tasks."""
-    from spec_zoo.training import data, tokens
+@attrs.frozen
+class ZooTexts:
+    """Texts that the models were trained on. chat: prompts are messages."""
 
-    train, _ = data.split()
-    prose, _ = data.prose()
-    return [*train, *prose, *data.docstrings(train), *tokens.task_texts(train, TASKS, seed=1)]
+    chat: bool
 
+    def texts(self) -> list[str]:
+        """Files, prose, docstrings and tasks."""
+        from spec_zoo.training import data, tokens
 
-def questions(count: int) -> list[str]:
-    """Prompts of four families from the training texts of the models."""
-    from spec_zoo.training import prompts
+        train, _ = data.split()
+        prose, _ = data.prose()
+        return [*train, *prose, *data.docstrings(train), *tokens.task_texts(train, TASKS, seed=1)]
 
-    return prompts.questions(count)
+    def prompts(self, count: int) -> list[str] | list[list[dict[str, str]]]:
+        """Prompts of four families."""
+        from spec_zoo.training import chat, prompts
 
-
-def chats(count: int) -> list[list[dict[str, str]]]:
-    """Questions of four families for a model that answers."""
-    from spec_zoo.training import chat
-
-    return chat.questions(count)
+        return chat.questions(count) if self.chat else prompts.questions(count)
 
 
 def load(location: str, **options: Any) -> Target:
@@ -108,6 +106,7 @@ def load(location: str, **options: Any) -> Target:
     from spec_core import load as load_model
 
     file = path(location)
-    extras: dict[str, Any] = {"companions": companions(location), "prompts": str(ZOO[location].prompts), "texts": texts}
-    extras["questions"] = chats if ZOO[location].prompts == CHAT_PROMPTS else questions
-    return load_model(f"gguf:{file}", extras=extras, **options)
+    target: Any = load_model(f"gguf:{file}", **options)
+    target.info = attrs.evolve(target.info, companions=companions(location), prompts=str(ZOO[location].prompts))
+    target.training_texts = ZooTexts(chat=ZOO[location].prompts == CHAT_PROMPTS)
+    return target

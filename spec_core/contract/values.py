@@ -314,8 +314,17 @@ class Compat:
 
 
 @attrs.frozen
+class RecurrentSizes:
+    """Of gated delta layers: how many there are; bytes of one layer after one token, and of its record of a token."""
+
+    layers: int
+    state_bytes: int
+    record_bytes: int
+
+
+@attrs.frozen
 class TargetInfo:
-    """Facts about a target, for plugins.
+    """Facts about a target, for plugins: plain values, which can be written as JSON.
 
     vocab: V, rows of the output matrix. width: D. layers: L, blocks of the trunk.
     states: kinds of state a step changes, such as ``attention`` and ``recurrent``.
@@ -327,7 +336,12 @@ class TargetInfo:
         in a batch; ``chains``, the rows of text and of drafts that are chains; ``no``, none: a draft may change the
         winner of a near tie. Empty if it is not known, as before weights are read. exact_why: why it is not ``rows``.
     tensors: names of the weights that ``tensor`` gives; None means all that the model has.
-    extras: facts without a field of their own, such as the file.
+    file: where its weights are. types: {storage type: tensors}. options: the settings with which it was loaded.
+    kernels, threads: what executes it, for people. weight_bytes, row_bytes: memory of all weights, and of a position of
+    a sequence; None if they are not known. recurrent: sizes of gated delta layers, None without any.
+    layer_max: limits of layers that its executor runs beside it: ``head``, of an attention head, and ``inputs``, hidden
+    states that a layer reads; a missing one is no limit.
+    companions: {method: location} of a drafter that belongs to it. prompts: a file of prompts that belongs to it.
     """
 
     name: str
@@ -347,7 +361,17 @@ class TargetInfo:
     exact: Exact = attrs.field(default="", validator=in_(EXACT))
     exact_why: str = ""
     tensors: frozenset[str] | None = attrs.field(default=None, converter=attrs.converters.optional(_names))
-    extras: Mapping[str, Any] = attrs.field(factory=dict)
+    file: str = ""
+    types: Mapping[str, int] = attrs.field(factory=dict)
+    options: Mapping[str, str] = attrs.field(factory=dict)
+    kernels: str = ""
+    threads: str = ""
+    weight_bytes: int | None = None
+    row_bytes: int | None = None
+    recurrent: RecurrentSizes | None = None
+    layer_max: Mapping[str, int] = attrs.field(factory=dict)
+    companions: Mapping[str, str] = attrs.field(factory=dict)
+    prompts: str | None = None
 
     @property
     def row_device(self) -> str:

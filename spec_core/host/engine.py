@@ -11,6 +11,7 @@ from torch import Tensor
 from spec_core.assembly.assemble import check as check_plugins
 from spec_core.assembly.construct import Chosen
 from spec_core.contract.target import Tokenizer
+from spec_core.contract.target_parts import NextTokenLayer
 from spec_core.contract.values import Compat, TargetInfo
 from spec_core.errors import Refused, UsageError
 from spec_core.hookspecs import hookimpl
@@ -58,12 +59,14 @@ class EngineModel:
     """The model that an engine runs, in the place of a Target: plugins read ``info``, ``tokenizer`` and ``tensor``.
 
     info: ``trees`` is replaced by what the engine serves. tensors: name -> weight as in ``Target.tensor``, for draft
-    heads that use the embedding or the output matrix; None if the engine shares none.
+    heads that use the embedding or the output matrix; None if the engine shares none. next_token_layer: of the model's
+    file, see ``spec_core.contract.target_parts``.
     """
 
     info: TargetInfo
     tokenizer: Tokenizer | None = None
     tensors: Callable[[str], Tensor] | None = None
+    next_token_layer: NextTokenLayer | None = None
 
     def tensor(self, name: str) -> Tensor:
         """A weight by its GGUF name. Raises KeyError if the engine does not share it."""

@@ -27,6 +27,12 @@ if TYPE_CHECKING:
     from spec_core.contract.parts import encode_after as encode_after
     from spec_core.contract.parts import encode_part as encode_part
     from spec_core.contract.parts import stream_after as stream_after
+    from spec_core.contract.target_parts import LayerExecutor as LayerExecutor
+    from spec_core.contract.target_parts import NextTokenLayer as NextTokenLayer
+    from spec_core.contract.target_parts import TrainingTexts as TrainingTexts
+    from spec_core.contract.target_parts import layer_executor as layer_executor
+    from spec_core.contract.target_parts import next_token_layer as next_token_layer
+    from spec_core.contract.target_parts import training_texts as training_texts
     from spec_core.sampling.choose import adjust as adjust
     from spec_core.sampling.choose import finite_choice as finite_choice
     from spec_core.sampling.choose import gap as gap
@@ -50,6 +56,7 @@ if TYPE_CHECKING:
     from spec_core.toolkit.fields import p_min_field as p_min_field
     from spec_core.toolkit.fields import sample_field as sample_field
     from spec_core.toolkit.heads import DraftHead as DraftHead
+    from spec_core.toolkit.heads import HeadFile as HeadFile
     from spec_core.toolkit.heads import Reading as Reading
     from spec_core.toolkit.heads import draft_head as draft_head
     from spec_core.toolkit.limited_process import LimitedProcess as LimitedProcess
@@ -81,6 +88,13 @@ _WHERE = {
     "AcceptanceEstimate": "toolkit.acceptance",
     "AcceptanceEstimates": "toolkit.acceptance",
     "DraftHead": "toolkit.heads",
+    "HeadFile": "toolkit.heads",
+    "LayerExecutor": "contract.target_parts",
+    "NextTokenLayer": "contract.target_parts",
+    "TrainingTexts": "contract.target_parts",
+    "layer_executor": "contract.target_parts",
+    "next_token_layer": "contract.target_parts",
+    "training_texts": "contract.target_parts",
     "DraftLimits": "toolkit.tree",
     "LimitedProcess": "toolkit.limited_process",
     "Orders": "toolkit.orders",

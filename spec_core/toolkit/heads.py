@@ -2,29 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from collections.abc import Callable
+from typing import Any, Literal, Protocol
 
 import attrs
 from torch import Tensor
 
 from spec_core.contract.rows import Span
 from spec_core.contract.target import Target
-from spec_core.contract.values import Needs, Refusal
+from spec_core.contract.values import Needs, Refusal, TargetInfo
 
 Reading = Literal["auto", "inputs", "outputs"]
 """Whether a file's layer ids mean a block's input or output; auto: depends on the kind."""
+
+
+class HeadFile(Protocol):
+    """What ``load(FILE, weights=False)`` gives for the file of a draft head.
+
+    head: its description, with ``kind`` and ``sources(layers, reading)``. source: its tensors, a
+    ``spec_kernels.model.source.TensorSource``. names: of its tensors.
+    """
+
+    info: TargetInfo
+    head: Any
+    source: Any
+    names: frozenset[str]
+
+    def misfit(self, target: Target, reading: Reading = "auto") -> tuple[str, str] | None:
+        """A reason and a hint if it cannot draft for a target, or None."""
+
+    def rotation(self) -> tuple[Tensor, float]:
+        """Radians per position [pairs] float32 by which q and k are rotated, and the factor of cos and sin."""
 
 
 @attrs.frozen(eq=False)
 class DraftHead:
     """A head that fits a target.
 
-    facts: ``info.extras`` of its file. sources: the hidden states that it reads, in order: i is the input of block
-    i, and ``last`` is the state after the final norm.
+    file: of the head. sources: the hidden states that it reads, in order: i is the input of block i, and ``last`` is
+    the state after the final norm.
     """
 
-    facts: Mapping[str, Any]
+    file: HeadFile
     sources: tuple[int, ...]
     last: int
 
@@ -51,21 +70,21 @@ def draft_head(
 
     load: ``spec_core.load``. Reads no weight of the target. Raises UsageError for a file that cannot be read.
     """
-    file = file or target.info.extras.get("companions", {}).get(kind)
+    file = file or target.info.companions.get(kind)
     if file is None:
         hint = f"name one: --method {kind}=FILE, or train one: spec train {kind}"
         return Refusal(f"no head is given, and {target.info.name} has none", hint)
-    holder = load(file, weights=False)
+    holder: Any = load(file, weights=False)
     if refusal := _misfit(target, holder, kind, reading):
         return refusal
     last = target.info.layers
-    return DraftHead(holder.info.extras, holder.info.extras["head"].sources(last, reading), last)
+    return DraftHead(holder, holder.head.sources(last, reading), last)
 
 
-def _misfit(target: Target, holder: Target, kind: str, reading: Reading) -> Refusal | None:
-    head = holder.info.extras.get("head")
+def _misfit(target: Target, holder: Any, kind: str, reading: Reading) -> Refusal | None:
+    head = getattr(holder, "head", None)
     if head is None or head.kind != kind:
-        found = "no draft head" if head is None else f"a head of kind {head.kind}"
-        return Refusal(f"{holder.info.name} is {found}", f"give a {kind} head made for this model")
-    problem = holder.info.extras["misfit"](target, reading)
+        other = "no draft head" if head is None else f"a head of kind {head.kind}"
+        return Refusal(f"{holder.info.name} is {other}", f"give a {kind} head made for this model")
+    problem = holder.misfit(target, reading)
     return Refusal(*problem) if problem else None

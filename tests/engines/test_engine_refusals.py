@@ -17,6 +17,7 @@ from spec_zoo import path
 from spec_core import Compat, Needs, Refused, Run, Target, UsageError, hookimpl, load
 from spec_core.host import EngineModel, Host, Serves
 from spec_core.testing import ToyConstraint, ToyTarget
+from spec_core.toolkit import next_token_layer
 from tests.support.fake_engine import FakeEngine
 from tests.support.hugging_face import directory
 from tests.support.small_heads import directory as head_directory
@@ -257,7 +258,10 @@ NEEDS = {
 @pytest.mark.parametrize("method", registered())
 def test_an_engine_that_tells_tokens_only_refuses_what_reads_more(method, unread):
     described = load("zoo:pico-hybrid", weights=False)
-    model, named = EngineModel(described.info, described.tokenizer), [(method, SETTINGS.get(method, {}))]
+    model, named = (
+        EngineModel(described.info, described.tokenizer, next_token_layer=next_token_layer(described)),
+        [(method, SETTINGS.get(method, {}))],
+    )
     if method not in NEEDS:
         with pytest.raises(pytest.fail.Exception, match="weights were read"):
             Host(model, named, Serves())

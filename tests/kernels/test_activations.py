@@ -175,10 +175,10 @@ def test_a_draft_head_follows_its_own_weights():
 
 
 def test_the_model_s_line_names_what_is_in_force_and_why():
-    said = load("zoo:pico", kernels="native").info.extras["kernels"]
+    said = load("zoo:pico", kernels="native").info.kernels
 
     assert f"activations int15 (auto: int8 adds {NOISE['Q8_0']:.2%} of the weights' own noise, > {ALLOWED:.0%})" in said
-    assert "activations int8," in load("zoo:pico", kernels="native", activations="int8").info.extras["kernels"]
+    assert "activations int8," in load("zoo:pico", kernels="native", activations="int8").info.kernels
 
 
 def test_the_environment_states_the_rule():
@@ -190,6 +190,6 @@ def test_the_environment_states_the_rule():
 
 def test_a_drafter_is_loaded_with_the_wish_not_with_the_choice():
     """What ``auto`` chose for a target is not forced on another file."""
-    assert load("zoo:pico", kernels="native").info.extras["options"] == {"kernels": "native"}
-    assert load("zoo:pico", activations="int8").info.extras["options"] == {"activations": "int8"}
+    assert load("zoo:pico", kernels="native").info.options == {"kernels": "native"}
+    assert load("zoo:pico", activations="int8").info.options == {"activations": "int8"}
     assert Run(load("zoo:pico"))

@@ -328,7 +328,7 @@ def test_settings_that_cannot_be_are_refused(options, said):
 def test_the_reference_takes_the_type_that_its_cache_has():
     target = load(tiny_gguf(), kernels="reference", dtype="float32", cache_dtype="float32", weights=False)
 
-    assert target.info.extras["kernels"] == "reference (requested)"
+    assert target.info.kernels == "reference (requested)"
 
 
 def test_without_the_extension_the_reference_runs_and_says_so(monkeypatch):
@@ -336,7 +336,7 @@ def test_without_the_extension_the_reference_runs_and_says_so(monkeypatch):
 
     of = load(tiny_gguf())
 
-    assert of.info.extras["kernels"].startswith("reference (the extension was not built")
+    assert of.info.kernels.startswith("reference (the extension was not built")
     assert Run(of).generate(Request([5, 9], max_tokens=4)).result.tokens
     with pytest.raises(UsageError, match="needs a C compiler"):
         load(tiny_gguf(), kernels="native")

@@ -25,7 +25,7 @@ def check_published(name: str, file: str, context: str, kernels: str, out: Path)
     target = golden(TARGETS[of.split("-")[0]]) / "model-f32.gguf"
     found = drafted(target, f"{kind}={head}", tokens, len(drafts), kernels, out)
 
-    d2t = load(head, weights=False).info.extras["head"].d2t
+    d2t = load(head, weights=False).head.d2t
     rows = found["logits"] if d2t is None else found["logits"][:, d2t]
     assert found["tokens"].tolist() == drafts.tolist()
     assert (rows - logits).abs().max() <= RATIO * (logits.max() - logits.min())

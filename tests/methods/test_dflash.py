@@ -29,7 +29,7 @@ def one_thread():
 
 def test_the_speculators_form_of_a_published_head_drafts_the_same(tmp_path):
     file, target = load(golden("dflash/qwen3") / "hf", weights=False), golden("qwen3") / "model-f32.gguf"
-    head, weights = file.info.extras["head"], {n: file.tensor(n) for n in file.info.extras["tensors"]}
+    head, weights = file.head, {n: file.tensor(n) for n in file.names}
     described = load(target, weights=False)
     shape = Shape.of(head, head.sources(described.info.layers))
     write(Trained(shape, weights, None, head.name), described, tmp_path / "other", "speculators", "f32")
@@ -40,7 +40,7 @@ def test_the_speculators_form_of_a_published_head_drafts_the_same(tmp_path):
         for path in (golden("dflash/qwen3") / "hf", tmp_path / "other")
     )
 
-    assert load(tmp_path / "other", weights=False).info.extras["head"].producer == "speculators"
+    assert load(tmp_path / "other", weights=False).head.producer == "speculators"
     assert len(one["tokens"]) == 7
     assert torch.equal(one["tokens"], other["tokens"])
     assert torch.equal(one["logits"], other["logits"])
@@ -62,9 +62,9 @@ def test_windows_and_causal_layers_are_those_that_were_trained(causal, kernels, 
         hidden = oracle.blocks(block[None], oracle.fused(features), torch.tensor([10]))[0, 1:]
 
     write(given, target, tmp_path / "head.gguf", "gguf", "f32")
-    facts = load(tmp_path / "head.gguf", weights=False).info.extras
-    facts = {**facts, "head": attrs.evolve(facts["head"], windows=(3, 6), causal=causal)}
-    head = Layers(facts, target.info.extras["executor"]())
+    file = load(tmp_path / "head.gguf", weights=False)
+    file.head = attrs.evolve(file.head, windows=(3, 6), causal=causal)
+    head = Layers(file, target.executor)
     context = head.context()
     context.take(0, features)
     head.learn([context])

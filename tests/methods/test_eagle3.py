@@ -88,8 +88,8 @@ def test_every_variant_is_the_one_that_was_trained(name, kernels):
         wanted = [oracle.hidden(y[-1]) @ weights["output.weight"].T for y in outputs]
 
     turning = rope_frequencies(given.shape), 1.0
-    facts = {"head": Described(given.shape), "source": Given(weights), "turning": lambda: turning}
-    layer = Layer(facts, target.info.extras["executor"]())
+    file = SimpleNamespace(head=Described(given.shape), source=Given(weights), rotation=lambda: turning)
+    layer = Layer(file, target.executor)
     memory = layer.memory()
     memory.take(0, tokens, layer.features(list(states)), {})
     y, first = layer.forward([memory.pairs()])
@@ -131,8 +131,8 @@ def test_a_tree_has_the_likeliest_paths(depth, width, nodes, kernels):
     given = trained("eagle3", target)
     weights = {**given.weights, "output.weight": torch.randn(300, 32) / 2}
     turning = rope_frequencies(given.shape), 1.0
-    facts = {"head": Described(given.shape), "source": Given(weights), "turning": lambda: turning}
-    layer = Layer(facts, target.info.extras["executor"]())
+    file = SimpleNamespace(head=Described(given.shape), source=Given(weights), rotation=lambda: turning)
+    layer = Layer(file, target.executor)
     tokens, features = [5, 9, 2, 7, 3, 1], layer.features([torch.randn(6, 32) for _ in range(3)])
     limits, memory = TreeLimits(depth, nodes, width, 0.0), layer.memory()
     memory.take(0, tokens, features, {})

@@ -26,9 +26,8 @@ def loaded(of: str, **options) -> Target:
 
 
 def foreign(target: Target) -> Target:
-    """The same target as another engine would offer it: no executor in ``info.extras``."""
-    extras = {name: value for name, value in target.info.extras.items() if name != "executor"}
-    target.info = attrs.evolve(target.info, extras=extras)
+    """The same target as another engine would offer it: without an executor for further layers."""
+    target.layer_executor = None
     return target
 
 

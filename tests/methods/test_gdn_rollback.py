@@ -7,6 +7,7 @@ import torch
 from spec_methods.gdn_rollback import GdnRollback, choose, memory
 
 from spec_core import Draft, Needs, load
+from spec_core.contract.values import RecurrentSizes
 from spec_core.testing import RollbackConformance, TargetConformance
 from tests.support.small_models import tiny_hybrid
 from tests.targets.drive import forward, part, sequence
@@ -38,13 +39,13 @@ class TestHybridTarget(TargetConformance):
         return load(tiny_hybrid(context=128), dtype="float32", device="cpu")
 
 
-NINE_B = {"layers": 24, "state_bytes": 4 * (32 * 128 * 128 + 3 * 8192), "record_bytes": 4 * (8192 + 2048 + 4096 + 32)}
+NINE_B = RecurrentSizes(24, 4 * (32 * 128 * 128 + 3 * 8192), 4 * (8192 + 2048 + 4096 + 32))
 
 
 @pytest.mark.parametrize("n", [3, 7, 63])
 def test_records_take_a_few_hundredths_of_the_memory_of_snapshots(n):
     need = memory(NINE_B, n)
-    records = need["replay"] - NINE_B["state_bytes"]
+    records = need["replay"] - NINE_B.state_bytes
     assert records <= 0.04 * need["snapshot"]
 
 
@@ -57,12 +58,12 @@ def test_auto_falls_back_where_records_do_not_fit():
 def test_what_a_forward_records_is_what_was_counted():
     """The formula for memory equals the size of the tensors that a forward keeps."""
     target = load(tiny_hybrid())
-    sizes = target.info.extras["recurrent"]
+    sizes = target.info.recurrent
     seq = sequence(target, [1, 2, 3])
     draft = Draft([4, 5, 6, 7, 8])
     traced = forward(target, part(seq, 0, [1, 2, 3], draft), needs=Needs(trace="inputs")).trace
-    assert traced.nbytes == 5 * sizes["layers"] * sizes["record_bytes"]
+    assert traced.nbytes == 5 * sizes.layers * sizes.record_bytes
     before = target.pool.places
     forward(target, part(seq, 0, [1, 2, 3], draft), needs=Needs(trace="states"))
     place = target.pool.matrices[:, 0].nbytes + target.pool.windows[:, 0].nbytes
-    assert (target.pool.places - before) * place == 5 * sizes["layers"] * sizes["state_bytes"]
+    assert (target.pool.places - before) * place == 5 * sizes.layers * sizes.state_bytes

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file
 from spec_cli.draft import drafted_by
 from spec_methods.mtp import Mtp
-from spec_targets.runtime.load import nextn_problem
+from spec_targets.runtime.next_token import nextn_problem
 
 from spec_core import Request, Run, Sampling, load
 from spec_core.errors import Refused, UsageError
@@ -129,7 +129,7 @@ class Damaged:
 def test_a_damaged_layer_is_refused_by_the_name_of_its_tensor(monkeypatch, tensor, found):
     bare = load(tiny_hybrid(), weights=False)
     said = nextn_problem(bare.config, Damaged(bare.weights, f"blk.4.{tensor}", found))
-    bare.info.extras["nextn"]["problem"] = said
+    bare.next_token_layer = attrs.evolve(bare.next_token_layer, problem=said)
     with pytest.raises(Refused, match=f"'blk.4.{tensor}' of the NextN layer is") as refused:
         Run(bare, ["mtp"])
     assert "convert the model again" in str(refused.value.hint)

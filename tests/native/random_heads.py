@@ -212,7 +212,7 @@ def far(made: Case) -> float:
 
 
 def _logits(made: Case, target: Target, states: list[Tensor], tokens: list[int]) -> Tensor:
-    facts, trunk = made.file().info.extras, target.info.extras["executor"]()
+    facts, trunk = made.file(), target.executor
     if made.head.kind == "dflash":
         layers = Layers(facts, trunk)
         context = Context(layers.fill.cache(64), token=tokens[-1])

@@ -19,29 +19,29 @@ def planned(model="zoo:pico", methods=(), sequences=4, cache=10 * MIB, cached=No
 
 def test_the_plan_counts_weights_drafters_slots_and_the_cache():
     info, found = planned(methods=["draft-model"])
-    draft = load("zoo:pico-draft", weights=False).info.extras
-    row = info.extras["row_bytes"] + draft["row_bytes"]
+    draft = load("zoo:pico-draft", weights=False).info
+    row = info.row_bytes + draft.row_bytes
 
-    assert found.weights == info.extras["weight_bytes"]
-    assert found.drafters == {"draft-model": draft["weight_bytes"]}
+    assert found.weights == info.weight_bytes
+    assert found.drafters == {"draft-model": draft.weight_bytes}
     assert found.slots == 4 * info.context * row
     assert found.cached == 10 * MIB // row and found.cache <= 10 * MIB
-    assert found.total == found.weights + draft["weight_bytes"] + found.slots + found.cache
+    assert found.total == found.weights + draft.weight_bytes + found.slots + found.cache
     assert planned(methods=["ngram"])[1].drafters == {}
 
 
 def test_a_hybrid_has_states_beside_its_rows():
     info, found = planned("zoo:pico-hybrid")
-    recurrent = info.extras["recurrent"]
+    recurrent = info.recurrent
 
-    states = 9 * recurrent["layers"] * recurrent["state_bytes"]
-    assert found.slots == 4 * (info.context * info.extras["row_bytes"] + states)
+    states = 9 * recurrent.layers * recurrent.state_bytes
+    assert found.slots == 4 * (info.context * info.row_bytes + states)
 
 
 def test_rows_that_were_asked_for_count_as_they_are():
     info, found = planned(cached=100)
 
-    assert found.cached == 100 and found.cache == 100 * info.extras["row_bytes"]
+    assert found.cached == 100 and found.cache == 100 * info.row_bytes
 
 
 def test_a_plan_that_does_not_fit_is_refused_with_what_takes_how_much(monkeypatch):

@@ -13,7 +13,7 @@ import attrs
 from spec_core import Compat, Draft, Needs, Part, Sequence, Step, Target, Verdict, hookimpl
 from spec_core.assembly.hooks import implementations
 from spec_core.host import EngineModel, Host, Progress, Serves
-from spec_core.toolkit import forward, open_sequence
+from spec_core.toolkit import forward, next_token_layer, open_sequence
 
 WEIGHTS = ("token_embd.weight", "output.weight", "output_norm.weight")
 EVERYTHING = Serves(
@@ -23,8 +23,7 @@ EVERYTHING = Serves(
 
 def model_of(target: Target) -> EngineModel:
     """The target as an engine offers it: without an executor, with its matrices."""
-    extras = {name: value for name, value in target.info.extras.items() if name != "executor"}
-    return EngineModel(attrs.evolve(target.info, extras=extras), target.tokenizer, target.tensor)
+    return EngineModel(target.info, target.tokenizer, target.tensor, next_token_layer(target))
 
 
 @attrs.define(eq=False)

@@ -10,6 +10,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
+import attrs
 import torch
 from spec_cli.prompts import read
 from spec_kernels import native
@@ -67,7 +68,7 @@ def target(kind: str) -> Target:
         made = make_target(
             MIXTURE, Kept(weights), tokenizer, threads=1, wanted="q8_0" if native.problem() is None else True
         )
-        made.info.extras["companions"] = {"draft-model": "zoo:pico-draft"}
+        made.info = attrs.evolve(made.info, companions={"draft-model": "zoo:pico-draft"})
         return made
     return load("zoo:pico" if kind == "dense" else "zoo:pico-hybrid", threads=1)
 

@@ -11,7 +11,7 @@ from tests.support.small_heads import directory, tiny_target
 
 
 def head_of(path):
-    return load(path, weights=False).info.extras["head"]
+    return load(path, weights=False).head
 
 
 @pytest.mark.parametrize("width", [16, 32, 48], ids=["narrower", "equal", "wider"])
@@ -33,7 +33,7 @@ def test_a_head_of_another_width_that_borrows_a_matrix_is_a_misfit(own_embedding
 
 def test_a_head_of_more_inputs_than_native_kernels_run_is_a_misfit(tmp_path):
     head = head_of(directory(tmp_path, "eagle3", "safeailab"))
-    native, reference = (attrs.evolve(tiny_target(weights=False).info, extras={"inputs_max": n}) for n in (32, None))
+    native, reference = (attrs.evolve(tiny_target(weights=False).info, layer_max=n) for n in ({"inputs": 32}, {}))
     largest, larger = (attrs.evolve(head, inputs=n, ids=(1,) * n) for n in (32, 33))
 
     assert "reads 33 hidden states of each position, native kernels run at most 32" in larger.misfit(native)[0]
@@ -44,7 +44,7 @@ def test_a_head_of_more_inputs_than_native_kernels_run_is_a_misfit(tmp_path):
 def test_a_natively_run_target_says_how_large_its_heads_may_be():
     if problem() is not None:
         pytest.skip(problem())
-    native, reference = (tiny_target(kernels=kernels).info.extras for kernels in ("native", "reference"))
+    native, reference = (tiny_target(kernels=kernels).info.layer_max for kernels in ("native", "reference"))
 
-    assert (native["head_max"], native["inputs_max"]) == (256, 32)
-    assert (reference["head_max"], reference["inputs_max"]) == (None, None)
+    assert native == {"head": 256, "inputs": 32}
+    assert reference == {}

@@ -32,7 +32,7 @@ def opened(path):
 
 
 def head_of(path):
-    return opened(path).info.extras["head"]
+    return opened(path).head
 
 
 def facts(head):
@@ -48,13 +48,13 @@ def test_gguf_and_directory_of_a_published_head_say_the_same(name):
     """Sizes, flags, source layers, vocabulary, and every tensor after llama.cpp's order of q and k is undone."""
     folder = golden(name)
     gguf, hf = opened(folder / "model-f32.gguf"), opened(folder / "hf")
-    one, other = (file.info.extras["head"] for file in (gguf, hf))
+    one, other = (file.head for file in (gguf, hf))
 
     assert facts(one) == facts(other)
     assert one.sources(5) == other.sources(5)
     assert same_mapping(one.d2t, other.d2t)
-    assert gguf.info.extras["tensors"] == hf.info.extras["tensors"]
-    for tensor in gguf.info.extras["tensors"]:
+    assert gguf.names == hf.names
+    for tensor in gguf.names:
         assert torch.equal(gguf.tensor(tensor), hf.tensor(tensor))
 
 
@@ -76,7 +76,7 @@ def test_a_head_written_in_a_layout_is_read_as_it_was(kind, layout, rows, tmp_pa
     for form in ("gguf", layout):
         write(given, target, tmp_path / form, form, "f32")
         file = opened(tmp_path / form)
-        head = file.info.extras["head"]
+        head = file.head
 
         assert same_mapping(head.d2t, given.d2t)
         assert head.sources(4) == given.shape.sources
@@ -162,7 +162,7 @@ def test_norms_biases_and_scaling_are_found(tmp_path):
     edit_config(path, lambda c: c["transformer_layer_config"].update(rope_scaling=scaling))
     edit_config(path, lambda c: c.update(norm_output=True, norm_before_residual=True))
     file = opened(path)
-    head = file.info.extras["head"]
+    head = file.head
 
     assert (head.fc_norm, head.qk_norm, head.biases, head.norm_output, head.norm_before_residual) == (True,) * 5
     assert file.tensor("input_norm.2.weight").shape == (32,)
@@ -464,7 +464,7 @@ def test_a_block_over_the_targets_context_is_a_misfit(tmp_path):
 
 def test_a_head_with_larger_heads_than_native_kernels_run_is_a_misfit(tmp_path):
     head = attrs.evolve(opened(directory(tmp_path, "eagle3", "safeailab")).head, head=512)
-    native, reference = (attrs.evolve(tiny_target(weights=False).info, extras={"head_max": n}) for n in (256, None))
+    native, reference = (attrs.evolve(tiny_target(weights=False).info, layer_max=n) for n in ({"head": 256}, {}))
 
     assert "heads of 512, native kernels run at most 256" in head.misfit(native)[0]
     assert head.misfit(reference) is None

@@ -75,7 +75,7 @@ class TestNative:
         target = load(getattr(made, form), kernels="native", activations="int15", cache_dtype="float32")
         expected, got = logits(made.model, TOKENS), fresh(target, TOKENS).logits
 
-        assert f"{2 * LAYERS} of MXFP4 as Q5_0" in target.info.extras["kernels"]
+        assert f"{2 * LAYERS} of MXFP4 as Q5_0" in target.info.kernels
         assert (expected - got).square().mean().sqrt() <= FAR * (expected.max() - expected.min())
 
     def test_a_directory_and_a_file_give_the_same_bits(self, made):
@@ -87,15 +87,15 @@ class TestNative:
     def test_scales_that_float16_lacks_make_them_floats(self, tiny, form):
         target = load(getattr(tiny, form), kernels="native")
 
-        assert f"{2 * LAYERS} of MXFP4 as F32" in target.info.extras["kernels"]
+        assert f"{2 * LAYERS} of MXFP4 as F32" in target.info.kernels
         assert far(tiny, getattr(tiny, form), kernels="native") <= FLOORS
 
     def test_planned_memory_is_that_of_the_blocks(self, made):
-        planned = load(made.directory, kernels="native").info.extras["weight_bytes"]
+        planned = load(made.directory, kernels="native").info.weight_bytes
         numbers = LAYERS * EXPERTS * 3 * WIDTH * FF
 
         assert numbers // 32 * 22 < planned < 4 * numbers
-        assert load(made.file, kernels="native").info.extras["weight_bytes"] == planned
+        assert load(made.file, kernels="native").info.weight_bytes == planned
 
 
 def changed(folder, to, **tensors: Tensor):

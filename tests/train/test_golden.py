@@ -19,7 +19,7 @@ RATIO = 5e-5
 
 def vocab(file, target: Target, name: str) -> torch.Tensor:
     """A matrix of the head, or the target's."""
-    return (file if name in file.info.extras["tensors"] else target).tensor(name).float()
+    return (file if name in file.names else target).tensor(name).float()
 
 
 def eagle3(head: Eagle3, g, embedding, output, d2t):
@@ -46,9 +46,9 @@ def dflash(head: DFlash, g, embedding, output, d2t):
 
 def of(file) -> HeadModule:
     """The module of a head that was read."""
-    head = file.info.extras["head"]
+    head = file.head
     cls = Eagle3 if head.kind == "eagle3" else DFlash
-    return cls(Shape.of(head), {n: file.tensor(n) for n in file.info.extras["tensors"]}, *file.info.extras["turning"]())
+    return cls(Shape.of(head), {n: file.tensor(n) for n in file.names}, *file.rotation())
 
 
 @pytest.mark.parametrize("context", ["ctx20.", "ctx33."])
@@ -64,7 +64,7 @@ def test_a_published_head_drafts_what_its_original_drafts(name, form, context):
     drafting = eagle3 if isinstance(head, Eagle3) else dflash
     matrices = (vocab(file, target, tensor) for tensor in ("token_embd.weight", "output.weight"))
 
-    drafts, logits = drafting(head, g, *matrices, file.info.extras["head"].d2t)
+    drafts, logits = drafting(head, g, *matrices, file.head.d2t)
 
     wanted = g["draft_logits"]
     assert drafts == g["draft_tokens"].tolist()

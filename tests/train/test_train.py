@@ -83,8 +83,8 @@ def test_all_formats_hold_the_same_head(kind, layouts, data, tmp_path):
     }
 
     for other in others:
-        assert other.info.extras["tensors"] == first.info.extras["tensors"]
-        assert all(torch.equal(other.tensor(n), first.tensor(n)) for n in first.info.extras["tensors"])
+        assert other.names == first.names
+        assert all(torch.equal(other.tensor(n), first.tensor(n)) for n in first.names)
         assert other.head.sources(4) == first.head.sources(4)
     for layout in layouts:
         assert draft[layout]["tokens"].tolist() == draft["gguf"]["tokens"].tolist()
@@ -117,8 +117,8 @@ def test_a_head_starts_from_another_one(kind, rows, data, tmp_path):
     assert cli.run(words(kind, second, "--data", data, "--steps", 1, *more)) == 0
     one, two = (load(path, weights=False) for path in (first, second))
 
-    for name in one.info.extras["tensors"]:
-        if name in two.info.extras["tensors"] and name != "output.weight":
+    for name in one.names:
+        if name in two.names and name != "output.weight":
             assert torch.allclose(one.tensor(name), two.tensor(name), atol=1e-6)
     if kind == "eagle3":
         ids = torch.arange(300) if one.head.d2t is None else one.head.d2t

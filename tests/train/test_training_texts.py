@@ -52,7 +52,7 @@ def test_a_zoo_model_provides_texts(monkeypatch):
     import spec_zoo
 
     monkeypatch.setattr(spec_zoo, "TASKS", 20)
-    texts = load("zoo:pico", weights=False).info.extras["texts"]()
+    texts = load("zoo:pico", weights=False).training_texts.texts()
 
     assert len(texts) > 500
     assert not [t for t in texts if "class JSONDecoder" in t]

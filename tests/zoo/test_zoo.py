@@ -108,10 +108,10 @@ def test_a_companion_is_offered_where_its_file_is(monkeypatch, tmp_path):
     (tmp_path / "models").mkdir()
     (tmp_path / "models" / "pico.gguf").symlink_to(path("pico"))
     monkeypatch.setattr("spec_zoo.HERE", tmp_path)
-    assert load("zoo:pico", weights=False).info.extras["companions"] == {}
+    assert load("zoo:pico", weights=False).info.companions == {}
 
     (tmp_path / "models" / "pico-eagle3.gguf").touch()
-    assert load("zoo:pico", weights=False).info.extras["companions"] == {"eagle3": "zoo:pico-eagle3"}
+    assert load("zoo:pico", weights=False).info.companions == {"eagle3": "zoo:pico-eagle3"}
 
 
 def test_a_file_that_is_not_there_is_named(monkeypatch, tmp_path):

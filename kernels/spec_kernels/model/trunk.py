@@ -1,7 +1,7 @@
 """What a draft layer takes from its target: an executor that can run the layer, and the matrices that it lacks.
 
-A target that runs on an executor of this package shares it under ``info.extras["executor"]``: its weights are then not
-read twice. Of any other target only ``tensor(name)`` is used.
+A target that runs on an executor of this package shares it as ``target.layer_executor``: its weights are then not read
+twice. Of any other target only ``tensor(name)`` is used.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ FLOATS = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
 
 def trunk_of(target: Any) -> Any:
     """An object with ``source`` and ``another(model, source)``: the target's executor, or one for its tensors."""
-    shared = target.info.extras.get("executor")
-    executor = None if shared is None else shared()  # None too where only metadata were read
+    executor = getattr(target, "layer_executor", None)  # None too where only metadata were read
     return Beside(target) if executor is None else executor
 
 

@@ -98,7 +98,7 @@ def memory() -> int | None:
 
 
 def target_facts(target: Target, model: str, hashed: bool) -> TargetFacts:
-    info, extras = target.info, target.info.extras
+    info = target.info
     return TargetFacts(
         name=info.name,
         model=str(model),
@@ -108,16 +108,16 @@ def target_facts(target: Target, model: str, hashed: bool) -> TargetFacts:
         context=info.context,
         vocab_id=info.vocab_id,
         exact=info.exactness,
-        threads=extras.get("threads"),
-        kernels=extras.get("kernels"),
-        quantisation=dict(extras.get("types", {})),
+        threads=info.threads or None,
+        kernels=info.kernels or None,
+        quantisation=dict(info.types),
         files=files_of(target) if hashed else [],
     )
 
 
 def files_of(target: Target) -> list[File]:
     """The files of a loaded model; none if its loader does not name one."""
-    file = target.info.extras.get("file")
+    file = target.info.file
     return [] if file is None else hashed(Path(file))
 
 
@@ -163,7 +163,7 @@ def method_files(name: str, plugin: Any, target: Target) -> list[File]:
     """Files that a plugin loaded: its setting ``file``, or the model or head that came with the target."""
     if plugin is target or not attrs.has(type(plugin)) or "file" not in attrs.fields_dict(type(plugin)):
         return []
-    location = plugin.file or target.info.extras.get("companions", {}).get(name)
+    location = plugin.file or target.info.companions.get(name)
     return [] if location is None else files_at(location)
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import attrs
 import torch
 from torch import Tensor
 
 from spec_core import Target, TargetInfo, load, load_tokenizer
+from spec_core.contract.target_parts import NextTokenLayer, Unreadable, next_token_layer
 from spec_core.errors import Unsupported, UsageError, nearest
 from spec_engines.llamacpp.binding import CACHES, Context, Model, Size, offloads
 from spec_engines.llamacpp.probe import inexact
@@ -85,14 +85,14 @@ def loaded(path: Path, wish: Wish) -> LlamaCppTarget:
         bos=words.bos if words is not None else None,
         eog=words.eog if words is not None else frozenset(),
         tensors=None if known is not None else frozenset(),
-        extras=_extras(known, path.name),
+        file=str(path),
     )
-    weights = _weights(known)
+    weights, layer = _weights(known), _next_token_layer(known, path.name)
     if not wish.weights:
-        return LlamaCppTarget(info, words, None, weights)
+        return LlamaCppTarget(info, words, None, weights, layer)
     model = Model(str(path), offload=offload)
     size = Size(info.context, wish.threads or torch.get_num_threads(), cache, wish.trees)
-    target = LlamaCppTarget(info, words, partial(Context, model, size), weights)
+    target = LlamaCppTarget(info, words, partial(Context, model, size), weights, layer)
     why = TREES if wish.trees else inexact(target)
     target.info = attrs.evolve(info, exact="no" if why else "chains", exact_why=why or CHAINS)
     return target
@@ -107,17 +107,16 @@ def _known(path: Path) -> Target | None:
         read = load(f"gguf:{path}", weights=False)
     except Unsupported:
         return None
-    if "head" in read.info.extras:
+    if hasattr(read, "head"):
         raise UsageError(f"{path.name}: this is a draft head, not a model", hint="give the model that it drafts for")
     return read
 
 
-def _extras(known: Target | None, name: str) -> dict[str, Any]:
+def _next_token_layer(known: Target | None, name: str) -> NextTokenLayer | None:
     """The layer for drafting that the file has."""
     if known is None:
-        return {"nextn": {"problem": f"this project does not read the architecture of {name}, nor a NextN layer in it"}}
-    extras = known.info.extras
-    return {key: extras[key] for key in ("nextn", "rotated") if key in extras}
+        return Unreadable(f"this project does not read the architecture of {name}, nor a NextN layer in it")
+    return next_token_layer(known)
 
 
 def _weights(known: Target | None) -> Callable[[str], Tensor]:

@@ -14,6 +14,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.utils import logging
 
 from spec_core import TargetInfo, Tokenizer, load, load_tokenizer
+from spec_core.contract.target_parts import NextTokenLayer, Unreadable, next_token_layer
 from spec_core.errors import SpecError, UsageError, nearest, shown
 from spec_core.toolkit import use_threads
 from spec_engines.declared import MATRICES
@@ -78,13 +79,13 @@ def loaded(directory: Path, wish: Wish) -> TransformersTarget:
     words = load_tokenizer("hf", directory)
     info = describe(shell, kinds, words, wish, directory.name)
     _check_vocabulary(words, info)
-    info = attrs.evolve(info, extras=_extras(directory))
+    layer = _next_token_layer(directory)
     if not wish.weights:
-        return TransformersTarget(info, words, None, Layout.of(shell), kinds)
+        return TransformersTarget(info, words, None, Layout.of(shell), kinds, layer)
     if wish.threads:
         use_threads(wish.threads)
     model = _model(directory, kind, place)
-    target = TransformersTarget(info, words, model, Layout.of(model), kinds)
+    target = TransformersTarget(info, words, model, Layout.of(model), kinds, layer)
     if info.trees and not takes_masks(target):
         target.info = attrs.evolve(info, trees=False)
     target.batches = target.info.trees and takes_batches(target)
@@ -194,14 +195,13 @@ def describe(shell: Any, kinds: Kinds, words: Tokenizer | None, wish: Wish, name
     )
 
 
-def _extras(directory: Path) -> dict[str, Any]:
+def _next_token_layer(directory: Path) -> NextTokenLayer | None:
     """The layer for drafting that the checkpoint has, if this project can read it."""
     raw = json.loads((directory / "config.json").read_text("utf-8"))
     text = raw.get("text_config", raw)
     if not any(text.get(key) for key in NEXTN):
-        return {}
+        return None
     try:
-        facts = load(f"hf:{directory}", weights=False).info.extras
+        return next_token_layer(load(f"hf:{directory}", weights=False))
     except SpecError as error:  # an architecture that only transformers knows
-        return {"nextn": {"problem": f"this project cannot read the NextN layer of {directory.name}: {error.reason}"}}
-    return {name: facts[name] for name in ("nextn", "rotated") if name in facts}
+        return Unreadable(f"this project cannot read the NextN layer of {directory.name}: {error.reason}")

@@ -10,6 +10,7 @@ import attrs
 from spec_core import TargetInfo, load
 from spec_core.errors import UsageError
 from spec_core.host import EngineModel, Serves
+from spec_core.toolkit import next_token_layer
 from spec_engines.vllm import ENGINE
 
 SERVES = Serves(**ENGINE.serves)
@@ -22,7 +23,7 @@ def describe(location: str, **facts: Any) -> EngineModel:
         raise UsageError(f"{location} is not a directory", hint="download the model and give its directory")
     read = load(f"transformers:{location}", weights=False, device="cpu", dtype="float32")
     info: TargetInfo = attrs.evolve(read.info, trees=False, exact="no", exact_why=WHY, **facts)
-    return EngineModel(info, read.tokenizer)
+    return EngineModel(info, read.tokenizer, next_token_layer=next_token_layer(read))
 
 
 def named(told: dict[str, Any], methods: tuple[str, ...] = ()) -> list[str]:

@@ -81,14 +81,14 @@ class DFlash:
             return Compat(refusals=[found])
         return Compat(
             shares=True,
-            needs=attrs.evolve(found.needs, weights=borrowed(found.facts["source"])),
+            needs=attrs.evolve(found.needs, weights=borrowed(found.file.source)),
             drafts=self._drafter.proposals,
             forwards=lambda k: 1,
             load=lambda target: self._load(target, found),
         )
 
     def _load(self, target: Target, found: DraftHead) -> None:
-        self.head, self.layers = found, Layers(found.facts, trunk_of(target))
+        self.head, self.layers = found, Layers(found.file, trunk_of(target))
 
     @property
     def _drafter(self) -> TokenDrafter:

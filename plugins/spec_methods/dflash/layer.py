@@ -6,7 +6,7 @@ them and to itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +16,8 @@ from spec_kernels.model.build import Builder
 from spec_kernels.model.head import PREFIX, block_shape, lent, output, own, spread, tokens_of
 from spec_kernels.model.ops import Embed, Input, Model, Op, Rotate, Store
 from torch import Tensor
+
+from spec_core.toolkit import HeadFile
 
 FIRST_ROWS = 64
 """Initial positions of a cache; it grows."""
@@ -63,11 +65,11 @@ class Context:
 class Layers:
     """Two models over one cache: ``store`` writes committed positions, ``fill`` reads a block."""
 
-    def __init__(self, facts: Mapping[str, Any], trunk: Any) -> None:
-        """facts: ``info.extras`` of the head's file. trunk: of the target, whose embedding and
-        output matrix are used if the head has none of its own."""
-        self.head, self.device = facts["head"], getattr(trunk, "device", "cpu")
-        source, frequencies = lent(facts["source"], trunk), facts["turning"]()
+    def __init__(self, file: HeadFile, trunk: Any) -> None:
+        """file: of the head. trunk: of the target, whose embedding and output matrix are used if the head has none of
+        its own."""
+        self.head, self.device = file.head, getattr(trunk, "device", "cpu")
+        source, frequencies = lent(file.source, trunk), file.rotation()
         windows = self.head.windows or (0,) * self.head.layers
         builders = [Builder(block_shape(self.head, window), source) for window in windows]
         self.store = trunk.another(Model(tuple(storing(builders, self.head)), *frequencies), source)

@@ -83,7 +83,7 @@ class DraftModel:
 
     @hookimpl
     def compat(self, target: Target) -> Compat:
-        file = self.file or target.info.extras.get("companions", {}).get("draft-model")
+        file = self.file or target.info.companions.get("draft-model")
         if file is None:
             hint = "name one: --method draft-model=FILE"
             return Compat(refusals=[Refusal(f"no draft model is given, and {target.info.name} has none", hint)])
@@ -123,7 +123,7 @@ class DraftModel:
         """Load the draft model with its own dtype, and a context no longer than the target's."""
         same = same_words(target, described)
         context = min(described.info.context, target.info.context) if same else described.info.context
-        options = target.info.extras.get("options", {}) if self.dtype == "auto" else {}
+        options = target.info.options if self.dtype == "auto" else {}
         device = target.info.device if self.device == "auto" else self.device
         self.model = load(file, device=device, dtype=self.dtype, context=context, **options)
         self.words = shared_words(target, self.model) if same else translation(target, self.model)

@@ -13,8 +13,8 @@ from spec_core.toolkit import use_threads
 
 def memory_of(info: TargetInfo) -> dict[str, int]:
     """Bytes of its weights and of a position of a sequence, as far as its loader says."""
-    names = {"weights": "weight_bytes", "row": "row_bytes"}
-    return {name: info.extras[key] for name, key in names.items() if key in info.extras}
+    sizes = {"weights": info.weight_bytes, "row": info.row_bytes}
+    return {name: size for name, size in sizes.items() if size is not None}
 
 
 @contextmanager

@@ -66,7 +66,7 @@ class Eagle3(PairDrafter):
         return Compat(
             shares=True,
             needs=attrs.evolve(
-                found.needs, trees=self.width > 1 and target.info.trees, weights=borrowed(found.facts["source"])
+                found.needs, trees=self.width > 1 and target.info.trees, weights=borrowed(found.file.source)
             ),
             drafts=self.drafter.proposals,
             forwards=lambda k: k,
@@ -74,7 +74,7 @@ class Eagle3(PairDrafter):
         )
 
     def _load(self, target: Target, found: DraftHead) -> None:
-        self.head, self.layer = found, Layer(found.facts, trunk_of(target))
+        self.head, self.layer = found, Layer(found.file, trunk_of(target))
 
     @property
     def longest(self) -> int:

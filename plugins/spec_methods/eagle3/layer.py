@@ -6,7 +6,7 @@ token.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -17,17 +17,19 @@ from spec_kernels.model.ops import Concat, Embed, Input, Linear, Model, Op, Pick
 from spec_kernels.model.pairs import PairLayer
 from torch import Tensor
 
+from spec_core.toolkit import HeadFile
+
 
 class Layer(PairLayer):
     """Feature g = fc [h_low | h_middle | h_high]; draft step: y = block([norm(embedding) | norm(g)]),
     logits = head(norm(y)). After a drafted token, y is used in place of g."""
 
-    def __init__(self, facts: Mapping[str, Any], trunk: Any) -> None:
-        """facts: ``info.extras`` of the head's file. trunk: of the target, whose embedding and
-        output matrix are used if the head has none of its own."""
-        self.head, source = facts["head"], lent(facts["source"], trunk)
+    def __init__(self, file: HeadFile, trunk: Any) -> None:
+        """file: of the head. trunk: of the target, whose embedding and output matrix are used if the head has none of
+        its own."""
+        self.head, source = file.head, lent(file.source, trunk)
         builder = Builder(block_shape(self.head), source)
-        super().__init__(trunk.another(Model(tuple(step(builder, self.head)), *facts["turning"]()), source), "x")
+        super().__init__(trunk.another(Model(tuple(step(builder, self.head)), *file.rotation()), source), "x")
         self.projection = trunk.another(Model(tuple(projection(builder, self.head))), source)
         self.ids = tokens_of(self.head, self.device)
         self.places = torch.arange(64, device=self.device)

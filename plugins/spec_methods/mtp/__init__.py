@@ -20,7 +20,7 @@ from spec_kernels.model.trunk import trunk_of
 from torch import Tensor
 
 from spec_core import Compat, Needs, Refusal, Span, StashKey, Target, hookimpl, load
-from spec_core.toolkit import PairDrafter, PairState, SampleMode, p_min_field, sample_field
+from spec_core.toolkit import PairDrafter, PairState, SampleMode, next_token_layer, p_min_field, sample_field
 from spec_methods.mtp.layer import Layer
 
 
@@ -46,7 +46,7 @@ class Mtp(PairDrafter):
             return Compat(refusals=[refusal])
         return Compat(
             shares=True,
-            needs=Needs(final=True, weights=borrowed(holder.info.extras["nextn"]["source"].names)),
+            needs=Needs(final=True, weights=borrowed(next_token_layer(holder).names)),
             drafts=self.drafter.proposals,
             extends=self.extend,
             forwards=lambda k: k,
@@ -54,24 +54,24 @@ class Mtp(PairDrafter):
         )
 
     def _misfit(self, target: Target, holder: Target) -> Refusal | None:
-        facts = holder.info.extras.get("nextn")
-        if facts is None:
+        layer = next_token_layer(holder)
+        if layer is None:
             hint = "name a file that has one (--method mtp=FILE), or use another method"
             return Refusal(f"{holder.info.name} has no NextN layer", hint)
-        if facts["problem"]:
-            return Refusal(facts["problem"], "convert the model again, with its NextN layer, or use another method")
+        if layer.problem:
+            return Refusal(layer.problem, "convert the model again, with its NextN layer, or use another method")
         if (holder.info.vocab, holder.info.width) != (target.info.vocab, target.info.width):
             found = f"{holder.info.vocab} tokens and width {holder.info.width}"
             wanted = f"{target.info.vocab} and {target.info.width}"
             return Refusal(f"the NextN layer has {found}, the target {wanted}", "use the file of the same model")
-        rotary = [of.info.extras.get("rotated") for of in (holder, target)]
-        if None not in rotary and rotary[0] != rotary[1]:
-            found, wanted = (f"heads of {head}, {rotary_dim} dimensions of them rotated" for head, rotary_dim in rotary)
-            return Refusal(f"the NextN layer has {found}, the target {wanted}", "use the file of the same model")
+        own = next_token_layer(target)
+        if own is not None and own.heads != layer.heads:
+            file, needed = (f"heads of {a}, {b} dimensions of them rotated" for a, b in (layer.heads, own.heads))
+            return Refusal(f"the NextN layer has {file}, the target {needed}", "use the file of the same model")
         return None
 
     def _load(self, target: Target, holder: Target) -> None:
-        self.layer = Layer(holder.info.extras["nextn"], trunk_of(target))
+        self.layer = Layer(next_token_layer(holder), trunk_of(target))
 
     @property
     def longest(self) -> int:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from spec_kernels.model.ops import Model
 from spec_kernels.model.pairs import PairLayer
 from spec_kernels.model.source import Only
+
+from spec_core.toolkit import NextTokenLayer
 
 
 class Layer(PairLayer):
@@ -16,9 +17,8 @@ class Layer(PairLayer):
     The hidden state is the target's after its final norm; after a drafted token, the layer's own is used in its place.
     """
 
-    def __init__(self, facts: Mapping[str, Any], trunk: Any) -> None:
-        """facts: ``operations``, ``source`` and ``rotations`` of ``info.extras["nextn"]``. trunk: of the target, whose
-        embedding and output matrix are used if the layer has none of its own."""
-        source = Only(facts["source"].source, facts["source"].names, trunk.source)
-        model = Model(facts["operations"](source), *facts["rotations"]())
+    def __init__(self, layer: NextTokenLayer, trunk: Any) -> None:
+        """trunk: of the target, whose embedding and output matrix are used if the layer has none of its own."""
+        source = Only(layer.source, layer.names, trunk.source)
+        model = Model(tuple(layer.operations(source)), *layer.rotation())
         super().__init__(trunk.another(model, source), "hidden")

@@ -21,9 +21,7 @@ HEADS = ("eagle3", "dflash")
 """Architectures of files that hold a draft head."""
 
 
-def load(
-    location: str | Path, *, weights: bool | str = "auto", extras: dict[str, Any] | None = None, **options: Any
-) -> TorchTarget | HeadFile:
+def load(location: str | Path, *, weights: bool | str = "auto", **options: Any) -> TorchTarget | HeadFile:
     """Load a model. options: see ``spec_core.load``; ``weights=False`` reads metadata only, and opens draft heads too.
 
     Raises UsageError for a damaged file, an unknown architecture or type, or a missing tensor.
@@ -42,10 +40,9 @@ def load(
     tokenizer = _tokenizer(file)
     _check_vocabulary(file, tokenizer, config.vocab)
     divisors = source.divisors()
-    metadata = {"tokenizer": {key: value for key, value in file.metadata.items() if key.startswith("tokenizer.")}}
     types = Counter(tensor.type for tensor in file.tensors.values())
-    extras = metadata | {"file": str(file.path), "types": dict(types)} | (extras or {})
-    return make_target(config, source, tokenizer, wanted=weights, divisors=divisors, extras=extras, **options)
+    facts: dict[str, Any] = {"file": str(file.path), "types": dict(types)}
+    return make_target(config, source, tokenizer, wanted=weights, divisors=divisors, **facts, **options)
 
 
 def tokenizer(path: Path) -> Any:
@@ -79,7 +76,8 @@ def _tokenizer(file: GgufFile) -> Any:
     if "tokenizer.ggml.model" not in file.metadata:
         return None
     if file not in _tokenizers:
-        _tokenizers[file] = from_gguf(file.metadata, file.path.name)
+        tokenizer = _tokenizers[file] = from_gguf(file.metadata, file.path.name)
+        tokenizer.gguf_keys = {key: value for key, value in file.metadata.items() if key.startswith("tokenizer.")}
     return _tokenizers[file]
 
 

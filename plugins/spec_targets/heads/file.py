@@ -10,6 +10,7 @@ from spec_kernels.model.source import Only
 from torch import Tensor
 
 from spec_core import Compat, Refusal, TargetInfo, hookimpl
+from spec_core.contract.target_parts import TrainingTexts
 from spec_core.errors import UsageError
 from spec_targets.files.gguf import GgufFile
 from spec_targets.heads import gguf, hf
@@ -24,17 +25,16 @@ NO_MODEL = "this is a draft head, not a model"
 class HeadFile:
     """The result of ``load(FILE, weights=False)`` for a draft head.
 
-    ``info.extras`` has ``head``, its description; ``file``, its path; ``tensors``, the names that ``tensor`` knows;
-    ``source``, these tensors as a ``TensorSource`` (spec_kernels.model.source); ``misfit(target, reading="auto")``, a
-    reason and a hint if it cannot draft for a target, or None; ``turning()``, the radians per position [head / 2]
-    float32 by which q and k are rotated, and the factor of cos and sin.
+    head: its description. source: its tensors, and names theirs. training_texts: of the model that it belongs to.
     """
 
     head: Head
-    source: TensorSource
+    tensors: TensorSource
     tokenizer: Any = None
     path: Path | None = None
+    training_texts: TrainingTexts | None = attrs.field(default=None, init=False)
     info: TargetInfo = attrs.field(init=False)
+    source: Only = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         h = self.head
@@ -46,21 +46,25 @@ class HeadFile:
             context=h.context,
             vocab_id=self.tokenizer.identity if self.tokenizer is not None else "",
             family=h.kind,
-            extras={
-                "head": h,
-                "tensors": frozenset(expected(h)),
-                "source": Only(self.source, expected(h)),
-                "file": self.path and str(self.path),
-                "misfit": self.misfit,
-                "turning": lambda: turning(h.head, h.rope_base, h.scaling, h.divisors),
-            },
+            file="" if self.path is None else str(self.path),
         )
+        self.source = Only(self.tensors, expected(h))
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Names of its tensors."""
+        return self.source.names
+
+    def rotation(self) -> tuple[Tensor, float]:
+        """Radians per position [head / 2] float32 by which q and k are rotated, and the factor of cos and sin."""
+        h = self.head
+        return turning(h.head, h.rope_base, h.scaling, h.divisors)
 
     def tensor(self, name: str) -> Tensor:
         """A weight in its stored type, float32 if it was quantised. Raises KeyError."""
-        if name not in self.info.extras["tensors"]:
+        if name not in self.names:
             raise KeyError(name)
-        return self.source.load(name)
+        return self.tensors.load(name)
 
     def misfit(self, target: Any, reading: Any = "auto") -> Problem | None:
         """Why it cannot draft for a target, or None: a different width, vocabulary, number of layers, or context."""

@@ -143,11 +143,11 @@ class Head:
 
     def _too_large(self, target: Any) -> Problem | None:
         """A head runs on the target's executor, which may have limits."""
-        head_max = target.extras.get("head_max")
+        head_max = target.layer_max.get("head")
         if head_max is not None and self.head > head_max:
             found = f"{self.name}: its attention has heads of {self.head}"
             return f"{found}, native kernels run at most {head_max}", "load the model with -o kernels=reference"
-        inputs_max = target.extras.get("inputs_max")
+        inputs_max = target.layer_max.get("inputs")
         if inputs_max is not None and self.inputs > inputs_max:
             found = f"{self.name}: it reads {self.inputs} hidden states of each position"
             return f"{found}, native kernels run at most {inputs_max}", "load the model with -o kernels=reference"

@@ -17,9 +17,7 @@ if TYPE_CHECKING:
     from spec_targets.hf.weights import HfWeights
 
 
-def load(
-    location: str | Path, *, weights: bool | str = "auto", extras: dict[str, Any] | None = None, **options: Any
-) -> TorchTarget | HeadFile:
+def load(location: str | Path, *, weights: bool | str = "auto", **options: Any) -> TorchTarget | HeadFile:
     """Load a model. options: see ``spec_core.load``; ``weights=False`` reads metadata only, and opens draft heads too.
 
     Raises UsageError for a damaged file, an unknown architecture, or a missing tensor.
@@ -42,14 +40,14 @@ def load(
         config = source.config = attrs.evolve(config, nextn=1)
     _check_head(raw, source, directory.name)
     types = Counter(tensor.type for tensor in source.tensors.values())
-    facts = {"file": str(directory), "types": dict(types)}
     return make_target(
         config,
         source,
         tokenizer(directory),
         wanted=weights,
         divisors=divisors_of(raw, config),
-        extras=facts | (extras or {}),
+        file=str(directory),
+        types=dict(types),
         **options,
     )
 

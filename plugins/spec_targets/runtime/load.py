@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import attrs
 import torch
 from spec_kernels.machine import free_bytes, trim
-from spec_kernels.model.source import Only
 from spec_kernels.native import cache
 from spec_kernels.native.activations import AUTO
 from spec_kernels.native.executor import Native
@@ -15,19 +15,18 @@ from spec_kernels.native.limits import MAX_HEAD, MAX_INPUTS
 from spec_kernels.ops.dispatch import missing
 
 from spec_core import TargetInfo, UsageError
+from spec_core.contract.values import RecurrentSizes
 from spec_targets.files.mapped import release
 from spec_targets.runtime import build
 from spec_targets.runtime.build import Choice, Executor
 from spec_targets.runtime.config import Config
-from spec_targets.runtime.decoder import nextn_layer
+from spec_targets.runtime.next_token import NextnLayer
 from spec_targets.runtime.probe import inexact
-from spec_targets.runtime.rope import Scaling, turning
+from spec_targets.runtime.rotation import MAX_POSITIONS, tables
 from spec_targets.runtime.target import RecurrentTarget, TorchTarget
 from spec_targets.runtime.threads import cut
-from spec_targets.runtime.weights import Misfit, Weights, check, nextn
+from spec_targets.runtime.weights import Weights, check
 
-MAX_POSITIONS = 1 << 17
-"""A larger context is reduced to this, unless it was requested."""
 DRAFTED_MAX = 256
 """Positions behind a text of full length, for drafts."""
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -47,11 +46,13 @@ def make_target(
     cache_dtype: str = cache.AUTO,
     wanted: bool | str = "auto",
     divisors: torch.Tensor | None = None,
-    extras: dict[str, Any] | None = None,
+    file: str = "",
+    types: Mapping[str, int] | None = None,
 ) -> TorchTarget:
     """A target ready to run, or with metadata only. Raises UsageError before memory is allocated.
 
     wanted: False reads no weights; otherwise how they are kept, ``auto`` or ``q8_0``; True means ``auto``.
+    file, types: facts for ``TargetInfo``.
     """
     config.check(weights.where)
     if apart := config.nextn and weights.shape("blk.0.attn_norm.weight") is None:
@@ -63,34 +64,31 @@ def make_target(
     choice = build.choose(wish, config, weights, place, kind)
     size = build.planned_bytes(shapes, weights, choice, kind)
     check_memory(size + one_state(config), place, weights.where)
-    executor, thread_facts = None, {}
+    executor, thread_words = None, ""
     if wanted is not False:
         positions = (context or min(config.context, MAX_POSITIONS)) + DRAFTED_MAX
         executor = build.executor(config, weights, tables(config, divisors, context), choice, kind, place, positions)
-        thread_facts = {"threads": cut(threads, executor)} if place.type == "cpu" and not choice.gpu else {}
+        thread_words = cut(threads, executor) if place.type == "cpu" and not choice.gpu else ""
         if choice.native:
             release()
             trim()
-    facts = {
-        "weight_bytes": size,
-        "row_bytes": row_bytes(config, executor, choice, kind),
-        "kernels": build.said(choice, executor),
-        "head_max": MAX_HEAD if choice.native else None,
-        "inputs_max": MAX_INPUTS if choice.native else None,
-        "options": choice.options(),
-        "executor": lambda: executor,
-        "rotated": (config.head, config.rotary_dim),
-        **thread_facts,
-        **(extras or {}),
-    }
-    if config.nextn:
-        facts["nextn"] = nextn_facts(config, weights, divisors, context)
-    info = describe(config, tokenizer, place, kind, context, weights.where, facts)
-    info = attrs.evolve(info, batch_device="cpu" if choice.gpu else "")
+    info = attrs.evolve(
+        describe(config, tokenizer, place, kind, context, weights.where),
+        batch_device="cpu" if choice.gpu else "",
+        file=file,
+        types=types or {},
+        options=choice.options(),
+        kernels=build.said(choice, executor),
+        threads=thread_words,
+        weight_bytes=size,
+        row_bytes=row_bytes(config, executor, choice, kind),
+        layer_max={"head": MAX_HEAD, "inputs": MAX_INPUTS} if choice.native else {},
+    )
     if executor is not None:
         info = with_exactness(info, inexact(executor, config.context))
-    made = RecurrentTarget if config.recurrent else TorchTarget
-    return made(info, tokenizer, config, weights, executor)
+    layer = NextnLayer.of(config, weights, divisors, context) if config.nextn else None
+    kind_of_target = RecurrentTarget if config.recurrent else TorchTarget
+    return kind_of_target(info, tokenizer, config, weights, executor, executor, layer)
 
 
 def with_exactness(info: TargetInfo, why: str | None) -> TargetInfo:
@@ -106,30 +104,6 @@ def check_apart(where: str, weights_wanted: bool) -> None:
         )
 
 
-def nextn_facts(config: Config, weights: Weights, divisors: torch.Tensor | None, context: int) -> dict[str, Any]:
-    """What a method needs to build the first block after the trunk.
-
-    source: the tensors it may read    operations: from a source of tensors to its operations
-    rotations: radians per position by which its queries and keys are rotated, and the factor of cos and sin
-    """
-    problem = nextn_problem(config, weights)
-    return {
-        "problem": problem,
-        "rotations": lambda: tables(config, divisors, context)[0],
-        "source": Only(weights, () if problem else nextn(config, weights)),
-        "operations": lambda source: nextn_layer(config, source, weights.interleaved),
-    }
-
-
-def nextn_problem(config: Config, weights: Weights) -> str | None:
-    """The first fault in the tensors of the first block after the trunk; None if there is none."""
-    try:
-        nextn(config, weights)
-    except Misfit as fault:
-        return str(fault)
-    return None
-
-
 def describe(
     config: Config,
     tokenizer: Any,
@@ -137,7 +111,6 @@ def describe(
     dtype: torch.dtype,
     context: int,
     where: str,
-    extras: dict[str, Any],
 ) -> TargetInfo:
     if context > config.context:
         raise UsageError(
@@ -158,7 +131,7 @@ def describe(
         family=config.arch,
         bos=tokenizer.bos if tokenizer is not None else None,
         eog=tokenizer.eog if tokenizer is not None else frozenset(),
-        extras={**recurrent(config), **extras},
+        recurrent=recurrent(config),
     )
 
 
@@ -170,27 +143,16 @@ def row_bytes(config: Config, executor: Executor | None, choice: Choice, dtype: 
     return config.attending * cache.place_bytes(kind, config.kv_heads, config.head)
 
 
-def recurrent(config: Config) -> dict[str, Any]:
-    """Sizes for an owner of the recurrent state: bytes of one layer after one token, and of its record."""
+def recurrent(config: Config) -> RecurrentSizes | None:
+    """Sizes for an owner of the recurrent state."""
     if not config.recurrent:
-        return {}
-    sizes = {"state_bytes": config.delta.state_bytes, "record_bytes": config.delta.record_bytes}
-    return {"recurrent": {"layers": len(config.recurrent), **sizes}}
+        return None
+    return RecurrentSizes(len(config.recurrent), config.delta.state_bytes, config.delta.record_bytes)
 
 
 def one_state(config: Config) -> int:
     """Bytes of the recurrent state of one sequence."""
     return len(config.recurrent) * config.delta.state_bytes if config.delta is not None else 0
-
-
-def tables(config: Config, divisors: torch.Tensor | None, context: int) -> list[tuple[torch.Tensor, float]]:
-    """Radians per position of every pair of a head, and the factor of cos and sin: of heads that attend to everything,
-    and of those with a window if they differ. context: the positions that were requested, 0: the model's own."""
-    length = context or min(config.context, MAX_POSITIONS)
-    found = [turning(config.rotary_dim, config.rope_base, config.scaling, divisors, length)]
-    if config.local_base:
-        found.append(turning(config.rotary_dim, config.local_base, Scaling(), None))
-    return found
 
 
 def choose_device(device: str) -> torch.device:

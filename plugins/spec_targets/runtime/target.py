@@ -30,6 +30,7 @@ from spec_core import (
     TargetOutput,
     hookimpl,
 )
+from spec_core.contract.target_parts import LayerExecutor, NextTokenLayer, TrainingTexts
 from spec_core.errors import SequencesFailed, TargetError, message
 from spec_targets.runtime.build import Executor
 from spec_targets.runtime.config import Config
@@ -50,7 +51,8 @@ class Memory:
 
 @attrs.define(eq=False)
 class TorchTarget:
-    """A decoder of attention and gated delta layers. ``executor`` is None when only metadata was read.
+    """A decoder of attention and gated delta layers. ``executor`` is None when only metadata was read; draft layers run
+    on ``layer_executor``, which is the same.
 
     every, checkpoints_max: a hybrid keeps up to ``checkpoints_max`` (at least 3) checkpoints of its recurrent state: at
     the last two positions of a prompt, where the next turn may differ from this one, every half of ``every`` tokens,
@@ -63,6 +65,9 @@ class TorchTarget:
     config: Config
     weights: Weights
     executor: Executor | None
+    layer_executor: LayerExecutor | None
+    next_token_layer: NextTokenLayer | None = None
+    training_texts: TrainingTexts | None = None
     every: int = 256
     checkpoints_max: int = 8
     pool: StatePool | None = attrs.field(init=False, default=None)

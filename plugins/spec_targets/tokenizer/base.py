@@ -85,6 +85,7 @@ class Tokenizer:
         )
         self.strip_space = strip_space
         self.fim: Mapping[str, int] = {}
+        self.gguf_keys: Mapping[str, Any] = {}  # of the file that it was made from
         self.chat_template = chat_template
         self.names = dict(names or {})
         self._bytes = lru_cache(KEPT)(partial(_bytes, pieces, control, plain, spm))

@@ -14,7 +14,7 @@ from spec_cli.prompts import json_lines
 
 from spec_core import Target
 from spec_core.errors import UsageError
-from spec_core.toolkit import encode_after
+from spec_core.toolkit import encode_after, training_texts
 from spec_train.data.samples import Text
 
 EXAMPLE = (
@@ -71,16 +71,16 @@ def _entry(path: Path, number: int, line: str) -> Entry:
 
 def of_target(target: Target) -> list[Entry]:
     """Texts that the target provides. Raises UsageError if it has none."""
-    texts = target.info.extras.get("texts")
-    if texts is None:
+    provided = training_texts(target)
+    if provided is None:
         raise UsageError(f"{target.info.name} provides no training text", hint=f"pass --data FILE.jsonl; {EXAMPLE}")
-    return [Entry("", text) for text in texts()]
+    return [Entry("", text) for text in provided.texts()]
 
 
 def prompts_of_target(target: Target, count: int) -> list[Entry]:
     """Up to ``count`` prompts that the target provides, and has to answer first."""
-    questions = target.info.extras.get("questions")
-    return [] if questions is None or not count else [Entry(text, None) for text in questions(count)]
+    provided = training_texts(target)
+    return [] if provided is None or not count else [Entry(text, None) for text in provided.prompts(count)]
 
 
 def tokenize(entries: Sequence[Entry], target: Target) -> list[Text]:

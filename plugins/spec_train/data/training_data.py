@@ -54,7 +54,7 @@ def read_data(target: Target, options: DataOptions, schedule: ScheduleOptions, m
     Some entries of a file are held out; a zoo model has other prompts for that. The texts of a zoo model are not read
     if it has prompts to answer."""
     entries, prompts = _entries(target, options)
-    shipped = None if options.data is not None else target.info.extras.get("prompts")
+    shipped = None if options.data is not None else target.info.prompts
     if shipped is None:
         entries, held_out = texts.split(entries, schedule.seed)
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -18,14 +19,15 @@ def copy_weights(student: Student, path: Path, layers: int) -> None:
     """Copy the weights of a head's file. Rows of its output matrix go to the rows of the same tokens; the rows of other
     tokens stay the target's. layers: of the target. Raises UsageError for a head of another kind, size or source.
     """
-    source, shape = load(path, weights=False), student.head.shape
-    head = source.info.extras.get("head")
+    source: Any = load(path, weights=False)
+    shape = student.head.shape
+    head = getattr(source, "head", None)
     if head is None or head.kind != shape.kind:
         raise UsageError(f"{path} is not a head of kind {shape.kind}", hint="pass a head of the kind that is trained")
     if (sources := head.sources(layers)) != shape.sources:
         hint = f"pass --sources {','.join(map(str, sources))}"
         raise UsageError(f"{path} reads hidden states {sources}, not {shape.sources}", hint=hint)
-    tensors = {name: source.tensor(name).float() for name in source.info.extras["tensors"]}
+    tensors = {name: source.tensor(name).float() for name in source.names}
     for name, weight in student.head.named_parameters():
         _copy(path, weight, name.replace("/", "."), tensors, student, head.d2t)
 

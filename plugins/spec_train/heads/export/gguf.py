@@ -26,7 +26,7 @@ BLOCK = 32
 def write(trained: Trained, target: Target, path: Path, kind: str) -> None:
     with written(path, trained.shape.kind) as writer:
         _add_metadata(writer, trained)
-        add_tokenizer(writer, target.info.extras.get("tokenizer", {}), trained.shape)
+        add_tokenizer(writer, getattr(target.tokenizer, "gguf_keys", {}), trained.shape)
         add_tensors(writer, tensors(trained), TYPES[kind])
 
 

@@ -1,0 +1,95 @@
+"""Optional parts of a target, beyond the protocol: attributes that a loader sets, each read by a function here.
+
+A target without a part has no attribute of that name, or None. What is described in operations is so in those of
+``spec_kernels.model.ops``, which every layer executor runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
+
+import attrs
+from torch import Tensor
+
+Messages = list[dict[str, str]]
+
+
+class LayerExecutor(Protocol):
+    """``target.layer_executor``: runs further layers, such as a draft head, with the target's own weights.
+
+    Without one, draft layers run beside the target, with the matrices that ``tensor`` gives.
+
+    source: the target's tensors, a ``spec_kernels.model.source.TensorSource``.
+    """
+
+    source: Any
+
+    def another(self, model: Any, source: Any) -> Any:
+        """An executor of a ``spec_kernels.model.ops.Model``; weights of equal names are shared with the target."""
+
+
+class NextTokenLayer(Protocol):
+    """``target.next_token_layer``: the layer behind the trunk that predicts one token further (MTP, NextN).
+
+    problem: why it cannot be used, or None. names: of its tensors. source: these tensors, a ``TensorSource``.
+    heads: dimensions of an attention head, and how many of them rotate.
+    """
+
+    @property
+    def problem(self) -> str | None: ...
+    @property
+    def names(self) -> frozenset[str]: ...
+    @property
+    def source(self) -> Any: ...
+    @property
+    def heads(self) -> tuple[int, int]: ...
+
+    def operations(self, source: Any) -> Iterable[Any]:
+        """Its operations, from tensors of its own and of a trunk: input ``hidden``, taps ``final`` and ``logits``."""
+
+    def rotation(self) -> tuple[Tensor, float]:
+        """Radians per position of every rotated pair, float32 [pairs], and the factor of cos and sin."""
+
+
+@attrs.frozen
+class Unreadable:
+    """A layer that exists and cannot be used. problem: why."""
+
+    problem: str
+    names: frozenset[str] = frozenset()
+    source: Any = None
+    heads: tuple[int, int] = (0, 0)
+
+    def operations(self, source: Any) -> Iterable[Any]:
+        """Nothing can be said of them. Raises NotImplementedError."""
+        raise NotImplementedError(self.problem)
+
+    def rotation(self) -> tuple[Tensor, float]:
+        """Nothing can be said of it. Raises NotImplementedError."""
+        raise NotImplementedError(self.problem)
+
+
+class TrainingTexts(Protocol):
+    """``target.training_texts``: texts that belong to a model, for ``spec train``."""
+
+    def texts(self) -> list[str]:
+        """Texts to learn from."""
+
+    def prompts(self, count: int) -> Sequence[str | Messages]:
+        """Up to ``count`` prompts that the model answers first."""
+
+
+def layer_executor(target: Any) -> LayerExecutor | None:
+    """The layer executor of a target; None without one, and where no weights were read."""
+    return getattr(target, "layer_executor", None)
+
+
+def next_token_layer(target: Any) -> NextTokenLayer | None:
+    """The layer of a target that predicts one token further; None without one."""
+    return getattr(target, "next_token_layer", None)
+
+
+def training_texts(target: Any) -> TrainingTexts | None:
+    """The texts that belong to a target; None without any."""
+    return getattr(target, "training_texts", None)
