@@ -16,7 +16,7 @@ import attrs
 from spec_kernels.machine import free_bytes
 
 from spec_core import Compat, Needs, Refusal, Sequence, Step, Target, hookimpl
-from spec_core.contract.values import RecurrentSizes
+from spec_core.toolkit import RecurrentSizes
 
 Strategy = Literal["auto", "snapshot", "replay", "checkpoint"]
 TRACES: dict[str, Literal["states", "inputs"] | None] = {"snapshot": "states", "replay": "inputs", "checkpoint": None}

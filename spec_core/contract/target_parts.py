@@ -53,7 +53,7 @@ class NextTokenLayer(Protocol):
 
 
 @attrs.frozen
-class Unreadable:
+class UnreadableLayer:
     """A layer that exists and cannot be used. problem: why."""
 
     problem: str

@@ -30,9 +30,11 @@ if TYPE_CHECKING:
     from spec_core.contract.target_parts import LayerExecutor as LayerExecutor
     from spec_core.contract.target_parts import NextTokenLayer as NextTokenLayer
     from spec_core.contract.target_parts import TrainingTexts as TrainingTexts
+    from spec_core.contract.target_parts import UnreadableLayer as UnreadableLayer
     from spec_core.contract.target_parts import layer_executor as layer_executor
     from spec_core.contract.target_parts import next_token_layer as next_token_layer
     from spec_core.contract.target_parts import training_texts as training_texts
+    from spec_core.contract.values import RecurrentSizes as RecurrentSizes
     from spec_core.sampling.choose import adjust as adjust
     from spec_core.sampling.choose import finite_choice as finite_choice
     from spec_core.sampling.choose import gap as gap
@@ -91,7 +93,9 @@ _WHERE = {
     "HeadFile": "toolkit.heads",
     "LayerExecutor": "contract.target_parts",
     "NextTokenLayer": "contract.target_parts",
+    "RecurrentSizes": "contract.values",
     "TrainingTexts": "contract.target_parts",
+    "UnreadableLayer": "contract.target_parts",
     "layer_executor": "contract.target_parts",
     "next_token_layer": "contract.target_parts",
     "training_texts": "contract.target_parts",

@@ -7,8 +7,8 @@ import torch
 from spec_methods.gdn_rollback import GdnRollback, choose, memory
 
 from spec_core import Draft, Needs, load
-from spec_core.contract.values import RecurrentSizes
 from spec_core.testing import RollbackConformance, TargetConformance
+from spec_core.toolkit import RecurrentSizes
 from tests.support.small_models import tiny_hybrid
 from tests.targets.drive import forward, part, sequence
 

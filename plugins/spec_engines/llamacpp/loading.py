@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from spec_core import Target, TargetInfo, load, load_tokenizer
-from spec_core.contract.target_parts import NextTokenLayer, Unreadable, next_token_layer
 from spec_core.errors import Unsupported, UsageError, nearest
+from spec_core.toolkit import NextTokenLayer, UnreadableLayer, next_token_layer
 from spec_engines.llamacpp.binding import CACHES, Context, Model, Size, offloads
 from spec_engines.llamacpp.probe import inexact
 from spec_engines.llamacpp.target import LlamaCppTarget
@@ -115,7 +115,7 @@ def _known(path: Path) -> Target | None:
 def _next_token_layer(known: Target | None, name: str) -> NextTokenLayer | None:
     """The layer for drafting that the file has."""
     if known is None:
-        return Unreadable(f"this project does not read the architecture of {name}, nor a NextN layer in it")
+        return UnreadableLayer(f"this project does not read the architecture of {name}, nor a NextN layer in it")
     return next_token_layer(known)
 
 

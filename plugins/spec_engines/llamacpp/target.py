@@ -9,7 +9,7 @@ import attrs
 from torch import Tensor
 
 from spec_core import Batch, Compat, Needs, Part, Rows, Sequence, Step, TargetInfo, TargetOutput, Tokenizer, hookimpl
-from spec_core.contract.target_parts import NextTokenLayer
+from spec_core.toolkit import NextTokenLayer
 from spec_engines.llamacpp.binding import Context
 from spec_engines.llamacpp.memory import Memory, joined, names_of
 from spec_engines.llamacpp.tree import Paths

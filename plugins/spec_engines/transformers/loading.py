@@ -14,9 +14,8 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.utils import logging
 
 from spec_core import TargetInfo, Tokenizer, load, load_tokenizer
-from spec_core.contract.target_parts import NextTokenLayer, Unreadable, next_token_layer
 from spec_core.errors import SpecError, UsageError, nearest, shown
-from spec_core.toolkit import use_threads
+from spec_core.toolkit import NextTokenLayer, UnreadableLayer, next_token_layer, use_threads
 from spec_engines.declared import MATRICES
 from spec_engines.transformers.compiled import compile_decoding
 from spec_engines.transformers.layout import Layout
@@ -204,4 +203,4 @@ def _next_token_layer(directory: Path) -> NextTokenLayer | None:
     try:
         return next_token_layer(load(f"hf:{directory}", weights=False))
     except SpecError as error:  # an architecture that only transformers knows
-        return Unreadable(f"this project cannot read the NextN layer of {directory.name}: {error.reason}")
+        return UnreadableLayer(f"this project cannot read the NextN layer of {directory.name}: {error.reason}")

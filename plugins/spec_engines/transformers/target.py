@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from spec_core import Batch, Compat, Needs, Part, Rows, Sequence, Step, TargetInfo, TargetOutput, Tokenizer, hookimpl
-from spec_core.contract.target_parts import NextTokenLayer
+from spec_core.toolkit import NextTokenLayer
 from spec_engines.transformers.call import Caller, Found, Span, shared
 from spec_engines.transformers.layout import Layout
 from spec_engines.transformers.memory import Kinds, Memory

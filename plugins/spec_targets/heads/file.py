@@ -10,8 +10,8 @@ from spec_kernels.model.source import Only
 from torch import Tensor
 
 from spec_core import Compat, Refusal, TargetInfo, hookimpl
-from spec_core.contract.target_parts import TrainingTexts
 from spec_core.errors import UsageError
+from spec_core.toolkit import TrainingTexts
 from spec_targets.files.gguf import GgufFile
 from spec_targets.heads import gguf, hf
 from spec_targets.heads.head import Head, Problem

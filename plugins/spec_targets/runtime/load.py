@@ -15,7 +15,7 @@ from spec_kernels.native.limits import MAX_HEAD, MAX_INPUTS
 from spec_kernels.ops.dispatch import missing
 
 from spec_core import TargetInfo, UsageError
-from spec_core.contract.values import RecurrentSizes
+from spec_core.toolkit import RecurrentSizes
 from spec_targets.files.mapped import release
 from spec_targets.runtime import build
 from spec_targets.runtime.build import Choice, Executor
