@@ -30,7 +30,7 @@ class LayerExecutor(Protocol):
 
 
 class NextTokenLayer(Protocol):
-    """``target.next_token_layer``: the layer behind the trunk that predicts one token further (MTP, NextN).
+    """``target.next_token_layer``: the layer behind the trunk that predicts one token further.
 
     problem: why it cannot be used, or None. names: of its tensors. source: these tensors, a ``TensorSource``.
     heads: dimensions of an attention head, and how many of them rotate.

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -22,16 +22,13 @@ from spec_kernels.gpu.choice.description import COUNTER, SEED, TEMPERATURE
 from spec_kernels.gpu.choice.kernels import TILE, bounds, counters, temperature_of
 from spec_kernels.gpu.choice.noise import philox
 from spec_kernels.gpu.chunks import bucket_rows
-from spec_kernels.gpu.graphs import Bucket
+from spec_kernels.gpu.graphs import Bucket, Buckets
 from spec_kernels.gpu.launch import device_function, launch_options, run_alone, start_next, wait_for_previous
 from spec_kernels.gpu.layout import FIELDS, PAGE, Chunk, Layout, Size, Tile, power_of_two, sequence_tiles
 from spec_kernels.gpu.lowering import Facilities, Launch, Program
 from spec_kernels.gpu.rows import combine_rows
 from spec_kernels.model.batch import ForwardBatch, SequenceRows
 from spec_kernels.model.drafts import DraftLimits, Drafts, cut_chain
-
-if TYPE_CHECKING:
-    from spec_kernels.gpu.executor import Gpu
 
 CHAIN_FIELDS = 10
 """Integers of a chain: those of a draw (``choice.description``) with other last fields."""
@@ -280,8 +277,19 @@ class DraftProgram:
         self._integers.copy_(self._host, non_blocking=True)
 
 
+class Executor(Protocol):
+    """The part of ``executor.Gpu`` that drafts need."""
+
+    device: torch.device
+    facilities: Facilities
+    buckets: Buckets
+
+    def run(self, batch: ForwardBatch) -> dict[str, Tensor]:
+        """The requested outputs."""
+
+
 def draft_on_device(
-    gpu: Gpu, batch: ForwardBatch, limits: Sequence[DraftLimits], state: str | None, ids: Tensor | None, keep: bool
+    gpu: Executor, batch: ForwardBatch, limits: Sequence[DraftLimits], state: str | None, ids: Tensor | None, keep: bool
 ) -> Drafts:
     """A chain behind the last row of every sequence; see ``draft_chains``. One transfer to the host."""
     outputs = gpu.run(replace(batch, taps={"logits", *([state] if state else [])}))
@@ -305,7 +313,7 @@ def draft_on_device(
     return Drafts(drafts, depth, batch.positions.numel() + count * (depth - 1))
 
 
-def _bucket(gpu: Gpu, chunk: Chunk, size: ChainSize, vocab: int, ids: Tensor | None) -> Bucket[DraftProgram]:
+def _bucket(gpu: Executor, chunk: Chunk, size: ChainSize, vocab: int, ids: Tensor | None) -> Bucket[DraftProgram]:
     end = max(s.end for s in chunk.sequences) + size.depth
     tiles = 0 if chunk.sequences[0].cache is None else size.rows
     of_step = Size(size.rows, tiles, max(4, power_of_two(end // PAGE + 1)), -1, -1, tree=False)
