@@ -53,20 +53,26 @@ class StatePool:
         """While it is open, ``matrices`` and ``windows`` are not replaced. Must not be nested."""
         return self._lock.reading()
 
+    def state(self, place: int) -> tuple[Tensor, Tensor]:
+        """The memory of a place: matrices [L, Hv, Dk, Dv], windows [L, W - 1, C]. Within ``steady``."""
+        return self.matrices[:, place], self.windows[:, place]
+
     def clear(self, place: int) -> None:
         """Set the state before the first token."""
         with self.steady():
-            self.matrices[:, place].zero_()
-            self.windows[:, place].zero_()
+            for memory in self.state(place):
+                memory.zero_()
 
     def copy(self, place: int) -> tuple[Tensor, Tensor]:
-        """A copy of a state: matrices [L, Hv, Dk, Dv], windows [L, W - 1, C]."""
+        """A copy of a state, of the shapes of ``state``."""
         with self.steady():
-            return self.matrices[:, place].clone(), self.windows[:, place].clone()
+            matrices, windows = self.state(place)
+            return matrices.clone(), windows.clone()
 
     def put(self, place: int, state: tuple[Tensor, Tensor]) -> None:
         with self.steady():
-            self.matrices[:, place], self.windows[:, place] = state
+            for memory, values in zip(self.state(place), state, strict=True):
+                memory.copy_(values)
 
     def _grow(self, count: int) -> None:
         with self._lock.writing(), torch.inference_mode(False):  # rollbacks also write here, outside of a forward

@@ -54,8 +54,8 @@ class TorchTarget:
     pool: StatePool | None = attrs.field(init=False, default=None)
 
     def __attrs_post_init__(self) -> None:
-        if self.config.recurrent:
-            self.pool = StatePool(self.config.delta, len(self.config.recurrent), self.info.device)
+        if self.executor is not None:
+            self.pool = self.executor.states()
 
     # the Target protocol
 
