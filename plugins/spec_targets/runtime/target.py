@@ -12,7 +12,7 @@ from spec_kernels.model import batch as rows_of
 from spec_kernels.model.batch import SequenceRows, numbers
 from spec_kernels.model.drafts import DraftLimits, Drafts
 from spec_kernels.model.recurrence import Lines, Recurrence, RecurrentSlot
-from spec_kernels.model.states import StatePool
+from spec_kernels.model.states import StatePlaces
 from torch import Tensor
 
 from spec_core import Batch, Compat, Needs, Part, Rows, Sequence, Slot, Step, TargetInfo, TargetOutput, hookimpl
@@ -51,7 +51,7 @@ class TorchTarget:
     executor: Executor | None
     every: int = 256
     checkpoints_max: int = 8
-    pool: StatePool | None = attrs.field(init=False, default=None)
+    pool: StatePlaces | None = attrs.field(init=False, default=None)
 
     def __attrs_post_init__(self) -> None:
         if self.executor is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections import defaultdict
 from dataclasses import dataclass
 
 from spec_kernels.ops.lineage import Lineage
@@ -25,18 +24,19 @@ A piece without a state before it continues the piece before it.
 class Stage:
     """Pieces that are computed side by side for all sequences, one after the other within each.
 
-    runs: whether pieces are parts of runs; else each is one row. spans: first piece of each sequence, and one behind
-    its last.
+    spans: first piece of each sequence that has any, and one behind its last.
     """
 
-    runs: bool
     pieces: list[Piece]
     spans: list[tuple[int, int]]
 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """Stages in order; between them and within trees, ``asides`` states need memory of their own."""
+    """Stages in order, by turns of rows alone and of pieces of runs; the first may be empty.
+
+    Between them and within trees, ``asides`` states need memory of their own.
+    """
 
     stages: list[Stage]
     asides: int
@@ -45,14 +45,14 @@ class Plan:
 @functools.lru_cache(maxsize=8)
 def plan(lineage: Lineage) -> Plan:
     """Made once per forward, for all layers."""
-    stages: dict[int, list[list[Work]]] = defaultdict(list)
+    works: list[list[list[Work]]] = []
     for first, end in lineage.ends():
-        for stage, work in enumerate(_stages(dict(lineage.chunks), first, end)):
-            if work:
-                stages[stage].append(work)
-    planned = [stages[stage] for stage in sorted(stages)]
-    asides = _asides(lineage, planned)
-    return Plan([_stage(lineage, stage % 2 == 1, stages[stage], asides) for stage in sorted(stages)], len(asides))
+        stages = _stages(dict(lineage.chunks), first, end)
+        works += ([] for _ in range(len(stages) - len(works)))
+        for stage, work in zip(works, stages, strict=False):
+            stage += [work] if work else []
+    asides = _asides(lineage, works)
+    return Plan([_stage(lineage, stage, asides) for stage in works], len(asides))
 
 
 def _stages(runs: dict[int, int], row: int, end: int) -> list[list[Work]]:
@@ -81,7 +81,7 @@ def _asides(lineage: Lineage, planned: list[list[list[Work]]]) -> dict[int, int]
     return {row: i for i, row in enumerate(rows)}
 
 
-def _stage(lineage: Lineage, runs: bool, works: list[list[Work]], asides: dict[int, int]) -> Stage:
+def _stage(lineage: Lineage, works: list[list[Work]], asides: dict[int, int]) -> Stage:
     pieces: list[Piece] = []
     spans = []
     for work in works:
@@ -90,7 +90,7 @@ def _stage(lineage: Lineage, runs: bool, works: list[list[Work]], asides: dict[i
             last = first + n - 1
             before, beside = (NOWHERE, NOWHERE) if held else _before(lineage, first, asides)
             pieces.append((first, n, before, lineage.keep[last], beside, asides.get(last, NOWHERE)))
-    return Stage(runs, pieces, spans)
+    return Stage(pieces, spans)
 
 
 def _before(lineage: Lineage, row: int, asides: dict[int, int]) -> tuple[int, int]:

@@ -92,7 +92,8 @@ def gated_delta(
 def _stages(lineage: Lineage, device: torch.device) -> list[tuple[bool, Pieces]]:
     """Whether each stage has runs, and its pieces; made once per forward, for all layers."""
     on_device = lambda numbers: torch.tensor(numbers, dtype=torch.int64).to(device)
-    return [(s.runs, Pieces(on_device(s.pieces), on_device(s.spans))) for s in plan(lineage).stages]
+    stages = enumerate(plan(lineage).stages)
+    return [(i % 2 == 1, Pieces(on_device(s.pieces), on_device(s.spans))) for i, s in stages if s.pieces]
 
 
 def replay(
