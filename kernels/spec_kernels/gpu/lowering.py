@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from spec_kernels.gpu import products
+from spec_kernels.gpu.delta import DeltaInputs, prepare_rows, split_record
 from spec_kernels.gpu.embedding import embed
 from spec_kernels.gpu.heads import Heads, Rotary, store_heads
 from spec_kernels.gpu.layout import TOKEN, Layout
@@ -29,9 +30,13 @@ from spec_kernels.gpu.pages import Pool
 from spec_kernels.gpu.products import multiply, multiply_gated, parts_of
 from spec_kernels.gpu.rows import Function, combine_rows
 from spec_kernels.gpu.scores import Attention, Sums, attend
+from spec_kernels.gpu.states import StateChunks
 from spec_kernels.gpu.sums import Norm, Parts, add_parts
 from spec_kernels.model import ops
 from spec_kernels.model.ops import Model
+from spec_kernels.ops.causal_conv.triton import keep_windows
+from spec_kernels.ops.gated_delta.plan import PIECE
+from spec_kernels.ops.gated_delta.triton import Rows, Solved, by_channel, compute_rows, compute_runs
 
 Launch = Callable[[], None]
 GLUS: dict[str, Function] = {"silu": "silu_glu", "gelu": "gelu_glu", "clamped": "clamped_glu"}
@@ -71,6 +76,7 @@ class Facilities:
     model: Model
     matrices: Matrices
     pool: Pool | None
+    states: StateChunks | None
     rotary: list[Rotary]
     vectors: dict[int, Tensor]
     dtype: torch.dtype
@@ -89,7 +95,8 @@ class Facilities:
 class Program:
     """The launches of one bucket, in order, each with a name; its inputs and outputs.
 
-    inputs: float rows [P, width] by name. outputs: taps by name, [P, width].
+    inputs: float rows [P, width] by name. outputs: taps by name, [P, width]. record: float32 [L, P, *] of recurrent
+    layers, see ``delta``.
     """
 
     def __init__(self, of: Facilities, layout: Layout, taps: frozenset[str]) -> None:
@@ -99,6 +106,7 @@ class Program:
         self.inputs: dict[str, Tensor] = {}
         self.outputs: dict[str, Tensor] = {}
         self.embedded: Tensor | None = None
+        self.record: Tensor | None = None
         self._silent = False  # behind a heading without rows nothing is computed
         self._rows = layout.size.rows
         self._padded = products.padded_rows(self._rows)
@@ -340,6 +348,39 @@ class Program:
         borrow = self.of.borrow
         values = borrow("sums", pieces, rows, heads, dim)
         return Sums(values, borrow("peaks", pieces, rows, heads), borrow("masses", pieces, rows, heads))
+
+    # recurrent layers
+
+    def delta(self, op: ops.Delta, after: Any) -> None:
+        s, size, layout, states = op.shape, self.layout.size.states, self.layout.states, self.of.states
+        x, beta, alpha = (self._settle(name) for name in (op.qkv, op.beta, op.alpha))
+        count, borrow = self._padded, lambda name, *shape: self.of.borrow(f"delta {name}", *shape)
+        layers = states.layers if size.recorded else 1
+        self.record = borrow("record", layers, count, s.record_bytes // 4)
+        record = self.record[op.layer if size.recorded else 0]
+        matrices, windows = states.of_layer(op.layer)
+        vector = lambda m: self._vector(m)
+        inputs = DeltaInputs(
+            s, vector(op.conv), vector(op.rate), vector(op.dt), op.eps, windows, borrow("q", count, s.key_heads, s.key_dim),
+            borrow("v", count, s.value_heads, s.value_dim), borrow("rates", count, s.value_heads), record, size.recorded,
+        )  # fmt: skip
+        self._add("convolution", prepare_rows, x, beta, alpha, layout.links, inputs)
+        out = self._rows_of(op.out, s.value_width, torch.float32)
+        _, k, d, g = split_record(record, s)
+        aside = borrow("aside", size.asides, s.value_heads, s.key_dim, s.value_dim)
+        rows = Rows(
+            inputs.q, k, inputs.v, inputs.rates, by_channel(g, k), matrices, 1, states.key_of, aside,
+            out.view_as(inputs.v), d,
+        )  # fmt: skip
+        first, runs, last = layout.stages
+        self._add("gated delta rule", compute_rows, rows, first)
+        if size.runs:
+            of_piece = lambda name, width: borrow(name, size.runs, s.value_heads, PIECE, width)
+            solved = Solved(of_piece("w", s.key_dim), of_piece("u", s.value_dim), of_piece("looks", PIECE))
+            self._add("gated delta rule, runs", compute_runs, rows, runs, solved)
+            self._add("gated delta rule", compute_rows, rows, last)
+        self._add("windows", keep_windows, x, windows, 1, layout.links, layout.kept)
+        self._values[op.out] = out
 
     # outputs
 

@@ -24,13 +24,13 @@ ALIGNED = 4
 class StateChunks(StatePlaces):
     """Places in chunks of memory.
 
-    memory: float32 [L, layer_size], the first place. offsets: int64 [places + 1], numbers from the first place to each;
+    memory: float32 [L, layer_size], the first place. key_of: int64 [Hv], the key head of each value head. offsets: int64 [places + 1], numbers from the first place to each;
     the last is -1, so that a place of -1 has the offset -1.
     """
 
     def __init__(self, shape: DeltaShape, layers: int, device: torch.device) -> None:
         super().__init__(shape, layers)
-        self.device = device
+        self.device, self.key_of = device, shape.key_of(device)
         self._matrices_size = shape.key_dim * shape.value_width
         self._states: list[Tensor] = []
         self._grow(1)

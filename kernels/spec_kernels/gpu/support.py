@@ -12,7 +12,6 @@ from spec_kernels.model.ops import Model
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 WITHOUT = {
-    ops.Delta: "recurrent layers (the gated delta rule)",
     ops.Mixture: "mixtures of experts",
 }
 """Operations that have no kernel yet."""
