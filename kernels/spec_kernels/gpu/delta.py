@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from spec_kernels.gpu.launch import ROWS, launch_options, on_device, start_next, wait_for_previous
+from spec_kernels.gpu.launch import INTERPRETED, ROWS, launch_options, on_device, start_next, wait_for_previous
 from spec_kernels.gpu.rows import sigmoid
 from spec_kernels.gpu.states import StateChunks
 from spec_kernels.model.shapes import DeltaShape
@@ -44,6 +44,11 @@ class DeltaInputs:
     rates: Tensor
     record: Tensor
     recorded: bool
+
+
+def columns_of(shape: DeltaShape) -> int:
+    """Columns of a state in one program; the interpreter runs few large programs faster."""
+    return triton.next_power_of_2(shape.value_dim) if INTERPRETED else COLUMNS
 
 
 def split_record(record: Tensor, shape: DeltaShape) -> tuple[Tensor, ...]:
@@ -119,14 +124,15 @@ def replay_rows(record: Tensor, pool: StateChunks, place: int, path: Tensor) -> 
     """
     s = pool.shape
     x, k, d, g = split_record(record, s)
-    columns = triton.cdiv(s.value_dim, COLUMNS)
+    columns = columns_of(s)
+    blocks = triton.cdiv(s.value_dim, columns)
     pieces = triton.cdiv(triton.cdiv(s.channels, CHANNELS), s.value_heads)
     matrices, windows = pool.of_layer(0)
-    _replay_rows[s.value_heads, columns + pieces, pool.layers](
+    _replay_rows[s.value_heads, blocks + pieces, pool.layers](
         matrices, windows, x, k, d, g, pool.key_of, path, int(pool.offsets[place]), len(path),
         pool.layer_size, record.stride(0), record.stride(1),
-        s.key_dim, s.value_heads, s.value_dim, s.channels, s.kernel, columns,
-        triton.next_power_of_2(s.key_dim), COLUMNS, CHANNELS, num_warps=1,
+        s.key_dim, s.value_heads, s.value_dim, s.channels, s.kernel, blocks,
+        triton.next_power_of_2(s.key_dim), columns, CHANNELS, num_warps=1,
     )  # fmt: skip
 
 
@@ -183,20 +189,20 @@ def _prepare_rows(
 @triton.jit
 def _replay_rows(
     matrices, windows, x, k, d, g, key_of, path, offset, count, layer_size, record_layer, record_row,
-    DK: tl.constexpr, HV: tl.constexpr, DV: tl.constexpr, C: tl.constexpr, W: tl.constexpr, COLUMNS: tl.constexpr,
+    DK: tl.constexpr, HV: tl.constexpr, DV: tl.constexpr, C: tl.constexpr, W: tl.constexpr, BLOCKS: tl.constexpr,
     BLOCK_K: tl.constexpr, BLOCK_V: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Programs of one layer: columns of the matrix of a head, and channels of the window."""
     layer = tl.program_id(2).to(tl.int64)
     at, of_layer = tl.cast(offset, tl.int64) + layer * layer_size, layer * record_layer
-    if tl.program_id(1) < COLUMNS:
+    if tl.program_id(1) < BLOCKS:
         state = matrices + at
         replay_columns(
             state, state, k + of_layer, d + of_layer, g + of_layer, key_of, path,
             record_row, record_row, record_row, 1, 0, count, DK, DV, BLOCK_K, BLOCK_V,
         )  # fmt: skip
     else:
-        piece = (tl.program_id(1) - COLUMNS) * HV + tl.program_id(0)
+        piece = (tl.program_id(1) - BLOCKS) * HV + tl.program_id(0)
         channel = piece * BLOCK + tl.arange(0, BLOCK)
         real, window = channel < C, windows + at + channel
         # Oldest inputs are written first: each is made from a later one.

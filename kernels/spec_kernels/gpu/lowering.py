@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from spec_kernels.gpu import products
-from spec_kernels.gpu.delta import DeltaInputs, prepare_rows, split_record
+from spec_kernels.gpu.delta import DeltaInputs, columns_of, prepare_rows, split_record
 from spec_kernels.gpu.embedding import embed
 from spec_kernels.gpu.heads import Heads, Rotary, store_heads
 from spec_kernels.gpu.layout import TOKEN, Layout
@@ -373,12 +373,12 @@ class Program:
             out.view_as(inputs.v), d,
         )  # fmt: skip
         first, runs, last = layout.stages
-        self._add("gated delta rule", compute_rows, rows, first)
+        self._add("gated delta rule", compute_rows, rows, first, columns_of(s))
         if size.runs:
             of_piece = lambda name, width: borrow(name, size.runs, s.value_heads, PIECE, width)
             solved = Solved(of_piece("w", s.key_dim), of_piece("u", s.value_dim), of_piece("looks", PIECE))
             self._add("gated delta rule, runs", compute_runs, rows, runs, solved)
-            self._add("gated delta rule", compute_rows, rows, last)
+            self._add("gated delta rule", compute_rows, rows, last, columns_of(s))
         self._add("windows", keep_windows, x, windows, 1, layout.links, layout.kept)
         self._values[op.out] = out
 

@@ -10,6 +10,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from spec_kernels.gpu.launch import device_function
 from spec_kernels.ops.lineage import Lineage
 
 CHANNELS = 512
@@ -82,7 +83,7 @@ def _conv(
     tl.store(out + (row * C)[:, None] + at[None, :], total, (at < C)[None, :])
 
 
-@triton.jit
+@device_function
 def convolve(
     x, weight, windows, parents, source, row, exists, at, real, x_row,
     C: tl.constexpr, W: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr, PLACE: tl.constexpr,

@@ -16,6 +16,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from spec_kernels.gpu.launch import device_function
 from spec_kernels.ops.gated_delta.plan import PIECE, plan
 from spec_kernels.ops.lineage import Lineage
 
@@ -138,7 +139,7 @@ def _written(states: Tensor) -> Tensor:
     return states
 
 
-@triton.jit
+@device_function
 def _fetch(state, entry, states, aside, PLACE: tl.constexpr, SIZE: tl.constexpr, place, held):
     """The state before a piece: in hand, stored, or laid aside."""
     before, beside = tl.load(entry + 2), tl.load(entry + 4)
@@ -150,7 +151,7 @@ def _fetch(state, entry, states, aside, PLACE: tl.constexpr, SIZE: tl.constexpr,
     return state
 
 
-@triton.jit
+@device_function
 def _leave(state, entry, states, aside, PLACE: tl.constexpr, SIZE: tl.constexpr, place, held):
     """Keep the state after a piece, and lay it aside, where anyone will look at it."""
     keep, beside = tl.load(entry + 3), tl.load(entry + 5)
@@ -160,19 +161,19 @@ def _leave(state, entry, states, aside, PLACE: tl.constexpr, SIZE: tl.constexpr,
         tl.store(aside + beside * SIZE + place, state, held)
 
 
-@triton.jit
+@device_function
 def _advance(state, k, d, decay):
     """The same rounding wherever it is inlined: one product, then one fused product and sum."""
     return tl.fma(k[:, None], d[None, :], state * decay[:, None])
 
 
-def compute_rows(rows: Rows, pieces: Pieces) -> None:
-    """Rows one after the other."""
+def compute_rows(rows: Rows, pieces: Pieces, columns: int = COLUMNS) -> None:
+    """Rows one after the other. columns: of a program."""
     heads, key_dim, value_dim = rows.states.shape[1:]
-    _rows[len(pieces.spans), heads, triton.cdiv(value_dim, COLUMNS)](
+    _rows[len(pieces.spans), heads, triton.cdiv(value_dim, columns)](
         rows.q, rows.k, rows.v, rows.beta, rows.g, rows.states, rows.aside, rows.o, rows.d, *pieces, rows.key_of,
         *(m.stride(0) for m in (rows.q, rows.k, rows.v, rows.beta, rows.d)), *rows.g.stride(),
-        key_dim, heads, value_dim, triton.next_power_of_2(key_dim), COLUMNS, rows.place_size, num_warps=1,
+        key_dim, heads, value_dim, triton.next_power_of_2(key_dim), columns, rows.place_size, num_warps=1,
     )  # fmt: skip
 
 
@@ -219,7 +220,7 @@ def _replay(
     )
 
 
-@triton.jit
+@device_function
 def replay_columns(
     before, after, k, d, g, key_of, path, k_row, d_row, g_row, g_head, g_channel, rows,
     DK: tl.constexpr, DV: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_V: tl.constexpr,
