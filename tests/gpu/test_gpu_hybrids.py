@@ -33,7 +33,7 @@ RATIO = 3e-6
 @pytest.fixture(scope="module")
 def target():
     torch.set_num_threads(1)
-    return load(tiny_hybrid(0, mtp=False, key_heads=1), kernels="gpu", **OPTIONS)
+    return load(tiny_hybrid(0, mtp=False, small=True), kernels="gpu", **OPTIONS)
 
 
 class Text:
@@ -108,7 +108,7 @@ def equal(a, b):
 
 def test_a_prompt_a_step_and_a_tree(target, plain):
     """As the reference computes them; the prompt has a run and rows behind it."""
-    model = Model(load(tiny_hybrid(0, mtp=False, key_heads=1), kernels="reference", **OPTIONS | {"device": "cpu"}))
+    model = Model(load(tiny_hybrid(0, mtp=False, small=True), kernels="reference", **OPTIONS | {"device": "cpu"}))
     text = model.text()
     model.run((text, 0, TOKENS[:66], 0))
     assert max(differences(text.state, plain[0])) < RATIO
@@ -139,13 +139,10 @@ def test_a_row_has_the_same_bits_in_a_batch_in_a_tree_and_in_chunks(target, plai
 
 
 @pytest.mark.parametrize("kind", ["states", "inputs"])
-@pytest.mark.parametrize("kept", [[1, 3], [2, 4, 5], [1], [1, 3, 6]])
-def test_states_after_a_rollback_are_those_of_plain_decoding(target, plain, resumed, kind, kept):
-    """Rows of the tree that hold the text; a step of another text comes before the rollback."""
-    model, tokens = Model(target), [TOKENS[66], *6 * [7]]
-    for i, row in enumerate(kept, 67):
-        tokens[row] = TOKENS[i]
-    parents = [-1, -1, 0, 1, 3, 2]
+def test_states_after_a_rollback_are_those_of_plain_decoding(target, plain, resumed, kind):
+    """Of every length of a path of a tree; a step of another text comes before the rollback."""
+    model, path = Model(target), [1, 3, 6]
+    tokens, parents = [TOKENS[66], TOKENS[67], 7, TOKENS[68], 7, 8, TOKENS[69]], [-1, -1, 0, 1, 3, 2]
     other = model.text()
     _, trace = model.run((other, 0, [1, 2], 1), (resumed, 66, tokens, parents), kind=kind)
     assert equal(resumed.state, plain[2][0])
@@ -153,14 +150,14 @@ def test_states_after_a_rollback_are_those_of_plain_decoding(target, plain, resu
     assert trace.nbytes == (7 * 2 * shape.record_bytes if kind == "inputs" else 0)
     model.run((model.text(), 0, [3, 4], 1), kind=kind)
 
-    rows = [2 + row for row in kept]
-    if kind == "states":
-        for i, row in enumerate(rows, 1):
-            assert equal(target.pool.copy(trace.places[row]), plain[2][i])
-        resumed.slot.pick(trace.places[rows[-1]])
-    else:
-        resumed.slot.replay(trace, rows)
-    assert equal(resumed.state, plain[2][len(kept)])
+    rows = [2 + row for row in path]
+    for count in range(1, 4):
+        if kind == "states":
+            resumed.slot.pick(trace.places[rows[count - 1]])
+        else:
+            resumed.slot.put(plain[2][0])
+            resumed.slot.replay(trace, rows[:count])
+        assert equal(resumed.state, plain[2][count])
 
 
 def test_states_of_another_executor_are_refused(target):
@@ -178,14 +175,14 @@ def test_golden_logits():
     assert target.info.exact == "rows"
 
 
-@pytest.mark.parametrize("strategy", ["snapshot", "replay", "checkpoint"])
-def test_drafts_and_trees_change_no_text(target, strategy):
+def test_drafts_and_trees_change_no_text(target):
+    """Of two sequences at a time; ``tests/campaigns/gpu_models.py`` has the other strategies, and more texts."""
     requests = [Request(prompt, max_tokens=4, seed=5, name=str(i)) for i, prompt in enumerate(([1, 2, 3], [4]))]
     texts = lambda methods, **settings: [
         g.result.tokens for g in Run(target, methods, max_sequences=2, **settings).generate(requests)
     ]
     plain = texts([])
     whole = {r.name: [*r.prompt, *text] for r, text in zip(requests, plain, strict=True)}
-    settings = {"plugin_settings": {"gdn-rollback": {"strategy": strategy}}}
+    replay = ("gdn-rollback", {"strategy": "replay"})
 
-    assert texts([RandomTrees(whole, vocab=target.info.vocab)], **settings) == plain
+    assert texts([RandomTrees(whole, vocab=target.info.vocab)], rollback=replay) == plain

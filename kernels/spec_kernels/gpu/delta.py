@@ -28,17 +28,17 @@ CHANNELS = 256
 class DeltaInputs:
     """What one layer computes from its rows.
 
-    conv: float32 [W, C]. rate, dt: float32 [Hv]. windows: of the pool's first place.
+    conv: float32 [W, C]. rate, dt: float32 [Hv]. layer: of the pool.
     q: float32 [P, Hk, Dk]. v: float32 [P, Hv, Dv]. rates: float32 [P, Hv], how much of a value is written. record:
     float32 [P, *], see above. recorded: whether inputs are written there; keys and decays always are.
     """
 
-    shape: DeltaShape
     conv: Tensor
     rate: Tensor
     dt: Tensor
     eps: float
-    windows: Tensor
+    pool: StateChunks
+    layer: int
     q: Tensor
     v: Tensor
     rates: Tensor
@@ -59,13 +59,13 @@ def split_record(record: Tensor, shape: DeltaShape) -> tuple[Tensor, ...]:
 
 
 def prepare_rows(x: Tensor, beta: Tensor, alpha: Tensor, links: Links, inputs: DeltaInputs) -> None:
-    """q, k, v = silu(conv(x)), q and k of unit length, q scaled; rates = sigmoid(beta), g = rate · softplus(alpha + dt).
+    """q, k, v = silu(conv(x)), q and k of unit length; rates = sigmoid(beta), g = rate · softplus(alpha + dt).
 
     :param x: [P, C]. :param beta: [P, Hv]. :param alpha: [P, Hv]. Rows may be strided. :param links: of R rows.
     """
-    s, count = inputs.shape, len(links.parents)
+    s, count, (_, windows) = inputs.pool.shape, len(links.parents), inputs.pool.of_layer(inputs.layer)
     _prepare_rows[triton.cdiv(count, ROWS), 2 * s.key_heads + s.value_heads](
-        x, beta, alpha, inputs.conv, inputs.rate, inputs.dt, inputs.windows, links.parents, links.source,
+        x, beta, alpha, inputs.conv, inputs.rate, inputs.dt, windows, links.parents, links.source,
         inputs.q, inputs.v, inputs.rates, inputs.record, count,
         x.stride(0), beta.stride(0), alpha.stride(0), inputs.record.stride(0), inputs.eps, s.key_dim**-0.5,
         s.key_heads, s.key_dim, s.value_heads, s.value_dim, s.kernel, inputs.recorded,
@@ -75,7 +75,7 @@ def prepare_rows(x: Tensor, beta: Tensor, alpha: Tensor, links: Links, inputs: D
 
 def naive_prepare_rows(x: Tensor, beta: Tensor, alpha: Tensor, links: Links, inputs: DeltaInputs) -> None:
     """The twin of ``prepare_rows`` in torch."""
-    s, count = inputs.shape, len(links.parents)
+    s, count = inputs.pool.shape, len(links.parents)
     recorded, keys, _, decays = split_record(inputs.record[:count], s)
     mixed = torch.stack([(_naive_window(row, x, links, inputs) * inputs.conv).sum(0) for row in range(count)])
     q, k, v = torch.nn.functional.silu(mixed).split([s.key_width, s.key_width, s.value_width], 1)
@@ -91,13 +91,13 @@ def naive_prepare_rows(x: Tensor, beta: Tensor, alpha: Tensor, links: Links, inp
 
 def _naive_window(row: int, x: Tensor, links: Links, inputs: DeltaInputs) -> Tensor:
     """[W, C]: the inputs that a row looks at, oldest first."""
-    seen, at = [], row
-    while at >= 0 and len(seen) < inputs.shape.kernel:
+    seen: list[Tensor] = []
+    at = row
+    while at >= 0 and len(seen) < inputs.pool.shape.kernel:
         seen.insert(0, x[at])
         at = int(links.parents[at])
-    stored = inputs.windows.as_strided(inputs.windows.shape[1:], inputs.windows.stride()[1:], int(
-        inputs.windows.storage_offset() + links.source[row]
-    ))
+    place = inputs.pool.offsets.tolist().index(int(links.source[row]))
+    stored = inputs.pool.state(place)[1][inputs.layer]
     return torch.cat([stored[len(seen) - 1 :], torch.stack(seen)])
 
 

@@ -139,7 +139,8 @@ class Gpu:
         pieces = max(s.end for s in batch.sequences) // PAGE + 1
         chunks = list(cut_chunks(batch, rows_max(pieces, self.model.heads)))
         copied = self._copies or len(chunks) > 1
-        results, records = [], []
+        results: list[dict[str, Tensor]] = []
+        records: list[Tensor] = []
         for chunk in chunks:
             results.append(self._run(batch, chunk, tokens, positions, copied, records))
         if records:

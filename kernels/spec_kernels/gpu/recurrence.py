@@ -39,10 +39,12 @@ class StateSize:
 class StateLayout:
     """The description of the recurrent part of a bucket, in pinned memory and on the device.
 
-    stages: pieces of each. kept: of ``keep_windows``. recorded: rows whose inputs are recorded, in order.
+    size: of the bucket. stages: pieces of each. kept: spans of ``keep_windows``. recorded: rows whose inputs are
+    recorded, in order.
     """
 
     def __init__(self, rows: int, size: StateSize, device: torch.device) -> None:
+        self.size = size
         counts = [6 * rows, 2 * STAGES * size.sequences, 2 * size.sequences, 3 * rows, rows]
         self.host = torch.zeros(sum(counts), dtype=torch.int64, pin_memory=device.type == "cuda")
         self.device = torch.zeros(sum(counts), dtype=torch.int64, device=device)

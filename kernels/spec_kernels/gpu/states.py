@@ -24,8 +24,8 @@ ALIGNED = 4
 class StateChunks(StatePlaces):
     """Places in chunks of memory.
 
-    memory: float32 [L, layer_size], the first place. key_of: int64 [Hv], the key head of each value head. offsets: int64 [places + 1], numbers from the first place to each;
-    the last is -1, so that a place of -1 has the offset -1.
+    memory: float32 [L, layer_size], the first place. key_of: int64 [Hv], the key head of each value head. offsets:
+    int64 [places + 1], numbers from the first place to each; the last is -1, so that a place of -1 has the offset -1.
     """
 
     def __init__(self, shape: DeltaShape, layers: int, device: torch.device) -> None:

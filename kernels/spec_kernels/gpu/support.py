@@ -11,7 +11,7 @@ from spec_kernels.model import ops
 from spec_kernels.model.ops import Model
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-WITHOUT = {
+WITHOUT: dict[type[ops.Op], str] = {
     ops.Mixture: "mixtures of experts",
 }
 """Operations that have no kernel yet."""
