@@ -148,7 +148,7 @@ def test_states_after_a_rollback_are_those_of_plain_decoding(target, plain, resu
     assert equal(resumed.state, plain[2][0])
     shape = target.pool.shape
     assert trace.nbytes == (7 * 2 * shape.record_bytes if kind == "inputs" else 0)
-    model.run((model.text(), 0, [3, 4], 1), kind=kind)
+    model.run((model.text(), 0, TOKENS[:9], 8), kind=kind)
 
     rows = [2 + row for row in path]
     for count in range(1, 4):

@@ -14,6 +14,8 @@ from spec_kernels.ops.lineage import Lineage
 
 ROWS_MAX = 256
 """Rows of a chunk."""
+ASIDES_MIN = 16
+"""Recurrent states that a bucket of trees or runs has room for: trees of other shapes need few other buckets."""
 SUMS_BYTES = 256 << 20
 """Max memory for the results of pieces of attention."""
 
@@ -83,8 +85,8 @@ def size_of(chunk: Chunk, tiles: int) -> Size:
 def _state_size(lineage: Lineage, recorded: bool) -> StateSize:
     whole = plan(lineage)
     runs = len(whole.stages[1].pieces) if len(whole.stages) > 1 else 0
-    some = lambda count: power_of_two(count) if count else 0
-    return StateSize(power_of_two(len(lineage.begins)), some(runs), some(whole.asides), recorded)
+    some = lambda count, least: power_of_two(max(count, least)) if count else 0
+    return StateSize(power_of_two(len(lineage.begins)), some(runs, 1), some(whole.asides, ASIDES_MIN), recorded)
 
 
 def _bucket(rows: int) -> int:
