@@ -18,6 +18,7 @@ from time import perf_counter
 from typing import Any
 
 import torch
+from attrs import evolve
 
 os.environ.setdefault("TRITON_INTERPRET", "0" if torch.cuda.is_available() else "1")
 sys.path.insert(0, str(Path(__file__).parents[2]))
@@ -33,7 +34,7 @@ from tests.targets.drive import fresh
 CASES = {
     "llama": "", "qwen2": "", "qwen3": "", "mistral": "full_attention.", "phi3": "", "phi3-longrope": "long.",
     "qwen3moe": "", "glm4moe": "", "gpt-oss": "", "gpt-oss-notruncate": "",
-    "gemma2": "", "gemma3": "",
+    "gemma2": "", "gemma3": "", "qwen35": "", "qwen3next": "", "qwen35moe": "",
 }  # fmt: skip
 """Prefixes of the tensors that belong to the GGUF file of each golden case."""
 OPTIONS = {"kernels": "gpu", "device": "cuda" if torch.cuda.is_available() else "cpu", "dtype": "float32"}
@@ -74,6 +75,21 @@ def requests_of(seed: int, count: int, vocab: int) -> list[Request]:
     ]  # fmt: skip
 
 
+def different_hybrid_texts(seed: int) -> list[str]:
+    """The same of pico-hybrid with n-gram drafts, two requests at a time for every strategy of rollback."""
+    target, names = load("zoo:pico-hybrid", **OPTIONS), []
+    for i, strategy in enumerate(("snapshot", "replay", "checkpoint")):
+        some = requests_of(seed + i, 2, target.info.vocab)
+        some = [evolve(r, prompt=(r.prompt[:5] * 8)[: 3 + 30 * n], max_tokens=6) for n, r in enumerate(some)]
+        plain = [Run(target).generate(request).result.tokens for request in some]
+        run = Run(target, ["ngram"], max_sequences=2, rollback=("gdn-rollback", {"strategy": strategy}))
+        results = [g.result for g in run.generate(some)]
+        names += [f"{strategy} {r.name}" for r, a, b in zip(some, plain, results, strict=True) if a != b.tokens]
+        drafted = sum(result.stats["drafted"] for result in results)
+        print(f"pico-hybrid, {strategy}: {drafted} drafted, {len(names)} differ", flush=True)
+    return names
+
+
 def different_texts(seed: int, count: int) -> list[str]:
     """Names of requests whose text with drafts is not that of plain decoding, one at a time."""
     target = load(tiny_gguf(0, layers=2), **OPTIONS)
@@ -103,7 +119,7 @@ def main() -> None:
     torch.set_num_threads(1)
     began = perf_counter()
     golden = golden_differences()
-    texts = different_texts(args.seed, args.requests)
+    texts = different_hybrid_texts(args.seed) + different_texts(args.seed, args.requests)
     result = {
         "golden_max": max(golden.values()), "requests": args.requests, "different": texts,
         "seconds": round(perf_counter() - began),

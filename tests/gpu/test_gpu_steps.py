@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 pytest.importorskip("triton", reason="triton is not installed")
 
 from spec_kernels.gpu import executor as executors
-from spec_kernels.gpu import graphs
+from spec_kernels.gpu import graphs, support
 from spec_kernels.gpu.executor import Gpu
 from spec_kernels.gpu.pages import PagedCache
 from spec_kernels.model.batch import ForwardBatch, SequenceRows
@@ -25,7 +25,7 @@ from spec_core import Request, Run, Sampling, UsageError, load
 from spec_core.errors import TargetError
 from spec_core.testing import Oracle, RandomTrees
 from tests.support.golden import golden
-from tests.support.small_models import tiny_gguf, tiny_hybrid
+from tests.support.small_models import tiny_gguf
 from tests.targets import tiny
 from tests.targets.drive import fresh
 
@@ -169,9 +169,10 @@ def test_buckets_are_bounded(monkeypatch):
     assert len(pair.gpu.buckets) == 3
 
 
-def test_what_has_no_kernel_is_refused_by_name_before_weights_are_read():
-    with pytest.raises(UsageError, match=r"kernels=gpu was requested, but recurrent layers .* have no GPU kernel"):
-        load(tiny_hybrid(0), **OPTIONS, weights=False)
+def test_what_has_no_kernel_is_refused_by_name_before_weights_are_read(monkeypatch):
+    monkeypatch.setattr(support, "GROUP_MAX", 1)
+    with pytest.raises(UsageError, match="kernels=gpu was requested, but 2 query heads share a key head"):
+        load(tiny_gguf(0), **OPTIONS, weights=False)
 
 
 def test_settings_of_native_kernels_are_refused():

@@ -14,8 +14,14 @@ import torch
 from spec_kernels.gpu.choice.adjustment import adjust_rows
 from spec_kernels.gpu.choice.description import CHANGE_FIELDS, COPY_FIELDS, FIELDS
 from spec_kernels.gpu.choice.kernels import Tiles, choose_rows
+from spec_kernels.gpu.delta import RecordedRows
 from spec_kernels.gpu.executor import Gpu
 from spec_kernels.gpu.layout import Size
+from spec_kernels.gpu.recurrence import StateSize
+from spec_kernels.model.build import Builder
+from spec_kernels.model.ops import Embed, Model
+from spec_kernels.model.shapes import BlockShape, DeltaShape, HeadShape
+from spec_kernels.model.source import Recorder
 from spec_kernels.ops.attention.triton import attention
 from spec_kernels.ops.causal_conv.triton import causal_conv
 from spec_kernels.ops.gated_delta.triton import gated_delta, replay
@@ -100,6 +106,32 @@ def like_forwards(shape: DenseShape, dtype: torch.dtype) -> None:
     executor.cache(300).compact(100, [100, 120])
 
 
+class Required:
+    """A source of whatever a recorder asks for, without optional tensors."""
+
+    def shape(self, name: str) -> None:
+        return None
+
+    def type(self, name: str) -> str:
+        return "BF16"
+
+
+def like_hybrids() -> None:
+    """Every launch of prompts and steps of a gated delta net in the sizes of Qwen3.5-9B."""
+    source, width, device = Recorder(Required()), 4096, torch.device("meta")
+    b = Builder(BlockShape(width, HeadShape(16, 4, 256, 64, 256**-0.5), 1e-6), source)
+    delta, table = DeltaShape(16, 32, 128, 128, 4, tiled=True), b.matrix("token_embd.weight", (1024, width))
+    operations = [
+        Embed("x", table), b.norm("x", "h", "blk.0.attn_norm.weight"), *b.at("blk.0.", 0).delta(delta, apart=True),
+        *b.output_ops("output_norm.weight", table),
+    ]  # fmt: skip
+    executor = Gpu(Model(tuple(operations)), source, torch.bfloat16, device, 4096)
+    for rows, runs, recorded in ((1, 0, False), (8, 0, True), (256, 16, False)):
+        executor.compile(Size(rows, 4, 8, -1, -1, rows == 8, StateSize(min(rows, 4), runs, 2, recorded)))
+    pool = executor.states()
+    RecordedRows(torch.empty(1, ROWS, delta.record_bytes // 4, device=device)).replay(pool, pool.take()[0], [0, 1])
+
+
 def like_choices(dtype: torch.dtype) -> None:
     """The choice of tokens from logits of a target's dtype, and the adjustment of rows."""
     integers = lambda *shape: torch.empty(shape, dtype=torch.int32)
@@ -119,5 +151,6 @@ if __name__ == "__main__":
         like_recurrences()
         like_forwards(QWEN3_8B, torch.bfloat16)
         like_forwards(TINY, torch.float32)
+        like_hybrids()
     like_choices(torch.float32)
     like_choices(torch.bfloat16)

@@ -43,11 +43,17 @@ def tiny_gguf(
 
 
 @cache
-def tiny_hybrid(seed: int = 0, vocab: int = 300, mtp: bool = True, context: int = 256, kind: str = "Q8_0") -> Path:
-    """A random qwen35 model of two gated delta nets and two attention layers, with a random MTP layer after them."""
+def tiny_hybrid(
+    seed: int = 0, vocab: int = 300, mtp: bool = True, context: int = 256, kind: str = "Q8_0", small: bool = False
+) -> Path:
+    """A random qwen35 model of two gated delta nets and two attention layers, with a random MTP layer after them.
+
+    small: half of the heads, and one attention layer.
+    """
     torch.manual_seed(seed)
-    sizes = {"vocab": vocab, "width": 32, "layers": 4, "heads": 2, "kv_heads": 1, "head": 32, "ff": 64}
-    shape = HybridShape(**sizes, context=context, key_heads=2, value_heads=4, state=32)
+    heads, more = (1, {"layers": 3, "interval": 3}) if small else (2, {"layers": 4})
+    sizes = {"vocab": vocab, "width": 32, "heads": 2, "kv_heads": 1, "head": 32, "ff": 64, "context": context}
+    shape = HybridShape(**sizes, **more, key_heads=heads, value_heads=2 * heads, state=32)
     trunk, head = Hybrid(shape), Mtp(shape)
     with torch.no_grad():
         trunk.embed.weight.mul_(0.5)

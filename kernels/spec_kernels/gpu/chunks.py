@@ -6,11 +6,16 @@ from collections.abc import Iterator, Sequence
 
 from spec_kernels.gpu.launch import INTERPRETED
 from spec_kernels.gpu.layout import PAGE, Chunk, Size, places_among, power_of_two
+from spec_kernels.gpu.recurrence import StateSize, cut_lineage, uncut_rows
 from spec_kernels.model.batch import ForwardBatch, SequenceRows
 from spec_kernels.model.shapes import HeadShape
+from spec_kernels.ops.gated_delta.plan import plan
+from spec_kernels.ops.lineage import Lineage
 
 ROWS_MAX = 256
 """Rows of a chunk."""
+ASIDES_MIN = 16
+"""Recurrent states that a bucket of trees or runs has room for: trees of other shapes need few other buckets."""
 SUMS_BYTES = 256 << 20
 """Max memory for the results of pieces of attention."""
 
@@ -24,17 +29,21 @@ def rows_max(pieces: int, heads: HeadShape | None) -> int:
 
 
 def cut_chunks(batch: ForwardBatch, most: int) -> Iterator[Chunk]:
-    """Chunks of up to ``most`` rows. Drafts of a tree stay together, so a chunk with a large tree is larger."""
+    """Chunks of up to ``most`` rows. Drafts of a tree stay together, so a chunk with a large tree is larger.
+
+    With recurrent layers all drafts do.
+    """
+    lineage = None if batch.recurrence is None else batch.recurrence.lineage
     sequences: list[SequenceRows] = []
     first = rows = 0
     for s in batch.sequences:
         at = 0
         while at < s.rows:
-            count = _next_rows(s, at, most - rows)
+            count = _next_rows(s, at, most - rows, lineage)
             if count == 0:
                 yield _chunk(batch, first, rows, sequences)
                 first, rows, sequences = first + rows, 0, []
-                count = _next_rows(s, at, most) or s.rows - at
+                count = _next_rows(s, at, most, lineage) or s.rows - at
             parents = s.parents if at + count == s.rows else None
             sequences.append(SequenceRows(s.cache, rows, count, s.start + at, parents))
             at, rows = at + count, rows + count
@@ -42,17 +51,21 @@ def cut_chunks(batch: ForwardBatch, most: int) -> Iterator[Chunk]:
         yield _chunk(batch, first, rows, sequences)
 
 
-def _next_rows(s: SequenceRows, at: int, room: int) -> int:
+def _next_rows(s: SequenceRows, at: int, room: int, lineage: Lineage | None) -> int:
     """Rows of a sequence from ``at`` on that fit, 0: none."""
     if s.rows - at <= room:
         return s.rows - at
     chain = s.rows if s.parents is None else s.pending
-    return max(0, min(room, chain - at))
+    count = max(0, min(room, chain - at))
+    return count if lineage is None else uncut_rows(lineage, s.first + at, count)
 
 
 def _chunk(batch: ForwardBatch, first: int, rows: int, sequences: list[SequenceRows]) -> Chunk:
     inside = lambda wanted: None if wanted is None else [row - first for row in wanted if first <= row < first + rows]
-    return Chunk(first, rows, sequences, inside(batch.final), inside(batch.logits))
+    states = batch.recurrence
+    lineage = None if states is None else cut_lineage(states.lineage, first, first + rows)
+    recorded = [] if states is None else inside(states.recorded)
+    return Chunk(first, rows, sequences, inside(batch.final), inside(batch.logits), lineage, recorded)
 
 
 def size_of(chunk: Chunk, tiles: int) -> Size:
@@ -65,7 +78,15 @@ def size_of(chunk: Chunk, tiles: int) -> Size:
     logits = _count(among_final, have, rows)
     tree = any(s.parents is not None for s in chunk.sequences)
     pieces = max(4, power_of_two(end // PAGE + 1))
-    return Size(rows, power_of_two(tiles), pieces, final, logits, tree)
+    states = None if chunk.lineage is None else _state_size(chunk.lineage, bool(chunk.recorded))
+    return Size(rows, power_of_two(tiles), pieces, final, logits, tree, states)
+
+
+def _state_size(lineage: Lineage, recorded: bool) -> StateSize:
+    whole = plan(lineage)
+    runs = len(whole.stages[1].pieces) if len(whole.stages) > 1 else 0
+    some = lambda count, least: power_of_two(max(count, least)) if count else 0
+    return StateSize(power_of_two(len(lineage.begins)), some(runs, 1), some(whole.asides, ASIDES_MIN), recorded)
 
 
 def bucket_rows(rows: int) -> int:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from spec_kernels.gpu.chunks import cut_chunks, rows_max, size_of
+from spec_kernels.gpu.delta import RecordedRows
 from spec_kernels.gpu.drafting import draft_on_device
 from spec_kernels.gpu.graphs import Bucket, Buckets
 from spec_kernels.gpu.heads import Rotary
@@ -20,6 +21,7 @@ from spec_kernels.gpu.layout import HEIGHT, PAGE, Chunk, Layout, Size, sequence_
 from spec_kernels.gpu.lowering import Facilities, Program
 from spec_kernels.gpu.matrices import Matrices
 from spec_kernels.gpu.pages import PagedCache, Pool
+from spec_kernels.gpu.states import StateChunks
 from spec_kernels.gpu.support import misfit
 from spec_kernels.model import ops, sizes
 from spec_kernels.model.batch import ForwardBatch, check_given
@@ -75,7 +77,8 @@ class Gpu:
         self.shared, self._copies = shared or Shared(Matrices(dtype, device), positions), shared is not None
         self._read_weights()
         pool = self.shared.pool(model)
-        self.facilities = Facilities(model, self.shared.matrices, pool, self._rotary(), {}, dtype, device)
+        states = None if model.delta is None else StateChunks(model.delta, model.recurring, device)
+        self.facilities = Facilities(model, self.shared.matrices, pool, states, self._rotary(), {}, dtype, device)
         self.buckets = Buckets()
         self._embedded = embedded(model)
         self._height = HEIGHT if model.heads is None else max(1, HEIGHT // _group(model))
@@ -114,6 +117,10 @@ class Gpu:
         pool = self.facilities.pool
         return None if pool is None else pool.open(length)
 
+    def states(self) -> StateChunks | None:
+        """Places of recurrent states, of this executor alone; None without recurrent layers."""
+        return self.facilities.states
+
     @torch.inference_mode()
     def run(self, batch: ForwardBatch) -> dict[str, Tensor]:
         """The requested outputs, by name: taps [R, width]; after a ``Pick`` only the picked rows."""
@@ -129,26 +136,45 @@ class Gpu:
             raise ValueError(f"a row has position {positions.max()}, the max is {self.shared.positions - 1}")
         if not self._trees:
             batch = replace(batch, sequences=[replace(s, parents=None) for s in batch.sequences])
+        states = batch.recurrence
+        if (None if states is None else states.pool) is not self.facilities.states:
+            raise ValueError("states of recurrent layers are needed if a model has any, in places of its executor")
         pieces = max(s.end for s in batch.sequences) // PAGE + 1
         chunks = list(cut_chunks(batch, rows_max(pieces, self.model.heads)))
         copied = self._copies or len(chunks) > 1
-        results = [self._run(batch, chunk, tokens, positions, copied) for chunk in chunks]
+        results: list[dict[str, Tensor]] = []
+        records: list[Tensor] = []
+        for chunk in chunks:
+            results.append(self._run(batch, chunk, tokens, positions, copied, records))
+        if records:
+            states.record_as(RecordedRows(torch.cat(records, 1) if len(records) > 1 else records[0]))
         if len(results) == 1:
             return results[0]
         return {name: torch.cat([result[name] for result in results]) for name in results[0]}
 
     def _run(
-        self, batch: ForwardBatch, chunk: Chunk, tokens: np.ndarray, positions: np.ndarray, copied: bool
+        self,
+        batch: ForwardBatch,
+        chunk: Chunk,
+        tokens: np.ndarray,
+        positions: np.ndarray,
+        copied: bool,
+        records: list[Tensor],
     ) -> dict[str, Tensor]:
-        """One chunk. copied: the outputs must outlive the next chunk."""
+        """One chunk. copied: the outputs must outlive the next chunk. records: takes a copy of the recorded rows."""
         span = slice(chunk.first, chunk.first + chunk.rows)
         tiles = [tile for s in chunk.sequences for tile in sequence_tiles(s, self._height)]
         bucket = self._bucket(size_of(chunk, len(tiles)), frozenset(batch.taps))
-        bucket.layout.fill(chunk, tokens[span], positions[span], tiles)
+        states = self.facilities.states
+        bucket.layout.fill(chunk, tokens[span], positions[span], tiles, None if states is None else states.offsets)
         for name, memory in bucket.program.inputs.items():
             memory[: chunk.rows].copy_(self._input(batch, name, memory)[span], non_blocking=True)
         embeds = {row - chunk.first: vector for row, vector in batch.given.items() if span.start <= row < span.stop}
-        bucket.run(partial(_write_given, embeds) if embeds else None)
+        with self.facilities.launching:
+            bucket.run(partial(_write_given, embeds) if embeds else None)
+            if chunk.recorded:
+                rows = bucket.layout.states.recorded[: len(chunk.recorded)]
+                records.append(bucket.program.record.index_select(1, rows))
         counts = {"final": chunk.final, "logits": chunk.final if chunk.logits is None else chunk.logits}
         outputs = {}
         for name, output in bucket.program.outputs.items():

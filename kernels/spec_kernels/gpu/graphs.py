@@ -48,11 +48,10 @@ class Bucket(Generic[P]):
         self.graph.replay()
 
     def _launch(self, given: Callable[[Tensor], None] | None = None) -> None:
-        with self.program.of.launching:
-            for name, launch in self.program.launches:
-                launch()
-                if name == "embed" and given is not None and self.program.embedded is not None:
-                    given(self.program.embedded)
+        for name, launch in self.program.launches:
+            launch()
+            if name == "embed" and given is not None and self.program.embedded is not None:
+                given(self.program.embedded)
 
     def _capture(self) -> torch.cuda.CUDAGraph:
         """No kernel is compiled or loaded during a capture: all have run."""

@@ -21,7 +21,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from spec_kernels.gpu.recurrence import StateLayout, StateSize
 from spec_kernels.model.batch import SequenceRows
+from spec_kernels.ops.lineage import Lineage
 
 FIELDS = 8
 """Integers of a row, and of a tile."""
@@ -44,7 +46,7 @@ class Size:
     """A bucket: what the memory and the launches of a step have room for.
 
     rows, tiles: of the description. pieces: of PAGE places. final, logits: requested rows of each heading, -1: all, in
-    order. tree: some sequence has a tree.
+    order. tree: some sequence has a tree. states: of a model with recurrent layers.
     """
 
     rows: int
@@ -53,13 +55,15 @@ class Size:
     final: int
     logits: int
     tree: bool
+    states: StateSize | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class Chunk:
     """Consecutive rows of a batch. sequences: theirs, numbered from the first row of the chunk.
 
-    final, logits: requested rows, numbered likewise, None: all of them.
+    final, logits: requested rows, numbered likewise, None: all of them. lineage: of a model with recurrent layers.
+    recorded: rows whose inputs are recorded.
     """
 
     first: int
@@ -67,10 +71,12 @@ class Chunk:
     sequences: Sequence[SequenceRows]
     final: list[int] | None
     logits: list[int] | None
+    lineage: Lineage | None = None
+    recorded: Sequence[int] = ()
 
 
 class Layout:
-    """The description of one bucket, in pinned memory and on the device."""
+    """The description of one bucket, in pinned memory and on the device. states: of its recurrent part."""
 
     def __init__(self, size: Size, device: torch.device) -> None:
         self.size = size
@@ -79,13 +85,21 @@ class Layout:
         total = sum(n * m for n, m in shapes)
         self.host = torch.zeros(total, dtype=torch.int32, pin_memory=device.type == "cuda")
         self.device = torch.zeros(total, dtype=torch.int32, device=device)
+        self.states = None if size.states is None else StateLayout(size.rows, size.states, device)
         self._uploaded = torch.cuda.Event() if device.type == "cuda" else None
         rows, tiles, final, logits, paths = _split(self.host.numpy(), shapes)
         self._rows, self._tiles, self._final, self._logits, self._paths = rows, tiles, final, logits, paths
         self.rows, self.tiles, self.final, self.logits, self.paths = _split(self.device, shapes)
 
-    def fill(self, chunk: Chunk, tokens: np.ndarray, positions: np.ndarray, tiles: Sequence[Tile]) -> None:
-        """Describe a chunk. tokens, positions: int64 of its rows."""
+    def fill(
+        self,
+        chunk: Chunk,
+        tokens: np.ndarray,
+        positions: np.ndarray,
+        tiles: Sequence[Tile],
+        offsets: np.ndarray | None = None,
+    ) -> None:
+        """Describe a chunk. tokens, positions: int64 of its rows. offsets: of places of states."""
         if self._uploaded is not None:
             self._uploaded.synchronize()
         rows, count = self._rows, chunk.rows
@@ -100,6 +114,8 @@ class Layout:
         _pick(self._final, chunk.final)
         # Rows of logits are selected from those of ``final``.
         _pick(self._logits, places_among(chunk.final, chunk.logits))
+        if self.states is not None:
+            self.states.fill(chunk.lineage, chunk.recorded, offsets)
 
     def _describe(self, s: SequenceRows) -> None:
         fields = self._rows[s.first : s.first + s.rows]
@@ -114,7 +130,9 @@ class Layout:
 
     def upload(self) -> None:
         """Copy the description to the device."""
-        self.device.copy_(self.host, non_blocking=True)
+        for part in (self, self.states):
+            if part is not None:
+                part.device.copy_(part.host, non_blocking=True)
         if self._uploaded is not None:
             self._uploaded.record()
 

@@ -4,8 +4,8 @@ Linear + Norm, or + Add + Norm   -> the sum of parts, the stream and both norms 
 Linear of q, k, v + Norm + Rotate + Store -> heads (``heads``)
 Linear of gate and up + GLU      -> one product (``products``)
 
-A value whose computation waits for what reads it is a ``Pending``: it becomes part of the kernel of its reader, or is
-written to memory when somebody else needs it.
+A value may be ``Pending``: it becomes part of the kernel of its reader, or is written to memory when somebody else
+needs it.
 """
 
 from __future__ import annotations
@@ -21,44 +21,24 @@ import torch
 from torch import Tensor
 
 from spec_kernels.gpu import products
+from spec_kernels.gpu.delta_layer import DeltaLayer
 from spec_kernels.gpu.embedding import embed
 from spec_kernels.gpu.heads import Heads, Rotary, store_heads
 from spec_kernels.gpu.layout import TOKEN, Layout
 from spec_kernels.gpu.matrices import Matrices
 from spec_kernels.gpu.mixture import Lines, multiply_experts, multiply_gated_experts, route_rows, sort_lines
 from spec_kernels.gpu.pages import Pool
+from spec_kernels.gpu.pending import Pending, PendingHeads, Value, beside, join, precedes, reads
 from spec_kernels.gpu.products import multiply, multiply_gated, parts_of
 from spec_kernels.gpu.rows import Function, combine_rows
 from spec_kernels.gpu.scores import Attention, Sums, attend
+from spec_kernels.gpu.states import StateChunks
 from spec_kernels.gpu.sums import Norm, Parts, add_parts
 from spec_kernels.model import ops
 from spec_kernels.model.ops import Model
 
 Launch = Callable[[], None]
 GLUS: dict[str, Function] = {"silu": "silu_glu", "gelu": "gelu_glu", "clamped": "clamped_glu"}
-
-
-@dataclass(frozen=True, eq=False)
-class Pending:
-    """base + inner(Σ parts + bias), not computed yet. base: rows in memory, or None."""
-
-    parts: Parts
-    base: Tensor | None = None
-    inner: Norm | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class PendingHeads:
-    """Heads of a product, before their norm and rotation, if any; one head may be a whole row."""
-
-    parts: Parts
-    dim: int
-    norm: Norm | None
-    table: int | None = None
-
-
-Value = Tensor | Pending | PendingHeads
-"""Rows in memory, or what they are computed from."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,6 +52,7 @@ class Facilities:
     model: Model
     matrices: Matrices
     pool: Pool | None
+    states: StateChunks | None
     rotary: list[Rotary]
     vectors: dict[int, Tensor]
     dtype: torch.dtype
@@ -90,7 +71,8 @@ class Facilities:
 class Program:
     """The launches of one bucket, in order, each with a name; its inputs and outputs.
 
-    inputs: float rows [P, width] by name. outputs: taps by name, [P, width].
+    inputs: float rows [P, width] by name. outputs: taps by name, [P, width]. record: float32 [L, P, *] of recurrent
+    layers, see ``delta``.
     """
 
     def __init__(self, of: Facilities, layout: Layout, taps: frozenset[str]) -> None:
@@ -100,6 +82,7 @@ class Program:
         self.inputs: dict[str, Tensor] = {}
         self.outputs: dict[str, Tensor] = {}
         self.embedded: Tensor | None = None
+        self.record: Tensor | None = None
         self._silent = False  # behind a heading without rows nothing is computed
         self._rows = layout.size.rows
         self._padded = products.padded_rows(self._rows)
@@ -129,7 +112,7 @@ class Program:
             self._memory[key] = torch.zeros(shape, dtype=dtype, device=self.of.device)
         memory = self._memory[key]
         for name, value in list(self._values.items()):
-            if not isinstance(value, Tensor) and _reads(value, memory):
+            if not isinstance(value, Tensor) and reads(value, memory):
                 self._settle(name)
         return memory
 
@@ -316,16 +299,16 @@ class Program:
         if (
             not isinstance(keys, PendingHeads)
             or not isinstance(values, Pending)
-            or not _beside(keys.parts, values.parts)
+            or not beside(keys.parts, values.parts)
         ):
             raise NotImplementedError(f"{op.k!r} and {op.v!r} are stored, which one product did not compute")
-        before = [name for name, value in self._values.items() if _precedes(value, keys)]
+        before = [name for name, value in self._values.items() if precedes(value, keys)]
         q = self._values[before[0]] if before else None
         out = None
         if isinstance(q, PendingHeads):
             out = self._rows_of(f"{before[0]} heads", q.parts.memory.shape[2], self.of.dtype)
             self._values[before[0]] = out
-        parts = _join([*([q.parts] if isinstance(q, PendingHeads) else []), keys.parts, values.parts])
+        parts = join([*([q.parts] if isinstance(q, PendingHeads) else []), keys.parts, values.parts])
         self._heads(parts, q if isinstance(q, PendingHeads) else None, keys, out, op.layer)
 
     def _heads(
@@ -362,6 +345,16 @@ class Program:
         values = borrow("sums", pieces, rows, heads, dim)
         return Sums(values, borrow("peaks", pieces, rows, heads), borrow("masses", pieces, rows, heads))
 
+    def delta(self, op: ops.Delta, after: Any) -> None:
+        x, beta, alpha = (self._settle(name) for name in (op.qkv, op.beta, op.alpha))
+        layout, states = self.layout.states, self.of.states
+        layers = states.layers if layout.size.recorded else 1
+        self.record = self.of.borrow("record", layers, self._padded, op.shape.record_bytes // 4)
+        out = self._values[op.out] = self._rows_of(op.out, op.shape.value_width, torch.float32)
+        layer = DeltaLayer(op, layout, states, self.record, self.of.borrow, self._vector)
+        for name, launch in layer.launches(x, beta, alpha, out):
+            self._add(name, launch)
+
     # outputs
 
     def pick(self, op: ops.Pick, after: Any) -> None:
@@ -389,32 +382,3 @@ class Program:
         out = self._room(("tap", op.name), self._padded, rows.shape[1], dtype=self.of.dtype)
         self._add("output", combine_rows, "copy", out[: self._rows], rows)
         self.outputs[op.name] = out[: self._rows]
-
-
-def _reads(value: Pending | PendingHeads, memory: Tensor) -> bool:
-    """Whether a value that waits is computed from this memory."""
-    base = value.base if isinstance(value, Pending) else None
-    return _storage(memory) in {_storage(m) for m in (value.parts.memory, base) if m is not None}
-
-
-def _storage(memory: Tensor) -> int:
-    """A number of the memory that a tensor lies in."""
-    return int(memory.untyped_storage()._cdata)
-
-
-def _beside(left: Parts, right: Parts) -> bool:
-    """Whether the columns of ``right`` follow those of ``left`` in one memory."""
-    a, b = left.memory, right.memory
-    return _storage(a) == _storage(b) and a.storage_offset() + a.shape[2] == b.storage_offset()
-
-
-def _precedes(value: Value, keys: PendingHeads) -> bool:
-    return isinstance(value, PendingHeads) and _beside(value.parts, keys.parts) and value.table == keys.table
-
-
-def _join(parts: list[Parts]) -> Parts:
-    """Neighbouring columns as one."""
-    first, width = parts[0].memory, sum(p.memory.shape[2] for p in parts)
-    memory = first.as_strided((*first.shape[:2], width), first.stride(), first.storage_offset())
-    biases = [p.bias for p in parts]
-    return Parts(memory, None if biases[0] is None else torch.cat(biases))

@@ -11,8 +11,6 @@ from spec_kernels.model import ops
 from spec_kernels.model.ops import Model
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-WITHOUT: dict[type, str] = {ops.Delta: "recurrent layers (the gated delta rule)"}
-"""Operations that have no kernel yet."""
 GROUP_MAX = 64
 """Query heads of a group."""
 
@@ -25,8 +23,6 @@ def is_interpreted() -> bool:
 def misfit(model: Model) -> str | None:
     """The first operation of a model that has no kernel, in words; None if all have one."""
     for op in model.ops:
-        if type(op) in WITHOUT:
-            return f"{WITHOUT[type(op)]} have no GPU kernel yet"
         if isinstance(op, ops.Attend) and op.shape.group > GROUP_MAX:
             return f"{op.shape.group} query heads share a key head, GPU kernels run at most {GROUP_MAX}"
     return None

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor
 
-from spec_kernels.model.states import StatePool
+from spec_kernels.model.states import StatePlaces, StatePool
 from spec_kernels.ops.gated_delta import CHUNK, replay
 from spec_kernels.ops.lineage import Lineage
 
@@ -22,7 +22,7 @@ class RecurrentSlot:
 
     __slots__ = ("_spare", "current", "pool")
 
-    def __init__(self, pool: StatePool) -> None:
+    def __init__(self, pool: StatePlaces) -> None:
         self.pool = pool
         (self.current,) = pool.take()
         pool.clear(self.current)
@@ -76,7 +76,7 @@ class Recorded(Protocol):
     @property
     def nbytes(self) -> int: ...
 
-    def replay(self, pool: StatePool, place: int, path: Sequence[int]) -> None:
+    def replay(self, pool: Any, place: int, path: Sequence[int]) -> None:
         """Advance the state in ``place`` along these rows of the record, in order."""
 
 
@@ -116,20 +116,20 @@ class Trace:
         """Bytes of the record; states are counted by the pool."""
         return self.recorded.nbytes
 
-    def replay(self, pool: StatePool, place: int, rows: Sequence[int]) -> None:
+    def replay(self, pool: StatePlaces, place: int, rows: Sequence[int]) -> None:
         """To be called within ``pool.steady``."""
         self.recorded.replay(pool, place, [self.rows[row] for row in rows])
 
 
 class Recurrence:
-    """One forward: the pool, the lineage of its rows, and the trace that its layers fill.
+    """One forward: the pool, made by the executor, the lineage of its rows, and the trace that its layers fill.
 
     recorded: batch rows whose inputs are recorded.
     """
 
     __slots__ = ("lineage", "pool", "recorded", "trace")
 
-    def __init__(self, pool: StatePool, lineage: Lineage, kind: Kind | None, drafts: Sequence[int]) -> None:
+    def __init__(self, pool: Any, lineage: Lineage, kind: Kind | None, drafts: Sequence[int]) -> None:
         """drafts: batch rows that are traced."""
         self.pool, self.lineage = pool, lineage
         self.trace = Trace(kind, *_where(kind, lineage, drafts)) if kind and drafts else None

@@ -22,6 +22,7 @@ from spec_kernels.model.mixture import mixture
 from spec_kernels.model.ops import Model, Weight
 from spec_kernels.model.rotary import cos_and_sin
 from spec_kernels.model.source import TensorSource
+from spec_kernels.model.states import StatePool
 from spec_kernels.model.tiles import product
 from spec_kernels.ops.causal_conv import causal_conv
 from spec_kernels.ops.gated_delta import gated_delta
@@ -64,6 +65,11 @@ class Reference:
         if self.model.heads is None:
             return None
         return KVCache(self.model.attending, self.model.heads, length, self.dtype, self.device)
+
+    def states(self) -> StatePool | None:
+        """A pool of recurrent states; None without recurrent layers."""
+        model = self.model
+        return None if model.delta is None else StatePool(model.delta, model.recurring, self.device)
 
     @torch.inference_mode()
     def run(self, batch: ForwardBatch) -> dict[str, Tensor]:

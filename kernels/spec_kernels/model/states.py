@@ -1,7 +1,8 @@
-"""Recurrent states of all sequences of a target, in one tensor whose places are assigned to slots."""
+"""Recurrent states of all sequences of a target, in places that are assigned to slots."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager
 
 import torch
@@ -11,25 +12,29 @@ from spec_kernels.model.readers import ReadersLock
 from spec_kernels.model.shapes import DeltaShape
 
 
-class StatePool:
-    """Places for states: matrices [L, N, Hv, Dk, Dv] and convolution windows [L, N, W - 1, C], float32.
+class StatePlaces(ABC):
+    """Places for states, numbered. A place holds the state of all L layers after one token.
 
-    A place holds the state of all L layers after one token. A place that is taken must be given back.
-    Several threads may use a pool, each with its own places. Growing replaces both tensors, so reads and writes,
-    also those of a forward, happen within ``steady``.
+    A place that is taken must be given back. Several threads may use the places of one target, each its own.
     """
 
-    def __init__(self, shape: DeltaShape, layers: int, device: torch.device | str = "cpu") -> None:
+    def __init__(self, shape: DeltaShape, layers: int) -> None:
         self.shape, self.layers = shape, layers
-        s = shape
-        self.matrices = torch.zeros(layers, 0, s.value_heads, s.key_dim, s.value_dim, device=device)
-        self.windows = torch.zeros(layers, 0, s.kernel - 1, s.channels, device=device)
         self._free: list[int] = []
         self._lock = ReadersLock()
 
     @property
+    @abstractmethod
     def places(self) -> int:
-        return self.matrices.shape[1]
+        """How many there are."""
+
+    @abstractmethod
+    def state(self, place: int) -> tuple[Tensor, Tensor]:
+        """The memory of a place, float32: matrices [L, Hv, Dk, Dv], windows [L, W - 1, C]. Within ``steady``."""
+
+    @abstractmethod
+    def _add(self, count: int) -> None:
+        """Add at least so many places."""
 
     def take(self, count: int = 1) -> list[int]:
         """Places with undefined content. Not within ``steady``."""
@@ -50,29 +55,54 @@ class StatePool:
         self._free.extend(places)
 
     def steady(self) -> AbstractContextManager[None]:
-        """While it is open, ``matrices`` and ``windows`` are not replaced. Must not be nested."""
+        """While it is open, memory of states is not replaced. Must not be nested."""
         return self._lock.reading()
 
     def clear(self, place: int) -> None:
         """Set the state before the first token."""
         with self.steady():
-            self.matrices[:, place].zero_()
-            self.windows[:, place].zero_()
+            for memory in self.state(place):
+                memory.zero_()
 
     def copy(self, place: int) -> tuple[Tensor, Tensor]:
-        """A copy of a state: matrices [L, Hv, Dk, Dv], windows [L, W - 1, C]."""
+        """A copy of a state, of the shapes of ``state``."""
         with self.steady():
-            return self.matrices[:, place].clone(), self.windows[:, place].clone()
+            matrices, windows = self.state(place)
+            return matrices.clone(), windows.clone()
 
     def put(self, place: int, state: tuple[Tensor, Tensor]) -> None:
         with self.steady():
-            self.matrices[:, place], self.windows[:, place] = state
+            for memory, values in zip(self.state(place), state, strict=True):
+                memory.copy_(values)
 
     def _grow(self, count: int) -> None:
         with self._lock.writing(), torch.inference_mode(False):  # rollbacks also write here, outside of a forward
             old = self.places
-            self.matrices, self.windows = (self._longer(m, count) for m in (self.matrices, self.windows))
-            self.give(list(range(old + count - 1, old - 1, -1)))
+            self._add(count)
+            self.give(list(range(self.places - 1, old - 1, -1)))
+
+
+class StatePool(StatePlaces):
+    """Places in two tensors: matrices [L, N, Hv, Dk, Dv] and convolution windows [L, N, W - 1, C], float32.
+
+    Growing replaces both, so reads and writes, also those of a forward, happen within ``steady``.
+    """
+
+    def __init__(self, shape: DeltaShape, layers: int, device: torch.device | str = "cpu") -> None:
+        super().__init__(shape, layers)
+        s = shape
+        self.matrices = torch.zeros(layers, 0, s.value_heads, s.key_dim, s.value_dim, device=device)
+        self.windows = torch.zeros(layers, 0, s.kernel - 1, s.channels, device=device)
+
+    @property
+    def places(self) -> int:
+        return self.matrices.shape[1]
+
+    def state(self, place: int) -> tuple[Tensor, Tensor]:
+        return self.matrices[:, place], self.windows[:, place]
+
+    def _add(self, count: int) -> None:
+        self.matrices, self.windows = (self._longer(m, count) for m in (self.matrices, self.windows))
 
     def _longer(self, m: Tensor, count: int) -> Tensor:
         return torch.cat([m, torch.zeros(self.layers, count, *m.shape[2:], device=m.device)], dim=1)

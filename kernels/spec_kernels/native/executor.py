@@ -84,6 +84,10 @@ class Native:
         """Memory of one sequence for ``length`` positions; None without attention."""
         return None if self._shape is None else NativeCache(self._shape, length)
 
+    def states(self) -> StatePool | None:
+        """A pool of recurrent states; None without recurrent layers."""
+        return None if self.model.delta is None else StatePool(self.model.delta, self.model.recurring)
+
     def run(self, batch: ForwardBatch) -> dict[str, Tensor]:
         """The requested outputs, by name: taps [R, width]; after a ``Pick`` only the picked rows."""
         found, places = self._outputs(batch)

@@ -15,7 +15,6 @@ from spec_kernels.model.batch import ForwardBatch, SequenceRows
 from spec_kernels.model.ops import Attend, Delta, Embed, Model, Op, Store, Tap
 from spec_kernels.model.recurrence import Lines, Recurrence
 from spec_kernels.model.reference import Reference
-from spec_kernels.model.states import StatePool
 from spec_kernels.model.tiles import TILE
 from torch import Tensor
 
@@ -90,10 +89,9 @@ class Probe:
 
     def __init__(self, executor: Executor, context: int, chosen: Sequence[int]) -> None:
         self.executor, self.part, self.context = executor, part_of(executor, chosen), context
-        model = executor.model
-        self.pool = StatePool(model.delta, model.recurring) if model.recurring else None
+        self.pool = executor.states()
         numbers = torch.Generator().manual_seed(0)
-        (vocabulary,) = (op.table.n for op in model.ops if isinstance(op, Embed))
+        (vocabulary,) = (op.table.n for op in executor.model.ops if isinstance(op, Embed))
         self.tokens = torch.randint(vocabulary, (context + 1 + DRAFTS,), generator=numbers)
         self.cache, self.place = self._room()
         start = context - BEFORE

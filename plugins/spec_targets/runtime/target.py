@@ -13,7 +13,7 @@ from spec_kernels.model import batch as rows_of
 from spec_kernels.model.batch import SequenceRows, numbers
 from spec_kernels.model.drafts import DraftLimits, Drafts
 from spec_kernels.model.recurrence import Lines, Recurrence, RecurrentSlot
-from spec_kernels.model.states import StatePool
+from spec_kernels.model.states import StatePlaces
 from torch import Tensor
 
 from spec_core import (
@@ -70,11 +70,11 @@ class TorchTarget:
     training_texts: TrainingTexts | None = None
     every: int = 256
     checkpoints_max: int = 8
-    pool: StatePool | None = attrs.field(init=False, default=None)
+    pool: StatePlaces | None = attrs.field(init=False, default=None)
 
     def __attrs_post_init__(self) -> None:
-        if self.config.recurrent:
-            self.pool = StatePool(self.config.delta, len(self.config.recurrent), self.info.device)
+        if self.executor is not None:
+            self.pool = self.executor.states()
 
     # the Target protocol
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+from typing import NamedTuple
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
+from spec_kernels.gpu.launch import device_function
 from spec_kernels.ops.lineage import Lineage
 
 CHANNELS = 512
@@ -27,48 +29,100 @@ def causal_conv(x: Tensor, weight: Tensor, windows: Tensor, lineage: Lineage) ->
     out = torch.empty(rows, channels, dtype=x.dtype, device=x.device)
     if not rows:
         return out
-    places, member = _sequences(lineage, x.device)
-    # A window may be overwritten while others still look at it.
-    before = windows.index_select(0, places)
+    x = x if x.stride(1) == 1 else x.contiguous()
+    parents, source, keep = (lineage.tensor(name, x.device) for name in ("parents", "source", "keep"))
+    window_size = windows[0].numel()
     _conv[rows, triton.cdiv(channels, CHANNELS)](
-        x, weight.contiguous(), before, windows, out,
-        lineage.tensor("parents", x.device), member, lineage.tensor("keep", x.device),
-        *x.stride(), *windows.stride(), channels, len(weight), CHANNELS,
+        x, weight.contiguous(), windows, out, parents, source, x.stride(0), channels, len(weight), CHANNELS, window_size
     )  # fmt: skip
+    keep_windows(x, windows, window_size, Links(parents, source, keep), _kept(lineage, x.device))
     return out
 
 
+class Links(NamedTuple):
+    """int64 [R] each: the row that a row continues, the place its sequence begins with, the place that keeps the state
+    after it; -1: none."""
+
+    parents: Tensor
+    source: Tensor
+    keep: Tensor
+
+
+def keep_windows(x: Tensor, windows: Tensor, place_size: int, links: Links, spans: Tensor) -> None:
+    """Write the windows after kept rows, those that sequences began with last.
+
+    x: [R, C], rows may lie apart. windows: [*, W - 1, C], of which the first is place 0. place_size: numbers from one
+    place to the next. spans: int64 [B, 2], of each sequence its first kept row, and one behind its last row
+    """
+    width, channels = windows.shape[1:]
+    _keep_windows[len(spans), triton.cdiv(channels, CHANNELS)](
+        x, windows, *links, spans, x.stride(0), channels, width + 1, CHANNELS, place_size
+    )
+
+
+def kept_spans(lineage: Lineage) -> list[tuple[int, int]]:
+    """Of each sequence its first kept row, and one behind its last row."""
+    first_kept = lambda first, end: next((row for row in range(first, end) if lineage.keep[row] >= 0), end)
+    return [(first_kept(first, end), end) for first, end in lineage.ends()]
+
+
 @functools.lru_cache(maxsize=8)
-def _sequences(lineage: Lineage, device: torch.device) -> tuple[Tensor, Tensor]:
-    """int64 [B], the window that each sequence begins with, and int64 [R], the sequence of each row."""
-    places = [lineage.source[first] for first in lineage.begins]
-    member = [i for i, (first, end) in enumerate(lineage.ends()) for _ in range(first, end)]
-    on_device = [torch.tensor(m, dtype=torch.int64).to(device) for m in (places, member)]
-    return on_device[0], on_device[1]
+def _kept(lineage: Lineage, device: torch.device) -> Tensor:
+    """Made once per forward, for all layers."""
+    return torch.tensor(kept_spans(lineage), dtype=torch.int64).to(device)
 
 
 @triton.jit
 def _conv(
-    x, weight, before, windows, out, parents, member, keep,
-    x_row, x_channel, window_place, window_input, window_channel,
-    C: tl.constexpr, W: tl.constexpr, BLOCK: tl.constexpr,
+    x, weight, windows, out, parents, source, x_row,
+    C: tl.constexpr, W: tl.constexpr, BLOCK: tl.constexpr, PLACE: tl.constexpr,
 ):  # fmt: skip
-    row = tl.program_id(0).to(tl.int64)
+    row = tl.program_id(0).to(tl.int64) + tl.arange(0, 1)
     at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    real = at < C
-    place, memory = tl.load(keep + row), before + tl.load(member + row) * (W - 1) * C
-    total = tl.zeros([BLOCK], tl.float32)
+    total = convolve(x, weight, windows, parents, source, row, row >= 0, at, at < C, x_row, C, W, BLOCK, 1, PLACE)
+    tl.store(out + (row * C)[:, None] + at[None, :], total, (at < C)[None, :])
+
+
+@device_function
+def convolve(
+    x, weight, windows, parents, source, row, exists, at, real, x_row,
+    C: tl.constexpr, W: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr, PLACE: tl.constexpr,
+):  # fmt: skip
+    """[ROWS, BLOCK]: the convolution at some rows and channels."""
+    total = tl.zeros([ROWS, BLOCK], tl.float32)
+    window = windows + tl.load(source + row, exists, other=0)[:, None] * PLACE + at[None, :]
     # From the current input back: rows as long as there is a parent, then the window from its end.
-    seen = row
-    left = W - 2
+    seen, left = tl.where(exists, row, -1), tl.full([ROWS], W - 2, tl.int64)
     for back in tl.static_range(W):
         inside = seen >= 0
-        value = tl.load(x + seen * x_row + at * x_channel, real & inside, other=0.0)
-        value += tl.load(memory + left * C + at, real & (seen < 0), other=0.0)
-        total += value * tl.load(weight + (W - 1 - back) * C + at, real, other=0.0)
-        if back < W - 1:
-            kept = windows + place * window_place + (W - 2 - back) * window_input + at * window_channel
-            tl.store(kept, value, real & (place >= 0))
+        ours, stored = inside[:, None] & real[None, :], (exists & (seen < 0))[:, None] & real[None, :]
+        value = tl.load(x + (seen * x_row)[:, None] + at[None, :], ours, other=0.0)
+        value += tl.load(window + (left * C)[:, None], stored, other=0.0)
+        total += value * tl.load(weight + (W - 1 - back) * C + at, real, other=0.0)[None, :]
         left -= tl.where(inside, 0, 1)
         seen = tl.load(parents + seen, inside, other=-1)
-    tl.store(out + row * C + at, total, real)
+    return total
+
+
+@triton.jit
+def _keep_windows(
+    x, windows, parents, source, keep, spans, x_row,
+    C: tl.constexpr, W: tl.constexpr, BLOCK: tl.constexpr, PLACE: tl.constexpr,
+):  # fmt: skip
+    """The windows of one sequence. Oldest inputs are written first: a window may be made from itself."""
+    first, end = tl.load(spans + tl.program_id(0) * 2), tl.load(spans + tl.program_id(0) * 2 + 1)
+    at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    count = end - first
+    for i in range(2 * count):
+        row = first + i % count
+        begin, place = tl.load(source + row), tl.load(keep + row)
+        if (place != -1) & ((place == begin) == (i >= count)):
+            for j in tl.static_range(W - 1):
+                seen, left = row, W - 2
+                for _ in tl.static_range(W - 2 - j):
+                    left -= tl.where(seen >= 0, 0, 1)
+                    seen = tl.load(parents + seen, seen >= 0, other=-1)
+                value = tl.load(x + seen * x_row + at, (at < C) & (seen >= 0), other=0.0)
+                value += tl.load(windows + begin * PLACE + left * C + at, (at < C) & (seen < 0), other=0.0)
+                tl.debug_barrier()
+                tl.store(windows + place * PLACE + j * C + at, value, at < C)

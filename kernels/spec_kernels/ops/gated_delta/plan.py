@@ -3,62 +3,56 @@
 from __future__ import annotations
 
 import functools
-from collections import defaultdict
 from dataclasses import dataclass
-
-import torch
-from torch import Tensor
 
 from spec_kernels.ops.lineage import Lineage
 
 PIECE = 16
 """Rows of a run that are computed together."""
-HELD = -1
-"""The state before a piece is the one after the piece before it."""
-
+NOWHERE = -1
+"""Instead of a place: no state is read, or none is written."""
 Work = tuple[int, int]
 """First row, number of rows."""
+Piece = tuple[int, int, int, int, int, int]
+"""First row, rows, place of the state before, place that keeps the state after; the same two laid aside.
+
+A piece without a state before it continues the piece before it.
+"""
 
 
 @dataclass(frozen=True, eq=False)
-class Launch:
+class Stage:
     """Pieces that are computed side by side for all sequences, one after the other within each.
 
-    runs: whether pieces are parts of runs; else each is one row.
-    table: int64 [n, 5]: first row · rows · state before · state kept · state laid aside. ``before`` is a stored state,
-        or ``HELD``, or -2 - i for the one laid aside as i; the last two are -1 where nothing is written.
-    begins: int64 [sequences + 1], the first piece of each
+    spans: first piece of each sequence that has any, and one behind its last.
     """
 
-    runs: bool
-    table: Tensor
-    begins: Tensor
-
-    @property
-    def sequences(self) -> int:
-        return len(self.begins) - 1
+    pieces: list[Piece]
+    spans: list[tuple[int, int]]
 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """Launches in order; between them and within trees, ``asides`` states need memory of their own."""
+    """Stages in order, by turns of rows alone and of pieces of runs; the first may be empty.
 
-    launches: list[Launch]
+    Between them and within trees, ``asides`` states need memory of their own.
+    """
+
+    stages: list[Stage]
     asides: int
 
 
 @functools.lru_cache(maxsize=8)
-def plan(lineage: Lineage, device: torch.device) -> Plan:
+def plan(lineage: Lineage) -> Plan:
     """Made once per forward, for all layers."""
-    stages: dict[int, list[list[Work]]] = defaultdict(list)
+    works: list[list[list[Work]]] = []
     for first, end in lineage.ends():
-        for stage, work in enumerate(_stages(dict(lineage.chunks), first, end)):
-            if work:
-                stages[stage].append(work)
-    planned = [stages[stage] for stage in sorted(stages)]
-    asides = _asides(lineage, planned)
-    launches = [_launch(lineage, stage % 2 == 1, stages[stage], asides, device) for stage in sorted(stages)]
-    return Plan(launches, len(asides))
+        stages = _stages(dict(lineage.chunks), first, end)
+        works += ([] for _ in range(len(stages) - len(works)))
+        for stage, work in zip(works, stages, strict=False):
+            stage += [work] if work else []
+    asides = _asides(lineage, works)
+    return Plan([_stage(lineage, stage, asides) for stage in works], len(asides))
 
 
 def _stages(runs: dict[int, int], row: int, end: int) -> list[list[Work]]:
@@ -87,21 +81,19 @@ def _asides(lineage: Lineage, planned: list[list[list[Work]]]) -> dict[int, int]
     return {row: i for i, row in enumerate(rows)}
 
 
-def _launch(
-    lineage: Lineage, runs: bool, works: list[list[Work]], asides: dict[int, int], device: torch.device
-) -> Launch:
-    table, begins = [], [0]
+def _stage(lineage: Lineage, works: list[list[Work]], asides: dict[int, int]) -> Stage:
+    pieces: list[Piece] = []
+    spans = []
     for work in works:
+        spans.append((len(pieces), len(pieces) + len(work)))
         for (first, n), held in zip(work, _held(lineage, work), strict=True):
             last = first + n - 1
-            before = HELD if held else _before(lineage, first, asides)
-            table.append([first, n, before, lineage.keep[last], asides.get(last, -1)])
-        begins.append(len(table))
-    return Launch(runs, *(torch.tensor(m, dtype=torch.int64).to(device) for m in (table, begins)))
+            before, beside = (NOWHERE, NOWHERE) if held else _before(lineage, first, asides)
+            pieces.append((first, n, before, lineage.keep[last], beside, asides.get(last, NOWHERE)))
+    return Stage(pieces, spans)
 
 
-def _before(lineage: Lineage, row: int, asides: dict[int, int]) -> int:
+def _before(lineage: Lineage, row: int, asides: dict[int, int]) -> tuple[int, int]:
     parent = lineage.parents[row]
-    if parent < 0:
-        return lineage.source[row]
-    return lineage.keep[parent] if lineage.keep[parent] >= 0 else -2 - asides[parent]
+    place = lineage.source[row] if parent < 0 else lineage.keep[parent]
+    return (place, NOWHERE) if place >= 0 else (NOWHERE, asides[parent])

@@ -16,7 +16,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from spec_kernels.ops.gated_delta.plan import PIECE, Launch, plan
+from spec_kernels.gpu.launch import device_function
+from spec_kernels.ops.gated_delta.plan import PIECE, plan
 from spec_kernels.ops.lineage import Lineage
 
 COLUMNS = 8
@@ -25,8 +26,12 @@ WIDE = 32
 """The same where pieces of rows are products."""
 
 
-class Given(NamedTuple):
-    """What all launches read; rows may lie apart. g: [R, Hv, Dk], of any strides"""
+class Rows(NamedTuple):
+    """What all launches read and write; rows may lie apart. g: [R, Hv, Dk], of any strides
+
+    states: [*, Hv, Dk, Dv], of which the first is place 0. place_size: numbers from one place to the next.
+    aside: [n, Hv, Dk, Dv], for states that are laid aside. o: [R, Hv, Dv], d: the same, rows may lie apart.
+    """
 
     q: Tensor
     k: Tensor
@@ -34,7 +39,26 @@ class Given(NamedTuple):
     beta: Tensor
     g: Tensor
     states: Tensor
+    place_size: int
     key_of: Tensor
+    aside: Tensor
+    o: Tensor
+    d: Tensor
+
+
+class Pieces(NamedTuple):
+    """Pieces of a stage, see ``plan``. table: int64 [n, 6]. spans: int64 [sequences, 2]"""
+
+    table: Tensor
+    spans: Tensor
+
+
+class Solved(NamedTuple):
+    """What ``compute_runs`` needs memory for. w: [pieces, Hv, PIECE, Dk], u: the same with Dv, looks: with PIECE"""
+
+    w: Tensor
+    u: Tensor
+    looks: Tensor
 
 
 def gated_delta(
@@ -49,15 +73,28 @@ def gated_delta(
     returns o, d: float32 [R, Hv, Dv]; a row's result depends on its ancestors only, bit for bit, except that rows of
         ``lineage.chunks`` are summed in another order than rows alone
     """
-    work = plan(lineage, v.device)
     q, k, v, beta = (_packed(m) for m in (q, k, v, beta))
-    given = Given(q, k, v, beta, _by_channel(g, k), _written(states), key_of)
     o, d = (torch.empty(v.shape, device=v.device) for _ in range(2))
-    aside = torch.empty(work.asides, *states.shape[1:], device=v.device)
-    for launch in work.launches:
-        compute = _runs if launch.runs else _alone
-        compute(launch, given, aside, o, d)
+    heads, key_dim, value_dim = states.shape[1:]
+    aside = torch.empty(plan(lineage).asides, heads, key_dim, value_dim, device=v.device)
+    size = heads * key_dim * value_dim
+    rows = Rows(q, k, v, beta, by_channel(g, k), _written(states), size, key_of, aside, o, d)
+    for runs, pieces in _stages(lineage, v.device):
+        if runs:
+            widths = key_dim, value_dim, PIECE
+            solved = (torch.empty(len(pieces.table), heads, PIECE, n, device=v.device) for n in widths)
+            compute_runs(rows, pieces, Solved(*solved))
+        else:
+            compute_rows(rows, pieces)
     return o, d
+
+
+@functools.lru_cache(maxsize=8)
+def _stages(lineage: Lineage, device: torch.device) -> list[tuple[bool, Pieces]]:
+    """Whether each stage has runs, and its pieces; made once per forward, for all layers."""
+    on_device = lambda numbers: torch.tensor(numbers, dtype=torch.int64).to(device)
+    stages = enumerate(plan(lineage).stages)
+    return [(i % 2 == 1, Pieces(on_device(s.pieces), on_device(s.spans))) for i, s in stages if s.pieces]
 
 
 def replay(
@@ -70,7 +107,7 @@ def replay(
     """
     if not path:
         return
-    k, d, g = _packed(k), _packed(d), _by_channel(g, k)
+    k, d, g = _packed(k), _packed(d), by_channel(g, k)
     heads, key_dim, value_dim = states.shape[1:]
     _replay[heads, triton.cdiv(value_dim, COLUMNS)](
         _written(states), k, d, g, key_of, _on_device(tuple(path), k.device),
@@ -90,7 +127,7 @@ def _packed(rows: Tensor) -> Tensor:
     return rows if not len(rows) or rows[0].is_contiguous() else rows.contiguous()
 
 
-def _by_channel(g: Tensor, k: Tensor) -> Tensor:
+def by_channel(g: Tensor, k: Tensor) -> Tensor:
     """[R, Hv, Dk]; a decay per head is that of all its channels."""
     return g if g.dim() == 3 else g[..., None].expand(*g.shape, k.shape[-1])
 
@@ -102,51 +139,50 @@ def _written(states: Tensor) -> Tensor:
     return states
 
 
-@triton.jit
-def _fetch(state, piece, table, states, aside, SIZE: tl.constexpr, place, held):
+@device_function
+def _fetch(state, entry, states, aside, PLACE: tl.constexpr, SIZE: tl.constexpr, place, held):
     """The state before a piece: in hand, stored, or laid aside."""
-    before = tl.load(table + piece * 5 + 2)
-    if before != -1:
+    before, beside = tl.load(entry + 2), tl.load(entry + 4)
+    if (before != -1) | (beside != -1):
         # Another thread of this program may have written it.
         tl.debug_barrier()
-        stored = tl.load(states + before * SIZE + place, held & (before >= 0), other=0.0)
-        state = stored + tl.load(aside + (-2 - before) * SIZE + place, held & (before < -1), other=0.0)
+        stored = tl.load(states + before * PLACE + place, held & (before != -1), other=0.0)
+        state = stored + tl.load(aside + beside * SIZE + place, held & (beside != -1), other=0.0)
     return state
 
 
-@triton.jit
-def _leave(state, piece, table, states, aside, SIZE: tl.constexpr, place, held):
+@device_function
+def _leave(state, entry, states, aside, PLACE: tl.constexpr, SIZE: tl.constexpr, place, held):
     """Keep the state after a piece, and lay it aside, where anyone will look at it."""
-    keep, beside = tl.load(table + piece * 5 + 3), tl.load(table + piece * 5 + 4)
-    if keep >= 0:
-        tl.store(states + keep * SIZE + place, state, held)
-    if beside >= 0:
+    keep, beside = tl.load(entry + 3), tl.load(entry + 5)
+    if keep != -1:
+        tl.store(states + keep * PLACE + place, state, held)
+    if beside != -1:
         tl.store(aside + beside * SIZE + place, state, held)
 
 
-@triton.jit
+@device_function
 def _advance(state, k, d, decay):
     """The same rounding wherever it is inlined: one product, then one fused product and sum."""
     return tl.fma(k[:, None], d[None, :], state * decay[:, None])
 
 
-def _alone(launch: Launch, given: Given, aside: Tensor, o: Tensor, d: Tensor) -> None:
-    """Rows one after the other."""
-    q, k, v, beta, g, states, key_of = given
-    heads, key_dim, value_dim = states.shape[1:]
-    _rows[launch.sequences, heads, triton.cdiv(value_dim, COLUMNS)](
-        q, k, v, beta, g, states, aside, o, d, launch.table, launch.begins, key_of,
-        *(m.stride(0) for m in (q, k, v, beta)), *g.stride(),
-        key_dim, heads, value_dim, triton.next_power_of_2(key_dim), COLUMNS, num_warps=1,
+def compute_rows(rows: Rows, pieces: Pieces, columns: int = COLUMNS) -> None:
+    """Rows one after the other. columns: of a program."""
+    heads, key_dim, value_dim = rows.states.shape[1:]
+    _rows[len(pieces.spans), heads, triton.cdiv(value_dim, columns)](
+        rows.q, rows.k, rows.v, rows.beta, rows.g, rows.states, rows.aside, rows.o, rows.d, *pieces, rows.key_of,
+        *(m.stride(0) for m in (rows.q, rows.k, rows.v, rows.beta, rows.d)), *rows.g.stride(),
+        key_dim, heads, value_dim, triton.next_power_of_2(key_dim), columns, rows.place_size, num_warps=1,
     )  # fmt: skip
 
 
 @triton.jit
 def _rows(
-    q, k, v, beta, g, states, aside, o, d, table, begins, key_of,
-    q_row, k_row, v_row, beta_row, g_row, g_head, g_channel,
+    q, k, v, beta, g, states, aside, o, d, table, spans, key_of,
+    q_row, k_row, v_row, beta_row, d_row, g_row, g_head, g_channel,
     DK: tl.constexpr, HV: tl.constexpr, DV: tl.constexpr,
-    BLOCK_K: tl.constexpr, BLOCK_V: tl.constexpr,
+    BLOCK_K: tl.constexpr, BLOCK_V: tl.constexpr, PLACE: tl.constexpr,
 ):  # fmt: skip
     sequence, head = tl.program_id(0), tl.program_id(1)
     key_head = tl.load(key_of + head)
@@ -154,9 +190,10 @@ def _rows(
     held = (i < DK)[:, None] & (j < DV)[None, :]
     place = head * DK * DV + i[:, None] * DV + j[None, :]
     state = tl.zeros([BLOCK_K, BLOCK_V], tl.float32)
-    for piece in range(tl.load(begins + sequence), tl.load(begins + sequence + 1)):
-        row = tl.load(table + piece * 5)
-        state = _fetch(state, piece, table, states, aside, HV * DK * DV, place, held)
+    for piece in range(tl.load(spans + sequence * 2), tl.load(spans + sequence * 2 + 1)):
+        entry = table + piece * 6
+        row = tl.load(entry)
+        state = _fetch(state, entry, states, aside, PLACE, HV * DK * DV, place, held)
         key = tl.load(k + row * k_row + key_head * DK + i, i < DK, other=0.0)
         query = tl.load(q + row * q_row + key_head * DK + i, i < DK, other=0.0)
         decay = tl.exp(tl.load(g + row * g_row + head * g_head + i * g_channel, i < DK, other=0.0))
@@ -164,10 +201,10 @@ def _rows(
         recalled = tl.sum(state * (key * decay)[:, None], 0)
         answer = tl.sum(state * (query * decay)[:, None], 0)
         written = tl.load(beta + row * beta_row + head) * (value - recalled)
-        tl.store(d + (row * HV + head) * DV + j, written, j < DV)
+        tl.store(d + row * d_row + head * DV + j, written, j < DV)
         tl.store(o + (row * HV + head) * DV + j, answer + tl.sum(query * key, 0) * written, j < DV)
         state = _advance(state, key, written, decay)
-        _leave(state, piece, table, states, aside, HV * DK * DV, place, held)
+        _leave(state, entry, states, aside, PLACE, HV * DK * DV, place, held)
 
 
 @triton.jit
@@ -176,34 +213,50 @@ def _replay(
     DK: tl.constexpr, HV: tl.constexpr, DV: tl.constexpr,
     BLOCK_K: tl.constexpr, BLOCK_V: tl.constexpr,
 ):  # fmt: skip
+    before = states + tl.cast(source, tl.int64) * HV * DK * DV
+    after = states + tl.cast(target, tl.int64) * HV * DK * DV
+    replay_columns(
+        before, after, k, d, g, key_of, path, k_row, d_row, g_row, g_head, g_channel, rows, DK, DV, BLOCK_K, BLOCK_V
+    )
+
+
+@device_function
+def replay_columns(
+    before, after, k, d, g, key_of, path, k_row, d_row, g_row, g_head, g_channel, rows,
+    DK: tl.constexpr, DV: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_V: tl.constexpr,
+):  # fmt: skip
+    """Some columns of one head's state along recorded rows. before, after: where the state is read and written."""
     head = tl.program_id(0).to(tl.int64)
     key_head = tl.load(key_of + head)
     i, j = tl.arange(0, BLOCK_K), tl.program_id(1) * BLOCK_V + tl.arange(0, BLOCK_V)
     held = (i < DK)[:, None] & (j < DV)[None, :]
     place = head * DK * DV + i[:, None] * DV + j[None, :]
-    state = tl.load(states + tl.cast(source, tl.int64) * HV * DK * DV + place, held, other=0.0)
+    state = tl.load(before + place, held, other=0.0)
     for n in range(rows):
         row = tl.load(path + n)
         key = tl.load(k + row * k_row + key_head * DK + i, i < DK, other=0.0)
         written = tl.load(d + row * d_row + head * DV + j, j < DV, other=0.0)
         decay = tl.exp(tl.load(g + row * g_row + head * g_head + i * g_channel, i < DK, other=0.0))
         state = _advance(state, key, written, decay)
-    tl.store(states + tl.cast(target, tl.int64) * HV * DK * DV + place, state, held)
+    tl.store(after + place, state, held)
 
 
-def _runs(launch: Launch, given: Given, aside: Tensor, o: Tensor, d: Tensor) -> None:
-    """Pieces of runs. With W and U the solutions of (I + A) [W U] = beta [exp(G) k, v], a piece's d is U - W S."""
-    q, k, v, beta, g, states, key_of = given
-    heads, key_dim, value_dim = states.shape[1:]
-    pieces, block = len(launch.table), max(16, triton.next_power_of_2(key_dim))
-    w, u, looks = (torch.empty(pieces, heads, PIECE, n, device=v.device) for n in (key_dim, value_dim, PIECE))
-    _solve[pieces, heads](
-        q, k, v, beta, g, w, u, looks, launch.table, key_of, *(m.stride(0) for m in (q, k, v, beta)), *g.stride(),
+def compute_runs(rows: Rows, pieces: Pieces, solved: Solved) -> None:
+    """Pieces of runs. With W and U the solutions of (I + A) [W U] = beta [exp(G) k, v], a piece's d is U - W S.
+
+    solved: of as many of the first pieces as are computed.
+    """
+    heads, key_dim, value_dim = rows.states.shape[1:]
+    q, k, v, beta, g = rows.q, rows.k, rows.v, rows.beta, rows.g
+    block = max(16, triton.next_power_of_2(key_dim))
+    _solve[len(solved.w), heads](
+        q, k, v, beta, g, *solved, pieces.table, rows.key_of, *(m.stride(0) for m in (q, k, v, beta)), *g.stride(),
         key_dim, heads, value_dim, block, triton.next_power_of_2(value_dim), PIECE,
     )  # fmt: skip
-    _carry[launch.sequences, heads, triton.cdiv(value_dim, WIDE)](
-        q, k, g, w, u, looks, states, aside, o, d, launch.table, launch.begins, key_of,
-        q.stride(0), k.stride(0), *g.stride(), key_dim, heads, value_dim, block, WIDE, PIECE, num_warps=8,
+    _carry[len(pieces.spans), heads, triton.cdiv(value_dim, WIDE)](
+        q, k, g, *solved, rows.states, rows.aside, rows.o, rows.d, *pieces, rows.key_of,
+        q.stride(0), k.stride(0), rows.d.stride(0), *g.stride(), key_dim, heads, value_dim, block, WIDE, PIECE,
+        rows.place_size, num_warps=8,
     )  # fmt: skip
 
 
@@ -220,7 +273,7 @@ def _solve(
     """
     piece, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
     key_head = tl.load(key_of + head)
-    first, count = tl.load(table + piece * 5), tl.load(table + piece * 5 + 1)
+    first, count = tl.load(table + piece * 6), tl.load(table + piece * 6 + 1)
     n, c, j = tl.arange(0, PIECE), tl.arange(0, BLOCK_K), tl.arange(0, BLOCK_V)
     row, real = first + n, n < count
     in_key, in_value = real[:, None] & (c < DK)[None, :], real[:, None] & (j < DV)[None, :]
@@ -247,10 +300,10 @@ def _solve(
 
 @triton.jit
 def _carry(
-    q, k, g, w, u, looks, states, aside, o, d, table, begins, key_of,
-    q_row, k_row, g_row, g_head, g_channel,
+    q, k, g, w, u, looks, states, aside, o, d, table, spans, key_of,
+    q_row, k_row, d_row, g_row, g_head, g_channel,
     DK: tl.constexpr, HV: tl.constexpr, DV: tl.constexpr,
-    BLOCK_K: tl.constexpr, BLOCK_V: tl.constexpr, PIECE: tl.constexpr,
+    BLOCK_K: tl.constexpr, BLOCK_V: tl.constexpr, PIECE: tl.constexpr, PLACE: tl.constexpr,
 ):  # fmt: skip
     """D = U - W S, O = exp(G) Q S + looks D, S' = exp(G_last) S + Σ_i exp(G_last - G_i) k_i d_iᵀ, piece by piece."""
     sequence, head = tl.program_id(0), tl.program_id(1)
@@ -259,9 +312,10 @@ def _carry(
     held = (c < DK)[:, None] & (j < DV)[None, :]
     place = head * DK * DV + c[:, None] * DV + j[None, :]
     state = tl.zeros([BLOCK_K, BLOCK_V], tl.float32)
-    for piece in range(tl.load(begins + sequence), tl.load(begins + sequence + 1)):
-        row, real = tl.load(table + piece * 5) + n, n < tl.load(table + piece * 5 + 1)
-        state = _fetch(state, piece, table, states, aside, HV * DK * DV, place, held)
+    for piece in range(tl.load(spans + sequence * 2), tl.load(spans + sequence * 2 + 1)):
+        entry = table + piece * 6
+        row, real = tl.load(entry) + n, n < tl.load(entry + 1)
+        state = _fetch(state, entry, states, aside, PLACE, HV * DK * DV, place, held)
         in_key = real[:, None] & (c < DK)[None, :]
         in_value = real[:, None] & (j < DV)[None, :]
         keys = tl.load(k + (row * k_row + key_head * DK)[:, None] + c[None, :], in_key, other=0.0)
@@ -275,9 +329,8 @@ def _carry(
         written -= tl.dot(solved, state, input_precision="ieee")
         out = tl.dot(queries * tl.exp(total), state, input_precision="ieee")
         out = tl.dot(look, written, out, input_precision="ieee")
-        at = (row * HV + head)[:, None] * DV + j[None, :]
-        tl.store(d + at, written, in_value)
-        tl.store(o + at, out, in_value)
+        tl.store(d + (row * d_row + head * DV)[:, None] + j[None, :], written, in_value)
+        tl.store(o + (row * HV + head)[:, None] * DV + j[None, :], out, in_value)
         late = tl.trans(keys * tl.exp(last[None, :] - total))
         state = tl.dot(late, written, state * tl.exp(last)[:, None], input_precision="ieee")
-        _leave(state, piece, table, states, aside, HV * DK * DV, place, held)
+        _leave(state, entry, states, aside, PLACE, HV * DK * DV, place, held)

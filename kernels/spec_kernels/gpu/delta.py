@@ -1,0 +1,215 @@
+"""Gated delta nets: what comes before the gated delta rule, in one launch, and the replay of recorded rows, in one.
+
+Recorded rows are float32 [L, n, x | k | d | g]: inputs of the convolution, keys, written values, logarithms of decays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from spec_kernels.gpu.launch import INTERPRETED, ROWS, launch_options, on_device, start_next, wait_for_previous
+from spec_kernels.gpu.rows import sigmoid
+from spec_kernels.gpu.states import StateChunks
+from spec_kernels.model.shapes import DeltaShape
+from spec_kernels.ops.causal_conv.triton import Links, convolve
+from spec_kernels.ops.gated_delta.triton import COLUMNS, replay_columns
+
+CHANNELS = 256
+"""Channels of a window that one program replays."""
+
+
+@dataclass(frozen=True, eq=False)
+class DeltaInputs:
+    """What one layer computes from its rows.
+
+    conv: float32 [W, C]. rate, dt: float32 [Hv]. layer: of the pool.
+    q: float32 [P, Hk, Dk]. v: float32 [P, Hv, Dv]. rates: float32 [P, Hv], how much of a value is written. record:
+    float32 [P, *], see above. recorded: whether inputs are written there; keys and decays always are.
+    """
+
+    conv: Tensor
+    rate: Tensor
+    dt: Tensor
+    eps: float
+    pool: StateChunks
+    layer: int
+    q: Tensor
+    v: Tensor
+    rates: Tensor
+    record: Tensor
+    recorded: bool
+
+
+def columns_of(shape: DeltaShape) -> int:
+    """Columns of a state in one program; the interpreter runs few large programs faster."""
+    return triton.next_power_of_2(shape.value_dim) if INTERPRETED else COLUMNS
+
+
+def split_record(record: Tensor, shape: DeltaShape) -> tuple[Tensor, ...]:
+    """x [..., C], k [..., Hk, Dk], d [..., Hv, Dv] and g [..., Hv] of recorded rows, as views."""
+    s = shape
+    x, k, d, g = record.split([s.channels, s.key_width, s.value_width, s.value_heads], -1)
+    return x, k.unflatten(-1, (s.key_heads, -1)), d.unflatten(-1, (s.value_heads, -1)), g
+
+
+def prepare_rows(x: Tensor, beta: Tensor, alpha: Tensor, links: Links, inputs: DeltaInputs) -> None:
+    """q, k, v = silu(conv(x)), q and k of unit length; rates = sigmoid(beta), g = rate · softplus(alpha + dt).
+
+    :param x: [P, C]. :param beta: [P, Hv]. :param alpha: [P, Hv]. Rows may be strided. :param links: of R rows.
+    """
+    s, count, (_, windows) = inputs.pool.shape, len(links.parents), inputs.pool.of_layer(inputs.layer)
+    _prepare_rows[triton.cdiv(count, ROWS), 2 * s.key_heads + s.value_heads](
+        x, beta, alpha, inputs.conv, inputs.rate, inputs.dt, windows, links.parents, links.source,
+        inputs.q, inputs.v, inputs.rates, inputs.record, count,
+        x.stride(0), beta.stride(0), alpha.stride(0), inputs.record.stride(0), inputs.eps, s.key_dim**-0.5,
+        s.key_heads, s.key_dim, s.value_heads, s.value_dim, s.kernel, inputs.recorded,
+        triton.next_power_of_2(max(s.key_dim, s.value_dim)), ROWS, **launch_options(1),
+    )  # fmt: skip
+
+
+def naive_prepare_rows(x: Tensor, beta: Tensor, alpha: Tensor, links: Links, inputs: DeltaInputs) -> None:
+    """The twin of ``prepare_rows`` in torch."""
+    s, count = inputs.pool.shape, len(links.parents)
+    recorded, keys, _, decays = split_record(inputs.record[:count], s)
+    mixed = torch.stack([(_naive_window(row, x, links, inputs) * inputs.conv).sum(0) for row in range(count)])
+    q, k, v = torch.nn.functional.silu(mixed).split([s.key_width, s.key_width, s.value_width], 1)
+    unit = lambda heads: heads * torch.rsqrt(heads.square().sum(-1, keepdim=True) + inputs.eps)
+    inputs.q[:count] = unit(q.unflatten(1, (s.key_heads, -1))) * s.key_dim**-0.5
+    keys.copy_(unit(k.unflatten(1, (s.key_heads, -1))))
+    inputs.v[:count] = v.unflatten(1, (s.value_heads, -1))
+    inputs.rates[:count] = beta[:count].sigmoid()
+    decays.copy_(inputs.rate * torch.nn.functional.softplus(alpha[:count] + inputs.dt))
+    if inputs.recorded:
+        recorded.copy_(x[:count])
+
+
+def _naive_window(row: int, x: Tensor, links: Links, inputs: DeltaInputs) -> Tensor:
+    """[W, C]: the inputs that a row looks at, oldest first."""
+    seen: list[Tensor] = []
+    at = row
+    while at >= 0 and len(seen) < inputs.pool.shape.kernel:
+        seen.insert(0, x[at])
+        at = int(links.parents[at])
+    place = inputs.pool.offsets.tolist().index(int(links.source[row]))
+    stored = inputs.pool.state(place)[1][inputs.layer]
+    return torch.cat([stored[len(seen) - 1 :], torch.stack(seen)])
+
+
+@dataclass(frozen=True, eq=False)
+class RecordedRows:
+    """Inputs of some rows of all layers. memory: float32 [L, n, *]"""
+
+    memory: Tensor
+
+    @property
+    def nbytes(self) -> int:
+        return self.memory.nbytes
+
+    def replay(self, pool: StateChunks, place: int, path: Sequence[int]) -> None:
+        """Advance the state in ``place`` along these rows, in order."""
+        with on_device(pool.device):
+            replay_rows(self.memory, pool, place, torch.tensor(path, dtype=torch.int64, device=pool.device))
+
+
+def replay_rows(record: Tensor, pool: StateChunks, place: int, path: Tensor) -> None:
+    """Advance the state in a place along recorded rows.
+
+    :param record: float32 [L, n, *]. :param path: int64 [m].
+    """
+    s = pool.shape
+    x, k, d, g = split_record(record, s)
+    columns = columns_of(s)
+    blocks = triton.cdiv(s.value_dim, columns)
+    pieces = triton.cdiv(triton.cdiv(s.channels, CHANNELS), s.value_heads)
+    matrices, windows = pool.of_layer(0)
+    _replay_rows[s.value_heads, blocks + pieces, pool.layers](
+        matrices, windows, x, k, d, g, pool.key_of, path, int(pool.offsets[place]), len(path),
+        pool.layer_size, record.stride(0), record.stride(1),
+        s.key_dim, s.value_heads, s.value_dim, s.channels, s.kernel, blocks,
+        triton.next_power_of_2(s.key_dim), columns, CHANNELS, num_warps=1,
+    )  # fmt: skip
+
+
+def naive_replay_rows(record: Tensor, pool: StateChunks, place: int, path: Tensor) -> None:
+    """The twin of ``replay_rows`` in torch."""
+    x, k, d, g = (m[:, path] for m in split_record(record, pool.shape))
+    matrices, windows = pool.state(place)
+    for row in range(len(path)):
+        keys = k[:, row, pool.key_of]
+        decayed = matrices * g[:, row, :, None, None].exp()
+        matrices.copy_(decayed + keys[..., None] * d[:, row, :, None])
+    windows.copy_(torch.cat([windows, x], 1)[:, -windows.shape[1] :])
+
+
+@triton.jit
+def _prepare_rows(
+    x, beta, alpha, conv, rate, dt, windows, parents, source, q, v, rates, record, count,
+    x_stride, beta_stride, alpha_stride, record_stride, eps, scale,
+    HK: tl.constexpr, DK: tl.constexpr, HV: tl.constexpr, DV: tl.constexpr, W: tl.constexpr, RECORDED: tl.constexpr,
+    BLOCK: tl.constexpr, ROWS: tl.constexpr, DEPENDENT: tl.constexpr,
+):  # fmt: skip
+    """One head of q, k or v of ROWS rows: values are [ROWS, BLOCK]."""
+    start_next(DEPENDENT)
+    row, head = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64), tl.program_id(1)
+    column, exists, KEYS = tl.arange(0, BLOCK), row < count, HK * DK
+    is_key = head < 2 * HK
+    at = column + tl.where(is_key, head * DK, 2 * KEYS + (head - 2 * HK) * DV)
+    real = column < tl.where(is_key, DK, DV)
+    there = exists[:, None] & real[None, :]
+    wait_for_previous(DEPENDENT)
+    C: tl.constexpr = 2 * HK * DK + HV * DV
+    value = convolve(x, conv, windows, parents, source, row, exists, at, real, x_stride, C, W, BLOCK, ROWS, 1)
+    value = value * sigmoid(value)
+    here, at = record + row * record_stride, at[None, :]
+    if RECORDED:
+        inputs = tl.load(x + (row * x_stride)[:, None] + at, there, other=0.0)
+        tl.store(here[:, None] + at, inputs, there)
+    if is_key:
+        value = value / tl.sqrt(tl.sum(value * value, 1) + eps)[:, None]
+        if head < HK:
+            tl.store(q + (row * KEYS)[:, None] + at, value * scale, there)
+        else:
+            tl.store(here[:, None] + C - KEYS + at, value, there)
+    else:
+        tl.store(v + (row * HV * DV)[:, None] - 2 * KEYS + at, value, there)
+        mine = head - 2 * HK
+        rated = sigmoid(tl.load(beta + row * beta_stride + mine, exists, other=0.0).to(tl.float32))
+        tl.store(rates + row * HV + mine, rated, exists)
+        a = tl.load(alpha + row * alpha_stride + mine, exists, other=0.0).to(tl.float32) + tl.load(dt + mine)
+        softplus = tl.maximum(a, 0.0) + tl.log(1.0 + tl.exp(-tl.abs(a)))
+        tl.store(here + C + KEYS + HV * DV + mine, tl.load(rate + mine) * softplus, exists)
+
+
+@triton.jit
+def _replay_rows(
+    matrices, windows, x, k, d, g, key_of, path, offset, count, layer_size, record_layer, record_row,
+    DK: tl.constexpr, HV: tl.constexpr, DV: tl.constexpr, C: tl.constexpr, W: tl.constexpr, BLOCKS: tl.constexpr,
+    BLOCK_K: tl.constexpr, BLOCK_V: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Programs of one layer: columns of the matrix of a head, and channels of the window."""
+    layer = tl.program_id(2).to(tl.int64)
+    at, of_layer = tl.cast(offset, tl.int64) + layer * layer_size, layer * record_layer
+    if tl.program_id(1) < BLOCKS:
+        state = matrices + at
+        replay_columns(
+            state, state, k + of_layer, d + of_layer, g + of_layer, key_of, path,
+            record_row, record_row, record_row, 1, 0, count, DK, DV, BLOCK_K, BLOCK_V,
+        )  # fmt: skip
+    else:
+        piece = (tl.program_id(1) - BLOCKS) * HV + tl.program_id(0)
+        channel = piece * BLOCK + tl.arange(0, BLOCK)
+        real, window = channel < C, windows + at + channel
+        # Oldest inputs are written first: each is made from a later one.
+        for j in tl.static_range(W - 1):
+            place = count + j
+            stored = tl.load(window + place * C, real & (place < W - 1), other=0.0)
+            row = tl.load(path + place - W + 1, place >= W - 1, other=0)
+            added = tl.load(x + of_layer + row * record_row + channel, real & (place >= W - 1), other=0.0)
+            tl.debug_barrier()
+            tl.store(window + j * C, stored + added, real)

@@ -1,0 +1,62 @@
+"""Values of a step whose computation waits for what reads them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from spec_kernels.gpu.sums import Norm, Parts
+
+
+@dataclass(frozen=True, eq=False)
+class Pending:
+    """base + inner(Σ parts + bias), not computed yet. base: rows in memory, or None."""
+
+    parts: Parts
+    base: Tensor | None = None
+    inner: Norm | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class PendingHeads:
+    """Heads of a product, before their norm and rotation, if any; one head may be a whole row."""
+
+    parts: Parts
+    dim: int
+    norm: Norm | None
+    table: int | None = None
+
+
+Value = Tensor | Pending | PendingHeads
+"""Rows in memory, or what they are computed from."""
+
+
+def reads(value: Pending | PendingHeads, memory: Tensor) -> bool:
+    """Whether a value that waits is computed from this memory."""
+    base = value.base if isinstance(value, Pending) else None
+    return _storage(memory) in {_storage(m) for m in (value.parts.memory, base) if m is not None}
+
+
+def _storage(memory: Tensor) -> int:
+    """A number of the memory that a tensor lies in."""
+    return int(memory.untyped_storage()._cdata)
+
+
+def beside(left: Parts, right: Parts) -> bool:
+    """Whether the columns of ``right`` follow those of ``left`` in one memory."""
+    a, b = left.memory, right.memory
+    return _storage(a) == _storage(b) and a.storage_offset() + a.shape[2] == b.storage_offset()
+
+
+def precedes(value: Value, keys: PendingHeads) -> bool:
+    return isinstance(value, PendingHeads) and beside(value.parts, keys.parts) and value.table == keys.table
+
+
+def join(parts: list[Parts]) -> Parts:
+    """Neighbouring columns as one."""
+    first, width = parts[0].memory, sum(p.memory.shape[2] for p in parts)
+    memory = first.as_strided((*first.shape[:2], width), first.stride(), first.storage_offset())
+    biases = [p.bias for p in parts]
+    return Parts(memory, None if biases[0] is None else torch.cat(biases))
