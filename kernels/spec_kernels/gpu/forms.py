@@ -1,11 +1,11 @@
 """How types of quantised blocks lie on the device. Needs no triton.
 
-    integers      int8 [n, k] of Q8_0; of others the low four bits, uint8 [n, 32 a run of 64]: byte j of a run holds
-                  weights j and j + 32, the last run may be half empty
-    high bits     uint8 [n, 8 · bits a run]: byte j of a run holds weights j, j + 8 · bits, ... of its first half, each
-                  below the weight 32 further on
-    scales        [k / each, n], of dtypes as in ``SCALES``
-    super-scales  [k / 256, n] of K types
+integers      int8 [n, k] of Q8_0; of others the low four bits, uint8 [n, 32 a run of 64]: byte j of a run holds
+              weights j and j + 32, the last run may be half empty
+high bits     uint8 [n, 8 · bits a run]: byte j of a run holds weights j, j + 8 · bits, ... of its first half, each
+              below the weight 32 further on
+scales        [k / each, n], of dtypes as in ``SCALES``
+super-scales  [k / 256, n] of K types
 """
 
 from __future__ import annotations
@@ -23,8 +23,11 @@ SCALES: dict[Scales, tuple[torch.dtype, torch.dtype | None]] = {
     "signed": (torch.int8, torch.float16),
     "exponent": (torch.uint8, None),
 }
-"""Dtypes of scales and of super-scales. halves: a scale, and a minimum in the upper half. bytes: likewise, multiplied by
-the halves of a super-scale. signed: multiplied by it. exponent: of two, plus 128."""
+"""Dtypes of scales and of super-scales.
+
+halves: a scale, and a minimum in the upper half. bytes: likewise, multiplied by the halves of a super-scale. signed:
+multiplied by it. exponent: of two, plus 128.
+"""
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,8 @@ class Matrix:
     @staticmethod
     def of(values: Tensor) -> Matrix:
         """A matrix of floats."""
-        return Matrix(FLOATS, *values.shape, values.dtype, Memory(values))
+        n, k = values.shape
+        return Matrix(FLOATS, n, k, values.dtype, Memory(values))
 
     @staticmethod
     def empty(form: Form, n: int, k: int, dtype: torch.dtype, device: torch.device) -> Matrix:
