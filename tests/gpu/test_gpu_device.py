@@ -79,7 +79,7 @@ def test_products_at_real_sizes_are_those_of_torch(executor):
     asked.taps = ("logits", "final")
     outputs = executor.run(asked)
     (head,) = executor.shared.matrices[(executor.model.ops[-2].weights)]
-    expected = outputs["final"].float() @ head.memory.values.float().T
+    expected = outputs["final"].float() @ head.memory.numbers.float().T
 
     assert (outputs["logits"] - expected).norm() / expected.norm() < 1e-3
 

@@ -84,7 +84,7 @@ def read_integers(memory, first, output, real, end, k, FORM: tl.constexpr, INPUT
     place = first + byte // 32 * 64 + byte % 32
     runs = (k + 63) // 64
     if FORM.nibbles:
-        at = memory.values + output * (runs * 32) + (first // 2 + byte)
+        at = memory.numbers + output * (runs * 32) + (first // 2 + byte)
         both = tl.load(at) if EXACT else tl.load(at, real & (place < end), other=0)
         low, high = (both & 15).to(tl.int32), (both >> 4).to(tl.int32)
         if FORM.bits:
@@ -95,7 +95,7 @@ def read_integers(memory, first, output, real, end, k, FORM: tl.constexpr, INPUT
             low = low | (bits & (1 << FORM.bits) - 1) << 4
             high = high | (bits >> FORM.bits & (1 << FORM.bits) - 1) << 4
     else:
-        at = memory.values + output * k + place
+        at = memory.numbers + output * k + place
         low = (tl.load(at) if EXACT else tl.load(at, real & (place < end), other=0)).to(tl.int32)
         high = (tl.load(at + 32) if EXACT else tl.load(at + 32, real & (place + 32 < end), other=0)).to(tl.int32)
     return low, high
@@ -146,7 +146,7 @@ def add_product(
         total = tl.dot(high.to(values.dtype), values, total, input_precision=PRECISION)
     else:
         column = first + tl.arange(0, INPUTS)
-        w_at, x_at = memory.values + output * k + column[None, :], x + column[:, None]
+        w_at, x_at = memory.numbers + output * k + column[None, :], x + column[:, None]
         if EXACT:
             w, values = tl.load(w_at), tl.load(x_at)
         else:
@@ -163,8 +163,8 @@ def prefetch_tiles(memory, first, output, k, FORM: tl.constexpr, INPUTS: tl.cons
         LINES: tl.constexpr = INPUTS // 2 // LINE_BYTES if FORM.nibbles else INPUTS // LINE_BYTES
         at = output * ((k + 63) // 64 * 32) + first // 2 if FORM.nibbles else output * k + first
         for line in tl.static_range(LINES):
-            prefetch(memory.values + at + line * LINE_BYTES, DEPENDENT)
+            prefetch(memory.numbers + at + line * LINE_BYTES, DEPENDENT)
     else:
-        LINE: tl.constexpr = LINE_BYTES * 8 // memory.values.dtype.element_ty.primitive_bitwidth
+        LINE: tl.constexpr = LINE_BYTES * 8 // memory.numbers.dtype.element_ty.primitive_bitwidth
         for line in tl.static_range(EARLY * INPUTS // LINE):
-            prefetch(memory.values + output * k + first + line * LINE, DEPENDENT)
+            prefetch(memory.numbers + output * k + first + line * LINE, DEPENDENT)

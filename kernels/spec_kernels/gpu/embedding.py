@@ -49,5 +49,5 @@ def _embed(
         tl.store(out + row * WIDTH + column + 32, high * scale, column + 32 < WIDTH)
     else:
         column = first + tl.arange(0, BLOCK)
-        value = tl.load(memory.values + token * WIDTH + column, column < WIDTH, other=0.0).to(tl.float32)
+        value = tl.load(memory.numbers + token * WIDTH + column, column < WIDTH, other=0.0).to(tl.float32)
         tl.store(out + row * WIDTH + column, value * scale, column < WIDTH)

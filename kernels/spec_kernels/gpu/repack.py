@@ -31,9 +31,9 @@ INTEGERS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 class Memory(NamedTuple):
-    """Tensors of a matrix as kernels read them, see ``forms``; floats are values [n, k] alone."""
+    """Tensors of a matrix as kernels read them, see ``forms``; numbers are integers, or floats [n, k]."""
 
-    values: Tensor
+    numbers: Tensor
     high: Tensor | None = None
     scales: Tensor | None = None
     tops: Tensor | None = None
@@ -120,7 +120,7 @@ def naive_weights(matrix: Matrix) -> Tensor:
     """float32 [n, k]: the twin of ``blocks.read_halves`` in torch."""
     form, memory = matrix.form, matrix.memory
     if not form.blocks:
-        return memory.values.float()
+        return memory.numbers.float()
     numbers = _naive_integers(matrix).float() - form.offset
     if form.type == "MXFP4":
         numbers = torch.tensor(FP4, dtype=torch.float32, device=numbers.device)[numbers.long()]
@@ -133,8 +133,8 @@ def naive_weights(matrix: Matrix) -> Tensor:
 def _naive_integers(matrix: Matrix) -> Tensor:
     form, memory = matrix.form, matrix.memory
     if not form.nibbles:
-        return memory.values
-    runs = memory.values.view(matrix.n, -1, 1, 32)
+        return memory.numbers
+    runs = memory.numbers.view(matrix.n, -1, 1, 32)
     numbers = torch.cat([runs & 15, runs >> 4], 2)
     if form.bits:
         bytes_ = memory.high.view(matrix.n, -1, 1, 1, 8 * form.bits)
