@@ -1,8 +1,9 @@
 """Tiles of a matrix in any form, for kernels: ``add_product`` is shared by all products.
 
-Integers become floats by their bits: an integer in the low bits of 2^23 is a sum, and a subtraction leaves the integer.
-A weight in float32 is exact: products of scales and integers have at most 24 bits, so that only the subtraction of a
-minimum rounds, as in ggml, with or without a fused multiply-add.
+Integers become floats by their bits: an int32 below 2^23 is the bits of a subnormal float, and a product with a power
+of two leaves the integer, or a fraction of it that a scale makes up for. A weight in float32 is exact: products of
+scales and integers have at most 24 bits, so that only the subtraction of a minimum rounds, as in ggml, with or without
+a fused multiply-add.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ EARLY = tl.constexpr(2)
 """Tiles of floats that are read into the cache before the wait for the previous kernel; of blocks it is one."""
 LINE_BYTES = tl.constexpr(128)
 """Of the second-level cache."""
-FP4 = tl.constexpr(0xC8643210 - (1 << 32))
-"""Magnitudes of E2M1 codes, doubled, four bits each."""
+UNIT = tl.constexpr(2.0**23)
+"""Numbers are this much smaller, and scales larger, except for codes."""
 
 
 @device_function
@@ -26,8 +27,21 @@ def spread(m, OUTPUTS: tl.constexpr, COUNT: tl.constexpr, EACH: tl.constexpr):
 
 
 @device_function
-def read_half(pair, UPPER: tl.constexpr):
-    """A float16 of the two in an int32, as float32."""
+def float_bits(bits, ABOVE: tl.constexpr):
+    """float32 of the non-negative integer that lies ABOVE bits above the lowest of an int32, divided by UNIT."""
+    return bits.to(tl.float32, bitcast=True) * 2.0 ** (126 - ABOVE)
+
+
+@device_function
+def float_code(byte, ABOVE: tl.constexpr):
+    """float32 of an E2M1 code, doubled: its bits are those of an exponent, a mantissa and a sign; 0 has none."""
+    bits = byte << (22 - ABOVE) & 0x1C00000 | byte << (28 - ABOVE) & -0x80000000
+    return bits.to(tl.float32, bitcast=True) * 2.0**127 + 0.0
+
+
+@device_function
+def float_half(pair, UPPER: tl.constexpr):
+    """float32 of one of two float16 in an int32."""
     bits = pair >> 16 if UPPER else pair
     return (bits & 0xFFFF).to(tl.int16).to(tl.float16, bitcast=True).to(tl.float32)
 
@@ -38,11 +52,11 @@ def read_scales(memory, block, output, real, stride, FORM: tl.constexpr, EXACT: 
     at = block.to(tl.int64) * stride + output
     raw = tl.load(memory.scales + at) if EXACT else tl.load(memory.scales + at, real, other=0)
     if FORM.scales == "half":
-        scale = raw.to(tl.float32)
+        scale = raw.to(tl.float32) * UNIT
         minimum = scale
     elif FORM.scales == "halves":
-        scale = read_half(raw, False)
-        minimum = -read_half(raw, True)
+        scale = float_half(raw, False) * UNIT
+        minimum = -float_half(raw, True)
     elif FORM.scales == "exponent":
         power = raw.to(tl.int32)
         bits = tl.where(power < 2, 0x200000 << power, (power - 1) << 23)  # below 2 it is subnormal
@@ -51,54 +65,53 @@ def read_scales(memory, block, output, real, stride, FORM: tl.constexpr, EXACT: 
     else:
         top_at = memory.tops + (block // (256 // FORM.each)).to(tl.int64) * stride + output
         top = tl.load(top_at) if EXACT else tl.load(top_at, real, other=0)
+        pair = raw.to(tl.int32)
         if FORM.scales == "signed":
-            scale = top.to(tl.float32) * raw.to(tl.float32)
+            scale = top.to(tl.float32) * pair.to(tl.float32) * UNIT
             minimum = scale
         else:
-            pair = raw.to(tl.int32)
-            scale = read_half(top, False) * (pair & 255).to(tl.float32)
-            minimum = read_half(top, True) * (pair >> 8).to(tl.float32)
+            scale = float_half(top, False) * float_bits(pair & 0x3F, 0) * (UNIT * UNIT)
+            minimum = float_half(top, True) * float_bits(pair & 0x3F00, 8) * UNIT
     return scale, minimum
 
 
 @device_function
-def scale_integers(q, scale, minimum, FORM: tl.constexpr):
-    """float32 weights of integers, which are int32."""
-    if FORM.scales == "exponent":
-        size = (FP4 >> ((q & 7) * 4)) & 15
-        q = tl.where(q > 7, -size, size)
-    if FORM.scales == "exponent" or not FORM.nibbles:
-        number = (q + 0x4B000080).to(tl.float32, bitcast=True) - 8388736.0
+def read_numbers(memory, first, output, real, end, k, FORM: tl.constexpr, INPUTS: tl.constexpr, EXACT: tl.constexpr):
+    """Integers minus the offset, float32, of the first and the second 32 columns of every 64."""
+    byte = tl.arange(0, INPUTS // 2)[None, :]
+    place, runs = first + byte // 32 * 64 + byte % 32, (k + 63) // 64
+    if FORM.nibbles:
+        at = memory.numbers + output * (runs * 32) + (first // 2 + byte)
+        both = (tl.load(at) if EXACT else tl.load(at, real & (place < end), other=0)).to(tl.int32)
+        if FORM.scales == "exponent":
+            low, high = float_code(both, 0), float_code(both, 4)
+        else:
+            low, high = both & 0x0F, both & 0xF0
+            if FORM.bits:
+                WIDTH: tl.constexpr = 8 * FORM.bits
+                MASK: tl.constexpr = (1 << FORM.bits) - 1
+                bits_at = memory.high + output * (runs * WIDTH) + (first // 64 + byte // 32) * WIDTH + byte % WIDTH
+                bits = tl.load(bits_at) if EXACT else tl.load(bits_at, real & (place < end), other=0)
+                bits = bits.to(tl.int32) << (4 - byte % 32 // WIDTH * FORM.bits)
+                low, high = low | bits & (MASK << 4), high | bits & (MASK << 8)
+            low, high = float_bits(low, 0), float_bits(high, 4)
     else:
-        number = (q | 0x4B000000).to(tl.float32, bitcast=True) - (8388608.0 + FORM.offset)
-    weight = scale * number
-    if FORM.scales == "halves" or FORM.scales == "bytes":
-        weight = weight - minimum
-    return weight
+        at = memory.numbers + output * k + place
+        low = tl.load(at) if EXACT else tl.load(at, real & (place < end), other=0)
+        high = tl.load(at + 32) if EXACT else tl.load(at + 32, real & (place + 32 < end), other=0)
+        low, high = float_bits(low.to(tl.int32), 0), float_bits(high.to(tl.int32), 0)
+    if FORM.offset:
+        low, high = low - FORM.offset / UNIT, high - FORM.offset / UNIT
+    return low, high
 
 
 @device_function
-def read_integers(memory, first, output, real, end, k, FORM: tl.constexpr, INPUTS: tl.constexpr, EXACT: tl.constexpr):
-    """int32 of the first and of the second 32 columns of every 64, each [OUTPUTS, INPUTS / 2]."""
-    byte = tl.arange(0, INPUTS // 2)[None, :]
-    place = first + byte // 32 * 64 + byte % 32
-    runs = (k + 63) // 64
-    if FORM.nibbles:
-        at = memory.numbers + output * (runs * 32) + (first // 2 + byte)
-        both = tl.load(at) if EXACT else tl.load(at, real & (place < end), other=0)
-        low, high = (both & 15).to(tl.int32), (both >> 4).to(tl.int32)
-        if FORM.bits:
-            WIDTH: tl.constexpr = 8 * FORM.bits
-            bits_at = memory.high + output * (runs * WIDTH) + (first // 64 + byte // 32) * WIDTH + byte % WIDTH
-            more = tl.load(bits_at) if EXACT else tl.load(bits_at, real & (place < end), other=0)
-            bits = more.to(tl.int32) >> (byte % 32 // WIDTH * (2 * FORM.bits))
-            low = low | (bits & (1 << FORM.bits) - 1) << 4
-            high = high | (bits >> FORM.bits & (1 << FORM.bits) - 1) << 4
-    else:
-        at = memory.numbers + output * k + place
-        low = (tl.load(at) if EXACT else tl.load(at, real & (place < end), other=0)).to(tl.int32)
-        high = (tl.load(at + 32) if EXACT else tl.load(at + 32, real & (place + 32 < end), other=0)).to(tl.int32)
-    return low, high
+def scale_numbers(number, scale, minimum, FORM: tl.constexpr, OUTPUTS: tl.constexpr, COUNT: tl.constexpr):
+    """float32 weights [OUTPUTS, COUNT · each]. scale, minimum: [OUTPUTS, COUNT]"""
+    weight = spread(scale, OUTPUTS, COUNT, FORM.each) * number
+    if FORM.scales == "halves" or FORM.scales == "bytes":
+        weight = weight - spread(minimum, OUTPUTS, COUNT, FORM.each)
+    return weight
 
 
 @device_function
@@ -113,16 +126,14 @@ def read_halves(
     EACH: tl.constexpr = FORM.each
     COUNT: tl.constexpr = INPUTS // 2 // EACH
     NEXT: tl.constexpr = 32 // EACH
-    low, high = read_integers(memory, first, output, real, end, k, FORM, INPUTS, EXACT)
+    low, high = read_numbers(memory, first, output, real, end, k, FORM, INPUTS, EXACT)
     count = tl.arange(0, COUNT)[None, :]
     block = first // EACH + count // NEXT * (2 * NEXT) + count % NEXT
     scale, minimum = read_scales(memory, block, output, real & (block * EACH < end), stride, FORM, EXACT)
-    s, m = spread(scale, OUTPUTS, COUNT, EACH), spread(minimum, OUTPUTS, COUNT, EACH)
-    low_weights = scale_integers(low, s, m, FORM)
+    low = scale_numbers(low, scale, minimum, FORM, OUTPUTS, COUNT)
     block += NEXT
     scale, minimum = read_scales(memory, block, output, real & (block * EACH < end), stride, FORM, EXACT)
-    s, m = spread(scale, OUTPUTS, COUNT, EACH), spread(minimum, OUTPUTS, COUNT, EACH)
-    return low_weights, scale_integers(high, s, m, FORM)
+    return low, scale_numbers(high, scale, minimum, FORM, OUTPUTS, COUNT)
 
 
 @device_function

@@ -1,9 +1,9 @@
 """How types of quantised blocks lie on the device. Needs no triton.
 
-integers      int8 [n, k] of Q8_0; of others the low four bits, uint8 [n, 32 a run of 64]: byte j of a run holds
-              weights j and j + 32, the last run may be half empty
-high bits     uint8 [n, 8 · bits a run]: byte j of a run holds weights j, j + 8 · bits, ... of its first half, each
-              below the weight 32 further on
+integers      uint8 [n, k] of Q8_0, plus 128; of others the low four bits, uint8 [n, 32 a run of 64]: byte j of a
+              run holds weights j and j + 32, the last run may be half empty
+high bits     uint8 [n, 8 · bits a run]: the lower half of byte j holds those of weights j, j + 8 · bits, ... below 32,
+              the upper half those of the weights 32 further on
 scales        [k / each, n], of dtypes as in ``SCALES``
 super-scales  [k / 256, n] of K types
 """
@@ -64,7 +64,7 @@ FLOATS = Form("floats")
 FORMS = {
     form.type: form
     for form in (
-        Form("Q8_0"), Form("Q4_0", offset=8), Form("Q4_1", "halves"), Form("Q5_0", bits=1, offset=16),
+        Form("Q8_0", offset=128), Form("Q4_0", offset=8), Form("Q4_1", "halves"), Form("Q5_0", bits=1, offset=16),
         Form("Q5_1", "halves", bits=1), Form("Q4_K", "bytes"), Form("Q5_K", "bytes", bits=1),
         Form("Q6_K", "signed", bits=2, offset=32, each=16), Form("MXFP4", "exponent"),
     )

@@ -17,7 +17,7 @@ from spec_kernels.ops.dequant.reference import FP4
 RUN = 64
 """Weights whose nibbles lie together."""
 INTEGERS: dict[str, Callable[[Tensor], Tensor]] = {
-    "Q8_0": lambda b: b[:, 2:],
+    "Q8_0": lambda b: b[:, 2:] ^ 128,
     "Q4_0": lambda b: halves(b[:, 2:]),
     "Q4_1": lambda b: halves(b[:, 4:]),
     "Q5_0": lambda b: five_bits(b[:, 6:], b[:, 2:6]),
@@ -63,7 +63,7 @@ class Matrix:
         room = lambda *shape, dtype=torch.uint8: torch.empty(shape, dtype=dtype, device=device)
         runs, (scale, top) = -(-k // RUN), SCALES[form.scales]
         memory = Memory(
-            room(n, 32 * runs) if form.nibbles else room(n, k, dtype=torch.int8),
+            room(n, 32 * runs if form.nibbles else k),
             room(n, 8 * form.bits * runs) if form.bits else None,
             room(k // form.each, n, dtype=scale),
             None if top is None else room(k // 256, n, dtype=top),
@@ -94,7 +94,7 @@ def repack(data: Tensor, form: Form) -> Memory:
     at = 208 if form.scales == "signed" else 0
     tops = None if top is None else by_block(blocks[:, at : at + top.itemsize], top)
     if not form.nibbles:
-        return Memory(numbers.contiguous().view(torch.int8), None, scales, tops)
+        return Memory(numbers, None, scales, tops)
     low, high = _pack(numbers, form.bits)
     return Memory(low, high, scales, tops)
 
@@ -113,7 +113,7 @@ def _pack(numbers: Tensor, bits: int) -> tuple[Tensor, Tensor | None]:
 def _shifts(bits: int, device: torch.device) -> Tensor:
     """Places of high bits in their byte: [half, group, 1]."""
     half, group = torch.arange(2, device=device), torch.arange(4 // bits, device=device)
-    return (half[:, None, None] * bits + group[:, None] * 2 * bits).to(torch.uint8)
+    return (half[:, None, None] * 4 + group[:, None] * bits).to(torch.uint8)
 
 
 def naive_weights(matrix: Matrix) -> Tensor:
