@@ -68,9 +68,9 @@ def parts_of(*matrices: Matrix) -> int:
     return split
 
 
-def tile_rows(matrix: Matrix, rows: int) -> int:
+def tile_rows(matrix: Matrix, rows: int, gated: bool = False) -> int:
     """Rows of a tile, of ``padded_rows``."""
-    return min(rows, BLOCK_ROWS if matrix.form.blocks else ROWS)
+    return min(rows, (BLOCK_ROWS // 2 if gated else BLOCK_ROWS) if matrix.form.blocks else ROWS)
 
 
 def tiling(matrix: Matrix, rows: int, gated: bool = False) -> Tiling:
@@ -92,14 +92,17 @@ def tiling(matrix: Matrix, rows: int, gated: bool = False) -> Tiling:
 
 
 def _block_tiling(matrix: Matrix, rows: int, gated: bool) -> Tiling:
-    """Rows decide on stages alone. With four warps triton makes products that unpack half as fast."""
+    """Inputs and warps are the same for all rows. With four warps triton makes products that unpack half as fast."""
     if matrix.dtype == torch.float32:
         return Tiling(32, 64, 2, 2)
     few = triton.cdiv(matrix.n, 64) <= TILES // 2 and not gated
-    if matrix.form.nibbles:
-        how = Tiling(64, 256, 2, 2 if few or rows > 32 else 3)
+    if not matrix.form.nibbles:
+        how = Tiling(32, 256, 1, 3) if few else Tiling(64, 256, 2, 4)
+    elif matrix.form.bits:
+        how = Tiling(32, 256, 1 if gated else 2, 3)
     else:
-        how = Tiling(32, 256, 1, 3 if rows <= 32 else 2) if few else Tiling(64, 256, 2, 4 if rows <= 32 else 2)
+        how = Tiling(64 if rows <= 16 or gated else 32, 256, 2, 2 if few else 3)
+    how = how if rows <= 32 else replace(how, stages=2)
     return replace(how, outputs=how.outputs // 2) if gated else how
 
 
@@ -132,7 +135,7 @@ def multiply_gated(x: Tensor, matrix: Matrix, out: Tensor, function: Function) -
     :param x: [P, k]. :param matrix: [2 F, k]. :param out: [P, F]. :param function: a gated unit of ``rows``.
     """
     rows, n, k = len(x), matrix.n // 2, matrix.k
-    how, height = tiling(matrix, rows, gated=True), tile_rows(matrix, rows)
+    how, height = tiling(matrix, rows, gated=True), tile_rows(matrix, rows, gated=True)
     exact = n % how.outputs == 0 and k % how.inputs == 0
     _multiply_gated[triton.cdiv(n, how.outputs), triton.cdiv(rows, height)](
         x, matrix.memory, out, x.stride(0), n, k, matrix.form, exact, exact_precision(x.dtype),
