@@ -1,4 +1,6 @@
-"""GPU kernels against all golden vectors of dense models, floats and blocks, and coupled requests, in triton's interpreter or on a card.
+"""GPU kernels against golden vectors of all dense models, of floats and of blocks, and coupled requests.
+
+In triton's interpreter, or on a card.
 
 ``python tests/campaigns/gpu_models.py [--requests 200] [--seed 0]``
 

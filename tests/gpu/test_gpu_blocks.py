@@ -27,6 +27,7 @@ from spec_kernels.gpu.products import (
     parts_of,
 )
 from spec_kernels.gpu.repack import Matrix, naive_weights
+from spec_kernels.model import ops
 from spec_kernels.model.batch import ForwardBatch, SequenceRows
 from spec_kernels.model.ops import Weight
 from spec_kernels.model.reference import Reference
@@ -52,7 +53,7 @@ def width(type: str, blocks: int) -> int:
     return TYPES[type].elements * blocks
 
 
-def repacked(type: str, data: torch.Tensor) -> Matrix:
+def repack_rows(type: str, data: torch.Tensor) -> Matrix:
     k = data.shape[1] // TYPES[type].bytes * TYPES[type].elements
     matrix = Matrix.empty(FORMS[type], len(data), k, torch.float32, DEVICE)
     matrix.write(0, data[:3].to(DEVICE))
@@ -63,7 +64,7 @@ def repacked(type: str, data: torch.Tensor) -> Matrix:
 def random_matrix(type: str, n: int, k: int) -> tuple[Matrix, torch.Tensor]:
     """A matrix, and its weights by ggml's dequantisation."""
     data = random_blocks(type, n, k, torch.Generator().manual_seed(n))
-    return repacked(type, data), dequantize(data, type).to(DEVICE)
+    return repack_rows(type, data), dequantize(data, type).to(DEVICE)
 
 
 def equal(a: torch.Tensor, b: torch.Tensor) -> bool:
@@ -84,7 +85,7 @@ def test_rows_of_a_table_are_ggmls_numbers(type, blocks):
     if type == "MXFP4":
         data[:, 0] = torch.arange(16) * 17  # all sizes of exponents, those of 0 and 255 among them
         data[1, 0] = 1
-    table, expected = repacked(type, data), dequantize(data, type).to(DEVICE)
+    table, expected = repack_rows(type, data), dequantize(data, type).to(DEVICE)
     tokens = torch.arange(-1, 16, dtype=torch.int32, device=DEVICE)
     outs = [torch.full((20, table.k), 7.0, device=DEVICE) for _ in range(2)]
     embed(tokens, table, outs[0], 1.0)
@@ -99,7 +100,7 @@ def test_golden_blocks_are_repacked_exactly():
     for name, data in tensors.items():
         type = name.split(".")[1]
         if name.endswith(".bytes") and type in FORMS:
-            assert equal(naive_weights(repacked(type, data)).cpu(), tensors[name.replace("bytes", "dequant")]), name
+            assert equal(naive_weights(repack_rows(type, data)).cpu(), tensors[name.replace("bytes", "dequant")]), name
             types.add(type)
 
     assert types == set(FORMS) - {"MXFP4"}
@@ -191,7 +192,7 @@ def test_weights_of_one_input_are_read_by_their_types():
     assert equal(other.memory.numbers.cpu(), source.load("other").bfloat16())
     assert equal(wide.memory.numbers.cpu(), source.load("wide")) and wide.dtype == torch.float32
     assert matrices.types == ["Q4_K", "Q6_K"]
-    assert matrices.converted == {"Q3_K as bfloat16": 1, "Q8_0 as float32": 1}
+    assert matrices.conversions == {"Q3_K as bfloat16": 1, "Q8_0 as float32": 1}
     with pytest.raises(ValueError, match=r"'q' was read as \[30, 256\], \[29, 256\] is needed"):
         matrices[(*weights[:-1], replace(weights[-1], n=2))]
 
@@ -210,7 +211,26 @@ def test_a_model_of_many_types():
     expected, logits = (executor.run(batch(executor))["logits"].cpu() for executor in executors)
 
     close(logits, expected, 3e-6)
-    assert not executors[1].shared.matrices.converted
+    assert not executors[1].shared.matrices.conversions
+
+
+def test_a_wide_matrix_of_a_narrow_model_is_multiplied_in_float32():
+    """Beside one of the model's type: its rows are converted."""
+    source = Tensors(
+        table=("F32", torch.randn(7, 64)), wide=("F32", torch.randn(5, 64)), output=("F32", torch.randn(3, 64))
+    )
+    weights = Weight("wide", 5, 64, wide=True), Weight("output", 3, 64)
+    described = (
+        ops.Embed("x", Weight("table", 7, 64)), ops.Pick("x", "x", "final"), ops.Norm("x", "h", torch.ones(64), 1e-6),
+        ops.Tap("h", "final"), ops.Pick("h", "h", "logits"), ops.Linear("h", ("logits", "rest"), weights, (None, None)),
+        ops.Tap("logits", "logits"),
+    )  # fmt: skip
+    gpu = Gpu(ops.Model(described), source, torch.float16, DEVICE, 64)
+    sequences, taps = [SequenceRows(None, 0, 4, 0)], ("logits", "final")
+    outputs = gpu.run(ForwardBatch(torch.arange(4), torch.arange(4), sequences, taps=taps))
+
+    assert outputs["final"].dtype == torch.float16
+    close(outputs["logits"].cpu(), outputs["final"].cpu().float() @ source.load("wide").T)
 
 
 def test_a_quantised_golden_model_and_what_is_said_of_it():

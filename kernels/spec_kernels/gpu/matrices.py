@@ -31,7 +31,7 @@ class Matrices:
     ) -> None:
         """lent: matrices of another executor, which are not read again."""
         self.dtype, self.device = dtype, device
-        self.converted: Counter[str] = Counter()
+        self.conversions: Counter[str] = Counter()  # of quantised weights without a form, as "Q3_K as bfloat16"
         self._matrices: dict[Any, tuple[Matrix, ...]] = dict(lent or {})
         self._staging: list[tuple[Tensor, Any]] = []
 
@@ -68,11 +68,9 @@ class Matrices:
         Raises ValueError for other sizes under the same names.
         """
         matrices = self._matrices[tuple(w.key for w in weights)]
-        size, needed = (
-            (sum(m.n for m in matrices), matrices[0].k), (sum(w.count * w.n for w in weights), weights[0].k)
-        )  # fmt: skip
-        if size != needed:
-            raise ValueError(f"{weights[0].name!r} was read as {list(size)}, {list(needed)} is needed")
+        shape, needed = [sum(m.n for m in matrices), matrices[0].k], [sum(w.count * w.n for w in weights), weights[0].k]
+        if shape != needed:
+            raise ValueError(f"{weights[0].name!r} was read as {shape}, {needed} is needed")
         return matrices
 
     def done(self) -> None:
@@ -87,7 +85,7 @@ class Matrices:
         else:
             stored = source.load(weight.name).reshape(-1, weight.k)
             if (stored_type := source.type(weight.name)) not in ("F32", "F16", "BF16"):
-                self.converted[f"{stored_type} as {str(matrix.dtype).removeprefix('torch.')}"] += 1
+                self.conversions[f"{stored_type} as {str(matrix.dtype).removeprefix('torch.')}"] += 1
         order = _order(weight, len(stored))
         dtype = stored.dtype if matrix.form.blocks else matrix.dtype
         for begin, end in _pieces(weight.count * weight.n, stored.shape[1] * dtype.itemsize):

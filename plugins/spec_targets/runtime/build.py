@@ -154,21 +154,21 @@ def executor(
 def said(choice: Choice, executor: Executor | None) -> str:
     """A sentence on the executor, with counts of weights that could not keep their stored type."""
     if choice.gpu:
-        return _said_on_gpu(executor)
+        return _describe_gpu(executor)
     if not isinstance(executor, Native):
         return choice.said(choice.activations, choice.cache_dtype)
     words = choice.said(executor.activations, executor.cache_type)
     return words + _conversions(executor.arena.fallen, "native")
 
 
-def _said_on_gpu(executor: Executor | None) -> str:
+def _describe_gpu(executor: Executor | None) -> str:
     steps = "in triton's interpreter" if support.is_interpreted() else "captured as graphs"
     words = f"gpu (triton, steps {steps}"
     if executor is None or isinstance(executor, (Native, Reference)):
         return f"{words})"
     dtype, matrices = str(executor.dtype).removeprefix("torch."), executor.shared.matrices
     blocks = f", blocks {' and '.join(matrices.types)}" if matrices.types else ""
-    return f"{words}, weights and cache {dtype}{blocks})" + _conversions(matrices.converted, "quantised")
+    return f"{words}, weights and cache {dtype}{blocks})" + _conversions(matrices.conversions, "quantised")
 
 
 def _conversions(counts: dict[str, int], form: str) -> str:
