@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import groupby
 from typing import Any
 
@@ -26,13 +26,10 @@ STAGED_BYTES = 32 << 20
 class Matrices:
     """Matrices by the keys of their weights; those with one input are stored one below the other, if of one type."""
 
-    def __init__(
-        self, dtype: torch.dtype, device: torch.device, lent: Mapping[Any, tuple[Matrix, ...]] | None = None
-    ) -> None:
-        """lent: matrices of another executor, which are not read again."""
+    def __init__(self, dtype: torch.dtype, device: torch.device) -> None:
         self.dtype, self.device = dtype, device
         self.conversions: Counter[str] = Counter()  # of quantised weights without a form, as "Q3_K as bfloat16"
-        self._matrices: dict[Any, tuple[Matrix, ...]] = dict(lent or {})
+        self._matrices: dict[Any, tuple[Matrix, ...]] = {}
         self._staging: list[tuple[Tensor, Any]] = []
 
     @property
