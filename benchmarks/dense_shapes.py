@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,7 @@ import torch
 from spec_kernels.model.build import Builder
 from spec_kernels.model.ops import Embed, Model, Op, Tap
 from spec_kernels.model.shapes import BlockShape, HeadShape
+from spec_kernels.ops.dequant import TYPES, dequantize
 from spec_targets.runtime.config import Config
 from spec_targets.runtime.load import make_target
 from torch import Tensor
@@ -91,6 +93,51 @@ class RandomWeights:
 
     def blocks(self, name: str) -> Tensor:
         raise NotImplementedError("random weights are floats")
+
+
+class RandomBlocks(RandomWeights):
+    """The same with matrices in quantised blocks, equal at every reading."""
+
+    def __init__(self, shape: DenseShape, types: dict[str, str], device: str) -> None:
+        """types: of tensors by their part of a name, as ``attn_v``; of others: ``""``."""
+        super().__init__(shape, torch.float32, device)
+        self.types = types
+
+    def type(self, name: str) -> str:
+        if len(self.shape(name)) == 1:
+            return "F32"
+        return self.types.get(name.split(".")[-2], self.types[""])
+
+    def load(self, name: str) -> Tensor:
+        return super().load(name) if self.type(name) == "F32" else dequantize(self.blocks(name), self.type(name))
+
+    def blocks(self, name: str) -> Tensor:
+        seed = torch.Generator(self.device).manual_seed(zlib.crc32(name.encode()))
+        return random_blocks(self.type(name), *self.shape(name), seed)
+
+
+Q4_K_M = {"": "Q4_K", "attn_v": "Q6_K", "ffn_down": "Q6_K", "output": "Q6_K"}
+"""Types of tensors in a file of that name, of some layers."""
+STEPS = {
+    "Q8_0": (74, None), "Q4_0": (4.6, None), "Q4_1": (4.6, -7.5), "Q5_0": (9.2, None), "Q5_1": (9.2, -15.5),
+    "Q4_K": (166, 7.5), "Q5_K": (331, 15.5), "Q6_K": (1370, None), "MXFP4": (5.6, None),
+}  # fmt: skip
+"""The root mean square of random integers, times integer scales, and the minimum that centres them, over a scale."""
+
+
+def random_blocks(type: str, n: int, k: int, seed: torch.Generator) -> Tensor:
+    """Bytes as in a file, uint8 [n, bytes of a row], of weights of about 1 / sqrt(k)."""
+    kind, (step, minimum), how = TYPES[type], STEPS[type], {"generator": seed, "device": seed.device}
+    data = torch.randint(0, 256, (n, k // kind.elements, kind.bytes), dtype=torch.uint8, **how)
+    scale = (0.5 + torch.rand(n, k // kind.elements, 1, **how)) * k**-0.5 / step
+    if type == "MXFP4":
+        data[..., :1] = (128 + scale.log2()).to(torch.uint8)
+        return data.flatten(1)
+    at = 208 if type == "Q6_K" else 0
+    data[..., at : at + 2] = scale.half().view(torch.uint8)
+    if minimum is not None:
+        data[..., 2:4] = (scale * minimum).half().view(torch.uint8)
+    return data.flatten(1)
 
 
 def dense_model(shape: DenseShape, source: RandomWeights) -> Model:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import random
 import sys
@@ -29,7 +30,7 @@ from spec_core import Request, Run, Sampling, load
 from spec_core.testing import Oracle, RandomTrees
 from tests.support.golden import GOLDEN
 from tests.support.small_models import tiny_gguf
-from tests.targets.drive import fresh
+from tests.targets.drive import fresh, greedy
 
 CASES = {
     "llama": "", "qwen2": "", "qwen3": "", "mistral": "full_attention.", "phi3": "", "phi3-longrope": "long.",
@@ -37,6 +38,10 @@ CASES = {
     "gemma2": "", "gemma3": "", "qwen35": "", "qwen3next": "", "qwen35moe": "",
 }  # fmt: skip
 """Prefixes of the tensors that belong to the GGUF file of each golden case."""
+QUANTISED = {"llama-q4_k_m": "model-q4_k_m.gguf", "qwen3-q8_0": "model-q8_0.gguf"}
+"""Files of dense golden models in blocks."""
+QUANTISED_BAR = 4e-5
+"""4 times the floor of the float32 models, as in tests/targets."""
 OPTIONS = {"kernels": "gpu", "device": "cuda" if torch.cuda.is_available() else "cpu", "dtype": "float32"}
 BATCH = 4
 
@@ -56,6 +61,15 @@ def golden_differences() -> dict[str, float]:
             rows = fresh(target, tensors[f"prompt_{length}"].tolist()).logits.cpu()
             results[f"{name} {length}"] = ((tensors[f"{prefix}logits_{length}"] - rows).abs().max() / bar).item()
             print(f"{name} {length}: {results[f'{name} {length}']:.2f} of the bar", flush=True)
+    for name, file in QUANTISED.items():
+        folder = GOLDEN / "quantmodel" / name
+        target, tensors = load(folder / file, **OPTIONS), load_file(folder / "golden.safetensors")
+        rows = fresh(target, tensors["prompt_37"].tolist()).logits.cpu()
+        results[name] = ((tensors["logits_37"] - rows).abs().max() / QUANTISED_BAR).item()
+        tokens, _ = greedy(target, tensors["prompt_16"].tolist(), 16)
+        if tokens != tensors["greedy_tokens"].tolist()[:16]:
+            results[name] = math.inf
+        print(f"{name}: {results[name]:.2f} of the bar, {target.info.extras['kernels']}", flush=True)
     return results
 
 

@@ -15,9 +15,10 @@ import torch
 pytest.importorskip("triton", reason="triton is not installed")
 
 from spec_kernels.gpu.executor import Gpu
+from spec_kernels.gpu.repack import naive_weights
 from spec_kernels.model.batch import ForwardBatch, SequenceRows
 
-from benchmarks.dense_shapes import QWEN3_06B, QWEN3_8B, RandomWeights, dense_model
+from benchmarks.dense_shapes import Q4_K_M, QWEN3_06B, QWEN3_8B, RandomBlocks, RandomWeights, dense_model
 from spec_core import Run, Sampling, load
 
 pytestmark = [
@@ -27,10 +28,17 @@ pytestmark = [
 LAYERS = 2
 
 
-@pytest.fixture(scope="module", params=[QWEN3_8B, QWEN3_06B], ids=lambda shape: shape.name)
+SHAPES = {
+    "8B": (QWEN3_8B, None), "0.6B": (QWEN3_06B, None), "8B-Q8_0": (QWEN3_8B, {"": "Q8_0"}),
+    "8B-Q4_K_M": (QWEN3_8B, Q4_K_M),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module", params=SHAPES)
 def executor(request):
-    shape = replace(request.param, layers=LAYERS)
-    source = RandomWeights(shape, torch.bfloat16, "cuda")
+    shape, types = SHAPES[request.param]
+    shape = replace(shape, layers=LAYERS)
+    source = RandomWeights(shape, torch.bfloat16, "cuda") if types is None else RandomBlocks(shape, types, "cuda")
     return Gpu(dense_model(shape, source), source, torch.bfloat16, torch.device("cuda"), 4096)
 
 
@@ -78,8 +86,8 @@ def test_products_at_real_sizes_are_those_of_torch(executor):
     asked = batch(cache, 0, text)
     asked.taps = ("logits", "final")
     outputs = executor.run(asked)
-    head = executor.shared.matrices[(executor.model.ops[-2].weights)]
-    expected = outputs["final"].float() @ head.float().T
+    (head,) = executor.shared.matrices[(executor.model.ops[-2].weights)]
+    expected = outputs["final"].float() @ naive_weights(head).bfloat16().float().T
 
     assert (outputs["logits"] - expected).norm() / expected.norm() < 1e-3
 

@@ -19,6 +19,7 @@ from spec_kernels.gpu.mixture import (
     naive_sort_lines,
     sort_lines,
 )
+from spec_kernels.gpu.repack import Matrix
 
 from spec_core import load
 from tests.support.golden import golden
@@ -55,7 +56,7 @@ def test_experts_are_multiplied(sizes, biased):
     lines, n, k = lines_of(*sizes), 40, 33
     randn = lambda *shape: torch.randn(shape, device=DEVICE)
     x, inner = randn(rows + 3, k), randn(rows * used, n)
-    gates, downs = randn(2 * experts * n, k), randn(experts * k, n)
+    gates, ups, downs = (Matrix.of(randn(experts * a, b)) for a, b in ((n, k), (n, k), (k, n)))
     biases = (randn(experts, n), randn(experts, n)) if biased else None
     results = []
     for gated, down in (
@@ -64,7 +65,7 @@ def test_experts_are_multiplied(sizes, biased):
     ):
         first = torch.full((rows * used, n), float("nan"), device=DEVICE)
         second = torch.full((used, rows + 3, k), float("nan"), device=DEVICE)
-        gated(x, lines, gates, biases, first, "clamped_glu" if biased else "silu_glu")
+        gated(x, lines, (gates, ups), biases, first, "clamped_glu" if biased else "silu_glu")
         down(inner, lines, downs, randn(experts, k).fill_(0.5) if biased else None, second)
         results.append((first, second))
     for kernel, twin in zip(*results, strict=True):

@@ -24,6 +24,7 @@ from spec_kernels.gpu.products import (
     padded_rows,
     parts_of,
 )
+from spec_kernels.gpu.repack import Matrix
 from spec_kernels.gpu.rows import FUNCTIONS, combine_rows, naive_combine_rows
 from spec_kernels.gpu.scores import Attention, Sums, attend, naive_attend
 from spec_kernels.gpu.sums import Norm, Parts, add_parts, naive_add_parts
@@ -73,7 +74,7 @@ def test_tokens_are_embedded():
     fields = torch.zeros(5, FIELDS, dtype=torch.int32, device=DEVICE)
     fields[:, 0] = torch.tensor([4, 0, -1, 6, 6])
     outs = [torch.full((16, 36), NAN, device=DEVICE) for _ in range(2)]
-    table = randn(7, 36)
+    table = Matrix.of(randn(7, 36))
     embed(fields[:, 0], table, outs[0], 3.0)
     naive_embed(fields[:, 0], table, outs[1], 3.0)
     close(*outs)
@@ -110,13 +111,14 @@ def test_parts_are_added_and_normalised(case):
 def test_products_and_gated_ones(rows, n, k):
     x, weight = torch.full((padded_rows(rows), k), NAN, device=DEVICE), randn(2 * n, k)
     x[:rows] = randn(rows, k)
-    outs = [torch.empty(parts_of(n, k), padded_rows(rows), n, device=DEVICE) for _ in range(2)]
-    multiply(x, weight[:n], outs[0])
-    naive_multiply(x, weight[:n], outs[1])
+    single, pair = Matrix.of(weight[:n]), Matrix.of(weight)
+    outs = [torch.empty(parts_of(single), padded_rows(rows), n, device=DEVICE) for _ in range(2)]
+    multiply(x, single, outs[0])
+    naive_multiply(x, single, outs[1])
     close(outs[0], outs[1])
     gated = [torch.empty(padded_rows(rows), n, device=DEVICE) for _ in range(2)]
-    multiply_gated(x, weight, gated[0], "silu_glu")
-    naive_multiply_gated(x, weight, gated[1], "silu_glu")
+    multiply_gated(x, pair, gated[0], "silu_glu")
+    naive_multiply_gated(x, pair, gated[1], "silu_glu")
     close(*gated, ratio=3e-6)
 
 

@@ -1,7 +1,7 @@
 """Compile every kernel for a CUDA device that need not be there, and run none. A script: TRITON_INTERPRET must be 0.
 
 Prints one line per kernel: name, dtype, bytes of shared memory. Arguments: the compute capability, times 10, and
-``choices`` to compile only the kernels that choose tokens.
+``choices`` or ``blocks`` to compile only the kernels that choose tokens, or those of all types of quantised blocks.
 """
 
 from __future__ import annotations
@@ -15,9 +15,13 @@ from spec_kernels.gpu.choice.adjustment import adjust_rows
 from spec_kernels.gpu.choice.description import CHANGE_FIELDS, COPY_FIELDS, FIELDS
 from spec_kernels.gpu.choice.kernels import Tiles, choose_rows
 from spec_kernels.gpu.delta import RecordedRows
+from spec_kernels.gpu.embedding import embed
 from spec_kernels.gpu.executor import Gpu
+from spec_kernels.gpu.forms import FORMS, Form
 from spec_kernels.gpu.layout import Size
+from spec_kernels.gpu.products import multiply, multiply_gated, parts_of
 from spec_kernels.gpu.recurrence import StateSize
+from spec_kernels.gpu.repack import Matrix
 from spec_kernels.model.build import Builder
 from spec_kernels.model.ops import Embed, Model
 from spec_kernels.model.shapes import BlockShape, DeltaShape, HeadShape
@@ -132,6 +136,16 @@ def like_hybrids() -> None:
     RecordedRows(torch.empty(1, ROWS, delta.record_bytes // 4, device=device)).replay(pool, pool.take()[0], [0, 1])
 
 
+def like_blocks(form: Form, dtype: torch.dtype) -> None:
+    """Products with matrices in blocks, few and many rows, and rows of a table."""
+    empty = lambda *shape, dtype=dtype: torch.empty(shape, dtype=dtype, device="meta")
+    down, both = (Matrix.empty(form, n, k, dtype, torch.device("meta")) for n, k in ((4096, 12288), (24576, 4096)))
+    for rows in (16, 64):
+        multiply(empty(rows, down.k), down, empty(parts_of(down), rows, down.n, dtype=torch.float32))
+        multiply_gated(empty(rows, both.k), both, empty(rows, both.n // 2), "silu_glu")
+    embed(torch.empty(ROWS, dtype=torch.int32), both, empty(ROWS, both.k, dtype=torch.float32), 1.0)
+
+
 def like_choices(dtype: torch.dtype) -> None:
     """The choice of tokens from logits of a target's dtype, and the adjustment of rows."""
     integers = lambda *shape: torch.empty(shape, dtype=torch.int32)
@@ -145,12 +159,17 @@ def like_choices(dtype: torch.dtype) -> None:
 if __name__ == "__main__":
     driver.set_active(Absent(int(sys.argv[1])))
     JITFunction.run = compile_only(JITFunction.run)
-    if "choices" not in sys.argv[2:]:
+    if not sys.argv[2:]:
         like_layers(torch.float32)
         like_layers(torch.bfloat16)
         like_recurrences()
         like_forwards(QWEN3_8B, torch.bfloat16)
         like_forwards(TINY, torch.float32)
         like_hybrids()
-    like_choices(torch.float32)
-    like_choices(torch.bfloat16)
+    if "choices" not in sys.argv[2:]:
+        for type in FORMS if "blocks" in sys.argv[2:] else ("Q8_0", "Q4_K", "Q6_K"):
+            like_blocks(FORMS[type], torch.bfloat16)
+        like_blocks(FORMS["Q4_K"], torch.float32)
+    if "blocks" not in sys.argv[2:]:
+        like_choices(torch.float32)
+        like_choices(torch.bfloat16)

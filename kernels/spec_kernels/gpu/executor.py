@@ -91,8 +91,8 @@ class Gpu:
             if isinstance(op, ops.Linear):
                 matrices.read(self.source, op.weights)
             elif isinstance(op, ops.Mixture):
-                matrices.read(self.source, (op.gate, op.up))
-                matrices.read(self.source, (op.down,))
+                for weight in (op.gate, op.up, op.down):
+                    matrices.read(self.source, (weight,))
         # An embedding table that is the output matrix too was read above.
         for op in self.model.ops:
             if isinstance(op, Embed):

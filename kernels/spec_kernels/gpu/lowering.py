@@ -157,12 +157,12 @@ class Program:
             self._values[name] = value = rows
         return value
 
-    def _convert(self, name: str) -> Tensor:
-        """The rows of a value in the type of the matrices."""
+    def _convert(self, name: str, dtype: torch.dtype) -> Tensor:
+        """The rows of a value in the type of a matrix."""
         rows = self._settle(name)
-        if rows.dtype == self.of.dtype:
+        if rows.dtype == dtype:
             return rows
-        typed = self._rows_of(f"{name} typed", rows.shape[1], self.of.dtype)
+        typed = self._rows_of(f"{name} typed", rows.shape[1], dtype)
         self._add("convert", combine_rows, "copy", typed[: self._rows], rows)
         return typed
 
@@ -175,7 +175,8 @@ class Program:
     def embed(self, op: ops.Embed, after: Any) -> None:
         out = self._rows_of(op.out, op.table.k, torch.float32)
         tokens = self.layout.rows[:, TOKEN]
-        self._add("embed", embed, tokens, self.of.matrices[(op.table,)], out, op.scale)
+        (table,) = self.of.matrices[(op.table,)]
+        self._add("embed", embed, tokens, table, out, op.scale)
         self.embedded, self._values[op.out] = out, out
 
     def input(self, op: ops.Input, after: Any) -> None:
@@ -185,27 +186,27 @@ class Program:
     # products
 
     def linear(self, op: ops.Linear, after: Any) -> bool:
-        x, matrix = self._convert(op.x), self.of.matrices[op.weights]
-        if isinstance(after, ops.GLU) and op.outs == (after.gate, after.up) and op.biases == (None, None):
+        matrices = self.of.matrices[op.weights]
+        pair = isinstance(after, ops.GLU) and op.outs == (after.gate, after.up) and op.biases == (None, None)
+        xs = [self._convert(op.x, matrix.dtype) for matrix in matrices]
+        if pair and len(matrices) == 1:
             out = self._rows_of(after.out, op.weights[0].n, self.of.dtype)
-            self._add("gated product", multiply_gated, x, matrix, out, GLUS[after.act])
+            self._add("gated product", multiply_gated, xs[0], matrices[0], out, GLUS[after.act])
             self._values[after.out] = out
             return True
-        n, k = matrix.shape
         base = None if op.add is None else self._settle(op.add)
-        memory = self._parts(op.outs, parts_of(n, k), self._padded, n)
-        self._add(f"product {'+'.join(op.outs)}", multiply, x, matrix, memory)
-        first = 0
-        for name, weight, bias in zip(op.outs, op.weights, op.biases, strict=True):
-            vector = None if bias is None else self._vector(bias)
-            parts = Parts(memory[:, :, first : first + weight.n], vector)
-            self._values[name] = Pending(parts, base)
-            first += weight.n
+        memory = self._parts(op.outs, parts_of(*matrices), self._padded, sum(m.n for m in matrices))
+        for x, matrix, columns in zip(xs, matrices, memory.split([m.n for m in matrices], 2), strict=True):
+            self._add(f"product {'+'.join(op.outs)}", multiply, x, matrix, columns)
+        columns = memory.split([w.n for w in op.weights], 2)
+        for name, bias, part in zip(op.outs, op.biases, columns, strict=True):
+            self._values[name] = Pending(Parts(part, None if bias is None else self._vector(bias)), base)
         return False
 
     def mixture(self, op: ops.Mixture, after: Any) -> None:
         """The sum of experts waits, as the parts of a product do."""
-        base, x, scores, e = self._settle(op.add), self._convert(op.x), self._settle(op.scores), op.experts
+        base, scores, e = self._settle(op.add), self._settle(op.scores), op.experts
+        x = self._convert(op.x, self.of.dtype)
         key = self._rows, e.used, e.count
         if key not in self._lines:
             self._lines[key] = Lines.empty(*key, self.of.device)
@@ -216,10 +217,10 @@ class Program:
         gate, up, down = (None, None, None) if op.biases is None else (self._vector(b) for b in op.biases)
         biases, width = None if gate is None else (gate, up), x.shape[1]
         inner = self._room("experts", len(lines.order), op.gate.n, dtype=self.of.dtype)
-        weights = self.of.matrices[op.gate, op.up], self.of.matrices[(op.down,)]
-        self._add("gated experts", multiply_gated_experts, x, lines, weights[0], biases, inner, GLUS[op.act])
+        first, second, last = (self.of.matrices[(w,)][0] for w in (op.gate, op.up, op.down))
+        self._add("gated experts", multiply_gated_experts, x, lines, (first, second), biases, inner, GLUS[op.act])
         memory = self._parts((op.out, "experts"), e.used, self._padded, width)
-        self._add("experts", multiply_experts, inner, lines, weights[1], down, memory)
+        self._add("experts", multiply_experts, inner, lines, last, down, memory)
         self._values[op.out] = Pending(Parts(memory), base)
 
     def glu(self, op: ops.GLU, after: Any) -> None:

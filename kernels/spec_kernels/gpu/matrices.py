@@ -1,16 +1,21 @@
-"""Weights on the device, in the type of the model, row by row as in the file; read once and shared by name.
+"""Weights on the device, row by row as in the file: blocks of the file, or floats of the model's type; read once.
 
 They stream from the mapped file through two pieces of pinned memory: the host never holds a second copy of a model.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections import Counter
+from collections.abc import Iterator
+from itertools import groupby
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from spec_kernels.gpu.forms import FLOATS, FORMS, Form
+from spec_kernels.gpu.repack import Matrix
 from spec_kernels.model.ops import Weight
 from spec_kernels.model.source import TensorSource
 
@@ -19,34 +24,51 @@ STAGED_BYTES = 32 << 20
 
 
 class Matrices:
-    """Matrices by the keys of their weights; those with one input may be stored one below the other."""
+    """Matrices by the keys of their weights; those with one input are stored one below the other, if of one type."""
 
-    def __init__(self, dtype: torch.dtype, device: torch.device, lent: Mapping[Any, Tensor] | None = None) -> None:
-        """lent: matrices of another executor, which are not read again."""
+    def __init__(self, dtype: torch.dtype, device: torch.device) -> None:
         self.dtype, self.device = dtype, device
-        self.tensors: dict[Any, Tensor] = dict(lent or {})
+        self.conversions: Counter[str] = Counter()  # of quantised weights without a form, as "Q3_K as bfloat16"
+        self._matrices: dict[Any, tuple[Matrix, ...]] = {}
         self._staging: list[tuple[Tensor, Any]] = []
 
-    def read(self, source: TensorSource, weights: tuple[Weight, ...]) -> None:
-        """Read weights into one matrix [Σ count · n, k], unless it is there; ``wide`` ones are float32."""
-        key = tuple(w.key for w in weights)
-        if key in self.tensors:
-            return
-        dtype = torch.float32 if weights[0].wide else self.dtype
-        matrix = torch.empty(_rows(weights), weights[0].k, dtype=dtype, device=self.device)
-        first = 0
-        for weight in weights:
-            self._fill(matrix[first : first + _rows((weight,))], source, weight)
-            first += _rows((weight,))
-        self.tensors[key] = matrix
+    @property
+    def types(self) -> list[str]:
+        """Types that are kept in blocks."""
+        return sorted({m.form.type for some in self._matrices.values() for m in some if m.form.blocks})
 
-    def __getitem__(self, weights: tuple[Weight, ...]) -> Tensor:
-        """The matrix of weights that were read. Raises ValueError for other sizes under the same names."""
-        matrix = self.tensors[tuple(w.key for w in weights)]
-        shape = _rows(weights), weights[0].k
-        if tuple(matrix.shape) != shape:
-            raise ValueError(f"{weights[0].name!r} was read as {list(matrix.shape)}, {list(shape)} is needed")
-        return matrix
+    def read(self, source: TensorSource, weights: tuple[Weight, ...]) -> None:
+        """Read weights of one input, unless they are there. A stack of matrices is one of all their rows."""
+        key = tuple(w.key for w in weights)
+        if key in self._matrices:
+            return
+        matrices = []
+        for (form, dtype), group in groupby(weights, lambda w: self._kind(source, w)):
+            members = list(group)
+            matrix = Matrix.empty(form, sum(w.count * w.n for w in members), weights[0].k, dtype, self.device)
+            first = 0
+            for weight in members:
+                self._fill(matrix, first, source, weight)
+                first += weight.count * weight.n
+            matrices.append(matrix)
+        self._matrices[key] = tuple(matrices)
+
+    def _kind(self, source: TensorSource, weight: Weight) -> tuple[Form, torch.dtype]:
+        """The form of a weight, and the type of rows that it is multiplied with."""
+        if weight.wide:
+            return FLOATS, torch.float32
+        return FORMS.get(source.type(weight.name), FLOATS), self.dtype
+
+    def __getitem__(self, weights: tuple[Weight, ...]) -> tuple[Matrix, ...]:
+        """The matrices of weights that were read: neighbouring ones of one type together.
+
+        Raises ValueError for other sizes under the same names.
+        """
+        matrices = self._matrices[tuple(w.key for w in weights)]
+        shape, needed = [sum(m.n for m in matrices), matrices[0].k], [sum(w.count * w.n for w in weights), weights[0].k]
+        if shape != needed:
+            raise ValueError(f"{weights[0].name!r} was read as {shape}, {needed} is needed")
+        return matrices
 
     def done(self) -> None:
         """Free the pinned memory."""
@@ -54,33 +76,42 @@ class Matrices:
             torch.cuda.synchronize(self.device)
         self._staging = []
 
-    def _fill(self, to: Tensor, source: TensorSource, weight: Weight) -> None:
-        stored = source.load(weight.name).reshape(weight.count, -1, weight.k)
-        for matrix, target in zip(stored, to.view(weight.count, weight.n, weight.k), strict=True):
-            for begin, end in _pieces(weight.n, weight.k * to.itemsize):
-                rows = matrix[begin:end] if weight.rows is None else matrix[weight.rows[begin:end]]
-                self._move(target[begin:end], rows)
+    def _fill(self, matrix: Matrix, first: int, source: TensorSource, weight: Weight) -> None:
+        if matrix.form.blocks:
+            stored = source.blocks(weight.name)
+        else:
+            stored = source.load(weight.name).reshape(-1, weight.k)
+            if (stored_type := source.type(weight.name)) not in ("F32", "F16", "BF16"):
+                self.conversions[f"{stored_type} as {str(matrix.dtype).removeprefix('torch.')}"] += 1
+        order = _order(weight, len(stored))
+        dtype = stored.dtype if matrix.form.blocks else matrix.dtype
+        for begin, end in _pieces(weight.count * weight.n, stored.shape[1] * dtype.itemsize):
+            rows = stored[begin:end] if order is None else stored[order[begin:end]]
+            matrix.write(first + begin, self._move(rows, dtype))
 
-    def _move(self, to: Tensor, rows: Tensor) -> None:
-        """Convert rows, and copy them to the device."""
+    def _move(self, rows: Tensor, dtype: torch.dtype) -> Tensor:
+        """Rows on the device, in another type."""
         if self.device.type != "cuda" or rows.is_cuda:
-            to.copy_(rows)
-            return
+            return rows.to(dtype)
+        size = math.prod(rows.shape) * dtype.itemsize
         if len(self._staging) < 2:
-            memory = torch.empty(max(STAGED_BYTES, to.nbytes), dtype=torch.uint8, pin_memory=True)
+            memory = torch.empty(max(STAGED_BYTES, size), dtype=torch.uint8, pin_memory=True)
             self._staging.append((memory, torch.cuda.Event()))
         memory, copied = self._staging.pop(0)
         copied.synchronize()
-        staged = memory[: to.nbytes].view(to.dtype).view(to.shape)
+        staged = memory[:size].view(dtype).view(rows.shape)
         staged.copy_(rows)
-        to.copy_(staged, non_blocking=True)
+        moved = staged.to(self.device, non_blocking=True)
         copied.record()
         self._staging.append((memory, copied))
+        return moved
 
 
-def _rows(weights: tuple[Weight, ...]) -> int:
-    """Rows of all matrices together."""
-    return sum(w.count * w.n for w in weights)
+def _order(weight: Weight, rows: int) -> Tensor | None:
+    """Which of the stored rows make up a weight; None: all in stored order."""
+    if weight.rows is None:
+        return None
+    return (torch.arange(weight.count)[:, None] * (rows // weight.count) + weight.rows).flatten()
 
 
 def _pieces(rows: int, row_bytes: int) -> Iterator[tuple[int, int]]:

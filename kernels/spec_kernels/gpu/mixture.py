@@ -6,15 +6,17 @@ does not depend on the lines beside it. Nothing is known on the host: surplus ti
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
+from spec_kernels.gpu.blocks import add_product
 from spec_kernels.gpu.launch import INTERPRETED, exact_precision, launch_options, start_next, wait_for_previous
 from spec_kernels.gpu.products import tiling
+from spec_kernels.gpu.repack import Matrix, naive_weights
 from spec_kernels.gpu.rows import FUNCTIONS, Function, activate, naive_combine_rows
 from spec_kernels.model.shapes import Experts
 from spec_kernels.ops.moe.triton import route, route_sigmoid
@@ -23,6 +25,8 @@ SORTED = 64 if INTERPRETED else 1
 """Experts whose lines one program sorts: the interpreter runs few large programs faster."""
 LINES = 1024
 """Lines that are sorted at once."""
+NONE = -1
+"""In place of the number of a gated unit."""
 FEW, MANY = 16, 64
 """Lines of a tile, where an expert has few of them or many."""
 
@@ -72,22 +76,24 @@ def naive_sort_lines(lines: Lines) -> None:
 
 
 def multiply_gated_experts(
-    x: Tensor, lines: Lines, gate_and_up: Tensor, biases: tuple[Tensor, Tensor] | None, out: Tensor, function: Function
-) -> None:
+    x: Tensor, lines: Lines, matrices: tuple[Matrix, Matrix], biases: tuple[Tensor, Tensor] | None, out: Tensor,
+    function: Function,
+) -> None:  # fmt: skip
     """out[line] = act(x Gᵀ + b) · (x Uᵀ + c), with x of the line's row and matrices of its expert.
 
-    :param x: [P, k]. :param gate_and_up: [2 E n, k], G of all experts, then U. :param biases: b and c, float32 [E, n].
-    :param out: [R · used, n]. :param function: a gated unit of ``rows``.
+    :param x: [P, k]. :param matrices: G and U of all experts, one below the other, [E n, k].
+    :param biases: b and c, float32 [E, n]. :param out: [R · used, n]. :param function: a gated unit of ``rows``.
     """
     first, second = (out, out) if biases is None else biases
-    _launch(x, lines, gate_and_up, first, second, out, out.shape[1], biases is not None, FUNCTIONS.index(function))
+    _launch(x, lines, *matrices, first, second, out, out.shape[1], biases is not None, FUNCTIONS.index(function))
 
 
 def naive_multiply_gated_experts(
-    x: Tensor, lines: Lines, gate_and_up: Tensor, biases: tuple[Tensor, Tensor] | None, out: Tensor, function: Function
-) -> None:
+    x: Tensor, lines: Lines, matrices: tuple[Matrix, Matrix], biases: tuple[Tensor, Tensor] | None, out: Tensor,
+    function: Function,
+) -> None:  # fmt: skip
     """The twin of ``multiply_gated_experts`` in torch."""
-    gates, ups = gate_and_up.float().view(2, len(lines.counts), out.shape[1], -1)
+    gates, ups = (_naive_experts(matrix, lines) for matrix in matrices)
     for line, expert in enumerate(lines.chosen.flatten().tolist()):
         row = x[line // lines.chosen.shape[1]].float()
         gate, up = gates[expert] @ row, ups[expert] @ row
@@ -96,36 +102,45 @@ def naive_multiply_gated_experts(
         naive_combine_rows(function, out[line : line + 1], gate[None], up[None])
 
 
-def multiply_experts(x: Tensor, lines: Lines, weight: Tensor, bias: Tensor | None, out: Tensor) -> None:
+def multiply_experts(x: Tensor, lines: Lines, matrix: Matrix, bias: Tensor | None, out: Tensor) -> None:
     """out[place, row] = share · (x Wᵀ + b) of every line, with the matrix of its expert.
 
-    :param x: [R · used, k]. :param weight: [E n, k]. :param bias: float32 [E, n]. :param out: float32 [used, P, n].
+    :param x: [R · used, k]. :param matrix: of all experts, [E n, k]. :param bias: float32 [E, n].
+    :param out: float32 [used, P, n].
     """
-    _launch(x, lines, weight, lines.shares if bias is None else bias, x, out, out.shape[2], bias is not None, -1)
+    some = lines.shares if bias is None else bias
+    _launch(x, lines, matrix, matrix, some, some, out, out.shape[2], bias is not None, NONE)
 
 
-def naive_multiply_experts(x: Tensor, lines: Lines, weight: Tensor, bias: Tensor | None, out: Tensor) -> None:
+def naive_multiply_experts(x: Tensor, lines: Lines, matrix: Matrix, bias: Tensor | None, out: Tensor) -> None:
     """The twin of ``multiply_experts`` in torch."""
-    used, matrices = len(out), weight.float().view(len(lines.counts), out.shape[2], -1)
+    used, weights = len(out), _naive_experts(matrix, lines)
     for line, expert in enumerate(lines.chosen.flatten().tolist()):
-        value = matrices[expert] @ x[line].float()
+        value = weights[expert] @ x[line].float()
         value = value if bias is None else value + bias[expert]
         out[line % used, line // used] = value * lines.shares.flatten()[line]
 
 
+def _naive_experts(matrix: Matrix, lines: Lines) -> Tensor:
+    """float32 [E, n, k]."""
+    return naive_weights(matrix).to(matrix.dtype).float().view(len(lines.counts), -1, matrix.k)
+
+
 def _launch(
-    x: Tensor, lines: Lines, weight: Tensor, first: Tensor, second: Tensor, out: Tensor, n: int, biased: bool,
-    function: int,
+    x: Tensor, lines: Lines, matrix: Matrix, up: Matrix, first: Tensor, second: Tensor, out: Tensor, n: int,
+    biased: bool, function: int,
 ) -> None:  # fmt: skip
-    """function: of a gated unit, below 0: none."""
+    """n: outputs of an expert. function: of a gated unit, or NONE."""
     experts, count, k = len(lines.counts), len(lines.order), x.shape[1]
+    gated = function != NONE
     height = FEW if count <= FEW * experts else MANY
-    how = tiling(n, k, height, x.dtype == torch.float32, gated=function >= 0)
+    how = tiling(replace(up if up.form.blocks else matrix, n=n), height, gated)
     tiles = min(count, experts + count // height)
     _multiply_experts[tiles, triton.cdiv(n, how.outputs)](
-        x, weight, first, second, lines.shares, lines.order, lines.counts, out, x.stride(0), n, k, experts,
-        0 if function >= 0 else out.stride(0), triton.next_power_of_2(experts), lines.chosen.shape[1], biased,
-        function, exact_precision(x.dtype), how.outputs, how.inputs, height, **launch_options(how.warps, how.stages),
+        x, matrix.memory, up.memory, first, second, lines.shares, lines.order, lines.counts, out, x.stride(0), n, k,
+        experts, 0 if gated else out.stride(0), matrix.form, up.form, triton.next_power_of_2(experts),
+        lines.chosen.shape[1], biased, function, gated, n % how.outputs == 0 and k % how.inputs == 0,
+        exact_precision(x.dtype), how.outputs, how.inputs, height, **launch_options(how.warps, how.stages),
     )  # fmt: skip
 
 
@@ -153,14 +168,15 @@ def _sort_lines(
 
 @triton.jit
 def _multiply_experts(
-    x, weight, first_bias, second_bias, shares, order, counts, out, x_stride, n, k, experts, place_stride,
-    EXPERTS: tl.constexpr, USED: tl.constexpr, BIASED: tl.constexpr, FUNCTION: tl.constexpr, PRECISION: tl.constexpr,
-    OUTPUTS: tl.constexpr, INPUTS: tl.constexpr, HEIGHT: tl.constexpr, DEPENDENT: tl.constexpr,
+    x, memory, up_memory, first_bias, second_bias, shares, order, counts, out, x_stride, n, k, experts, place_stride,
+    FORM: tl.constexpr, UP_FORM: tl.constexpr, EXPERTS: tl.constexpr, USED: tl.constexpr, BIASED: tl.constexpr,
+    FUNCTION: tl.constexpr, GATED: tl.constexpr, EXACT: tl.constexpr, PRECISION: tl.constexpr, OUTPUTS: tl.constexpr,
+    INPUTS: tl.constexpr, HEIGHT: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
-    """OUTPUTS outputs of a tile of lines. FUNCTION: of a gated unit, below 0: none, and lines have shares."""
+    """OUTPUTS outputs of a tile of lines: of a gated unit, or of a product whose lines have shares."""
     start_next(DEPENDENT)
-    tile, output = tl.program_id(0), tl.program_id(1) * OUTPUTS + tl.arange(0, OUTPUTS)
-    number, column = tl.arange(0, EXPERTS), tl.arange(0, INPUTS)
+    tile, output = tl.program_id(0), (tl.program_id(1) * OUTPUTS + tl.arange(0, OUTPUTS)).to(tl.int64)[:, None]
+    number = tl.arange(0, EXPERTS)
     wait_for_previous(DEPENDENT)
     count = tl.load(counts + number, number < experts, other=0)
     ends = tl.cumsum((count + HEIGHT - 1) // HEIGHT, 0)
@@ -170,32 +186,27 @@ def _multiply_experts(
         own_tile = tile - tl.max(tl.where(before, ends, 0), 0)
         begin, stop = tl.sum(tl.where(before, count, 0), 0), tl.sum(tl.where(number <= expert, count, 0), 0)
         at = begin + own_tile * HEIGHT + tl.arange(0, HEIGHT)
-        real = at < stop
-        line = tl.load(order + at, real, other=0).to(tl.int64)
-        row = line // USED if FUNCTION >= 0 else line
-        matrix = weight + (expert.to(tl.int64) * n + output)[:, None] * k
-        second = experts.to(tl.int64) * n * k
+        exists = (at < stop)[None, :]
+        line = tl.load(order + at, at < stop, other=0).to(tl.int64)[None, :]
+        x_rows = x + (line // USED if GATED else line) * x_stride
+        real, row, stride = output < n, expert * n + output, experts * n
         total = tl.zeros([OUTPUTS, HEIGHT], tl.float32)
         up = tl.zeros([OUTPUTS, HEIGHT], tl.float32)
-        for begins in range(0, k, INPUTS):
-            inside = begins + column < k
-            held = (output < n)[:, None] & inside[None, :]
-            w_at = matrix + (begins + column)[None, :]
-            values = tl.load(
-                x + row[None, :] * x_stride + (begins + column)[:, None], inside[:, None] & real[None, :], other=0.0
+        for first in range(0, k, INPUTS):
+            total = add_product(
+                total, x_rows, memory, first, row, real, k, k, stride, FORM, OUTPUTS, INPUTS, EXACT, PRECISION
             )
-            total = tl.dot(tl.load(w_at, held, other=0.0), values, total, input_precision=PRECISION)
-            if FUNCTION >= 0:
-                up = tl.dot(tl.load(w_at + second, held, other=0.0), values, up, input_precision=PRECISION)
+            if GATED:
+                up = add_product(
+                    up, x_rows, up_memory, first, row, real, k, k, stride, UP_FORM, OUTPUTS, INPUTS, EXACT, PRECISION
+                )
         if BIASED:
-            total += tl.load(first_bias + expert * n + output, output < n, other=0.0)[:, None]
-        stored = (output < n)[:, None] & real[None, :]
-        if FUNCTION >= 0:
+            total += tl.load(first_bias + row, real, other=0.0)
+        if GATED:
             if BIASED:
-                up += tl.load(second_bias + expert * n + output, output < n, other=0.0)[:, None]
+                up += tl.load(second_bias + row, real, other=0.0)
             value = activate(total, up, FUNCTION)
-            tl.store(out + line[None, :] * n + output[:, None], value.to(out.dtype.element_ty), stored)
+            tl.store(out + line * n + output, value.to(out.dtype.element_ty), real & exists)
         else:
-            value = total * tl.load(shares + line, real, other=0.0)[None, :]
-            to = out + (line % USED * place_stride + line // USED * n)[None, :] + output[:, None]
-            tl.store(to, value, stored)
+            value = total * tl.load(shares + line, exists, other=0.0)
+            tl.store(out + line % USED * place_stride + line // USED * n + output, value, real & exists)

@@ -7,42 +7,40 @@ however many rows there are.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from spec_kernels.gpu.launch import (
-    INTERPRETED,
-    exact_precision,
-    launch_options,
-    prefetch,
-    start_next,
-    wait_for_previous,
-)
+from spec_kernels.gpu.blocks import add_product, prefetch_tiles
+from spec_kernels.gpu.launch import INTERPRETED, exact_precision, launch_options, start_next, wait_for_previous
+from spec_kernels.gpu.repack import Matrix, naive_weights
 from spec_kernels.gpu.rows import FUNCTIONS, Function, activate, naive_combine_rows
 
 FEWEST = 16
 """Rows of the smallest tile."""
 ROWS = 128
 """Rows of the largest tile."""
+BLOCK_ROWS = 64
+"""The same of matrices in blocks."""
 PART = 128
 """Every part of k is a multiple of this, unless there is one part only."""
+BLOCK_PART = 512
+"""The smallest part of k of a matrix in blocks; every one is a multiple of 256."""
 TILES = 128
 """Outputs in tiles of 64: matrices with more of them than this fill a device without parts of k."""
-LINE_BYTES = 128
-"""Of the second-level cache."""
-EARLY = tl.constexpr(2)
-"""Tiles of weights that are read into the cache before the wait for the previous kernel."""
+PROGRAMS = {"bytes": 768, "nibbles": 1536}
+"""The same, times parts, of matrices in blocks: to unpack takes many warps on each multiprocessor."""
 
 
 @dataclass(frozen=True)
 class Tiling:
-    """How a tile is computed; nothing here changes a bit of the result.
+    """How a tile is computed.
 
-    outputs, inputs: of a tile. warps, stages: of a program.
+    outputs, inputs: of a tile. warps, stages: of a program. Of blocks, inputs and warps decide in which order columns
+    are added; of floats nothing changes a bit of the result.
     """
 
     outputs: int
@@ -56,18 +54,32 @@ def padded_rows(rows: int) -> int:
     return max(FEWEST, triton.next_power_of_2(max(1, rows))) if rows <= ROWS else triton.cdiv(rows, ROWS) * ROWS
 
 
-def parts_of(n: int, k: int) -> int:
-    """Parts of k of a matrix [n, k]: the order of a sum depends on it."""
-    split = 4 if triton.cdiv(n, 64) <= TILES else 1
+def parts_of(*matrices: Matrix) -> int:
+    """Parts of k of matrices one below the other: the order of a sum depends on it."""
+    n, k, forms = sum(m.n for m in matrices), matrices[0].k, [m.form for m in matrices]
+    tiles, split = triton.cdiv(n, 64), 4 if triton.cdiv(n, 64) <= TILES else 1
+    if any(form.blocks for form in forms):
+        programs = PROGRAMS["nibbles" if any(form.blocks and form.nibbles for form in forms) else "bytes"]
+        split = 16
+        while split > 1 and (split * tiles > programs or k < split * BLOCK_PART or k % (split * 256)):
+            split //= 2
     while split > 1 and k % (split * PART):
         split //= 2
     return split
 
 
-def tiling(n: int, k: int, rows: int, wide: bool, gated: bool = False) -> Tiling:
-    """The fastest known tiling for a number of rows. wide: float32, whose tiles take twice the memory."""
+def tile_rows(matrix: Matrix, rows: int, gated: bool = False) -> int:
+    """Rows of a tile, of ``padded_rows``."""
+    return min(rows, (BLOCK_ROWS // 2 if gated else BLOCK_ROWS) if matrix.form.blocks else ROWS)
+
+
+def tiling(matrix: Matrix, rows: int, gated: bool = False) -> Tiling:
+    """The fastest known tiling for a number of rows. gated: two matrices at once, each of ``outputs``."""
+    n, k, wide = matrix.n, matrix.k, matrix.dtype == torch.float32  # wide tiles take twice the memory
     if INTERPRETED:
         return Tiling(128, 128)  # few programs
+    if matrix.form.blocks:
+        return _block_tiling(matrix, rows, gated)
     if k % PART or n % 64:
         return Tiling(16, 32, 4, 2)
     if wide:
@@ -79,113 +91,112 @@ def tiling(n: int, k: int, rows: int, wide: bool, gated: bool = False) -> Tiling
     return Tiling(64, 64, 4, 4) if rows <= 64 else Tiling(64, 64, 4, 3)
 
 
-def multiply(x: Tensor, weight: Tensor, out: Tensor) -> None:
+def _block_tiling(matrix: Matrix, rows: int, gated: bool) -> Tiling:
+    """Inputs and warps are the same for all rows. With four warps triton makes products that unpack half as fast."""
+    if matrix.dtype == torch.float32:
+        return Tiling(32, 64, 2, 2)
+    few = triton.cdiv(matrix.n, 64) <= TILES // 2 and not gated
+    if not matrix.form.nibbles:
+        how = Tiling(32, 256, 1, 3) if few else Tiling(64, 256, 2, 4)
+    elif matrix.form.bits:
+        how = Tiling(32, 256, 1 if gated else 2, 3)
+    else:
+        how = Tiling(64 if rows <= 16 or gated else 32, 256, 2, 2 if few else 3)
+    how = how if rows <= 32 else replace(how, stages=2)
+    return replace(how, outputs=how.outputs // 2) if gated else how
+
+
+def multiply(x: Tensor, matrix: Matrix, out: Tensor) -> None:
     """out[s] = x Wᵀ over the s-th part of k.
 
-    :param x: [P, k], P as ``padded_rows`` gives it. :param weight: [n, k], of the same type.
-    :param out: float32 [parts_of(n, k), P, n].
+    :param x: [P, k] of the matrix' dtype, P as ``padded_rows`` gives it.
+    :param out: float32 [parts_of(...), P, n], columns of the memory of all matrices that x is multiplied with.
     """
-    (rows, k), (n, _), split = x.shape, weight.shape, len(out)
-    how, height = tiling(n, k, rows, x.dtype == torch.float32), min(rows, ROWS)
+    rows, n, k, split = len(x), matrix.n, matrix.k, len(out)
+    how, height = tiling(matrix, rows), tile_rows(matrix, rows)
     exact = n % how.outputs == 0 and k % (split * how.inputs) == 0
     _multiply[triton.cdiv(n, how.outputs), triton.cdiv(rows, height), split](
-        x, weight, out, rows, x.stride(0), n, k, triton.cdiv(k, split), exact, exact_precision(x.dtype),
-        how.outputs, how.inputs, height, LINE_BYTES // x.itemsize, **launch_options(how.warps, how.stages),
+        x, matrix.memory, out, x.stride(0), out.stride(0), out.stride(1), n, k, triton.cdiv(k, split), matrix.form,
+        exact, exact_precision(x.dtype), how.outputs, how.inputs, height, **launch_options(how.warps, how.stages),
     )  # fmt: skip
 
 
-def naive_multiply(x: Tensor, weight: Tensor, out: Tensor) -> None:
+def naive_multiply(x: Tensor, matrix: Matrix, out: Tensor) -> None:
     """The twin of ``multiply`` in torch."""
-    parts = zip(x.float().chunk(len(out), 1), weight.float().chunk(len(out), 1), strict=True)
-    for to, (columns, matrix) in zip(out, parts, strict=True):
-        to.copy_(columns @ matrix.T)
+    weights = naive_weights(matrix).to(matrix.dtype).float()
+    parts = zip(x.float().chunk(len(out), 1), weights.chunk(len(out), 1), strict=True)
+    for to, (columns, part) in zip(out, parts, strict=True):
+        to.copy_(columns @ part.T)
 
 
-def multiply_gated(x: Tensor, weight: Tensor, out: Tensor, function: Function) -> None:
+def multiply_gated(x: Tensor, matrix: Matrix, out: Tensor, function: Function) -> None:
     """out = act(x Gᵀ) · x Uᵀ with W = [G | U] row by row.
 
-    :param x: [P, k]. :param weight: [2 F, k]. :param out: [P, F]. :param function: a gated unit of ``rows``.
+    :param x: [P, k]. :param matrix: [2 F, k]. :param out: [P, F]. :param function: a gated unit of ``rows``.
     """
-    (rows, k), (double, _) = x.shape, weight.shape
-    n = double // 2
-    how, height = tiling(n, k, rows, x.dtype == torch.float32, gated=True), min(rows, ROWS)
+    rows, n, k = len(x), matrix.n // 2, matrix.k
+    how, height = tiling(matrix, rows, gated=True), tile_rows(matrix, rows, gated=True)
     exact = n % how.outputs == 0 and k % how.inputs == 0
     _multiply_gated[triton.cdiv(n, how.outputs), triton.cdiv(rows, height)](
-        x, weight, out, x.stride(0), n, k, exact, exact_precision(x.dtype), FUNCTIONS.index(function),
-        how.outputs, how.inputs, height, LINE_BYTES // x.itemsize, **launch_options(how.warps, how.stages),
+        x, matrix.memory, out, x.stride(0), n, k, matrix.form, exact, exact_precision(x.dtype),
+        FUNCTIONS.index(function), how.outputs, how.inputs, height, **launch_options(how.warps, how.stages),
     )  # fmt: skip
 
 
-def naive_multiply_gated(x: Tensor, weight: Tensor, out: Tensor, function: Function) -> None:
+def naive_multiply_gated(x: Tensor, matrix: Matrix, out: Tensor, function: Function) -> None:
     """The twin of ``multiply_gated`` in torch."""
-    gate, up = (x.float() @ weight.float().T).chunk(2, 1)
+    gate, up = (x.float() @ naive_weights(matrix).to(matrix.dtype).float().T).chunk(2, 1)
     naive_combine_rows(function, out, gate, up)
 
 
 @triton.jit
 def _multiply(
-    x, weight, out, rows, x_stride, n, k, part, EXACT: tl.constexpr, PRECISION: tl.constexpr, OUTPUTS: tl.constexpr,
-    INPUTS: tl.constexpr, HEIGHT: tl.constexpr, LINE: tl.constexpr, DEPENDENT: tl.constexpr,
+    x, memory, out, x_stride, part_stride, out_stride, n, k, part, FORM: tl.constexpr, EXACT: tl.constexpr,
+    PRECISION: tl.constexpr, OUTPUTS: tl.constexpr, INPUTS: tl.constexpr, HEIGHT: tl.constexpr,
+    DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """One part of k of OUTPUTS outputs of HEIGHT rows."""
     start_next(DEPENDENT)
-    output = tl.program_id(0) * OUTPUTS + tl.arange(0, OUTPUTS)
-    row, column = tl.program_id(1) * HEIGHT + tl.arange(0, HEIGHT), tl.arange(0, INPUTS)
+    output = (tl.program_id(0) * OUTPUTS + tl.arange(0, OUTPUTS)).to(tl.int64)
+    row = (tl.program_id(1) * HEIGHT + tl.arange(0, HEIGHT)).to(tl.int64)
     begin = tl.program_id(2) * part
     end = tl.minimum(begin + part, k)
-    w_at = weight + output.to(tl.int64)[:, None] * k + (begin + column)[None, :]
-    x_at = x + row.to(tl.int64)[None, :] * x_stride + (begin + column)[:, None]
     if EXACT:
-        for line in tl.static_range(EARLY * INPUTS // LINE):
-            prefetch(weight + output.to(tl.int64) * k + begin + line * LINE, DEPENDENT)
+        prefetch_tiles(memory, begin, output, k, FORM, INPUTS, DEPENDENT)
     wait_for_previous(DEPENDENT)
     total = tl.zeros([OUTPUTS, HEIGHT], tl.float32)
+    x_rows, outputs, real = x + row[None, :] * x_stride, output[:, None], (output < n)[:, None]
     for first in range(begin, end, INPUTS):
-        if EXACT:
-            w, values = tl.load(w_at), tl.load(x_at)
-        else:
-            inside = first + column < end
-            w = tl.load(w_at, (output < n)[:, None] & inside[None, :], other=0.0)
-            values = tl.load(x_at, inside[:, None], other=0.0)
-        total = tl.dot(w, values, total, input_precision=PRECISION)
-        w_at += INPUTS
-        x_at += INPUTS
-    to = out + (tl.program_id(2) * rows + row).to(tl.int64)[None, :] * n + output[:, None]
-    tl.store(to, total, (output < n)[:, None])
+        total = add_product(
+            total, x_rows, memory, first, outputs, real, end, k, n, FORM, OUTPUTS, INPUTS, EXACT, PRECISION
+        )
+    to = out + tl.program_id(2).to(tl.int64) * part_stride + row[None, :] * out_stride + outputs
+    tl.store(to, total, real)
 
 
 @triton.jit
 def _multiply_gated(
-    x, weight, out, x_stride, n, k, EXACT: tl.constexpr, PRECISION: tl.constexpr, FUNCTION: tl.constexpr,
-    OUTPUTS: tl.constexpr, INPUTS: tl.constexpr, HEIGHT: tl.constexpr, LINE: tl.constexpr,
+    x, memory, out, x_stride, n, k, FORM: tl.constexpr, EXACT: tl.constexpr, PRECISION: tl.constexpr,
+    FUNCTION: tl.constexpr, OUTPUTS: tl.constexpr, INPUTS: tl.constexpr, HEIGHT: tl.constexpr,
     DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     start_next(DEPENDENT)
-    output = tl.program_id(0) * OUTPUTS + tl.arange(0, OUTPUTS)
-    row, column = tl.program_id(1) * HEIGHT + tl.arange(0, HEIGHT), tl.arange(0, INPUTS)
-    w_at = weight + output.to(tl.int64)[:, None] * k + column[None, :]
-    x_at = x + row.to(tl.int64)[None, :] * x_stride + column[:, None]
-    second = n.to(tl.int64) * k
+    output = (tl.program_id(0) * OUTPUTS + tl.arange(0, OUTPUTS)).to(tl.int64)
+    row = (tl.program_id(1) * HEIGHT + tl.arange(0, HEIGHT)).to(tl.int64)
     if EXACT:
-        for line in tl.static_range(EARLY * INPUTS // LINE):
-            at = weight + output.to(tl.int64) * k + line * LINE
-            prefetch(at, DEPENDENT)
-            prefetch(at + second, DEPENDENT)
+        prefetch_tiles(memory, 0, output, k, FORM, INPUTS, DEPENDENT)
+        prefetch_tiles(memory, 0, output + n, k, FORM, INPUTS, DEPENDENT)
     wait_for_previous(DEPENDENT)
     gate = tl.zeros([OUTPUTS, HEIGHT], tl.float32)
     up = tl.zeros([OUTPUTS, HEIGHT], tl.float32)
+    x_rows, outputs, real = x + row[None, :] * x_stride, output[:, None], (output < n)[:, None]
     for first in range(0, k, INPUTS):
-        if EXACT:
-            g, u, values = tl.load(w_at), tl.load(w_at + second), tl.load(x_at)
-        else:
-            inside = first + column < k
-            real = (output < n)[:, None] & inside[None, :]
-            g, u = tl.load(w_at, real, other=0.0), tl.load(w_at + second, real, other=0.0)
-            values = tl.load(x_at, inside[:, None], other=0.0)
-        gate = tl.dot(g, values, gate, input_precision=PRECISION)
-        up = tl.dot(u, values, up, input_precision=PRECISION)
-        w_at += INPUTS
-        x_at += INPUTS
+        gate = add_product(
+            gate, x_rows, memory, first, outputs, real, k, k, 2 * n, FORM, OUTPUTS, INPUTS, EXACT, PRECISION
+        )
+        up = add_product(
+            up, x_rows, memory, first, outputs + n, real, k, k, 2 * n, FORM, OUTPUTS, INPUTS, EXACT, PRECISION
+        )
     value = activate(gate, up, FUNCTION)
-    to = out + row.to(tl.int64)[None, :] * n + output[:, None]
-    tl.store(to, value.to(out.dtype.element_ty), (output < n)[:, None])
+    to = out + row[None, :] * n + outputs
+    tl.store(to, value.to(out.dtype.element_ty), real)

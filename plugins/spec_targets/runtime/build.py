@@ -9,6 +9,7 @@ import attrs
 import torch
 from spec_kernels import native
 from spec_kernels.gpu import support
+from spec_kernels.gpu.forms import FORMS
 from spec_kernels.model.ops import Model
 from spec_kernels.model.reference import Reference
 from spec_kernels.model.source import Only, Recorder, TensorSource
@@ -153,22 +154,36 @@ def executor(
 def said(choice: Choice, executor: Executor | None) -> str:
     """A sentence on the executor, with counts of weights that could not keep their stored type."""
     if choice.gpu:
-        steps = "in triton's interpreter" if support.is_interpreted() else "captured as graphs"
-        types = ""
-        if executor is not None and not isinstance(executor, Native):
-            types = f", weights and cache {str(executor.dtype).removeprefix('torch.')}"
-        return f"gpu (triton, steps {steps}{types})"
+        return _describe_gpu(executor)
     if not isinstance(executor, Native):
         return choice.said(choice.activations, choice.cache_dtype)
     words = choice.said(executor.activations, executor.cache_type)
-    counts = ", ".join(f"{count} of {both}" for both, count in sorted(executor.arena.fallen.items()))
-    return f"{words}; weights without a native form: {counts}" if counts else words
+    return words + _conversions(executor.arena.fallen, "native")
+
+
+def _describe_gpu(executor: Executor | None) -> str:
+    steps = "in triton's interpreter" if support.is_interpreted() else "captured as graphs"
+    words = f"gpu (triton, steps {steps}"
+    if executor is None or isinstance(executor, (Native, Reference)):
+        return f"{words})"
+    dtype, matrices = str(executor.dtype).removeprefix("torch."), executor.shared.matrices
+    blocks = f", blocks {' and '.join(matrices.types)}" if matrices.types else ""
+    return f"{words}, weights and cache {dtype}{blocks})" + _conversions(matrices.conversions, "quantised")
+
+
+def _conversions(counts: dict[str, int], form: str) -> str:
+    """Conversions of weights, as ``Q3_K as F32``, in words."""
+    words = ", ".join(f"{count} of {both}" for both, count in sorted(counts.items()))
+    return f"; weights without a {form} form: {words}" if words else ""
 
 
 def planned_bytes(shapes: dict[str, tuple[int, ...]], weights: Weights, choice: Choice, dtype: torch.dtype) -> int:
-    """Approximate memory of all weights: native ones stay as stored, if their type has a native form."""
+    """Approximate memory of all weights: those of kernels stay as stored, if their type has a form there."""
     total = 0
     for name, shape in shapes.items():
+        if choice.gpu and len(shape) > 1 and weights.type(name) in FORMS:
+            total += FORMS[weights.type(name)].bytes_of(math.prod(shape[:-1]), shape[-1])
+            continue
         numbers, native_matrix = math.prod(shape), choice.native and len(shape) > 1
         elements, size = BLOCKS[planned_type(weights.type(name))] if native_matrix else (1, dtype.itemsize)
         total += numbers // elements * size

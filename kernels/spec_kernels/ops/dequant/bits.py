@@ -28,6 +28,23 @@ def fields(data: Tensor, width: int) -> Tensor:
     return (data.unsqueeze(-2) >> shifts[:, None]) & ((1 << width) - 1)
 
 
+def five_bits(low: Tensor, high: Tensor) -> Tensor:
+    """5-bit numbers [n, 32] of their nibbles [n, 16] and their fifth bits [n, 4]."""
+    return halves(low) | (fields(high, 1).transpose(1, 2).reshape(-1, 32) << 4)
+
+
+def pairs(data: Tensor) -> Tensor:
+    """Nibbles [n, 8, 32] of qs [n, 128]: 32 low ones, then the 32 high ones of the same bytes."""
+    return fields(data.reshape(-1, 4, 32), 4).flatten(1, 2)
+
+
+def six_bits(low: Tensor, high: Tensor) -> Tensor:
+    """6-bit numbers [n, 16, 16] of their nibbles [n, 128] and their high bits [n, 64]."""
+    return fields(low.reshape(-1, 2, 64), 4).reshape(-1, 16, 16) | (
+        fields(high.reshape(-1, 2, 32), 2).reshape(-1, 16, 16) << 4
+    )
+
+
 def scales_and_mins(data: Tensor) -> tuple[Tensor, Tensor]:
     """The 6-bit scales and mins of Q4_K and Q5_K: uint8 [n, 12] -> two [n, 8]."""
     a, b, c = data.split(4, -1)

@@ -11,7 +11,17 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from spec_kernels.ops.dequant.bits import fields, half, halves, lookup, numbers, scales_and_mins
+from spec_kernels.ops.dequant.bits import (
+    fields,
+    five_bits,
+    half,
+    halves,
+    lookup,
+    numbers,
+    pairs,
+    scales_and_mins,
+    six_bits,
+)
 
 IQ4 = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
 FP4 = (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12)
@@ -66,18 +76,12 @@ def _q4_1(b: Tensor) -> Tensor:
     return half(b[:, :2]) * halves(b[:, 4:]).float() + half(b[:, 2:4])
 
 
-def _five(low: Tensor, high: Tensor) -> Tensor:
-    """5-bit numbers [n, 32] of their nibbles [n, 16] and their fifth bits [n, 4]."""
-    bits = fields(high, 1).transpose(1, 2).reshape(-1, 32)
-    return (halves(low) | (bits << 4)).float()
-
-
 def _q5_0(b: Tensor) -> Tensor:
-    return half(b[:, :2]) * (_five(b[:, 6:], b[:, 2:6]) - 16)
+    return half(b[:, :2]) * (five_bits(b[:, 6:], b[:, 2:6]).float() - 16)
 
 
 def _q5_1(b: Tensor) -> Tensor:
-    return half(b[:, :2]) * _five(b[:, 8:], b[:, 4:8]) + half(b[:, 2:4])
+    return half(b[:, :2]) * five_bits(b[:, 8:], b[:, 4:8]).float() + half(b[:, 2:4])
 
 
 def _scaled(b: Tensor, q: Tensor) -> Tensor:
@@ -88,24 +92,17 @@ def _scaled(b: Tensor, q: Tensor) -> Tensor:
     return (scale[..., None] * q.float() - minimum[..., None]).flatten(1)
 
 
-def _pairs(data: Tensor) -> Tensor:
-    """Nibbles [n, 8, 32] of qs [n, 128]: 32 low ones, then the 32 high ones of the same bytes."""
-    return fields(data.view(-1, 4, 32), 4).flatten(1, 2)
-
-
 def _q4_k(b: Tensor) -> Tensor:
-    return _scaled(b, _pairs(b[:, 16:].contiguous()))
+    return _scaled(b, pairs(b[:, 16:]))
 
 
 def _q5_k(b: Tensor) -> Tensor:
-    return _scaled(b, _pairs(b[:, 48:].contiguous()) | (fields(b[:, 16:48], 1) << 4))
+    return _scaled(b, pairs(b[:, 48:]) | (fields(b[:, 16:48], 1) << 4))
 
 
 def _q6_k(b: Tensor) -> Tensor:
-    low = fields(b[:, :128].reshape(-1, 2, 64), 4).reshape(-1, 16, 16)
-    high = fields(b[:, 128:192].reshape(-1, 2, 32), 2).reshape(-1, 16, 16)
     scale = half(b[:, 208:]) * numbers(b[:, 192:208], torch.int8)
-    return (scale[..., None] * ((low | (high << 4)).float() - 32)).flatten(1)
+    return (scale[..., None] * (six_bits(b[:, :128], b[:, 128:192]).float() - 32)).flatten(1)
 
 
 def _q3_k(b: Tensor) -> Tensor:
