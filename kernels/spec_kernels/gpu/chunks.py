@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from spec_kernels.gpu.launch import INTERPRETED
 from spec_kernels.gpu.layout import PAGE, Chunk, Size, places_among, power_of_two
-from spec_kernels.gpu.recurrence import StateSize, cut_lineage, uncut_rows
+from spec_kernels.gpu.recurrence import STAGES, StateSize, cut_lineage, uncut_rows
 from spec_kernels.model.batch import ForwardBatch, SequenceRows
 from spec_kernels.model.shapes import HeadShape
 from spec_kernels.ops.gated_delta.plan import plan
@@ -84,6 +84,8 @@ def size_of(chunk: Chunk, tiles: int) -> Size:
 
 def _state_size(lineage: Lineage, recorded: bool) -> StateSize:
     whole = plan(lineage)
+    if len(whole.stages) > STAGES:
+        raise ValueError(f"rows alone and runs are {len(whole.stages)} stages, {STAGES} is the max: join the runs")
     runs = len(whole.stages[1].pieces) if len(whole.stages) > 1 else 0
     some = lambda count, least: power_of_two(max(count, least)) if count else 0
     return StateSize(power_of_two(len(lineage.begins)), some(runs, 1), some(whole.asides, ASIDES_MIN), recorded)
