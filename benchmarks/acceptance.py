@@ -18,8 +18,9 @@ from pathlib import Path
 
 import attrs
 import numpy as np
+import torch
 from spec_rules import block, k_seq, point_mass, rejection, traversal
-from spec_rules.coins import Uniforms
+from spec_rules.decisions import Decision, follow
 from spec_rules.distributions import Case
 
 from spec_core import Draft, Verdict
@@ -117,12 +118,13 @@ def drafted(w: World, siblings: Siblings, rng: np.random.Generator) -> Drafted:
 Rule = Callable[[World, Drafted, np.random.Generator], Verdict]
 
 
-def by(verify: Callable) -> Rule:
+def by(decisions: Callable[[Case], Decision]) -> Rule:
     """A plugin's function, with its own coins."""
 
     def rule(w: World, d: Drafted, rng: np.random.Generator) -> Verdict:
-        coins = Uniforms(iter(rng.random(2 * len(d.draft) + 2).tolist()))
-        return verify(Case(d.draft, lambda row: w.p[depth_of(d.draft, row)], d.proposals.__getitem__), coins)
+        p = lambda row: torch.from_numpy(w.p[depth_of(d.draft, row)])
+        case = Case(d.draft, p, lambda j: torch.from_numpy(d.proposals[j]))
+        return follow(decisions(case), rng.random(2 * len(d.draft) + 2))
 
     return rule
 
@@ -142,18 +144,18 @@ def depth_of(draft: Draft, row: int) -> int:
 
 
 ON_CHAINS: dict[str, tuple[Siblings, Rule]] = {
-    "point-mass, greedy": (likeliest, by(point_mass.verify)),
-    "point-mass": (independent, by(point_mass.verify)),
+    "point-mass, greedy": (likeliest, by(point_mass.decisions)),
+    "point-mass": (independent, by(point_mass.decisions)),
     "coupled": (coupled, by_noise),
-    "rejection": (independent, by(rejection.verify)),
-    "block": (independent, by(block.verify)),
+    "rejection": (independent, by(rejection.decisions)),
+    "block": (independent, by(block.decisions)),
 }
 ON_TREES: dict[str, tuple[Siblings, Rule]] = {
-    "point-mass, top k": (likeliest, by(point_mass.verify)),
-    "rejection, with replacement": (independent, by(rejection.verify)),
-    "k-seq": (independent, by(k_seq.verify)),
-    "rejection": (without_replacement, by(rejection.verify)),
-    "traversal": (without_replacement, by(traversal.verify)),
+    "point-mass, top k": (likeliest, by(point_mass.decisions)),
+    "rejection, with replacement": (independent, by(rejection.decisions)),
+    "k-seq": (independent, by(k_seq.decisions)),
+    "rejection": (without_replacement, by(rejection.decisions)),
+    "traversal": (without_replacement, by(traversal.decisions)),
     "coupled": (coupled, by_noise),
 }
 

@@ -56,7 +56,7 @@ def proposed(ids: list[int], rows: np.ndarray, lie: str) -> Draft | None:
 def bent(world: World, rule, draft: Draft) -> float:
     """Total variation of the text's distribution, with the rows as a rule reads them; NaN counts as everything."""
     claimed = [drafted_from(draft, j, VOCAB) for j in range(len(draft))]
-    return float(np.nan_to_num(distance(world, rule.verify, [(draft, claimed, 1.0)]), nan=1.0))
+    return float(np.nan_to_num(distance(world, rule.decisions, [(draft, claimed, 1.0)]), nan=1.0))
 
 
 class Liar:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 import attrs
 import numpy as np
 import pytest
-from exact import Case, Weighted, World, drawn, outcomes, prefix, struck
+from exact import Weighted, World, case_of, drawn, outcomes, prefix, struck
 from spec_rules import block, k_seq, point_mass, rejection, traversal
 
 from spec_core import Draft
@@ -84,7 +84,7 @@ def constrained_distance(world: World, rule, drafts: Iterable[Weighted], masks: 
     for draft, rows, weight in drafts:
         mask = masks(draft)
         p = lambda row, draft=draft, mask=mask: masked(world.p[prefix(draft, row - 1)], mask[row])
-        for verdict, chance in outcomes(rule.verify, Case(draft, p, rows.__getitem__)):
+        for verdict, chance in outcomes(rule.decisions, case_of(draft, p, rows.__getitem__)):
             text = (*(draft.ids[i] for i in verdict.path), verdict.next_token)
             emitted[text] += weight * chance
     found = sum(weight * wanted.distribution(text) for text, weight in emitted.items())

@@ -8,9 +8,8 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 import torch
-from exact import Weighted, World, distance, prefix
+from exact import Weighted, World, case_of, distance, outcomes, prefix
 from spec_rules import block, k_seq, point_mass, rejection, traversal
-from spec_rules.distributions import Case
 
 from spec_core import Draft
 from spec_core.contract.splice import joined, leaves
@@ -83,7 +82,7 @@ def behind_leaves(world: World, draft: Draft | None, weight: float, further: Fur
 def test_a_chain_of_several_methods_is_judged_without_loss(rule, methods, sparse):
     world = World(3, 4, 5, sparse=sparse)
 
-    assert distance(world, rule.verify, spliced(world, methods)) < EXACT
+    assert distance(world, rule.decisions, spliced(world, methods)) < EXACT
 
 
 @rules
@@ -92,7 +91,7 @@ def test_a_tree_of_several_methods_is_judged_without_loss(rule, methods):
     """Of every leaf all children come from one method."""
     world = World(2 if len(methods) + methods.count("S") > 2 else 3, 3 if len(methods) < 3 else 4, 9)
 
-    assert distance(world, rule.verify, spliced(world, methods)) < EXACT
+    assert distance(world, rule.decisions, spliced(world, methods)) < EXACT
 
 
 # known mistakes: each must be found, or the enumeration proves nothing
@@ -109,7 +108,7 @@ def test_a_chance_of_one_for_a_sampled_token_shifts_the_distribution(rule):
             row[draft.ids[0]] = 1.0
             yield draft, [row, *rows[1:]], weight
 
-    assert distance(world, rule.verify, certain()) > SHIFTED
+    assert distance(world, rule.decisions, certain()) > SHIFTED
 
 
 @pytest.mark.parametrize("rule", [rejection, block, traversal], ids=lambda rule: rule.__name__)
@@ -125,14 +124,14 @@ def test_a_drawn_token_that_is_dropped_for_an_extension_shifts_the_distribution(
             else:
                 yield draft, rows, weight
 
-    assert distance(world, rule.verify, replaced()) > SHIFTED
+    assert distance(world, rule.decisions, replaced()) > SHIFTED
 
 
 def test_k_seq_refuses_siblings_of_two_methods():
     """The core never makes them: an extension stands at a leaf."""
     q = torch.tensor([[0.5, 0.5]], dtype=torch.float64)
     drawn = Draft([0, 1], probs=torch.cat([q, torch.tensor([[0.0, 1.0]], dtype=torch.float64)]), parents=[-1, -1])
-    case = Case(drawn, lambda row: np.array([0.5, 0.5]), lambda j: drafted_from(drawn, j, 2))
+    case = case_of(drawn, lambda row: np.array([0.5, 0.5]), lambda j: drafted_from(drawn, j, 2))
 
     with pytest.raises(ValueError, match="different rows of probs"):
-        k_seq.verify(case, None)
+        list(outcomes(k_seq.decisions, case))
