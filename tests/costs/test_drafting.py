@@ -48,4 +48,4 @@ def test_it_stops_when_every_length_was_drafted_often_enough():
 def test_the_seconds_of_a_method_are_those_of_drafting_and_learning():
     spent = {"draft.a": 1.0, "draft.b": 2.0, "process.a": 4.0, "verify": 8.0, "accept.x": 16.0, "rollback.y": 32.0}
 
-    assert drafting.added(spent) == 7.0
+    assert drafting.method_seconds(spent) == 7.0
