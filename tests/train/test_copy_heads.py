@@ -69,7 +69,7 @@ def test_a_head_that_cannot_copy_is_left_alone():
     given = trained("eagle3", target)
     shape = attrs.evolve(given.shape, rope_base=10.0)
     student = new_student(shape, None, target, 0, 3)
-    before = {name: t.clone() for name, t in student.head.named().items()}
+    before = {name: t.clone() for name, t in student.head.tensors_by_name().items()}
     add_copy_head(student, [Teacher(target, SOURCES["eagle3"]).sample(Text(tuple(range(20))))])
 
-    assert all(torch.equal(before[name], t) for name, t in student.head.named().items())
+    assert all(torch.equal(before[name], t) for name, t in student.head.tensors_by_name().items())

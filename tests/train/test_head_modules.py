@@ -54,7 +54,7 @@ def drafted(kind, student, given, before):
     """Outputs for the token at position 10, the last that is known."""
     if kind == "dflash":
         return student.states([given], [torch.tensor([10])])
-    return student.head.unroll(student.vocab.embed(given.tokens[1:11]), student.head.fused(before), 1)[0]
+    return student.head.unroll(student.vocab.embed(given.tokens[1:11]), student.head.fuse(before), 1)[0]
 
 
 @pytest.mark.parametrize("kind", ["eagle3", "dflash"])
@@ -77,7 +77,7 @@ def test_blocks_and_rows_do_not_attend_to_each_other(kind):
     student, given = untrained(kind, target), sample(target, kind, 24)
     short = Sample(given.tokens[:16], given.features[:16], given.top_k, 0)
 
-    assert student.accepted(given)[:10] == student.accepted(short)[:10]
+    assert student.accepted_counts(given)[:10] == student.accepted_counts(short)[:10]
 
 
 @pytest.mark.slow

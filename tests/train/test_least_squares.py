@@ -78,10 +78,10 @@ def test_the_final_states_are_the_input_of_the_output_matrix(read):
 def test_a_head_of_unsuitable_sizes_is_left_alone(read, more):
     teacher, given, _ = read
     student = untrained(teacher, **more)
-    before = student.head.named()
+    before = student.head.tensors_by_name()
     least_squares.fit(student, given, teacher.final_states(given))
 
-    assert all(torch.equal(before[name], t) for name, t in student.head.named().items())
+    assert all(torch.equal(before[name], t) for name, t in student.head.tensors_by_name().items())
 
 
 def test_scaled_ridge_does_not_depend_on_the_scale_of_a_column():

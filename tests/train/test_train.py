@@ -319,7 +319,7 @@ def test_an_output_that_is_no_regular_file_is_refused_too(make, tmp_path, capsys
 def test_two_trainings_do_not_share_an_output(data, tmp_path, capsys):
     """Each would write over the other's checkpoint, and the slower one over the head of the faster one."""
     out = tmp_path / "new" / "h.gguf"
-    with output.locked(out):
+    with output.lock(out):
         assert cli.run(words("eagle3", out, "--data", data, "--steps", 1)) == 2
         assert "another training run writes to" in capsys.readouterr().err
     assert cli.run(words("eagle3", out, "--data", data, "--steps", 1)) == 0
