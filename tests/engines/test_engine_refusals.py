@@ -213,7 +213,7 @@ def test_a_layer_that_only_transformers_knows_is_refused_by_name(monkeypatch, un
 @pytest.mark.parametrize("method", ["eagle3", "dflash", "mtp"])
 def test_a_file_that_only_llamacpp_knows_shares_no_weights(monkeypatch, method, unread):
     place = location("llamacpp", "pico-hybrid")
-    monkeypatch.setattr("spec_engines.llamacpp.loading._known", lambda path: None)
+    monkeypatch.setattr("spec_engines.llamacpp.loading._describe", lambda path: None)
     said = (
         "does not read the architecture of"
         if method == "mtp"

@@ -14,8 +14,8 @@ from click.testing import CliRunner
 from spec_engines.vllm import check_installed, options
 from spec_engines.vllm.command import vllm
 from spec_engines.vllm.metrics import COUNTED, Counters
-from spec_engines.vllm.model import SERVES, describe, named
-from spec_engines.vllm.requests import Requests, Share, switched
+from spec_engines.vllm.model import SERVES, describe, names_of
+from spec_engines.vllm.requests import Requests, Share, switch_fields
 
 from spec_core import Needs, Refused, Request, UsageError, hookimpl
 from spec_core.host import EngineModel, Host, check
@@ -119,14 +119,14 @@ def test_a_method_that_fails_is_switched_off_and_others_draft():
 @pytest.mark.parametrize("extra", [{"spec_draft_max": 0}, {"spec_methods": ""}])
 def test_a_request_can_switch_drafts_off(extra):
     requests = requests_of(["ngram"])
-    assert requests.step([Share("a", 0, 10, tokens=(3,))], asked(PROMPT, **switched(extra)), 8) == {}
+    assert requests.step([Share("a", 0, 10, tokens=(3,))], asked(PROMPT, **switch_fields(extra)), 8) == {}
 
 
 def test_an_unknown_switch_is_refused_by_name():
-    assert switched({"other": 1}) == {} == switched(None)
-    assert switched({"spec_methods": "ngram,suffix"}) == {"methods": ("ngram", "suffix")}
+    assert switch_fields({"other": 1}) == {} == switch_fields(None)
+    assert switch_fields({"spec_methods": "ngram,suffix"}) == {"methods": ("ngram", "suffix")}
     with pytest.raises(UsageError, match="spec_draft_mx is no switch of a request"):
-        switched({"spec_draft_mx": 1})
+        switch_fields({"spec_draft_mx": 1})
 
 
 def test_unknown_versions_are_refused_by_name_with_what_is_known(monkeypatch):
@@ -159,7 +159,7 @@ def test_methods_are_refused_by_metadata():
     with pytest.raises(UsageError, match="is not a directory"):
         describe("someone/some-model")
     with pytest.raises(UsageError, match="no method was named"):
-        named({"methods": []})
+        names_of({"methods": []})
 
 
 def dry_run(monkeypatch, *words: str):
@@ -189,13 +189,13 @@ def test_options_are_those_of_vllm():
     made = options(["ngram"], 4, control="auto", on_error="raise")
     assert made["speculative_config"]["num_speculative_tokens"] == 4
     assert made["additional_config"]["spec"]["settings"] == {"on_error": "raise"}
-    assert named(made["additional_config"]["spec"]) == ["ngram", "auto"]
+    assert names_of(made["additional_config"]["spec"]) == ["ngram", "auto"]
 
 
 def test_counters_are_raised_to_what_a_report_says(monkeypatch):
     prometheus = pytest.importorskip("prometheus_client")
     monkeypatch.delenv("PROMETHEUS_MULTIPROC_DIR", raising=False)
-    assert Counters.wanted() is None
+    assert Counters.create() is None
     counters = Counters()
     report = {"methods": {"ngram": {"drafts": 2, "drafted": 9, "accepted": 4}}, "seconds": {"draft.ngram": 0.5}}
     counters(report)

@@ -82,8 +82,8 @@ def test_a_step_without_drafts_is_chosen_too(interface):
     ids=lambda asked: next(iter(asked)),
 )
 def test_what_only_the_sampler_of_vllm_does_is_left_to_it(interface, asked):
-    assert interface.coupled(params(seed=0))
-    assert not interface.coupled(params(**{"seed": 0, **asked}))
+    assert interface.is_coupled(params(seed=0))
+    assert not interface.is_coupled(params(**{"seed": 0, **asked}))
 
 
 def test_the_runner_is_changed_only_where_it_was_asked_for(interface):
