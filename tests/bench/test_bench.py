@@ -136,7 +136,7 @@ def test_the_core_of_another_checkout_is_timed_in_turns(bench, monkeypatch, tmp_
         sides.append(side == there)
         return dict.fromkeys(core.CASES, 10.0 if side == there else 20.0)
 
-    monkeypatch.setattr(core, "timed", timed)
+    monkeypatch.setattr(core, "time_checkout", timed)
     _, out, _ = bench("core", "--against", "there", "--repeats", "3")
 
     assert sides == [True, False, False, True, True, False]
@@ -158,7 +158,7 @@ def test_work_that_is_not_that_of_a_step_is_not_timed(monkeypatch):
     monkeypatch.setattr(core.NullDrafter, "draft", hookimpl(lambda self, step: None))
 
     with pytest.raises(AssertionError, match="a step emitted"):
-        core.started("draft, batch 1")
+        core.start_run("draft, batch 1")
 
 
 @needs_native
