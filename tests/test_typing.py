@@ -99,10 +99,10 @@ def test_plugins_without_annotations_use_names_that_exist(folder, module):
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_new_package_passes_the_strict_check(folder, kind):
     names = Names(kind, "fresh")
-    (folder / "spec_fresh.py").write_text(names.filled(kind))
+    (folder / "spec_fresh.py").write_text(names.fill(kind))
 
-    assert "Success: no issues found" in check(folder, names.filled(kind))
-    assert "Success: no issues found" in check(folder, names.filled(f"{kind}_test"))
+    assert "Success: no issues found" in check(folder, names.fill(kind))
+    assert "Success: no issues found" in check(folder, names.fill(f"{kind}_test"))
 
 
 def test_names_of_the_front_door_are_classes(folder):

@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 from spec_cli.prompt import tokens_of
 from spec_cli.prompts import Prompt
-from spec_cli.score import scored
+from spec_cli.score import evaluate_tokens
 
 from spec_compare.conversation import asked
 from spec_compare.measure import Setup, Terms
@@ -83,7 +83,7 @@ def difference(record: Record, plain: list[int], given: Any, target: Target, ter
     at = first_difference(plain, record.tokens)
     prompt = tokens_of(given, target)
     history = prompt + plain[:at]
-    row = adjust(scored(target, history, hidden=False)["logits"][-1], terms.sampling, history, len(prompt))
+    row = adjust(evaluate_tokens(target, history, hidden=False)["logits"][-1], terms.sampling, history, len(prompt))
     apart = gap(row, terms.sampling, record.seed, at)
     scores, best = (part.tolist() for part in row.topk(2))
     return Difference(record.contender, record.prompt, at, apart, _at(plain, at), _at(record.tokens, at), best, scores)

@@ -94,7 +94,7 @@ def once(specs: Iterable[str]) -> tuple[str, ...]:
 
 
 def _method(settings: Settings, spec: str) -> Entry:
-    methods = chain(spec, common.installed())
+    methods = chain(spec, common.installed_names())
     origin = settings.table["methods"].origin
     return Entry(settings, methods, origins={key: origin for part in methods for key in _keys(part)})
 
@@ -139,7 +139,7 @@ def _methods(given: Any, file: Path) -> list[str]:
     listed = [given] if isinstance(given, str) else given
     if not isinstance(listed, list) or not all(isinstance(one, str) for one in listed):
         raise UsageError(f"{file}: methods = {given!r:.60} is not a list of names", hint=EXAMPLE)
-    return [part for one in listed for part in chain(one, common.installed())]
+    return [part for one in listed for part in chain(one, common.installed_names())]
 
 
 def _flat(table: Mapping[str, Any]) -> dict[str, Any]:

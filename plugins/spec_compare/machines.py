@@ -11,7 +11,7 @@ import attrs
 from rich import box
 from rich.console import Console
 from rich.table import Table
-from spec_cli.printing import styled
+from spec_cli.printing import text_of
 
 from spec_compare.columns import identical
 from spec_compare.outcome import Outcome, recomputed
@@ -103,7 +103,7 @@ def show(columns: list[Column]) -> None:
     for family in families[:-1] if len(families) == 2 else families:
         with console.capture() as captured:
             console.print(
-                styled("all families" if family == ALL else family, style="bold"), _table(columns, family), sep="\n"
+                text_of("all families" if family == ALL else family, style="bold"), _table(columns, family), sep="\n"
             )
         sys.stdout.write("\n".join(line.rstrip() for line in captured.get().splitlines()) + "\n")
 
@@ -112,12 +112,12 @@ def _table(columns: list[Column], family: str) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("method")
     for column in columns:
-        table.add_column(styled(f"{column.title}\ntokens/s"), justify="right")
-        table.add_column(styled("speedup"), justify="right")
-        table.add_column(styled("identical"))
+        table.add_column(text_of(f"{column.title}\ntokens/s"), justify="right")
+        table.add_column(text_of("speedup"), justify="right")
+        table.add_column(text_of("identical"))
     names = list(dict.fromkeys(row.contender for c in columns for row in c.outcome.rows))
     for name in names:
-        table.add_row(styled(name), *(styled(cell) for c in columns for cell in _cells(c, name, family)))
+        table.add_row(text_of(name), *(text_of(cell) for c in columns for cell in _cells(c, name, family)))
     return table
 
 

@@ -160,7 +160,7 @@ class Watch:
                 _add(mine, name, n)
         pair = self.drafting.setdefault(str(drafting.depth(step)), [0, 0.0])
         pair[0] += 1
-        pair[1] += drafting.added(step.seconds)
+        pair[1] += drafting.method_seconds(step.seconds)
 
     def _emitted(self, part: Part, moment: Clock, step: Step) -> None:
         timeline = self.timelines.get(part.seq)

@@ -9,7 +9,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 from spec_cli.common import note
-from spec_cli.printing import styled
+from spec_cli.printing import text_of
 from spec_cli.timing_warnings import TimingWarning
 
 from spec_compare.columns import COLUMNS, FIRST_OUT, LEFT, chosen, title
@@ -46,9 +46,9 @@ def show(
     whole = rows_over_all(rows)
     rests = (rest(row, whole, baselines or {}) for row in whole)
     for line in [*filter(None, [*map(reading, whole), *rests]), *map(said, differing)]:
-        console.print(styled(line), soft_wrap=True)
+        console.print(text_of(line), soft_wrap=True)
     for warning in warnings:
-        console.print(styled(f"warning: {warning.text}"), soft_wrap=True)
+        console.print(text_of(f"warning: {warning.text}"), soft_wrap=True)
 
 
 def width(wide: bool) -> int | None:
@@ -119,7 +119,7 @@ def _print(console: Console, heading: str, rows: list[Row], names: list[str], ba
     """Removes trailing spaces of lines, for output to a file."""
     with console.capture() as captured:
         table, out = fitting(console, rows, names, batch)
-        console.print(styled(heading, style="bold"), table, "", sep="\n")
+        console.print(text_of(heading, style="bold"), table, "", sep="\n")
     sys.stdout.write("\n".join(line.rstrip() for line in captured.get().splitlines()) + "\n")
     if out:
         note(f"left out for lack of room: {', '.join(out)}; --wide and --json have everything")
@@ -148,5 +148,5 @@ def _table(rows: list[Row], names: list[str], batch: int) -> Table:
     for name in names:
         table.add_column(title(name, batch), justify="left" if name in LEFT else "right", no_wrap=name != FOLDED)
     for row in rows:
-        table.add_row(*(styled(COLUMNS[name](row)) for name in names))
+        table.add_row(*(text_of(COLUMNS[name](row)) for name in names))
     return table

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from spec_cli.machine import Load
-from spec_cli.timing_warnings import QUIET, TimingWarning, of_load, scattered
+from spec_cli.timing_warnings import QUIET, TimingWarning, of_load, slow_count
 
 from spec_compare.records.record import Lap
 from spec_compare.summary import Row
@@ -29,7 +29,7 @@ def found_in(laps: list[Lap], rows: list[Row], load: Load, device: str) -> list[
 def scatter(laps: list[Lap], device: str) -> list[TimingWarning]:
     """Warnings about laps of one contender."""
     slow = slowdowns(laps, device)
-    count = scattered(slow)
+    count = slow_count(slow)
     if not count:
         return []
     name, much = laps[0].contender, f"{count} of {len(laps)} laps took up to {max(slow):.1f} times as long as"

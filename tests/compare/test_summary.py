@@ -250,7 +250,7 @@ def test_rotation_comes_round():
     ],
 )
 def test_a_plus_joins_methods_and_may_stand_in_a_file_name(spec, methods):
-    assert chain(spec, common.installed()) == methods
+    assert chain(spec, common.installed_names()) == methods
 
 
 def test_contenders_of_one_name_are_told_apart_by_their_files():

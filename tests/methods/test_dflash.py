@@ -59,7 +59,7 @@ def test_windows_and_causal_layers_are_those_that_were_trained(causal, kernels, 
     table = target.tensor("token_embd.weight").float()
     block = table[torch.tensor([tokens[-1], 299, 299, 299])]
     with torch.no_grad():
-        hidden = oracle.blocks(block[None], oracle.fused(features), torch.tensor([10]))[0, 1:]
+        hidden = oracle.blocks(block[None], oracle.fuse(features), torch.tensor([10]))[0, 1:]
 
     write(given, target, tmp_path / "head.gguf", "gguf", "f32")
     facts = load(tmp_path / "head.gguf", weights=False).info.extras

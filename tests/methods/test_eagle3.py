@@ -82,7 +82,7 @@ def test_every_variant_is_the_one_that_was_trained(name, kernels):
     tokens = [5, 9, 2, 7, 3, 1]
     table = target.tensor("token_embd.weight").float()
     with torch.no_grad():
-        fused = oracle.fused(states.transpose(0, 1).flatten(1))
+        fused = oracle.fuse(states.transpose(0, 1).flatten(1))
         embedded, more = table[torch.tensor([*tokens, 40])], fused.new_zeros(1, 32)
         outputs = oracle.unroll(embedded, torch.cat([fused, more]), 2)
         wanted = [oracle.hidden(y[-1]) @ weights["output.weight"].T for y in outputs]

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from spec_cli.prompts import check_ids, json_lines, parsed
+from spec_cli.prompts import check_ids, json_lines, parse_line
 
 from spec_compare.conversation import Conversation
 from spec_core.errors import UsageError
@@ -35,7 +35,7 @@ def read(path: Path) -> list[Conversation]:
 
 
 def _conversation(where: str, number: int, line: str) -> Conversation:
-    entry = parsed(where, line, EXAMPLE)
+    entry = parse_line(where, line, EXAMPLE)
     turns = entry.get("turns") if isinstance(entry, dict) else None
     if not isinstance(turns, list) or not turns or not all(isinstance(turn, str) and turn for turn in turns):
         raise UsageError(f"{where}: turns must be a list of texts", hint=EXAMPLE)

@@ -31,6 +31,6 @@ def read(folder: Path) -> dict[str, Costs] | None:
         return None
     try:
         lines = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
-        return {str(line["baseline"]): file.parsed(line, str(path)) for line in lines}
+        return {str(line["baseline"]): file.parse_costs(line, str(path)) for line in lines}
     except (OSError, ValueError, RecursionError, KeyError, TypeError) as error:
         raise UsageError(f"{path}: {why(error)}", hint="pass a directory that `spec compare --out` wrote") from error

@@ -12,7 +12,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 from spec_cli.common import note
-from spec_cli.printing import styled
+from spec_cli.printing import text_of
 
 from spec_compare.records.header import ContenderFacts, Header
 from spec_compare.records.reading import Comparison
@@ -148,8 +148,8 @@ def show(rows: list[Row]) -> None:
         for title in TITLES:
             table.add_column(title, justify="left" if title == "policy" else "right")
         for row in (row for row in rows if row.contender == name):
-            table.add_row(*(styled(cell) for cell in _cells(row)))
-        console.print(styled(name, style="bold"), table, "", sep="\n")
+            table.add_row(*(text_of(cell) for cell in _cells(row)))
+        console.print(text_of(name, style="bold"), table, "", sep="\n")
 
 
 def _cells(row: Row) -> list[str]:
