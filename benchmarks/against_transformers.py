@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from spec_cli.prompt import tokens_of
 from spec_cli.prompts import read
-from spec_compare.prompts import chosen, shipped
+from spec_compare.prompts import choose, shipped_file
 from spec_targets.architectures.names import DECODER
 from torch import Tensor
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
@@ -152,8 +152,8 @@ def turn(pair: Pair, prompt: list[int], theirs_first: bool) -> Timed:
 def measured(name: str, limit: int, n: int, k: int) -> dict[str, list[Timed]]:
     """{pair: measurements, one per prompt}."""
     target = load(name, threads=1)
-    file = shipped([target])
-    prompts = [tokens_of(p.given, target) for p in chosen(read(file), file.name, limit=limit)]
+    file = shipped_file([target])
+    prompts = [tokens_of(p.given, target) for p in choose(read(file), file.name, limit=limit)]
     table = pairs(target, n, k)
     for pair in table.values():
         turn(pair, prompts[0], False)

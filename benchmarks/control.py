@@ -41,8 +41,8 @@ from spec_cli.env import environment
 from spec_cli.heap import frozen_heap
 from spec_cli.main import COLLECT
 from spec_cli.prompts import Prompt, read
-from spec_compare.measure import Terms, batches, lap, observed, rotated, warm
-from spec_compare.prompts import chosen
+from spec_compare.measure import Terms, batches, lap, observe, rotate, warm
+from spec_compare.prompts import choose
 from spec_compare.records.record import Record
 from spec_compare.summary import Cell, speed
 
@@ -156,7 +156,7 @@ def prompts(model: str, limit: int) -> list[Prompt]:
 
     found = read(ZOO[model].prompts)
     families = list(dict.fromkeys(prompt.family for prompt in found))
-    return chosen(found, model, families, limit)
+    return choose(found, model, families, limit)
 
 
 def measure(unit: Unit, target: Target, limit: int, repeat: int) -> dict[str, Any]:
@@ -165,11 +165,11 @@ def measure(unit: Unit, target: Target, limit: int, repeat: int) -> dict[str, An
     asked = prompts(unit.model, limit)
     made = {c.name: c for c in unit.contenders()}
     warm({name: c.run(target, unit.batch) for name, c in made.items()}, asked, terms)
-    runs = {name: observed(c.run(target, unit.batch)) for name, c in made.items()}
+    runs = {name: observe(c.run(target, unit.batch)) for name, c in made.items()}
     laps: list[dict[str, Any]] = []
     with busy(unit.burn), frozen_heap():
         for i, group in enumerate(shuffled(batches(asked, unit.batch), repeat)):
-            found = {name: lap(name, *runs[name], group, terms, repeat).records for name in rotated(list(made), i)}
+            found = {name: lap(name, *runs[name], group, terms, repeat).records for name in rotate(list(made), i)}
             plain = {record.prompt: record.tokens for record in found[PLAIN]}
             for records in found.values():
                 laps += [kept(record, plain) for record in shared(records)]

@@ -33,8 +33,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from spec_cli.env import environment
 from spec_cli.prompt import tokens_of
 from spec_cli.prompts import Prompt, read
-from spec_compare.measure import Terms, lap, observed, rotated, warm
-from spec_compare.prompts import chosen
+from spec_compare.measure import Terms, lap, observe, rotate, warm
+from spec_compare.prompts import choose
 from spec_compare.summary import Cell, speed
 
 from benchmarks.support.peer import Peer
@@ -116,7 +116,7 @@ class Bench:
 
     def unit(self, table: Table, family: str, repeat: int) -> dict[str, Any]:
         """Measures one family once."""
-        given = chosen(prompts(self.model), self.model, [family], table.limit)
+        given = choose(prompts(self.model), self.model, [family], table.limit)
         asked = [attrs.evolve(p, given=tokens_of(p.given, self.target)) for p in given]
         terms = Terms(TOKENS, Sampling(temperature=table.temperature))
         laps = list(self.laps(asked, terms, repeat))
@@ -129,9 +129,9 @@ class Bench:
         warm({name: self.run(name) for name in contenders}, asked, terms)
         plain = self.run(PLAIN)
         texts = {p.id: plain.generate(terms.request(p)).result.tokens for p in asked}
-        runs = {name: observed(self.run(name)) for name in contenders}
+        runs = {name: observe(self.run(name)) for name in contenders}
         for i, prompt in enumerate(asked):
-            for side in rotated([PEER, *contenders], i + repeat):
+            for side in rotate([PEER, *contenders], i + repeat):
                 if side == PEER:
                     yield self.theirs(prompt, len(texts[prompt.id]), terms)
                 else:

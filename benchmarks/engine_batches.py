@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from spec_cli.prompt import tokens_of
 from spec_cli.prompts import read
-from spec_compare.prompts import chosen, shipped
+from spec_compare.prompts import choose, shipped_file
 
 from benchmarks.support import measuring
 from benchmarks.support.tables import heading, row
@@ -63,8 +63,8 @@ def measure(args: argparse.Namespace) -> None:
     target: Any = load(f"transformers:{directory(args.model)}", dtype="float32", device="cpu", threads=1)
     if not target.batches:
         sys.exit(f"{args.model}: its sequences do not share calls")
-    file = shipped([load(args.model, weights=False)])
-    prompts = [tokens_of(p.given, target) for p in chosen(read(file), file.name, limit=max(args.sequences))]
+    file = shipped_file([load(args.model, weights=False)])
+    prompts = [tokens_of(p.given, target) for p in choose(read(file), file.name, limit=max(args.sequences))]
     prompts = prompts[:: max(1, len(prompts) // max(args.sequences))]
     contenders = [(method, calls) for method in METHODS for calls in CALLS]
     for turn in range(args.rounds):

@@ -39,7 +39,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from spec_cli.prompt import tokens_of
 from spec_cli.prompts import read
-from spec_compare.prompts import chosen, shipped
+from spec_compare.prompts import choose, shipped_file
 from spec_zoo import path
 
 from benchmarks.serving import free_port, spent
@@ -255,8 +255,8 @@ def measure(args: argparse.Namespace) -> None:
 
 
 def _prompts(model: str, target: Target, limit: int) -> dict[str, list[int]]:
-    file = shipped([load(model, weights=False)])
-    return {p.id: tokens_of(p.given, target) for p in chosen(read(file), file.name, limit=limit)}
+    file = shipped_file([load(model, weights=False)])
+    return {p.id: tokens_of(p.given, target) for p in choose(read(file), file.name, limit=limit)}
 
 
 def _append(file: Path, about: dict[str, Any], tokens: list[int], figures: dict[str, float]) -> None:

@@ -14,7 +14,7 @@ from rich.table import Table
 from spec_cli.printing import text_of
 
 from spec_compare.columns import identical
-from spec_compare.outcome import Outcome, recomputed
+from spec_compare.outcome import Outcome, recompute
 from spec_compare.records.header import ContenderFacts, Header
 from spec_compare.records.reading import read
 from spec_compare.summary import ALL, Row
@@ -37,18 +37,18 @@ class Column:
 
 def columns(folders: Iterable[Path]) -> list[Column]:
     """The machines in this order. Raises UsageError if they did not run the same comparison."""
-    found = [(folder, recomputed(read(folder))) for folder in folders]
-    if len(found) < 2:
+    results = [(folder, recompute(read(folder))) for folder in folders]
+    if len(results) < 2:
         raise UsageError("merge needs two directories or more", hint="spec compare merge A B; show DIR prints one")
-    first_folder, first = found[0]
-    for folder, outcome in found[1:]:
+    first_folder, first = results[0]
+    for folder, outcome in results[1:]:
         if different := differences(first.header, outcome.header):
             raise UsageError(
                 f"{folder} has another comparison than {first_folder}: {different[0]}",
                 hint="merge the results of one command line on several machines",
             )
-    hosts = [outcome.header.host for _, outcome in found]
-    return [Column(_title(o.header, f, hosts.count(o.header.host) > 1), f, o) for f, o in found]
+    hosts = [outcome.header.host for _, outcome in results]
+    return [Column(_title(o.header, f, hosts.count(o.header.host) > 1), f, o) for f, o in results]
 
 
 def _title(header: Header, folder: Path, ambiguous: bool) -> str:

@@ -29,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent.parent))
 from spec_cli.prompt import tokens_of
 from spec_cli.prompts import Prompt, read
 from spec_compare.difference import Difference, difference
-from spec_compare.measure import Terms, lap, observed
+from spec_compare.measure import Terms, lap, observe
 from spec_compare.records.record import Record
 from spec_zoo import HERE, path
 
@@ -164,7 +164,7 @@ class Case:
     def run(self, name: str) -> tuple[dict[str, Record], dict[str, float]]:
         """Texts of a method by prompt, one after the other; tokens per CPU second and per step."""
         method = METHODS[self.model].get(name)
-        run, watch = observed(Run(self.target, [] if method is None else [method], **SETTINGS))
+        run, watch = observe(Run(self.target, [] if method is None else [method], **SETTINGS))
         began = process_time()
         laps = [lap(name, run, watch, [prompt], self.terms, 0) for prompt in self.prompts]
         seconds = process_time() - began

@@ -160,11 +160,11 @@ def one(args: Any) -> None:
 
 def prompts(args: Any) -> list[Any]:
     from spec_cli.prompts import read
-    from spec_compare.prompts import chosen
+    from spec_compare.prompts import choose
     from spec_zoo import HERE
 
     file = "prompts-200.jsonl"
-    return chosen(read(HERE / file), file, limit=args.limit)
+    return choose(read(HERE / file), file, limit=args.limit)
 
 
 class Report:

@@ -126,11 +126,11 @@ def wrong(name: str, rose: dict[str, float], control: str) -> Iterator[str]:
 
 def prompts(limit: int) -> list[str]:
     from spec_cli.prompts import read
-    from spec_compare.prompts import chosen
+    from spec_compare.prompts import choose
     from spec_zoo import HERE
 
     file = "prompts-200.jsonl"
-    return [p.given for p in chosen(read(HERE / file), file, limit=limit)]
+    return [p.given for p in choose(read(HERE / file), file, limit=limit)]
 
 
 def answer(url: str, prompt: Any, switches: dict[str, Any], n: int) -> str:

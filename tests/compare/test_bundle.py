@@ -11,7 +11,7 @@ import zipfile
 
 import pytest
 from spec_cli.main import run
-from spec_compare.bundle import MANIFEST, entry, zipped
+from spec_compare.bundle import MANIFEST, entry, zip_files
 
 from tests.compare.test_compare import begin, folder, words  # noqa: F401
 
@@ -55,7 +55,7 @@ def rebuilt(path, change) -> None:
     """The bundle with other contents and a manifest that agrees with them."""
     contents = {name: data for name, data in files(path).items() if name != MANIFEST}
     change(contents)
-    path.write_bytes(zipped(contents))
+    path.write_bytes(zip_files(contents))
 
 
 def test_a_bundle_gives_the_table_again(made, folder, capsys):  # noqa: F811

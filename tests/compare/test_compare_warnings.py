@@ -9,7 +9,7 @@ from spec_cli.timing_warnings import BUSY, CROWDED, DISTURBED, SCATTER
 from spec_compare.measure import Lap, Record, Steps
 from spec_compare.summary import rows
 from spec_compare.table import show
-from spec_compare.timing_warnings import NO_INTERVAL, beyond_costs, bound, found_in, scatter, slowdowns
+from spec_compare.timing_warnings import NO_INTERVAL, beyond_costs, found_in, scatter, slowdowns, warn_about_bounds
 
 from spec_core.toolkit.tally import Tally
 
@@ -98,7 +98,10 @@ def test_speedups_beyond_tokens_per_step_are_doubted():
     laps = many({"a": 6.74, "b": 5.30})
 
     assert found(laps) == [("bound", "fast")]
-    assert "6.02 at 1.40 tokens per step" in bound([r for r in rows(laps, {}) if r.contender == "fast"])[0].text
+    assert (
+        "6.02 at 1.40 tokens per step"
+        in warn_about_bounds([r for r in rows(laps, {}) if r.contender == "fast"])[0].text
+    )
 
 
 def test_a_speedup_whose_interval_reaches_its_bound_is_not_doubted():
@@ -119,7 +122,7 @@ def test_prompts_that_run_together_have_no_such_bound():
 
 
 def test_a_contender_without_a_speed_has_no_bound():
-    assert bound([attrs.evolve(r, speedup=None) for r in rows(many({"a": 6.74}), {})]) == []
+    assert warn_about_bounds([attrs.evolve(r, speedup=None) for r in rows(many({"a": 6.74}), {})]) == []
 
 
 @pytest.mark.parametrize(

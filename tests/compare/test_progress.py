@@ -32,12 +32,12 @@ def test_the_time_left_follows_from_the_laps_of_this_run():
     for _ in range(4):
         state.add(lap("plain", "a", 1))
     state.start()
-    assert state.left() == ""
+    assert state.time_left() == ""
     clock.time = 20.0
     for _ in range(2):
         state.add(lap("plain", "a", 1))
 
-    assert state.left() == "40 s left", "two of six remaining laps took 20 seconds"
+    assert state.time_left() == "40 s left", "two of six remaining laps took 20 seconds"
 
 
 @pytest.mark.parametrize(

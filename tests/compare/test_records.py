@@ -11,7 +11,7 @@ import pytest
 from spec_cli.main import run
 from spec_compare import summary_schema
 from spec_compare.measure import add
-from spec_compare.outcome import recomputed
+from spec_compare.outcome import recompute
 from spec_compare.records import schema
 from spec_compare.records.reading import read
 from spec_compare.records.record import Steps, tally_of
@@ -141,7 +141,7 @@ def test_figures_have_the_names_of_other_programs(out):
 
 def test_the_table_is_recomputed_from_the_records(out):
     """Every figure of summary.json, from results.jsonl alone."""
-    found = recomputed(read(out)).body()
+    found = recompute(read(out)).body()
     written = json.loads((out / "summary.json").read_text("utf-8"))
 
     assert json.loads(json.dumps(found, default=str)) == written

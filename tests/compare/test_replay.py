@@ -10,7 +10,7 @@ from spec_compare.records.reading import read
 from spec_compare.replay import policies
 from spec_compare.replay.cut import cut
 from spec_compare.replay.recorded import RecordedPart, Text, steps_of
-from spec_compare.replay.results import replayed
+from spec_compare.replay.results import replay
 
 from spec_core import Compat, Draft, UsageError, hookimpl
 
@@ -25,7 +25,7 @@ def compared(out, *more: str):
 
 
 def rows(comparison, controls=(), lengths=(), chances=(), contenders=()):
-    return replayed(comparison, controls, lengths, chances, contenders)
+    return replay(comparison, controls, lengths, chances, contenders)
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -15,7 +15,7 @@ from spec_cli.main import run
 from spec_compare import outcome
 from spec_compare.records.reading import read
 from spec_compare.report import figures, page, svg
-from spec_compare.report.texts import Span, clean, merged, text, texts
+from spec_compare.report.texts import Span, clean, merge, text, texts
 
 from tests.compare.test_compare import N, begin, compare, folder, words  # noqa: F401
 
@@ -43,7 +43,7 @@ def measured(tmp_path_factory):
 def found(measured, folder):  # noqa: F811
     """The outcome of that comparison, as its directory has it."""
     shutil.copytree(measured, folder, dirs_exist_ok=True)
-    return outcome.recomputed(read(folder / "out"))
+    return outcome.recompute(read(folder / "out"))
 
 
 class Outline(HTMLParser):
@@ -179,7 +179,7 @@ def test_tokens_have_the_source_that_proposed_them(found):
 def test_spans_of_one_source_are_joined_up_to_a_rejection():
     spans = [Span("a", None), Span("b", "x"), Span("c", "x"), Span("d", None, True), Span("e", None)]
 
-    assert list(merged(spans)) == [Span("a", None), Span("bc", "x"), Span("de", None, True)]
+    assert list(merge(spans)) == [Span("a", None), Span("bc", "x"), Span("de", None, True)]
 
 
 def test_without_a_trace_the_texts_are_shown_plainly(compare, folder):  # noqa: F811

@@ -9,9 +9,9 @@ import pytest
 from rich.console import Console
 from spec_cli import common
 from spec_cli.prompts import Prompt
-from spec_compare.columns import COLUMNS, FEW, by_position, chosen
+from spec_compare.columns import COLUMNS, FEW, by_position, informative_columns
 from spec_compare.difference import first_difference
-from spec_compare.measure import Lap, Record, Steps, batches, rotated
+from spec_compare.measure import Lap, Record, Steps, batches, rotate
 from spec_compare.summary import rows
 from spec_compare.table import NARROW, fitting, show
 from spec_compare.titles import names
@@ -113,7 +113,7 @@ def test_a_table_fits_its_terminal(width, name, batch):
     figures = {"contender": name, "tokens_per_step": 2.5, "draft_acceptance": 0.5, "machine_rate": 1000.0}
     made = [attrs.evolve(r, **figures) for r in rows(pair("a", 4, 2) + pair("b", 4, 3), {})]
     console = Console(width=width, file=io.StringIO())
-    table, out = fitting(console, made, chosen(made, False, batch), batch)
+    table, out = fitting(console, made, informative_columns(made, False, batch), batch)
     console.print(table)
     lines = console.file.getvalue().splitlines()
 
@@ -139,9 +139,14 @@ def test_the_wide_table_has_every_figure_that_there_is():
     }
     made = [attrs.evolve(r, **figures) for r in rows(pair("a", 4, 2), {})]
 
-    assert set(COLUMNS) - set(chosen(made, True, 1)) == {"device GiB", "J/token", "between tokens ms", "90%"}
+    assert set(COLUMNS) - set(informative_columns(made, True, 1)) == {
+        "device GiB",
+        "J/token",
+        "between tokens ms",
+        "90%",
+    }
     joules = [attrs.evolve(r, joules_per_token=0.25) for r in made]
-    assert "J/token" in chosen(joules, True, 1)
+    assert "J/token" in informative_columns(joules, True, 1)
 
 
 def test_with_several_sequences_the_rate_of_one_and_of_all_are_named(capsys):
@@ -237,7 +242,7 @@ def test_batches_never_mix_families():
 
 
 def test_rotation_comes_round():
-    assert [rotated(["a", "b", "c"], i)[0] for i in range(4)] == ["a", "b", "c", "a"]
+    assert [rotate(["a", "b", "c"], i)[0] for i in range(4)] == ["a", "b", "c", "a"]
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ import httpx
 import uvicorn
 from spec_grammar import JsonSchema
 from spec_serve.app import create_app
-from spec_serve.command import adapted
+from spec_serve.command import adapt
 from spec_serve.connections import protocol_class
 from spec_serve.engine import Engine
 from spec_serve.server import GRACE_SECONDS, Server, listening
@@ -82,7 +82,7 @@ def serving(
     target = load(model) if isinstance(model, str) else model
     name = model if isinstance(model, str) else target.info.name
     named = [m for m in methods if isinstance(m, str)]
-    settings = adapted(resolve({**flags, "model": name, "methods": tuple(named)}, {}, {}, configured()))
+    settings = adapt(resolve({**flags, "model": name, "methods": tuple(named)}, {}, {}, configured()))
     own = ServeSettings(**{"port": 0, **(limits or {})})
     with Run(target, methods=methods, control=settings["control"], settings=settings.build(RunSettings)) as run:
         engine = Engine(run, own.queue)

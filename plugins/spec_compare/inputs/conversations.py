@@ -19,9 +19,9 @@ THROUGHPUT = re.compile(r"throughput_(\d{1,3})k", re.IGNORECASE)
 
 def has_turns(path: Path) -> bool:
     """Whether the first line of a file of JSON lines has ``turns``."""
-    found = json_lines(path, "pass a JSONL file of prompts, a text file, or a directory of text files")
+    lines = json_lines(path, "pass a JSONL file of prompts, a text file, or a directory of text files")
     try:
-        first = json.loads(found[0][1]) if found else None
+        first = json.loads(lines[0][1]) if lines else None
     except (ValueError, RecursionError):
         return False  # the reader of prompts says what is wrong
     return isinstance(first, dict) and "turns" in first
@@ -29,9 +29,9 @@ def has_turns(path: Path) -> bool:
 
 def read(path: Path) -> list[Conversation]:
     """The conversations of a file; each begins with its first turn. Raises UsageError that names the line."""
-    found = [_conversation(f"{path.name}, line {i}", i, line) for i, line in json_lines(path, EXAMPLE)]
-    check_ids(path, found)
-    return found
+    conversations = [_conversation(f"{path.name}, line {i}", i, line) for i, line in json_lines(path, EXAMPLE)]
+    check_ids(path, conversations)
+    return conversations
 
 
 def _conversation(where: str, number: int, line: str) -> Conversation:
@@ -46,5 +46,5 @@ def _conversation(where: str, number: int, line: str) -> Conversation:
 
 def bucket(path: Path) -> int | None:
     """The length in tokens that a SPEED-Bench file of throughput prompts is made for; None for other files."""
-    found = THROUGHPUT.search(path.stem)
-    return int(found[1]) * 1024 if found else None
+    match = THROUGHPUT.search(path.stem)
+    return int(match[1]) * 1024 if match else None
