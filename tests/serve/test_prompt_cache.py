@@ -126,9 +126,9 @@ def test_what_is_written_is_under_the_limit_of_what_is_read(tmp_path, run, monke
 @pytest.mark.parametrize("prefix", PREFIXES.values(), ids=PREFIXES)
 def test_a_prefix_that_cannot_be_one_is_refused(run, prefix):
     right = {"vocabulary": run.target.info.vocab_id, "prefixes": [[[1, 2], "", [1]]]}
-    assert kept.checked(file_of(right), run) == [Prefix((1, 2), "", (1,))]
+    assert kept.read_prefixes(file_of(right), run) == [Prefix((1, 2), "", (1,))]
     with pytest.raises(ValueError, match="a prefix must be"):
-        kept.checked(file_of({**right, "prefixes": [prefix]}), run)
+        kept.read_prefixes(file_of({**right, "prefixes": [prefix]}), run)
 
 
 def test_every_cut_and_every_changed_byte_is_found(run):
@@ -136,7 +136,7 @@ def test_every_cut_and_every_changed_byte_is_found(run):
     for at in range(len(whole)):
         for data in (whole[:at], whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :]):
             with pytest.raises(ValueError, match=r"cut or damaged|another version"):
-                kept.checked(data, run)
+                kept.read_prefixes(data, run)
 
 
 def test_the_latest_prefixes_are_taken_where_there_is_no_room_for_all(run):

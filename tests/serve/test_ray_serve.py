@@ -18,7 +18,7 @@ import httpx
 import ray
 from prometheus_client.parser import text_string_to_metric_families
 from ray import serve
-from spec_serve.ray import app, asked, beginning
+from spec_serve.ray import app, beginning, request_of
 
 from spec_core import Run, UsageError, load
 
@@ -166,7 +166,7 @@ def test_what_the_router_compares_is_the_text_of_the_prompt():
     assert beginning(b'{"prompt": [258, 361], "max_tokens": 4}') == "258 361 "
     assert beginning(b'{"tools": [], "cache_salt": "a", "prompt": "x ="}') == "ax ="
     assert [beginning(body) for body in (b"", b"[1]", b"3", b"{", b"[" * 100_000)] == [""] * 5
-    assert asked({"type": "http", "path": "/health", "app": object()}, b"").prompt == "/health"
+    assert request_of({"type": "http", "path": "/health", "app": object()}, b"").prompt == "/health"
 
 
 def test_settings_that_make_no_sense_are_refused():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from spec_cli import common
 from spec_cli.main import run
-from spec_serve.command import adapted, without_own
+from spec_serve.command import adapt, without_own
 from spec_serve.settings import ServeSettings
 
 from spec_core import RunSettings, UsageError
@@ -51,8 +51,8 @@ def test_a_wrong_setting_ends_the_command_before_a_model_is_loaded(tmp_path, mon
 def test_a_server_has_other_defaults_of_the_run_and_says_so(tmp_path, monkeypatch):
     """What the user sets stays."""
     monkeypatch.chdir(tmp_path)
-    found = adapted(without_own(common.settings_of({"model": "zoo:pico", "serve.port": 1})))
-    asked = adapted(common.settings_of({"on_error": "raise", "prefill_budget": 0}))
+    found = adapt(without_own(common.settings_of({"model": "zoo:pico", "serve.port": 1})))
+    asked = adapt(common.settings_of({"on_error": "raise", "prefill_budget": 0}))
 
     assert found.build(RunSettings).on_error == "isolate" and found.build(RunSettings).prefill_budget == 128
     assert found.table["prefill_budget"].origin == "spec serve"
