@@ -91,11 +91,11 @@ def likeliest(w: World, depth: int, k: int, rng: np.random.Generator, noise: np.
     return ids, [certain(x, len(w.q[depth])) for x in ids]
 
 
-def coupled(w: World, depth: int, k: int, rng: np.random.Generator, noise: np.ndarray) -> tuple:
+def coupled_draws(w: World, depth: int, k: int, rng: np.random.Generator, noise: np.ndarray) -> tuple:
     return np.argsort(-(np.log(w.q[depth]) + noise[depth]))[:k].tolist(), [w.q[depth]] * k
 
 
-def drafted(w: World, siblings: Siblings, rng: np.random.Generator) -> Drafted:
+def draw_tree(w: World, siblings: Siblings, rng: np.random.Generator) -> Drafted:
     """A tree of the world's shape, level by level; a chain if no level branches."""
     noise = rng.gumbel(size=(len(w.p), len(w.p[0])))
     ids: list[int] = []
@@ -146,7 +146,7 @@ def depth_of(draft: Draft, row: int) -> int:
 ON_CHAINS: dict[str, tuple[Siblings, Rule]] = {
     "point-mass, greedy": (likeliest, by(point_mass.decisions)),
     "point-mass": (independent, by(point_mass.decisions)),
-    "coupled": (coupled, by_noise),
+    "coupled": (coupled_draws, by_noise),
     "rejection": (independent, by(rejection.decisions)),
     "block": (independent, by(block.decisions)),
 }
@@ -156,7 +156,7 @@ ON_TREES: dict[str, tuple[Siblings, Rule]] = {
     "k-seq": (independent, by(k_seq.decisions)),
     "rejection": (without_replacement, by(rejection.decisions)),
     "traversal": (without_replacement, by(traversal.decisions)),
-    "coupled": (coupled, by_noise),
+    "coupled": (coupled_draws, by_noise),
 }
 
 
@@ -207,7 +207,7 @@ def measure(entries: dict[str, tuple[Siblings, Rule]], worlds: list[World], step
     for i, w in enumerate(worlds):
         for siblings in dict.fromkeys(s for s, _ in entries.values()):
             rng = np.random.default_rng([i, 1])
-            drafts = [drafted(w, siblings, rng) for _ in range(steps // len(worlds))]
+            drafts = [draw_tree(w, siblings, rng) for _ in range(steps // len(worlds))]
             for name, (kind, rule) in entries.items():
                 if kind is siblings:
                     coins = np.random.default_rng([i, 2])
@@ -224,7 +224,7 @@ def bound_of_chains(worlds: list[World], steps: int) -> float:
     means = []
     for i, w in enumerate(worlds):
         rng = np.random.default_rng([i, 1])
-        means.append(np.mean([chain_bound(w, drafted(w, independent, rng)) for _ in range(steps // len(worlds))]))
+        means.append(np.mean([chain_bound(w, draw_tree(w, independent, rng)) for _ in range(steps // len(worlds))]))
     return float(np.mean(means))
 
 
@@ -242,13 +242,13 @@ def siblings(steps: int) -> str:
     for (name, pair), k in itertools.product(PAIRS.items(), SIBLINGS):
         if pair[0] <= 8:
             worlds = worlds_of(pair, (k,))
-            found = {rule: tokens - 1 for rule, tokens in measure(ON_TREES, worlds, steps).items()}
-            del found["traversal"]
+            acceptance = {rule: tokens - 1 for rule, tokens in measure(ON_TREES, worlds, steps).items()}
+            del acceptance["traversal"]
             bounds = [
                 np.mean([transport_bound(w.p[0], inside(w.q[0], k)) for w in worlds])
                 for inside in (independent_inside, without_inside)
             ]
-            rows[f"{name}, k = {k}"] = [*found.values(), *bounds]
+            rows[f"{name}, k = {k}"] = [*acceptance.values(), *bounds]
     names = [name for name in ON_TREES if name != "traversal"]
     return table(["siblings", *names, "bound, with replacement", "bound, without"], rows)
 

@@ -40,7 +40,7 @@ CALLS = {"one": True, "each": False}
 """Whether sequences share a call."""
 
 
-def measured(run: Run, prompts: list[list[int]], n: int) -> dict[str, Any]:
+def measure_batch(run: Run, prompts: list[list[int]], n: int) -> dict[str, Any]:
     """Tokens and CPU seconds while every prompt decodes; the tokens of each text."""
     seqs = [run.submit(prompt, max_tokens=n, ignore_eos=True) for prompt in prompts]
     while any(len(seq.tokens) == seq.prompt_len for seq in seqs):
@@ -73,17 +73,17 @@ def measure(args: argparse.Namespace) -> None:
             for method, calls in contenders[first:] + contenders[:first]:
                 target.batches = CALLS[calls]
                 with Run(target, methods=METHODS[method], draft_max=args.k, reuse=False, max_sequences=count) as run:
-                    measured(run, [prompt[:8] for prompt in prompts[:count]], 4)
-                    found = measured(run, prompts[:count], args.n)
+                    measure_batch(run, [prompt[:8] for prompt in prompts[:count]], 4)
+                    result = measure_batch(run, prompts[:count], args.n)
                 about = {"model": args.model, "n": args.n, "k": args.k, "turn": turn, "sequences": count}
                 with args.output.open("a") as out:
-                    out.write(json.dumps(about | {"method": method, "calls": calls} | found) + "\n")
+                    out.write(json.dumps(about | {"method": method, "calls": calls} | result) + "\n")
 
 
-def table(found: Iterable[dict[str, Any]]) -> list[str]:
+def table(results: Iterable[dict[str, Any]]) -> list[str]:
     """Markdown of everything in a file."""
     groups: dict[tuple[Any, ...], dict[str, dict[int, dict[str, Any]]]] = {}
-    for x in found:
+    for x in results:
         about = (x["model"], x["n"], x["k"], x["method"], x["sequences"])
         groups.setdefault(about, {}).setdefault(x["calls"], {})[x["turn"]] = x
     cells = ["model", "tokens", "method", "sequences", "a call for each", "one call", "ratio", "equal texts"]

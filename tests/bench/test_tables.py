@@ -182,11 +182,11 @@ def test_what_was_measured_is_not_measured_again(bench, monkeypatch, tmp_path):
     table = Table("toy", 0.0, 1, 2)
 
     assert table.missing() == [(0, "f"), (1, "f")]
-    assert end_to_end.written(table) is None, "not complete"
+    assert end_to_end.table_lines(table) is None, "not complete"
     for repeat in (0, 1):
         end_to_end.keep(table.file("f", repeat), bench.unit(table, "f", repeat))
 
     assert table.missing() == []
-    lines = end_to_end.written(table)
+    lines = end_to_end.table_lines(table)
     assert [line.split(" | ")[:2] for line in lines[2:5]] == [["| f", PEER], ["| f", PLAIN], ["| f", "`ngram`"]]
     assert "echo" in lines[-1], "the circumstances stand below"

@@ -21,7 +21,7 @@ from tests.support.fake_engine import FakeEngine
 from tests.support.hugging_face import directory
 from tests.support.small_heads import directory as head_directory
 from tests.support.small_models import tiny_gguf
-from tools.engines import ADAPTERS, SETTINGS, cell, everything, registered
+from tools.engines import ADAPTERS, SETTINGS, cell, everything, method_names
 
 OWN = ("reference", "native")
 """Of this project: plain torch and native code."""
@@ -42,7 +42,7 @@ RUNS = [
     (engine, model, method)
     for engine in ENGINES
     for model in MODELS
-    for method in registered()
+    for method in method_names()
     if (engine, model, method) not in REFUSED
 ]
 
@@ -152,7 +152,7 @@ def test_every_other_method_drafts_with_what_vllm_serves(model, method):
     assert host.stats.report()["drafted"] > 0
 
 
-@pytest.mark.parametrize("method", registered())
+@pytest.mark.parametrize("method", method_names())
 def test_the_table_of_the_documentation_says_what_happens(method):
     """Its cells follow from what adapters declare; the runs above are what they say."""
     for engine in (adapter.ENGINE for adapter in ADAPTERS):
@@ -254,7 +254,7 @@ NEEDS = {
 }
 
 
-@pytest.mark.parametrize("method", registered())
+@pytest.mark.parametrize("method", method_names())
 def test_an_engine_that_tells_tokens_only_refuses_what_reads_more(method, unread):
     described = load("zoo:pico-hybrid", weights=False)
     model, named = EngineModel(described.info, described.tokenizer), [(method, SETTINGS.get(method, {}))]

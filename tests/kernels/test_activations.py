@@ -17,7 +17,7 @@ from spec_kernels.native.executor import Native, Options
 from spec_kernels.ops.dequant import dequantize
 
 from benchmarks.activations import RoundedRows, logits
-from benchmarks.support.rounding import Rounded, rounded, steps
+from benchmarks.support.rounding import Rounded, round_weights, steps
 from spec_core import Run, load
 from tests.kernels.products import example
 from tests.support.small_models import tiny_gguf
@@ -130,7 +130,7 @@ def test_the_benchmark_reads_the_step_between_two_values_of_a_block(type):
 @pytest.mark.parametrize("type", NOISE)
 def test_the_benchmark_rounds_weights_to_within_a_step(type):
     weights = torch.randn(8, 256, generator=torch.Generator().manual_seed(2))
-    values, step = rounded(weights, type)
+    values, step = round_weights(weights, type)
 
     assert values.shape == step.shape == weights.shape
     assert ((values - weights).abs() <= 1.01 * step.abs() + 0.02).float().mean() > 0.99

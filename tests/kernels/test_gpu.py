@@ -10,7 +10,7 @@ import pytest
 import torch
 from spec_kernels.ops.gated_delta import gated_delta
 
-from benchmarks.kernels import Sizes, check, items, made
+from benchmarks.kernels import Sizes, check, items, make_inputs
 from spec_core import Run, Sampling, load
 from tests.kernels.twins import chain, for_delta, moved, ragged, with_runs
 from tests.support.small_models import tiny_gguf
@@ -62,7 +62,7 @@ def test_a_repeated_call_gives_the_same_bits(kind):
 def test_operators_can_be_captured_in_a_graph(name):
     """After the first call with a shape nothing is copied through the host."""
     item = next(item for item in items(SIZES, 8) if item.name == name)
-    given = made(item, "cuda")
+    given = make_inputs(item, "cuda")
     before = {n: given[n].clone() for n in WRITTEN & given.keys()}
     plain = first(item.op(**given)).clone()
     graph = torch.cuda.CUDAGraph()
@@ -87,7 +87,7 @@ PER_ROW = {
 def test_a_row_has_the_same_bits_in_a_verify_step_and_alone(name):
     """The first row does not depend on the number of rows after it."""
     item = next(item for item in items(SIZES, 8) if item.name == name)
-    given = made(item, "cuda")
+    given = make_inputs(item, "cuda")
     one = given | {n: given[n][:1] for n in PER_ROW[name]} | {n: given[n].clone() for n in WRITTEN & given.keys()}
     if "lineage" in given:
         one["lineage"] = chain(1)

@@ -11,7 +11,7 @@ from benchmarks.acceptance import (
     ON_CHAINS,
     ON_TREES,
     chain_bound,
-    drafted,
+    draw_tree,
     independent,
     independent_inside,
     measure,
@@ -57,7 +57,7 @@ def test_a_chain_keeps_no_more_than_its_bound():
     means = []
     for i, world in enumerate(worlds):
         rng = np.random.default_rng([i, 1])
-        means.append(np.mean([chain_bound(world, drafted(world, independent, rng)) for _ in range(200)]))
+        means.append(np.mean([chain_bound(world, draw_tree(world, independent, rng)) for _ in range(200)]))
 
     assert found["point-mass"] < found["rejection"] < found["block"] < np.mean(means) + 0.1
 
