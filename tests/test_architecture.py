@@ -466,3 +466,131 @@ def test_text_reaches_a_terminal_through_one_module():
     ]
 
     assert not found, "\n".join(found)
+
+
+IRREGULAR = frozenset(
+    """
+    awoken beaten begun bent bitten blown bought broken brought built burnt caught chosen dealt done drawn driven eaten
+    fallen felt fought flown forbidden forgiven forgotten frozen given gone got gotten grown had heard held hidden kept
+    known laid lain left lent lit lost made meant met misspelt overridden overwritten paid proven rebuilt redrawn
+    rewritten ridden risen said seen sent shaken shown shrunk sold sought spelt spent spoken spun stolen stood stuck
+    struck sunk swept sworn swollen swung taken taught told torn thought thrown understood undone unheard unknown unseen
+    withdrawn won worn woven written
+    """.split()
+)
+"""Past participles that do not end in ``ed``, without those that are verbs or nouns too, such as ``read`` and ``cut``."""
+FREE = frozenset({"bed", "embed", "exceed", "feed", "need", "proceed", "seed", "speed", "succeed"})
+"""Words in ``ed`` that are verbs or nouns."""
+EMPTY_WORDS = frozenset({"found", "made", "mine", "said", "told", "wanted"})
+"""Names that do not say what a local is."""
+PARTICIPLES_ALLOWED = {
+    "spec_grammar.matcher.forced": "a method of the protocol Matcher of spec_core",
+    "spec_serve.echo.forced": "the same",
+}
+"""Functions named by a participle, each with a reason. At most five."""
+NOT_YET_NAMED = frozenset({"spec_core", "spec_kernels", "spec_methods", "spec_rules", "spec_targets", "tests"})
+"""Packages whose names are still to be changed."""
+NAMED = {**SOURCES, "benchmarks": ROOT / "benchmarks", "tests": ROOT / "tests", "tools": ROOT / "tools"}
+OUT_OF_THE_RULE = NOT_YET_NAMED | {"spec_control"}
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def is_participle(name: str) -> bool:
+    word = name.strip("_")
+    return word in IRREGULAR or (word.endswith("ed") and word.isalpha() and word.islower() and word not in FREE)
+
+
+def is_property(function: Function) -> bool:
+    """Whether it is read as an attribute."""
+    names = {getattr(d, "attr", getattr(d, "id", "")) for d in function.decorator_list}
+    return bool(names & {"property", "cached_property", "setter"})
+
+
+def participles(source: str) -> list[str]:
+    """Functions and methods whose whole name is a past participle; lambdas with a name too."""
+    names = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, Function) and not is_property(node):
+            names.append(node.name)
+        elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Lambda):
+            names += [target.id for target in node.targets if isinstance(target, ast.Name)]
+    return [name for name in names if is_participle(name)]
+
+
+def empty_locals(source: str) -> list[str]:
+    """Locals and parameters of functions with one of ``EMPTY_WORDS`` as their name."""
+    nodes = [
+        node
+        for function in ast.walk(ast.parse(source))
+        if isinstance(function, Function | ast.Lambda)
+        for node in ast.walk(function)
+    ]
+    names = [node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
+    names += [node.arg for node in nodes if isinstance(node, ast.arg)]
+    return sorted(EMPTY_WORDS & {*names})
+
+
+def test_few_participles_are_allowed():
+    assert len(PARTICIPLES_ALLOWED) <= 5
+
+
+@pytest.mark.parametrize("package", sorted(NAMED.keys() - OUT_OF_THE_RULE))
+def test_functions_are_verbs_or_nouns_and_locals_say_what_they_are(package):
+    """The rule on names in CONTRIBUTING.md."""
+    lines: list[str] = []
+    for file in sorted(NAMED[package].rglob("*.py")):
+        module = ".".join(file.relative_to(NAMED[package].parent).with_suffix("").parts)
+        source = file.read_text("utf-8")
+        lines += [
+            f"{module}: def {name}" for name in participles(source) if f"{module}.{name}" not in PARTICIPLES_ALLOWED
+        ]
+        lines += [f"{module}: local {name}" for name in empty_locals(source)]
+
+    assert not lines, "\n".join(lines)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "def measured(): ...",
+        "async def begun(): ...",
+        "class A:\n    def _kept(self): ...",
+        "class A:\n    @classmethod\n    def made(cls): ...",
+        "def f():\n    def joined(): ...",
+        "shared = lambda: 1",
+    ],
+)
+def test_a_planted_participle_is_found(source):
+    assert participles(source)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "def measure(): ...",
+        "def read(): ...",
+        "def seed(): ...",
+        "def cut(): ...",
+        "def kept_tokens(): ...",
+        "class A:\n    @property\n    def asked(self): ...",
+        "class A:\n    kept = 1",
+    ],
+)
+def test_a_verb_a_noun_and_a_property_are_no_participles(source):
+    assert not participles(source)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "def f():\n    found = 1",
+        "def f(wanted): ...",
+        "def f():\n    return [mine for mine in range(3)]",
+        "def f(x):\n    if made := x: ...",
+        "f = lambda said: 1",
+        "def f(x):\n    with x as told: ...",
+    ],
+)
+def test_a_planted_empty_local_is_found(source):
+    assert empty_locals(source)
+    assert not empty_locals("class A:\n    found = 1\n\ndef f(x):\n    return x.found")

@@ -12,7 +12,7 @@ from torch import Tensor
 from spec_core import Compat, Step, hookimpl
 from spec_rules import traversal
 from spec_rules.decisions import Decision, Draw, Trial
-from spec_rules.distributions import Case, excess, normalised
+from spec_rules.distributions import Case, excess, normalise
 from spec_rules.judging import DRAWN, judge
 from spec_rules.traversal import chance
 
@@ -44,7 +44,7 @@ def shorter(case: Case, r: list[Tensor], i: int) -> Decision:
     """The decisions about the prefixes of at most ``i`` drafts; the empty one has probability 1."""
     p = case.p(i)
     left = excess(r[i] * p, case.q(i))
-    draw = lambda: Draw(tuple(range(i)), normalised(left, otherwise=p))
+    draw = lambda: Draw(tuple(range(i)), normalise(left, otherwise=p))
     rejected = (lambda: shorter(case, r, i - 1)) if i else None
     return Trial(chance(left.sum(), r[i]), torch.ones_like(r[i]), draw, rejected)
 

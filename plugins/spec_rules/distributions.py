@@ -92,9 +92,9 @@ def excess(p: Tensor, q: Tensor) -> Tensor:
 
 def residual(p: Tensor, q: Tensor) -> Tensor:
     """norm((p - q)+): the residual of p after a draft from q was rejected; p if only rounding errors remain."""
-    return normalised(excess(p, q), otherwise=p)
+    return normalise(excess(p, q), otherwise=p)
 
 
-def normalised(weights: Tensor, otherwise: Tensor) -> Tensor:
+def normalise(weights: Tensor, otherwise: Tensor) -> Tensor:
     mass = weights.sum(-1)
     return torch.where(mass > 0, weights / mass, otherwise)

@@ -14,7 +14,7 @@ from torch import Tensor
 from spec_core import Compat, Step, hookimpl
 from spec_rules import rejection
 from spec_rules.decisions import Decision, Draw, Trial
-from spec_rules.distributions import Case, excess, normalised, residual
+from spec_rules.distributions import Case, excess, normalise, residual
 from spec_rules.judging import DRAWN, judge
 
 BISECTIONS = 30
@@ -78,7 +78,7 @@ def overlap(p: Tensor, q: Tensor, rho: Tensor) -> Tensor:
     return torch.minimum(p / rho, q).sum()
 
 
-def taken(beta: Tensor, k: int) -> Tensor:
+def relative_acceptance(beta: Tensor, k: int) -> Tensor:
     """(1 - (1 - beta)^k) / beta: accepted probability of k siblings relative to a single one."""
     return torch.where(beta > 0, (1 - (1 - beta) ** k) / beta, float(k))
 
@@ -89,12 +89,12 @@ def threshold(p: Tensor, q: Tensor, k: int) -> Tensor:
     high = low * k
     for _ in range(BISECTIONS if k > 1 else 0):
         middle = (low + high) / 2
-        above = taken(overlap(p, q, middle), k) > middle
+        above = relative_acceptance(overlap(p, q, middle), k) > middle
         low, high = torch.where(above, middle, low), torch.where(above, high, middle)
     return high
 
 
 def left_over(p: Tensor, q: Tensor, rho: Tensor, k: int) -> Tensor:
     """norm((p - min(q, p / rho) (1 - (1 - beta)^k) / beta)+)"""
-    accepted = torch.minimum(q, p / rho) * taken(overlap(p, q, rho), k)
-    return normalised(excess(p, accepted), otherwise=p)
+    accepted = torch.minimum(q, p / rho) * relative_acceptance(overlap(p, q, rho), k)
+    return normalise(excess(p, accepted), otherwise=p)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from spec_core import Compat, Step, hookimpl
 from spec_rules.decisions import Decision, Draw, Next, Trial
-from spec_rules.distributions import Case, excess, normalised
+from spec_rules.distributions import Case, excess, normalise
 from spec_rules.judging import DRAWN, judge
 
 
@@ -49,7 +49,7 @@ def reduce_by(case: Case, node: int, children: list[int], p: Tensor, pa: Tensor,
 
     def after_child() -> Decision:
         left = excess(pa * p, q)
-        return reduce_by(case, node, rest, normalised(left, otherwise=p), chance(left.sum(), pa), rejected)
+        return reduce_by(case, node, rest, normalise(left, otherwise=p), chance(left.sum(), pa), rejected)
 
     return visit(case, child, (pa * p[token] / q[token]).clamp(max=1.0), after_child)
 

@@ -96,7 +96,7 @@ def _chat_messages(at: int, turn: Turn) -> list[fields.Message]:
         texts = []
         content = _text(block.content or "", where)
         converted.append(
-            fields.Message(role="tool", content=content, tool_call_id=_required(block, "tool_use_id", where))
+            fields.Message(role="tool", content=content, tool_call_id=_require(block, "tool_use_id", where))
         )
     return (
         [*converted, fields.Message(role=turn.role, content=_text(texts, where))]
@@ -110,9 +110,9 @@ def _assistant_message(blocks: list[Block], where: str) -> fields.Message:
     kinds = ("thinking", "redacted_thinking", "tool_use")
     calls = [
         fields.ToolCall(
-            id=_required(block, "id", where),
+            id=_require(block, "id", where),
             function=fields.CalledFunction(
-                name=_required(block, "name", where), arguments=json.dumps(block.input or {})
+                name=_require(block, "name", where), arguments=json.dumps(block.input or {})
             ),
         )
         for block in blocks
@@ -126,7 +126,7 @@ def _assistant_message(blocks: list[Block], where: str) -> fields.Message:
     )
 
 
-def _required(block: Block, name: str, where: str) -> str:
+def _require(block: Block, name: str, where: str) -> str:
     value = getattr(block, name)
     if value is None:
         raise ApiError(400, f"a block of type {block.type!r:.40} needs {name}", where)

@@ -7,8 +7,8 @@ import pytest
 import torch
 from spec_rules.block import ratios
 from spec_rules.decisions import Draw, Trial, draw, draw_tokens, follow
-from spec_rules.distributions import Case, normalised, residual
-from spec_rules.k_seq import left_over, overlap, taken, threshold
+from spec_rules.distributions import Case, normalise, residual
+from spec_rules.k_seq import left_over, overlap, relative_acceptance, threshold
 from spec_rules.traversal import chance
 from spec_rules.typical import entropy
 
@@ -29,7 +29,7 @@ def test_a_residual_is_what_the_draft_left():
 def test_nothing_left_is_the_distribution_itself():
     """p = q is never rejected, but for rounding."""
     assert torch.equal(residual(P, P), P)
-    assert torch.equal(normalised(torch.zeros_like(P), otherwise=Q), Q)
+    assert torch.equal(normalise(torch.zeros_like(P), otherwise=Q), Q)
 
 
 def token_of(weights: list[float], u: float) -> int:
@@ -120,7 +120,7 @@ def test_k_seq_finds_its_threshold(k):
 
     assert 1 <= rho <= k
     assert float(1 - (1 - beta) ** k) == pytest.approx(float(rho * beta), abs=1e-8)
-    assert taken(beta, k) <= rho
+    assert relative_acceptance(beta, k) <= rho
     assert float(left_over(P, Q, rho, k).sum()) == pytest.approx(1)
 
 
