@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from step_files import entered, of_the_core
+from step_files import files_entered, of_the_core
 
 from spec_core.sampling import native
 
@@ -113,7 +113,7 @@ def method_of(name: str) -> str | None:
     return parts[1] if parts[0] == "spec_methods" and len(parts) > 1 else None
 
 
-def broken(module: str, source: str) -> list[str]:
+def broken_rules(module: str, source: str) -> list[str]:
     """The rules of import that a module breaks, in words."""
     package, mine = module.split(".")[0], method_of(module)
     rules = []
@@ -225,7 +225,7 @@ def test_imports_of_the_core_point_down():
 @pytest.mark.parametrize("package", SOURCES)
 def test_imports_go_one_way(package):
     """The core imports no plugin, methods import no target and no other method, kernels import no package."""
-    rules = [rule for module, file in modules(package) for rule in broken(module, file.read_text())]
+    rules = [rule for module, file in modules(package) for rule in broken_rules(module, file.read_text())]
 
     assert not rules, "\n".join(rules)
 
@@ -305,7 +305,7 @@ def test_a_planted_import_is_found(name):
     """The test above can fail: each rule is broken once."""
     module, source = PLANTED[name]
 
-    assert broken(module, source)
+    assert broken_rules(module, source)
 
 
 def test_allowed_imports_are_not_found():
@@ -320,7 +320,7 @@ def test_allowed_imports_are_not_found():
         "spec_serve.ray": "from ray import serve",
         "spec_core.loop.run": "import torch\nfrom spec_core.contract.step import Step",
     }.items():
-        assert not broken(module, source)
+        assert not broken_rules(module, source)
 
 
 def test_the_core_names_no_method():
@@ -447,7 +447,7 @@ def test_the_core_names_no_format_of_targets():
 
 @pytest.mark.skipif(native.module is None, reason="without the C form of the choice a step enters other files")
 def test_the_page_says_how_many_files_of_the_core_a_decoding_step_enters():
-    files = of_the_core(entered())
+    files = of_the_core(files_entered())
     text = (ROOT / "docs" / "architecture.md").read_text("utf-8")
     now = int(re.search(r"\| of the core \| \d+ \| (\d+) \|", text)[1])
 

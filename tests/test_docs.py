@@ -146,10 +146,10 @@ def test_every_plugin_has_a_page_with_its_settings(kind, plugin):
     text = (DOCS / KINDS[kind][1] / f"{plugin}.md").read_text("utf-8")
     for field in attrs.fields(cls) if attrs.has(cls) else ():
         if field.init:
-            assert re.search(rf"\| `{field.name}` \| {re.escape(shown(field.default))} ?\|", text), field.name
+            assert re.search(rf"\| `{field.name}` \| {re.escape(default_text(field.default))} ?\|", text), field.name
 
 
-def shown(default):
+def default_text(default):
     """As on a page: nothing for none, words of the settings file for the others."""
     if default is None:
         return ""

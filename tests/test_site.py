@@ -151,7 +151,7 @@ class Noted:
 
 
 @pytest.fixture
-def noted(monkeypatch):
+def read_page(monkeypatch):
     """Reads a page as the site does, without building it."""
     pytest.importorskip("myst_parser", reason="myst_parser is not installed: pip install 'spec-core[docs]'")
     from docutils.core import publish_doctree
@@ -170,8 +170,8 @@ def noted(monkeypatch):
     return read
 
 
-def test_the_api_page_registers_every_public_name_and_their_members(noted):
-    found = {name for name, _ in noted("api")}
+def test_the_api_page_registers_every_public_name_and_their_members(read_page):
+    found = {name for name, _ in read_page("api")}
     members = {"Step.propose", "Run.generate", "Run.busy", "Request.max_tokens", "Draft.parents", "Draft.probs"}
 
     assert {f"spec_core.{name}" for name in spec_core.__all__ if name not in ("CONTRACT", "hookimpl")} <= found
@@ -179,8 +179,8 @@ def test_the_api_page_registers_every_public_name_and_their_members(noted):
     assert "spec_core.Run.target" not in found, "a parameter is no attribute"
 
 
-def test_the_glossary_registers_every_synonym(noted):
-    found = noted("glossary")
+def test_the_glossary_registers_every_synonym(read_page):
+    found = read_page("glossary")
 
     assert {("term", term) for term in TERMS} <= found.keys()
     assert len(set(found.values())) == len(found)

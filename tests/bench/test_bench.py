@@ -132,11 +132,11 @@ def test_the_core_of_another_checkout_is_timed_in_turns(bench, monkeypatch, tmp_
     """Twice as fast there; each of three turns asks both."""
     there, sides = tmp_path.resolve() / "there", []
 
-    def timed(side, steps):
+    def time_side(side, steps):
         sides.append(side == there)
         return dict.fromkeys(core.CASES, 10.0 if side == there else 20.0)
 
-    monkeypatch.setattr(core, "time_checkout", timed)
+    monkeypatch.setattr(core, "time_checkout", time_side)
     _, out, _ = bench("core", "--against", "there", "--repeats", "3")
 
     assert sides == [True, False, False, True, True, False]

@@ -56,7 +56,7 @@ METHODS: dict[str, dict[str, Any]] = {
 }
 
 
-def loaded(engine: str, model: str) -> Target:
+def load_engine(engine: str, model: str) -> Target:
     """The target, with one thread."""
     if engine == "transformers":
         from tests.support.hugging_face import directory
@@ -81,7 +81,7 @@ def own_loop(engine: str, model: str, target: Any) -> Callable[[list[int], int],
     file = str(path(model.removeprefix("zoo:")))
     made = llama_cpp.Llama(file, n_ctx=2048, n_threads=1, n_threads_batch=1, flash_attn=True, verbose=False)
 
-    def chosen(tokens: list[int], n: int) -> list[int]:
+    def choose_tokens(tokens: list[int], n: int) -> list[int]:
         made.reset()
         if pauses := target.recurrent and len(tokens) > PAUSED:
             made.eval(tokens[:-1])
@@ -92,7 +92,7 @@ def own_loop(engine: str, model: str, target: Any) -> Callable[[list[int], int],
                 return found
         return found
 
-    return chosen
+    return choose_tokens
 
 
 def main() -> None:
@@ -123,7 +123,7 @@ def measure(model: str, engine: str, temperature: float, args: argparse.Namespac
     if known.issuperset(names):
         return
     terms = Terms(args.n, Sampling(temperature=temperature), seed=1)
-    case = Case(engine, model, loaded(engine, model), prompts_of(model, args.limit), terms)
+    case = Case(engine, model, load_engine(engine, model), prompts_of(model, args.limit), terms)
     plain: dict[str, Record] = {}
     for name in [PLAIN, *(name for name in names[1:] if name not in known)]:
         texts, figures = case.own(plain) if name == OWN else case.run(name)

@@ -36,12 +36,12 @@ from tests.targets.random_families import FAMILIES, FLOORS, differences, lacking
 Rows = dict[tuple[str, int], dict[str, Any]]
 
 
-def recorded(file: Path) -> Rows:
+def read_results(file: Path) -> Rows:
     """Results by family and seed."""
     return {(row["family"], row["seed"]): row for row in lines(file)}
 
 
-def tried(family: str, seed: int) -> dict[str, Any]:
+def try_family(family: str, seed: int) -> dict[str, Any]:
     began = perf_counter()
     try:
         with tempfile.TemporaryDirectory() as folder:
@@ -81,12 +81,12 @@ def main() -> int:
     logging.set_verbosity_error()
     torch.set_num_threads(1)
     args.out.parent.mkdir(parents=True, exist_ok=True)
-    rows, seeds = recorded(args.out), range(0 if args.report else args.n)
+    rows, seeds = read_results(args.out), range(0 if args.report else args.n)
     families = [name for name in FAMILIES if name.startswith(args.only) and not lacking(name)]
     for family, seed in ((family, seed) for seed in seeds for family in families):
         if (family, seed) in rows:
             continue
-        row = rows[family, seed] = tried(family, seed)
+        row = rows[family, seed] = try_family(family, seed)
         with args.out.open("a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")
         if far(row):

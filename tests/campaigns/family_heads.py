@@ -76,7 +76,7 @@ def main() -> int:
         subprocess.run([sys.executable, "-m", "spec_cli.main", *map(str, words)], cwd=ROOT, check=True)
     target = load(model)
     rows = list(map(target.tokenizer.encode, prompts(held, HELD_OUT)))
-    different = [compared(target, args.kind, head, rows, temperature) for temperature in (0.0, 0.8)]
+    different = [count_different(target, args.kind, head, rows, temperature) for temperature in (0.0, 0.8)]
     return int(any(different))
 
 
@@ -119,7 +119,7 @@ def train(family: str, texts: list[str], minutes: float, folder: Path) -> None:
     (folder / "tokenizer.json").write_text(words.to_str(), "utf-8")
 
 
-def compared(target: Target, kind: str, head: Path, rows: list[list[int]], temperature: float) -> int:
+def count_different(target: Target, kind: str, head: Path, rows: list[list[int]], temperature: float) -> int:
     """The number of texts that differ from plain decoding."""
     sampling = Sampling(temperature=temperature)
     made = [Request(row, max_tokens=TOKENS, ignore_eos=True, seed=i, sampling=sampling) for i, row in enumerate(rows)]

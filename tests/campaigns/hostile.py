@@ -128,7 +128,7 @@ class Campaign:
         with httpx.Client(timeout=120) as client:
             while self.going_on:
                 name = rng.choice(names)
-                path, body = attacks.BODIES[name](rng) if rng.random() < 0.5 else attacks.salted(rng)
+                path, body = attacks.BODIES[name](rng) if rng.random() < 0.5 else attacks.salted_request(rng)
                 seconds = rng.choice([120, 120, 0.05])
                 try:
                     status = client.post(self.url + path, json=body, timeout=seconds).status_code

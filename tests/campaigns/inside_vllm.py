@@ -195,10 +195,10 @@ class Report:
             "rate": round(sum(map(len, texts)) / found["seconds"], 1) if args.tensor_parallel == 1 else None,
             "differences": [difference(self.target, args.temperature, *x) for x in parted],
         }
-        return made | counted(found["counts"]) | ours(name, args, self.target, self.prompts)
+        return made | count_columns(found["counts"]) | ours(name, args, self.target, self.prompts)
 
 
-def counted(counts: dict[str, Any]) -> dict[str, Any]:
+def count_columns(counts: dict[str, Any]) -> dict[str, Any]:
     """Of the statistics of a contender: acceptance, and the milliseconds of a step that plugins took."""
     if not counts:
         return {}

@@ -82,7 +82,7 @@ class Aside(ast.NodeTransformer):
         return ast.copy_location(ast.Pass(), node) if words or counts else node
 
 
-def prepared(source: Path, folder: Path) -> Path:
+def prepare(source: Path, folder: Path) -> Path:
     """The tests in a folder of their own, with what they read beside them."""
     tests = folder / "tools" / "server" / "tests"
     shutil.copytree(source / "tools" / "server" / "tests", tests)
@@ -185,7 +185,7 @@ def run_server(link: socket.socket, asked: Any, handles: Sequence[int]) -> NoRet
         try:
             from spec_cli.main import main as command
 
-            code = command(translated(arguments)) or 0
+            code = command(translate(arguments)) or 0
         except SystemExit as error:
             code = error.code if isinstance(error.code, int) else 1
         finally:
@@ -210,7 +210,7 @@ ALONE = (
 """Its flags without a value, and ours for them: none."""
 
 
-def translated(arguments: Sequence[str]) -> list[str]:
+def translate(arguments: Sequence[str]) -> list[str]:
     """Arguments of ``spec serve`` for those of llama-server; what has no form here is left out."""
     given: dict[str, str] = {}
     rest = iter(arguments)
@@ -263,7 +263,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
-        tests = prepared(asked.source, Path(name))
+        tests = prepare(asked.source, Path(name))
         with launching(tests) as launcher:
             results = outcomes(tests, launcher, asked.python, asked.only)
     for test, said in sorted(results.items()):

@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from spec_cli.main import run
 from spec_compare.records.reading import LAPS
 
-from tests.support.changed_results import changed, faults, write
+from tests.support.changed_results import change_lines, faults, write
 
 COMMAND = (
     "compare -m zoo:pico --method ngram --method ngram+draft-model --method recycling --control auto -n 12 --limit 1 "
@@ -39,7 +39,7 @@ def main() -> int:
         assert run(COMMAND.split()) == 0
         lines = [json.loads(line) for line in Path("whole", LAPS).read_text("utf-8").splitlines()]
         for _ in range(options.trials):
-            new, said = changed(lines, rng)
+            new, said = change_lines(lines, rng)
             write(new, Path("changed"))
             for fault in faults(Path("changed"), Path("whole")):
                 found[fault] += 1

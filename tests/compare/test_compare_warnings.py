@@ -32,29 +32,29 @@ def many(speedups: dict[str, float]) -> list[Lap]:
     return [one for p, s in speedups.items() for one in (lap(s, prompt=p, name="plain"), lap(1, prompt=p))]
 
 
-def found(laps: list[Lap], load: Load = QUIET, device: str = "cpu") -> list[tuple[str, str | None]]:
+def kinds_and_names(laps: list[Lap], load: Load = QUIET, device: str = "cpu") -> list[tuple[str, str | None]]:
     return [(c.kind, c.about) for c in found_in(laps, rows(laps, {}), load, device)]
 
 
 def test_quiet_laps_are_not_doubted():
     laps = [lap(1 + 0.02 * i, 1, repeat=i) for i in range(3)] + [lap(1.4, name="plain", repeat=i) for i in range(3)]
 
-    assert found(laps) == []
+    assert kinds_and_names(laps) == []
 
 
 def test_laps_that_scatter_over_repeats_are_doubted():
     """Also if processor time grew as much as wall time, as with shared memory bandwidth."""
     slow = [lap(seconds, repeat=i) for i, seconds in enumerate((1.0, 2.1, 1.0))]
 
-    assert found([lap(1.4, name="plain"), *slow]) == [("scatter", "fast")]
+    assert kinds_and_names([lap(1.4, name="plain"), *slow]) == [("scatter", "fast")]
     assert "fast: 1 of 3 laps took up to 2.1 times as long" in scatter(slow, "cpu")[0].text
 
 
 def test_a_lap_that_waited_for_a_processor_is_doubted_without_repeats():
     laps = [lap(1.4, name="plain"), lap(2.0, 1.0)]
 
-    assert found(laps) == [("scatter", "fast")]
-    assert found(laps, device="cuda") == [], "the process waits for the device, and uses no processor"
+    assert kinds_and_names(laps) == [("scatter", "fast")]
+    assert kinds_and_names(laps, device="cuda") == [], "the process waits for the device, and uses no processor"
 
 
 @pytest.mark.parametrize(("allowed", "doubted"), [(1.2, False), (1.29, False), (1.1, True)])
@@ -97,7 +97,7 @@ def test_speedups_beyond_tokens_per_step_are_doubted():
     """6.74 and 5.30 at 1.40 tokens per step: plain decoding was disturbed."""
     laps = many({"a": 6.74, "b": 5.30})
 
-    assert found(laps) == [("bound", "fast")]
+    assert kinds_and_names(laps) == [("bound", "fast")]
     assert (
         "6.02 at 1.40 tokens per step"
         in warn_about_bounds([r for r in rows(laps, {}) if r.contender == "fast"])[0].text
@@ -105,12 +105,12 @@ def test_speedups_beyond_tokens_per_step_are_doubted():
 
 
 def test_a_speedup_whose_interval_reaches_its_bound_is_not_doubted():
-    assert found(many({"a": 1.3, "b": 2.0})) == []
+    assert kinds_and_names(many({"a": 1.3, "b": 2.0})) == []
 
 
 @pytest.mark.parametrize(("speedup", "doubted"), [(1.4, False), (1.4 * NO_INTERVAL * 1.01, True)])
 def test_one_prompt_has_no_interval_and_some_room(speedup, doubted):
-    assert found(many({"a": speedup})) == ([("bound", "fast")] if doubted else [])
+    assert kinds_and_names(many({"a": speedup})) == ([("bound", "fast")] if doubted else [])
 
 
 def test_prompts_that_run_together_have_no_such_bound():
@@ -118,7 +118,7 @@ def test_prompts_that_run_together_have_no_such_bound():
     laps = many({"a": 6.74, "b": 5.30})
     beside = [attrs.evolve(one, records=[*one.records, *one.records]) for one in laps]
 
-    assert found(beside) == []
+    assert kinds_and_names(beside) == []
 
 
 def test_a_contender_without_a_speed_has_no_bound():
@@ -137,7 +137,7 @@ def test_a_contender_without_a_speed_has_no_bound():
     ids=["busy", "quiet", "only an average, crowded", "only an average, quiet", "nothing known"],
 )
 def test_a_busy_machine_is_doubted(load, doubted):
-    assert found(many({"a": 1.2}), load) == ([("load", None)] if doubted else [])
+    assert kinds_and_names(many({"a": 1.2}), load) == ([("load", None)] if doubted else [])
 
 
 def test_warnings_stand_below_the_table(capsys):

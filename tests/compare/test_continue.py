@@ -34,7 +34,7 @@ COMMAND = [
 
 
 @pytest.fixture(scope="module")
-def measured(tmp_path_factory):
+def comparison_folder(tmp_path_factory):
     """A folder with the prompts and contenders, and in ``whole`` the results of an undisturbed comparison."""
     folder = tmp_path_factory.mktemp("measured")
     with pytest.MonkeyPatch.context() as patch:
@@ -47,10 +47,10 @@ def measured(tmp_path_factory):
 
 
 @pytest.fixture
-def folder(measured, monkeypatch, tmp_path):
+def folder(comparison_folder, monkeypatch, tmp_path):
     """A copy of that folder, in which the test works."""
     settle(monkeypatch, tmp_path)
-    return shutil.copytree(measured, tmp_path, dirs_exist_ok=True)
+    return shutil.copytree(comparison_folder, tmp_path, dirs_exist_ok=True)
 
 
 def assert_undisturbed(folder) -> None:

@@ -18,7 +18,7 @@ COMMON = ["-m", "zoo:pico", "--threads", "1", "--no-bounds", "--trace", "--famil
 TEXT = Text(0, 4, [9] * 40, "a")
 
 
-def compared(out, *more: str):
+def run_comparison(out, *more: str):
     """A comparison with traces."""
     assert run(["compare", *COMMON, *more, "--out", str(out)]) == 0
     return read(out)
@@ -29,7 +29,7 @@ def rows(comparison, controls=(), lengths=(), chances=(), contenders=()):
 
 
 @pytest.fixture(scope="module", autouse=True)
-def undisturbed():
+def no_interruptions():
     """A record has no interruptions by the operating system, which ``auto`` does not charge for."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("spec_control.auto.preemptions", lambda: 0)
@@ -37,29 +37,29 @@ def undisturbed():
 
 
 @pytest.fixture(scope="module")
-def controlled(tmp_path_factory):
+def comparison_folder(tmp_path_factory):
     """Recorded with a controller whose choices depend on times, two texts at once, in two runs."""
     more = ["--method", "ngram+draft-model", "--control", "auto", "--batch", "2", "--repeats", "2"]
-    return compared(tmp_path_factory.mktemp("controlled") / "out", *more, "--limit", "3", "-n", "40")
+    return run_comparison(tmp_path_factory.mktemp("controlled") / "out", *more, "--limit", "3", "-n", "40")
 
 
 @pytest.fixture(scope="module")
 def free(tmp_path_factory):
     """Recorded without a controller, drafts of at most four tokens."""
     more = ["--method", "ngram", "-o", "draft_max=4", "--limit", "2", "-n", "48"]
-    return compared(tmp_path_factory.mktemp("free") / "out", *more)
+    return run_comparison(tmp_path_factory.mktemp("free") / "out", *more)
 
 
-def test_the_controller_of_the_recording_makes_the_same_choices(controlled):
-    (row,) = rows(controlled)
+def test_the_controller_of_the_recording_makes_the_same_choices(comparison_folder):
+    (row,) = rows(comparison_folder)
 
     assert row.policy == "auto" and row.choices > 40
     assert (row.same, row.censored) == (row.choices, 0)
 
 
-def test_its_choices_follow_the_recorded_times(controlled):
+def test_its_choices_follow_the_recorded_times(comparison_folder):
     """With other times it chooses otherwise: the replay reads them."""
-    changed = read(controlled.folder)
+    changed = read(comparison_folder.folder)
     for lap in changed.laps:
         for record in lap.records:
             trace = record.trace
@@ -106,8 +106,8 @@ def test_no_draft_at_all_is_plain_decoding(free):
     assert (row.drafted_per_step, row.tokens_per_step) == (0, 1)
 
 
-def test_a_limited_recording_says_nothing_about_longer_drafts(controlled):
-    _, row = rows(controlled, lengths=(16,))
+def test_a_limited_recording_says_nothing_about_longer_drafts(comparison_folder):
+    _, row = rows(comparison_folder, lengths=(16,))
 
     assert row.censored > 0
 

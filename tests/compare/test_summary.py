@@ -170,7 +170,7 @@ def test_the_bounds_are_read_out_in_a_line(capsys):
     ) in capsys.readouterr().out
 
 
-def drafted(times: int, tokens: int, kept: int) -> Tally:
+def record_of_drafts(times: int, tokens: int, kept: int) -> Tally:
     """Steps with drafts of equal length, of each of which the first ``kept`` tokens are accepted."""
     tested = {min(tokens, kept + 1): times}
     return Tally(steps=times, drafts=times, reached={tokens: times}, tested=tested, kept={kept: times})
@@ -179,8 +179,8 @@ def drafted(times: int, tokens: int, kept: int) -> Tally:
 def test_one_accepted_draft_does_not_look_like_hundreds():
     """Two positions of 300 drafts, and a third position of one draft, which is shown with its count."""
     laps = pair("a", 4, 2)
-    tally = drafted(300, 2, 2)
-    tally.merge(drafted(1, 3, 3))
+    tally = record_of_drafts(300, 2, 2)
+    tally.merge(record_of_drafts(1, 3, 3))
     laps[1].records[0].tally.merge(tally)
     fast = row(laps)
 
@@ -191,7 +191,7 @@ def test_one_accepted_draft_does_not_look_like_hundreds():
 @pytest.mark.parametrize(("times", "shown"), [(FEW, "100%, 0%"), (FEW - 1, f"100% of {FEW - 1}, 0% of {FEW - 1}")])
 def test_a_position_where_nothing_was_accepted_is_shown(times, shown):
     laps = pair("a", 4, 2)
-    laps[1].records[0].tally.merge(drafted(times, 3, 1))
+    laps[1].records[0].tally.merge(record_of_drafts(times, 3, 1))
 
     assert by_position(row(laps)) == shown
 

@@ -57,7 +57,7 @@ def test_a_chooser_goes_on_behind_its_own_tokens(isa, part):
     """Every token with the noise and history of its position, and not more tokens than the buffer holds."""
     for case in choices.cases(5, 300):
         torch.manual_seed(case.t % 1000)
-        *made, end = choices.chosen(case, 3, part)
+        *made, end = choices.choose_path(case, 3, part)
         torch.manual_seed(case.t % 1000)
         ids = torch.randperm(len(case.row))[: max(1, int(part * len(case.row)))] if part < 1 else slice(None)
         row = torch.full((len(case.row),), -math.inf)
@@ -92,7 +92,7 @@ def test_a_chooser_ranks_tokens_as_a_drafter_does(isa, count_max, noise, part):
         step = SimpleNamespace(private=False, noise=noise_of(case))
         seq = SimpleNamespace(sampling=sampling, tokens=case.tokens, prompt_len=case.prompt, matcher=None)
         expected = TokenDrafter(0.0).candidates(step, seq, list(case.drafted), row, count_max)
-        assert choices.ranked(case, count_max, ids, noise) == expected, case
+        assert choices.rank(case, count_max, ids, noise) == expected, case
 
 
 @pytest.mark.slow

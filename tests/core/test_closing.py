@@ -61,7 +61,7 @@ class Large:
     """An object that supports weak references."""
 
 
-def started(target: ToyTarget, **settings) -> Run:
+def start(target: ToyTarget, **settings) -> Run:
     """Two sequences run, the others wait."""
     run = Run(target, [drafter("chains", texts(MANY))], rollback=ToyRollback("replay"), max_sequences=2, **settings)
     for request in MANY[:4]:
@@ -72,7 +72,7 @@ def started(target: ToyTarget, **settings) -> Run:
 
 def test_closing_gives_back_every_slot_and_ends_every_text():
     target = Counts()
-    run = started(target)
+    run = start(target)
     seqs = [*run.running, *run.waiting]
     first = run.generate(MANY[4])
     assert target.opened == 2
@@ -222,7 +222,7 @@ def test_a_target_that_cannot_close_a_slot_is_asked_for_the_others():
         raise RuntimeError("no such page")
 
     target.close = close
-    run = started(target)
+    run = start(target)
     with pytest.raises(RuntimeError, match="no such page"):
         run.close()
 

@@ -52,7 +52,7 @@ def fields() -> Iterator[tuple[type, str]]:
                 yield table, name
 
 
-def given(table: type, name: str, value: Any) -> Request:
+def create(table: type, name: str, value: Any) -> Request:
     value = INSIDE[name](value) if name in INSIDE else value
     if table is Sampling:
         sampling = Sampling(**{"temperature": 0.8, name: value})
@@ -79,7 +79,7 @@ def test_a_number_is_answered_or_refused_and_its_neighbour_is_plain(table, name,
         beside = run.submit(NEIGHBOUR)
         run.step()
         try:
-            seq = run.submit(given(table, name, value))
+            seq = run.submit(create(table, name, value))
         except UsageError as error:
             seq = None
             assert error.reason and error.hint and len(str(error)) < 300, (size, name)
@@ -95,7 +95,7 @@ def test_a_number_is_answered_or_refused_and_its_neighbour_is_plain(table, name,
 def test_a_number_that_is_out_of_range_is_refused_by_its_name(table, name, size):
     """With the field, what was found, and the range; in a list of prompts also which of them."""
     with pytest.raises(UsageError) as refused:
-        dense([]).submit(given(table, name, SIZES[size]))
+        dense([]).submit(create(table, name, SIZES[size]))
 
     said = f"{refused.value.reason} {refused.value.hint}"
     words = {"prompt": "prompt token", "stop_tokens": "stop token", "embeds": "embedding", "logit_bias": "logit bias"}

@@ -69,7 +69,7 @@ def together(run: Run, requests: list[Request]) -> list[Result]:
     return [run.take(seq) for seq in seqs]
 
 
-def sampled(seed: int = 0, temperature: float = 0.8, **more: Any) -> dict[str, Any]:
+def sampling_keywords(seed: int = 0, temperature: float = 0.8, **more: Any) -> dict[str, Any]:
     """Keywords of a sampled request."""
     return {"seed": seed, "sampling": Sampling(temperature=temperature, **more)}
 
@@ -116,7 +116,7 @@ def assert_state(target: ToyTarget, seq: Sequence) -> None:
         )
 
 
-def gated(run: Run, each: Any = None) -> None:
+def finish_checked(run: Run, each: Any = None) -> None:
     """Run to the end; after every step, every running sequence's state equals that of a fresh forward."""
     oracle = toy("recurrent" in run.target.info.states)
     while run.busy:
@@ -219,7 +219,7 @@ DENSE = {"recurrent": False}
 
 
 def requests(count: int = 4, n: int = 14) -> list[Request]:
-    return [Request([i, i + 1, 5][: 1 + i % 3], max_tokens=n, name=f"{i}", **sampled(i)) for i in range(count)]
+    return [Request([i, i + 1, 5][: 1 + i % 3], max_tokens=n, name=f"{i}", **sampling_keywords(i)) for i in range(count)]
 
 
 class Breaks(ToyTarget):

@@ -18,7 +18,7 @@ COSTS = Costs(
 
 
 @pytest.fixture
-def stored(tmp_path):
+def write(tmp_path):
     """Write a body as a file; returns its path."""
 
     def write(body) -> object:
@@ -29,8 +29,8 @@ def stored(tmp_path):
     return write
 
 
-def test_costs_that_were_written_are_read(stored):
-    found = read(stored(as_json(COSTS, load={"others": 0})))
+def test_costs_that_were_written_are_read(write):
+    found = read(write(as_json(COSTS, load={"others": 0})))
 
     assert found == COSTS
     assert found.curves(1).at(64)(3) == 0.375
@@ -67,12 +67,12 @@ MALFORMED = {
 
 
 @pytest.mark.parametrize("name", MALFORMED)
-def test_a_malformed_file_is_refused(stored, name):
+def test_a_malformed_file_is_refused(write, name):
     change, said = MALFORMED[name]
     body = {**as_json(COSTS), **change} if isinstance(change, dict) else change
 
     with pytest.raises(UsageError, match=said):
-        read(stored(body))
+        read(write(body))
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff", b"[" * 100_000], ids=["empty", "cut", "binary", "deep"])

@@ -78,7 +78,7 @@ def plain(engine: str, model: str) -> list[int]:
     return Run(target(engine, model), max_sequences=1).generate(PROMPT, max_tokens=LENGTH).result.tokens
 
 
-def asked(engine: str, model: str, method: str) -> dict[str, Any]:
+def request_fields(engine: str, model: str, method: str) -> dict[str, Any]:
     """What requests have besides a prompt, where a method drafts from it."""
     if method == "forced":
         return {"constraint": ToyConstraint(share=0.0)}
@@ -92,7 +92,7 @@ def inside_vllm(model: str, method: str, settings: dict[str, Any]) -> Host:
     return Host(shared, [(method, settings)], SERVES)
 
 
-def begun(engine: str, model: str, method: str, settings: dict[str, Any]) -> Run | Host:
+def begin(engine: str, model: str, method: str, settings: dict[str, Any]) -> Run | Host:
     """A run from a location, or a host: weights are read after everything was checked."""
     if engine == "vLLM":
         return inside_vllm(model, method, settings)
@@ -125,7 +125,7 @@ def unread(monkeypatch):
 @pytest.mark.parametrize("engine, model, method", REFUSED)
 def test_a_method_that_cannot_work_is_refused_before_weights_are_read(engine, model, method, unread):
     with pytest.raises(Refused) as caught:
-        begun(engine, model, method, SETTINGS.get(method, {}))
+        begin(engine, model, method, SETTINGS.get(method, {}))
     assert caught.value.reason == REFUSED[engine, model, method]
     assert caught.value.hint
 
@@ -134,7 +134,7 @@ def test_a_method_that_cannot_work_is_refused_before_weights_are_read(engine, mo
 def test_every_other_method_drafts_in_a_run(engine, model, method):
     served = target(engine, model)
     run = Run(served, [(method, SETTINGS.get(method, {}))], max_sequences=1)
-    text = run.generate(PROMPT, max_tokens=LENGTH, **asked(engine, model, method)).result.tokens
+    text = run.generate(PROMPT, max_tokens=LENGTH, **request_fields(engine, model, method)).result.tokens
 
     assert len(text) == LENGTH
     assert run.stats.report()["drafted"] > 0
@@ -186,7 +186,7 @@ def test_files_that_do_not_fit_are_refused_before_weights_are_read(engine, wrong
     if settings.get("file") == "tiny":
         settings = {"file": str(tiny_gguf())}
     with pytest.raises(Refused) as caught:
-        begun(engine, "pico", method, settings)
+        begin(engine, "pico", method, settings)
     assert caught.value.reason.startswith(said)
     assert caught.value.hint
 
@@ -196,16 +196,16 @@ def test_files_that_do_not_fit_are_refused_before_weights_are_read(engine, wrong
 def test_a_head_of_another_model_is_refused_before_weights_are_read(engine, kind, tmp_path, unread):
     head: Path = head_directory(tmp_path / "head", kind, "speculators")
     with pytest.raises(Refused, match=rf"{kind}: .*(reads hidden states of width|was made for)"):
-        begun(engine, "pico", kind, {"file": str(head)})
+        begin(engine, "pico", kind, {"file": str(head)})
 
 
 def test_a_layer_that_only_transformers_knows_is_refused_by_name(monkeypatch, unread):
     place = location("transformers", "pico-hybrid")
 
-    def unknown(*_: Any, **__: Any) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
         raise UsageError("the moon is unknown", hint="")
 
-    monkeypatch.setattr("spec_engines.transformers.loading.load", unknown)
+    monkeypatch.setattr("spec_engines.transformers.loading.load", refuse)
     with pytest.raises(Refused, match=r"mtp: this project cannot read the NextN layer of .*: the moon is unknown"):
         Run(place, ["mtp"], device="cpu")
 

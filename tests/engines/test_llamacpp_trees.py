@@ -43,7 +43,7 @@ class TestTrees(TargetConformance):
         return tiny()
 
 
-def checked(made, seq, tokens, draft=None):
+def check_last_row(made, seq, tokens, draft=None):
     """One forward, whose last row must be that of plain decoding along the text and the last path; the step."""
     step, output = forward(made, [Row(seq, tokens, draft)])
     drafted = [] if draft is None else [draft.ids[i] for i in draft.ancestry(len(draft) - 1)]
@@ -57,10 +57,10 @@ def test_rows_behind_a_kept_path_are_those_of_its_text(kept):
     """Behind it: a tree with more paths, of which one is kept, and a chain."""
     made = tiny()
     seq = open_sequence(made)
-    keep(made, checked(made, seq, TEXT, TREE), [kept])
-    keep(made, checked(made, seq, [20], WIDE), [(2, 4)])
-    keep(made, checked(made, seq, [21], Draft([22, 23])), [(0,)])
-    checked(made, seq, [24])
+    keep(made, check_last_row(made, seq, TEXT, TREE), [kept])
+    keep(made, check_last_row(made, seq, [20], WIDE), [(2, 4)])
+    keep(made, check_last_row(made, seq, [21], Draft([22, 23])), [(0,)])
+    check_last_row(made, seq, [24])
 
 
 def test_a_tree_without_a_verdict_leaves_no_rows():

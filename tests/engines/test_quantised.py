@@ -30,7 +30,7 @@ def one_thread():
 
 
 @cache
-def quantised(source: Path) -> Path:
+def quantise(source: Path) -> Path:
     """A copy whose linear layers torchao quantised, the output matrix too: 8 bits, one scale of each row."""
     torchao = pytest.importorskip("torchao.quantization", reason="torchao is not installed: pip install torchao")
     how = transformers.TorchAoConfig(torchao.Int8WeightOnlyConfig(), include_input_output_embeddings=True)
@@ -43,7 +43,7 @@ def quantised(source: Path) -> Path:
 
 
 def int8(source: Path, dtype: str = "float32"):
-    return load(f"transformers:{quantised(source)}", dtype=dtype, device="cpu")
+    return load(f"transformers:{quantise(source)}", dtype=dtype, device="cpu")
 
 
 @pytest.mark.skipif(find_spec("torchao") is None, reason="torchao is not installed: pip install torchao")
@@ -84,7 +84,7 @@ def test_methods_draft_for_a_quantised_model_and_change_no_text(kind):
 # refusals
 
 
-def declared(tmp_path: Path, how: object) -> Path:
+def declare_quantised(tmp_path: Path, how: object) -> Path:
     """A copy of the Llama whose config says that it is quantised."""
     path = Path(shutil.copytree(directory("llama"), tmp_path / "llama"))
     config = json.loads((path / "config.json").read_text())
@@ -99,7 +99,7 @@ def test_without_the_library_the_error_names_it(tmp_path, monkeypatch, weights):
     monkeypatch.setitem(sys.modules, "torchao.quantization", None)
     how = {"quant_method": "torchao", "quant_type": {"default": {"_type": "Int8WeightOnlyConfig", "_data": {}}}}
     with pytest.raises(UsageError, match=r"quantised with 'torchao', .* cannot read them here") as caught:
-        load(f"transformers:{declared(tmp_path, how)}", device="cpu", weights=weights)
+        load(f"transformers:{declare_quantised(tmp_path, how)}", device="cpu", weights=weights)
 
     assert "torchao" in caught.value.reason.partition("here: ")[2]
     assert caught.value.hint.startswith("install the library for 'torchao'")
@@ -109,7 +109,7 @@ def test_without_the_library_the_error_names_it(tmp_path, monkeypatch, weights):
 def test_an_unknown_way_of_quantising_is_refused(tmp_path, how):
     """transformers itself warns and fills the model with random numbers."""
     with pytest.raises(UsageError, match=r"its weights are quantised with|transformers cannot load it"):
-        load(f"transformers:{declared(tmp_path, how)}", device="cpu")
+        load(f"transformers:{declare_quantised(tmp_path, how)}", device="cpu")
 
 
 def test_a_checkpoint_that_lacks_a_tensor_is_refused(tmp_path):

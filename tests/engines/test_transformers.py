@@ -17,7 +17,7 @@ from spec_core import Refused, Run, UsageError, load
 from spec_core.testing import TargetConformance
 from tests.engines.models import directory
 from tests.support.hugging_face import directory as written
-from tests.targets.tiny import saved
+from tests.targets.tiny import save
 
 transformers = pytest.importorskip("transformers", "5.20")
 
@@ -137,7 +137,7 @@ def test_a_head_is_accepted_as_often_as_on_the_target_that_shares_its_executor(k
 def test_trees_are_refused_where_a_mask_of_the_caller_is_not_followed():
     """Windows and recurrent layers; positions that the model derives itself, as with ALiBi."""
     config = transformers.BloomConfig(vocab_size=64, hidden_size=32, n_layer=2, n_head=4)
-    bloom = saved(transformers.BloomForCausalLM(config), Path(mkdtemp()))
+    bloom = save(transformers.BloomForCausalLM(config), Path(mkdtemp()))
 
     assert target("llama").info.trees
     assert not target("gemma").info.trees
@@ -162,7 +162,7 @@ def test_a_model_that_ignores_the_mask_is_found_out_when_it_is_loaded(monkeypatc
 def test_learned_positions_are_given_too():
     """A model of 2019 with other names for everything; its kit runs on one text only."""
     config = transformers.GPT2Config(vocab_size=64, n_embd=32, n_layer=2, n_head=4, n_positions=64)
-    made = load(f"transformers:{saved(transformers.GPT2LMHeadModel(config), Path(mkdtemp()))}", device="cpu")
+    made = load(f"transformers:{save(transformers.GPT2LMHeadModel(config), Path(mkdtemp()))}", device="cpu")
 
     assert made.info.trees
     assert (made.info.width, made.info.layers, made.info.context, made.tokenizer) == (32, 2, 64, None)
@@ -188,7 +188,7 @@ def test_a_run_is_refused_before_weights_are_read(monkeypatch):
         Run(f"transformers:{directory('llama')}", ["mtp"], device="cpu")
 
 
-def copied(tmp_path: Path, arch: str = "llama") -> Path:
+def copy_model(tmp_path: Path, arch: str = "llama") -> Path:
     return Path(shutil.copytree(directory(arch), tmp_path / arch))
 
 
@@ -215,7 +215,7 @@ def test_a_directory_without_a_config_is_refused(tmp_path):
 @pytest.mark.parametrize("weights", [True, False])
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"model_type": "no-such-model"}', '{"model_type": "bert"}', "\0"])
 def test_a_config_of_another_kind_is_refused(tmp_path, text, weights):
-    path = copied(tmp_path)
+    path = copy_model(tmp_path)
     (path / "config.json").write_text(text)
     with pytest.raises(UsageError, match=r"transformers cannot load it|were not found"):
         load(f"transformers:{path}", device="cpu", weights=weights)
@@ -224,7 +224,7 @@ def test_a_config_of_another_kind_is_refused(tmp_path, text, weights):
 @pytest.mark.parametrize("count", [0, -1, 10**9, 2.5, "3", None])
 def test_an_impossible_number_of_layers_is_refused(tmp_path, count):
     """Before a module is made for each of them."""
-    path = copied(tmp_path)
+    path = copy_model(tmp_path)
     config = json.loads((path / "config.json").read_text())
     (path / "config.json").write_text(json.dumps(config | {"num_hidden_layers": count}))
     with pytest.raises(UsageError, match=r"layers, 1 to 1024 were needed|transformers cannot load it"):
@@ -232,7 +232,7 @@ def test_an_impossible_number_of_layers_is_refused(tmp_path, count):
 
 
 def test_code_in_a_directory_is_not_run(tmp_path):
-    path = copied(tmp_path)
+    path = copy_model(tmp_path)
     config = json.loads((path / "config.json").read_text())
     config |= {"model_type": "strange", "auto_map": {"AutoConfig": "code.C", "AutoModelForCausalLM": "code.M"}}
     (path / "config.json").write_text(json.dumps(config))
@@ -243,7 +243,7 @@ def test_code_in_a_directory_is_not_run(tmp_path):
 
 
 def test_pickled_weights_are_not_read(tmp_path):
-    path = copied(tmp_path)
+    path = copy_model(tmp_path)
     (path / "model.safetensors").unlink()
     torch.save({}, path / "pytorch_model.bin")
     with pytest.raises(UsageError, match="transformers cannot load it"):
@@ -251,7 +251,7 @@ def test_pickled_weights_are_not_read(tmp_path):
 
 
 def test_damaged_weights_are_refused(tmp_path):
-    path = copied(tmp_path)
+    path = copy_model(tmp_path)
     whole = (path / "model.safetensors").read_bytes()
     (path / "model.safetensors").write_bytes(whole[: len(whole) // 2])
     with pytest.raises(UsageError, match="transformers cannot load it"):
@@ -259,7 +259,7 @@ def test_damaged_weights_are_refused(tmp_path):
 
 
 def test_a_tokenizer_of_another_model_is_refused(tmp_path):
-    path = copied(tmp_path)
+    path = copy_model(tmp_path)
     shutil.copy(written("zoo:pico") / "tokenizer.json", path)
     with pytest.raises(UsageError, match="the tokenizer has 3072 tokens, the output matrix 320 rows"):
         load(f"transformers:{path}", device="cpu", weights=False)

@@ -30,15 +30,15 @@ def requests_of(methods, **settings) -> Requests:
     return Requests(Host(EngineModel(ToyTarget().info), methods, SERVES, **settings))
 
 
-def asked(prompt, **more):
+def request_of(prompt, **more):
     return lambda key: Request(prompt, max_tokens=20, ignore_eos=True, **more)
 
 
 def test_a_request_is_begun_once_drafted_for_and_ended():
     requests = requests_of(["ngram"])
-    drafts = requests.step([Share("a", 0, 10, tokens=(3,))], asked(PROMPT), 8)
+    drafts = requests.step([Share("a", 0, 10, tokens=(3,))], request_of(PROMPT), 8)
     assert drafts["a"][:3] == [4, 1, 2]
-    requests.step([Share("a", 10, 1 + len(drafts["a"]), len(drafts["a"]), (4, 1, 9))], asked([7]), 8)
+    requests.step([Share("a", 10, 1 + len(drafts["a"]), len(drafts["a"]), (4, 1, 9))], request_of([7]), 8)
     assert requests.report()["accepted"] == 2
     requests.end(["a", "unknown"])
 
@@ -49,8 +49,8 @@ def test_counts_are_published_when_a_request_ends():
     published = []
     requests = requests_of(["ngram"])
     requests.publish = published.append
-    requests.step([Share("a", 0, 10, tokens=(3,))], asked(PROMPT), 8)
-    requests.step([Share("a", 10, 3, 2, (4, 1, 2))], asked(PROMPT), 8)
+    requests.step([Share("a", 0, 10, tokens=(3,))], request_of(PROMPT), 8)
+    requests.step([Share("a", 10, 3, 2, (4, 1, 2))], request_of(PROMPT), 8)
     assert published == []
     requests.end(["a"])
     requests.end(["a"])
@@ -60,13 +60,13 @@ def test_counts_are_published_when_a_request_ends():
 
 def test_no_draft_is_longer_than_the_engine_takes():
     requests = requests_of(["ngram"])
-    assert requests.step([Share("a", 0, 10, tokens=(3,))], asked(PROMPT), 0) == {}
+    assert requests.step([Share("a", 0, 10, tokens=(3,))], request_of(PROMPT), 0) == {}
 
 
 def test_a_draft_of_which_the_scheduler_took_a_part_counts_as_far_as_it_was_verified():
     requests = requests_of(["ngram"])
-    requests.step([Share("a", 0, 10, tokens=(3,))], asked(PROMPT), 8)
-    requests.step([Share("a", 10, 2, 1, (4, 9))], asked(PROMPT), 8)
+    requests.step([Share("a", 0, 10, tokens=(3,))], request_of(PROMPT), 8)
+    requests.step([Share("a", 10, 2, 1, (4, 9))], request_of(PROMPT), 8)
 
     assert (requests.report()["drafted"], requests.report()["accepted"]) == (1, 1)
 
@@ -80,7 +80,7 @@ def test_a_resumed_request_tells_no_row_twice():
     again = Share("a", 0, 6, final=final[:6])
     rest = Share("a", 6, 5, tokens=(4,), final=final[6:11])
     for share in (first, again, rest):
-        requests.step([share], asked(PROMPT), 0)
+        requests.step([share], request_of(PROMPT), 0)
 
     [(_, spans)] = recorder.rows.items()
     assert [token for span in spans for token in span.tokens] == [*PROMPT, 3]
@@ -89,8 +89,8 @@ def test_a_resumed_request_tells_no_row_twice():
 
 def test_parts_of_prompts_are_told_only_where_hidden_states_are_read():
     requests = requests_of(["ngram"])
-    requests.step([Share("a", 4, 3)], asked(PROMPT), 8)  # the first four rows were cached
-    assert requests.step([Share("a", 7, 3, tokens=(3,))], asked(PROMPT), 8)["a"]
+    requests.step([Share("a", 4, 3)], request_of(PROMPT), 8)  # the first four rows were cached
+    assert requests.step([Share("a", 7, 3, tokens=(3,))], request_of(PROMPT), 8)["a"]
 
 
 def test_a_request_that_no_plugin_can_serve_runs_without_drafts(caplog):
@@ -100,7 +100,7 @@ def test_a_request_that_no_plugin_can_serve_runs_without_drafts(caplog):
         raise UsageError("its prompt is not given as tokens", hint="give token ids")
 
     assert requests.step([Share("a", 0, 10, tokens=(3,))], refuses, 8) == {}
-    assert requests.step([Share("a", 10, 1, tokens=(3,))], asked(PROMPT), 8) == {}
+    assert requests.step([Share("a", 10, 1, tokens=(3,))], request_of(PROMPT), 8) == {}
     assert "a runs without drafts: its prompt is not given as tokens" in caplog.text
 
 
@@ -112,14 +112,14 @@ def test_a_method_that_fails_is_switched_off_and_others_draft():
             raise RuntimeError("broken")
 
     requests = requests_of([Broken(), "ngram"], on_error="isolate")
-    assert requests.step([Share("a", 0, 10, tokens=(3,))], asked(PROMPT), 8)["a"]
+    assert requests.step([Share("a", 0, 10, tokens=(3,))], request_of(PROMPT), 8)["a"]
     assert list(requests.report()["switched_off"].values()) == ["plugin 'broken' failed in draft: RuntimeError: broken"]
 
 
 @pytest.mark.parametrize("extra", [{"spec_draft_max": 0}, {"spec_methods": ""}])
 def test_a_request_can_switch_drafts_off(extra):
     requests = requests_of(["ngram"])
-    assert requests.step([Share("a", 0, 10, tokens=(3,))], asked(PROMPT, **switch_fields(extra)), 8) == {}
+    assert requests.step([Share("a", 0, 10, tokens=(3,))], request_of(PROMPT, **switch_fields(extra)), 8) == {}
 
 
 def test_an_unknown_switch_is_refused_by_name():

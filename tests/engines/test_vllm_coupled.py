@@ -43,7 +43,7 @@ def runner_of(*requests):
     return SimpleNamespace(input_batch=SimpleNamespace(req_ids=keys), requests=dict(zip(keys, made, strict=True)))
 
 
-def sampled(logits, drafted):
+def reject_all(logits, drafted):
     """vLLM's sampler: it changes the logits, and rejects every draft."""
     counts = [0] if drafted is None else drafted.num_draft_tokens
     logits.zero_()
@@ -59,7 +59,7 @@ def test_requests_with_a_seed_get_the_tokens_of_the_seed_and_others_those_of_vll
     terms = Sampling(temperature=0.8)
     first = sample_then_match(kept[:1], [], [0, 2, 3], 1, terms, 5)[0]
     drafted = SimpleNamespace(num_draft_tokens=[2, 0, 1], draft_token_ids=torch.tensor([first, 4, 6]))
-    choosing = interface.Choosing(runner_of(*(params(seed=seed) for seed in seeds)), sampled)
+    choosing = interface.Choosing(runner_of(*(params(seed=seed) for seed in seeds)), reject_all)
     rows = choosing(logits, drafted).sampled_token_ids.tolist()
 
     wanted = sample_then_match(kept[:3], [first, 4], [0, 2, 3], 1, terms, 5)
@@ -72,7 +72,7 @@ def test_requests_with_a_seed_get_the_tokens_of_the_seed_and_others_those_of_vll
 def test_a_step_without_drafts_is_chosen_too(interface):
     logits = torch.randn(1, 32)
     wanted = sample_then_match(logits.clone(), [], [0, 2, 3], 1, Sampling(temperature=0.8), 1)
-    found = interface.Choosing(runner_of(params(seed=1)), sampled)(logits, None)
+    found = interface.Choosing(runner_of(params(seed=1)), reject_all)(logits, None)
     assert found.sampled_token_ids.tolist() == [wanted]
 
 
@@ -88,9 +88,9 @@ def test_what_only_the_sampler_of_vllm_does_is_left_to_it(interface, asked):
 
 def test_the_runner_is_changed_only_where_it_was_asked_for(interface):
     for coupled in (False, True):
-        runner = SimpleNamespace(_sample=sampled, sample_tokens=None, drafter=SimpleNamespace(coupled=coupled))
+        runner = SimpleNamespace(_sample=reject_all, sample_tokens=None, drafter=SimpleNamespace(coupled=coupled))
         interface.attach(runner)
-        assert (runner._sample is not sampled) == coupled
+        assert (runner._sample is not reject_all) == coupled
 
 
 def test_processors_of_logits_are_refused_beside_it(interface):

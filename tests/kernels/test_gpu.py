@@ -12,7 +12,7 @@ from spec_kernels.ops.gated_delta import gated_delta
 
 from benchmarks.kernels import Sizes, check, items, make_inputs
 from spec_core import Run, Sampling, load
-from tests.kernels.twins import chain, for_delta, moved, ragged, with_runs
+from tests.kernels.twins import chain, for_delta, move, ragged_lineage, with_runs
 from tests.support.small_models import tiny_gguf
 
 pytestmark = [
@@ -30,7 +30,7 @@ def first(result):
 
 
 @pytest.fixture(autouse=True)
-def seeded():
+def seed():
     torch.manual_seed(0)
 
 
@@ -41,13 +41,13 @@ def test_operators_agree_with_their_references_at_the_sizes_of_qwen3_next(name, 
     check(next(item for item in items(SIZES, rows) if item.name == name))
 
 
-LINEAGES = {"kept": ragged(kept=True), "laid-aside": ragged(kept=False), "runs": with_runs(), "chain": chain(40)}
+LINEAGES = {"kept": ragged_lineage(kept=True), "laid-aside": ragged_lineage(kept=False), "runs": with_runs(), "chain": chain(40)}
 
 
 @pytest.mark.parametrize("kind", LINEAGES)
 def test_a_repeated_call_gives_the_same_bits(kind):
     """A race between threads, or between a state that is written and one that is read, moves bits now and then."""
-    given = moved(for_delta(LINEAGES[kind]), "cuda")
+    given = move(for_delta(LINEAGES[kind]), "cuda")
     states = given["states"].clone()
     first, after = gated_delta(**given), given["states"].clone()
 

@@ -8,7 +8,7 @@ from spec_kernels.native.mxfp4 import HIGHEST, LOWEST, PIECE, as_q5_0, exact
 from spec_kernels.ops.dequant import dequantize
 
 
-def drawn(rows: int, blocks: int) -> torch.Tensor:
+def draw_blocks(rows: int, blocks: int) -> torch.Tensor:
     """Random codes under exponents of float16, of which every one occurs."""
     made = torch.randint(0, 256, (rows, blocks, 17), generator=torch.Generator().manual_seed(rows), dtype=torch.uint8)
     made[..., 0] = (LOWEST + torch.arange(rows * blocks) % (HIGHEST - LOWEST + 1)).view(rows, blocks).to(torch.uint8)
@@ -17,7 +17,7 @@ def drawn(rows: int, blocks: int) -> torch.Tensor:
 
 @pytest.mark.parametrize("rows, blocks", [(1, 1), (7, 3), (3, 50), (2, PIECE // 2 + 1)])
 def test_every_value_is_kept(rows, blocks):
-    made = drawn(rows, blocks)
+    made = draw_blocks(rows, blocks)
     kept = as_q5_0(made)
 
     assert exact(made)
@@ -29,7 +29,7 @@ def test_every_value_is_kept(rows, blocks):
 @pytest.mark.parametrize("code", [0x01, 0x90])
 def test_exponents_beyond_those_of_float16(e, code):
     """One number is enough; zeros of both signs are none."""
-    made = drawn(2, 2)
+    made = draw_blocks(2, 2)
     made[1, 17], made[1, 18:] = e, 0x80
 
     assert exact(made)

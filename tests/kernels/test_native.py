@@ -21,7 +21,7 @@ from spec_core import Draft, Request, Run, Sampling, UsageError, load
 from spec_core.toolkit import DraftLimits
 from tests.support.small_models import tiny_gguf, tiny_hybrid
 from tests.targets.drive import EVERYTHING, forward, fresh, part, sequence
-from tests.targets.tiny import CLASSES, NEWER, model, saved
+from tests.targets.tiny import CLASSES, NEWER, model, save
 
 pytestmark = pytest.mark.skipif(native.problem() is not None, reason=f"{native.problem()}")
 ARCHS = (*CLASSES, *NEWER)
@@ -52,7 +52,7 @@ def target(arch: str, isa: str | None = None, cache_dtype: str = "float32"):
 def directory(arch: str):
     try:
         torch.manual_seed(0)
-        return saved(model(arch), mkdtemp())
+        return save(model(arch), mkdtemp())
     except (AttributeError, ImportError):
         pytest.skip(f"this transformers has no {arch}")
 
@@ -213,7 +213,7 @@ def test_several_threads_of_python_and_a_fork():
     workers = [threading.Thread(target=work) for _ in range(3)]
     for worker in workers:
         worker.start()
-    children = [_forked(once) for _ in range(3)]
+    children = [_run_forked(once) for _ in range(3)]
     for worker in workers:
         worker.join()
 
@@ -221,7 +221,7 @@ def test_several_threads_of_python_and_a_fork():
     assert [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children] == [0, 0, 0]
 
 
-def _forked(question) -> int:
+def _run_forked(question) -> int:
     """Runs the check in a child process; exit code 0 for success."""
     child = os.fork()
     if child == 0:

@@ -23,7 +23,7 @@ def check_published(name: str, file: str, context: str, kernels: str, out: Path)
     tokens = [*wanted[f"{context}.tokens"].tolist(), int(wanted[f"{context}.id_last"])]
     drafts, logits = wanted[f"{context}.draft_tokens"], wanted[f"{context}.draft_logits"]
     target = golden(TARGETS[of.split("-")[0]]) / "model-f32.gguf"
-    found = drafted(target, f"{kind}={head}", tokens, len(drafts), kernels, out)
+    found = draft_file(target, f"{kind}={head}", tokens, len(drafts), kernels, out)
 
     d2t = load(head, weights=False).info.extras["head"].d2t
     rows = found["logits"] if d2t is None else found["logits"][:, d2t]
@@ -31,7 +31,7 @@ def check_published(name: str, file: str, context: str, kernels: str, out: Path)
     assert (rows - logits).abs().max() <= RATIO * (logits.max() - logits.min())
 
 
-def drafted(target: Path, method: str, tokens: list[int], n: int, kernels: str, out: Path):
+def draft_file(target: Path, method: str, tokens: list[int], n: int, kernels: str, out: Path):
     """The file that the command writes: tokens [n] and logits [n, V]."""
     words = ["draft", "-m", target, "--method", method, "--tokens", ",".join(map(str, tokens)), "-n", n, "--out", out]
     options = ["--device", "cpu", "--dtype", "float32", "-o", f"kernels={kernels}", "-o", "cache_dtype=float32"]

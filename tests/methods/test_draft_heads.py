@@ -9,9 +9,9 @@ from spec_train.heads.export.write import write
 from spec_core import Compat, Run, Sampling, hookimpl, load
 from spec_core.errors import Refused
 from spec_core.toolkit import DraftLimits
-from tests.methods.drafted import check_published, drafted
+from tests.methods.drafted import check_published, draft_file
 from tests.methods.heads import METHODS, TARGETS, check_lossless, head_file, method, tiny
-from tests.support.small_heads import trained
+from tests.support.small_heads import train
 from tests.support.small_models import tiny_gguf
 
 PUBLISHED = ("eagle3/llama-d2t", "eagle3/llama-full", "eagle3/qwen3-speculators", "dflash/qwen3", "dflash/qwen35")
@@ -39,11 +39,11 @@ def test_a_head_drafts_the_same_from_every_layout(kind, layout, rows, tmp_path):
     """As ``spec train --format`` writes them."""
     torch.manual_seed(0)
     target = tiny("dense")
-    head, found = trained(kind, target, rows), []
+    head, found = train(kind, target, rows), []
     for form in ("gguf", layout):
         write(head, target, tmp_path / form, form, "f32")
         method, out = f"{kind}={tmp_path / form}", tmp_path / "draft.safetensors"
-        found.append(drafted(tiny_gguf(0, layers=4), method, [5, 9, 2, 77, 31, 8], 3, "auto", out))
+        found.append(draft_file(tiny_gguf(0, layers=4), method, [5, 9, 2, 77, 31, 8], 3, "auto", out))
 
     assert len(found[0]["tokens"]) == 3
     assert torch.equal(found[0]["tokens"], found[1]["tokens"])

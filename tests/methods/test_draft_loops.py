@@ -38,7 +38,7 @@ def target_of(drafter: str, kernels: str) -> Target:
     return load(file, dtype="float32", device="cpu", kernels=kernels)
 
 
-def started(drafter: str, p_min: float, rule: str | None, kernels: str = "native", **tree: int) -> Run:
+def start(drafter: str, p_min: float, rule: str | None, kernels: str = "native", **tree: int) -> Run:
     """tree: settings of eagle3's trees."""
     target = target_of(drafter, kernels)
     if drafter == "mtp":
@@ -49,7 +49,7 @@ def started(drafter: str, p_min: float, rule: str | None, kernels: str = "native
     return Run(target, [(name, {**settings, "p_min": p_min, **tree})], rule=rule)
 
 
-def drafted(run: Run, requests: list[Request]) -> tuple[dict[str, list], list[list[int]]]:
+def drafts_of(run: Run, requests: list[Request]) -> tuple[dict[str, list], list[list[int]]]:
     """(tokens, parents, chances, proposal, rows they were drawn from) of every draft by request, and the texts."""
     found: dict[str, list] = {request.name: [] for request in requests}
 
@@ -112,11 +112,11 @@ def test_a_sampled_draft_in_one_call_is_the_one_of_single_steps(drafter, rule, f
     drawn = settings(DRAFTERS.index(drafter), 6)
     cases = [([request(i, sampling)], p_min) for i, (sampling, p_min) in enumerate(drawn[:3])]
     cases.append(([request(i, sampling) for i, (sampling, _) in enumerate(drawn[3:])], 0.3))
-    once = [drafted(started(drafter, p_min, rule), requests) for requests, p_min in cases]
+    once = [drafts_of(start(drafter, p_min, rule), requests) for requests, p_min in cases]
     assert len(calls) > len(cases) and max(calls) == 3
     in_python(monkeypatch, form)
     calls.clear()
-    again = [drafted(started(drafter, p_min, rule), requests) for requests, p_min in cases]
+    again = [drafts_of(start(drafter, p_min, rule), requests) for requests, p_min in cases]
 
     assert not calls
     for (mine, texts), (other, same_texts), case in zip(once, again, cases, strict=True):
@@ -143,11 +143,11 @@ def test_a_tree_in_one_call_is_the_one_of_single_forwards(drafter, tree, tempera
     cuts = [attrs.evolve(choices.sampling(rng, VOCAB), temperature=temperature) for _ in range(3)]
     requests = [request(i, sampling) for i, sampling in enumerate(cuts)]
     cases = [(p_min, rule) for p_min in (0.0, 0.02) for rule in (None, "point-mass")]
-    once = [drafted(started(drafter, p_min, rule, **tree), requests) for p_min, rule in cases]
+    once = [drafts_of(start(drafter, p_min, rule, **tree), requests) for p_min, rule in cases]
     assert max(calls) == 3
     in_python(monkeypatch, form)
     calls.clear()
-    again = [drafted(started(drafter, p_min, rule, **tree), requests) for p_min, rule in cases]
+    again = [drafts_of(start(drafter, p_min, rule, **tree), requests) for p_min, rule in cases]
 
     assert not calls
     for (mine, texts), (other, same_texts), case in zip(once, again, cases, strict=True):
@@ -162,9 +162,9 @@ def test_a_tree_in_one_call_is_the_one_of_single_forwards(drafter, tree, tempera
 def test_greedy_drafts_of_several_sequences_are_those_of_each_alone(drafter, calls):
     """They end after different numbers of tokens; every one goes on behind its own."""
     requests = [request(i, Sampling()) for i in range(5)]
-    together, texts = drafted(started(drafter, 0.05, None), requests)
+    together, texts = drafts_of(start(drafter, 0.05, None), requests)
     assert max(calls) == 5
-    alone = [drafted(started(drafter, 0.05, None), [one]) for one in requests]
+    alone = [drafts_of(start(drafter, 0.05, None), [one]) for one in requests]
 
     assert texts == [text for _, (text,) in alone]
     assert equal(together, {name: drafts for found, _ in alone for name, drafts in found.items()})
@@ -175,7 +175,7 @@ def test_greedy_drafts_of_several_sequences_are_those_of_each_alone(drafter, cal
 def test_greedy_and_sampled_sequences_and_rows_that_a_rule_reads_are_drafted_in_one_step(calls):
     """Rows are kept for those that were drawn; the others branch."""
     both = [request(i, Sampling(temperature=0.8 * (i % 2))) for i in range(4)]
-    found, _ = drafted(started("eagle3", 0.0, "rejection", width=3, draft_max=3), both)
+    found, _ = drafts_of(start("eagle3", 0.0, "rejection", width=3, draft_max=3), both)
 
     assert max(calls) == 2
     for i, drafts in enumerate(found.values()):
@@ -187,7 +187,7 @@ def test_greedy_and_sampled_sequences_and_rows_that_a_rule_reads_are_drafted_in_
 def test_the_reference_executor_draws_token_by_token(drafter, calls):
     """It has no native loop for sampled drafts; they are drafted step by step."""
     one = request(0, Sampling(temperature=0.8))
-    found, (text,) = drafted(started(drafter, 0.0, None, "reference"), [one])
+    found, (text,) = drafts_of(start(drafter, 0.0, None, "reference"), [one])
 
     assert found["0"] and len(text) == 12 and not calls
 
@@ -195,9 +195,9 @@ def test_the_reference_executor_draws_token_by_token(drafter, calls):
 @pytest.mark.parametrize("drafter", DRAFTERS)
 def test_the_reference_drafts_greedy_chains_of_several_sequences_in_one_call(drafter, monkeypatch):
     requests = [request(i, Sampling()) for i in range(3)]
-    found, texts = drafted(started(drafter, 0.05, None, "reference"), requests)
+    found, texts = drafts_of(start(drafter, 0.05, None, "reference"), requests)
     monkeypatch.setattr(TokenDrafter, "limits", lambda *given: None)
-    again, same_texts = drafted(started(drafter, 0.05, None, "reference"), requests)
+    again, same_texts = drafts_of(start(drafter, 0.05, None, "reference"), requests)
 
     assert texts == same_texts
     assert [[d[0] for d in found[r.name]] for r in requests] == [[d[0] for d in again[r.name]] for r in requests]
@@ -219,9 +219,9 @@ def chooser(vocabulary: int = VOCAB, length: int = 5, tokens: list[int] | None =
     return native.module.chooser(sampling._terms, (1, 0, 0), 0, (1, 0), tokens or [5, 9], 2, vocabulary, length)
 
 
-def drawn(made, length: int = 5, ids=None, width: int = 1, keep: bool = True, trust: float = 0.9):
+def draw_draft(made, length: int = 5, ids=None, width: int = 1, keep: bool = True, trust: float = 0.9):
     """A draft of eagle3's layer by a chooser, with room for it in the cache."""
-    run = started("eagle3-reduced", 0.0, None)
+    run = start("eagle3-reduced", 0.0, None)
     layer = next(c.plugin for c in run.plugins if c.name == "eagle3").layer
     layer.ids = layer.ids if ids is None else ids(layer.ids).contiguous()
     memory = layer.memory()
@@ -232,7 +232,7 @@ def drawn(made, length: int = 5, ids=None, width: int = 1, keep: bool = True, tr
 
 @with_both
 def test_rows_are_kept_for_every_token():
-    (found,) = drawn(chooser()).found
+    (found,) = draw_draft(chooser()).found
     assert (len(found.tokens), len(found.chances), found.rows.shape) == (5, 5, (5, 120))
     assert len({row.numpy().tobytes() for row in found.rows}) == 5
 
@@ -253,7 +253,7 @@ def test_rows_are_kept_for_every_token():
 )
 def test_a_tree_that_does_not_fit_is_refused(more, said):
     with pytest.raises(ValueError, match=said):
-        drawn(**{"made": chooser(length=200), "keep": False, **more})
+        draw_draft(**{"made": chooser(length=200), "keep": False, **more})
 
 
 @with_both
@@ -274,7 +274,7 @@ def test_a_tree_that_does_not_fit_is_refused(more, said):
 )
 def test_a_chooser_that_does_not_fit_is_refused(made, length, ids, said):
     with pytest.raises(ValueError, match=said):
-        drawn(made(), length, ids)
+        draw_draft(made(), length, ids)
 
 
 @with_both

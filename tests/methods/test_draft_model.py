@@ -96,7 +96,7 @@ def test_another_vocabulary_is_refused_with_the_first_difference(target):
 
 
 @cache
-def padded(rows: int, seed: int = 0) -> str:
+def pad(rows: int, seed: int = 0) -> str:
     """A random model of the golden family whose embeddings have more or fewer rows than the family's."""
     folder = Path(mkdtemp()) / f"rows-{rows}"
     shutil.copytree(golden("qwen2") / "hf", folder)
@@ -114,13 +114,13 @@ def padded(rows: int, seed: int = 0) -> str:
 @pytest.mark.parametrize("mine, theirs", [(512, 520), (520, 512), (508, 700)])
 def test_padding_of_the_embedding_is_not_vocabulary(mine, theirs, temperature):
     """Ids beyond the smaller embedding are never drafted, nor does a text with one stop the run."""
-    target = load(padded(mine), dtype="float32", device="cpu")
+    target = load(pad(mine), dtype="float32", device="cpu")
     asked = Request(
         "def add(a, b):", max_tokens=40, seed=1, ignore_eos=True, sampling=Sampling(temperature=temperature)
     )
     plain = Run(target).generate(asked).result
     drafted = []
-    run = Run(target, [("draft-model", {"file": padded(theirs), "p_min": 0.0})])
+    run = Run(target, [("draft-model", {"file": pad(theirs), "p_min": 0.0})])
     run.observe(lambda step: drafted.extend(i for part in step.parts if part.draft for i in part.draft.ids))
 
     assert run.generate(asked).result.tokens == plain.tokens

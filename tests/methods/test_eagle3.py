@@ -18,7 +18,7 @@ from spec_core.testing import DrafterConformance
 from spec_core.toolkit import TokenDrafter, TreeLimits
 from spec_core.toolkit.pair_tree import PairTree
 from tests.methods.heads import head_file
-from tests.support.small_heads import trained
+from tests.support.small_heads import train
 from tests.support.small_models import tiny_gguf, tiny_hybrid
 
 HEADS = ("eagle3/llama-d2t", "eagle3/llama-full", "eagle3/qwen3-speculators")
@@ -73,7 +73,7 @@ def test_every_variant_is_the_one_that_was_trained(name, kernels):
     """Two steps of the differentiable head, the second on the output of the first."""
     torch.manual_seed(0)
     target = load(tiny_gguf(0, layers=4), dtype="float32", device="cpu", kernels=kernels)
-    given = trained("eagle3", target, **VARIANTS[name])
+    given = train("eagle3", target, **VARIANTS[name])
     norms = {"input_norm.weight": 96} if name == "norm_before_fc" else {}
     norms |= {f"input_norm.{i}.weight": 32 for i in range(3)} if name == "fc_norm" else {}
     weights = {**given.weights, **{n: torch.rand(size) + 0.5 for n, size in norms.items()}}
@@ -128,7 +128,7 @@ def test_a_tree_has_the_likeliest_paths(depth, width, nodes, kernels):
     """A node's probability is that of its path drafted as a chain; no forward for nodes that cannot be drafted."""
     torch.manual_seed(1)
     target = load(tiny_gguf(0, layers=4), dtype="float32", device="cpu", kernels=kernels)
-    given = trained("eagle3", target)
+    given = train("eagle3", target)
     weights = {**given.weights, "output.weight": torch.randn(300, 32) / 2}
     turning = rope_frequencies(given.shape), 1.0
     facts = {"head": Described(given.shape), "source": Given(weights), "turning": lambda: turning}

@@ -44,7 +44,7 @@ def extending(**more):
     return ("mtp", {"p_min": 0.0, "draft_max": 3, "extend": True, **more})
 
 
-def started(begins, method, rule=None, witness=None, kernels="native", **more):
+def start(begins, method, rule=None, witness=None, kernels="native", **more):
     methods = [("begins", begins), method, *([("witness", witness)] if witness else [])]
     return Run(target_of("hybrid", kernels), methods, rule=rule, **more)
 
@@ -70,7 +70,7 @@ def test_it_appends_what_its_layer_says_behind_these_tokens(sampling, begins, ru
         monkeypatch.setattr(TokenDrafter, "limits", lambda *given, **named: None)
     asked = requests(SAMPLINGS[sampling])
     witness = Witness("mtp", lambda text, drafted: teacher_forced(run, list(text), drafted))
-    run = started(Begins(texts_of(target_of("hybrid"), asked), **BEGINNINGS[begins]), extending(), rule, witness)
+    run = start(Begins(texts_of(target_of("hybrid"), asked), **BEGINNINGS[begins]), extending(), rule, witness)
     ran(run, asked)
 
     assert witness.seen > 10 and len(witness.behind) > 1
@@ -114,7 +114,7 @@ def test_the_reference_reads_the_same():
     asked = requests(SAMPLINGS["greedy"], n=12)
     found = {}
     for kernels in ("native", "reference"):
-        run = started(Begins(texts_of(target_of("hybrid"), asked), right=1.0), extending(), kernels=kernels)
+        run = start(Begins(texts_of(target_of("hybrid"), asked), right=1.0), extending(), kernels=kernels)
         drafts = found[kernels] = []
         run.observe(lambda step, drafts=drafts: drafts.extend(part.draft.ids for part in step.parts if part.draft))
         ran(run, asked)
@@ -128,7 +128,7 @@ def test_texts_are_plain(sampling, begins):
     asked = requests(SAMPLINGS[sampling], count=4)
     texts = texts_of(target_of("hybrid"), asked)
     begun = Begins(texts, **BEGINNINGS.get(begins, {"branches": True}))
-    run = started(begun, extending(), max_sequences=3)
+    run = start(begun, extending(), max_sequences=3)
 
     assert ran(run, asked) == texts
     assert run.stats.report()["methods"]["mtp"]["drafts"] > 0
@@ -158,7 +158,7 @@ def test_its_memory_after_a_step_is_of_committed_text(sampling):
     texts = texts_of(target_of("hybrid"), asked)
     found = {}
     for name, begun in {"rejected": Begins(texts, right=0.2), "none": Begins(texts, longest=0)}.items():
-        run, drafts = started(begun, extending(draft_max=2)), found.setdefault(name, {})
+        run, drafts = start(begun, extending(draft_max=2)), found.setdefault(name, {})
 
         def look(step, drafts=drafts):
             for part in step.parts:
@@ -176,7 +176,7 @@ def test_its_memory_after_a_step_is_of_committed_text(sampling):
 def test_its_forwards_and_rows_are_counted():
     """One for each token of the other method that it reads, and one for each that it appends."""
     asked = requests(SAMPLINGS["greedy"], count=1, n=40)
-    run = started(Begins(texts_of(target_of("hybrid"), asked), right=0.6), extending())
+    run = start(Begins(texts_of(target_of("hybrid"), asked), right=0.6), extending())
     found = []
 
     def look(step):

@@ -20,7 +20,7 @@ def one_thread():
     torch.set_num_threads(1)
 
 
-def loaded(of: str, **options) -> Target:
+def load_arch(of: str, **options) -> Target:
     path = tiny_hybrid(context=128) if of == "hybrid" else tiny_gguf(0, layers=4)
     return load(path, dtype="float32", device="cpu", **options)
 
@@ -46,7 +46,7 @@ METHODS = {"eagle3": "dense", "dflash": "dense", "eagle3-of-a-hybrid": "hybrid",
 
 def test_a_target_without_weights_shares_no_executor():
     """Its metadata may describe the model of another engine, whose matrices are then used."""
-    assert isinstance(trunk_of(loaded("dense", weights=False)), Beside)
+    assert isinstance(trunk_of(load_arch("dense", weights=False)), Beside)
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -56,7 +56,7 @@ def test_a_head_drafts_the_same_beside_a_target_without_an_executor(name, kernel
         pytest.skip(problem())
     of, kind = METHODS[name], name.split("-")[0]
     settings = {"p_min": 0.0} | ({} if kind == "mtp" else {"file": str(head_file(kind, of))})
-    own, other = (drafts(make(loaded(of, kernels=kernels)), (kind, settings)) for make in (lambda t: t, foreign))
+    own, other = (drafts(make(load_arch(of, kernels=kernels)), (kind, settings)) for make in (lambda t: t, foreign))
 
     assert own[0]
     if kernels == "native":
@@ -65,10 +65,10 @@ def test_a_head_drafts_the_same_beside_a_target_without_an_executor(name, kernel
 
 
 def test_layers_run_natively_on_a_cpu_unless_the_target_computes_in_float64():
-    target = foreign(loaded("dense"))
+    target = foreign(load_arch("dense"))
     beside = trunk_of(target)
     source = TargetTensors(target)
-    model = loaded("dense", kernels="reference").executor.model
+    model = load_arch("dense", kernels="reference").executor.model
     able = Native if problem() is None else Reference
     for dtype, kind in (("float32", able), ("bfloat16", able), ("float16", able), ("float64", Reference)):
         beside = trunk_of(attrs.evolve(target, info=attrs.evolve(target.info, dtype=dtype)))
@@ -78,8 +78,8 @@ def test_layers_run_natively_on_a_cpu_unless_the_target_computes_in_float64():
 
 
 def test_tensors_that_the_target_lacks_have_no_shape():
-    source = TargetTensors(loaded("dense"))
+    source = TargetTensors(load_arch("dense"))
 
     assert source.shape("token_embd.weight") == (300, 32)
     assert source.shape("no.such.weight") is None
-    assert torch.equal(source.load("token_embd.weight"), loaded("dense").tensor("token_embd.weight"))
+    assert torch.equal(source.load("token_embd.weight"), load_arch("dense").tensor("token_embd.weight"))

@@ -28,7 +28,7 @@ def alone(target, prompt, **keywords):
         return run.generate(prompt, **keywords).result
 
 
-def predicted(target, prompt, prediction, **keywords):
+def generate(target, prompt, prediction, **keywords):
     with Run(target, ["prediction"]) as run:
         return run.generate(prompt, prediction=prediction, **keywords).result
 
@@ -45,7 +45,7 @@ PROMPT = "def add(a, b):\n"
 def test_a_right_prediction_is_accepted_whole(temperature, pico):
     asked = {"max_tokens": 40, "temperature": temperature, "seed": 3}
     plain = alone(pico, PROMPT, **asked)
-    found = predicted(pico, PROMPT, plain.tokens, **asked)
+    found = generate(pico, PROMPT, plain.tokens, **asked)
 
     assert found.tokens == plain.tokens
     assert found.stats["accepted"] == found.stats["drafted"] > 0
@@ -61,21 +61,21 @@ def test_the_place_is_found_again_after_tokens_that_differ(pico):
         [*right[:20], *right[21:]],
         [*right[:20], 7, 8, *right[20:]],
     ):
-        found = predicted(pico, PROMPT, changed, max_tokens=60)
+        found = generate(pico, PROMPT, changed, max_tokens=60)
         assert found.tokens == right
         assert found.stats["accepted"] >= 40
 
 
 def test_a_wrong_prediction_is_given_up(pico):
     """Nothing of it is in the output: after the first drafts none follows."""
-    found = predicted(pico, PROMPT, [5, 6, 7] * 30, max_tokens=40)
+    found = generate(pico, PROMPT, [5, 6, 7] * 30, max_tokens=40)
 
     assert found.tokens == alone(pico, PROMPT, max_tokens=40).tokens
     assert found.stats["drafted"] <= 40
 
 
 def test_without_a_prediction_nothing_is_drafted(pico):
-    assert predicted(pico, PROMPT, "", max_tokens=20).stats["drafted"] == 0
+    assert generate(pico, PROMPT, "", max_tokens=20).stats["drafted"] == 0
 
 
 def test_a_text_is_a_prediction_too_and_the_next_request_of_a_slot_has_its_own(pico):

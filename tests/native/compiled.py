@@ -34,10 +34,10 @@ def library() -> Path:
     """The installed extension, which is what users run; compiled here where it is older than its sources."""
     if "SPEC_NATIVE_LIBRARY" in os.environ:
         return Path(os.environ["SPEC_NATIVE_LIBRARY"])
-    return installed() or compiled("plain", ["-O3"], sorted(SOURCES.rglob("*.c")))
+    return installed_extension() or compile_library("plain", ["-O3"], sorted(SOURCES.rglob("*.c")))
 
 
-def installed() -> Path | None:
+def installed_extension() -> Path | None:
     """The extension, unless there is none or a source was changed after it was built."""
     made = native._native and Path(native._native.__file__)
     return made if made and made.stat().st_mtime > max(file.stat().st_mtime for file in texts()) else None
@@ -47,7 +47,7 @@ def texts(folder: Path = SOURCES) -> list[Path]:
     return sorted(file for file in folder.rglob("*") if file.suffix in (".c", ".h", ".inc"))
 
 
-def compiled(name: str, flags: Sequence[str], sources: Sequence[Path]) -> Path:
+def compile_library(name: str, flags: Sequence[str], sources: Sequence[Path]) -> Path:
     """A shared library of these sources, made unless there is one of the same text, flags and compiler."""
     command = [compiler(), *FLAGS, *flags, f"-I{SOURCES}", f"-I{sysconfig.get_paths()['include']}"]
     named = f"{key(command, {*texts(), *sources})}.so"

@@ -163,8 +163,8 @@ class Drawn:
         made = torch.randint(0, 256, (count, TYPES[kind].bytes), dtype=torch.uint8, generator=self._numbers(name))
         if kind == "MXFP4":
             return self._exponents(name, made).view(math.prod(shape[:-1]), -1)
-        largest = dequantize(_scaled(made.clone(), kind, 1.0), kind).abs().max().item()
-        return _scaled(made, kind, 2 * WEIGHT / max(largest, 1.0)).view(math.prod(shape[:-1]), -1)
+        largest = dequantize(_scale_blocks(made.clone(), kind, 1.0), kind).abs().max().item()
+        return _scale_blocks(made, kind, 2 * WEIGHT / max(largest, 1.0)).view(math.prod(shape[:-1]), -1)
 
     def _exponents(self, name: str, blocks: Tensor) -> Tensor:
         """Random ones; in a quarter of the matrices one that float16 does not have, too."""
@@ -190,7 +190,7 @@ def bare(name: str) -> str:
     return name.split(".", 2)[2] if name.startswith("blk.") else name
 
 
-def _scaled(blocks: Tensor, kind: str, size: float) -> Tensor:
+def _scale_blocks(blocks: Tensor, kind: str, size: float) -> Tensor:
     """Blocks whose float16 numbers are ``size``."""
     for at in SCALES[kind]:
         blocks[:, at : at + 2] = torch.tensor([size], dtype=torch.float16).view(torch.uint8)

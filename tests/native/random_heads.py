@@ -137,10 +137,10 @@ def wrong(seed: int) -> list[str]:
     made = case(seed)
     target = made.target("native")
     torch.set_num_threads(random.Random(f"{seed} threads").randint(1, 3))
-    return [*_embeds_of_wrong_widths(made, target), *(_texts if made.fits else _accepted)(made, target)]
+    return [*_embeds_of_wrong_widths(made, target), *(_texts if made.fits else _check_accepted)(made, target)]
 
 
-def _accepted(made: Case, target: Target) -> Iterator[str]:
+def _check_accepted(made: Case, target: Target) -> Iterator[str]:
     """A head that cannot draft for its target is refused before anything runs."""
     try:
         made.generate(target, Request([1, 2, 3], max_tokens=2), drafting=True)

@@ -67,7 +67,7 @@ class Layer:
                 table(isa).delta(ctypes.byref(a), first, end - first, head, at(scratch))
         return o, d
 
-    def replayed(self, isa: str, d: np.ndarray, path: Sequence[int], source: int, target: int) -> None:
+    def replay(self, isa: str, d: np.ndarray, path: Sequence[int], source: int, target: int) -> None:
         mixed = np.concatenate([self.inputs[name].reshape(self.rows, -1) for name in "qkv"], axis=1)
         a, _kept = self.c(mixed, chain(self.rows), d, d)
         rows = ints(path)
@@ -111,7 +111,7 @@ def chain(rows: int, keep: int = 0, source: int = 0) -> Lineage:
     return Lineage(list(range(-1, rows - 1)), [source] * rows, [-1] * (rows - 1) + [keep], [0])
 
 
-def ragged() -> Lineage:
+def ragged_lineage() -> Lineage:
     """A chain that keeps its pending rows, a tree whose first drafts are kept, and one row alone."""
     return Lineage(
         parents=[-1, 0, 1, 2, -1, 4, 4, 5, 5, 6, -1],
@@ -141,7 +141,7 @@ def path_to(lineage: Lineage, row: int) -> list[int]:
 @pytest.mark.parametrize("channels", [False, True])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_every_row_and_every_kept_state_is_that_of_the_loop(isa, shape, channels):
-    lineage, layer = ragged(), Layer(11, shape, channels)
+    lineage, layer = ragged_lineage(), Layer(11, shape, channels)
     wanted, after = layer.loop(lineage)
     before = layer.states.copy()
 
@@ -202,20 +202,20 @@ def test_a_text_cut_anyhow_leaves_the_same_state(isa):
 @pytest.mark.parametrize("channels", [False, True])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_replaying_a_path_gives_the_state_that_would_have_been_kept(isa, shape, channels):
-    lineage, layer = ragged(), Layer(11, shape, channels)
+    lineage, layer = ragged_lineage(), Layer(11, shape, channels)
     lineage = Lineage(lineage.parents, lineage.source, [-1] * 8 + [7, -1, -1], lineage.begins)
     _, d = layer.run(isa, lineage)
 
-    layer.replayed(isa, d, path_to(lineage, 8), 1, 1)
+    layer.replay(isa, d, path_to(lineage, 8), 1, 1)
 
     assert same(layer.states[1], layer.states[7])
-    layer.replayed(isa, d, [], 7, 9)
+    layer.replay(isa, d, [], 7, 9)
     assert same(layer.states[9], layer.states[7])
 
 
 @each_isa
 def test_a_row_that_is_not_finite_does_not_reach_its_siblings(isa):
-    lineage, layer, clean = ragged(), Layer(11), Layer(11)
+    lineage, layer, clean = ragged_lineage(), Layer(11), Layer(11)
     layer.inputs["v"][[2, 7, 9]] = np.nan
     hit = [2, 3, 7, 9]
 
@@ -232,7 +232,7 @@ def test_all_instruction_sets_give_the_same_states(shape, channels):
     results = []
     for isa in here():
         layer = Layer(11, shape, channels)
-        results.append((*layer.run(isa, ragged()), layer.states))
+        results.append((*layer.run(isa, ragged_lineage()), layer.states))
 
     for other in results[1:]:
         assert all(same(a, b) for a, b in zip(results[0], other, strict=True))
@@ -302,7 +302,7 @@ class Convolution:
 @each_isa
 @pytest.mark.parametrize("channels, width", [(40, 4), (7, 2), (64, 1), (133, 5)])
 def test_the_convolution_and_its_windows_are_the_reference(isa, channels, width):
-    lineage, conv = ragged(), Convolution(11, channels, width)
+    lineage, conv = ragged_lineage(), Convolution(11, channels, width)
     windows = torch.tensor(conv.windows).double()
     y = causal_conv(torch.tensor(conv.x).double(), torch.tensor(conv.weight).double(), windows, lineage)
 
@@ -332,7 +332,7 @@ def test_channels_and_rows_of_a_convolution_may_be_cut_anyhow(isa):
 @pytest.mark.parametrize("row", [4, 5, 8, 9])
 @pytest.mark.parametrize("width", [1, 2, 4, 7])
 def test_a_window_slid_along_a_path_is_the_one_that_would_have_been_kept(isa, row, width):
-    lineage, conv = ragged(), Convolution(11, width=width)
+    lineage, conv = ragged_lineage(), Convolution(11, width=width)
     keep = [7 if i == row else -1 for i in range(11)]
     conv.run(isa, Lineage(lineage.parents, lineage.source, keep, lineage.begins))
 

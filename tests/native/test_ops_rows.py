@@ -172,12 +172,12 @@ def gelu(x: np.ndarray) -> np.ndarray:
     return x / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
 
 
-def clamped(gate: np.ndarray, up: np.ndarray) -> np.ndarray:
+def clamp(gate: np.ndarray, up: np.ndarray) -> np.ndarray:
     gate = np.minimum(gate, 7)
     return gate / (1 + np.exp(-1.702 * gate)) * (np.clip(up, -7, 7) + 1)
 
 
-UNITS = [lambda g, u: FUNCTIONS["silu"](g) * u, lambda g, u: gelu(g) * u, clamped]
+UNITS = [lambda g, u: FUNCTIONS["silu"](g) * u, lambda g, u: gelu(g) * u, clamp]
 
 
 @each_isa
@@ -296,17 +296,17 @@ def test_norms_have_the_same_bits_on_every_instruction_set(width):
 @each_isa
 def test_flushing_subnormals_to_zero_changes_no_bits(isa):
     x = np.concatenate([np.linspace(-100, 100, 9_999, dtype=np.float32), normal(999)])
-    plain = [apply(isa, name, x) for name in FUNCTIONS] + [widened(isa)]
+    plain = [apply(isa, name, x) for name in FUNCTIONS] + [widen(isa)]
     assert torch.set_flush_denormal(True)
     try:
-        flushed = [apply(isa, name, x) for name in FUNCTIONS] + [widened(isa)]
+        flushed = [apply(isa, name, x) for name in FUNCTIONS] + [widen(isa)]
     finally:
         torch.set_flush_denormal(False)
 
     assert all(same(a, b) for a, b in zip(plain, flushed, strict=True))
 
 
-def widened(isa: str) -> np.ndarray:
+def widen(isa: str) -> np.ndarray:
     """All finite numbers of float16."""
     y = np.empty(0x7C00, np.float32)
     table(isa).widen(1, at(HALVES), 0x7C00, at(y))

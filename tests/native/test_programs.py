@@ -41,7 +41,7 @@ def test_the_seeds_of_the_suite_meet_what_models_can_be():
 
     assert {made.options["cache_dtype"] for made in drawn} == set(native.CACHES)
     assert {made.config.experts is None for made in drawn} == {True, False}
-    assert any(made.config.experts and made.config.experts.count == 1 and compared(made) for made in drawn)
+    assert any(made.config.experts and made.config.experts.count == 1 and is_compared(made) for made in drawn)
     assert any(made.config.width % 16 for made in drawn)
     assert any(made.config.layers > SHALLOW for made in drawn)
     assert {made.config.delta is None for made in drawn} == {True, False}
@@ -65,7 +65,7 @@ def test_the_seeds_of_the_suite_meet_every_operation():
         assert {bool(getattr(op.shape, field)) for op in by[ops.Attend]} == {True, False}, field
 
 
-def compared(made: Program) -> bool:
+def is_compared(made: Program) -> bool:
     """Whether a random model is compared with the reference too."""
     return made.options["cache_dtype"] == "float32"
 

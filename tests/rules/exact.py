@@ -77,7 +77,7 @@ class World:
 
     def _distribution(self, rng: np.random.Generator) -> np.ndarray:
         row = rng.dirichlet(np.ones(self.vocab))
-        return struck(row, (int(rng.integers(self.vocab)),)) if self.sparse and rng.random() < 0.5 else row
+        return strike(row, (int(rng.integers(self.vocab)),)) if self.sparse and rng.random() < 0.5 else row
 
     def texts(self) -> Iterator[Prefix]:
         return itertools.product(range(self.vocab), repeat=self.length)
@@ -112,7 +112,7 @@ def parents_of(shape: Iterable[int]) -> list[int]:
     return parents
 
 
-def drawn(world: World, shape: Iterable[int], replace: bool = False, chain: bool = False) -> Iterator[Weighted]:
+def draws(world: World, shape: Iterable[int], replace: bool = False, chain: bool = False) -> Iterator[Weighted]:
     """Every tree of sampled drafts. Without replacement a token is struck from the row of its later siblings."""
     parents = parents_of(shape)
     make = lambda ids: Draft(ids, proposal="sampled", parents=None if chain else parents[: len(ids)])
@@ -129,12 +129,12 @@ def drawn(world: World, shape: Iterable[int], replace: bool = False, chain: bool
         parent = parents[len(ids)]
         row = world.q[prefix(make(ids), parent)]
         siblings = [token for token, p in zip(ids, parents, strict=False) if p == parent]
-        return row if replace or not siblings else struck(row, tuple(siblings))
+        return row if replace or not siblings else strike(row, tuple(siblings))
 
     return extend([], [], 1.0)
 
 
-def struck(row: np.ndarray, tokens: tuple[int, ...]) -> np.ndarray:
+def strike(row: np.ndarray, tokens: tuple[int, ...]) -> np.ndarray:
     row = row.copy()
     row[list(tokens)] = 0
     return row / row.sum()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from exact import World, drawn, emitted_per_step
+from exact import World, draws, emitted_per_step
 from spec_rules import block, k_seq, point_mass, rejection, traversal
 
 from benchmarks.acceptance import (
@@ -32,7 +32,7 @@ def test_no_rule_accepts_more_siblings_than_optimal_transport(seed, k, replace):
     p, q = world.p[()], world.q[()]
     bound = transport_bound(p, (independent_inside if replace else without_inside)(q, k))
     rules = [rule for rule in RULES if rule is not k_seq or replace or k == 1]
-    found = {r.__name__: emitted_per_step(world, r.decisions, drawn(world, (k,), replace)) - 1 for r in rules}
+    found = {r.__name__: emitted_per_step(world, r.decisions, draws(world, (k,), replace)) - 1 for r in rules}
 
     assert all(chance <= bound + 1e-12 for chance in found.values()), (found, bound)
     if k == 1:

@@ -6,7 +6,7 @@ import attrs
 import numpy as np
 import pytest
 import torch
-from exact import World, case_of, drawn
+from exact import World, case_of, draws
 from sampler import Sampler, near
 from spec_rules import block, k_seq, point_mass, rejection, traversal
 from spec_rules.decisions import compute, follow
@@ -36,12 +36,12 @@ def reads(monkeypatch):
     steps: list[list[str]] = []
 
     def count(judge):
-        def counted(step, decisions):
+        def judge_counted(step, decisions):
             Away.reads.clear()
             judge(step, decisions)
             steps.append(list(Away.reads))
 
-        return counted
+        return judge_counted
 
     for module in RULES.values():
         monkeypatch.setattr(module, "judge", count(module.judge))
@@ -96,9 +96,9 @@ def test_penalties_and_constraints_are_applied_on_the_device(reads):
 @pytest.mark.parametrize("reading", [bool, float, int, torch.Tensor.cpu, torch.Tensor.item, torch.Tensor.numpy])
 def test_the_count_finds_a_rule_that_reads_in_between(reading, reads, monkeypatch):
     """Planted: one more look at a number of the device."""
-    planted = lambda case: (reading(case.p(0)[0]) and None) or rejection.decisions(case)
+    planted_decisions = lambda case: (reading(case.p(0)[0]) and None) or rejection.decisions(case)
     judge = rejection.judge
-    monkeypatch.setattr(rejection, "judge", lambda step, decisions: judge(step, planted))
+    monkeypatch.setattr(rejection, "judge", lambda step, decisions: judge(step, planted_decisions))
     texts(AwayTarget(**TINY), "rejection", requests_of())
 
     assert max(len(names) for names in reads) == 4, "one for each of three sequences more"
@@ -108,7 +108,7 @@ def test_the_count_finds_a_rule_that_reads_in_between(reading, reads, monkeypatc
 @pytest.mark.parametrize("shape", [(1, 1, 1), (2, 2), (3, 1)], ids=str)
 def test_all_decisions_at_once_give_the_verdict_of_one_after_the_other(rule, shape):
     world, rng = World(3, len(shape) + 1, 5), np.random.default_rng(1)
-    for draft, rows, _ in list(drawn(world, shape, replace=True, chain=max(shape) == 1))[::5]:
+    for draft, rows, _ in list(draws(world, shape, replace=True, chain=max(shape) == 1))[::5]:
         case = case_of(draft, world.rows(draft), rows.__getitem__)
         uniforms = rng.random(2 * len(draft) + 2)
         numbers, walk = compute(RULES[rule].decisions(case), uniforms)

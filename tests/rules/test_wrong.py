@@ -12,7 +12,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from exact import Weighted, World, case_of, distance, drawn, outcomes, parents_of, prefix, struck
+from exact import Weighted, World, case_of, distance, draws, outcomes, parents_of, prefix, strike
 from spec_rules import block, rejection, traversal
 from spec_rules.decisions import Draw, Trial
 
@@ -27,7 +27,7 @@ chain_rules = pytest.mark.parametrize("rule", [rejection, block], ids=["rejectio
 
 
 def chains(world: World) -> Iterator[Weighted]:
-    return drawn(world, CHAIN[: world.length - 1], chain=True)
+    return draws(world, CHAIN[: world.length - 1], chain=True)
 
 
 def cut(drafts: Drafts, length: Callable[[Draft, list[np.ndarray]], int]) -> Iterator[Weighted]:
@@ -86,16 +86,16 @@ FORBIDDEN = 2
 
 def grammatical(world: World) -> World:
     """The drafter drafts a token that has probability 0 in the target."""
-    world.p = {prefix: struck(row, (FORBIDDEN,)) for prefix, row in world.p.items()}
+    world.p = {prefix: strike(row, (FORBIDDEN,)) for prefix, row in world.p.items()}
     return world
 
 
 @chain_rules
 def test_a_cut_at_a_forbidden_token_shifts_the_distribution(rule):
     world = grammatical(World(3, 4, 2))
-    allowed = lambda draft, rows: first((x == FORBIDDEN for x in draft.ids), len(draft))
+    allowed_length = lambda draft, rows: first((x == FORBIDDEN for x in draft.ids), len(draft))
 
-    assert distance(world, rule.decisions, cut(chains(world), allowed)) > SHIFTED
+    assert distance(world, rule.decisions, cut(chains(world), allowed_length)) > SHIFTED
 
 
 @chain_rules
@@ -110,7 +110,7 @@ def test_a_forbidden_token_that_is_kept_for_the_rule_does_not(rule):
 def test_a_grammar_applied_to_the_drafters_row_does_not(rule):
     """Masked and renormalised before drawing."""
     world = grammatical(World(3, 4, 2))
-    world.q = {prefix: struck(row, (FORBIDDEN,)) for prefix, row in world.q.items()}
+    world.q = {prefix: strike(row, (FORBIDDEN,)) for prefix, row in world.q.items()}
 
     assert distance(world, rule.decisions, chains(world)) < EXACT
 
@@ -177,7 +177,7 @@ def test_the_best_budget_by_the_drawn_tokens_of_a_block_shifts_the_distribution(
 # a wrong q (7.3)
 
 
-def said(drafts: Drafts, row: Callable[[Draft, int, np.ndarray], np.ndarray]) -> Iterator[Weighted]:
+def claim(drafts: Drafts, row: Callable[[Draft, int, np.ndarray], np.ndarray]) -> Iterator[Weighted]:
     """Drafts with other rows than they were drawn from. row: (draft, index, right one) -> the one that is told."""
     for draft, rows, weight in drafts:
         yield draft, [row(draft, i, q) for i, q in enumerate(rows)], weight
@@ -194,23 +194,23 @@ def greedy(row: np.ndarray) -> np.ndarray:
     return certain(int(row.argmax()), len(row))
 
 
-def sharpened(row: np.ndarray) -> np.ndarray:
+def sharpen(row: np.ndarray) -> np.ndarray:
     """Another temperature."""
     return row**2 / (row**2).sum()
 
 
-def pruned(row: np.ndarray) -> np.ndarray:
+def prune(row: np.ndarray) -> np.ndarray:
     """Only the two likeliest tokens, renormalised."""
-    return struck(row, (int(row.argmin()),))
+    return strike(row, (int(row.argmin()),))
 
 
 @chain_rules
-@pytest.mark.parametrize("change", [greedy, sharpened, pruned], ids=lambda change: change.__name__)
+@pytest.mark.parametrize("change", [greedy, sharpen, prune], ids=lambda change: change.__name__)
 def test_a_distribution_from_before_the_draw_was_shaped_shifts_the_distribution(rule, change):
     """Greedy drafts declared as sampled; rows before the drafter's own temperature, or before it was pruned."""
     world = World(3, 4, 4)
     drafter = drafting(world, change)
-    claimed = said(chains(drafter), lambda draft, i, q: world.q[draft.ids[:i]])
+    claimed = claim(chains(drafter), lambda draft, i, q: world.q[draft.ids[:i]])
 
     assert distance(world, rule.decisions, claimed) > SHIFTED
     assert distance(world, rule.decisions, chains(drafter)) < EXACT, "with the rows it was really drawn from"
@@ -219,18 +219,18 @@ def test_a_distribution_from_before_the_draw_was_shaped_shifts_the_distribution(
 @chain_rules
 def test_a_pruned_distribution_that_was_not_renormalised_shifts_the_distribution(rule):
     world = World(3, 4, 4)
-    holed = lambda draft, i, q: world.q[draft.ids[:i]] * (q > 0)
+    cut_holes = lambda draft, i, q: world.q[draft.ids[:i]] * (q > 0)
 
-    assert distance(world, rule.decisions, said(chains(drafting(world, pruned)), holed)) > SHIFTED
+    assert distance(world, rule.decisions, claim(chains(drafting(world, prune)), cut_holes)) > SHIFTED
 
 
 @chain_rules
 def test_a_distribution_in_bfloat16_shifts_the_distribution(rule):
     """Three digits are too few over several positions."""
     world = World(3, 4, 2)
-    rounded = lambda draft, i, q: torch.from_numpy(q).bfloat16().double().numpy()
+    round_row = lambda draft, i, q: torch.from_numpy(q).bfloat16().double().numpy()
 
-    assert distance(world, rule.decisions, said(chains(world), rounded)) > SHIFTED
+    assert distance(world, rule.decisions, claim(chains(world), round_row)) > SHIFTED
 
 
 @chain_rules
@@ -239,7 +239,7 @@ def test_rows_of_another_step_shift_the_distribution(rule):
     world = World(3, 4, 5)
     stale = lambda draft, i, q: world.q[draft.ids[1:i]]
 
-    assert distance(world, rule.decisions, said(chains(world), stale)) > SHIFTED
+    assert distance(world, rule.decisions, claim(chains(world), stale)) > SHIFTED
 
 
 # siblings (3)
@@ -267,7 +267,7 @@ def test_the_likeliest_tokens_tested_as_if_drawn_shift_the_distribution(rule):
 def test_siblings_without_replacement_told_as_with_it_shift_the_distribution(rule):
     """After a rejection q must lose the token too."""
     world = World(3, 3, 6)
-    claimed = said(drawn(world, (2, 1)), lambda draft, i, q: world.q[prefix(draft, draft.parents[i])])
+    claimed = claim(draws(world, (2, 1)), lambda draft, i, q: world.q[prefix(draft, draft.parents[i])])
 
     assert distance(world, rule.decisions, claimed) > SHIFTED
 
@@ -282,9 +282,9 @@ def test_siblings_tested_in_another_order_than_drawn_shift_the_distribution(rule
 
 def by_probability(world: World) -> Iterator[Weighted]:
     q = world.q[()]
-    for draft, _, weight in drawn(world, (2,)):
+    for draft, _, weight in draws(world, (2,)):
         ids = sorted(draft.ids, key=lambda x: -q[x])
-        yield Draft(ids, proposal="sampled", parents=draft.parents), [q, struck(q, (ids[0],))], weight
+        yield Draft(ids, proposal="sampled", parents=draft.parents), [q, strike(q, (ids[0],))], weight
 
 
 # noise that is met again (a rule that looks ahead must not share it)
@@ -296,7 +296,7 @@ def two_steps(world: World, rule: Callable, again: bool) -> np.ndarray:
     The drafter's distributions depend on the position only, so that its token is a function of that position's noise.
     """
     row = np.zeros(world.vocab**world.length)
-    for draft, rows, weight in drawn(world, (1, 1), chain=True):
+    for draft, rows, weight in draws(world, (1, 1), chain=True):
         for verdict, chance in outcomes(rule, case_of(draft, world.rows(draft), rows.__getitem__)):
             text = (*(draft.ids[i] for i in verdict.path), verdict.next_token)
             seconds = enumerate(rows[1]) if not again else [(draft.ids[1], 1.0)]
@@ -335,7 +335,7 @@ def test_a_rule_that_looks_ahead_must_not_meet_the_same_noise_again(rule, again,
 def test_a_rule_that_looks_below_needs_branches_drawn_apart(rule, shifts):
     """One noise for all nodes of a depth makes the same token follow both siblings; rejected once, it comes again."""
     world = World(3, 3, 9, flat=True)
-    alike = ((draft, rows, weight / rows[2][draft.ids[2]]) for draft, rows, weight in drawn(world, (2, 1))
+    alike = ((draft, rows, weight / rows[2][draft.ids[2]]) for draft, rows, weight in draws(world, (2, 1))
              if draft.ids[2] == draft.ids[3])  # fmt: skip
     off = distance(world, rule.decisions, alike)
 

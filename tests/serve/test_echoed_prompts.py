@@ -19,7 +19,7 @@ def served(request):
         yield server
 
 
-def expected(ids):
+def expected_rows(ids):
     """Of each token after the first: the whole row that chose it, one prompt at a time."""
     target, found = load("zoo:pico"), []
     for at in range(1, len(ids)):
@@ -35,7 +35,7 @@ def choice(served, **more):
 
 def test_a_prompt_has_the_log_probabilities_of_the_models_own_rows(served):
     ids = load("zoo:pico").tokenizer.encode(TEXT)
-    made, rows = choice(served), expected(ids)
+    made, rows = choice(served), expected_rows(ids)
     told = made["logprobs"]
 
     assert made["text"].startswith(TEXT) and len(told["tokens"]) == len(ids) + 4
@@ -76,7 +76,7 @@ def test_several_prompts_of_ids_and_without_log_probabilities(served):
 def test_a_token_that_ends_a_text_may_be_in_a_prompt(served):
     target = load("zoo:pico")
     ids = [*target.tokenizer.encode("x = 1"), min(target.info.eog), *target.tokenizer.encode("y")]
-    made, rows = choice(served, prompt=ids), expected(ids)
+    made, rows = choice(served, prompt=ids), expected_rows(ids)
 
     assert made["logprobs"]["token_logprobs"][1 : len(ids)] == pytest.approx(
         [row[token] for row, token in zip(rows, ids[1:], strict=True)]

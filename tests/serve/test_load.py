@@ -29,7 +29,7 @@ def test_what_is_wrong_is_found(broken, monkeypatch):
     if broken == "text":
         monkeypatch.setattr(faults, "Run", lambda target: faults_run(target))
     else:
-        monkeypatch.setattr(faults, "KINDS", [accepted])
+        monkeypatch.setattr(faults, "KINDS", [fail])
 
     assert Load("zoo:pico", 1, fault_every=0).run()["wrong"]
 
@@ -43,5 +43,5 @@ def faults_run(target):
     return nullcontext(SimpleNamespace(generate=lambda request: result))
 
 
-def accepted(served, rng):
+def fail(served, rng):
     raise AssertionError("a bad request was answered with 200")

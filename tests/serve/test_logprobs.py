@@ -11,7 +11,7 @@ from spec_serve import tokens
 
 from spec_core import load
 from spec_core.commands import Logprob
-from tests.support.scripted import scripted
+from tests.support.scripted import script_target
 from tests.support.served import serving
 
 SCRIPT = "one two thr\u00e9e four\u4e2dfive six"
@@ -51,11 +51,11 @@ def test_the_drawn_token_is_among_the_best(served, best):
 
 @pytest.fixture(scope="module")
 def speaking():
-    with serving(scripted(SCRIPT)) as server:
+    with serving(script_target(SCRIPT)) as server:
         yield server
 
 
-def expected():
+def expected_offsets():
     words = load("zoo:pico").tokenizer
     stream, at, offsets = words.stream(), 0, []
     for token in words.encode(SCRIPT, bos=False):
@@ -72,4 +72,4 @@ def test_offsets_are_places_in_the_text_also_while_a_stop_text_is_possible(speak
     streamed = [offset for chunk in chunks if chunk["logprobs"] for offset in chunk["logprobs"]["text_offset"]]
 
     assert whole["text"] == SCRIPT == "".join(chunk["text"] for chunk in chunks)
-    assert whole["logprobs"]["text_offset"] == expected() == streamed
+    assert whole["logprobs"]["text_offset"] == expected_offsets() == streamed

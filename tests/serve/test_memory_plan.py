@@ -12,13 +12,13 @@ from spec_core import UsageError, load
 from spec_core.commands import check
 
 
-def planned(model="zoo:pico", methods=(), sequences=4, cache=10 * MIB, cached=None):
+def plan_of(model="zoo:pico", methods=(), sequences=4, cache=10 * MIB, cached=None):
     target = load(model, weights=False)
     return target.info, plan(target.info, check(target, methods, None, None, {}), sequences, cache, cached)
 
 
 def test_the_plan_counts_weights_drafters_slots_and_the_cache():
-    info, found = planned(methods=["draft-model"])
+    info, found = plan_of(methods=["draft-model"])
     draft = load("zoo:pico-draft", weights=False).info.extras
     row = info.extras["row_bytes"] + draft["row_bytes"]
 
@@ -27,11 +27,11 @@ def test_the_plan_counts_weights_drafters_slots_and_the_cache():
     assert found.slots == 4 * info.context * row
     assert found.cached == 10 * MIB // row and found.cache <= 10 * MIB
     assert found.total == found.weights + draft["weight_bytes"] + found.slots + found.cache
-    assert planned(methods=["ngram"])[1].drafters == {}
+    assert plan_of(methods=["ngram"])[1].drafters == {}
 
 
 def test_a_hybrid_has_states_beside_its_rows():
-    info, found = planned("zoo:pico-hybrid")
+    info, found = plan_of("zoo:pico-hybrid")
     recurrent = info.extras["recurrent"]
 
     states = 9 * recurrent["layers"] * recurrent["state_bytes"]
@@ -39,13 +39,13 @@ def test_a_hybrid_has_states_beside_its_rows():
 
 
 def test_rows_that_were_asked_for_count_as_they_are():
-    info, found = planned(cached=100)
+    info, found = plan_of(cached=100)
 
     assert found.cached == 100 and found.cache == 100 * info.extras["row_bytes"]
 
 
 def test_a_plan_that_does_not_fit_is_refused_with_what_takes_how_much(monkeypatch):
-    _, found = planned()
+    _, found = plan_of()
     memory.check(found, found.total)
     with pytest.raises(UsageError, match="are allowed") as refused:
         memory.check(found, found.total - 1)

@@ -31,19 +31,19 @@ def client(served):
     return client_of(served)
 
 
-def channelled(text):
+def serve_channels(text):
     return serving(speaking(text, MARKS, CHANNELS, [CALL, RETURN]))
 
 
 @pytest.fixture(scope="module")
 def thinking():
-    with channelled(ANALYSIS + FINAL) as server:
+    with serve_channels(ANALYSIS + FINAL) as server:
         yield client_of(server)
 
 
 @pytest.fixture(scope="module")
 def calling():
-    with channelled(ANALYSIS + CALLED) as server:
+    with serve_channels(ANALYSIS + CALLED) as server:
         yield client_of(server)
 
 

@@ -26,7 +26,7 @@ METHODS = {"zoo:pico": ["ngram", "suffix", "draft-model", "eagle3", "dflash", "r
 CASES = [(model, method) for model, methods in METHODS.items() for method in methods]
 
 
-def said(run, prompt, salt=""):
+def generate(run, prompt, salt=""):
     return run.generate(Request(prompt, max_tokens=12, seed=3, cache_salt=salt)).result
 
 
@@ -35,23 +35,23 @@ def test_a_conversation_goes_on_after_a_restart(tmp_path, model, method):
     """A, B, restart, A with its answer, B, A: rows are reused at once, also by the method, and texts are plain."""
     target = load(model)
     with Run(target, method, max_sequences=1, cache_tokens=2000) as run:
-        first = said(run, FIRST)
-        said(run, OTHER)
+        first = generate(run, FIRST)
+        generate(run, OTHER)
         kept.save(tmp_path / "cache", run)
     again = FIRST + first.text + "\nx = "
     with Run(target, method, max_sequences=1, cache_tokens=2000) as run, Run(target, reuse=False) as plain:
         kept.evaluate(run, kept.read(tmp_path / "cache", run))
         for prompt in (again, OTHER, FIRST):
-            found = said(run, prompt)
-            assert found.tokens == said(plain, prompt).tokens
+            found = generate(run, prompt)
+            assert found.tokens == generate(plain, prompt).tokens
             assert found.reused >= found.prompt_tokens // 2, (found.reused, found.prompt_tokens)
 
 
 def test_the_file_has_prefixes_with_their_salts_and_is_its_owners_alone(tmp_path):
     path = tmp_path / "cache"
     with Run(load("zoo:pico"), max_sequences=2, cache_tokens=2000) as run:
-        said(run, FIRST, "one")
-        said(run, OTHER, "two")
+        generate(run, FIRST, "one")
+        generate(run, OTHER, "two")
         assert kept.save(path, run) == 2
         found = kept.read(path, run)
     assert [prefix.salt for prefix in found] == ["one", "two"]
@@ -59,8 +59,8 @@ def test_the_file_has_prefixes_with_their_salts_and_is_its_owners_alone(tmp_path
     assert os.listdir(tmp_path) == ["cache"]
     with Run(load("zoo:pico"), max_sequences=2, cache_tokens=2000) as run:
         kept.evaluate(run, found)
-        assert said(run, FIRST, "two").reused == 0
-        assert said(run, FIRST, "one").reused > 0
+        assert generate(run, FIRST, "two").reused == 0
+        assert generate(run, FIRST, "one").reused > 0
 
 
 def file_of(contents):

@@ -48,7 +48,7 @@ def free_port():
         return taken.getsockname()[1]
 
 
-def counted(client, name):
+def counter_by_replica(client, name):
     """{replica: sum} of a metric."""
     found = {}
     for family in text_string_to_metric_families(client.get("/metrics").text):
@@ -74,7 +74,7 @@ def test_a_conversation_returns_to_the_replica_that_has_its_beginning(client):
             if turn:
                 assert usage["prompt_tokens_details"]["cached_tokens"] > 0.7 * usage["prompt_tokens"], name
 
-    assert len(counted(client, "spec:requests_total")) == 2
+    assert len(counter_by_replica(client, "spec:requests_total")) == 2
 
 
 @pytest.mark.slow
@@ -116,11 +116,11 @@ def test_a_client_that_leaves_ends_its_text(client):
             answer = streams.enter_context(client.stream("POST", "/v1/completions", json=body))
             assert next(answer.iter_lines()).startswith("data: {")
     end = monotonic() + 20
-    while sum(counted(client, "spec:requests_running").values()) and monotonic() < end:
+    while sum(counter_by_replica(client, "spec:requests_running").values()) and monotonic() < end:
         sleep(0.05)
 
     text = client.get("/metrics").text
-    assert 'finish_reason="cancelled"' in text and not sum(counted(client, "spec:requests_running").values())
+    assert 'finish_reason="cancelled"' in text and not sum(counter_by_replica(client, "spec:requests_running").values())
 
 
 @pytest.mark.slow
@@ -146,7 +146,7 @@ def test_a_request_of_a_replica_that_dies_can_be_sent_again(client):
         waiting = [pool.submit(client.post, "/v1/completions", json=body) for _ in range(4)]
         end, running = monotonic() + 20, {}
         while not sum(running.values()) and monotonic() < end:
-            running = counted(client, "spec:requests_running")
+            running = counter_by_replica(client, "spec:requests_running")
         busiest = max(running, key=running.get)
         ray.kill(ray.get_actor(f"SERVE_REPLICA::spec#Replica#{busiest}", namespace="serve"))
         answers = [one.result() for one in waiting]

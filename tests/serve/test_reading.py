@@ -96,10 +96,10 @@ def read(template, text, cuts=(), held=0, prompt="x<|start|>assistant", **reads)
     events = events_of(text, tokenizer, held)
     ends = [0, *sorted(min(cut, len(events)) for cut in cuts), len(events)]
     parts = [part for a, b in pairwise(ends) for part in reader.put(events[a:b])] + reader.end()
-    joined = lambda kind: "".join(p.text for p in parts if isinstance(p, Part) and p.kind == kind)
+    join = lambda kind: "".join(p.text for p in parts if isinstance(p, Part) and p.kind == kind)
     calls = [part for part in parts if not isinstance(part, Part)]
     assert calls == reader.calls
-    return joined("reasoning"), joined("content"), [(c.name, json.loads(c.arguments)) for c in calls]
+    return join("reasoning"), join("content"), [(c.name, json.loads(c.arguments)) for c in calls]
 
 
 @pytest.mark.parametrize("name", WRITTEN)

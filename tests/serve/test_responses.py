@@ -12,7 +12,7 @@ pytest.importorskip("openai", reason="needs the openai client")
 import openai
 
 from spec_core import Run, load
-from tests.support.scripted import scripted
+from tests.support.scripted import script_target
 from tests.support.served import serving
 
 PARAMETERS = {"type": "object", "properties": {"a": {"type": "integer"}}}
@@ -27,7 +27,7 @@ def client(served):
 
 @pytest.fixture(scope="module")
 def calling():
-    with serving(scripted(f"I add.\n{CALL}")) as server:
+    with serving(script_target(f"I add.\n{CALL}")) as server:
         yield openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0)
 
 

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("fastapi", reason="needs the extra serve")
 
 from spec_core import Run, load
-from tests.support.scripted import scripted
+from tests.support.scripted import script_target
 from tests.support.served import serving
 
 MESSAGES = [{"role": "user", "content": "def add(a, b):"}]
@@ -40,8 +40,8 @@ def prompt(server, **body):
 
 
 @pytest.fixture(scope="module")
-def templated():
-    with serving(scripted("four", TEMPLATE), limits={"strict_model": True}) as server:
+def template_server():
+    with serving(script_target("four", TEMPLATE), limits={"strict_model": True}) as server:
         yield server
 
 
@@ -50,9 +50,9 @@ def test_what_changes_nothing_is_accepted(served, path):
     assert served.post(path, NEUTRAL[path]).status_code == 200, served.post(path, NEUTRAL[path]).text
 
 
-def test_any_model_name_is_accepted_unless_the_server_is_strict(served, templated):
+def test_any_model_name_is_accepted_unless_the_server_is_strict(served, template_server):
     assert served.post("/v1/chat/completions", {**CHAT, "model": "gpt-4o"}).json()["model"] == "zoo:pico"
-    refused = templated.post("/v1/chat/completions", {**CHAT, "model": "gpt-4o"})
+    refused = template_server.post("/v1/chat/completions", {**CHAT, "model": "gpt-4o"})
 
     assert refused.status_code == 404 and refused.json()["error"]["code"] == "model_not_found"
 
@@ -67,8 +67,8 @@ def test_chats_have_routes_without_a_version(served):
     assert count == len(load("zoo:pico").tokenizer.encode_chat(MESSAGES))
 
 
-def test_the_fingerprint_is_that_of_the_server(served, templated):
-    found = [s.post("/v1/completions", {"prompt": "x", "max_tokens": 1}).json() for s in (served, served, templated)]
+def test_the_fingerprint_is_that_of_the_server(served, template_server):
+    found = [s.post("/v1/completions", {"prompt": "x", "max_tokens": 1}).json() for s in (served, served, template_server)]
     chunk = served.events("/v1/chat/completions", CHAT)[0]
 
     assert found[0]["system_fingerprint"] == found[1]["system_fingerprint"] == chunk["system_fingerprint"]
@@ -78,20 +78,20 @@ def test_the_fingerprint_is_that_of_the_server(served, templated):
 # the prompt of a conversation
 
 
-def test_variables_of_the_template_are_given(templated):
-    assert "THINK" not in prompt(templated) and "EFFORT" not in prompt(templated)
-    assert "THINK True" in prompt(templated, chat_template_kwargs={"enable_thinking": True})
-    assert "EFFORT high" in prompt(templated, reasoning_effort="high")
-    assert "THINK False" in prompt(templated, reasoning_effort="none")
-    assert prompt(templated, add_generation_prompt=False).endswith("def add(a, b):\n")
-    with serving(scripted("x", TEMPLATE), limits={"chat_template_kwargs": '{"enable_thinking": false}'}) as server:
+def test_variables_of_the_template_are_given(template_server):
+    assert "THINK" not in prompt(template_server) and "EFFORT" not in prompt(template_server)
+    assert "THINK True" in prompt(template_server, chat_template_kwargs={"enable_thinking": True})
+    assert "EFFORT high" in prompt(template_server, reasoning_effort="high")
+    assert "THINK False" in prompt(template_server, reasoning_effort="none")
+    assert prompt(template_server, add_generation_prompt=False).endswith("def add(a, b):\n")
+    with serving(script_target("x", TEMPLATE), limits={"chat_template_kwargs": '{"enable_thinking": false}'}) as server:
         assert "THINK False" in prompt(server)
         assert "THINK True" in prompt(server, chat_template_kwargs={"enable_thinking": True})
 
 
 @pytest.mark.parametrize("name", ["messages", "bos_token", "tools", "a b", "add_generation_prompt"])
-def test_variables_that_are_not_free_are_refused(templated, name):
-    answer = templated.post("/v1/chat/completions", {**CHAT, "chat_template_kwargs": {name: "x"}})
+def test_variables_that_are_not_free_are_refused(template_server, name):
+    answer = template_server.post("/v1/chat/completions", {**CHAT, "chat_template_kwargs": {name: "x"}})
 
     assert answer.status_code == 400 and "chat_template_kwargs" in answer.json()["error"]["message"]
 
@@ -124,7 +124,7 @@ def test_what_cannot_be_continued_is_refused(served, body):
 
 def test_a_begun_answer_closes_the_thinking_that_its_prompt_opens():
     template = TEMPLATE + "{% if add_generation_prompt %}<think>\n{% endif %}"
-    with serving(scripted(" four", template)) as server:
+    with serving(script_target(" four", template)) as server:
         begun = prompt(server, messages=BEGUN)
         answer = server.post("/v1/chat/completions", {**CHAT, "messages": BEGUN, "max_tokens": 20}).json()
 

@@ -44,7 +44,7 @@ def place(value: Any, rng: random.Random) -> tuple[Any, ...] | None:
     return tuple(path) or None
 
 
-def changed(lines: list[dict[str, Any]], rng: random.Random) -> tuple[list[dict[str, Any]], str]:
+def change_lines(lines: list[dict[str, Any]], rng: random.Random) -> tuple[list[dict[str, Any]], str]:
     """A copy with one to three changes, and what they are."""
     lines, said = json.loads(json.dumps(lines)), []
     for _ in range(rng.choice((1, 1, 1, 2, 3))):

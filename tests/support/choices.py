@@ -44,7 +44,7 @@ class Case:
             (*place(self.row, stride=0), self.sampling._terms, self.source, self.t, *history, None)
         )
 
-    def written(self) -> tuple[int, float, float]:
+    def choose_in_python(self) -> tuple[int, float, float]:
         row = adjust(self.row, self.sampling, [*self.tokens, *self.drafted], self.prompt)
         return reference.choose(row.numpy(), self.sampling, self.source, self.t)
 
@@ -100,7 +100,7 @@ def differing(isa: str, seed: int, count: int, sizes: tuple[int, ...] = SIZES) -
     native.module.use(isa)
     try:
         with np.errstate(invalid="ignore"):
-            return [case for case in cases(seed, count, sizes) if not same(case.native(), case.written())]
+            return [case for case in cases(seed, count, sizes) if not same(case.native(), case.choose_in_python())]
     finally:
         native.module.use(None)
 
@@ -154,7 +154,7 @@ class Chooser(ctypes.Structure):
         return list(zip(made[: found.value], chances[: found.value], strict=True))
 
 
-def chosen(case: Case, count_max: int, part: float) -> list[Any]:
+def choose_path(case: Case, count_max: int, part: float) -> list[Any]:
     """Tokens and chances of a chooser along their path, one more than it has room for; its rows have a part of the
     tokens."""
     n, row = len(case.row), case.row.float()
@@ -175,7 +175,7 @@ def chosen(case: Case, count_max: int, part: float) -> list[Any]:
     return made
 
 
-def ranked(case: Case, count_max: int, ids: torch.Tensor | None, noise: bool) -> list[tuple[int, float]]:
+def rank(case: Case, count_max: int, ids: torch.Tensor | None, noise: bool) -> list[tuple[int, float]]:
     """The best tokens after the drafted path of a case, by noise or by probability; its row has those of ``ids``."""
     n, row = len(case.row), case.row.float()
     sampling = case.sampling._terms if noise else None
@@ -194,8 +194,8 @@ def everything(count: int) -> None:
         terms = case.sampling._terms, case.source, case.t, case.tokens, case.prompt
         place_of = place(case.row, stride=0)
         drafts = (None, None), (case.drafted, None), (case.drafted, tuple(-1 for _ in case.drafted))
-        chosen(case, 3, 1.0), chosen(case, 3, 0.4)
-        ranked(case, 5, None, False), ranked(case, 64, None, case.sampling.temperature > 0)
+        choose_path(case, 3, 1.0), choose_path(case, 3, 0.4)
+        rank(case, 5, None, False), rank(case, 64, None, case.sampling.temperature > 0)
         native.module.walk([(*place_of, *terms, *draft) for draft in drafts])
     for n in (1, 63, 64, 65, 1000):
         gumbel(1, 2, n), gumbel(1, 2, torch.arange(n))

@@ -95,7 +95,7 @@ def _differing(target: Target, seed: int, count: int, drawn: bool) -> int:
 
 def _alone(target: Target, rng: random.Random, prompt: list[int], n: int, drawn: bool) -> tuple[list[int], Tensor]:
     """The text, and the logits [n, V] each token after the prompt was chosen from, one row in every forward."""
-    seq, tokens, found = _begun(target, prompt), list(prompt), []
+    seq, tokens, found = _begin(target, prompt), list(prompt), []
     seed = rng.getrandbits(32)
     for t in range(n):
         found.append(forward(target, part(seq, len(tokens) - 1, tokens[-1:])).logits[0])
@@ -105,7 +105,7 @@ def _alone(target: Target, rng: random.Random, prompt: list[int], n: int, drawn:
 
 def _among_drafts(target: Target, rng: random.Random, tokens: list[int], prompt: int) -> Tensor:
     """The same logits, from forwards of a row and 1 to 17 drafts: those that follow in the text, or others."""
-    seq, at, found = _begun(target, tokens[:prompt]), prompt - 1, []
+    seq, at, found = _begin(target, tokens[:prompt]), prompt - 1, []
     while at < len(tokens) - 1:
         drafts = tokens[at + 1 : -1][: rng.randint(0, MAX_DRAFTS)]
         wrong = [rng.randrange(target.info.vocab) for _ in range(rng.randint(not drafts, MAX_DRAFTS - len(drafts)))]
@@ -115,7 +115,7 @@ def _among_drafts(target: Target, rng: random.Random, tokens: list[int], prompt:
     return torch.cat(found)
 
 
-def _begun(target: Target, prompt: list[int]):
+def _begin(target: Target, prompt: list[int]):
     seq = sequence(target, prompt)
     if len(prompt) > 1:
         forward(target, part(seq, 0, prompt[:-1], decides=False))

@@ -13,7 +13,7 @@ MAX_TOKENS = 4
 """Of an answer: what is tested is the request."""
 
 
-def generated(model: str, cases: int, first: int) -> tuple[dict[int, int], list[str]]:
+def count_statuses(model: str, cases: int, first: int) -> tuple[dict[int, int], list[str]]:
     """How many answers had each status, and those of 500 and more."""
     import schemathesis
 

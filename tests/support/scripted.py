@@ -28,7 +28,7 @@ class Scripted(TorchTarget):
         return output
 
 
-def scripted(text: str, template: str | None = None) -> Scripted:
+def script_target(text: str, template: str | None = None) -> Scripted:
     """pico that says the text. template: its chat template, None is pico's own."""
     target: Any = load("zoo:pico")
     made = Scripted(**{f.name: getattr(target, f.name) for f in attrs.fields(TorchTarget) if f.init})

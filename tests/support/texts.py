@@ -23,7 +23,7 @@ from torch import Tensor
 
 from spec_core import Request, Run, Sampling, Target, load
 from tests.support.draws import RandomWeights
-from tests.support.small_heads import trained
+from tests.support.small_heads import train
 
 Methods = list[tuple[str, dict[str, Any]]]
 LENGTH, TOGETHER = 96, 5
@@ -91,17 +91,17 @@ def head(kind: str, method: str) -> Path:
     """A head with random weights, for models that have no trained one. It is sure of nothing."""
     torch.manual_seed(0)
     path = Path(mkdtemp()) / f"{method}.gguf"
-    write(trained(method, target(kind)), target(kind), path, "gguf", "f32")
+    write(train(method, target(kind)), target(kind), path, "gguf", "f32")
     return path
 
 
 def chain(kind: str, names: str) -> Methods:
     """Methods and settings of names with + between them."""
     found = [SETTINGS.get(name, (name, {})) for name in names.split("+")]
-    return [(name, more | headed(kind, name)) for name, more in found]
+    return [(name, more | head_settings(kind, name)) for name, more in found]
 
 
-def headed(kind: str, method: str) -> dict[str, Any]:
+def head_settings(kind: str, method: str) -> dict[str, Any]:
     """Settings of a method that needs a head which the model does not have: it drafts all the same."""
     if kind == "dense" or method not in HEADS:
         return {}

@@ -44,7 +44,7 @@ def install(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
 
     def entry_points(**wanted: Any) -> metadata.EntryPoints:
-        return metadata.EntryPoints([*listed(real()), *made]).select(**wanted)
+        return metadata.EntryPoints([*list_points(real()), *made]).select(**wanted)
 
     monkeypatch.setattr(metadata, "entry_points", entry_points)
 
@@ -57,7 +57,7 @@ def settle(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     install(monkeypatch)
 
 
-def listed(found: Any) -> list[metadata.EntryPoint]:
+def list_points(found: Any) -> list[metadata.EntryPoint]:
     """The result of ``entry_points()`` is grouped in Python 3.11, and flat in later versions."""
     return [point for group in found.groups for point in found.select(group=group)]
 

@@ -40,7 +40,7 @@ def assert_fresh(target, seq: Sequence) -> None:
         assert off <= CLOSE, f"{name} of {seq.name} at {seq.evaluated} positions is off by {off:.1e}"
 
 
-def gated(run: Run, requests: list[Request]) -> list[Result]:
+def finish_checked(run: Run, requests: list[Request]) -> list[Result]:
     """All requests in one run, every running sequence held to a fresh forward after every step."""
     seqs = [run.submit(r) for r in requests]
     while run.busy:

@@ -18,7 +18,7 @@ from transformers import PreTrainedModel
 from spec_core import Target, load
 from tests.targets import unwindowed, windowed
 from tests.targets.drive import forward, part, sequence
-from tests.targets.tiny import classes, logits, saved
+from tests.targets.tiny import classes, logits, save
 
 FAMILIES = (*unwindowed.FAMILIES, *windowed.FAMILIES)
 FLOORS = 4
@@ -33,7 +33,7 @@ def lacking(family: str) -> bool:
     return None in classes(family.removesuffix("-notruncate"))
 
 
-def drawn(family: str, seed: int) -> PreTrainedModel:
+def draw_model(family: str, seed: int) -> PreTrainedModel:
     return _of(family).drawn(family, seed)
 
 
@@ -44,10 +44,10 @@ def _of(family: str):
 def places(made: PreTrainedModel, family: str, folder: Path) -> dict[str, Path]:
     """The formats in which a model can be stored. GGUF files have no window of Mistral, no ``truncate`` of YaRN, and
     no weights of experts that are not normalised, except those of GLM."""
-    found = {"hf": saved(made, folder / "hf")}
+    found = {"hf": save(made, folder / "hf")}
     plain = family != "glm4moe" and getattr(made.config, "norm_topk_prob", True) is False
     if family not in ("mistral", "gpt-oss-notruncate") and not plain:
-        found["gguf"] = _of(family).written(made, family, folder / "model.gguf")
+        found["gguf"] = _of(family).write_gguf(made, family, folder / "model.gguf")
     return found
 
 
@@ -69,7 +69,7 @@ def differences(family: str, seed: int, folder: Path) -> dict[str, float]:
     Of a prompt in one forward, and of the greedy text behind it, one token at a time over the cache.
     Native programs of other instruction sets must give the bits of the best one: a difference is infinite.
     """
-    made = drawn(family, seed)
+    made = draw_model(family, seed)
     tokens = _text(made)
     expected = logits(made, tokens)
     floor = rounding_floor(made, tokens, expected)
@@ -88,7 +88,7 @@ def _text(made: PreTrainedModel) -> list[int]:
     return tokens
 
 
-def _decoded(target: Target, tokens: list[int]) -> Tensor:
+def _decode(target: Target, tokens: list[int]) -> Tensor:
     """Logits of all tokens: the prompt at once, then each of the others."""
     seq = sequence(target, tokens)
     first = forward(target, part(seq, 0, tokens[:PROMPT])).logits
@@ -98,13 +98,13 @@ def _decoded(target: Target, tokens: list[int]) -> Tensor:
 
 def _logits(place: Path, tokens: list[int]) -> Iterator[tuple[str, Tensor]]:
     """Of every executor; those of an instruction set with other bits than the best one are not numbers."""
-    yield "reference", _decoded(load(place, kernels="reference", **EXACT), tokens)
+    yield "reference", _decode(load(place, kernels="reference", **EXACT), tokens)
     if native.problem() is not None:
         return
     target = load(place, kernels="native", **EXACT)
-    best = _decoded(target, tokens)
+    best = _decode(target, tokens)
     for isa in native.instruction_sets():
-        got = _decoded(_on(target, isa), tokens)
+        got = _decode(_on(target, isa), tokens)
         yield isa, got if torch.equal(got, best) else torch.full_like(got, math.nan)
 
 

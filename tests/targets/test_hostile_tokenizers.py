@@ -41,14 +41,14 @@ HOSTILE = {
 }
 
 
-def written(folder, changes) -> None:
+def write(folder, changes) -> None:
     (folder / "tokenizer.json").write_text(json.dumps({**BASE, **changes}), "utf-8")
 
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_file_is_refused_before_work_is_done(name, tmp_path):
     changes, said = HOSTILE[name]
-    written(tmp_path, changes)
+    write(tmp_path, changes)
     tracemalloc.start()
     try:
         with pytest.raises(UsageError, match=said):
@@ -72,7 +72,7 @@ PATTERN = {"Regex": "(b*)*c|(a|a)*$|(?=(a+)+d)"}
 
 def test_a_panic_of_the_library_is_a_message_and_the_tokenizer_goes_on(tmp_path):
     """In every thread: a pattern that exhausts the engine's retries."""
-    written(tmp_path, {"pre_tokenizer": {"type": "Split", "pattern": PATTERN, "behavior": "Isolated", "invert": False}})
+    write(tmp_path, {"pre_tokenizer": {"type": "Split", "pattern": PATTERN, "behavior": "Isolated", "invert": False}})
     tokenizer, said = from_hf(tmp_path), []
 
     def encode() -> None:
@@ -104,7 +104,7 @@ def test_a_text_is_neither_cut_nor_padded_nor_repeated_by_its_file(tmp_path):
     twice |= {"pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 0}}]}
     truncation = {"direction": "Right", "max_length": 3, "strategy": "LongestFirst", "stride": 0}
     more = {"padding": padding, "truncation": truncation, "post_processor": {**twice, "special_tokens": {}}}
-    written(tmp_path, more)
+    write(tmp_path, more)
 
     assert from_hf(tmp_path).encode("abab" * 3) == [0, 1, 0, 1] * 3
 

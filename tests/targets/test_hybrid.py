@@ -12,7 +12,7 @@ from spec_core.testing import Oracle, RandomTrees
 from tests.methods.heads import method as head
 from tests.support.small_models import tiny_gguf, tiny_hybrid
 from tests.targets.drive import forward, part, sequence
-from tests.targets.gate import gated
+from tests.targets.gate import finish_checked
 
 STRATEGIES = ("snapshot", "replay", "checkpoint")
 every_strategy = pytest.mark.parametrize("strategy", STRATEGIES)
@@ -45,7 +45,7 @@ def requests(temperature: float, n: int = 20) -> list[Request]:
     ]
 
 
-def known(made, results) -> dict[str, list[int]]:
+def texts_by_name(made, results) -> dict[str, list[int]]:
     return {r.name: [*r.prompt, *result.tokens] for r, result in zip(made, results, strict=True)}
 
 
@@ -66,9 +66,9 @@ def test_state_and_text_after_every_step(target, plain, strategy, drafts, temper
     made, results = plain[temperature]
     rollback = ("gdn-rollback", {"strategy": strategy})
     run = Run(
-        target, [DRAFTERS[drafts](known(made, results))], rollback=rollback, max_sequences=batch, prefill_chunk=32
+        target, [DRAFTERS[drafts](texts_by_name(made, results))], rollback=rollback, max_sequences=batch, prefill_chunk=32
     )
-    found = gated(run, made)
+    found = finish_checked(run, made)
     assert [r.tokens for r in found] == [r.tokens for r in results]
 
 
@@ -76,9 +76,9 @@ def test_state_and_text_after_every_step(target, plain, strategy, drafts, temper
 def test_drafts_longer_than_the_snapshots(target, plain, n):
     made, results = plain[0.8]
     for drafter in ("all-right", "trees"):
-        method = DRAFTERS[drafter](known(made, results))
+        method = DRAFTERS[drafter](texts_by_name(made, results))
         run = Run(target, [method], rollback=("gdn-rollback", {"strategy": "snapshot", "n": n}), max_sequences=2)
-        assert [r.tokens for r in gated(run, made)] == [r.tokens for r in results]
+        assert [r.tokens for r in finish_checked(run, made)] == [r.tokens for r in results]
 
 
 def test_a_restored_snapshot_is_no_copy(target):
@@ -101,7 +101,7 @@ def test_a_second_turn_evaluates_its_new_tokens_and_at_most_an_interval(target, 
     run = Run(target, ["ngram"], rollback=("gdn-rollback", {"strategy": strategy}))
     answer = run.generate(first).result
     second = [*first.prompt, *answer.tokens, 5, 6, 7, 8]
-    found = gated(run, [Request(second, max_tokens=12, name="again")])[0]
+    found = finish_checked(run, [Request(second, max_tokens=12, name="again")])[0]
     target.every = before
     assert len(second) - 5 - found.reused <= 32
     assert found.tokens == Run(target).generate(Request(second, max_tokens=12)).result.tokens
@@ -114,7 +114,7 @@ def test_a_turn_that_parts_from_the_last_behind_a_long_answer_goes_on_from_the_p
     run = Run(target, ["ngram"], prefill_chunk=32)
     run.generate(first).result
     second = [*first.prompt, 9, 8, 7]
-    found = gated(run, [Request(second, max_tokens=12, name="again")])[0]
+    found = finish_checked(run, [Request(second, max_tokens=12, name="again")])[0]
     target.every = before
     assert found.reused == 64
     assert found.tokens == Run(target).generate(Request(second, max_tokens=12)).result.tokens
@@ -181,17 +181,17 @@ HEADS = ("eagle3", "eagle3-tree", "dflash")
 @pytest.mark.parametrize("method", [*METHODS, *HEADS])
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize("batch", [1, 5])
-def test_state_and_text_with_every_method(target, repeated, strategy, method, temperature, batch):
+def test_state_and_text_with_every_method(target, repeated_texts, strategy, method, temperature, batch):
     made = repeating(temperature)
     rollback = ("gdn-rollback", {"strategy": strategy, "n": 5})
     drafter = head(method, "hybrid") if method in HEADS else METHODS[method]
-    found = gated(Run(target, [drafter], rollback=rollback, max_sequences=batch, prefill_chunk=32), made)
-    assert [r.tokens for r in found] == repeated[temperature]
+    found = finish_checked(Run(target, [drafter], rollback=rollback, max_sequences=batch, prefill_chunk=32), made)
+    assert [r.tokens for r in found] == repeated_texts[temperature]
     assert sum(r.stats["drafted"] for r in found) > 0
 
 
 @pytest.fixture(scope="module")
-def repeated(target):
+def repeated_texts(target):
     """Plain texts of ``repeating`` by temperature."""
     return {t: [Run(target).generate(r).result.tokens for r in repeating(t)] for t in (0.0, 0.8)}
 

@@ -35,7 +35,7 @@ def transformers(family: str):
     return PreTrainedTokenizerFast(tokenizer_file=str(golden(family) / "hf" / "tokenizer.json"))
 
 
-def decoded(family: str, ids: list[int]) -> str:
+def decode(family: str, ids: list[int]) -> str:
     return transformers(family).decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
 
 
@@ -47,7 +47,7 @@ def test_an_answer_is_what_transformers_decodes_of_prompt_and_answer(family, for
     spaces = 0
     for prompt in prompts:
         for answer in (tokenizer.encode_part(texts(1, len(prompt))[0]), rng.choices(range(259, 480), k=5)):
-            together, before = decoded(family, [*prompt, *answer]), decoded(family, prompt)
+            together, before = decode(family, [*prompt, *answer]), decode(family, prompt)
             assert together.startswith(before)
             found = decode_after(tokenizer, answer, prompt)
             assert found == together[len(before) :]

@@ -115,7 +115,7 @@ def randomise(arch: str, name: str, tensor: torch.Tensor) -> None:
         tensor.normal_(0.0, next((std for part, std in CALM.items() if part in name), 0.18))
 
 
-def saved(made: transformers.PreTrainedModel, directory: Path, **options: Any) -> Path:
+def save(made: transformers.PreTrainedModel, directory: Path, **options: Any) -> Path:
     made.save_pretrained(directory, **options)
     return directory
 

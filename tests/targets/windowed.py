@@ -12,7 +12,7 @@ import torch
 from transformers import PreTrainedModel
 
 from tests.targets.tiny import model
-from tests.targets.written import interleaved
+from tests.targets.written import interleave
 
 FAMILIES = ("mistral", "phi3", "gemma2", "gemma3", "gpt-oss", "gpt-oss-notruncate")
 NAMES = {
@@ -40,7 +40,7 @@ ENDS = {
 }
 
 
-def drawn(family: str, seed: int) -> PreTrainedModel:
+def draw_model(family: str, seed: int) -> PreTrainedModel:
     """A model whose window is shorter than the texts."""
     rng = random.Random(f"{family} {seed}")
     kv_heads = rng.randint(1, 3)
@@ -130,7 +130,7 @@ MORE = {
 }
 
 
-def written(made: PreTrainedModel, family: str, path: Path, blocks: Mapping[str, torch.Tensor] | None = None) -> Path:
+def write_gguf(made: PreTrainedModel, family: str, path: Path, blocks: Mapping[str, torch.Tensor] | None = None) -> Path:
     """The file that llama.cpp's converter makes of a model, without a tokenizer. blocks: of MXFP4, by name."""
     arch = {"mistral": "llama"}.get(family, family)
     writer = gguf.GGUFWriter(path, arch)
@@ -216,7 +216,7 @@ def _block(name: str, value: torch.Tensor, family: str, c: Any) -> dict[str, tor
     if stem == "post_attention_layernorm" and family not in ("mistral", "phi3"):
         own = "post_attention_norm"
     if family == "mistral" and own in ("attn_q", "attn_k"):
-        value = interleaved(value, c.num_attention_heads if own == "attn_q" else c.num_key_value_heads)
+        value = interleave(value, c.num_attention_heads if own == "attn_q" else c.num_key_value_heads)
     return {f"{own}.{kind}": value}
 
 

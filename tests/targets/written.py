@@ -45,7 +45,7 @@ def tensors(made: transformers.PreTrainedModel, permuted: bool) -> Tensors:
         for name in named:
             if ".attn_q." in name or ".attn_k." in name:
                 heads = config.num_attention_heads if ".attn_q." in name else config.num_key_value_heads
-                named[name] = interleaved(named[name], heads)
+                named[name] = interleave(named[name], heads)
     if config.tie_word_embeddings:
         del named["output.weight"]
     return named
@@ -58,7 +58,7 @@ def _name(name: str) -> str:
     return f"blk.{layer}.{BLOCK['.'.join(rest)]}.{kind}"
 
 
-def interleaved(rows: torch.Tensor, heads: int) -> torch.Tensor:
+def interleave(rows: torch.Tensor, heads: int) -> torch.Tensor:
     """Rows i and i + d/2 of a head become rows 2i and 2i + 1."""
     return rows.view(heads, 2, -1, *rows.shape[1:]).transpose(1, 2).reshape(rows.shape)
 

@@ -29,7 +29,7 @@ def read(request):
     return teacher, [x for i, x in enumerate(samples) if i % 4], samples[::4]
 
 
-def untrained(teacher, **more):
+def untrained_student(teacher, **more):
     info = teacher.target.info
     sizes = {"draft_vocab": info.vocab, "inputs": 3, "sources": tuple(teacher.sources), "own_output": True}
     shape = default_shape("eagle3", info, 1, None, None, **sizes, **({"norm_before_residual": True} | more))
@@ -43,7 +43,7 @@ def loss(student, samples) -> float:
 @pytest.mark.slow
 def test_fitting_raises_acceptance_and_lowers_the_loss_on_other_texts(read):
     teacher, given, others = read
-    student, evaluation = untrained(teacher), Evaluation(others)
+    student, evaluation = untrained_student(teacher), Evaluation(others)
     before, lost = evaluation.run(student).accepted[0], loss(student, others)
     least_squares.fit(student, given, teacher.final_states(given))
     least_squares.calibrate(student, given)
@@ -55,7 +55,7 @@ def test_fitting_raises_acceptance_and_lowers_the_loss_on_other_texts(read):
 @pytest.mark.slow
 def test_calibration_changes_no_draft_and_never_raises_the_loss(read):
     teacher, given, others = read
-    student = untrained(teacher)
+    student = untrained_student(teacher)
     least_squares.fit(student, given, teacher.final_states(given))
     before, lost = Evaluation(others).run(student), loss(student, given[: least_squares.TUNING_SAMPLES])
     least_squares.calibrate(student, given)
@@ -77,7 +77,7 @@ def test_the_final_states_are_the_input_of_the_output_matrix(read):
 @pytest.mark.parametrize("more", [{"norm_before_residual": False}], ids=["unnormed residual"])
 def test_a_head_of_unsuitable_sizes_is_left_alone(read, more):
     teacher, given, _ = read
-    student = untrained(teacher, **more)
+    student = untrained_student(teacher, **more)
     before = student.head.tensors_by_name()
     least_squares.fit(student, given, teacher.final_states(given))
 

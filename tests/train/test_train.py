@@ -26,7 +26,7 @@ from spec_train.training.loss_log import LossLog
 from spec_train.training.progress import StepProgress, clock, curve
 
 from spec_core import load
-from tests.methods.drafted import drafted
+from tests.methods.drafted import draft_file
 from tests.support.small_models import tiny_gguf, tiny_hybrid
 
 KINDS = ("eagle3", "dflash")
@@ -78,7 +78,7 @@ def test_all_formats_hold_the_same_head(kind, layouts, data, tmp_path):
         assert cli.run(words(kind, tmp_path / layout, "--data", data, "--steps", 2, "--format", layout)) == 0
     first, *others = (load(tmp_path / layout, weights=False) for layout in ("gguf", *layouts))
     draft = {
-        layout: drafted(tiny_gguf(0, layers=4), f"{kind}={tmp_path / layout}", range(3, 40), 3, "auto", tmp_path / "d")
+        layout: draft_file(tiny_gguf(0, layers=4), f"{kind}={tmp_path / layout}", range(3, 40), 3, "auto", tmp_path / "d")
         for layout in ("gguf", *layouts)
     }
 
@@ -406,14 +406,14 @@ def test_losses_and_evaluations_are_logged_as_json_lines(data, tmp_path, monkeyp
 
     real, steps = LossLog.__call__, []
 
-    def interrupted(self, found, progress, result):
+    def interrupt(self, found, progress, result):
         real(self, found, progress, result)
         steps.append(found.step)
         if len(steps) == 5:
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(LossLog, "__call__", interrupted)
+        patch.setattr(LossLog, "__call__", interrupt)
         assert cli.run(command) == 130
     with log.open("a") as file:
         file.write(json.dumps({"step": 99, "loss": 1.0}) + '\n{"step": 5, "lo')
