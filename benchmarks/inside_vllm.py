@@ -73,7 +73,9 @@ def measure(args: Any, name: str, key: str) -> None:
     unit: dict[str, Any] = {"key": key, "rate": None}
     if result is not None:
         unit = {"key": key, "rate": sum(map(len, result["texts"])) / result["seconds"]}
-        unit |= campaign.count_columns(result["counts"]) | {"texts": [crc32(json.dumps(t).encode()) for t in result["texts"]]}
+        unit |= campaign.count_columns(result["counts"]) | {
+            "texts": [crc32(json.dumps(t).encode()) for t in result["texts"]]
+        }
     KEPT.parent.mkdir(exist_ok=True)
     with KEPT.open("a", encoding="utf-8") as file:
         file.write(json.dumps(unit) + "\n")

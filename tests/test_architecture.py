@@ -96,15 +96,15 @@ def modules(package: str) -> Iterator[tuple[str, Path]]:
 
 def imports(source: str, module: str) -> set[str]:
     """Dotted names that a module imports, anywhere in it; relative imports are resolved."""
-    found: set[str] = set()
+    names: set[str] = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             base = ".".join(module.split(".")[: -node.level]) if node.level else ""
             name = ".".join(part for part in (base, node.module or "") if part)
-            found |= {f"{name}.{alias.name}" for alias in node.names} | {name}
-    return found
+            names |= {f"{name}.{alias.name}" for alias in node.names} | {name}
+    return names
 
 
 def method_of(name: str) -> str | None:
@@ -115,13 +115,13 @@ def method_of(name: str) -> str | None:
 
 def broken_rules(module: str, source: str) -> list[str]:
     """The rules of import that a module breaks, in words."""
-    package, mine = module.split(".")[0], method_of(module)
+    package, method = module.split(".")[0], method_of(module)
     rules = []
     for name in sorted(imports(source, module)):
         other = name.split(".")[0]
         if other in OURS - {package} - MAY_IMPORT.get(package, set()) and not module.startswith(OFFLINE):
             rules.append(f"{module} imports {name}")
-        if mine and method_of(name) not in (None, mine):
+        if method and method_of(name) not in (None, method):
             rules.append(f"{module} imports another method: {name}")
         if module.startswith("spec_kernels.ops") and name.startswith(MODELS):
             rules.append(f"{module} imports {name}: operators know no models")
@@ -158,16 +158,16 @@ def exists(*parts: str) -> bool:
 
 def private(module: str, source: str) -> list[str]:
     """What a plugin imports from the core that is not public."""
-    found = sorted(name for name in imports(source, module) if not public(name))
-    return [f"{module} imports {name}, which is not public" for name in found]
+    names = sorted(name for name in imports(source, module) if not public(name))
+    return [f"{module} imports {name}, which is not public" for name in names]
 
 
 @pytest.mark.parametrize("package", sorted(OURS - {"spec_core", "spec_kernels"}))
 def test_plugins_import_public_names_only(package):
     """Plugins of other packages have the same possibilities as this project's."""
-    found = [line for module, file in modules(package) for line in private(module, file.read_text())]
+    lines = [line for module, file in modules(package) for line in private(module, file.read_text())]
 
-    assert not found, "\n".join(found)
+    assert not lines, "\n".join(lines)
 
 
 @pytest.mark.parametrize("package", sorted(path.name for path in (ROOT / "tests" / "out_of_tree").iterdir()))
@@ -207,17 +207,19 @@ def room(name: str) -> str | None:
 
 def upward(module: str, source: str) -> list[str]:
     """Imports of a module of the core from a room above its own, for types too."""
-    mine = room(module)
+    own_room = room(module)
     others = {name: room(name) for name in sorted(imports(source, module))}
-    above = [name for name, other in others.items() if mine and other and ROOMS.index(other) > ROOMS.index(mine)]
+    above = [
+        name for name, other in others.items() if own_room and other and ROOMS.index(other) > ROOMS.index(own_room)
+    ]
     return [f"{module} imports {name}, which lies above it" for name in above]
 
 
 def test_imports_of_the_core_point_down():
     """No circles between rooms, not even for types."""
-    found = [line for module, file in modules("spec_core") for line in upward(module, file.read_text())]
+    lines = [line for module, file in modules("spec_core") for line in upward(module, file.read_text())]
 
-    assert not found, "\n".join(found)
+    assert not lines, "\n".join(lines)
     assert upward("spec_core.contract.step", "from spec_core.loop.run import Run")
     assert not upward("spec_core.loop.run", "from spec_core.contract.step import Step\nfrom spec_core import Draft")
 
@@ -238,12 +240,12 @@ def circle(graph: Mapping[str, Collection[str]]) -> list[str]:
         for name in sorted(graph[path[-1]]):
             if name in path:
                 return [*path[path.index(name) :], name]
-            if name not in done and (found := visit([*path, name])):
-                return found
+            if name not in done and (cycle := visit([*path, name])):
+                return cycle
         done.add(path[-1])
         return []
 
-    return next((found for name in sorted(graph) if name not in done and (found := visit([name]))), [])
+    return next((cycle for name in sorted(graph) if name not in done and (cycle := visit([name]))), [])
 
 
 @pytest.mark.parametrize("package", SOURCES)
@@ -410,39 +412,39 @@ def test_importing_the_core_loads_no_torch(statement):
 
 def test_nothing_points_outside_the_project():
     """No path of the machine it was made on, and nothing of its neighbours but optional vectors for tests."""
-    found = []
+    paths = []
     for folder in (*SOURCES.values(), ROOT / "docs", ROOT / "benchmarks", ROOT / "tests"):
         for file in folder.rglob("*"):
             if file.suffix in {".py", ".md", ".toml", ".c", ".h", ".json"} and file != Path(__file__):
                 text = file.read_text(errors="replace")
                 here = "/work/" in text or ("../shared" in text and "golden" not in text)
-                found += [str(file.relative_to(ROOT))] if here else []
+                paths += [str(file.relative_to(ROOT))] if here else []
 
-    assert not found
+    assert not paths
 
 
 def test_nothing_but_the_server_knows_of_it():
     """Neither by its name, nor by what it speaks."""
-    found = [
+    lines = [
         f"{module}: {match[0]}"
         for package in OURS - {"spec_serve"}
         for module, file in modules(package)
         for match in re.finditer(r"\bspec_serve\b|\bhttps?\.server\b|\bFastAPI\b|\bOpenAPI\b", file.read_text())
     ]
 
-    assert not found, "\n".join(found)
+    assert not lines, "\n".join(lines)
 
 
 def test_the_core_names_no_format_of_targets():
     """Targets recognise locations: the code that loads them contains no scheme."""
-    found = [
+    lines = [
         f"{module}: {match[0]}"
         for module, file in modules("spec_core")
         if module.startswith(("spec_core.assembly", "spec_core.loop"))
         for match in re.finditer(r"\b(gguf|hf|zoo|safetensors)\b", file.read_text(), re.IGNORECASE)
     ]
 
-    assert not found, "\n".join(found)
+    assert not lines, "\n".join(lines)
 
 
 @pytest.mark.skipif(native.module is None, reason="without the C form of the choice a step enters other files")
@@ -457,7 +459,7 @@ def test_the_page_says_how_many_files_of_the_core_a_decoding_step_enters():
 def test_text_reaches_a_terminal_through_one_module():
     """What prints a stranger's text shows its control characters; ``spec_cli.printing`` does it for all commands."""
     raw = {"spec_cli.printing", "spec_cli.watch", "spec_cli.show", "spec_engines.vllm.command"}
-    found = [
+    lines = [
         f"{module}: {match[0]}"
         for package in OURS
         for module, file in modules(package)
@@ -465,7 +467,7 @@ def test_text_reaches_a_terminal_through_one_module():
         if module not in raw and not module.startswith("spec_zoo.training")
     ]
 
-    assert not found, "\n".join(found)
+    assert not lines, "\n".join(lines)
 
 
 IRREGULAR = frozenset(
@@ -478,7 +480,7 @@ IRREGULAR = frozenset(
     withdrawn won worn woven written
     """.split()
 )
-"""Past participles that do not end in ``ed``, without those that are verbs or nouns too, such as ``read`` and ``cut``."""
+"""Past participles that do not end in ``ed``, without verbs and nouns such as ``read`` and ``cut``."""
 FREE = frozenset({"bed", "embed", "exceed", "feed", "need", "proceed", "seed", "speed", "succeed"})
 """Words in ``ed`` that are verbs or nouns."""
 EMPTY_WORDS = frozenset({"found", "made", "mine", "said", "told", "wanted"})

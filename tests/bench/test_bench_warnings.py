@@ -28,7 +28,9 @@ def test_repeats_that_scatter_are_doubted(median, doubted):
 
 @pytest.mark.parametrize(("forward", "doubted"), [(CHEAPER * 1.01, False), (CHEAPER * 0.99, True)])
 def test_more_rows_for_less_time_are_doubted(forward, doubted):
-    assert kinds_and_names([cost(8, forward), cost(1, 1.0)]) == ([("bound", "depth 64, batch 1, 8 rows")] if doubted else [])
+    assert kinds_and_names([cost(8, forward), cost(1, 1.0)]) == (
+        [("bound", "depth 64, batch 1, 8 rows")] if doubted else []
+    )
 
 
 def test_steps_of_another_depth_may_cost_less():

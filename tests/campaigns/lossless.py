@@ -55,7 +55,7 @@ def main() -> None:
     for name, methods, batch in runs:
         records = list(texts(target, methods, prompts, attrs.evolve(terms, batch=batch)))
         parted = [r for r in records if r.tokens != plain[r.prompt]]
-        found = [difference(r, plain[r.prompt], text[r.prompt], target, terms) for r in parted]
+        differing = [difference(r, plain[r.prompt], text[r.prompt], target, terms) for r in parted]
         row = {
             "model": args.model,
             "temperature": args.temperature,
@@ -65,7 +65,7 @@ def main() -> None:
             "long": sum(len(r.tokens) >= LONG for r in records),
             "tokens": sum(len(r.tokens) for r in records),
             "equal": len(records) - len(parted),
-            "differences": [{"prompt": d.prompt, "position": d.position, "gap": d.gap} for d in found],
+            "differences": [{"prompt": d.prompt, "position": d.position, "gap": d.gap} for d in differing],
             "seconds": round(perf_counter() - began, 1),
         }
         print(json.dumps(row), flush=True)

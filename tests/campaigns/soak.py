@@ -147,30 +147,30 @@ def compare_threads(kind: str, kernels: str, seed: int) -> dict[str, Any]:
 
 def threads_of_random(part: int) -> dict[str, Any]:
     seeds = range(20 * part, 20 * (part + 1))
-    found = {seed: n for seed in seeds if (n := shared.differing("random", "native", seed, 5))}
-    return {"count": 400, "differ": sum(found.values()), **({"said": str(found)} if found else {})}
+    differing = {seed: n for seed in seeds if (n := shared.differing("random", "native", seed, 5))}
+    return {"count": 400, "differ": sum(differing.values()), **({"said": str(differing)} if differing else {})}
 
 
 def many_runs(kind: str, kernels: str) -> dict[str, Any]:
     first, last, places = shared.growth(kind, kernels, RUNS, close=True)
-    said = f"{first:.0f} MB after {RUNS // 5} runs, {last:.0f} at the end, {places} places of recurrent states"
-    return {"count": RUNS, "differ": int(last > RUNS_GROW * first), "said": said}
+    text = f"{first:.0f} MB after {RUNS // 5} runs, {last:.0f} at the end, {places} places of recurrent states"
+    return {"count": RUNS, "differ": int(last > RUNS_GROW * first), "said": text}
 
 
 def run_programs(what: str, build: str, first: int, last: int) -> dict[str, Any]:
     tried, checked = RANDOM[what]
     if build == "native":
-        found = {seed: wrong for seed in range(first, last) if (wrong := tried(seed))}
-        return {"count": last - first, "differ": len(found), **({"said": str(found)} if found else {})}
+        failures = {seed: wrong for seed in range(first, last) if (wrong := tried(seed))}
+        return {"count": last - first, "differ": len(failures), **({"said": str(failures)} if failures else {})}
     done = checked(first, last)
-    said = {"said": (done.stdout + done.stderr).splitlines()[-40:]} if done.returncode else {}
-    return {"count": last - first, "differ": int(done.returncode != 0), **said}
+    fields = {"said": (done.stdout + done.stderr).splitlines()[-40:]} if done.returncode else {}
+    return {"count": last - first, "differ": int(done.returncode != 0), **fields}
 
 
 def headers(first: int, last: int) -> dict[str, Any]:
     done = sanitized.start("-m", "tests.targets.mutations", str(sanitized.library()), str(first), str(last))
-    said = {"said": (done.stdout + done.stderr).splitlines()[-40:]} if done.returncode else {}
-    return {"count": last - first, "differ": int(done.returncode != 0), **said}
+    fields = {"said": (done.stdout + done.stderr).splitlines()[-40:]} if done.returncode else {}
+    return {"count": last - first, "differ": int(done.returncode != 0), **fields}
 
 
 @functools.cache
@@ -181,8 +181,8 @@ def pico(kernels: str, threads: int) -> Target:
 def fuzz(model: str, seed: int) -> dict[str, Any]:
     command = [sys.executable, "tests/campaigns/fuzz.py", model, "--steps", str(FUZZ_STEPS), "--seed", str(seed)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    said = {"said": done.stdout.splitlines()} if not done.returncode else {"error": done.stderr.splitlines()[-5:]}
-    return {"count": FUZZ_STEPS, "differ": int(done.returncode != 0), **said}
+    fields = {"said": done.stdout.splitlines()} if not done.returncode else {"error": done.stderr.splitlines()[-5:]}
+    return {"count": FUZZ_STEPS, "differ": int(done.returncode != 0), **fields}
 
 
 def read_results(file: Path) -> dict[str, dict[str, Any]]:
@@ -190,10 +190,10 @@ def read_results(file: Path) -> dict[str, dict[str, Any]]:
     return {row["part"]: row for row in lines(file)}
 
 
-def report(found: dict[str, dict[str, Any]]) -> None:
+def report(results: dict[str, dict[str, Any]]) -> None:
     """Sums by campaign, product and threads."""
     sums: dict[str, list[float]] = defaultdict(lambda: [0, 0, 0, 0])
-    for name, row in sorted(found.items()):
+    for name, row in sorted(results.items()):
         for i, n in enumerate((1, row["count"], row["differ"], row["seconds"])):
             sums[name.rpartition("/")[0]][i] += n
     for name, (n, count, differ, seconds) in sums.items():
@@ -207,19 +207,19 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=float("inf"), help="begin no part after these")
     parser.add_argument("--report", action="store_true")
     args = parser.parse_args()
-    began, found = perf_counter(), read_results(args.out)
+    began, results = perf_counter(), read_results(args.out)
     args.out.parent.mkdir(parents=True, exist_ok=True)
     for name, part in () if args.report else parts():
-        if name in found or not name.startswith(args.only) or perf_counter() - began > 60 * args.minutes:
+        if name in results or not name.startswith(args.only) or perf_counter() - began > 60 * args.minutes:
             continue
         start = perf_counter()
         row = {"part": name, **part(), "seconds": round(perf_counter() - start, 1), "torch": torch.__version__}
-        found[name] = row
+        results[name] = row
         with args.out.open("a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")
         print(f"{name:28}{row['count']:7} done, {row['differ']} differ, {row['seconds']:.0f} s", flush=True)
-    report(found)
-    return int(any(row["differ"] for row in found.values()))
+    report(results)
+    return int(any(row["differ"] for row in results.values()))
 
 
 if __name__ == "__main__":

@@ -101,8 +101,8 @@ def try_requests(url: str, asked: dict[str, dict[str, Any]], control: str, args:
         texts[name] = [answer(url, prompt, switches, args.n) for prompt in prompts(args.limit)]
         rose = {key: value - before.get(key, 0.0) for key, value in counters(url).items()}
         equal = sum(a == b for a, b in zip(texts["off"], texts[name], strict=True))
-        made = {key: round(value) for key, value in rose.items() if value and not key.startswith(SECONDS)}
-        print(json.dumps({"control": control, "requests": name, "equal": equal, "rose": made}), flush=True)
+        growth = {key: round(value) for key, value in rose.items() if value and not key.startswith(SECONDS)}
+        print(json.dumps({"control": control, "requests": name, "equal": equal, "rose": growth}), flush=True)
         if equal < len(texts[name]):
             yield f"{name}: {len(texts[name]) - equal} texts differ"
         yield from (f"{name}: {why}" for why in wrong(name, rose, control))
@@ -144,8 +144,8 @@ def counters(url: str) -> dict[str, float]:
     """Our counters, when the last request has ended: vLLM tells its worker after it has answered."""
     sleep(0.2)
     lines = httpx.get(f"{url}/metrics", timeout=30).text.splitlines()
-    found = (line.rpartition(" ") for line in lines if line.startswith("spec:") and "_created" not in line)
-    return {name: float(value) for name, _, value in found}
+    pairs = (line.rpartition(" ") for line in lines if line.startswith("spec:") and "_created" not in line)
+    return {name: float(value) for name, _, value in pairs}
 
 
 if __name__ == "__main__":

@@ -156,9 +156,9 @@ def test_a_machine_that_slowed_down_changes_no_bound(clock):
 
 def test_one_disturbed_lap_does_not_change_the_cost_of_drafts():
     """Three laps of ten steps, in one of which drafting was interrupted; and a short lap, which weighs less."""
-    made = lap("x", "a", 1, [1])
-    laps = [attrs.evolve(made, drafting={"4": [10, s]}) for s in (1.0, 100.0, 1.2)]
-    laps.append(attrs.evolve(made, drafting={"4": [1, 0.01], "2": [5, 1.0]}))
+    plain_lap = lap("x", "a", 1, [1])
+    laps = [attrs.evolve(plain_lap, drafting={"4": [10, s]}) for s in (1.0, 100.0, 1.2)]
+    laps.append(attrs.evolve(plain_lap, drafting={"4": [1, 0.01], "2": [5, 1.0]}))
 
     assert drafting(laps, 1.0).seconds == pytest.approx({0: 0.0, 2: 0.2, 4: 0.12})
     assert drafting(laps, 0.5)(4) == pytest.approx(0.06)
@@ -204,13 +204,13 @@ def test_where_the_time_of_a_step_goes_is_said_below_nine_tenths_of_a_bound():
     plain = SimpleNamespace(
         contender="plain", roof_fraction=None, rate=1000.0, tokens_per_step=1.0, split={"verify": 0.999, "host": 0.001}
     )
-    mine = SimpleNamespace(
+    tally = SimpleNamespace(
         contender="m", roof_fraction=0.89, rate=500.0, tokens_per_step=2.0, split={"host": 0.25, "verify": 0.75}
     )
-    rows, baselines = [plain, mine], {"m": "plain", "plain": "plain"}
+    rows, baselines = [plain, tally], {"m": "plain", "plain": "plain"}
 
-    assert rest(mine, rows, baselines) == (
+    assert rest(tally, rows, baselines) == (
         "m: a step takes 4.000 ms (verify 3.000, host 1.000); a plain step 1.000 ms (verify 0.999)"
     )
-    mine.roof_fraction = 0.9
-    assert rest(mine, rows, baselines) == "" == rest(plain, rows, baselines)
+    tally.roof_fraction = 0.9
+    assert rest(tally, rows, baselines) == "" == rest(plain, rows, baselines)

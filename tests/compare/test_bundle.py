@@ -70,12 +70,12 @@ def test_a_bundle_gives_the_table_again(bundle, folder, capsys):  # noqa: F811
 
 
 def test_a_bundle_has_the_records_their_schema_and_the_hashes_of_all(bundle, folder):  # noqa: F811
-    found = files(bundle)
-    manifest = json.loads(found.pop(MANIFEST))
+    contents = files(bundle)
+    manifest = json.loads(contents.pop(MANIFEST))
 
-    assert set(found) == {LAPS, SUMMARY, "results.schema.json", "costs.jsonl"}
-    assert found[LAPS] == (folder / "out" / LAPS).read_bytes()
-    assert manifest["files"] == {name: entry(data) for name, data in found.items()}
+    assert set(contents) == {LAPS, SUMMARY, "results.schema.json", "costs.jsonl"}
+    assert contents[LAPS] == (folder / "out" / LAPS).read_bytes()
+    assert manifest["files"] == {name: entry(data) for name, data in contents.items()}
 
 
 def test_equal_results_make_equal_bundles(bundle, folder):  # noqa: F811
@@ -108,8 +108,8 @@ def test_a_bundle_with_one_other_byte_is_refused(bundle, capsys):
         altered[at] ^= 1 << rng.randrange(8)
         bundle.write_bytes(bytes(altered))
         code = run(["compare", "check", "b.zip"])
-        said = capsys.readouterr()
-        assert code in (0, 2) and "Traceback" not in said.err
+        output = capsys.readouterr()
+        assert code in (0, 2) and "Traceback" not in output.err
         refusals += code == 2
 
     assert refusals > 50
@@ -164,14 +164,14 @@ HOSTILE = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_no_other_file_is_accepted(bundle, capsys, name):
-    added, said = HOSTILE[name]
+    added, message = HOSTILE[name]
 
     if name == "a path":
         with zipfile.ZipFile(bundle, "a") as archive:
             archive.writestr(added, "x")
     else:
         rebuild(bundle, lambda contents: contents.update({added: b"x"}))
-    assert said in refusal_of(bundle, capsys)
+    assert message in refusal_of(bundle, capsys)
 
 
 def pack(path, contents, manifest, method=zipfile.ZIP_DEFLATED) -> None:
@@ -186,8 +186,8 @@ def check_memory(path, capsys) -> tuple[str, int]:
     """The message of a refusal, and the most memory that Python held."""
     tracemalloc.start()
     try:
-        said = refusal_of(path, capsys)
-        return said, tracemalloc.get_traced_memory()[1]
+        output = refusal_of(path, capsys)
+        return output, tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
 
@@ -197,9 +197,9 @@ def test_a_file_that_unpacks_to_more_than_announced_is_not_unpacked(bundle, caps
     contents = files(bundle)
     manifest = json.loads(contents.pop(MANIFEST))
     pack(bundle, {**contents, SUMMARY: b"0" * (50 << 20)}, manifest)
-    said, held = check_memory(bundle, capsys)
+    output, held = check_memory(bundle, capsys)
 
-    assert "summary.json is not what its manifest says" in said
+    assert "summary.json is not what its manifest says" in output
     assert held < 20 << 20
 
 
@@ -212,9 +212,9 @@ def test_contents_that_are_too_large_for_the_file_are_refused_before_they_are_un
     manifest["files"][name] = entry(contents[name])
     pack(bundle, contents, manifest)
     del contents
-    said, held = check_memory(bundle, capsys)
+    output, held = check_memory(bundle, capsys)
 
-    assert "announces contents of" in said and bundle.stat().st_size < 1 << 20
+    assert "announces contents of" in output and bundle.stat().st_size < 1 << 20
     assert held < 20 << 20
 
 

@@ -44,13 +44,13 @@ def lines(comparison_folder, monkeypatch, tmp_path):
 
 def test_changes_at_random_end_no_command_with_a_traceback(lines):
     """``tests/campaigns/results.py`` does the same 1,536 times."""
-    rng, found = random.Random(5), []
+    rng, unnoticed = random.Random(5), []
     for _ in range(TRIALS):
-        new, said = change_lines(lines, rng)
+        new, changes = change_lines(lines, rng)
         write(new, Path("changed"))
-        found += [f"{said}: {fault}" for fault in faults(Path("changed"), Path("whole"))]
+        unnoticed += [f"{changes}: {fault}" for fault in faults(Path("changed"), Path("whole"))]
 
-    assert not found, "\n".join(found)
+    assert not unnoticed, "\n".join(unnoticed)
 
 
 def contender(lines, i: int) -> dict:
@@ -115,8 +115,8 @@ def test_characters_that_command_a_terminal_are_shown(lines, capsys):
 
     assert faults(Path("changed"), Path("whole")) == []
     assert run(["compare", "show", "changed"]) == 0
-    said = capsys.readouterr().out
-    assert "\\x1b]0;owned\\x07\\x9b31m\\u202e" in said and not COMMANDS.search(said)
+    output = capsys.readouterr().out
+    assert "\\x1b]0;owned\\x07\\x9b31m\\u202e" in output and not COMMANDS.search(output)
 
 
 def test_escapes_stand_for_the_same_value():

@@ -60,15 +60,15 @@ def test_a_lap_that_waited_for_a_processor_is_doubted_without_repeats():
 @pytest.mark.parametrize(("allowed", "doubted"), [(1.2, False), (1.29, False), (1.1, True)])
 def test_a_speedup_above_its_acceptance_bound_is_doubted(allowed, doubted):
     """Speedups of 1.2 and 1.3 at 1.4 tokens per step, which alone allows them."""
-    made = [
+    table_rows = [
         attrs.evolve(r, acceptance_bound=allowed, roof_fraction=1.25 / allowed) if r.contender == "fast" else r
         for r in rows(many({"a": 1.2, "b": 1.3}), {})
         if r.family == "all"
     ]
 
-    found = [w for name in ("plain", "fast") for w in beyond_costs([r for r in made if r.contender == name])]
-    assert [w.about for w in found] == (["fast"] if doubted else [])
-    assert all("speedup 1.25 exceeds 1.10, its acceptance bound (all)" in w.text for w in found)
+    warnings = [w for name in ("plain", "fast") for w in beyond_costs([r for r in table_rows if r.contender == name])]
+    assert [w.about for w in warnings] == (["fast"] if doubted else [])
+    assert all("speedup 1.25 exceeds 1.10, its acceptance bound (all)" in w.text for w in warnings)
 
 
 def test_different_prompts_may_take_different_times():
@@ -142,7 +142,7 @@ def test_a_busy_machine_is_doubted(load, doubted):
 
 def test_warnings_stand_below_the_table(capsys):
     laps = many({"a": 6.74, "b": 5.30})
-    made = rows(laps, {})
-    show(made, [], found_in(laps, made, QUIET, "cpu"))
+    table_rows = rows(laps, {})
+    show(table_rows, [], found_in(laps, table_rows, QUIET, "cpu"))
 
     assert capsys.readouterr().out.splitlines()[-1].startswith("warning: fast: speedup 6.02 at 1.40")

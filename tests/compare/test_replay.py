@@ -131,19 +131,19 @@ def test_a_tree_keeps_what_is_above_the_limit():
 
 def test_the_limit_of_a_method_counts_from_where_it_went_on():
     """Two tokens of one method, then three of another behind them."""
-    mine = part(Draft([1, 2, 3, 4, 5]), ["a", "a", "b", "b", "b"], [2, 3], uncut=(0, 1, 2, 3))
-    left = cut(mine, {"b": 1}, {}, ["a", "b"])
+    recorded_part = part(Draft([1, 2, 3, 4, 5]), ["a", "a", "b", "b", "b"], [2, 3], uncut=(0, 1, 2, 3))
+    left = cut(recorded_part, {"b": 1}, {}, ["a", "b"])
 
     assert [(p.source, p.draft.ids, p.first, p.leaf) for p in left.pieces] == [("a", (1, 2), 0, -1), ("b", (3,), 2, 1)]
     assert left.path == (0, 1, 2) and not left.censored
 
 
 def test_a_price_ends_a_draft_where_the_path_is_too_unlikely():
-    mine = part(Draft([1, 2, 3], confidence=[0.9, 0.5, 0.9]), ["a"] * 3, [3], uncut=(0, 1, 2))
+    recorded_part = part(Draft([1, 2, 3], confidence=[0.9, 0.5, 0.9]), ["a"] * 3, [3], uncut=(0, 1, 2))
 
-    assert cut(mine, {}, {None: 0.5}, ["a"]).draft.ids == (1,)
-    assert cut(mine, {}, {None: 0.45}, ["a"]).draft.ids == (1, 2)
-    assert cut(mine, {}, {"b": 0.95}, ["a"]).draft.ids == (1, 2, 3)
+    assert cut(recorded_part, {}, {None: 0.5}, ["a"]).draft.ids == (1,)
+    assert cut(recorded_part, {}, {None: 0.45}, ["a"]).draft.ids == (1, 2)
+    assert cut(recorded_part, {}, {"b": 0.95}, ["a"]).draft.ids == (1, 2, 3)
 
 
 @pytest.mark.parametrize(
@@ -160,9 +160,9 @@ def test_a_price_ends_a_draft_where_the_path_is_too_unlikely():
 )
 def test_what_the_record_does_not_say_is_censored(then, now, censored):
     """Three tokens by one method; another one could have drafted instead."""
-    mine = part(Draft([1, 2, 3]), ["a"] * 3, [3], uncut=(0, 1, 2), limits=then)
+    recorded_part = part(Draft([1, 2, 3]), ["a"] * 3, [3], uncut=(0, 1, 2), limits=then)
 
-    assert cut(mine, now, {}, ["a", "b"] if now == {"a": 0} else ["a"]).censored == censored
+    assert cut(recorded_part, now, {}, ["a", "b"] if now == {"a": 0} else ["a"]).censored == censored
 
 
 # what is refused
@@ -215,14 +215,14 @@ def test_a_trace_that_contradicts_itself_is_refused(free, tmp_path, column, valu
     at = next(i for i, n in enumerate(record["steps"]["drafted"]) if n)
     record["trace"][column][at] = value
     (tmp_path / "results.jsonl").write_text("".join(json.dumps(line) + "\n" for line in written))
-    found = read(tmp_path)
+    comparison = read(tmp_path)
     with pytest.raises(UsageError, match="the trace of"):
-        steps_of([lap for lap in found.laps if lap.contender == "ngram"])
+        steps_of([lap for lap in comparison.laps if lap.contender == "ngram"])
 
 
 def test_the_table_is_printed(free, capsys):
     assert run(["replay", str(free.folder), "--length", "1", "--min-chance", "0.5"]) == 0
-    said = capsys.readouterr().out
-    assert [line.split("  ")[0] for line in said.splitlines()[3:6]] == ["as recorded", "length 1", "min chance 0.5"]
+    output = capsys.readouterr().out
+    assert [line.split("  ")[0] for line in output.splitlines()[3:6]] == ["as recorded", "length 1", "min chance 0.5"]
     assert run(["replay", str(free.folder), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["rows"][0]["contender"] == "ngram"

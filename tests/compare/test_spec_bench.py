@@ -47,8 +47,8 @@ def comparison_folder(tmp_path_factory):
 
 
 def rows(folder: Path) -> dict[tuple[str, str], dict]:
-    found = json.loads((folder / "out" / "summary.json").read_text("utf-8"))["rows"]
-    return {(row["contender"], row["family"]): row for row in found}
+    rows = json.loads((folder / "out" / "summary.json").read_text("utf-8"))["rows"]
+    return {(row["contender"], row["family"]): row for row in rows}
 
 
 def test_every_turn_is_asked_with_the_answers_before_it(comparison_folder):
@@ -73,10 +73,15 @@ def test_every_turn_is_asked_with_the_answers_before_it(comparison_folder):
 
 def test_a_row_counts_the_turns_of_a_question_together(comparison_folder):
     row = rows(comparison_folder)["ngram", "writing"]
-    mine = [r for lap in read(comparison_folder / "out").laps for r in lap.records if (r.contender, r.prompt) == ("ngram", "81")]
+    records = [
+        r
+        for lap in read(comparison_folder / "out").laps
+        for r in lap.records
+        if (r.contender, r.prompt) == ("ngram", "81")
+    ]
 
     assert (row["prompts"], row["identical"]) == (1, 1)
-    assert row["tokens"] == sum(len(r.tokens) for r in mine if r.repeat == 0)
+    assert row["tokens"] == sum(len(r.tokens) for r in records if r.repeat == 0)
 
 
 @pytest.mark.parametrize("family", ["all", "writing", "qa"])
@@ -86,7 +91,9 @@ def test_an_independent_computation_of_the_answer_files_agrees(comparison_folder
     category = "overall" if family == "all" else family
     runs = [
         figures(
-            comparison_folder / "answers" / f"{contender}-run{i}.jsonl", comparison_folder / "answers" / f"plain-run{i}.jsonl", category
+            comparison_folder / "answers" / f"{contender}-run{i}.jsonl",
+            comparison_folder / "answers" / f"plain-run{i}.jsonl",
+            category,
         )
         for i in (1, 2)
     ]
@@ -97,13 +104,20 @@ def test_an_independent_computation_of_the_answer_files_agrees(comparison_folder
 
 
 def test_categories_of_mt_bench_are_pooled(comparison_folder):
-    found = figures(comparison_folder / "answers" / "ngram-run1.jsonl", comparison_folder / "answers" / "plain-run1.jsonl", "mt_bench")
+    numbers = figures(
+        comparison_folder / "answers" / "ngram-run1.jsonl",
+        comparison_folder / "answers" / "plain-run1.jsonl",
+        "mt_bench",
+    )
 
-    assert found["speedup"] > 0 and found["mean_accepted_tokens"] >= 1
+    assert numbers["speedup"] > 0 and numbers["mean_accepted_tokens"] >= 1
 
 
 def test_answer_files_have_the_fields_and_the_order_of_spec_bench(comparison_folder):
-    lines = [json.loads(line) for line in (comparison_folder / "answers" / "ngram-run1.jsonl").read_text("utf-8").splitlines()]
+    lines = [
+        json.loads(line)
+        for line in (comparison_folder / "answers" / "ngram-run1.jsonl").read_text("utf-8").splitlines()
+    ]
     choice = lines[2]["choices"][0]
 
     assert [line["question_id"] for line in lines] == [7, 12, 81, 101]
@@ -134,12 +148,12 @@ def test_spec_bench_s_own_scripts_accept_the_files(comparison_folder, capsys, mo
 
     module = import_file(Path(os.environ["SPECBENCH_DIR"]) / "evaluation" / "speed.py")
     monkeypatch.setattr(module, "AutoTokenizer", Words)
-    mine, base = (comparison_folder / "answers" / f"{name}-run1.jsonl" for name in ("ngram", "plain"))
-    rate, _, speedup, lengths = module.speed(str(mine), str(base), "", task="overall", report=False)
-    found = figures(mine, base, count=lambda text: 1 + len(tokenizer.encode(text, bos=False)))
+    own, base = (comparison_folder / "answers" / f"{name}-run1.jsonl" for name in ("ngram", "plain"))
+    rate, _, speedup, lengths = module.speed(str(own), str(base), "", task="overall", report=False)
+    numbers = figures(own, base, count=lambda text: 1 + len(tokenizer.encode(text, bos=False)))
 
-    assert (rate, speedup) == pytest.approx((found["tokens_per_second"], found["speedup"]))
-    assert sum(lengths) / len(lengths) == pytest.approx(found["mean_accepted_tokens"])
+    assert (rate, speedup) == pytest.approx((numbers["tokens_per_second"], numbers["speedup"]))
+    assert sum(lengths) / len(lengths) == pytest.approx(numbers["mean_accepted_tokens"])
     equal = import_file(Path(os.environ["SPECBENCH_DIR"]) / "evaluation" / "equal.py")
     equal.run_compare(f"{comparison_folder}/answers/", "ngram-run1.jsonl", "plain-run1.jsonl")
     assert "Result totally Equal!" in capsys.readouterr().out

@@ -111,9 +111,9 @@ def test_names_are_shown_as_they_are(capsys):
 def test_a_table_fits_its_terminal(width, name, batch):
     """Only whole columns are left out, no figure is cut; with enough width all columns are shown."""
     figures = {"contender": name, "tokens_per_step": 2.5, "draft_acceptance": 0.5, "machine_rate": 1000.0}
-    made = [attrs.evolve(r, **figures) for r in rows(pair("a", 4, 2) + pair("b", 4, 3), {})]
+    table_rows = [attrs.evolve(r, **figures) for r in rows(pair("a", 4, 2) + pair("b", 4, 3), {})]
     console = Console(width=width, file=io.StringIO())
-    table, out = fitting(console, made, informative_columns(made, False, batch), batch)
+    table, out = fitting(console, table_rows, informative_columns(table_rows, False, batch), batch)
     console.print(table)
     lines = console.file.getvalue().splitlines()
 
@@ -137,32 +137,34 @@ def test_the_wide_table_has_every_figure_that_there_is():
         "cpu_speedup": 1.5,
         "spec_bench": {"mean_accepted_tokens": 2.5, "speedup": 1.4},
     }
-    made = [attrs.evolve(r, **figures) for r in rows(pair("a", 4, 2), {})]
+    table_rows = [attrs.evolve(r, **figures) for r in rows(pair("a", 4, 2), {})]
 
-    assert set(COLUMNS) - set(informative_columns(made, True, 1)) == {
+    assert set(COLUMNS) - set(informative_columns(table_rows, True, 1)) == {
         "device GiB",
         "J/token",
         "between tokens ms",
         "90%",
     }
-    joules = [attrs.evolve(r, joules_per_token=0.25) for r in made]
+    joules = [attrs.evolve(r, joules_per_token=0.25) for r in table_rows]
     assert "J/token" in informative_columns(joules, True, 1)
 
 
 def test_with_several_sequences_the_rate_of_one_and_of_all_are_named(capsys):
-    made = [attrs.evolve(r, rate=100.0, machine_rate=350.0) for r in rows(pair("a", 4, 2), {})]
-    show(made, [], batch=4)
+    table_rows = [attrs.evolve(r, rate=100.0, machine_rate=350.0) for r in rows(pair("a", 4, 2), {})]
+    show(table_rows, [], batch=4)
     out = capsys.readouterr().out
 
     assert "tokens/s of each" in out and "tokens/s of all" in out and "350.0" in out
-    show(made, [], batch=1)
+    show(table_rows, [], batch=1)
     assert "tokens/s of" not in capsys.readouterr().out
 
 
 def test_the_bounds_are_read_out_in_a_line(capsys):
     figures = {"hardware_bound": 2.6, "hardware_drafts": 8, "drafter_bound": 2.2, "acceptance_bound": 2.15}
-    made = [attrs.evolve(r, **figures, roof_fraction=0.93) for r in rows(pair("a", 4, 2), {}) if r.family == "all"]
-    show(made, [])
+    table_rows = [
+        attrs.evolve(r, **figures, roof_fraction=0.93) for r in rows(pair("a", 4, 2), {}) if r.family == "all"
+    ]
+    show(table_rows, [])
 
     assert (
         "fast: 0.93 of what its acceptance allows (2.15×); with every draft accepted 2.20×; "

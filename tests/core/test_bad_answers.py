@@ -20,10 +20,10 @@ EVEN = torch.full((2, V), 1 / V)
 
 
 def probs(**cells) -> torch.Tensor:
-    made = EVEN.clone()
+    row = EVEN.clone()
     for cell, value in cells.items():
-        made[0, int(cell[1:])] = value
-    return made
+        row[0, int(cell[1:])] = value
+    return row
 
 
 BAD = {

@@ -251,14 +251,14 @@ def test_a_run_is_closed_between_two_steps_of_another_thread():
     """A further step does nothing; results so far can be read; a closed slot is not used again."""
     target = Counts(**DENSE)
     for _ in range(5):
-        run, begun, found = Run(target), Event(), []
+        run, begun, events = Run(target), Event(), []
 
-        def read(run=run, begun=begun, found=found):
+        def read(run=run, begun=begun, events=events):
             generation = run.generate([1, 2], max_tokens=400)
             for event in generation:
                 begun.set()
-                found.append(event.token)
-            found.append(generation.result.finish_reason)
+                events.append(event.token)
+            events.append(generation.result.finish_reason)
 
         thread = Thread(target=read)
         thread.start()
@@ -268,8 +268,8 @@ def test_a_run_is_closed_between_two_steps_of_another_thread():
 
         assert not thread.is_alive()
         assert (
-            found[-1] in ("cancelled", "length")
-            and found[:-1] == plain(Request([1, 2], max_tokens=400), **DENSE).tokens[: len(found) - 1]
+            events[-1] in ("cancelled", "length")
+            and events[:-1] == plain(Request([1, 2], max_tokens=400), **DENSE).tokens[: len(events) - 1]
         )
         assert target.opened == 0
 

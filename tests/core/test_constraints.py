@@ -102,10 +102,10 @@ def test_the_native_choice_under_a_mask_is_that_of_the_reference():
         row = adjust(case.row, case.sampling, [*case.tokens, *case.drafted], case.prompt, mask)
         expected = reference.choose(row.numpy(), case.sampling, case.source, case.t)
 
-        found = drawn(case.row, case.sampling, case.source, case.t, history, mask)
+        choice = drawn(case.row, case.sampling, case.source, case.t, history, mask)
 
-        np.testing.assert_array_equal(found, expected)
-        assert not np.isfinite(found[1]) or mask[found[0] // 32] >> (found[0] % 32) & 1
+        np.testing.assert_array_equal(choice, expected)
+        assert not np.isfinite(choice[1]) or mask[choice[0] // 32] >> (choice[0] % 32) & 1
 
 
 def test_the_choice_without_native_code_is_the_same(monkeypatch):
@@ -273,7 +273,7 @@ def test_a_rule_cannot_put_a_forbidden_token_into_the_text():
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
         ({"constraint": "{}"}, r"constraint = '\{\}'"),
         ({"constraint": ToyConstraint(), "ignore_eos": True}, "ignore_eos and a constraint"),
@@ -281,6 +281,6 @@ def test_a_rule_cannot_put_a_forbidden_token_into_the_text():
     ],
     ids=["text", "ignore-eos", "start"],
 )
-def test_a_constraint_that_cannot_start_is_refused(given, said):
-    with pytest.raises(UsageError, match=said):
+def test_a_constraint_that_cannot_start_is_refused(given, message):
+    with pytest.raises(UsageError, match=message):
         Run(ToyTarget()).submit(PROMPT, **given)

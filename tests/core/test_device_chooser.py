@@ -71,7 +71,9 @@ REQUESTS = [
         PROMPT,
         max_tokens=12,
         name="penalised",
-        **sampling_keywords(3, 1.2, repetition_penalty=1.4, presence_penalty=0.3, frequency_penalty=0.5, logit_bias={4: 1.5}),
+        **sampling_keywords(
+            3, 1.2, repetition_penalty=1.4, presence_penalty=0.3, frequency_penalty=0.5, logit_bias={4: 1.5}
+        ),
     ),
     Request(PROMPT, max_tokens=12, name="masked", constraint=ToyConstraint(2, share=0.3), **sampling_keywords(4, 1.0)),
     Request(PROMPT, max_tokens=12, name="greedy and masked", constraint=ToyConstraint(3, share=0.3)),

@@ -171,7 +171,10 @@ def test_no_sampling_ends_somebody_else(given, bias):
         ({"stop": ["zzz"], "stop_tokens": [np.int64(47)]}, {"stop": ("zzz",), "stop_tokens": {47}}),
         (sampling_keywords(1, np.float32(0.5)), sampling_keywords(1, 0.5)),
         (sampling_keywords(1, Fraction(1, 2), top_k=np.int64(5)), sampling_keywords(1, 0.5, top_k=5)),
-        (sampling_keywords(1, 1, logit_bias={np.int64(3): np.float32(2)}), sampling_keywords(1, 1.0, logit_bias={3: 2.0})),
+        (
+            sampling_keywords(1, 1, logit_bias={np.int64(3): np.float32(2)}),
+            sampling_keywords(1, 1.0, logit_bias={3: 2.0}),
+        ),
         ({"embeds": {np.int64(1): np.ones(WIDTH)}}, {"embeds": {1: VECTOR}}),
         ({"embeds": {1: np.ones(WIDTH, dtype=np.float16)}}, {"embeds": {1: VECTOR}}),
         ({"embeds": {1: torch.ones(WIDTH, dtype=torch.bfloat16, requires_grad=True)}}, {"embeds": {1: VECTOR}}),
@@ -180,10 +183,10 @@ def test_no_sampling_ends_somebody_else(given, bias):
 )
 def test_a_number_counts_whatever_its_type(fields, same):
     """numpy's and torch's whole numbers, every kind of real number, arrays as prompts and embeddings."""
-    wanted = Request(**{"prompt": [1, 2], "max_tokens": 4, **same})
-    found = Run(ToyTarget(**DENSE)).generate(Request(**{"prompt": [1, 2], "max_tokens": 4, **fields})).result
+    request = Request(**{"prompt": [1, 2], "max_tokens": 4, **same})
+    result = Run(ToyTarget(**DENSE)).generate(Request(**{"prompt": [1, 2], "max_tokens": 4, **fields})).result
 
-    assert Run(ToyTarget(**DENSE)).generate(wanted).result.tokens == found.tokens
+    assert Run(ToyTarget(**DENSE)).generate(request).result.tokens == result.tokens
 
 
 def test_what_the_user_changes_after_submit_changes_nothing():

@@ -85,8 +85,8 @@ def test_the_least_recently_used_slot_goes_when_nothing_can_be_reused():
     talks = {1: [1] * 6, 2: [2] * 6}
 
     reused = []
-    for said in range(8):
-        talk = talks[1 + said % 2]
+    for at in range(8):
+        talk = talks[1 + at % 2]
         seq, result = turn(run, talk, max_tokens=3)
         reused.append((result.reused, len(talk)))
         talk[:] = [*seq.tokens, 7]

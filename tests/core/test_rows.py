@@ -24,7 +24,9 @@ def watch(kind: str, requests: list[Request], strategy: str = "snapshot", **sett
 @pytest.mark.parametrize("chunk", [1, 3, 256], ids=lambda c: f"chunk-{c}")
 def test_every_row_is_told_once_with_fresh_hidden_states(chunk, strategy, kind):
     """With chunks, rewinding and trees: contiguous rows, right next tokens, states equal to a new forward's."""
-    requests = [Request(list(range(2, 4 + 6 * i)), max_tokens=11, name=f"{i}", **sampling_keywords(i)) for i in range(3)]
+    requests = [
+        Request(list(range(2, 4 + 6 * i)), max_tokens=11, name=f"{i}", **sampling_keywords(i)) for i in range(3)
+    ]
 
     watcher, run, seqs = watch(kind, requests, strategy, prefill_chunk=chunk, draft_max=3, max_batched_tokens=13)
 
@@ -141,7 +143,7 @@ def test_embedded_prompt_positions_are_delivered_as_next_embeds(chunk):
 
 def test_hidden_states_that_nobody_asked_for_say_how_to_ask():
     """A missing hidden state of a span or of the output gives a message that names it, not a KeyError."""
-    said = []
+    warnings = []
 
     class Reads:
         @hookimpl
@@ -155,9 +157,9 @@ def test_hidden_states_that_nobody_asked_for_say_how_to_ask():
                 for read in (span.hidden, rows.step.output.hidden):
                     with pytest.raises(NotAskedFor) as error:
                         read[2]
-                    said.append(str(error.value))
+                    warnings.append(str(error.value))
 
     Run(ToyTarget(), [Reads()]).generate([1, 2], max_tokens=1).result
 
-    assert len(said) == 2
-    assert said[0].startswith("hidden[2] was not requested (got 1)") and "Needs(hidden={2})" in said[0]
+    assert len(warnings) == 2
+    assert warnings[0].startswith("hidden[2] was not requested (got 1)") and "Needs(hidden={2})" in warnings[0]

@@ -82,7 +82,9 @@ def test_state_of_prompts_about_as_long_as_a_draft(strategy, prompt):
 @pytest.mark.parametrize("kind", ["every-other-right", "trees"])
 def test_state_in_a_mixed_batch(strategy, kind):
     """A different number kept per sequence, some without drafts, a prompt in chunks beside them, one cancelled."""
-    requests = [Request(list(range(1, 2 + 5 * i)), max_tokens=6 + 4 * i, name=f"{i}", **sampling_keywords(i)) for i in range(4)]
+    requests = [
+        Request(list(range(1, 2 + 5 * i)), max_tokens=6 + 4 * i, name=f"{i}", **sampling_keywords(i)) for i in range(4)
+    ]
     requests[2] = Request(requests[2].prompt, max_tokens=9, name="2", methods=())
     run = toy_run(drafter(kind, texts(requests)), strategy, prefill_chunk=3, draft_max=2, max_batched_tokens=11)
     seqs = [run.submit(r) for r in requests]
@@ -158,7 +160,10 @@ class FarRewind:
 @pytest.mark.parametrize("kind", ["every-other-right", "chains", "trees"])
 def test_state_after_rewinds_far_behind_the_last_step(kind, chunk, far):
     """Rewound rows become pending rows again, also in chunks; text and state are right, no row is delivered twice."""
-    requests = [Request([1, 2, 3, 4, 5, 6, 7][: 3 + 4 * i], max_tokens=10, name=f"{i}", **sampling_keywords(i)) for i in range(2)]
+    requests = [
+        Request([1, 2, 3, 4, 5, 6, 7][: 3 + 4 * i], max_tokens=10, name=f"{i}", **sampling_keywords(i))
+        for i in range(2)
+    ]
     watcher = Watcher(hidden=(0, 1, 2))
     methods = [drafter(kind, texts(requests)), watcher]
     run = Run(ToyTarget(), methods, rollback=FarRewind(far), prefill_chunk=chunk, draft_max=3)
@@ -253,7 +258,9 @@ SHIPPED = {
 @pytest.mark.parametrize("batch", [1, 5])
 def test_state_with_methods_that_need_no_weights(strategy, method, temperature, batch):
     prompts = [[1 + i + j % (2 + i) for j in range(8 + 3 * i)] for i in range(5)]
-    requests = [Request(p, max_tokens=16, name=f"{i}", **sampling_keywords(i, temperature)) for i, p in enumerate(prompts)]
+    requests = [
+        Request(p, max_tokens=16, name=f"{i}", **sampling_keywords(i, temperature)) for i, p in enumerate(prompts)
+    ]
     run = toy_run(SHIPPED[method], strategy, max_sequences=batch)
     seqs = [run.submit(r) for r in requests]
 

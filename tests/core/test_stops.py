@@ -139,7 +139,9 @@ def test_a_stop_in_one_sequence_leaves_the_others_alone(kind, strategy):
     requests = [Request([i, 5], max_tokens=16, name=f"{i}", **sampling_keywords(i, 1.5)) for i in range(4)]
     by_name = texts(requests)
     stopping = [
-        Request([i, 5], max_tokens=16, name=f"{i}", stop_tokens={by_name[f"{i}"][4 + 2 * i]}, **sampling_keywords(i, 1.5))
+        Request(
+            [i, 5], max_tokens=16, name=f"{i}", stop_tokens={by_name[f"{i}"][4 + 2 * i]}, **sampling_keywords(i, 1.5)
+        )
         for i in range(4)
     ]
     run = toy_run(drafter(kind, by_name), strategy)

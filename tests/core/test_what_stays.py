@@ -91,13 +91,13 @@ def test_noise_that_a_drafter_writes_into_changes_no_text():
 
 def test_noise_is_the_same_however_often_it_is_asked_for():
     """Also for positions far ahead, and never for earlier ones."""
-    found = []
+    references = []
 
     def make(step, seq, budget):
         for i in (0, 1, 300):
-            found.append(step.noise(seq, i))
-            assert torch.equal(found[-1], step.noise(seq, i))
-            assert torch.equal(found[-1], gumbel(seq.seed, seq.t + i, 48))
+            references.append(step.noise(seq, i))
+            assert torch.equal(references[-1], step.noise(seq, i))
+            assert torch.equal(references[-1], gumbel(seq.seed, seq.t + i, 48))
         with pytest.raises(ValueError, match="the first is 0"):
             step.noise(seq, -1)
         with pytest.raises(TypeError):
@@ -105,7 +105,7 @@ def test_noise_is_the_same_however_often_it_is_asked_for():
 
     list(dense([Fixed(make)]).generate([1], max_tokens=3, **sampling_keywords(3)))
 
-    assert found
+    assert references
 
 
 def test_a_buffer_that_a_drafter_uses_again_changes_no_distribution():

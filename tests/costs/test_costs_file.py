@@ -30,11 +30,11 @@ def write(tmp_path):
 
 
 def test_costs_that_were_written_are_read(write):
-    found = read(write(as_json(COSTS, load={"others": 0})))
+    costs = read(write(as_json(COSTS, load={"others": 0})))
 
-    assert found == COSTS
-    assert found.curves(1).at(64)(3) == 0.375
-    assert (found.drafts("ngram")(2), found.drafts("suffix")) == (0.0625, None)
+    assert costs == COSTS
+    assert costs.curves(1).at(64)(3) == 0.375
+    assert (costs.drafts("ngram")(2), costs.drafts("suffix")) == (0.0625, None)
 
 
 def test_costs_of_another_batch_are_named():
@@ -68,10 +68,10 @@ MALFORMED = {
 
 @pytest.mark.parametrize("name", MALFORMED)
 def test_a_malformed_file_is_refused(write, name):
-    change, said = MALFORMED[name]
+    change, message = MALFORMED[name]
     body = {**as_json(COSTS), **change} if isinstance(change, dict) else change
 
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(UsageError, match=message):
         read(write(body))
 
 

@@ -34,10 +34,10 @@ def measure_steps(repeats: int = 1) -> tuple[dict[int, list[float]], list[str]]:
 
 
 def test_every_length_is_drafted_in_turns():
-    found, _ = measure_steps()
+    costs, _ = measure_steps()
 
-    assert {1, 2, 4, 8} <= set(found)
-    assert all(seconds > 0 for k, times in found.items() for seconds in times if k)
+    assert {1, 2, 4, 8} <= set(costs)
+    assert all(seconds > 0 for k, times in costs.items() for seconds in times if k)
 
 
 def test_it_stops_when_every_length_was_drafted_often_enough():

@@ -29,17 +29,17 @@ def gemma() -> transformers.PreTrainedModel:
     """A model with a window of 12 positions in two of three layers."""
     torch.manual_seed(0)
     config = transformers.Gemma3TextConfig(**SIZES, **GEMMA, attn_implementation="sdpa")
-    made = transformers.Gemma3ForCausalLM(config).eval()
-    for parameter in made.parameters():
+    model = transformers.Gemma3ForCausalLM(config).eval()
+    for parameter in model.parameters():
         parameter.data.normal_(0.0, 0.25)
-    return made
+    return model
 
 
 @cache
 def directory(arch: str) -> Path:
     """llama, qwen3, gemma, qwen3next or another name of ``tests.targets.tiny``; with a tokenizer of 300 tokens."""
-    made = gemma() if arch == "gemma" else model(arch, **SIZES)
-    path = save(made, Path(mkdtemp()) / arch)
+    loaded_model = gemma() if arch == "gemma" else model(arch, **SIZES)
+    path = save(loaded_model, Path(mkdtemp()) / arch)
     (path / "tokenizer.json").write_text(tokenizer_json())
     return path
 

@@ -113,9 +113,9 @@ def unread(monkeypatch):
     if find_spec("llama_cpp") is not None:
         from spec_engines.llamacpp import loading
 
-        made = loading.Model
+        model_class = loading.Model
         monkeypatch.setattr(
-            loading, "Model", lambda p, allocate=True, **more: was_read() if allocate else made(p, False)
+            loading, "Model", lambda p, allocate=True, **more: was_read() if allocate else model_class(p, False)
         )
 
 
@@ -182,12 +182,12 @@ COMPANIONS = {"no draft model", "no head of eagle3", "no head of dflash"}
 def test_files_that_do_not_fit_are_refused_before_weights_are_read(engine, wrong, unread):
     if engine in OWN and wrong in COMPANIONS:
         engine = "transformers"
-    method, settings, said = WRONG[wrong]
+    method, settings, message = WRONG[wrong]
     if settings.get("file") == "tiny":
         settings = {"file": str(tiny_gguf())}
     with pytest.raises(Refused) as caught:
         begin(engine, "pico", method, settings)
-    assert caught.value.reason.startswith(said)
+    assert caught.value.reason.startswith(message)
     assert caught.value.hint
 
 
@@ -214,12 +214,12 @@ def test_a_layer_that_only_transformers_knows_is_refused_by_name(monkeypatch, un
 def test_a_file_that_only_llamacpp_knows_shares_no_weights(monkeypatch, method, unread):
     place = location("llamacpp", "pico-hybrid")
     monkeypatch.setattr("spec_engines.llamacpp.loading._describe", lambda path: None)
-    said = (
+    expected = (
         "does not read the architecture of"
         if method == "mtp"
         else f"{method} reads the target's .*; .* gives no weights"
     )
-    with pytest.raises(Refused, match=said):
+    with pytest.raises(Refused, match=expected):
         Run(place, [(method, SETTINGS.get(method, {}))], device="cpu", threads=1)
 
 
@@ -236,8 +236,8 @@ class Reads:
 
 
 def test_a_weight_that_transformers_does_not_give_is_refused_by_name(unread):
-    said = "reads the target's output_norm.weight; pico gives output.weight, token_embd.weight"
-    with pytest.raises(Refused, match=said):
+    message = "reads the target's output_norm.weight; pico gives output.weight, token_embd.weight"
+    with pytest.raises(Refused, match=message):
         Run(location("transformers", "pico"), [Reads()], device="cpu")
 
 

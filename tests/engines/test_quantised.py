@@ -34,9 +34,9 @@ def quantise(source: Path) -> Path:
     """A copy whose linear layers torchao quantised, the output matrix too: 8 bits, one scale of each row."""
     torchao = pytest.importorskip("torchao.quantization", reason="torchao is not installed: pip install torchao")
     how = transformers.TorchAoConfig(torchao.Int8WeightOnlyConfig(), include_input_output_embeddings=True)
-    made = transformers.AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32, quantization_config=how)
+    model = transformers.AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32, quantization_config=how)
     path = Path(mkdtemp()) / f"{source.name}-int8"
-    made.save_pretrained(path)
+    model.save_pretrained(path)
     for file in source.glob("tokenizer*"):
         shutil.copy(file, path)
     return path
@@ -57,14 +57,14 @@ class TestInt8(TargetConformance):
 
 
 def test_the_matrices_of_a_quantised_model_are_dequantised():
-    made, plain = int8(directory("llama")), load(f"transformers:{directory('llama')}", device="cpu")
+    quantised, plain = int8(directory("llama")), load(f"transformers:{directory('llama')}", device="cpu")
     for name in ("token_embd.weight", "output.weight"):
-        found, wanted = made.tensor(name), plain.tensor(name)
+        actual, expected = quantised.tensor(name), plain.tensor(name)
 
-        assert (type(found), found.dtype, found.shape) == (torch.Tensor, torch.float32, wanted.shape)
-        assert (found - wanted).abs().max() <= wanted.abs().max() / 254
-    assert type(made.model.lm_head.weight) is not nn.Parameter
-    assert not torch.equal(found, wanted)
+        assert (type(actual), actual.dtype, actual.shape) == (torch.Tensor, torch.float32, expected.shape)
+        assert (actual - expected).abs().max() <= expected.abs().max() / 254
+    assert type(quantised.model.lm_head.weight) is not nn.Parameter
+    assert not torch.equal(actual, expected)
 
 
 PROMPTS = ["def add(a, b):\n    return", "one two three one two three one two three one"]
@@ -72,12 +72,12 @@ PROMPTS = ["def add(a, b):\n    return", "one two three one two three one two th
 
 @pytest.mark.parametrize("kind", ["ngram", "recycling", "eagle3", "dflash"])
 def test_methods_draft_for_a_quantised_model_and_change_no_text(kind):
-    made = int8(written("zoo:pico"))
+    quantised = int8(written("zoo:pico"))
     settings = {"file": f"zoo:pico-{kind}"} if kind in ("eagle3", "dflash") else {}
-    run, plain = Run(made, [(kind, settings)]), Run(made)
+    run, plain = Run(quantised, [(kind, settings)]), Run(quantised)
     for prompt in PROMPTS:
-        wanted = plain.generate(prompt, max_tokens=24, ignore_eos=True).result.tokens
-        assert run.generate(prompt, max_tokens=24, ignore_eos=True).result.tokens == wanted
+        expected = plain.generate(prompt, max_tokens=24, ignore_eos=True).result.tokens
+        assert run.generate(prompt, max_tokens=24, ignore_eos=True).result.tokens == expected
     assert run.stats.report()["accepted"] > 0
 
 
@@ -134,7 +134,7 @@ class Packed(nn.Module):
 
 
 @pytest.mark.parametrize(
-    "module, said",
+    "module, message",
     [
         (Packed(qweight=torch.zeros(4, 64, dtype=torch.int32)), "a Packed with a weight of NoneType"),
         (Packed(weight=torch.zeros(1024, 1, dtype=torch.uint8)), r"a weight of torch\.uint8 \[1024, 1\]"),
@@ -142,8 +142,8 @@ class Packed(nn.Module):
     ],
     ids=["without a weight", "packed", "8-bit floats"],
 )
-def test_a_matrix_that_cannot_be_dequantised_is_refused_by_name(module, said):
-    with pytest.raises(UsageError, match=said) as caught:
+def test_a_matrix_that_cannot_be_dequantised_is_refused_by_name(module, message):
+    with pytest.raises(UsageError, match=message) as caught:
         matrix(module, "output.weight", 32, torch.float32)
 
     assert caught.value.reason.startswith("output.weight is quantised in a form that draft heads cannot read")

@@ -99,20 +99,20 @@ def test_every_method_drafts_and_changes_no_text(name, temperature):
     run = Run(of_the_zoo(model), [method])
     texts = [run.generate(p, **REQUEST, temperature=temperature, seed=i) for i, p in enumerate(PROMPTS)]
 
-    assert [made.result.tokens for made in texts] == plain(model, temperature)
+    assert [generation.result.tokens for generation in texts] == plain(model, temperature)
     assert temperature or run.stats.report()["accepted"] > 0
 
 
 @pytest.mark.parametrize("model", ["zoo:pico", "zoo:pico-hybrid"])
 def test_plain_decoding_gives_the_text_of_generate(model):
-    made = of_the_zoo(model)
+    target = of_the_zoo(model)
     for prompt, tokens in zip(PROMPTS, plain(model, 0.0), strict=True):
-        given = torch.tensor([made.tokenizer.encode(prompt)])
-        found = made.model.generate(
+        given = torch.tensor([target.tokenizer.encode(prompt)])
+        generated = target.model.generate(
             given, attention_mask=torch.ones_like(given), max_new_tokens=24, do_sample=False, eos_token_id=None,
             pad_token_id=0,
         )  # fmt: skip
-        assert found[0, given.shape[1] :].tolist() == tokens
+        assert generated[0, given.shape[1] :].tolist() == tokens
 
 
 @pytest.mark.filterwarnings("error::FutureWarning")
@@ -125,8 +125,8 @@ def test_a_head_is_accepted_as_often_as_on_the_target_that_shares_its_executor(k
     """The heads read the same hidden states and matrices, up to rounding, which may move a draft over its limit."""
     settings = {} if kind == "mtp" else {"file": f"{model}-{kind}"}
     steps = []
-    for made in (of_the_zoo(model), load(model, threads=1)):
-        run = Run(made, [(kind, settings)])
+    for target in (of_the_zoo(model), load(model, threads=1)):
+        run = Run(target, [(kind, settings)])
         for i, prompt in enumerate(PROMPTS):
             assert run.generate(prompt, **REQUEST, seed=i).result.tokens
         steps.append(run.stats.report()["steps"])
@@ -162,14 +162,14 @@ def test_a_model_that_ignores_the_mask_is_found_out_when_it_is_loaded(monkeypatc
 def test_learned_positions_are_given_too():
     """A model of 2019 with other names for everything; its kit runs on one text only."""
     config = transformers.GPT2Config(vocab_size=64, n_embd=32, n_layer=2, n_head=4, n_positions=64)
-    made = load(f"transformers:{save(transformers.GPT2LMHeadModel(config), Path(mkdtemp()))}", device="cpu")
+    target = load(f"transformers:{save(transformers.GPT2LMHeadModel(config), Path(mkdtemp()))}", device="cpu")
 
-    assert made.info.trees
-    assert (made.info.width, made.info.layers, made.info.context, made.tokenizer) == (32, 2, 64, None)
-    assert made.tensor("output.weight").shape == (64, 32)
+    assert target.info.trees
+    assert (target.info.width, target.info.layers, target.info.context, target.tokenizer) == (32, 2, 64, None)
+    assert target.tensor("output.weight").shape == (64, 32)
     prompt = [1, 2, 3, 1, 2, 3, 1, 2]
-    plain = Run(made).generate(prompt, max_tokens=20).result.tokens
-    assert Run(made, ["recycling"]).generate(prompt, max_tokens=20).result.tokens == plain
+    plain = Run(target).generate(prompt, max_tokens=20).result.tokens
+    assert Run(target, ["recycling"]).generate(prompt, max_tokens=20).result.tokens == plain
 
 
 # refusals
@@ -193,7 +193,7 @@ def copy_model(tmp_path: Path, arch: str = "llama") -> Path:
 
 
 @pytest.mark.parametrize(
-    "options, said",
+    "options, message",
     [
         ({"kernels": "native"}, "kernels=native is not an option"),
         ({"weights": "q8_0"}, "weights=q8_0 is not an option"),
@@ -202,8 +202,8 @@ def copy_model(tmp_path: Path, arch: str = "llama") -> Path:
         ({"context": 1000}, "context 1000 was requested, the model declares 128"),
     ],
 )
-def test_an_option_that_does_not_fit_is_refused(options, said):
-    with pytest.raises(UsageError, match=said):
+def test_an_option_that_does_not_fit_is_refused(options, message):
+    with pytest.raises(UsageError, match=message):
         target("llama", **options)
 
 

@@ -24,7 +24,10 @@ def load_arch(arch: str = "llama", **options):
 
 def texts(target):
     with Run(target, max_sequences=2) as run:
-        return [made.result.tokens for made in run.generate([PROMPT, PROMPT[5:]], max_tokens=24, ignore_eos=True)]
+        return [
+            generation.result.tokens
+            for generation in run.generate([PROMPT, PROMPT[5:]], max_tokens=24, ignore_eos=True)
+        ]
 
 
 @pytest.fixture
@@ -53,11 +56,11 @@ def test_steps_in_which_one_sequence_decodes_are_compiled(rows):
 def test_drafts_are_compiled_and_change_no_text(rows):
     target, eager = load_arch(compiled=True), load_arch()
     rows.clear()
-    made, plain = (
+    compiled_target, plain = (
         Run(one, [NGRAM], max_sequences=1).generate(PROMPT, max_tokens=24, ignore_eos=True).result.tokens
         for one in (target, eager)
     )
-    assert made == plain
+    assert compiled_target == plain
     assert max(count for _, count in rows) > 1
 
 
@@ -92,8 +95,8 @@ def test_what_the_compiler_says_is_in_the_error(monkeypatch):
 def test_compiled_steps_give_the_texts_of_others():
     target, eager = load_arch(compiled=True), load_arch()
     for methods in ([], [NGRAM], ["recycling"]):
-        made, plain = (
+        compiled_target, plain = (
             Run(one, methods, max_sequences=1).generate(PROMPT, max_tokens=24, ignore_eos=True).result.tokens
             for one in (target, eager)
         )
-        assert made == plain
+        assert compiled_target == plain

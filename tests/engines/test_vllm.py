@@ -168,10 +168,10 @@ def dry_run(monkeypatch, *words: str):
 
 
 def test_serve_checks_methods_and_writes_the_command_of_vllm(monkeypatch):
-    found = dry_run(
+    arguments = dry_run(
         monkeypatch, "--method", "ngram", "--draft-max", "5", "-o", "ngram.draft_max=3", "--", "--port", "9"
     )
-    command = json.loads(found.output)
+    command = json.loads(arguments.output)
     spec = json.loads(command[command.index("--additional-config") + 1])["spec"]
 
     assert command[2:4] == ["vllm.entrypoints.openai.api_server", "--model"] and command[-2:] == ["--port", "9"]
@@ -181,15 +181,15 @@ def test_serve_checks_methods_and_writes_the_command_of_vllm(monkeypatch):
 
 
 def test_serve_refuses_before_vllm_starts(monkeypatch):
-    found = dry_run(monkeypatch, "--method", "mtp")
-    assert isinstance(found.exception, Refused) and "has no NextN layer" in str(found.exception)
+    command = dry_run(monkeypatch, "--method", "mtp")
+    assert isinstance(command.exception, Refused) and "has no NextN layer" in str(command.exception)
 
 
 def test_options_are_those_of_vllm():
-    made = options(["ngram"], 4, control="auto", on_error="raise")
-    assert made["speculative_config"]["num_speculative_tokens"] == 4
-    assert made["additional_config"]["spec"]["settings"] == {"on_error": "raise"}
-    assert names_of(made["additional_config"]["spec"]) == ["ngram", "auto"]
+    config = options(["ngram"], 4, control="auto", on_error="raise")
+    assert config["speculative_config"]["num_speculative_tokens"] == 4
+    assert config["additional_config"]["spec"]["settings"] == {"on_error": "raise"}
+    assert names_of(config["additional_config"]["spec"]) == ["ngram", "auto"]
 
 
 def test_counters_are_raised_to_what_a_report_says(monkeypatch):
@@ -201,7 +201,7 @@ def test_counters_are_raised_to_what_a_report_says(monkeypatch):
     counters(report)
     counters(report | {"methods": {"ngram": {"drafts": 3, "drafted": 12, "accepted": 6}}})
 
-    found = prometheus.generate_latest().decode()
-    assert 'spec:spec_decode_num_accepted_tokens_total{method="ngram"} 6.0' in found
-    assert 'spec:hook_seconds_total{hook="draft.ngram"} 0.5' in found
+    metrics = prometheus.generate_latest().decode()
+    assert 'spec:spec_decode_num_accepted_tokens_total{method="ngram"} 6.0' in metrics
+    assert 'spec:hook_seconds_total{hook="draft.ngram"} 0.5' in metrics
     assert len(COUNTED) == 3

@@ -35,12 +35,14 @@ def params(**given):
 
 def runner_of(*requests):
     """A runner with these parameters in its batch; every prompt is one token."""
-    made = [
+    generations = [
         SimpleNamespace(prompt_token_ids=[i], output_token_ids=[2, 3], sampling_params=p)
         for i, p in enumerate(requests)
     ]
-    keys = [f"r{i}" for i in range(len(made))]
-    return SimpleNamespace(input_batch=SimpleNamespace(req_ids=keys), requests=dict(zip(keys, made, strict=True)))
+    keys = [f"r{i}" for i in range(len(generations))]
+    return SimpleNamespace(
+        input_batch=SimpleNamespace(req_ids=keys), requests=dict(zip(keys, generations, strict=True))
+    )
 
 
 def reject_all(logits, drafted):
@@ -62,18 +64,18 @@ def test_requests_with_a_seed_get_the_tokens_of_the_seed_and_others_those_of_vll
     choosing = interface.Choosing(runner_of(*(params(seed=seed) for seed in seeds)), reject_all)
     rows = choosing(logits, drafted).sampled_token_ids.tolist()
 
-    wanted = sample_then_match(kept[:3], [first, 4], [0, 2, 3], 1, terms, 5)
-    assert len(wanted) > 1
-    assert rows[0] == [*wanted, *[-1] * (3 - len(wanted))]
+    chosen = sample_then_match(kept[:3], [first, 4], [0, 2, 3], 1, terms, 5)
+    assert len(chosen) > 1
+    assert rows[0] == [*chosen, *[-1] * (3 - len(chosen))]
     assert rows[1] == [VLLM, -1, -1]
     assert [x for x in rows[2] if x >= 0] == sample_then_match(kept[4:], [6], [2, 2, 3], 1, terms, 9)
 
 
 def test_a_step_without_drafts_is_chosen_too(interface):
     logits = torch.randn(1, 32)
-    wanted = sample_then_match(logits.clone(), [], [0, 2, 3], 1, Sampling(temperature=0.8), 1)
-    found = interface.Choosing(runner_of(params(seed=1)), reject_all)(logits, None)
-    assert found.sampled_token_ids.tolist() == [wanted]
+    chosen = sample_then_match(logits.clone(), [], [0, 2, 3], 1, Sampling(temperature=0.8), 1)
+    output = interface.Choosing(runner_of(params(seed=1)), reject_all)(logits, None)
+    assert output.sampled_token_ids.tolist() == [chosen]
 
 
 @pytest.mark.parametrize(

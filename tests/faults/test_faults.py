@@ -344,7 +344,7 @@ def test_a_stash_goes_away_with_its_slot():
         run.generate([token, token], max_tokens=3).result
     gc.collect()
 
-    assert [made() is None for made in notes.made] == [True, True, True, False]
+    assert [reference() is None for reference in notes.made] == [True, True, True, False]
 
 
 def test_a_run_keeps_nothing_of_a_sequence_that_was_taken():

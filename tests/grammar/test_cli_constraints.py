@@ -57,11 +57,11 @@ REFUSED = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_mistake_is_a_message_before_a_model_is_loaded(capsys, name):
-    flags, said = REFUSED[name]
+    flags, message = REFUSED[name]
 
     assert run(["generate", "-m", "nowhere.gguf", "-p", "x", *flags]) == 2
     error = capsys.readouterr().err
-    assert said in error and "Traceback" not in error and "nowhere.gguf" not in error
+    assert message in error and "Traceback" not in error and "nowhere.gguf" not in error
 
 
 def test_without_the_extra_the_message_names_it(monkeypatch):

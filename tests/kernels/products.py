@@ -100,7 +100,7 @@ class Library:
 
     def every(self) -> list[Products]:
         """Products of every instruction set that this machine has, the best first."""
-        return [found for isa in SETS if (found := self.products(isa))]
+        return [product for isa in SETS if (product := self.products(isa))]
 
     def tile_bytes(self, type: str, k: int) -> int:
         return self.c.spec_tile_bytes(TYPES.index(type), k)

@@ -41,7 +41,12 @@ def test_operators_agree_with_their_references_at_the_sizes_of_qwen3_next(name, 
     check(next(item for item in items(SIZES, rows) if item.name == name))
 
 
-LINEAGES = {"kept": ragged_lineage(kept=True), "laid-aside": ragged_lineage(kept=False), "runs": with_runs(), "chain": chain(40)}
+LINEAGES = {
+    "kept": ragged_lineage(kept=True),
+    "laid-aside": ragged_lineage(kept=False),
+    "runs": with_runs(),
+    "chain": chain(40),
+}
 
 
 @pytest.mark.parametrize("kind", LINEAGES)

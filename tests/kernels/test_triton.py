@@ -55,8 +55,8 @@ def assert_close(name: str, plain: torch.Tensor, fast: torch.Tensor, ratio: floa
     missing = plain.isnan()
     assert torch.equal(missing, fast.isnan()), f"{name}: numbers where there are none, or none where there are some"
     gap, scale = (fast - plain)[~missing].double(), plain[~missing].double().norm()
-    found = float(gap.norm() / scale)
-    assert found < ratio, f"{name}: off by {found:.1e} of its size, at most by {gap.abs().max():.1e}"
+    error = float(gap.norm() / scale)
+    assert error < ratio, f"{name}: off by {error:.1e} of its size, at most by {gap.abs().max():.1e}"
 
 
 def dtypes(case: Case) -> list[torch.dtype]:

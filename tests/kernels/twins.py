@@ -197,8 +197,8 @@ def for_forgetting() -> Arguments:
 
 
 def for_replay(path: list[int], source: int, target: int, decay: str) -> Arguments:
-    made = for_delta(chain(6), decay)
-    kept = {name: made[name] for name in ("states", "k", "g", "key_of")}
+    arguments = for_delta(chain(6), decay)
+    kept = {name: arguments[name] for name in ("states", "k", "g", "key_of")}
     return kept | {"d": spread(normal(6, 2, 10)), "path": path, "source": source, "target": target}
 
 

@@ -71,8 +71,8 @@ def test_windows_and_causal_layers_are_those_that_were_trained(causal, kernels, 
     context.token = tokens[-1]
     (rows,) = head.blocks([context], [3])
 
-    wanted = hidden @ table.T
-    assert (rows - wanted).abs().max() <= 5e-5 * (wanted.max() - wanted.min())
+    expected = hidden @ table.T
+    assert (rows - expected).abs().max() <= 5e-5 * (expected.max() - expected.min())
 
 
 class TestDFlash(DrafterConformance):

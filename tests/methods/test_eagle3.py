@@ -85,7 +85,7 @@ def test_every_variant_is_the_one_that_was_trained(name, kernels):
         fused = oracle.fuse(states.transpose(0, 1).flatten(1))
         embedded, more = table[torch.tensor([*tokens, 40])], fused.new_zeros(1, 32)
         outputs = oracle.unroll(embedded, torch.cat([fused, more]), 2)
-        wanted = [oracle.hidden(y[-1]) @ weights["output.weight"].T for y in outputs]
+        expected = [oracle.hidden(y[-1]) @ weights["output.weight"].T for y in outputs]
 
     turning = rope_frequencies(given.shape), 1.0
     facts = {"head": Described(given.shape), "source": Given(weights), "turning": lambda: turning}
@@ -95,8 +95,8 @@ def test_every_variant_is_the_one_that_was_trained(name, kernels):
     y, first = layer.forward([memory.pairs()])
     _, second = layer.forward([memory.own(1, 40, y)])
 
-    for found, row in ((first, wanted[0]), (second, wanted[1])):
-        assert (found[0] - row).abs().max() <= 5e-5 * (row.max() - row.min())
+    for logits, row in ((first, expected[0]), (second, expected[1])):
+        assert (logits[0] - row).abs().max() <= 5e-5 * (row.max() - row.min())
 
 
 def chain(layer, tokens, features, path):
@@ -142,13 +142,13 @@ def test_a_tree_has_the_likeliest_paths(depth, width, nodes, kernels):
         tree.take(step, *layer.forward([tree.pairs()]))
         forwards += 1
 
-    wanted = likeliest_paths(lambda path: chain(layer, tokens, features, path), limits, 0.9)
-    made = tree.made()
-    found = {}
-    for i, own in enumerate(made.confidence):
-        path = tuple(made.ids[j] for j in made.ancestry(i))
-        found[path] = found.get(path[:-1], 1.0) * own * 0.9
-    assert found == pytest.approx(wanted, rel=1e-4)
+    expected = likeliest_paths(lambda path: chain(layer, tokens, features, path), limits, 0.9)
+    draft = tree.made()
+    actual = {}
+    for i, own in enumerate(draft.confidence):
+        path = tuple(draft.ids[j] for j in draft.ancestry(i))
+        actual[path] = actual.get(path[:-1], 1.0) * own * 0.9
+    assert actual == pytest.approx(expected, rel=1e-4)
     assert forwards <= depth
 
 

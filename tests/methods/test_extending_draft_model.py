@@ -187,20 +187,20 @@ def test_its_forwards_and_rows_are_counted():
     """One forward for each of its own tokens; the rows of the tokens before them are computed in the first."""
     asked = requests(SAMPLINGS["greedy"], count=1, n=40)
     run = start("dense", Begins(texts_of(target_of("dense"), asked), right=0.6), extending())
-    found = []
+    drafts = []
 
     def look(step):
         (part,) = step.parts
         for piece, path in extensions(part, "draft-model"):
-            found.append((len(path), len(piece.draft), step.forwards["draft-model"], step.rows["draft-model"]))
+            drafts.append((len(path), len(piece.draft), step.forwards["draft-model"], step.rows["draft-model"]))
 
     run.observe(look)
     run.generate(asked[0]).result
 
-    assert len(found) > 5
-    assert all(forwards == own for _, own, forwards, _ in found)
-    assert all(rows >= before + own for before, own, _, rows in found[1:])
-    assert any(rows == before + own for before, own, _, rows in found[1:])
+    assert len(drafts) > 5
+    assert all(forwards == own for _, own, forwards, _ in drafts)
+    assert all(rows >= before + own for before, own, _, rows in drafts[1:])
+    assert any(rows == before + own for before, own, _, rows in drafts[1:])
 
 
 def test_it_stops_by_the_chance_of_all_tokens_before():
@@ -210,15 +210,15 @@ def test_it_stops_by_the_chance_of_all_tokens_before():
         asked = requests(SAMPLINGS["greedy"], n=30)
         begun = Begins(texts_of(target_of("dense"), asked), right=1.0, longest=1, confidence=confidence)
         run = start("dense", begun, extending(SAME, p_min=0.25, draft_max=8))
-        found = lengths[confidence] = []
+        seen = lengths[confidence] = []
         run.observe(
-            lambda step, found=found: found.extend(
+            lambda step, seen=seen: seen.extend(
                 len(piece.draft) for part in step.parts for piece, _ in extensions(part, "draft-model")
             )
         )
         ran(run, asked)
 
-    mean = {confidence: sum(found) / max(1, len(found)) for confidence, found in lengths.items()}
+    mean = {confidence: sum(seen) / max(1, len(seen)) for confidence, seen in lengths.items()}
     assert mean[1.0] > mean[0.5] > 0 and not lengths[0.2]
 
 
@@ -255,11 +255,11 @@ def test_it_is_named_on_the_command_line_in_a_file_and_in_python(tmp_path, capsy
     spec(ask)
     named, filed = (json.loads(line) for line in capsys.readouterr().out.splitlines())
     target = load("zoo:pico")
-    run, found = Run(target, ["ngram++draft-model"]), []
-    run.observe(lambda step: found.extend(extensions(step.parts[0], "draft-model")))
+    run, drafts = Run(target, ["ngram++draft-model"]), []
+    run.observe(lambda step: drafts.extend(extensions(step.parts[0], "draft-model")))
     result = run.generate(prompt, max_tokens=48, sampling=Sampling(temperature=0.0)).result
 
-    assert found
+    assert drafts
     assert named["text"] == filed["text"] == target.tokenizer.decode(result.tokens)
     assert named["stats"]["methods"] == filed["stats"]["methods"]
     assert named["stats"]["methods"]["draft-model"]["drafts"] == result.stats["methods"]["draft-model"]["drafts"] > 0

@@ -33,12 +33,12 @@ def foreign(target: Target) -> Target:
 
 
 def drafts(target: Target, method: tuple) -> tuple[list[Draft], list[list[int]]]:
-    run, found = Run(target, [method], rollback="gdn-rollback" if "recurrent" in target.info.states else None), []
-    run.observe(lambda step: found.extend(part.draft for part in step.parts if part.draft is not None))
+    run, drafts = Run(target, [method], rollback="gdn-rollback" if "recurrent" in target.info.states else None), []
+    run.observe(lambda step: drafts.extend(part.draft for part in step.parts if part.draft is not None))
     seqs = [run.submit(request) for request in requests(0.0)]
     while run.busy:
         run.step()
-    return found, [run.take(seq).tokens for seq in seqs]
+    return drafts, [run.take(seq).tokens for seq in seqs]
 
 
 METHODS = {"eagle3": "dense", "dflash": "dense", "eagle3-of-a-hybrid": "hybrid", "mtp": "hybrid"}
@@ -72,8 +72,8 @@ def test_layers_run_natively_on_a_cpu_unless_the_target_computes_in_float64():
     able = Native if problem() is None else Reference
     for dtype, kind in (("float32", able), ("bfloat16", able), ("float16", able), ("float64", Reference)):
         beside = trunk_of(attrs.evolve(target, info=attrs.evolve(target.info, dtype=dtype)))
-        made = beside.another(model, source)
-        assert type(made) is kind
+        executor = beside.another(model, source)
+        assert type(executor) is kind
         assert type(beside.another(model, source)) is kind
 
 

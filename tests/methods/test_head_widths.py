@@ -20,9 +20,9 @@ SEEDS = {"eagle3": 4, "dflash": 81}
 
 @cache
 def make_case(kind: str, **changed: int | tuple[int, ...]) -> Case:
-    found = case(SEEDS[kind])
-    assert found.head.kind == kind and found.head.own_embedding and found.head.own_output
-    return attrs.evolve(found, head=attrs.evolve(found.head, **changed))
+    original = case(SEEDS[kind])
+    assert original.head.kind == kind and original.head.own_embedding and original.head.own_output
+    return attrs.evolve(original, head=attrs.evolve(original.head, **changed))
 
 
 @pytest.mark.parametrize("width", [16, 40, 72, 100])

@@ -63,7 +63,9 @@ def place(family: str, noise: float = 0.0) -> Path:
 def dense(family: str) -> Path:
     """A draft model for a hybrid target: a recurrent state cannot be truncated."""
     sizes = {"hidden_size": 20, "intermediate_size": 20, "num_attention_heads": 2, "num_key_value_heads": 1}
-    small = model("qwen3", 0, vocab_size=make_target_of(family).config.vocab_size, num_hidden_layers=1, head_dim=6, **sizes)
+    small = model(
+        "qwen3", 0, vocab_size=make_target_of(family).config.vocab_size, num_hidden_layers=1, head_dim=6, **sizes
+    )
     return save(small, Path(mkdtemp()) / "hf")
 
 
@@ -83,16 +85,16 @@ def head(kind: str, family: str) -> Path:
 
 def choose_settings(method: str, family: str) -> tuple[str, dict]:
     name, tree, _ = method.partition("-tree")
-    found: dict = {"p_min": 0.0}
+    settings: dict = {"p_min": 0.0}
     if name == "ngram":
-        found["n_min"] = 1
+        settings["n_min"] = 1
     if name == "draft-model":
-        found["file"] = str(dense(family) if family in HYBRID else place(family, 0.05))
+        settings["file"] = str(dense(family) if family in HYBRID else place(family, 0.05))
     if name in ("eagle3", "dflash"):
-        found["file"] = str(head(name, family))
+        settings["file"] = str(head(name, family))
     if tree:
-        found |= {"width": 2, "draft_max": 3}
-    return name, found
+        settings |= {"width": 2, "draft_max": 3}
+    return name, settings
 
 
 def requests(family: str, temperature: float) -> list[Request]:

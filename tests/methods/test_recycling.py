@@ -236,8 +236,8 @@ def test_evidence_by_kind_is_what_was_right_of_what_was_tested():
     evidence = Evidence()
     learn(evidence, nodes, (0,))
 
-    found = {kind: [c.accepted, c.tested] for kind, c in evidence.estimates.counts.items()}
-    assert found == {(0, 3): [1 * DECAY, 1 + DECAY], (1, 2): [0, 1]}
+    counts = {kind: [c.accepted, c.tested] for kind, c in evidence.estimates.counts.items()}
+    assert counts == {(0, 3): [1 * DECAY, 1 + DECAY], (1, 2): [0, 1]}
 
 
 def test_a_kind_recovers_from_a_bad_round():

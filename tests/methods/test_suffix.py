@@ -138,8 +138,8 @@ def test_states_and_transitions_are_linear_in_the_text(tokens):
     automaton = build_automaton(tokens)
 
     assert len(automaton.next) <= 2 * len(tokens) + 1
-    several = sum(len(found) for found in automaton.next if found is not None)
-    single = sum(state > ROOT for found, state in zip(automaton.next, automaton.into, strict=True) if found is None)
+    several = sum(len(edges) for edges in automaton.next if edges is not None)
+    single = sum(state > ROOT for edges, state in zip(automaton.next, automaton.into, strict=True) if edges is None)
     assert several + single <= 3 * len(tokens)
 
 

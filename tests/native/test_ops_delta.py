@@ -48,10 +48,10 @@ class Layer:
 
     def tokens(self, rows: Sequence[int]) -> Layer:
         """Some of the rows, with the same states."""
-        made = replace(self, rows=len(rows))
-        made.inputs = {name: np.ascontiguousarray(m[list(rows)]) for name, m in self.inputs.items()}
-        made.states = self.states.copy()
-        return made
+        chain = replace(self, rows=len(rows))
+        chain.inputs = {name: np.ascontiguousarray(m[list(rows)]) for name, m in self.inputs.items()}
+        chain.states = self.states.copy()
+        return chain
 
     def run(self, isa: str, lineage: Lineage, heads: Sequence[int] | None = None) -> tuple[np.ndarray, np.ndarray]:
         """o, d; states are written."""
@@ -142,12 +142,12 @@ def path_to(lineage: Lineage, row: int) -> list[int]:
 @pytest.mark.parametrize("shape", SHAPES)
 def test_every_row_and_every_kept_state_is_that_of_the_loop(isa, shape, channels):
     lineage, layer = ragged_lineage(), Layer(11, shape, channels)
-    wanted, after = layer.loop(lineage)
+    expected, after = layer.loop(lineage)
     before = layer.states.copy()
 
     o, d = layer.run(isa, lineage)
 
-    assert np.abs(o - wanted).max() < 3e-6
+    assert np.abs(o - expected).max() < 3e-6
     for row, place in enumerate(lineage.keep):
         if place >= 0:
             assert np.abs(layer.states[place] - after[row]).max() < 3e-6
@@ -219,11 +219,11 @@ def test_a_row_that_is_not_finite_does_not_reach_its_siblings(isa):
     layer.inputs["v"][[2, 7, 9]] = np.nan
     hit = [2, 3, 7, 9]
 
-    got, wanted = (m.run(isa, lineage)[0] for m in (layer, clean))
+    got, expected = (m.run(isa, lineage)[0] for m in (layer, clean))
 
     assert np.isnan(got[hit]).all()
     rest = [i for i in range(11) if i not in hit]
-    assert same(got[rest], wanted[rest])
+    assert same(got[rest], expected[rest])
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -240,8 +240,8 @@ def test_all_instruction_sets_give_the_same_states(shape, channels):
 
 def test_a_chain_needs_one_slot_and_a_row_alone_none():
     def slots(lineage: Lineage) -> int:
-        made = [ints(m) for m in (lineage.parents, lineage.keep, [0] * lineage.rows)]
-        return library().spec_delta_plan(P(at(made[0])), P(at(made[1])), 0, lineage.rows, P(at(made[2])))
+        arrays = [ints(m) for m in (lineage.parents, lineage.keep, [0] * lineage.rows)]
+        return library().spec_delta_plan(P(at(arrays[0])), P(at(arrays[1])), 0, lineage.rows, P(at(arrays[2])))
 
     assert slots(chain(1)) == 0
     assert slots(chain(9)) == 1
@@ -316,15 +316,15 @@ def test_the_convolution_and_its_windows_are_the_reference(isa, channels, width)
 def test_channels_and_rows_of_a_convolution_may_be_cut_anyhow(isa):
     draw = np.random.default_rng(0)
     whole, channels, pieces = Convolution(30), Convolution(30), Convolution(30)
-    wanted, outs = whole.run(isa, chain(30)), []
-    assert same(channels.run(isa, chain(30), list(cuts(40, draw))), wanted)
+    expected, outs = whole.run(isa, chain(30)), []
+    assert same(channels.run(isa, chain(30), list(cuts(40, draw))), expected)
     assert same(channels.windows, whole.windows)
     for first, n in cuts(30, draw):
         piece = Convolution(n)
         piece.x, piece.weight, piece.windows = pieces.x[first : first + n].copy(), pieces.weight, pieces.windows
         outs.append(piece.run(isa, chain(n)))
         pieces.windows = piece.windows
-    assert same(wanted, np.concatenate(outs))
+    assert same(expected, np.concatenate(outs))
     assert same(pieces.windows, whole.windows)
 
 

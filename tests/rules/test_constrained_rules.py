@@ -73,22 +73,22 @@ def allowed_rows(rows: dict) -> dict:
 
 
 def with_rows(world: World, **rows: dict) -> World:
-    made = World(world.vocab, world.length, world.seed)
-    made.p, made.q = rows.get("p", world.p), rows.get("q", world.q)
-    return made
+    copy = World(world.vocab, world.length, world.seed)
+    copy.p, copy.q = rows.get("p", world.p), rows.get("q", world.q)
+    return copy
 
 
 def constrained_distance(world: World, rule, drafts: Iterable[Weighted], masks: Masks = masks_of) -> float:
     """Total variation to plain constrained decoding."""
-    wanted, emitted = with_rows(world, p=allowed_rows(world.p)), defaultdict(float)
+    constrained, emitted = with_rows(world, p=allowed_rows(world.p)), defaultdict(float)
     for draft, rows, weight in drafts:
         mask = masks(draft)
         p = lambda row, draft=draft, mask=mask: mask_row(world.p[prefix(draft, row - 1)], mask[row])
         for verdict, chance in outcomes(rule.decisions, case_of(draft, p, rows.__getitem__)):
             text = (*(draft.ids[i] for i in verdict.path), verdict.next_token)
             emitted[text] += weight * chance
-    found = sum(weight * wanted.distribution(text) for text, weight in emitted.items())
-    return float(np.abs(found - wanted.distribution()).sum() / 2)
+    actual = sum(weight * constrained.distribution(text) for text, weight in emitted.items())
+    return float(np.abs(actual - constrained.distribution()).sum() / 2)
 
 
 def chains(world: World) -> Iterator[Weighted]:

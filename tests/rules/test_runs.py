@@ -79,7 +79,8 @@ def test_cuts_and_penalties_are_applied_with_the_drafted_prefix(rule, tiny):
 
     assert (
         p_value(
-            count_texts(Run(tiny, [Sampler(near(tiny))], rule=rule, max_sequences=32), distribution, sampling), distribution
+            count_texts(Run(tiny, [Sampler(near(tiny))], rule=rule, max_sequences=32), distribution, sampling),
+            distribution,
         )
         > 1e-3
     )
@@ -150,11 +151,11 @@ def test_a_rule_with_ratios_refuses_drafts_of_unknown_proposal(rule):
 
 @pytest.mark.parametrize("rule", ["point-mass", "typical", "synthetic"])
 def test_the_other_rules_judge_drafts_of_every_proposal(rule):
-    run, wanted = dense([Declares("sampled", "unknown", "deterministic")], rule=rule), []
-    run.observe(lambda step: wanted.append(step.wants_probs))
+    run, asked_for = dense([Declares("sampled", "unknown", "deterministic")], rule=rule), []
+    run.observe(lambda step: asked_for.append(step.wants_probs))
     run.generate([3, 1, 4], max_tokens=2).result
 
-    assert wanted and not any(wanted)
+    assert asked_for and not any(asked_for)
 
 
 def test_siblings_of_other_rows_are_no_case_for_k_seq(tiny):

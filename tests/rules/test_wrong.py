@@ -37,8 +37,8 @@ def cut(drafts: Drafts, length: Callable[[Draft, list[np.ndarray]], int]) -> Ite
         yield Draft(draft.ids[:n], proposal="sampled"), rows[:n], weight
 
 
-def first(found: Iterable[bool], otherwise: int) -> int:
-    return next((i for i, yes in enumerate(found) if yes), otherwise)
+def first(flags: Iterable[bool], otherwise: int) -> int:
+    return next((i for i, yes in enumerate(flags) if yes), otherwise)
 
 
 # a draft that is dropped for what it is (7.1)
@@ -311,10 +311,10 @@ def two_steps(world: World, rule: Callable, again: bool) -> np.ndarray:
 def second_step(world: World, rule: Callable, text: tuple[int, ...], x: int, q: np.ndarray) -> dict:
     """{text: chance} after a draft of the token x."""
     case = case_of(Draft([x], proposal="sampled"), lambda row: world.p[(*text, x)[: len(text) + row]], lambda j: q)
-    found: dict[tuple[int, ...], float] = defaultdict(float)
+    chances: dict[tuple[int, ...], float] = defaultdict(float)
     for verdict, chance in outcomes(rule, case):
-        found[(*text, *([x] if verdict.path else []), verdict.next_token)] += chance
-    return found
+        chances[(*text, *([x] if verdict.path else []), verdict.next_token)] += chance
+    return chances
 
 
 @pytest.mark.parametrize("rule, again, shifts", [

@@ -32,8 +32,8 @@ def served():
 def connect(served):
     """A connection that has sent nothing."""
     host, port = served.url.removeprefix("http://").split(":")
-    made = socket.create_connection((host, int(port)), timeout=10)
-    return made
+    connection = socket.create_connection((host, int(port)), timeout=10)
+    return connection
 
 
 def read_to_end(connection):

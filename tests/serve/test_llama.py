@@ -78,12 +78,12 @@ def test_a_bias_is_given_in_any_of_its_forms(bias, served):
 
 
 def test_probabilities_come_with_ids(served):
-    told = complete(served, n_probs=2, temperature=0, n_predict=4)["completion_probabilities"]
+    probabilities = complete(served, n_probs=2, temperature=0, n_predict=4)["completion_probabilities"]
     expected = alone(max_tokens=4, logprobs=2)
 
-    assert [t["id"] for t in told] == expected.tokens
-    assert [t["logprob"] for t in told] == pytest.approx([p.value for p in expected.logprobs])
-    assert [[top["id"] for top in t["top_logprobs"]] for t in told] == [
+    assert [t["id"] for t in probabilities] == expected.tokens
+    assert [t["logprob"] for t in probabilities] == pytest.approx([p.value for p in expected.logprobs])
+    assert [[top["id"] for top in t["top_logprobs"]] for t in probabilities] == [
         [i for i, _ in p.top] for p in expected.logprobs
     ]
 
@@ -119,9 +119,9 @@ def test_control_tokens_in_a_text_are_parsed_on_request(served):
 
 def test_a_template_is_applied(served):
     messages = [{"role": "user", "content": "x"}]
-    found = served.post("/apply-template", {"messages": messages}).json()
+    rendered = served.post("/apply-template", {"messages": messages}).json()
 
-    assert found == {"prompt": "<|im_start|>user\nx<|im_end|>\n<|im_start|>assistant\n"}
+    assert rendered == {"prompt": "<|im_start|>user\nx<|im_end|>\n<|im_start|>assistant\n"}
 
 
 def test_slots_show_who_is_processing(served):

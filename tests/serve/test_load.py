@@ -17,10 +17,12 @@ from tests.support.faults import Load
 @pytest.mark.parametrize(("seconds", "every"), [(12, 1), pytest.param(60, 2, marks=pytest.mark.release)])
 def test_faults_harm_nobody_else(seconds, every):
     """every: seconds between two forwards that raise."""
-    found = Load("zoo:pico", seconds, fault_every=every).run()
+    summary = Load("zoo:pico", seconds, fault_every=every).run()
 
-    assert found["wrong"] == []
-    assert found["texts"] > seconds / 2 and found["bad"] > 1.6 * seconds and found["faults"] >= seconds / every / 3
+    assert summary["wrong"] == []
+    assert (
+        summary["texts"] > seconds / 2 and summary["bad"] > 1.6 * seconds and summary["faults"] >= seconds / every / 3
+    )
 
 
 @pytest.mark.parametrize("broken", ["text", "refusal"])

@@ -32,11 +32,13 @@ def inputs_folder(tmp_path_factory):
 
 def test_the_tokenizer_that_tools_count_with_is_the_model_s(inputs_folder):
     theirs = transformers.AutoTokenizer.from_pretrained(inputs_folder / "tokenizer")
-    mine = load_tokenizer("gguf", path("pico"))
+    tokenizer = load_tokenizer("gguf", path("pico"))
     texts = ["def add(a, b):\n    return a + b\n", "  déjà vu: 12345 \t{}", "<|im_start|>user\nHello<|im_end|>\n"]
 
-    assert [theirs.encode(text) for text in texts] == [mine.encode(text, bos=False, special=True) for text in texts]
-    assert theirs.chat_template == mine.chat_template
+    assert [theirs.encode(text) for text in texts] == [
+        tokenizer.encode(text, bos=False, special=True) for text in texts
+    ]
+    assert theirs.chat_template == tokenizer.chat_template
 
 
 def test_every_prompt_has_a_text_and_a_length(inputs_folder):

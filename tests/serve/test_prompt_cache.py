@@ -42,9 +42,9 @@ def test_a_conversation_goes_on_after_a_restart(tmp_path, model, method):
     with Run(target, method, max_sequences=1, cache_tokens=2000) as run, Run(target, reuse=False) as plain:
         kept.evaluate(run, kept.read(tmp_path / "cache", run))
         for prompt in (again, OTHER, FIRST):
-            found = generate(run, prompt)
-            assert found.tokens == generate(plain, prompt).tokens
-            assert found.reused >= found.prompt_tokens // 2, (found.reused, found.prompt_tokens)
+            result = generate(run, prompt)
+            assert result.tokens == generate(plain, prompt).tokens
+            assert result.reused >= result.prompt_tokens // 2, (result.reused, result.prompt_tokens)
 
 
 def test_the_file_has_prefixes_with_their_salts_and_is_its_owners_alone(tmp_path):
@@ -53,12 +53,12 @@ def test_the_file_has_prefixes_with_their_salts_and_is_its_owners_alone(tmp_path
         generate(run, FIRST, "one")
         generate(run, OTHER, "two")
         assert kept.save(path, run) == 2
-        found = kept.read(path, run)
-    assert [prefix.salt for prefix in found] == ["one", "two"]
+        prefixes = kept.read(path, run)
+    assert [prefix.salt for prefix in prefixes] == ["one", "two"]
     assert path.stat().st_mode & 0o777 == 0o600
     assert os.listdir(tmp_path) == ["cache"]
     with Run(load("zoo:pico"), max_sequences=2, cache_tokens=2000) as run:
-        kept.evaluate(run, found)
+        kept.evaluate(run, prefixes)
         assert generate(run, FIRST, "two").reused == 0
         assert generate(run, FIRST, "one").reused > 0
 
@@ -92,8 +92,8 @@ PREFIXES = {
 
 @pytest.fixture(scope="module")
 def run():
-    with Run(load("zoo:pico"), max_sequences=1, cache_tokens=100) as made:
-        yield made
+    with Run(load("zoo:pico"), max_sequences=1, cache_tokens=100) as second_run:
+        yield second_run
 
 
 @pytest.mark.parametrize(("data", "message"), WRONG.values(), ids=WRONG)
@@ -113,14 +113,14 @@ def test_a_file_of_another_kind_is_refused(tmp_path, run):
 
 def test_what_is_written_is_under_the_limit_of_what_is_read(tmp_path, run, monkeypatch):
     """Long texts of many salts: the most recently used ones have room."""
-    found = [Prefix((1,) * 200, f"salt {i}") for i in range(100)]
+    prefixes = [Prefix((1,) * 200, f"salt {i}") for i in range(100)]
     monkeypatch.setattr(kept, "BYTES_MAX", 20_000)
-    monkeypatch.setattr(kept, "prefixes", lambda run: found)
+    monkeypatch.setattr(kept, "prefixes", lambda run: prefixes)
 
     count = kept.save(tmp_path / "cache", run)
 
     assert 10 < count < 100 and (tmp_path / "cache").stat().st_size < 20_000
-    assert kept.read(tmp_path / "cache", run) == found[-count:]
+    assert kept.read(tmp_path / "cache", run) == prefixes[-count:]
 
 
 @pytest.mark.parametrize("prefix", PREFIXES.values(), ids=PREFIXES)
@@ -141,8 +141,8 @@ def test_every_cut_and_every_changed_byte_is_found(run):
 
 def test_the_latest_prefixes_are_taken_where_there_is_no_room_for_all(run):
     context = run.target.info.context
-    found = [Prefix((1,) * (context - 1)), Prefix((2,) * context), Prefix((3,) * 60), Prefix((4,) * 60)]
-    assert kept.fitting(found, run) == found[2:]
+    prefixes = [Prefix((1,) * (context - 1)), Prefix((2,) * context), Prefix((3,) * 60), Prefix((4,) * 60)]
+    assert kept.fitting(prefixes, run) == prefixes[2:]
 
 
 def test_files_that_cannot_be_read_or_written_are_refused_at_the_start(tmp_path, run):

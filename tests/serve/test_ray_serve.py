@@ -50,18 +50,18 @@ def free_port():
 
 def counter_by_replica(client, name):
     """{replica: sum} of a metric."""
-    found = {}
+    sums = {}
     for family in text_string_to_metric_families(client.get("/metrics").text):
         for sample in family.samples:
             if sample.name == name:
                 replica = sample.labels["replica"]
-                found[replica] = found.get(replica, 0) + sample.value
-    return found
+                sums[replica] = sums.get(replica, 0) + sample.value
+    return sums
 
 
 def chat(name, turn):
-    said = "".join(f"{name} {i} is {name}. " for i in range(12 + turn))
-    return {"messages": [{"role": "user", "content": said}], "max_tokens": 8, "temperature": 0.8, "seed": turn}
+    text = "".join(f"{name} {i} is {name}. " for i in range(12 + turn))
+    return {"messages": [{"role": "user", "content": text}], "max_tokens": 8, "temperature": 0.8, "seed": turn}
 
 
 @pytest.mark.slow
@@ -180,8 +180,8 @@ def test_the_file_for_a_cluster_is_one_that_ray_reads():
     yaml = pytest.importorskip("yaml", reason="needs PyYAML")
     from ray.serve.schema import ServeDeploySchema
 
-    (made,) = ServeDeploySchema(**yaml.safe_load((DEPLOY / "ray.yaml").read_text("utf-8"))).applications
-    built = app(made.args)
+    (application,) = ServeDeploySchema(**yaml.safe_load((DEPLOY / "ray.yaml").read_text("utf-8"))).applications
+    built = app(application.args)
 
-    assert made.import_path == "spec_serve.ray:app" and built is not None
-    assert {d.name for d in made.deployments} == {"Replica"}
+    assert application.import_path == "spec_serve.ray:app" and built is not None
+    assert {d.name for d in application.deployments} == {"Replica"}

@@ -213,6 +213,6 @@ def test_a_call_that_is_demanded_is_made_in_its_channel(calling, choice):
 
 def test_a_schema_binds_the_final_channel_alone(channels):
     schema = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"enum": [1, 2]}}}
-    (made,) = channels.post("/v1/chat/completions", {**BODY, "response_format": schema}).json()["choices"]
+    (choice,) = channels.post("/v1/chat/completions", {**BODY, "response_format": schema}).json()["choices"]
 
-    assert made["message"]["reasoning_content"] == "We add." and json.loads(made["message"]["content"]) in (1, 2)
+    assert choice["message"]["reasoning_content"] == "We add." and json.loads(choice["message"]["content"]) in (1, 2)

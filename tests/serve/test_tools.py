@@ -138,8 +138,8 @@ WRONG = {
 
 @pytest.mark.parametrize("name", WRONG)
 def test_wrong_tools_are_refused(name, calling):
-    body, said = WRONG[name]
+    body, message = WRONG[name]
     answer = calling.post("/v1/chat/completions", {"messages": MESSAGES, **body})
 
     assert answer.status_code == 400
-    assert said in answer.json()["error"]["message"]
+    assert message in answer.json()["error"]["message"]

@@ -68,11 +68,13 @@ def test_chats_have_routes_without_a_version(served):
 
 
 def test_the_fingerprint_is_that_of_the_server(served, template_server):
-    found = [s.post("/v1/completions", {"prompt": "x", "max_tokens": 1}).json() for s in (served, served, template_server)]
+    bodies = [
+        s.post("/v1/completions", {"prompt": "x", "max_tokens": 1}).json() for s in (served, served, template_server)
+    ]
     chunk = served.events("/v1/chat/completions", CHAT)[0]
 
-    assert found[0]["system_fingerprint"] == found[1]["system_fingerprint"] == chunk["system_fingerprint"]
-    assert found[0]["system_fingerprint"].startswith("b") and found[0] != found[2]
+    assert bodies[0]["system_fingerprint"] == bodies[1]["system_fingerprint"] == chunk["system_fingerprint"]
+    assert bodies[0]["system_fingerprint"].startswith("b") and bodies[0] != bodies[2]
 
 
 # the prompt of a conversation
@@ -133,9 +135,9 @@ def test_a_begun_answer_closes_the_thinking_that_its_prompt_opens():
 
 
 def test_an_answer_has_its_prompt_where_it_is_asked_for(served):
-    found = served.post("/v1/chat/completions", {**CHAT, "verbose": True}).json()
+    answer = served.post("/v1/chat/completions", {**CHAT, "verbose": True}).json()
 
-    assert found["__verbose"]["prompt"] == load("zoo:pico").tokenizer.render(MESSAGES, add_generation_prompt=True)
+    assert answer["__verbose"]["prompt"] == load("zoo:pico").tokenizer.render(MESSAGES, add_generation_prompt=True)
     assert "__verbose" not in served.post("/v1/chat/completions", CHAT).json()
 
 
@@ -166,17 +168,17 @@ def test_a_prompt_is_evaluated_where_no_token_is_asked_for(served):
 
 def test_an_answer_has_the_fields_that_were_asked_for(served):
     names = ["content", "generation_settings/n_predict", "timings", "nothing/else"]
-    found = served.post("/completion", {"prompt": "x", "n_predict": 3, "response_fields": names}).json()
+    answer = served.post("/completion", {"prompt": "x", "n_predict": 3, "response_fields": names}).json()
 
-    assert list(found) == ["content", "generation_settings/n_predict", "timings"]
-    assert found["generation_settings/n_predict"] == 3
+    assert list(answer) == ["content", "generation_settings/n_predict", "timings"]
+    assert answer["generation_settings/n_predict"] == 3
 
 
 def test_numbers_are_never_null_and_ends_that_are_ignored_are_named(served):
-    found = served.post("/completion", {"prompt": "x", "n_predict": 1, "ignore_eos": True}).json()
+    answer = served.post("/completion", {"prompt": "x", "n_predict": 1, "ignore_eos": True}).json()
 
-    assert all(value is not None for value in found["timings"].values())
-    biases = found["generation_settings"]["logit_bias"]
+    assert all(value is not None for value in answer["timings"].values())
+    biases = answer["generation_settings"]["logit_bias"]
     assert biases == [{"token": token, "bias": None} for token in sorted(load("zoo:pico").tokenizer.eog)]
     assert served.get("/props").json()["default_generation_settings"]["params"]["seed"] == -1
 
@@ -195,17 +197,17 @@ def test_a_text_that_fills_the_context_is_truncated():
 @pytest.mark.parametrize("path", ["/completion", "/v1/chat/completions", "/v1/responses"])
 def test_a_stream_tells_how_much_of_the_prompt_is_evaluated(served, path):
     text = f"a long prompt for {path} " * 40
-    said = {"prompt": text} if path == "/completion" else {"input": text}
-    said = {"messages": [{"role": "user", "content": text}]} if "chat" in path else said
+    prompt_field = {"prompt": text} if path == "/completion" else {"input": text}
+    prompt_field = {"messages": [{"role": "user", "content": text}]} if "chat" in path else prompt_field
     limit = {"max_output_tokens" if "responses" in path else "max_tokens": 2}
-    found = served.events(path, {**said, **limit, "return_progress": True, "timings_per_token": True})
-    told = [event for event in found if isinstance(event, dict) and "prompt_progress" in event]
-    progress = [event["prompt_progress"] for event in told]
+    events = served.events(path, {**prompt_field, **limit, "return_progress": True, "timings_per_token": True})
+    reports = [event for event in events if isinstance(event, dict) and "prompt_progress" in event]
+    progress = [event["prompt_progress"] for event in reports]
 
-    assert progress[0]["processed"] == progress[0]["cache"] and told[0]["timings"]["prompt_ms"] == 0
+    assert progress[0]["processed"] == progress[0]["cache"] and reports[0]["timings"]["prompt_ms"] == 0
     assert progress[-1]["processed"] == progress[-1]["total"] > 100
     assert [p["processed"] for p in progress] == sorted(p["processed"] for p in progress)
-    assert any("timings" in event and event["timings"]["predicted_n"] for event in found if isinstance(event, dict))
+    assert any("timings" in event and event["timings"]["predicted_n"] for event in events if isinstance(event, dict))
 
 
 def test_slots_say_where_none_is_free(served):
@@ -221,8 +223,8 @@ def test_a_lenient_server_ignores_with_one_warning(caplog):
         answers = [server.post("/v1/chat/completions", body) for _ in range(3)]
 
     assert [answer.status_code for answer in answers] == [200] * 3
-    said = [record.getMessage() for record in caplog.records if "ignored" in record.getMessage()]
-    assert len(said) == 2 and "frequency_penalti" in said[0] and "web_search_options" in said[1]
+    messages = [record.getMessage() for record in caplog.records if "ignored" in record.getMessage()]
+    assert len(messages) == 2 and "frequency_penalti" in messages[0] and "web_search_options" in messages[1]
 
 
 def test_an_unknown_field_is_refused_elsewhere(served):

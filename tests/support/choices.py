@@ -144,14 +144,14 @@ class Chooser(ctypes.Structure):
         self, path: list[int], row: torch.Tensor, count_max: int, ids: torch.Tensor | None = None
     ) -> list[tuple[int, float]]:
         """The best tokens after a drafted path, and their chances."""
-        made, chances, found = (ctypes.c_int64 * count_max)(), (ctypes.c_double * count_max)(), ctypes.c_int32(-1)
+        tokens, chances, count = (ctypes.c_int64 * count_max)(), (ctypes.c_double * count_max)(), ctypes.c_int32(-1)
         before = torch.tensor(path, dtype=torch.int64)
         where = Place(before.data_ptr(), len(path), len(row), row.data_ptr(), None if ids is None else ids.data_ptr())
         wrong = self.rank(
-            self.context, ctypes.addressof(where), count_max, *map(ctypes.addressof, (made, chances, found))
+            self.context, ctypes.addressof(where), count_max, *map(ctypes.addressof, (tokens, chances, count))
         )
         assert wrong is None, wrong
-        return list(zip(made[: found.value], chances[: found.value], strict=True))
+        return list(zip(tokens[: count.value], chances[: count.value], strict=True))
 
 
 def choose_path(case: Case, count_max: int, part: float) -> list[Any]:
@@ -168,11 +168,11 @@ def choose_path(case: Case, count_max: int, part: float) -> list[Any]:
         of.token([], given[:1], torch.tensor([n])),
         of.token([], given[:1], torch.tensor([-1])),
     ]
-    assert all(isinstance(said, str) for said in wrong)
-    made: list[Any] = []
-    while len(made) <= count_max:
-        made.append(of.token([token for token, _ in made], given, ids))
-    return made
+    assert all(isinstance(reason, str) for reason in wrong)
+    path: list[Any] = []
+    while len(path) <= count_max:
+        path.append(of.token([token for token, _ in path], given, ids))
+    return path
 
 
 def rank(case: Case, count_max: int, ids: torch.Tensor | None, noise: bool) -> list[tuple[int, float]]:

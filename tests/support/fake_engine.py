@@ -67,8 +67,8 @@ class FakeEngine:
         self.steps += 1
         running = [job for job in self.jobs if not job.done]
         step = forward(self.target, [self._part(job) for job in running], self._needs())
-        told = {job.key: self._verify(job, part, step) for job, part in zip(running, step.parts, strict=True)}
-        drafts = {} if self.host is None else self.host.step(told)
+        progress = {job.key: self._verify(job, part, step) for job, part in zip(running, step.parts, strict=True)}
+        drafts = {} if self.host is None else self.host.step(progress)
         for job in running:
             job.draft = drafts.get(job.key)
             if job.done:

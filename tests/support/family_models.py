@@ -28,6 +28,6 @@ MORE: dict[str, dict[str, Any]] = {
 
 
 def tiny_family(family: str, folder: Path) -> Path:
-    made = save(model(family, 0, **SIZES, **MORE.get(family, {})), folder)
-    (made / "tokenizer.json").write_text(tokenizer_json(), "utf-8")
-    return made
+    directory = save(model(family, 0, **SIZES, **MORE.get(family, {})), folder)
+    (directory / "tokenizer.json").write_text(tokenizer_json(), "utf-8")
+    return directory

@@ -143,9 +143,9 @@ class Load:
                     continue
                 with Run(target) as alone:
                     right = alone.generate(asked.request).result.text
-                found = answer.json()["choices"][0]["text"] if answer.status_code == 200 else answer.text
-                if found != right:
-                    self.wrong.append(f"{asked.body}: {found!r}, alone {right!r}")
+                text = answer.json()["choices"][0]["text"] if answer.status_code == 200 else answer.text
+                if text != right:
+                    self.wrong.append(f"{asked.body}: {text!r}, alone {right!r}")
                 self.counts["texts"] += 1
 
     def _bad(self, served: Served, end: float, seed: int) -> None:

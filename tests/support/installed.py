@@ -79,6 +79,6 @@ def environment(folder: Path, *packages: Path) -> Environment:
         script = folder / "bin" / name
         script.write_text(f"#!{folder}/bin/python\nimport runpy\nrunpy.run_module({module!r}, run_name='__main__')\n")
         script.chmod(0o755)
-    made = Environment(folder)
-    made.shell("pip install -q " + " ".join(f"'{p}'" for p in packages), folder)
-    return made
+    environment = Environment(folder)
+    environment.shell("pip install -q " + " ".join(f"'{p}'" for p in packages), folder)
+    return environment

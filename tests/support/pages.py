@@ -31,8 +31,8 @@ class Block:
 
     @property
     def file(self) -> str | None:
-        found = NAME.match(self.text)
-        return found["name"] if found else None
+        match = NAME.match(self.text)
+        return match["name"] if match else None
 
 
 def blocks(page: Path) -> Iterator[Block]:

@@ -199,12 +199,12 @@ def alone(target: Target, asked: Asked) -> tuple[str, str]:
 
 def wrong(target: Target, many: list[Asked], got: list[Got]) -> list[str]:
     """Requests whose text is not that of a run alone with its seed; of those who left, not its beginning."""
-    found = []
-    for at, (asked, mine) in enumerate(zip(many, got, strict=True)):
+    wrong = []
+    for at, (asked, own) in enumerate(zip(many, got, strict=True)):
         text, finish = alone(target, asked)
-        same = mine.text == text and mine.finish == finish
-        if asked.cut is not None and mine.finish is None:
-            same = text.startswith(mine.text)
+        same = own.text == text and own.finish == finish
+        if asked.cut is not None and own.finish is None:
+            same = text.startswith(own.text)
         if not same:
-            found.append(f"{at}: {asked.body} gave {mine}, alone {text!r} ({finish})")
-    return found
+            wrong.append(f"{at}: {asked.body} gave {own}, alone {text!r} ({finish})")
+    return wrong

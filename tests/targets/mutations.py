@@ -86,10 +86,10 @@ def write_windowed(name: str, folder: Path) -> Path:
 
     family = name.removesuffix(" directory")
     if family == "gpt-oss of mxfp4":
-        made = Made(folder)
-        return made.directory if name != family else made.file
-    made = draw_model(family, 1)
-    return save(made, folder) if name != family else write_gguf(made, family, folder / f"{family}.gguf")
+        model = Made(folder)
+        return model.directory if name != family else model.file
+    model = draw_model(family, 1)
+    return save(model, folder) if name != family else write_gguf(model, family, folder / f"{family}.gguf")
 
 
 def mutate(seed: int, folder: Path) -> tuple[str, Path]:
@@ -228,9 +228,9 @@ def misuse(name: str, path: Path) -> str | None:
     try:
         use(name, path)
     except (UsageError, Refused) as error:
-        said = error.reason
-        bad = not error.hint or "\n" in said or "\x1b" in said or len(said) > 4000
-        return f"a bad message: {said[:300]!r}, {error.hint!r}" if bad else None
+        reason = error.reason
+        bad = not error.hint or "\n" in reason or "\x1b" in reason or len(reason) > 4000
+        return f"a bad message: {reason[:300]!r}, {error.hint!r}" if bad else None
     except Exception as error:
         return f"{type(error).__name__}: {str(error)[:300]}"
     return None
@@ -267,9 +267,9 @@ def main() -> int:
     from tests.native.sanitized import extension
 
     extension(sys.argv[1])
-    found = faults(int(sys.argv[2]), int(sys.argv[3]))
-    print(found or "nothing found")
-    return int(bool(found))
+    failures = faults(int(sys.argv[2]), int(sys.argv[3]))
+    print(failures or "nothing found")
+    return int(bool(failures))
 
 
 if __name__ == "__main__":

@@ -60,11 +60,11 @@ def install_architectures(monkeypatch):
     """Registers architectures of other packages: {name of the entry point: object in this module, or a module}."""
 
     def register(**objects: str) -> None:
-        made = [
+        points = [
             EntryPoint(name, f"{__name__}:{where}" if where[0].isupper() else where, GROUP)
             for name, where in objects.items()
         ]
-        monkeypatch.setattr(architectures, "points", lambda: made)
+        monkeypatch.setattr(architectures, "points", lambda: points)
 
     return register
 

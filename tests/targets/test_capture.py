@@ -27,7 +27,7 @@ def step_through(run: Run, look=lambda step: None):
 
 @kernels_of_both
 @pytest.mark.parametrize(
-    ("methods", "wanted"),
+    ("methods", "expected"),
     [
         ([], set()),
         (["ngram"], set()),
@@ -37,16 +37,16 @@ def step_through(run: Run, look=lambda step: None):
     ],
     ids=["none", "ngram", "eagle3", "dflash", "all"],  # a set's own order is another in every process
 )
-def test_only_what_was_asked_for_is_captured(methods, wanted, kernels, monkeypatch):
+def test_only_what_was_asked_for_is_captured(methods, expected, kernels, monkeypatch):
     target = load(tiny_gguf(0, layers=4), dtype="float32", device="cpu", kernels=kernels)
     seen, run = [], target.executor.run
     monkeypatch.setattr(target.executor, "run", lambda batch: (seen.append(set(batch.taps)), run(batch))[1])
-    made = [method(m, "dense") if m in METHODS else m for m in methods]
-    for _ in step_through(Run(target, made, prefill_chunk=16)):
+    methods_here = [method(m, "dense") if m in METHODS else m for m in methods]
+    for _ in step_through(Run(target, methods_here, prefill_chunk=16)):
         pass
 
     assert len(seen) > 5
-    assert {frozenset(taps) for taps in seen} == {frozenset({"logits", *wanted})}
+    assert {frozenset(taps) for taps in seen} == {frozenset({"logits", *expected})}
 
 
 @pytest.fixture

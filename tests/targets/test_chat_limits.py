@@ -126,11 +126,11 @@ def test_threads_share_a_few_processes():
     own = Workers()
     texts = [f"text {i}" for i in range(200)]
     with ThreadPoolExecutor(16) as threads:
-        found = list(threads.map(lambda text: own.render("{{ x }}", {"x": text}, 1000), texts))
+        rendered = list(threads.map(lambda text: own.render("{{ x }}", {"x": text}, 1000), texts))
     count = sum(worker.starts for worker in own.all)
     own.close()
 
-    assert found == texts and 1 <= count <= WORKERS_MAX
+    assert rendered == texts and 1 <= count <= WORKERS_MAX
 
 
 def test_a_killed_process_is_replaced():

@@ -401,7 +401,7 @@ def test_a_gguf_head_with_two_names_of_one_tensor_is_refused(tmp_path):
 
 @pytest.mark.parametrize("name", BAD)
 def test_a_head_that_is_damaged_or_unknown_is_refused_with_a_mend(name, tmp_path):
-    layout, spoil, found = BAD[name]
+    layout, spoil, message = BAD[name]
     torch.manual_seed(0)
     kind = "dflash" if layout == "z-lab" else "eagle3"
     path = directory(tmp_path, kind, "speculators" if layout == "eagle3-spec" else layout, rows=120)
@@ -409,7 +409,7 @@ def test_a_head_that_is_damaged_or_unknown_is_refused_with_a_mend(name, tmp_path
 
     with pytest.raises(UsageError) as refused:
         open_head(path)
-    assert found in refused.value.reason
+    assert message in refused.value.reason
     assert refused.value.hint
     assert "\n" not in refused.value.reason
 
@@ -494,27 +494,27 @@ def refused_by_the_command(model, kind, path, monkeypatch, capsys):
 
     monkeypatch.setattr("spec_targets.runtime.build.executor", read)
     assert run(["generate", "-m", str(model), "--method", f"{kind}={path}", "-p", "x", "-n", "2"]) == 2
-    said = capsys.readouterr().err
-    assert "Traceback" not in said
-    assert len(said.splitlines()) == 2 and said.splitlines()[1].startswith("  "), "a reason and a hint"
-    return said
+    output = capsys.readouterr().err
+    assert "Traceback" not in output
+    assert len(output.splitlines()) == 2 and output.splitlines()[1].startswith("  "), "a reason and a hint"
+    return output
 
 
 @pytest.mark.parametrize("name", [*BAD, "no config"])
 def test_the_command_refuses_a_bad_head_before_it_reads_the_target(name, tmp_path, monkeypatch, capsys):
-    layout, spoil, found = BAD.get(name, ("safeailab", lambda p: (p / "config.json").unlink(), "not a model"))
+    layout, spoil, message = BAD.get(name, ("safeailab", lambda p: (p / "config.json").unlink(), "not a model"))
     torch.manual_seed(0)
     kind = "dflash" if layout == "z-lab" else "eagle3"
     path = directory(tmp_path, kind, "speculators" if layout == "eagle3-spec" else layout, rows=120)
     spoil(path)
 
-    assert found in refused_by_the_command(tiny_gguf(0, layers=4), kind, path, monkeypatch, capsys)
+    assert message in refused_by_the_command(tiny_gguf(0, layers=4), kind, path, monkeypatch, capsys)
 
 
 @pytest.mark.parametrize("name", MISFITS)
 def test_the_command_refuses_a_head_of_another_model_before_it_reads_the_target(name, tmp_path, monkeypatch, capsys):
-    kind, other, found = MISFITS[name]
+    kind, other, message = MISFITS[name]
     path = directory(tmp_path, kind, "speculators")
 
-    said = refused_by_the_command(tiny_gguf(0, **{"layers": 4, **other}), kind, path, monkeypatch, capsys)
-    assert found in said
+    output = refused_by_the_command(tiny_gguf(0, **{"layers": 4, **other}), kind, path, monkeypatch, capsys)
+    assert message in output

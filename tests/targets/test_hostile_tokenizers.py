@@ -47,11 +47,11 @@ def write(folder, changes) -> None:
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_file_is_refused_before_work_is_done(name, tmp_path):
-    changes, said = HOSTILE[name]
+    changes, message = HOSTILE[name]
     write(tmp_path, changes)
     tracemalloc.start()
     try:
-        with pytest.raises(UsageError, match=said):
+        with pytest.raises(UsageError, match=message):
             from_hf(tmp_path)
         assert tracemalloc.get_traced_memory()[1] < 32 << 20
     finally:
@@ -73,20 +73,20 @@ PATTERN = {"Regex": "(b*)*c|(a|a)*$|(?=(a+)+d)"}
 def test_a_panic_of_the_library_is_a_message_and_the_tokenizer_goes_on(tmp_path):
     """In every thread: a pattern that exhausts the engine's retries."""
     write(tmp_path, {"pre_tokenizer": {"type": "Split", "pattern": PATTERN, "behavior": "Isolated", "invert": False}})
-    tokenizer, said = from_hf(tmp_path), []
+    tokenizer, messages = from_hf(tmp_path), []
 
     def encode() -> None:
         try:
             tokenizer.encode("a" * 60 + "b")
         except UsageError as error:
-            said.append(str(error))
+            messages.append(str(error))
 
     encode()
     thread = threading.Thread(target=encode)
     thread.start()
     thread.join()
 
-    assert len(said) == 2 and all("the text cannot be tokenized" in one and "/" not in one for one in said)
+    assert len(messages) == 2 and all("the text cannot be tokenized" in one and "/" not in one for one in messages)
     assert tokenizer.encode("ab") == [0, 1]
 
 

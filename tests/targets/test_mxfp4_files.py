@@ -79,7 +79,9 @@ class TestNative:
         assert (expected - got).square().mean().sqrt() <= FAR * (expected.max() - expected.min())
 
     def test_a_directory_and_a_file_give_the_same_bits(self, mxfp4_model):
-        first, second = (fresh(load(of, kernels="native"), TOKENS).logits for of in (mxfp4_model.directory, mxfp4_model.file))
+        first, second = (
+            fresh(load(of, kernels="native"), TOKENS).logits for of in (mxfp4_model.directory, mxfp4_model.file)
+        )
 
         assert torch.equal(first, second)
 
@@ -101,9 +103,9 @@ class TestNative:
 def change_files(folder, to, **tensors: Tensor):
     """A copy of the directory with other codes or scales in the first layer."""
     (to / "config.json").write_text((folder / "config.json").read_text())
-    found = load_file(folder / "model.safetensors")
-    found |= {f"model.layers.0.mlp.experts.{name}": value for name, value in tensors.items()}
-    save_file(found, to / "model.safetensors", metadata={"format": "pt"})
+    stored = load_file(folder / "model.safetensors")
+    stored |= {f"model.layers.0.mlp.experts.{name}": value for name, value in tensors.items()}
+    save_file(stored, to / "model.safetensors", metadata={"format": "pt"})
     return to
 
 
@@ -124,7 +126,11 @@ def test_scales_that_do_not_fit_are_refused(mxfp4_model, scales, tmp_path):
 def test_codes_of_another_width_are_refused(mxfp4_model, tmp_path):
     codes = torch.zeros(EXPERTS, 2 * FF, 3, 16, dtype=torch.uint8)
     with pytest.raises(UsageError, match=r"shape \[3, 96, 96\], \[3, 96, 64\] was needed"):
-        load(change_files(mxfp4_model.directory, tmp_path, gate_up_proj_blocks=codes, gate_up_proj_scales=codes[..., 0].clone()))
+        load(
+            change_files(
+                mxfp4_model.directory, tmp_path, gate_up_proj_blocks=codes, gate_up_proj_scales=codes[..., 0].clone()
+            )
+        )
 
 
 def test_other_quantisations_are_refused(mxfp4_model, tmp_path):

@@ -183,7 +183,7 @@ def test_recurrent_states_are_those_of_the_reference(arch, kernels):
     forward(case.target, part(seq, 0, case.tokens("prompt_37")))
     matrices, windows = case.target.checkpoint(seq)
     for layer, (matrix, window) in enumerate(zip(matrices, windows, strict=True)):
-        wanted = case.tensors[f"state_37.layer_{layer}.recurrent"]
+        expected = case.tensors[f"state_37.layer_{layer}.recurrent"]
         inputs = case.tensors[f"state_37.layer_{layer}.conv"][:, -window.shape[0] :]
-        assert largest(wanted, matrix) <= 1e-5 * wanted.abs().max()
+        assert largest(expected, matrix) <= 1e-5 * expected.abs().max()
         assert largest(inputs.T, window) <= 1e-5 * inputs.abs().max()

@@ -113,11 +113,11 @@ def test_logits_are_those_of_transformers(name, tmp_path):
 
 
 @torch.no_grad()
-def continue_text(made, prompt: list[int], n: int) -> list[int]:
+def continue_text(model, prompt: list[int], n: int) -> list[int]:
     """n greedy tokens of transformers over its own cache: states of gated delta nets, keys and values."""
     given = torch.tensor([prompt])
     options = {"max_new_tokens": n, "do_sample": False, "eos_token_id": None, "pad_token_id": 0}
-    return made.generate(given, attention_mask=torch.ones_like(given), **options)[0, len(prompt) :].tolist()
+    return model.generate(given, attention_mask=torch.ones_like(given), **options)[0, len(prompt) :].tolist()
 
 
 @pytest.mark.parametrize("name", NEWER)
@@ -175,9 +175,9 @@ def test_a_sharded_directory(arch, tmp_path):
 
 
 def test_bfloat16_weights_are_computed_with_in_float32(tmp_path):
-    made = model("qwen3")
-    target = load(save(made.bfloat16(), tmp_path), **EXACT)
-    theirs = type(made).from_pretrained(tmp_path, dtype=torch.float32, attn_implementation="eager")
+    qwen = model("qwen3")
+    target = load(save(qwen.bfloat16(), tmp_path), **EXACT)
+    theirs = type(qwen).from_pretrained(tmp_path, dtype=torch.float32, attn_implementation="eager")
 
     assert target.info.dtype == "float32"
     assert largest(logits(theirs, TOKENS), fresh(target, TOKENS).logits) <= BAR
@@ -251,7 +251,7 @@ def test_a_missing_output_matrix_is_not_replaced_by_the_embedding(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "changes, found",
+    "changes, message",
     [
         ({"architectures": ["BloomForCausalLM"]}, "BloomForCausalLM"),
         ({"architectures": None, "model_type": "bloom"}, "model_type 'bloom' is not supported"),
@@ -269,10 +269,10 @@ def test_a_missing_output_matrix_is_not_replaced_by_the_embedding(tmp_path):
         ({"use_sliding_window": True}, "use_sliding_window"),
     ],
 )
-def test_what_would_be_computed_wrongly_is_refused(changes, found, tmp_path):
+def test_what_would_be_computed_wrongly_is_refused(changes, message, tmp_path):
     edit(save(model("llama"), tmp_path), **changes)
 
-    with pytest.raises(UsageError, match=found):
+    with pytest.raises(UsageError, match=message):
         load(tmp_path)
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from tests.targets import write_gguf as plain
+from tests.targets import written as plain
 from tests.targets.tiny import model
 
 FAMILIES = ("llama", "qwen2", "qwen3", "qwen3moe", "glm4moe", "qwen3next", "qwen35", "qwen35moe")
@@ -144,16 +144,16 @@ MORE = {
 }
 
 
-def write_gguf(made: PreTrainedModel, family: str, path: Path) -> Path:
+def write_gguf(model: PreTrainedModel, family: str, path: Path) -> Path:
     """The file that llama.cpp's converter makes of a model, without a tokenizer."""
     if family not in (*HYBRID, "glm4moe"):
-        named = plain.tensors(made, family == "llama")
-        return plain.write(path, family, _keys(made, family), named | _divisors(made.config))
-    return plain.write(path, family, _keys(made, family), _tensors(made, family))
+        named = plain.tensors(model, family == "llama")
+        return plain.write(path, family, _keys(model, family), named | _divisors(model.config))
+    return plain.write(path, family, _keys(model, family), _tensors(model, family))
 
 
-def _keys(made: PreTrainedModel, family: str) -> dict[str, Any]:
-    c, keys = made.config, plain.metadata(made, "")
+def _keys(model: PreTrainedModel, family: str) -> dict[str, Any]:
+    c, keys = model.config, plain.metadata(model, "")
     rope = c.rope_parameters
     share = rope.get("partial_rotary_factor", 1.0)
     keys["rope.dimension_count"] = int(keys["attention.key_length"] * share)
@@ -221,20 +221,20 @@ def _divisor(rope: dict[str, Any], length: float) -> float:
     return 1 / ((1 - smooth) / factor + smooth)
 
 
-def _tensors(made: PreTrainedModel, family: str) -> dict[str, Tensor]:
+def _tensors(model: PreTrainedModel, family: str) -> dict[str, Tensor]:
     """Of glm4moe and the hybrids, which store norms less 1."""
-    found: dict[str, Tensor] = {}
-    for name, tensor in made.state_dict().items():
-        if name == "lm_head.weight" and made.config.tie_word_embeddings:
+    tensors: dict[str, Tensor] = {}
+    for name, tensor in model.state_dict().items():
+        if name == "lm_head.weight" and model.config.tie_word_embeddings:
             continue
         less = family in HYBRID and "norm" in name and "linear_attn" not in name
         value = tensor + 1 if less else tensor.clone()
         if name in plain.WHOLE:
-            found[plain.WHOLE[name]] = value
+            tensors[plain.WHOLE[name]] = value
             continue
         layer, rest = name.removeprefix("model.layers.").split(".", 1)
-        found |= {f"blk.{layer}.{own}": v for own, v in _of_block(rest, value, made.config, family).items()}
-    return found
+        tensors |= {f"blk.{layer}.{own}": v for own, v in _of_block(rest, value, model.config, family).items()}
+    return tensors
 
 
 def _of_block(name: str, value: Tensor, c: Any, family: str) -> dict[str, Tensor]:

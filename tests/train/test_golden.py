@@ -66,6 +66,6 @@ def test_a_published_head_drafts_what_its_original_drafts(name, form, context):
 
     drafts, logits = drafting(head, g, *matrices, file.info.extras["head"].d2t)
 
-    wanted = g["draft_logits"]
+    expected = g["draft_logits"]
     assert drafts == g["draft_tokens"].tolist()
-    assert (logits - wanted).abs().max() <= RATIO * (wanted.max() - wanted.min())
+    assert (logits - expected).abs().max() <= RATIO * (expected.max() - expected.min())

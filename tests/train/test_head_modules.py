@@ -122,10 +122,10 @@ def test_probabilities_over_a_draft_vocabulary_are_not_renormalised():
     whole = given.top_k[:]
     top_k = student.vocab.draftable(whole)
     spread = torch.zeros(20, 50).scatter_add_(1, top_k.ids, top_k.p)
-    wanted = torch.zeros(20, 300).scatter_add_(1, whole.ids, whole.p)[:, student.vocab.d2t]
+    expected = torch.zeros(20, 300).scatter_add_(1, whole.ids, whole.p)[:, student.vocab.d2t]
 
     assert (spread.sum(-1) < 1).all()
-    assert torch.allclose(spread, wanted)
+    assert torch.allclose(spread, expected)
 
 
 @pytest.mark.parametrize("kind", ["eagle3", "dflash"])
@@ -154,9 +154,9 @@ def test_texts_that_are_not_unrolled_train_the_first_step():
     first, second = sample(target, "eagle3", 20), sample(target, "eagle3", 15)
     (n1, r1), *ahead = student.step_losses([first], 3)
     ((n2, r2),) = student.step_losses([second], 1)
-    wanted = ((n1 + n2) / (r1 + r2) + sum(0.8**j * n / r for j, (n, r) in enumerate(ahead, 1))) / (1 + 0.8 + 0.64)
+    expected = ((n1 + n2) / (r1 + r2) + sum(0.8**j * n / r for j, (n, r) in enumerate(ahead, 1))) / (1 + 0.8 + 0.64)
 
-    assert student.loss([first, second], np.random.default_rng(0)).item() == pytest.approx(wanted.item(), rel=1e-5)
+    assert student.loss([first, second], np.random.default_rng(0)).item() == pytest.approx(expected.item(), rel=1e-5)
     assert r2 == 14
 
 
@@ -167,9 +167,9 @@ def test_the_gradient_of_the_chunked_cross_entropy_is_exact():
     p, weight = torch.rand(700, 5) / 5, torch.rand(700)
     full = torch.zeros(700, 30).scatter_add_(1, ids, p)
     plain = (weight * torch.nn.functional.cross_entropy(hidden @ output.T, full, reduction="none")).sum()
-    wanted = torch.autograd.grad(plain, (hidden, output))
+    expected = torch.autograd.grad(plain, (hidden, output))
     ours = CrossEntropy.apply(hidden, output, ids, p, weight)
 
     assert ours.item() == pytest.approx(plain.item(), rel=1e-5)
-    for found, slope in zip(torch.autograd.grad(ours, (hidden, output)), wanted, strict=True):
-        assert torch.allclose(found, slope, atol=1e-4)
+    for slope_here, slope in zip(torch.autograd.grad(ours, (hidden, output)), expected, strict=True):
+        assert torch.allclose(slope_here, slope, atol=1e-4)

@@ -88,6 +88,6 @@ def test_scaled_ridge_does_not_depend_on_the_scale_of_a_column():
     torch.manual_seed(0)
     x, matrix = torch.randn(500, 6), torch.randn(3, 6)
     scale = torch.tensor([1e-3, 1.0, 1.0, 30.0, 1e4, 1.0])
-    found = scaled_ridge(x * scale, x @ matrix.T)
+    weights = scaled_ridge(x * scale, x @ matrix.T)
 
-    assert torch.allclose(found * scale, matrix, rtol=0.02, atol=0.02)
+    assert torch.allclose(weights * scale, matrix, rtol=0.02, atol=0.02)
