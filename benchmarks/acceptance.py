@@ -18,8 +18,9 @@ from pathlib import Path
 
 import attrs
 import numpy as np
+import torch
 from spec_rules import block, k_seq, point_mass, rejection, traversal
-from spec_rules.coins import Uniforms
+from spec_rules.decisions import Decision, follow
 from spec_rules.distributions import Case
 
 from spec_core import Draft, Verdict
@@ -90,11 +91,11 @@ def likeliest(w: World, depth: int, k: int, rng: np.random.Generator, noise: np.
     return ids, [certain(x, len(w.q[depth])) for x in ids]
 
 
-def coupled(w: World, depth: int, k: int, rng: np.random.Generator, noise: np.ndarray) -> tuple:
+def coupled_draws(w: World, depth: int, k: int, rng: np.random.Generator, noise: np.ndarray) -> tuple:
     return np.argsort(-(np.log(w.q[depth]) + noise[depth]))[:k].tolist(), [w.q[depth]] * k
 
 
-def drafted(w: World, siblings: Siblings, rng: np.random.Generator) -> Drafted:
+def draw_tree(w: World, siblings: Siblings, rng: np.random.Generator) -> Drafted:
     """A tree of the world's shape, level by level; a chain if no level branches."""
     noise = rng.gumbel(size=(len(w.p), len(w.p[0])))
     ids: list[int] = []
@@ -117,12 +118,13 @@ def drafted(w: World, siblings: Siblings, rng: np.random.Generator) -> Drafted:
 Rule = Callable[[World, Drafted, np.random.Generator], Verdict]
 
 
-def by(verify: Callable) -> Rule:
+def by(decisions: Callable[[Case], Decision]) -> Rule:
     """A plugin's function, with its own coins."""
 
     def rule(w: World, d: Drafted, rng: np.random.Generator) -> Verdict:
-        coins = Uniforms(iter(rng.random(2 * len(d.draft) + 2).tolist()))
-        return verify(Case(d.draft, lambda row: w.p[depth_of(d.draft, row)], d.proposals.__getitem__), coins)
+        p = lambda row: torch.from_numpy(w.p[depth_of(d.draft, row)])
+        case = Case(d.draft, p, lambda j: torch.from_numpy(d.proposals[j]))
+        return follow(decisions(case), rng.random(2 * len(d.draft) + 2))
 
     return rule
 
@@ -142,19 +144,19 @@ def depth_of(draft: Draft, row: int) -> int:
 
 
 ON_CHAINS: dict[str, tuple[Siblings, Rule]] = {
-    "point-mass, greedy": (likeliest, by(point_mass.verify)),
-    "point-mass": (independent, by(point_mass.verify)),
-    "coupled": (coupled, by_noise),
-    "rejection": (independent, by(rejection.verify)),
-    "block": (independent, by(block.verify)),
+    "point-mass, greedy": (likeliest, by(point_mass.decisions)),
+    "point-mass": (independent, by(point_mass.decisions)),
+    "coupled": (coupled_draws, by_noise),
+    "rejection": (independent, by(rejection.decisions)),
+    "block": (independent, by(block.decisions)),
 }
 ON_TREES: dict[str, tuple[Siblings, Rule]] = {
-    "point-mass, top k": (likeliest, by(point_mass.verify)),
-    "rejection, with replacement": (independent, by(rejection.verify)),
-    "k-seq": (independent, by(k_seq.verify)),
-    "rejection": (without_replacement, by(rejection.verify)),
-    "traversal": (without_replacement, by(traversal.verify)),
-    "coupled": (coupled, by_noise),
+    "point-mass, top k": (likeliest, by(point_mass.decisions)),
+    "rejection, with replacement": (independent, by(rejection.decisions)),
+    "k-seq": (independent, by(k_seq.decisions)),
+    "rejection": (without_replacement, by(rejection.decisions)),
+    "traversal": (without_replacement, by(traversal.decisions)),
+    "coupled": (coupled_draws, by_noise),
 }
 
 
@@ -205,7 +207,7 @@ def measure(entries: dict[str, tuple[Siblings, Rule]], worlds: list[World], step
     for i, w in enumerate(worlds):
         for siblings in dict.fromkeys(s for s, _ in entries.values()):
             rng = np.random.default_rng([i, 1])
-            drafts = [drafted(w, siblings, rng) for _ in range(steps // len(worlds))]
+            drafts = [draw_tree(w, siblings, rng) for _ in range(steps // len(worlds))]
             for name, (kind, rule) in entries.items():
                 if kind is siblings:
                     coins = np.random.default_rng([i, 2])
@@ -222,7 +224,7 @@ def bound_of_chains(worlds: list[World], steps: int) -> float:
     means = []
     for i, w in enumerate(worlds):
         rng = np.random.default_rng([i, 1])
-        means.append(np.mean([chain_bound(w, drafted(w, independent, rng)) for _ in range(steps // len(worlds))]))
+        means.append(np.mean([chain_bound(w, draw_tree(w, independent, rng)) for _ in range(steps // len(worlds))]))
     return float(np.mean(means))
 
 
@@ -240,13 +242,13 @@ def siblings(steps: int) -> str:
     for (name, pair), k in itertools.product(PAIRS.items(), SIBLINGS):
         if pair[0] <= 8:
             worlds = worlds_of(pair, (k,))
-            found = {rule: tokens - 1 for rule, tokens in measure(ON_TREES, worlds, steps).items()}
-            del found["traversal"]
+            acceptance = {rule: tokens - 1 for rule, tokens in measure(ON_TREES, worlds, steps).items()}
+            del acceptance["traversal"]
             bounds = [
                 np.mean([transport_bound(w.p[0], inside(w.q[0], k)) for w in worlds])
                 for inside in (independent_inside, without_inside)
             ]
-            rows[f"{name}, k = {k}"] = [*found.values(), *bounds]
+            rows[f"{name}, k = {k}"] = [*acceptance.values(), *bounds]
     names = [name for name in ON_TREES if name != "traversal"]
     return table(["siblings", *names, "bound, with replacement", "bound, without"], rows)
 

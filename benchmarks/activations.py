@@ -55,16 +55,16 @@ def texts(target: Any, rows: int) -> list[Tensor]:
     """Tokens of prompts, int64, so many altogether: one of each family in turn."""
     prompts = [json.loads(line) for line in PROMPTS.read_text().splitlines()]
     families = {family: [p for p in prompts if p["family"] == family] for family in {p["family"]: 0 for p in prompts}}
-    found, left = [], rows
+    pieces, left = [], rows
     for some in zip(*families.values(), strict=False):
         for prompt in some:
             tokens = target.tokenizer.encode(prompt["prompt"])[: min(CUT, left)]
             if len(tokens) > 1:
-                found.append(torch.tensor(tokens))
+                pieces.append(torch.tensor(tokens))
                 left -= len(tokens)
             if left < 2:
-                return found
-    return found
+                return pieces
+    return pieces
 
 
 def logits(executor: Any, tokens: Tensor) -> Tensor:
@@ -152,26 +152,26 @@ def executors(model: str, types: str | None) -> Iterator[tuple[str, Any]]:
 def sizes(model: str, types: str | None) -> dict[str, int]:
     """Weights of every quantised type, as the rule counts them."""
     of = load(model, kernels="native").executor
-    found = sizes_of_types(of.model, of.arena)
-    return found if types is None else {types: sum(found.values())}
+    bytes_by_type = sizes_of_types(of.model, of.arena)
+    return bytes_by_type if types is None else {types: sum(bytes_by_type.values())}
 
 
 def measure(model: str, types: str | None, rows: int, peer: str | None) -> dict[str, Figures]:
     """Figures by the name of what computed."""
     target = load(model, weights=False)
     chosen = texts(target, rows)
-    found: dict[str, Figures] = {}
+    figures: dict[str, Figures] = {}
     exact: list[Tensor] = []
     for name, executor in executors(model, types):
         got = [logits(executor, tokens).float() if exact else logits(executor, tokens) for tokens in chosen]
         exact = exact or got
-        found[name] = summed(exact, got, chosen)
+        figures[name] = sum_figures(exact, got, chosen)
     if peer and types is None:
-        found["llama.cpp"] = summed(exact, peer_logits(peer, str(target.weights.file.path), chosen), chosen)
-    return found
+        figures["llama.cpp"] = sum_figures(exact, peer_logits(peer, str(target.weights.file.path), chosen), chosen)
+    return figures
 
 
-def summed(exact: Iterable[Tensor], got: Iterable[Tensor], tokens: Iterable[Tensor]) -> Figures:
+def sum_figures(exact: Iterable[Tensor], got: Iterable[Tensor], tokens: Iterable[Tensor]) -> Figures:
     figures = Figures()
     for one in zip(exact, got, tokens, strict=True):
         figures.add(*one)
@@ -187,11 +187,11 @@ def peer_logits(python: str, file: str, tokens: list[Tensor]) -> list[Tensor]:
         return list(torch.from_numpy(np.load(out)).split([len(t) for t in tokens]))
 
 
-def show(title: str, promised: str, found: dict[str, Figures]) -> None:
-    own = found["weights"].mean_kl
-    print(f"\n{title}, {found['float64'].rows} rows; {promised}")
+def show(title: str, promised: str, figures: dict[str, Figures]) -> None:
+    own = figures["weights"].mean_kl
+    print(f"\n{title}, {figures['float64'].rows} rows; {promised}")
     print(f"{'':14}{'KL':>10}{'share':>9}{'error':>10}{'perplexity':>12}{'flips':>8}")
-    for name, f in found.items():
+    for name, f in figures.items():
         share = f"{f.mean_kl / own:9.2%}"
         print(
             f"{name:14}{f.mean_kl:10.1e}{share}{f.error:10.4%}{f.perplexity:12.3f}{f.flips / f.rows:8.1%}", flush=True

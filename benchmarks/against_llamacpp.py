@@ -96,7 +96,7 @@ class Ours:
 
 def rounds(peer: Peer, side: Side, depth: int, rows: list[int], count: int) -> dict[int, list[list[float]]]:
     """{rows: [[seconds here, seconds there] of every round]}, in alternating order."""
-    found: dict[int, list[list[float]]] = {n: [] for n in rows}
+    times: dict[int, list[list[float]]] = {n: [] for n in rows}
     for i in range(count):
         for n in rows:
             sides = [lambda n=n: burst(side, n), lambda n=n: peer.burst(n, depth)]
@@ -104,13 +104,13 @@ def rounds(peer: Peer, side: Side, depth: int, rows: list[int], count: int) -> d
             seconds = [0.0, 0.0]
             for which in order:
                 seconds[which] = sides[which]()
-            found[n].append(seconds)
-    return found
+            times[n].append(seconds)
+    return times
 
 
-def report(found: dict[int, list[list[float]]]) -> list[dict[str, float]]:
+def report(times: dict[int, list[list[float]]]) -> list[dict[str, float]]:
     """For each number of rows: median milliseconds, the median ratio, and ratios to one row of the peer."""
-    first = found[min(found)]
+    first = times[min(times)]
     return [
         {
             "rows": n,
@@ -119,7 +119,7 @@ def report(found: dict[int, list[list[float]]]) -> list[dict[str, float]]:
             "ratio": statistics.median(a / b for a, b in pairs),
             "of_their_first": statistics.median(a / one for (a, _), (_, one) in zip(pairs, first, strict=True)),
         }
-        for n, pairs in found.items()
+        for n, pairs in times.items()
     ]
 
 

@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from spec_cli.prompt import tokens_of
 from spec_cli.prompts import read
-from spec_compare.prompts import chosen, shipped
+from spec_compare.prompts import choose, shipped_file
 from spec_targets.architectures.names import DECODER
 from torch import Tensor
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
@@ -68,12 +68,12 @@ def in_transformers(target: Target) -> torch.nn.Module:
 
 def state(target: Target) -> dict[str, Tensor]:
     """{name there: weight}, in float32."""
-    found = {"model.embed_tokens.weight": "token_embd.weight", "model.norm.weight": "output_norm.weight"}
+    names = {"model.embed_tokens.weight": "token_embd.weight", "model.norm.weight": "output_norm.weight"}
     for i in range(target.config.layers):
         for part in DENSE:
             if not part.endswith(("q_norm", "k_norm")) or target.config.arch == "qwen3":
-                found[f"model.layers.{i}.{DECODER[f'{part}.weight']}"] = f"blk.{i}.{part}.weight"
-    return {there: halves(target, here).float() for there, here in found.items()}
+                names[f"model.layers.{i}.{DECODER[f'{part}.weight']}"] = f"blk.{i}.{part}.weight"
+    return {there: halves(target, here).float() for there, here in names.items()}
 
 
 def halves(target: Target, name: str) -> Tensor:
@@ -110,7 +110,7 @@ Pair = tuple[Callable[[list[int]], list[int]], Callable[[list[int]], list[int]]]
 def pairs(target: Target, n: int, k: int) -> dict[str, Pair]:
     model = in_transformers(target)
     fixed = {"p_min": 0.0, "draft_max": k}
-    found: dict[str, Pair] = {
+    pairs_by_name: dict[str, Pair] = {
         "plain, generate": (ours(target, [], n, k), theirs(model, n)),
         "`ngram`, prompt lookup": (
             ours(target, [("ngram", {**fixed, "n_min": 2, "n_max": 2})], n, k),
@@ -124,8 +124,8 @@ def pairs(target: Target, n: int, k: int) -> dict[str, Pair]:
         assistant.generation_config.num_assistant_tokens_schedule = "constant"
         assistant.generation_config.assistant_confidence_threshold = 0.0
         assisted = theirs(model, n, assistant_model=assistant)
-        found["`draft-model`, assisted"] = ours(target, [("draft-model", fixed)], n, k), assisted
-    return found
+        pairs_by_name["`draft-model`, assisted"] = ours(target, [("draft-model", fixed)], n, k), assisted
+    return pairs_by_name
 
 
 @attrs.define
@@ -137,34 +137,34 @@ class Timed:
     equal: bool
 
 
-def timed(generate: Callable, prompt: list[int]) -> tuple[list[int], float]:
+def time_call(generate: Callable, prompt: list[int]) -> tuple[list[int], float]:
     began = perf_counter()
     return generate(prompt), perf_counter() - began
 
 
 def turn(pair: Pair, prompt: list[int], theirs_first: bool) -> Timed:
     order = (1, 0) if theirs_first else (0, 1)
-    found = {which: timed(pair[which], prompt) for which in order}
-    (mine, here), (other, there) = found[0], found[1]
-    return Timed(here, there, mine == other)
+    results = {which: time_call(pair[which], prompt) for which in order}
+    (ours, here), (other, there) = results[0], results[1]
+    return Timed(here, there, ours == other)
 
 
-def measured(name: str, limit: int, n: int, k: int) -> dict[str, list[Timed]]:
+def measure_pairs(name: str, limit: int, n: int, k: int) -> dict[str, list[Timed]]:
     """{pair: measurements, one per prompt}."""
     target = load(name, threads=1)
-    file = shipped([target])
-    prompts = [tokens_of(p.given, target) for p in chosen(read(file), file.name, limit=limit)]
+    file = shipped_file([target])
+    prompts = [tokens_of(p.given, target) for p in choose(read(file), file.name, limit=limit)]
     table = pairs(target, n, k)
     for pair in table.values():
         turn(pair, prompts[0], False)
     return {name: [turn(pair, p, i % 2 == 1) for i, p in enumerate(prompts)] for name, pair in table.items()}
 
 
-def lines(found: dict[str, list[Timed]], n: int) -> list[str]:
+def lines(timings: dict[str, list[Timed]], n: int) -> list[str]:
     """A table of pairs, over prompts with equal tokens."""
     columns = ["here, there", "equal texts", "tokens/s here", "tokens/s there", "ratio", "median of prompts"]
     shown = heading(columns)
-    for name, turns in found.items():
+    for name, turns in timings.items():
         same = [t for t in turns if t.equal]
         cells = [name, f"{len(same)} of {len(turns)}"]
         if same:
@@ -183,15 +183,15 @@ def main() -> None:
     parser.add_argument("-k", type=int, default=5)
     args = parser.parse_args()
     torch.set_num_threads(1)
-    made = {}
+    tables = {}
     for model in args.model or MODELS:
-        found = measured(model, args.limit, args.n, args.k)
+        timings = measure_pairs(model, args.limit, args.n, args.k)
         about = f"transformers {version}, {args.n} tokens, draft length {args.k}, one thread."
-        made[f"transformers, {model.removeprefix('zoo:')}"] = [*lines(found, args.n), "", about]
-    for name, shown in made.items():
+        tables[f"transformers, {model.removeprefix('zoo:')}"] = [*lines(timings, args.n), "", about]
+    for name, shown in tables.items():
         print("\n".join([name, *shown, ""]))
     if (args.limit, args.n) == (LIMIT, TOKENS):
-        write(FIGURES, made.get)
+        write(FIGURES, tables.get)
 
 
 if __name__ == "__main__":

@@ -44,7 +44,7 @@ BLOCK = 32
 LEVELS = 127
 
 
-def rounded(x: Tensor) -> Tensor:
+def round_blocks(x: Tensor) -> Tensor:
     """The last dimension in blocks of 8 bits; it is padded with zeros to whole blocks."""
     blocks = F.pad(x, (0, -x.shape[-1] % BLOCK)).unflatten(-1, (-1, BLOCK))
     scale = blocks.abs().amax(-1, keepdim=True).clamp_min(1e-30) / LEVELS
@@ -62,27 +62,27 @@ class RoundedAttention(Reference):
 
 
 class RoundedPass(Pass):
-    def _attended(self, op, s: SequenceRows, q: Tensor) -> Tensor:
+    def _attend(self, op, s: SequenceRows, q: Tensor) -> Tensor:
         """One chain from position 0 on. q: [n, H, D]; returns [n, H, D]"""
         keys, values = (x[op.layer][:, : s.rows].float() for x in (s.cache.keys, s.cache.values))
         heads = q.float().transpose(0, 1).unflatten(0, (len(keys), -1))  # [K, G, n, D]
         if self.of.scores:
-            heads, keys = rounded(heads), rounded(keys)
+            heads, keys = round_blocks(heads), round_blocks(keys)
         place = torch.arange(s.rows)
         behind = place[:, None] - place
         seen = (behind >= 0) & (behind < op.shape.window if op.shape.window else True)
         scores = (heads @ keys[:, None].mT * op.shape.scale).masked_fill(~seen, -torch.inf)
         weights = scores.softmax(-1)
-        out = weighed(weights, values) if self.of.values else weights @ values[:, None]
+        out = weigh(weights, values) if self.of.values else weights @ values[:, None]
         return out.flatten(0, 1).transpose(0, 1).to(q.dtype)
 
 
-def weighed(weights: Tensor, values: Tensor) -> Tensor:
+def weigh(weights: Tensor, values: Tensor) -> Tensor:
     """Complete blocks of positions rounded, a row's last one exact. weights: [K, G, n, T], values: [K, T, D]"""
     n = weights.shape[-1]
     complete = torch.arange(n) // BLOCK < (torch.arange(n)[:, None] + 1) // BLOCK  # [n, T]
     exact = weights.masked_fill(complete, 0.0) @ values[:, None]
-    return exact + rounded(weights.masked_fill(~complete, 0.0)) @ rounded(values.mT).mT[:, None]
+    return exact + round_blocks(weights.masked_fill(~complete, 0.0)) @ round_blocks(values.mT).mT[:, None]
 
 
 def executors(model: str) -> Iterator[tuple[str, Reference]]:
@@ -116,17 +116,19 @@ def measure(model: str, count: int, rows: int) -> dict[str, Tensor]:
         exact = exact or got
         sums[name] = [row_divergences(*pair) for pair in zip(exact, got, strict=True)]
     shortest = min(map(len, chosen))
-    return {name: torch.stack([kl[:shortest] for kl in found]).mean(0) for name, found in sums.items()}
+    return {name: torch.stack([kl[:shortest] for kl in divergences]).mean(0) for name, divergences in sums.items()}
 
 
-def show(model: str, found: dict[str, Tensor]) -> None:
+def show(model: str, divergences: dict[str, Tensor]) -> None:
     print(f"{model}, positions")
     for low, high in RANGES:
-        if low >= len(found["weights"]):
+        if low >= len(divergences["weights"]):
             break
-        own = found["weights"][low:high].mean()
-        said = (f"{name} {kl[low:high].mean():.1e} ({kl[low:high].mean() / own:.1%})" for name, kl in found.items())
-        print(f"  {low:5}-{high:<5} {'  '.join(said)}", flush=True)
+        own = divergences["weights"][low:high].mean()
+        cells = (
+            f"{name} {kl[low:high].mean():.1e} ({kl[low:high].mean() / own:.1%})" for name, kl in divergences.items()
+        )
+        print(f"  {low:5}-{high:<5} {'  '.join(cells)}", flush=True)
 
 
 def main() -> None:

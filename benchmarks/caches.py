@@ -86,8 +86,8 @@ def speed(targets: dict[str, Target], depths: list[int], seconds: float = 3) -> 
                     begin = time.thread_time()
                     call()
                     best[kind] = min(best[kind], time.thread_time() - begin)
-            found = "  ".join(f"{kind} {1e3 * taken:8.3f}" for kind, taken in best.items())
-            print(f"  depth {depth:5} T({rows}) ms: {found}", flush=True)
+            times = "  ".join(f"{kind} {1e3 * taken:8.3f}" for kind, taken in best.items())
+            print(f"  depth {depth:5} T({rows}) ms: {times}", flush=True)
 
 
 def main() -> None:

@@ -39,19 +39,19 @@ def lap(target: Target, plugins: list[Asks], prompt: list[int], steps: int) -> t
     return first, (perf_counter() - began - first) / steps
 
 
-def compared(target: Target, prompt: list[int], steps: int, repeats: int) -> tuple[list[tuple[float, float]], ...]:
+def compare(target: Target, prompt: list[int], steps: int, repeats: int) -> tuple[list[tuple[float, float]], ...]:
     laps: tuple[list[tuple[float, float]], ...] = ([], [])
     for i in range(repeats + 1):
-        for found, plugins in zip(laps, ([], [Asks()]), strict=True):
-            found.append(lap(target, plugins, prompt, steps))
+        for times, plugins in zip(laps, ([], [Asks()]), strict=True):
+            times.append(lap(target, plugins, prompt, steps))
             if i == 0:
-                found.clear()  # the first lap of each is a warm-up
+                times.clear()  # the first lap of each is a warm-up
     return laps
 
 
 def show(name: str, target: Target, given: argparse.Namespace) -> None:
     prompt = [(7 * i) % (target.tokenizer.vocab_size - 300) + 200 for i in range(given.prompt)]
-    without, with_ = compared(target, prompt, given.steps, given.repeats)
+    without, with_ = compare(target, prompt, given.steps, given.repeats)
     for what, i, scale, unit in (("prompt", 0, 1e3, "ms"), ("step", 1, 1e6, "µs")):
         plain, captured = ([x[i] * scale for x in laps] for laps in (without, with_))
         ratio = median(c / p for p, c in zip(plain, captured, strict=True))

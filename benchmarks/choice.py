@@ -38,14 +38,14 @@ HISTORY = list(range(500))
 SOURCE = (7, 0, 0)
 
 
-def peaked(rng: np.random.Generator, n: int) -> np.ndarray:
+def peaked_row(rng: np.random.Generator, n: int) -> np.ndarray:
     row = rng.normal(size=n) * 2
     row[rng.integers(0, n, 8)] += 12
     return row
 
 
 ROWS: dict[str, Callable[[np.random.Generator, int], np.ndarray]] = {
-    "peaked": peaked,
+    "peaked": peaked_row,
     "broad": lambda rng, n: rng.normal(size=n) * 3,
     "flat": lambda rng, n: rng.normal(size=n) * 0.5,
 }
@@ -57,7 +57,7 @@ def natively(row: torch.Tensor, sampling: Sampling, t: int) -> int:
     return token
 
 
-def written(row: torch.Tensor, sampling: Sampling, t: int) -> int:
+def python_choice(row: torch.Tensor, sampling: Sampling, t: int) -> int:
     return reference.choose(adjust(row, sampling, HISTORY, 100).numpy(), sampling, SOURCE, t)[0]
 
 
@@ -69,29 +69,29 @@ def seconds(choose: Callable[..., int], row: torch.Tensor, sampling: Sampling, t
 
 def measure(kind: str, n: int, sampling: Sampling, repeats: int) -> tuple[float, float]:
     """Median milliseconds of both forms, which choose from each row in turn."""
-    rng, mine, theirs = np.random.default_rng(0), [], []
+    rng, ours, theirs = np.random.default_rng(0), [], []
     rows = [torch.from_numpy(ROWS[kind](rng, n).astype(np.float32)) for _ in range(4)]
     for i in range(-2, repeats):
         row = rows[i % len(rows)]
-        (a, token), (b, same) = (seconds(form, row, sampling, i + 2) for form in (natively, written))
+        (a, token), (b, same) = (seconds(form, row, sampling, i + 2) for form in (natively, python_choice))
         if token != same:
             raise SystemExit(f"{kind} row of {n}, {sampling}: {token} natively, {same} by the reference")
         if i >= 0:
-            mine.append(a * 1e3)
+            ours.append(a * 1e3)
             theirs.append(b * 1e3)
-    return statistics.median(mine), statistics.median(theirs)
+    return statistics.median(ours), statistics.median(theirs)
 
 
 def noise(vocabulary: int, repeats: int = 200) -> dict[str, float]:
     """Microseconds of noise for a whole vocabulary, and for 40 tokens of it, as for temperatures above 0."""
     ids = torch.arange(0, vocabulary, vocabulary // 40)
-    found = {}
+    times = {}
     for name, what in (("whole vocabulary", vocabulary), ("40 tokens", ids)):
         began = perf_counter()
         for t in range(repeats):
             gumbel(1, t, what)
-        found[name] = (perf_counter() - began) / repeats * 1e6
-    return found
+        times[name] = (perf_counter() - began) / repeats * 1e6
+    return times
 
 
 def show(vocabularies: list[int], repeats: int, isa: str | None, as_json: bool) -> None:
@@ -101,11 +101,11 @@ def show(vocabularies: list[int], repeats: int, isa: str | None, as_json: bool) 
     native.module.use(isa)
     torch.set_num_threads(1)
     rows = [
-        {"vocab": n, "row": kind, "settings": name, "ms": mine, "python_ms": theirs}
+        {"vocab": n, "row": kind, "settings": name, "ms": ours, "python_ms": theirs}
         for n in vocabularies
         for kind in ROWS
         for name, sampling in SETTINGS.items()
-        for mine, theirs in [measure(kind, n, sampling, repeats)]
+        for ours, theirs in [measure(kind, n, sampling, repeats)]
     ]
     about = {
         "machine": platform.processor() or platform.machine(),

@@ -56,16 +56,16 @@ def command(model: str, temperature: str) -> list[str]:
     return ["compare", *flags, *asked, *COMMON, "--temperature", temperature]
 
 
-def measured(name: str) -> Path:
+def summary_of(name: str) -> Path:
     """The summary of a table; measured if it does not exist."""
-    summary = kept(name)
+    summary = summary_path(name)
     if not summary.exists():
         spec = [Path(sys.executable).parent / "spec", *command(*TABLES[name])]
         subprocess.run([*spec, "--out", summary.parent], check=True)
     return summary
 
 
-def kept(name: str) -> Path:
+def summary_path(name: str) -> Path:
     return KEPT / name.replace(", temperature ", "-") / "summary.json"
 
 
@@ -77,7 +77,7 @@ def whole(rows: Iterable[dict[str, Any]]) -> list[str]:
         plain = r["contender"] == "plain"
         speed = "1.00" if plain else f"{r['speedup']:.2f} ({r['low']:.2f}-{r['high']:.2f})"
         drafts = ["", ""] if plain else [f"{r['draft_acceptance']:.0%}", f"{r['mean_draft_length']:.1f}"]
-        cells = [r["family"], named(r), f"{r['rate']:.0f}", speed, f"{r['whole']:.2f}"]
+        cells = [r["family"], label_of(r), f"{r['rate']:.0f}", speed, f"{r['whole']:.2f}"]
         lines.append(row([*cells, f"{r['tokens_per_step']:.2f}", *drafts]))
     return lines
 
@@ -88,10 +88,10 @@ def short(rows: Iterable[dict[str, Any]]) -> list[str]:
     for r in rows:
         table.setdefault(r["contender"], {})[r["family"]] = r
     lines = heading(["method", *table["plain"]])
-    for contender, found in table.items():
+    for contender, families in table.items():
         if contender != "plain":
-            cells = [f"{r['speedup']:.2f}× ({r['tokens_per_step']:.1f})" for r in found.values()]
-            lines.append(row([named({"contender": contender}), *cells]))
+            cells = [f"{r['speedup']:.2f}× ({r['tokens_per_step']:.1f})" for r in families.values()]
+            lines.append(row([label_of({"contender": contender}), *cells]))
     return [*lines, row(["plain decoding, tokens", *(f"{r['rate']:.0f}/s" for r in table["plain"].values())])]
 
 
@@ -106,21 +106,21 @@ def parts(measured: dict[str, Any]) -> dict[str, float]:
 def steps(rows: Iterable[dict[str, Any]]) -> list[str]:
     """The table of a step's time, for every contender over all families."""
     lines = heading(["method", "tokens per step", "step", *PARTS, "core", "method, of a plain forward"])
-    found = {named(r): (r["tokens_per_step"], parts(r)) for r in rows if r["family"] == "all"}
-    forward = found["plain"][1]["forward"]
-    for name, (tau, spent) in found.items():
+    parts_by_label = {label_of(r): (r["tokens_per_step"], parts(r)) for r in rows if r["family"] == "all"}
+    forward = parts_by_label["plain"][1]["forward"]
+    for name, (tau, spent) in parts_by_label.items():
         share = "" if name == "plain" else f"{spent['method'] / forward:.0%}"
         lines.append(row([name, f"{tau:.2f}", *(f"{value:.0f}" for value in spent.values()), share]))
     return lines
 
 
-def named(row: dict[str, Any]) -> str:
+def label_of(row: dict[str, Any]) -> str:
     return "plain" if row["contender"] == "plain" else f"`{row['contender']}`"
 
 
-def checked(name: str) -> list[dict[str, Any]]:
+def exact_rows(name: str) -> list[dict[str, Any]]:
     """The rows of a table. Raises SystemExit if a text differs from plain decoding's."""
-    rows = json.loads(kept(name).read_text("utf-8"))["rows"]
+    rows = json.loads(summary_path(name).read_text("utf-8"))["rows"]
     if wrong := [r["contender"] for r in rows if r["identical"] != r["prompts"]]:
         raise SystemExit(f"{name}: texts of {', '.join(dict.fromkeys(wrong))} differ from plain decoding's")
     return rows
@@ -128,7 +128,7 @@ def checked(name: str) -> list[dict[str, Any]]:
 
 def beyond_bounds(name: str) -> list[str]:
     """Warnings of a measured table about speedups above what tokens per step or the costs of steps allow."""
-    warnings = json.loads(kept(name).read_text("utf-8"))["warnings"]
+    warnings = json.loads(summary_path(name).read_text("utf-8"))["warnings"]
     return [f"{name}: {warning['text']}" for warning in warnings if warning["kind"] == "bound"]
 
 
@@ -139,7 +139,7 @@ def figures(name: str) -> list[str] | None:
 
 
 def lines(name: str, form: Callable[[list[dict[str, Any]]], list[str]] = short) -> list[str] | None:
-    return form(checked(name)) if name in TABLES and kept(name).exists() else None
+    return form(exact_rows(name)) if name in TABLES and summary_path(name).exists() else None
 
 
 def main() -> None:
@@ -149,10 +149,10 @@ def main() -> None:
     args = parser.parse_args()
     for name in () if args.write else TABLES:
         if name.startswith(args.only):
-            measured(name)
+            summary_of(name)
     write(FIGURES, figures)
     write(ROOT / "README.md", lines)
-    if beyond := [text for name in TABLES if kept(name).exists() for text in beyond_bounds(name)]:
+    if beyond := [text for name in TABLES if summary_path(name).exists() for text in beyond_bounds(name)]:
         raise SystemExit("\n".join(beyond))
 
 

@@ -41,8 +41,8 @@ from spec_cli.env import environment
 from spec_cli.heap import frozen_heap
 from spec_cli.main import COLLECT
 from spec_cli.prompts import Prompt, read
-from spec_compare.measure import Terms, batches, lap, observed, rotated, warm
-from spec_compare.prompts import chosen
+from spec_compare.measure import Terms, batches, lap, observe, rotate, warm
+from spec_compare.prompts import choose
 from spec_compare.records.record import Record
 from spec_compare.summary import Cell, speed
 
@@ -98,12 +98,12 @@ class Contender:
 
 def parts(chain: str) -> list[Any]:
     """The methods of a chain, with their settings: ``eagle3:width=2,p_min=0.1``."""
-    found: list[Any] = []
+    lengths: list[Any] = []
     for one in chain.split("+"):
         name, _, settings = one.partition(":")
         pairs = (setting.split("=") for setting in settings.split(",") if setting)
-        found.append((name, {key: json.loads(value) for key, value in pairs}) if settings else name)
-    return found
+        lengths.append((name, {key: json.loads(value) for key, value in pairs}) if settings else name)
+    return lengths
 
 
 @attrs.frozen
@@ -140,9 +140,9 @@ class Unit:
 
 
 @contextmanager
-def busy(wanted: bool) -> Iterator[None]:
+def busy(enabled: bool) -> Iterator[None]:
     """A process that never waits, on any processor of the machine."""
-    other = subprocess.Popen([sys.executable, "-c", "while True: pass"]) if wanted else None
+    other = subprocess.Popen([sys.executable, "-c", "while True: pass"]) if enabled else None
     try:
         yield
     finally:
@@ -154,37 +154,37 @@ def busy(wanted: bool) -> Iterator[None]:
 def prompts(model: str, limit: int) -> list[Prompt]:
     from spec_zoo import ZOO
 
-    found = read(ZOO[model].prompts)
-    families = list(dict.fromkeys(prompt.family for prompt in found))
-    return chosen(found, model, families, limit)
+    all_prompts = read(ZOO[model].prompts)
+    families = list(dict.fromkeys(prompt.family for prompt in all_prompts))
+    return choose(all_prompts, model, families, limit)
 
 
 def measure(unit: Unit, target: Target, limit: int, repeat: int) -> dict[str, Any]:
     """All contenders on all prompts, once."""
     terms = Terms(TOKENS, Sampling(temperature=unit.temperature), batch=unit.batch)
     asked = prompts(unit.model, limit)
-    made = {c.name: c for c in unit.contenders()}
-    warm({name: c.run(target, unit.batch) for name, c in made.items()}, asked, terms)
-    runs = {name: observed(c.run(target, unit.batch)) for name, c in made.items()}
+    contenders = {c.name: c for c in unit.contenders()}
+    warm({name: c.run(target, unit.batch) for name, c in contenders.items()}, asked, terms)
+    runs = {name: observe(c.run(target, unit.batch)) for name, c in contenders.items()}
     laps: list[dict[str, Any]] = []
     with busy(unit.burn), frozen_heap():
-        for i, group in enumerate(shuffled(batches(asked, unit.batch), repeat)):
-            found = {name: lap(name, *runs[name], group, terms, repeat).records for name in rotated(list(made), i)}
-            plain = {record.prompt: record.tokens for record in found[PLAIN]}
-            for records in found.values():
-                laps += [kept(record, plain) for record in shared(records)]
+        for i, group in enumerate(shuffle(batches(asked, unit.batch), repeat)):
+            taken = {name: lap(name, *runs[name], group, terms, repeat).records for name in rotate(list(contenders), i)}
+            plain = {record.prompt: record.tokens for record in taken[PLAIN]}
+            for records in taken.values():
+                laps += [record_fields(record, plain) for record in share_times(records)]
     env = environment()
     return {"laps": laps, "load": os.getloadavg()[0], "cpu": env["cpu"], "kernels": target.info.kernels}
 
 
-def shuffled(groups: Iterable[list[Prompt]], repeat: int) -> list[list[Prompt]]:
+def shuffle(groups: Iterable[list[Prompt]], repeat: int) -> list[list[Prompt]]:
     """In another order in each repeat: what ``auto`` learns first should not always be the same text."""
-    found = [*groups]
-    random.Random(repeat).shuffle(found)
-    return found
+    order = [*groups]
+    random.Random(repeat).shuffle(order)
+    return order
 
 
-def shared(records: list[Record]) -> list[Record]:
+def share_times(records: list[Record]) -> list[Record]:
     """Of prompts that run at once, each has an equal part of the time from the last first token to the end of all."""
     last = max(records, key=lambda record: record.first_seconds + record.decode_seconds)
     began = max(record.first_seconds for record in records)
@@ -192,7 +192,7 @@ def shared(records: list[Record]) -> list[Record]:
     return [attrs.evolve(record, decode_seconds=times[0], cpu_seconds=times[1]) for record in records]
 
 
-def kept(record: Record, plain: dict[str, list[int]]) -> dict[str, Any]:
+def record_fields(record: Record, plain: dict[str, list[int]]) -> dict[str, Any]:
     times = {key: getattr(record, key) for key in ("first_seconds", "decode_seconds", "cpu_seconds")}
     about = {"contender": record.contender, "prompt": record.prompt, "family": record.family}
     return {**about, "tokens": len(record.tokens), **times, "equal": record.tokens == plain[record.prompt]}
@@ -215,7 +215,7 @@ class Line:
     def of_best(self) -> float | None:
         return None if self.best is None else self.auto["speedup"] / self.best[1]
 
-    def missed(self) -> list[str]:
+    def missed_bars(self) -> list[str]:
         """The bars that this line misses."""
         wrong = self.methods == WRONG
         bars = {
@@ -232,101 +232,103 @@ Cells = dict[str, dict[str, Cell]]
 
 def cells(laps: Iterable[dict[str, Any]]) -> Cells:
     """{contender: {prompt: medians of its laps}}; contenders with a text that is not plain decoding's are left out."""
-    found: dict[str, dict[str, list[tuple[float, ...]]]] = {}
+    by_contender: dict[str, dict[str, list[tuple[float, ...]]]] = {}
     wrong = set()
     for one in laps:
         counts = one["tokens"], one["tokens"] - 1, one["decode_seconds"], one["first_seconds"] + one["decode_seconds"]
-        found.setdefault(one["contender"], {}).setdefault(one["prompt"], []).append((*counts, one["cpu_seconds"]))
+        by_contender.setdefault(one["contender"], {}).setdefault(one["prompt"], []).append(
+            (*counts, one["cpu_seconds"])
+        )
         wrong |= set() if one["equal"] else {one["contender"]}
     return {
-        name: {prompt: Cell(*map(statistics.median, zip(*rows, strict=True))) for prompt, rows in mine.items()}
-        for name, mine in found.items()
+        name: {prompt: Cell(*map(statistics.median, zip(*rows, strict=True))) for prompt, rows in repeats.items()}
+        for name, repeats in by_contender.items()
         if name not in wrong
     }
 
 
-def oracle(found: Cells, names: list[str]) -> float:
+def oracle(cells_by_contender: Cells, names: list[str]) -> float:
     """The speedup if each prompt had the fastest of these contenders, or none."""
-    plain = found[PLAIN]
-    best = sum(min(found[name][prompt].decode_seconds for name in [PLAIN, *names]) for prompt in plain)
+    plain = cells_by_contender[PLAIN]
+    best = sum(min(cells_by_contender[name][prompt].decode_seconds for name in [PLAIN, *names]) for prompt in plain)
     return sum(cell.decode_seconds for cell in plain.values()) / best
 
 
 def lines(unit: Unit, laps: list[dict[str, Any]]) -> list[Line]:
     """Of every family and chain, then over all families."""
-    made: list[Line] = []
+    table_lines: list[Line] = []
     for family in [*dict.fromkeys(one["family"] for one in laps), ALL]:
-        found = cells(one for one in laps if family in (one["family"], ALL))
+        cells_by_contender = cells(one for one in laps if family in (one["family"], ALL))
         for chain in dict.fromkeys(c.methods for c in unit.contenders() if c.setting == AUTO):
-            if f"{chain} {AUTO}" in found:
-                made.append(line(unit, family, chain, found))
-    return made
+            if f"{chain} {AUTO}" in cells_by_contender:
+                table_lines.append(line(unit, family, chain, cells_by_contender))
+    return table_lines
 
 
-def line(unit: Unit, family: str, chain: str, found: Cells) -> Line:
-    rivals = [c for c in unit.contenders() if c.methods not in (PLAIN, WRONG) and c.name in found]
+def line(unit: Unit, family: str, chain: str, cells_by_contender: Cells) -> Line:
+    rivals = [c for c in unit.contenders() if c.methods not in (PLAIN, WRONG) and c.name in cells_by_contender]
     if unit.together and chain == TOGETHER:
         fixed = [c.name for c in rivals if c.methods != TOGETHER]
     else:
         fixed = [c.name for c in rivals if c.methods == chain and c.setting != AUTO]
-    speeds = {name: speed(found[name], found[PLAIN])["speedup"] for name in fixed}
+    speeds = {name: speed(cells_by_contender[name], cells_by_contender[PLAIN])["speedup"] for name in fixed}
     best = max(speeds.items(), key=lambda pair: pair[1]) if speeds else None
-    auto = speed(found[f"{chain} {AUTO}"], found[PLAIN])
-    return Line(family, chain, auto, best, oracle(found, fixed) if fixed else None)
+    auto = speed(cells_by_contender[f"{chain} {AUTO}"], cells_by_contender[PLAIN])
+    return Line(family, chain, auto, best, oracle(cells_by_contender, fixed) if fixed else None)
 
 
-def table(made: list[Line]) -> list[str]:
+def table(table_lines: list[Line]) -> list[str]:
     columns = ["family", "methods", "auto (90 %)", "median of prompts", "CPU time"]
     return [
         *heading([*columns, "best fixed", "auto of it", "oracle"]),
-        *(row([one.family, *shown(one)]) for one in made),
+        *(row([one.family, *table_cells(one)]) for one in table_lines),
     ]
 
 
-def summary(made: list[Line]) -> list[str]:
+def summary(table_lines: list[Line]) -> list[str]:
     """Of all families together, with the family in which auto gained least."""
     columns = ["methods", "auto (90 %)", "median of prompts", "CPU time", "best fixed", "auto of it", "oracle"]
     rows = []
-    for one in made:
+    for one in table_lines:
         if one.family == ALL:
-            families = [other for other in made if other.methods == one.methods and other.family != ALL]
+            families = [other for other in table_lines if other.methods == one.methods and other.family != ALL]
             least = min(families, key=lambda other: other.auto["speedup"])
-            rows.append(row([*shown(one), f"{least.auto['speedup']:.2f} ({least.family})"]))
+            rows.append(row([*table_cells(one), f"{least.auto['speedup']:.2f} ({least.family})"]))
     return [*heading([*columns, "lowest family"]), *rows]
 
 
-def shown(one: Line) -> list[str]:
+def table_cells(one: Line) -> list[str]:
     auto = one.auto
     span = "" if auto["low"] is None else f" ({auto['low']:.2f}-{auto['high']:.2f})"
-    best = ["", ""] if one.best is None else [f"{one.best[1]:.2f} ({named(one)})", f"{one.of_best:.2f}"]
+    best = ["", ""] if one.best is None else [f"{one.best[1]:.2f} ({fixed_setting(one)})", f"{one.of_best:.2f}"]
     cpu = "" if auto["cpu_speedup"] is None else f"{auto['cpu_speedup']:.2f}"
     ends = cpu, *best, "" if one.oracle is None else f"{one.oracle:.2f}"
     return [f"`{one.methods}`", f"{auto['speedup']:.2f}{span}", f"{auto['middle']:.2f}", *ends]
 
 
-def named(one: Line) -> str:
+def fixed_setting(one: Line) -> str:
     assert one.best is not None
     return one.best[0].removeprefix(f"{one.methods} ")
 
 
-def verdict(made: list[Line]) -> list[str]:
-    found = [f"- `{one.methods}`, {one.family}: {bar}" for one in made for bar in one.missed()]
-    return [f"Bars missed: {len(found)} of {4 * len(made)}.", *found]
+def verdict(table_lines: list[Line]) -> list[str]:
+    missed = [f"- `{one.methods}`, {one.family}: {bar}" for one in table_lines for bar in one.missed_bars()]
+    return [f"Bars missed: {len(missed)} of {4 * len(table_lines)}.", *missed]
 
 
-def measured(unit: Unit) -> list[dict[str, Any]]:
+def laps_of(unit: Unit) -> list[dict[str, Any]]:
     """What was kept of a unit, by repeat."""
     files = (unit.file(repeat) for repeat in range(100))
     return [json.loads(file.read_text("utf-8")) for file in files if file.exists()]
 
 
 def figures(unit: Unit) -> list[Line]:
-    return lines(unit, [one for repeat in measured(unit) for one in repeat["laps"]])
+    return lines(unit, [one for repeat in laps_of(unit) for one in repeat["laps"]])
 
 
-def written(unit: Unit) -> list[str] | None:
+def table_of(unit: Unit) -> list[str] | None:
     """A table of docs/control.md; None if nothing was measured."""
-    repeats = measured(unit)
+    repeats = laps_of(unit)
     if not repeats:
         return None
     prompts = len({one["prompt"] for one in repeats[0]["laps"]})
@@ -349,8 +351,8 @@ def main() -> None:
     if args.write:
         units = [Unit(m, t, b, burn, four) for m in MODELS for t in (0, 0.8) for b in (1, 4, 16)
                  for burn in (False, True) for four in (False, True)]  # fmt: skip
-        made = {unit.name: written(unit) for unit in units}
-        write(PAGE, made.get)
+        tables = {unit.name: table_of(unit) for unit in units}
+        write(PAGE, tables.get)
         return
     gc.set_threshold(COLLECT)  # as the program does
     unit = Unit(args.model, args.temperature, args.batch, args.burn, args.together)
@@ -359,7 +361,7 @@ def main() -> None:
         if not unit.file(repeat).exists():
             KEPT.mkdir(parents=True, exist_ok=True)
             unit.file(repeat).write_text(json.dumps(measure(unit, target, args.limit, repeat)), "utf-8")
-    print("\n".join([unit.name, "", *table(figures(unit)), "", *(written(unit) or []), "", *verdict(figures(unit))]))
+    print("\n".join([unit.name, "", *table(figures(unit)), "", *(table_of(unit) or []), "", *verdict(figures(unit))]))
 
 
 if __name__ == "__main__":

@@ -33,8 +33,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from spec_cli.env import environment
 from spec_cli.prompt import tokens_of
 from spec_cli.prompts import Prompt, read
-from spec_compare.measure import Terms, lap, observed, rotated, warm
-from spec_compare.prompts import chosen
+from spec_compare.measure import Terms, lap, observe, rotate, warm
+from spec_compare.prompts import choose
 from spec_compare.summary import Cell, speed
 
 from benchmarks.support.peer import Peer
@@ -116,7 +116,7 @@ class Bench:
 
     def unit(self, table: Table, family: str, repeat: int) -> dict[str, Any]:
         """Measures one family once."""
-        given = chosen(prompts(self.model), self.model, [family], table.limit)
+        given = choose(prompts(self.model), self.model, [family], table.limit)
         asked = [attrs.evolve(p, given=tokens_of(p.given, self.target)) for p in given]
         terms = Terms(TOKENS, Sampling(temperature=table.temperature))
         laps = list(self.laps(asked, terms, repeat))
@@ -129,9 +129,9 @@ class Bench:
         warm({name: self.run(name) for name in contenders}, asked, terms)
         plain = self.run(PLAIN)
         texts = {p.id: plain.generate(terms.request(p)).result.tokens for p in asked}
-        runs = {name: observed(self.run(name)) for name in contenders}
+        runs = {name: observe(self.run(name)) for name in contenders}
         for i, prompt in enumerate(asked):
-            for side in rotated([PEER, *contenders], i + repeat):
+            for side in rotate([PEER, *contenders], i + repeat):
                 if side == PEER:
                     yield self.theirs(prompt, len(texts[prompt.id]), terms)
                 else:
@@ -147,9 +147,9 @@ class Bench:
 
     def theirs(self, prompt: Prompt, count: int, terms: Terms) -> Lap:
         seed = prompt.seed(terms.seed)
-        made = self.peer.generate(prompt.given, count, terms.sampling.temperature, seed)
-        sizes = len(prompt.given), len(made["tokens"])
-        return Lap(PEER, prompt.id, prompt.family, *sizes, made["prefill"], made["decode"], True)
+        result = self.peer.generate(prompt.given, count, terms.sampling.temperature, seed)
+        sizes = len(prompt.given), len(result["tokens"])
+        return Lap(PEER, prompt.id, prompt.family, *sizes, result["prefill"], result["decode"], True)
 
 
 def measure(table: Table, python: str, until: float) -> None:
@@ -206,34 +206,34 @@ def figures(laps: Iterable[Lap]) -> list[Figure]:
     sides = [PEER, *(side for side in dict.fromkeys(one.side for one in laps) if side not in (PEER, PLAIN))]
     sides.insert(1, PLAIN)
     wrong = {one.side for one in laps if not one.equal}
-    found = []
+    all_figures = []
     for family in [*dict.fromkeys(one.family for one in laps), ALL]:
-        mine = [one for one in laps if family in (one.family, ALL)]
-        found += [Figure(family, side) if side in wrong else figure(mine, family, side) for side in sides]
-    return found
+        own_laps = [one for one in laps if family in (one.family, ALL)]
+        all_figures += [Figure(family, side) if side in wrong else figure(own_laps, family, side) for side in sides]
+    return all_figures
 
 
 def figure(laps: list[Lap], family: str, side: str) -> Figure:
     """laps: of the family, of all sides."""
-    peer, mine = decoded(laps, PEER), decoded(laps, side)
-    against, first = speed(mine, peer), speed(prefilled(laps, side), prefilled(laps, PEER))
+    peer, ours = decode_times(laps, PEER), decode_times(laps, side)
+    against, first = speed(ours, peer), speed(prefill_times(laps, side), prefill_times(laps, PEER))
     return Figure(
         family=family,
         side=side,
         **{name: against[name] for name in ("rate", "low", "high", "middle", "whole")},
         ratio=against["speedup"],
-        of_plain=speed(mine, decoded(laps, PLAIN))["speedup"],
+        of_plain=speed(ours, decode_times(laps, PLAIN))["speedup"],
         prefill=first["rate"],
         of_prefill=first["speedup"],
     )
 
 
-def decoded(laps: Iterable[Lap], side: str) -> dict[str, Cell]:
+def decode_times(laps: Iterable[Lap], side: str) -> dict[str, Cell]:
     """{prompt: (tokens after the first, their seconds)}, medians of its laps."""
     return cells(laps, side, lambda lap: (lap.tokens, lap.tokens - 1, lap.decode, lap.prefill + lap.decode))
 
 
-def prefilled(laps: Iterable[Lap], side: str) -> dict[str, Cell]:
+def prefill_times(laps: Iterable[Lap], side: str) -> dict[str, Cell]:
     """{prompt: (tokens of the prompt, seconds to its first token)}."""
     return cells(laps, side, lambda lap: (lap.prompt_tokens, lap.prompt_tokens, lap.prefill, lap.prefill))
 
@@ -247,10 +247,10 @@ def cells(laps: Iterable[Lap], side: str, count: Callable[[Lap], tuple[int, int,
     return {prompt: Cell(*map(statistics.median, zip(*counted, strict=True))) for prompt, counted in by_prompt.items()}
 
 
-def lines(found: list[Figure]) -> list[str]:
+def lines(all_figures: list[Figure]) -> list[str]:
     """A table of figures."""
     columns = ["family", "side", "tokens/s", "of llama.cpp's (90 %)", "median of prompts", "of our plain"]
-    return [*heading([*columns, "prompt tokens/s", "of llama.cpp's", "both phases"]), *map(line, found)]
+    return [*heading([*columns, "prompt tokens/s", "of llama.cpp's", "both phases"]), *map(line, all_figures)]
 
 
 def line(f: Figure) -> str:
@@ -262,7 +262,7 @@ def line(f: Figure) -> str:
     return row([f.family, name, *rates, f"{f.prefill:.0f}", f"{f.of_prefill:.2f}", f"{f.whole:.2f}"])
 
 
-def written(table: Table) -> list[str] | None:
+def table_lines(table: Table) -> list[str] | None:
     """The lines of a table in docs/benchmarks.md, with the machine below; None if a unit is missing."""
     if table.missing():
         return None
@@ -292,11 +292,11 @@ def main() -> None:
     until = perf_counter() + args.seconds
     for table in () if args.write else asked:
         measure(table, args.peer, until)
-    made = {table.name: written(table) for table in asked}
-    for name, shown in made.items():
+    pages = {table.name: table_lines(table) for table in asked}
+    for name, shown in pages.items():
         print("\n".join([name, *(shown or ["incomplete: run the command again"]), ""]))
     if args.limit == LIMIT:
-        write(FIGURES, made.get)
+        write(FIGURES, pages.get)
 
 
 if __name__ == "__main__":

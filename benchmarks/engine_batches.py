@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from spec_cli.prompt import tokens_of
 from spec_cli.prompts import read
-from spec_compare.prompts import chosen, shipped
+from spec_compare.prompts import choose, shipped_file
 
 from benchmarks.support import measuring
 from benchmarks.support.tables import heading, row
@@ -40,7 +40,7 @@ CALLS = {"one": True, "each": False}
 """Whether sequences share a call."""
 
 
-def measured(run: Run, prompts: list[list[int]], n: int) -> dict[str, Any]:
+def measure_batch(run: Run, prompts: list[list[int]], n: int) -> dict[str, Any]:
     """Tokens and CPU seconds while every prompt decodes; the tokens of each text."""
     seqs = [run.submit(prompt, max_tokens=n, ignore_eos=True) for prompt in prompts]
     while any(len(seq.tokens) == seq.prompt_len for seq in seqs):
@@ -63,8 +63,8 @@ def measure(args: argparse.Namespace) -> None:
     target: Any = load(f"transformers:{directory(args.model)}", dtype="float32", device="cpu", threads=1)
     if not target.batches:
         sys.exit(f"{args.model}: its sequences do not share calls")
-    file = shipped([load(args.model, weights=False)])
-    prompts = [tokens_of(p.given, target) for p in chosen(read(file), file.name, limit=max(args.sequences))]
+    file = shipped_file([load(args.model, weights=False)])
+    prompts = [tokens_of(p.given, target) for p in choose(read(file), file.name, limit=max(args.sequences))]
     prompts = prompts[:: max(1, len(prompts) // max(args.sequences))]
     contenders = [(method, calls) for method in METHODS for calls in CALLS]
     for turn in range(args.rounds):
@@ -73,17 +73,17 @@ def measure(args: argparse.Namespace) -> None:
             for method, calls in contenders[first:] + contenders[:first]:
                 target.batches = CALLS[calls]
                 with Run(target, methods=METHODS[method], draft_max=args.k, reuse=False, max_sequences=count) as run:
-                    measured(run, [prompt[:8] for prompt in prompts[:count]], 4)
-                    found = measured(run, prompts[:count], args.n)
+                    measure_batch(run, [prompt[:8] for prompt in prompts[:count]], 4)
+                    result = measure_batch(run, prompts[:count], args.n)
                 about = {"model": args.model, "n": args.n, "k": args.k, "turn": turn, "sequences": count}
                 with args.output.open("a") as out:
-                    out.write(json.dumps(about | {"method": method, "calls": calls} | found) + "\n")
+                    out.write(json.dumps(about | {"method": method, "calls": calls} | result) + "\n")
 
 
-def table(found: Iterable[dict[str, Any]]) -> list[str]:
+def table(results: Iterable[dict[str, Any]]) -> list[str]:
     """Markdown of everything in a file."""
     groups: dict[tuple[Any, ...], dict[str, dict[int, dict[str, Any]]]] = {}
-    for x in found:
+    for x in results:
         about = (x["model"], x["n"], x["k"], x["method"], x["sequences"])
         groups.setdefault(about, {}).setdefault(x["calls"], {})[x["turn"]] = x
     cells = ["model", "tokens", "method", "sequences", "a call for each", "one call", "ratio", "equal texts"]

@@ -39,10 +39,10 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from spec_cli.prompt import tokens_of
 from spec_cli.prompts import read
-from spec_compare.prompts import chosen, shipped
+from spec_compare.prompts import choose, shipped_file
 from spec_zoo import path
 
-from benchmarks.serving import free_port, spent
+from benchmarks.serving import cpu_seconds, free_port
 from benchmarks.support import measuring
 from benchmarks.support.tables import heading, row
 from spec_core import Run, Step, Target, load
@@ -55,7 +55,7 @@ Generate = Callable[[list[int]], tuple[list[int], dict[str, float]]]
 """Tokens after a prompt; and its CPU seconds, with other figures of it."""
 
 
-def counted(generate: Callable[[list[int]], list[int]]) -> Generate:
+def with_cpu_seconds(generate: Callable[[list[int]], list[int]]) -> Generate:
     """A function of this process, with its CPU seconds."""
 
     def run(prompt: list[int]) -> tuple[list[int], dict[str, float]]:
@@ -106,10 +106,10 @@ def in_transformers(model: str, n: int, k: int, _: str | None) -> tuple[Target, 
 
     from tests.support.hugging_face import directory
 
-    def opened(name: str) -> Any:
+    def open_target(name: str) -> Any:
         return load(f"transformers:{directory(name)}", dtype="float32", device="cpu", threads=1)
 
-    target: Any = opened(model)
+    target: Any = open_target(model)
     fixed = {"max_new_tokens": n, "min_new_tokens": n, "do_sample": False, "pad_token_id": 0, "eos_token_id": None}
 
     def own(assistant: Any = None, **options: Any) -> Generate:
@@ -121,19 +121,21 @@ def in_transformers(model: str, n: int, k: int, _: str | None) -> tuple[Target, 
             with torch.inference_mode():
                 return target.model.generate(ids, **given)[0, len(prompt) :].tolist()
 
-        return counted(generate)
+        return with_cpu_seconds(generate)
 
-    found = {"generate": own(), "prompt lookup": own(prompt_lookup_num_tokens=k, max_matching_ngram_size=2)}
-    found |= _methods(target, n, k)
+    generators = {"generate": own(), "prompt lookup": own(prompt_lookup_num_tokens=k, max_matching_ngram_size=2)}
+    generators |= _methods(target, n, k)
     if model in DRAFTS:
-        assistant = opened(DRAFTS[model]).model
+        assistant = open_target(DRAFTS[model]).model
         assistant.generation_config.num_assistant_tokens = k
         assistant.generation_config.num_assistant_tokens_schedule = "constant"
         assistant.generation_config.assistant_confidence_threshold = 0.0
         file = f"transformers:{directory(DRAFTS[model])}"
-        found["assisted generation"] = own(assistant)
-        found["`draft-model`"] = ours(target, [("draft-model", {"file": file, "p_min": 0.0, "draft_max": k})], n, k)
-    return target, found
+        generators["assisted generation"] = own(assistant)
+        generators["`draft-model`"] = ours(
+            target, [("draft-model", {"file": file, "p_min": 0.0, "draft_max": k})], n, k
+        )
+    return target, generators
 
 
 def in_llamacpp(model: str, n: int, k: int, server: str | None) -> tuple[Target, dict[str, Generate]]:
@@ -145,19 +147,19 @@ def in_llamacpp(model: str, n: int, k: int, server: str | None) -> tuple[Target,
     target = load(f"llamacpp:{file}", threads=1, context=2048)
 
     def own(**options: Any) -> Generate:
-        made = llama_cpp.Llama(
+        llama = llama_cpp.Llama(
             file, n_ctx=2048, n_threads=1, n_threads_batch=1, flash_attn=True, verbose=False, **options
         )
 
         def generate(prompt: list[int]) -> list[int]:
-            tokens = made.generate(prompt, temp=0.0, reset=True)
-            made.reset()
+            tokens = llama.generate(prompt, temp=0.0, reset=True)
+            llama.reset()
             return [token for token, _ in zip(tokens, range(n), strict=False)]
 
-        return counted(generate)
+        return with_cpu_seconds(generate)
 
     lookup = LlamaPromptLookupDecoding(max_ngram_size=2, num_pred_tokens=k)
-    found = {"llama-cpp-python": own(), "llama-cpp-python, prompt lookup": own(draft_model=lookup)}
+    generators = {"llama-cpp-python": own(), "llama-cpp-python, prompt lookup": own(draft_model=lookup)}
     if server is not None:
         simple = [
             "--spec-type",
@@ -167,13 +169,15 @@ def in_llamacpp(model: str, n: int, k: int, server: str | None) -> tuple[Target,
             "--spec-ngram-simple-size-m",
             str(k),
         ]
-        found["llama-server"] = Server(server, file, n, []).generate
-        found["llama-server, ngram-simple"] = Server(server, file, n, simple).generate
-    found |= _methods(target, n, k)
+        generators["llama-server"] = Server(server, file, n, []).generate
+        generators["llama-server, ngram-simple"] = Server(server, file, n, simple).generate
+    generators |= _methods(target, n, k)
     if model in DRAFTS:
         draft = f"llamacpp:{path(DRAFTS[model].removeprefix('zoo:'))}"
-        found["`draft-model`"] = ours(target, [("draft-model", {"file": draft, "p_min": 0.0, "draft_max": k})], n, k)
-    return target, found
+        generators["`draft-model`"] = ours(
+            target, [("draft-model", {"file": draft, "p_min": 0.0, "draft_max": k})], n, k
+        )
+    return target, generators
 
 
 ENGINES = {"transformers": in_transformers, "llamacpp": in_llamacpp}
@@ -234,7 +238,7 @@ class Server:
 
     def seconds(self) -> float:
         """CPU seconds of the process, in steps of 10 ms."""
-        return spent(self.process.pid)
+        return cpu_seconds(self.process.pid)
 
 
 def measure(args: argparse.Namespace) -> None:
@@ -242,8 +246,8 @@ def measure(args: argparse.Namespace) -> None:
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0)) if args.core is None else args.core})
     torch.set_num_threads(1)
     target, contenders = ENGINES[args.engine](args.model, args.n, args.k, args.server)
-    said = {"engine": args.engine, "model": args.model, "n": args.n, "k": args.k}
-    known = {(x["prompt"], x["contender"]) for x in lines(args.output) if {key: x[key] for key in said} == said}
+    facts = {"engine": args.engine, "model": args.model, "n": args.n, "k": args.k}
+    known = {(x["prompt"], x["contender"]) for x in lines(args.output) if {key: x[key] for key in facts} == facts}
     names = list(contenders)
     prompts = _prompts(args.model, target, args.limit)
     for name in names:
@@ -251,12 +255,12 @@ def measure(args: argparse.Namespace) -> None:
     for i, (prompt, tokens) in enumerate(prompts.items()):
         for name in names[i % len(names) :] + names[: i % len(names)]:
             if (prompt, name) not in known:
-                _append(args.output, said | {"prompt": prompt, "contender": name}, *contenders[name](tokens))
+                _append(args.output, facts | {"prompt": prompt, "contender": name}, *contenders[name](tokens))
 
 
 def _prompts(model: str, target: Target, limit: int) -> dict[str, list[int]]:
-    file = shipped([load(model, weights=False)])
-    return {p.id: tokens_of(p.given, target) for p in chosen(read(file), file.name, limit=limit)}
+    file = shipped_file([load(model, weights=False)])
+    return {p.id: tokens_of(p.given, target) for p in choose(read(file), file.name, limit=limit)}
 
 
 def _append(file: Path, about: dict[str, Any], tokens: list[int], figures: dict[str, float]) -> None:
@@ -271,10 +275,10 @@ FIRST = {"transformers": "generate", "llamacpp": "llama-cpp-python"}
 """What ratios refer to: the engine's own plain decoding."""
 
 
-def table(found: Iterable[dict[str, Any]]) -> list[str]:
+def table(results: Iterable[dict[str, Any]]) -> list[str]:
     """Markdown of everything in a file; measurements of other models or settings are tables of their own."""
     groups: dict[tuple[str, str, int, int], dict[str, dict[str, dict[str, Any]]]] = {}
-    for x in found:
+    for x in results:
         about = (x["engine"], x["model"], x["n"], x["k"])
         groups.setdefault(about, {}).setdefault(x["contender"], {})[x["prompt"]] = x
     return [line for about, group in groups.items() for line in (*_table(*about, group), "")]

@@ -46,7 +46,7 @@ def main() -> None:
     names = [PLAIN, *PEERS, *(name for name in METHODS if name in known)]
     for turn in range(args.rounds):
         for name in names[turn % len(names) :] + names[: turn % len(names)]:
-            if (key := of(args, name, turn)) not in kept():
+            if (key := of(args, name, turn)) not in saved_units():
                 measure(args, name, key)
     table(args, names)
 
@@ -55,11 +55,11 @@ def of(args: Any, name: str, turn: int) -> str:
     return json.dumps([args.model, args.limit, args.n, name, turn])
 
 
-def kept() -> dict[str, dict[str, Any]]:
+def saved_units() -> dict[str, dict[str, Any]]:
     if not KEPT.exists():
         return {}
-    found = (json.loads(line) for line in KEPT.read_text("utf-8").splitlines())
-    return {made.pop("key"): made for made in found}
+    units = (json.loads(line) for line in KEPT.read_text("utf-8").splitlines())
+    return {unit.pop("key"): unit for unit in units}
 
 
 def measure(args: Any, name: str, key: str) -> None:
@@ -69,37 +69,39 @@ def measure(args: Any, name: str, key: str) -> None:
         tensor_parallel=1, sequences=1, temperature=0.0,
     )  # fmt: skip
     with TemporaryDirectory() as folder:
-        found = campaign.contender(name, asked, Path(folder) / "found.json")
-    made: dict[str, Any] = {"key": key, "rate": None}
-    if found is not None:
-        made = {"key": key, "rate": sum(map(len, found["texts"])) / found["seconds"]}
-        made |= campaign.counted(found["counts"]) | {"texts": [crc32(json.dumps(t).encode()) for t in found["texts"]]}
+        result = campaign.contender(name, asked, Path(folder) / "found.json")
+    unit: dict[str, Any] = {"key": key, "rate": None}
+    if result is not None:
+        unit = {"key": key, "rate": sum(map(len, result["texts"])) / result["seconds"]}
+        unit |= campaign.count_columns(result["counts"]) | {
+            "texts": [crc32(json.dumps(t).encode()) for t in result["texts"]]
+        }
     KEPT.parent.mkdir(exist_ok=True)
     with KEPT.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(made) + "\n")
+        file.write(json.dumps(unit) + "\n")
 
 
 def table(args: Any, names: list[str]) -> None:
     """Texts and rates against vLLM alone, rates against its own drafts, and microseconds of a step."""
-    known = kept()
+    known = saved_units()
     runs = {name: [known[of(args, name, turn)] for turn in range(args.rounds)] for name in names}
     print("| contender | equal | of plain | of vLLM's ngram | of vLLM's suffix | plugins, us | host, us |")
     print("| --- | --- | --- | --- | --- | --- | --- |")
-    for name, made in runs.items():
-        cells = [equal(made, runs[PLAIN]), *(ratio(made, runs[base]) for base in (PLAIN, *PEERS))]
-        cells += [middle([run.get(f"{part}_us_per_step") for run in made]) for part in ("plugin", "host")]
+    for name, unit_runs in runs.items():
+        cells = [equal(unit_runs, runs[PLAIN]), *(ratio(unit_runs, runs[base]) for base in (PLAIN, *PEERS))]
+        cells += [middle([run.get(f"{part}_us_per_step") for run in unit_runs]) for part in ("plugin", "host")]
         print(f"| {name} | {' | '.join(cells)} |")
 
 
-def equal(made: list[dict[str, Any]], plain: list[dict[str, Any]]) -> str:
+def equal(contender_runs: list[dict[str, Any]], plain: list[dict[str, Any]]) -> str:
     """How many texts of all rounds are those of plain decoding in the same round."""
-    rounds = [(a["texts"], b["texts"]) for a, b in zip(made, plain, strict=True) if a["rate"] and b["rate"]]
+    rounds = [(a["texts"], b["texts"]) for a, b in zip(contender_runs, plain, strict=True) if a["rate"] and b["rate"]]
     same = [x == y for a, b in rounds for x, y in zip(a, b, strict=True)]
     return f"{sum(same)} of {len(same)}"
 
 
-def ratio(made: list[dict[str, Any]], base: list[dict[str, Any]]) -> str:
-    both = [(a["rate"], b["rate"]) for a, b in zip(made, base, strict=True) if a["rate"] and b["rate"]]
+def ratio(contender_runs: list[dict[str, Any]], base: list[dict[str, Any]]) -> str:
+    both = [(a["rate"], b["rate"]) for a, b in zip(contender_runs, base, strict=True) if a["rate"] and b["rate"]]
     return f"{median(a / b for a, b in both):.2f}" if both else "did not run"
 
 

@@ -109,8 +109,8 @@ def norms(s: Sizes, rows: int) -> list[Item]:
     def make() -> Arguments:
         return {"x": normal(rows, s.width), "weight": normal(s.width), "eps": 1e-6}
 
-    touched = lambda a: 2 * size(a["x"]) + size(a["weight"])
-    return [Item("rms_norm", 2 * s.layers + 1, rms_norm.rms_norm, rms_norm.reference.rms_norm, make, touched)]
+    touched_bytes = lambda a: 2 * size(a["x"]) + size(a["weight"])
+    return [Item("rms_norm", 2 * s.layers + 1, rms_norm.rms_norm, rms_norm.reference.rms_norm, make, touched_bytes)]
 
 
 def attending(s: Sizes, rows: int) -> list[Item]:
@@ -149,13 +149,13 @@ def recurrent(s: Sizes, rows: int) -> list[Item]:
 
     def delta(kept: bool) -> Arguments:
         q, k = (F.normalize(normal(rows, s.key_heads, s.key_dim, dtype=torch.float32), dim=-1) for _ in range(2))
-        made = {"q": q * s.key_dim**-0.5, "k": k, "v": normal(rows, s.value_heads, s.value_dim, dtype=torch.float32)}
-        made |= {"g": -torch.rand(rows, s.value_heads), "beta": torch.rand(rows, s.value_heads)}
+        inputs = {"q": q * s.key_dim**-0.5, "k": k, "v": normal(rows, s.value_heads, s.value_dim, dtype=torch.float32)}
+        inputs |= {"g": -torch.rand(rows, s.value_heads), "beta": torch.rand(rows, s.value_heads)}
         states = normal(rows, s.value_heads, s.key_dim, s.value_dim, dtype=torch.float32)
         key_of = torch.arange(s.value_heads) // (s.value_heads // s.key_heads)
-        return made | {"states": states, "lineage": lineage(rows, kept), "key_of": key_of}
+        return inputs | {"states": states, "lineage": lineage(rows, kept), "key_of": key_of}
 
-    def moved(kept: bool) -> Callable[[Arguments], int]:
+    def moved_bytes(kept: bool) -> Callable[[Arguments], int]:
         written = rows if kept else 1
         return lambda a: state * (1 + written) + size(a["q"], a["k"]) + 3 * size(a["v"])
 
@@ -164,8 +164,8 @@ def recurrent(s: Sizes, rows: int) -> list[Item]:
     return [
         Item("causal_conv", count, conv, plain_conv, convolve,
              lambda a: 2 * size(a["x"]) + size(a["weight"]) + 2 * size(a["windows"][0])),
-        Item("gated_delta, inputs traced", count, rule, plain_rule, lambda: delta(False), moved(False)),
-        Item("gated_delta, states traced", 0, rule, plain_rule, lambda: delta(True), moved(True)),
+        Item("gated_delta, inputs traced", count, rule, plain_rule, lambda: delta(False), moved_bytes(False)),
+        Item("gated_delta, states traced", 0, rule, plain_rule, lambda: delta(True), moved_bytes(True)),
     ]  # fmt: skip
 
 
@@ -179,10 +179,10 @@ def mixing(s: Sizes, rows: int) -> list[Item]:
                           for shape in ((s.inner, s.width), (s.inner, s.width), (s.width, s.inner)))  # fmt: skip
         return {"x": normal(rows, s.width), "weights": weights, "chosen": chosen, "gate": gate, "up": up, "down": down}
 
-    asked = lambda a: size(a["gate"][0], a["up"][0], a["down"][0]) * len(a["chosen"].unique()) + 2 * size(a["x"])
+    asked_bytes = lambda a: size(a["gate"][0], a["up"][0], a["down"][0]) * len(a["chosen"].unique()) + 2 * size(a["x"])
     return [
         Item("route", s.layers, moe.route, moe.reference.route, choose, lambda a: size(a["logits"])),
-        Item("experts", s.layers, moe.experts, moe.reference.experts, ask, asked),
+        Item("experts", s.layers, moe.experts, moe.reference.experts, ask, asked_bytes),
     ]
 
 
@@ -191,7 +191,7 @@ def items(s: Sizes, rows: int) -> list[Item]:
     return [item for part in (products, norms, attending, recurrent, mixing) for item in part(s, rows)]
 
 
-def made(item: Item, device: str) -> Arguments:
+def make_inputs(item: Item, device: str) -> Arguments:
     with torch.device(device):
         return item.make()
 
@@ -211,16 +211,16 @@ def difference(item: Item, given: Arguments) -> float:
 
 def check(item: Item) -> None:
     """Raises SystemExit if the results of an operator are wrong."""
-    given = made(item, "cuda")
+    given = make_inputs(item, "cuda")
     allowed = RATIO[next(a.dtype for a in given.values() if isinstance(a, Tensor))]
-    found = difference(item, given)
-    if not found < allowed:
-        raise SystemExit(f"{item.name}: {found:.1e} off its reference, {allowed:.0e} is allowed; nothing is timed")
+    error = difference(item, given)
+    if not error < allowed:
+        raise SystemExit(f"{item.name}: {error:.1e} off its reference, {allowed:.0e} is allowed; nothing is timed")
 
 
 def time(item: Item, rate: float) -> tuple[float, float]:
     """Seconds of one call in a graph of calls over uncached inputs, and its floor."""
-    given = made(item, "cuda")
+    given = make_inputs(item, "cuda")
     touched, held = item.touched(given), size(*(a for a in given.values() if isinstance(a, Tensor)))
     copies = [given, *(on("cuda", given) for _ in range(min(COLD // touched, MAX_MEMORY // held, 64)))]
     for arguments in copies[:3]:

@@ -30,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from spec_zoo import CHAT_PROMPTS, path
 
-from benchmarks.serving import MODEL, PEER, PLAIN, TOKENS, Contender, Server, contenders, ours, started
+from benchmarks.serving import MODEL, PEER, PLAIN, TOKENS, Contender, Server, contenders, ours, start_server
 from benchmarks.support.tables import heading, row
 
 FIELDS = {"cache_prompt": False, "temperature": 0}
@@ -68,9 +68,11 @@ def by_aiperf(binary: str, url: str, folder: Path, requests: int, at_once: int) 
          "--artifact-dir", "aiperf", "--ui", "none", *extra],
         folder,
     )  # fmt: skip
-    said = json.loads((folder / "aiperf" / "profile_export_aiperf.json").read_text("utf-8"))
-    answered = said["request_count"]["avg"]
-    return Found(said["output_token_throughput"]["avg"], said["inter_token_latency"]["p95"], requests - int(answered))
+    report = json.loads((folder / "aiperf" / "profile_export_aiperf.json").read_text("utf-8"))
+    answered = report["request_count"]["avg"]
+    return Found(
+        report["output_token_throughput"]["avg"], report["inter_token_latency"]["p95"], requests - int(answered)
+    )
 
 
 def by_guidellm(binary: str, url: str, folder: Path, requests: int, at_once: int) -> Found:
@@ -83,8 +85,8 @@ def by_guidellm(binary: str, url: str, folder: Path, requests: int, at_once: int
          "--disable-progress"],
         folder,
     )  # fmt: skip
-    (said,) = json.loads((folder / "guidellm.json").read_text("utf-8"))["benchmarks"]
-    of, totals = said["metrics"], said["metrics"]["request_totals"]
+    (report,) = json.loads((folder / "guidellm.json").read_text("utf-8"))["benchmarks"]
+    of, totals = report["metrics"], report["metrics"]["request_totals"]
     rate = of["output_tokens_per_second"]["successful"]["mean"]
     return Found(rate, of["inter_token_latency_ms"]["successful"]["percentiles"]["p95"], totals["errored"])
 
@@ -98,35 +100,35 @@ def run(command: list[str], folder: Path) -> None:
         sys.exit(f"{' '.join(command[:2])} failed:\n{(done.stdout + done.stderr)[-2000:]}")
 
 
-def chosen(args: argparse.Namespace) -> list[Contender]:
-    peers = [found for found in contenders(args) if found.name == PEER]
+def contenders_of(args: argparse.Namespace) -> list[Contender]:
+    peers = [contender for contender in contenders(args) if contender.name == PEER]
     return [ours(PLAIN), ours("ngram, control=auto", "--method", "ngram", "--control", "auto"), *peers]
 
 
-def measured(args: argparse.Namespace, servers: list[Server], folder: Path) -> dict[Any, list[Found]]:
+def measure(args: argparse.Namespace, servers: list[Server], folder: Path) -> dict[Any, list[Found]]:
     """{(tool, at once, server): a figure per round}."""
-    count, found = inputs(folder), {}
+    count, figures = inputs(folder), {}
     for number in range(args.rounds):
         turns = servers[number % len(servers) :] + servers[: number % len(servers)]
         for tool in (tool for tool in TOOLS if getattr(args, tool)):
             for at_once in args.at_once:
                 for server in turns:
                     one = TOOLS[tool](getattr(args, tool), server.url, folder, count, at_once)
-                    found.setdefault((tool, at_once, server.contender.name), []).append(one)
-    return found
+                    figures.setdefault((tool, at_once, server.contender.name), []).append(one)
+    return figures
 
 
-def lines(found: dict[Any, list[Found]]) -> list[str]:
+def lines(figures: dict[Any, list[Found]]) -> list[str]:
     columns = ["tool", "at once", "server", "tokens/s", "of our plain", "p95, ms between tokens", "failed"]
-    made = heading(columns)
-    for (tool, at_once, name), mine in found.items():
-        plain = found[tool, at_once, PLAIN]
-        ratio = statistics.median(a.rate / b.rate for a, b in zip(mine, plain, strict=True))
-        rate, p95 = statistics.median(a.rate for a in mine), statistics.median(a.p95 for a in mine)
-        made.append(
-            row([tool, at_once, name, f"{rate:.0f}", f"{ratio:.2f}", f"{p95:.1f}", sum(a.failed for a in mine)])
+    text = heading(columns)
+    for (tool, at_once, name), own_figures in figures.items():
+        plain = figures[tool, at_once, PLAIN]
+        ratio = statistics.median(a.rate / b.rate for a, b in zip(own_figures, plain, strict=True))
+        rate, p95 = statistics.median(a.rate for a in own_figures), statistics.median(a.p95 for a in own_figures)
+        text.append(
+            row([tool, at_once, name, f"{rate:.0f}", f"{ratio:.2f}", f"{p95:.1f}", sum(a.failed for a in own_figures)])
         )
-    return made
+    return text
 
 
 def main() -> None:
@@ -140,8 +142,8 @@ def main() -> None:
     first, second, *_ = sorted(os.sched_getaffinity(0)) * 2
     os.sched_setaffinity(0, {second})
     with TemporaryDirectory() as folder, ExitStack() as stack:
-        servers = [stack.enter_context(started(contender, first)) for contender in chosen(args)]
-        print("\n".join(lines(measured(args, servers, Path(folder)))))
+        servers = [stack.enter_context(start_server(contender, first)) for contender in contenders_of(args)]
+        print("\n".join(lines(measure(args, servers, Path(folder)))))
     print(f"\nload average {os.getloadavg()[0]:.1f}")
 
 

@@ -62,7 +62,7 @@ print(json.dumps({"seconds": seconds, "own": grown[0], "file": grown[1], "librar
 """
 
 
-def started(model: str, rounds: int) -> None:
+def time_starts(model: str, rounds: int) -> None:
     """Print wall and CPU seconds of the program and of ``import torch``."""
     generate = [sys.executable, "-m", "spec_core", "generate", "-m", model, "-p", "Hi", "-n", "1", "--threads", "1"]
     commands = {"import torch": [sys.executable, "-c", "import torch"], "spec generate": generate}
@@ -90,12 +90,12 @@ def main() -> None:
     parser.add_argument("--start", action="store_true", help="time the whole program instead")
     args = parser.parse_args()
     if args.start:
-        return started(args.model, args.rounds)
+        return time_starts(args.model, args.rounds)
     command = [sys.executable, "-c", WORK, args.model]
-    said = [subprocess.run(command, capture_output=True, text=True, check=True).stdout for _ in range(args.rounds)]
-    found = [json.loads(text.splitlines()[-1]) for text in said]
-    of = {name: statistics.median(one[name] for one in found) for name in found[0]}
-    seconds = [one["seconds"] for one in found]
+    outputs = [subprocess.run(command, capture_output=True, text=True, check=True).stdout for _ in range(args.rounds)]
+    results = [json.loads(text.splitlines()[-1]) for text in outputs]
+    of = {name: statistics.median(one[name] for one in results) for name in results[0]}
+    seconds = [one["seconds"] for one in results]
     print(f"{args.model}: {statistics.median(seconds):.2f} s ({min(seconds):.2f}-{max(seconds):.2f})")
     print(f"  file {of['size'] / MIB:.1f} MiB, weights in memory {of['weights'] / MIB:.1f}")
     for name, what in (("own", "the process's own"), ("file", "pages of the file"), ("libraries", "of libraries")):

@@ -59,8 +59,8 @@ def main() -> None:
             raise SystemExit("the texts differ")
         if i > 1:
             pairs.append((timed["alone"][0], timed["beside"][0]))
-    found, low, high = interval(pairs, rng)
-    print(f"{found:.4f} ({low:.4f}-{high:.4f}) of a run without methods, {args.rounds} texts each")
+    ratio, low, high = interval(pairs, rng)
+    print(f"{ratio:.4f} ({low:.4f}-{high:.4f}) of a run without methods, {args.rounds} texts each")
 
 
 if __name__ == "__main__":

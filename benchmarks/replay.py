@@ -37,7 +37,7 @@ import spec_core.loop.guard
 import spec_core.loop.run
 from benchmarks.comparison import MODELS
 from benchmarks.control import PAGE, TOKENS, prompts
-from benchmarks.support.recorded import LONGEST, LOOKUPS, Recorder, recorded
+from benchmarks.support.recorded import LONGEST, LOOKUPS, Recorder, record_methods
 from benchmarks.support.tables import ROOT, heading, row, write
 from spec_core import Compat, Draft, Needs, Run, StashKey, Step, TargetInfo, TargetOutput, hookimpl, load
 from spec_core.toolkit import AcceptanceEstimate
@@ -165,7 +165,7 @@ class Recalled:
             seq.stash[self.estimate][1].learn(part.drafted, len(part.uncut.path))
 
 
-def timed(cls: type, record: dict[str, Any], clock: Clock, free: bool, *given: Any) -> Any:
+def time_method(cls: type, record: dict[str, Any], clock: Clock, free: bool, *given: Any) -> Any:
     """A method of this class whose hooks take what was recorded. free: nothing where it offers nothing."""
 
     class Timed(cls):
@@ -225,16 +225,16 @@ class Replay:
             for _, method in methods:
                 method.at = at
             began.clear()
-            made = run.generate(texts[at]["prompt"], max_tokens=len(texts[at]["ids"])).result
-            assert made.tokens == texts[at]["ids"]
-            tokens, spent = tokens + len(made.tokens) - 1, spent + self.clock.now - began[0]
+            result = run.generate(texts[at]["prompt"], max_tokens=len(texts[at]["ids"])).result
+            assert result.tokens == texts[at]["ids"]
+            tokens, spent = tokens + len(result.tokens) - 1, spent + self.clock.now - began[0]
         return tokens * (self.record["forward"][0] + self.record["host"]) / spent
 
     def _method(self, name: str, free: bool) -> Any:
-        found = self.record["methods"][name]
+        recorded_method = self.record["methods"][name]
         if name in LOOKUPS:
-            return timed({"ngram": Ngram, "suffix": Suffix}[name], found, self.clock, free)
-        return timed(Recalled, found, self.clock, free, found, USUAL.get(name, 0.3))
+            return time_method({"ngram": Ngram, "suffix": Suffix}[name], recorded_method, self.clock, free)
+        return time_method(Recalled, recorded_method, self.clock, free, recorded_method, USUAL.get(name, 0.3))
 
     def _controller(self, case: Case) -> Auto:
         clock, (once, each) = self.clock, self.record["plan"]
@@ -267,9 +267,9 @@ def figures(replay: Replay, chain: str, orders: int) -> list[str]:
     cells = [f"`{chain}`", f"{best:.2f}"]
     for case in CASES.values():
         mixed = (random.Random(seed).sample(texts, len(texts)) for seed in range(orders))
-        made = [replay.speedup(chain, order, seed, case=case) for seed, order in enumerate(mixed)]
-        error = statistics.stdev(made) / len(made) ** 0.5 if len(made) > 1 else 0.0
-        cells.append(f"{statistics.mean(made):.2f} ± {error:.2f}")
+        speedups = [replay.speedup(chain, order, seed, case=case) for seed, order in enumerate(mixed)]
+        error = statistics.stdev(speedups) / len(speedups) ** 0.5 if len(speedups) > 1 else 0.0
+        cells.append(f"{statistics.mean(speedups):.2f} ± {error:.2f}")
     return cells
 
 
@@ -285,9 +285,9 @@ def record_of(model: str, temperature: float, chains: list[str]) -> dict[str, An
     if not path.exists():
         methods = dict.fromkeys(name for chain in chains for name in chain.split("+"))
         target = load(f"zoo:{model}", threads=1)
-        found = recorded(methods, Recorder(target, prompts(model, 10), TOKENS, temperature))
+        record = record_methods(methods, Recorder(target, prompts(model, 10), TOKENS, temperature))
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(found))
+        path.write_text(json.dumps(record))
     return json.loads(path.read_text())
 
 

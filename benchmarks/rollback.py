@@ -178,7 +178,7 @@ def cell(target: TorchTarget, n: int, rate: float, count: int, repeats: int) -> 
     for repeat in range(repeats):
         for strategy in STRATEGIES:
             laps[strategy].append(list(steps(target, strategy, n, rate, count, repeat)))
-    return {strategy: summary(found) for strategy, found in laps.items()}
+    return {strategy: summary(own_laps) for strategy, own_laps in laps.items()}
 
 
 def summary(laps: list[list[dict[str, float]]]) -> dict[str, Any]:
@@ -199,9 +199,9 @@ def summary(laps: list[list[dict[str, float]]]) -> dict[str, Any]:
 COLUMNS = ("n", "accepted", "strategy", "step ms", "rollback ms", "share", "tokens/s", "of best", "extra MiB", "spread")
 
 
-def table(found: dict[str, Any]) -> str:
+def table(results: dict[str, Any]) -> str:
     rows = [COLUMNS, ["---"] * len(COLUMNS)]
-    for key, cells in found.items():
+    for key, cells in results.items():
         best = max(c["tokens_per_second"] for c in cells.values())
         rows += [[*key.split("/"), strategy, *figures(c, best)] for strategy, c in cells.items()]
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
@@ -223,14 +223,14 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
-    target, found = made_target(), {}
+    target, cells = made_target(), {}
     for n in map(int, args.drafts.split(",")):
         for rate in map(float, args.rates.split(",")):
-            found[f"{n}/{rate}"] = cell(target, n, rate, args.steps, args.repeats)
+            cells[f"{n}/{rate}"] = cell(target, n, rate, args.steps, args.repeats)
             print(f"n {n}, accepted {rate}: done", file=sys.stderr, flush=True)
-    print(table(found))
+    print(table(cells))
     if args.out:
-        args.out.write_text(json.dumps({"threads": args.threads, "torch": torch.__version__, "cells": found}, indent=1))
+        args.out.write_text(json.dumps({"threads": args.threads, "torch": torch.__version__, "cells": cells}, indent=1))
 
 
 if __name__ == "__main__":

@@ -19,12 +19,12 @@ CACHED, WHOLE, TEXT = 1400, 1500, 10
 
 def tokens_of(target: object, seed: int, n: int) -> list[int]:
     """Token ids without an end of the text, different for every seed."""
-    ends, found, state = target.info.eog, [], seed * 7919 + 1  # type: ignore[attr-defined]
-    while len(found) < n:
+    ends, tokens, state = target.info.eog, [], seed * 7919 + 1  # type: ignore[attr-defined]
+    while len(tokens) < n:
         state = (state * 1103515245 + 12345) % (1 << 31)
         if (token := 100 + state % 2000) not in ends:
-            found.append(token)
-    return found
+            tokens.append(token)
+    return tokens
 
 
 def first_token(run: Run, prompt: list[int], reuse: bool) -> tuple[float, int]:
@@ -38,15 +38,15 @@ def first_token(run: Run, prompt: list[int], reuse: bool) -> tuple[float, int]:
 def rounds(model: str, methods: list[str], count: int, shared: bool) -> list[tuple[float, float, int]]:
     """(seconds with, seconds without, reused rows) of each round."""
     target, text_length = load(model), 0 if shared else TEXT
-    found = []
+    seconds = []
     for seed in range(count + 1):
         with Run(target, methods) as run, Run(target, methods) as cold:
             prompt = tokens_of(target, seed, CACHED - text_length)
             text = run.generate(Request(prompt, max_tokens=TEXT + 1, ignore_eos=True)).result.tokens
             again = [*prompt, *text[:text_length], *tokens_of(target, 1000 + seed, WHOLE - CACHED)]
             warm, reused = first_token(run, again, reuse=True)
-            found.append((warm, first_token(cold, again, reuse=False)[0], reused))
-    return found[1:]  # the first warms up
+            seconds.append((warm, first_token(cold, again, reuse=False)[0], reused))
+    return seconds[1:]  # the first warms up
 
 
 def main() -> None:
@@ -57,11 +57,11 @@ def main() -> None:
     parser.add_argument("--shared", action="store_true", help="the second prompt has the first one, not its text")
     args = parser.parse_args()
     for model in args.models:
-        found = rounds(model, args.method, args.rounds, args.shared)
-        ratio = median(warm / cold for warm, cold, _ in found)
-        warm, cold = median(w for w, _, _ in found), median(c for _, c, _ in found)
+        times = rounds(model, args.method, args.rounds, args.shared)
+        ratio = median(warm / cold for warm, cold, _ in times)
+        warm, cold = median(w for w, _, _ in times), median(c for _, c, _ in times)
         print(
-            f"{model} {args.method}: {ratio:.3f} ({1000 * warm:.1f} of {1000 * cold:.1f} ms, {found[0][2]} rows reused)"
+            f"{model} {args.method}: {ratio:.3f} ({1000 * warm:.1f} of {1000 * cold:.1f} ms, {times[0][2]} rows reused)"
         )
 
 

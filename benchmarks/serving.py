@@ -71,27 +71,27 @@ def ours(name: str, *more: str) -> Contender:
 
 
 def contenders(args: argparse.Namespace) -> list[Contender]:
-    found = [ours(PLAIN)]
+    servers = [ours(PLAIN)]
     for method in METHODS:
-        found += [ours(f"{method}, control={how}", "--method", method, "--control", how) for how in ("fixed", "auto")]
+        servers += [ours(f"{method}, control={how}", "--method", method, "--control", how) for how in ("fixed", "auto")]
     if args.llama_server:
         from spec_zoo import path
 
         file, size = str(path(MODEL).resolve()), str(SLOTS * CONTEXT)
         threads = "-t", "1", "-tb", "1", "-np", str(SLOTS), "-c", size
         base = args.llama_server, "-m", file, *threads, "--no-ui", "--log-disable", "-cram", "0"
-        found += [Contender(PEER, (*base, "--port"))]
-        found += [Contender(f"{PEER} ngram-simple", (*base, "--spec-type", "ngram-simple", "--port"))]
+        servers += [Contender(PEER, (*base, "--port"))]
+        servers += [Contender(f"{PEER} ngram-simple", (*base, "--spec-type", "ngram-simple", "--port"))]
     if args.vllm:
         serve = args.vllm, "-m", "vllm.entrypoints.openai.api_server", "--model", args.vllm_model
         limits = "--dtype", "float32", "--max-model-len", str(CONTEXT), "--max-num-seqs", str(SLOTS)
         alone = {"OMP_NUM_THREADS": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_CPU_KVCACHE_SPACE": "1"}
-        found += [
+        servers += [
             Contender(
                 VLLM, (*serve, "--served-model-name", MODEL, *limits, "--no-enable-prefix-caching", "--port"), alone
             )
         ]
-    return found
+    return servers
 
 
 # servers
@@ -105,29 +105,29 @@ class Server:
 
     def cpu_seconds(self) -> float:
         """Of all processes of the server."""
-        return sum(spent(pid) for pid in family(self.process.pid))
+        return sum(cpu_seconds(pid) for pid in family(self.process.pid))
 
 
 def family(pid: int) -> list[int]:
     """A process and those it started."""
     children = Path(f"/proc/{pid}/task/{pid}/children")
-    mine = children.read_text("utf-8").split() if children.exists() else []
-    return [pid, *(other for child in mine for other in family(int(child)))]
+    child_ids = children.read_text("utf-8").split() if children.exists() else []
+    return [pid, *(other for child in child_ids for other in family(int(child)))]
 
 
-def spent(pid: int) -> float:
+def cpu_seconds(pid: int) -> float:
     fields = Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+    with socket.socket() as bound_socket:
+        bound_socket.bind(("127.0.0.1", 0))
+        return int(bound_socket.getsockname()[1])
 
 
 @contextmanager
-def started(contender: Contender, core: int) -> Iterator[Server]:
+def start_server(contender: Contender, core: int) -> Iterator[Server]:
     port = free_port()
     environment = {**os.environ, "OMP_NUM_THREADS": "1", **contender.environment}
     command = ["taskset", "-c", str(core), *contender.command, str(port)]
@@ -194,7 +194,7 @@ async def ask(client: httpx.AsyncClient, server: Server, prompt: list[int]) -> A
     return Answer(text, tokens, first - began, last - first)
 
 
-async def burst(server: Server, prompts: list[list[int]], concurrency: int) -> list[Answer]:
+async def send_burst(server: Server, prompts: list[list[int]], concurrency: int) -> list[Answer]:
     places = asyncio.Semaphore(concurrency)
 
     async def one(prompt: list[int]) -> Answer:
@@ -205,9 +205,9 @@ async def burst(server: Server, prompts: list[list[int]], concurrency: int) -> l
         return await asyncio.gather(*(one(prompt) for prompt in prompts))
 
 
-def measured(server: Server, prompts: list[list[int]], concurrency: int) -> dict[str, Any]:
+def measure_burst(server: Server, prompts: list[list[int]], concurrency: int) -> dict[str, Any]:
     used, began = server.cpu_seconds(), perf_counter()
-    answers = asyncio.run(burst(server, prompts, concurrency))
+    answers = asyncio.run(send_burst(server, prompts, concurrency))
     seconds, used = perf_counter() - began, server.cpu_seconds() - used
     each = [answer.rest / max(1, answer.tokens - 1) for answer in answers]
     return {
@@ -242,17 +242,17 @@ def measure(args: argparse.Namespace) -> None:
     os.sched_setaffinity(0, {second})
     asked = prompts()
     with ExitStack() as stack:
-        servers = [stack.enter_context(started(contender, first)) for contender in contenders(args)]
+        servers = [stack.enter_context(start_server(contender, first)) for contender in contenders(args)]
         for server in servers:
-            asyncio.run(burst(server, asked[:2], 1))
+            asyncio.run(send_burst(server, asked[:2], 1))
         for number in range(args.rounds):
             for concurrency in CONCURRENCY:
                 file = KEPT / f"{concurrency}-{number}.json"
                 if not file.exists():
                     turns = servers[number % len(servers) :] + servers[: number % len(servers)]
                     given = asked[: CONCURRENCY[concurrency]]
-                    found = [measured(server, given, concurrency) for server in turns]
-                    unit = {"bursts": found, "load": os.getloadavg()[0], "cpu": environment()["cpu"]}
+                    bursts = [measure_burst(server, given, concurrency) for server in turns]
+                    unit = {"bursts": bursts, "load": os.getloadavg()[0], "cpu": environment()["cpu"]}
                     file.write_text(json.dumps(unit), "utf-8")
 
 
@@ -263,18 +263,18 @@ def units() -> list[dict[str, Any]]:
     return [json.loads(file.read_text("utf-8")) for file in sorted(KEPT.glob("*.json"))]
 
 
-def by_server(found: Iterable[dict[str, Any]], concurrency: int) -> dict[str, list[dict[str, Any]]]:
+def by_server(bursts: Iterable[dict[str, Any]], concurrency: int) -> dict[str, list[dict[str, Any]]]:
     """{server: its bursts, a round each}."""
-    mine: dict[str, list[dict[str, Any]]] = {}
-    for unit in found:
+    grouped: dict[str, list[dict[str, Any]]] = {}
+    for unit in bursts:
         for one in unit["bursts"]:
             if one["concurrency"] == concurrency:
-                mine.setdefault(one["server"], []).append(one)
-    return mine
+                grouped.setdefault(one["server"], []).append(one)
+    return grouped
 
 
-def ratio(mine: list[dict[str, Any]], theirs: list[dict[str, Any]], spent: str) -> float:
-    pairs = zip(mine, theirs, strict=True)
+def ratio(ours: list[dict[str, Any]], theirs: list[dict[str, Any]], spent: str) -> float:
+    pairs = zip(ours, theirs, strict=True)
     return statistics.median(b[spent] / b["tokens"] * a["tokens"] / a[spent] for a, b in pairs)
 
 
@@ -283,30 +283,32 @@ def p95(values: list[float]) -> float:
 
 
 def line(concurrency: int, name: str, bursts: dict[str, list[dict[str, Any]]]) -> str:
-    mine = bursts[name]
+    own_bursts = bursts[name]
     texts = [one["texts"] for one in bursts[PLAIN]]
-    if not name.startswith((PEER, VLLM)) and [one["texts"] for one in mine] != texts:
+    if not name.startswith((PEER, VLLM)) and [one["texts"] for one in own_bursts] != texts:
         return row([concurrency, name, "text differs", *[""] * 6])
-    rate = statistics.median(one["tokens"] / one["seconds"] for one in mine)
-    against = [f"{ratio(mine, bursts[PEER], key):.2f}" if PEER in bursts else "" for key in ("seconds", "cpu_seconds")]
-    plain = f"{ratio(mine, bursts[PLAIN], 'seconds'):.2f}"
-    times = [value * 1e3 for one in mine for value in one["per_token"]]
-    first = [value * 1e3 for one in mine for value in one["first"]]
+    rate = statistics.median(one["tokens"] / one["seconds"] for one in own_bursts)
+    against = [
+        f"{ratio(own_bursts, bursts[PEER], key):.2f}" if PEER in bursts else "" for key in ("seconds", "cpu_seconds")
+    ]
+    plain = f"{ratio(own_bursts, bursts[PLAIN], 'seconds'):.2f}"
+    times = [value * 1e3 for one in own_bursts for value in one["per_token"]]
+    first = [value * 1e3 for one in own_bursts for value in one["first"]]
     cells = f"{rate:.0f}", *against, plain, f"{statistics.median(times):.1f}", f"{p95(times):.1f}"
     return row([concurrency, name, *cells, f"{statistics.median(first):.0f}"])
 
 
 def table(name: str) -> list[str] | None:
-    found = units()
-    if name != "servers" or not found:
+    saved = units()
+    if name != "servers" or not saved:
         return None
     columns = ["at once", "server", "tokens/s", f"of {PEER}'s", "CPU time", "of our plain", "ms per token", "p95"]
     lines = heading([*columns, "first token, ms"])
     for concurrency in CONCURRENCY:
-        bursts = by_server(found, concurrency)
+        bursts = by_server(saved, concurrency)
         lines += [line(concurrency, server, bursts) for server in bursts]
-    loads = [unit["load"] for unit in found]
-    about = f"{len(found) // len(CONCURRENCY)} rounds; {found[0]['cpu']}; "
+    loads = [unit["load"] for unit in saved]
+    about = f"{len(saved) // len(CONCURRENCY)} rounds; {saved[0]['cpu']}; "
     return [*lines, "", f"{about}load average {min(loads):.1f} to {max(loads):.1f}."]
 
 
@@ -315,11 +317,11 @@ def verdict() -> list[str]:
     missed = []
     for concurrency, bar in BARS.items():
         bursts = by_server(units(), concurrency)
-        if PEER in bursts and (found := ratio(bursts[PLAIN], bursts[PEER], "seconds")) < bar:
-            missed.append(f"plain at {concurrency}: {found:.2f} of {PEER}'s, needed {bar}")
-        for name, mine in bursts.items():
-            if name.endswith("auto") and (found := ratio(mine, bursts[PLAIN], "seconds")) < OF_PLAIN:
-                missed.append(f"{name} at {concurrency}: {found:.2f} of our plain, needed {OF_PLAIN}")
+        if PEER in bursts and (peer_ratio := ratio(bursts[PLAIN], bursts[PEER], "seconds")) < bar:
+            missed.append(f"plain at {concurrency}: {peer_ratio:.2f} of {PEER}'s, needed {bar}")
+        for name, own_bursts in bursts.items():
+            if name.endswith("auto") and (peer_ratio := ratio(own_bursts, bursts[PLAIN], "seconds")) < OF_PLAIN:
+                missed.append(f"{name} at {concurrency}: {peer_ratio:.2f} of our plain, needed {OF_PLAIN}")
     return missed or ["no bar is missed"]
 
 

@@ -94,8 +94,8 @@ def decode_rate(model: str, kernels: str, name: str, n: int) -> tuple[float, str
     threads, more = CONTENDERS[name]
     command = [sys.executable, "-c", WORK, model, kernels, str(threads), str(n)]
     done = subprocess.run(command, env={**os.environ, **more}, capture_output=True, text=True, check=True)
-    said = json.loads(done.stdout.splitlines()[-1])
-    return said["rate"], said["threads"]
+    report = json.loads(done.stdout.splitlines()[-1])
+    return report["rate"], report["threads"]
 
 
 def forward(model: str, activations: str) -> Callable[[int], object]:
@@ -131,13 +131,13 @@ def burst_rate(run: Callable[[int], object], rows: int, threads: int) -> float:
 
 def pairs(run: Callable[[int], object], rows: int, seconds: float) -> list[tuple[float, float]]:
     """(rate of one thread, rate of two) of each pair."""
-    found: list[tuple[float, float]] = []
+    measured: list[tuple[float, float]] = []
     end = perf_counter() + seconds
     while perf_counter() < end:
-        order = (1, 2) if len(found) % 2 else (2, 1)
+        order = (1, 2) if len(measured) % 2 else (2, 1)
         rates = {threads: burst_rate(run, rows, threads) for threads in order}
-        found.append((rates[1], rates[2]))
-    return found
+        measured.append((rates[1], rates[2]))
+    return measured
 
 
 def interval(ratios: list[float]) -> tuple[float, float]:
@@ -154,16 +154,19 @@ def rounds(args: argparse.Namespace) -> None:
         with busy(loops):
             for turn in range(args.rounds):
                 for name in sorted(CONTENDERS, key=lambda name: hash((name, turn))):
-                    found, said = decode_rate(args.model or "random", args.kernels, name, args.n)
-                    rates[name].append(found)
-                    print(f"  {loops} busy, round {turn}: {name:11} {found:8.2f} tokens/s  {said}", file=sys.stderr)
+                    tokens_per_second, facts = decode_rate(args.model or "random", args.kernels, name, args.n)
+                    rates[name].append(tokens_per_second)
+                    print(
+                        f"  {loops} busy, round {turn}: {name:11} {tokens_per_second:8.2f} tokens/s  {facts}",
+                        file=sys.stderr,
+                    )
         best = [max(rates[n][i] for n in ("1 thread", "2 threads", "spinning 2")) for i in range(args.rounds)]
         against = rates["1 thread"] if loops else best
         print(f"{args.model or 'random'}, beside {loops} busy loops, median tokens/s of {args.rounds} rounds")
-        for name, found in rates.items():
-            ratio = statistics.median(a / b for a, b in zip(found, against, strict=True))
+        for name, own_rates in rates.items():
+            ratio = statistics.median(a / b for a, b in zip(own_rates, against, strict=True))
             what = "one thread" if loops else "the best of that round"
-            print(f"  {name:11}{statistics.median(found):9.2f}   {ratio:.2f} of {what}")
+            print(f"  {name:11}{statistics.median(own_rates):9.2f}   {ratio:.2f} of {what}")
 
 
 def bursts(args: argparse.Namespace) -> None:
@@ -181,11 +184,11 @@ def bursts(args: argparse.Namespace) -> None:
 
 def comparison(rows: int, rates: list[tuple[float, float]]) -> str:
     """rates: of one thread and of two, pair by pair."""
-    one, two = (1e3 / statistics.median(found) for found in zip(*rates, strict=True))
+    one, two = (1e3 / statistics.median(own_rates) for own_rates in zip(*rates, strict=True))
     ratios = [two / one for one, two in rates]
     low, high = interval(ratios)
-    said = f"{statistics.median(ratios):.2f} times as fast ({low:.2f}-{high:.2f})"
-    return f"T({rows}) {one:.2f} and {two:.2f}, {said}, {len(rates)} pairs"
+    text = f"{statistics.median(ratios):.2f} times as fast ({low:.2f}-{high:.2f})"
+    return f"T({rows}) {one:.2f} and {two:.2f}, {text}, {len(rates)} pairs"
 
 
 def main() -> None:

@@ -57,16 +57,16 @@ def main() -> None:
     forward(target, part(seq, 0, tokens[:-1], decides=False))
     times: dict[tuple[int, int], list[float]] = {(t, r): [] for t in TILES for r in ROWS}
     for turn in range(args.repeats + 1):
-        for (tile, rows), found in times.items():
+        for (tile, rows), own_times in times.items():
             tiles.TILE = tile
             taken = seconds(target, seq, args.cached, rows)
-            found += [taken] if turn else []
+            own_times += [taken] if turn else []
     print(f"{target.info.name}, {args.cached} cached rows, {args.threads} threads, best of {args.repeats}, ms")
     print("tile  " + "".join(f"{r:>5} rows" for r in ROWS) + "  exact")
     for tile in TILES:
         tiles.TILE = tile
-        said = exact(target.executor, target.info.context)
-        print(f"{tile:4}  " + "".join(f"{1e3 * min(times[tile, r]):10.2f}" for r in ROWS) + f"  {said}")
+        claim = exact(target.executor, target.info.context)
+        print(f"{tile:4}  " + "".join(f"{1e3 * min(times[tile, r]):10.2f}" for r in ROWS) + f"  {claim}")
 
 
 if __name__ == "__main__":

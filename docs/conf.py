@@ -35,8 +35,8 @@ def contents(page: str, text: str, taken: set[str]) -> str:
     """A hidden table of contents for each section of a page that links to pages nobody has listed yet."""
     tables = []
     for section in re.split(r"^## ", text, flags=re.M)[1:]:
-        found = [_document(page, link) for link in LINK.findall(section)]
-        fresh = [name for name in dict.fromkeys(found) if name not in taken]
+        documents = [_document(page, link) for link in LINK.findall(section)]
+        fresh = [name for name in dict.fromkeys(documents) if name not in taken]
         taken.update(fresh)
         if fresh:
             caption = section.partition("\n")[0]

@@ -45,7 +45,7 @@ def pytest_collection_modifyitems(config, items):
     """
     if not config.getoption("--release") and RELEASE not in config.getoption("markexpr"):
         keep(config, items, [item for item in items if RELEASE not in marks(item)])
-    items[:] = dealt(items)
+    items[:] = deal(items)
     if config.getoption("--quick"):
         keep(config, items, [item for item in items if not QUICK_LEAVES & marks(item)])
     if count := config.getoption("--variants") or (VARIANTS if config.getoption("--quick") else None):
@@ -62,7 +62,7 @@ def keep(config: pytest.Config, items: list[pytest.Item], kept: list[pytest.Item
     items[:] = kept
 
 
-def dealt(items: list[pytest.Item]) -> list[pytest.Item]:
+def deal(items: list[pytest.Item]) -> list[pytest.Item]:
     """Each worker runs its slow tests first, so that all workers end at about the same time."""
     shares = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     slow = [item for item in items if "slow" in marks(item)]

@@ -18,19 +18,19 @@ PACKAGES = (ROOT / "spec_core", ROOT / "kernels", ROOT / "plugins")
 PROMPT = "def add(a, b):\n    return a + b\n\ndef add(a, b):\n    return a +"
 
 
-def entered() -> list[str]:
+def files_entered() -> list[str]:
     """The files, relative to the project, in the first step after the prompt's that has an accepted draft."""
     run = Run(load("zoo:pico", threads=1), ["ngram"])
     run.submit(PROMPT, max_tokens=64)
     run.step()
     while run.busy:
-        events, files = _traced(run)
+        events, files = _trace_step(run)
         if any(event.source for event in events):
             return sorted(file.relative_to(ROOT).as_posix() for file in files)
     raise AssertionError("no draft was accepted")
 
 
-def _traced(run: Run) -> tuple[list[Emitted], list[Path]]:
+def _trace_step(run: Run) -> tuple[list[Emitted], list[Path]]:
     names = set()
 
     def look(frame: FrameType, event: str, _: Any) -> None:
@@ -52,6 +52,6 @@ def of_the_core(files: list[str]) -> list[str]:
 
 
 if __name__ == "__main__":
-    found = entered()
+    found = files_entered()
     print(*found, sep="\n")
     print(f"{len(found)} files, {len(of_the_core(found))} of the core")

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from step_files import entered, of_the_core
+from step_files import files_entered, of_the_core
 
 from spec_core.sampling import native
 
@@ -96,15 +96,15 @@ def modules(package: str) -> Iterator[tuple[str, Path]]:
 
 def imports(source: str, module: str) -> set[str]:
     """Dotted names that a module imports, anywhere in it; relative imports are resolved."""
-    found: set[str] = set()
+    names: set[str] = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             base = ".".join(module.split(".")[: -node.level]) if node.level else ""
             name = ".".join(part for part in (base, node.module or "") if part)
-            found |= {f"{name}.{alias.name}" for alias in node.names} | {name}
-    return found
+            names |= {f"{name}.{alias.name}" for alias in node.names} | {name}
+    return names
 
 
 def method_of(name: str) -> str | None:
@@ -113,15 +113,15 @@ def method_of(name: str) -> str | None:
     return parts[1] if parts[0] == "spec_methods" and len(parts) > 1 else None
 
 
-def broken(module: str, source: str) -> list[str]:
+def broken_rules(module: str, source: str) -> list[str]:
     """The rules of import that a module breaks, in words."""
-    package, mine = module.split(".")[0], method_of(module)
+    package, method = module.split(".")[0], method_of(module)
     rules = []
     for name in sorted(imports(source, module)):
         other = name.split(".")[0]
         if other in OURS - {package} - MAY_IMPORT.get(package, set()) and not module.startswith(OFFLINE):
             rules.append(f"{module} imports {name}")
-        if mine and method_of(name) not in (None, mine):
+        if method and method_of(name) not in (None, method):
             rules.append(f"{module} imports another method: {name}")
         if module.startswith("spec_kernels.ops") and name.startswith(MODELS):
             rules.append(f"{module} imports {name}: operators know no models")
@@ -158,16 +158,16 @@ def exists(*parts: str) -> bool:
 
 def private(module: str, source: str) -> list[str]:
     """What a plugin imports from the core that is not public."""
-    found = sorted(name for name in imports(source, module) if not public(name))
-    return [f"{module} imports {name}, which is not public" for name in found]
+    names = sorted(name for name in imports(source, module) if not public(name))
+    return [f"{module} imports {name}, which is not public" for name in names]
 
 
 @pytest.mark.parametrize("package", sorted(OURS - {"spec_core", "spec_kernels"}))
 def test_plugins_import_public_names_only(package):
     """Plugins of other packages have the same possibilities as this project's."""
-    found = [line for module, file in modules(package) for line in private(module, file.read_text())]
+    lines = [line for module, file in modules(package) for line in private(module, file.read_text())]
 
-    assert not found, "\n".join(found)
+    assert not lines, "\n".join(lines)
 
 
 @pytest.mark.parametrize("package", sorted(path.name for path in (ROOT / "tests" / "out_of_tree").iterdir()))
@@ -207,17 +207,19 @@ def room(name: str) -> str | None:
 
 def upward(module: str, source: str) -> list[str]:
     """Imports of a module of the core from a room above its own, for types too."""
-    mine = room(module)
+    own_room = room(module)
     others = {name: room(name) for name in sorted(imports(source, module))}
-    above = [name for name, other in others.items() if mine and other and ROOMS.index(other) > ROOMS.index(mine)]
+    above = [
+        name for name, other in others.items() if own_room and other and ROOMS.index(other) > ROOMS.index(own_room)
+    ]
     return [f"{module} imports {name}, which lies above it" for name in above]
 
 
 def test_imports_of_the_core_point_down():
     """No circles between rooms, not even for types."""
-    found = [line for module, file in modules("spec_core") for line in upward(module, file.read_text())]
+    lines = [line for module, file in modules("spec_core") for line in upward(module, file.read_text())]
 
-    assert not found, "\n".join(found)
+    assert not lines, "\n".join(lines)
     assert upward("spec_core.contract.step", "from spec_core.loop.run import Run")
     assert not upward("spec_core.loop.run", "from spec_core.contract.step import Step\nfrom spec_core import Draft")
 
@@ -225,7 +227,7 @@ def test_imports_of_the_core_point_down():
 @pytest.mark.parametrize("package", SOURCES)
 def test_imports_go_one_way(package):
     """The core imports no plugin, methods import no target and no other method, kernels import no package."""
-    rules = [rule for module, file in modules(package) for rule in broken(module, file.read_text())]
+    rules = [rule for module, file in modules(package) for rule in broken_rules(module, file.read_text())]
 
     assert not rules, "\n".join(rules)
 
@@ -238,12 +240,12 @@ def circle(graph: Mapping[str, Collection[str]]) -> list[str]:
         for name in sorted(graph[path[-1]]):
             if name in path:
                 return [*path[path.index(name) :], name]
-            if name not in done and (found := visit([*path, name])):
-                return found
+            if name not in done and (cycle := visit([*path, name])):
+                return cycle
         done.add(path[-1])
         return []
 
-    return next((found for name in sorted(graph) if name not in done and (found := visit([name]))), [])
+    return next((cycle for name in sorted(graph) if name not in done and (cycle := visit([name]))), [])
 
 
 @pytest.mark.parametrize("package", SOURCES)
@@ -305,7 +307,7 @@ def test_a_planted_import_is_found(name):
     """The test above can fail: each rule is broken once."""
     module, source = PLANTED[name]
 
-    assert broken(module, source)
+    assert broken_rules(module, source)
 
 
 def test_allowed_imports_are_not_found():
@@ -320,7 +322,7 @@ def test_allowed_imports_are_not_found():
         "spec_serve.ray": "from ray import serve",
         "spec_core.loop.run": "import torch\nfrom spec_core.contract.step import Step",
     }.items():
-        assert not broken(module, source)
+        assert not broken_rules(module, source)
 
 
 def test_the_core_names_no_method():
@@ -410,44 +412,44 @@ def test_importing_the_core_loads_no_torch(statement):
 
 def test_nothing_points_outside_the_project():
     """No path of the machine it was made on, and nothing of its neighbours but optional vectors for tests."""
-    found = []
+    paths = []
     for folder in (*SOURCES.values(), ROOT / "docs", ROOT / "benchmarks", ROOT / "tests"):
         for file in folder.rglob("*"):
             if file.suffix in {".py", ".md", ".toml", ".c", ".h", ".json"} and file != Path(__file__):
                 text = file.read_text(errors="replace")
                 here = "/work/" in text or ("../shared" in text and "golden" not in text)
-                found += [str(file.relative_to(ROOT))] if here else []
+                paths += [str(file.relative_to(ROOT))] if here else []
 
-    assert not found
+    assert not paths
 
 
 def test_nothing_but_the_server_knows_of_it():
     """Neither by its name, nor by what it speaks."""
-    found = [
+    lines = [
         f"{module}: {match[0]}"
         for package in OURS - {"spec_serve"}
         for module, file in modules(package)
         for match in re.finditer(r"\bspec_serve\b|\bhttps?\.server\b|\bFastAPI\b|\bOpenAPI\b", file.read_text())
     ]
 
-    assert not found, "\n".join(found)
+    assert not lines, "\n".join(lines)
 
 
 def test_the_core_names_no_format_of_targets():
     """Targets recognise locations: the code that loads them contains no scheme."""
-    found = [
+    lines = [
         f"{module}: {match[0]}"
         for module, file in modules("spec_core")
         if module.startswith(("spec_core.assembly", "spec_core.loop"))
         for match in re.finditer(r"\b(gguf|hf|zoo|safetensors)\b", file.read_text(), re.IGNORECASE)
     ]
 
-    assert not found, "\n".join(found)
+    assert not lines, "\n".join(lines)
 
 
 @pytest.mark.skipif(native.module is None, reason="without the C form of the choice a step enters other files")
 def test_the_page_says_how_many_files_of_the_core_a_decoding_step_enters():
-    files = of_the_core(entered())
+    files = of_the_core(files_entered())
     text = (ROOT / "docs" / "architecture.md").read_text("utf-8")
     now = int(re.search(r"\| of the core \| \d+ \| (\d+) \|", text)[1])
 
@@ -457,7 +459,7 @@ def test_the_page_says_how_many_files_of_the_core_a_decoding_step_enters():
 def test_text_reaches_a_terminal_through_one_module():
     """What prints a stranger's text shows its control characters; ``spec_cli.printing`` does it for all commands."""
     raw = {"spec_cli.printing", "spec_cli.watch", "spec_cli.show", "spec_engines.vllm.command"}
-    found = [
+    lines = [
         f"{module}: {match[0]}"
         for package in OURS
         for module, file in modules(package)
@@ -465,4 +467,132 @@ def test_text_reaches_a_terminal_through_one_module():
         if module not in raw and not module.startswith("spec_zoo.training")
     ]
 
-    assert not found, "\n".join(found)
+    assert not lines, "\n".join(lines)
+
+
+IRREGULAR = frozenset(
+    """
+    awoken beaten begun bent bitten blown bought broken brought built burnt caught chosen dealt done drawn driven eaten
+    fallen felt fought flown forbidden forgiven forgotten frozen given gone got gotten grown had heard held hidden kept
+    known laid lain left lent lit lost made meant met misspelt overridden overwritten paid proven rebuilt redrawn
+    rewritten ridden risen said seen sent shaken shown shrunk sold sought spelt spent spoken spun stolen stood stuck
+    struck sunk swept sworn swollen swung taken taught told torn thought thrown understood undone unheard unknown unseen
+    withdrawn won worn woven written
+    """.split()
+)
+"""Past participles that do not end in ``ed``, without verbs and nouns such as ``read`` and ``cut``."""
+FREE = frozenset({"bed", "embed", "exceed", "feed", "need", "proceed", "seed", "speed", "succeed"})
+"""Words in ``ed`` that are verbs or nouns."""
+EMPTY_WORDS = frozenset({"found", "made", "mine", "said", "told", "wanted"})
+"""Names that do not say what a local is."""
+PARTICIPLES_ALLOWED = {
+    "spec_grammar.matcher.forced": "a method of the protocol Matcher of spec_core",
+    "spec_serve.echo.forced": "the same",
+}
+"""Functions named by a participle, each with a reason. At most five."""
+NOT_YET_NAMED = frozenset({"spec_core", "spec_kernels", "spec_methods", "spec_rules", "spec_targets", "tests"})
+"""Packages whose names are still to be changed."""
+NAMED = {**SOURCES, "benchmarks": ROOT / "benchmarks", "tests": ROOT / "tests", "tools": ROOT / "tools"}
+OUT_OF_THE_RULE = NOT_YET_NAMED | {"spec_control"}
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def is_participle(name: str) -> bool:
+    word = name.strip("_")
+    return word in IRREGULAR or (word.endswith("ed") and word.isalpha() and word.islower() and word not in FREE)
+
+
+def is_property(function: Function) -> bool:
+    """Whether it is read as an attribute."""
+    names = {getattr(d, "attr", getattr(d, "id", "")) for d in function.decorator_list}
+    return bool(names & {"property", "cached_property", "setter"})
+
+
+def participles(source: str) -> list[str]:
+    """Functions and methods whose whole name is a past participle; lambdas with a name too."""
+    names = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, Function) and not is_property(node):
+            names.append(node.name)
+        elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Lambda):
+            names += [target.id for target in node.targets if isinstance(target, ast.Name)]
+    return [name for name in names if is_participle(name)]
+
+
+def empty_locals(source: str) -> list[str]:
+    """Locals and parameters of functions with one of ``EMPTY_WORDS`` as their name."""
+    nodes = [
+        node
+        for function in ast.walk(ast.parse(source))
+        if isinstance(function, Function | ast.Lambda)
+        for node in ast.walk(function)
+    ]
+    names = [node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
+    names += [node.arg for node in nodes if isinstance(node, ast.arg)]
+    return sorted(EMPTY_WORDS & {*names})
+
+
+def test_few_participles_are_allowed():
+    assert len(PARTICIPLES_ALLOWED) <= 5
+
+
+@pytest.mark.parametrize("package", sorted(NAMED.keys() - OUT_OF_THE_RULE))
+def test_functions_are_verbs_or_nouns_and_locals_say_what_they_are(package):
+    """The rule on names in CONTRIBUTING.md."""
+    lines: list[str] = []
+    for file in sorted(NAMED[package].rglob("*.py")):
+        module = ".".join(file.relative_to(NAMED[package].parent).with_suffix("").parts)
+        source = file.read_text("utf-8")
+        lines += [
+            f"{module}: def {name}" for name in participles(source) if f"{module}.{name}" not in PARTICIPLES_ALLOWED
+        ]
+        lines += [f"{module}: local {name}" for name in empty_locals(source)]
+
+    assert not lines, "\n".join(lines)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "def measured(): ...",
+        "async def begun(): ...",
+        "class A:\n    def _kept(self): ...",
+        "class A:\n    @classmethod\n    def made(cls): ...",
+        "def f():\n    def joined(): ...",
+        "shared = lambda: 1",
+    ],
+)
+def test_a_planted_participle_is_found(source):
+    assert participles(source)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "def measure(): ...",
+        "def read(): ...",
+        "def seed(): ...",
+        "def cut(): ...",
+        "def kept_tokens(): ...",
+        "class A:\n    @property\n    def asked(self): ...",
+        "class A:\n    kept = 1",
+    ],
+)
+def test_a_verb_a_noun_and_a_property_are_no_participles(source):
+    assert not participles(source)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "def f():\n    found = 1",
+        "def f(wanted): ...",
+        "def f():\n    return [mine for mine in range(3)]",
+        "def f(x):\n    if made := x: ...",
+        "f = lambda said: 1",
+        "def f(x):\n    with x as told: ...",
+    ],
+)
+def test_a_planted_empty_local_is_found(source):
+    assert empty_locals(source)
+    assert not empty_locals("class A:\n    found = 1\n\ndef f(x):\n    return x.found")

@@ -14,8 +14,8 @@ def paths(text: str) -> list[str]:
 
 
 def test_the_files_that_contributing_names_exist():
-    found = paths((ROOT / "CONTRIBUTING.md").read_text("utf-8"))
+    mentioned = paths((ROOT / "CONTRIBUTING.md").read_text("utf-8"))
 
-    assert len(found) > 20
-    assert not [path for path in found if not (ROOT / path).exists()]
+    assert len(mentioned) > 20
+    assert not [path for path in mentioned if not (ROOT / path).exists()]
     assert paths("`docs/x.md` `NAME/x.py` `a word`") == ["docs/x.md"]

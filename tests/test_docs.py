@@ -146,10 +146,10 @@ def test_every_plugin_has_a_page_with_its_settings(kind, plugin):
     text = (DOCS / KINDS[kind][1] / f"{plugin}.md").read_text("utf-8")
     for field in attrs.fields(cls) if attrs.has(cls) else ():
         if field.init:
-            assert re.search(rf"\| `{field.name}` \| {re.escape(shown(field.default))} ?\|", text), field.name
+            assert re.search(rf"\| `{field.name}` \| {re.escape(default_text(field.default))} ?\|", text), field.name
 
 
-def shown(default):
+def default_text(default):
     """As on a page: nothing for none, words of the settings file for the others."""
     if default is None:
         return ""
@@ -169,9 +169,9 @@ def test_every_name_of_a_comparison_s_files_is_described():
 def test_every_name_of_generate_s_json_is_described(capsys):
     """Of the object, its times and its log-probabilities; and ``id`` of several."""
     assert run(["generate", "-m", "zoo:pico", "-p", "x", "-n", "2", "--json", "--logprobs", "1"]) == 0
-    said = json.loads(capsys.readouterr().out)
+    body = json.loads(capsys.readouterr().out)
     text = (DOCS / "output.md").read_text("utf-8").split("## `results.jsonl`")[0]
-    names = ["id", *said, *said["times"], *said["logprobs"][0]]
+    names = ["id", *body, *body["times"], *body["logprobs"][0]]
 
     assert [name for name in names if f"`{name}`" not in text] == []
 
@@ -202,10 +202,10 @@ def test_the_page_names_the_fields_of_a_setting_and_every_origin():
     page = (DOCS / "output.md").read_text("utf-8").splitlines()
     lines = [line for line in page if line.startswith("| `settings` | every setting by name")]
     given = resolve({"draft_max": 3}, {}, {}, set())
-    said = [*given.as_json()["draft_max"], FLAG, ENVIRONMENT, FILE, DEFAULT]
+    words = [*given.as_json()["draft_max"], FLAG, ENVIRONMENT, FILE, DEFAULT]
 
     assert len(lines) == 2
-    assert [name for name in said for line in lines if f"`{name}`" not in line] == []
+    assert [name for name in words for line in lines if f"`{name}`" not in line] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)

@@ -58,16 +58,16 @@ def test_a_method_reads_its_own_file_beside_a_rule_and_a_controller(theirs, tmp_
         f"spec generate -m zoo:pico -p '{PROMPT}' -n 24 --temperature 0.5 {methods} --rule lenient --json",
         tmp_path,
     )
-    said = json.loads(out)
+    body = json.loads(out)
 
-    assert said["stats"]["methods"]["lens"]["drafts"] > 0
-    assert said["stats"]["lossy"] == "keeps drafts 2 times too likely"
+    assert body["stats"]["methods"]["lens"]["drafts"] > 0
+    assert body["stats"]["lossy"] == "keeps drafts 2 times too likely"
 
 
 @pytest.mark.release
 def test_their_own_tests_pass_with_the_kit_of_the_wheel(theirs):
     """Their tests inherit the kit; nothing of the repository is on the path. All run in one process."""
     env, folder = theirs
-    said = env.shell(f"pytest -v --rootdir . {' '.join(PACKAGES)}", folder)
+    output = env.shell(f"pytest -v --rootdir . {' '.join(PACKAGES)}", folder)
 
-    assert [package for package in PACKAGES if f"{package}/test_" not in said] == []
+    assert [package for package in PACKAGES if f"{package}/test_" not in output] == []

@@ -47,7 +47,7 @@ PLAIN = {
 }
 
 
-def found(path: Path) -> list[str]:
+def phrases_in(path: Path) -> list[str]:
     """Every phrase of a file with its line and what to write."""
     text = path.read_text("utf-8")
     return [
@@ -59,11 +59,11 @@ def found(path: Path) -> list[str]:
 
 @pytest.mark.parametrize("files", [PAGES, SOURCES], ids=["pages", "sources"])
 def test_pages_and_sources_say_it_plainly(files):
-    assert [line for path in files for line in found(path)] == []
+    assert [line for path in files for line in phrases_in(path)] == []
 
 
 def test_a_phrase_is_found_with_its_line(tmp_path, monkeypatch):
     monkeypatch.setitem(globals(), "ROOT", tmp_path)
     (tmp_path / "page.md").write_text("A page.\nRows in company keep their bits.\n")
 
-    assert found(tmp_path / "page.md") == ["page.md:2: 'in company': write 'batched rows'"]
+    assert phrases_in(tmp_path / "page.md") == ["page.md:2: 'in company': write 'batched rows'"]

@@ -151,7 +151,7 @@ class Noted:
 
 
 @pytest.fixture
-def noted(monkeypatch):
+def read_page(monkeypatch):
     """Reads a page as the site does, without building it."""
     pytest.importorskip("myst_parser", reason="myst_parser is not installed: pip install 'spec-core[docs]'")
     from docutils.core import publish_doctree
@@ -170,20 +170,20 @@ def noted(monkeypatch):
     return read
 
 
-def test_the_api_page_registers_every_public_name_and_their_members(noted):
-    found = {name for name, _ in noted("api")}
+def test_the_api_page_registers_every_public_name_and_their_members(read_page):
+    names = {name for name, _ in read_page("api")}
     members = {"Step.propose", "Run.generate", "Run.busy", "Request.max_tokens", "Draft.parents", "Draft.probs"}
 
-    assert {f"spec_core.{name}" for name in spec_core.__all__ if name not in ("CONTRACT", "hookimpl")} <= found
-    assert {f"spec_core.{name}" for name in members} <= found
-    assert "spec_core.Run.target" not in found, "a parameter is no attribute"
+    assert {f"spec_core.{name}" for name in spec_core.__all__ if name not in ("CONTRACT", "hookimpl")} <= names
+    assert {f"spec_core.{name}" for name in members} <= names
+    assert "spec_core.Run.target" not in names, "a parameter is no attribute"
 
 
-def test_the_glossary_registers_every_synonym(noted):
-    found = noted("glossary")
+def test_the_glossary_registers_every_synonym(read_page):
+    entries = read_page("glossary")
 
-    assert {("term", term) for term in TERMS} <= found.keys()
-    assert len(set(found.values())) == len(found)
+    assert {("term", term) for term in TERMS} <= entries.keys()
+    assert len(set(entries.values())) == len(entries)
 
 
 # the built site
@@ -236,11 +236,11 @@ def test_the_public_names_are_registered_where_they_are_described(site, inventor
 
 @pytest.mark.slow
 def test_every_registered_name_has_its_place(site, inventory):
-    mine = [uri.split("#") for (kind, _), uri in inventory.items() if kind.startswith("py:") or kind == "std:term"]
-    pages = {page: Page(site / page).anchors for page in {page for page, _ in mine}}
+    ours = [uri.split("#") for (kind, _), uri in inventory.items() if kind.startswith("py:") or kind == "std:term"]
+    pages = {page: Page(site / page).anchors for page in {page for page, _ in ours}}
 
-    assert len(mine) > 400
-    assert [f"{page}#{anchor}" for page, anchor in mine if anchor not in pages[page]] == []
+    assert len(ours) > 400
+    assert [f"{page}#{anchor}" for page, anchor in ours if anchor not in pages[page]] == []
 
 
 @pytest.mark.slow
@@ -254,8 +254,8 @@ def test_a_search_for_stop_string_finds_the_glossary(site):
     """Both words, as the search of the site stems them; and the object that ``Step.propose`` names."""
     index = (site / "searchindex.js").read_text("utf-8")
     index = json.loads(index[index.index("(") + 1 : index.rindex(")")])
-    found = [index["terms"][word] for word in ("stop", "string")]
-    pages = [{p} if isinstance(p, int) else set(p) for p in found]
+    entries = [index["terms"][word] for word in ("stop", "string")]
+    pages = [{p} if isinstance(p, int) else set(p) for p in entries]
 
     assert index["docnames"].index("glossary") in set.intersection(*pages)
     assert "propose" in [entry[4] for entry in index["objects"]["spec_core.Step"]]

@@ -99,29 +99,29 @@ def test_plugins_without_annotations_use_names_that_exist(folder, module):
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_new_package_passes_the_strict_check(folder, kind):
     names = Names(kind, "fresh")
-    (folder / "spec_fresh.py").write_text(names.filled(kind))
+    (folder / "spec_fresh.py").write_text(names.fill(kind))
 
-    assert "Success: no issues found" in check(folder, names.filled(kind))
-    assert "Success: no issues found" in check(folder, names.filled(f"{kind}_test"))
+    assert "Success: no issues found" in check(folder, names.fill(kind))
+    assert "Success: no issues found" in check(folder, names.fill(f"{kind}_test"))
 
 
 def test_names_of_the_front_door_are_classes(folder):
     source = (
         "from spec_core import Run, Step, load\nreveal_type(Run('zoo:pico'))\nreveal_type(load)\nreveal_type(Step)\n"
     )
-    said = check(folder, source)
+    output = check(folder, source)
 
-    assert 'Revealed type is "spec_core.loop.run.Run"' in said
-    assert "-> spec_core.contract.step.Step" in said
-    assert '"Any"' not in said
+    assert 'Revealed type is "spec_core.loop.run.Run"' in output
+    assert "-> spec_core.contract.step.Step" in output
+    assert '"Any"' not in output
 
 
 def test_several_prompts_give_several_generations(folder):
     kinds = ["'a'", "Request('a')", "[1, 2]", "[{'role': 'user', 'content': 'a'}]"]
     lines = [f"reveal_type(Run('zoo:pico').generate([{kind}, {kind}]))" for kind in kinds]
-    said = check(folder, "\n".join(["from spec_core import Request, Run", *lines]) + "\n")
+    output = check(folder, "\n".join(["from spec_core import Request, Run", *lines]) + "\n")
 
-    assert said.count('Revealed type is "list[spec_core.loop.generation.Generation]"') == len(kinds), said
+    assert output.count('Revealed type is "list[spec_core.loop.generation.Generation]"') == len(kinds), output
 
 
 @pytest.mark.parametrize(
@@ -140,8 +140,8 @@ def test_a_mistake_in_a_plugin_is_found(folder, wrong, says):
 def stub(package: Path) -> set[str]:
     """Names that the typed form of a package exports."""
     tree = ast.parse(package.read_text("utf-8"))
-    found = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
-    return {alias.asname for node in found for alias in node.names if alias.asname}
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    return {alias.asname for node in imports for alias in node.names if alias.asname}
 
 
 @pytest.mark.parametrize("package", ["spec_core", "spec_core.toolkit", "spec_core.testing"])

@@ -68,8 +68,8 @@ def settings() -> str:
         if point.dist and point.dist.name == DISTRIBUTION:
             own = "\n".join(_row(f) for f in attrs.fields(point.load()))
             name = point.name
-            said = f"In `spec.toml` under `[{name}]`, as `SPEC_{name.upper()}__NAME`, or as `-o {name}.NAME`."
-            parts += [f"## `spec {name}`", said, f"{HEAD}\n{own}"]
+            usage = f"In `spec.toml` under `[{name}]`, as `SPEC_{name.upper()}__NAME`, or as `-o {name}.NAME`."
+            parts += [f"## `spec {name}`", usage, f"{HEAD}\n{own}"]
     return "\n\n".join(parts) + "\n"
 
 
@@ -90,9 +90,9 @@ def plugins() -> str:
         "Plugins of this distribution; `spec plugins` lists all that are installed on a machine.",
     ]
     for kind, (title, folder) in KINDS.items():
-        mine = [entry for entry in discover([kind]) if entry.distribution == DISTRIBUTION]
-        if mine:
-            rows = [f"| [`{e.name}`]({folder}/{e.name}.md) | {_first_line(imported(e))} |" for e in mine]
+        own_entries = [entry for entry in discover([kind]) if entry.distribution == DISTRIBUTION]
+        if own_entries:
+            rows = [f"| [`{e.name}`]({folder}/{e.name}.md) | {_first_line(imported(e))} |" for e in own_entries]
             parts += [f"## {title}", "\n".join(["| name | what it does |", "| --- | --- |", *rows])]
     return "\n\n".join(parts) + "\n"
 

@@ -54,7 +54,7 @@ def engines() -> str:
         TEXT.read_text("utf-8")
         .replace("{table}", table(declared))
         .replace("{methods}", methods(declared))
-        .replace("{skipped}", skipped(declared))
+        .replace("{skipped}", skipped_checks(declared))
     )
 
 
@@ -72,7 +72,7 @@ def table(declared: list[Engine]) -> str:
 # the conformance kit
 
 
-def skipped(declared: list[Engine]) -> str:
+def skipped_checks(declared: list[Engine]) -> str:
     """A row for each check of the kit that is skipped on a target: its promise, and why, by target."""
     targets = [engine for engine in declared if engine.target]
     known = dict(promises(TargetConformance))
@@ -87,11 +87,11 @@ def skipped(declared: list[Engine]) -> str:
 def methods(declared: list[Engine]) -> str:
     """A row for each method of this distribution: what it reads, and how it drafts on each engine."""
     served = {OWN: everything()} | {_title(engine): Serves(**engine.serves) for engine in declared}
-    rows = [_line(f"`{name}`", [reads(name), *(cell(name, s) for s in served.values())]) for name in registered()]
+    rows = [_line(f"`{name}`", [reads(name), *(cell(name, s) for s in served.values())]) for name in method_names()]
     return "\n".join([*_head("", ["reads", *served]), *rows])
 
 
-def registered() -> list[str]:
+def method_names() -> list[str]:
     """The methods of this distribution."""
     return sorted(e.name for e in discover() if e.kind == "method" and e.distribution == DISTRIBUTION)
 

@@ -21,8 +21,8 @@ TITLES = {
 
 def output() -> str:
     """The page with its generated parts made again; the rest is written by hand."""
-    made = {"results.jsonl": results}
-    return MARKED.sub(lambda found: f"{found[1]}\n{made[found[2]]()}\n{found[3]}", PAGE.read_text("utf-8"))
+    tables = {"results.jsonl": results}
+    return MARKED.sub(lambda match: f"{match[1]}\n{tables[match[2]]()}\n{match[3]}", PAGE.read_text("utf-8"))
 
 
 def results() -> str:

@@ -52,26 +52,26 @@ def api() -> str:
     """The page: a section per group, then the toolkit, the host, the test kit, and the functions for commands."""
     parts = ["# Python API", INTRODUCTION]
     for title, names in GROUPS.items():
-        parts += [f"## {title}", *(described(name, getattr(spec_core, name)) for name in names)]
+        parts += [f"## {title}", *(describe(name, getattr(spec_core, name)) for name in names)]
     for package in (toolkit, host, testing, commands):
         parts += [f"## {package.__name__}", inspect.getdoc(package) or ""]
-        parts += [described(name, value) for name, value in exported(package)]
+        parts += [describe(name, value) for name, value in exported_names(package)]
     return "\n\n".join(parts) + "\n"
 
 
-def exported(package: ModuleType) -> Iterator[tuple[str, Any]]:
+def exported_names(package: ModuleType) -> Iterator[tuple[str, Any]]:
     """The names of ``__all__``; without it, the public names that the modules of the package define."""
     if hasattr(package, "__all__"):
         yield from ((name, getattr(package, name)) for name in package.__all__)
         return
-    for found in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
-        module = importlib.import_module(found.name)
+    for info in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+        module = importlib.import_module(info.name)
         for name, value in vars(module).items():
             if not name.startswith("_") and getattr(value, "__module__", None) == module.__name__:
                 yield name, value
 
 
-def described(name: str, value: Any) -> str:
+def describe(name: str, value: Any) -> str:
     """The entry of a class, a function or a constant."""
     if inspect.isclass(value):
         return "\n\n".join(filter(None, [f"### {name}", *_class(name, value)]))
@@ -81,17 +81,17 @@ def described(name: str, value: Any) -> str:
 
 
 def _class(name: str, cls: type) -> Iterator[str]:
-    if inspect.isfunction(made := vars(cls).get("__init__")) and not (_generated(cls) or _is_protocol(cls)):
-        yield code(signature(name, made))
+    if inspect.isfunction(init := vars(cls).get("__init__")) and not (_has_generated_init(cls) or _is_protocol(cls)):
+        yield code(signature(name, init))
     fields = dict(_fields(cls))
     text, described = split(inspect.cleandoc(cls.__doc__ or ""), [*fields, *_parameters(cls)])
     yield text
-    yield "\n".join(_bullets(fields, {**_helped(cls), **described}))
+    yield "\n".join(_bullets(fields, {**_help_texts(cls), **described}))
     for member, value in _members(cls):
         yield f"**{code(member_signature(member, value))}**\n\n{prose(value)}".strip()
 
 
-def _generated(cls: type) -> bool:
+def _has_generated_init(cls: type) -> bool:
     """Whether attrs generated the constructor, so that its arguments are the fields."""
     return attrs.has(cls) and "__attrs_init__" not in vars(cls)
 
@@ -100,7 +100,7 @@ def _is_protocol(cls: type) -> bool:
     return getattr(cls, "_is_protocol", False)
 
 
-def _helped(cls: type) -> dict[tuple[str, ...], str]:
+def _help_texts(cls: type) -> dict[tuple[str, ...], str]:
     """Help texts of fields that are settings."""
     fields = attrs.fields(cls) if attrs.has(cls) else ()
     return {(f.name,): f.metadata["help"] for f in fields if "help" in f.metadata}
@@ -123,10 +123,10 @@ def _fields(cls: type) -> Iterator[tuple[str, str]]:
         return
     for field in attrs.fields(cls):
         if not field.name.startswith("_"):
-            yield field.name, f"{field.name}: {_typed(_written(cls, field))}{_default(field.default)}"
+            yield field.name, f"{field.name}: {_type_text(_source_type(cls, field))}{_default(field.default)}"
 
 
-def _written(cls: type, field: Any) -> Any:
+def _source_type(cls: type, field: Any) -> Any:
     """A field's type as written in the source, which attrs may have resolved."""
     return next(
         (k.__annotations__[field.name] for k in cls.__mro__ if field.name in vars(k).get("__annotations__", {})),
@@ -153,29 +153,29 @@ def _parameters(cls: type) -> list[str]:
 
 def member_signature(name: str, value: Any) -> str:
     if isinstance(value, PROPERTIES):
-        return f"{name}: {_typed(inspect.signature(getter(value)).return_annotation)}"
+        return f"{name}: {_type_text(inspect.signature(getter(value)).return_annotation)}"
     return signature(name, value)
 
 
 def signature(name: str, function: Any) -> str:
     """The signature as written in the source, with annotations as text."""
-    found = inspect.signature(function)
+    parameters_of = inspect.signature(function)
     shown, starred = [], False
-    for p in found.parameters.values():
+    for p in parameters_of.parameters.values():
         if p.name == "self":
             continue
         starred = starred or p.kind is p.VAR_POSITIONAL
         if p.kind is p.KEYWORD_ONLY and not starred:
             shown, starred = [*shown, "*"], True
         star = {p.VAR_POSITIONAL: "*", p.VAR_KEYWORD: "**"}.get(p.kind, "")
-        typed = "" if p.annotation is p.empty else f": {_typed(p.annotation)}"
+        typed = "" if p.annotation is p.empty else f": {_type_text(p.annotation)}"
         shown.append(f"{star}{p.name}{typed}{'' if p.default is p.empty else _default(p.default)}")
-    back = found.return_annotation
-    result = "" if back in (found.empty, "None", None) else f" -> {_typed(back)}"
+    back = parameters_of.return_annotation
+    result = "" if back in (parameters_of.empty, "None", None) else f" -> {_type_text(back)}"
     return f"{name}({', '.join(shown)}){result}"
 
 
-def _typed(annotation: Any) -> str:
+def _type_text(annotation: Any) -> str:
     return annotation if isinstance(annotation, str) else getattr(annotation, "__name__", str(annotation))
 
 
@@ -208,9 +208,9 @@ def split(text: str, names: list[str]) -> tuple[str, dict[tuple[str, ...], str]]
         if kept and kept[-1].endswith("::") and paragraph.startswith("    "):
             kept[-1:] = [kept[-1][:-1], f"```text\n{dedent(paragraph)}\n```"]
             continue
-        found = list(label.finditer(paragraph))
-        ends = [*(match.start() for match in found), len(paragraph)]
+        labels = list(label.finditer(paragraph))
+        ends = [*(match.start() for match in labels), len(paragraph)]
         kept.append(paragraph[: ends[0]].strip())
-        for this, end in zip(found, ends[1:], strict=True):
+        for this, end in zip(labels, ends[1:], strict=True):
             described[tuple(this[1].split(", "))] = " ".join(paragraph[this.end() : end].split())
     return "\n\n".join(filter(None, kept)), described

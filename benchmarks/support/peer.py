@@ -216,12 +216,12 @@ def generate(llama: Llama, prompt: list[int], count: int, temperature: float, se
     with sampler(llama, temperature, seed & 0xFFFFFFFF) as choose:
         began = perf_counter()
         llama.prefill(prompt)
-        found = [choose()]
+        tokens = [choose()]
         first = perf_counter()
         for position in range(len(prompt), len(prompt) + count - 1):
-            llama.decode(found[-1:], position)
-            found.append(choose())
-        return {"tokens": found, "prefill": first - began, "decode": perf_counter() - first}
+            llama.decode(tokens[-1:], position)
+            tokens.append(choose())
+        return {"tokens": tokens, "prefill": first - began, "decode": perf_counter() - first}
 
 
 class Server:

@@ -63,23 +63,23 @@ def matrix(kind: str, blocks: np.ndarray, rows: int, columns: int) -> np.ndarray
 
 def matrices(s: dict[str, int]) -> dict[str, tuple[int, int]]:
     """Outputs and inputs of every matrix by its name."""
-    found = {"token_embd.weight": (s["vocab"], s["width"])}
+    shapes = {"token_embd.weight": (s["vocab"], s["width"])}
     q, kv = s["heads"] * s["head"], s["kv_heads"] * s["head"]
     for i in range(s["layers"]):
-        found |= {f"blk.{i}.attn_q.weight": (q, s["width"]), f"blk.{i}.attn_output.weight": (s["width"], q)}
-        found |= {f"blk.{i}.attn_{name}.weight": (kv, s["width"]) for name in "kv"}
-        found |= {f"blk.{i}.ffn_{name}.weight": (s["ff"], s["width"]) for name in ("gate", "up")}
-        found[f"blk.{i}.ffn_down.weight"] = (s["width"], s["ff"])
-    return found
+        shapes |= {f"blk.{i}.attn_q.weight": (q, s["width"]), f"blk.{i}.attn_output.weight": (s["width"], q)}
+        shapes |= {f"blk.{i}.attn_{name}.weight": (kv, s["width"]) for name in "kv"}
+        shapes |= {f"blk.{i}.ffn_{name}.weight": (s["ff"], s["width"]) for name in ("gate", "up")}
+        shapes[f"blk.{i}.ffn_down.weight"] = (s["width"], s["ff"])
+    return shapes
 
 
 def norms(s: dict[str, int]) -> dict[str, int]:
     """Widths of every norm by its name."""
-    found = {"output_norm.weight": s["width"]}
+    widths = {"output_norm.weight": s["width"]}
     for i in range(s["layers"]):
-        found |= {f"blk.{i}.attn_norm.weight": s["width"], f"blk.{i}.ffn_norm.weight": s["width"]}
-        found |= {f"blk.{i}.attn_q_norm.weight": s["head"], f"blk.{i}.attn_k_norm.weight": s["head"]}
-    return found
+        widths |= {f"blk.{i}.attn_norm.weight": s["width"], f"blk.{i}.ffn_norm.weight": s["width"]}
+        widths |= {f"blk.{i}.attn_q_norm.weight": s["head"], f"blk.{i}.attn_k_norm.weight": s["head"]}
+    return widths
 
 
 def describe(writer: Any, s: dict[str, int], merges: int) -> None:
@@ -101,7 +101,7 @@ def add_tokenizer(writer: Any, vocab: int, merges: int) -> None:
     """Bytes, merged pairs, and meaningless names: both programs require a token list, but nothing is tokenised."""
     letters = [chr(code) for code in (*range(33, 127), *range(161, 173), *range(174, 256))]
     letters += [chr(256 + i) for i in range(256 - len(letters))]
-    pairs = merged(letters, merges)
+    pairs = merge_pairs(letters, merges)
     known = [*letters, *(left + right for left, right in pairs)]
     tokens = [*known, *(f"<{i}>" for i in range(len(known), vocab))]
     writer.add_tokenizer_model("gpt2")
@@ -114,7 +114,7 @@ def add_tokenizer(writer: Any, vocab: int, merges: int) -> None:
     writer.add_add_bos_token(False)
 
 
-def merged(letters: list[str], count: int) -> list[tuple[str, str]]:
+def merge_pairs(letters: list[str], count: int) -> list[tuple[str, str]]:
     """Pairs of earlier tokens, each of which makes a new one of at most 16 letters; the first is ``a b``."""
     rng, known, pairs = random.Random(0), [*letters, "ab"], [("a", "b")]
     seen = set(known)
@@ -135,8 +135,8 @@ def write(path: Path, size: str, kind: str) -> None:
     for name, width in norms(shape).items():
         writer.add_tensor(name, np.ones(width, np.float32))
     for name, (rows, columns) in matrices(shape).items():
-        made = matrix(kind, blocks, rows, columns)
-        writer.add_tensor(name, made, raw_dtype=gguf.GGMLQuantizationType[kind])
+        matrix_bytes = matrix(kind, blocks, rows, columns)
+        writer.add_tensor(name, matrix_bytes, raw_dtype=gguf.GGMLQuantizationType[kind])
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

@@ -91,27 +91,27 @@ class Recorder:
 
     def texts(self, **runs: dict[str, Any]) -> dict[str, Texts]:
         """runs: arguments of each."""
-        made = {name: self._watched(given) for name, given in runs.items()}
-        found: dict[str, Texts] = {name: [] for name in runs}
+        watched = {name: self._watch(given) for name, given in runs.items()}
+        texts_by_run: dict[str, Texts] = {name: [] for name in runs}
         for prompt in [self.prompts[0], *self.prompts]:
-            for name, (run, seen) in made.items():
+            for name, (run, seen) in watched.items():
                 seen.clear()
                 seq = run.submit(
                     prompt.given, max_tokens=self.tokens, temperature=self.temperature, seed=prompt.seed(0)
                 )
                 for _ in run:
                     pass
-                found[name].append((seq.tokens[: seq.prompt_len], seq.tokens[seq.prompt_len :], seen[1:]))
-        return {name: texts[1:] for name, texts in found.items()}
+                texts_by_run[name].append((seq.tokens[: seq.prompt_len], seq.tokens[seq.prompt_len :], seen[1:]))
+        return {name: texts[1:] for name, texts in texts_by_run.items()}
 
-    def _watched(self, given: dict[str, Any]) -> tuple[Run, list[Seen]]:
+    def _watch(self, given: dict[str, Any]) -> tuple[Run, list[Seen]]:
         """A run, and the list to which its steps with a token are added."""
         run, seen = Run(self.target, **{**RUN, **given}), list[Seen]()
         run.observe(lambda step: seen.append(Seen.of(step)) if step.parts and step.parts[0].verdict else None)
         return run, seen
 
 
-def recorded(methods: Iterable[str], recorder: Recorder) -> dict[str, Any]:
+def record_methods(methods: Iterable[str], recorder: Recorder) -> dict[str, Any]:
     """As a JSON object. forward: seconds by rows. host: of a step beside it. See ``of_method`` and ``of_plans``."""
     names = [*methods]
     lengths, auto = {"methods": [("lengths", Lengths())]}, {"methods": ["ngram"], "control": "auto"}
@@ -123,15 +123,15 @@ def recorded(methods: Iterable[str], recorder: Recorder) -> dict[str, Any]:
     }
     drafts = recorder.texts(**rejected)
     host = statistics.median(step.host for *_, seen in texts["plain"] for step in seen)
-    found = {name: of_method(texts[name], host) for name in names}
-    for name, made in drafts.items():
-        found[name]["drafts"] = [[(step.ids, step.chances) for step in seen] for *_, seen in made]
+    recordings = {name: of_method(texts[name], host) for name in names}
+    for name, drafted in drafts.items():
+        recordings[name]["drafts"] = [[(step.ids, step.chances) for step in seen] for *_, seen in drafted]
     return {
         "vocab": recorder.target.info.vocab,
         "texts": [{"prompt": prompt, "ids": ids} for prompt, ids, _ in texts["plain"]],
         "forward": of_forwards(texts["lengths"]),
         "host": host,
-        "methods": found,
+        "methods": recordings,
         "plan": of_plans(texts["auto"]),
     }
 
@@ -160,19 +160,19 @@ def of_method(texts: Texts, host: float) -> dict[str, Any]:
 
 def of_plans(texts: Texts) -> list[float]:
     """Seconds of a plan, and of each step that it learns from."""
-    made, passed = [], 0
+    plans, passed = [], 0
     for step in (step for *_, seen in texts for step in seen):
         if seconds := step.seconds.get("draft.auto"):
-            made.append((passed, seconds))
+            plans.append((passed, seconds))
             passed = 0
         passed += 1
-    each, first = np.polyfit([passed for passed, _ in made], [seconds for _, seconds in made], 1)
+    each, first = np.polyfit([passed for passed, _ in plans], [seconds for _, seconds in plans], 1)
     return [float(first), float(each)]
 
 
 def medians(pairs: Iterable[tuple[int, float]], few: int = 5) -> dict[int, float]:
     """By number, where there are a few of it."""
-    found = defaultdict[int, list[float]](list)
+    times_by_rows = defaultdict[int, list[float]](list)
     for number, value in pairs:
-        found[number].append(value)
-    return {number: statistics.median(values) for number, values in found.items() if len(values) >= few}
+        times_by_rows[number].append(value)
+    return {number: statistics.median(values) for number, values in times_by_rows.items() if len(values) >= few}

@@ -30,9 +30,9 @@ def steps(blocks: Tensor, type: str) -> Tensor:
     return each.repeat_interleave(TYPES[type].elements // each.shape[1], 1).flatten()
 
 
-def rounded(weights: Tensor, type: str) -> tuple[Tensor, Tensor]:
+def round_weights(weights: Tensor, type: str) -> tuple[Tensor, Tensor]:
     """Values that a type can have, and their steps, both of the shape of ``weights``, float32."""
-    values, step = {"_0": _symmetric, "_1": _affine, "_K": _nested}[type[2:]](weights.float(), int(type[1]))
+    values, step = {"_0": _symmetric, "_1": _affine, "_K": _round_scales}[type[2:]](weights.float(), int(type[1]))
     return values.reshape(weights.shape), step.expand_as(values).reshape(weights.shape)
 
 
@@ -51,7 +51,7 @@ def _affine(weights: Tensor, bits: int) -> tuple[Tensor, Tensor]:
     return values + low, step
 
 
-def _nested(weights: Tensor, bits: int) -> tuple[Tensor, Tensor]:
+def _round_scales(weights: Tensor, bits: int) -> tuple[Tensor, Tensor]:
     """Blocks of 256 whose 16 or 8 scales are rounded too: to 8 bits (Q6_K), or with minima to 6 bits."""
     if bits == 6:
         x = weights.reshape(-1, 16, 16)
@@ -88,14 +88,18 @@ class Rounded:
         return stored if stored in FLOATS else self.types(name) or stored
 
     def load(self, name: str) -> Tensor:
-        return self.source.load(name) if self.kept(name) else rounded(self.source.load(name), self.type(name))[0]
+        return (
+            self.source.load(name)
+            if self.is_unchanged(name)
+            else round_weights(self.source.load(name), self.type(name))[0]
+        )
 
     def steps(self, name: str) -> Tensor:
-        if not self.kept(name):
-            return rounded(self.source.load(name), self.type(name))[1]
+        if not self.is_unchanged(name):
+            return round_weights(self.source.load(name), self.type(name))[1]
         return steps(self.source.blocks(name), self.type(name))
 
-    def kept(self, name: str) -> bool:
+    def is_unchanged(self, name: str) -> bool:
         return self.type(name) == self.source.type(name)
 
     def __getattr__(self, name: str):

@@ -14,10 +14,10 @@ MARKED = re.compile(r"(<!-- table: (.+?) -->\n).*?(<!-- /table -->)", re.DOTALL)
 def write(page: Path, lines: Callable[[str], list[str] | None]) -> None:
     """Rewrite the marked tables of a page. lines: returns the lines of a table by name, or None to keep it."""
 
-    def table(found: re.Match[str]) -> str:
-        begin, name, end = found.groups()
+    def table(match: re.Match[str]) -> str:
+        begin, name, end = match.groups()
         anew = lines(name)
-        return found[0] if anew is None else begin + "\n".join(anew) + "\n" + end
+        return match[0] if anew is None else begin + "\n".join(anew) + "\n" + end
 
     page.write_text(MARKED.sub(table, page.read_text("utf-8")), "utf-8")
 

@@ -15,7 +15,7 @@ from docutils import nodes
 
 import spec_core
 from spec_core import hookspecs, testing, toolkit
-from tools.reference import GROUPS, PROPERTIES, exported
+from tools.reference import GROUPS, PROPERTIES, exported_names
 
 FIELD = re.compile(r"(\w+): ")
 SECTIONS = {toolkit.__name__: toolkit, testing.__name__: testing, **dict.fromkeys(GROUPS, spec_core)}
@@ -33,13 +33,13 @@ def _api(env: Any, doctree: nodes.document) -> None:
     for section in doctree.findall(nodes.section):
         package = SECTIONS.get(_title(section.parent)) if isinstance(section.parent, nodes.section) else None
         if package is not None:
-            _described(env, package, section)
+            _describe(env, package, section)
 
 
-def _described(env: Any, package: ModuleType, section: nodes.section) -> None:
+def _describe(env: Any, package: ModuleType, section: nodes.section) -> None:
     """A name of a package, and of a class its fields and methods."""
     name = _title(section)
-    value = dict(exported(package))[name]
+    value = dict(exported_names(package))[name]
     home = package.__name__ if hasattr(package, name) else value.__module__
     _note(env, section, f"{home}.{name}", kind(value), _origin(value, f"{home}.{name}"))
     if inspect.isclass(value):
@@ -84,8 +84,8 @@ def _bold(paragraph: nodes.paragraph) -> bool:
 def _fields(item: nodes.Node) -> Iterator[str]:
     """Names with types, of which one line may describe several; a parameter has no type."""
     for child in item.children[0].children:
-        if isinstance(child, nodes.literal) and (found := FIELD.match(child.astext())):
-            yield found[1]
+        if isinstance(child, nodes.literal) and (match := FIELD.match(child.astext())):
+            yield match[1]
         elif child.astext() not in ("", ", "):
             return
 

@@ -74,32 +74,32 @@ def step(as_json: bool, out: Path | None, **flags: Any) -> None:
     warnings = timing_warnings.of_steps(costs) + of_load(load)
     size = target.info.weight_bytes
     reads = None if size is None or target.info.device != "cpu" else bandwidth.bandwidth(int(size))
-    found = limits.found(costs, drafts, settings["draft_max"])
+    limits_by_cost = limits.limits_of(costs, drafts, settings["draft_max"])
     if out is not None:
         limits.write(out, target, costs, drafts, attrs.asdict(load))
     if as_json:
         doubtful = {"warnings": [attrs.asdict(c) for c in warnings], "load": attrs.asdict(load)}
-        say(common.as_json(body(target, costs, drafts, found, reads) | doubtful))
+        say(common.as_json(body(target, costs, drafts, limits_by_cost, reads) | doubtful))
     else:
         table.steps(target, costs, reads)
-        table.drafting(drafts, found)
+        table.drafting(drafts, limits_by_cost)
         table.show_warnings(warnings)
 
 
 def body(
-    target: Any, costs: list[Cost], drafts: list[DraftCost], found: list[Limits], reads: float | None
+    target: Any, costs: list[Cost], drafts: list[DraftCost], limits_by_cost: list[Limits], reads: float | None
 ) -> dict[str, Any]:
     """Figures, with the settings and the machine that they depend on."""
     from spec_cli.env import environment
 
-    said = {name: getattr(target.info, name) or None for name in ("kernels", "threads")}
-    circumstances = {"target": target.info.name, "device": target.info.device, "dtype": target.info.dtype, **said}
+    executor = {name: getattr(target.info, name) or None for name in ("kernels", "threads")}
+    circumstances = {"target": target.info.name, "device": target.info.device, "dtype": target.info.dtype, **executor}
     return {
         **circumstances,
         "bandwidth": reads,
         "steps": [attrs.asdict(c) for c in costs],
         "drafting": [attrs.asdict(c) for c in drafts],
-        "limits": [attrs.asdict(limit) for limit in found],
+        "limits": [attrs.asdict(limit) for limit in limits_by_cost],
         "environment": environment(),
     }
 
@@ -117,12 +117,12 @@ def core(steps: int, repeats: int, against: Path | None, as_json: bool) -> None:
     from spec_bench import core as alone
     from spec_bench import table
 
-    found = alone.measure(steps, repeats) if against is None else alone.against(against.resolve(), steps, repeats)
+    results = alone.measure(steps, repeats) if against is None else alone.against(against.resolve(), steps, repeats)
     if as_json:
-        body = {"cases": [attrs.asdict(case) for case in found], "steps": steps, "repeats": repeats}
+        body = {"cases": [attrs.asdict(case) for case in results], "steps": steps, "repeats": repeats}
         say(common.as_json({**body, "environment": environment()}))
     else:
-        table.core(found)
+        table.core(results)
 
 
 @bench.command()
@@ -147,8 +147,8 @@ def kernels(as_json: bool, **flags: Any) -> None:
             f"the native forward is not available: {native.problem()}", hint="install a C compiler, then reinstall"
         )
     if flags["isa"] not in (None, *native.instruction_sets()):
-        found = ", ".join(native.instruction_sets())
-        raise UsageError(f"this processor has no {flags['isa']}", hint=f"it has: {found}")
+        sets = ", ".join(native.instruction_sets())
+        raise UsageError(f"this processor has no {flags['isa']}", hint=f"it has: {sets}")
     rows, sizes = numbers(flags["rows"], "--rows"), flags["sizes"] or tuple(products.SIZES)
     torch.set_num_threads(flags["threads"])
     before = machine.moment()

@@ -138,18 +138,18 @@ def measure(steps: int, repeats: int) -> list[CaseTime]:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        return [_measured(case, steps, repeats) for case in CASES]
+        return [_time_case(case, steps, repeats) for case in CASES]
     finally:
         torch.set_num_threads(threads)
 
 
-def _measured(case: str, steps: int, repeats: int) -> CaseTime:
-    run = started(case)
+def _time_case(case: str, steps: int, repeats: int) -> CaseTime:
+    run = start_run(case)
     times = [_seconds(run, steps) * 1e6 for _ in range(repeats)]
     return CaseTime(case, statistics.median(times), min(times))
 
 
-def started(case: str) -> Run:
+def start_run(case: str) -> Run:
     """A run in which every sequence has begun to generate, and whose work was checked."""
     batch, drafts, idle = CASES[case]
     methods = [NullDrafter()] if drafts else []
@@ -173,9 +173,9 @@ def _check(run: Run, drafts: bool) -> None:
     tokens, sources = ([1, 2, 3], ["null-drafter", "null-drafter", None]) if drafts else ([1], [None])
     events = run.step()
     sequences = len(run.running)
-    found = [e.token for e in events], [e.source for e in events]
-    if found != (tokens * sequences, sources * sequences):
-        raise AssertionError(f"a step emitted {found}")
+    emitted = [e.token for e in events], [e.source for e in events]
+    if emitted != (tokens * sequences, sources * sequences):
+        raise AssertionError(f"a step emitted {emitted}")
 
 
 def _seconds(run: Run, steps: int) -> float:
@@ -191,20 +191,20 @@ def against(folder: Path, steps: int, rounds: int) -> list[Ratio]:
     here = Path(__file__).resolve().parents[2]
     for i in range(rounds):
         sides = (here, folder) if i % 2 else (folder, here)
-        times = {side: timed(side, steps) for side in sides}
+        times = {side: time_checkout(side, steps) for side in sides}
         for case in CASES:
             pairs[case].append((times[here][case], times[folder][case]))
-    return [compared(case, found) for case, found in pairs.items()]
+    return [ratio_of(case, turns) for case, turns in pairs.items()]
 
 
-def compared(case: str, pairs: list[tuple[float, float]]) -> Ratio:
+def ratio_of(case: str, pairs: list[tuple[float, float]]) -> Ratio:
     """pairs: microseconds (here, there) of each turn."""
-    mine, theirs = zip(*pairs, strict=True)
+    here, there = zip(*pairs, strict=True)
     ratio = statistics.median(a / b for a, b in pairs)
-    return Ratio(case, statistics.median(mine), statistics.median(theirs), ratio)
+    return Ratio(case, statistics.median(here), statistics.median(there), ratio)
 
 
-def timed(checkout: Path, steps: int) -> dict[str, float]:
+def time_checkout(checkout: Path, steps: int) -> dict[str, float]:
     """{case: microseconds} of a checkout."""
     command = [sys.executable, "-m", "spec_core", "bench", "core", "--json"]
     path = os.pathsep.join(str(checkout / part) for part in (".", "kernels", "plugins"))
@@ -215,6 +215,6 @@ def timed(checkout: Path, steps: int) -> dict[str, float]:
         text=True,
     )
     if done.returncode:
-        said = done.stderr.strip().splitlines()[-1:] or ["no message"]
-        raise UsageError(f"{checkout}: `spec bench core` failed: {said[0]}", hint="pass a checkout that has it")
+        message = done.stderr.strip().splitlines()[-1:] or ["no message"]
+        raise UsageError(f"{checkout}: `spec bench core` failed: {message[0]}", hint="pass a checkout that has it")
     return {row["case"]: row["median"] for row in json.loads(done.stdout)["cases"]}

@@ -18,7 +18,7 @@ from spec_bench.step import Cost
 from spec_core import Target
 
 
-def found(costs: list[Cost], drafts: list[DraftCost], draft_max: int) -> list[Limits]:
+def limits_of(costs: list[Cost], drafts: list[DraftCost], draft_max: int) -> list[Limits]:
     """For every depth and batch: drafts that cost nothing, then, with batch 1, those of each measured method.
 
     A curve without steps of one row says nothing about speedups, and is left out.
@@ -37,8 +37,8 @@ def found(costs: list[Cost], drafts: list[DraftCost], draft_max: int) -> list[Li
 
 def _of(method: str, drafts: list[DraftCost], curve: Curve, longest: int, depth: int) -> Limits:
     """Up to the longest draft that the method made."""
-    mine = {d.drafts: d.seconds for d in drafts if d.method == method}
-    return limits(curve, min(longest, max(mine)), 1, depth, method, Curve({0: 0.0} | mine))
+    costs_by_drafts = {d.drafts: d.seconds for d in drafts if d.method == method}
+    return limits(curve, min(longest, max(costs_by_drafts)), 1, depth, method, Curve({0: 0.0} | costs_by_drafts))
 
 
 def write(out: Path, target: Target, costs: list[Cost], drafts: list[DraftCost], load: dict[str, Any]) -> None:

@@ -23,7 +23,7 @@ TOKENS = 128
 
 def chains(settings: Settings) -> dict[str, list[str]]:
     """{--method: its methods, one or a chain}."""
-    return {spec: chain(spec, common.installed()) for spec in settings["methods"]}
+    return {spec: chain(spec, common.installed_names()) for spec in settings["methods"]}
 
 
 def measure(
@@ -32,11 +32,11 @@ def measure(
     """Every named method, on texts of these prompts."""
     longest = settings["draft_max"]
     requests = [Request(p.given, max_tokens=TOKENS, sampling=sampling, seed=p.seed(0), name=p.id) for p in prompts]
-    found = []
+    costs = []
     for spec, methods in chains(settings).items():
         times = drafting.measure(_maker(target, settings, methods), requests, longest, repeats)
-        found += [DraftCost(spec, k, statistics.median(each), len(each)) for k, each in times.items()]
-    return found
+        costs += [DraftCost(spec, k, statistics.median(each), len(each)) for k, each in times.items()]
+    return costs
 
 
 def _maker(target: Target, settings: Settings, methods: list[str]) -> Callable[[Lengths], Run]:

@@ -72,12 +72,12 @@ def random_rows(type: str) -> Tensor:
     return torch.randint(0, 0x3C, (PART, BLOCKS[type].row_bytes(K)), dtype=torch.uint8, generator=draw)
 
 
-def types(wanted: Sequence[str]) -> list[str]:
+def types(names: Sequence[str]) -> list[str]:
     """The named types, or all. Raises UsageError for a type without a native form."""
-    for name in wanted:
+    for name in names:
         if name not in native.TYPES:
             raise UsageError(f"no native product of type {name}", hint=f"types: {', '.join(native.TYPES)}")
-    return list(wanted) or list(native.TYPES)
+    return list(names) or list(native.TYPES)
 
 
 def activations(type: str) -> list[str]:
@@ -87,7 +87,7 @@ def activations(type: str) -> list[str]:
 
 def measure(type: str, rows: Sequence[int], repeats: int, sizes: Sequence[str], isa: str | None) -> list[Product]:
     """Every number of rows with every activation format of the type."""
-    found = []
+    products = []
     for size in sizes:
         source = RandomMatrix(type, SIZES[size])
         n = len(source.data)
@@ -97,12 +97,12 @@ def measure(type: str, rows: Sequence[int], repeats: int, sizes: Sequence[str], 
             given = native.ACTIVATIONS if bits in native.ACTIVATIONS else None
             executor = Native(model, source, Options(bits if given else "int15", isa=isa))
             for r in rows:
-                times = timed(executor, r, repeats)
-                found.append(Product(type, bits, size, r, *times, executor.arena.memory.nbytes, r * n * K))
-    return found
+                times = time_forward(executor, r, repeats)
+                products.append(Product(type, bits, size, r, *times, executor.arena.memory.nbytes, r * n * K))
+    return products
 
 
-def timed(executor: Native, rows: int, repeats: int) -> tuple[float, float, float]:
+def time_forward(executor: Native, rows: int, repeats: int) -> tuple[float, float, float]:
     """Seconds of the fastest of so many calls, their median, and the median of their processor time.
 
     A warm-up call before them is not counted.

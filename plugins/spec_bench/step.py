@@ -54,9 +54,9 @@ def measure(
     target: Target, rows: Sequence[int], depth: int, batch: int, repeats: int, sampling: Sampling
 ) -> list[Cost]:
     """Times steps of ``batch`` sequences after prompts of ``depth`` tokens. Raises UsageError if they do not fit."""
-    found = steps.measure(target, rows, depth, batch, repeats, sampling)
+    measured = steps.measure(target, rows, depth, batch, repeats, sampling)
     read = bytes_read(target, depth, batch)
-    return [cost(n, batch, depth, timings, read) for n, timings in found.items()]
+    return [cost(n, batch, depth, timings, read) for n, timings in measured.items()]
 
 
 def cost(rows: int, batch: int, depth: int, timings: Sequence[Timing], read: int | None) -> Cost:

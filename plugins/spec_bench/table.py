@@ -31,9 +31,9 @@ def steps(target: Any, costs: list[Cost], reads: float | None) -> None:
     for (depth, batch), group in groupby(costs, key=lambda c: (c.depth, c.batch)):
         say(f"\ndepth {depth}, batch {batch}")
         say(COLUMNS)
-        mine = list(group)
-        for cost in mine:
-            say(_step(cost, mine[0], reads))
+        costs_here = list(group)
+        for cost in costs_here:
+            say(_step(cost, costs_here[0], reads))
 
 
 def _step(cost: Cost, first: Cost, reads: float | None) -> str:
@@ -48,18 +48,18 @@ def _step(cost: Cost, first: Cost, reads: float | None) -> str:
     return f"{times}{moved}{parts}{cost.step * 1e3:11.3f}{cost.step_cpu * 1e3:11.3f}"
 
 
-def drafting(drafts: list[DraftCost], found: list[Limits]) -> None:
+def drafting(drafts: list[DraftCost], limits_by_cost: list[Limits]) -> None:
     """A line for every method, then the bounds and break-even acceptances of every depth and batch."""
     for method, group in groupby(drafts, key=lambda d: d.method):
         times = ", ".join(f"{d.drafts}: {d.seconds * 1e3:.3f} ({d.steps})" for d in group)
         say(f"\n{method}: ms added to a step by draft length (steps): {times}")
-    for limit in found:
+    for limit in limits_by_cost:
         say(f"\ndepth {limit.depth}, batch {limit.batch}: {sentence(limit)}")
 
 
-def core(found: Sequence[CaseTime | Ratio]) -> None:
+def core(results: Sequence[CaseTime | Ratio]) -> None:
     """A line for every case: microseconds of a step."""
-    for case in found:
+    for case in results:
         if isinstance(case, Ratio):
             figures = f"{case.median:9.1f} µs, there {case.theirs:9.1f} µs, ratio {case.ratio:.2f}"
         else:
@@ -79,7 +79,7 @@ def _product(p: Product) -> str:
     return f"{p.rows}: {p.seconds * 1e3:.3f}, {p.cpu_seconds * 1e3:.3f} ({rates})"
 
 
-def show_warnings(found: Iterable[TimingWarning]) -> None:
+def show_warnings(warnings: Iterable[TimingWarning]) -> None:
     """The lines below a table."""
-    for warning in found:
+    for warning in warnings:
         say(f"warning: {warning.text}")

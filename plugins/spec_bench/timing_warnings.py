@@ -15,10 +15,10 @@ CHEAPER = 0.95
 
 def of_steps(costs: list[Cost]) -> list[TimingWarning]:
     """Warnings about the forwards of every depth and batch."""
-    found = [c for cost in costs for c in scatter(_name(cost), cost.forward, cost.forward_median)]
+    warnings = [c for cost in costs for c in scatter(_name(cost), cost.forward, cost.forward_median)]
     for _, group in groupby(costs, key=lambda c: (c.depth, c.batch)):
-        found += bound(list(group))
-    return found
+        warnings += warn_about_bounds(list(group))
+    return warnings
 
 
 def of_products(products: list[Product]) -> list[TimingWarning]:
@@ -30,16 +30,16 @@ def scatter(name: str, best: float, median: float) -> list[TimingWarning]:
     """Warns if the median of the repeats is far above the fastest one."""
     if median <= SCATTER * best:
         return []
-    said = f"{name}: the median of the repeats is {median / best:.1f} times the fastest one"
-    return [TimingWarning("scatter", name, f"{said}: {QUIET}, with more --repeats")]
+    message = f"{name}: the median of the repeats is {median / best:.1f} times the fastest one"
+    return [TimingWarning("scatter", name, f"{message}: {QUIET}, with more --repeats")]
 
 
-def bound(costs: list[Cost]) -> list[TimingWarning]:
+def warn_about_bounds(costs: list[Cost]) -> list[TimingWarning]:
     """Warns if steps of one depth and batch take less time than those with the fewest rows."""
     first = min(costs, key=lambda c: c.rows)
     cheap = [cost for cost in costs if cost.forward < CHEAPER * first.forward]
-    said = f"took less time than {first.rows}: the forward of {first.rows} was disturbed; {QUIET}"
-    return [TimingWarning("bound", _name(cost), f"{_name(cost)} {said}") for cost in cheap]
+    message = f"took less time than {first.rows}: the forward of {first.rows} was disturbed; {QUIET}"
+    return [TimingWarning("bound", _name(cost), f"{_name(cost)} {message}") for cost in cheap]
 
 
 def _name(cost: Cost) -> str:

@@ -98,16 +98,16 @@ def finding(outcome: Outcome) -> str:
 
 def declarations(given: Iterable[str]) -> dict[str, Any]:
     """{attribute: value} from NAME=VALUE. Raises UsageError."""
-    found: dict[str, Any] = {}
+    named: dict[str, Any] = {}
     for text in given:
         name, _, value = text.partition("=")
         if name not in DECLARED:
             raise UsageError(f"--declare {text}: unknown", hint=f"declare one of: {nearest(name, DECLARED)}")
         try:
-            found[name] = float(value) if "tolerance" in name else WORDS.get(value.lower(), value)
+            named[name] = float(value) if "tolerance" in name else WORDS.get(value.lower(), value)
         except ValueError as error:
             raise UsageError(f"--declare {text}: {value!r} is no number", hint=f"write {name}=0.001") from error
-    return found
+    return named
 
 
 def outcomes_of(entry: Entry, make: Callable[[], Any], declared: dict[str, Any]) -> list[Outcome]:
@@ -139,14 +139,14 @@ def check_accepts(target: Any, methods: list[Any], rollback: Any) -> None:
 def write_badge(file: Path, counts: Counter[str]) -> None:
     """A picture with the number of kept promises, or of broken ones."""
     broken = counts["broken"]
-    said = f"{broken} of {broken + counts['kept']} promises broken" if broken else f"{counts['kept']} promises kept"
-    left, right = (MARGIN + LETTER * len(text) for text in (LABEL, said))
+    summary = f"{broken} of {broken + counts['kept']} promises broken" if broken else f"{counts['kept']} promises kept"
+    left, right = (MARGIN + LETTER * len(text) for text in (LABEL, summary))
     picture = BADGE.format(
         width=left + right,
         left=left,
         right=right,
         label=escape(LABEL),
-        said=escape(said),
+        said=escape(summary),
         label_at=left / 2,
         said_at=left + right / 2,
         colour=RED if broken else GREEN,

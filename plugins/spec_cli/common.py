@@ -124,8 +124,8 @@ def target_of(settings: Settings, weights: bool = True) -> Target:
         if (v := getattr(settled, f.name)) != f.default or f.name in always
     }
     target = load(settings["model"], **options | ({} if weights else {"weights": False}))
-    if weights and (said := slow(target)):
-        note(said)
+    if weights and (warning := slow(target)):
+        note(warning)
     return target
 
 
@@ -147,13 +147,13 @@ def checked_target(
     """
     bare, plugins = target_of(settings, weights=False), []
     for methods in chains:
-        plugins += _checked(bare, methods, settings)
+        plugins += _check_fit(bare, methods, settings)
     check_used(settings, {c.name for c in plugins})
     before(bare, plugins)
     return target_of(settings)
 
 
-def _checked(target: Target, methods: Iterable[Any], settings: Settings) -> list[Chosen]:
+def _check_fit(target: Target, methods: Iterable[Any], settings: Settings) -> list[Chosen]:
     from spec_core.commands import check
 
     given = plugin_settings(settings)
@@ -171,10 +171,10 @@ def run_of(
 
     from spec_core import Run, RunSettings
 
-    wanted = settings["methods"] if methods is None else list(methods)
+    names = settings["methods"] if methods is None else list(methods)
     return Run(
         target,
-        methods=wanted,
+        methods=names,
         rule=settings["rule"] if judged else None,
         rollback=settings["rollback"],
         plugin_settings=plugin_settings(settings),
@@ -207,7 +207,7 @@ def check_used(settings: Settings, names: Iterable[str]) -> None:
     for name, setting in settings.table.items():
         plugin, dot, _ = name.partition(".")
         if dot and setting.origin == FLAG and plugin not in names:
-            theirs = plugin not in installed()
+            theirs = plugin not in installed_names()
             raise UsageError(
                 f"-o {name} was passed, but {plugin} is not used in this run",
                 hint=f"it is a setting of `spec {plugin}`; leave it out"
@@ -220,7 +220,7 @@ def note_misspelt(settings: Settings, used: set[str]) -> None:
     """Warn of settings that plugins which this run does not use have not; those of used plugins are refused."""
     for name, setting in settings.table.items():
         plugin, dot, key = name.partition(".")
-        if not dot or setting.origin == FLAG or plugin in used or plugin not in installed():
+        if not dot or setting.origin == FLAG or plugin in used or plugin not in installed_names():
             continue
         try:
             known = fields_of(imported(find(plugin)))
@@ -246,7 +246,7 @@ def _flag(plugin: str) -> str:
 
 def plugin_settings(settings: Settings) -> dict[str, dict[str, Any]]:
     """{plugin: its settings}; tables of commands are not among them."""
-    names = {name.partition(".")[0] for name in settings.table if "." in name} & installed()
+    names = {name.partition(".")[0] for name in settings.table if "." in name} & installed_names()
     return {name: settings.given(name) for name in names}
 
 
@@ -317,6 +317,6 @@ def as_json(value: Any) -> str:
     return json_safe(json.dumps(value, ensure_ascii=False, default=str))
 
 
-def installed() -> set[str]:
+def installed_names() -> set[str]:
     """Names of the installed plugins that a run can use."""
     return {entry.name for entry in discover(PLUGIN_KINDS)}

@@ -51,7 +51,7 @@ def answer(chosen: Chosen) -> dict[str, Any]:
     return {
         "name": chosen.name,
         "owns": sorted(compat.owns),
-        "needs": needed(compat.needs),
+        "needs": describe_needs(compat.needs),
         "drafts": sorted(chosen.proposals),
         "judges": None if compat.judges is None else sorted(compat.judges),
         "lossy": compat.lossy,
@@ -60,12 +60,12 @@ def answer(chosen: Chosen) -> dict[str, Any]:
     }
 
 
-def needed(needs: Any) -> list[str]:
+def describe_needs(needs: Any) -> list[str]:
     """What every forward must return for the plugin, in words."""
-    wanted = [f"hidden {' '.join(map(str, sorted(needs.hidden)))}"] if needs.hidden else []
-    wanted += [name for name in NEEDED if getattr(needs, name)]
-    wanted += [f"weights {' '.join(sorted(needs.weights))}"] if needs.weights else []
-    return wanted + ([f"trace of {needs.trace}"] if needs.trace else [])
+    outputs = [f"hidden {' '.join(map(str, sorted(needs.hidden)))}"] if needs.hidden else []
+    outputs += [name for name in NEEDED if getattr(needs, name)]
+    outputs += [f"weights {' '.join(sorted(needs.weights))}"] if needs.weights else []
+    return outputs + ([f"trace of {needs.trace}"] if needs.trace else [])
 
 
 def facts(target: Target) -> dict[str, Any]:
@@ -82,7 +82,7 @@ def lines(body: dict[str, Any]) -> list[str]:
         f"{t['name']}: {t['family']}, {t['layers']} layers of {t['width']}, vocabulary {t['vocab']}",
         f"  context {t['context']}, {t['dtype']} on {t['device']}, state: {', '.join(t['states'])}",
     ]
-    out += memory(t) + [said(plugin) for plugin in body["plugins"]]
+    out += memory(t) + [describe_plugin(plugin) for plugin in body["plugins"]]
     if refused := body["refused"]:
         out += ["refused:", *(f"  {line}" for line in refused["reason"].split("\n")), f"  {refused['hint']}"]
     return out
@@ -95,7 +95,7 @@ def memory(target: dict[str, Any]) -> list[str]:
     return [f"  weights {weights:.1f} MiB, cache of a sequence {row * target['context']:.1f} MiB at full context"]
 
 
-def said(plugin: dict[str, Any]) -> str:
+def describe_plugin(plugin: dict[str, Any]) -> str:
     parts = [f"{what} {', '.join(plugin[what])}" for what in ("owns", "needs", "drafts", "judges") if plugin[what]]
     parts += [f"lossy: {plugin['lossy']}"] if plugin["lossy"] else []
     parts += plugin["notes"]

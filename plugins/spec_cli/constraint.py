@@ -20,7 +20,7 @@ OPTIONS = [
 NAMES = ("json_schema", "regex", "grammar")
 
 
-def given(json_schema: str | None, regex: str | None, grammar: str | None) -> Constraint | None:
+def constraint_of(json_schema: str | None, regex: str | None, grammar: str | None) -> Constraint | None:
     """The constraint that the options name. Raises UsageError for several, and for what cannot be read."""
     flags = {"--json-schema": json_schema, "--regex": regex, "--grammar": grammar}
     chosen = [flag for flag, value in flags.items() if value is not None]
@@ -30,16 +30,16 @@ def given(json_schema: str | None, regex: str | None, grammar: str | None) -> Co
         raise UsageError(f"{' and '.join(chosen)} are both given", hint="give one constraint")
     import spec_grammar
 
-    made: spec_grammar.JsonSchema | spec_grammar.Regex | spec_grammar.Lark | spec_grammar.Gbnf
+    constraint: spec_grammar.JsonSchema | spec_grammar.Regex | spec_grammar.Lark | spec_grammar.Gbnf
     if json_schema is not None:
         written = json_schema.lstrip().startswith("{")
-        made = spec_grammar.JsonSchema(json_schema if written else _read("--json-schema", json_schema))
+        constraint = spec_grammar.JsonSchema(json_schema if written else _read("--json-schema", json_schema))
     elif regex is not None:
-        made = spec_grammar.Regex(regex)
+        constraint = spec_grammar.Regex(regex)
     else:
-        made = spec_grammar.grammar(_read("--grammar", grammar))
-    made.check()
-    return made
+        constraint = spec_grammar.grammar(_read("--grammar", grammar))
+    constraint.check()
+    return constraint
 
 
 def _read(flag: str, file: str) -> str:

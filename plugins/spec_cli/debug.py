@@ -11,13 +11,13 @@ DEBUG = "SPEC_DEBUG"
 OFF = ("", "0", "false", "no", "off")
 
 
-def _noted(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+def _note_debug(ctx: click.Context, param: click.Parameter, value: bool) -> None:
     if value:
         ctx.ensure_object(dict)["debug"] = True
 
 
 debug_option = click.option(
-    "--debug", is_flag=True, expose_value=False, callback=_noted, help="Show the traceback behind an error."
+    "--debug", is_flag=True, expose_value=False, callback=_note_debug, help="Show the traceback behind an error."
 )
 """Accepted before the command; also after it, for commands that take a model."""
 

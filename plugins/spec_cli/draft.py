@@ -112,15 +112,15 @@ def next_draft(run: Run, tokens: list[int], count: int) -> list[int]:
     """The draft of the first step after ``tokens`` were committed."""
     from spec_core import Sampling
 
-    found: list[int] = []
+    drafts: list[int] = []
     seq = run.submit(
         tokens[:-1], max_tokens=count + 2, sampling=Sampling(logit_bias={tokens[-1]: FORCE}), ignore_eos=True
     )
     while len(seq.tokens) < len(tokens) and seq.finish is None:
         run.step()
     seq.sampling = Sampling()
-    run.observe(lambda step: found.extend(ids_of(step.part(seq).draft)))
+    run.observe(lambda step: drafts.extend(ids_of(step.part(seq).draft)))
     if seq.finish is None:
         run.step()
     run.cancel(seq)
-    return found
+    return drafts

@@ -66,7 +66,7 @@ def environment() -> dict[str, Any]:
         "dtype": "bfloat16" if cuda else "float32",
         "blas": "mkl" if torch.backends.mkl.is_available() else "other",
         **facts(metadata.entry_points(group=FACTS)),
-        "plugins": installed(),
+        "plugins": installed_plugins(),
     }
 
 
@@ -82,7 +82,7 @@ def _fact(point: metadata.EntryPoint) -> str:
         return f"unknown: {type(error).__name__}: {error}"
 
 
-def installed() -> list[str]:
+def installed_plugins() -> list[str]:
     """Every installed plugin except commands: name, kind, distribution and version."""
     from spec_core.commands import discover
 

@@ -49,7 +49,7 @@ def generate(many: Path | None, show_drafts: bool, as_json: bool, **flags: Any) 
     if asked["logprobs"] is not None and not as_json:
         raise UsageError("--logprobs needs --json", hint="add --json, or leave --logprobs out")
     settings = common.settings_of(flags)
-    requests = prompted(many, places, request_of(asked, settings))
+    requests = requests_of(many, places, request_of(asked, settings))
     target = common.checked_target(settings, [settings["methods"]])
     with common.run_of(target, settings) as run:
         _generate(run, requests, settings, watch, many is not None, show_drafts, as_json)
@@ -60,7 +60,7 @@ def _generate(
 ) -> None:
     """Generate and print the texts. many: of --prompts."""
     common.note_owners([run], settings)
-    generations = begun(run, requests, watch)
+    generations = start(run, requests, watch)
     if run.stats.lossy:
         common.note(f"LOSSY: {run.stats.lossy}")
     shower = _shower(run, show_drafts, as_json)
@@ -77,20 +77,20 @@ def _generate(
                 say(common.as_json(body))
             else:
                 say()
-                common.note(summary(result, times, reported(run)))
+                common.note(summary(result, times, plugin_summaries(run)))
 
 
-def prompted(many: Path | None, places: dict[str, Any], request: Request) -> list[Request]:
+def requests_of(many: Path | None, places: dict[str, Any], request: Request) -> list[Request]:
     """A request for every prompt, named by its id. Raises UsageError if prompts are passed in two ways."""
     if many is None:
-        return [attrs.evolve(request, prompt=prompt.given(**places))]
+        return [attrs.evolve(request, prompt=prompt.prompt_from(**places))]
     chat = places.pop("chat")
     if given := [prompt.FLAGS[name] for name, value in places.items() if value is not None]:
         raise UsageError(f"prompts were passed by {' and '.join([*given, '--prompts'])}", hint="pass them once")
     return [attrs.evolve(request, prompt=p.given, name=p.id) for p in prompts.read(many, chat)]
 
 
-def begun(run: Run, requests: list[Request], watch: Watch) -> list[Generation]:
+def start(run: Run, requests: list[Request], watch: Watch) -> list[Generation]:
     """Starts all requests, with the watch and the prompts' progress as observers."""
     watch.asked = watch.now()
     generations = run.generate(requests) if len(requests) > 1 else [run.generate(requests[0])]
@@ -110,7 +110,7 @@ def request_of(asked: dict[str, Any], settings: Settings) -> Any:
 
     biases = dict(_bias(text) for text in asked.pop("logit_bias"))
     sampling = common.sampling_of(settings, logit_bias=biases, logprobs=asked.pop("logprobs"))
-    asked["constraint"] = constraint.given(**common.take(asked, *constraint.NAMES))
+    asked["constraint"] = constraint.constraint_of(**common.take(asked, *constraint.NAMES))
     return Request([], max_tokens=settings["max_tokens"], seed=settings["seed"], sampling=sampling, **asked)
 
 
@@ -165,7 +165,7 @@ def _token(token: int, logprob: float, tokenizer: Tokenizer | None) -> dict[str,
     return {"token": token, "text": text, "logprob": logprob}
 
 
-def reported(run: Run) -> list[str]:
+def plugin_summaries(run: Run) -> list[str]:
     """What plugins say of the run so far, each in a few words."""
     reports = run.stats.report()["reports"]
     return [f"{name}: {report['summary']}" for name, report in reports.items() if report.get("summary")]

@@ -54,14 +54,14 @@ class Commands(click.Group):
 
 def command_of(entry: Entry) -> click.Command:
     """The command that an entry point names. Raises UsageError if it names none."""
-    found = imported(entry)
-    if not isinstance(found, click.Command):
+    command = imported(entry)
+    if not isinstance(command, click.Command):
         raise UsageError(
-            f"command {entry.name!r} of {entry.distribution} {entry.version} is of type {type(found).__name__}, "
+            f"command {entry.name!r} of {entry.distribution} {entry.version} is of type {type(command).__name__}, "
             "a click command is needed",
             hint=f"decorate it with @click.command(), or remove it: pip uninstall {entry.distribution}",
         )
-    return found
+    return command
 
 
 def _about(entry: Entry) -> str:
@@ -85,14 +85,14 @@ def main(argv: list[str] | None = None) -> None:
     """Run the program: a user's mistake prints a message with a hint, a bug prints a traceback."""
     gc.set_threshold(COLLECT)
     if sys.stdout is None:
-        sys.stdout = _closed()
+        sys.stdout = _replace_closed_stdout()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # replace characters that the terminal cannot show
             stream.reconfigure(errors="replace")
     sys.exit(run(argv))
 
 
-def _closed() -> TextIO:
+def _replace_closed_stdout() -> TextIO:
     """Replaces a closed standard output: writing fails, and no other file gets its descriptor."""
     descriptor = os.open(os.devnull, os.O_RDONLY)
     if descriptor != STDOUT:
@@ -114,8 +114,8 @@ def run(argv: list[str] | None = None) -> int:
         return 2 if isinstance(error, UsageError) else 1
     except click.ClickException as error:
         error.show()
-        if said := _instead(error):
-            say(f"  {said}", err=True)
+        if advice := _instead(error):
+            say(f"  {advice}", err=True)
         return 2
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED

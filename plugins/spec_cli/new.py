@@ -52,7 +52,7 @@ class Names:
         end = ENDS.get(self.kind, f":{self.cls}")
         return PROJECT.format(name=self.name, group=GROUPS[self.kind], module=self.module, end=end)
 
-    def filled(self, template: str) -> str:
+    def fill(self, template: str) -> str:
         text = (resources.files("spec_cli") / "templates" / f"{template}.txt").read_text("utf-8")
         return text.replace("{{Class}}", self.cls).replace("{{module}}", self.module)
 
@@ -87,7 +87,7 @@ def write(folder: Path, names: Names) -> None:
     try:
         folder.mkdir(parents=True)
         (folder / "pyproject.toml").write_text(names.project(), "utf-8")
-        (folder / f"{names.module}.py").write_text(names.filled(names.kind), "utf-8")
-        (folder / f"test_{names.module}.py").write_text(names.filled(f"{names.kind}_test"), "utf-8")
+        (folder / f"{names.module}.py").write_text(names.fill(names.kind), "utf-8")
+        (folder / f"test_{names.module}.py").write_text(names.fill(f"{names.kind}_test"), "utf-8")
     except OSError as error:
         raise UsageError(f"{folder}: {why(error)}", hint="choose another name, or a folder with --into") from error

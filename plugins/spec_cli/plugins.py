@@ -20,9 +20,9 @@ NAME = 16
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
 def plugins(hooks: bool, as_json: bool) -> None:
     """List installed plugins: name, kind, distribution, version."""
-    found = discover()
-    width = max((len(entry.name) for entry in found), default=0) + 1
-    for entry in found:
+    plugins_by_kind = discover()
+    width = max((len(entry.name) for entry in plugins_by_kind), default=0) + 1
+    for entry in plugins_by_kind:
         row: dict[str, Any] = {
             "name": entry.name,
             "kind": entry.kind,
@@ -48,5 +48,5 @@ def _hooks(entry: Entry) -> dict[str, Any]:
 def _line(row: dict, width: int) -> str:
     """width: of the column of names."""
     where = f"{row['distribution']} {row['version']}"
-    said = row.get("problem") or ", ".join(row.get("hooks", []))
-    return f"{row['name']:{width}}{row['kind']:10}{where:24}{said}".rstrip()
+    summary = row.get("problem") or ", ".join(row.get("hooks", []))
+    return f"{row['name']:{width}}{row['kind']:10}{where:24}{summary}".rstrip()

@@ -16,17 +16,17 @@ COMMANDS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u20
 
 def printable(text: str) -> str:
     """A text whose control characters are written as escapes, as in Python."""
-    return COMMANDS.sub(lambda found: f"\\x{ord(found[0]):02x}" if ord(found[0]) < 256 else escaped(found[0]), text)
+    return COMMANDS.sub(lambda match: f"\\x{ord(match[0]):02x}" if ord(match[0]) < 256 else escape(match[0]), text)
 
 
-def escaped(character: str) -> str:
+def escape(character: str) -> str:
     """A character as JSON and Python write it."""
     return f"\\u{ord(character):04x}"
 
 
 def json_safe(text: str) -> str:
     """JSON whose control characters are escapes; it stands for the same value."""
-    return COMMANDS.sub(lambda found: escaped(found[0]), text)
+    return COMMANDS.sub(lambda match: escape(match[0]), text)
 
 
 def say(text: Any = "", err: bool = False) -> None:
@@ -34,7 +34,7 @@ def say(text: Any = "", err: bool = False) -> None:
     click.echo(printable(str(text)), err=err)
 
 
-def styled(text: Any, style: str = "") -> Text:
+def text_of(text: Any, style: str = "") -> Text:
     """A text for a table or a line of rich."""
     from rich.text import Text
 

@@ -29,7 +29,7 @@ OPTIONS = [
 ]
 
 
-def given(prompt: str | None, file: str | None, tokens: str | None, chat: bool, messages: str | None) -> Any:
+def prompt_from(prompt: str | None, file: str | None, tokens: str | None, chat: bool, messages: str | None) -> Any:
     """The prompt from the flag that was passed: text, ids, or Messages. Raises UsageError for no prompt, or for two."""
     values = {"prompt": prompt, "file": file, "tokens": tokens, "messages": messages}
     places = [FLAGS[name] for name, value in values.items() if value is not None]

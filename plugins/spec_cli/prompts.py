@@ -77,7 +77,7 @@ def _as_message(path: Path, prompt: Prompt) -> Prompt:
 
 def _prompt(path: Path, number: int, line: str) -> Prompt:
     where = f"{path.name}, line {number}"
-    entry = parsed(where, line, EXAMPLE)
+    entry = parse_line(where, line, EXAMPLE)
     forms = [name for name in FORMS if isinstance(entry, dict) and name in entry]
     if len(forms) != 1:
         raise UsageError(f"{where}: {' and '.join(forms) + ' are both set' if forms else 'no prompt'}", hint=EXAMPLE)
@@ -90,14 +90,14 @@ def _first(entry: dict[str, Any], names: Iterable[str], default: Any) -> Any:
     return next((entry[name] for name in names if name in entry), default)
 
 
-def parsed(where: str, line: str, example: str) -> Any:
+def parse_line(where: str, line: str, example: str) -> Any:
     """A line of JSON. Raises UsageError with the example as its hint."""
     try:
         return json.loads(line)
     except (ValueError, RecursionError) as error:
         at = f" at column {error.colno}" if isinstance(error, json.JSONDecodeError) else ""
-        found = getattr(error, "msg", None) or str(error)
-        raise UsageError(f"{where} is not valid JSON: {found[:80]}{at}", hint=example) from error
+        problem = getattr(error, "msg", None) or str(error)
+        raise UsageError(f"{where} is not valid JSON: {problem[:80]}{at}", hint=example) from error
 
 
 def _text(where: str, given: Any) -> str:

@@ -28,10 +28,10 @@ def score(tokens: str, hidden: bool, out: Path, **flags: Any) -> None:
     """
     settings = common.settings_of(flags)
     ids = common.token_ids(tokens)
-    common.save(scored(common.target_of(settings), ids, hidden), out)
+    common.save(evaluate_tokens(common.target_of(settings), ids, hidden), out)
 
 
-def scored(target: Target, tokens: list[int], hidden: bool) -> dict[str, Tensor]:
+def evaluate_tokens(target: Target, tokens: list[int], hidden: bool) -> dict[str, Tensor]:
     """One forward over the tokens, from position 0."""
     from spec_core import Needs
     from spec_core.toolkit import evaluate

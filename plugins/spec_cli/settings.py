@@ -31,7 +31,7 @@ def settings(as_toml: bool, as_json: bool, **flags: Any) -> None:
         say(common.as_json(resolved.as_json()))
     else:
         for name, setting in resolved.table.items():
-            say(_line(f"{name:26} {_shown(setting.value):19} {setting.origin:13}", setting.help))
+            say(_line(f"{name:26} {_format(setting.value):19} {setting.origin:13}", setting.help))
 
 
 def _line(row: str, help: str) -> str:
@@ -42,7 +42,7 @@ def _line(row: str, help: str) -> str:
     return "\n".join([row.rstrip(), *textwrap.wrap(help, width - 1, initial_indent="    ", subsequent_indent="    ")])
 
 
-def _shown(value: Any) -> str:
+def _format(value: Any) -> str:
     if value is None:
         return "-"
     return ",".join(map(str, value)) or "-" if isinstance(value, tuple) else str(value)
@@ -68,10 +68,10 @@ def of_plugin(name: str, given: dict[str, Setting]) -> dict[str, Setting]:
 
     cls = imported(find(name))
     plugin = construct(cls, {key.partition(".")[2]: s.value for key, s in given.items()}, name)
-    found = {}
+    fields = {}
     for field in attrs.fields(cls) if attrs.has(cls) else ():
         key = f"{name}.{field.name}"
         if field.init and not field.name.startswith("_"):
             origin = given[key].origin if key in given else DEFAULT
-            found[key] = Setting(key, getattr(plugin, field.name), origin, field.metadata.get("help", ""))
-    return found
+            fields[key] = Setting(key, getattr(plugin, field.name), origin, field.metadata.get("help", ""))
+    return fields

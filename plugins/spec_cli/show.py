@@ -29,11 +29,11 @@ def nothing(event: Emitted) -> None:
 def plain(event: Emitted) -> None:
     """Prints the text as it is generated."""
     if event.text:
-        sys.stdout.write(shown(event.text))
+        sys.stdout.write(printable_text(event.text))
         sys.stdout.flush()
 
 
-def shown(text: str) -> str:
+def printable_text(text: str) -> str:
     """The text itself; on a terminal, without characters that command it."""
     return printable(text) if common.is_terminal(sys.stdout) else text
 
@@ -42,15 +42,15 @@ def drafts(methods: Iterable[str]) -> Show:
     """Prints the tokens of each method in its own colour, or brackets without colours; the legend is a note."""
     marks = _colours(methods) if has_colours() else _brackets(methods)
     legend = ", ".join(mark(printable(name)) for name, mark in marks.items())
-    said = (
+    summary = (
         f"proposed by {legend}; {REST}" if legend else "no method drafts in this run; every token is the target's own"
     )
-    click.echo(said, err=True)  # it has colours
+    click.echo(summary, err=True)  # it has colours
 
     def show(event: Emitted) -> None:
         mark = marks.get(event.source or "")
         if event.text:
-            sys.stdout.write(mark(shown(event.text)) if mark else shown(event.text))
+            sys.stdout.write(mark(printable_text(event.text)) if mark else printable_text(event.text))
             sys.stdout.flush()
 
     return show

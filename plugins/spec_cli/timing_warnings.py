@@ -33,7 +33,7 @@ class TimingWarning:
     text: str
 
 
-def scattered(slowdowns: Sequence[float]) -> int:
+def slow_count(slowdowns: Sequence[float]) -> int:
     """How many took more than SCATTER times as long as expected; 0 if their share is at most DISTURBED.
 
     slowdowns: for each measurement, its time over the time that the same work needs.
@@ -47,9 +47,11 @@ def of_load(load: Load) -> list[TimingWarning]:
     if load.others is not None:
         if load.others <= BUSY * load.processors:
             return []
-        said = f"other programs kept {load.others:.1f} of {load.processors} processors busy during the measurement"
+        message = f"other programs kept {load.others:.1f} of {load.processors} processors busy during the measurement"
     elif load.average_before is not None and load.average_before > CROWDED * load.processors:
-        said = f"the load average was {load.average_before:.1f} on {load.processors} processors before the measurement"
+        message = (
+            f"the load average was {load.average_before:.1f} on {load.processors} processors before the measurement"
+        )
     else:
         return []
-    return [TimingWarning("load", None, f"{said}: {QUIET}")]
+    return [TimingWarning("load", None, f"{message}: {QUIET}")]

@@ -43,7 +43,7 @@ def bounds(laps: Sequence[Lap], plain: Sequence[Lap], tally: Tally, costs: Curve
         best.speedup,
         best.drafts,
         perfect(step, max(tally.reached, default=0), added).speedup,
-        accepted(step, tally, records, added),
+        acceptance_bound(step, tally, records, added),
     )
 
 
@@ -64,11 +64,11 @@ def drafting(laps: Iterable[Lap], speed: float) -> Curve:
     Medians over the laps, each weighted by its steps: a disturbed lap does not count.
     speed: of the machine during the laps, over that while the costs of steps were measured.
     """
-    found: dict[int, list[tuple[float, float]]] = {}
+    costs: dict[int, list[tuple[float, float]]] = {}
     for lap in laps:
         for length, (steps, seconds) in lap.drafting.items():
-            found.setdefault(int(length), []).append((seconds / steps, steps))
-    return Curve({0: 0.0} | {length: speed * weighted_median(pairs) for length, pairs in found.items()})
+            costs.setdefault(int(length), []).append((seconds / steps, steps))
+    return Curve({0: 0.0} | {length: speed * weighted_median(pairs) for length, pairs in costs.items()})
 
 
 def weighted_median(pairs: Iterable[tuple[float, float]]) -> float:
@@ -82,7 +82,7 @@ def weighted_median(pairs: Iterable[tuple[float, float]]) -> float:
     return 0.0
 
 
-def accepted(step: Cost, tally: Tally, records: list[Record], drafting: Cost) -> float:
+def acceptance_bound(step: Cost, tally: Tally, records: list[Record], drafting: Cost) -> float:
     """The larger of two speedups: with the best constant draft length in the steps that had a draft, and with the
     lengths as they were drafted.
 

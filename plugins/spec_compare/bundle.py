@@ -16,7 +16,7 @@ from typing import Any
 import attrs
 from spec_cli import common
 
-from spec_compare.outcome import Outcome, recomputed
+from spec_compare.outcome import Outcome, recompute
 from spec_compare.records import costs, schema
 from spec_compare.records.reading import LAPS, SUMMARY, read
 from spec_compare.summary import Row
@@ -50,8 +50,8 @@ def write(folder: Path, file: Path, report: bool) -> str:
             f"{folder} has {len(comparison.laps)} of {comparison.header.laps} laps",
             hint="continue the comparison with the same command and --out",
         )
-    found = recomputed(comparison)
-    data = zipped(contents(folder, found, report))
+    result = recompute(comparison)
+    data = zip_files(contents(folder, result, report))
     try:
         common.write(file, data)
     except OSError as error:
@@ -59,21 +59,21 @@ def write(folder: Path, file: Path, report: bool) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def contents(folder: Path, found: Outcome, report: bool) -> dict[str, bytes]:
+def contents(folder: Path, result: Outcome, report: bool) -> dict[str, bytes]:
     """{name: data} of everything but the manifest. The summary is recomputed, as ``check`` will do."""
-    made = {LAPS: (folder / LAPS).read_bytes(), SCHEMA: schema.FILE.read_bytes()}
-    made[SUMMARY] = json.dumps(found.body(), indent=1, ensure_ascii=False, default=str).encode()
+    files = {LAPS: (folder / LAPS).read_bytes(), SCHEMA: schema.FILE.read_bytes()}
+    files[SUMMARY] = json.dumps(result.body(), indent=1, ensure_ascii=False, default=str).encode()
     if (folder / costs.NAME).exists():
-        made[costs.NAME] = (folder / costs.NAME).read_bytes()
+        files[costs.NAME] = (folder / costs.NAME).read_bytes()
     if report:
         from spec_compare.report import page, svg
 
         svg.check()
-        made[REPORT] = page.page(found).encode("utf-8", "replace")
-    return made
+        files[REPORT] = page.page(result).encode("utf-8", "replace")
+    return files
 
 
-def zipped(files: Mapping[str, bytes]) -> bytes:
+def zip_files(files: Mapping[str, bytes]) -> bytes:
     manifest = {"format": FORMAT, "version": VERSION, "files": {name: entry(data) for name, data in files.items()}}
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -96,13 +96,13 @@ def check(file: Path) -> tuple[Outcome, str]:
         unzip(file, Path(folder))
         comparison = read(Path(folder))
         if not comparison.complete:
-            said = f"{len(comparison.laps)} of {comparison.header.laps} laps"
-            raise UsageError(f"{file} has {said}: its records were cut", hint=HINT)
-        found = recomputed(comparison)
-        _check_rows(file, (Path(folder) / SUMMARY).read_bytes(), found.rows)
+            extent = f"{len(comparison.laps)} of {comparison.header.laps} laps"
+            raise UsageError(f"{file} has {extent}: its records were cut", hint=HINT)
+        result = recompute(comparison)
+        _check_rows(file, (Path(folder) / SUMMARY).read_bytes(), result.rows)
     try:
         with file.open("rb") as stream:
-            return found, hashlib.file_digest(stream, "sha256").hexdigest()
+            return result, hashlib.file_digest(stream, "sha256").hexdigest()
     except OSError as error:
         raise UsageError(f"{file}: {why(error)}", hint=HINT) from error
 
@@ -130,12 +130,16 @@ def _manifest(file: Path, archive: zipfile.ZipFile) -> dict[str, dict[str, Any]]
         raise UsageError(f"{file} is not a bundle: it has no {MANIFEST}", hint=HINT)
     if archive.getinfo(MANIFEST).file_size > MANIFEST_LARGEST:
         raise UsageError(f"{file}: {MANIFEST} is too large", hint=HINT)
-    found = json.loads(archive.read(MANIFEST))
-    if not isinstance(found, dict) or found.get("format") != FORMAT or not isinstance(found.get("files"), dict):
+    manifest = json.loads(archive.read(MANIFEST))
+    if (
+        not isinstance(manifest, dict)
+        or manifest.get("format") != FORMAT
+        or not isinstance(manifest.get("files"), dict)
+    ):
         raise UsageError(f"{file}: {MANIFEST} is not one of {FORMAT}", hint=HINT)
-    if str(found.get("version")).partition(".")[0] != VERSION.partition(".")[0]:
-        raise UsageError(f"{file} has the format version {shown(found.get('version'))}, not {VERSION}", hint=HINT)
-    return found["files"]
+    if str(manifest.get("version")).partition(".")[0] != VERSION.partition(".")[0]:
+        raise UsageError(f"{file} has the format version {shown(manifest.get('version'))}, not {VERSION}", hint=HINT)
+    return manifest["files"]
 
 
 def _check_names(file: Path, archive: zipfile.ZipFile, listed: Mapping[str, Any]) -> None:
@@ -188,11 +192,11 @@ def _check_rows(file: Path, summary: bytes, rows: list[Row]) -> None:
         raise UsageError(f"{file}: {SUMMARY} is malformed: {why(error)}", hint=HINT) from error
     if names != [(row.contender, row.family) for row in rows]:
         raise UsageError(f"{file}: {SUMMARY} has other rows than the records", hint=HINT)
-    for said, row in zip(claimed, rows, strict=True):
+    for claim, row in zip(claimed, rows, strict=True):
         for name, value in json.loads(common.as_json(attrs.asdict(row))).items():
-            if not same(said.get(name), value):
+            if not same(claim.get(name), value):
                 raise UsageError(
-                    f"{file}: {SUMMARY} says {name} {shown(said.get(name))} of {row.contender} on {row.family}, "
+                    f"{file}: {SUMMARY} says {name} {shown(claim.get(name))} of {row.contender} on {row.family}, "
                     f"the records give {shown(value)}",
                     hint=HINT,
                 )

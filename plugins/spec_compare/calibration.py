@@ -16,7 +16,7 @@ from spec_costs.limits import limits, sentence
 from spec_costs.steps import Rounds
 
 from spec_compare.contenders import Entrant
-from spec_compare.conversation import asked
+from spec_compare.conversation import next_prompt
 from spec_compare.measure import Setup
 from spec_core import Run, Target
 
@@ -55,35 +55,35 @@ class Calibration:
             self._budget -= perf_counter() - began
 
     def _turn(self) -> None:
-        for rounds in (t for mine in self.measured.values() for t in mine):
+        for rounds in (t for measured_rounds in self.measured.values() for t in measured_rounds):
             rounds.round()
 
     def costs(self) -> dict[str, Costs]:
         """What was measured so far."""
-        return self.given | {name: _costs(mine) for name, mine in self.measured.items()}
+        return self.given | {name: _costs(rounds) for name, rounds in self.measured.items()}
 
     def close(self) -> None:
-        for rounds in (t for mine in self.measured.values() for t in mine):
+        for rounds in (t for measured_rounds in self.measured.values() for t in measured_rounds):
             rounds.close()
 
 
 def _costs(measured: list[Rounds]) -> Costs:
     """Medians of whole steps."""
-    found = [
+    costs = [
         StepCost(rounds.batch, rounds.depth, n, statistics.median(t.step for t in timings))
         for rounds in measured
         for n, timings in rounds.timings.items()
     ]
-    return Costs(machine(measured[0].target), found)
+    return Costs(machine(measured[0].target), costs)
 
 
 def from_file(path: Path, setups: Mapping[str, Setup]) -> Calibration:
     """Costs that ``spec bench step --out`` wrote. Raises UsageError if they belong to another model or machine."""
-    found = file.read(path)
+    costs = file.read(path)
     for setup in setups.values():
-        found.check(setup.target)
-        found.curves(setup.terms.batch)
-    return Calibration(dict.fromkeys(setups, found))
+        costs.check(setup.target)
+        costs.curves(setup.terms.batch)
+    return Calibration(dict.fromkeys(setups, costs))
 
 
 def of(setups: Mapping[str, Setup], rows: Mapping[str, int]) -> Calibration:
@@ -91,8 +91,8 @@ def of(setups: Mapping[str, Setup], rows: Mapping[str, int]) -> Calibration:
 
     A baseline whose context has no room for them is left out, with a note.
     """
-    found = {name: rounds for name, setup in setups.items() if (rounds := _rounds(setup, rows[name]))}
-    return Calibration(measured=found)
+    measured = {name: rounds for name, setup in setups.items() if (rounds := _rounds(setup, rows[name]))}
+    return Calibration(measured=measured)
 
 
 def _rounds(setup: Setup, rows: int) -> list[Rounds]:
@@ -108,23 +108,23 @@ def _rounds(setup: Setup, rows: int) -> list[Rounds]:
 
 def _depths(setup: Setup, target: Target, rows: int) -> list[int]:
     room = target.info.context - rows * (steps.WARM + 2) - 1
-    lengths = [len(tokens_of(asked(p, [], target), target)) for p in setup.prompts]
+    lengths = [len(tokens_of(next_prompt(p, [], target), target)) for p in setup.prompts]
     return sorted({min(room, min(lengths)), min(room, max(lengths) + setup.terms.max_tokens)})
 
 
 def widths(entered: Iterable[Entrant], runs: Mapping[str, Run]) -> dict[str, int]:
     """{baseline: rows of the largest draft that one of its contenders may make, and its pending token}."""
-    found: dict[str, int] = {}
+    rows_by_contender: dict[str, int] = {}
     for entrant in entered:
         run, baseline = runs[entrant.contender.name], entrant.contender.baseline
         longest = run.settings.nodes_max if run.needs.trees else run.settings.draft_max
-        found[baseline] = max(found.get(baseline, 1), 1 + max(longest, run.settings.draft_max))
-    return found
+        rows_by_contender[baseline] = max(rows_by_contender.get(baseline, 1), 1 + max(longest, run.settings.draft_max))
+    return rows_by_contender
 
 
 def announce(costs: Mapping[str, Costs], draft_max: int, batch: int) -> None:
     """Note what the costs allow before any text is seen."""
-    for name, mine in costs.items():
-        for depth, curve in mine.curves(batch).by_depth.items():
-            said = sentence(limits(curve, draft_max, batch, depth))
-            common.note(f"{name}, {depth} cached rows: {said}")
+    for name, own_costs in costs.items():
+        for depth, curve in own_costs.curves(batch).by_depth.items():
+            limits_text = sentence(limits(curve, draft_max, batch, depth))
+            common.note(f"{name}, {depth} cached rows: {limits_text}")

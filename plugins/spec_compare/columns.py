@@ -43,7 +43,7 @@ LEFT = ("method", "by position", "identical")
 EMPTY = ("", "-")
 
 
-def chosen(rows: Sequence[Row], wide: bool, batch: int) -> list[str]:
+def informative_columns(rows: Sequence[Row], wide: bool, batch: int) -> list[str]:
     """The names of the columns that say something about these rows.
 
     batch: prompts that ran together; with one, the rate of a sequence is nearly that of the machine.

@@ -96,7 +96,7 @@ def compare(
         return _on_ray(out, flags, ray_address, report, wide, as_json)
     if ray_address is not None:
         raise UsageError("--ray-address was passed without --executor ray", hint="pass both, or neither")
-    from spec_compare.comparison import measured
+    from spec_compare.comparison import run_comparison
 
     if report is not None:
         from spec_compare.report import page, svg
@@ -104,14 +104,14 @@ def compare(
         svg.check()
         flags["trace"] = True
     exact = flags["exact"]
-    found = measured(out, flags)
+    result = run_comparison(out, flags)
     if report is not None:
-        page.write(report, found)
+        page.write(report, result)
     if as_json:
-        say(common.as_json(found.body()))
+        say(common.as_json(result.body()))
     else:
-        _show(found, wide, exact)
-    return 1 if found.differences else 0
+        _show(result, wide, exact)
+    return 1 if result.differences else 0
 
 
 def _on_ray(
@@ -123,20 +123,20 @@ def _on_ray(
     if report is not None:
         raise UsageError("--report is one of one machine", hint="spec compare report OUT/part-0 FILE, of every part")
     exact = flags["exact"]
-    parts = on_ray.measured(out, flags, address)
+    parts = on_ray.run_parts(out, flags, address)
     if as_json:
-        say(common.as_json({"parts": {name: found.body() for name, found in parts.items()}}))
-    for name, found in parts.items() if not as_json else ():
-        say(f"{name}, measured on {found.header.host}")
-        _show(found, wide, exact)
-    return 1 if any(found.differences for found in parts.values()) else 0
+        say(common.as_json({"parts": {name: result.body() for name, result in parts.items()}}))
+    for name, result in parts.items() if not as_json else ():
+        say(f"{name}, measured on {result.header.host}")
+        _show(result, wide, exact)
+    return 1 if any(result.differences for result in parts.values()) else 0
 
 
-def _show(found: Outcome, wide: bool, exact: bool) -> None:
+def _show(result: Outcome, wide: bool, exact: bool) -> None:
     from spec_compare import exactness, table
 
-    table.show(found.rows, found.differences, found.warnings, wide, found.header.batch, found.baselines)
-    for line in [exactness.statement(target) for target in found.header.targets] if exact else []:
+    table.show(result.rows, result.differences, result.warnings, wide, result.header.batch, result.baselines)
+    for line in [exactness.statement(target) for target in result.header.targets] if exact else []:
         say(line)
 
 

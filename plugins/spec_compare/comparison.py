@@ -14,7 +14,7 @@ from spec_compare import calibration, contenders, difference, exactness, oracle,
 from spec_compare.calibration import Calibration
 from spec_compare.contenders import Entrant
 from spec_compare.entries import entries
-from spec_compare.executors.part import WHOLE, Part, Written, unheard
+from spec_compare.executors.part import WHOLE, Part, Written, ignore_line
 from spec_compare.inputs import sources
 from spec_compare.inputs.sources import PromptSource
 from spec_compare.measure import Setup, Terms, measure, warm_up
@@ -37,61 +37,63 @@ NAMED = ("contenders_file", "sweeps", "targets")
 WANTED = (*NAMED, "oracles", "bounds", "costs", "exact")
 
 
-def measured(out: Path | None, flags: dict[str, Any], part: Part = WHOLE, written: Written = unheard) -> Outcome:
+def run_comparison(
+    out: Path | None, flags: dict[str, Any], part: Part = WHOLE, written: Written = ignore_line
+) -> Outcome:
     """The comparison, or a part of it; with ``out`` it is written there, and continued if it was interrupted.
 
     written: called with the lines of the results.
     """
-    choice, scale, place, wanted = (common.take(flags, *names) for names in (CHOICE, SCALE, PLACE, WANTED))
+    choice, scale, place, accounts = (common.take(flags, *names) for names in (CHOICE, SCALE, PLACE, WANTED))
     settings = common.settings_of(flags)
     results = None if out is None else Results(out, written)
-    entered = part.of(entries(settings, *(wanted[name] for name in NAMED)))
+    entered = part.of(entries(settings, *(accounts[name] for name in NAMED)))
     before = None if results is None else results.before
-    targets = contenders.checked(settings, entered, None if before is None else recorded_threads(before))
+    targets = contenders.check_contenders(settings, entered, None if before is None else recorded_threads(before))
     source = found_source(targets.values(), **place)
-    chosen = prompts.chosen(source.prompts, source.name, **choice)
+    chosen = prompts.choose(source.prompts, source.name, **choice)
     scale["prompt_tokens"] = scale["prompt_tokens"] or source.max_tokens
     terms = Terms(settings["max_tokens"], common.sampling_of(settings), settings["seed"], **scale)
     entrants = contenders.entrants(settings, entered, targets, chosen, terms)
-    entrants += oracle.entrants(entrants, wanted["oracles"])
-    header, rows = prepared(
+    entrants += oracle.entrants(entrants, accounts["oracles"])
+    header, rows = prepare_runs(
         entrants, settings, collect.prompt_facts(chosen, source.name, terms), hashed=out is not None
     )
     if results is not None:
         results.begin(header)
     setups = {e.contender.baseline: e.contender.setup for e in entrants}
-    with closing(calibrated(setups, rows, wanted, before)) as costs:
+    with closing(measure_costs(setups, rows, accounts, before)) as costs:
         costs.begin()
         calibration.announce(costs.costs(), settings["draft_max"], terms.batch)
         laps = run_all(entrants, header, results, costs)
     labels = {c.name: c.label for c in header.contenders if c.label is not None}
     differing = difference.differences(laps, labels, setups, chosen)
-    if wanted["exact"]:
-        differing = exactness.explained(differing, laps, setups, chosen)
-    found = outcome(header, laps, labels, differing, costs.costs())
+    if accounts["exact"]:
+        differing = exactness.explain(differing, laps, setups, chosen)
+    result = outcome(header, laps, labels, differing, costs.costs())
     if results is not None:
-        recorded_costs.write(results.out, found.costs)
-        results.conclude(found.body())
-    return found
+        recorded_costs.write(results.out, result.costs)
+        results.conclude(result.body())
+    return result
 
 
 def number_of_contenders(flags: dict[str, Any]) -> int:
     """Contenders that the flags name, beside plain decoding."""
     flags = dict(flags)
-    *_, wanted = (common.take(flags, *names) for names in (CHOICE, SCALE, PLACE, WANTED))
-    return len(entries(common.settings_of(flags), *(wanted[name] for name in NAMED)))
+    *_, accounts = (common.take(flags, *names) for names in (CHOICE, SCALE, PLACE, WANTED))
+    return len(entries(common.settings_of(flags), *(accounts[name] for name in NAMED)))
 
 
-def calibrated(
-    setups: Mapping[str, Setup], rows: Mapping[str, int], wanted: Mapping[str, Any], before: Comparison | None
+def measure_costs(
+    setups: Mapping[str, Setup], rows: Mapping[str, int], accounts: Mapping[str, Any], before: Comparison | None
 ) -> Calibration:
     """Costs of steps for the bounds. Those of a comparison that is complete are not measured again."""
-    if not wanted["bounds"]:
+    if not accounts["bounds"]:
         return Calibration()
     if before is not None and before.complete:
         return Calibration(recorded_costs.read(before.folder) or {})
-    if wanted["costs"] is not None:
-        return calibration.from_file(wanted["costs"], setups)
+    if accounts["costs"] is not None:
+        return calibration.from_file(accounts["costs"], setups)
     return calibration.of(setups, rows)
 
 
@@ -105,18 +107,20 @@ def found_source(targets: Iterable[Target], file: Path | None, suite: str | None
     """The prompts that were asked for: of a file, a directory or a suite, else of the first model that has some."""
     if file is not None and suite is not None:
         raise UsageError("--prompts and --suite were both passed", hint="pass one of them")
-    return sources.suite(suite, chat) if suite is not None else sources.source(file or prompts.shipped(targets), chat)
+    return (
+        sources.suite(suite, chat) if suite is not None else sources.source(file or prompts.shipped_file(targets), chat)
+    )
 
 
-def prepared(
+def prepare_runs(
     entrants: list[Entrant], settings: Settings, facts: collect.PromptFacts, hashed: bool
 ) -> tuple[Header, dict[str, int]]:
     """Make every run once, so that refusals come before measurements, and warm it up.
 
     Returns the header, and for each baseline the rows of the largest draft.
     """
-    with ExitStack() as made:
-        runs = {e.contender.name: made.enter_context(e.contender.make()) for e in entrants}
+    with ExitStack() as stack:
+        runs = {e.contender.name: stack.enter_context(e.contender.make()) for e in entrants}
         common.note_owners(runs.values(), settings)
         for contender in (e.contender for e in entrants):
             setup = contender.setup
@@ -151,7 +155,7 @@ def _announce(entrants: list[Entrant], header: Header, finished: list[Lap]) -> N
     setup = entrants[0].contender.setup
     what = f"{len(setup.prompts)} prompts, {len(entrants)} contenders, at most {setup.terms.max_tokens} tokens each"
     common.note(f"{setup.target.info.name}: {what}")
-    if said := setup.target.info.kernels:
-        common.note(f"kernels: {said}")
+    if kernels := setup.target.info.kernels:
+        common.note(f"kernels: {kernels}")
     if finished:
         common.note(f"{len(finished)} of {header.laps} laps are recorded; continuing after them")

@@ -43,7 +43,7 @@ class Entrant:
     origin: Callable[[str], str]
 
 
-def checked(settings: Settings, entered: list[Entry], threads: int | None = None) -> dict[Hashable, Target]:
+def check_contenders(settings: Settings, entered: list[Entry], threads: int | None = None) -> dict[Hashable, Target]:
     """The target of every contender, by ``loading``: loaded after every chain has accepted its metadata.
 
     threads: CPU threads where the settings leave the choice open. Raises UsageError, Refused.
@@ -52,20 +52,20 @@ def checked(settings: Settings, entered: list[Entry], threads: int | None = None
     bare = {key: common.target_of(own, weights=False) for key, own in by_key.items()}
     used: set[str] = set()
     for entry in (e for e in entered if e.methods):
-        with _named(entry.settings["model"], len(bare) > 1):
-            used |= {c.name for c in _accepted(entry, bare[loading(entry.settings)])}
+        with _name_model(entry.settings["model"], len(bare) > 1):
+            used |= {c.name for c in _check_fit(entry, bare[loading(entry.settings)])}
     common.check_used(settings, used)
     return {key: common.target_of(_with_threads(own, threads)) for key, own in by_key.items()}
 
 
-def _accepted(entry: Entry, target: Target) -> list[Chosen]:
+def _check_fit(entry: Entry, target: Target) -> list[Chosen]:
     """The plugins of a contender. Raises UsageError, Refused."""
     own = entry.settings
     return check(target, entry.methods, own["rule"], own["rollback"], common.plugin_settings(own), own["control"])
 
 
 @contextmanager
-def _named(model: str, several: bool) -> Iterator[None]:
+def _name_model(model: str, several: bool) -> Iterator[None]:
     """Errors say on which model, where there are several."""
     try:
         yield
@@ -105,11 +105,11 @@ def entrants(
             setups[key] = setup(baseline(settings, entry.settings, places), entry.settings, own, prompts, terms)
             plain.append(_plain(setups[key], baseline_settings(settings, entry.settings)))
     named = [(name, e) for name, e in zip(named_all(entered, places), entered, strict=True) if e.methods]
-    made = [*plain, *(_entrant(name, entry, setups[text_of(entry.settings)]) for name, entry in named)]
-    for name, times in Counter(e.contender.name for e in made).items():
+    contenders = [*plain, *(_entrant(name, entry, setups[text_of(entry.settings)]) for name, entry in named)]
+    for name, times in Counter(e.contender.name for e in contenders).items():
         if times > 1:
             raise UsageError(f"{times} contenders are named {name!r}", hint="give each a name, or pass it once")
-    return made
+    return contenders
 
 
 def baseline(base: Settings, own: Settings, places: Mapping[Any, str]) -> str:
@@ -120,16 +120,16 @@ def baseline(base: Settings, own: Settings, places: Mapping[Any, str]) -> str:
 
 def setup(name: str, own: Settings, target: Target, prompts: list[Prompt], terms: Terms) -> Setup:
     """The prompts and request settings of contenders with these settings. name: of their plain decoding."""
-    mine = attrs.evolve(terms, max_tokens=own["max_tokens"], sampling=common.sampling_of(own), seed=own["seed"])
-    return Setup(name, target, mine, chosen_prompts.fitting(prompts, target, mine))
+    own_terms = attrs.evolve(terms, max_tokens=own["max_tokens"], sampling=common.sampling_of(own), seed=own["seed"])
+    return Setup(name, target, own_terms, chosen_prompts.fitting(prompts, target, own_terms))
 
 
 def named_all(entered: list[Entry], places: Mapping[Any, str]) -> list[str]:
     """The names of the contenders: made from methods if the user gave none, then what a table or sweep set."""
-    made = titles.names([e.methods for e in entered])
+    chain_names = titles.names([e.methods for e in entered])
     return [
         " ".join([e.name or name, *(_setting(*one, places) for one in e.suffix)])
-        for e, name in zip(entered, made, strict=True)
+        for e, name in zip(entered, chain_names, strict=True)
     ]
 
 
@@ -161,14 +161,14 @@ def _maker(setup: Setup, settings: Settings, methods: list[str]) -> Callable[[],
 
 def labels(runs: dict[str, Run], entered: list[Entrant]) -> dict[str, str]:
     """{contender: why its tokens may differ from plain decoding's}; contenders that may not differ are left out."""
-    found = {}
+    exactness = {}
     for contender in (e.contender for e in entered):
         run, name = runs[contender.name], contender.name
         if run.stats.lossy:
-            found[name] = f"LOSSY: {run.stats.lossy}"
+            exactness[name] = f"LOSSY: {run.stats.lossy}"
         elif contender.setup.terms.sampling.temperature > 0 and name != contender.baseline and _private(run):
-            found[name] = IN_DISTRIBUTION
-    return found
+            exactness[name] = IN_DISTRIBUTION
+    return exactness
 
 
 def _private(run: Run) -> bool:

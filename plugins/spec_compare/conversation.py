@@ -24,7 +24,7 @@ def turns_of(prompt: Prompt) -> int:
     return len(prompt.turns) if isinstance(prompt, Conversation) else 1
 
 
-def asked(prompt: Prompt, answers: list[str], target: Target) -> Any:
+def next_prompt(prompt: Prompt, answers: list[str], target: Target) -> Any:
     """The prompt of the turn after these answers, as a request takes it; messages become token ids."""
     if not answers or not isinstance(prompt, Conversation):
         return prompt.given

@@ -8,9 +8,9 @@ from typing import Any
 import attrs
 from spec_cli.prompt import tokens_of
 from spec_cli.prompts import Prompt
-from spec_cli.score import scored
+from spec_cli.score import evaluate_tokens
 
-from spec_compare.conversation import asked
+from spec_compare.conversation import next_prompt
 from spec_compare.measure import Setup, Terms
 from spec_compare.records.record import Lap, Record
 from spec_compare.summary import text_of, truth
@@ -49,41 +49,43 @@ def differences(
     """
     laps, asked_for = list(laps), {p.id: p for p in prompts}
     plain, texts = truth(laps), answers(laps)
-    found: dict[tuple[str, str], Difference] = {}
+    first: dict[tuple[str, str], Difference] = {}
     for record in (r for lap in laps if lap.contender not in set(labels) for r in lap.records):
         key = (record.contender, record.prompt)
-        if key not in found and record.tokens != plain[text_of(record)]:
+        if key not in first and record.tokens != plain[text_of(record)]:
             setup = setups[record.baseline]
-            given = asked(asked_for[record.prompt], texts[record.baseline, record.prompt][: record.turn], setup.target)
-            found[key] = difference(record, plain[text_of(record)], given, setup.target, setup.terms)
-    return list(found.values())
+            given = next_prompt(
+                asked_for[record.prompt], texts[record.baseline, record.prompt][: record.turn], setup.target
+            )
+            first[key] = difference(record, plain[text_of(record)], given, setup.target, setup.terms)
+    return list(first.values())
 
 
-def recorded(laps: list[Lap], labels: Container[str]) -> list[Difference]:
+def recorded_differences(laps: list[Lap], labels: Container[str]) -> list[Difference]:
     """The same from records alone, without scores."""
     plain = truth(laps)
-    found: dict[tuple[str, str], Difference] = {}
+    first: dict[tuple[str, str], Difference] = {}
     for record in (r for lap in laps if lap.contender not in labels for r in lap.records):
-        mine, key = plain.get(text_of(record), []), (record.contender, record.prompt)
-        if key not in found and record.tokens != mine:
-            at = first_difference(mine, record.tokens)
-            found[key] = Difference(*key, at, None, _at(mine, at), _at(record.tokens, at))
-    return list(found.values())
+        texts, key = plain.get(text_of(record), []), (record.contender, record.prompt)
+        if key not in first and record.tokens != texts:
+            at = first_difference(texts, record.tokens)
+            first[key] = Difference(*key, at, None, _at(texts, at), _at(record.tokens, at))
+    return list(first.values())
 
 
 def answers(laps: list[Lap]) -> dict[tuple[str, str], list[str]]:
     """The texts of plain decoding's turns, by baseline and prompt."""
-    found: dict[tuple[str, str], list[str]] = {}
+    texts: dict[tuple[str, str], list[str]] = {}
     for record in (r for lap in laps for r in lap.records if r.contender == r.baseline and r.repeat == 0):
-        found.setdefault((record.baseline, record.prompt), []).append(record.text)
-    return found
+        texts.setdefault((record.baseline, record.prompt), []).append(record.text)
+    return texts
 
 
 def difference(record: Record, plain: list[int], given: Any, target: Target, terms: Terms) -> Difference:
     at = first_difference(plain, record.tokens)
     prompt = tokens_of(given, target)
     history = prompt + plain[:at]
-    row = adjust(scored(target, history, hidden=False)["logits"][-1], terms.sampling, history, len(prompt))
+    row = adjust(evaluate_tokens(target, history, hidden=False)["logits"][-1], terms.sampling, history, len(prompt))
     apart = gap(row, terms.sampling, record.seed, at)
     scores, best = (part.tolist() for part in row.topk(2))
     return Difference(record.contender, record.prompt, at, apart, _at(plain, at), _at(record.tokens, at), best, scores)

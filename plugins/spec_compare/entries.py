@@ -47,8 +47,8 @@ class Entry:
 
     def origin(self, key: str) -> str:
         """Where a setting of a plugin came from."""
-        found = self.settings.table.get(key)
-        return self.origins.get(key) or (DEFAULT if found is None else found.origin)
+        setting = self.settings.table.get(key)
+        return self.origins.get(key) or (DEFAULT if setting is None else setting.origin)
 
 
 def entries(settings: Settings, file: Path | None, sweeps: Iterable[str], models: Iterable[str] = ()) -> list[Entry]:
@@ -56,12 +56,12 @@ def entries(settings: Settings, file: Path | None, sweeps: Iterable[str], models
 
     models: further ones, on which every contender runs too.
     """
-    found = [_method(settings, spec) for spec in once(settings["methods"])]
-    found += [] if file is None else [one for table in tables(file) for one in contender(settings, table, file)]
+    listed = [_method(settings, spec) for spec in once(settings["methods"])]
+    listed += [] if file is None else [one for table in tables(file) for one in contender(settings, table, file)]
     sweep = dict(map(parsed_sweep, sweeps))
-    if file is None and not found and (sweep or models):
-        found = [Entry(settings, [])]
-    return on_models(swept_all(found, sweep), once_each(settings, models))
+    if file is None and not listed and (sweep or models):
+        listed = [Entry(settings, [])]
+    return on_models(swept_all(listed, sweep), once_each(settings, models))
 
 
 def once_each(settings: Settings, models: Iterable[str]) -> list[str]:
@@ -72,12 +72,12 @@ def once_each(settings: Settings, models: Iterable[str]) -> list[str]:
     return list(models)
 
 
-def on_models(found: list[Entry], models: Iterable[str]) -> list[Entry]:
+def on_models(unplaced: list[Entry], models: Iterable[str]) -> list[Entry]:
     """Every contender on its own model, then on each of these; one whose table names a model stays on that one."""
     return [
         one
-        for entry in found
-        for one in (entry, *(changed(entry, {"model": m}, TARGET) for m in models if not _has_its_own(entry)))
+        for entry in unplaced
+        for one in (entry, *(change_settings(entry, {"model": m}, TARGET) for m in models if not _has_its_own(entry)))
     ]
 
 
@@ -94,7 +94,7 @@ def once(specs: Iterable[str]) -> tuple[str, ...]:
 
 
 def _method(settings: Settings, spec: str) -> Entry:
-    methods = chain(spec, common.installed())
+    methods = chain(spec, common.installed_names())
     origin = settings.table["methods"].origin
     return Entry(settings, methods, origins={key: origin for part in methods for key in _keys(part)})
 
@@ -112,10 +112,10 @@ def tables(file: Path) -> list[dict[str, Any]]:
         raise UsageError(f"{file}: {why(error)}", hint=EXAMPLE) from error
     if unknown := set(read) - {CONTENDER}:
         raise UsageError(f"{file}: {min(unknown)!r} is not a [[contender]]", hint=EXAMPLE)
-    found = read.get(CONTENDER)
-    if not isinstance(found, list) or not found or not all(isinstance(table, dict) for table in found):
+    listed = read.get(CONTENDER)
+    if not isinstance(listed, list) or not listed or not all(isinstance(table, dict) for table in listed):
         raise UsageError(f"{file} has no [[contender]]", hint=EXAMPLE)
-    return [anchored(table, file.parent) for table in found]
+    return [anchored(table, file.parent) for table in listed]
 
 
 def contender(settings: Settings, table: Mapping[str, Any], file: Path) -> list[Entry]:
@@ -128,8 +128,8 @@ def contender(settings: Settings, table: Mapping[str, Any], file: Path) -> list[
     own = {key: value for key, value in table.items() if key not in OWN}
     methods = _methods(own.pop("methods", []), file)
     try:
-        entry = changed(Entry(settings, methods, name), _flat(own), CONTENDER)
-        return swept(attrs.evolve(entry, suffix=() if name else entry.suffix), _listed(_flat(sweep), file))
+        entry = change_settings(Entry(settings, methods, name), _flat(own), CONTENDER)
+        return combine(attrs.evolve(entry, suffix=() if name else entry.suffix), _list_values(_flat(sweep), file))
     except UsageError as error:
         where = f"{file}, contender {name or title(methods)!r}"
         raise UsageError(f"{where}: {error.reason}", hint=error.hint) from error
@@ -139,7 +139,7 @@ def _methods(given: Any, file: Path) -> list[str]:
     listed = [given] if isinstance(given, str) else given
     if not isinstance(listed, list) or not all(isinstance(one, str) for one in listed):
         raise UsageError(f"{file}: methods = {given!r:.60} is not a list of names", hint=EXAMPLE)
-    return [part for one in listed for part in chain(one, common.installed())]
+    return [part for one in listed for part in chain(one, common.installed_names())]
 
 
 def _flat(table: Mapping[str, Any]) -> dict[str, Any]:
@@ -150,7 +150,7 @@ def _flat(table: Mapping[str, Any]) -> dict[str, Any]:
     return flat
 
 
-def _listed(sweep: Mapping[str, Any], file: Path) -> dict[str, list[Any]]:
+def _list_values(sweep: Mapping[str, Any], file: Path) -> dict[str, list[Any]]:
     for key, values in sweep.items():
         if not isinstance(values, list) or not values:
             raise UsageError(f"sweep of {key}: {values!r:.40} is not a list of values", hint=f"write {key} = [4, 8]")
@@ -166,28 +166,28 @@ def parsed_sweep(text: str) -> tuple[str, list[Any]]:
     return key, listed
 
 
-def swept_all(found: list[Entry], sweep: Mapping[str, list[Any]]) -> list[Entry]:
+def swept_all(unswept: list[Entry], sweep: Mapping[str, list[Any]]) -> list[Entry]:
     """Every contender with every combination of the values that concern it.
 
     Raises UsageError for a sweep of a plugin that no contender has.
     """
     for key in sweep:
         plugin, dot, _ = key.rpartition(".")
-        if dot and not any(plugin in entry.plugins for entry in found):
+        if dot and not any(plugin in entry.plugins for entry in unswept):
             raise UsageError(f"--sweep {key}: no contender uses {plugin!r}", hint=f"add --method {plugin}")
-    return [one for entry in found for one in swept(entry, _concerning(entry, sweep))]
+    return [one for entry in unswept for one in combine(entry, _concerning(entry, sweep))]
 
 
 def _concerning(entry: Entry, sweep: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
     return {k: values for k, values in sweep.items() if "." not in k or k.rpartition(".")[0] in entry.plugins}
 
 
-def swept(entry: Entry, sweep: Mapping[str, list[Any]]) -> list[Entry]:
+def combine(entry: Entry, sweep: Mapping[str, list[Any]]) -> list[Entry]:
     """The contender once for each combination of values."""
-    return [changed(entry, dict(zip(sweep, values, strict=True)), SWEEP) for values in product(*sweep.values())]
+    return [change_settings(entry, dict(zip(sweep, values, strict=True)), SWEEP) for values in product(*sweep.values())]
 
 
-def changed(entry: Entry, values: Mapping[str, Any], origin: str) -> Entry:
+def change_settings(entry: Entry, values: Mapping[str, Any], origin: str) -> Entry:
     """The contender with other settings. Raises UsageError for an unknown name or a value that does not fit.
 
     Settings of a method of its chain become a part of the method's name, as in ``NAME:key=value``.
@@ -201,7 +201,7 @@ def changed(entry: Entry, values: Mapping[str, Any], origin: str) -> Entry:
     return attrs.evolve(
         entry,
         methods=methods,
-        settings=overridden(entry.settings, others, origin),
+        settings=override(entry.settings, others, origin),
         suffix=entry.suffix + suffix,
         origins={**entry.origins, **dict.fromkeys(of_methods, origin)},
     )
@@ -215,11 +215,11 @@ def _concerns(key: str, methods: list[str]) -> bool:
 def _with(part: str, values: Mapping[str, Any]) -> str:
     """A method with settings of its own added."""
     name, own = parsed(part)
-    mine = {k.rpartition(".")[2]: value_text(v) for k, v in values.items() if k.rpartition(".")[0] == name}
-    return joined(name, own | mine)
+    more = {k.rpartition(".")[2]: value_text(v) for k, v in values.items() if k.rpartition(".")[0] == name}
+    return joined(name, own | more)
 
 
-def overridden(settings: Settings, values: Mapping[str, Any], origin: str) -> Settings:
+def override(settings: Settings, values: Mapping[str, Any], origin: str) -> Settings:
     """The settings with other values, checked. Raises UsageError."""
-    made = resolve(dict(values), {}, {}, configured())
-    return Settings({**settings.table, **{k: attrs.evolve(made.table[k], origin=origin) for k in values}})
+    resolved = resolve(dict(values), {}, {}, configured())
+    return Settings({**settings.table, **{k: attrs.evolve(resolved.table[k], origin=origin) for k in values}})

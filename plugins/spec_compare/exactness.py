@@ -8,7 +8,7 @@ import attrs
 from spec_cli.prompt import tokens_of
 from spec_cli.prompts import Prompt
 
-from spec_compare.conversation import asked
+from spec_compare.conversation import next_prompt
 from spec_compare.difference import Difference, answers
 from spec_compare.measure import Setup
 from spec_compare.records.header import TargetFacts
@@ -36,14 +36,14 @@ class Shapes:
     @hookimpl
     def draft(self, step: Step) -> None:
         for seq, budget in step.undrafted:
-            wanted = min(budget, self.lengths.get(seq.t, 0))
-            ahead = self.text[len(seq.tokens) : len(seq.tokens) + wanted]
-            if wanted:
-                step.propose(seq, Draft(ahead + [0] * (wanted - len(ahead))))
+            count = min(budget, self.lengths.get(seq.t, 0))
+            ahead = self.text[len(seq.tokens) : len(seq.tokens) + count]
+            if count:
+                step.propose(seq, Draft(ahead + [0] * (count - len(ahead))))
 
 
-def explained(
-    found: Iterable[Difference], laps: list[Lap], setups: Mapping[str, Setup], prompts: Iterable[Prompt]
+def explain(
+    differing: Iterable[Difference], laps: list[Lap], setups: Mapping[str, Setup], prompts: Iterable[Prompt]
 ) -> list[Difference]:
     """The differences, each with the rows of the contender's step, and whether plain decoding flips at that shape.
 
@@ -51,12 +51,14 @@ def explained(
     """
     plain, texts, by_id = truth(laps), answers(laps), {prompt.id: prompt for prompt in prompts}
     result = []
-    for difference in found:
+    for difference in differing:
         record = record_of(difference, laps, plain)
         setup = setups[record.baseline]
-        given = asked(by_id[record.prompt], texts[record.baseline, record.prompt][: record.turn], setup.target)
-        prompt, mine = tokens_of(given, setup.target), plain[text_of(record)]
-        flips = replayed(record, prompt, mine, setup)[: difference.position + 1] != mine[: difference.position + 1]
+        given = next_prompt(by_id[record.prompt], texts[record.baseline, record.prompt][: record.turn], setup.target)
+        prompt, own_text = tokens_of(given, setup.target), plain[text_of(record)]
+        flips = (
+            replay(record, prompt, own_text, setup)[: difference.position + 1] != own_text[: difference.position + 1]
+        )
         result.append(attrs.evolve(difference, rows=rows_at(record, difference.position), flips=flips))
     return result
 
@@ -71,7 +73,7 @@ def record_of(difference: Difference, laps: Iterable[Lap], plain: Mapping[tuple[
     )
 
 
-def replayed(record: Record, prompt: list[int], plain: list[int], setup: Setup) -> list[int]:
+def replay(record: Record, prompt: list[int], plain: list[int], setup: Setup) -> list[int]:
     """The text of plain decoding with the steps of a record. The default rule: its choices are the target's."""
     lengths = {t: drafted for t, drafted in starts(record) if drafted}
     longest = max(lengths.values(), default=0)
@@ -86,11 +88,11 @@ def replayed(record: Record, prompt: list[int], plain: list[int], setup: Setup) 
 
 def starts(record: Record) -> list[tuple[int, int]]:
     """(output position at which it began, drafted tokens) of each step."""
-    found, t = [], 1
+    positions, t = [], 1
     for emitted, drafted in zip(record.steps.emitted, record.steps.drafted, strict=True):
-        found.append((t, drafted))
+        positions.append((t, drafted))
         t += emitted
-    return found
+    return positions
 
 
 def rows_at(record: Record, position: int) -> int:
@@ -101,10 +103,10 @@ def rows_at(record: Record, position: int) -> int:
 
 def statement(target: TargetFacts) -> str:
     """What can be said about a target before any text is compared."""
-    said = target.exact or "its target does not report it"
-    if equal := EQUAL.get(said.partition(":")[0]):
+    claim = target.exact or "its target does not report it"
+    if equal := EQUAL.get(claim.partition(":")[0]):
         return (
             f"{target.model}: exact by construction: {equal}, as was checked when it was loaded; "
             "a text that differs is a bug"
         )
-    return f"{target.model}: not exact by construction ({said}): texts may differ where the two best scores are close"
+    return f"{target.model}: not exact by construction ({claim}): texts may differ where the two best scores are close"

@@ -11,10 +11,10 @@ import attrs
 from rich import box
 from rich.console import Console
 from rich.table import Table
-from spec_cli.printing import styled
+from spec_cli.printing import text_of
 
 from spec_compare.columns import identical
-from spec_compare.outcome import Outcome, recomputed
+from spec_compare.outcome import Outcome, recompute
 from spec_compare.records.header import ContenderFacts, Header
 from spec_compare.records.reading import read
 from spec_compare.summary import ALL, Row
@@ -37,18 +37,18 @@ class Column:
 
 def columns(folders: Iterable[Path]) -> list[Column]:
     """The machines in this order. Raises UsageError if they did not run the same comparison."""
-    found = [(folder, recomputed(read(folder))) for folder in folders]
-    if len(found) < 2:
+    results = [(folder, recompute(read(folder))) for folder in folders]
+    if len(results) < 2:
         raise UsageError("merge needs two directories or more", hint="spec compare merge A B; show DIR prints one")
-    first_folder, first = found[0]
-    for folder, outcome in found[1:]:
+    first_folder, first = results[0]
+    for folder, outcome in results[1:]:
         if different := differences(first.header, outcome.header):
             raise UsageError(
                 f"{folder} has another comparison than {first_folder}: {different[0]}",
                 hint="merge the results of one command line on several machines",
             )
-    hosts = [outcome.header.host for _, outcome in found]
-    return [Column(_title(o.header, f, hosts.count(o.header.host) > 1), f, o) for f, o in found]
+    hosts = [outcome.header.host for _, outcome in results]
+    return [Column(_title(o.header, f, hosts.count(o.header.host) > 1), f, o) for f, o in results]
 
 
 def _title(header: Header, folder: Path, ambiguous: bool) -> str:
@@ -103,7 +103,7 @@ def show(columns: list[Column]) -> None:
     for family in families[:-1] if len(families) == 2 else families:
         with console.capture() as captured:
             console.print(
-                styled("all families" if family == ALL else family, style="bold"), _table(columns, family), sep="\n"
+                text_of("all families" if family == ALL else family, style="bold"), _table(columns, family), sep="\n"
             )
         sys.stdout.write("\n".join(line.rstrip() for line in captured.get().splitlines()) + "\n")
 
@@ -112,12 +112,12 @@ def _table(columns: list[Column], family: str) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("method")
     for column in columns:
-        table.add_column(styled(f"{column.title}\ntokens/s"), justify="right")
-        table.add_column(styled("speedup"), justify="right")
-        table.add_column(styled("identical"))
+        table.add_column(text_of(f"{column.title}\ntokens/s"), justify="right")
+        table.add_column(text_of("speedup"), justify="right")
+        table.add_column(text_of("identical"))
     names = list(dict.fromkeys(row.contender for c in columns for row in c.outcome.rows))
     for name in names:
-        table.add_row(styled(name), *(styled(cell) for c in columns for cell in _cells(c, name, family)))
+        table.add_row(text_of(name), *(text_of(cell) for c in columns for cell in _cells(c, name, family)))
     return table
 
 

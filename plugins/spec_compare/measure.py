@@ -18,7 +18,7 @@ from spec_cli.heap import frozen_heap
 from spec_cli.prompts import Prompt
 from spec_costs import drafting
 
-from spec_compare.conversation import asked, turns_of
+from spec_compare.conversation import next_prompt, turns_of
 from spec_compare.meters import Meter
 from spec_compare.records.record import PLAIN, Lap, PromptSteps, Record, Steps
 from spec_compare.tracing import Drafts, add_prompt_step, pieces
@@ -148,21 +148,21 @@ class Watch:
             if self.trace and part.seq not in self.timelines:
                 add_prompt_step(self.prompts.setdefault(part.seq, PromptSteps()), part, step)
             if part.emitted:
-                self._emitted(part, moment, step)
+                self._record_tokens(part, moment, step)
         self.last = moment
 
     def _account(self, step: Step, seconds: float) -> None:
         for label, spent in step.seconds.items():
             _add(self.split, label.partition(".")[0], spent)
         _add(self.split, "host", seconds - sum(step.seconds.values()))
-        for mine, theirs in ((self.forwards, step.forwards), (self.rows, step.rows)):
+        for counts, theirs in ((self.forwards, step.forwards), (self.rows, step.rows)):
             for name, n in theirs.items():
-                _add(mine, name, n)
+                _add(counts, name, n)
         pair = self.drafting.setdefault(str(drafting.depth(step)), [0, 0.0])
         pair[0] += 1
-        pair[1] += drafting.added(step.seconds)
+        pair[1] += drafting.method_seconds(step.seconds)
 
-    def _emitted(self, part: Part, moment: Clock, step: Step) -> None:
+    def _record_tokens(self, part: Part, moment: Clock, step: Step) -> None:
         timeline = self.timelines.get(part.seq)
         if timeline is None:
             self.timelines[part.seq] = Timeline(moment, moment)
@@ -201,7 +201,7 @@ class Slot:
 
 def schedule(names: list[str], groups: int, repeats: int) -> list[Slot]:
     """All laps in order. Contenders take turns on each batch, in a rotating order."""
-    order = [(r, g, name) for r in range(repeats) for g in range(groups) for name in rotated(names, g + r)]
+    order = [(r, g, name) for r in range(repeats) for g in range(groups) for name in rotate(names, g + r)]
     return [Slot(number, *slot) for number, slot in enumerate(order)]
 
 
@@ -219,12 +219,12 @@ def measure(
     groups = len(batches(contenders[0].setup.prompts, contenders[0].setup.terms.batch))
     slots = schedule([c.name for c in contenders], groups, repeats)
     for repeat in range(repeats):
-        mine = [slot for slot in slots if slot.repeat == repeat]
-        left = {slot.contender for slot in mine if slot.number not in done}
-        for slot, made in _laps(mine, [c for c in contenders if c.name in left], done):
+        own_slots = [slot for slot in slots if slot.repeat == repeat]
+        left = {slot.contender for slot in own_slots if slot.number not in done}
+        for slot, measured in _laps(own_slots, [c for c in contenders if c.name in left], done):
             if slot.number not in done:
-                yield made
-                on_lap(made)
+                yield measured
+                on_lap(measured)
 
 
 def _laps(slots: list[Slot], contenders: list[Contender], done: Collection[int]) -> Iterator[tuple[Slot, Lap]]:
@@ -232,7 +232,7 @@ def _laps(slots: list[Slot], contenders: list[Contender], done: Collection[int])
     by_name = {c.name: c for c in contenders}
     groups = {c.name: batches(c.setup.prompts, c.setup.terms.batch) for c in contenders}
     with ExitStack() as runs:
-        watched = {c.name: observed(runs.enter_context(c.make()), c.setup) for c in contenders}
+        watched = {c.name: observe(runs.enter_context(c.make()), c.setup) for c in contenders}
         runs.enter_context(frozen_heap())
         for slot in (slot for slot in slots if slot.contender in by_name):
             contender = by_name[slot.contender]
@@ -245,11 +245,11 @@ def lap_of(contender: Contender, run: Run, watch: Watch, group: list[Prompt], sl
     meter = Meter.of(run.target.info.device)
     before = machine.moment()
     meter.begin()
-    made = lap(contender.name, run, watch, group, contender.setup.terms, slot.repeat, contender.baseline)
+    result = lap(contender.name, run, watch, group, contender.setup.terms, slot.repeat, contender.baseline)
     used, after = meter.end(), machine.moment()
     busy = None if before.busy is None or after.busy is None else after.busy - before.busy
     return attrs.evolve(
-        made,
+        result,
         number=slot.number,
         busy_seconds=busy,
         load_average=after.average,
@@ -259,13 +259,13 @@ def lap_of(contender: Contender, run: Run, watch: Watch, group: list[Prompt], sl
     )
 
 
-def observed(run: Run, setup: Setup | None = None) -> tuple[Run, Watch]:
+def observe(run: Run, setup: Setup | None = None) -> tuple[Run, Watch]:
     watch = Watch(trace=setup is not None and setup.terms.trace)
     run.observe(watch.look)
     return run, watch
 
 
-def rotated(names: list[str], by: int) -> list[str]:
+def rotate(names: list[str], by: int) -> list[str]:
     by %= len(names)
     return names[by:] + names[:by]
 
@@ -275,7 +275,11 @@ def batches(prompts: list[Prompt], size: int) -> list[list[Prompt]]:
     families: dict[str, list[Prompt]] = {}
     for prompt in prompts:
         families.setdefault(prompt.family, []).append(prompt)
-    return [mine[i : i + size] for mine in families.values() for i in range(0, len(mine), size)]
+    return [
+        prompts_of_family[i : i + size]
+        for prompts_of_family in families.values()
+        for i in range(0, len(prompts_of_family), size)
+    ]
 
 
 def lap(
@@ -288,7 +292,7 @@ def lap(
     answers: dict[str, list[str]] = {prompt.id: [] for prompt in group}
     for turn in range(max(map(turns_of, group))):
         talking = [prompt for prompt in group if turn < turns_of(prompt)]
-        requests = [terms.request(p, asked(p, answers[p.id], run.target), turn) for p in talking]
+        requests = [terms.request(p, next_prompt(p, answers[p.id], run.target), turn) for p in talking]
         began = now()
         seqs = [run.submit(request) for request in requests]
         for _ in run:
@@ -353,5 +357,5 @@ def _record(
         baseline=shared.baseline,
         turn=shared.turn,
         reused=result.reused,
-        trace=timeline.drafts.decoded(target) if trace else None,
+        trace=timeline.drafts.decode(target) if trace else None,
     )

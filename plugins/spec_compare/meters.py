@@ -76,20 +76,20 @@ def _write(path: Path, text: str) -> bool:
 
 def _peak(status: Path) -> int | None:
     try:
-        found = re.search(r"^VmHWM:\s+(\d+) kB", status.read_text(), re.M)
+        match = re.search(r"^VmHWM:\s+(\d+) kB", status.read_text(), re.M)
     except OSError:
         return None
-    return int(found[1]) * 1024 if found else None
+    return int(match[1]) * 1024 if match else None
 
 
 def rapl(folder: Path = RAPL) -> list[Counter]:
     """The processor packages of Linux's powercap; most systems let only root read them."""
-    found = []
+    counters = []
     for zone in sorted(folder.glob("intel-rapl:*")):
         if re.fullmatch(r"intel-rapl:\d+", zone.name) and _microjoules(zone / "energy_uj") is not None:
             wraps = _microjoules(zone / "max_energy_range_uj")
-            found.append(Counter(_reader(zone / "energy_uj"), wraps))
-    return found
+            counters.append(Counter(_reader(zone / "energy_uj"), wraps))
+    return counters
 
 
 def _reader(file: Path) -> Callable[[], float]:

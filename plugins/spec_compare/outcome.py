@@ -45,7 +45,7 @@ class Outcome:
             "differences": [attrs.asdict(d) for d in self.differences],
             "warnings": [attrs.asdict(c) for c in self.warnings],
             "load": attrs.asdict(self.load),
-            "limits": [attrs.asdict(one) for one in allowed(self.header, self.costs)],
+            "limits": [attrs.asdict(one) for one in limits_of_costs(self.header, self.costs)],
             **circumstances(self.header),
         }
 
@@ -67,7 +67,7 @@ def outcome(
 
 def curves(header: Header, costs: Mapping[str, Costs]) -> summary.Costs:
     """For every contender whose baseline has costs."""
-    known = {name: mine.curves(header.batch) for name, mine in costs.items()}
+    known = {name: own_costs.curves(header.batch) for name, own_costs in costs.items()}
     return {c.name: (known[c.baseline], draft_max(c)) for c in header.contenders if c.baseline in known}
 
 
@@ -77,22 +77,22 @@ def draft_max(contender: ContenderFacts) -> int:
     return setting.value if setting is not None and isinstance(setting.value, int) else 0
 
 
-def allowed(header: Header, costs: Mapping[str, Costs]) -> list[Limits]:
+def limits_of_costs(header: Header, costs: Mapping[str, Costs]) -> list[Limits]:
     """What the costs allow a free drafter, for every baseline and depth."""
     facts = {c.name: draft_max(c) for c in header.contenders}
     return [
         limits(curve, facts.get(name, 0), header.batch, depth, name)
-        for name, mine in costs.items()
-        for depth, curve in mine.curves(header.batch).by_depth.items()
+        for name, own_costs in costs.items()
+        for depth, curve in own_costs.curves(header.batch).by_depth.items()
     ]
 
 
-def recomputed(comparison: Comparison) -> Outcome:
+def recompute(comparison: Comparison) -> Outcome:
     """The outcome of recorded results. Scores of differing tokens are not in the records: their gap is None."""
-    from spec_compare.difference import recorded
+    from spec_compare.difference import recorded_differences
 
     whole = whole_groups(comparison.laps)
-    differing = recorded(whole, comparison.labels)
+    differing = recorded_differences(whole, comparison.labels)
     return outcome(comparison.header, whole, comparison.labels, differing, recorded_costs.read(comparison.folder))
 
 

@@ -45,7 +45,7 @@ def progress(
 
         def on_lap(lap: Lap) -> None:
             state.add(lap)
-            bar.update(task, completed=state.done, left=state.left(), speedups=escape(printable(state.speedups())))
+            bar.update(task, completed=state.done, left=state.time_left(), speedups=escape(printable(state.speedups())))
 
         yield on_lap
 
@@ -55,8 +55,8 @@ def _line(state: State, lap: Lap) -> None:
     before = state.done * LINES // state.total
     state.add(lap)
     if state.done * LINES // state.total > before:
-        said = ", ".join(part for part in (state.left(), state.speedups()) if part)
-        note(f"measured {state.done} of {state.total}" + (f": {said}" if said else ""))
+        details = ", ".join(part for part in (state.time_left(), state.speedups()) if part)
+        note(f"measured {state.done} of {state.total}" + (f": {details}" if details else ""))
 
 
 @attrs.define(eq=False)
@@ -86,7 +86,7 @@ class State:
             self.totals[key] = (tokens + record.decode_tokens, seconds + record.decode_seconds)
             self.texts[record.contender, text_of(record), record.repeat] = record.tokens
 
-    def left(self) -> str:
+    def time_left(self) -> str:
         """The time left, from the pace of the laps of this run."""
         measured = self.done - self.before
         if not measured or self.done >= self.total:
@@ -101,14 +101,14 @@ class State:
     def _speedup(self, name: str) -> str:
         if name not in self.labels and self._differs(name):
             return "has another text"
-        mine = self._rate(name, name)
+        rate = self._rate(name, name)
         plain = self._rate(self.baselines[name], name)
-        return f"{mine / plain:.2f}×" if mine and plain else "-"
+        return f"{rate / plain:.2f}×" if rate and plain else "-"
 
     def _differs(self, name: str) -> bool:
         """Whether a text differs from that of its baseline, where that has finished."""
-        mine = [(key, tokens) for key, tokens in self.texts.items() if key[0] == name]
-        return any(self.texts.get((self.baselines[name], *key[1:]), tokens) != tokens for key, tokens in mine)
+        own_texts = [(key, tokens) for key, tokens in self.texts.items() if key[0] == name]
+        return any(self.texts.get((self.baselines[name], *key[1:]), tokens) != tokens for key, tokens in own_texts)
 
     def _rate(self, of: str, beside: str) -> float:
         """Decoded tokens per second on what both have finished."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from spec_core import Target
 
 
-def chosen(prompts: list[Prompt], name: str, families: Iterable[str] = (), limit: int | None = None) -> list[Prompt]:
+def choose(prompts: list[Prompt], name: str, families: Iterable[str] = (), limit: int | None = None) -> list[Prompt]:
     """At most ``limit`` prompts of each named family, or of every family. Raises UsageError for an unknown family.
 
     name: of the file, for the error.
@@ -26,17 +26,17 @@ def chosen(prompts: list[Prompt], name: str, families: Iterable[str] = (), limit
     known = {p.family for p in prompts}
     if unknown := families - known:
         raise UsageError(f"{name} has no family {min(unknown)!r}", hint=f"families: {', '.join(sorted(known))}")
-    return _limited([p for p in prompts if not families or p.family in families], limit)
+    return _limit([p for p in prompts if not families or p.family in families], limit)
 
 
-def shipped(targets: Iterable[Target]) -> Path:
+def shipped_file(targets: Iterable[Target]) -> Path:
     """Prompts that come with the first of the models that has some. Raises UsageError if none has."""
     targets = list(targets)
-    found = next((path for target in targets if (path := target.info.prompts) is not None), None)
-    if found is None:
+    file = next((path for target in targets if (path := target.info.prompts) is not None), None)
+    if file is None:
         names = " and ".join(dict.fromkeys(target.info.name for target in targets))
         raise UsageError(f"no prompts come with {names}", hint="pass --prompts FILE.jsonl")
-    return Path(found)
+    return Path(file)
 
 
 def fitting(prompts: list[Prompt], target: Target, terms: Terms) -> list[Prompt]:
@@ -77,7 +77,7 @@ def _later(prompt: Prompt) -> tuple[str, ...]:
     return prompt.turns[1:] if isinstance(prompt, Conversation) else ()
 
 
-def _limited(prompts: list[Prompt], limit: int | None) -> list[Prompt]:
+def _limit(prompts: list[Prompt], limit: int | None) -> list[Prompt]:
     """The first ``limit`` of each family, in file order."""
     seen: dict[str, int] = {}
     kept = []

@@ -14,15 +14,15 @@ from spec_compare.records.record import Record
 NAMES = ("mean_accepted_tokens", "tokens_per_second", "speedup")
 
 
-def figures(mine: list[Record], plain: list[Record], passed: bool) -> dict[str, Any]:
+def figures(own: list[Record], plain: list[Record], passed: bool) -> dict[str, Any]:
     """The three figures of one contender.
 
     mean_accepted_tokens: tokens per step, over all steps. tokens_per_second: mean over questions of tokens by seconds,
     prefill included. speedup: over plain decoding's. Both are means over repeats. passed: whether speeds may be shown.
     """
-    rates, base = (mean_rates(records) if passed else {} for records in (mine, plain))
+    rates, base = (mean_rates(records) if passed else {} for records in (own, plain))
     ratios = [rate / base[repeat] for repeat, rate in rates.items() if base.get(repeat)]
-    return dict(zip(NAMES, (mean_accepted_tokens(mine), _mean(rates.values()), _mean(ratios)), strict=True))
+    return dict(zip(NAMES, (mean_accepted_tokens(own), _mean(rates.values()), _mean(ratios)), strict=True))
 
 
 def mean_accepted_tokens(records: list[Record]) -> float | None:
@@ -38,7 +38,7 @@ def mean_rates(records: Iterable[Record]) -> dict[int, float]:
         tokens, seconds = questions.get(record.prompt, (0, 0.0))
         questions[record.prompt] = tokens + len(record.tokens), seconds + record.whole_seconds
     rates = {repeat: [n / s for n, s in questions.values() if s > 0] for repeat, questions in totals.items()}
-    return {repeat: statistics.fmean(found) for repeat, found in rates.items() if found}
+    return {repeat: statistics.fmean(values) for repeat, values in rates.items() if values}
 
 
 def _mean(values: Iterable[float]) -> float | None:

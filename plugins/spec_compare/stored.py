@@ -28,14 +28,14 @@ def show(directory: Path, wide: bool, as_json: bool) -> int:
     comparison = read(directory)
     if not comparison.complete:
         common.note(f"{directory}: {len(comparison.laps)} of {comparison.header.laps} laps are finished")
-    found = outcome.recomputed(comparison)
-    if not found.laps:
+    result = outcome.recompute(comparison)
+    if not result.laps:
         raise UsageError(f"{directory} has no prompt that every contender finished", hint="continue the comparison")
     if as_json:
-        say(common.as_json(found.body()))
+        say(common.as_json(result.body()))
     else:
-        table.show(found.rows, found.differences, found.warnings, wide, found.header.batch, found.baselines)
-    return 1 if found.differences else 0
+        table.show(result.rows, result.differences, result.warnings, wide, result.header.batch, result.baselines)
+    return 1 if result.differences else 0
 
 
 @click.command()
@@ -43,15 +43,15 @@ def show(directory: Path, wide: bool, as_json: bool) -> int:
 @click.argument("file", metavar="FILE", type=DIRECTORY)
 def report(directory: Path, file: Path) -> None:
     """Write the HTML report of results: tables, figures and texts in one file."""
-    from spec_compare.outcome import recomputed
+    from spec_compare.outcome import recompute
     from spec_compare.records.reading import read
     from spec_compare.report import page, svg
 
     svg.check()
-    found = recomputed(read(directory))
-    if not found.laps:
+    result = recompute(read(directory))
+    if not result.laps:
         raise UsageError(f"{directory} has no prompt that every contender finished", hint="continue the comparison")
-    page.write(file, found)
+    page.write(file, result)
 
 
 @click.command()
@@ -78,9 +78,9 @@ def check(file: Path, wide: bool) -> None:
     from spec_compare import bundle as bundles
     from spec_compare import table
 
-    found, digest = bundles.check(file)
-    table.show(found.rows, found.differences, found.warnings, wide, found.header.batch, found.baselines)
-    common.note(f"{file}: hashes and figures agree with {found.header.laps} laps of {found.header.date}")
+    result, digest = bundles.check(file)
+    table.show(result.rows, result.differences, result.warnings, wide, result.header.batch, result.baselines)
+    common.note(f"{file}: hashes and figures agree with {result.header.laps} laps of {result.header.date}")
     say(f"sha256 {digest}")
 
 
@@ -112,16 +112,16 @@ def export(
 ) -> None:
     """Write results in the formats of other programs."""
     from spec_compare.exports import answers, tables
-    from spec_compare.outcome import recomputed
+    from spec_compare.outcome import recompute
     from spec_compare.records.reading import read
 
     writers = {csv: tables.csv, parquet: tables.parquet, texts: tables.texts, spec_bench: answers.write}
-    wanted = {path: write for path, write in writers.items() if path is not None}
-    if not wanted:
+    chosen_writers = {path: write for path, write in writers.items() if path is not None}
+    if not chosen_writers:
         raise UsageError(
             "no format was named", hint="pass --csv FILE, --parquet FILE, --texts FILE or --spec-bench DIR"
         )
-    found = recomputed(read(directory))
-    for path, write in wanted.items():
-        for made in write(found, path):
-            common.note(f"written: {made}")
+    result = recompute(read(directory))
+    for path, write in chosen_writers.items():
+        for file in write(result, path):
+            common.note(f"written: {file}")

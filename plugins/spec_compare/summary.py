@@ -131,8 +131,8 @@ def baseline_of(laps: list[Lap], name: str) -> str:
 def _differing(laps: list[Lap], name: str) -> set[str]:
     """Prompts on which a contender's tokens are not plain's, in any turn and repeat."""
     plain = truth(laps)
-    mine = [r for lap in laps if lap.contender == name for r in lap.records]
-    return {r.prompt for r in mine if r.tokens != plain.get(text_of(r))}
+    own_records = [r for lap in laps if lap.contender == name for r in lap.records]
+    return {r.prompt for r in own_records if r.tokens != plain.get(text_of(r))}
 
 
 def row(
@@ -143,10 +143,10 @@ def row(
     label: str | None,
     costs: tuple[Curves, int] | None = None,
 ) -> Row:
-    mine = _laps_of(laps, name, family)
-    records = [r for lap in mine for r in lap.records]
+    own_laps = _laps_of(laps, name, family)
+    records = [r for lap in own_laps for r in lap.records]
     cells = _cells(records)
-    tally = _pooled(records)
+    tally = _pool(records)
     counted = tally.report()
     tau = counted["tokens_per_step"]
     baseline = baseline_of(laps, name)
@@ -166,28 +166,28 @@ def row(
         efficiency=_ratio(speeds["speedup"], tau),
         overhead=tau / speeds["speedup"] - 1 if tau and speeds["speedup"] else None,
         first_seconds=statistics.median(r.first_seconds for r in records),
-        split=_shares(_sums(lap.split for lap in mine)),
-        forwards={n: v / (tally.emitted or 1) for n, v in _sums(lap.forwards for lap in mine).items()},
+        split=_shares(_sums(lap.split for lap in own_laps)),
+        forwards={n: v / (tally.emitted or 1) for n, v in _sums(lap.forwards for lap in own_laps).items()},
         **{key: counted[key] for key in COUNTED},
         spec_bench=spec_bench.figures(records, plain, shown),
-        **latency.figures(mine, speeds["rate"] is not None),
-        **_bounds(mine, _laps_of(laps, baseline, family), tally, costs, speeds["speedup"]),
+        **latency.figures(own_laps, speeds["rate"] is not None),
+        **_bounds(own_laps, _laps_of(laps, baseline, family), tally, costs, speeds["speedup"]),
     )
 
 
 def _bounds(
-    mine: list[Lap], plain: list[Lap], tally: Tally, costs: tuple[Curves, int] | None, speedup: float | None
+    own_laps: list[Lap], plain: list[Lap], tally: Tally, costs: tuple[Curves, int] | None, speedup: float | None
 ) -> dict[str, Any]:
     """The fields of a row about bounds; the bounds do not depend on the equality of the texts."""
     if costs is None:
         return {}
-    found = bounds(mine, plain, tally, *costs)
+    limits = bounds(own_laps, plain, tally, *costs)
     return {
-        "hardware_bound": found.hardware,
-        "hardware_drafts": found.drafts,
-        "drafter_bound": found.drafter,
-        "acceptance_bound": found.acceptance,
-        "roof_fraction": _ratio(speedup, found.acceptance),
+        "hardware_bound": limits.hardware,
+        "hardware_drafts": limits.drafts,
+        "drafter_bound": limits.drafter,
+        "acceptance_bound": limits.acceptance,
+        "roof_fraction": _ratio(speedup, limits.acceptance),
     }
 
 
@@ -195,9 +195,9 @@ TIMED = ("rate", "speedup", "low", "high", "middle", "whole", "cpu_rate", "cpu_s
 NO_SPEED: dict[str, Any] = dict.fromkeys(TIMED)
 
 
-def speed(mine: dict[str, Cell], plain: dict[str, Cell]) -> dict[str, Any]:
+def speed(own_cells: dict[str, Cell], plain: dict[str, Cell]) -> dict[str, Any]:
     """All timing figures of one contender against plain on the same prompts."""
-    pairs = [(mine[prompt], plain[prompt]) for prompt in mine if prompt in plain]
+    pairs = [(own_cells[prompt], plain[prompt]) for prompt in own_cells if prompt in plain]
     low, high = interval(pairs)
     own = sorted(s for pair in pairs if (s := _speedup([pair])) is not None)
     return {
@@ -271,7 +271,7 @@ def _cell(repeats: list[list[Record]]) -> Cell:
     )
 
 
-def _pooled(records: list[Record]) -> Tally:
+def _pool(records: list[Record]) -> Tally:
     tally = Tally()
     for record in records:
         tally.merge(record.tally)

@@ -9,10 +9,10 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 from spec_cli.common import note
-from spec_cli.printing import styled
+from spec_cli.printing import text_of
 from spec_cli.timing_warnings import TimingWarning
 
-from spec_compare.columns import COLUMNS, FIRST_OUT, LEFT, chosen, title
+from spec_compare.columns import COLUMNS, FIRST_OUT, LEFT, informative_columns, title
 from spec_compare.difference import Difference
 from spec_compare.summary import ALL, Row
 
@@ -40,15 +40,21 @@ def show(
     families = list(dict.fromkeys(r.family for r in rows))
     console = Console(file=sys.stdout, width=width(wide), highlight=False)
     for family in families[:-1] if len(families) == 2 else families:
-        mine = [r for r in rows if r.family == family]
+        family_rows = [r for r in rows if r.family == family]
         name = "all families" if family == ALL else family
-        _print(console, f"{name}, {mine[0].prompts} prompts", mine, chosen(mine, wide, batch), batch)
+        _print(
+            console,
+            f"{name}, {family_rows[0].prompts} prompts",
+            family_rows,
+            informative_columns(family_rows, wide, batch),
+            batch,
+        )
     whole = rows_over_all(rows)
     rests = (rest(row, whole, baselines or {}) for row in whole)
-    for line in [*filter(None, [*map(reading, whole), *rests]), *map(said, differing)]:
-        console.print(styled(line), soft_wrap=True)
+    for line in [*filter(None, [*map(reading, whole), *rests]), *map(describe_difference, differing)]:
+        console.print(text_of(line), soft_wrap=True)
     for warning in warnings:
-        console.print(styled(f"warning: {warning.text}"), soft_wrap=True)
+        console.print(text_of(f"warning: {warning.text}"), soft_wrap=True)
 
 
 def width(wide: bool) -> int | None:
@@ -85,8 +91,8 @@ def rest(row: Row, rows: Iterable[Row], baselines: Mapping[str, str]) -> str:
     plain = next((r for r in rows if r.contender == baselines.get(row.contender)), None)
     if row.roof_fraction is None or row.roof_fraction >= SHORT or plain is None:
         return ""
-    mine, theirs = step_parts(row), step_parts(plain)
-    return f"{row.contender}: a step takes {mine}; a plain step {theirs}"
+    own_parts, theirs = step_parts(row), step_parts(plain)
+    return f"{row.contender}: a step takes {own_parts}; a plain step {theirs}"
 
 
 def step_parts(row: Row) -> str:
@@ -98,7 +104,7 @@ def step_parts(row: Row) -> str:
     return f"{step:.3f} ms ({named})"
 
 
-def said(d: Difference) -> str:
+def describe_difference(d: Difference) -> str:
     other, plain = ("the end" if t is None else f"token {t}" for t in (d.other, d.plain))
     gap = "" if d.gap is None else f"; the target's two best scores there are {d.gap:.2g} apart"
     return f"{d.contender} differs on {d.prompt} at output position {d.position}: {other} for {plain}{gap}{_why(d)}"
@@ -119,7 +125,7 @@ def _print(console: Console, heading: str, rows: list[Row], names: list[str], ba
     """Removes trailing spaces of lines, for output to a file."""
     with console.capture() as captured:
         table, out = fitting(console, rows, names, batch)
-        console.print(styled(heading, style="bold"), table, "", sep="\n")
+        console.print(text_of(heading, style="bold"), table, "", sep="\n")
     sys.stdout.write("\n".join(line.rstrip() for line in captured.get().splitlines()) + "\n")
     if out:
         note(f"left out for lack of room: {', '.join(out)}; --wide and --json have everything")
@@ -148,5 +154,5 @@ def _table(rows: list[Row], names: list[str], batch: int) -> Table:
     for name in names:
         table.add_column(title(name, batch), justify="left" if name in LEFT else "right", no_wrap=name != FOLDED)
     for row in rows:
-        table.add_row(*(styled(COLUMNS[name](row)) for name in names))
+        table.add_row(*(text_of(COLUMNS[name](row)) for name in names))
     return table

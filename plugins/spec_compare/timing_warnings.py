@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from spec_cli.machine import Load
-from spec_cli.timing_warnings import QUIET, TimingWarning, of_load, scattered
+from spec_cli.timing_warnings import QUIET, TimingWarning, of_load, slow_count
 
 from spec_compare.records.record import Lap
 from spec_compare.summary import Row
@@ -18,23 +18,23 @@ within a few per cent."""
 def found_in(laps: list[Lap], rows: list[Row], load: Load, device: str) -> list[TimingWarning]:
     """All warnings: by contender, then of the machine."""
     names = dict.fromkeys(lap.contender for lap in laps)
-    found = [c for name in names for c in scatter([lap for lap in laps if lap.contender == name], device)]
+    warnings = [c for name in names for c in scatter([lap for lap in laps if lap.contender == name], device)]
     if all(len(lap.records) == 1 for lap in laps):
         for name in names:
-            mine = [row for row in rows if row.contender == name]
-            found += bound(mine) or beyond_costs(mine)
-    return found + of_load(load)
+            own_rows = [row for row in rows if row.contender == name]
+            warnings += warn_about_bounds(own_rows) or beyond_costs(own_rows)
+    return warnings + of_load(load)
 
 
 def scatter(laps: list[Lap], device: str) -> list[TimingWarning]:
     """Warnings about laps of one contender."""
     slow = slowdowns(laps, device)
-    count = scattered(slow)
+    count = slow_count(slow)
     if not count:
         return []
     name, much = laps[0].contender, f"{count} of {len(laps)} laps took up to {max(slow):.1f} times as long as"
-    said = f"{name}: {much} the fastest repeat of the same prompts, or as their own CPU time"
-    return [TimingWarning("scatter", name, f"{said}: {QUIET}, with more --repeats")]
+    message = f"{name}: {much} the fastest repeat of the same prompts, or as their own CPU time"
+    return [TimingWarning("scatter", name, f"{message}: {QUIET}, with more --repeats")]
 
 
 def slowdowns(laps: list[Lap], device: str) -> list[float]:
@@ -43,14 +43,14 @@ def slowdowns(laps: list[Lap], device: str) -> list[float]:
     Processor time is used on a CPU only: a process that waits for another device does not spend it.
     """
     fastest = {key: min(lap.seconds for lap in same) for key, same in _repeats(laps).items()}
-    return [max(_ratio(lap.seconds, fastest[_work(lap)]), _waited(lap, device)) for lap in laps]
+    return [max(_ratio(lap.seconds, fastest[_work(lap)]), _waiting_ratio(lap, device)) for lap in laps]
 
 
 def _repeats(laps: Iterable[Lap]) -> dict[tuple[str, ...], list[Lap]]:
-    found: dict[tuple[str, ...], list[Lap]] = {}
+    groups: dict[tuple[str, ...], list[Lap]] = {}
     for lap in laps:
-        found.setdefault(_work(lap), []).append(lap)
-    return found
+        groups.setdefault(_work(lap), []).append(lap)
+    return groups
 
 
 def _work(lap: Lap) -> tuple[str, ...]:
@@ -58,7 +58,7 @@ def _work(lap: Lap) -> tuple[str, ...]:
     return tuple(record.prompt for record in lap.records)
 
 
-def _waited(lap: Lap, device: str) -> float:
+def _waiting_ratio(lap: Lap, device: str) -> float:
     return _ratio(lap.seconds, lap.cpu_seconds) if device == "cpu" else 1.0
 
 
@@ -66,15 +66,15 @@ def _ratio(a: float, b: float) -> float:
     return a / b if b > 0 else 1.0
 
 
-def bound(rows: list[Row]) -> list[TimingWarning]:
+def warn_about_bounds(rows: list[Row]) -> list[TimingWarning]:
     """Warnings about rows of one contender whose prompts ran alone: a step takes at least as long as a plain step."""
     beyond = [row for row in rows if _exceeds(row)]
     if not beyond:
         return []
     worst = max(beyond, key=lambda row: row.efficiency or 0.0)
-    said = f"{worst.contender}: speedup {worst.speedup:.2f} at {worst.tokens_per_step:.2f} tokens per step"
+    message = f"{worst.contender}: speedup {worst.speedup:.2f} at {worst.tokens_per_step:.2f} tokens per step"
     families = ", ".join(row.family for row in beyond)
-    text = f"{said} is impossible ({families}): plain decoding was disturbed; {QUIET}"
+    text = f"{message} is impossible ({families}): plain decoding was disturbed; {QUIET}"
     return [TimingWarning("bound", worst.contender, text)]
 
 
@@ -84,9 +84,11 @@ def beyond_costs(rows: list[Row]) -> list[TimingWarning]:
     if not beyond:
         return []
     worst = max(beyond, key=lambda row: row.roof_fraction or 0.0)
-    said = f"{worst.contender}: speedup {worst.speedup:.2f} exceeds {worst.acceptance_bound:.2f}, its acceptance bound"
+    message = (
+        f"{worst.contender}: speedup {worst.speedup:.2f} exceeds {worst.acceptance_bound:.2f}, its acceptance bound"
+    )
     families = ", ".join(row.family for row in beyond)
-    text = f"{said} ({families}): plain decoding or the costs of steps were disturbed; {QUIET}"
+    text = f"{message} ({families}): plain decoding or the costs of steps were disturbed; {QUIET}"
     return [TimingWarning("bound", worst.contender, text)]
 
 

@@ -35,7 +35,7 @@ class Drafts:
         trace.start.append(part.start)
         trace.pending.append(len(part.pending))
 
-    def decoded(self, target: Target) -> Trace:
+    def decode(self, target: Target) -> Trace:
         """The trace with the texts of its tokens."""
         self.trace.texts = [[token_text(token, target) for token in ids] for ids in self.trace.ids]
         return self.trace
@@ -61,7 +61,7 @@ def pieces(tokens: list[int], target: Target, before: list[int]) -> list[str] | 
     if target.tokenizer is None:
         return None
     stream = stream_after(target.tokenizer, before)
-    found = [stream.put(token) for token in tokens]
-    if found:
-        found[-1] += stream.end()
-    return found
+    texts = [stream.put(token) for token in tokens]
+    if texts:
+        texts[-1] += stream.end()
+    return texts

@@ -10,7 +10,7 @@ import attrs
 from spec_core.errors import UsageError
 
 
-def _sorted(values: Mapping[int, float]) -> dict[int, float]:
+def _in_order(values: Mapping[int, float]) -> dict[int, float]:
     return {int(n): float(values[n]) for n in sorted(values, key=int)}
 
 
@@ -18,7 +18,7 @@ def _sorted(values: Mapping[int, float]) -> dict[int, float]:
 class Curve:
     """seconds: by number of rows, or of drafted tokens. Raises UsageError if there are none."""
 
-    seconds: dict[int, float] = attrs.field(converter=_sorted)
+    seconds: dict[int, float] = attrs.field(converter=_in_order)
 
     @seconds.validator
     def _some(self, _: object, value: dict[int, float]) -> None:

@@ -16,7 +16,7 @@ LENGTHS = (1, 2, 4, 8, 16)
 """Draft lengths that are requested, up to the longest draft of the run."""
 
 
-def added(seconds: Mapping[str, float]) -> float:
+def method_seconds(seconds: Mapping[str, float]) -> float:
     """Seconds that the methods of a step added. seconds: by hook and plugin, as in ``Step.seconds``."""
     return sum(spent for label, spent in seconds.items() if label.partition(".")[0] in ADDED)
 
@@ -57,21 +57,21 @@ def measure(
     of the first text, the warm-up.
     """
     lengths = [n for n in LENGTHS if n <= longest]
-    found: dict[int, list[float]] = {}
+    seconds: dict[int, list[float]] = {}
     warm = False
 
     def look(step: Step) -> None:
         if warm and all(part.seq.t > len(part.emitted) for part in step.parts):
-            found.setdefault(depth(step), []).append(added(step.seconds))
+            seconds.setdefault(depth(step), []).append(method_seconds(step.seconds))
 
     with make(Lengths(lengths)) as run:
         run.observe(look)
         for request in requests:
             _generate(run, request)
             warm = True
-            if all(len(found.get(n, ())) >= repeats for n in lengths):
+            if all(len(seconds.get(n, ())) >= repeats for n in lengths):
                 break
-    return dict(sorted(found.items()))
+    return dict(sorted(seconds.items()))
 
 
 def _generate(run: Run, request: Request) -> None:

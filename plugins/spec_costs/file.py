@@ -54,17 +54,17 @@ class Costs:
 
     def curves(self, batch: int) -> Curves:
         """Seconds of a step by rows and depth. Raises UsageError if none were measured for this batch."""
-        mine = [cost for cost in self.steps if cost.batch == batch]
-        if not mine:
-            found = ", ".join(map(str, sorted({cost.batch for cost in self.steps}))) or "none"
-            raise UsageError(f"no costs of steps with batch {batch}, only: {found}", hint=f"{AGAIN} --batch {batch}")
-        depths = {cost.depth for cost in mine}
-        return Curves({d: Curve({c.rows: c.seconds for c in mine if c.depth == d}) for d in depths})
+        costs_of_batch = [cost for cost in self.steps if cost.batch == batch]
+        if not costs_of_batch:
+            batches = ", ".join(map(str, sorted({cost.batch for cost in self.steps}))) or "none"
+            raise UsageError(f"no costs of steps with batch {batch}, only: {batches}", hint=f"{AGAIN} --batch {batch}")
+        depths = {cost.depth for cost in costs_of_batch}
+        return Curves({d: Curve({c.rows: c.seconds for c in costs_of_batch if c.depth == d}) for d in depths})
 
     def drafts(self, method: str) -> Curve | None:
         """Seconds that a method adds, by length of its draft; None if it was not measured."""
-        mine = {cost.drafts: cost.seconds for cost in self.drafting if cost.method == method}
-        return Curve({0: 0.0} | mine) if mine else None
+        seconds_by_drafts = {cost.drafts: cost.seconds for cost in self.drafting if cost.method == method}
+        return Curve({0: 0.0} | seconds_by_drafts) if seconds_by_drafts else None
 
     def check(self, target: Target) -> None:
         """Raises UsageError if they were measured with another model or on another device."""
@@ -79,9 +79,9 @@ class Costs:
 def machine(target: Target) -> dict[str, Any]:
     """The values of MACHINE here. threads: without the measurement that chose them."""
     info = target.info
-    said = {name: getattr(info, name) or None for name in ("threads", "kernels")}
-    threads = None if said["threads"] is None else str(said["threads"]).partition(",")[0]
-    return {"target": info.name, "device": info.device, "dtype": info.dtype, **said, "threads": threads}
+    executor = {name: getattr(info, name) or None for name in ("threads", "kernels")}
+    threads = None if executor["threads"] is None else str(executor["threads"]).partition(",")[0]
+    return {"target": info.name, "device": info.device, "dtype": info.dtype, **executor, "threads": threads}
 
 
 def as_json(costs: Costs, **more: Any) -> dict[str, Any]:
@@ -92,42 +92,42 @@ def as_json(costs: Costs, **more: Any) -> dict[str, Any]:
 def read(path: Path) -> Costs:
     """Raises UsageError for a file that cannot be read, or is not one of costs."""
     try:
-        found = json.loads(path.read_text("utf-8"))
+        body = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise UsageError(f"{path}: costs cannot be read: {why(error)}", hint=AGAIN) from error
-    return parsed(found, str(path))
+    return parse_costs(body, str(path))
 
 
-def parsed(found: Any, path: str) -> Costs:
+def parse_costs(body: Any, path: str) -> Costs:
     """The costs of a JSON value. path: where it comes from, for errors. Raises UsageError if it is malformed."""
-    if not isinstance(found, dict) or found.get("format") != FORMAT:
+    if not isinstance(body, dict) or body.get("format") != FORMAT:
         raise UsageError(f"{path} has no costs: its format is not {FORMAT!r}", hint=AGAIN)
-    if str(found.get("version")).partition(".")[0] != VERSION.partition(".")[0]:
-        raise UsageError(f"{path}: version {found.get('version')!r} of {FORMAT} is not {VERSION}", hint=AGAIN)
+    if str(body.get("version")).partition(".")[0] != VERSION.partition(".")[0]:
+        raise UsageError(f"{path}: version {body.get('version')!r} of {FORMAT} is not {VERSION}", hint=AGAIN)
     try:
-        steps = [_made(StepCost, entry, 1) for entry in _list(found, "steps")]
-        drafting = [_made(DraftCost, entry, 0) for entry in _list(found, "drafting")]
-        known = found["machine"]
+        steps = [_create(StepCost, entry, 1) for entry in _list(body, "steps")]
+        drafting = [_create(DraftCost, entry, 0) for entry in _list(body, "drafting")]
+        known = body["machine"]
         return Costs({name: known.get(name) for name in MACHINE}, steps, drafting)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise UsageError(f"{path}: costs are malformed: {why(error)}", hint=AGAIN) from error
 
 
-def _list(found: dict[str, Any], name: str) -> list[Any]:
-    if not isinstance(found[name], list) or len(found[name]) > MANY:
+def _list(body: dict[str, Any], name: str) -> list[Any]:
+    if not isinstance(body[name], list) or len(body[name]) > MANY:
         raise TypeError(f"{name} must be a list")
-    return found[name]
+    return body[name]
 
 
-def _made(cls: type, entry: Any, low: int) -> Any:
+def _create(cls: type, entry: Any, low: int) -> Any:
     """low: min of whole numbers. Raises TypeError or ValueError for another field, a wrong type, or a wrong number."""
-    made: Any = cls(**entry)
+    cost: Any = cls(**entry)
     for name, kind in get_type_hints(cls).items():
-        value: Any = getattr(made, name)
+        value: Any = getattr(cost, name)
         if type(value) is not kind and not (kind is float and type(value) is int):
             raise TypeError(f"{name} must be {kind.__name__}, not {value!r:.40}")
         if kind is int and not low <= value <= MANY:
             raise ValueError(f"{name} must be between {low} and {MANY}, not {value}")
         if kind is float and not (math.isfinite(value) and (value > 0 if low else value >= 0)):
             raise ValueError(f"{name} must be seconds, not {value}")
-    return made
+    return cost

@@ -32,12 +32,12 @@ def limits(
     return Limits(method, batch, depth, perfect(step, longest, drafting), even)
 
 
-def sentence(found: Limits) -> str:
+def sentence(limits: Limits) -> str:
     """One line for people."""
-    whose = "free drafts" if found.method is None else found.method
-    bound = found.bound
+    whose = "free drafts" if limits.method is None else limits.method
+    bound = limits.bound
     best = "no draft pays off, even if all are accepted"
     if bound.drafts:
         best = f"at most {bound.speedup:.2f}×, if every step drafts {bound.drafts} tokens and all are accepted"
-    even = ", ".join(f"{k}: {'never' if a is None else f'{a:.2f}'}" for k, a in found.break_even.items())
+    even = ", ".join(f"{k}: {'never' if a is None else f'{a:.2f}'}" for k, a in limits.break_even.items())
     return f"{whose}: {best}; break-even acceptance by draft length {even}"

@@ -100,16 +100,16 @@ class Rounds:
         """One step of each number of rows."""
         even = len(self.timings[self.rows[0]]) % 2 == 0
         for n in self.rows if even else reversed(self.rows):
-            self.timings[n].append(self._timed(n))
+            self.timings[n].append(self._time_step(n))
 
-    def _timed(self, rows: int) -> Timing:
+    def _time_step(self, rows: int) -> Timing:
         """A step with this many rows of each sequence. Raises UsageError if the target or a setting prevents it."""
         for _ in range(2):
             self._filler.drafts = rows - 1
-            if self._ready() and (timing := timed(self._run)).rows == rows * self.batch:
+            if self._ready() and (timing := time_next_step(self._run)).rows == rows * self.batch:
                 return timing
             self._start(rows)
-        timing = timed(self._run)
+        timing = time_next_step(self._run)
         if timing.rows != rows * self.batch:
             raise UsageError(
                 f"a step of {self.batch} times {rows} rows had {timing.rows}",
@@ -157,7 +157,7 @@ def _run(target: Target, filler: Filler, rows: int, depth: int, batch: int) -> R
     )
 
 
-def timed(run: Run) -> Timing:
+def time_next_step(run: Run) -> Timing:
     """The next step of a run."""
     before, rows = dict(run.stats.seconds), run.stats.rows.get("target", 0)
     began, cpu_began = perf_counter(), process_time()

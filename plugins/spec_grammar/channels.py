@@ -35,17 +35,17 @@ class Channels(Compiled):
         inner: Grammars = []
         options = []
         for i, (name, arguments) in enumerate(self.calls.items()):
-            inner += _named(f"arguments_{i}", arguments, target)
+            inner += _rename_first(f"arguments_{i}", arguments, target)
             header = literal(f"<|channel|>commentary to=functions.{name} <|constrain|>json<|message|>", target)
             options.append(f"{header} @arguments_{i}")
         if not self.demanded:
-            inner += [] if self.answer is None else _named("answer", self.answer, target)
-            said = "FREE" if self.answer is None else "@answer"
-            options.append(f"{literal('<|channel|>final<|message|>', target)} {said}")
+            inner += [] if self.answer is None else _rename_first("answer", self.answer, target)
+            rule = "FREE" if self.answer is None else "@answer"
+            options.append(f"{literal('<|channel|>final<|message|>', target)} {rule}")
         return [{"name": "channels", "lark_grammar": _whole(" | ".join(options), target)}, *inner]
 
 
-def _named(name: str, given: Compiled, target: Target) -> Grammars:
+def _rename_first(name: str, given: Compiled, target: Target) -> Grammars:
     first, *rest = given.grammars(target)
     return [{**first, "name": name}, *rest]
 

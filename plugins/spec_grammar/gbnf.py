@@ -50,22 +50,22 @@ def lark_of(text: str) -> str:
             if piece.kind == "name" and piece.text not in rules:
                 raise wrong(piece, f"there is no rule {piece.text!r}")
     named = names(rules)
-    lines = [f"{named[name]}: {' '.join(written(piece, named) for piece in body)}" for name, body in rules.items()]
+    lines = [f"{named[name]}: {' '.join(part_in_lark(piece, named) for piece in body)}" for name, body in rules.items()]
     return "\n".join([f"start: {named['root']}", *lines])
 
 
 def pieces(text: str) -> list[Piece]:
-    found, at, line = [], 0, 1
+    parts, at, line = [], 0, 1
     while at < len(text):
         match = TOKEN.match(text, at)
         if match is None:
             raise wrong(Piece("", text[at : at + 20].split("\n")[0], line), "this cannot be read")
         kind = match.lastgroup or ""
         if kind != "space":
-            found.append(Piece(kind, match[0], line))
+            parts.append(Piece(kind, match[0], line))
         line += match[0].count("\n")
         at = match.end()
-    return found
+    return parts
 
 
 def split(given: list[Piece]) -> dict[str, list[Piece]]:
@@ -104,7 +104,7 @@ def names(rules: dict[str, list[Piece]]) -> dict[str, str]:
     return {name: f"T{i}" if name in capitals else f"r{i}" for i, name in enumerate(rules)}
 
 
-def written(piece: Piece, named: dict[str, str]) -> str:
+def part_in_lark(piece: Piece, named: dict[str, str]) -> str:
     """One part in Lark's notation."""
     if piece.kind == "name":
         return named[piece.text]
@@ -127,38 +127,38 @@ def repeat(piece: Piece) -> str:
 
 def characters(piece: Piece, text: str) -> list[str]:
     """The characters of a literal or set, escapes replaced; an escaped ``-`` or ``^`` has two."""
-    found, at = [], 0
+    chars, at = [], 0
     while at < len(text):
         match = ESCAPE.match(text, at)
         if match is None:
-            found.append(text[at])
+            chars.append(text[at])
             at += 1
             continue
         code = match[1]
         if len(code) > 1:
-            found.append(chr(min(int(code[1:], 16), 0x10FFFF)))
+            chars.append(chr(min(int(code[1:], 16), 0x10FFFF)))
         elif code in PLAIN:
-            found.append(PLAIN[code])
+            chars.append(PLAIN[code])
         else:
             raise wrong(piece, f"the escape \\{code} is not known")
         at = match.end()
-    return found
+    return chars
 
 
 def character_set(piece: Piece) -> str:
     """``[a-z_]`` with every character as a number, since the two notations quote different ones."""
     inner = piece.text[1:-1]
     negated, inner = inner.startswith("^"), inner.removeprefix("^")
-    found = characters(piece, inner)
-    if not found:
+    members = characters(piece, inner)
+    if not members:
         raise wrong(piece, "a set of characters is empty")
     parts, i = [], 0
-    while i < len(found):
-        if i + 2 < len(found) and found[i + 1] == "-":
-            parts.append(f"{number(found[i])}-{number(found[i + 2])}")
+    while i < len(members):
+        if i + 2 < len(members) and members[i + 1] == "-":
+            parts.append(f"{number(members[i])}-{number(members[i + 2])}")
             i += 3
         else:
-            parts.append(number(found[i]))
+            parts.append(number(members[i]))
             i += 1
     return f"/[{'^' if negated else ''}{''.join(parts)}]/"
 
@@ -167,8 +167,8 @@ def number(c: str) -> str:
     return f"\\x{{{ord(c):X}}}"
 
 
-def wrong(piece: Piece, said: str) -> UsageError:
+def wrong(piece: Piece, problem: str) -> UsageError:
     return UsageError(
-        f"line {piece.line} of the grammar, at {piece.text[:40]!r}: {said}",
+        f"line {piece.line} of the grammar, at {piece.text[:40]!r}: {problem}",
         hint="correct the grammar, or write it in Lark's notation; docs/structured-output.md says what is supported",
     )

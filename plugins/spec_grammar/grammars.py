@@ -39,9 +39,9 @@ class JsonSchema(Compiled):
 
     def check(self) -> None:
         given = self.schema
-        text = given if isinstance(given, str) else _dumped(given)
+        text = given if isinstance(given, str) else _dump(given)
         check_size(self.what, text)
-        schema = _loaded(text) if isinstance(given, str) else given
+        schema = _load(text) if isinstance(given, str) else given
         if not isinstance(schema, (Mapping, bool)):
             raise UsageError(
                 f"{self.what} is {type(schema).__name__}", hint='give an object such as {"type": "object"}, or true'
@@ -91,7 +91,7 @@ def _text(schema: Any) -> str:
     return schema if isinstance(schema, str) else json.dumps(schema)
 
 
-def _dumped(schema: Any) -> str:
+def _dump(schema: Any) -> str:
     try:
         return json.dumps(schema)
     except RecursionError as error:
@@ -100,7 +100,7 @@ def _dumped(schema: Any) -> str:
         raise UsageError(f"the JSON schema is not JSON: {error}", hint="give a dict of JSON values") from error
 
 
-def _loaded(text: str) -> Any:
+def _load(text: str) -> Any:
     try:
         return json.loads(text)
     except RecursionError as error:
@@ -130,11 +130,11 @@ class Regex(Compiled):
 
 def _slashes(pattern: str) -> str:
     """The pattern for a place between slashes: a slash that is not escaped ends it there, and so would a line end."""
-    made, escaped = [], False
+    output, escaped = [], False
     for c in pattern:
-        made.append({"/": "/" if escaped else "\\/", "\n": "n" if escaped else "\\n"}.get(c, c))
+        output.append({"/": "/" if escaped else "\\/", "\n": "n" if escaped else "\\n"}.get(c, c))
         escaped = c == "\\" and not escaped
-    return "".join(made)
+    return "".join(output)
 
 
 @attrs.define(eq=False)

@@ -55,10 +55,10 @@ def check_references(what: str, grammars: Sequence[Mapping[str, Any]]) -> None:
     """Raises UsageError for a chain of references that is too long. grammars: as llguidance reads them."""
     for grammar in grammars:
         text = grammar.get("lark_grammar")
-        found = schema_depth(grammar["json_schema"]) if text is None else lark_depth(text)
-        if found > PATH_MAX:
+        depth = schema_depth(grammar["json_schema"]) if text is None else lark_depth(text)
+        if depth > PATH_MAX:
             raise UsageError(
-                f"{what} has a chain of {found} references and nested parts, the limit is {PATH_MAX}",
+                f"{what} has a chain of {depth} references and nested parts, the limit is {PATH_MAX}",
                 hint="let fewer rules refer to one another",
             )
 

@@ -73,8 +73,8 @@ def _schema_graph(schema: Any) -> Graph:
         places = [numbers[id(inner)] for inner in _inner(value)]
         if isinstance(value, Mapping):
             targets = (value.get(key) for key in ("$ref", "$dynamicRef"))
-            found = (_resolve(schema, anchors, target) for target in targets if isinstance(target, str))
-            places += [numbers[id(target)] for target in found if id(target) in numbers]
+            resolved = (_resolve(schema, anchors, target) for target in targets if isinstance(target, str))
+            places += [numbers[id(target)] for target in resolved if id(target) in numbers]
         graph.append(places)
     return graph
 

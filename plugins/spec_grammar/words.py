@@ -87,9 +87,9 @@ def vocabulary_of(target: Target) -> Words:
     """The vocabulary of a target that has a tokenizer."""
     tokenizer, eog = target.tokenizer, sorted(target.info.eog)
     assert tokenizer is not None
-    found = [tokenizer.token_bytes(i) if i < tokenizer.vocab_size else b"" for i in range(target.info.vocab)]
-    special = sorted({i for i, text in enumerate(found) if not text} | set(eog))
-    tokens = list(found)
+    words = [tokenizer.token_bytes(i) if i < tokenizer.vocab_size else b"" for i in range(target.info.vocab)]
+    special = sorted({i for i, text in enumerate(words) if not text} | set(eog))
+    tokens = list(words)
     for i in special:
         tokens[i] = b"<%d>" % i
     return Words(tokens, special, eog[0], tokenizer.bos, tokenizer)

@@ -6,11 +6,13 @@ Sun et al., "Block Verification Accelerates Speculative Decoding", 2403.10444, a
 from __future__ import annotations
 
 import attrs
+import torch
+from torch import Tensor
 
-from spec_core import Compat, Step, Verdict, hookimpl
+from spec_core import Compat, Step, hookimpl
 from spec_rules import traversal
-from spec_rules.coins import Coins
-from spec_rules.distributions import Case, excess, normalised
+from spec_rules.decisions import Decision, Draw, Trial
+from spec_rules.distributions import Case, excess, normalise
 from spec_rules.judging import DRAWN, judge
 from spec_rules.traversal import chance
 
@@ -25,28 +27,31 @@ class Block:
 
     @hookimpl
     def accept(self, step: Step) -> None:
-        judge(step, verify)
+        judge(step, decisions)
 
 
-def verify(case: Case, coins: Coins) -> Verdict:
+def decisions(case: Case) -> Decision:
     """Keep the longest prefix whose coin is below its probability, then draw a token from the residual."""
     if case.draft.parents is not None:
-        return traversal.verify(case, coins)
+        return traversal.decisions(case)
     r = ratios(case)
     length = len(case.draft)
-    if coins.accept(r[length], 1.0):
-        return Verdict(range(length), coins.draw(case.p(length)))
-    for i in reversed(range(length)):
-        p = case.p(i)
-        left = excess(r[i] * p, case.q(i))
-        if coins.accept(chance(left.sum(), r[i]), 1.0):
-            return Verdict(range(i), coins.draw(normalised(left, otherwise=p)))
-    raise AssertionError("the empty prefix has probability 1")
+    draw = lambda: Draw(tuple(range(length)), case.p(length))
+    return Trial(r[length], torch.ones_like(r[0]), draw, lambda: shorter(case, r, length - 1))
 
 
-def ratios(case: Case) -> list[float]:
-    """r_0 = 1, r_i = min(1, r_{i-1} p_i(x_i) / q_i(x_i)): K + 1 numbers."""
-    r = [1.0]
+def shorter(case: Case, r: list[Tensor], i: int) -> Decision:
+    """The decisions about the prefixes of at most ``i`` drafts; the empty one has probability 1."""
+    p = case.p(i)
+    left = excess(r[i] * p, case.q(i))
+    draw = lambda: Draw(tuple(range(i)), normalise(left, otherwise=p))
+    rejected = (lambda: shorter(case, r, i - 1)) if i else None
+    return Trial(chance(left.sum(), r[i]), torch.ones_like(r[i]), draw, rejected)
+
+
+def ratios(case: Case) -> list[Tensor]:
+    """r_0 = 1, r_i = min(1, r_{i-1} p_i(x_i) / q_i(x_i)): K + 1 scalars."""
+    r = [torch.ones((), dtype=torch.float64, device=case.p(0).device)]
     for i, token in enumerate(case.draft.ids):
-        r.append(min(1.0, r[i] * case.p(i)[token] / case.q(i)[token]))
+        r.append((r[i] * case.p(i)[token] / case.q(i)[token]).clamp(max=1.0))
     return r

@@ -1,21 +1,28 @@
 """The input of a rule: a draft, the target's distribution at every row, and the distribution of every drafted token.
 
-All distributions are [V] float64 numpy arrays that sum to 1.
+All distributions are [V] float64 and sum to 1.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 
 import attrs
-import numpy as np
+import torch
 from torch import Tensor
 
 from spec_core import Draft, Sequence, Step
-from spec_core.toolkit import drafted_from, drafts_on_host, rows_on_host, target_distribution
+from spec_core.toolkit import (
+    draft_distributions,
+    drafted_from,
+    drafts_on_host,
+    rows_on_host,
+    target_distribution,
+    target_distributions,
+)
 
-Rows = Callable[[int], np.ndarray]
+Rows = Callable[[int], Tensor]
 
 
 @attrs.frozen(eq=False)
@@ -38,7 +45,7 @@ class Case:
         return [j for j, parent in enumerate(self.draft.parents) if parent == node]
 
 
-def cases(step: Step, seqs: list[Sequence]) -> dict[Sequence, Case]:
+def cases_on_host(step: Step, seqs: list[Sequence]) -> dict[Sequence, Case]:
     """The case of every sequence; each has a draft.
 
     Logits and ``probs`` that lie on a device are copied once for all. A distribution is evaluated when a rule first
@@ -48,25 +55,46 @@ def cases(step: Step, seqs: list[Sequence]) -> dict[Sequence, Case]:
     return {seq: _case(step, seq, rows[seq], drafts[seq]) for seq in seqs}
 
 
-def _case(step: Step, seq: Sequence, rows: Tensor, draft: Draft) -> Case:
+def _case(step: Step, seq: Sequence, rows: Tensor, draft: Draft | None) -> Case:
+    assert draft is not None
     vocab = step.target.info.vocab
     return Case(
         draft,
-        cache(lambda row: target_distribution(step, seq, row, rows)),
-        cache(lambda j: drafted_from(draft, j, vocab)),
+        cache(lambda row: torch.from_numpy(target_distribution(step, seq, row, rows))),
+        cache(lambda j: torch.from_numpy(drafted_from(draft, j, vocab))),
     )
 
 
-def excess(p: np.ndarray, q: np.ndarray) -> np.ndarray:
+def device_cases(step: Step, seqs: list[Sequence]) -> Iterator[tuple[Case, Tensor]]:
+    """(case, largest logit of each row [1+K]) of every sequence, on the device of the logits.
+
+    One after the other, so that the rows of one may be freed before the next. Only rows of sequences that sample with
+    top-k, top-p or min-p are copied to the host, all together.
+    """
+    rows = rows_on_host(step, [seq for seq in seqs if seq.sampling.truncates])
+    for seq in seqs:
+        draft = step.part(seq).draft
+        p, largest = target_distributions(step, seq, rows.get(seq))
+        assert draft is not None
+        yield Case(draft, p.__getitem__, _draft_rows(draft, p)), largest
+
+
+def _draft_rows(draft: Draft, p: Tensor) -> Rows:
+    """The rows of q, which are evaluated together when a rule first reads one."""
+    rows = cache(lambda: draft_distributions(draft, p))
+    return lambda j: rows()[j]
+
+
+def excess(p: Tensor, q: Tensor) -> Tensor:
     """(p - q)+, unnormalised."""
-    return np.maximum(p - q, 0.0)
+    return (p - q).clamp_(min=0.0)
 
 
-def residual(p: np.ndarray, q: np.ndarray) -> np.ndarray:
+def residual(p: Tensor, q: Tensor) -> Tensor:
     """norm((p - q)+): the residual of p after a draft from q was rejected; p if only rounding errors remain."""
-    return normalised(excess(p, q), otherwise=p)
+    return normalise(excess(p, q), otherwise=p)
 
 
-def normalised(weights: np.ndarray, otherwise: np.ndarray) -> np.ndarray:
-    mass = weights.sum()
-    return weights / mass if mass > 0 else otherwise
+def normalise(weights: Tensor, otherwise: Tensor) -> Tensor:
+    mass = weights.sum(-1)
+    return torch.where(mass > 0, weights / mass, otherwise)

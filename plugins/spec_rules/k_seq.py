@@ -5,16 +5,24 @@ Sun et al., "SpecTr: Fast Speculative Decoding via Optimal Transport", 2310.1514
 
 from __future__ import annotations
 
-import attrs
-import numpy as np
+import math
 
-from spec_core import Compat, Step, Verdict, hookimpl
+import attrs
+import torch
+from torch import Tensor
+
+from spec_core import Compat, Step, hookimpl
 from spec_rules import rejection
-from spec_rules.coins import Coins
-from spec_rules.distributions import Case, excess, normalised
+from spec_rules.decisions import Decision, Draw, Trial
+from spec_rules.distributions import Case, excess, normalise, residual
 from spec_rules.judging import DRAWN, judge
 
 BISECTIONS = 30
+DIFFERENT_ROWS = (
+    "k-seq judges siblings drawn independently from one distribution, but these have different rows of probs; "
+    "use --rule rejection or traversal for siblings drawn without replacement"
+)
+"""Message for siblings that k-seq cannot judge."""
 
 
 @attrs.define(eq=False)
@@ -27,67 +35,66 @@ class KSeq:
 
     @hookimpl
     def accept(self, step: Step) -> None:
-        judge(step, verify)
+        judge(step, decisions)
 
 
-def verify(case: Case, coins: Coins) -> Verdict:
-    """Verify a draft."""
-    return rejection.top_down(case, coins, among)
-
-
-def among(case: Case, node: int, coins: Coins) -> tuple[int | None, np.ndarray]:
-    """The first accepted sibling, or None; and the residual of the target's distribution if none is accepted.
+def decisions(case: Case, node: int = -1) -> Decision:
+    """Test the children of a kept node, and of those below it, with one threshold; then draw from what they leave of p.
 
     Point masses are not independent draws: such siblings are rejected one after the other.
     """
-    p, siblings = case.p(1 + node), case.children(node)
-    if not siblings:
-        return None, p
-    if all(case.q(child)[case.draft.ids[child]] == 1 for child in siblings):
-        return rejection.among(case, node, coins)
-    q = shared_distribution(case, siblings)
-    rho = threshold(p, q, len(siblings))
-    for child in siblings:
-        token = case.draft.ids[child]
-        if coins.accept(p[token], rho * q[token]):
-            return child, p
-    return None, left_over(p, q, rho, len(siblings))
+    p, children = case.p(1 + node), case.children(node)
+    if len(children) < 2 or case.draft.proposal == "deterministic":
+        return rejection.try_in_order(case, node, children, p, decisions)
+    return try_siblings(case, node, p, children)
 
 
-def shared_distribution(case: Case, siblings: list[int]) -> np.ndarray:
-    """The distribution that all siblings were drawn from. Raises ValueError if their rows differ."""
-    q = case.q(siblings[0])
-    if not all(np.array_equal(q, case.q(j)) for j in siblings[1:]):
-        raise ValueError(
-            "k-seq judges siblings drawn independently from one distribution, but these have different rows of probs; "
-            "use --rule rejection or traversal for siblings drawn without replacement"
+def try_siblings(case: Case, node: int, p: Tensor, children: list[int]) -> Decision:
+    """Test several children. Point masses and different rows are found where the rows are, not on the host."""
+    tokens, rows = [case.draft.ids[child] for child in children], [case.q(child) for child in children]
+    q, k = rows[0], len(children)
+    certain = torch.stack([row[token] == 1 for row, token in zip(rows, tokens, strict=True)]).all()
+    shared = torch.stack([(row == q).all() for row in rows]).all()
+    rho = torch.where(shared, threshold(p, q, k), math.nan)
+
+    def decision(i: int, left: Tensor) -> Decision:
+        """left: the residual after point masses."""
+        if i == k:
+            return Draw(case.draft.ancestry(node), torch.where(certain, left, left_over(p, q, rho, k)))
+        token, row = tokens[i], rows[i]
+        return Trial(
+            torch.where(certain, left[token], p[token]),
+            torch.where(certain, row[token], rho * q[token]),
+            accepted=lambda: decisions(case, children[i]),
+            rejected=lambda: decision(i + 1, residual(left, row)),
+            refusal=DIFFERENT_ROWS,
         )
-    return q
+
+    return decision(0, p)
 
 
-def overlap(p: np.ndarray, q: np.ndarray, rho: float) -> float:
+def overlap(p: Tensor, q: Tensor, rho: Tensor) -> Tensor:
     """beta(rho): the probability that one sibling is accepted."""
-    return float(np.minimum(p / rho, q).sum())
+    return torch.minimum(p / rho, q).sum()
 
 
-def taken(beta: float, k: int) -> float:
+def relative_acceptance(beta: Tensor, k: int) -> Tensor:
     """(1 - (1 - beta)^k) / beta: accepted probability of k siblings relative to a single one."""
-    return (1 - (1 - beta) ** k) / beta if beta > 0 else float(k)
+    return torch.where(beta > 0, (1 - (1 - beta) ** k) / beta, float(k))
 
 
-def threshold(p: np.ndarray, q: np.ndarray, k: int) -> float:
+def threshold(p: Tensor, q: Tensor, k: int) -> Tensor:
     """rho in [1, k] with 1 - (1 - beta)^k = rho beta, rounded up, so that no more than p is accepted."""
-    low, high = 1.0, float(k)
+    low = torch.ones_like(p[0])
+    high = low * k
     for _ in range(BISECTIONS if k > 1 else 0):
         middle = (low + high) / 2
-        if taken(overlap(p, q, middle), k) > middle:
-            low = middle
-        else:
-            high = middle
+        above = relative_acceptance(overlap(p, q, middle), k) > middle
+        low, high = torch.where(above, middle, low), torch.where(above, high, middle)
     return high
 
 
-def left_over(p: np.ndarray, q: np.ndarray, rho: float, k: int) -> np.ndarray:
+def left_over(p: Tensor, q: Tensor, rho: Tensor, k: int) -> Tensor:
     """norm((p - min(q, p / rho) (1 - (1 - beta)^k) / beta)+)"""
-    accepted = np.minimum(q, p / rho) * taken(overlap(p, q, rho), k)
-    return normalised(excess(p, accepted), otherwise=p)
+    accepted = torch.minimum(q, p / rho) * relative_acceptance(overlap(p, q, rho), k)
+    return normalise(excess(p, accepted), otherwise=p)

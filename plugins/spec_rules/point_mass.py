@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import attrs
 
-from spec_core import Compat, Step, Verdict, hookimpl
-from spec_core.toolkit import walk
-from spec_rules.coins import Coins
+from spec_core import Compat, Step, hookimpl
+from spec_rules.decisions import Decision, Draw
 from spec_rules.distributions import Case
 from spec_rules.judging import judge
 
@@ -25,8 +24,11 @@ class PointMass:
 
     @hookimpl
     def accept(self, step: Step) -> None:
-        judge(step, verify)
+        judge(step, decisions)
 
 
-def verify(case: Case, coins: Coins) -> Verdict:
-    return walk(case.draft, lambda row: coins.draw(case.p(row)))
+def decisions(case: Case, node: int = -1) -> Decision:
+    """Draw a token of the target after a kept node, and after the child that equals it."""
+    children = case.draft.children(node).items()
+    nexts = {token: lambda child=child: decisions(case, child) for token, child in children}
+    return Draw(case.draft.ancestry(node), case.p(1 + node), nexts)

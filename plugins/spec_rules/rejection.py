@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import attrs
-import numpy as np
+from torch import Tensor
 
-from spec_core import Compat, Step, Verdict, hookimpl
-from spec_rules.coins import Coins
+from spec_core import Compat, Step, hookimpl
+from spec_rules.decisions import Decision, Draw, Trial
 from spec_rules.distributions import Case, residual
 from spec_rules.judging import DRAWN, judge
 
-Among = Callable[[Case, int, Coins], tuple[int | None, np.ndarray]]
+Below = Callable[[Case, int], Decision]
 
 
 @attrs.define(eq=False)
@@ -32,31 +32,23 @@ class Rejection:
 
     @hookimpl
     def accept(self, step: Step) -> None:
-        judge(step, verify)
+        judge(step, decisions)
 
 
-def verify(case: Case, coins: Coins) -> Verdict:
-    return top_down(case, coins, among)
+def decisions(case: Case, node: int = -1) -> Decision:
+    """Test the children of a kept node and of those below it, then draw one token from the residual."""
+    return try_in_order(case, node, case.children(node), case.p(1 + node), decisions)
 
 
-def top_down(case: Case, coins: Coins, among: Among) -> Verdict:
-    """Test the children of every kept node, then draw one token from the residual. among: chooses the child to keep."""
-    path: list[int] = []
-    node = -1
-    while True:
-        child, left = among(case, node, coins)
-        if child is None:
-            return Verdict(path, coins.draw(left))
-        path.append(child)
-        node = child
-
-
-def among(case: Case, node: int, coins: Coins) -> tuple[int | None, np.ndarray]:
-    """The first accepted child, or None; and the residual of the target's distribution after the rejected ones."""
-    p = case.p(1 + node)
-    for child in case.children(node):
-        q, token = case.q(child), case.draft.ids[child]
-        if coins.accept(p[token], q[token]):
-            return child, p
-        p = residual(p, q)
-    return None, p
+def try_in_order(case: Case, node: int, children: list[int], p: Tensor, below: Below) -> Decision:
+    """Test each child against what those before it left. p: the residual. below: decisions after a kept child."""
+    if not children:
+        return Draw(case.draft.ancestry(node), p)
+    child, *rest = children
+    q, token = case.q(child), case.draft.ids[child]
+    return Trial(
+        p[token],
+        q[token],
+        accepted=lambda: below(case, child),
+        rejected=lambda: try_in_order(case, node, rest, residual(p, q), below),
+    )

@@ -7,10 +7,12 @@ a chain it is block verification (2403.10444).
 from __future__ import annotations
 
 import attrs
+import torch
+from torch import Tensor
 
-from spec_core import Compat, Step, Verdict, hookimpl
-from spec_rules.coins import Coins
-from spec_rules.distributions import Case, excess, normalised
+from spec_core import Compat, Step, hookimpl
+from spec_rules.decisions import Decision, Draw, Next, Trial
+from spec_rules.distributions import Case, excess, normalise
 from spec_rules.judging import DRAWN, judge
 
 
@@ -24,34 +26,35 @@ class Traversal:
 
     @hookimpl
     def accept(self, step: Step) -> None:
-        judge(step, verify)
+        judge(step, decisions)
 
 
-def verify(case: Case, coins: Coins) -> Verdict:
-    found = visit(case, -1, 1.0, coins)
-    assert found is not None  # the root's probability is always 1
-    return found
+def decisions(case: Case) -> Decision:
+    """Test the paths to all nodes, each after those through its children. The root's probability is always 1."""
+    return visit(case, -1, torch.ones((), dtype=torch.float64, device=case.p(0).device), None)
 
 
-def visit(case: Case, node: int, pa: float, coins: Coins) -> Verdict | None:
-    """The verdict if the path to ``node``, or a longer one through it, is kept. pa: probability of the path so far.
+def visit(case: Case, node: int, pa: Tensor, rejected: Next | None) -> Decision:
+    """The decisions about the paths through ``node``. pa: probability of the path so far. rejected: what comes next."""
+    return reduce_by(case, node, case.children(node), case.p(1 + node), pa, rejected)
 
-    A node is tested after all its children were rejected; each rejection reduces its distribution and probability.
-    """
-    p = case.p(1 + node)
-    for child in case.children(node):
-        q, token = case.q(child), case.draft.ids[child]
-        found = visit(case, child, min(1.0, pa * p[token] / q[token]), coins)
-        if found is not None:
-            return found if node < 0 else Verdict((node, *found.path), found.next_token)
+
+def reduce_by(case: Case, node: int, children: list[int], p: Tensor, pa: Tensor, rejected: Next | None) -> Decision:
+    """A node is tested after all its children were rejected; each reduces its distribution p and probability pa."""
+    if not children:
+        draw = Draw(case.draft.ancestry(node), p)
+        return Trial(pa, torch.ones_like(pa), lambda: draw, rejected)
+    child, *rest = children
+    q, token = case.q(child), case.draft.ids[child]
+
+    def after_child() -> Decision:
         left = excess(pa * p, q)
-        p, pa = normalised(left, otherwise=p), chance(left.sum(), pa)
-    if not coins.accept(pa, 1.0):
-        return None
-    return Verdict(() if node < 0 else (node,), coins.draw(p))
+        return reduce_by(case, node, rest, normalise(left, otherwise=p), chance(left.sum(), pa), rejected)
+
+    return visit(case, child, (pa * p[token] / q[token]).clamp(max=1.0), after_child)
 
 
-def chance(mass: float, before: float) -> float:
+def chance(mass: Tensor, before: Tensor) -> Tensor:
     """m / (m + 1 - r): probability of a path whose next token was rejected. mass: of (r p - q)+; before: r."""
     whole = mass + (1 - before)  # equals mass if the path has probability 1
-    return mass / whole if whole > 0 else 1.0
+    return torch.where(whole > 0, mass / whole, 1.0)

@@ -12,12 +12,14 @@ from typing import Literal
 
 import attrs
 import numpy as np
+import torch
 from attrs.validators import ge, in_, le
+from torch import Tensor
 
 from spec_core import Compat, Step, Verdict, hookimpl
-from spec_rules.coins import Coins
+from spec_rules.decisions import draw
 from spec_rules.distributions import Case
-from spec_rules.judging import judge
+from spec_rules.judging import judge_on_host, sampling_with_draft
 
 
 @attrs.define(eq=False)
@@ -44,15 +46,15 @@ class Typical:
 
     @hookimpl
     def accept(self, step: Step) -> None:
-        judge(step, self.verify)
+        judge_on_host(step, sampling_with_draft(step), self.verify)
 
-    def verify(self, case: Case, coins: Coins) -> Verdict:
+    def verify(self, case: Case, uniforms: np.ndarray) -> Verdict:
         path = self.kept(case)
         p = case.p(1 + path[-1] if path else 0)
-        spent = sum(1 - case.p(1 + node)[case.draft.ids[j]] for node, j in pairwise((-1, *path)))
+        spent = sum(1 - float(case.p(1 + node)[case.draft.ids[j]]) for node, j in pairwise((-1, *path)))
         if self.token == "sampled":
-            return Verdict(path, coins.draw(p), spent)
-        return Verdict(path, int(p.argmax()), spent + 1 - p.max())
+            return Verdict(path, draw(p.numpy(), float(uniforms[0])), spent)
+        return Verdict(path, int(p.argmax()), spent + 1 - float(p.max()))
 
     def kept(self, case: Case) -> tuple[int, ...]:
         """The longest typical path; ties go to the likeliest, then to the first."""
@@ -62,17 +64,16 @@ class Typical:
                 depth, log_p = fit[node]
                 p = case.p(1 + node)
                 bar = threshold(p, self.epsilon, self.delta)
-                chances = {j: p[case.draft.ids[j]] for j in children}
+                chances = {j: float(p[case.draft.ids[j]]) for j in children}
                 fit |= {j: (depth + 1, log_p + math.log(c)) for j, c in chances.items() if c > bar}
         return case.draft.ancestry(max(fit, key=lambda j: fit[j]))
 
 
-def threshold(p: np.ndarray, epsilon: float, delta: float) -> float:
+def threshold(p: Tensor, epsilon: float, delta: float) -> float:
     """min(epsilon, delta exp(-H(p)))"""
     return min(epsilon, delta * math.exp(-entropy(p)))
 
 
-def entropy(p: np.ndarray) -> float:
+def entropy(p: Tensor) -> float:
     """Entropy in nats."""
-    some = p[p > 0]
-    return float(-(some * np.log(some)).sum())
+    return float(torch.special.entr(p).sum())

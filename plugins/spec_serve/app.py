@@ -76,7 +76,7 @@ class Served:
 
     async def _echoes(self, ask: Ask, prompts: list[Any]) -> list[echo.Echo]:
         """The prompts as parts of their answers, with log-probabilities where those of the text were asked for."""
-        made, best = [], ask.request.sampling.logprobs
+        echoes_of_prompts, best = [], ask.request.sampling.logprobs
         for prompt in prompts:
             ids = await self._ids(prompt)
             text = prompt if isinstance(prompt, str) else self._tokenizer.decode(ids)
@@ -84,10 +84,10 @@ class Served:
             try:
                 if jobs:
                     self.engine.submit(jobs)
-                made.append(echo.Echo(text, ids, await echo.scores(jobs)))
+                echoes_of_prompts.append(echo.Echo(text, ids, await echo.scores(jobs)))
             finally:
                 self.engine.cancel(jobs)
-        return made
+        return echoes_of_prompts
 
     async def chat(self, body: fields.Chat) -> Response:
         """Answer a conversation."""
@@ -95,7 +95,7 @@ class Served:
         reads = asked.reads_of(body, talk.tools, ask, self.terms)
         prompt = None
         if body.verbose or (self.terms.limits.verbose and body.verbose is None):
-            prompt = await self.threads.run(talk.size, talk.rendered, self._tokenizer)
+            prompt = await self.threads.run(talk.size, talk.render, self._tokenizer)
         return await self._openai(body, ask, [talk], n, chat=True, reads=reads, verbose=prompt)
 
     def _talk(self, body: fields.Chat) -> tuple[Ask, Talk, int]:
@@ -111,7 +111,7 @@ class Served:
         tokens = asked.max_tokens(next(iter(limits), None), terms, terms.context)
         logprobs = (body.top_logprobs or 0) if body.logprobs else None
         ask = asked.ask(body, terms, tokens, logprobs, asked.bias_of(body.logit_bias))
-        prediction = asked.predicted(body.prediction, terms)
+        prediction = asked.predicted_text(body.prediction, terms)
         ask = ask.calling(asked.calls_of(body, tools, ask, self._tokenizer))
         return ask.predicting(prediction), Talk(body.messages, tools, body, terms.template_defaults), n
 
@@ -126,13 +126,13 @@ class Served:
         chat = responses.as_chat(body)
         ask, talk, _ = self._talk(chat)
         name = uuid4().hex
-        jobs, outlet = await self._begun(ask, [talk], 1, f"resp_{name}")
+        jobs, outlet = await self._submit(ask, [talk], 1, f"resp_{name}")
         reader = asked.reads_of(chat, talk.tools, ask, self.terms).reader(jobs[0], self._tokenizer)
-        made = responses.Answer(self.terms, body, jobs[0], outlet, name, reader)
+        answer = responses.Answer(self.terms, body, jobs[0], outlet, name, reader)
         leave = lambda: self.engine.cancel(jobs)
         if body.stream:
-            return EventStream(made.chunks(), leave)
-        return await whole(_json(made.whole()), leave)
+            return EventStream(answer.chunks(), leave)
+        return await whole(_json(answer.whole()), leave)
 
     async def messages(self, body: Messages) -> Response:
         """Answer a conversation, in the form of Anthropic's API."""
@@ -141,13 +141,13 @@ class Served:
         chat = messages.as_chat(body)
         ask, talk, _ = self._talk(chat)
         name = f"msg_{uuid4().hex}"
-        jobs, outlet = await self._begun(ask, [talk], 1, name)
+        jobs, outlet = await self._submit(ask, [talk], 1, name)
         reader = asked.reads_of(chat, talk.tools, ask, self.terms).reader(jobs[0], self._tokenizer)
-        made = messages.Answer(self.terms, jobs[0], outlet, name, reader)
+        answer = messages.Answer(self.terms, jobs[0], outlet, name, reader)
         leave = lambda: self.engine.cancel(jobs)
         if body.stream:
-            return EventStream(made.chunks(), leave)
-        return await whole(_json(made.whole()), leave)
+            return EventStream(answer.chunks(), leave)
+        return await whole(_json(answer.whole()), leave)
 
     async def count_message(self, body: Messages) -> Response:
         """How many tokens the prompt of a message has."""
@@ -160,25 +160,25 @@ class Served:
         self, body: fields.OpenAI, ask: Ask, prompts: list[Any], n: int, chat: bool, **more: Any
     ) -> Response:
         name = f"{'chatcmpl' if chat else 'cmpl'}-{uuid4().hex}"
-        jobs, outlet = await self._begun(ask, prompts, n, name)
+        jobs, outlet = await self._submit(ask, prompts, n, name)
         usage, counting = _counts(body.stream_options)
         more |= {"fingerprint": self.terms.fingerprint, "timed": bool(body.timings_per_token)}
-        made = openai.Answer(self.terms.run, jobs, outlet, name, self.terms.model, chat, usage, counting, **more)
+        answer = openai.Answer(self.terms.run, jobs, outlet, name, self.terms.model, chat, usage, counting, **more)
         leave = lambda: self.engine.cancel(jobs)
         if body.stream:
-            return EventStream(made.chunks(), leave)
-        return await whole(_json(made.whole()), leave)
+            return EventStream(answer.chunks(), leave)
+        return await whole(_json(answer.whole()), leave)
 
-    async def _begun(self, ask: Ask, prompts: list[Any], n: int, name: str) -> tuple[list[Job], Outlet]:
+    async def _submit(self, ask: Ask, prompts: list[Any], n: int, name: str) -> tuple[list[Job], Outlet]:
         """Jobs that the engine has accepted."""
         ids = [await self._ids(prompt) for prompt in prompts]
         if ask.request.constraint is not None:
-            await self.threads.compile(ask.compiled, self.terms.target)
+            await self.threads.compile(ask.compile_constraint, self.terms.target)
         outlet = Outlet()
         jobs = ask.jobs(outlet, ids, n, name)
         self.engine.submit(jobs)
         try:
-            await openai.accepted(outlet, jobs)
+            await openai.wait_until_accepted(outlet, jobs)
         except BaseException:
             self.engine.cancel(jobs)
             raise
@@ -206,18 +206,18 @@ class Served:
     ) -> Response:
         terms = self.terms
         ask = await run_in_threadpool(llama.ask_of, body, terms)
-        made: list[llama.Answer] = []
-        leave = lambda: self.engine.cancel([one.job for one in made])
+        answers: list[llama.Answer] = []
+        leave = lambda: self.engine.cancel([one.job for one in answers])
         try:
             for written, prompt in prompts:
-                (job,), outlet = await self._begun(ask, [prompt], 1, f"completion-{uuid4().hex}")
-                made.append(llama.Answer(terms, job, outlet, written, llama.Told.of(body), len(made)))
+                (job,), outlet = await self._submit(ask, [prompt], 1, f"completion-{uuid4().hex}")
+                answers.append(llama.Answer(terms, job, outlet, written, llama.Told.of(body), len(answers)))
         except BaseException:
             leave()
             raise
         if body.stream:
-            return EventStream(llama.chunks(made), leave)
-        return await whole(_json(llama.whole(made, several)), leave)
+            return EventStream(llama.chunks(answers), leave)
+        return await whole(_json(llama.whole(answers, several)), leave)
 
     # tokens
 
@@ -231,10 +231,10 @@ class Served:
 
     def _tokenize(self, body: llama_fields.Tokenize) -> Response:
         ids = self._tokenizer.encode(body.content, special=body.parse_special, bos=body.add_special)
-        texts = (self._described(ids[at : at + SLICE], body.with_pieces) for at in range(0, len(ids), SLICE))
+        texts = (self._describe_tokens(ids[at : at + SLICE], body.with_pieces) for at in range(0, len(ids), SLICE))
         return Response(f'{{"tokens":[{",".join(texts)}]}}', media_type="application/json")
 
-    def _described(self, ids: list[int], pieces: bool) -> str:
+    def _describe_tokens(self, ids: list[int], pieces: bool) -> str:
         """A part of a list in JSON: writing all of a long one at once would keep other threads from running."""
         return as_json([{"id": i, "piece": self._piece(i)} for i in ids] if pieces else ids)[1:-1]
 
@@ -260,7 +260,7 @@ class Served:
         """Messages as the model's chat template writes them."""
         tools = asked.tools_of(body.tools, None, self.terms.limits)
         talk = Talk(body.messages, tools, body, self.terms.template_defaults)
-        return Json({"prompt": await self.threads.run(talk.size, talk.rendered, self._tokenizer)})
+        return Json({"prompt": await self.threads.run(talk.size, talk.render, self._tokenizer)})
 
     # about the server
 
@@ -293,16 +293,16 @@ class Served:
 
     async def slots(self, fail_on_no_slot: str = "") -> Response:
         """What every slot does. fail_on_no_slot: 503 where all of them are busy."""
-        found = llama.slots(self.engine, self.terms)
-        if fail_on_no_slot and all(slot["is_processing"] for slot in found):
+        slots_now = llama.slots(self.engine, self.terms)
+        if fail_on_no_slot and all(slot["is_processing"] for slot in slots_now):
             raise ApiError(503, "no slot is free", code="unavailable")
-        return Json(found)
+        return Json(slots_now)
 
     async def props(self) -> Response:
         """Settings with their origins."""
         return Json(llama.props(self.terms, version("spec-core")))
 
-    async def counted(self) -> Response:
+    async def read_metrics(self) -> Response:
         """Counters for Prometheus."""
         return Response(self.metrics.text(), headers={STARTED: str(self.since)}, media_type=CONTENT_TYPE)
 
@@ -352,10 +352,10 @@ def create_app(engine: Engine, terms: Terms, behind: bool = False) -> Any:
     app.router.route_class = CheckedRoute
     _add_routes(app, Served(engine, terms))
     add_refusals(app)
-    made = Lenient(app) if terms.limits.lenient else app
+    wrapped = Lenient(app) if terms.limits.lenient else app
     limits = terms.limits
     origins = None if behind else origins_of(limits)
-    guarded = Guard(made, keys_of(limits), limits.body_bytes, limits.body_seconds, origins)
+    guarded = Guard(wrapped, keys_of(limits), limits.body_bytes, limits.body_seconds, origins)
     if not (allowed := split(limits.allowed_origin)):
         return guarded
     return CORSMiddleware(guarded, allowed, allow_methods=["*"], allow_headers=["*"], expose_headers=[HEADER])
@@ -373,7 +373,7 @@ def _add_routes(app: FastAPI, served: Served) -> None:
     gets: dict[str, Callable[..., Any]] = {
         "/health": served.health, "/v1/health": served.health, "/v1/models": served.models, "/models": served.models,
         "/v1/models/{name:path}": served.model, "/slots": served.slots, "/props": served.props,
-        "/metrics": served.counted, "/": served.page,
+        "/metrics": served.read_metrics, "/": served.page,
     }  # fmt: skip
     for method, paths in (("POST", posts), ("GET", gets)):
         for path, handler in paths.items():

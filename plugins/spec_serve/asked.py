@@ -14,7 +14,7 @@ from spec_core import Constraint, Request, Run, Sampling, Target
 from spec_core.commands import DEFAULT, Settings, prompt_tokens
 from spec_core.errors import nearest, shown
 from spec_serve import structured
-from spec_serve.conversation import Talk, described
+from spec_serve.conversation import Talk, describe_tools
 from spec_serve.errors import ApiError
 from spec_serve.fields import Chat, Generate, OpenAI, Predicted, Speculative, Tool, ToolChoice
 from spec_serve.job import Job, Outlet
@@ -59,7 +59,7 @@ class Ask:
             return self
         return attrs.evolve(self, request=attrs.evolve(self.request, constraint=constraint))
 
-    def compiled(self, target: Target) -> None:
+    def compile_constraint(self, target: Target) -> None:
         """Compile the constraint, so that the engine need not. Raises UsageError. Not for the event loop."""
         if self.request.constraint is not None:
             self.request.constraint.start(target)
@@ -96,7 +96,7 @@ def ask(body: Generate, terms: Terms, max_tokens: int, logprobs: int | None, bia
     given = {name: value for name in SAMPLING if (value := getattr(body, name)) is not None}
     if given.get("top_k", 0) < 0:  # vLLM and llama-server turn it off so
         given["top_k"] = 0
-    wanted = body.speculative or Speculative()
+    speculative = body.speculative or Speculative()
     seconds = [s for s in (body.deadline_seconds, terms.limits.request_seconds or None) if s is not None]
     request = Request(
         [],
@@ -106,18 +106,18 @@ def ask(body: Generate, terms: Terms, max_tokens: int, logprobs: int | None, bia
         stop=_stops(body.stop, terms.limits),
         stop_tokens=body.stop_token_ids or (),
         ignore_eos=bool(body.ignore_eos),
-        methods=methods(wanted, terms.run),
-        draft_max=wanted.n_max,
-        draft_min=wanted.n_min or 0,
-        confidence_min=wanted.p_min or 0.0,
-        control=wanted.control != "fixed",
+        methods=methods(speculative, terms.run),
+        draft_max=speculative.n_max,
+        draft_min=speculative.n_min or 0,
+        confidence_min=speculative.p_min or 0.0,
+        control=speculative.control != "fixed",
         reuse=body.cache_prompt is not False,
         cache_salt=body.cache_salt or "",
         priority=priority_of(body.priority, terms.limits),
         constraint=structured.constraint(body),
     )
     deadline = perf_counter() + min(seconds) if seconds else None
-    return Ask(request, deadline, wanted.trace, bool(body.stream), bool(body.return_progress))
+    return Ask(request, deadline, speculative.trace, bool(body.stream), bool(body.return_progress))
 
 
 def _seed(given: int | None, settings: Settings) -> int:
@@ -134,8 +134,8 @@ def defaults(terms: Terms) -> dict[str, Any]:
 
 def _check_model(body: Generate, terms: Terms) -> None:
     if terms.limits.strict_model and body.model not in (None, "", terms.model):
-        found = f"the model {body.model!r:.80} does not exist; this server has {terms.model!r}"
-        raise ApiError(404, found, "model", "model_not_found")
+        problem = f"the model {body.model!r:.80} does not exist; this server has {terms.model!r}"
+        raise ApiError(404, problem, "model", "model_not_found")
 
 
 def _stops(given: str | list[str] | None, limits: ServeSettings) -> tuple[str, ...]:
@@ -147,11 +147,11 @@ def _stops(given: str | list[str] | None, limits: ServeSettings) -> tuple[str, .
     return stops
 
 
-def methods(wanted: Speculative, run: Run) -> tuple[str, ...] | None:
+def methods(speculative: Speculative, run: Run) -> tuple[str, ...] | None:
     """Names of the run's methods. Raises ApiError for one that it does not have."""
-    if wanted.method is not None and wanted.type is not None:
+    if speculative.method is not None and speculative.type is not None:
         raise ApiError(400, "speculative.method and speculative.type are both given; write one", "speculative.type")
-    given = wanted.method if wanted.method is not None else wanted.type
+    given = speculative.method if speculative.method is not None else speculative.type
     if given is None:
         return None
     names = [part.strip() for part in given.split(",")] if isinstance(given, str) else given
@@ -161,11 +161,11 @@ def methods(wanted: Speculative, run: Run) -> tuple[str, ...] | None:
 
 def _method(name: str, run: Run) -> str:
     known = {*run.drafters, *run.stats.switched_off}
-    found = next((n for n in (name, name.lower(), ALIASES.get(name.lower())) if n in known), None)
-    if found is None:
+    method = next((n for n in (name, name.lower(), ALIASES.get(name.lower())) if n in known), None)
+    if method is None:
         there = nearest(name, known) if known else "no methods; start it with --method"
         raise ApiError(400, f"speculative.method {name!r:.80}: this server has {there}", "speculative.method")
-    return found
+    return method
 
 
 def length(body: OpenAI) -> int | None:
@@ -228,7 +228,7 @@ def calls_of(body: Chat, tools: list[Tool], ask: Ask, tokenizer: Any) -> Constra
     """The constraint of a text that may, or must, call these tools, in a form that is read; None is no constraint."""
     choice = body.tool_choice.model_dump() if isinstance(body.tool_choice, ToolChoice) else body.tool_choice or "auto"
     channels, parallel = has_channels(tokenizer.chat_template), body.parallel_tool_calls is not False
-    return structured.tools_constraint(described(tools), choice, channels, parallel, ask.request.constraint)
+    return structured.tools_constraint(describe_tools(tools), choice, channels, parallel, ask.request.constraint)
 
 
 def reads_of(body: Chat, tools: list[Tool], ask: Ask, terms: Terms) -> Reads:
@@ -237,7 +237,7 @@ def reads_of(body: Chat, tools: list[Tool], ask: Ask, terms: Terms) -> Reads:
     return Reads(tools, single, format, structured.is_all_answer(ask.request.constraint))
 
 
-def predicted(given: Predicted | None, terms: Terms) -> str:
+def predicted_text(given: Predicted | None, terms: Terms) -> str:
     """The text that a request predicts. Raises ApiError where no method would read it."""
     if given is None:
         return ""
@@ -267,7 +267,7 @@ def encode_prompt(prompt: Any, terms: Terms) -> list[int]:
     tokenizer = terms.target.tokenizer
     if isinstance(prompt, Talk):
         check_text("".join(prompt.texts), terms)
-        prompt = prompt.encoded(tokenizer)
+        prompt = prompt.encode(tokenizer)
     if isinstance(prompt, str):
         check_text(prompt, terms)
     else:

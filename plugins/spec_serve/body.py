@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
-from spec_serve.errors import ApiError, unknown_field, unsupported
+from spec_serve.errors import ApiError, unknown_field, unsupported_field
 from spec_serve.shape import check_lengths
 
 log = logging.getLogger("spec_serve")
@@ -32,16 +32,16 @@ class Body(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _known(cls, given: Any) -> Any:
+    def _check_fields(cls, given: Any) -> Any:
         if not isinstance(given, dict):
             return given
         check_lengths(given, cls.ids)
-        given = nested(given) if "speculative" in cls.model_fields else dict(given)
+        given = nest(given) if "speculative" in cls.model_fields else dict(given)
         known = [field.alias or key for key, field in cls.model_fields.items()]
         for name in list(given):
             if name in cls.neutral:
                 if not _asks_nothing(given.pop(name), cls.neutral[name]):
-                    _refuse(name, unsupported(name))
+                    _refuse(name, unsupported_field(name))
             elif name not in known:
                 _refuse(name, unknown_field(name, known, cls.where))
                 del given[name]
@@ -66,7 +66,7 @@ def _asks_nothing(value: Any, neutral: tuple[Any, ...]) -> bool:
     return any(n is ANY or (type(n) is type(value) and n == value) for n in neutral)
 
 
-def nested(given: Mapping[str, Any]) -> dict[str, Any]:
+def nest(given: Mapping[str, Any]) -> dict[str, Any]:
     """``{"speculative.n_max": 4}``, as llama-server writes it, is ``{"speculative": {"n_max": 4}}``."""
     flat = {name: value for name, value in given.items() if name.startswith("speculative.")}
     if not flat:

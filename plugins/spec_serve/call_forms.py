@@ -111,18 +111,18 @@ class Reading:
         if text.startswith(FUNCTION):
             return self._function(text, 0, final, closing=False)
         if text.startswith(OPENING):
-            return self._tagged(text, final)
+            return self._read_tagged(text, final)
         for opening, closing in ((LISTED, ""), (PHI, PHI_END)):
             if text.startswith(opening):
                 return self._list(text, len(opening), closing, final)
         raise NoCall
 
-    def _tagged(self, text: str, final: bool) -> Found:
+    def _read_tagged(self, text: str, final: bool) -> Found:
         """``<tool_call>`` with an object, a ``<function=...>``, or a name with ``<arg_key>`` in it."""
-        at = _skipped(text, len(OPENING))
+        at = _skip_space(text, len(OPENING))
         if text.startswith("{", at):
             end = self._end(text, at)
-            return Found([object_call(text[at:end], self.tools)], _closed(text, end, CLOSING, final))
+            return Found([object_call(text[at:end], self.tools)], _skip_closing(text, end, CLOSING, final))
         if text.startswith(FUNCTION, at):
             return self._function(text, at, final, closing=True)
         if FUNCTION.startswith(text[at:]):
@@ -130,14 +130,14 @@ class Reading:
         return self._pairs(text, at)
 
     def _list(self, text: str, start: int, closing: str, final: bool) -> Found:
-        at = _skipped(text, start)
+        at = _skip_space(text, start)
         if not text.startswith("[", at):
             raise NoCall
         end = self._end(text, at)
-        found = _loaded(text[at:end])
-        if not found:
+        calls = _load_json(text[at:end])
+        if not calls:
             raise NoCall
-        return Found([as_call(one, self.tools) for one in found], _closed(text, end, closing, final))
+        return Found([as_call(one, self.tools) for one in calls], _skip_closing(text, end, closing, final))
 
     def _end(self, text: str, at: int) -> int:
         self.json_end = self.json_end or JsonEnd(at)
@@ -149,7 +149,7 @@ class Reading:
         if head is None:
             raise NoCall if ">" in text[at:] else NeedMore
         properties, at, arguments = _properties(head[1], self.tools), head.end(), {}
-        self._ended(FUNCTION_END, text, at)
+        self._require_end(FUNCTION_END, text, at)
         while (pair := PARAMETER.match(text, at)) is not None:
             arguments[pair[1]] = value_of(pair[2], properties.get(pair[1]))
             at = pair.end()
@@ -159,7 +159,7 @@ class Reading:
             at += len("</function>")
         elif not (closing and text.startswith(CLOSING, at)):
             raise NoCall
-        return Found([made(head[1], arguments)], _closed(text, at, CLOSING, final) if closing else at)
+        return Found([call_of(head[1], arguments)], _skip_closing(text, at, CLOSING, final) if closing else at)
 
     def _pairs(self, text: str, at: int) -> Found:
         """A name, and keys and values as text between tags (GLM)."""
@@ -171,7 +171,7 @@ class Reading:
         properties, at, arguments = _properties(name[1], self.tools), name.end(), {}
         if not any(text.startswith(tag[: len(text) - at], at) for tag in ("<arg_key>", CLOSING)):
             raise NoCall
-        self._ended(PAIRS_END, text, at)
+        self._require_end(PAIRS_END, text, at)
         while (pair := PAIR.match(text, at)) is not None:
             key = pair[1].strip()
             arguments[key] = value_of(pair[2], properties.get(key))
@@ -180,9 +180,9 @@ class Reading:
             raise NeedMore
         if not text.startswith(CLOSING, at):
             raise NoCall
-        return Found([made(name[1], arguments)], at + len(CLOSING))
+        return Found([call_of(name[1], arguments)], at + len(CLOSING))
 
-    def _ended(self, end: re.Pattern[str], text: str, at: int) -> None:
+    def _require_end(self, end: re.Pattern[str], text: str, at: int) -> None:
         """Raises NeedMore as long as the new text has no end: a long value is not read again with every piece."""
         start = max(at, self.searched)
         match = end.search(text, start)
@@ -191,7 +191,7 @@ class Reading:
             raise NeedMore
 
 
-def _skipped(text: str, at: int) -> int:
+def _skip_space(text: str, at: int) -> int:
     """The index of the next character that is no white space. Raises NeedMore where there is none."""
     rest = text[at:].lstrip()
     if not rest:
@@ -199,7 +199,7 @@ def _skipped(text: str, at: int) -> int:
     return len(text) - len(rest)
 
 
-def _closed(text: str, at: int, closing: str, final: bool) -> int:
+def _skip_closing(text: str, at: int, closing: str, final: bool) -> int:
     """The index behind the closing, which may be missing: models forget it."""
     rest = text[at:].lstrip()
     if rest.startswith(closing):
@@ -215,11 +215,11 @@ def _properties(name: str, tools: Tools) -> Mapping[str, Any]:
     """Schemas of the parameters. Raises NoCall for a function that is not among the tools."""
     if name not in tools:
         raise NoCall
-    found = tools[name].get("properties")
-    return found if isinstance(found, Mapping) else {}
+    properties = tools[name].get("properties")
+    return properties if isinstance(properties, Mapping) else {}
 
 
-def _loaded(text: str) -> Any:
+def _load_json(text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
@@ -228,20 +228,20 @@ def _loaded(text: str) -> Any:
 
 def object_call(text: str, tools: Tools) -> Call:
     """The call that an object writes. Raises NoCall."""
-    return as_call(_loaded(text), tools)
+    return as_call(_load_json(text), tools)
 
 
-def as_call(found: Any, tools: Tools) -> Call:
+def as_call(value: Any, tools: Tools) -> Call:
     """``{"name": ..., "arguments": {...}}``, or with ``parameters``. Raises NoCall."""
-    if not isinstance(found, dict) or not isinstance(found.get("name"), str):
+    if not isinstance(value, dict) or not isinstance(value.get("name"), str):
         raise NoCall
-    arguments = found.get("arguments", found.get("parameters", {}))
-    if found["name"] not in tools or not isinstance(arguments, dict):
+    arguments = value.get("arguments", value.get("parameters", {}))
+    if value["name"] not in tools or not isinstance(arguments, dict):
         raise NoCall
-    return made(found["name"], arguments)
+    return call_of(value["name"], arguments)
 
 
-def made(name: str, arguments: Mapping[str, Any]) -> Call:
+def call_of(name: str, arguments: Mapping[str, Any]) -> Call:
     return Call(name, json.dumps(arguments, ensure_ascii=False))
 
 

@@ -84,7 +84,7 @@ class CallReader:
             return self._read(final)
         if not self._begun:
             return self._whole(final)
-        return self._said(final)
+        return self._text_before(final)
 
     def _whole(self, final: bool) -> list[str | Call]:
         """A call where the text is one object to its end."""
@@ -111,36 +111,36 @@ class CallReader:
                 return []
             raise
         self._rest, self._begun = "", True
-        return self._kept([call])
+        return self._keep([call])
 
-    def _said(self, final: bool) -> list[str | Call]:
+    def _text_before(self, final: bool) -> list[str | Call]:
         """Text before a call; white space before it, and what may be the beginning of an opening, is held back."""
         match = OPENED.search(self._rest)
         end = match.start() if match else len(self._rest) - (0 if final else _overlap(self._rest))
         text = self._rest[:end].lstrip() if self._after else self._rest[:end]
-        said = text if final and match is None else text.rstrip()
-        self._after = self._after and not said
+        before = text if final and match is None else text.rstrip()
+        self._after = self._after and not before
         if match:
-            self._rest, self._gap, self._reading = self._rest[end:], text[len(said) :], Reading(self.tools)
-            return [said] if said else []
-        self._rest = text[len(said) :] + self._rest[end:]
-        if not said:
+            self._rest, self._gap, self._reading = self._rest[end:], text[len(before) :], Reading(self.tools)
+            return [before] if before else []
+        self._rest = text[len(before) :] + self._rest[end:]
+        if not before:
             raise NeedMore
-        return [said]
+        return [before]
 
     def _read(self, final: bool) -> list[str | Call]:
         assert self._reading is not None
         try:
-            found = self._reading.read(self._rest, final)
+            read = self._reading.read(self._rest, final)
         except NoCall:  # the opening is text; a call may follow it
             opening, self._rest = self._gap + self._rest[:1], self._rest[1:]
             self._reading, self._after = None, False
             return [opening]
         self._reading, self._after = None, True
-        self._rest = self._rest[found.end :]
-        return self._kept(found.calls)
+        self._rest = self._rest[read.end :]
+        return self._keep(read.calls)
 
-    def _kept(self, calls: list[Call]) -> list[str | Call]:
+    def _keep(self, calls: list[Call]) -> list[str | Call]:
         kept = calls[: max(0, 1 - len(self.calls))] if self.single else calls
         self.calls += kept
         return list(kept)

@@ -70,7 +70,7 @@ def serve(**flags: Any) -> None:
 
     limits = limits_of(settings)
     listener = listening(limits)
-    settings = adapted(without_own(settings))
+    settings = adapt(without_own(settings))
     run, settings = run_of(settings, limits)
     _serve(run, settings, limits, listener)
 
@@ -101,10 +101,10 @@ def limits_of(settings: Settings) -> ServeSettings:
 def _check_variables(limits: ServeSettings) -> None:
     """Raises UsageError where the variables of the chat template are no JSON object."""
     try:
-        found = json.loads(limits.chat_template_kwargs or "{}")
+        variables = json.loads(limits.chat_template_kwargs or "{}")
     except ValueError:
-        found = None
-    if not isinstance(found, dict):
+        variables = None
+    if not isinstance(variables, dict):
         raise UsageError(
             f"--chat-template-kwargs is {limits.chat_template_kwargs!r:.60}",
             hint='give a JSON object, such as {"enable_thinking": false}',
@@ -135,11 +135,11 @@ def run_of(settings: Settings, limits: ServeSettings) -> tuple[Run, Settings]:
     """The run, and its settings with the room of the prompt cache. Raises UsageError, Refused."""
     from spec_serve.templates import template_of
 
-    made: list[Plan] = []
+    plans: list[Plan] = []
     target = common.checked_target(
-        settings, [settings["methods"]], lambda bare, plugins: made.append(_plan(bare, plugins, settings, limits))
+        settings, [settings["methods"]], lambda bare, plugins: plans.append(_plan(bare, plugins, settings, limits))
     )
-    settings = _changed(settings, cache_tokens=made[0].cached)
+    settings = _with_defaults(settings, cache_tokens=plans[0].cached)
     if target.tokenizer is None:
         raise UsageError(f"{target.info.name} has no tokenizer", hint="serve a model that has one")
     if (template := template_of(limits)) is not None:
@@ -154,18 +154,18 @@ def _plan(target: Target, plugins: list[Chosen], settings: Settings, limits: Ser
     asked = settings.table["cache_tokens"]
     cached = None if asked.origin == DEFAULT else asked.value
     cached = 0 if not settings["reuse"] else cached
-    made = plan(target.info, plugins, settings["max_sequences"], limits.cache_mib * MIB, cached)
-    check(made, limits.memory_mib * MIB, target.info.device)
-    common.note("memory plan:\n" + "\n".join(made.lines()))
-    return made
+    memory_plan = plan(target.info, plugins, settings["max_sequences"], limits.cache_mib * MIB, cached)
+    check(memory_plan, limits.memory_mib * MIB, target.info.device)
+    common.note("memory plan:\n" + "\n".join(memory_plan.lines()))
+    return memory_plan
 
 
-def adapted(settings: Settings) -> Settings:
+def adapt(settings: Settings) -> Settings:
     """With other defaults of the run: a method that fails is switched off, long prompts leave others their pace."""
-    return _changed(settings, on_error="isolate", prefill_budget=PREFILL_BUDGET)
+    return _with_defaults(settings, on_error="isolate", prefill_budget=PREFILL_BUDGET)
 
 
-def _changed(settings: Settings, **defaults: Any) -> Settings:
+def _with_defaults(settings: Settings, **defaults: Any) -> Settings:
     """With other defaults: what a user gave stays."""
     table = dict(settings.table)
     for name, value in defaults.items():
@@ -174,7 +174,7 @@ def _changed(settings: Settings, **defaults: Any) -> Settings:
     return Settings(table)
 
 
-def _remembered(run: Run, limits: ServeSettings) -> Path | None:
+def _restore_cache(run: Run, limits: ServeSettings) -> Path | None:
     """The file of the prompt cache, whose prefixes are evaluated now. Raises UsageError."""
     from spec_serve import kept
 
@@ -184,23 +184,23 @@ def _remembered(run: Run, limits: ServeSettings) -> Path | None:
     if not run.settings.reuse:
         raise UsageError("--prompt-cache keeps nothing with reuse=false", hint="leave one of them out")
     kept.check_folder(path)
-    found = kept.read(path, run)
-    fitting = kept.fitting(found, run)
-    if found:
+    prefixes = kept.read(path, run)
+    fitting = kept.fitting(prefixes, run)
+    if prefixes:
         rows = sum(len(prefix.tokens) for prefix in fitting)
-        common.note(f"prompt cache: evaluating {len(fitting)} of {len(found)} prefixes of {path}, {rows} tokens")
+        common.note(f"prompt cache: evaluating {len(fitting)} of {len(prefixes)} prefixes of {path}, {rows} tokens")
     kept.evaluate(run, fitting)
     return path
 
 
-def prepared(run: Run, settings: Settings, limits: ServeSettings) -> tuple[Engine, Terms]:
+def prepare(run: Run, settings: Settings, limits: ServeSettings) -> tuple[Engine, Terms]:
     """The engine of a server that does not listen yet, and what it holds requests to. Raises UsageError."""
     from spec_serve import kept, logs
     from spec_serve.engine import Engine
     from spec_serve.terms import Terms
     from spec_serve.tracing import Tracing
 
-    cache = _remembered(run, limits)
+    cache = _restore_cache(run, limits)
     logs.begin(as_json=limits.log == "json")
     engine = Engine(run, limits.queue)
     if cache is not None:
@@ -215,11 +215,11 @@ def prepared(run: Run, settings: Settings, limits: ServeSettings) -> tuple[Engin
 
 def _serve(run: Run, settings: Settings, limits: ServeSettings, listener: Any) -> None:
     from spec_serve.app import create_app
-    from spec_serve.server import opened, warn_of_everyone
     from spec_serve.server import serve as listen
+    from spec_serve.server import start_listening, warn_of_everyone
 
-    engine, terms = prepared(run, settings, limits)
-    common.note(f"serving {terms.model} at {opened(listener, limits)}")
+    engine, terms = prepare(run, settings, limits)
+    common.note(f"serving {terms.model} at {start_listening(listener, limits)}")
     warn_of_everyone(listener, limits)
     with frozen_heap():
         listen(create_app(engine, terms), engine, limits, listener)

@@ -55,16 +55,16 @@ class Talk:
         """Characters of these texts."""
         return sum(map(len, self.texts))
 
-    def encoded(self, tokenizer: Any) -> Any:
+    def encode(self, tokenizer: Any) -> Any:
         """What the chat template makes of it."""
         keywords = self._keywords(tokenizer)
         if not keywords and not self.continued:
             return conversation(self.messages, self.tools, tokenizer)
         if self.continued:
-            return tokenizer.encode(self.rendered(tokenizer), special=True, bos=False)
+            return tokenizer.encode(self.render(tokenizer), special=True, bos=False)
         return tokenizer.encode_chat(conversation(self.messages, self.tools, tokenizer), **keywords)
 
-    def rendered(self, tokenizer: Any) -> str:
+    def render(self, tokenizer: Any) -> str:
         """The text of it. Raises ApiError where the tokenizer has none."""
         if getattr(tokenizer, "render", None) is None:
             raise ApiError(400, "the tokenizer of this model cannot write a conversation as text")
@@ -83,8 +83,8 @@ class Talk:
         """Whether the answer continues the last message. Raises ApiError."""
         how, last = self.how, self.messages[-1]
         if how.continue_final_message and how.add_generation_prompt:
-            said = "continue_final_message and add_generation_prompt are both true; write one"
-            raise ApiError(400, said, "continue_final_message")
+            problem = "continue_final_message and add_generation_prompt are both true; write one"
+            raise ApiError(400, problem, "continue_final_message")
         assistant = last.role == "assistant" and not last.tool_calls
         if how.continue_final_message and not assistant:
             raise ApiError(400, "the last message is not the assistant's: it cannot be continued", "messages")
@@ -98,11 +98,11 @@ class Talk:
         if wrong := [name for name in given if name in RESERVED or not name.isidentifier()]:
             raise ApiError(400, f"chat_template_kwargs cannot have {wrong[0]!r:.60}", "chat_template_kwargs")
         effort = self.how.reasoning_effort
-        found: dict[str, Any] = {"enable_thinking": False} if effort == "none" else {}
-        found |= {"reasoning_effort": effort} if effort not in (None, "none") else {}
-        found |= {"add_generation_prompt": False} if self.how.add_generation_prompt is False else {}
-        tools = {"tools": described(self.tools)} if self.tools and knows_tools(tokenizer) else {}
-        return {**found, **given, **tools}
+        keywords: dict[str, Any] = {"enable_thinking": False} if effort == "none" else {}
+        keywords |= {"reasoning_effort": effort} if effort not in (None, "none") else {}
+        keywords |= {"add_generation_prompt": False} if self.how.add_generation_prompt is False else {}
+        tools = {"tools": describe_tools(self.tools)} if self.tools and knows_tools(tokenizer) else {}
+        return {**keywords, **given, **tools}
 
 
 def begun_answer(prompt: str, content: str, thought: str, tokenizer: Any) -> str:
@@ -128,14 +128,14 @@ def conversation(messages: Sequence[Message], tools: Sequence[Tool], tokenizer: 
 
     Templates read what was thought as ``reasoning_content`` (Qwen, GLM) or ``thinking`` (gpt-oss).
     """
-    found = [_message(at, message) for at, message in enumerate(messages)]
+    parsed = [_message(at, message) for at, message in enumerate(messages)]
     if knows_tools(tokenizer):
-        return found
-    found = [_without_tools(message) for message in found]
-    return _told(found, described(tools)) if tools else found
+        return parsed
+    parsed = [_without_tools(message) for message in parsed]
+    return _add_tools(parsed, describe_tools(tools)) if tools else parsed
 
 
-def described(tools: Sequence[Tool]) -> list[dict[str, Any]]:
+def describe_tools(tools: Sequence[Tool]) -> list[dict[str, Any]]:
     """Tools as templates print them."""
     return [tool.model_dump(exclude_none=True) for tool in tools]
 
@@ -146,12 +146,12 @@ def _message(at: int, message: Message) -> dict[str, Any]:
         raise ApiError(400, f"role {message.role!r:.40} is not supported", f"messages[{at}].role", "not_supported")
     if message.tool_calls and role != "assistant":
         raise ApiError(400, "only an assistant's message has tool_calls", f"messages[{at}].tool_calls")
-    made: dict[str, Any] = {"role": role, "content": _content(at, message)}
+    entry: dict[str, Any] = {"role": role, "content": _content(at, message)}
     if message.tool_calls:
-        made["tool_calls"] = [_call(at, call) for call in message.tool_calls]
+        entry["tool_calls"] = [_call(at, call) for call in message.tool_calls]
     if message.reasoning_content:
-        made |= {"reasoning_content": message.reasoning_content, "thinking": message.reasoning_content}
-    return made | {n: v for n in ("name", "tool_call_id") if (v := getattr(message, n))}
+        entry |= {"reasoning_content": message.reasoning_content, "thinking": message.reasoning_content}
+    return entry | {n: v for n in ("name", "tool_call_id") if (v := getattr(message, n))}
 
 
 def _call(at: int, call: ToolCall) -> dict[str, Any]:
@@ -188,7 +188,7 @@ def _without_tools(message: dict[str, Any]) -> dict[str, Any]:
     return {**message, "content": "\n".join([*([message["content"]] if message["content"] else []), *written])}
 
 
-def _told(messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _add_tools(messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """With the tools in the system message."""
     text = WRITTEN.format("\n".join(json.dumps(tool, ensure_ascii=False) for tool in tools))
     if messages[0]["role"] == "system":

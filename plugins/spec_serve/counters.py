@@ -70,23 +70,23 @@ class Counters:
         depths, path = part.draft.depths, part.uncut.path if part.uncut else ()
         kept = path[: drafted_and_accepted(part)["accepted"]]
         for piece in part.pieces:
-            mine, own = self.methods.setdefault(piece.source, Methods()), piece.own(kept)
-            mine.drafts += 1
-            mine.drafted += len(piece.draft)
-            mine.accepted += len(own)
+            counts, own = self.methods.setdefault(piece.source, Methods()), piece.own(kept)
+            counts.drafts += 1
+            counts.drafted += len(piece.draft)
+            counts.accepted += len(own)
             job.proposed[piece.source] += len(piece.draft)
             job.kept[piece.source] += len(own)
-            mine.reached.update({depths[piece.first + i] - 1 for i in range(len(piece.draft))})
-            mine.kept.update(depths[piece.first + i] - 1 for i in own)
+            counts.reached.update({depths[piece.first + i] - 1 for i in range(len(piece.draft))})
+            counts.kept.update(depths[piece.first + i] - 1 for i in own)
 
-    def finished(self, job: Job, result: Result) -> None:
-        self.ended(job, "deadline" if job.expired else result.finish_reason)
+    def record_result(self, job: Job, result: Result) -> None:
+        self.record_end(job, "deadline" if job.expired else result.finish_reason)
         if job.first:
             self.predicted_seconds += job.last - job.first
             if len(result.tokens) > 1:
                 self._observe("time_per_output_token_seconds", (job.last - job.first) / (len(result.tokens) - 1))
 
-    def ended(self, job: Job, reason: str) -> None:
+    def record_end(self, job: Job, reason: str) -> None:
         self.requests[reason] += 1
         self._observe("request_seconds", (job.last or job.asked) - job.asked)
 

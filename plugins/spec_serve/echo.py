@@ -16,7 +16,7 @@ import numpy as np
 
 from spec_core import Request, Sampling, Target
 from spec_core.commands import Logprob
-from spec_serve.errors import refused
+from spec_serve.errors import api_error_of
 from spec_serve.job import Done, Failed, Job, Outlet, messages
 from spec_serve.terms import Terms
 
@@ -59,10 +59,10 @@ class ExactlyText:
         following = self.tokens[self.at :]
         right = next((i for i, pair in enumerate(zip(drafted, following, strict=False)) if pair[0] != pair[1]), None)
         rows = min(len(drafted) if right is None else right, len(following) - 1) + 1
-        made = np.zeros((max(0, rows), self.words), np.uint32)
+        words = np.zeros((max(0, rows), self.words), np.uint32)
         for row, token in enumerate(following[:rows]):
-            made[row, token // 32] = np.uint32(1 << (token % 32))
-        return made
+            words[row, token // 32] = np.uint32(1 << (token % 32))
+        return words
 
     def forced(self, count_max: int) -> list[int]:
         return list(self.tokens[self.at : self.at + count_max])
@@ -100,18 +100,18 @@ def requests(ids: list[int], best: int, model: Request, terms: Terms) -> list[Re
 def jobs(ids: list[int], best: int, model: Request, deadline: float | None, terms: Terms) -> list[Job]:
     """The same as jobs, with an outlet of their own."""
     outlet = Outlet()
-    found = requests(ids, best, model, terms)
-    return [Job(request, outlet, index=i, streamed=False, deadline=deadline) for i, request in enumerate(found)]
+    submitted = requests(ids, best, model, terms)
+    return [Job(request, outlet, index=i, streamed=False, deadline=deadline) for i, request in enumerate(submitted)]
 
 
-async def scores(made: list[Job]) -> list[Logprob]:
+async def scores(submitted: list[Job]) -> list[Logprob]:
     """Of the tokens after the first. Raises the error that ended one of the texts."""
-    found: dict[int, list[Logprob]] = {}
-    if not made:
+    scores_by_row: dict[int, list[Logprob]] = {}
+    if not submitted:
         return []
-    async for job, message in messages(made[0].outlet, len(made)):
+    async for job, message in messages(submitted[0].outlet, len(submitted)):
         if isinstance(message, Failed):
-            raise refused(message.error) from message.error
+            raise api_error_of(message.error) from message.error
         if isinstance(message, Done):
-            found[job.index] = message.result.logprobs or []
-    return [score for _, scored in sorted(found.items()) for score in scored]
+            scores_by_row[job.index] = message.result.logprobs or []
+    return [score for _, scored in sorted(scores_by_row.items()) for score in scored]

@@ -54,8 +54,8 @@ class Engine:
             raise ApiError(503, "the server is shutting down", code="shutting_down", headers={"Retry-After": "5"})
         if len(self.open) + len(jobs) > self.room:
             headers = {"Retry-After": RETRY_SECONDS}
-            found = f"{len(self.open)} of {self.room} places are taken"
-            raise ApiError(429, f"the server is busy: {found}; try again later", code="busy", headers=headers)
+            occupancy = f"{len(self.open)} of {self.room} places are taken"
+            raise ApiError(429, f"the server is busy: {occupancy}; try again later", code="busy", headers=headers)
         now = perf_counter()
         for job in jobs:
             job.number, job.asked = next(self._numbers), now
@@ -136,9 +136,9 @@ class Engine:
         except Exception:  # it ended every running text; each raises it when its result is taken
             log.exception("a step failed")
             return
-        for seq, mine in _by_sequence(events).items():
+        for seq, own_events in _by_sequence(events).items():
             if (job := self.jobs.get(seq)) is not None:
-                self._progress(job, mine)
+                self._progress(job, own_events)
 
     def _progress(self, job: Job, events: list[Emitted]) -> None:
         job.last = perf_counter()
@@ -161,10 +161,10 @@ class Engine:
             except Exception as error:
                 if not isinstance(error, UsageError):
                     log.error("request %s failed", job.request.name, exc_info=error)
-                self.counters.ended(job, "error")
+                self.counters.record_end(job, "error")
                 self._end(job, Failed(error))
             else:
-                self.counters.finished(job, result)
+                self.counters.record_result(job, result)
                 log.info("%s", line(job, result), extra={"numbers": numbers(job, result)})
                 for tell in self.finished:
                     tell(job, result)
@@ -263,7 +263,7 @@ def numbers(job: Job, result: Result) -> dict[str, str | int | float]:
 
 def _by_sequence(events: list[Emitted]) -> dict[Sequence, list[Emitted]]:
     """Events of each sequence, in order."""
-    mine: dict[Sequence, list[Emitted]] = {}
+    by_sequence: dict[Sequence, list[Emitted]] = {}
     for event in events:
-        mine.setdefault(event.seq, []).append(event)
-    return mine
+        by_sequence.setdefault(event.seq, []).append(event)
+    return by_sequence

@@ -44,7 +44,7 @@ class ApiError(Exception):
         return {"error": error}
 
 
-def refused(error: BaseException) -> ApiError:
+def api_error_of(error: BaseException) -> ApiError:
     """The error sent to a client: a user's mistake in full, of a failure only what failed, never a traceback."""
     if isinstance(error, ApiError):
         return error
@@ -62,10 +62,10 @@ def refused(error: BaseException) -> ApiError:
 def unknown_field(name: str, known: list[str], where: str = "") -> ApiError:
     """A field that does not exist, with those that do."""
     inside = f" in {where}" if where else ""
-    found = f"unknown field {name!r:.80}{inside}; known, nearest first: {nearest(name, known)}"
-    return ApiError(400, found, name[:80], "unknown_field")
+    problem = f"unknown field {name!r:.80}{inside}; known, nearest first: {nearest(name, known)}"
+    return ApiError(400, problem, name[:80], "unknown_field")
 
 
-def unsupported(name: str, why: str = "") -> ApiError:
+def unsupported_field(name: str, why: str = "") -> ApiError:
     """A field of the original API that this server has no form of."""
     return ApiError(400, f"{name} is not supported{': ' + why if why else ''}; leave it out", name, "not_supported")

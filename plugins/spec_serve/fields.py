@@ -50,10 +50,10 @@ class StreamOptions(Body):
     )
 
     @model_validator(mode="after")
-    def _counted(self) -> StreamOptions:
+    def _check_usage(self) -> StreamOptions:
         if self.continuous_usage_stats and not self.include_usage:
-            said = "continuous_usage_stats needs include_usage = true"
-            raise ApiError(400, said, "stream_options.continuous_usage_stats")
+            problem = "continuous_usage_stats needs include_usage = true"
+            raise ApiError(400, problem, "stream_options.continuous_usage_stats")
         return self
 
 

@@ -35,7 +35,7 @@ def answer(error: ApiError, path: str = "") -> Response:
     return Response(as_json(body), error.status, error.headers, media_type="application/json")
 
 
-def identified(send: Any, given: str) -> Any:
+def add_request_id(send: Any, given: str) -> Any:
     """Every answer has an id in a header: the client's, where it is a short word, or a new one."""
     name = given if ID.fullmatch(given) else uuid4().hex
     REQUEST_ID.set(name)
@@ -71,13 +71,13 @@ class Guard:
             await self.app(scope, receive, send)
             return
         headers = Headers(scope=scope)
-        send = identified(send, headers.get(HEADER, ""))
+        send = add_request_id(send, headers.get(HEADER, ""))
         try:
             self.check(scope["path"], headers)
         except ApiError as error:
             await answer(error, scope["path"])(scope, receive, send)
             return
-        await self.app(scope, self._counted(receive), send)
+        await self.app(scope, self._limit_body(receive), send)
 
     def check(self, path: str, headers: Headers) -> None:
         """Raises ApiError for a page of a stranger, a wrong key, or a body that says that it is too long."""
@@ -93,8 +93,8 @@ class Guard:
         if kind.lower() != "bearer":
             given = headers.get("x-api-key", "")
         if not self.keys.has(given.strip().encode("latin-1")):
-            said = "the API key is missing or wrong; send it as Authorization: Bearer KEY"
-            raise ApiError(401, said, code="invalid_api_key", headers={"WWW-Authenticate": "Bearer"})
+            problem = "the API key is missing or wrong; send it as Authorization: Bearer KEY"
+            raise ApiError(401, problem, code="invalid_api_key", headers={"WWW-Authenticate": "Bearer"})
 
     def _check_length(self, length: str | None) -> None:
         if length is not None and length.isdecimal() and int(length) > self.body_bytes:
@@ -103,7 +103,7 @@ class Guard:
     def too_long(self) -> ApiError:
         return ApiError(413, f"the body has more than {self.body_bytes} bytes", code="body_too_large")
 
-    def _counted(self, receive: Any) -> Any:
+    def _limit_body(self, receive: Any) -> Any:
         """The body as it comes, refused where it becomes too long, or comes too slowly."""
         read, whole = 0, False
         ends_at = asyncio.get_running_loop().time() + self.body_seconds

@@ -11,7 +11,7 @@ import re
 
 import attrs
 
-from spec_serve.call_forms import Call, Tools, made
+from spec_serve.call_forms import Call, Tools, call_of
 from spec_serve.parts import Mark, Part, Piece
 
 START, END, MESSAGE, CHANNEL = "<|start|>", "<|end|>", "<|message|>", "<|channel|>"
@@ -47,11 +47,11 @@ class HarmonyReader:
         if isinstance(piece, str):
             return self._text(piece)
         if piece.name == MESSAGE:
-            return self._begun()
+            return self._begin()
         if piece.name in (CHANNEL, CONSTRAIN) and self._header is not None:
             self._header += piece.name
             return []
-        closed = self._closed(piece)
+        closed = self._close(piece)
         self._header = ""
         return closed
 
@@ -60,7 +60,7 @@ class HarmonyReader:
         header, self._header = self._header, None
         if header and not self._written and not self.calls and CHANNEL not in header:
             return [Part("content", header)]  # an answer without channels
-        return self._closed(None)
+        return self._close(None)
 
     def _text(self, text: str) -> list[Part | Call]:
         if self._header is not None:
@@ -71,9 +71,9 @@ class HarmonyReader:
         if self._function:
             self._body += text
             return []
-        return self._said(text) if text and self._kind else []
+        return self._separate(text) if text and self._kind else []
 
-    def _begun(self) -> list[Part | Call]:
+    def _begin(self) -> list[Part | Call]:
         """The header is complete: it says what the message is."""
         header, self._header, self._body = self._header or "", None, ""
         channel = header.partition(CHANNEL)[2].split(CONSTRAIN)[0].split()
@@ -81,35 +81,35 @@ class HarmonyReader:
         name = recipient[1].split("<|")[0].removeprefix("functions.") if recipient else ""
         self._function = name if name in self.tools else ""
         self._kind, self._fresh = "reasoning" if channel[:1] == ["analysis"] else "content", True
-        return self._spelled(f"{header}{MESSAGE}")
+        return self._spell(f"{header}{MESSAGE}")
 
-    def _said(self, text: str) -> list[Part | Call]:
+    def _separate(self, text: str) -> list[Part | Call]:
         """A later message of a kind stands in a line of its own."""
         between = "\n" if self._fresh and self._kind in self._written else ""
         self._fresh = False
         self._written.add(self._kind)
         if self._kind == "content":
             return [Part("content", between + text)]
-        return [*([Part("reasoning", between + text)] if self.told else []), *self._spelled(text)]
+        return [*([Part("reasoning", between + text)] if self.told else []), *self._spell(text)]
 
-    def _spelled(self, text: str) -> list[Part | Call]:
+    def _spell(self, text: str) -> list[Part | Call]:
         thinking = self._kind == "reasoning" and not self._function
         return [Part("content", text)] if self.spelled and thinking else []
 
-    def _closed(self, mark: Mark | None) -> list[Part | Call]:
-        spelled = self._spelled(mark.name) if mark is not None and mark.name == END else []
+    def _close(self, mark: Mark | None) -> list[Part | Call]:
+        spelled = self._spell(mark.name) if mark is not None and mark.name == END else []
         function, body, self._function, self._body, self._kind = self._function, self._body, "", "", ""
-        return self._called(function, body) if function else spelled
+        return self._read_call(function, body) if function else spelled
 
-    def _called(self, name: str, body: str) -> list[Part | Call]:
+    def _read_call(self, name: str, body: str) -> list[Part | Call]:
         try:
             arguments = json.loads(body or "{}")
         except (ValueError, RecursionError):
             arguments = None
         if not isinstance(arguments, dict):
             self._kind = "content"
-            return self._said(body)
+            return self._separate(body)
         if self.single and self.calls:
             return []
-        self.calls.append(call := made(name, arguments))
+        self.calls.append(call := call_of(name, arguments))
         return [call]

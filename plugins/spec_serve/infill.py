@@ -44,9 +44,9 @@ class FillTokens:
         if {"pre", "suf", "mid"} <= set(named):
             return cls(named["pre"], named["suf"], named["mid"], named.get("rep"), named.get("sep"))
         for marks in MARKS:
-            found = [token for mark in marks if (token := control(mark, tokenizer)) is not None]
-            if len(found) == len(marks):
-                prefix, suffix, middle = found
+            ids = [token for mark in marks if (token := control(mark, tokenizer)) is not None]
+            if len(ids) == len(marks):
+                prefix, suffix, middle = ids
                 return cls(prefix, suffix, middle, first(REPOSITORY, tokenizer), first(FILE, tokenizer))
         return None
 
@@ -70,8 +70,8 @@ def prompt_of(body: Infill, tokenizer: Tokenizer) -> list[int]:
     """Token ids of the prompt. Raises ApiError for a model without the tokens."""
     marks = FillTokens.of(tokenizer)
     if marks is None:
-        found = "this model has no tokens for a prefix, a suffix and a gap; use /completion"
-        raise ApiError(400, found, code="not_supported")
+        problem = "this model has no tokens for a prefix, a suffix and a gap; use /completion"
+        raise ApiError(400, problem, code="not_supported")
     part = partial(encode_part, tokenizer)
     start = [] if tokenizer.bos is None or tokenizer.encode("", bos=True) != [tokenizer.bos] else [tokenizer.bos]
     before = [*start, *_others(body, marks, tokenizer)]

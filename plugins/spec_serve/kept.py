@@ -41,15 +41,15 @@ class Prefix:
 
 def prefixes(run: Run) -> list[Prefix]:
     """Of the run's free slots, the least recently used first. A row given as an embedding has no token and ends it."""
-    made = []
+    prefixes_of_run = []
     for slot in run.free_slots:
         tokens = slot.tokens[: slot.evaluated]
         tokens = tokens[: tokens.index(-1)] if -1 in tokens else tokens
         if tokens:
-            made.append(
+            prefixes_of_run.append(
                 Prefix(tuple(tokens), slot.salt, tuple(p for p in sorted(slot.checkpoints) if p <= len(tokens)))
             )
-    return made
+    return prefixes_of_run
 
 
 def save(path: Path, run: Run) -> int:
@@ -68,10 +68,10 @@ def save(path: Path, run: Run) -> int:
     return len(kept)
 
 
-def newest(found: list[Prefix], size: int) -> list[tuple[str, Prefix]]:
+def newest(prefixes: list[Prefix], size: int) -> list[tuple[str, Prefix]]:
     """The most recently used prefixes that have room in a file of this size, each as JSON; the newest one last."""
     kept: list[tuple[str, Prefix]] = []
-    for prefix in reversed(found):
+    for prefix in reversed(prefixes):
         text = json.dumps(attrs.astuple(prefix), separators=(",", ":"))
         size -= len(text) + 1
         if size < 0:
@@ -114,13 +114,13 @@ def read(path: Path, run: Run) -> list[Prefix]:
             f"--prompt-cache {path}: the file does not begin with {KIND.decode()!r}: it is no prompt cache", hint=HINT
         )
     try:
-        return checked(data, run)
+        return read_prefixes(data, run)
     except ValueError as error:
         log.warning("prompt cache: %s is not used, and is replaced at the end: %s", path, error)
         return []
 
 
-def checked(data: bytes, run: Run) -> list[Prefix]:
+def read_prefixes(data: bytes, run: Run) -> list[Prefix]:
     """Raises ValueError where it is no prompt cache of this vocabulary."""
     head, _, body = data.partition(b"\n")
     if len(data) > BYTES_MAX:
@@ -130,14 +130,14 @@ def checked(data: bytes, run: Run) -> list[Prefix]:
     if head[len(MAGIC) :] != b" " + sha256(body).hexdigest().encode():
         raise ValueError("the file is cut or damaged: its checksum is not that of its contents")
     try:
-        found = json.loads(body)
+        header = json.loads(body)
     except RecursionError:
         raise ValueError("the file is nested too deeply") from None
-    if not isinstance(found, dict) or not isinstance(found.get("prefixes"), list):
+    if not isinstance(header, dict) or not isinstance(header.get("prefixes"), list):
         raise ValueError("the file has no list of prefixes")
-    if found.get("vocabulary") != run.target.info.vocab_id:
+    if header.get("vocabulary") != run.target.info.vocab_id:
         raise ValueError("the file is of a model with another vocabulary")
-    return [_prefix(given, run.target.info.vocab) for given in found["prefixes"]]
+    return [_prefix(given, run.target.info.vocab) for given in header["prefixes"]]
 
 
 def _prefix(given: Any, vocab: int) -> Prefix:
@@ -152,21 +152,21 @@ def _whole(numbers: list[Any], largest: int) -> bool:
     return all(type(number) is int and 0 <= number <= largest for number in numbers)
 
 
-def fitting(found: list[Prefix], run: Run) -> list[Prefix]:
+def fitting(prefixes: list[Prefix], run: Run) -> list[Prefix]:
     """The most recently used prefixes for which the run has room, the least recently used of them first."""
     context = run.target.info.context
     room = run.settings.cache_tokens + run.settings.max_sequences * context
-    made: list[Prefix] = []
-    for prefix in reversed(found):
+    fit: list[Prefix] = []
+    for prefix in reversed(prefixes):
         room -= len(prefix.tokens)
         if len(prefix.tokens) < context and room >= 0:
-            made.insert(0, prefix)
-    return made
+            fit.insert(0, prefix)
+    return fit
 
 
-def evaluate(run: Run, found: Iterable[Prefix]) -> None:
+def evaluate(run: Run, prefixes: Iterable[Prefix]) -> None:
     """Evaluate prefixes, so that requests can continue their rows. Stops at every checkpoint, so that it is kept."""
-    for prefix in found:
+    for prefix in prefixes:
         for end in sorted({*prefix.checkpoints, len(prefix.tokens)} - {0}):
             seq = run.submit(Request(list(prefix.tokens[:end]), max_tokens=1, cache_salt=prefix.salt))
             while run.busy:

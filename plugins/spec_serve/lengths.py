@@ -46,6 +46,6 @@ def check_ids(ids: Sequence[Any], terms: Terms, field: str = "prompt") -> Sequen
 def _too_long(count: str, terms: Terms, field: str) -> ApiError:
     """The refusal, with the numbers by llama-server's names."""
     most = prompt_max(terms)
-    found = f"the {field} has {count} tokens, which exceeds the available context size: at most {most} are allowed"
+    problem = f"the {field} has {count} tokens, which exceeds the available context size: at most {most} are allowed"
     more = {"n_prompt_tokens": int(count.rpartition(" ")[2]), "n_ctx": terms.context}
-    return ApiError(400, found, field, "context_length_exceeded", kind="exceed_context_size_error", more=more)
+    return ApiError(400, problem, field, "context_length_exceeded", kind="exceed_context_size_error", more=more)

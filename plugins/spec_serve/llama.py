@@ -13,7 +13,7 @@ from spec_core.toolkit import encode_after, encode_part
 from spec_serve import report, tokens
 from spec_serve.asked import SAMPLING, TOKEN_ID, Ask, ask, defaults, max_tokens
 from spec_serve.engine import Engine
-from spec_serve.errors import ApiError, refused
+from spec_serve.errors import ApiError, api_error_of
 from spec_serve.job import Done, Failed, Job, Outlet, Progress, Prompted, messages
 from spec_serve.lengths import check_ids, check_text
 from spec_serve.llama_fields import LlamaCompletion, PromptText
@@ -44,10 +44,10 @@ def limit(body: LlamaCompletion) -> int | None:
 def bias(given: Any, tokenizer: Tokenizer) -> dict[int, float]:
     """``{"42": 1.5}``, or pairs ``[42, 1.5]``, ``["text", -1]``, ``[42, false]``."""
     pairs = list(given.items()) if isinstance(given, Mapping) else given or []
-    return {token: value for pair in pairs for token, value in _biased(pair, tokenizer)}
+    return {token: value for pair in pairs for token, value in _bias(pair, tokenizer)}
 
 
-def _biased(pair: Sequence[Any], tokenizer: Tokenizer) -> list[tuple[int, float]]:
+def _bias(pair: Sequence[Any], tokenizer: Tokenizer) -> list[tuple[int, float]]:
     wrong = len(pair) != 2 or isinstance(pair[0], (bool, float)) or pair[1] is True or isinstance(pair[1], str)
     if wrong:
         raise ApiError(400, f"logit_bias has {list(pair)!r:.60}; write [token, number] or [token, false]", "logit_bias")
@@ -120,10 +120,10 @@ class Told:
             bool(body.return_tokens), limit(body) == 0, bool(body.timings_per_token), tuple(body.response_fields or ())
         )
 
-    def chosen(self, body: dict[str, Any]) -> dict[str, Any]:
+    def choose(self, body: dict[str, Any]) -> dict[str, Any]:
         """The body with these fields alone; names that it does not have are left out."""
-        found = {name: _inner(body, name.split("/")) for name in self.fields}
-        return {name: value for name, value in found.items() if value is not MISSING} if self.fields else body
+        selected = {name: _inner(body, name.split("/")) for name in self.fields}
+        return {name: value for name, value in selected.items() if value is not MISSING} if self.fields else body
 
 
 MISSING = object()
@@ -155,46 +155,46 @@ class Answer:
         [finished] = await report.wait_for_all(self.outlet, 1)
         for step in self.job.steps:
             self._note(step.events)
-        return self.told.chosen(self._final(finished, finished.result.text, self.ids))
+        return self.told.choose(self._final(finished, finished.result.text, self.ids))
 
     async def chunks(self) -> AsyncIterator[str]:
         """Server-sent events, the last with all numbers and no text."""
         async for _, message in messages(self.outlet, 1):
             if isinstance(message, Failed):
-                yield event(refused(message.error).body)
+                yield event(api_error_of(message.error).body)
             elif isinstance(message, Prompted):
-                yield event(self._prompted(message))
+                yield event(self._prompt_event(message))
             elif isinstance(message, Progress):
                 if not self.told.silent:
                     yield event(self._chunk(message))
             elif isinstance(message, Done):
-                yield event(self.told.chosen(self._final(Finished(self.job, message.result), "", [])))
+                yield event(self.told.choose(self._final(Finished(self.job, message.result), "", [])))
 
-    def _prompted(self, message: Prompted) -> dict[str, Any]:
+    def _prompt_event(self, message: Prompted) -> dict[str, Any]:
         head = {"index": self.index, "content": "", "tokens": [], "stop": False, "id_slot": self.job.slot}
-        return {**head, **report.prompted(message, self.told.timed)}
+        return {**head, **report.progress_of(message, self.told.timed)}
 
     def _note(self, events: list[Emitted]) -> list[dict[str, Any]]:
         assert self.terms.target.tokenizer is not None
-        self.ids += [e.token for e in tokens.shown(events)]
-        found = tokens.llama_logprobs(events, self.terms.target.tokenizer)
-        self.probabilities += found
-        return found
+        self.ids += [e.token for e in tokens.text_events(events)]
+        logprobs = tokens.llama_logprobs(events, self.terms.target.tokenizer)
+        self.probabilities += logprobs
+        return logprobs
 
     def _chunk(self, message: Progress) -> dict[str, Any]:
         assert self.terms.target.tokenizer is not None and self.job.seq is not None
-        found = self._note(message.events)
+        note = self._note(message.events)
         chunk: dict[str, Any] = {
             "index": self.index,
             "content": "".join(e.text for e in message.events),
-            "tokens": [e.token for e in tokens.shown(message.events)],
+            "tokens": [e.token for e in tokens.text_events(message.events)],
             "stop": False,
             "id_slot": self.job.slot,
             "tokens_predicted": message.events[-1].t + 1,
             "tokens_evaluated": self.job.seq.prompt_len,
         }
-        if found:
-            chunk["completion_probabilities"] = found
+        if note:
+            chunk["completion_probabilities"] = note
         if self.told.timed:
             chunk["timings"] = report.timings_so_far(self.job, message.events[-1].t + 1)
         if self.job.trace:
@@ -202,7 +202,7 @@ class Answer:
         return chunk
 
     def _final(self, finished: Finished, text: str, ids: list[int]) -> dict[str, Any]:
-        result, (kind, word) = finished.result, self._stopped(finished)
+        result, (kind, word) = finished.result, self._stop_reason(finished)
         silent = self.told.silent
         body = {
             "index": self.index,
@@ -216,7 +216,7 @@ class Answer:
             "generation_settings": generation(self.job.request, self.terms),
             "prompt": self.prompt,
             "has_new_line": "\n" in result.text,
-            "truncated": self._truncated(finished),
+            "truncated": self._is_truncated(finished),
             "stop_type": kind,
             "stopping_word": word,
             "tokens_cached": result.prompt_tokens + len(result.tokens) - 1,
@@ -225,12 +225,12 @@ class Answer:
         }
         return body | ({"completion_probabilities": self.probabilities} if self.probabilities else {})
 
-    def _truncated(self, finished: Finished) -> bool:
+    def _is_truncated(self, finished: Finished) -> bool:
         """Whether the context ended the text."""
         result = finished.result
         return finished.reason == "length" and result.prompt_tokens + len(result.tokens) >= self.terms.context
 
-    def _stopped(self, finished: Finished) -> tuple[str, str]:
+    def _stop_reason(self, finished: Finished) -> tuple[str, str]:
         """(stop_type, stopping_word)."""
         if finished.reason != "stop":
             return STOPS.get(finished.reason, "none"), ""
@@ -253,15 +253,15 @@ def ask_of(body: LlamaCompletion, terms: Terms) -> Ask:
     return ask(body, terms, tokens or 1, body.n_probs or None, bias(body.logit_bias, terms.target.tokenizer))
 
 
-async def whole(made: list[Answer], several: bool) -> Any:
+async def whole(parts: list[Answer], several: bool) -> Any:
     """The answer, or the list of them. Raises the error that ended a text."""
-    answers = [await one.whole() for one in made]
+    answers = [await one.whole() for one in parts]
     return answers if several else answers[0]
 
 
-async def chunks(made: list[Answer]) -> AsyncIterator[str]:
+async def chunks(answers: list[Answer]) -> AsyncIterator[str]:
     """Server-sent events of one answer after the other, each with the index of its prompt."""
-    for one in made:
+    for one in answers:
         async for text in one.chunks():
             yield text
 

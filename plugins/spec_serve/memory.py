@@ -80,15 +80,15 @@ def plan(info: TargetInfo, plugins: Iterable[Chosen], sequences: int, cache: int
 
 def available() -> int | None:
     """Bytes that this process may still use, None where the system does not say."""
-    found = []
+    limits = []
     try:
-        found.append(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+        limits.append(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
         lines = Path("/proc/meminfo").read_text().splitlines()
-        found = [1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable")] or found
-        found.append(int(LIMIT.read_text()))
+        limits = [1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable")] or limits
+        limits.append(int(LIMIT.read_text()))
     except (OSError, ValueError):
         pass  # no such system, no container, or a container without a limit
-    return min(found, default=None)
+    return min(limits, default=None)
 
 
 def check(plan: Plan, limit: int, device: str = "cpu") -> None:

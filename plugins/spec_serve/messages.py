@@ -10,7 +10,7 @@ import attrs
 
 from spec_serve import fields, report
 from spec_serve.calls import Call
-from spec_serve.errors import ApiError, refused
+from spec_serve.errors import ApiError, api_error_of
 from spec_serve.formats import ResponseFormat
 from spec_serve.job import Done, Failed, Job, Outlet, Progress
 from spec_serve.job import messages as told
@@ -35,11 +35,11 @@ def as_chat(body: Messages) -> fields.Chat:
         if body.stop is not None:
             raise ApiError(400, "stop and stop_sequences are both given; write one", "stop_sequences")
         shared["stop"] = body.stop_sequences
-    said = [fields.Message(role="system", content=_text(body.system, "system"))] if body.system else []
+    system = [fields.Message(role="system", content=_text(body.system, "system"))] if body.system else []
     choice = body.tool_choice
     return fields.Chat(
         **shared,
-        messages=[*said, *(message for at, turn in enumerate(body.messages) for message in _turned(at, turn))],
+        messages=[*system, *(message for at, turn in enumerate(body.messages) for message in _chat_messages(at, turn))],
         max_tokens=body.max_tokens,
         tools=[_tool(tool) for tool in body.tools or ()],
         tool_choice=_choice(choice) if choice is not None else None,
@@ -57,11 +57,11 @@ def _variables(body: Messages) -> dict[str, Any] | None:
 
 
 def _format(body: Messages) -> ResponseFormat | None:
-    found = body.output_config.format if body.output_config else None
-    if found is not None and body.output_format is not None:
+    format = body.output_config.format if body.output_config else None
+    if format is not None and body.output_format is not None:
         raise ApiError(400, "output_format and output_config.format are both given; write one", "output_format")
-    found = found or body.output_format
-    return None if found is None else ResponseFormat(type="json_schema", schema=found.schema_)
+    format = format or body.output_format
+    return None if format is None else ResponseFormat(type="json_schema", schema=format.schema_)
 
 
 def _tool(tool: MessageTool) -> fields.Tool:
@@ -79,33 +79,41 @@ def _choice(choice: MessageChoice) -> Any:
     return fields.ToolChoice(type="function", function=fields.Named(name=choice.name))
 
 
-def _turned(at: int, turn: Turn) -> list[fields.Message]:
+def _chat_messages(at: int, turn: Turn) -> list[fields.Message]:
     """A message as those of a chat: results of tools are messages of their own."""
     where = f"messages[{at}].content"
     if isinstance(turn.content, str):
         return [fields.Message(role=turn.role, content=turn.content)]
     if turn.role == "assistant":
-        return [_answered(turn.content, where)]
-    made: list[fields.Message] = []
+        return [_assistant_message(turn.content, where)]
+    converted: list[fields.Message] = []
     texts: list[Block] = []
     for block in turn.content:
         if block.type != "tool_result":
             texts.append(block)
             continue
-        made += [fields.Message(role=turn.role, content=_text(texts, where))] if texts else []
+        converted += [fields.Message(role=turn.role, content=_text(texts, where))] if texts else []
         texts = []
         content = _text(block.content or "", where)
-        made.append(fields.Message(role="tool", content=content, tool_call_id=_given(block, "tool_use_id", where)))
-    return [*made, fields.Message(role=turn.role, content=_text(texts, where))] if texts or not made else made
+        converted.append(
+            fields.Message(role="tool", content=content, tool_call_id=_require(block, "tool_use_id", where))
+        )
+    return (
+        [*converted, fields.Message(role=turn.role, content=_text(texts, where))]
+        if texts or not converted
+        else converted
+    )
 
 
-def _answered(blocks: list[Block], where: str) -> fields.Message:
+def _assistant_message(blocks: list[Block], where: str) -> fields.Message:
     """An assistant's message, with what it thought and called."""
     kinds = ("thinking", "redacted_thinking", "tool_use")
     calls = [
         fields.ToolCall(
-            id=_given(block, "id", where),
-            function=fields.CalledFunction(name=_given(block, "name", where), arguments=json.dumps(block.input or {})),
+            id=_require(block, "id", where),
+            function=fields.CalledFunction(
+                name=_require(block, "name", where), arguments=json.dumps(block.input or {})
+            ),
         )
         for block in blocks
         if block.type == "tool_use"
@@ -118,7 +126,7 @@ def _answered(blocks: list[Block], where: str) -> fields.Message:
     )
 
 
-def _given(block: Block, name: str, where: str) -> str:
+def _require(block: Block, name: str, where: str) -> str:
     value = getattr(block, name)
     if value is None:
         raise ApiError(400, f"a block of type {block.type!r:.40} needs {name}", where)
@@ -130,8 +138,8 @@ def _text(content: str | list[Block], where: str) -> str:
         return content
     for block in content:
         if block.type in ("image", "document"):
-            said = f"{block.type} input is not supported, only text"
-            raise ApiError(400, said, where, "not_supported")
+            problem = f"{block.type} input is not supported, only text"
+            raise ApiError(400, problem, where, "not_supported")
         if block.type != "text" or block.text is None:
             raise ApiError(400, f"a block of type {block.type!r:.40} is not supported here", where, "not_supported")
     return "".join(block.text or "" for block in content)
@@ -158,7 +166,7 @@ class Answer:
         for step in self.job.steps:
             self._events(self.reader.put(step.events))
         self._events(self.reader.end())
-        reason, word = self._stopped(finished)
+        reason, word = self._stop_reason(finished)
         return {
             **self._head(),
             "content": self.blocks,
@@ -174,16 +182,16 @@ class Answer:
         yield _event("message_start", message=empty)
         async for _, message in told(self.outlet, 1):
             if isinstance(message, Failed):
-                yield _event("error", error=refused(message.error).body["error"])
+                yield _event("error", error=api_error_of(message.error).body["error"])
                 return
             if isinstance(message, Progress):
                 for line in self._events(self.reader.put(message.events)):
                     yield line
             elif isinstance(message, Done):
-                for line in [*self._events(self.reader.end()), *self._closed()]:
+                for line in [*self._events(self.reader.end()), *self._close_block()]:
                     yield line
                 finished = Finished(self.job, message.result)
-                reason, word = self._stopped(finished)
+                reason, word = self._stop_reason(finished)
                 delta = {"stop_reason": reason, "stop_sequence": word}
                 yield _event("message_delta", delta=delta, usage=usage(finished))
         yield _event("message_stop")
@@ -191,7 +199,7 @@ class Answer:
     def _head(self) -> dict[str, Any]:
         return {"id": self.name, "type": "message", "role": "assistant", "model": self.terms.model}
 
-    def _stopped(self, finished: Finished) -> tuple[str, str | None]:
+    def _stop_reason(self, finished: Finished) -> tuple[str, str | None]:
         if self.reader.calls and finished.reason == "stop":
             return "tool_use", None
         if finished.reason != "stop":
@@ -204,26 +212,26 @@ class Answer:
         """Events of what was thought, said and called; the blocks are added to the content."""
         lines = []
         for part in parts:
-            lines += self._called(part) if isinstance(part, Call) else self._spoken(part)
+            lines += self._write_call(part) if isinstance(part, Call) else self._write_part(part)
         return lines
 
-    def _spoken(self, part: Part) -> list[str]:
+    def _write_part(self, part: Part) -> list[str]:
         kind = "thinking" if part.kind == "reasoning" else "text"
         lines = []
         if not self._open or self.blocks[-1]["type"] != kind:
             more = {"signature": ""} if kind == "thinking" else {}
-            lines = [*self._closed(), self._started({"type": kind, kind: "", **more})]
+            lines = [*self._close_block(), self._start_block({"type": kind, kind: "", **more})]
         self.blocks[-1][kind] += part.text
         return [*lines, self._delta(**{"type": f"{kind}_delta", kind: part.text})]
 
-    def _called(self, call: Call) -> list[str]:
+    def _write_call(self, call: Call) -> list[str]:
         block = {"type": "tool_use", "id": call.id.replace("call_", "toolu_"), "name": call.name, "input": {}}
-        lines = [*self._closed(), self._started(block)]
+        lines = [*self._close_block(), self._start_block(block)]
         lines += [self._delta(type="input_json_delta", partial_json=call.arguments)]
         self.blocks[-1] = {**block, "input": json.loads(call.arguments)}
-        return [*lines, *self._closed()]
+        return [*lines, *self._close_block()]
 
-    def _started(self, block: dict[str, Any]) -> str:
+    def _start_block(self, block: dict[str, Any]) -> str:
         self.blocks.append(block)
         self._open = True
         return _event("content_block_start", index=len(self.blocks) - 1, content_block=dict(block))
@@ -231,7 +239,7 @@ class Answer:
     def _delta(self, **delta: Any) -> str:
         return _event("content_block_delta", index=len(self.blocks) - 1, delta=delta)
 
-    def _closed(self) -> list[str]:
+    def _close_block(self) -> list[str]:
         """The end of a block that is open."""
         if not self._open:
             return []

@@ -29,8 +29,8 @@ class Metrics:
         self.registry.register(self)  # type: ignore[arg-type]
         ProcessCollector(registry=self.registry)
         self._times = {
-            name: Histogram(f"spec:{name}", said, registry=self.registry, buckets=SECONDS)
-            for name, said in TIMES.items()
+            name: Histogram(f"spec:{name}", help_text, registry=self.registry, buckets=SECONDS)
+            for name, help_text in TIMES.items()
         }
         engine.counters.observers.append(self._observe)
 
@@ -79,12 +79,12 @@ class Metrics:
 
     def _drafts(self) -> Iterator[Metric]:
         methods = dict(self.engine.counters.methods)
-        for name, said, of in (
+        for name, help_text, of in (
             ("num_drafts", "Drafts that were verified.", lambda m: m.drafts),
             ("num_draft_tokens", "Tokens of these drafts.", lambda m: m.drafted),
             ("num_accepted_tokens", "Those of them that were accepted.", lambda m: m.accepted),
         ):
-            metric = CounterMetricFamily(f"spec:spec_decode_{name}", said, labels=["method"])
+            metric = CounterMetricFamily(f"spec:spec_decode_{name}", help_text, labels=["method"])
             for method, counts in methods.items():
                 metric.add_metric([method], of(counts))
             yield metric
@@ -142,16 +142,16 @@ class Together:
         return generate_latest(self)  # type: ignore[arg-type]
 
 
-def _counter(name: str, said: str, value: float) -> Metric:
-    return CounterMetricFamily(name, said, value=value)
+def _counter(name: str, help_text: str, value: float) -> Metric:
+    return CounterMetricFamily(name, help_text, value=value)
 
 
 def _rate(amount: float, of: float) -> float:
     return amount / of if of else 0.0
 
 
-def _per_position(name: str, said: str, methods: dict[str, Any], of: str) -> Metric:
-    metric = CounterMetricFamily(name, f"{said} tokens by position in the draft.", labels=["method", "position"])
+def _per_position(name: str, help_text: str, methods: dict[str, Any], of: str) -> Metric:
+    metric = CounterMetricFamily(name, f"{help_text} tokens by position in the draft.", labels=["method", "position"])
     for method, counts in methods.items():
         for position, n in sorted(getattr(counts, of).items()):
             metric.add_metric([method, str(position)], n)

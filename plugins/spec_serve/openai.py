@@ -13,7 +13,7 @@ from spec_core import Emitted, Run, Tokenizer
 from spec_serve import report, tokens
 from spec_serve.calls import Call
 from spec_serve.echo import Echo
-from spec_serve.errors import refused
+from spec_serve.errors import api_error_of
 from spec_serve.job import Accepted, Done, Failed, Job, Outlet, Progress, Prompted, messages
 from spec_serve.parts import Part, Places
 from spec_serve.reading import Reader, Reads
@@ -64,30 +64,32 @@ class Answer:
 
     def _choice(self, finished: Finished) -> dict[str, Any]:
         job, events = finished.job, [event for step in finished.job.steps for event in step.events]
-        said = (
-            {"message": self._message(job, events)} if self.chat else {"text": self._echoed(job) + finished.result.text}
+        content = (
+            {"message": self._message(job, events)}
+            if self.chat
+            else {"text": self._echo_text(job) + finished.result.text}
         )
         logprobs = self._with_echo(job, self._logprobs(job, events))
-        choice = {"index": job.index, **said, "logprobs": logprobs, "finish_reason": self._reason(finished)}
+        choice = {"index": job.index, **content, "logprobs": logprobs, "finish_reason": self._reason(finished)}
         return choice | ({"speculative": [self._trace(step) for step in job.steps]} if job.trace else {})
 
     def _message(self, job: Job, events: list[Emitted]) -> dict[str, Any]:
         reader = self._reader(job)
         parts = [*reader.put(events), *reader.end()]
-        content, thought = joined(parts, "content"), joined(parts, "reasoning")
+        content, thought = join_text(parts, "content"), join_text(parts, "reasoning")
         message = {"role": "assistant", "content": content or (None if reader.calls else ""), "refusal": None}
         message |= {"reasoning_content": thought} if thought else {}
         return message | ({"tool_calls": [call.as_json() for call in reader.calls]} if reader.calls else {})
 
-    def _echoed(self, job: Job) -> str:
+    def _echo_text(self, job: Job) -> str:
         return self.echoes[job.prompt].text if self.echoes else ""
 
     def _with_echo(self, job: Job, logprobs: dict[str, Any] | None) -> dict[str, Any] | None:
         """Log-probabilities that begin with those of the prompt, where it is part of the text."""
         if not self.echoes or job.request.sampling.logprobs is None:
             return logprobs
-        found = tokens.echo_logprobs(self.echoes[job.prompt], self.tokenizer)
-        return {name: [*first, *(logprobs or {}).get(name, ())] for name, first in found.items()}
+        echoed = tokens.echo_logprobs(self.echoes[job.prompt], self.tokenizer)
+        return {name: [*first, *(logprobs or {}).get(name, ())] for name, first in echoed.items()}
 
     def _reader(self, job: Job) -> Reader:
         if job not in self.readers:
@@ -106,14 +108,14 @@ class Answer:
         for job in self.jobs if self.chat else ():
             yield event(self._chunk(job, {"role": "assistant", "content": None}))
         for job in self.jobs if self.echoes else ():
-            yield event(self._chunk(job, self._echoed(job), logprobs=self._with_echo(job, None)))
+            yield event(self._chunk(job, self._echo_text(job), logprobs=self._with_echo(job, None)))
         async for job, message in messages(self.outlet, len(self.jobs)):
             if isinstance(message, Failed):
-                yield event(refused(message.error).body)
+                yield event(api_error_of(message.error).body)
                 return
             if isinstance(message, Prompted):
                 empty: Any = {} if self.chat else ""
-                yield event(self._chunk(job, empty, **report.prompted(message, self.timed)))
+                yield event(self._chunk(job, empty, **report.progress_of(message, self.timed)))
             elif isinstance(message, Progress):
                 if (chunk := self._progress(job, message)) is not None:
                     yield event(chunk)
@@ -135,14 +137,14 @@ class Answer:
         """What a step adds; None where it adds nothing yet."""
         self.written[job] += len(message.events)
         if self.chat:
-            said: Any = self._delta(job, self._reader(job).put(message.events))
+            delta: Any = self._delta(job, self._reader(job).put(message.events))
         else:
-            said = "".join(e.text for e in message.events)
+            delta = "".join(e.text for e in message.events)
         logprobs = self._logprobs(job, message.events)
-        if not (said or logprobs or job.trace or self.counting):
+        if not (delta or logprobs or job.trace or self.counting):
             return None
         timed: dict[str, Any] = {"timings": report.timings_so_far(job, self.written[job])} if self.timed else {}
-        chunk = self._chunk(job, said, logprobs=logprobs) | timed
+        chunk = self._chunk(job, delta, logprobs=logprobs) | timed
         if job.trace:
             chunk["choices"][0]["speculative"] = self._trace(message)
         return chunk
@@ -151,7 +153,7 @@ class Answer:
         calls = [part for part in parts if isinstance(part, Call)]
         first = len(self._reader(job).calls) - len(calls)
         listed = [{"index": first + i, **call.as_json()} for i, call in enumerate(calls)]
-        thought, content = joined(parts, "reasoning"), joined(parts, "content")
+        thought, content = join_text(parts, "reasoning"), join_text(parts, "content")
         delta: dict[str, Any] = {"reasoning_content": thought} if thought else {}
         delta |= {"content": content} if content else {}
         return delta | ({"tool_calls": listed} if listed else {})
@@ -159,7 +161,7 @@ class Answer:
     def _logprobs(self, job: Job, events: list[Emitted]) -> dict[str, Any] | None:
         if self.chat:
             return tokens.chat_logprobs(events, self.tokenizer)
-        places = self.places.setdefault(job, Places.of(job, self.tokenizer, len(self._echoed(job))))
+        places = self.places.setdefault(job, Places.of(job, self.tokenizer, len(self._echo_text(job))))
         return tokens.completion_logprobs(events, places, self.tokenizer)
 
     @property
@@ -167,15 +169,15 @@ class Answer:
         return "chat.completion.chunk" if self.chat else "text_completion"
 
     def _chunk(
-        self, job: Job, said: Any, logprobs: dict[str, Any] | None = None, reason: str | None = None, **more: Any
+        self, job: Job, content: Any, logprobs: dict[str, Any] | None = None, reason: str | None = None, **more: Any
     ) -> dict[str, Any]:
-        choice = {"index": job.index, "delta" if self.chat else "text": said}
+        choice = {"index": job.index, "delta" if self.chat else "text": content}
         choice |= {"logprobs": logprobs, "finish_reason": reason}
         usage = {"usage": self._so_far(job)} if self.usage else {}
         return {**self._head(self._kind), "choices": [choice], **usage, **more}
 
     def _so_far(self, job: Job) -> dict[str, int] | None:
-        return report.counted(len(job.request.prompt), self.written[job]) if self.counting else None
+        return report.usage_of(len(job.request.prompt), self.written[job]) if self.counting else None
 
     def _head(self, kind: str) -> dict[str, Any]:
         return {
@@ -191,15 +193,15 @@ class Answer:
         return {**report.extras(self.done, self.run), **verbose}
 
 
-def joined(parts: Iterable[Part | Call], kind: str) -> str:
+def join_text(parts: Iterable[Part | Call], kind: str) -> str:
     """The text of all parts of a kind."""
     return "".join(part.text for part in parts if isinstance(part, Part) and part.kind == kind)
 
 
-async def accepted(outlet: Outlet, jobs: list[Job]) -> None:
+async def wait_until_accepted(outlet: Outlet, jobs: list[Job]) -> None:
     """Wait until the engine has accepted all of them; raises the error with which it refused one."""
     for _ in jobs:
         _, message = await outlet.queue.get()
         if isinstance(message, Failed):
-            raise refused(message.error) from message.error
+            raise api_error_of(message.error) from message.error
         assert isinstance(message, Accepted)

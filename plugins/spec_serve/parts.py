@@ -87,11 +87,11 @@ class Pieces:
 
 def marks_of(names: Iterable[str], tokenizer: Tokenizer) -> dict[int, Mark]:
     """Those of the names that are control tokens of this tokenizer."""
-    found = {name: tokenizer.encode(name, special=True, bos=False) for name in names}
-    return {ids[0]: Mark(name) for name, ids in found.items() if len(ids) == 1 and not tokenizer.token_bytes(ids[0])}
+    encoded = {name: tokenizer.encode(name, special=True, bos=False) for name in names}
+    return {ids[0]: Mark(name) for name, ids in encoded.items() if len(ids) == 1 and not tokenizer.token_bytes(ids[0])}
 
 
-def spelled(ids: Iterable[int], marks: Mapping[int, Mark], tokenizer: Tokenizer) -> list[Piece]:
+def spell(ids: Iterable[int], marks: Mapping[int, Mark], tokenizer: Tokenizer) -> list[Piece]:
     """Tokens of a prompt as text and marks."""
     pieces: list[Piece] = []
     read: list[int] = []

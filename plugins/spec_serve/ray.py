@@ -24,7 +24,7 @@ from starlette.responses import Response
 from spec_core.commands import DEFAULT, Settings
 from spec_core.errors import UsageError
 from spec_serve.app import create_app
-from spec_serve.command import NAME, adapted, limits_of, prepared, run_of, without_own
+from spec_serve.command import NAME, adapt, limits_of, prepare, run_of, without_own
 from spec_serve.engine import RETRY_SECONDS
 from spec_serve.errors import ApiError
 from spec_serve.guard import Guard, answer
@@ -54,7 +54,7 @@ class Asked:
     prompt: str
 
 
-def asked(scope: Mapping[str, Any], body: bytes) -> Asked:
+def request_of(scope: Mapping[str, Any], body: bytes) -> Asked:
     """The request of a connection whose body was read."""
     return Asked({name: scope[name] for name in SCOPE if name in scope}, body, beginning(body) or str(scope["path"]))
 
@@ -81,7 +81,7 @@ class Replica:
     """One server. Raises UsageError, Refused."""
 
     def __init__(self, settings: Settings, limits: ServeSettings) -> None:
-        self.engine, terms = prepared(*run_of(settings, limits), limits)
+        self.engine, terms = prepare(*run_of(settings, limits), limits)
         self.app = create_app(self.engine, terms, behind=True)
         self.counts = Metrics(self.engine)
         self.engine.start()
@@ -137,7 +137,7 @@ class Ingress:
             return answer(error)
         if request.scope["path"] == "/metrics":
             return await self._metrics()
-        return Passed(self.replicas.remote(asked(request.scope, body)))
+        return Passed(self.replicas.remote(request_of(request.scope, body)))
 
     async def _body(self, request: Request) -> bytes:
         body = bytearray()
@@ -150,7 +150,7 @@ class Ingress:
     async def _metrics(self) -> Response:
         """Of all replicas that live: those of one would go up and down."""
         servers = await self.replicas.broadcast("metrics").results_async(return_exceptions=True)
-        living = [found for found in servers if not isinstance(found, RayError)]
+        living = [counts for counts in servers if not isinstance(counts, RayError)]
         return Response(Together(living).text(), media_type=CONTENT_TYPE)
 
 
@@ -170,10 +170,10 @@ class Passed(Response):
         except (BackPressureError, RayError) as error:
             if begun:
                 raise  # the client sees that the answer is cut
-            await answer(_unanswered(error))(scope, receive, send)
+            await answer(_lost_replica_error(error))(scope, receive, send)
 
 
-def _unanswered(error: Exception) -> ApiError:
+def _lost_replica_error(error: Exception) -> ApiError:
     headers = {"Retry-After": RETRY_SECONDS}
     if isinstance(error, BackPressureError):
         return ApiError(429, "every replica is busy; try again later", code="busy", headers=headers)
@@ -191,7 +191,7 @@ def app(args: dict[str, Any]) -> serve.Application:
     settings = common.settings_of(given)
     _check_shared(settings)
     limits = limits_of(settings)
-    settings = adapted(without_own(settings))
+    settings = adapt(without_own(settings))
     server: Any = serve.deployment(Replica, **_options(settings, limits, replicas))
     ingress: Any = serve.deployment(Ingress, max_ongoing_requests=MANY, ray_actor_options={"num_cpus": 0})
     return ingress.bind(server.bind(settings, limits), limits)

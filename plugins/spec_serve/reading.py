@@ -17,7 +17,7 @@ from spec_serve.calls import Call, CallReader
 from spec_serve.fields import ReasoningFormat, Tool
 from spec_serve.harmony import HarmonyReader
 from spec_serve.job import Job
-from spec_serve.parts import Mark, Part, Piece, Pieces, Places, marks_of, spelled
+from spec_serve.parts import Mark, Part, Piece, Pieces, Places, marks_of, spell
 from spec_serve.thinking import ThoughtReader
 
 NAMES = (
@@ -71,7 +71,7 @@ class Reads:
             return Reader(pieces, channels=self._channels(prompt, tokenizer, calls))
         thoughts = None
         if thinks(tokenizer.chat_template) and self.format != "none":
-            tail = "".join(_as_text(p) for p in spelled(prompt[-TAIL:], marks, tokenizer))
+            tail = "".join(_as_text(p) for p in spell(prompt[-TAIL:], marks, tokenizer))
             thoughts = ThoughtReader(inside=tail.rstrip().endswith(thinking.OPENING))
         legacy = self.format == "deepseek-legacy"
         return Reader(pieces, calls if self.tools else None, thoughts, legacy=legacy)
@@ -79,11 +79,11 @@ class Reads:
     def _channels(self, prompt: list[Any], tokenizer: Tokenizer, calls: CallReader) -> HarmonyReader:
         """A reader that knows what of the message stands in the prompt."""
         marks = known_marks(tokenizer)
-        told, written = self.format != "none", self.format in ("none", "deepseek-legacy")
-        reader = HarmonyReader(calls.tools, self.single, told, written)
+        reported, written = self.format != "none", self.format in ("none", "deepseek-legacy")
+        reader = HarmonyReader(calls.tools, self.single, reported, written)
         starts = {token for token, mark in marks.items() if mark.name == harmony.START}
         at = next((i for i in range(len(prompt) - 1, -1, -1) if prompt[i] in starts), None)
-        for piece in spelled(prompt[at + 1 :], marks, tokenizer) if at is not None else ():
+        for piece in spell(prompt[at + 1 :], marks, tokenizer) if at is not None else ():
             reader.put("" if piece == "assistant" else piece)
         return reader
 
@@ -108,46 +108,46 @@ class Reader:
         """What these events add to the answer, in order."""
         pieces = self.pieces.put(events)
         if self.channels is not None:
-            return _joined(part for piece in pieces for part in self.channels.put(piece))
+            return _join(part for piece in pieces for part in self.channels.put(piece))
         text = "".join(map(_as_text, pieces))
         if self.thoughts is None:
-            return self._answered(text)
+            return self._read_answer(text)
         thought, answer = self.thoughts.put(text)
-        return [*_thought(thought), *self._answered(text if self.legacy else answer)]
+        return [*_reasoning(thought), *self._read_answer(text if self.legacy else answer)]
 
     def end(self) -> list[Part | Call]:
         """What was held back until the end of the text."""
         if self.channels is not None:
-            return _joined(self.channels.end())
+            return _join(self.channels.end())
         thought, answer = self.thoughts.end() if self.thoughts is not None else ("", "")
-        parts = [*_thought(thought), *self._answered("" if self.legacy else answer)]
+        parts = [*_reasoning(thought), *self._read_answer("" if self.legacy else answer)]
         return [*parts, *self._parts(self.tags.end() if self.tags is not None else ())]
 
-    def _answered(self, text: str) -> list[Part | Call]:
+    def _read_answer(self, text: str) -> list[Part | Call]:
         if not text:
             return []
         return [Part("content", text)] if self.tags is None else self._parts(self.tags.put(text))
 
     @staticmethod
-    def _parts(found: Iterable[str | Call]) -> list[Part | Call]:
-        return _joined(Part("content", one) if isinstance(one, str) else one for one in found)
+    def _parts(pieces: Iterable[str | Call]) -> list[Part | Call]:
+        return _join(Part("content", one) if isinstance(one, str) else one for one in pieces)
 
 
 def _as_text(piece: Piece) -> str:
     return piece if isinstance(piece, str) else piece.name
 
 
-def _thought(text: str) -> list[Part | Call]:
+def _reasoning(text: str) -> list[Part | Call]:
     return [Part("reasoning", text)] if text else []
 
 
-def _joined(parts: Iterable[Part | Call]) -> list[Part | Call]:
+def _join(parts: Iterable[Part | Call]) -> list[Part | Call]:
     """With neighbours of one kind as one part."""
-    made: list[Part | Call] = []
+    joined: list[Part | Call] = []
     for part in parts:
-        last = made[-1] if made else None
+        last = joined[-1] if joined else None
         if isinstance(part, Part) and isinstance(last, Part) and last.kind == part.kind:
-            made[-1] = Part(part.kind, last.text + part.text)
+            joined[-1] = Part(part.kind, last.text + part.text)
         else:
-            made.append(part)
-    return made
+            joined.append(part)
+    return joined

@@ -10,7 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from spec_core import SpecError
-from spec_serve.errors import ApiError, refused
+from spec_serve.errors import ApiError, api_error_of
 from spec_serve.guard import answer
 
 STATUS = {404: "no such path; /openapi.json lists them", 405: "another method than this path takes"}
@@ -20,14 +20,14 @@ def add_refusals(app: FastAPI) -> None:
     """Answer errors in the form of the API whose path was asked for."""
 
     async def refusal(request: Request, error: Any) -> Response:
-        return answer(refused(error), request.url.path)
+        return answer(api_error_of(error), request.url.path)
 
     async def invalid(request: Request, error: Any) -> Response:
         return answer(_invalid(error), request.url.path)
 
     async def http_error(request: Request, error: Any) -> Response:
-        said = STATUS.get(error.status_code, str(error.detail))
-        return answer(ApiError(error.status_code, said), request.url.path)
+        message = STATUS.get(error.status_code, str(error.detail))
+        return answer(ApiError(error.status_code, message), request.url.path)
 
     app.add_exception_handler(ApiError, refusal)
     app.add_exception_handler(SpecError, refusal)
@@ -43,8 +43,8 @@ def _invalid(error: RequestValidationError) -> ApiError:
         return ApiError(400, f"the body is not valid JSON: {first.get('ctx', {}).get('error', first['msg'])}")
     if not (place := _place(first)):
         return ApiError(400, "the body must be a JSON object, with Content-Type: application/json")
-    wanted = dict.fromkeys(e["msg"] for e in error.errors() if _place(e) == place)
-    return ApiError(400, f"{place}: {', or '.join(wanted)}", place, "invalid_value")
+    messages = dict.fromkeys(e["msg"] for e in error.errors() if _place(e) == place)
+    return ApiError(400, f"{place}: {', or '.join(messages)}", place, "invalid_value")
 
 
 def _place(error: Any) -> str:

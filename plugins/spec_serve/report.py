@@ -9,7 +9,7 @@ import attrs
 from spec_core import Result, Run, Tokenizer
 from spec_core.toolkit import decode_after
 from spec_serve.asked import PREDICTION
-from spec_serve.errors import refused
+from spec_serve.errors import api_error_of
 from spec_serve.job import Done, Failed, Job, Outlet, Prompted, messages
 
 
@@ -32,7 +32,7 @@ async def wait_for_all(outlet: Outlet, count: int) -> list[Finished]:
     finished = []
     async for job, message in messages(outlet, count):
         if isinstance(message, Failed):
-            raise refused(message.error) from message.error
+            raise api_error_of(message.error) from message.error
         if isinstance(message, Done):
             finished.append(Finished(job, message.result))
     return sorted(finished, key=lambda one: one.job.index)
@@ -54,15 +54,15 @@ def usage(done: list[Finished]) -> dict[str, Any]:
     read = sum(r.prompt_tokens for r in prompts.values())
     written = sum(len(f.result.tokens) for f in done)
     cached = sum(r.reused for r in prompts.values())
-    return {**counted(read, written), "prompt_tokens_details": {"cached_tokens": cached}, **_predicted(done)}
+    return {**usage_of(read, written), "prompt_tokens_details": {"cached_tokens": cached}, **_prediction_counts(done)}
 
 
-def counted(read: int, written: int) -> dict[str, int]:
+def usage_of(read: int, written: int) -> dict[str, int]:
     """OpenAI's names for tokens of prompts and of texts."""
     return {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
 
 
-def _predicted(done: list[Finished]) -> dict[str, Any]:
+def _prediction_counts(done: list[Finished]) -> dict[str, Any]:
     """How many drafted tokens of a request's prediction were accepted, and how many were not."""
     if not any(f.job.request.prediction for f in done):
         return {}
@@ -90,7 +90,7 @@ def timings(done: list[Finished]) -> dict[str, Any]:
     }
 
 
-def prompted(message: Prompted, timed: bool) -> dict[str, Any]:
+def progress_of(message: Prompted, timed: bool) -> dict[str, Any]:
     """llama-server's ``prompt_progress``, and timings where they were asked for."""
     spent, read = 1000 * message.seconds, message.processed - message.cache
     progress = {"total": message.total, "cache": message.cache, "processed": message.processed, "time_ms": spent}

@@ -10,7 +10,7 @@ import attrs
 
 from spec_serve import fields, report, tokens
 from spec_serve.calls import Call
-from spec_serve.errors import ApiError, refused
+from spec_serve.errors import ApiError, api_error_of
 from spec_serve.formats import ResponseFormat
 from spec_serve.job import Done, Failed, Job, Outlet, Progress, Prompted, messages
 from spec_serve.parts import Part
@@ -29,11 +29,11 @@ WHY = {"length": "max_output_tokens", "deadline": "deadline"}
 def as_chat(body: fields.Responses) -> fields.Chat:
     """The same request as a chat. Raises ApiError for an item that lacks a field."""
     items = [fields.Item(role="user", content=body.input)] if isinstance(body.input, str) else body.input
-    said = [fields.Message(role="system", content=body.instructions)] if body.instructions else []
+    messages = [fields.Message(role="system", content=body.instructions)] if body.instructions else []
     shared = {name: getattr(body, name) for name in fields.Generate.model_fields}
     return fields.Chat(
         **shared,
-        messages=[*said, *_messages(items)],
+        messages=[*messages, *_messages(items)],
         max_completion_tokens=body.max_output_tokens,
         logprobs=True if body.top_logprobs else None,
         top_logprobs=body.top_logprobs or None,
@@ -65,7 +65,7 @@ def _choice(choice: Any) -> Any:
 
 def _messages(items: list[fields.Item]) -> list[fields.Message]:
     """Messages of the items; what was thought belongs to the assistant's message after it."""
-    made, thought = [], None
+    converted, thought = [], None
     for at, item in enumerate(items):
         if item.type == "reasoning":
             thought = _text(item.content or "")
@@ -73,8 +73,8 @@ def _messages(items: list[fields.Item]) -> list[fields.Message]:
         message = _message(at, item)
         if thought and message.role == "assistant":
             message.reasoning_content, thought = thought, None
-        made.append(message)
-    return made
+        converted.append(message)
+    return converted
 
 
 def _message(at: int, item: fields.Item) -> fields.Message:
@@ -107,7 +107,7 @@ class Kind:
     fields: dict[str, Any]
     logprobs: bool = False
 
-    def made(self, text: str, logprobs: list[Any]) -> dict[str, Any]:
+    def content_part(self, text: str, logprobs: list[Any]) -> dict[str, Any]:
         """A part of its content."""
         return {"type": self.part, "text": text, **({"annotations": [], "logprobs": logprobs} if self.logprobs else {})}
 
@@ -141,7 +141,7 @@ class Answer:
         for step in self.job.steps:
             self._events(self.reader.put(step.events))
         self._events(self.reader.end())
-        self._closed()
+        self._close_item()
         return self._response(finished)
 
     async def chunks(self) -> AsyncIterator[str]:
@@ -150,19 +150,19 @@ class Answer:
             yield self._event(kind, response=self._response(None))
         async for _, message in messages(self.outlet, 1):
             if isinstance(message, Failed):
-                error = refused(message.error).body["error"]
+                error = api_error_of(message.error).body["error"]
                 yield self._event(
                     "response.failed", response={**self._response(None), "status": "failed", "error": error}
                 )
             elif isinstance(message, Prompted):
-                more = report.prompted(message, bool(self.body.timings_per_token))
+                more = report.progress_of(message, bool(self.body.timings_per_token))
                 yield self._event("response.in_progress", response=self._response(None), **more)
             elif isinstance(message, Progress):
                 self.written += len(message.events)
                 for line in self._events(self.reader.put(message.events)):
                     yield line
             elif isinstance(message, Done):
-                for line in [*self._events(self.reader.end()), *self._closed()]:
+                for line in [*self._events(self.reader.end()), *self._close_item()]:
                     yield line
                 whole = self._response(Finished(self.job, message.result))
                 kind = "incomplete" if whole["status"] == "incomplete" else "completed"
@@ -177,7 +177,7 @@ class Answer:
         """Events of what was thought, said and called; the items are added to the output."""
         lines = []
         for part in parts:
-            lines += self._closed() + self._called(part) if isinstance(part, Call) else self._spoken(part)
+            lines += self._close_item() + self._write_call(part) if isinstance(part, Call) else self._write_part(part)
         return lines
 
     # a message
@@ -190,29 +190,31 @@ class Answer:
     def _open(self) -> bool:
         return bool(self.output) and self.output[-1].get("status") == "in_progress"
 
-    def _spoken(self, part: Part) -> list[str]:
+    def _write_part(self, part: Part) -> list[str]:
         kind = KINDS[part.kind]
-        lines = [] if self._open and self.output[-1]["type"] == kind.item else [*self._closed(), *self._opened(kind)]
+        lines = (
+            [] if self._open and self.output[-1]["type"] == kind.item else [*self._close_item(), *self._open_item(kind)]
+        )
         self.said += part.text
         more: dict[str, Any] = {"logprobs": []} if kind.logprobs else {}
         if self.body.timings_per_token and self.job.streamed:
             more["timings"] = report.timings_so_far(self.job, self.written)
         return [*lines, self._event(f"response.{kind.part}.delta", **self._at, delta=part.text, **more)]
 
-    def _opened(self, kind: Kind) -> list[str]:
+    def _open_item(self, kind: Kind) -> list[str]:
         self.said = ""
         item = {"id": f"{kind.prefix}_{self.name}{len(self.output)}", "type": kind.item, "status": "in_progress"}
         self.output.append({**item, **kind.fields, "content": []})
         added = self._event("response.output_item.added", output_index=len(self.output) - 1, item=self.output[-1])
-        return [added, self._event("response.content_part.added", **self._at, part=kind.made("", []))]
+        return [added, self._event("response.content_part.added", **self._at, part=kind.content_part("", []))]
 
-    def _closed(self) -> list[str]:
+    def _close_item(self) -> list[str]:
         """The end of an item that is open."""
         if not self._open:
             return []
         at, item = self._at, self.output[-1]
         kind = next(kind for kind in KINDS.values() if kind.item == item["type"])
-        item |= {"status": "completed", "content": [kind.made(self.said, self._logprobs())]}
+        item |= {"status": "completed", "content": [kind.content_part(self.said, self._logprobs())]}
         more: dict[str, Any] = {"logprobs": []} if kind.logprobs else {}
         return [
             self._event(f"response.{kind.part}.done", **at, text=self.said, **more),
@@ -224,12 +226,12 @@ class Answer:
         """Of all tokens so far, where they were asked for."""
         tokenizer = self.terms.target.tokenizer
         assert tokenizer is not None
-        found = tokens.chat_logprobs([e for step in self.job.steps for e in step.events], tokenizer)
-        return found["content"] if found else []
+        logprobs = tokens.chat_logprobs([e for step in self.job.steps for e in step.events], tokenizer)
+        return logprobs["content"] if logprobs else []
 
     # a call
 
-    def _called(self, call: Call) -> list[str]:
+    def _write_call(self, call: Call) -> list[str]:
         item = {"id": f"fc_{self.name}{len(self.output)}", "type": "function_call", "status": "in_progress"}
         item |= {"call_id": call.id, "name": call.name, "arguments": ""}
         at = {"item_id": item["id"], "output_index": len(self.output)}
@@ -263,7 +265,7 @@ class Answer:
             "store": False,
             "temperature": sampling.temperature,
             "text": {"format": _format_of(body.text)},
-            "tool_choice": _dumped(body.tool_choice) or "auto",
+            "tool_choice": _dump(body.tool_choice) or "auto",
             "tools": [tool.model_dump() for tool in body.tools or ()],
             "top_p": sampling.top_p,
             "truncation": "disabled",
@@ -291,5 +293,5 @@ def _format_of(text: fields.Text | None) -> dict[str, Any]:
     return text.format.model_dump(by_alias=True, exclude_none=True)
 
 
-def _dumped(value: Any) -> Any:
+def _dump(value: Any) -> Any:
     return value.model_dump() if isinstance(value, fields.FlatChoice) else value

@@ -42,7 +42,7 @@ class Server(uvicorn.Server):
         if threading.current_thread() is not threading.main_thread():
             yield  # signals are the main thread's
             return
-        before = {sig: signal.signal(sig, self._signalled) for sig in (signal.SIGINT, signal.SIGTERM)}
+        before = {sig: signal.signal(sig, self._on_signal) for sig in (signal.SIGINT, signal.SIGTERM)}
         try:
             yield
         finally:
@@ -53,7 +53,7 @@ class Server(uvicorn.Server):
         asyncio.get_running_loop().set_exception_handler(QuietErrors())
         await super().serve(sockets)
 
-    def _signalled(self, sig: int, frame: Any) -> None:
+    def _on_signal(self, sig: int, frame: Any) -> None:
         name = signal.Signals(sig).name
         if self.engine.draining:
             log.info("%s again: all texts are cancelled", name)
@@ -86,20 +86,20 @@ def listening(limits: ServeSettings) -> socket.socket:
         family, kind, protocol, _, address = socket.getaddrinfo(
             limits.host, limits.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
-        made = socket.socket(family, kind, protocol)
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind(address)
+        bound_socket = socket.socket(family, kind, protocol)
+        bound_socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound_socket.bind(address)
     except (OSError, OverflowError) as error:
-        raise _taken(limits, error) from error
-    return made
+        raise _listen_error(limits, error) from error
+    return bound_socket
 
 
-def opened(listener: socket.socket, limits: ServeSettings) -> str:
+def start_listening(listener: socket.socket, limits: ServeSettings) -> str:
     """Let clients connect; returns the URL. Raises UsageError where another program was faster."""
     try:
         listener.listen()
     except OSError as error:
-        raise _taken(limits, error) from error
+        raise _listen_error(limits, error) from error
     host, port = listener.getsockname()[:2]
     scheme = "https" if limits.ssl_cert_file else "http"
     return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
@@ -112,7 +112,7 @@ def warn_of_everyone(listener: socket.socket, limits: ServeSettings) -> None:
         log.warning("everyone who reaches %s can use this server: it has no key (--api-key-file)", limits.host)
 
 
-def _taken(limits: ServeSettings, error: Exception) -> UsageError:
+def _listen_error(limits: ServeSettings, error: Exception) -> UsageError:
     return UsageError(
         f"cannot listen at {limits.host}:{limits.port}: {why(error)}",
         hint="another program may have the port: give another one with --port, or 0 for a free one",

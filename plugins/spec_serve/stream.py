@@ -31,7 +31,7 @@ def as_json(value: Any) -> str:
 
 async def until_left(receive: Callable[[], Awaitable[Any]], work: Coroutine[Any, Any, T]) -> T:
     """The result of the work. Raises Left where the client leaves before it is done."""
-    doing, leaving = asyncio.ensure_future(work), asyncio.ensure_future(_left(receive))
+    doing, leaving = asyncio.ensure_future(work), asyncio.ensure_future(_wait_for_disconnect(receive))
     try:
         await asyncio.wait({doing, leaving}, return_when=asyncio.FIRST_COMPLETED)
         if doing.done():
@@ -43,7 +43,7 @@ async def until_left(receive: Callable[[], Awaitable[Any]], work: Coroutine[Any,
         await asyncio.gather(doing, leaving, return_exceptions=True)
 
 
-async def _left(receive: Callable[[], Awaitable[Any]]) -> None:
+async def _wait_for_disconnect(receive: Callable[[], Awaitable[Any]]) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
 

@@ -33,26 +33,26 @@ def constraint(body: Any) -> Constraint | None:
     """
     asked = {name: value for name in (*FIELDS, *ALIASES) if (value := getattr(body, name, None)) not in (None, "")}
     compact = bool(getattr(body, "compact", None))
-    found = {name: made for name, value in asked.items() if (made := _made(name, value, compact)) is not None}
-    if len(found) > 1:
-        names = " and ".join(found)
-        raise ApiError(400, f"{names} are both given; write one", next(reversed(found)))
-    return next(iter(found.values()), None)
+    constraints = {name: each for name, value in asked.items() if (each := _create(name, value, compact)) is not None}
+    if len(constraints) > 1:
+        names = " and ".join(constraints)
+        raise ApiError(400, f"{names} are both given; write one", next(reversed(constraints)))
+    return next(iter(constraints.values()), None)
 
 
-def _made(name: str, value: Any, compact: bool) -> Constraint | None:
+def _create(name: str, value: Any, compact: bool) -> Constraint | None:
     if name == "response_format":
-        return _formatted(value, compact)
+        return _from_response_format(value, compact)
     if name == "json_schema":
         return JsonSchema(value, compact)
     if name == "grammar":
         return grammar(value)
     if name == "structured_outputs":
-        return _structured(value, compact)
+        return _from_structured_outputs(value, compact)
     return _kind(ALIASES[name], value, compact)
 
 
-def _formatted(asked: Any, compact: bool) -> Constraint | None:
+def _from_response_format(asked: Any, compact: bool) -> Constraint | None:
     """``response_format``, or ``text.format`` of ``/v1/responses``."""
     if asked.type == "text":
         return None
@@ -67,7 +67,7 @@ def _formatted(asked: Any, compact: bool) -> Constraint | None:
     return JsonSchema(schema, compact)
 
 
-def _structured(asked: StructuredOutputs, compact: bool) -> Constraint | None:
+def _from_structured_outputs(asked: StructuredOutputs, compact: bool) -> Constraint | None:
     given = {key: value for key, value in asked.model_dump(by_alias=True).items() if value is not None}
     compact |= bool(given.pop("disable_any_whitespace", False))
     if len(given) > 1:
@@ -87,10 +87,10 @@ def _kind(kind: str, value: Any, compact: bool) -> Constraint | None:
 def _choice(texts: Sequence[str]) -> Constraint:
     if not texts:
         raise ApiError(400, "a choice of no texts", "structured_outputs.choice")
-    return Regex("|".join(_escaped(text) for text in texts))
+    return Regex("|".join(_escape(text) for text in texts))
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     """A text as an expression that matches it alone: every character that is no letter or digit as its number."""
     return "".join(c if c.isalnum() else f"\\x{{{ord(c):x}}}" for c in text)
 
@@ -125,24 +125,24 @@ def tools_constraint(
     Raises ApiError for a function that is not among the tools, and for an answer where calls are demanded.
     """
     functions = {tool["function"]["name"]: tool["function"] for tool in tools}
-    demanded = _demanded(functions, choice)
+    demanded = _demanded_functions(functions, choice)
     if demanded is not None and answer is not None:
         raise ApiError(400, "calls are demanded and the text is constrained otherwise; write one", "tool_choice")
     if choice == "none" or not functions:
-        return Channels({}, _compiled(answer)) if channels and answer is not None else answer
+        return Channels({}, _compile(answer)) if channels and answer is not None else answer
     if answer is None and demanded is None and not any(function.get("strict") for function in functions.values()):
         return None
-    wanted = functions if demanded is None else demanded
+    callable_functions = functions if demanded is None else demanded
     if channels:
-        calls = {name: arguments_of(function) for name, function in wanted.items()}
-        return Channels(calls, _compiled(answer), demanded is not None)
+        calls = {name: arguments_of(function) for name, function in callable_functions.items()}
+        return Channels(calls, _compile(answer), demanded is not None)
     several = parallel and not isinstance(choice, Mapping)
     count_min = 0 if demanded is None and answer is None else 1
-    tags = [_tag(function) for function in wanted.values()]
-    return StructuralTags(f"{OPENING}\n", tags, count_min, several, otherwise=_compiled(answer))
+    tags = [_tag(function) for function in callable_functions.values()]
+    return StructuralTags(f"{OPENING}\n", tags, count_min, several, otherwise=_compile(answer))
 
 
-def _demanded(functions: Mapping[str, Any], choice: str | Mapping[str, Any]) -> Mapping[str, Any] | None:
+def _demanded_functions(functions: Mapping[str, Any], choice: str | Mapping[str, Any]) -> Mapping[str, Any] | None:
     """The functions of which one must be called; None where none must."""
     if isinstance(choice, Mapping):
         name = choice["function"]["name"]
@@ -156,7 +156,7 @@ def _demanded(functions: Mapping[str, Any], choice: str | Mapping[str, Any]) -> 
     return functions
 
 
-def _compiled(answer: Constraint | None) -> Compiled | None:
+def _compile(answer: Constraint | None) -> Compiled | None:
     """An answer's constraint as a part of another one. Raises ApiError for tags, which have parts themselves."""
     if answer is None:
         return None

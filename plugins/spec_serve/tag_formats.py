@@ -87,8 +87,8 @@ class StructuralTag(Body):
 def structural_tag(given: str | Mapping[str, Any]) -> StructuralTags:
     """Of a JSON text or an object. Raises ApiError where it is neither form."""
     try:
-        found = json.loads(given) if isinstance(given, str) else given
-        return StructuralTag.model_validate(found).constraint()
+        tag = json.loads(given) if isinstance(given, str) else given
+        return StructuralTag.model_validate(tag).constraint()
     except json.JSONDecodeError as error:
         raise ApiError(400, f"{FIELD} is no JSON: {error}", FIELD) from None
     except ValidationError as error:
@@ -116,8 +116,8 @@ KINDS: Mapping[str, tuple[str, Callable[[Any], Compiled]]] = {
 
 
 def _content(content: Content) -> Compiled:
-    field, made = KINDS[content.type]
+    field, create = KINDS[content.type]
     value = getattr(content, field)
     if value is None:
         raise ApiError(400, f"a content of type {content.type!r} needs {field!r}", FIELD)
-    return made(value)
+    return create(value)

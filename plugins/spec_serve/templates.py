@@ -49,8 +49,8 @@ def _read(path: Path) -> str:
             data = file.read(BYTES_MAX + 1)
         text = data.decode()
     except (OSError, UnicodeDecodeError) as error:
-        said = why(error) if isinstance(error, OSError) else "it is not UTF-8"
-        raise UsageError(f"--chat-template-file {path} cannot be read: {said}", hint="name a Jinja file") from error
+        reason = why(error) if isinstance(error, OSError) else "it is not UTF-8"
+        raise UsageError(f"--chat-template-file {path} cannot be read: {reason}", hint="name a Jinja file") from error
     if len(data) > BYTES_MAX:
         raise UsageError(f"--chat-template-file {path} is longer than {BYTES_MAX} bytes", hint="name a Jinja file")
     return text

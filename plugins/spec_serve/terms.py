@@ -33,8 +33,8 @@ class Terms:
     def fingerprint(self) -> str:
         """Of what answers: another one where the model, its settings or this program change."""
         settings = json.dumps(self.settings.as_json(), default=str)
-        told = "\0".join((version("spec-core"), self.target.info.vocab_id or "", settings))
-        return f"b{sha256(told.encode()).hexdigest()[:12]}"
+        text = "\0".join((version("spec-core"), self.target.info.vocab_id or "", settings))
+        return f"b{sha256(text.encode()).hexdigest()[:12]}"
 
     @property
     def target(self) -> Target:

@@ -26,7 +26,7 @@ class ThoughtReader:
         if not self.inside and not self.answered:
             self._open()
         if self.inside:
-            thought = self._thought()
+            thought = self._reasoning()
         return thought, self._answer()
 
     def end(self) -> tuple[str, str]:
@@ -41,7 +41,7 @@ class ThoughtReader:
         elif not OPENING.startswith(start):
             self.answered, self._fresh = True, False
 
-    def _thought(self) -> str:
+    def _reasoning(self) -> str:
         """Up to the closing; what may be its beginning, and white space before it, is held back."""
         text = self._rest.lstrip() if self._fresh else self._rest
         self._fresh = self._fresh and not text
@@ -51,9 +51,9 @@ class ThoughtReader:
             self._rest = text[at + len(CLOSING) :]
             return text[:at].rstrip()
         end = len(text) - next((n for n in range(len(CLOSING) - 1, 0, -1) if text.endswith(CLOSING[:n])), 0)
-        said = text[:end].rstrip()
-        self._rest = text[len(said) :]
-        return said
+        thought = text[:end].rstrip()
+        self._rest = text[len(thought) :]
+        return thought
 
     def _answer(self) -> str:
         """White space between the thinking and the answer belongs to neither."""

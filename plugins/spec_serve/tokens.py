@@ -16,14 +16,14 @@ def text(token: int, tokenizer: Tokenizer) -> str:
     return tokenizer.token_bytes(token).decode("utf-8", "replace")
 
 
-def shown(events: list[Emitted]) -> list[Emitted]:
+def text_events(events: list[Emitted]) -> list[Emitted]:
     """Those that are part of the text: a token that ends it is not."""
     return [e for e in events if e.token not in e.seq.stop.tokens]
 
 
 def chat_logprobs(events: list[Emitted], tokenizer: Tokenizer) -> dict[str, Any] | None:
     """``logprobs`` of a chat's choice; None where they were not asked for."""
-    pairs = [(e.token, e.logprob) for e in shown(events) if e.logprob is not None]
+    pairs = [(e.token, e.logprob) for e in text_events(events) if e.logprob is not None]
     if not pairs and not any(e.logprob for e in events):
         return None
     return {"content": [_chat(token, p, tokenizer) for token, p in pairs], "refusal": None}
@@ -46,22 +46,22 @@ def finite(logprob: float) -> float:
 def completion_logprobs(events: list[Emitted], places: Places, tokenizer: Tokenizer) -> dict[str, Any] | None:
     """``logprobs`` of a completion's choice. places: of the tokens before these events."""
     at = [(e, places.before(e.token)) for e in events]
-    mine = [(e.token, e.logprob, offset) for e, offset in at if e.token not in e.seq.stop.tokens and e.logprob]
-    if not mine and not any(e.logprob for e in events):
+    rows = [(e.token, e.logprob, offset) for e, offset in at if e.token not in e.seq.stop.tokens and e.logprob]
+    if not rows and not any(e.logprob for e in events):
         return None
-    tops = [named(token, p, tokenizer) for token, p, _ in mine]
+    tops = [name_logprobs(token, p, tokenizer) for token, p, _ in rows]
     return {
         "tokens": [name for name, _ in tops],
-        "token_logprobs": [finite(p.value) for _, p, _ in mine],
+        "token_logprobs": [finite(p.value) for _, p, _ in rows],
         "top_logprobs": [top for _, top in tops],
-        "text_offset": [offset for *_, offset in mine],
+        "text_offset": [offset for *_, offset in rows],
     }
 
 
 def echo_logprobs(given: Echo, tokenizer: Tokenizer) -> dict[str, list[Any]]:
     """Of the tokens of a prompt; nothing is known of the first."""
     places = Places(tokenizer.stream())
-    tops = [named(token, p, tokenizer) for token, p in zip(given.ids[1:], given.scores, strict=True)]
+    tops = [name_logprobs(token, p, tokenizer) for token, p in zip(given.ids[1:], given.scores, strict=True)]
     return {
         "tokens": [*(_name(token, tokenizer) for token in given.ids[:1]), *(name for name, _ in tops)],
         "token_logprobs": [*(None for _ in given.ids[:1]), *(finite(p.value) for p in given.scores)],
@@ -70,7 +70,7 @@ def echo_logprobs(given: Echo, tokenizer: Tokenizer) -> dict[str, list[Any]]:
     }
 
 
-def named(token: int, p: Logprob, tokenizer: Tokenizer) -> tuple[str, dict[str, float]]:
+def name_logprobs(token: int, p: Logprob, tokenizer: Tokenizer) -> tuple[str, dict[str, float]]:
     """The name of a token, and the log-probabilities of the best by name, its own among them.
 
     A name is the text of a token; where it is part of a character, has no text, or another token has the same text,
@@ -97,7 +97,7 @@ def llama_logprobs(events: list[Emitted], tokenizer: Tokenizer) -> list[dict[str
     entry = lambda t, v: {"id": t, **_entry(t, v, tokenizer)}
     return [
         {**entry(e.token, e.logprob.value), "top_logprobs": [entry(t, v) for t, v in e.logprob.top]}
-        for e in shown(events)
+        for e in text_events(events)
         if e.logprob is not None
     ]
 

@@ -25,12 +25,12 @@ from spec_train.options import (
 def temperatures(context: click.Context, option: click.Parameter, text: str) -> tuple[float, ...]:
     """Numbers of at least 0, separated by commas."""
     try:
-        found = tuple(float(part) for part in text.split(","))
+        values = tuple(float(part) for part in text.split(","))
     except ValueError:
-        found = ()
-    if not found or not all(0 <= t < math.inf for t in found):
+        values = ()
+    if not values or not all(0 <= t < math.inf for t in values):
         raise click.BadParameter(f"{text!r} is not a list of numbers of at least 0, such as 0,0.8")
-    return found
+    return values
 
 
 DATA = [
@@ -162,7 +162,7 @@ def _train(head: type[HeadOptions], flags: dict[str, Any]) -> None:
     from spec_train.training.run import TrainingRun
 
     out = options.output.out
-    with output.locked(out):
+    with output.lock(out):
         try:
             TrainingRun.of(common.target_of(settings), options).run()
         except KeyboardInterrupt:

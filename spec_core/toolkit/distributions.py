@@ -11,7 +11,8 @@ from torch import Tensor
 from spec_core.contract.sequence import Sequence
 from spec_core.contract.step import Step
 from spec_core.contract.values import Draft
-from spec_core.sampling.choose import adjust, finite_choice, host, largest, support
+from spec_core.sampling.choose import adjust, finite_choice, host, largest, precise, support
+from spec_core.sampling.parameters import LOWEST
 
 
 def target_distribution(step: Step, seq: Sequence, row: int, logits: Tensor | None = None) -> np.ndarray:
@@ -23,18 +24,53 @@ def target_distribution(step: Step, seq: Sequence, row: int, logits: Tensor | No
     :param logits: [1+K, V] the sequence's logits on the host, as ``rows_on_host`` copies them for a whole step. Without
         them a row on a device is copied alone, which waits for the device once per row.
     """
-    history, mask = step.history(seq, row), step.mask(seq, row)
-    rows = step.logits(seq) if logits is None else logits
-    logits = adjust(host(rows[row]), seq.sampling, history, seq.prompt_len, mask)
-    best, values = largest(logits[None])
-    token = finite_choice(best, values)
-    if math.isinf(values[0]):  # an infinite logit takes all probability
-        return point_mass(token, len(logits))
+    p, value = _row_distribution(step, seq, row, step.logits(seq) if logits is None else logits)
+    finite_choice([0], [value])
+    return p.numpy()
+
+
+def _row_distribution(step: Step, seq: Sequence, row: int, rows: Tensor) -> tuple[Tensor, float]:
+    """p [V] float64 on the host, NaN where no logit is finite, and the largest logit. rows: [1+K, V]"""
+    logits = _adjusted(step, seq, row, host(rows[row]))
+    (best,), (value,) = largest(logits[None])
+    if not value > LOWEST:  # also NaN
+        return torch.full((len(logits),), math.nan, dtype=torch.float64), value
+    if math.isinf(value):  # an infinite logit takes all probability
+        return torch.from_numpy(point_mass(best, len(logits))), value
     ids, z = support(logits, seq.sampling)
     p = torch.softmax(z, -1)
     if seq.sampling.truncates:
         p = torch.zeros(len(logits), dtype=p.dtype).scatter_(0, ids, p)
-    return p.numpy()
+    return p, value
+
+
+def target_distributions(step: Step, seq: Sequence, logits: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """([1+K, V], [1+K]) float64 on the device of the logits: p of all rows, and the largest logit of each.
+
+    As ``target_distribution``, but nothing is read on the host: rows of NaN, or without a finite logit, are NaN.
+
+    :param logits: [1+K, V] the sequence's logits on the host, as ``rows_on_host`` copies them: needed for requests with
+        top-k, top-p or min-p.
+    """
+    rows = precise(step.logits(seq))
+    if seq.sampling.truncates:
+        assert logits is not None
+        pairs = [_row_distribution(step, seq, row, logits) for row in range(len(logits))]
+        p = torch.stack([p for p, _ in pairs]).to(rows.device)
+        return p, torch.tensor([value for _, value in pairs], dtype=torch.float64, device=rows.device)
+    if seq.sampling.adjusts or seq.matcher is not None:
+        rows = torch.stack([_adjusted(step, seq, i, row) for i, row in enumerate(rows)])
+    values, at = rows.max(-1, keepdim=True)
+    z = (rows.double() - values) / seq.sampling.temperature
+    infinite = values.isposinf()  # an infinite logit takes all probability
+    peak = torch.where(infinite, 0.0, z.gather(-1, at))
+    z = z.masked_fill_(infinite, LOWEST).scatter_(-1, at, peak)
+    return torch.softmax(z, -1), values[:, 0].double()
+
+
+def _adjusted(step: Step, seq: Sequence, i: int, row: Tensor) -> Tensor:
+    """Row ``i`` of a sequence after constraint, bias and penalties, where it is."""
+    return adjust(row, seq.sampling, step.history(seq, i), seq.prompt_len, step.mask(seq, i))
 
 
 def drafted_from(draft: Draft, j: int, vocab: int) -> np.ndarray:
@@ -46,9 +82,23 @@ def drafted_from(draft: Draft, j: int, vocab: int) -> np.ndarray:
     if draft.proposal == "deterministic":
         return point_mass(draft.ids[j], vocab)
     if draft.probs is None:
-        raise ValueError(f"a draft of proposal {draft.proposal!r} has no probs: leave it out of Compat(judges=...)")
+        raise _without_probs(draft)
     row = draft.probs[j].double().cpu().numpy()
     return row / row.sum()
+
+
+def draft_distributions(draft: Draft, p: Tensor) -> Tensor:
+    """[K, V] float64 on the device of ``p`` [.., V]: ``drafted_from`` of all tokens."""
+    if draft.proposal == "deterministic":
+        return p.new_zeros(len(draft), p.shape[-1]).scatter_(1, draft.tokens.to(p.device)[:, None], 1.0)
+    if draft.probs is None:
+        raise _without_probs(draft)
+    rows = draft.probs.detach().to(p.device).double()
+    return rows / rows.sum(-1, keepdim=True)
+
+
+def _without_probs(draft: Draft) -> ValueError:
+    return ValueError(f"a draft of proposal {draft.proposal!r} has no probs: leave it out of Compat(judges=...)")
 
 
 def point_mass(token: int, vocab: int) -> np.ndarray:

@@ -19,9 +19,9 @@ def test_the_model_there_has_the_weights_of_the_file(arch, tmp_path):
     original = model(arch, tie_word_embeddings=True)
     file = write(tmp_path / "model.gguf", arch, metadata(original, arch), tensors(original, arch == "llama"))
 
-    made = in_transformers(load(file)).state_dict()
+    target = in_transformers(load(file)).state_dict()
 
-    assert all(torch.equal(weight, made[name]) for name, weight in original.state_dict().items())
+    assert all(torch.equal(weight, target[name]) for name, weight in original.state_dict().items())
 
 
 def test_a_prompt_with_another_text_has_no_number():

@@ -32,10 +32,10 @@ def bench(capsys, monkeypatch, tmp_path):
 def test_a_figure_for_every_number_of_rows_depth_and_batch(bench):
     options = ("--rows", "1,3", "--depth", "5,9", "--batch", "1,2", "--repeats", "2")
     code, out, _ = bench("step", "-m", "zoo:pico", *options, "--json")
-    found = json.loads(out)
+    body = json.loads(out)
 
-    assert code == 0 and found["bandwidth"] > 0 and found["kernels"]
-    seen = [(s["depth"], s["batch"], s["rows"]) for s in found["steps"]]
+    assert code == 0 and body["bandwidth"] > 0 and body["kernels"]
+    seen = [(s["depth"], s["batch"], s["rows"]) for s in body["steps"]]
     assert seen == [(d, b, n) for d in (5, 9) for b in (1, 2) for n in (1, 3)]
 
 
@@ -91,17 +91,17 @@ def test_numbers_that_are_none_are_refused(bench, flags):
 def test_drafts_of_a_method_are_timed_by_their_length_and_kept(bench, tmp_path):
     options = ("--rows", "1,3,9", "--depth", "5", "--repeats", "2", "--method", "ngram", "--out", "costs.json")
     code, out, err = bench("step", "-m", "zoo:pico", "--threads", "1", *options, "--json")
-    found = json.loads(out)
+    body = json.loads(out)
     kept = file.read(tmp_path / "costs.json")
 
     assert code == 0 and "written: costs.json" in err
-    assert {d["method"] for d in found["drafting"]} == {"ngram"} and {d["drafts"] for d in found["drafting"]} >= {1, 2}
-    assert [(limit["method"], set(limit["break_even"])) for limit in found["limits"]] == [
+    assert {d["method"] for d in body["drafting"]} == {"ngram"} and {d["drafts"] for d in body["drafting"]} >= {1, 2}
+    assert [(limit["method"], set(limit["break_even"])) for limit in body["limits"]] == [
         (None, {"1", "2", "4", "8"}),
         ("ngram", {"1", "2", "4", "8"}),
     ]
-    assert [(c.rows, c.seconds) for c in kept.steps] == [(s["rows"], s["step"]) for s in found["steps"]]
-    assert [attrs.asdict(d) for d in kept.drafting] == found["drafting"]
+    assert [(c.rows, c.seconds) for c in kept.steps] == [(s["rows"], s["step"]) for s in body["steps"]]
+    assert [attrs.asdict(d) for d in kept.drafting] == body["drafting"]
     kept.check(load("zoo:pico", threads=1))
 
 
@@ -120,11 +120,11 @@ def test_a_method_needs_texts(bench, monkeypatch):
 
 def test_the_core_is_timed_alone(bench):
     code, out, _ = bench("core", "--steps", "2", "--repeats", "1", "--json")
-    found = json.loads(out)
+    body = json.loads(out)
 
     assert code == 0
-    assert [case["case"] for case in found["cases"]] == list(core.CASES)
-    assert all(case["best"] > 0 for case in found["cases"])
+    assert [case["case"] for case in body["cases"]] == list(core.CASES)
+    assert all(case["best"] > 0 for case in body["cases"])
     assert bench("core", "--steps", "2", "--repeats", "1")[1].count("µs, best") == len(core.CASES)
 
 
@@ -132,11 +132,11 @@ def test_the_core_of_another_checkout_is_timed_in_turns(bench, monkeypatch, tmp_
     """Twice as fast there; each of three turns asks both."""
     there, sides = tmp_path.resolve() / "there", []
 
-    def timed(side, steps):
+    def time_side(side, steps):
         sides.append(side == there)
         return dict.fromkeys(core.CASES, 10.0 if side == there else 20.0)
 
-    monkeypatch.setattr(core, "timed", timed)
+    monkeypatch.setattr(core, "time_checkout", time_side)
     _, out, _ = bench("core", "--against", "there", "--repeats", "3")
 
     assert sides == [True, False, False, True, True, False]
@@ -158,7 +158,7 @@ def test_work_that_is_not_that_of_a_step_is_not_timed(monkeypatch):
     monkeypatch.setattr(core.NullDrafter, "draft", hookimpl(lambda self, step: None))
 
     with pytest.raises(AssertionError, match="a step emitted"):
-        core.started("draft, batch 1")
+        core.start_run("draft, batch 1")
 
 
 @needs_native
@@ -172,8 +172,8 @@ def test_products_of_every_kind_of_activations(bench):
 
 
 @needs_native
-@pytest.mark.parametrize(("flags", "said"), [(["--type", "Q9"], "Q9"), (["--isa", "mmx"], "no mmx")])
-def test_a_type_or_instruction_set_that_is_not_there_is_refused(bench, flags, said):
+@pytest.mark.parametrize(("flags", "message"), [(["--type", "Q9"], "Q9"), (["--isa", "mmx"], "no mmx")])
+def test_a_type_or_instruction_set_that_is_not_there_is_refused(bench, flags, message):
     code, _, err = bench("kernels", *flags)
 
-    assert code == 2 and said in err
+    assert code == 2 and message in err

@@ -13,26 +13,28 @@ def cost(rows: int, forward: float, median: float | None = None, depth: int = 64
     return Cost(rows, 1, depth, forward, forward if median is None else median, 0.1, 0.1, 1.0, 1.0, None)
 
 
-def found(costs: list[Cost]) -> list[tuple[str, str | None]]:
+def kinds_and_names(costs: list[Cost]) -> list[tuple[str, str | None]]:
     return [(c.kind, c.about) for c in of_steps(costs)]
 
 
 def test_quiet_steps_are_not_doubted():
-    assert found([cost(1, 1.0, 1.1), cost(2, 1.0), cost(8, 2.0)]) == []
+    assert kinds_and_names([cost(1, 1.0, 1.1), cost(2, 1.0), cost(8, 2.0)]) == []
 
 
 @pytest.mark.parametrize(("median", "doubted"), [(SCATTER * 0.99, False), (SCATTER * 1.01, True)])
 def test_repeats_that_scatter_are_doubted(median, doubted):
-    assert found([cost(2, 1.0, median)]) == ([("scatter", "depth 64, batch 1, 2 rows")] if doubted else [])
+    assert kinds_and_names([cost(2, 1.0, median)]) == ([("scatter", "depth 64, batch 1, 2 rows")] if doubted else [])
 
 
 @pytest.mark.parametrize(("forward", "doubted"), [(CHEAPER * 1.01, False), (CHEAPER * 0.99, True)])
 def test_more_rows_for_less_time_are_doubted(forward, doubted):
-    assert found([cost(8, forward), cost(1, 1.0)]) == ([("bound", "depth 64, batch 1, 8 rows")] if doubted else [])
+    assert kinds_and_names([cost(8, forward), cost(1, 1.0)]) == (
+        [("bound", "depth 64, batch 1, 8 rows")] if doubted else []
+    )
 
 
 def test_steps_of_another_depth_may_cost_less():
-    assert found([cost(1, 2.0, depth=448), cost(2, 1.0)]) == []
+    assert kinds_and_names([cost(1, 2.0, depth=448), cost(2, 1.0)]) == []
 
 
 def test_products_that_scatter_are_doubted():

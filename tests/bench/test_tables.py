@@ -31,11 +31,11 @@ def test_a_table_is_written_between_its_markers_and_others_stay(tmp_path):
 
 def test_every_table_that_a_benchmark_makes_has_a_place_in_the_figures():
     """Every measured table has its place in a page."""
-    made = {*comparison.TABLES, *(comparison.STEP + name for name in comparison.TABLES)}
-    made |= {Table(m, t, 1, 1).name for m in end_to_end.METHODS for t in end_to_end.TEMPERATURES}
+    names = {*comparison.TABLES, *(comparison.STEP + name for name in comparison.TABLES)}
+    names |= {Table(m, t, 1, 1).name for m in end_to_end.METHODS for t in end_to_end.TEMPERATURES}
     there = {name for _, name, _ in tables.MARKED.findall(tables.FIGURES.read_text("utf-8"))}
 
-    assert made <= there
+    assert names <= there
 
 
 def test_every_table_of_the_readme_is_made_by_a_benchmark():
@@ -64,9 +64,9 @@ def test_the_parts_of_a_step_are_the_whole_step():
     """Two tokens a step at 1,000 tokens/s are 2,000 µs; time outside the other parts is the core's."""
     split = {"verify": 0.5, "accept": 0.1, "draft": 0.15, "process": 0.05, "rollback": 0.05, "host": 0.15}
 
-    found = comparison.parts(summary_row("ngram", 1000, split))
+    step_parts = comparison.parts(summary_row("ngram", 1000, split))
 
-    assert found == pytest.approx(
+    assert step_parts == pytest.approx(
         {"step": 2000, "forward": 1000, "choice": 200, "method": 400, "rollback": 100, "core": 300}
     )
 
@@ -90,19 +90,19 @@ def laps(side: str, decode: float, prefill: float = 1.0, prompt: str = "a", fami
     return Lap(side, prompt, family, 20, 11, prefill, decode, **{"equal": True, **more})
 
 
-def figures(*found: Lap) -> dict[tuple[str, str], end_to_end.Figure]:
-    return {(f.family, f.side): f for f in end_to_end.figures(found)}
+def figures(*all_laps: Lap) -> dict[tuple[str, str], end_to_end.Figure]:
+    return {(f.family, f.side): f for f in end_to_end.figures(all_laps)}
 
 
 def test_decoding_and_prefill_have_ratios_of_their_own():
     """Ten tokens after the first took 8 seconds there, 4 and 2 here; twenty of the prompt took 2 there and 1 here."""
-    found = figures(laps(PEER, 8, prefill=2), laps(PLAIN, 4), laps("ngram", 2))
+    by_label = figures(laps(PEER, 8, prefill=2), laps(PLAIN, 4), laps("ngram", 2))
 
-    ngram = found["f", "ngram"]
+    ngram = by_label["f", "ngram"]
     assert (ngram.rate, ngram.ratio, ngram.of_plain) == (5, 4, 2)
     assert (ngram.prefill, ngram.of_prefill) == (20, 2)
     assert ngram.whole == pytest.approx(10 / 3)
-    assert (found["f", PEER].ratio, found["f", PLAIN].of_plain) == (1, 1)
+    assert (by_label["f", PEER].ratio, by_label["f", PLAIN].of_plain) == (1, 1)
 
 
 def test_laps_of_a_prompt_count_by_their_median():
@@ -113,18 +113,18 @@ def test_laps_of_a_prompt_count_by_their_median():
 
 def test_families_are_pooled_by_tokens_and_seconds():
     """2 and 8 seconds there, 1 and 1 here: ten seconds against two."""
-    found = figures(
+    by_label = figures(
         laps(PEER, 2), laps(PLAIN, 1), laps(PEER, 8, prompt="b", family="g"), laps(PLAIN, 1, prompt="b", family="g")
     )
 
-    assert (found["f", PLAIN].ratio, found["g", PLAIN].ratio, found[ALL, PLAIN].ratio) == (2, 8, 5)
-    assert found[ALL, PLAIN].middle == 5, "of 2 and 8"
+    assert (by_label["f", PLAIN].ratio, by_label["g", PLAIN].ratio, by_label[ALL, PLAIN].ratio) == (2, 8, 5)
+    assert by_label[ALL, PLAIN].middle == 5, "of 2 and 8"
 
 
 def test_a_side_with_one_other_text_has_no_figure_at_all():
-    found = end_to_end.figures([laps(PEER, 8), laps(PLAIN, 4), laps("ngram", 2, equal=False)])
+    by_label = end_to_end.figures([laps(PEER, 8), laps(PLAIN, 4), laps("ngram", 2, equal=False)])
 
-    assert [end_to_end.line(f).count("text differs") for f in found] == [0, 0, 1, 0, 0, 1]
+    assert [end_to_end.line(f).count("text differs") for f in by_label] == [0, 0, 1, 0, 0, 1]
 
 
 @attrs.define(eq=False)
@@ -152,13 +152,13 @@ def bench(monkeypatch):
 def test_all_sides_run_on_every_prompt_and_the_peer_makes_as_many_tokens(bench):
     unit = bench.unit(Table("toy", 0.8, 2, 1), "f", 0)
 
-    found = [Lap(**one) for one in unit["laps"]]
-    assert [lap.side for lap in found] == [PEER, PLAIN, "ngram", PLAIN, "ngram", PEER], "who is first rotates"
-    assert {lap.prompt for lap in found} == {"0", "1"}, "as many prompts as asked for"
-    assert all(lap.equal for lap in found)
-    assert bench.peer.asked == [(3, lap.tokens, 0.8) for lap in found if lap.side == PEER]
-    assert {(lap.prompt, lap.tokens) for lap in found if lap.side == PLAIN} == {
-        (lap.prompt, lap.tokens) for lap in found if lap.side == PEER
+    saved_laps = [Lap(**one) for one in unit["laps"]]
+    assert [lap.side for lap in saved_laps] == [PEER, PLAIN, "ngram", PLAIN, "ngram", PEER], "who is first rotates"
+    assert {lap.prompt for lap in saved_laps} == {"0", "1"}, "as many prompts as asked for"
+    assert all(lap.equal for lap in saved_laps)
+    assert bench.peer.asked == [(3, lap.tokens, 0.8) for lap in saved_laps if lap.side == PEER]
+    assert {(lap.prompt, lap.tokens) for lap in saved_laps if lap.side == PLAIN} == {
+        (lap.prompt, lap.tokens) for lap in saved_laps if lap.side == PEER
     }
 
 
@@ -182,11 +182,11 @@ def test_what_was_measured_is_not_measured_again(bench, monkeypatch, tmp_path):
     table = Table("toy", 0.0, 1, 2)
 
     assert table.missing() == [(0, "f"), (1, "f")]
-    assert end_to_end.written(table) is None, "not complete"
+    assert end_to_end.table_lines(table) is None, "not complete"
     for repeat in (0, 1):
         end_to_end.keep(table.file("f", repeat), bench.unit(table, "f", repeat))
 
     assert table.missing() == []
-    lines = end_to_end.written(table)
+    lines = end_to_end.table_lines(table)
     assert [line.split(" | ")[:2] for line in lines[2:5]] == [["| f", PEER], ["| f", PLAIN], ["| f", "`ngram`"]]
     assert "echo" in lines[-1], "the circumstances stand below"

@@ -41,11 +41,11 @@ def main(folder: Path) -> int:
     for file in sorted(folder.glob("*.jinja")):
         template = file.read_text("utf-8")
         for name, asked in CONVERSATIONS.items():
-            expected, found = prompt_of_transformers(template, asked), prompt_of_ours(template, asked)
-            if expected != found:
+            expected, ours = prompt_of_transformers(template, asked), prompt_of_ours(template, asked)
+            if expected != ours:
                 differ += 1
-                print(f"{file.name}, {name}:\n  transformers {expected!r}\n  ours {found!r}")
-            equal, refused = equal + (expected == found), refused + (expected is None)
+                print(f"{file.name}, {name}:\n  transformers {expected!r}\n  ours {ours!r}")
+            equal, refused = equal + (expected == ours), refused + (expected is None)
     print(f"{equal} equal, of which both refuse {refused}; {differ} differ")
     return differ > 0
 

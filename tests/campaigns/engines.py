@@ -29,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent.parent))
 from spec_cli.prompt import tokens_of
 from spec_cli.prompts import Prompt, read
 from spec_compare.difference import Difference, difference
-from spec_compare.measure import Terms, lap, observed
+from spec_compare.measure import Terms, lap, observe
 from spec_compare.records.record import Record
 from spec_zoo import HERE, path
 
@@ -56,7 +56,7 @@ METHODS: dict[str, dict[str, Any]] = {
 }
 
 
-def loaded(engine: str, model: str) -> Target:
+def load_engine(engine: str, model: str) -> Target:
     """The target, with one thread."""
     if engine == "transformers":
         from tests.support.hugging_face import directory
@@ -72,27 +72,27 @@ def own_loop(engine: str, model: str, target: Any) -> Callable[[list[int], int],
         def generate(tokens: list[int], n: int) -> list[int]:
             given = torch.tensor([tokens])
             options = {"max_new_tokens": n, "do_sample": False, "eos_token_id": sorted(target.info.eog)}
-            found = target.model.generate(given, attention_mask=torch.ones_like(given), pad_token_id=0, **options)
-            return found[0, len(tokens) :].tolist()
+            generated = target.model.generate(given, attention_mask=torch.ones_like(given), pad_token_id=0, **options)
+            return generated[0, len(tokens) :].tolist()
 
         return generate
     import llama_cpp
 
     file = str(path(model.removeprefix("zoo:")))
-    made = llama_cpp.Llama(file, n_ctx=2048, n_threads=1, n_threads_batch=1, flash_attn=True, verbose=False)
+    llama = llama_cpp.Llama(file, n_ctx=2048, n_threads=1, n_threads_batch=1, flash_attn=True, verbose=False)
 
-    def chosen(tokens: list[int], n: int) -> list[int]:
-        made.reset()
+    def choose_tokens(tokens: list[int], n: int) -> list[int]:
+        llama.reset()
         if pauses := target.recurrent and len(tokens) > PAUSED:
-            made.eval(tokens[:-1])
-        found: list[int] = []
-        for token in made.generate(tokens[-1:] if pauses else tokens, temp=0.0, reset=False):
-            found.append(token)
-            if len(found) == n or token in target.info.eog:
-                return found
-        return found
+            llama.eval(tokens[:-1])
+        chosen: list[int] = []
+        for token in llama.generate(tokens[-1:] if pauses else tokens, temp=0.0, reset=False):
+            chosen.append(token)
+            if len(chosen) == n or token in target.info.eog:
+                return chosen
+        return chosen
 
-    return chosen
+    return choose_tokens
 
 
 def main() -> None:
@@ -116,25 +116,25 @@ def main() -> None:
 
 def measure(model: str, engine: str, temperature: float, args: argparse.Namespace) -> None:
     """Append a line for plain decoding, for the engine's own loop and for each method that FILE does not have."""
-    said = {"model": model, "engine": engine, "temperature": temperature, "n": args.n, "limit": args.limit}
-    known = {x["method"] for x in lines(args.output) if {key: x[key] for key in said} == said}
+    facts = {"model": model, "engine": engine, "temperature": temperature, "n": args.n, "limit": args.limit}
+    known = {x["method"] for x in lines(args.output) if {key: x[key] for key in facts} == facts}
     owned = [OWN] if temperature == 0 else []
     names = [PLAIN, *owned, *METHODS[model]]
     if known.issuperset(names):
         return
     terms = Terms(args.n, Sampling(temperature=temperature), seed=1)
-    case = Case(engine, model, loaded(engine, model), prompts_of(model, args.limit), terms)
+    case = Case(engine, model, load_engine(engine, model), prompts_of(model, args.limit), terms)
     plain: dict[str, Record] = {}
     for name in [PLAIN, *(name for name in names[1:] if name not in known)]:
         texts, figures = case.own(plain) if name == OWN else case.run(name)
         plain = plain or texts
         parted = [r for r in texts.values() if r.tokens != plain[r.prompt].tokens]
-        found = {"differences": [attrs.asdict(case.difference(r, plain[r.prompt].tokens)) for r in parted]}
+        summary = {"differences": [attrs.asdict(case.difference(r, plain[r.prompt].tokens)) for r in parted]}
         counts = {"prompts": len(texts), "equal": len(texts) - len(parted)}
-        about = said | {"method": name, "exact": case.target.info.exact}
+        about = facts | {"method": name, "exact": case.target.info.exact}
         if name not in known:
             with args.output.open("a") as out:
-                out.write(json.dumps(about | counts | figures | found) + "\n")
+                out.write(json.dumps(about | counts | figures | summary) + "\n")
 
 
 def prompts_of(model: str, limit: int) -> list[Prompt]:
@@ -164,7 +164,7 @@ class Case:
     def run(self, name: str) -> tuple[dict[str, Record], dict[str, float]]:
         """Texts of a method by prompt, one after the other; tokens per CPU second and per step."""
         method = METHODS[self.model].get(name)
-        run, watch = observed(Run(self.target, [] if method is None else [method], **SETTINGS))
+        run, watch = observe(Run(self.target, [] if method is None else [method], **SETTINGS))
         began = process_time()
         laps = [lap(name, run, watch, [prompt], self.terms, 0) for prompt in self.prompts]
         seconds = process_time() - began
@@ -175,9 +175,9 @@ class Case:
     def own(self, plain: dict[str, Record]) -> tuple[dict[str, Record], dict[str, float]]:
         """Texts of the engine's own loop, as records like those of plain decoding."""
         loop, began = own_loop(self.engine, self.model, self.target), process_time()
-        found = {p.id: loop(tokens_of(p.given, self.target), self.terms.max_tokens) for p in self.prompts}
-        rate = sum(map(len, found.values())) / (process_time() - began)
-        texts = {key: attrs.evolve(plain[key], contender=OWN, tokens=tokens) for key, tokens in found.items()}
+        chosen = {p.id: loop(tokens_of(p.given, self.target), self.terms.max_tokens) for p in self.prompts}
+        rate = sum(map(len, chosen.values())) / (process_time() - began)
+        texts = {key: attrs.evolve(plain[key], contender=OWN, tokens=tokens) for key, tokens in chosen.items()}
         return texts, {"rate": round(rate, 1)}
 
     def difference(self, record: Record, plain: list[int]) -> Difference:
@@ -192,8 +192,8 @@ def table(rows: list[dict[str, Any]]) -> list[str]:
     for x in rows:
         groups.setdefault((x["model"], x["engine"], x["temperature"], x["exact"]), {})[x["method"]] = x
     shown = heading(["model", "engine", "temperature", "exact", *names])
-    for (model, engine, temperature, exact), found in groups.items():
-        cells = [f"{found[n]['equal']} of {found[n]['prompts']}" if n in found else "" for n in names]
+    for (model, engine, temperature, exact), methods in groups.items():
+        cells = [f"{methods[n]['equal']} of {methods[n]['prompts']}" if n in methods else "" for n in names]
         shown.append(row([model.removeprefix("zoo:"), engine, f"{temperature:g}", exact, *cells]))
     gaps = [d["gap"] for x in rows for d in x["differences"] if d["gap"] is not None]
     largest = f"; the largest gap of the two best scores at one is {max(gaps):.1e}" if gaps else ""

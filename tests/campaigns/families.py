@@ -36,20 +36,20 @@ from tests.targets.random_families import FAMILIES, FLOORS, differences, lacking
 Rows = dict[tuple[str, int], dict[str, Any]]
 
 
-def recorded(file: Path) -> Rows:
+def read_results(file: Path) -> Rows:
     """Results by family and seed."""
     return {(row["family"], row["seed"]): row for row in lines(file)}
 
 
-def tried(family: str, seed: int) -> dict[str, Any]:
+def try_family(family: str, seed: int) -> dict[str, Any]:
     began = perf_counter()
     try:
         with tempfile.TemporaryDirectory() as folder:
-            found = differences(family, seed, Path(folder))
-        said = {"floors": {name: round(value, 3) for name, value in found.items()}}
+            errors = differences(family, seed, Path(folder))
+        fields = {"floors": {name: round(value, 3) for name, value in errors.items()}}
     except Exception as error:  # recorded, and the campaign goes on
-        said = {"error": f"{type(error).__name__}: {error}"[:500]}
-    return {"family": family, "seed": seed, **said, "seconds": round(perf_counter() - began, 2)}
+        fields = {"error": f"{type(error).__name__}: {error}"[:500]}
+    return {"family": family, "seed": seed, **fields, "seconds": round(perf_counter() - began, 2)}
 
 
 def far(row: dict[str, Any]) -> bool:
@@ -61,13 +61,13 @@ def report(rows: Rows) -> None:
     families: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in rows.values():
         families[row["family"]].append(row)
-    for family, found in families.items():
+    for family, results in families.items():
         most: dict[str, float] = defaultdict(float)
-        for row in found:
+        for row in results:
             for name, value in row.get("floors", {}).items():
                 most[name] = max(most[name], value)
         largest = ", ".join(f"{name} {value:.2f}" for name, value in most.items())
-        print(f"{family}: {len(found)} models, {sum(map(far, found))} far; {largest}")
+        print(f"{family}: {len(results)} models, {sum(map(far, results))} far; {largest}")
 
 
 def main() -> int:
@@ -81,12 +81,12 @@ def main() -> int:
     logging.set_verbosity_error()
     torch.set_num_threads(1)
     args.out.parent.mkdir(parents=True, exist_ok=True)
-    rows, seeds = recorded(args.out), range(0 if args.report else args.n)
+    rows, seeds = read_results(args.out), range(0 if args.report else args.n)
     families = [name for name in FAMILIES if name.startswith(args.only) and not lacking(name)]
     for family, seed in ((family, seed) for seed in seeds for family in families):
         if (family, seed) in rows:
             continue
-        row = rows[family, seed] = tried(family, seed)
+        row = rows[family, seed] = try_family(family, seed)
         with args.out.open("a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")
         if far(row):

@@ -76,61 +76,69 @@ def main() -> int:
         subprocess.run([sys.executable, "-m", "spec_cli.main", *map(str, words)], cwd=ROOT, check=True)
     target = load(model)
     rows = list(map(target.tokenizer.encode, prompts(held, HELD_OUT)))
-    different = [compared(target, args.kind, head, rows, temperature) for temperature in (0.0, 0.8)]
+    different = [count_different(target, args.kind, head, rows, temperature) for temperature in (0.0, 0.8)]
     return int(any(different))
 
 
 def prompts(texts: list[str], count: int) -> list[str]:
     """Eight lines from anywhere in a text, as often as asked for."""
-    rng, found = random.Random(0), []
-    while len(found) < count:
+    rng, sequences = random.Random(0), []
+    while len(sequences) < count:
         lines = rng.choice(texts).split("\n")
         at = rng.randrange(len(lines))
-        found += [text for text in ["\n".join(lines[at : at + 8])[:400]] if text.strip()]
-    return found
+        sequences += [text for text in ["\n".join(lines[at : at + 8])[:400]] if text.strip()]
+    return sequences
 
 
 def train(family: str, texts: list[str], minutes: float, folder: Path) -> None:
     """A model of the family on streams of the texts; the directory is written at the end."""
     torch.manual_seed(0)
     make_config, make = classes(family)
-    made = make(make_config(**SIZES, **MORE.get(family, {}), attn_implementation="eager"))
+    model = make(make_config(**SIZES, **MORE.get(family, {}), attn_implementation="eager"))
     words = train_tokenizer(texts, VOCAB)
     tokens = torch.from_numpy(stream(words, texts).astype("int64"))
-    optimizer = torch.optim.AdamW(made.parameters(), lr=RATE, weight_decay=0.05)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=0.05)
     rng, began, steps, loss = random.Random(0), perf_counter(), 0, 0.0
     while (done := (perf_counter() - began) / (60 * minutes)) < 1:
         starts = [rng.randrange(len(tokens) - LENGTH) for _ in range(BATCH)]
         batch = torch.stack([tokens[i : i + LENGTH] for i in starts])
         for group in optimizer.param_groups:
             group["lr"] = RATE * min(1.0, (steps + 1) / 100) * (1 - done)
-        now = made(batch, labels=batch).loss
+        now = model(batch, labels=batch).loss
         optimizer.zero_grad()
         now.backward()
-        torch.nn.utils.clip_grad_norm_(made.parameters(), 1.0)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         steps, loss = steps + 1, 0.98 * loss + 0.02 * now.item() if steps else now.item()
         if steps % 200 == 0:
             print(f"model: step {steps}, loss {loss:.3f}", flush=True)
     print(
-        f"model: {steps} steps, loss {loss:.3f}, {sum(p.numel() for p in made.parameters()):,} parameters", flush=True
+        f"model: {steps} steps, loss {loss:.3f}, {sum(p.numel() for p in model.parameters()):,} parameters", flush=True
     )
-    made.eval().save_pretrained(folder)
+    model.eval().save_pretrained(folder)
     (folder / "tokenizer.json").write_text(words.to_str(), "utf-8")
 
 
-def compared(target: Target, kind: str, head: Path, rows: list[list[int]], temperature: float) -> int:
+def count_different(target: Target, kind: str, head: Path, rows: list[list[int]], temperature: float) -> int:
     """The number of texts that differ from plain decoding."""
     sampling = Sampling(temperature=temperature)
-    made = [Request(row, max_tokens=TOKENS, ignore_eos=True, seed=i, sampling=sampling) for i, row in enumerate(rows)]
-    plain, different = [Run(target).generate(request).result.tokens for request in made], 0
+    requests = [
+        Request(row, max_tokens=TOKENS, ignore_eos=True, seed=i, sampling=sampling) for i, row in enumerate(rows)
+    ]
+    plain, different = [Run(target).generate(request).result.tokens for request in requests], 0
     for batch in (1, 5):
         run = Run(target, [(kind, {"file": str(head), "p_min": 0.0, "draft_max": 4})], max_sequences=batch)
-        found = [generation.result for generation in run.generate(made)]
-        wrong = sum(result.tokens != text for result, text in zip(found, plain, strict=True))
-        steps, drafted = (sum(result.stats[name] for result in found) for name in ("steps", "drafted"))
-        row = {"temperature": temperature, "batch": batch, "texts": len(made), "different": wrong, "drafted": drafted}
-        print(json.dumps(row | {"tokens per step": round((TOKENS - 1) * len(made) / steps, 2)}), flush=True)
+        results = [generation.result for generation in run.generate(requests)]
+        wrong = sum(result.tokens != text for result, text in zip(results, plain, strict=True))
+        steps, drafted = (sum(result.stats[name] for result in results) for name in ("steps", "drafted"))
+        row = {
+            "temperature": temperature,
+            "batch": batch,
+            "texts": len(requests),
+            "different": wrong,
+            "drafted": drafted,
+        }
+        print(json.dumps(row | {"tokens per step": round((TOKENS - 1) * len(requests) / steps, 2)}), flush=True)
         different += wrong
     return different
 

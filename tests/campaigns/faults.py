@@ -26,9 +26,9 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=30)
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
-    found: dict[str, Any] = Load(args.model, 60 * args.minutes, args.seed).run()
-    print(json.dumps(found, ensure_ascii=False))
-    sys.exit(bool(found["wrong"]))
+    summary: dict[str, Any] = Load(args.model, 60 * args.minutes, args.seed).run()
+    print(json.dumps(summary, ensure_ascii=False))
+    sys.exit(bool(summary["wrong"]))
 
 
 if __name__ == "__main__":

@@ -75,8 +75,8 @@ class Campaign:
         assert self.server.stderr is not None
         for line in self.server.stderr:
             self.log.append(line)
-            if found := re.search(r" at (http://\S+)", line):
-                self.url = found[1]
+            if match := re.search(r" at (http://\S+)", line):
+                self.url = match[1]
                 break
         threading.Thread(target=self._read_log, daemon=True).start()
         self.ends = monotonic() + 60 * minutes
@@ -128,7 +128,7 @@ class Campaign:
         with httpx.Client(timeout=120) as client:
             while self.going_on:
                 name = rng.choice(names)
-                path, body = attacks.BODIES[name](rng) if rng.random() < 0.5 else attacks.salted(rng)
+                path, body = attacks.BODIES[name](rng) if rng.random() < 0.5 else attacks.salted_request(rng)
                 seconds = rng.choice([120, 120, 0.05])
                 try:
                     status = client.post(self.url + path, json=body, timeout=seconds).status_code
@@ -183,10 +183,10 @@ def main() -> None:
         job.start()
     for job in jobs:
         job.join()
-    found = campaign.result()
-    print(json.dumps(found))
-    within = found["memory_peak_mib"] <= found["memory_plan_mib"] + BESIDE_MIB
-    sys.exit(not (found["alive"] and not found["failures"] and within))
+    summary = campaign.result()
+    print(json.dumps(summary))
+    within = summary["memory_peak_mib"] <= summary["memory_plan_mib"] + BESIDE_MIB
+    sys.exit(not (summary["alive"] and not summary["failures"] and within))
 
 
 if __name__ == "__main__":

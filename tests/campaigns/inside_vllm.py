@@ -64,12 +64,12 @@ def main() -> None:
         first = argparse.Namespace(
             **vars(args) | {"tensor_parallel": args.base_tensor_parallel or args.tensor_parallel}
         )
-        if found := contender(base, first, out):
-            report = Report(args, found["texts"])
-            print(json.dumps(report.row(base, found) | {"ranks": first.tensor_parallel}), flush=True)
+        if difference := contender(base, first, out):
+            report = Report(args, difference["texts"])
+            print(json.dumps(report.row(base, difference) | {"ranks": first.tensor_parallel}), flush=True)
             for name in contenders:
-                if found := contender(name, args, out):
-                    print(json.dumps(report.row(name, found)), flush=True)
+                if difference := contender(name, args, out):
+                    print(json.dumps(report.row(name, difference)), flush=True)
 
 
 def directory_of(model: str) -> str:
@@ -152,7 +152,7 @@ def one(args: Any) -> None:
     ]
     model.generate(given[:1], SamplingParams(temperature=0, max_tokens=4), use_tqdm=False)
     began = process_time()
-    texts = [list(made.outputs[0].token_ids) for made in model.generate(given, terms, use_tqdm=False)]
+    texts = [list(generation.outputs[0].token_ids) for generation in model.generate(given, terms, use_tqdm=False)]
     seconds = process_time() - began
     counts = {} if args.one in OWN else model.collective_rpc("spec_report")[0]
     Path(args.out).write_text(json.dumps({"texts": texts, "seconds": seconds, "counts": counts}))
@@ -160,11 +160,11 @@ def one(args: Any) -> None:
 
 def prompts(args: Any) -> list[Any]:
     from spec_cli.prompts import read
-    from spec_compare.prompts import chosen
+    from spec_compare.prompts import choose
     from spec_zoo import HERE
 
     file = "prompts-200.jsonl"
-    return chosen(read(HERE / file), file, limit=args.limit)
+    return choose(read(HERE / file), file, limit=args.limit)
 
 
 class Report:
@@ -181,24 +181,24 @@ class Report:
         self.target = load(f"transformers:{args.directory}", dtype="float32", device="cpu")
         self.target.info = attrs.evolve(self.target.info, trees=False)  # as in vLLM
 
-    def row(self, name: str, found: dict[str, Any]) -> dict[str, Any]:
-        args, texts = self.args, found["texts"]
+    def row(self, name: str, result: dict[str, Any]) -> dict[str, Any]:
+        args, texts = self.args, result["texts"]
         both = zip(range(len(texts)), self.prompts, self.plain, texts, strict=True)
         parted = [x for x in both if x[2] != x[3]]
-        made = {
+        columns = {
             "model": args.model,
             "dtype": args.dtype,
             "temperature": args.temperature,
             "ranks": args.tensor_parallel,
             "contender": name,
             "equal": f"{len(texts) - len(parted)} of {len(texts)}",
-            "rate": round(sum(map(len, texts)) / found["seconds"], 1) if args.tensor_parallel == 1 else None,
+            "rate": round(sum(map(len, texts)) / result["seconds"], 1) if args.tensor_parallel == 1 else None,
             "differences": [difference(self.target, args.temperature, *x) for x in parted],
         }
-        return made | counted(found["counts"]) | ours(name, args, self.target, self.prompts)
+        return columns | count_columns(result["counts"]) | ours(name, args, self.target, self.prompts)
 
 
-def counted(counts: dict[str, Any]) -> dict[str, Any]:
+def count_columns(counts: dict[str, Any]) -> dict[str, Any]:
     """Of the statistics of a contender: acceptance, and the milliseconds of a step that plugins took."""
     if not counts:
         return {}

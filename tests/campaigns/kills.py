@@ -55,13 +55,13 @@ def main() -> int:
         )
         (folder / "out").rename(folder / "whole")
         lines = kills.killed_and_continued(command, folder, args.kills, random.Random(args.seed), PAUSE, STRIDE)
-        whole, found = read(folder / "whole"), read(folder / "out")
+        whole, continued = read(folder / "whole"), read(folder / "out")
         report = {
-            "laps": found.header.laps,
+            "laps": continued.header.laps,
             "lines_after_each_kill": lines,
-            "sessions": len(found.sessions),
-            "each_lap_once": [lap.number for lap in found.laps] == list(range(found.header.laps)),
-            "same_texts": kills.texts(found) == kills.texts(whole),
+            "sessions": len(continued.sessions),
+            "each_lap_once": [lap.number for lap in continued.laps] == list(range(continued.header.laps)),
+            "same_texts": kills.texts(continued) == kills.texts(whole),
             "same_counts": kills.counts(folder / "out") == kills.counts(folder / "whole"),
         }
     print(json.dumps(report))

@@ -76,13 +76,15 @@ class Aside(ast.NodeTransformer):
     """Leaves out assertions about words and numbers of tokens of another model."""
 
     def visit_Assert(self, node: ast.Assert) -> ast.AST:
-        said = ast.unparse(node.test)
-        words = any(word in said for word in ("match_regex", "re_content", "<s> ", "model_path", "['content']) > 10"))
-        counts = "==" in said and any(word in said for word in COUNTS)
+        condition = ast.unparse(node.test)
+        words = any(
+            word in condition for word in ("match_regex", "re_content", "<s> ", "model_path", "['content']) > 10")
+        )
+        counts = "==" in condition and any(word in condition for word in COUNTS)
         return ast.copy_location(ast.Pass(), node) if words or counts else node
 
 
-def prepared(source: Path, folder: Path) -> Path:
+def prepare(source: Path, folder: Path) -> Path:
     """The tests in a folder of their own, with what they read beside them."""
     tests = folder / "tools" / "server" / "tests"
     shutil.copytree(source / "tools" / "server" / "tests", tests)
@@ -185,7 +187,7 @@ def run_server(link: socket.socket, asked: Any, handles: Sequence[int]) -> NoRet
         try:
             from spec_cli.main import main as command
 
-            code = command(translated(arguments)) or 0
+            code = command(translate(arguments)) or 0
         except SystemExit as error:
             code = error.code if isinstance(error.code, int) else 1
         finally:
@@ -210,30 +212,30 @@ ALONE = (
 """Its flags without a value, and ours for them: none."""
 
 
-def translated(arguments: Sequence[str]) -> list[str]:
+def translate(arguments: Sequence[str]) -> list[str]:
     """Arguments of ``spec serve`` for those of llama-server; what has no form here is left out."""
     given: dict[str, str] = {}
     rest = iter(arguments)
     for name in rest:
         given[name] = "" if name in ALONE else next(rest)
     model = "infill.gguf" if "infill" in given.get("--hf-repo", "") else "zoo:pico"
-    made = ["serve", "-m", model, "--threads", "1"]
-    made += ["-o", "serve.verbose=true"] if "--verbose" in given else []
+    words = ["serve", "-m", model, "--threads", "1"]
+    words += ["-o", "serve.verbose=true"] if "--verbose" in given else []
     for name, ours in RENAMED.items():
-        made += [ours, given[name]] if name in given else []
+        words += [ours, given[name]] if name in given else []
     slots = int(given.get("--parallel", 4))
     room = int(given.get("--ctx-size", 0)) // (1 if "--kv-unified" in given else slots)
-    made += ["--host", given.get("--host", "127.0.0.1").split(",")[0], "-o", f"max_sequences={slots}"]
-    made += ["--context", str(min(room, 2048))] if room else []
-    made += ["--alias", given["--alias"].split(",")[0]] if "--alias" in given else []
-    made += ["--max-tokens", given["--n-predict"]] if int(given.get("--n-predict", -1)) >= 0 else []
-    made += ["--method", "draft-model"] if given.get("--spec-type") == "draft-simple" else []
-    made += ["-o", f"draft_max={given['--spec-draft-n-max']}"] if "--spec-draft-n-max" in given else []
+    words += ["--host", given.get("--host", "127.0.0.1").split(",")[0], "-o", f"max_sequences={slots}"]
+    words += ["--context", str(min(room, 2048))] if room else []
+    words += ["--alias", given["--alias"].split(",")[0]] if "--alias" in given else []
+    words += ["--max-tokens", given["--n-predict"]] if int(given.get("--n-predict", -1)) >= 0 else []
+    words += ["--method", "draft-model"] if given.get("--spec-type") == "draft-simple" else []
+    words += ["-o", f"draft_max={given['--spec-draft-n-max']}"] if "--spec-draft-n-max" in given else []
     if "--reasoning" in given:  # auto is on there
-        made += ["--chat-template-kwargs", json.dumps({"enable_thinking": given["--reasoning"] != "off"})]
+        words += ["--chat-template-kwargs", json.dumps({"enable_thinking": given["--reasoning"] != "off"})]
     if (format := given.get("--reasoning-format")) is not None:
-        made += ["--reasoning-format", "none" if format == "nothink" else format]
-    return made
+        words += ["--reasoning-format", "none" if format == "nothink" else format]
+    return words
 
 
 def outcomes(tests: Path, launcher: Path, python: str, only: str) -> dict[str, str]:
@@ -247,11 +249,11 @@ def outcomes(tests: Path, launcher: Path, python: str, only: str) -> dict[str, s
         env={**os.environ, "LLAMA_SERVER_BIN_PATH": str(launcher), "PORT": "18080", "PYTHONPATH": str(tests)},
         check=False,
     )
-    found = {}
+    outcomes = {}
     for case in ElementTree.parse(report).iter("testcase"):
-        said = next((child.tag for child in case if child.tag in ("failure", "error", "skipped")), "passed")
-        found[f"{case.get('classname', '').rpartition('.')[2]}::{case.get('name')}"] = said
-    return found
+        outcome = next((child.tag for child in case if child.tag in ("failure", "error", "skipped")), "passed")
+        outcomes[f"{case.get('classname', '').rpartition('.')[2]}::{case.get('name')}"] = outcome
+    return outcomes
 
 
 def main() -> None:
@@ -263,13 +265,13 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
-        tests = prepared(asked.source, Path(name))
+        tests = prepare(asked.source, Path(name))
         with launching(tests) as launcher:
             results = outcomes(tests, launcher, asked.python, asked.only)
-    for test, said in sorted(results.items()):
-        reason = [why for part, why in REASONS.items() if part in test][-1:] if said != "passed" else []
-        print(f"{said:8} {test}{': ' if reason else ''}{''.join(reason)}")
-    passed = sum(said == "passed" for said in results.values())
+    for test, outcome in sorted(results.items()):
+        reason = [why for part, why in REASONS.items() if part in test][-1:] if outcome != "passed" else []
+        print(f"{outcome:8} {test}{': ' if reason else ''}{''.join(reason)}")
+    passed = sum(outcome == "passed" for outcome in results.values())
     print(f"{passed} of {len(results)} passed")
     if asked.json:
         asked.json.write_text(json.dumps(results, indent=1), "utf-8")

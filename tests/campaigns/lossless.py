@@ -17,8 +17,8 @@ import attrs
 import torch
 from spec_cli.prompts import Prompt, read
 from spec_compare.difference import difference
-from spec_compare.measure import Contender, Record, Terms, batches, lap, observed
-from spec_compare.prompts import chosen
+from spec_compare.measure import Contender, Record, Terms, batches, lap, observe
+from spec_compare.prompts import choose
 from spec_zoo import HERE
 
 from spec_core import Run, Sampling, Target, load
@@ -30,7 +30,7 @@ LONG = 64
 def texts(target: Target, methods: list[str], prompts: list[Prompt], terms: Terms) -> Iterator[Record]:
     """One record per prompt, ``terms.batch`` of them at a time in one run."""
     contender = Contender("+".join(methods) or "plain", lambda: Run(target, methods=methods, max_sequences=terms.batch))
-    run, watch = observed(contender.make())
+    run, watch = observe(contender.make())
     for group in batches(prompts, terms.batch):
         yield from lap(contender.name, run, watch, group, terms, 0).records
 
@@ -45,7 +45,7 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(1)
     target = load(args.model)
-    prompts = chosen(read(HERE / "prompts-200.jsonl"), "prompts-200.jsonl", limit=args.limit)
+    prompts = choose(read(HERE / "prompts-200.jsonl"), "prompts-200.jsonl", limit=args.limit)
     text = {p.id: p.given for p in prompts}
     terms = Terms(args.n, Sampling(temperature=args.temperature), seed=1)
     began = perf_counter()
@@ -55,7 +55,7 @@ def main() -> None:
     for name, methods, batch in runs:
         records = list(texts(target, methods, prompts, attrs.evolve(terms, batch=batch)))
         parted = [r for r in records if r.tokens != plain[r.prompt]]
-        found = [difference(r, plain[r.prompt], text[r.prompt], target, terms) for r in parted]
+        differing = [difference(r, plain[r.prompt], text[r.prompt], target, terms) for r in parted]
         row = {
             "model": args.model,
             "temperature": args.temperature,
@@ -65,7 +65,7 @@ def main() -> None:
             "long": sum(len(r.tokens) >= LONG for r in records),
             "tokens": sum(len(r.tokens) for r in records),
             "equal": len(records) - len(parted),
-            "differences": [{"prompt": d.prompt, "position": d.position, "gap": d.gap} for d in found],
+            "differences": [{"prompt": d.prompt, "position": d.position, "gap": d.gap} for d in differing],
             "seconds": round(perf_counter() - began, 1),
         }
         print(json.dumps(row), flush=True)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from tests.support.openapi import generated
+from tests.support.openapi import count_statuses
 
 
 def main() -> None:
@@ -24,7 +24,7 @@ def main() -> None:
     parser.add_argument("--cases", type=int, default=5000)
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
-    statuses, wrong = generated(args.model, args.cases, args.seed)
+    statuses, wrong = count_statuses(args.model, args.cases, args.seed)
     print(json.dumps({"model": args.model, "cases": sum(statuses.values()), "statuses": statuses, "wrong": wrong}))
     sys.exit(bool(wrong))
 

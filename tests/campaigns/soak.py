@@ -87,41 +87,41 @@ def parts() -> Iterator[tuple[str, Part]]:
                 yield f"wide/{product}/{1 + i % 2}/{i:02}", functools.partial(wide, product, 1 + i % 2, i, rows)
         if i < CHOICE_PARTS and native.module is not None:
             for isa in native.module.instruction_sets():
-                yield f"choices/{isa}/{i:02}", functools.partial(chosen, isa, 1_000 + i)
+                yield f"choices/{isa}/{i:02}", functools.partial(compare_choices, isa, 1_000 + i)
         if i < FUZZ_PARTS:
             for model in ("zoo:pico", "toy"):
                 yield f"fuzz/{model}/{i:02}", functools.partial(fuzz, model, i)
         for kind, methods in texts.METHODS.items():
             for method in methods:
-                yield f"texts/{kind}/{method}/{i:02}", functools.partial(texted, kind, method, i)
+                yield f"texts/{kind}/{method}/{i:02}", functools.partial(compare_texts, kind, method, i)
         for kind in ("dense", "hybrid"):
             for kernels, count in THREADED.items():
                 if i < count:
-                    yield f"threads/{kind}/{kernels}/{i:02}", functools.partial(threaded, kind, kernels, i)
+                    yield f"threads/{kind}/{kernels}/{i:02}", functools.partial(compare_threads, kind, kernels, i)
                 if i == 0:
                     yield f"runs/{kind}/{kernels}/{i:02}", functools.partial(many_runs, kind, kernels)
         if i < RANDOM_PARTS and native_model.problem() is None:
             yield f"threads/random/native/{i:02}", functools.partial(threads_of_random, i)
         for build, count in PROGRAMS.items():
             for what in RANDOM:
-                part = functools.partial(programmed, what, build, i * count, (i + 1) * count)
+                part = functools.partial(run_programs, what, build, i * count, (i + 1) * count)
                 yield f"{what}/{build}/{i:02}", part
         yield f"headers/sanitized/{i:02}", functools.partial(headers, i * HEADERS, (i + 1) * HEADERS)
 
 
 def draws(product: str, threads: int, seed: int) -> dict[str, Any]:
-    return compared(exact_draws.draws, pico, product, threads, seed, DRAWS)
+    return compare_products(exact_draws.draws, pico, product, threads, seed, DRAWS)
 
 
 def wide(product: str, threads: int, seed: int, rows: int) -> dict[str, Any]:
-    return compared(exact_draws.rows, exact_draws.hundred_million, product, threads, seed, rows)
+    return compare_products(exact_draws.rows, exact_draws.hundred_million, product, threads, seed, rows)
 
 
-def chosen(isa: str, seed: int) -> dict[str, Any]:
+def compare_choices(isa: str, seed: int) -> dict[str, Any]:
     return {"count": CHOICES, "differ": len(choices.differing(isa, seed, CHOICES))}
 
 
-def compared(
+def compare_products(
     campaign: Callable[[Target, int, int], int],
     make: Callable[[str, int], Target],
     product: str,
@@ -135,42 +135,42 @@ def compared(
         return {"count": count, "differ": campaign(target, seed, count)}
 
 
-def texted(kind: str, method: str, part: int) -> dict[str, Any]:
+def compare_texts(kind: str, method: str, part: int) -> dict[str, Any]:
     """Every prompt twice: alone, and among others."""
     count = 2 * len(texts.requests(part, TEXT_PARTS))
     return {"count": count, "differ": texts.differing(kind, method, part, TEXT_PARTS)}
 
 
-def threaded(kind: str, kernels: str, seed: int) -> dict[str, Any]:
+def compare_threads(kind: str, kernels: str, seed: int) -> dict[str, Any]:
     return {"count": 200, "differ": shared.differing(kind, kernels, seed, 50)}
 
 
 def threads_of_random(part: int) -> dict[str, Any]:
     seeds = range(20 * part, 20 * (part + 1))
-    found = {seed: n for seed in seeds if (n := shared.differing("random", "native", seed, 5))}
-    return {"count": 400, "differ": sum(found.values()), **({"said": str(found)} if found else {})}
+    differing = {seed: n for seed in seeds if (n := shared.differing("random", "native", seed, 5))}
+    return {"count": 400, "differ": sum(differing.values()), **({"said": str(differing)} if differing else {})}
 
 
 def many_runs(kind: str, kernels: str) -> dict[str, Any]:
     first, last, places = shared.growth(kind, kernels, RUNS, close=True)
-    said = f"{first:.0f} MB after {RUNS // 5} runs, {last:.0f} at the end, {places} places of recurrent states"
-    return {"count": RUNS, "differ": int(last > RUNS_GROW * first), "said": said}
+    text = f"{first:.0f} MB after {RUNS // 5} runs, {last:.0f} at the end, {places} places of recurrent states"
+    return {"count": RUNS, "differ": int(last > RUNS_GROW * first), "said": text}
 
 
-def programmed(what: str, build: str, first: int, last: int) -> dict[str, Any]:
+def run_programs(what: str, build: str, first: int, last: int) -> dict[str, Any]:
     tried, checked = RANDOM[what]
     if build == "native":
-        found = {seed: wrong for seed in range(first, last) if (wrong := tried(seed))}
-        return {"count": last - first, "differ": len(found), **({"said": str(found)} if found else {})}
+        failures = {seed: wrong for seed in range(first, last) if (wrong := tried(seed))}
+        return {"count": last - first, "differ": len(failures), **({"said": str(failures)} if failures else {})}
     done = checked(first, last)
-    said = {"said": (done.stdout + done.stderr).splitlines()[-40:]} if done.returncode else {}
-    return {"count": last - first, "differ": int(done.returncode != 0), **said}
+    fields = {"said": (done.stdout + done.stderr).splitlines()[-40:]} if done.returncode else {}
+    return {"count": last - first, "differ": int(done.returncode != 0), **fields}
 
 
 def headers(first: int, last: int) -> dict[str, Any]:
     done = sanitized.start("-m", "tests.targets.mutations", str(sanitized.library()), str(first), str(last))
-    said = {"said": (done.stdout + done.stderr).splitlines()[-40:]} if done.returncode else {}
-    return {"count": last - first, "differ": int(done.returncode != 0), **said}
+    fields = {"said": (done.stdout + done.stderr).splitlines()[-40:]} if done.returncode else {}
+    return {"count": last - first, "differ": int(done.returncode != 0), **fields}
 
 
 @functools.cache
@@ -181,19 +181,19 @@ def pico(kernels: str, threads: int) -> Target:
 def fuzz(model: str, seed: int) -> dict[str, Any]:
     command = [sys.executable, "tests/campaigns/fuzz.py", model, "--steps", str(FUZZ_STEPS), "--seed", str(seed)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    said = {"said": done.stdout.splitlines()} if not done.returncode else {"error": done.stderr.splitlines()[-5:]}
-    return {"count": FUZZ_STEPS, "differ": int(done.returncode != 0), **said}
+    fields = {"said": done.stdout.splitlines()} if not done.returncode else {"error": done.stderr.splitlines()[-5:]}
+    return {"count": FUZZ_STEPS, "differ": int(done.returncode != 0), **fields}
 
 
-def recorded(file: Path) -> dict[str, dict[str, Any]]:
+def read_results(file: Path) -> dict[str, dict[str, Any]]:
     """{part: result}"""
     return {row["part"]: row for row in lines(file)}
 
 
-def report(found: dict[str, dict[str, Any]]) -> None:
+def report(results: dict[str, dict[str, Any]]) -> None:
     """Sums by campaign, product and threads."""
     sums: dict[str, list[float]] = defaultdict(lambda: [0, 0, 0, 0])
-    for name, row in sorted(found.items()):
+    for name, row in sorted(results.items()):
         for i, n in enumerate((1, row["count"], row["differ"], row["seconds"])):
             sums[name.rpartition("/")[0]][i] += n
     for name, (n, count, differ, seconds) in sums.items():
@@ -207,19 +207,19 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=float("inf"), help="begin no part after these")
     parser.add_argument("--report", action="store_true")
     args = parser.parse_args()
-    began, found = perf_counter(), recorded(args.out)
+    began, results = perf_counter(), read_results(args.out)
     args.out.parent.mkdir(parents=True, exist_ok=True)
     for name, part in () if args.report else parts():
-        if name in found or not name.startswith(args.only) or perf_counter() - began > 60 * args.minutes:
+        if name in results or not name.startswith(args.only) or perf_counter() - began > 60 * args.minutes:
             continue
         start = perf_counter()
         row = {"part": name, **part(), "seconds": round(perf_counter() - start, 1), "torch": torch.__version__}
-        found[name] = row
+        results[name] = row
         with args.out.open("a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")
         print(f"{name:28}{row['count']:7} done, {row['differ']} differ, {row['seconds']:.0f} s", flush=True)
-    report(found)
-    return int(any(row["differ"] for row in found.values()))
+    report(results)
+    return int(any(row["differ"] for row in results.values()))
 
 
 if __name__ == "__main__":

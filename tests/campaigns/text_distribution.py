@@ -93,8 +93,8 @@ def second(target: QuickTarget, case: str, seed: int) -> Text:
     run = Run(target, [(store, STORES[store]())], rule=RULES[rule], reuse=False)
     world = WORLDS[store]
     ask = {"max_tokens": world.length, "seed": seed, "sampling": SAMPLED, "ignore_eos": True}
-    said = [run.generate(world.prompt, **ask).result.tokens for _ in range(2)]
-    return tuple(said[1])
+    texts = [run.generate(world.prompt, **ask).result.tokens for _ in range(2)]
+    return tuple(texts[1])
 
 
 def texts(case: str, seeds: range) -> Counter[Text]:
@@ -109,7 +109,7 @@ def away(counts: Counter[Text], distribution: dict[Text, float]) -> float:
     return 0.5 * sum(abs(counts[text] / total - chance) for text, chance in distribution.items())
 
 
-def bound(n: int, cells: int) -> float:
+def bound_of(n: int, cells: int) -> float:
     """What the total variation of a sample of n, drawn rightly, exceeds with chance ``IMPROBABLE`` at most.
 
     Its mean is at most sqrt(cells / n) / 2, by Cauchy and Schwarz; one sample more or less moves it by 1 / n, so it is
@@ -126,16 +126,16 @@ def chance(counts: Counter[Text], distribution: dict[Text, float]) -> float:
     return float(torch.special.gammaincc(half[0], half[1]))
 
 
-def campaign(wanted: int, kept: Path | None, cases: list[str] = CASES) -> Iterator[tuple[str, Counter[Text]]]:
+def campaign(count: int, kept: Path | None, cases: list[str] = CASES) -> Iterator[tuple[str, Counter[Text]]]:
     """(case, counts) of every case once it has so many texts. kept: where counts are saved after every block."""
-    found: dict[str, dict[str, int]] = json.loads(kept.read_text("utf-8")) if kept and kept.exists() else {}
+    counted: dict[str, dict[str, int]] = json.loads(kept.read_text("utf-8")) if kept and kept.exists() else {}
     for case in cases:
-        counts: Counter[Text] = Counter({text_of(key): n for key, n in found.get(case, {}).items()})
-        while (done := counts.total()) < wanted:
-            counts += texts(case, range(done, min(wanted, done + BLOCK)))
-            found[case] = {key_of(text): n for text, n in counts.items()}
+        counts: Counter[Text] = Counter({text_of(key): n for key, n in counted.get(case, {}).items()})
+        while (done := counts.total()) < count:
+            counts += texts(case, range(done, min(count, done + BLOCK)))
+            counted[case] = {key_of(text): n for text, n in counts.items()}
             if kept is not None:
-                save(kept, found)
+                save(kept, counted)
         yield case, counts
 
 
@@ -147,10 +147,10 @@ def text_of(key: str) -> Text:
     return tuple(int(word) for word in key.split())
 
 
-def save(path: Path, found: Any) -> None:
+def save(path: Path, counts: Any) -> None:
     """Whole or not at all: an interruption leaves the last block."""
     half = path.with_suffix(".part")
-    half.write_text(json.dumps(found), "utf-8")
+    half.write_text(json.dumps(counts), "utf-8")
     half.replace(path)
 
 
@@ -163,9 +163,9 @@ def main() -> int:
     guilty = 0
     for case, counts in campaign(options.texts, options.kept):
         distribution, n = distribution_of(case), counts.total()
-        found, most, p = away(counts, distribution), bound(n, len(distribution)), chance(counts, distribution)
-        guilty += found > most or p < IMPROBABLE
-        print(f"{case}: total variation {found:.4f} of {n} texts, at most {most:.4f}; p = {p:.2g}")
+        distance, most, p = away(counts, distribution), bound_of(n, len(distribution)), chance(counts, distribution)
+        guilty += distance > most or p < IMPROBABLE
+        print(f"{case}: total variation {distance:.4f} of {n} texts, at most {most:.4f}; p = {p:.2g}")
     return 1 if guilty else 0
 
 

@@ -54,7 +54,7 @@ def main() -> None:
     for control in ("fixed", "auto"):
         with server(model, control) as url:
             asked = ASKED if control == "fixed" else {"off": ASKED["off"], "all": {}}
-            failed += [f"control={control}: {why}" for why in tried(url, asked, control, args)]
+            failed += [f"control={control}: {why}" for why in try_requests(url, asked, control, args)]
     for why in failed:
         print(why, file=sys.stderr)
     sys.exit(bool(failed))
@@ -93,7 +93,7 @@ def ready(url: str, process: subprocess.Popen[bytes], log: Any) -> str:
     raise RuntimeError(f"the server did not start:\n{log.read().decode()[-3000:]}")
 
 
-def tried(url: str, asked: dict[str, dict[str, Any]], control: str, args: Any) -> Iterator[str]:
+def try_requests(url: str, asked: dict[str, dict[str, Any]], control: str, args: Any) -> Iterator[str]:
     """Print a line for each kind of request; yields what is wrong."""
     texts: dict[str, list[str]] = {}
     for name, switches in asked.items():
@@ -101,8 +101,8 @@ def tried(url: str, asked: dict[str, dict[str, Any]], control: str, args: Any) -
         texts[name] = [answer(url, prompt, switches, args.n) for prompt in prompts(args.limit)]
         rose = {key: value - before.get(key, 0.0) for key, value in counters(url).items()}
         equal = sum(a == b for a, b in zip(texts["off"], texts[name], strict=True))
-        made = {key: round(value) for key, value in rose.items() if value and not key.startswith(SECONDS)}
-        print(json.dumps({"control": control, "requests": name, "equal": equal, "rose": made}), flush=True)
+        growth = {key: round(value) for key, value in rose.items() if value and not key.startswith(SECONDS)}
+        print(json.dumps({"control": control, "requests": name, "equal": equal, "rose": growth}), flush=True)
         if equal < len(texts[name]):
             yield f"{name}: {len(texts[name]) - equal} texts differ"
         yield from (f"{name}: {why}" for why in wrong(name, rose, control))
@@ -126,11 +126,11 @@ def wrong(name: str, rose: dict[str, float], control: str) -> Iterator[str]:
 
 def prompts(limit: int) -> list[str]:
     from spec_cli.prompts import read
-    from spec_compare.prompts import chosen
+    from spec_compare.prompts import choose
     from spec_zoo import HERE
 
     file = "prompts-200.jsonl"
-    return [p.given for p in chosen(read(HERE / file), file, limit=limit)]
+    return [p.given for p in choose(read(HERE / file), file, limit=limit)]
 
 
 def answer(url: str, prompt: Any, switches: dict[str, Any], n: int) -> str:
@@ -144,8 +144,8 @@ def counters(url: str) -> dict[str, float]:
     """Our counters, when the last request has ended: vLLM tells its worker after it has answered."""
     sleep(0.2)
     lines = httpx.get(f"{url}/metrics", timeout=30).text.splitlines()
-    found = (line.rpartition(" ") for line in lines if line.startswith("spec:") and "_created" not in line)
-    return {name: float(value) for name, _, value in found}
+    pairs = (line.rpartition(" ") for line in lines if line.startswith("spec:") and "_created" not in line)
+    return {name: float(value) for name, _, value in pairs}
 
 
 if __name__ == "__main__":

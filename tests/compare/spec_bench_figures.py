@@ -26,9 +26,9 @@ def figures(
     path: Path, base: Path, category: str = "overall", count: Callable[[str], int] | None = None
 ) -> dict[str, float]:
     """count: tokens of a text of the baseline, special token included; None to use its ``new_tokens``."""
-    mine, plain = answers(path, category), answers(base, category)
-    rates = [sum(c["new_tokens"]) / sum(c["wall_time"]) for c in mine]
-    lengths = np.concatenate([np.array(c["accept_lengths"], dtype=float) for c in mine])
+    own, plain = answers(path, category), answers(base, category)
+    rates = [sum(c["new_tokens"]) / sum(c["wall_time"]) for c in own]
+    lengths = np.concatenate([np.array(c["accept_lengths"], dtype=float) for c in own])
     baseline = [_tokens(c, count) / sum(c["wall_time"]) for c in plain]
     return {
         "mean_accepted_tokens": float(lengths.mean()),

@@ -85,7 +85,7 @@ def clock(monkeypatch):
     return clock
 
 
-def measured(clock: Simulated, cost: str, right: str, length: int, each: float = 0.0, slower: float = 1.0):
+def measure_drafter(clock: Simulated, cost: str, right: str, length: int, each: float = 0.0, slower: float = 1.0):
     """The row of a drafter over all prompts. slower: factor of all times after the costs were measured."""
     target = TimedTarget(clock, COSTS[cost])
     with Run(target, reuse=False) as plain:
@@ -109,7 +109,7 @@ def measured(clock: Simulated, cost: str, right: str, length: int, each: float =
 @pytest.mark.parametrize(("cost", "right"), list(product(COSTS, RIGHT)))
 def test_no_speedup_exceeds_its_bound(clock, cost, right):
     for length, each in ((1, 0.0), (3, 0.05), (8, 0.02)):
-        row = measured(clock, cost, right, length, each)
+        row = measure_drafter(clock, cost, right, length, each)
 
         assert row.speedup <= row.acceptance_bound + 1e-9
         assert row.roof_fraction == pytest.approx(row.speedup / row.acceptance_bound)
@@ -119,7 +119,7 @@ def test_no_speedup_exceeds_its_bound(clock, cost, right):
 @pytest.mark.parametrize("cost", ["flat", "linear", "tiles"])
 def test_a_drafter_without_cost_and_error_reaches_the_bound_of_the_machine(clock, cost):
     """The last step of a text is cut at its limit: 60 tokens are not a multiple of every step."""
-    row = measured(clock, cost, "all", LONGEST)
+    row = measure_drafter(clock, cost, "all", LONGEST)
     best = max((k + 1) / COSTS[cost](k + 1) for k in range(LONGEST + 1)) * COSTS[cost](1)
 
     assert row.hardware_bound == pytest.approx(best)
@@ -131,14 +131,14 @@ def test_a_drafter_without_cost_and_error_reaches_the_bound_of_the_machine(clock
 def test_time_beside_the_forward_lowers_the_share_of_the_bound(clock, monkeypatch):
     """A loop that wastes half a plain step with every draft: the costs of steps do not contain it."""
     target_forward = TimedTarget.forward
-    quick = measured(clock, "flat", "first two", 4)
+    quick = measure_drafter(clock, "flat", "first two", 4)
 
     def slow(self, batch, needs):
         self.clock.time += 0.5 if batch.tokens.numel() == 5 and batch.parts[0].seq.name.startswith("p") else 0.0
         return target_forward(self, batch, needs)
 
     monkeypatch.setattr(TimedTarget, "forward", slow)
-    wasteful = measured(clock, "flat", "first two", 4)
+    wasteful = measure_drafter(clock, "flat", "first two", 4)
 
     assert quick.roof_fraction == pytest.approx(1, abs=0.03)
     assert wasteful.roof_fraction == pytest.approx(1 / 1.5, abs=0.03)
@@ -147,7 +147,7 @@ def test_time_beside_the_forward_lowers_the_share_of_the_bound(clock, monkeypatc
 
 def test_a_machine_that_slowed_down_changes_no_bound(clock):
     """Twice the time for everything after the costs of steps were measured."""
-    quick, slow = (measured(clock, "linear", "mixed", 4, 0.1, slower=factor) for factor in (1.0, 2.0))
+    quick, slow = (measure_drafter(clock, "linear", "mixed", 4, 0.1, slower=factor) for factor in (1.0, 2.0))
 
     assert slow.rate == pytest.approx(quick.rate / 2)
     assert slow.acceptance_bound == pytest.approx(quick.acceptance_bound)
@@ -156,9 +156,9 @@ def test_a_machine_that_slowed_down_changes_no_bound(clock):
 
 def test_one_disturbed_lap_does_not_change_the_cost_of_drafts():
     """Three laps of ten steps, in one of which drafting was interrupted; and a short lap, which weighs less."""
-    made = lap("x", "a", 1, [1])
-    laps = [attrs.evolve(made, drafting={"4": [10, s]}) for s in (1.0, 100.0, 1.2)]
-    laps.append(attrs.evolve(made, drafting={"4": [1, 0.01], "2": [5, 1.0]}))
+    plain_lap = lap("x", "a", 1, [1])
+    laps = [attrs.evolve(plain_lap, drafting={"4": [10, s]}) for s in (1.0, 100.0, 1.2)]
+    laps.append(attrs.evolve(plain_lap, drafting={"4": [1, 0.01], "2": [5, 1.0]}))
 
     assert drafting(laps, 1.0).seconds == pytest.approx({0: 0.0, 2: 0.2, 4: 0.12})
     assert drafting(laps, 0.5)(4) == pytest.approx(0.06)
@@ -204,13 +204,13 @@ def test_where_the_time_of_a_step_goes_is_said_below_nine_tenths_of_a_bound():
     plain = SimpleNamespace(
         contender="plain", roof_fraction=None, rate=1000.0, tokens_per_step=1.0, split={"verify": 0.999, "host": 0.001}
     )
-    mine = SimpleNamespace(
+    tally = SimpleNamespace(
         contender="m", roof_fraction=0.89, rate=500.0, tokens_per_step=2.0, split={"host": 0.25, "verify": 0.75}
     )
-    rows, baselines = [plain, mine], {"m": "plain", "plain": "plain"}
+    rows, baselines = [plain, tally], {"m": "plain", "plain": "plain"}
 
-    assert rest(mine, rows, baselines) == (
+    assert rest(tally, rows, baselines) == (
         "m: a step takes 4.000 ms (verify 3.000, host 1.000); a plain step 1.000 ms (verify 0.999)"
     )
-    mine.roof_fraction = 0.9
-    assert rest(mine, rows, baselines) == "" == rest(plain, rows, baselines)
+    tally.roof_fraction = 0.9
+    assert rest(tally, rows, baselines) == "" == rest(plain, rows, baselines)

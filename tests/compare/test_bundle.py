@@ -11,7 +11,7 @@ import zipfile
 
 import pytest
 from spec_cli.main import run
-from spec_compare.bundle import MANIFEST, entry, zipped
+from spec_compare.bundle import MANIFEST, entry, zip_files
 
 from tests.compare.test_compare import begin, folder, words  # noqa: F401
 
@@ -19,20 +19,20 @@ LAPS, SUMMARY = "results.jsonl", "summary.json"
 
 
 @pytest.fixture(scope="module")
-def measured(tmp_path_factory):
+def comparison_folder(tmp_path_factory):
     """A folder with the results of a comparison and their bundle, made once."""
-    made = tmp_path_factory.mktemp("measured")
+    bundle = tmp_path_factory.mktemp("measured")
     with pytest.MonkeyPatch.context() as patch:
-        begin(patch, made)
+        begin(patch, bundle)
         assert run(words("--method", "repeat", "--out", "out")) == 0
         assert run(["compare", "bundle", "out", "b.zip", "--no-report"]) == 0
-    return made
+    return bundle
 
 
 @pytest.fixture
-def made(measured, folder):  # noqa: F811
+def bundle(comparison_folder, folder):  # noqa: F811
     """The path of a bundle without a report."""
-    shutil.copytree(measured, folder, dirs_exist_ok=True)
+    shutil.copytree(comparison_folder, folder, dirs_exist_ok=True)
     return folder / "b.zip"
 
 
@@ -41,7 +41,7 @@ def files(path) -> dict[str, bytes]:
         return {name: archive.read(name) for name in archive.namelist()}
 
 
-def refused(path, capsys) -> str:
+def refusal_of(path, capsys) -> str:
     """The message with which the bundle is refused."""
     code = run(["compare", "check", str(path)])
     out, err = capsys.readouterr()
@@ -51,99 +51,99 @@ def refused(path, capsys) -> str:
     return err
 
 
-def rebuilt(path, change) -> None:
+def rebuild(path, change) -> None:
     """The bundle with other contents and a manifest that agrees with them."""
     contents = {name: data for name, data in files(path).items() if name != MANIFEST}
     change(contents)
-    path.write_bytes(zipped(contents))
+    path.write_bytes(zip_files(contents))
 
 
-def test_a_bundle_gives_the_table_again(made, folder, capsys):  # noqa: F811
+def test_a_bundle_gives_the_table_again(bundle, folder, capsys):  # noqa: F811
     assert run(["compare", "show", "out"]) == 0
     shown = capsys.readouterr().out
     assert run(["compare", "check", "b.zip"]) == 0
     checked = capsys.readouterr()
 
     assert checked.out.startswith(shown)
-    assert checked.out.endswith(f"sha256 {hashlib.sha256(made.read_bytes()).hexdigest()}\n")
+    assert checked.out.endswith(f"sha256 {hashlib.sha256(bundle.read_bytes()).hexdigest()}\n")
     assert "hashes and figures agree with 6 laps" in checked.err
 
 
-def test_a_bundle_has_the_records_their_schema_and_the_hashes_of_all(made, folder):  # noqa: F811
-    found = files(made)
-    manifest = json.loads(found.pop(MANIFEST))
+def test_a_bundle_has_the_records_their_schema_and_the_hashes_of_all(bundle, folder):  # noqa: F811
+    contents = files(bundle)
+    manifest = json.loads(contents.pop(MANIFEST))
 
-    assert set(found) == {LAPS, SUMMARY, "results.schema.json", "costs.jsonl"}
-    assert found[LAPS] == (folder / "out" / LAPS).read_bytes()
-    assert manifest["files"] == {name: entry(data) for name, data in found.items()}
+    assert set(contents) == {LAPS, SUMMARY, "results.schema.json", "costs.jsonl"}
+    assert contents[LAPS] == (folder / "out" / LAPS).read_bytes()
+    assert manifest["files"] == {name: entry(data) for name, data in contents.items()}
 
 
-def test_equal_results_make_equal_bundles(made, folder):  # noqa: F811
+def test_equal_results_make_equal_bundles(bundle, folder):  # noqa: F811
     run(["compare", "bundle", "out", "again.zip", "--no-report"])
 
-    assert (folder / "again.zip").read_bytes() == made.read_bytes()
+    assert (folder / "again.zip").read_bytes() == bundle.read_bytes()
 
 
-def test_a_bundle_has_the_report_if_it_can_be_made(made):
+def test_a_bundle_has_the_report_if_it_can_be_made(bundle):
     pytest.importorskip("matplotlib")
     assert run(["compare", "bundle", "out", "full.zip"]) == 0
 
     assert files("full.zip")["report.html"].startswith(b"<!doctype html>")
 
 
-def test_a_truncated_bundle_is_refused_wherever_it_ends(made, capsys):
-    data = made.read_bytes()
+def test_a_truncated_bundle_is_refused_wherever_it_ends(bundle, capsys):
+    data = bundle.read_bytes()
     for share in (0.0, 0.1, 0.5, 0.9, 0.999):
-        made.write_bytes(data[: int(len(data) * share)])
-        assert "not a bundle" in refused(made, capsys)
+        bundle.write_bytes(data[: int(len(data) * share)])
+        assert "not a bundle" in refusal_of(bundle, capsys)
 
 
-def test_a_bundle_with_one_other_byte_is_refused(made, capsys):
+def test_a_bundle_with_one_other_byte_is_refused(bundle, capsys):
     """Or the byte means nothing: then the figures are the same."""
-    data, rng = made.read_bytes(), random.Random(3)
+    data, rng = bundle.read_bytes(), random.Random(3)
     refusals = 0
     for _ in range(60):
         at = rng.randrange(len(data))
         altered = bytearray(data)
         altered[at] ^= 1 << rng.randrange(8)
-        made.write_bytes(bytes(altered))
+        bundle.write_bytes(bytes(altered))
         code = run(["compare", "check", "b.zip"])
-        said = capsys.readouterr()
-        assert code in (0, 2) and "Traceback" not in said.err
+        output = capsys.readouterr()
+        assert code in (0, 2) and "Traceback" not in output.err
         refusals += code == 2
 
     assert refusals > 50
 
 
-def test_an_altered_file_is_refused_by_its_hash(made, capsys):
-    contents = files(made)
+def test_an_altered_file_is_refused_by_its_hash(bundle, capsys):
+    contents = files(bundle)
     contents[SUMMARY] = contents[SUMMARY].replace(b'"prompts"', b'"Prompts"', 1)
-    with zipfile.ZipFile(made, "w") as archive:
+    with zipfile.ZipFile(bundle, "w") as archive:
         for name, data in contents.items():
             archive.writestr(name, data)
 
-    assert "summary.json is not what its manifest says" in refused(made, capsys)
+    assert "summary.json is not what its manifest says" in refusal_of(bundle, capsys)
 
 
-def test_a_summary_that_does_not_follow_from_the_records_is_refused(made, capsys):
+def test_a_summary_that_does_not_follow_from_the_records_is_refused(bundle, capsys):
     def faster(contents):
         body = json.loads(contents[SUMMARY])
         body["rows"][-1]["speedup"] *= 2
         contents[SUMMARY] = json.dumps(body).encode()
 
-    rebuilt(made, faster)
-    assert "summary.json says speedup" in refused(made, capsys)
+    rebuild(bundle, faster)
+    assert "summary.json says speedup" in refusal_of(bundle, capsys)
 
 
-def test_records_that_were_removed_are_noticed(made, capsys):
+def test_records_that_were_removed_are_noticed(bundle, capsys):
     def fewer(contents):
         contents[LAPS] = b"".join(contents[LAPS].splitlines(keepends=True)[:-1])
 
-    rebuilt(made, fewer)
-    assert "5 of 6 laps: its records were cut" in refused(made, capsys)
+    rebuild(bundle, fewer)
+    assert "5 of 6 laps: its records were cut" in refusal_of(bundle, capsys)
 
 
-def test_records_that_were_changed_are_noticed_by_the_summary(made, capsys):
+def test_records_that_were_changed_are_noticed_by_the_summary(bundle, capsys):
     """A lap that became twice as fast, with new hashes."""
 
     def faster(contents):
@@ -152,8 +152,8 @@ def test_records_that_were_changed_are_noticed_by_the_summary(made, capsys):
         record["decode_seconds"] /= 2
         contents[LAPS] = b"\n".join([*lines, json.dumps(record).encode(), b""])
 
-    rebuilt(made, faster)
-    assert "the records give" in refused(made, capsys)
+    rebuild(bundle, faster)
+    assert "the records give" in refusal_of(bundle, capsys)
 
 
 HOSTILE = {
@@ -163,18 +163,18 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_no_other_file_is_accepted(made, capsys, name):
-    added, said = HOSTILE[name]
+def test_no_other_file_is_accepted(bundle, capsys, name):
+    added, message = HOSTILE[name]
 
     if name == "a path":
-        with zipfile.ZipFile(made, "a") as archive:
+        with zipfile.ZipFile(bundle, "a") as archive:
             archive.writestr(added, "x")
     else:
-        rebuilt(made, lambda contents: contents.update({added: b"x"}))
-    assert said in refused(made, capsys)
+        rebuild(bundle, lambda contents: contents.update({added: b"x"}))
+    assert message in refusal_of(bundle, capsys)
 
 
-def packed(path, contents, manifest, method=zipfile.ZIP_DEFLATED) -> None:
+def pack(path, contents, manifest, method=zipfile.ZIP_DEFLATED) -> None:
     """A bundle of these contents whose manifest need not agree with them."""
     with zipfile.ZipFile(path, "w", method) as archive:
         archive.writestr(MANIFEST, json.dumps(manifest))
@@ -182,62 +182,62 @@ def packed(path, contents, manifest, method=zipfile.ZIP_DEFLATED) -> None:
             archive.writestr(name, data)
 
 
-def checked(path, capsys) -> tuple[str, int]:
+def check_memory(path, capsys) -> tuple[str, int]:
     """The message of a refusal, and the most memory that Python held."""
     tracemalloc.start()
     try:
-        said = refused(path, capsys)
-        return said, tracemalloc.get_traced_memory()[1]
+        output = refusal_of(path, capsys)
+        return output, tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
 
 
-def test_a_file_that_unpacks_to_more_than_announced_is_not_unpacked(made, capsys):
+def test_a_file_that_unpacks_to_more_than_announced_is_not_unpacked(bundle, capsys):
     """A thousand times its size: no more than one byte too many is read."""
-    contents = files(made)
+    contents = files(bundle)
     manifest = json.loads(contents.pop(MANIFEST))
-    packed(made, {**contents, SUMMARY: b"0" * (50 << 20)}, manifest)
-    said, held = checked(made, capsys)
+    pack(bundle, {**contents, SUMMARY: b"0" * (50 << 20)}, manifest)
+    output, held = check_memory(bundle, capsys)
 
-    assert "summary.json is not what its manifest says" in said
+    assert "summary.json is not what its manifest says" in output
     assert held < 20 << 20
 
 
 @pytest.mark.parametrize("name", [LAPS, SUMMARY, "costs.jsonl"])
-def test_contents_that_are_too_large_for_the_file_are_refused_before_they_are_unpacked(made, capsys, name):
+def test_contents_that_are_too_large_for_the_file_are_refused_before_they_are_unpacked(bundle, capsys, name):
     """Announced, with the right hash: 200 MB in a file of 200 KB."""
-    contents = files(made)
+    contents = files(bundle)
     manifest = json.loads(contents.pop(MANIFEST))
     contents[name] = b"0" * (200 << 20)
     manifest["files"][name] = entry(contents[name])
-    packed(made, contents, manifest)
+    pack(bundle, contents, manifest)
     del contents
-    said, held = checked(made, capsys)
+    output, held = check_memory(bundle, capsys)
 
-    assert "announces contents of" in said and made.stat().st_size < 1 << 20
+    assert "announces contents of" in output and bundle.stat().st_size < 1 << 20
     assert held < 20 << 20
 
 
 @pytest.mark.parametrize("announced", [-1, 1 << 60, "many", None, True, 1.5])
-def test_an_announced_size_that_is_none_is_refused(made, capsys, announced):
-    contents = files(made)
+def test_an_announced_size_that_is_none_is_refused(bundle, capsys, announced):
+    contents = files(bundle)
     manifest = json.loads(contents.pop(MANIFEST))
     manifest["files"][LAPS]["bytes"] = announced
-    packed(made, contents, manifest)
+    pack(bundle, contents, manifest)
 
-    assert "b.zip" in refused(made, capsys)
+    assert "b.zip" in refusal_of(bundle, capsys)
 
 
-def test_a_bundle_by_another_method_of_compression_is_refused(made, capsys):
+def test_a_bundle_by_another_method_of_compression_is_refused(bundle, capsys):
     """Such as one that reserves gigabytes before it unpacks a byte."""
-    contents = files(made)
+    contents = files(bundle)
     manifest = json.loads(contents.pop(MANIFEST))
-    packed(made, contents, manifest, zipfile.ZIP_LZMA)
+    pack(bundle, contents, manifest, zipfile.ZIP_LZMA)
 
-    assert "compressed by method" in refused(made, capsys)
+    assert "compressed by method" in refusal_of(bundle, capsys)
 
 
-def test_an_unfinished_comparison_is_not_bundled(made, folder, capsys):  # noqa: F811
+def test_an_unfinished_comparison_is_not_bundled(bundle, folder, capsys):  # noqa: F811
     lines = (folder / "out" / LAPS).read_bytes().splitlines(keepends=True)
     (folder / "out" / LAPS).write_bytes(b"".join(lines[:-1]))
 
@@ -250,4 +250,4 @@ def test_an_unfinished_comparison_is_not_bundled(made, folder, capsys):  # noqa:
 def test_a_file_that_is_no_bundle_is_refused(folder, capsys, content):  # noqa: F811
     (folder / "x.zip").write_bytes(content)
 
-    assert "not a bundle" in refused(folder / "x.zip", capsys)
+    assert "not a bundle" in refusal_of(folder / "x.zip", capsys)

@@ -12,7 +12,7 @@ from spec_cli.main import run
 from spec_cli.printing import COMMANDS, json_safe, printable
 from spec_compare.records.reading import LAPS
 
-from tests.support.changed_results import READERS, changed, faults, write
+from tests.support.changed_results import READERS, change_lines, faults, write
 from tests.support.toy_plugins import settle
 
 PROMPTS = [{"id": i, "family": f, "prompt": p} for i, f, p in (("a", "u", "HELLO"), ("b", "v", "MORE WORDS"))]
@@ -24,7 +24,7 @@ COMMAND = (
 
 
 @pytest.fixture(scope="module")
-def measured(tmp_path_factory):
+def comparison_folder(tmp_path_factory):
     """A folder with the results of a small comparison in the folder ``whole``, made once."""
     folder = tmp_path_factory.mktemp("measured")
     with pytest.MonkeyPatch.context() as patch:
@@ -35,22 +35,22 @@ def measured(tmp_path_factory):
 
 
 @pytest.fixture
-def lines(measured, monkeypatch, tmp_path):
+def lines(comparison_folder, monkeypatch, tmp_path):
     """The lines of those results, which are in the folder ``whole``."""
     settle(monkeypatch, tmp_path)
-    shutil.copytree(measured, tmp_path, dirs_exist_ok=True)
+    shutil.copytree(comparison_folder, tmp_path, dirs_exist_ok=True)
     return [json.loads(line) for line in (tmp_path / "whole" / LAPS).read_text("utf-8").splitlines()]
 
 
 def test_changes_at_random_end_no_command_with_a_traceback(lines):
     """``tests/campaigns/results.py`` does the same 1,536 times."""
-    rng, found = random.Random(5), []
+    rng, unnoticed = random.Random(5), []
     for _ in range(TRIALS):
-        new, said = changed(lines, rng)
+        new, changes = change_lines(lines, rng)
         write(new, Path("changed"))
-        found += [f"{said}: {fault}" for fault in faults(Path("changed"), Path("whole"))]
+        unnoticed += [f"{changes}: {fault}" for fault in faults(Path("changed"), Path("whole"))]
 
-    assert not found, "\n".join(found)
+    assert not unnoticed, "\n".join(unnoticed)
 
 
 def contender(lines, i: int) -> dict:
@@ -115,8 +115,8 @@ def test_characters_that_command_a_terminal_are_shown(lines, capsys):
 
     assert faults(Path("changed"), Path("whole")) == []
     assert run(["compare", "show", "changed"]) == 0
-    said = capsys.readouterr().out
-    assert "\\x1b]0;owned\\x07\\x9b31m\\u202e" in said and not COMMANDS.search(said)
+    output = capsys.readouterr().out
+    assert "\\x1b]0;owned\\x07\\x9b31m\\u202e" in output and not COMMANDS.search(output)
 
 
 def test_escapes_stand_for_the_same_value():

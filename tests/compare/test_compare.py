@@ -125,9 +125,9 @@ def test_other_text_shows_no_speed_but_where_it_differs(compare):
     assert all(rows["liar", f][time] is None for f in ("first", "all") for time in ("rate", "speedup", "low", "whole"))
     assert rows["repeat", "all"]["speedup"] is not None
     assert rows["liar", "all"]["identical"] == 0
-    found = json.loads(answer[1])["differences"]
-    assert {(d["contender"], d["prompt"], d["position"]) for d in found} == {("liar", p, 4) for p in "abc"}
-    assert all(d["gap"] > 0 and d["plain"] != d["other"] for d in found)
+    body = json.loads(answer[1])["differences"]
+    assert {(d["contender"], d["prompt"], d["position"]) for d in body} == {("liar", p, 4) for p in "abc"}
+    assert all(d["gap"] > 0 and d["plain"] != d["other"] for d in body)
 
 
 def test_a_difference_is_printed_with_its_position_and_gap(compare):
@@ -185,12 +185,14 @@ def test_records_carry_every_step(compare, folder):
 
 def test_counts_are_those_of_the_records(compare, folder):
     row = summary(compare("--method", "repeat", "--out", "out", "--json"))["repeat", "all"]
-    mine = [r["steps"] for r in results(folder) if r["contender"] == "repeat"]
-    total = {key: sum(sum(steps[key]) for steps in mine) for key in ("drafted", "accepted", "emitted")}
-    count = sum(len(steps["drafted"]) for steps in mine)
+    step_counts = [r["steps"] for r in results(folder) if r["contender"] == "repeat"]
+    total = {key: sum(sum(steps[key]) for steps in step_counts) for key in ("drafted", "accepted", "emitted")}
+    count = sum(len(steps["drafted"]) for steps in step_counts)
 
     assert row["tokens_per_step"] == total["emitted"] / count
-    assert row["tokens_per_step_macro"] == pytest.approx(sum(sum(s["emitted"]) / len(s["emitted"]) for s in mine) / 3)
+    assert row["tokens_per_step_macro"] == pytest.approx(
+        sum(sum(s["emitted"]) / len(s["emitted"]) for s in step_counts) / 3
+    )
     assert row["draft_acceptance"] == total["accepted"] / total["drafted"]
     assert row["steps"] == count
     assert len(row["marginal"]) == len(row["conditional"]) == 3
@@ -311,11 +313,11 @@ MISTAKES = {
 
 @pytest.mark.parametrize("name", MISTAKES)
 def test_a_mistake_is_one_message_with_exit_code_2(compare, name):
-    arguments, said = MISTAKES[name]
+    arguments, message = MISTAKES[name]
     code, out, err = compare(*arguments)
 
     assert code == 2
-    assert said in err and "Traceback" not in out + err
+    assert message in err and "Traceback" not in out + err
 
 
 LINES = {
@@ -333,12 +335,12 @@ LINES = {
 
 @pytest.mark.parametrize("name", LINES)
 def test_prompts_that_are_none_are_refused_with_their_line(compare, folder, name):
-    content, said = LINES[name]
+    content, message = LINES[name]
     (folder / "prompts.jsonl").write_text(content)
     code, _, err = compare()
 
     assert code == 2
-    assert said in err
+    assert message in err
 
 
 def test_a_place_that_cannot_be_written_is_refused_before_anything_is_measured(compare):
@@ -366,7 +368,7 @@ def test_an_interrupted_comparison_keeps_the_laps_that_were_finished(compare, fo
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("changed", "message"),
     [
         (["--seed", "5"], "seed was 0 and is 5"),
         (["--method", "repeat", "-o", "repeat.length=2"], "repeat: setting repeat.length was 3 and is 2"),
@@ -377,7 +379,7 @@ def test_an_interrupted_comparison_keeps_the_laps_that_were_finished(compare, fo
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_results_of_another_comparison_are_never_written_over(compare, folder, changed, said):
+def test_results_of_another_comparison_are_never_written_over(compare, folder, changed, message):
     """Not even those of an interrupted comparison; the refusal names what changed, and nothing is measured."""
     command = ["--method", "repeat", "--limit", "1", "-n", "2", "--out", "out"]
     compare(*command)
@@ -387,7 +389,7 @@ def test_results_of_another_comparison_are_never_written_over(compare, folder, c
     code, _, err = compare(*method, "--limit", "1", "-n", "2", "--out", "out")
 
     assert code == 2
-    assert said in err and "another directory" in err and "measured" not in err
+    assert message in err and "another directory" in err and "measured" not in err
     assert (folder / "out" / "results.jsonl").read_bytes() == before
 
 
@@ -418,24 +420,24 @@ def test_a_chat_is_compared_in_the_format_of_its_model(folder):
 
     assert run([*model, "--prompts", "prompts.jsonl", "--out", "out"]) == 0
     assert run([*model, "--prompts", "texts.jsonl", "--chat", "--out", "chat"]) == 0
-    found = {r["prompt"]: r["prompt_tokens"] for out in ("out", "chat") for r in results(folder, out)}
+    prompt_tokens = {r["prompt"]: r["prompt_tokens"] for out in ("out", "chat") for r in results(folder, out)}
     words = load("zoo:pico").tokenizer
     length = len(words.encode_chat([hi]))
-    assert found == {"chat": length, "ids": 3, "text": length}
+    assert prompt_tokens == {"chat": length, "ids": 3, "text": length}
     assert length > len(words.encode("hi"))
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         ('{"tokens": [1]}', "--chat needs texts"),
         ('{"id": "x", "prompt": "A"}', "prompt 'x': toy-0 has no chat template"),
     ],
     ids=["ids", "no-template"],
 )
-def test_chat_that_cannot_be_is_refused(compare, folder, line, said):
+def test_chat_that_cannot_be_is_refused(compare, folder, line, message):
     (folder / "prompts.jsonl").write_text(line)
     code, _, err = compare("--chat")
 
     assert code == 2
-    assert said in err
+    assert message in err

@@ -9,7 +9,7 @@ from spec_cli.timing_warnings import BUSY, CROWDED, DISTURBED, SCATTER
 from spec_compare.measure import Lap, Record, Steps
 from spec_compare.summary import rows
 from spec_compare.table import show
-from spec_compare.timing_warnings import NO_INTERVAL, beyond_costs, bound, found_in, scatter, slowdowns
+from spec_compare.timing_warnings import NO_INTERVAL, beyond_costs, found_in, scatter, slowdowns, warn_about_bounds
 
 from spec_core.toolkit.tally import Tally
 
@@ -32,43 +32,43 @@ def many(speedups: dict[str, float]) -> list[Lap]:
     return [one for p, s in speedups.items() for one in (lap(s, prompt=p, name="plain"), lap(1, prompt=p))]
 
 
-def found(laps: list[Lap], load: Load = QUIET, device: str = "cpu") -> list[tuple[str, str | None]]:
+def kinds_and_names(laps: list[Lap], load: Load = QUIET, device: str = "cpu") -> list[tuple[str, str | None]]:
     return [(c.kind, c.about) for c in found_in(laps, rows(laps, {}), load, device)]
 
 
 def test_quiet_laps_are_not_doubted():
     laps = [lap(1 + 0.02 * i, 1, repeat=i) for i in range(3)] + [lap(1.4, name="plain", repeat=i) for i in range(3)]
 
-    assert found(laps) == []
+    assert kinds_and_names(laps) == []
 
 
 def test_laps_that_scatter_over_repeats_are_doubted():
     """Also if processor time grew as much as wall time, as with shared memory bandwidth."""
     slow = [lap(seconds, repeat=i) for i, seconds in enumerate((1.0, 2.1, 1.0))]
 
-    assert found([lap(1.4, name="plain"), *slow]) == [("scatter", "fast")]
+    assert kinds_and_names([lap(1.4, name="plain"), *slow]) == [("scatter", "fast")]
     assert "fast: 1 of 3 laps took up to 2.1 times as long" in scatter(slow, "cpu")[0].text
 
 
 def test_a_lap_that_waited_for_a_processor_is_doubted_without_repeats():
     laps = [lap(1.4, name="plain"), lap(2.0, 1.0)]
 
-    assert found(laps) == [("scatter", "fast")]
-    assert found(laps, device="cuda") == [], "the process waits for the device, and uses no processor"
+    assert kinds_and_names(laps) == [("scatter", "fast")]
+    assert kinds_and_names(laps, device="cuda") == [], "the process waits for the device, and uses no processor"
 
 
 @pytest.mark.parametrize(("allowed", "doubted"), [(1.2, False), (1.29, False), (1.1, True)])
 def test_a_speedup_above_its_acceptance_bound_is_doubted(allowed, doubted):
     """Speedups of 1.2 and 1.3 at 1.4 tokens per step, which alone allows them."""
-    made = [
+    table_rows = [
         attrs.evolve(r, acceptance_bound=allowed, roof_fraction=1.25 / allowed) if r.contender == "fast" else r
         for r in rows(many({"a": 1.2, "b": 1.3}), {})
         if r.family == "all"
     ]
 
-    found = [w for name in ("plain", "fast") for w in beyond_costs([r for r in made if r.contender == name])]
-    assert [w.about for w in found] == (["fast"] if doubted else [])
-    assert all("speedup 1.25 exceeds 1.10, its acceptance bound (all)" in w.text for w in found)
+    warnings = [w for name in ("plain", "fast") for w in beyond_costs([r for r in table_rows if r.contender == name])]
+    assert [w.about for w in warnings] == (["fast"] if doubted else [])
+    assert all("speedup 1.25 exceeds 1.10, its acceptance bound (all)" in w.text for w in warnings)
 
 
 def test_different_prompts_may_take_different_times():
@@ -97,17 +97,20 @@ def test_speedups_beyond_tokens_per_step_are_doubted():
     """6.74 and 5.30 at 1.40 tokens per step: plain decoding was disturbed."""
     laps = many({"a": 6.74, "b": 5.30})
 
-    assert found(laps) == [("bound", "fast")]
-    assert "6.02 at 1.40 tokens per step" in bound([r for r in rows(laps, {}) if r.contender == "fast"])[0].text
+    assert kinds_and_names(laps) == [("bound", "fast")]
+    assert (
+        "6.02 at 1.40 tokens per step"
+        in warn_about_bounds([r for r in rows(laps, {}) if r.contender == "fast"])[0].text
+    )
 
 
 def test_a_speedup_whose_interval_reaches_its_bound_is_not_doubted():
-    assert found(many({"a": 1.3, "b": 2.0})) == []
+    assert kinds_and_names(many({"a": 1.3, "b": 2.0})) == []
 
 
 @pytest.mark.parametrize(("speedup", "doubted"), [(1.4, False), (1.4 * NO_INTERVAL * 1.01, True)])
 def test_one_prompt_has_no_interval_and_some_room(speedup, doubted):
-    assert found(many({"a": speedup})) == ([("bound", "fast")] if doubted else [])
+    assert kinds_and_names(many({"a": speedup})) == ([("bound", "fast")] if doubted else [])
 
 
 def test_prompts_that_run_together_have_no_such_bound():
@@ -115,11 +118,11 @@ def test_prompts_that_run_together_have_no_such_bound():
     laps = many({"a": 6.74, "b": 5.30})
     beside = [attrs.evolve(one, records=[*one.records, *one.records]) for one in laps]
 
-    assert found(beside) == []
+    assert kinds_and_names(beside) == []
 
 
 def test_a_contender_without_a_speed_has_no_bound():
-    assert bound([attrs.evolve(r, speedup=None) for r in rows(many({"a": 6.74}), {})]) == []
+    assert warn_about_bounds([attrs.evolve(r, speedup=None) for r in rows(many({"a": 6.74}), {})]) == []
 
 
 @pytest.mark.parametrize(
@@ -134,12 +137,12 @@ def test_a_contender_without_a_speed_has_no_bound():
     ids=["busy", "quiet", "only an average, crowded", "only an average, quiet", "nothing known"],
 )
 def test_a_busy_machine_is_doubted(load, doubted):
-    assert found(many({"a": 1.2}), load) == ([("load", None)] if doubted else [])
+    assert kinds_and_names(many({"a": 1.2}), load) == ([("load", None)] if doubted else [])
 
 
 def test_warnings_stand_below_the_table(capsys):
     laps = many({"a": 6.74, "b": 5.30})
-    made = rows(laps, {})
-    show(made, [], found_in(laps, made, QUIET, "cpu"))
+    table_rows = rows(laps, {})
+    show(table_rows, [], found_in(laps, table_rows, QUIET, "cpu"))
 
     assert capsys.readouterr().out.splitlines()[-1].startswith("warning: fast: speedup 6.02 at 1.40")

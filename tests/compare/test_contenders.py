@@ -32,37 +32,37 @@ def compare(monkeypatch, tmp_path, capsys):
         more = ["--contenders", "c.toml"] if toml else []
         command = ["compare", "-m", model, "--prompts", "p.jsonl", "-n", str(N), "--no-bounds", "--out", "out", *more]
         code = run([*command, *arguments])
-        said = capsys.readouterr()
-        found = {c.name: c for c in read(tmp_path / "out").header.contenders} if code != 2 else {}
-        return code, found, said.err
+        output = capsys.readouterr()
+        by_name = {c.name: c for c in read(tmp_path / "out").header.contenders} if code != 2 else {}
+        return code, by_name, output.err
 
     return call
 
 
 def test_a_sweep_of_a_method_s_setting_gives_a_contender_per_value(compare):
-    code, found, _ = compare("--method", "repeat", "--method", "mute", "--sweep", "repeat.length=1,2,3")
+    code, by_name, _ = compare("--method", "repeat", "--method", "mute", "--sweep", "repeat.length=1,2,3")
 
     assert code == 0
-    assert list(found) == ["plain", "repeat:length=1", "repeat:length=2", "repeat:length=3", "mute"]
-    assert [found[f"repeat:length={n}"].settings["repeat.length"].value for n in (1, 2, 3)] == [1, 2, 3]
-    assert found["repeat:length=2"].settings["repeat.length"].origin == "sweep"
+    assert list(by_name) == ["plain", "repeat:length=1", "repeat:length=2", "repeat:length=3", "mute"]
+    assert [by_name[f"repeat:length={n}"].settings["repeat.length"].value for n in (1, 2, 3)] == [1, 2, 3]
+    assert by_name["repeat:length=2"].settings["repeat.length"].origin == "sweep"
 
 
 def test_sweeps_are_combined_and_a_core_setting_concerns_all(compare):
-    _, found, _ = compare("--method", "repeat", "--sweep", "repeat.length=1,2", "--sweep", "draft_max=2,4")
+    _, by_name, _ = compare("--method", "repeat", "--sweep", "repeat.length=1,2", "--sweep", "draft_max=2,4")
 
-    assert list(found) == ["plain", *(f"repeat:length={n} draft_max={m}" for n in (1, 2) for m in (2, 4))]
-    assert found["repeat:length=1 draft_max=4"].settings["draft_max"].value == 4
-    assert found["plain"].settings["draft_max"].value == 16, "plain decoding keeps the command's settings"
+    assert list(by_name) == ["plain", *(f"repeat:length={n} draft_max={m}" for n in (1, 2) for m in (2, 4))]
+    assert by_name["repeat:length=1 draft_max=4"].settings["draft_max"].value == 4
+    assert by_name["plain"].settings["draft_max"].value == 16, "plain decoding keeps the command's settings"
 
 
 def test_every_temperature_has_a_plain_decoding_of_its_own(compare, tmp_path):
-    code, found, _ = compare("--method", "repeat", "--sweep", "temperature=0,0.9")
+    code, by_name, _ = compare("--method", "repeat", "--sweep", "temperature=0,0.9")
     records = [r for lap in read(tmp_path / "out").laps for r in lap.records]
     texts = {(r.contender, r.prompt): r.tokens for r in records}
 
     assert code == 0
-    assert {name: c.baseline for name, c in found.items()} == {
+    assert {name: c.baseline for name, c in by_name.items()} == {
         "plain": "plain",
         "plain temperature=0.9": "plain temperature=0.9",
         "repeat temperature=0": "plain",
@@ -73,10 +73,10 @@ def test_every_temperature_has_a_plain_decoding_of_its_own(compare, tmp_path):
 
 
 def test_seeds_are_swept_too(compare, tmp_path):
-    _, found, _ = compare("--method", "repeat", "--temperature", "0.9", "--sweep", "seed=1,2")
+    _, by_name, _ = compare("--method", "repeat", "--temperature", "0.9", "--sweep", "seed=1,2")
     seeds = {(r.contender, r.prompt): r.seed for lap in read(tmp_path / "out").laps for r in lap.records}
 
-    assert list(found) == ["plain seed=1", "plain seed=2", "repeat seed=1", "repeat seed=2"]
+    assert list(by_name) == ["plain seed=1", "plain seed=2", "repeat seed=1", "repeat seed=2"]
     assert seeds["plain seed=1", "a"] == seeds["repeat seed=1", "a"] != seeds["repeat seed=2", "a"]
 
 
@@ -106,10 +106,10 @@ repeat.length = [1, 2]
 
 
 def test_a_file_describes_contenders_with_settings_of_their_own(compare):
-    code, found, err = compare("--method", "mute", toml=TOML)
+    code, by_name, err = compare("--method", "mute", toml=TOML)
 
     assert code == 0, err
-    assert list(found) == [
+    assert list(by_name) == [
         "plain",
         "plain temperature=0.5",
         "mute",
@@ -120,21 +120,21 @@ def test_a_file_describes_contenders_with_settings_of_their_own(compare):
         "swept repeat.length=1 temperature=0.5",
         "swept repeat.length=2 temperature=0.5",
     ]
-    short, lossy = found["short"], found["repeat:back=1 rule=heedless"]
+    short, lossy = by_name["short"], by_name["repeat:back=1 rule=heedless"]
     assert (short.settings["draft_max"].value, short.settings["repeat.length"].value) == (2, 2)
     assert short.settings["draft_max"].origin == short.settings["repeat.length"].origin == "contender"
-    assert (lossy.rule, lossy.label, found["mute"].rule) == ("heedless", "LOSSY: cares not", None)
+    assert (lossy.rule, lossy.label, by_name["mute"].rule) == ("heedless", "LOSSY: cares not", None)
 
 
 def test_a_contender_may_have_a_model_of_its_own(compare, tmp_path):
     """Loaded beside the command's, with a plain decoding of its own: a text is compared with that of its model."""
     toml = '[[contender]]\nmethods = ["repeat"]\n[[contender]]\nmethods = ["repeat"]\nmodel = "toy:hybrid"\n'
-    code, found, _ = compare(toml=toml)
+    code, by_name, _ = compare(toml=toml)
     header = read(tmp_path / "out").header
 
     assert code == 0
     assert [t.model for t in header.targets] == ["toy:dense", "toy:hybrid"]
-    assert {name: (c.baseline, c.target) for name, c in found.items()} == {
+    assert {name: (c.baseline, c.target) for name, c in by_name.items()} == {
         "plain": ("plain", 0),
         "plain model=toy:hybrid": ("plain model=toy:hybrid", 1),
         "repeat": ("plain", 0),
@@ -156,22 +156,22 @@ def test_quantisations_of_a_model_are_contenders(tmp_path, capsys):
 def test_control_is_a_setting_of_a_contender(compare):
     """The methods' own settings beside a controller, and a sweep of the controller's setting."""
     toml = '[[contender]]\nmethods = ["repeat"]\ncontrol = "auto"\nsweep = { "auto.share" = [0.01, 0.05] }\n'
-    code, found, _ = compare("--method", "repeat", toml=toml)
+    code, by_name, _ = compare("--method", "repeat", toml=toml)
 
     assert code == 0
-    assert list(found) == [
+    assert list(by_name) == [
         "plain",
         "repeat",
         "repeat control=auto auto.share=0.01",
         "repeat control=auto auto.share=0.05",
     ]
-    auto = found["repeat control=auto auto.share=0.05"]
+    auto = by_name["repeat control=auto auto.share=0.05"]
     assert (auto.control, auto.settings["auto.share"].value, auto.settings["auto.share"].origin) == (
         "auto",
         0.05,
         "sweep",
     )
-    assert found["repeat"].control == "fixed" and "auto" not in found["repeat"].plugins
+    assert by_name["repeat"].control == "fixed" and "auto" not in by_name["repeat"].plugins
 
 
 def test_paths_of_a_file_are_relative_to_it(tmp_path):
@@ -215,15 +215,15 @@ WRONG = {
 
 @pytest.mark.parametrize("name", WRONG)
 def test_a_file_that_is_wrong_is_one_message(compare, name):
-    toml, said = WRONG[name]
+    toml, message = WRONG[name]
     code, _, err = compare(toml=toml)
 
     assert code == 2
-    assert said in err and "Traceback" not in err and "measured" not in err
+    assert message in err and "Traceback" not in err and "measured" not in err
 
 
 @pytest.mark.parametrize(
-    ("sweep", "said"),
+    ("sweep", "message"),
     [
         ("repeat.length", "must be KEY=VALUE,VALUE"),
         ("repeat.length=", "must be KEY=VALUE,VALUE"),
@@ -233,42 +233,42 @@ def test_a_file_that_is_wrong_is_one_message(compare, name):
         ("repeat.size=4", "repeat has no setting 'size'"),
     ],
 )
-def test_a_sweep_that_is_wrong_is_one_message(compare, sweep, said):
+def test_a_sweep_that_is_wrong_is_one_message(compare, sweep, message):
     code, _, err = compare("--method", "repeat", "--sweep", sweep)
 
     assert code == 2
-    assert said in err and "Traceback" not in err
+    assert message in err and "Traceback" not in err
 
 
 # contenders on several models
 
 
 def test_a_contender_runs_on_every_target_beside_plain_decoding_there(compare, tmp_path):
-    code, found, _ = compare("--method", "repeat", "--method", "mute", "--target", "toy:hybrid")
+    code, by_name, _ = compare("--method", "repeat", "--method", "mute", "--target", "toy:hybrid")
     laps = [lap for lap in read(tmp_path / "out").laps]
 
     assert code == 0
-    assert set(found) == {f"{name}{on}" for name in ("plain", "repeat", "mute") for on in ("", " model=toy:hybrid")}
+    assert set(by_name) == {f"{name}{on}" for name in ("plain", "repeat", "mute") for on in ("", " model=toy:hybrid")}
     assert {r.contender: r.baseline for lap in laps for r in lap.records} == {
-        name: "plain model=toy:hybrid" if "model" in name else "plain" for name in found
+        name: "plain model=toy:hybrid" if "model" in name else "plain" for name in by_name
     }
-    assert [found[name].settings["model"].origin for name in ("repeat", "repeat model=toy:hybrid")] == [
+    assert [by_name[name].settings["model"].origin for name in ("repeat", "repeat model=toy:hybrid")] == [
         "flag",
         "--target",
     ]
 
 
 def test_plain_decoding_alone_can_be_compared_on_several_targets(compare):
-    _, found, _ = compare("--target", "toy:hybrid")
+    _, by_name, _ = compare("--target", "toy:hybrid")
 
-    assert list(found) == ["plain", "plain model=toy:hybrid"]
+    assert list(by_name) == ["plain", "plain model=toy:hybrid"]
 
 
 def test_a_contender_whose_table_names_a_model_stays_on_it(compare):
     toml = '[[contender]]\nmethods = ["repeat"]\nmodel = "toy:hybrid"\n[[contender]]\nmethods = ["mute"]\n'
-    _, found, _ = compare("--target", "toy:hybrid", toml=toml)
+    _, by_name, _ = compare("--target", "toy:hybrid", toml=toml)
 
-    assert set(found) == {
+    assert set(by_name) == {
         "plain",
         "plain model=toy:hybrid",
         "repeat model=toy:hybrid",
@@ -290,18 +290,18 @@ def test_names_have_the_last_part_of_a_path_unless_two_are_equal():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("--target", "toy:dense"), "the model toy:dense was passed 2 times"),
         (("--target", "toi:dense"), "toi:dense: unknown target scheme 'toi'"),
         (("--target", "toy:hybrid", "--method", "eagle3"), "on toy:dense: eagle3: no head is given"),
     ],
 )
-def test_a_target_that_cannot_be_used_is_one_message(compare, arguments, said):
+def test_a_target_that_cannot_be_used_is_one_message(compare, arguments, message):
     code, _, err = compare("--method", "repeat", *arguments)
 
     assert code == 2
-    assert said in err and "Traceback" not in err
+    assert message in err and "Traceback" not in err
 
 
 def test_no_sweep_leaves_contenders_as_they_are():

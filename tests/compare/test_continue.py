@@ -34,7 +34,7 @@ COMMAND = [
 
 
 @pytest.fixture(scope="module")
-def measured(tmp_path_factory):
+def comparison_folder(tmp_path_factory):
     """A folder with the prompts and contenders, and in ``whole`` the results of an undisturbed comparison."""
     folder = tmp_path_factory.mktemp("measured")
     with pytest.MonkeyPatch.context() as patch:
@@ -47,17 +47,17 @@ def measured(tmp_path_factory):
 
 
 @pytest.fixture
-def folder(measured, monkeypatch, tmp_path):
+def folder(comparison_folder, monkeypatch, tmp_path):
     """A copy of that folder, in which the test works."""
     settle(monkeypatch, tmp_path)
-    return shutil.copytree(measured, tmp_path, dirs_exist_ok=True)
+    return shutil.copytree(comparison_folder, tmp_path, dirs_exist_ok=True)
 
 
 def assert_undisturbed(folder) -> None:
-    whole, found = read(folder / "whole"), read(folder / "out")
+    whole, continued = read(folder / "whole"), read(folder / "out")
 
-    assert [lap.number for lap in found.laps] == list(range(found.header.laps)), "each lap once, in order"
-    assert texts(found) == texts(whole)
+    assert [lap.number for lap in continued.laps] == list(range(continued.header.laps)), "each lap once, in order"
+    assert texts(continued) == texts(whole)
     assert counts(folder / "out") == counts(folder / "whole")
 
 
@@ -133,9 +133,9 @@ def test_an_interrupted_comparison_shows_what_all_contenders_finished(folder, ca
     capsys.readouterr()
 
     assert run(["compare", "show", "whole", "--json"]) == 0
-    said = capsys.readouterr()
-    assert {row["prompts"] for row in json.loads(said.out)["rows"]} == {1}
-    assert "whole: 6 of 32 laps are finished" in said.err
+    output = capsys.readouterr()
+    assert {row["prompts"] for row in json.loads(output.out)["rows"]} == {1}
+    assert "whole: 6 of 32 laps are finished" in output.err
 
 
 def test_another_set_of_contenders_is_refused_by_their_names(folder, capsys):
@@ -189,12 +189,12 @@ DAMAGED = {
 
 @pytest.mark.parametrize("name", DAMAGED)
 def test_other_files_of_that_name_are_not_touched(folder, capsys, name):
-    content, said = DAMAGED[name]
+    content, message = DAMAGED[name]
     (folder / "out").mkdir()
     (folder / "out" / LAPS).write_bytes(content)
 
     assert run(COMMAND) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
     assert (folder / "out" / LAPS).read_bytes() == content
 
 

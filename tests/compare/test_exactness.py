@@ -8,11 +8,11 @@ import attrs
 import pytest
 from spec_cli.prompts import Prompt
 from spec_compare import difference, exactness, measure
-from spec_compare.exactness import explained, rows_at, starts, statement
+from spec_compare.exactness import explain, rows_at, starts, statement
 from spec_compare.measure import Contender, Setup, Terms
 from spec_compare.records.header import TargetFacts
 from spec_compare.records.record import Steps
-from spec_compare.table import said
+from spec_compare.table import describe_difference
 
 from spec_core import Run, Sampling
 from spec_core.contract.batch import TargetOutput
@@ -46,31 +46,31 @@ def differences(target, *methods):
         Contender("other", lambda: Run(target, [("repeat", Repeat()), *methods], reuse=False), setup),
     ]
     laps = list(measure.measure(contenders, 1))
-    found = difference.differences(laps, [], {"plain": setup}, PROMPTS)
-    return explained(found, laps, {"plain": setup}, PROMPTS), laps
+    differing = difference.differences(laps, [], {"plain": setup}, PROMPTS)
+    return explain(differing, laps, {"plain": setup}, PROMPTS), laps
 
 
 def test_a_difference_of_numerics_flips_in_plain_decoding_of_the_same_shape():
-    found, _ = differences(Rounding())
+    differing, _ = differences(Rounding())
 
-    assert found
-    for d in found:
+    assert differing
+    for d in differing:
         assert d.flips is True
         assert d.rows == 4 and len(d.best) == len(d.scores) == 2
         assert d.scores[0] - d.scores[1] == pytest.approx(d.gap)
-        assert "flips there too: numerics" in said(d)
+        assert "flips there too: numerics" in describe_difference(d)
 
 
 def test_a_difference_that_the_shape_does_not_explain_is_a_fault():
     """A rule that decides wrongly on a target with equal rows in every shape."""
-    found, _ = differences(QuickTarget(seed=5), ("liar", Liar()))
+    differing, _ = differences(QuickTarget(seed=5), ("liar", Liar()))
 
-    assert {(d.prompt, d.position) for d in found} == {("a", 4), ("b", 4)}
-    assert all(d.flips is False and "is at fault" in said(d) for d in found)
+    assert {(d.prompt, d.position) for d in differing} == {("a", 4), ("b", 4)}
+    assert all(d.flips is False and "is at fault" in describe_difference(d) for d in differing)
 
 
 def test_without_the_flag_nothing_is_replayed(compare, monkeypatch):  # noqa: F811
-    monkeypatch.setattr(exactness, "explained", lambda *_: pytest.fail("replayed"))
+    monkeypatch.setattr(exactness, "explain", lambda *_: pytest.fail("replayed"))
     code, out, _ = compare("--method", "liar", "--json")
     (first, *_) = json.loads(out)["differences"]
 

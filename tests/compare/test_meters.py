@@ -86,19 +86,19 @@ def test_percentiles_are_those_of_numpy():
     assert latency.percentiles([]) == {}
 
 
-def steps(made, seconds, emitted):
-    made.records[0].steps.seconds.extend(seconds)
-    made.records[0].steps.emitted.extend(emitted)
-    return made
+def steps(group, seconds, emitted):
+    group.records[0].steps.seconds.extend(seconds)
+    group.records[0].steps.emitted.extend(emitted)
+    return group
 
 
 def test_tokens_of_one_step_come_together():
     """The time between tokens is that between steps with an output, as vLLM counts it."""
     plain, fast = pair("a", 4, 2)
-    found = row([plain, steps(fast, [1.0, 2.0, 3.0], [4, 0, 2])])
+    table_row = row([plain, steps(fast, [1.0, 2.0, 3.0], [4, 0, 2])])
 
-    assert found.between_tokens["p50"] == 2.0
-    assert found.first_token["p50"] == 1
+    assert table_row.between_tokens["p50"] == 2.0
+    assert table_row.first_token["p50"] == 1
 
 
 def test_the_rate_of_the_machine_counts_all_sequences_and_prefill():
@@ -118,6 +118,11 @@ def test_memory_is_the_highest_of_the_laps_and_energy_is_per_token():
 
 def test_no_time_is_shown_if_a_text_differs():
     laps = [lap("plain", "a", 4, TEN), steps(lap("fast", "a", 2, TEN[:-1]), [1.0], [1])]
-    found = row([attrs.evolve(one, joules=1.0) for one in laps])
+    table_row = row([attrs.evolve(one, joules=1.0) for one in laps])
 
-    assert (found.machine_rate, found.first_token, found.between_tokens, found.joules_per_token) == (None, {}, {}, None)
+    assert (table_row.machine_rate, table_row.first_token, table_row.between_tokens, table_row.joules_per_token) == (
+        None,
+        {},
+        {},
+        None,
+    )

@@ -11,14 +11,14 @@ from tests.compare.test_compare import N, compare, folder, results, summary  # n
 
 def test_every_draft_of_an_oracle_is_accepted(compare):  # noqa: F811
     code, out, _ = compare("--method", "repeat", "--oracle", "1", "--oracle", "4", "--json")
-    found = summary((code, out, ""))
+    rows = summary((code, out, ""))
 
     assert code == 0
     for length in (1, 4):
-        row = found[f"oracle {length}", "all"]
+        row = rows[f"oracle {length}", "all"]
         assert row["draft_acceptance"] == 1 and row["identical"] == row["prompts"]
         assert row["speedup"] is not None
-    assert found["oracle 1", "all"]["tokens_per_step"] == pytest.approx((N - 1) / 7)
+    assert rows["oracle 1", "all"]["tokens_per_step"] == pytest.approx((N - 1) / 7)
 
 
 def test_an_oracle_drafts_its_length_even_if_the_run_allows_less(compare, folder):  # noqa: F811

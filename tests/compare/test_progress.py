@@ -32,19 +32,19 @@ def test_the_time_left_follows_from_the_laps_of_this_run():
     for _ in range(4):
         state.add(lap("plain", "a", 1))
     state.start()
-    assert state.left() == ""
+    assert state.time_left() == ""
     clock.time = 20.0
     for _ in range(2):
         state.add(lap("plain", "a", 1))
 
-    assert state.left() == "40 s left", "two of six remaining laps took 20 seconds"
+    assert state.time_left() == "40 s left", "two of six remaining laps took 20 seconds"
 
 
 @pytest.mark.parametrize(
-    ("seconds", "said"), [(5, "5 s"), (89, "89 s"), (90, "2 min"), (3600, "60 min"), (12000, "3 h 20 min")]
+    ("seconds", "message"), [(5, "5 s"), (89, "89 s"), (90, "2 min"), (3600, "60 min"), (12000, "3 h 20 min")]
 )
-def test_a_duration_has_the_unit_that_suits_it(seconds, said):
-    assert duration(seconds) == said
+def test_a_duration_has_the_unit_that_suits_it(seconds, message):
+    assert duration(seconds) == message
 
 
 def test_the_speedup_is_that_of_prompts_which_both_have_finished():

@@ -11,7 +11,7 @@ import pytest
 from spec_cli.main import run
 from spec_compare import summary_schema
 from spec_compare.measure import add
-from spec_compare.outcome import recomputed
+from spec_compare.outcome import recompute
 from spec_compare.records import schema
 from spec_compare.records.reading import read
 from spec_compare.records.record import Steps, tally_of
@@ -141,10 +141,10 @@ def test_figures_have_the_names_of_other_programs(out):
 
 def test_the_table_is_recomputed_from_the_records(out):
     """Every figure of summary.json, from results.jsonl alone."""
-    found = recomputed(read(out)).body()
+    body = recompute(read(out)).body()
     written = json.loads((out / "summary.json").read_text("utf-8"))
 
-    assert json.loads(json.dumps(found, default=str)) == written
+    assert json.loads(json.dumps(body, default=str)) == written
 
 
 def test_counts_of_trees_are_those_of_the_steps():
@@ -204,12 +204,12 @@ BAD = {
 
 @pytest.mark.parametrize("name", BAD)
 def test_a_line_that_is_wrong_is_named(out, name):
-    number, changes, said = BAD[name]
+    number, changes, message = BAD[name]
     change(out, number, **changes)
     with pytest.raises(UsageError) as error:
         read(out)
 
-    assert said in error.value.reason and "results.jsonl" in error.value.reason
+    assert message in error.value.reason and "results.jsonl" in error.value.reason
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff\xfe\n", b"[]\n", b"[" * 10**5 + b"\n", b"{}\n", b"\0" * 50])
@@ -230,10 +230,10 @@ def test_a_lap_that_is_there_twice_is_refused(out):
 def test_a_record_that_was_cut_off_is_left_out(out, size):
     whole = (out / "results.jsonl").read_bytes()
     (out / "results.jsonl").write_bytes(whole[:-size])
-    found = read(out)
+    comparison = read(out)
 
-    assert len(found.laps) == 7 and not found.complete
-    assert whole[: found.end].endswith(b"\n") and found.end < len(whole) - size
+    assert len(comparison.laps) == 7 and not comparison.complete
+    assert whole[: comparison.end].endswith(b"\n") and comparison.end < len(whole) - size
 
 
 @pytest.mark.parametrize("location", ["table.npz", "tables", "a-name-of-its-own", None])

@@ -10,7 +10,7 @@ from spec_compare.records.reading import read
 from spec_compare.replay import policies
 from spec_compare.replay.cut import cut
 from spec_compare.replay.recorded import RecordedPart, Text, steps_of
-from spec_compare.replay.results import replayed
+from spec_compare.replay.results import replay
 
 from spec_core import Compat, Draft, UsageError, hookimpl
 
@@ -18,18 +18,18 @@ COMMON = ["-m", "zoo:pico", "--threads", "1", "--no-bounds", "--trace", "--famil
 TEXT = Text(0, 4, [9] * 40, "a")
 
 
-def compared(out, *more: str):
+def run_comparison(out, *more: str):
     """A comparison with traces."""
     assert run(["compare", *COMMON, *more, "--out", str(out)]) == 0
     return read(out)
 
 
 def rows(comparison, controls=(), lengths=(), chances=(), contenders=()):
-    return replayed(comparison, controls, lengths, chances, contenders)
+    return replay(comparison, controls, lengths, chances, contenders)
 
 
 @pytest.fixture(scope="module", autouse=True)
-def undisturbed():
+def no_interruptions():
     """A record has no interruptions by the operating system, which ``auto`` does not charge for."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("spec_control.auto.preemptions", lambda: 0)
@@ -37,29 +37,29 @@ def undisturbed():
 
 
 @pytest.fixture(scope="module")
-def controlled(tmp_path_factory):
+def comparison_folder(tmp_path_factory):
     """Recorded with a controller whose choices depend on times, two texts at once, in two runs."""
     more = ["--method", "ngram+draft-model", "--control", "auto", "--batch", "2", "--repeats", "2"]
-    return compared(tmp_path_factory.mktemp("controlled") / "out", *more, "--limit", "3", "-n", "40")
+    return run_comparison(tmp_path_factory.mktemp("controlled") / "out", *more, "--limit", "3", "-n", "40")
 
 
 @pytest.fixture(scope="module")
 def free(tmp_path_factory):
     """Recorded without a controller, drafts of at most four tokens."""
     more = ["--method", "ngram", "-o", "draft_max=4", "--limit", "2", "-n", "48"]
-    return compared(tmp_path_factory.mktemp("free") / "out", *more)
+    return run_comparison(tmp_path_factory.mktemp("free") / "out", *more)
 
 
-def test_the_controller_of_the_recording_makes_the_same_choices(controlled):
-    (row,) = rows(controlled)
+def test_the_controller_of_the_recording_makes_the_same_choices(comparison_folder):
+    (row,) = rows(comparison_folder)
 
     assert row.policy == "auto" and row.choices > 40
     assert (row.same, row.censored) == (row.choices, 0)
 
 
-def test_its_choices_follow_the_recorded_times(controlled):
+def test_its_choices_follow_the_recorded_times(comparison_folder):
     """With other times it chooses otherwise: the replay reads them."""
-    changed = read(controlled.folder)
+    changed = read(comparison_folder.folder)
     for lap in changed.laps:
         for record in lap.records:
             trace = record.trace
@@ -106,8 +106,8 @@ def test_no_draft_at_all_is_plain_decoding(free):
     assert (row.drafted_per_step, row.tokens_per_step) == (0, 1)
 
 
-def test_a_limited_recording_says_nothing_about_longer_drafts(controlled):
-    _, row = rows(controlled, lengths=(16,))
+def test_a_limited_recording_says_nothing_about_longer_drafts(comparison_folder):
+    _, row = rows(comparison_folder, lengths=(16,))
 
     assert row.censored > 0
 
@@ -131,19 +131,19 @@ def test_a_tree_keeps_what_is_above_the_limit():
 
 def test_the_limit_of_a_method_counts_from_where_it_went_on():
     """Two tokens of one method, then three of another behind them."""
-    mine = part(Draft([1, 2, 3, 4, 5]), ["a", "a", "b", "b", "b"], [2, 3], uncut=(0, 1, 2, 3))
-    left = cut(mine, {"b": 1}, {}, ["a", "b"])
+    recorded_part = part(Draft([1, 2, 3, 4, 5]), ["a", "a", "b", "b", "b"], [2, 3], uncut=(0, 1, 2, 3))
+    left = cut(recorded_part, {"b": 1}, {}, ["a", "b"])
 
     assert [(p.source, p.draft.ids, p.first, p.leaf) for p in left.pieces] == [("a", (1, 2), 0, -1), ("b", (3,), 2, 1)]
     assert left.path == (0, 1, 2) and not left.censored
 
 
 def test_a_price_ends_a_draft_where_the_path_is_too_unlikely():
-    mine = part(Draft([1, 2, 3], confidence=[0.9, 0.5, 0.9]), ["a"] * 3, [3], uncut=(0, 1, 2))
+    recorded_part = part(Draft([1, 2, 3], confidence=[0.9, 0.5, 0.9]), ["a"] * 3, [3], uncut=(0, 1, 2))
 
-    assert cut(mine, {}, {None: 0.5}, ["a"]).draft.ids == (1,)
-    assert cut(mine, {}, {None: 0.45}, ["a"]).draft.ids == (1, 2)
-    assert cut(mine, {}, {"b": 0.95}, ["a"]).draft.ids == (1, 2, 3)
+    assert cut(recorded_part, {}, {None: 0.5}, ["a"]).draft.ids == (1,)
+    assert cut(recorded_part, {}, {None: 0.45}, ["a"]).draft.ids == (1, 2)
+    assert cut(recorded_part, {}, {"b": 0.95}, ["a"]).draft.ids == (1, 2, 3)
 
 
 @pytest.mark.parametrize(
@@ -160,9 +160,9 @@ def test_a_price_ends_a_draft_where_the_path_is_too_unlikely():
 )
 def test_what_the_record_does_not_say_is_censored(then, now, censored):
     """Three tokens by one method; another one could have drafted instead."""
-    mine = part(Draft([1, 2, 3]), ["a"] * 3, [3], uncut=(0, 1, 2), limits=then)
+    recorded_part = part(Draft([1, 2, 3]), ["a"] * 3, [3], uncut=(0, 1, 2), limits=then)
 
-    assert cut(mine, now, {}, ["a", "b"] if now == {"a": 0} else ["a"]).censored == censored
+    assert cut(recorded_part, now, {}, ["a", "b"] if now == {"a": 0} else ["a"]).censored == censored
 
 
 # what is refused
@@ -215,14 +215,14 @@ def test_a_trace_that_contradicts_itself_is_refused(free, tmp_path, column, valu
     at = next(i for i, n in enumerate(record["steps"]["drafted"]) if n)
     record["trace"][column][at] = value
     (tmp_path / "results.jsonl").write_text("".join(json.dumps(line) + "\n" for line in written))
-    found = read(tmp_path)
+    comparison = read(tmp_path)
     with pytest.raises(UsageError, match="the trace of"):
-        steps_of([lap for lap in found.laps if lap.contender == "ngram"])
+        steps_of([lap for lap in comparison.laps if lap.contender == "ngram"])
 
 
 def test_the_table_is_printed(free, capsys):
     assert run(["replay", str(free.folder), "--length", "1", "--min-chance", "0.5"]) == 0
-    said = capsys.readouterr().out
-    assert [line.split("  ")[0] for line in said.splitlines()[3:6]] == ["as recorded", "length 1", "min chance 0.5"]
+    output = capsys.readouterr().out
+    assert [line.split("  ")[0] for line in output.splitlines()[3:6]] == ["as recorded", "length 1", "min chance 0.5"]
     assert run(["replay", str(free.folder), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["rows"][0]["contender"] == "ngram"

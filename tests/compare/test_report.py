@@ -15,7 +15,7 @@ from spec_cli.main import run
 from spec_compare import outcome
 from spec_compare.records.reading import read
 from spec_compare.report import figures, page, svg
-from spec_compare.report.texts import Span, clean, merged, text, texts
+from spec_compare.report.texts import Span, clean, merge, text, texts
 
 from tests.compare.test_compare import N, begin, compare, folder, words  # noqa: F401
 
@@ -24,26 +24,26 @@ HOSTILE = '</style><script>alert(1)</script><img src="http://example.org/x" oner
 
 
 @pytest.fixture(scope="module")
-def measured(tmp_path_factory):
+def comparison_folder(tmp_path_factory):
     """A folder with the results of a small comparison with hostile names and their report, made once."""
-    made = tmp_path_factory.mktemp("measured")
+    directory = tmp_path_factory.mktemp("measured")
     prompts = [
         {"id": "a", "family": "first", "prompt": "HELLO"},
         {"id": HOSTILE, "family": "second", "prompt": "MORE WORDS"},
         {"id": "c", "family": HOSTILE, "prompt": "A B C"},
     ]
     with pytest.MonkeyPatch.context() as patch:
-        begin(patch, made)
-        (made / "prompts.jsonl").write_text("\n".join(map(json.dumps, prompts)))
+        begin(patch, directory)
+        (directory / "prompts.jsonl").write_text("\n".join(map(json.dumps, prompts)))
         assert run(words("--method", "repeat", "--method", "mute", "--out", "out", "--report", "report.html")) == 0
-    return made
+    return directory
 
 
 @pytest.fixture
-def found(measured, folder):  # noqa: F811
-    """The outcome of that comparison, as its directory has it."""
-    shutil.copytree(measured, folder, dirs_exist_ok=True)
-    return outcome.recomputed(read(folder / "out"))
+def result(comparison_folder, folder):  # noqa: F811
+    """The result of that comparison, as its directory has it."""
+    shutil.copytree(comparison_folder, folder, dirs_exist_ok=True)
+    return outcome.recompute(read(folder / "out"))
 
 
 class Outline(HTMLParser):
@@ -74,11 +74,11 @@ class Outline(HTMLParser):
         self.words.append(data)
 
 
-def test_the_report_has_the_table_the_figures_and_every_text(found, folder):  # noqa: F811
+def test_the_report_has_the_table_the_figures_and_every_text(result, folder):  # noqa: F811
     outline = Outline((folder / "report.html").read_text("utf-8"))
     words = "".join(outline.words)
 
-    for said in (
+    for word in (
         "repeat",
         "speedup",
         "of bound",
@@ -86,15 +86,15 @@ def test_the_report_has_the_table_the_figures_and_every_text(found, folder):  # 
         "Conditions",
         "what its acceptance allows",
     ):
-        assert said in words
+        assert word in words
     assert [a["id"] for tag, a in outline.tags if tag == "figure"] == [
         "speedup", "acceptance", "lengths", "cost-0", "split", "efficiency",
     ]  # fmt: skip
-    for record in (r for lap in found.laps for r in lap.records):
+    for record in (r for lap in result.laps for r in lap.records):
         assert clean(record.text) in words, "merged spans read as the text"
 
 
-def test_nothing_of_a_prompt_becomes_markup(found):
+def test_nothing_of_a_prompt_becomes_markup(result):
     laps = [
         attrs.evolve(
             lap,
@@ -102,13 +102,13 @@ def test_nothing_of_a_prompt_becomes_markup(found):
                 attrs.evolve(r, pieces=[HOSTILE] * len(r.tokens), text=HOSTILE, finish=HOSTILE) for r in lap.records
             ],
         )
-        for lap in found.laps
+        for lap in result.laps
     ]
-    facts = [attrs.evolve(c, name=HOSTILE if c.name == "mute" else c.name) for c in found.header.contenders]
+    facts = [attrs.evolve(c, name=HOSTILE if c.name == "mute" else c.name) for c in result.header.contenders]
     laps = [attrs.evolve(lap, contender=HOSTILE if lap.contender == "mute" else lap.contender) for lap in laps]
-    header = attrs.evolve(found.header, command=[HOSTILE], host=HOSTILE, contenders=facts)
-    rows = [attrs.evolve(r, contender=HOSTILE if r.contender == "mute" else r.contender) for r in found.rows]
-    outline = Outline(page.page(attrs.evolve(found, laps=laps, header=header, rows=rows)))
+    header = attrs.evolve(result.header, command=[HOSTILE], host=HOSTILE, contenders=facts)
+    rows = [attrs.evolve(r, contender=HOSTILE if r.contender == "mute" else r.contender) for r in result.rows]
+    outline = Outline(page.page(attrs.evolve(result, laps=laps, header=header, rows=rows)))
 
     tags = {tag for tag, _ in outline.tags}
     assert not tags & {"script", "img", "iframe", "object", "link"}
@@ -116,7 +116,7 @@ def test_nothing_of_a_prompt_becomes_markup(found):
     assert "<script>alert(1)</script>" in "".join(outline.words)
 
 
-def test_the_page_asks_for_nothing(found, folder):  # noqa: F811
+def test_the_page_asks_for_nothing(result, folder):  # noqa: F811
     markup = (folder / "report.html").read_text("utf-8")
     outline = Outline(markup)
     places = [
@@ -129,45 +129,48 @@ def test_the_page_asks_for_nothing(found, folder):  # noqa: F811
     assert policy == "default-src 'none'; style-src 'unsafe-inline'"
 
 
-def test_ids_are_unique_and_every_reference_leads_to_one(found, folder):  # noqa: F811
+def test_ids_are_unique_and_every_reference_leads_to_one(result, folder):  # noqa: F811
     outline = Outline((folder / "report.html").read_text("utf-8"))
     ids = [a["id"] for _, a in outline.tags if "id" in a]
     uses = {a[n][1:] for _, a in outline.tags for n in ("href", "xlink:href") if a.get(n)}
     uses |= {
-        found for _, a in outline.tags for value in a.values() for found in re.findall(r"url\(#([^)]+)\)", value or "")
+        result
+        for _, a in outline.tags
+        for value in a.values()
+        for result in re.findall(r"url\(#([^)]+)\)", value or "")
     }
 
     assert len(set(ids)) == len(ids)
     assert uses <= set(ids)
 
 
-def test_figures_have_no_colour_of_their_own(found):
+def test_figures_have_no_colour_of_their_own(result):
     """Every colour is a variable of the style sheet, which differs between light and dark."""
-    for figure in figures.figures(found):
+    for figure in figures.figures(result):
         ElementTree.fromstring(figure.svg)
         assert set(re.findall(r"#[0-9a-fA-F]{6}\b", figure.svg)) == set()
         assert "var(--ink)" in figure.svg
         assert figure.cells and {len(row) for row in figure.cells} == {len(figure.heads)}
 
 
-def test_a_users_own_style_of_matplotlib_does_not_matter(found):
+def test_a_users_own_style_of_matplotlib_does_not_matter(result):
     import matplotlib
 
-    before = [figure.svg for figure in figures.figures(found)]
+    before = [figure.svg for figure in figures.figures(result)]
     with matplotlib.rc_context({"axes.facecolor": "red", "font.size": 30, "svg.fonttype": "path"}):
-        assert [figure.svg for figure in figures.figures(found)] == before
+        assert [figure.svg for figure in figures.figures(result)] == before
 
 
-def test_a_contender_without_speed_has_no_point(found):
-    rows = [attrs.evolve(r, speedup=None, roof_fraction=None) for r in found.rows]
-    names = [figure.name for figure in figures.figures(attrs.evolve(found, rows=rows, costs={}))]
+def test_a_contender_without_speed_has_no_point(result):
+    rows = [attrs.evolve(r, speedup=None, roof_fraction=None) for r in result.rows]
+    names = [figure.name for figure in figures.figures(attrs.evolve(result, rows=rows, costs={}))]
 
     assert names == ["acceptance", "lengths", "split"]
 
 
-def test_tokens_have_the_source_that_proposed_them(found):
+def test_tokens_have_the_source_that_proposed_them(result):
     """Joined spans are the text; drafted spans are as long as the accepted tokens."""
-    records = [r for lap in found.laps for r in lap.records if r.contender == "repeat"]
+    records = [r for lap in result.laps for r in lap.records if r.contender == "repeat"]
     for record in records:
         spans = text(record).spans
         assert "".join(s.text for s in spans) == clean("".join(record.pieces))
@@ -179,7 +182,7 @@ def test_tokens_have_the_source_that_proposed_them(found):
 def test_spans_of_one_source_are_joined_up_to_a_rejection():
     spans = [Span("a", None), Span("b", "x"), Span("c", "x"), Span("d", None, True), Span("e", None)]
 
-    assert list(merged(spans)) == [Span("a", None), Span("bc", "x"), Span("de", None, True)]
+    assert list(merge(spans)) == [Span("a", None), Span("bc", "x"), Span("de", None, True)]
 
 
 def test_without_a_trace_the_texts_are_shown_plainly(compare, folder):  # noqa: F811
@@ -192,12 +195,12 @@ def test_without_a_trace_the_texts_are_shown_plainly(compare, folder):  # noqa: 
     assert all(clean(r.text) in words for lap in read(folder / "out").laps for r in lap.records)
 
 
-def test_texts_beyond_the_limit_are_counted_family_by_family(found):
-    shown, hidden = texts(found, tokens_max=2 * 3 * N)
+def test_texts_beyond_the_limit_are_counted_family_by_family(result):
+    shown, hidden = texts(result, tokens_max=2 * 3 * N)
 
     assert (len(shown), hidden) == (2, 1)
     assert shown[0].family != shown[1].family
-    attrs_page = page.page(found)
+    attrs_page = page.page(result)
     assert "more prompts are in" not in attrs_page
 
 
@@ -229,8 +232,8 @@ def test_a_report_that_cannot_be_written_is_an_error(compare, folder):  # noqa: 
     assert code == 2 and "absent" in err and "cannot be written" in err and "Traceback" not in err
 
 
-def test_the_svg_is_the_same_every_time(found):
-    first, again = (list(figures.figures(found)) for _ in range(2))
+def test_the_svg_is_the_same_every_time(result):
+    first, again = (list(figures.figures(result)) for _ in range(2))
 
     assert [f.svg for f in first] == [f.svg for f in again]
     assert len({svg.series(i) for i in range(8)}) == 8

@@ -44,11 +44,11 @@ def test_the_report_is_accessible_at_every_size_and_colour_scheme(report, browse
             page.on("console", lambda message, seen=seen: seen.append(message.text))
             page.goto(report)
             page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
-            found = axe.Axe().run(page)
+            violations = axe.Axe().run(page)
             wide = page.evaluate("document.documentElement.scrollWidth")
             context.close()
 
-            assert found.violations_count == 0, [v["id"] for v in found.response["violations"]]
+            assert violations.violations_count == 0, [v["id"] for v in violations.response["violations"]]
             assert wide <= size["width"]
             assert seen == [report]
 

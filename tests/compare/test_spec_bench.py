@@ -25,7 +25,7 @@ N = 24
 
 
 @pytest.fixture(scope="module")
-def compared(tmp_path_factory):
+def comparison_folder(tmp_path_factory):
     """The folder of a comparison of these questions on zoo:pico, with its answer files in ``answers``."""
     folder = tmp_path_factory.mktemp("spec-bench")
     (folder / "question.jsonl").write_text("\n".join(map(json.dumps, QUESTIONS)))
@@ -47,13 +47,13 @@ def compared(tmp_path_factory):
 
 
 def rows(folder: Path) -> dict[tuple[str, str], dict]:
-    found = json.loads((folder / "out" / "summary.json").read_text("utf-8"))["rows"]
-    return {(row["contender"], row["family"]): row for row in found}
+    rows = json.loads((folder / "out" / "summary.json").read_text("utf-8"))["rows"]
+    return {(row["contender"], row["family"]): row for row in rows}
 
 
-def test_every_turn_is_asked_with_the_answers_before_it(compared):
+def test_every_turn_is_asked_with_the_answers_before_it(comparison_folder):
     words = load("zoo:pico", weights=False).tokenizer
-    records = {(r.contender, r.prompt, r.turn): r for lap in read(compared / "out").laps for r in lap.records}
+    records = {(r.contender, r.prompt, r.turn): r for lap in read(comparison_folder / "out").laps for r in lap.records}
     first = records["ngram", "81", 0]
     talk = [("user", "def add(a, b):"), ("assistant", first.text), ("user", "Now subtract.")]
 
@@ -71,39 +71,53 @@ def test_every_turn_is_asked_with_the_answers_before_it(compared):
     assert all(r.reused == 0 for r in records.values())
 
 
-def test_a_row_counts_the_turns_of_a_question_together(compared):
-    row = rows(compared)["ngram", "writing"]
-    mine = [r for lap in read(compared / "out").laps for r in lap.records if (r.contender, r.prompt) == ("ngram", "81")]
+def test_a_row_counts_the_turns_of_a_question_together(comparison_folder):
+    row = rows(comparison_folder)["ngram", "writing"]
+    records = [
+        r
+        for lap in read(comparison_folder / "out").laps
+        for r in lap.records
+        if (r.contender, r.prompt) == ("ngram", "81")
+    ]
 
     assert (row["prompts"], row["identical"]) == (1, 1)
-    assert row["tokens"] == sum(len(r.tokens) for r in mine if r.repeat == 0)
+    assert row["tokens"] == sum(len(r.tokens) for r in records if r.repeat == 0)
 
 
 @pytest.mark.parametrize("family", ["all", "writing", "qa"])
 @pytest.mark.parametrize("contender", ["ngram", "draft-model"])
-def test_an_independent_computation_of_the_answer_files_agrees(compared, contender, family):
+def test_an_independent_computation_of_the_answer_files_agrees(comparison_folder, contender, family):
     """Within 1 %, as means over two runs."""
     category = "overall" if family == "all" else family
     runs = [
         figures(
-            compared / "answers" / f"{contender}-run{i}.jsonl", compared / "answers" / f"plain-run{i}.jsonl", category
+            comparison_folder / "answers" / f"{contender}-run{i}.jsonl",
+            comparison_folder / "answers" / f"plain-run{i}.jsonl",
+            category,
         )
         for i in (1, 2)
     ]
-    shown = rows(compared)[contender, family]["spec_bench"]
+    shown = rows(comparison_folder)[contender, family]["spec_bench"]
 
     for name, value in shown.items():
         assert value == pytest.approx(sum(run[name] for run in runs) / 2, rel=0.01), name
 
 
-def test_categories_of_mt_bench_are_pooled(compared):
-    found = figures(compared / "answers" / "ngram-run1.jsonl", compared / "answers" / "plain-run1.jsonl", "mt_bench")
+def test_categories_of_mt_bench_are_pooled(comparison_folder):
+    numbers = figures(
+        comparison_folder / "answers" / "ngram-run1.jsonl",
+        comparison_folder / "answers" / "plain-run1.jsonl",
+        "mt_bench",
+    )
 
-    assert found["speedup"] > 0 and found["mean_accepted_tokens"] >= 1
+    assert numbers["speedup"] > 0 and numbers["mean_accepted_tokens"] >= 1
 
 
-def test_answer_files_have_the_fields_and_the_order_of_spec_bench(compared):
-    lines = [json.loads(line) for line in (compared / "answers" / "ngram-run1.jsonl").read_text("utf-8").splitlines()]
+def test_answer_files_have_the_fields_and_the_order_of_spec_bench(comparison_folder):
+    lines = [
+        json.loads(line)
+        for line in (comparison_folder / "answers" / "ngram-run1.jsonl").read_text("utf-8").splitlines()
+    ]
     choice = lines[2]["choices"][0]
 
     assert [line["question_id"] for line in lines] == [7, 12, 81, 101]
@@ -114,16 +128,16 @@ def test_answer_files_have_the_fields_and_the_order_of_spec_bench(compared):
     assert sum(choice["accept_lengths"]) == sum(choice["new_tokens"]) - 2, "each turn's first token comes from prefill"
 
 
-def test_the_wide_table_shows_both_figures(compared, capsys):
-    assert run(["compare", "show", str(compared / "out"), "--wide"]) == 0
-    row, out = rows(compared)["ngram", "all"], capsys.readouterr().out
+def test_the_wide_table_shows_both_figures(comparison_folder, capsys):
+    assert run(["compare", "show", str(comparison_folder / "out"), "--wide"]) == 0
+    row, out = rows(comparison_folder)["ngram", "all"], capsys.readouterr().out
 
     assert "Spec-Bench × / MAT" in out
     assert f"{row['spec_bench']['speedup']:.2f}× / {row['spec_bench']['mean_accepted_tokens']:.2f}" in out
 
 
 @pytest.mark.skipif("SPECBENCH_DIR" not in os.environ, reason="SPECBENCH_DIR names no checkout of Spec-Bench")
-def test_spec_bench_s_own_scripts_accept_the_files(compared, capsys, monkeypatch, tmp_path):
+def test_spec_bench_s_own_scripts_accept_the_files(comparison_folder, capsys, monkeypatch, tmp_path):
     """Its speed.py, with the model's tokenizer, and its equal.py."""
     tokenizer = load("zoo:pico", weights=False).tokenizer
 
@@ -132,20 +146,20 @@ def test_spec_bench_s_own_scripts_accept_the_files(compared, capsys, monkeypatch
         def from_pretrained(path):
             return lambda text: type("Ids", (), {"input_ids": [0, *tokenizer.encode(text, bos=False)]})
 
-    module = imported(Path(os.environ["SPECBENCH_DIR"]) / "evaluation" / "speed.py")
+    module = import_file(Path(os.environ["SPECBENCH_DIR"]) / "evaluation" / "speed.py")
     monkeypatch.setattr(module, "AutoTokenizer", Words)
-    mine, base = (compared / "answers" / f"{name}-run1.jsonl" for name in ("ngram", "plain"))
-    rate, _, speedup, lengths = module.speed(str(mine), str(base), "", task="overall", report=False)
-    found = figures(mine, base, count=lambda text: 1 + len(tokenizer.encode(text, bos=False)))
+    own, base = (comparison_folder / "answers" / f"{name}-run1.jsonl" for name in ("ngram", "plain"))
+    rate, _, speedup, lengths = module.speed(str(own), str(base), "", task="overall", report=False)
+    numbers = figures(own, base, count=lambda text: 1 + len(tokenizer.encode(text, bos=False)))
 
-    assert (rate, speedup) == pytest.approx((found["tokens_per_second"], found["speedup"]))
-    assert sum(lengths) / len(lengths) == pytest.approx(found["mean_accepted_tokens"])
-    equal = imported(Path(os.environ["SPECBENCH_DIR"]) / "evaluation" / "equal.py")
-    equal.run_compare(f"{compared}/answers/", "ngram-run1.jsonl", "plain-run1.jsonl")
+    assert (rate, speedup) == pytest.approx((numbers["tokens_per_second"], numbers["speedup"]))
+    assert sum(lengths) / len(lengths) == pytest.approx(numbers["mean_accepted_tokens"])
+    equal = import_file(Path(os.environ["SPECBENCH_DIR"]) / "evaluation" / "equal.py")
+    equal.run_compare(f"{comparison_folder}/answers/", "ngram-run1.jsonl", "plain-run1.jsonl")
     assert "Result totally Equal!" in capsys.readouterr().out
 
 
-def imported(path: Path):
+def import_file(path: Path):
     spec = importlib.util.spec_from_file_location(f"spec_bench_{path.stem}", path)
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module

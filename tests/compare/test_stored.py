@@ -49,10 +49,10 @@ def test_machines_stand_side_by_side_and_are_not_pooled(folder, capsys):
     table = capsys.readouterr().out
 
     assert (slow["machine"], slow["cpu"]) == ("slow", "the processor of slow")
-    for mine, theirs in zip(fast["rows"], slow["rows"], strict=True):
-        assert mine["contender"] == theirs["contender"]
-        assert mine["rate"] == pytest.approx(10 * theirs["rate"]) and mine["prompts"] == theirs["prompts"]
-        assert mine["speedup"] == pytest.approx(theirs["speedup"])
+    for ours, theirs in zip(fast["rows"], slow["rows"], strict=True):
+        assert ours["contender"] == theirs["contender"]
+        assert ours["rate"] == pytest.approx(10 * theirs["rate"]) and ours["prompts"] == theirs["prompts"]
+        assert ours["speedup"] == pytest.approx(theirs["speedup"])
     assert "slow" in table and table.count("tokens/s") == 2 * 3
 
 
@@ -65,7 +65,7 @@ def test_the_same_machine_twice_is_told_apart_by_directory(folder, capsys):
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("more", "output"),
     [
         (["--seed", "3"], "seed is 0 and 3"),
         (["--limit", "1", "--family", "u"], "prompts is"),
@@ -73,13 +73,13 @@ def test_the_same_machine_twice_is_told_apart_by_directory(folder, capsys):
         (["--method", "mute"], "mute"),
     ],
 )
-def test_another_comparison_is_not_merged(folder, capsys, more, said):
+def test_another_comparison_is_not_merged(folder, capsys, more, output):
     assert run([*COMMAND, *more, "--out", "two"]) == 0
     capsys.readouterr()
 
     assert run(["compare", "merge", "one", "two"]) == 2
     err = capsys.readouterr().err
-    assert "two has another comparison than one" in err and said in err
+    assert "two has another comparison than one" in err and output in err
 
 
 def test_one_directory_cannot_be_merged(folder, capsys):
@@ -115,9 +115,9 @@ def test_parquet_has_the_rows_or_says_what_it_needs(folder, capsys, monkeypatch)
     parquet = pytest.importorskip("pyarrow.parquet", reason="the extra [parquet] is not installed")
     assert run(["compare", "export", "one", "--parquet", "t.parquet"]) == 0
     rows = json.loads((folder / "one" / "summary.json").read_text())["rows"]
-    found = parquet.read_table("t.parquet").to_pylist()
+    table_rows = parquet.read_table("t.parquet").to_pylist()
 
-    assert [(r["contender"], r["rate"], r["conditional"]) for r in found] == [
+    assert [(r["contender"], r["rate"], r["conditional"]) for r in table_rows] == [
         (r["contender"], r["rate"], r["conditional"]) for r in rows
     ]
 

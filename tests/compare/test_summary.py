@@ -9,9 +9,9 @@ import pytest
 from rich.console import Console
 from spec_cli import common
 from spec_cli.prompts import Prompt
-from spec_compare.columns import COLUMNS, FEW, by_position, chosen
+from spec_compare.columns import COLUMNS, FEW, by_position, informative_columns
 from spec_compare.difference import first_difference
-from spec_compare.measure import Lap, Record, Steps, batches, rotated
+from spec_compare.measure import Lap, Record, Steps, batches, rotate
 from spec_compare.summary import rows
 from spec_compare.table import NARROW, fitting, show
 from spec_compare.titles import names
@@ -111,9 +111,9 @@ def test_names_are_shown_as_they_are(capsys):
 def test_a_table_fits_its_terminal(width, name, batch):
     """Only whole columns are left out, no figure is cut; with enough width all columns are shown."""
     figures = {"contender": name, "tokens_per_step": 2.5, "draft_acceptance": 0.5, "machine_rate": 1000.0}
-    made = [attrs.evolve(r, **figures) for r in rows(pair("a", 4, 2) + pair("b", 4, 3), {})]
+    table_rows = [attrs.evolve(r, **figures) for r in rows(pair("a", 4, 2) + pair("b", 4, 3), {})]
     console = Console(width=width, file=io.StringIO())
-    table, out = fitting(console, made, chosen(made, False, batch), batch)
+    table, out = fitting(console, table_rows, informative_columns(table_rows, False, batch), batch)
     console.print(table)
     lines = console.file.getvalue().splitlines()
 
@@ -137,27 +137,34 @@ def test_the_wide_table_has_every_figure_that_there_is():
         "cpu_speedup": 1.5,
         "spec_bench": {"mean_accepted_tokens": 2.5, "speedup": 1.4},
     }
-    made = [attrs.evolve(r, **figures) for r in rows(pair("a", 4, 2), {})]
+    table_rows = [attrs.evolve(r, **figures) for r in rows(pair("a", 4, 2), {})]
 
-    assert set(COLUMNS) - set(chosen(made, True, 1)) == {"device GiB", "J/token", "between tokens ms", "90%"}
-    joules = [attrs.evolve(r, joules_per_token=0.25) for r in made]
-    assert "J/token" in chosen(joules, True, 1)
+    assert set(COLUMNS) - set(informative_columns(table_rows, True, 1)) == {
+        "device GiB",
+        "J/token",
+        "between tokens ms",
+        "90%",
+    }
+    joules = [attrs.evolve(r, joules_per_token=0.25) for r in table_rows]
+    assert "J/token" in informative_columns(joules, True, 1)
 
 
 def test_with_several_sequences_the_rate_of_one_and_of_all_are_named(capsys):
-    made = [attrs.evolve(r, rate=100.0, machine_rate=350.0) for r in rows(pair("a", 4, 2), {})]
-    show(made, [], batch=4)
+    table_rows = [attrs.evolve(r, rate=100.0, machine_rate=350.0) for r in rows(pair("a", 4, 2), {})]
+    show(table_rows, [], batch=4)
     out = capsys.readouterr().out
 
     assert "tokens/s of each" in out and "tokens/s of all" in out and "350.0" in out
-    show(made, [], batch=1)
+    show(table_rows, [], batch=1)
     assert "tokens/s of" not in capsys.readouterr().out
 
 
 def test_the_bounds_are_read_out_in_a_line(capsys):
     figures = {"hardware_bound": 2.6, "hardware_drafts": 8, "drafter_bound": 2.2, "acceptance_bound": 2.15}
-    made = [attrs.evolve(r, **figures, roof_fraction=0.93) for r in rows(pair("a", 4, 2), {}) if r.family == "all"]
-    show(made, [])
+    table_rows = [
+        attrs.evolve(r, **figures, roof_fraction=0.93) for r in rows(pair("a", 4, 2), {}) if r.family == "all"
+    ]
+    show(table_rows, [])
 
     assert (
         "fast: 0.93 of what its acceptance allows (2.15×); with every draft accepted 2.20×; "
@@ -165,7 +172,7 @@ def test_the_bounds_are_read_out_in_a_line(capsys):
     ) in capsys.readouterr().out
 
 
-def drafted(times: int, tokens: int, kept: int) -> Tally:
+def record_of_drafts(times: int, tokens: int, kept: int) -> Tally:
     """Steps with drafts of equal length, of each of which the first ``kept`` tokens are accepted."""
     tested = {min(tokens, kept + 1): times}
     return Tally(steps=times, drafts=times, reached={tokens: times}, tested=tested, kept={kept: times})
@@ -174,8 +181,8 @@ def drafted(times: int, tokens: int, kept: int) -> Tally:
 def test_one_accepted_draft_does_not_look_like_hundreds():
     """Two positions of 300 drafts, and a third position of one draft, which is shown with its count."""
     laps = pair("a", 4, 2)
-    tally = drafted(300, 2, 2)
-    tally.merge(drafted(1, 3, 3))
+    tally = record_of_drafts(300, 2, 2)
+    tally.merge(record_of_drafts(1, 3, 3))
     laps[1].records[0].tally.merge(tally)
     fast = row(laps)
 
@@ -186,7 +193,7 @@ def test_one_accepted_draft_does_not_look_like_hundreds():
 @pytest.mark.parametrize(("times", "shown"), [(FEW, "100%, 0%"), (FEW - 1, f"100% of {FEW - 1}, 0% of {FEW - 1}")])
 def test_a_position_where_nothing_was_accepted_is_shown(times, shown):
     laps = pair("a", 4, 2)
-    laps[1].records[0].tally.merge(drafted(times, 3, 1))
+    laps[1].records[0].tally.merge(record_of_drafts(times, 3, 1))
 
     assert by_position(row(laps)) == shown
 
@@ -237,7 +244,7 @@ def test_batches_never_mix_families():
 
 
 def test_rotation_comes_round():
-    assert [rotated(["a", "b", "c"], i)[0] for i in range(4)] == ["a", "b", "c", "a"]
+    assert [rotate(["a", "b", "c"], i)[0] for i in range(4)] == ["a", "b", "c", "a"]
 
 
 @pytest.mark.parametrize(
@@ -250,7 +257,7 @@ def test_rotation_comes_round():
     ],
 )
 def test_a_plus_joins_methods_and_may_stand_in_a_file_name(spec, methods):
-    assert chain(spec, common.installed()) == methods
+    assert chain(spec, common.installed_names()) == methods
 
 
 def test_contenders_of_one_name_are_told_apart_by_their_files():

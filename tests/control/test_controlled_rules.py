@@ -14,11 +14,10 @@ import pytest
 from spec_control.pacer import Pacer
 from spec_control.track import Done, Track
 from spec_rules import block, rejection, traversal
-from spec_rules.distributions import Case
 
 from spec_core import Draft
 from tests.control.simulator import CURVES, DRAFTING, HOST
-from tests.rules.exact import World, outcomes
+from tests.rules.exact import World, case_of, outcomes
 
 rules = pytest.mark.parametrize("rule", [rejection, block, traversal], ids=lambda rule: rule.__name__.split(".")[1])
 LENGTH, EXACT = 4, 1e-12
@@ -93,7 +92,7 @@ def judged(world, rule, text, ids):
         for token in p(0).nonzero()[0].tolist():
             yield Chosen(token), p(0)[token]
         return
-    yield from outcomes(rule.verify, Case(draft, p, q))
+    yield from outcomes(rule.decisions, case_of(draft, p, q))
 
 
 class Chosen:

@@ -15,13 +15,12 @@ import numpy as np
 import pytest
 import torch
 from spec_rules import block, k_seq, point_mass, rejection, traversal
-from spec_rules.distributions import Case
 
 from spec_core import Draft
 from spec_core.contract.splice import joined, likely_first
 from spec_core.toolkit import drafted_from
 from tests.control.test_controlled_rules import EXACT, Chosen, Text
-from tests.rules.exact import World, outcomes, prefix
+from tests.rules.exact import World, case_of, outcomes, prefix
 
 RULES = {"rejection": rejection, "block": block, "traversal": traversal, "k-seq": k_seq, "point-mass": point_mass}
 RATIOS = {name: RULES[name] for name in ("rejection", "block", "traversal")}
@@ -135,7 +134,7 @@ def verdicts(world, rule, text, draft, read):
         return
     rows = read(draft, world.vocab)
     p = lambda row: world.p[(*text, *(prefix(draft, row - 1) if row else ()))]
-    yield from outcomes(rule.verify, Case(draft, p, rows.__getitem__))
+    yield from outcomes(rule.decisions, case_of(draft, p, rows.__getitem__))
 
 
 def away(world, found) -> float:

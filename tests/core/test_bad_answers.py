@@ -7,7 +7,7 @@ import math
 import attrs
 import pytest
 import torch
-from toys import DENSE, Fixed, drafter, finish, gated, ones, plain, requests, texts, toy_run
+from toys import DENSE, Fixed, drafter, finish, finish_checked, ones, plain, requests, texts, toy_run
 
 from spec_core import Compat, Draft, Request, Run, Sampling, SpecError, UsageError, Verdict, hookimpl
 from spec_core.errors import PluginError, SequencesFailed, TargetError
@@ -20,10 +20,10 @@ EVEN = torch.full((2, V), 1 / V)
 
 
 def probs(**cells) -> torch.Tensor:
-    made = EVEN.clone()
+    row = EVEN.clone()
     for cell, value in cells.items():
-        made[0, int(cell[1:])] = value
-    return made
+        row[0, int(cell[1:])] = value
+    return row
 
 
 BAD = {
@@ -97,7 +97,7 @@ def test_a_bad_proposal_is_its_plugins_error(bad):
 
     run = toy_run([("bad", Proposes(make)), ("good", ones())], on_error="isolate", **settings)
     seqs = [run.submit(r) for r in requests()]
-    gated(run)
+    finish_checked(run)
 
     assert [plain(r).tokens for r in requests()] == [run.take(s).tokens for s in seqs]
     assert {"bad"} == set(run.stats.switched_off)
@@ -157,7 +157,7 @@ def test_a_bad_verdict_is_its_rules_error(bad):
 
     run = Run(ToyTarget(**DENSE), [ones(2)], rule=("rule", Rule()), on_error="isolate")
     seqs = [run.submit(r) for r in requests()]
-    gated(run)
+    finish_checked(run)
 
     assert [plain(r, **DENSE).tokens for r in requests()] == [run.take(s).tokens for s in seqs]
     assert {"rule"} == set(run.stats.switched_off)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import attrs
 import pytest
-from toys import DRAFTERS, Fixed, drafter, plain, sampled, texts, together, toy_run
+from toys import DRAFTERS, Fixed, drafter, plain, sampling_keywords, texts, together, toy_run
 
 from spec_core import Draft, Request, Run, RunSettings, UsageError, hookimpl
 from spec_core.testing import Oracle, ToyTarget
@@ -183,7 +183,7 @@ def test_a_forward_never_has_more_rows_than_allowed(max_batched_tokens, trees):
             rows.append(len(batch.tokens))
             return super().forward(batch, needs)
 
-    requests = [Request(list(range(1 + 7 * i)), max_tokens=12, name=f"{i}", **sampled(i)) for i in range(3)]
+    requests = [Request(list(range(1 + 7 * i)), max_tokens=12, name=f"{i}", **sampling_keywords(i)) for i in range(3)]
     method = drafter("trees" if trees else "chains", texts(requests, recurrent=False))
     method.nodes_max = 40
     run = Run(Noting(recurrent=False), [method], max_batched_tokens=max_batched_tokens)

@@ -24,7 +24,7 @@ def check(capsys, monkeypatch, tmp_path):
     return call
 
 
-def said(badge) -> str:
+def label_of(badge) -> str:
     return ElementTree.parse(badge).getroot().get("aria-label")
 
 
@@ -34,7 +34,7 @@ def test_a_method_that_keeps_its_promises_gets_a_badge(check, tmp_path):
     assert (code, out) == (0, "")
     assert "method ngram of spec-core" in err and " 0 broken" in err
     kept = err.partition(": ")[2].partition(" ")[0]
-    assert said(tmp_path / "ngram.svg") == f"spec-core: {kept} promises kept"
+    assert label_of(tmp_path / "ngram.svg") == f"spec-core: {kept} promises kept"
 
 
 def test_a_broken_promise_is_quoted_with_its_finding_and_what_may_be_declared(check, tmp_path):
@@ -43,7 +43,7 @@ def test_a_broken_promise_is_quoted_with_its_finding_and_what_may_be_declared(ch
     assert code == 1
     assert "broken: A rejected draft has no effect on later drafts" in out and "\n  drafts [" in out
     assert 'learns_from_verdicts = "length"' in out and "pytest" not in out
-    assert said(tmp_path / "ngram.svg").endswith("promises broken")
+    assert label_of(tmp_path / "ngram.svg").endswith("promises broken")
 
 
 def test_as_json_it_lists_every_promise(check):

@@ -57,18 +57,18 @@ def test_a_chooser_goes_on_behind_its_own_tokens(isa, part):
     """Every token with the noise and history of its position, and not more tokens than the buffer holds."""
     for case in choices.cases(5, 300):
         torch.manual_seed(case.t % 1000)
-        *made, end = choices.chosen(case, 3, part)
+        *pairs, end = choices.choose_path(case, 3, part)
         torch.manual_seed(case.t % 1000)
         ids = torch.randperm(len(case.row))[: max(1, int(part * len(case.row)))] if part < 1 else slice(None)
         row = torch.full((len(case.row),), -math.inf)
         row[ids] = case.row.float()[ids]
-        for i, found in enumerate(made):
-            (seed, stream, domain), before = case.source, [token for token, _ in made[:i]]
+        for i, pair in enumerate(pairs):
+            (seed, stream, domain), before = case.source, [token for token, _ in pairs[:i]]
             history = adjust(row, case.sampling, case.tokens + before, case.prompt)
             source = seed, stream, domain + i * (1 << 16) & 0xFFFFFFFF
             with np.errstate(invalid="ignore"):
                 token, logit, apart = reference.choose(history.numpy(), case.sampling, source, case.t + i)
-            assert found == (token, agreement(apart) if math.isfinite(logit) else 0.0)
+            assert pair == (token, agreement(apart) if math.isfinite(logit) else 0.0)
         assert end == "the draft is longer than its chooser allows"
 
 
@@ -92,7 +92,7 @@ def test_a_chooser_ranks_tokens_as_a_drafter_does(isa, count_max, noise, part):
         step = SimpleNamespace(private=False, noise=noise_of(case))
         seq = SimpleNamespace(sampling=sampling, tokens=case.tokens, prompt_len=case.prompt, matcher=None)
         expected = TokenDrafter(0.0).candidates(step, seq, list(case.drafted), row, count_max)
-        assert choices.ranked(case, count_max, ids, noise) == expected, case
+        assert choices.rank(case, count_max, ids, noise) == expected, case
 
 
 @pytest.mark.slow
@@ -138,10 +138,10 @@ def test_probabilities_are_those_of_the_softmax(isa):
     """Of the whole row, of several rows in one call."""
     rows = torch.randn(5, 3000, generator=torch.Generator().manual_seed(0)) * 4
     exact = torch.softmax(rows.double(), -1)
-    for found, chances in zip(likeliest(rows, 20), exact, strict=True):
+    for pairs, chances in zip(likeliest(rows, 20), exact, strict=True):
         best = chances.sort(descending=True, stable=True)
-        assert [token for token, _ in found] == best.indices[:20].tolist()
-        assert np.allclose([chance for _, chance in found], best.values[:20], rtol=3e-6, atol=0)
+        assert [token for token, _ in pairs] == best.indices[:20].tolist()
+        assert np.allclose([chance for _, chance in pairs], best.values[:20], rtol=3e-6, atol=0)
 
 
 @pytest.mark.parametrize("warper", WARPERS)
@@ -151,12 +151,12 @@ def test_texts_are_the_same_without_the_extension(warper, monkeypatch):
         Request([1, i], max_tokens=12, seed=i, name=str(i), sampling=Sampling(0.9 * (i % 3), **WARPERS[warper]))
         for i in range(4)
     ]
-    said = texts(requests)
-    natively = [together(toy_run(drafter(kind, said)), requests) for kind in DRAFTERS]
+    plain_texts = texts(requests)
+    natively = [together(toy_run(drafter(kind, plain_texts)), requests) for kind in DRAFTERS]
     monkeypatch.setattr(native, "module", None)
 
     for kind, expected in zip(DRAFTERS, natively, strict=True):
-        got = together(toy_run(drafter(kind, said)), requests)
+        got = together(toy_run(drafter(kind, plain_texts)), requests)
         assert [(r.tokens, r.stats["accepted"]) for r in expected] == [(r.tokens, r.stats["accepted"]) for r in got]
 
 
@@ -177,9 +177,9 @@ def test_threads_do_not_share_what_they_work_in():
     given = list(choices.cases(3, 400, (65, 3000, 20_000)))
     expected = [case.native() for case in given]
     with ThreadPoolExecutor(8) as pool:
-        found = [list(pool.map(choices.Case.native, given)) for _ in range(4)]
+        results = [list(pool.map(choices.Case.native, given)) for _ in range(4)]
 
-    assert all(choices.same(a, b) for some in found for a, b in zip(some, expected, strict=True))
+    assert all(choices.same(a, b) for some in results for a, b in zip(some, expected, strict=True))
 
 
 @with_native

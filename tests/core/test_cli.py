@@ -75,7 +75,7 @@ def test_generating_imports_nothing_that_takes_long_and_is_not_used():
 def test_finding_a_plugin_reads_the_entry_points_once_and_no_other_metadata(monkeypatch):
     """Entry points are a file of every installed distribution, and every run looks up plugins by name."""
     reads, real = [], metadata.entry_points
-    monkeypatch.setattr(metadata, "entry_points", lambda **wanted: reads.append(wanted) or real(**wanted))
+    monkeypatch.setattr(metadata, "entry_points", lambda **keywords: reads.append(keywords) or real(**keywords))
     monkeypatch.setattr(metadata.Distribution, "metadata", property(lambda self: pytest.fail("metadata were read")))
 
     assert [find(name).kind for name in ("ngram", "typical")] == ["method", "rule"]
@@ -118,11 +118,11 @@ def test_python_m_runs_the_program_of_this_distribution_alone(monkeypatch):
     theirs = SimpleNamespace(dist=SimpleNamespace(name="another"), load=lambda: pytest.fail("another program was run"))
     ours = SimpleNamespace(dist=SimpleNamespace(name="spec-core"), load=lambda: lambda: ran.append("spec"))
     ran = []
-    monkeypatch.setattr(__main__, "entry_points", lambda **wanted: [theirs, ours])
+    monkeypatch.setattr(__main__, "entry_points", lambda **keywords: [theirs, ours])
     __main__.main()
     assert ran == ["spec"]
 
-    monkeypatch.setattr(__main__, "entry_points", lambda **wanted: [theirs])
+    monkeypatch.setattr(__main__, "entry_points", lambda **keywords: [theirs])
     with pytest.raises(SystemExit, match="is not installed"):
         __main__.main()
 
@@ -275,11 +275,11 @@ MISTAKES = {
 @pytest.mark.parametrize("name", MISTAKES)
 def test_a_mistake_is_one_message_with_exit_code_2(spec, name):
     """What was found, what to do; never a traceback."""
-    arguments, said = MISTAKES[name]
+    arguments, message = MISTAKES[name]
     code, out, err = spec(*arguments)
 
     assert code == 2, err
-    assert said in err
+    assert message in err
     assert "Traceback" not in err + out
 
 

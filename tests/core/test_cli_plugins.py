@@ -290,12 +290,12 @@ def test_a_misspelt_setting_of_a_method_that_is_not_used_is_noted(spec, tmp_path
     """Of the file or the environment; one that exists is not, and one of a method in use is refused."""
     (tmp_path / "spec.toml").write_text("[repeat]\nnonsense = 3\nlength = 2\n[cautious]\nlength = 2\n")
     code, _, err = spec("generate", *DENSE, *PROMPT, "--method", "mute")
-    refused, _, said = spec("generate", *DENSE, *PROMPT, "--method", "repeat")
+    refused, _, output = spec("generate", *DENSE, *PROMPT, "--method", "repeat")
 
     assert code == 0
     assert "warning: repeat has no setting 'nonsense' (spec.toml); it has: " in err
     assert err.count("warning:") == 1
-    assert refused == 2 and "repeat has no setting 'nonsense'" in said
+    assert refused == 2 and "repeat has no setting 'nonsense'" in output
 
 
 def test_a_setting_of_a_controller_that_is_not_used_names_its_option(spec):

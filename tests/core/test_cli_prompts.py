@@ -83,12 +83,12 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("line", "said"), WRONG, ids=map(str, range(len(WRONG))))
-def test_a_wrong_line_of_prompts_is_one_message(generate, tmp_path, line, said):
+@pytest.mark.parametrize(("line", "message"), WRONG, ids=map(str, range(len(WRONG))))
+def test_a_wrong_line_of_prompts_is_one_message(generate, tmp_path, line, message):
     code, out, err = generate("--prompts", jsonl(tmp_path / "p.jsonl", line))
 
     assert code == 2
-    assert said in err and "Traceback" not in err + out
+    assert message in err and "Traceback" not in err + out
 
 
 def test_prompts_are_given_in_one_way(generate, tmp_path):
@@ -116,21 +116,21 @@ def test_times_of_a_text_without_tokens_are_none(generate):
 
 def read(terminal: bool, now: list[float]) -> list[str]:
     """The progress lines of a prompt of 40 tokens in chunks of four. now: the clock at each step."""
-    said: list[str] = []
-    made = Run(ToyTarget(recurrent=False), prefill_chunk=4, draft_max=3)
-    seq = made.submit(Request([1] * 40, max_tokens=3))
+    notes: list[str] = []
+    run = Run(ToyTarget(recurrent=False), prefill_chunk=4, draft_max=3)
+    seq = run.submit(Request([1] * 40, max_tokens=3))
     clock = iter([0.0, *now])
-    made.observe(Prefill([seq], terminal, now=lambda: next(clock), say=said.append).look)
-    while made.busy:
-        made.step()
-    return said
+    run.observe(Prefill([seq], terminal, now=lambda: next(clock), say=notes.append).look)
+    while run.busy:
+        run.step()
+    return notes
 
 
 def test_a_long_prompt_says_how_far_it_is():
     """After the first second, a line for every tenth, until it is read."""
-    said = read(False, [0.5, 0.9, *range(2, 20)])
+    notes = read(False, [0.5, 0.9, *range(2, 20)])
 
-    assert said == [f"prompt: {n} of 40 tokens" for n in range(12, 40, 4)]
+    assert notes == [f"prompt: {n} of 40 tokens" for n in range(12, 40, 4)]
 
 
 def test_a_short_prompt_says_nothing():
@@ -160,12 +160,12 @@ def test_a_dumb_terminal_gets_no_colours_and_no_line_written_over(monkeypatch, k
     assert (has_colours(), prefill([]).terminal) == (shown, shown)
 
 
-@pytest.mark.parametrize(("dtype", "said"), [("float16", True), ("bfloat16", True), ("float32", False)])
-def test_a_dtype_that_is_slow_on_a_cpu_is_noted(generate, dtype, said):
+@pytest.mark.parametrize(("dtype", "message"), [("float16", True), ("bfloat16", True), ("float32", False)])
+def test_a_dtype_that_is_slow_on_a_cpu_is_noted(generate, dtype, message):
     code, _, err = generate(*PROMPT, "-n", "1", "--device", "cpu", "--dtype", dtype)
 
     assert code == 0
-    assert (f"{dtype} is emulated in most products on a CPU" in err) == said
+    assert (f"{dtype} is emulated in most products on a CPU" in err) == message
 
 
 def test_settings_fit_a_terminal_of_80_columns(monkeypatch, capsys, tmp_path):
@@ -184,7 +184,7 @@ def test_settings_fit_a_terminal_of_80_columns(monkeypatch, capsys, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "output"),
     [
         (["generate", "zoo:pico", "-p", "hi"], "-m MODEL or -p PROMPT"),
         (["generate", "-m", "zoo:pico", "-p", "hi", "--draft-max", "4"], "write -o draft_max=VALUE"),
@@ -192,13 +192,13 @@ def test_settings_fit_a_terminal_of_80_columns(monkeypatch, capsys, tmp_path):
     ],
     ids=["argument", "setting", "before-the-command"],
 )
-def test_a_wrong_call_says_what_to_write(capsys, arguments, said):
+def test_a_wrong_call_says_what_to_write(capsys, arguments, output):
     assert run(arguments) == 2
-    assert said in capsys.readouterr().err
+    assert output in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--method", "ngram,suffix"], "--method ngram --method suffix"),
         (["--rule", "ngram"], "ngram is a method"),
@@ -206,11 +206,11 @@ def test_a_wrong_call_says_what_to_write(capsys, arguments, said):
     ],
     ids=["commas", "method-as-rule", "rule-as-method"],
 )
-def test_a_plugin_in_the_wrong_place_is_told_its_own(generate, arguments, said):
+def test_a_plugin_in_the_wrong_place_is_told_its_own(generate, arguments, message):
     code, _, err = generate(*PROMPT, *arguments)
 
     assert code == 2
-    assert said in err
+    assert message in err
 
 
 def test_a_line_of_prompts_ends_where_json_says_so(tmp_path):

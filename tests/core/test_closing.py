@@ -61,7 +61,7 @@ class Large:
     """An object that supports weak references."""
 
 
-def started(target: ToyTarget, **settings) -> Run:
+def start(target: ToyTarget, **settings) -> Run:
     """Two sequences run, the others wait."""
     run = Run(target, [drafter("chains", texts(MANY))], rollback=ToyRollback("replay"), max_sequences=2, **settings)
     for request in MANY[:4]:
@@ -72,7 +72,7 @@ def started(target: ToyTarget, **settings) -> Run:
 
 def test_closing_gives_back_every_slot_and_ends_every_text():
     target = Counts()
-    run = started(target)
+    run = start(target)
     seqs = [*run.running, *run.waiting]
     first = run.generate(MANY[4])
     assert target.opened == 2
@@ -222,7 +222,7 @@ def test_a_target_that_cannot_close_a_slot_is_asked_for_the_others():
         raise RuntimeError("no such page")
 
     target.close = close
-    run = started(target)
+    run = start(target)
     with pytest.raises(RuntimeError, match="no such page"):
         run.close()
 
@@ -251,14 +251,14 @@ def test_a_run_is_closed_between_two_steps_of_another_thread():
     """A further step does nothing; results so far can be read; a closed slot is not used again."""
     target = Counts(**DENSE)
     for _ in range(5):
-        run, begun, found = Run(target), Event(), []
+        run, begun, events = Run(target), Event(), []
 
-        def read(run=run, begun=begun, found=found):
+        def read(run=run, begun=begun, events=events):
             generation = run.generate([1, 2], max_tokens=400)
             for event in generation:
                 begun.set()
-                found.append(event.token)
-            found.append(generation.result.finish_reason)
+                events.append(event.token)
+            events.append(generation.result.finish_reason)
 
         thread = Thread(target=read)
         thread.start()
@@ -268,8 +268,8 @@ def test_a_run_is_closed_between_two_steps_of_another_thread():
 
         assert not thread.is_alive()
         assert (
-            found[-1] in ("cancelled", "length")
-            and found[:-1] == plain(Request([1, 2], max_tokens=400), **DENSE).tokens[: len(found) - 1]
+            events[-1] in ("cancelled", "length")
+            and events[:-1] == plain(Request([1, 2], max_tokens=400), **DENSE).tokens[: len(events) - 1]
         )
         assert target.opened == 0
 

@@ -8,7 +8,7 @@ import attrs
 import numpy as np
 import pytest
 import torch
-from toys import DRAFTERS, drafter, plain, sampled, texts, together
+from toys import DRAFTERS, drafter, plain, sampling_keywords, texts, together
 
 from spec_core import Compat, Draft, Request, Run, Sampling, UsageError, Verdict, hookimpl
 from spec_core.errors import ConstraintError
@@ -23,12 +23,12 @@ EOG = frozenset({3})
 PROMPT = [1, 2, 5]
 
 
-def constrained(name: str = "a", seed: int = 0, temperature: float = 0.8, **more: Any) -> Request:
+def request_of(name: str = "a", seed: int = 0, temperature: float = 0.8, **more: Any) -> Request:
     more = {"constraint": ToyConstraint(seed, share=0.12, length=25), "max_tokens": 30, **more}
-    return Request(PROMPT, name=name, **{**sampled(seed, temperature), **more})
+    return Request(PROMPT, name=name, **{**sampling_keywords(seed, temperature), **more})
 
 
-def accepted(request: Request, tokens: list[int]) -> bool:
+def is_accepted(request: Request, tokens: list[int]) -> bool:
     matcher = request.constraint.start(ToyTarget(eog=EOG))
     return all(matcher.advance(token) for token in tokens if token not in EOG)
 
@@ -40,7 +40,7 @@ def accepted(request: Request, tokens: list[int]) -> bool:
 @pytest.mark.parametrize("kind", DRAFTERS)
 def test_the_text_is_that_of_plain_constrained_decoding(kind, temperature):
     """Every drafter, hybrid target, batch of four beside an unconstrained one."""
-    requests = [constrained(f"c{i}", i, temperature) for i in range(4)]
+    requests = [request_of(f"c{i}", i, temperature) for i in range(4)]
     requests.append(attrs.evolve(requests[0], name="free", constraint=None))
     expected = [plain(r, eog=EOG) for r in requests]
     run = Run(ToyTarget(eog=EOG), [drafter(kind, texts(requests, eog=EOG))], rollback=ToyRollback("snapshot"))
@@ -48,12 +48,12 @@ def test_the_text_is_that_of_plain_constrained_decoding(kind, temperature):
     results = together(run, requests)
 
     assert [(r.tokens, r.finish_reason) for r in results] == [(r.tokens, r.finish_reason) for r in expected]
-    assert all(accepted(r, result.tokens) for r, result in zip(requests[:4], results, strict=False))
-    assert not accepted(requests[0], results[4].tokens)
+    assert all(is_accepted(r, result.tokens) for r, result in zip(requests[:4], results, strict=False))
+    assert not is_accepted(requests[0], results[4].tokens)
 
 
 def test_a_complete_text_ends_with_its_own_reason():
-    request = constrained(constraint=ToyConstraint(share=0.2, length=7))
+    request = request_of(constraint=ToyConstraint(share=0.2, length=7))
 
     result = plain(request)
 
@@ -64,13 +64,13 @@ def test_a_text_ends_only_where_its_constraint_may_end():
     """The end-of-text token is allowed at every fifth position, and is the likeliest everywhere."""
     biased = Sampling(logit_bias={3: 50.0})
 
-    result = plain(constrained(sampling=biased), eog=EOG)
+    result = plain(request_of(sampling=biased), eog=EOG)
 
     assert (len(result.tokens), result.tokens[-1], result.finish_reason) == (6, 3, "stop")
 
 
 def test_the_end_of_a_constraint_is_found_within_a_draft():
-    request = constrained(constraint=ToyConstraint(share=0.2, length=4))
+    request = request_of(constraint=ToyConstraint(share=0.2, length=4))
     known = {"a": [*PROMPT, *plain(request).tokens, 7, 7, 7, 7]}
     run = Run(ToyTarget(recurrent=False), [drafter("all-right", known)])
 
@@ -81,11 +81,11 @@ def test_the_end_of_a_constraint_is_found_within_a_draft():
 
 @pytest.mark.parametrize("rule", ["rejection", "block", "traversal", "k-seq", "point-mass"])
 def test_rules_with_private_noise_emit_only_what_is_allowed(rule):
-    requests = [constrained(f"c{i}", i, 1.0) for i in range(6)]
+    requests = [request_of(f"c{i}", i, 1.0) for i in range(6)]
     method = drafter("chains", texts(requests, eog=EOG, recurrent=False))
     run = Run(ToyTarget(eog=EOG, recurrent=False), [method], rule=rule)
 
-    assert all(accepted(r, result.tokens) for r, result in zip(requests, together(run, requests), strict=True))
+    assert all(is_accepted(r, result.tokens) for r, result in zip(requests, together(run, requests), strict=True))
 
 
 # the choice
@@ -102,14 +102,14 @@ def test_the_native_choice_under_a_mask_is_that_of_the_reference():
         row = adjust(case.row, case.sampling, [*case.tokens, *case.drafted], case.prompt, mask)
         expected = reference.choose(row.numpy(), case.sampling, case.source, case.t)
 
-        found = drawn(case.row, case.sampling, case.source, case.t, history, mask)
+        choice = drawn(case.row, case.sampling, case.source, case.t, history, mask)
 
-        np.testing.assert_array_equal(found, expected)
-        assert not np.isfinite(found[1]) or mask[found[0] // 32] >> (found[0] % 32) & 1
+        np.testing.assert_array_equal(choice, expected)
+        assert not np.isfinite(choice[1]) or mask[choice[0] // 32] >> (choice[0] % 32) & 1
 
 
 def test_the_choice_without_native_code_is_the_same(monkeypatch):
-    request = constrained()
+    request = request_of()
     expected = plain(request).tokens
     monkeypatch.setattr(native, "module", None)
 
@@ -149,7 +149,7 @@ class Looks:
 
 
 def test_drafters_read_masks_and_forced_tokens():
-    request = constrained(constraint=ToyConstraint(share=0.0, length=20))
+    request = request_of(constraint=ToyConstraint(share=0.0, length=20))
     looks = Looks()
 
     result = Run(ToyTarget(recurrent=False), [looks], draft_max=4).generate(request).result
@@ -223,8 +223,8 @@ WAYS = {
 @pytest.mark.parametrize("drafted", [False, True], ids=["plain", "drafted"])
 @pytest.mark.parametrize("how", WAYS)
 def test_a_constraint_that_fails_ends_its_own_sequence(how, drafted):
-    bad = constrained("bad", constraint=BrokenConstraint(share=0.2, how=how))
-    good = constrained("good", 1)
+    bad = request_of("bad", constraint=BrokenConstraint(share=0.2, how=how))
+    good = request_of("good", 1)
     right = plain(attrs.evolve(bad, constraint=ToyConstraint(share=0.2)), recurrent=False).tokens
     known = {"bad": [*PROMPT, *right], "good": [*PROMPT, *plain(good, recurrent=False).tokens]}
     run = Run(ToyTarget(recurrent=False), [drafter("all-right", known), Looks()] if drafted else [])
@@ -260,20 +260,20 @@ class KeepsAll:
 
 
 def test_a_rule_cannot_put_a_forbidden_token_into_the_text():
-    request = constrained()
+    request = request_of()
     known = {"a": [*PROMPT, *([9] * 40)]}
     run = Run(ToyTarget(recurrent=False), [drafter("all-right", known)], rule=KeepsAll())
     seq = run.submit(request)
     for _ in run:
         pass
 
-    assert accepted(request, run.results[seq].tokens)
+    assert is_accepted(request, run.results[seq].tokens)
     with pytest.raises(ConstraintError, match="rule 'keeps-all' kept token 9, which the constraint does not allow"):
         run.take(seq)
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
         ({"constraint": "{}"}, r"constraint = '\{\}'"),
         ({"constraint": ToyConstraint(), "ignore_eos": True}, "ignore_eos and a constraint"),
@@ -281,6 +281,6 @@ def test_a_rule_cannot_put_a_forbidden_token_into_the_text():
     ],
     ids=["text", "ignore-eos", "start"],
 )
-def test_a_constraint_that_cannot_start_is_refused(given, said):
-    with pytest.raises(UsageError, match=said):
+def test_a_constraint_that_cannot_start_is_refused(given, message):
+    with pytest.raises(UsageError, match=message):
         Run(ToyTarget()).submit(PROMPT, **given)

@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 import torch
 from spec_kernels.gpu.choice import reference
-from toys import DENSE, DRAFTERS, Fixed, drafter, finish, sampled, together
+from toys import DENSE, DRAFTERS, Fixed, drafter, finish, sampling_keywords, together
 
-from spec_core import Compat, Draft, Request, Run, SpecError, hookimpl
+from spec_core import Draft, Request, Run, SpecError
 from spec_core.sampling import device, native
 from spec_core.sampling.draws import Draw, pack
 from spec_core.testing import ToyConstraint, ToyRollback, ToyTarget
+from tests.support.away import Away, AwayTarget
 
 PROMPT = [1, 2, 5]
 CPU = torch.device("cpu")
@@ -65,17 +66,19 @@ def install(monkeypatch):
 
 REQUESTS = [
     Request(PROMPT, max_tokens=12, name="greedy"),
-    Request(PROMPT, max_tokens=12, name="sampled", **sampled((1 << 63) + 5, 0.8)),
+    Request(PROMPT, max_tokens=12, name="sampled", **sampling_keywords((1 << 63) + 5, 0.8)),
     Request(
         PROMPT,
         max_tokens=12,
         name="penalised",
-        **sampled(3, 1.2, repetition_penalty=1.4, presence_penalty=0.3, frequency_penalty=0.5, logit_bias={4: 1.5}),
+        **sampling_keywords(
+            3, 1.2, repetition_penalty=1.4, presence_penalty=0.3, frequency_penalty=0.5, logit_bias={4: 1.5}
+        ),
     ),
-    Request(PROMPT, max_tokens=12, name="masked", constraint=ToyConstraint(2, share=0.3), **sampled(4, 1.0)),
+    Request(PROMPT, max_tokens=12, name="masked", constraint=ToyConstraint(2, share=0.3), **sampling_keywords(4, 1.0)),
     Request(PROMPT, max_tokens=12, name="greedy and masked", constraint=ToyConstraint(3, share=0.3)),
-    Request(PROMPT, max_tokens=12, name="cut", **sampled(5, 1.0, top_k=12, top_p=0.9)),
-    Request(PROMPT, max_tokens=12, name="cold and cut", **sampled(6, 0.0, top_k=2, repetition_penalty=1.8)),
+    Request(PROMPT, max_tokens=12, name="cut", **sampling_keywords(5, 1.0, top_k=12, top_p=0.9)),
+    Request(PROMPT, max_tokens=12, name="cold and cut", **sampling_keywords(6, 0.0, top_k=2, repetition_penalty=1.8)),
 ]
 PLAIN = {r.name: Run(Rounded()).generate(r).result.tokens for r in REQUESTS}
 TEXTS = {r.name: [*r.prompt, *PLAIN[r.name]] for r in REQUESTS}
@@ -96,7 +99,7 @@ def test_a_text_through_a_chooser_is_the_plain_text(kind, install):
 
 def test_a_rule_with_private_noise_leaves_its_undecided_sequences_to_the_chooser(install):
     """The words of that noise differ, and the chooser gets them."""
-    requests = [Request([1, i], max_tokens=8, name=f"{i}", **sampled(i, 1.0)) for i in range(3)]
+    requests = [Request([1, i], max_tokens=8, name=f"{i}", **sampling_keywords(i, 1.0)) for i in range(3)]
     expected = [result.tokens for result in together(Run(Rounded(**DENSE), rule="rejection"), requests)]
     chooser = Counting()
     install(chooser)
@@ -233,7 +236,7 @@ def test_without_a_chooser_nothing_is_compared(monkeypatch, install):
 def test_masks_of_another_width_are_fitted():
     """Tokens beyond the last word of a mask are not allowed, and words beyond the vocabulary are ignored."""
     short, long = np.array([7], np.uint32), np.array([1, 2, 3, 4], np.uint32)
-    draws = [Draw(0, sampled()["sampling"], (1, 0, 0), 0, mask=mask) for mask in (short, None, long)]
+    draws = [Draw(0, sampling_keywords()["sampling"], (1, 0, 0), 0, mask=mask) for mask in (short, None, long)]
 
     arrays = pack(draws, 70)
 
@@ -241,50 +244,17 @@ def test_masks_of_another_width_are_fitted():
     assert arrays.masks.tolist() == [[7, 0, 0], [1, 2, 3]]
 
 
-class Away(torch.Tensor):
-    """A tensor that claims to be on a device, and counts copies to the host."""
-
-    is_cpu = False
-    copies = 0
-
-    def cpu(self):
-        Away.copies += 1
-        return self.as_subclass(torch.Tensor)
-
-
-class Remote(ToyTarget):
-    def forward(self, batch, needs):
-        output = super().forward(batch, needs)
-        return attrs.evolve(output, logits=output.logits.float().as_subclass(Away))
-
-
-class Drawn(Fixed):
-    """Proposes drawn tokens."""
-
-    @hookimpl
-    def compat(self):
-        return Compat(drafts={"sampled"})
-
-
-def propose_drawn(step, seq, budget):
-    """Three tokens from an even distribution, whose rows are on the device too."""
-    probs = torch.full((3, 48), 1 / 48)
-    return Draft([seq.t % 48, 5, 7], probs=probs.as_subclass(Away))
-
-
-@pytest.mark.parametrize("rule, copies", [("rejection", 2), ("block", 2), ("coupled", 1)])
-def test_a_step_copies_the_rows_of_all_sequences_at_once(rule, copies, install, monkeypatch):
-    """Logits, and the rows of drafts if the rule reads them."""
+def test_a_step_copies_the_rows_of_all_sequences_at_once(install, monkeypatch):
+    """Logits only: the core's rule does not read the rows of drafts."""
     install()
     monkeypatch.setattr(native, "module", None)
-    Away.copies = 0
-    requests = [Request([1, i], max_tokens=9, name=f"{i}", **sampled(i, 1.0)) for i in range(3)]
-    run = Run(Remote(**DENSE), [Drawn(propose_drawn)], rule=rule, draft_max=3)
+    requests = [Request([1, i], max_tokens=9, name=f"{i}", **sampling_keywords(i, 1.0)) for i in range(3)]
+    run = Run(AwayTarget(**DENSE), [Fixed(lambda step, seq, budget: Draft([seq.t % 48, 5, 7]))], draft_max=3)
     seqs = [run.submit(request) for request in requests]
     run.step()
-    Away.copies = 0
+    Away.reads.clear()
 
     run.step()
 
     assert all(seq.tokens for seq in seqs)
-    assert copies == Away.copies
+    assert Away.reads == ["cpu"]

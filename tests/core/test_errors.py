@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from toys import Breaks, Fixed, drafter, finish, gated, ones, plain, requests, texts, toy_run
+from toys import Breaks, Fixed, drafter, finish, finish_checked, ones, plain, requests, texts, toy_run
 
 from spec_core import Compat, Draft, Request, Run, UsageError, hookimpl
 from spec_core.errors import PluginError
@@ -56,7 +56,7 @@ def test_isolate_switches_a_failing_plugin_off(hook, place):
     run = Run(ToyTarget(), methods, on_error="isolate", prefill_chunk=2, draft_max=3)
     seqs = [run.submit(r) for r in requests()]
 
-    gated(run)
+    finish_checked(run)
 
     assert [plain(r).tokens for r in requests()] == [run.take(s).tokens for s in seqs]
     assert f"failed in {hook}" in run.stats.report()["switched_off"]["faulty"]
@@ -110,7 +110,7 @@ def test_after_a_raise_new_requests_are_served(hook):
     faulty.hook = ""
     for request in requests():
         seq = run.submit(request)
-        gated(run)
+        finish_checked(run)
         assert plain(request).tokens == run.take(seq).tokens
 
 
@@ -172,7 +172,7 @@ def test_an_owner_that_fails_ends_its_sequences_and_stays(hook):
     owner.fault = hook
     second = [run.submit(r) for r in requests(8)[3:]]
     run.step()
-    gated(run)
+    finish_checked(run)
 
     assert {"error"} == {s.finish for s in first}
     with pytest.raises(PluginError, match=f"'owner' failed in {hook}"):
@@ -181,7 +181,7 @@ def test_an_owner_that_fails_ends_its_sequences_and_stays(hook):
         if seq.finish != "error":
             assert plain(request).tokens == run.take(seq).tokens
     later = [run.submit(r) for r in requests(8)]
-    gated(run)
+    finish_checked(run)
     assert [plain(r).tokens for r in requests(8)] == [run.take(s).tokens for s in later]
     assert not run.stats.switched_off
 
@@ -240,7 +240,7 @@ def test_an_interruption_closes_what_runs_and_leaves_the_run_usable(on_error, wh
     faulty.hook = ""
 
     assert ([s.finish for s in seqs[:2]], run.running) == (["error", "error"], [])
-    gated(run)
+    finish_checked(run)
     assert [plain(r).tokens for r in requests(4)[2:]] == [run.take(s).tokens for s in seqs[2:]]
     assert plain(requests()[0]).tokens == run.generate(requests()[0]).result.tokens
 
@@ -293,7 +293,7 @@ def test_a_wrapper_that_raises_is_isolated_too(hook, turn):
     broken = type("Broken", (), {hook: hookimpl(wrapper=True)(scope["wraps"])})()
     run = toy_run([drafter("chains", texts(requests())), ("broken", broken)], on_error="isolate")
     seqs = [run.submit(r) for r in requests()]
-    gated(run)
+    finish_checked(run)
 
     assert [plain(r).tokens for r in requests()] == [run.take(s).tokens for s in seqs]
     assert {"broken"} == set(run.stats.switched_off)

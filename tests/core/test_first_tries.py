@@ -53,22 +53,22 @@ def test_a_run_reads_no_weights_before_its_methods_agree(monkeypatch):
 
 def test_sampling_may_be_given_by_keyword(run):
     """Beside the keywords of Request; of a Request with a Sampling of its own, one field is replaced."""
-    wanted = run.generate([1, 2], max_tokens=8, sampling=Sampling(temperature=0.9, top_k=5), seed=3).result.tokens
+    expected = run.generate([1, 2], max_tokens=8, sampling=Sampling(temperature=0.9, top_k=5), seed=3).result.tokens
     request = Request([1, 2], max_tokens=8, sampling=Sampling(temperature=0.1, top_k=5), seed=3)
 
-    assert run.generate([1, 2], max_tokens=8, temperature=0.9, top_k=5, seed=3).result.tokens == wanted
-    assert run.generate(request, temperature=0.9).result.tokens == wanted
+    assert run.generate([1, 2], max_tokens=8, temperature=0.9, top_k=5, seed=3).result.tokens == expected
+    assert run.generate(request, temperature=0.9).result.tokens == expected
 
 
 def test_messages_go_through_the_chat_template(chatting):
-    wanted = chatting.generate(" HI", max_tokens=6).result.tokens
+    expected = chatting.generate(" HI", max_tokens=6).result.tokens
 
-    assert chatting.generate(HI, max_tokens=6).result.tokens == wanted
-    assert chatting.generate(Request(HI, max_tokens=6)).result.tokens == wanted
+    assert chatting.generate(HI, max_tokens=6).result.tokens == expected
+    assert chatting.generate(Request(HI, max_tokens=6)).result.tokens == expected
 
 
 @pytest.mark.parametrize(
-    ("messages", "said"),
+    ("messages", "message"),
     [
         ([{"role": "user"}], "message 1 is {'role': 'user'}"),
         ([*HI, "HO"], "message 2 is 'HO'"),
@@ -76,8 +76,8 @@ def test_messages_go_through_the_chat_template(chatting):
     ],
     ids=["no-content", "text-inside", "id-inside"],
 )
-def test_what_is_no_message_is_named(chatting, messages, said):
-    with pytest.raises(UsageError, match=said) as error:
+def test_what_is_no_message_is_named(chatting, messages, message):
+    with pytest.raises(UsageError, match=message) as error:
         chatting.generate(messages)
 
     assert '{"role": "user", "content": "..."}' in error.value.hint
@@ -108,9 +108,9 @@ def test_several_prompts_run_together_and_come_in_order(chatting, kind):
     alone = [chatting.generate(p, max_tokens=6, temperature=0.8).result.tokens for p in given]
     together = []
     chatting.observe(lambda step: together.append(len(step.parts)))
-    made = chatting.generate(given, max_tokens=6, temperature=0.8)
+    generation = chatting.generate(given, max_tokens=6, temperature=0.8)
 
-    assert [g.result.tokens for g in made] == alone
+    assert [g.result.tokens for g in generation] == alone
     assert max(together) == len(given)
 
 

@@ -17,7 +17,7 @@ def slot(tokens, salt="", reserved=0):
 
 def naive(slots, salt, tokens):
     """{slot: length of the common prefix}, where there is one."""
-    found = {}
+    by_length = {}
     for one in slots:
         n = 0
         for a, b in zip(one.tokens, tokens, strict=False):
@@ -25,8 +25,8 @@ def naive(slots, salt, tokens):
                 break
             n += 1
         if n and one.salt == salt:
-            found[one] = n
-    return found
+            by_length[one] = n
+    return by_length
 
 
 def test_prefixes_are_those_of_a_search_through_all():
@@ -41,10 +41,10 @@ def test_prefixes_are_those_of_a_search_through_all():
         elif action < 0.7:
             free.remove(slots.pop(rng.randrange(len(slots))))
         query, salt = [rng.choice([-1, 0, 1, 2]) for _ in range(rng.randrange(9))], rng.choice("abc")
-        found = list(free.by_prefix(salt, query))
+        order = list(free.by_prefix(salt, query))
 
-        assert {one: length for length, one in found} == naive(slots, salt, query)
-        assert [length for length, _ in found] == sorted((length for length, _ in found), reverse=True)
+        assert {one: length for length, one in order} == naive(slots, salt, query)
+        assert [length for length, _ in order] == sorted((length for length, _ in order), reverse=True)
         assert list(free) == slots and len(free) == len(slots)
         assert free.rows == sum(max(one.evaluated, one.reserved, ROWS_MIN) for one in slots)
 

@@ -132,9 +132,9 @@ def test_a_loss_is_counted_at_the_speed_of_the_plan(faster):
 
     Five rows take two seconds, and half of that is what a token is worth.
     """
-    said = Hold(9, 1.0, 1.0, frozenset(), False, {5: 0.5})
+    hold = Hold(9, 1.0, 1.0, frozenset(), False, {5: 0.5})
 
-    assert said.lost(Spent(0, 3.5 / faster, {"verify": 2.0 / faster}, 1, 5, 2)) == pytest.approx(1.5)
+    assert hold.lost(Spent(0, 3.5 / faster, {"verify": 2.0 / faster}, 1, 5, 2)) == pytest.approx(1.5)
 
 
 def test_what_its_first_steps_gained_does_not_pay_for_the_others():
@@ -274,7 +274,7 @@ def test_a_controller_reads_what_became_of_all_steps_since_it_was_called():
 
     run.observe(look)
     run.generate(REQUEST).result
-    passed = [spent for found in seen for spent in found]
+    passed = [spent for records in seen for spent in records]
 
     assert [spent.number for spent in seen[2]] == [2, 3, 4, 5, 6, 7]
     assert [

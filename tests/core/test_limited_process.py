@@ -42,9 +42,9 @@ answer_messages(answer)
 
 @pytest.fixture
 def process():
-    made = LimitedProcess(["-c", PROGRAM], cpu_seconds=1, memory=64 << 20, seconds=20)
-    yield made
-    made.close()
+    process = LimitedProcess(["-c", PROGRAM], cpu_seconds=1, memory=64 << 20, seconds=20)
+    yield process
+    process.close()
 
 
 def test_it_answers_and_stays(process):
@@ -89,14 +89,14 @@ def test_the_limit_of_time_is_for_each_message(process):
 
 
 def test_threads_take_turns(process):
-    found = {}
-    threads = [threading.Thread(target=lambda i=i: found.update({i: process.call(b"%d" % i)})) for i in range(8)]
+    results = {}
+    threads = [threading.Thread(target=lambda i=i: results.update({i: process.call(b"%d" % i)})) for i in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
 
-    assert found == {i: b"%d" % i for i in range(8)}
+    assert results == {i: b"%d" % i for i in range(8)}
     assert process.starts == 1
 
 

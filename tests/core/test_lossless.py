@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from toys import DRAFTERS, STRATEGIES, WARPERS, Watcher, drafter, gated, plain, texts, together, toy_run
+from toys import DRAFTERS, STRATEGIES, WARPERS, Watcher, drafter, finish_checked, plain, texts, together, toy_run
 
 from spec_core import Request, Run, Sampling
 from spec_core.testing import ToyRollback, ToyTarget
@@ -24,7 +24,7 @@ CUTS = {
 }
 
 
-def ragged(seed: int, temperature: float, count: int = 5) -> list[Request]:
+def ragged_requests(seed: int, temperature: float, count: int = 5) -> list[Request]:
     """Requests of different prompt lengths, output lengths, seeds and warpers."""
     rng = random.Random(seed)
     warpers = list(WARPERS.values())
@@ -46,7 +46,7 @@ def ragged(seed: int, temperature: float, count: int = 5) -> list[Request]:
 def test_a_batch_gives_each_sequence_its_plain_text(kind, strategy, temperature):
     """Five sequences of different lengths and warpers, drafted together: each text equals that of the request alone."""
     for seed in range(2):
-        requests = ragged(seed, temperature)
+        requests = ragged_requests(seed, temperature)
         known = texts(requests)
 
         results = together(toy_run(drafter(kind, known, seed), strategy), requests)
@@ -79,7 +79,7 @@ def test_every_warper_sees_the_drafted_prefix_of_its_row(temperature, kind, warp
 @pytest.mark.parametrize("kind", DRAFTERS)
 def test_the_shape_of_a_step_changes_no_text(kind, cut, strategy):
     """Chunked prompts, few rows, few slots, short drafts: the division of work does not change the text."""
-    requests = ragged(11, 0.9)
+    requests = ragged_requests(11, 0.9)
     known = texts(requests)
 
     results = together(toy_run(drafter(kind, known), strategy, **CUTS[cut]), requests)
@@ -93,7 +93,7 @@ def test_late_joiners_and_cancellations_change_nobody_elses_text(strategy, kind)
     """Sequences join and leave during the run; the others get their plain text, cancelled ones a prefix of it."""
     for seed in range(3):
         rng = random.Random(seed)
-        requests = ragged(100 + seed, 0.8 * (seed % 2), count=8)
+        requests = ragged_requests(100 + seed, 0.8 * (seed % 2), count=8)
         known = texts(requests)
         run = toy_run(drafter(kind, known, seed), strategy, prefill_chunk=3, max_batched_tokens=24, max_sequences=4)
         waiting, seqs = list(requests), []
@@ -115,7 +115,7 @@ def test_random_schedules_keep_text_state_and_rows(seed):
     """Everything at once, at random; after every step all states equal fresh forwards, all rows come once."""
     rng = random.Random(seed)
     temperature = rng.choice(TEMPERATURES)
-    requests = ragged(1000 + seed, temperature, count=rng.choice([1, 5]))
+    requests = ragged_requests(1000 + seed, temperature, count=rng.choice([1, 5]))
     known = texts(requests)
     watcher = Watcher(hidden=(0, 1, 2))
     settings = {
@@ -129,7 +129,7 @@ def test_random_schedules_keep_text_state_and_rows(seed):
     run = toy_run(methods, rng.choice(STRATEGIES), **settings)
     seqs = [run.submit(r) for r in requests]
 
-    gated(run)
+    finish_checked(run)
 
     for seq in seqs:
         assert known[seq.name] == seq.tokens
@@ -170,7 +170,7 @@ def test_no_wrong_draft_is_accepted_and_every_step_emits_one():
 
 def test_the_order_of_registration_changes_no_text():
     """The order of rollback plugins and learners does not change text and state."""
-    requests = ragged(5, 0.8)
+    requests = ragged_requests(5, 0.8)
     known = texts(requests)
     for order in ([0, 1, 2], [2, 1, 0], [1, 2, 0]):
         plugins = [drafter("trees", known), ("chain", drafter("chains", known)), ("owner", ToyRollback("replay"))]

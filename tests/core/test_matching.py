@@ -144,9 +144,9 @@ def test_a_method_that_can_give_rows_must_where_a_rule_reads_them():
 
 
 @pytest.mark.parametrize(
-    "judges, wanted", [(None, False), ({"deterministic"}, False), ({"sampled", "deterministic"}, True)]
+    "judges, expected", [(None, False), ({"deterministic"}, False), ({"sampled", "deterministic"}, True)]
 )
-def test_probs_are_made_only_when_a_rule_wants_them(judges, wanted):
+def test_probs_are_made_only_when_a_rule_wants_them(judges, expected):
     """Rows of probabilities cost K x V floats a sequence."""
     seen = set()
 
@@ -158,7 +158,7 @@ def test_probs_are_made_only_when_a_rule_wants_them(judges, wanted):
     method = Fixed(lambda step, seq, budget: seen.add(step.wants_probs))
     list(dense([method], rule=("rule", Rule(judges=judges, drafts=()))).generate([1], max_tokens=4))
 
-    assert {wanted} == seen
+    assert {expected} == seen
 
 
 def test_the_first_decision_stands():
@@ -173,10 +173,10 @@ def test_the_first_decision_stands():
                     step.decide(seq, Verdict((), 5))
 
     run = dense([ones()], rule=("always", Always(lossy="always 5", drafts=())))
-    mine, other = run.submit([1, 2], max_tokens=4, name="mine"), run.submit([1, 2], max_tokens=4, name="other")
+    own, other = run.submit([1, 2], max_tokens=4, name="mine"), run.submit([1, 2], max_tokens=4, name="other")
     finish(run)
 
-    assert run.take(mine).tokens == [5, 5, 5, 5]
+    assert run.take(own).tokens == [5, 5, 5, 5]
     assert plain(Request([1, 2], max_tokens=4), **DENSE).tokens == run.take(other).tokens
     assert run.stats.report()["lossy"] == "always 5"
 

@@ -131,9 +131,9 @@ def test_what_is_never_offered_anything_hears_of_it_once(caplog):
     for _ in range(2):
         list(run.generate([1, 2], max_tokens=4))
 
-    [said] = [record.getMessage() for record in caplog.records]
-    assert said.startswith("unsaid was offered no sequence in ")
-    assert said.endswith("return Compat(drafts=()) from compat")
+    [message] = [record.getMessage() for record in caplog.records]
+    assert message.startswith("unsaid was offered no sequence in ")
+    assert message.endswith("return Compat(drafts=()) from compat")
 
 
 @pytest.mark.parametrize("declares", [True, False])

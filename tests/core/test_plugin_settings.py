@@ -45,16 +45,16 @@ class Raises:
 
 
 def test_only_annotations_of_settings_must_resolve():
-    made = construct(Inherits, {"n": "4", "share": "0.5"}, "own")
+    plugin = construct(Inherits, {"n": "4", "share": "0.5"}, "own")
 
-    assert (made.n, made.share, made.more, made.table) == (4, 0.5, "x", None)
+    assert (plugin.n, plugin.share, plugin.more, plugin.table) == (4, 0.5, "x", None)
 
 
 def test_a_setting_whose_type_does_not_resolve_is_named_with_its_plugin():
-    with pytest.raises(UsageError, match=r"own\.start: its type 'Tensor \| None' does not resolve: NameError") as found:
+    with pytest.raises(UsageError, match=r"own\.start: its type 'Tensor \| None' does not resolve: NameError") as text:
         construct(Unresolved, {}, "own")
 
-    assert f"in {__name__}, import the type outside of TYPE_CHECKING" in found.value.hint
+    assert f"in {__name__}, import the type outside of TYPE_CHECKING" in text.value.hint
 
 
 def test_a_constructor_that_raises_is_named():

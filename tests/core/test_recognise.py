@@ -16,16 +16,16 @@ def small(path):
     return path.suffix == ".small"
 
 
-def dotted(path):
+def has_dot(path):
     return "." in path.name
 
 
-def broken(path):
+def fail(path):
     raise ValueError("out of order")
 
 
 @pytest.fixture
-def installed(monkeypatch):
+def install(monkeypatch):
     """Make these functions of this file the installed ones."""
 
     def choose(*names):
@@ -35,21 +35,21 @@ def installed(monkeypatch):
     return choose
 
 
-def test_the_target_that_recognises_a_path_gets_it(installed, tmp_path):
-    installed("small", "broken")
+def test_the_target_that_recognises_a_path_gets_it(install, tmp_path):
+    install("small", "broken")
 
     assert module.recognise(tmp_path / "a.small") == "small"
 
 
-def test_a_path_of_several_targets_is_refused(installed, tmp_path):
-    installed("small", "dotted")
+def test_a_path_of_several_targets_is_refused(install, tmp_path):
+    install("small", "dotted")
 
     with pytest.raises(UsageError, match="several targets: dotted, small"):
         module.recognise(tmp_path / "a.small")
 
 
-def test_a_path_of_nobody_is_refused_and_who_failed_is_named(installed, tmp_path):
-    installed("small", "broken")
+def test_a_path_of_nobody_is_refused_and_who_failed_is_named(install, tmp_path):
+    install("small", "broken")
 
     with pytest.raises(UsageError, match=r"asked: broken, small; broken failed \(ValueError: out of order\)"):
         module.recognise(tmp_path / "a.large")

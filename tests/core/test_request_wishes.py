@@ -36,14 +36,14 @@ def test_a_draft_shorter_than_the_minimum_is_dropped():
 @pytest.mark.parametrize(("asked", "lengths"), [({}, {4}), ({"confidence_min": 0.5}, {2}), ({"draft_min": 5}, {0})])
 def test_what_a_request_asks_of_drafts_is_applied_to_it_alone(asked, lengths):
     """The text stays that of plain decoding, and the other request of the run keeps whole drafts."""
-    found = {"a": set(), "b": set()}
+    seen = {"a": set(), "b": set()}
     run = toy_run(Fixed(lambda step, seq, budget: CHAIN if budget >= 4 else None))
-    run.observe(lambda s: [found[p.seq.name].add(len(p.draft or ())) for p in s.parts if p.budget >= 4])
+    run.observe(lambda s: [seen[p.seq.name].add(len(p.draft or ())) for p in s.parts if p.budget >= 4])
     first = run.submit([5, 6], max_tokens=12, name="a", **asked)
     second = run.submit([5, 6], max_tokens=12, name="b")
     finish(run)
 
-    assert found == {"a": lengths, "b": {4}}
+    assert seen == {"a": lengths, "b": {4}}
     text = plain(Request([5, 6], max_tokens=12)).tokens
     assert run.take(first).tokens == run.take(second).tokens == text
 
@@ -163,12 +163,12 @@ class Second:
 
 @pytest.mark.parametrize(("p_min", "ids"), [(0.0, (1, 2, 3, 4)), (0.5, (1, 2, 3)), (0.85, (1, 2))])
 def test_what_extends_a_draft_is_cut_by_its_confidence_too(p_min, ids):
-    run, found = Run(ToyTarget(recurrent=False), methods=[First(), Second()]), set()
-    run.observe(lambda step: found.update(p.draft.ids for p in step.parts if p.draft is not None))
+    run, lengths = Run(ToyTarget(recurrent=False), methods=[First(), Second()]), set()
+    run.observe(lambda step: lengths.update(p.draft.ids for p in step.parts if p.draft is not None))
 
     result = run.generate([5, 6], max_tokens=12, confidence_min=p_min).result
 
-    assert found == {ids}
+    assert lengths == {ids}
     assert result.tokens == plain(Request([5, 6], max_tokens=12), recurrent=False).tokens
 
 
@@ -188,15 +188,15 @@ class Short:
 
 
 def test_a_request_without_control_keeps_whole_drafts_beside_one_that_is_limited():
-    found, prices = {"free": set(), "limited": set()}, {"free": set(), "limited": set()}
+    lengths, prices = {"free": set(), "limited": set()}, {"free": set(), "limited": set()}
     run = toy_run(Fixed(lambda step, seq, budget: Draft(CHAIN.ids[:budget]) if budget <= 4 else CHAIN), control=Short())
-    run.observe(lambda s: [found[p.seq.name].add(len(p.draft or ())) for p in s.parts if p.budget >= 4])
+    run.observe(lambda s: [lengths[p.seq.name].add(len(p.draft or ())) for p in s.parts if p.budget >= 4])
     run.observe(lambda s: [prices[p.seq.name].update(p.prices.values()) for p in s.parts])
     free = run.submit([5, 6], max_tokens=12, name="free", control=False)
     limited = run.submit([5, 6], max_tokens=12, name="limited")
     finish(run)
 
-    assert found == {"free": {4}, "limited": {1}}
+    assert lengths == {"free": {4}, "limited": {1}}
     assert prices == {"free": set(), "limited": {0.5}}
     assert run.take(free).tokens == run.take(limited).tokens == plain(Request([5, 6], max_tokens=12)).tokens
     with pytest.raises(UsageError, match="control"):

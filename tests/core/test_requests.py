@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from toys import DENSE, dense, finish, ones, plain, requests, sampled
+from toys import DENSE, dense, finish, ones, plain, requests, sampling_keywords
 
 from spec_core import Request, Run, Sampling, UsageError
 from spec_core.errors import NoTokenAllowed
@@ -169,9 +169,12 @@ def test_no_sampling_ends_somebody_else(given, bias):
         ),
         ({"draft_max": np.int64(1), "noise_stream": torch.tensor(1)}, {"draft_max": 1, "noise_stream": 1}),
         ({"stop": ["zzz"], "stop_tokens": [np.int64(47)]}, {"stop": ("zzz",), "stop_tokens": {47}}),
-        (sampled(1, np.float32(0.5)), sampled(1, 0.5)),
-        (sampled(1, Fraction(1, 2), top_k=np.int64(5)), sampled(1, 0.5, top_k=5)),
-        (sampled(1, 1, logit_bias={np.int64(3): np.float32(2)}), sampled(1, 1.0, logit_bias={3: 2.0})),
+        (sampling_keywords(1, np.float32(0.5)), sampling_keywords(1, 0.5)),
+        (sampling_keywords(1, Fraction(1, 2), top_k=np.int64(5)), sampling_keywords(1, 0.5, top_k=5)),
+        (
+            sampling_keywords(1, 1, logit_bias={np.int64(3): np.float32(2)}),
+            sampling_keywords(1, 1.0, logit_bias={3: 2.0}),
+        ),
         ({"embeds": {np.int64(1): np.ones(WIDTH)}}, {"embeds": {1: VECTOR}}),
         ({"embeds": {1: np.ones(WIDTH, dtype=np.float16)}}, {"embeds": {1: VECTOR}}),
         ({"embeds": {1: torch.ones(WIDTH, dtype=torch.bfloat16, requires_grad=True)}}, {"embeds": {1: VECTOR}}),
@@ -180,16 +183,16 @@ def test_no_sampling_ends_somebody_else(given, bias):
 )
 def test_a_number_counts_whatever_its_type(fields, same):
     """numpy's and torch's whole numbers, every kind of real number, arrays as prompts and embeddings."""
-    wanted = Request(**{"prompt": [1, 2], "max_tokens": 4, **same})
-    found = Run(ToyTarget(**DENSE)).generate(Request(**{"prompt": [1, 2], "max_tokens": 4, **fields})).result
+    request = Request(**{"prompt": [1, 2], "max_tokens": 4, **same})
+    result = Run(ToyTarget(**DENSE)).generate(Request(**{"prompt": [1, 2], "max_tokens": 4, **fields})).result
 
-    assert Run(ToyTarget(**DENSE)).generate(wanted).result.tokens == found.tokens
+    assert Run(ToyTarget(**DENSE)).generate(request).result.tokens == result.tokens
 
 
 def test_what_the_user_changes_after_submit_changes_nothing():
     """Lists, tables and tensors are copied: they may be used for the next request."""
     prompt, bias, vector = [1, 2, 3], {5: -math.inf}, VECTOR.detach().clone()
-    request = Request(prompt, max_tokens=6, embeds={1: vector}, **sampled(2, logit_bias=bias))
+    request = Request(prompt, max_tokens=6, embeds={1: vector}, **sampling_keywords(2, logit_bias=bias))
     expected = Run(ToyTarget()).generate(request).result.tokens
     run = Run(ToyTarget())
     generation = run.generate(request)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from toys import DRAFTERS, Watcher, assert_state, drafter, finish, gated, plain, sampled, texts
+from toys import DRAFTERS, Watcher, assert_state, drafter, finish, finish_checked, plain, sampling_keywords, texts
 
 from spec_core import Compat, Request, Run, StashKey, hookimpl
 from spec_core.testing import ToyRollback, ToyTarget
@@ -18,21 +18,21 @@ def dense(methods=(), **settings) -> Run:
 
 def turn(run: Run, prompt: list[int], **more):
     seq = run.submit(Request(prompt, **more))
-    gated(run)
+    finish_checked(run)
     return seq, run.take(seq)
 
 
 @pytest.mark.parametrize("kind", [None, *DRAFTERS])
 def test_a_second_turn_reuses_the_rows_of_the_first_and_equals_fresh(kind):
     """The conversation goes on after prompt and answer; c equal rows, c - 1 of them are reused."""
-    first = Request([1, 2, 3, 4], max_tokens=9, name="a", **sampled(1))
+    first = Request([1, 2, 3, 4], max_tokens=9, name="a", **sampling_keywords(1))
     answer = plain(first, **DENSE).tokens
-    second = Request([1, 2, 3, 4, *answer, 7, 7], max_tokens=9, name="b", **sampled(2))
+    second = Request([1, 2, 3, 4, *answer, 7, 7], max_tokens=9, name="b", **sampling_keywords(2))
     known = texts([first, second], **DENSE)
     run = dense([drafter(kind, known)] if kind else [])
 
-    turn(run, first.prompt, max_tokens=9, name="a", **sampled(1))
-    seq, result = turn(run, second.prompt, max_tokens=9, name="b", **sampled(2))
+    turn(run, first.prompt, max_tokens=9, name="a", **sampling_keywords(1))
+    seq, result = turn(run, second.prompt, max_tokens=9, name="b", **sampling_keywords(2))
 
     # 4 + 9 tokens, the last never evaluated: 12 equal rows, and the last of them has another next token
     assert result.reused == 11
@@ -85,8 +85,8 @@ def test_the_least_recently_used_slot_goes_when_nothing_can_be_reused():
     talks = {1: [1] * 6, 2: [2] * 6}
 
     reused = []
-    for said in range(8):
-        talk = talks[1 + said % 2]
+    for at in range(8):
+        talk = talks[1 + at % 2]
         seq, result = turn(run, talk, max_tokens=3)
         reused.append((result.reused, len(talk)))
         talk[:] = [*seq.tokens, 7]
@@ -186,7 +186,7 @@ def test_reuse_stops_at_an_embedded_position():
     for value in (0.1, 0.9):
         request = Request([1, 2, 3, -1, 5, 6], max_tokens=5, embeds={3: embed(value)})
         seq = run.submit(request)
-        gated(run)
+        finish_checked(run)
         result = run.take(seq)
         assert plain(request, **DENSE).tokens == result.tokens
     assert result.reused == 2

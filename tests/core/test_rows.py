@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 import torch
-from toys import DRAFTERS, STRATEGIES, Watcher, drafter, finish, plain, sampled, texts, toy_run
+from toys import DRAFTERS, STRATEGIES, Watcher, drafter, finish, plain, sampling_keywords, texts, toy_run
 
 from spec_core import Compat, Needs, Request, Run, hookimpl
 from spec_core.errors import NotAskedFor
 from spec_core.testing import ToyTarget
 
 
-def watched(kind: str, requests: list[Request], strategy: str = "snapshot", **settings):
+def watch(kind: str, requests: list[Request], strategy: str = "snapshot", **settings):
     watcher = Watcher(hidden=(0, 1, 2))
     run = toy_run([drafter(kind, texts(requests)), watcher], strategy, **settings)
     seqs = [run.submit(r) for r in requests]
@@ -24,9 +24,11 @@ def watched(kind: str, requests: list[Request], strategy: str = "snapshot", **se
 @pytest.mark.parametrize("chunk", [1, 3, 256], ids=lambda c: f"chunk-{c}")
 def test_every_row_is_told_once_with_fresh_hidden_states(chunk, strategy, kind):
     """With chunks, rewinding and trees: contiguous rows, right next tokens, states equal to a new forward's."""
-    requests = [Request(list(range(2, 4 + 6 * i)), max_tokens=11, name=f"{i}", **sampled(i)) for i in range(3)]
+    requests = [
+        Request(list(range(2, 4 + 6 * i)), max_tokens=11, name=f"{i}", **sampling_keywords(i)) for i in range(3)
+    ]
 
-    watcher, run, seqs = watched(kind, requests, strategy, prefill_chunk=chunk, draft_max=3, max_batched_tokens=13)
+    watcher, run, seqs = watch(kind, requests, strategy, prefill_chunk=chunk, draft_max=3, max_batched_tokens=13)
 
     for seq in seqs:
         watcher.check(run.target, seq)
@@ -37,7 +39,7 @@ def test_a_finishing_sequence_tells_all_rows_but_its_last(kind):
     """The last token is never evaluated; all rows before it are delivered, also in the last step."""
     requests = [Request([3, 1, 4], max_tokens=n, name=f"{n}") for n in (1, 2, 5, 9)]
 
-    watcher, _, seqs = watched(kind, requests)
+    watcher, _, seqs = watch(kind, requests)
 
     for seq in seqs:
         assert list(range(len(seq.tokens) - 1)) == [m["position"] for m in watcher.received[seq]]
@@ -141,7 +143,7 @@ def test_embedded_prompt_positions_are_delivered_as_next_embeds(chunk):
 
 def test_hidden_states_that_nobody_asked_for_say_how_to_ask():
     """A missing hidden state of a span or of the output gives a message that names it, not a KeyError."""
-    said = []
+    warnings = []
 
     class Reads:
         @hookimpl
@@ -155,9 +157,9 @@ def test_hidden_states_that_nobody_asked_for_say_how_to_ask():
                 for read in (span.hidden, rows.step.output.hidden):
                     with pytest.raises(NotAskedFor) as error:
                         read[2]
-                    said.append(str(error.value))
+                    warnings.append(str(error.value))
 
     Run(ToyTarget(), [Reads()]).generate([1, 2], max_tokens=1).result
 
-    assert len(said) == 2
-    assert said[0].startswith("hidden[2] was not requested (got 1)") and "Needs(hidden={2})" in said[0]
+    assert len(warnings) == 2
+    assert warnings[0].startswith("hidden[2] was not requested (got 1)") and "Needs(hidden={2})" in warnings[0]

@@ -56,9 +56,9 @@ def distribution(logits, history: list[int], prompt: int, sampling: Sampling) ->
 def distribution_of(logits: torch.Tensor, sampling: Sampling, history=(), prompt=0) -> np.ndarray:
     """The distribution of the project's own functions."""
     ids, z = support(adjust(logits, sampling, list(history), prompt), sampling)
-    made = np.zeros(len(logits))
-    made[ids.numpy()] = torch.softmax(z, -1).numpy()
-    return made
+    p = np.zeros(len(logits))
+    p[ids.numpy()] = torch.softmax(z, -1).numpy()
+    return p
 
 
 SETTINGS = {
@@ -227,9 +227,9 @@ def test_logprobs_of_accepted_tokens_are_those_of_plain_decoding(temperature, ki
 
     assert expected.tokens == result.tokens
     assert len(result.logprobs) == 15
-    for mine, theirs in zip(expected.logprobs, result.logprobs, strict=True):
-        assert math.isclose(mine.value, theirs.value, abs_tol=1e-12)
-        assert [t for t, _ in mine.top] == [t for t, _ in theirs.top]
+    for ours, theirs in zip(expected.logprobs, result.logprobs, strict=True):
+        assert math.isclose(ours.value, theirs.value, abs_tol=1e-12)
+        assert [t for t, _ in ours.top] == [t for t, _ in theirs.top]
 
 
 def test_logprobs_are_log_p_of_the_targets_own_row():

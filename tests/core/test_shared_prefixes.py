@@ -85,11 +85,13 @@ def test_a_prompt_that_is_asked_for_several_times_at_once_is_evaluated_once(mode
     """The first evaluates it, in several steps; the others wait for its rows, and their texts are their own."""
     name, target = model
     for methods in METHODS[name]:
-        wanted = [{"seed": i, "sampling": Sampling(temperature=0.8)} for i in range(4)]
+        keywords = [{"seed": i, "sampling": Sampling(temperature=0.8)} for i in range(4)]
         with Run(target, methods, max_sequences=3, prefill_chunk=64) as run:
-            results = [g.result for g in [ask(run, PROMPT, **more) for more in wanted]]
+            results = [g.result for g in [ask(run, PROMPT, **more) for more in keywords]]
         with Run(target, reuse=False) as plain:
-            assert [r.tokens for r in results] == [ask(plain, PROMPT, **more).result.tokens for more in wanted], methods
+            assert [r.tokens for r in results] == [ask(plain, PROMPT, **more).result.tokens for more in keywords], (
+                methods
+            )
         assert [r.reused >= 256 for r in results] == [False, True, True, True], methods
 
 
@@ -124,11 +126,11 @@ def test_a_prompt_whose_first_request_is_cancelled_is_evaluated_by_the_next(mode
 def test_a_head_drafts_from_copied_rows_as_from_its_own():
     """DFlash keeps keys and values of its own; texts that begin alike and differ later write to different rows."""
     target, prompts = load("zoo:pico"), [[*PROMPT, *end] for end in ([7, 8, 9], [10, 11])]
-    found = []
+    lengths = []
     for reuse in (True, False):
         with Run(target, "dflash", max_sequences=2, reuse=reuse, plugin_settings={"dflash": {"p_min": 0.0}}) as run:
             first = ask(run, prompts[0])
             next(first)
             both = [ask(run, prompts[1]), first]
-            found.append([(g.result.stats["drafted"], g.result.stats["accepted"]) for g in both])
-    assert found[0] == found[1]
+            lengths.append([(g.result.stats["drafted"], g.result.stats["accepted"]) for g in both])
+    assert lengths[0] == lengths[1]

@@ -8,7 +8,19 @@ from __future__ import annotations
 import random
 
 import pytest
-from toys import RIGHT, STRATEGIES, Fixed, Watcher, assert_state, drafter, gated, plain, sampled, texts, toy_run
+from toys import (
+    RIGHT,
+    STRATEGIES,
+    Fixed,
+    Watcher,
+    assert_state,
+    drafter,
+    finish_checked,
+    plain,
+    sampling_keywords,
+    texts,
+    toy_run,
+)
 
 from spec_core import Compat, Draft, Request, Run, hookimpl
 from spec_core.testing import Oracle, RandomTrees, ToyRollback, ToyTarget
@@ -28,7 +40,7 @@ def test_state_after_any_number_of_kept_drafts(strategy, kept):
     run = toy_run(Oracle(texts([request]), right_until(kept)), strategy)
     seq = run.submit(request)
 
-    gated(run)
+    finish_checked(run)
 
     assert plain(request).tokens == run.take(seq).tokens
 
@@ -48,7 +60,7 @@ def test_state_when_drafting_comes_and_goes(strategy):
 
     run = toy_run(Fixed(make), strategy)
     seq = run.submit(request)
-    gated(run)
+    finish_checked(run)
 
     assert known[3:] == run.take(seq).tokens
 
@@ -61,7 +73,7 @@ def test_state_of_prompts_about_as_long_as_a_draft(strategy, prompt):
     run = toy_run(Oracle(texts([request]), right_until(2)), strategy)
     seq = run.submit(request)
 
-    gated(run)
+    finish_checked(run)
 
     assert plain(request).tokens == run.take(seq).tokens
 
@@ -70,13 +82,15 @@ def test_state_of_prompts_about_as_long_as_a_draft(strategy, prompt):
 @pytest.mark.parametrize("kind", ["every-other-right", "trees"])
 def test_state_in_a_mixed_batch(strategy, kind):
     """A different number kept per sequence, some without drafts, a prompt in chunks beside them, one cancelled."""
-    requests = [Request(list(range(1, 2 + 5 * i)), max_tokens=6 + 4 * i, name=f"{i}", **sampled(i)) for i in range(4)]
+    requests = [
+        Request(list(range(1, 2 + 5 * i)), max_tokens=6 + 4 * i, name=f"{i}", **sampling_keywords(i)) for i in range(4)
+    ]
     requests[2] = Request(requests[2].prompt, max_tokens=9, name="2", methods=())
     run = toy_run(drafter(kind, texts(requests)), strategy, prefill_chunk=3, draft_max=2, max_batched_tokens=11)
     seqs = [run.submit(r) for r in requests]
     steps = iter(range(1000))
 
-    gated(run, each=lambda: run.cancel(seqs[3]) if next(steps) == 7 else None)
+    finish_checked(run, each=lambda: run.cancel(seqs[3]) if next(steps) == 7 else None)
 
     for seq, request in list(zip(seqs, requests, strict=True))[:3]:
         assert plain(request).tokens == run.take(seq).tokens
@@ -87,15 +101,15 @@ def test_state_in_a_mixed_batch(strategy, kind):
 @pytest.mark.parametrize("at", [0, 1, 2, 3, 4, 5, 6, 7], ids=lambda i: f"stop-at-{i}")
 def test_state_when_a_stop_lies_inside_the_draft(strategy, at):
     """The stop token is never evaluated: state ends before it, and a second turn on the same rows is right."""
-    request = Request([7, 7, 1], max_tokens=12, name="a", **sampled(3, 1.5))
+    request = Request([7, 7, 1], max_tokens=12, name="a", **sampling_keywords(3, 1.5))
     known = texts([request])["a"]
     stop = known[3 + at]
     first = known.index(stop, 3) - 3
-    stopping = Request([7, 7, 1], max_tokens=12, name="a", stop_tokens={stop}, **sampled(3, 1.5))
+    stopping = Request([7, 7, 1], max_tokens=12, name="a", stop_tokens={stop}, **sampling_keywords(3, 1.5))
     run = toy_run(drafter("all-right", {"a": known}), strategy)
     seq = run.submit(stopping)
 
-    gated(run)
+    finish_checked(run)
     result = run.take(seq)
 
     assert (known[3 : 4 + first], "stop") == (result.tokens, result.finish_reason)
@@ -109,7 +123,7 @@ def test_state_of_a_slot_that_is_used_again(strategy):
     run = toy_run(RandomTrees({}, trees=True), strategy, max_sequences=1)
     for prompt in ([1, 2, 3, 4, 5], [9, 9], [1, 2, 3, 8]):
         seq = run.submit(prompt, max_tokens=8)
-        gated(run)
+        finish_checked(run)
         assert plain(Request(prompt, max_tokens=8)).tokens == run.take(seq).tokens
 
 
@@ -146,13 +160,16 @@ class FarRewind:
 @pytest.mark.parametrize("kind", ["every-other-right", "chains", "trees"])
 def test_state_after_rewinds_far_behind_the_last_step(kind, chunk, far):
     """Rewound rows become pending rows again, also in chunks; text and state are right, no row is delivered twice."""
-    requests = [Request([1, 2, 3, 4, 5, 6, 7][: 3 + 4 * i], max_tokens=10, name=f"{i}", **sampled(i)) for i in range(2)]
+    requests = [
+        Request([1, 2, 3, 4, 5, 6, 7][: 3 + 4 * i], max_tokens=10, name=f"{i}", **sampling_keywords(i))
+        for i in range(2)
+    ]
     watcher = Watcher(hidden=(0, 1, 2))
     methods = [drafter(kind, texts(requests)), watcher]
     run = Run(ToyTarget(), methods, rollback=FarRewind(far), prefill_chunk=chunk, draft_max=3)
     seqs = [run.submit(r) for r in requests]
 
-    gated(run)
+    finish_checked(run)
 
     assert [plain(r).tokens for r in requests] == [run.take(s).tokens for s in seqs]
     for seq in seqs:
@@ -188,7 +205,7 @@ def test_wrong_state_is_found_by_the_gate():
     run.submit(request)
 
     with pytest.raises(AssertionError):
-        gated(run)
+        finish_checked(run)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -221,7 +238,7 @@ def test_a_verdict_path_through_a_tree_keeps_just_that_branch(seed):
 
     run = toy_run(Bushy(make), STRATEGIES[seed % 3])
     seq = run.submit(request)
-    gated(run)
+    finish_checked(run)
 
     assert known[3:] == run.take(seq).tokens
 
@@ -241,11 +258,13 @@ SHIPPED = {
 @pytest.mark.parametrize("batch", [1, 5])
 def test_state_with_methods_that_need_no_weights(strategy, method, temperature, batch):
     prompts = [[1 + i + j % (2 + i) for j in range(8 + 3 * i)] for i in range(5)]
-    requests = [Request(p, max_tokens=16, name=f"{i}", **sampled(i, temperature)) for i, p in enumerate(prompts)]
+    requests = [
+        Request(p, max_tokens=16, name=f"{i}", **sampling_keywords(i, temperature)) for i, p in enumerate(prompts)
+    ]
     run = toy_run(SHIPPED[method], strategy, max_sequences=batch)
     seqs = [run.submit(r) for r in requests]
 
-    gated(run)
+    finish_checked(run)
 
     results = [run.take(seq) for seq in seqs]
     assert [r.tokens for r in results] == [plain(r).tokens for r in requests]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from toys import Fixed, finish, plain, sampled, texts, toy_run
+from toys import Fixed, finish, plain, sampling_keywords, texts, toy_run
 
 from spec_core import Compat, Draft, Needs, Request, hookimpl
 from spec_core.testing import Oracle
 
 
-def scripted(request: Request, script: list[tuple[int, int] | None], **more):
+def script_drafter(request: Request, script: list[tuple[int, int] | None], **more):
     """A drafter that drafts d tokens of which the first a are right, step by step; None drafts nothing."""
     known = list(request.prompt) + plain(request).tokens
     turns = iter(script)
@@ -39,7 +39,7 @@ REQUEST = Request([1, 2, 3], max_tokens=12, name="a")
 
 @pytest.fixture
 def report():
-    run = toy_run(("mine", scripted(REQUEST, SCRIPT)))
+    run = toy_run(("mine", script_drafter(REQUEST, SCRIPT)))
     list(run.generate(REQUEST))
     return run.stats.report()
 
@@ -64,7 +64,7 @@ def test_mean_acceptance_length_counts_steps_with_a_draft(report):
 
 
 def test_mean_acceptance_length_of_no_draft_is_nothing():
-    run = toy_run(("mine", scripted(REQUEST, [])))
+    run = toy_run(("mine", script_drafter(REQUEST, [])))
 
     assert run.generate(REQUEST).result.stats["mean_acceptance_length"] is None
 
@@ -87,7 +87,7 @@ def test_rates_by_position_carry_their_counts(report):
 
 
 def test_counts_by_position_of_no_draft_are_empty():
-    stats = toy_run(("mine", scripted(REQUEST, []))).generate(REQUEST).result.stats
+    stats = toy_run(("mine", script_drafter(REQUEST, []))).generate(REQUEST).result.stats
 
     assert [stats[f"{what}_per_pos"] for what in ("drafted", "tested", "accepted")] == [[], [], []]
 
@@ -106,7 +106,7 @@ def test_forwards_and_rows_of_the_target(report):
 def test_the_macro_mean_is_over_requests():
     """Two requests, 11 tokens in 6 steps and 4 in 4: the mean of both ratios, not 15 over 10."""
     other = Request([7, 7], max_tokens=5, name="b", methods=())
-    run = toy_run(("mine", scripted(REQUEST, SCRIPT)))
+    run = toy_run(("mine", script_drafter(REQUEST, SCRIPT)))
     for request in (REQUEST, other):
         list(run.generate(request))
     report = run.stats.report()
@@ -117,7 +117,7 @@ def test_the_macro_mean_is_over_requests():
 
 def test_a_request_without_steps_is_not_in_the_macro_mean():
     """One token from the prompt and none more: nothing to divide by."""
-    run = toy_run(("mine", scripted(REQUEST, SCRIPT)))
+    run = toy_run(("mine", script_drafter(REQUEST, SCRIPT)))
     result = run.generate([5], max_tokens=1).result
     list(run.generate(REQUEST))
 
@@ -127,7 +127,7 @@ def test_a_request_without_steps_is_not_in_the_macro_mean():
 
 def test_a_result_carries_the_counts_of_its_own_request():
     """The same definitions, for one text."""
-    run = toy_run(("mine", scripted(REQUEST, SCRIPT)))
+    run = toy_run(("mine", script_drafter(REQUEST, SCRIPT)))
     first, second = run.generate(REQUEST), run.generate([9, 9], max_tokens=4, methods=())
 
     assert first.result.stats["tokens_per_step"] == 11 / 6
@@ -137,9 +137,9 @@ def test_a_result_carries_the_counts_of_its_own_request():
 @pytest.mark.parametrize("stop_at, accepted, emitted", [(1, 1, 1), (3, 3, 3), (4, 4, 4), (5, 4, 5)])
 def test_tokens_behind_a_stop_are_neither_accepted_nor_emitted(stop_at, accepted, emitted):
     """Four right drafts; the text ends at output position ``stop_at``: in the draft, or at the target's own token."""
-    text = plain(Request([7, 7, 1], max_tokens=9, **sampled(2, 1.5))).tokens
+    text = plain(Request([7, 7, 1], max_tokens=9, **sampling_keywords(2, 1.5))).tokens
     assert len(set(text[:6])) == 6, "the example needs different tokens"
-    request = Request([7, 7, 1], max_tokens=9, name="a", stop_tokens={text[stop_at]}, **sampled(2, 1.5))
+    request = Request([7, 7, 1], max_tokens=9, name="a", stop_tokens={text[stop_at]}, **sampling_keywords(2, 1.5))
     known = {"a": [7, 7, 1, *text]}
 
     stats = toy_run(Oracle(known)).generate(request).result.stats
@@ -151,7 +151,7 @@ def test_a_rewound_draft_is_not_counted_twice():
     """With checkpoints the accepted drafts are evaluated again, but counted once."""
     reports = []
     for strategy in ("snapshot", "checkpoint"):
-        run = toy_run(("mine", scripted(REQUEST, SCRIPT)), strategy)
+        run = toy_run(("mine", script_drafter(REQUEST, SCRIPT)), strategy)
         list(run.generate(REQUEST))
         reports.append({k: v for k, v in run.stats.report().items() if k not in ("seconds", "rows")})
 
@@ -160,7 +160,7 @@ def test_a_rewound_draft_is_not_counted_twice():
 
 def test_a_chunk_of_a_prompt_is_no_step():
     """Steps that only evaluate prompts are not counted either."""
-    run = toy_run(("mine", scripted(REQUEST, [])), prefill_chunk=2, draft_max=1)
+    run = toy_run(("mine", script_drafter(REQUEST, [])), prefill_chunk=2, draft_max=1)
     stats = run.generate(list(range(9)), max_tokens=1).result.stats
 
     assert (stats["steps"], run.target.forwards) == (0, 5)
@@ -232,7 +232,7 @@ def test_methods_report_forwards_of_their_own():
 
 def test_time_is_split_by_hook_and_plugin():
     """Verify by the core, every turn of every plugin by its wrapper."""
-    run = toy_run(("mine", scripted(REQUEST, SCRIPT)))
+    run = toy_run(("mine", script_drafter(REQUEST, SCRIPT)))
     list(run.generate(REQUEST))
     seconds = run.stats.report()["seconds"]
 
@@ -242,7 +242,7 @@ def test_time_is_split_by_hook_and_plugin():
 
 def test_cancelled_and_failed_requests_are_counted_with_what_they_emitted():
     """Tokens that were emitted before are kept."""
-    run = toy_run(("mine", scripted(REQUEST, SCRIPT)))
+    run = toy_run(("mine", script_drafter(REQUEST, SCRIPT)))
     seq = run.submit(REQUEST)
     for _ in range(3):
         run.step()

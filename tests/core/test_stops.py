@@ -5,7 +5,18 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from toys import DRAFTERS, STRATEGIES, drafter, finish, gated, plain, sampled, texts, together, toy_run
+from toys import (
+    DRAFTERS,
+    STRATEGIES,
+    drafter,
+    finish,
+    finish_checked,
+    plain,
+    sampling_keywords,
+    texts,
+    together,
+    toy_run,
+)
 
 from spec_core import Request, Run, UsageError
 from spec_core.sampling.stop import Text
@@ -15,7 +26,7 @@ PROMPT = [7, 7, 1]
 N = 14
 
 
-def known(**more) -> list[int]:
+def plain_tokens(**more) -> list[int]:
     return plain(Request(PROMPT, max_tokens=N, **more)).tokens
 
 
@@ -23,9 +34,9 @@ def known(**more) -> list[int]:
 @pytest.mark.parametrize("at", range(0, 10, 3))
 def test_a_stop_token_ends_the_text_wherever_it_stands(at, kind):
     """In a draft, as the target's own token, as the first: part of the tokens but not of the text, and the last one."""
-    text = known(**sampled(2, 1.5))
+    text = plain_tokens(**sampling_keywords(2, 1.5))
     cut = text.index(text[at])
-    request = Request(PROMPT, max_tokens=N, name="a", stop_tokens={text[at]}, **sampled(2, 1.5))
+    request = Request(PROMPT, max_tokens=N, name="a", stop_tokens={text[at]}, **sampling_keywords(2, 1.5))
 
     result = together(toy_run(drafter(kind, {"a": PROMPT + text})), [request])[0]
 
@@ -38,11 +49,11 @@ def test_a_stop_token_ends_the_text_wherever_it_stands(at, kind):
 @pytest.mark.parametrize("at", [0, 2, 5])
 def test_a_stop_text_ends_the_text_across_tokens(at, length, kind):
     """A stop text of several tokens, inside a draft or over its border: cut off, and the text before it is whole."""
-    tokens = known(**sampled(2, 1.5))
+    tokens = plain_tokens(**sampling_keywords(2, 1.5))
     text = "".join(chr(32 + t) for t in tokens)
     stop = text[at : at + length]
     cut = text.index(stop)
-    request = Request(PROMPT, max_tokens=N, name="a", stop=(stop,), **sampled(2, 1.5))
+    request = Request(PROMPT, max_tokens=N, name="a", stop=(stop,), **sampling_keywords(2, 1.5))
 
     result = together(toy_run(drafter(kind, {"a": PROMPT + tokens})), [request])[0]
 
@@ -53,10 +64,10 @@ def test_a_stop_text_ends_the_text_across_tokens(at, length, kind):
 @pytest.mark.parametrize("kind", DRAFTERS)
 def test_pieces_of_text_concatenate_to_the_result(kind):
     """Text that may begin a stop text is held back until it cannot; the pieces add up to the text."""
-    tokens = known(**sampled(2, 1.5))
+    tokens = plain_tokens(**sampling_keywords(2, 1.5))
     text = "".join(chr(32 + t) for t in tokens)
     for stop in (text[3:5] + "!", text[8:10], text[-1] + "x", text[4:7]):
-        request = Request(PROMPT, max_tokens=N, name="a", stop=(stop,), **sampled(2, 1.5))
+        request = Request(PROMPT, max_tokens=N, name="a", stop=(stop,), **sampling_keywords(2, 1.5))
         run = toy_run(drafter(kind, {"a": PROMPT + tokens}))
         generation = run.generate(request)
         events = list(generation)
@@ -106,17 +117,17 @@ def test_stop_texts_agree_with_a_search_of_the_whole(whole, stops):
 @pytest.mark.parametrize("kind", DRAFTERS)
 def test_the_models_own_end_stops_unless_ignored(kind):
     """``ignore_eos`` goes on after the model's end tokens; stop tokens of the request still count."""
-    tokens = known(**sampled(2, 1.5))
+    tokens = plain_tokens(**sampling_keywords(2, 1.5))
     eog = {"eog": frozenset({tokens[4]})}
     cut = tokens.index(tokens[4])
     by_name = {"a": PROMPT + tokens}
 
     ended = toy_run(drafter(kind, by_name), target=eog).generate(
-        Request(PROMPT, max_tokens=N, name="a", **sampled(2, 1.5))
+        Request(PROMPT, max_tokens=N, name="a", **sampling_keywords(2, 1.5))
     )
     assert tokens[: cut + 1] == ended.result.tokens and ended.result.finish_reason == "stop"
 
-    through = Request(PROMPT, max_tokens=N, name="a", ignore_eos=True, **sampled(2, 1.5))
+    through = Request(PROMPT, max_tokens=N, name="a", ignore_eos=True, **sampling_keywords(2, 1.5))
     result = toy_run(drafter(kind, by_name), target=eog).generate(through).result
     assert (tokens, "length") == (result.tokens, result.finish_reason)
 
@@ -125,23 +136,25 @@ def test_the_models_own_end_stops_unless_ignored(kind):
 @pytest.mark.parametrize("kind", ["all-right", "trees"])
 def test_a_stop_in_one_sequence_leaves_the_others_alone(kind, strategy):
     """A batch in which sequences end at different places inside their drafts."""
-    requests = [Request([i, 5], max_tokens=16, name=f"{i}", **sampled(i, 1.5)) for i in range(4)]
+    requests = [Request([i, 5], max_tokens=16, name=f"{i}", **sampling_keywords(i, 1.5)) for i in range(4)]
     by_name = texts(requests)
     stopping = [
-        Request([i, 5], max_tokens=16, name=f"{i}", stop_tokens={by_name[f"{i}"][4 + 2 * i]}, **sampled(i, 1.5))
+        Request(
+            [i, 5], max_tokens=16, name=f"{i}", stop_tokens={by_name[f"{i}"][4 + 2 * i]}, **sampling_keywords(i, 1.5)
+        )
         for i in range(4)
     ]
     run = toy_run(drafter(kind, by_name), strategy)
     seqs = [run.submit(r) for r in stopping]
 
-    gated(run)
+    finish_checked(run)
 
     assert [plain(r).tokens for r in stopping] == [run.take(s).tokens for s in seqs]
 
 
 def test_a_rejected_draft_neither_ends_a_text_nor_leaves_text_behind():
     """Stops depend on committed tokens: a rejected draft of a stop token has no effect."""
-    tokens = known()
+    tokens = plain_tokens()
     wrong = next(t for t in range(48) if t not in tokens)
     from toys import Fixed
 
@@ -156,7 +169,7 @@ def test_a_rejected_draft_neither_ends_a_text_nor_leaves_text_behind():
 
 def test_a_stop_text_in_the_prompt_does_not_count():
     """Only generated text is searched, also across the border of prompt and output."""
-    tokens = known()
+    tokens = plain_tokens()
     stop = chr(32 + PROMPT[-1]) + chr(32 + tokens[0])
 
     result = Run(ToyTarget()).generate(Request(PROMPT, max_tokens=3, stop=(stop,))).result

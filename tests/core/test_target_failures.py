@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from toys import Breaks, finish, gated, ones, plain, requests
+from toys import Breaks, finish, finish_checked, ones, plain, requests
 
 from spec_core import Request, Run, Sampling, UsageError
 from spec_core.testing import ToyRollback, ToyTarget
@@ -21,7 +21,7 @@ def test_a_forward_that_raises_fails_only_that_steps_sequences(at, on_error):
     run = Run(Breaks(at), [ones()], rollback=ToyRollback(), max_sequences=2, on_error=on_error)
     seqs = [run.submit(r) for r in requests(5)]
 
-    gated(run)
+    finish_checked(run)
 
     assert [s.finish for s in seqs[:2]] == ["error"] * 2
     for seq in seqs[:2]:

@@ -23,9 +23,9 @@ def test_texts_of_threads_are_plain(kind):
         return [event.token for event in run.generate(request)]
 
     with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(read, MANY))
+        results = list(pool.map(read, MANY))
 
-    assert [plain(r).tokens for r in MANY] == found
+    assert [plain(r).tokens for r in MANY] == results
     assert not run.results and not run.busy
 
 
@@ -117,6 +117,6 @@ def test_a_fault_in_one_threads_step_reaches_every_iterator():
             return error.plugin
 
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(read, MANY[:4]))
+        results = list(pool.map(read, MANY[:4]))
 
-    assert found == ["fixed"] * 4
+    assert results == ["fixed"] * 4

@@ -56,8 +56,8 @@ def test_children_are_the_first_of_equal_siblings(tree):
     draft = Draft(ids, parents=parents)
 
     for node in range(-1, len(ids)):
-        mine = [j for j in range(len(ids)) if parents[j] == node]
-        expected = {ids[j]: min(k for k in mine if ids[k] == ids[j]) for j in mine}
+        children = [j for j in range(len(ids)) if parents[j] == node]
+        expected = {ids[j]: min(k for k in children if ids[k] == ids[j]) for j in children}
         assert expected == draft.children(node)
 
 

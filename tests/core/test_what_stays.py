@@ -7,7 +7,7 @@ import weakref
 
 import pytest
 import torch
-from toys import DENSE, Fixed, Says, dense, drafter, plain, sampled
+from toys import DENSE, Fixed, Says, dense, drafter, plain, sampling_keywords
 
 from spec_core import Draft, Request, Run, Sampling, hookimpl
 from spec_core.sampling.noise import gumbel
@@ -15,14 +15,14 @@ from spec_core.sampling.noise import gumbel
 SAMPLED = {"sampling": Sampling(temperature=0.8, logprobs=2)}
 
 
-def opened(run: Run, i: int):
+def open_generation(run: Run, i: int):
     """A generation of which one event was read, and a reference to its sequence."""
     generation = run.generate([1, i % 48], max_tokens=30, seed=i, **SAMPLED)
     next(generation)
     return generation, weakref.ref(generation.seq)
 
 
-def kept(run: Run) -> list:
+def containers_of(run: Run) -> list:
     outputs = run._outputs
     return [run.results, outputs.queued, outputs.logprobs, run.running, run.waiting, run.stats.running]
 
@@ -34,7 +34,7 @@ def test_an_iterator_that_ended_leaves_nothing(how):
     run = dense([drafter("chains", {})])
     seen = []
     for i in range(160):
-        generation, seq = opened(run, i)
+        generation, seq = open_generation(run, i)
         seen.append(seq)
         if how == "closed":
             generation.close()
@@ -44,18 +44,18 @@ def test_an_iterator_that_ended_leaves_nothing(how):
     run.step()
     gc.collect()
 
-    assert not any(kept(run))
+    assert not any(containers_of(run))
     assert [ref() for ref in seen if ref() is not None] == []
 
 
 def test_a_closed_iterator_leaves_at_once():
     """Without a further step its slot is free, and its result can still be read."""
     run = dense([])
-    generation, _ = opened(run, 3)
+    generation, _ = open_generation(run, 3)
 
     generation.close()
 
-    assert not any(kept(run)) and not run.busy
+    assert not any(containers_of(run)) and not run.busy
     assert generation.result.finish_reason == "cancelled"
     assert len(generation.result.tokens) == 1
 
@@ -82,7 +82,7 @@ class Greedy:
 
 def test_noise_that_a_drafter_writes_into_changes_no_text():
     """It gets a copy; otherwise token 1 would follow for ever."""
-    request = Request([1, 2], max_tokens=30, **sampled(4))
+    request = Request([1, 2], max_tokens=30, **sampling_keywords(4))
 
     tokens = dense([Greedy()]).generate(request).result.tokens
 
@@ -91,21 +91,21 @@ def test_noise_that_a_drafter_writes_into_changes_no_text():
 
 def test_noise_is_the_same_however_often_it_is_asked_for():
     """Also for positions far ahead, and never for earlier ones."""
-    found = []
+    references = []
 
     def make(step, seq, budget):
         for i in (0, 1, 300):
-            found.append(step.noise(seq, i))
-            assert torch.equal(found[-1], step.noise(seq, i))
-            assert torch.equal(found[-1], gumbel(seq.seed, seq.t + i, 48))
+            references.append(step.noise(seq, i))
+            assert torch.equal(references[-1], step.noise(seq, i))
+            assert torch.equal(references[-1], gumbel(seq.seed, seq.t + i, 48))
         with pytest.raises(ValueError, match="the first is 0"):
             step.noise(seq, -1)
         with pytest.raises(TypeError):
             step.noise(seq, 0.5)
 
-    list(dense([Fixed(make)]).generate([1], max_tokens=3, **sampled(3)))
+    list(dense([Fixed(make)]).generate([1], max_tokens=3, **sampling_keywords(3)))
 
-    assert found
+    assert references
 
 
 def test_a_buffer_that_a_drafter_uses_again_changes_no_distribution():
@@ -130,7 +130,7 @@ def test_a_buffer_that_a_drafter_uses_again_changes_no_distribution():
     rule = Reads(judges={"sampled", "deterministic"}, drafts=(), noise="private")
     run = dense([("reuses", Reuses(drafts={"sampled"}))], rule=("rule", rule))
     for i in range(4):
-        run.submit([1, i], max_tokens=3, **sampled(i))
+        run.submit([1, i], max_tokens=3, **sampling_keywords(i))
     run.step()
     run.step()
 

@@ -52,7 +52,7 @@ def fields() -> Iterator[tuple[type, str]]:
                 yield table, name
 
 
-def given(table: type, name: str, value: Any) -> Request:
+def create(table: type, name: str, value: Any) -> Request:
     value = INSIDE[name](value) if name in INSIDE else value
     if table is Sampling:
         sampling = Sampling(**{"temperature": 0.8, name: value})
@@ -62,12 +62,12 @@ def given(table: type, name: str, value: Any) -> Request:
 
 def test_every_field_is_known_here():
     """New fields are found by their type; those with nested numbers are listed in ``INSIDE``."""
-    found = {name for _, name in fields()}
+    names = {name for _, name in fields()}
 
-    assert found >= {"prompt", "max_tokens", "seed", "stop_tokens", "draft_max", "embeds", "offset", "noise_stream"}
-    assert found >= {"top_k", "logit_bias", "logprobs"}
+    assert names >= {"prompt", "max_tokens", "seed", "stop_tokens", "draft_max", "embeds", "offset", "noise_stream"}
+    assert names >= {"top_k", "logit_bias", "logprobs"}
     whole = {f.name for table in (Request, Sampling) for f in attrs.fields(table) if type(f.default) is int}
-    assert whole <= found
+    assert whole <= names
 
 
 @pytest.mark.parametrize("on_error", ["raise", "isolate"])
@@ -79,7 +79,7 @@ def test_a_number_is_answered_or_refused_and_its_neighbour_is_plain(table, name,
         beside = run.submit(NEIGHBOUR)
         run.step()
         try:
-            seq = run.submit(given(table, name, value))
+            seq = run.submit(create(table, name, value))
         except UsageError as error:
             seq = None
             assert error.reason and error.hint and len(str(error)) < 300, (size, name)
@@ -95,15 +95,15 @@ def test_a_number_is_answered_or_refused_and_its_neighbour_is_plain(table, name,
 def test_a_number_that_is_out_of_range_is_refused_by_its_name(table, name, size):
     """With the field, what was found, and the range; in a list of prompts also which of them."""
     with pytest.raises(UsageError) as refused:
-        dense([]).submit(given(table, name, SIZES[size]))
+        dense([]).submit(create(table, name, SIZES[size]))
 
-    said = f"{refused.value.reason} {refused.value.hint}"
+    text = f"{refused.value.reason} {refused.value.hint}"
     words = {"prompt": "prompt token", "stop_tokens": "stop token", "embeds": "embedding", "logit_bias": "logit bias"}
     words["prediction"] = "prediction token"
-    assert words.get(name, name) in said
-    found = "bits" if size == "10^5000" else str(SIZES[size])
-    assert found in said
-    assert any(bound in said for bound in ("48", "0 to", "the prompt has", "between -"))
+    assert words.get(name, name) in text
+    size_text = "bits" if size == "10^5000" else str(SIZES[size])
+    assert size_text in text
+    assert any(bound in text for bound in ("48", "0 to", "the prompt has", "between -"))
 
 
 @pytest.mark.parametrize("name", ["top_k", "logprobs", "max_tokens", "draft_max"])
@@ -140,10 +140,10 @@ def test_the_program_refuses_without_a_traceback(name, size, capsys):
     prompt = [] if name == "prompt token" else ["-p", "x"]
     code = run_command(["generate", "-m", MODEL, "-n", "2", *prompt, *COMMANDS[name], size])
 
-    said = capsys.readouterr().err
+    output = capsys.readouterr().err
     assert code == (0 if (name, size) == ("seed", str(2**63)) else 2)
-    assert code == 0 or name in said or "not a valid integer" in said or "must be token ids" in said
-    assert "Traceback" not in said
+    assert code == 0 or name in output or "not a valid integer" in output or "must be token ids" in output
+    assert "Traceback" not in output
 
 
 @pytest.mark.parametrize("size", [LARGE, LONGER], ids=["10^400", "10^5000"])

@@ -69,7 +69,7 @@ def together(run: Run, requests: list[Request]) -> list[Result]:
     return [run.take(seq) for seq in seqs]
 
 
-def sampled(seed: int = 0, temperature: float = 0.8, **more: Any) -> dict[str, Any]:
+def sampling_keywords(seed: int = 0, temperature: float = 0.8, **more: Any) -> dict[str, Any]:
     """Keywords of a sampled request."""
     return {"seed": seed, "sampling": Sampling(temperature=temperature, **more)}
 
@@ -116,7 +116,7 @@ def assert_state(target: ToyTarget, seq: Sequence) -> None:
         )
 
 
-def gated(run: Run, each: Any = None) -> None:
+def finish_checked(run: Run, each: Any = None) -> None:
     """Run to the end; after every step, every running sequence's state equals that of a fresh forward."""
     oracle = toy("recurrent" in run.target.info.states)
     while run.busy:
@@ -145,11 +145,11 @@ class Watcher:
     @hookimpl
     def process(self, rows) -> None:
         for seq, span in rows.by_sequence():
-            mine = self.received.setdefault(seq, [])
+            received = self.received.setdefault(seq, [])
             assert span.tokens, "an empty span was delivered"
-            assert span.start == (mine[-1]["position"] + 1 if mine else seq.reused)
+            assert span.start == (received[-1]["position"] + 1 if received else seq.reused)
             for i, token in enumerate(span.tokens):
-                mine.append(
+                received.append(
                     {
                         "position": span.start + i,
                         "token": token,
@@ -159,17 +159,17 @@ class Watcher:
                         "final": None if span.final is None else span.final[i].clone(),
                     }
                 )
-            assert span.end == span.start + len(span.tokens) == mine[-1]["position"] + 1
+            assert span.end == span.start + len(span.tokens) == received[-1]["position"] + 1
 
     def check(self, target: ToyTarget, seq: Sequence) -> None:
         """All received rows equal a new forward over the sequence's tokens."""
-        mine = self.received.get(seq, [])
-        if not mine:
+        received = self.received.get(seq, [])
+        if not received:
             return
-        end = mine[-1]["position"] + 1
+        end = received[-1]["position"] + 1
         _, fresh = forward(target, seq.tokens[:end], {p: e for p, e in seq.embeds.items() if p < end})
-        assert [m["position"] for m in mine] == list(range(seq.reused, end))
-        for m in mine:
+        assert [m["position"] for m in received] == list(range(seq.reused, end))
+        for m in received:
             p = m["position"]
             assert (m["token"], m["next"]) == (seq.tokens[p], seq.tokens[p + 1])
             assert (m["embed"] is not None) == (p + 1 in seq.embeds)
@@ -190,9 +190,9 @@ class Fixed:
     def draft(self, step) -> None:
         for seq, budget in step.undrafted:
             self.asked.append((seq.name, budget))
-            made = self.make(step, seq, budget)
-            if made is not None:
-                step.propose(seq, made)
+            draft = self.make(step, seq, budget)
+            if draft is not None:
+                step.propose(seq, draft)
 
 
 def ones(n: int = 2) -> Fixed:
@@ -219,7 +219,9 @@ DENSE = {"recurrent": False}
 
 
 def requests(count: int = 4, n: int = 14) -> list[Request]:
-    return [Request([i, i + 1, 5][: 1 + i % 3], max_tokens=n, name=f"{i}", **sampled(i)) for i in range(count)]
+    return [
+        Request([i, i + 1, 5][: 1 + i % 3], max_tokens=n, name=f"{i}", **sampling_keywords(i)) for i in range(count)
+    ]
 
 
 class Breaks(ToyTarget):

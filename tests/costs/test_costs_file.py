@@ -18,7 +18,7 @@ COSTS = Costs(
 
 
 @pytest.fixture
-def stored(tmp_path):
+def write(tmp_path):
     """Write a body as a file; returns its path."""
 
     def write(body) -> object:
@@ -29,12 +29,12 @@ def stored(tmp_path):
     return write
 
 
-def test_costs_that_were_written_are_read(stored):
-    found = read(stored(as_json(COSTS, load={"others": 0})))
+def test_costs_that_were_written_are_read(write):
+    costs = read(write(as_json(COSTS, load={"others": 0})))
 
-    assert found == COSTS
-    assert found.curves(1).at(64)(3) == 0.375
-    assert (found.drafts("ngram")(2), found.drafts("suffix")) == (0.0625, None)
+    assert costs == COSTS
+    assert costs.curves(1).at(64)(3) == 0.375
+    assert (costs.drafts("ngram")(2), costs.drafts("suffix")) == (0.0625, None)
 
 
 def test_costs_of_another_batch_are_named():
@@ -67,12 +67,12 @@ MALFORMED = {
 
 
 @pytest.mark.parametrize("name", MALFORMED)
-def test_a_malformed_file_is_refused(stored, name):
-    change, said = MALFORMED[name]
+def test_a_malformed_file_is_refused(write, name):
+    change, message = MALFORMED[name]
     body = {**as_json(COSTS), **change} if isinstance(change, dict) else change
 
-    with pytest.raises(UsageError, match=said):
-        read(stored(body))
+    with pytest.raises(UsageError, match=message):
+        read(write(body))
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff", b"[" * 100_000], ids=["empty", "cut", "binary", "deep"])

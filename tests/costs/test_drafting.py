@@ -16,7 +16,7 @@ def texts(target) -> dict[str, list[int]]:
         return {name: run.generate(p, max_tokens=40).result.tokens for name, p in PROMPTS.items()}
 
 
-def measured(repeats: int = 1) -> tuple[dict[int, list[float]], list[str]]:
+def measure_steps(repeats: int = 1) -> tuple[dict[int, list[float]], list[str]]:
     """Steps of a drafter that proposes eight tokens wherever it may, by their length; and the texts that ran."""
     target = QuickTarget()
     known = {name: PROMPTS[name] + tokens for name, tokens in texts(target).items()}
@@ -34,18 +34,18 @@ def measured(repeats: int = 1) -> tuple[dict[int, list[float]], list[str]]:
 
 
 def test_every_length_is_drafted_in_turns():
-    found, _ = measured()
+    costs, _ = measure_steps()
 
-    assert {1, 2, 4, 8} <= set(found)
-    assert all(seconds > 0 for k, times in found.items() for seconds in times if k)
+    assert {1, 2, 4, 8} <= set(costs)
+    assert all(seconds > 0 for k, times in costs.items() for seconds in times if k)
 
 
 def test_it_stops_when_every_length_was_drafted_often_enough():
-    assert measured(repeats=1)[1] == ["text 0", "text 1"], "the first text is the warm-up"
-    assert measured(repeats=10**6)[1] == list(PROMPTS)
+    assert measure_steps(repeats=1)[1] == ["text 0", "text 1"], "the first text is the warm-up"
+    assert measure_steps(repeats=10**6)[1] == list(PROMPTS)
 
 
 def test_the_seconds_of_a_method_are_those_of_drafting_and_learning():
     spent = {"draft.a": 1.0, "draft.b": 2.0, "process.a": 4.0, "verify": 8.0, "accept.x": 16.0, "rollback.y": 32.0}
 
-    assert drafting.added(spent) == 7.0
+    assert drafting.method_seconds(spent) == 7.0

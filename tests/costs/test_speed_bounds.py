@@ -119,9 +119,9 @@ def test_a_curve_without_costs_is_refused():
 
 
 def test_the_bounds_are_read_out_in_a_line():
-    said = sentence(limits(LINEAR, 4, 1, 64, "ngram"))
+    message = sentence(limits(LINEAR, 4, 1, 64, "ngram"))
 
-    assert said == (
+    assert message == (
         "ngram: at most 1.67×, if every step drafts 4 tokens and all are accepted; "
         "break-even acceptance by draft length 1: 0.50, 2: 0.62, 4: 0.74"
     )

@@ -10,7 +10,7 @@ import torch
 import transformers
 
 from tests.support.small_models import tokenizer_json
-from tests.targets.tiny import model, saved
+from tests.targets.tiny import model, save
 
 SIZES = {"vocab_size": 320, "max_position_embeddings": 128}
 GEMMA = {
@@ -29,17 +29,17 @@ def gemma() -> transformers.PreTrainedModel:
     """A model with a window of 12 positions in two of three layers."""
     torch.manual_seed(0)
     config = transformers.Gemma3TextConfig(**SIZES, **GEMMA, attn_implementation="sdpa")
-    made = transformers.Gemma3ForCausalLM(config).eval()
-    for parameter in made.parameters():
+    model = transformers.Gemma3ForCausalLM(config).eval()
+    for parameter in model.parameters():
         parameter.data.normal_(0.0, 0.25)
-    return made
+    return model
 
 
 @cache
 def directory(arch: str) -> Path:
     """llama, qwen3, gemma, qwen3next or another name of ``tests.targets.tiny``; with a tokenizer of 300 tokens."""
-    made = gemma() if arch == "gemma" else model(arch, **SIZES)
-    path = saved(made, Path(mkdtemp()) / arch)
+    loaded_model = gemma() if arch == "gemma" else model(arch, **SIZES)
+    path = save(loaded_model, Path(mkdtemp()) / arch)
     (path / "tokenizer.json").write_text(tokenizer_json())
     return path
 
@@ -57,7 +57,7 @@ FOUR_HEADS = {
 @cache
 def four_heads() -> Path:
     """A random Llama whose heads two ranks can share, of sizes that the attention of vLLM's CPU build takes."""
-    path = saved(model("llama", **FOUR_HEADS), Path(mkdtemp()) / "four-heads")
+    path = save(model("llama", **FOUR_HEADS), Path(mkdtemp()) / "four-heads")
     (path / "tokenizer.json").write_text(tokenizer_json())
     (path / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
     return path

@@ -18,11 +18,11 @@ def test_contenders_on_two_engines_are_compared_within_each(capsys):
     words = ["compare", "-m", "zoo:pico", "--method", "ngram", "--target", f"transformers:{directory('zoo:pico')}"]
 
     assert run([*words, "--limit", "1", "-n", "8", "--threads", "1", "--no-bounds", "--exact", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    body = json.loads(capsys.readouterr().out)
     on = " model=transformers:pico"
-    assert {row["contender"] for row in found["rows"]} == {"plain", "ngram", f"plain{on}", f"ngram{on}"}
-    assert {row["identical"] == row["prompts"] for row in found["rows"]} == {True}
-    assert {row["speedup"] for row in found["rows"] if row["contender"].startswith("plain")} == {1.0}
+    assert {row["contender"] for row in body["rows"]} == {"plain", "ngram", f"plain{on}", f"ngram{on}"}
+    assert {row["identical"] == row["prompts"] for row in body["rows"]} == {True}
+    assert {row["speedup"] for row in body["rows"] if row["contender"].startswith("plain")} == {1.0}
 
 
 def test_a_text_that_differs_across_engines_is_no_difference(capsys, tmp_path):

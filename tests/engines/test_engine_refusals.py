@@ -22,7 +22,7 @@ from tests.support.fake_engine import FakeEngine
 from tests.support.hugging_face import directory
 from tests.support.small_heads import directory as head_directory
 from tests.support.small_models import tiny_gguf
-from tools.engines import ADAPTERS, SETTINGS, cell, everything, registered
+from tools.engines import ADAPTERS, SETTINGS, cell, everything, method_names
 
 OWN = ("reference", "native")
 """Of this project: plain torch and native code."""
@@ -43,7 +43,7 @@ RUNS = [
     (engine, model, method)
     for engine in ENGINES
     for model in MODELS
-    for method in registered()
+    for method in method_names()
     if (engine, model, method) not in REFUSED
 ]
 
@@ -79,7 +79,7 @@ def plain(engine: str, model: str) -> list[int]:
     return Run(target(engine, model), max_sequences=1).generate(PROMPT, max_tokens=LENGTH).result.tokens
 
 
-def asked(engine: str, model: str, method: str) -> dict[str, Any]:
+def request_fields(engine: str, model: str, method: str) -> dict[str, Any]:
     """What requests have besides a prompt, where a method drafts from it."""
     if method == "forced":
         return {"constraint": ToyConstraint(share=0.0)}
@@ -93,7 +93,7 @@ def inside_vllm(model: str, method: str, settings: dict[str, Any]) -> Host:
     return Host(shared, [(method, settings)], SERVES)
 
 
-def begun(engine: str, model: str, method: str, settings: dict[str, Any]) -> Run | Host:
+def begin(engine: str, model: str, method: str, settings: dict[str, Any]) -> Run | Host:
     """A run from a location, or a host: weights are read after everything was checked."""
     if engine == "vLLM":
         return inside_vllm(model, method, settings)
@@ -114,9 +114,9 @@ def unread(monkeypatch):
     if find_spec("llama_cpp") is not None:
         from spec_engines.llamacpp import loading
 
-        made = loading.Model
+        model_class = loading.Model
         monkeypatch.setattr(
-            loading, "Model", lambda p, allocate=True, **more: was_read() if allocate else made(p, False)
+            loading, "Model", lambda p, allocate=True, **more: was_read() if allocate else model_class(p, False)
         )
 
 
@@ -126,7 +126,7 @@ def unread(monkeypatch):
 @pytest.mark.parametrize("engine, model, method", REFUSED)
 def test_a_method_that_cannot_work_is_refused_before_weights_are_read(engine, model, method, unread):
     with pytest.raises(Refused) as caught:
-        begun(engine, model, method, SETTINGS.get(method, {}))
+        begin(engine, model, method, SETTINGS.get(method, {}))
     assert caught.value.reason == REFUSED[engine, model, method]
     assert caught.value.hint
 
@@ -135,7 +135,7 @@ def test_a_method_that_cannot_work_is_refused_before_weights_are_read(engine, mo
 def test_every_other_method_drafts_in_a_run(engine, model, method):
     served = target(engine, model)
     run = Run(served, [(method, SETTINGS.get(method, {}))], max_sequences=1)
-    text = run.generate(PROMPT, max_tokens=LENGTH, **asked(engine, model, method)).result.tokens
+    text = run.generate(PROMPT, max_tokens=LENGTH, **request_fields(engine, model, method)).result.tokens
 
     assert len(text) == LENGTH
     assert run.stats.report()["drafted"] > 0
@@ -153,7 +153,7 @@ def test_every_other_method_drafts_with_what_vllm_serves(model, method):
     assert host.stats.report()["drafted"] > 0
 
 
-@pytest.mark.parametrize("method", registered())
+@pytest.mark.parametrize("method", method_names())
 def test_the_table_of_the_documentation_says_what_happens(method):
     """Its cells follow from what adapters declare; the runs above are what they say."""
     for engine in (adapter.ENGINE for adapter in ADAPTERS):
@@ -183,12 +183,12 @@ COMPANIONS = {"no draft model", "no head of eagle3", "no head of dflash"}
 def test_files_that_do_not_fit_are_refused_before_weights_are_read(engine, wrong, unread):
     if engine in OWN and wrong in COMPANIONS:
         engine = "transformers"
-    method, settings, said = WRONG[wrong]
+    method, settings, message = WRONG[wrong]
     if settings.get("file") == "tiny":
         settings = {"file": str(tiny_gguf())}
     with pytest.raises(Refused) as caught:
-        begun(engine, "pico", method, settings)
-    assert caught.value.reason.startswith(said)
+        begin(engine, "pico", method, settings)
+    assert caught.value.reason.startswith(message)
     assert caught.value.hint
 
 
@@ -197,16 +197,16 @@ def test_files_that_do_not_fit_are_refused_before_weights_are_read(engine, wrong
 def test_a_head_of_another_model_is_refused_before_weights_are_read(engine, kind, tmp_path, unread):
     head: Path = head_directory(tmp_path / "head", kind, "speculators")
     with pytest.raises(Refused, match=rf"{kind}: .*(reads hidden states of width|was made for)"):
-        begun(engine, "pico", kind, {"file": str(head)})
+        begin(engine, "pico", kind, {"file": str(head)})
 
 
 def test_a_layer_that_only_transformers_knows_is_refused_by_name(monkeypatch, unread):
     place = location("transformers", "pico-hybrid")
 
-    def unknown(*_: Any, **__: Any) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
         raise UsageError("the moon is unknown", hint="")
 
-    monkeypatch.setattr("spec_engines.transformers.loading.load", unknown)
+    monkeypatch.setattr("spec_engines.transformers.loading.load", refuse)
     with pytest.raises(Refused, match=r"mtp: this project cannot read the NextN layer of .*: the moon is unknown"):
         Run(place, ["mtp"], device="cpu")
 
@@ -214,13 +214,13 @@ def test_a_layer_that_only_transformers_knows_is_refused_by_name(monkeypatch, un
 @pytest.mark.parametrize("method", ["eagle3", "dflash", "mtp"])
 def test_a_file_that_only_llamacpp_knows_shares_no_weights(monkeypatch, method, unread):
     place = location("llamacpp", "pico-hybrid")
-    monkeypatch.setattr("spec_engines.llamacpp.loading._known", lambda path: None)
-    said = (
+    monkeypatch.setattr("spec_engines.llamacpp.loading._describe", lambda path: None)
+    expected = (
         "does not read the architecture of"
         if method == "mtp"
         else f"{method} reads the target's .*; .* gives no weights"
     )
-    with pytest.raises(Refused, match=said):
+    with pytest.raises(Refused, match=expected):
         Run(place, [(method, SETTINGS.get(method, {}))], device="cpu", threads=1)
 
 
@@ -237,8 +237,8 @@ class Reads:
 
 
 def test_a_weight_that_transformers_does_not_give_is_refused_by_name(unread):
-    said = "reads the target's output_norm.weight; pico gives output.weight, token_embd.weight"
-    with pytest.raises(Refused, match=said):
+    message = "reads the target's output_norm.weight; pico gives output.weight, token_embd.weight"
+    with pytest.raises(Refused, match=message):
         Run(location("transformers", "pico"), [Reads()], device="cpu")
 
 
@@ -255,7 +255,7 @@ NEEDS = {
 }
 
 
-@pytest.mark.parametrize("method", registered())
+@pytest.mark.parametrize("method", method_names())
 def test_an_engine_that_tells_tokens_only_refuses_what_reads_more(method, unread):
     described = load("zoo:pico-hybrid", weights=False)
     model, named = (

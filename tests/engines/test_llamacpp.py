@@ -80,15 +80,15 @@ def test_rows_of_drafts_have_equal_bits_where_the_target_says_so(file):
     kit.test_rows_are_as_exact_as_declared()
 
 
-@pytest.mark.parametrize("hurt, said", [(0, ""), (1e-6, "a row before or in a draft of 1 differs by")])
-def test_the_probe_finds_rows_that_depend_on_their_draft(monkeypatch, hurt, said):
-    drafted = probe._drafted
-    monkeypatch.setattr(probe, "_drafted", lambda *given: probe._alone(*given[:2])[: 1 + given[2]] + hurt)
-    made = target(tiny_gguf(context=128))
+@pytest.mark.parametrize("hurt, message", [(0, ""), (1e-6, "a row before or in a draft of 1 differs by")])
+def test_the_probe_finds_rows_that_depend_on_their_draft(monkeypatch, hurt, message):
+    drafted = probe._draft_rows
+    monkeypatch.setattr(probe, "_draft_rows", lambda *given: probe._alone(*given[:2])[: 1 + given[2]] + hurt)
+    loaded = target(tiny_gguf(context=128))
 
-    assert made.info.exact == ("no" if hurt else "chains")
-    assert made.info.exact_why.startswith(said)
-    assert drafted(made, [1] * 40, 3).shape == (4, made.info.vocab)
+    assert loaded.info.exact == ("no" if hurt else "chains")
+    assert loaded.info.exact_why.startswith(message)
+    assert drafted(loaded, [1] * 40, 3).shape == (4, loaded.info.vocab)
 
 
 def test_a_context_too_short_for_the_probe_is_not_called_exact():
@@ -136,9 +136,9 @@ def test_every_method_drafts_and_changes_no_text(name):
 
 def test_hidden_states_do_not_change_a_text():
     """A context is replaced by one with hidden states, its rows are copied."""
-    made, run = of_the_zoo("pico"), None
+    target, run = of_the_zoo("pico"), None
     for method in ("ngram", ("eagle3", {"file": "zoo:pico-eagle3"})):
-        run = Run(made, [method], max_sequences=1)
+        run = Run(target, [method], max_sequences=1)
         assert run.generate(PROMPTS[0], **REQUEST).result.tokens == plain("pico")[0]
 
 
@@ -146,14 +146,14 @@ def test_several_sequences_do_not_depend_on_each_other():
     run = Run(of_the_zoo("pico"), ["ngram"], max_sequences=2)
     texts = [run.generate(prompt, **REQUEST, seed=i) for i, prompt in enumerate(PROMPTS)]
 
-    assert [made.result.tokens for made in texts] == plain("pico")
+    assert [generation.result.tokens for generation in texts] == plain("pico")
 
 
 # refusals
 
 
 @pytest.mark.parametrize(
-    "options, said",
+    "options, message",
     [
         ({"kernels": "native"}, "kernels=native is not an option"),
         ({"weights": "q8_0"}, "weights=q8_0 is not an option"),
@@ -163,8 +163,8 @@ def test_several_sequences_do_not_depend_on_each_other():
         ({"context": 1000}, "context 1000 was requested, the model declares 128"),
     ],
 )
-def test_an_option_that_does_not_fit_is_refused(options, said):
-    with pytest.raises(UsageError, match=said):
+def test_an_option_that_does_not_fit_is_refused(options, message):
+    with pytest.raises(UsageError, match=message):
         target(tiny_gguf(context=128), **options)
 
 
@@ -214,8 +214,8 @@ def test_a_draft_head_is_refused():
 
 def test_a_run_is_refused_before_weights_are_read(monkeypatch):
     read = loading.Model
-    made = lambda *a, allocate=True, **k: pytest.fail("was read") if allocate else read(*a, allocate=False, **k)
-    monkeypatch.setattr("spec_engines.llamacpp.loading.Model", made)
+    read_nothing = lambda *a, allocate=True, **k: pytest.fail("was read") if allocate else read(*a, allocate=False, **k)
+    monkeypatch.setattr("spec_engines.llamacpp.loading.Model", read_nothing)
     with pytest.raises(Refused, match="has no NextN layer"):
         Run(f"llamacpp:{tiny_gguf(context=128)}", ["mtp"], device="cpu")
 

@@ -43,45 +43,45 @@ class TestTrees(TargetConformance):
         return tiny()
 
 
-def checked(made, seq, tokens, draft=None):
+def check_last_row(target, seq, tokens, draft=None):
     """One forward, whose last row must be that of plain decoding along the text and the last path; the step."""
-    step, output = forward(made, [Row(seq, tokens, draft)])
+    step, output = forward(target, [Row(seq, tokens, draft)])
     drafted = [] if draft is None else [draft.ids[i] for i in draft.ancestry(len(draft) - 1)]
     text = [*seq.tokens, *drafted]
-    close(host(output.logits[-1]), along(made, text).logits[-1], ROUNDING, f"the last row of {text}")
+    close(host(output.logits[-1]), along(target, text).logits[-1], ROUNDING, f"the last row of {text}")
     return step
 
 
 @pytest.mark.parametrize("kept", [(), (0,), (0, 2), (1,), (1, 3), (1, 3, 5), (1, 4)])
 def test_rows_behind_a_kept_path_are_those_of_its_text(kept):
     """Behind it: a tree with more paths, of which one is kept, and a chain."""
-    made = tiny()
-    seq = open_sequence(made)
-    keep(made, checked(made, seq, TEXT, TREE), [kept])
-    keep(made, checked(made, seq, [20], WIDE), [(2, 4)])
-    keep(made, checked(made, seq, [21], Draft([22, 23])), [(0,)])
-    checked(made, seq, [24])
+    target = tiny()
+    seq = open_sequence(target)
+    keep(target, check_last_row(target, seq, TEXT, TREE), [kept])
+    keep(target, check_last_row(target, seq, [20], WIDE), [(2, 4)])
+    keep(target, check_last_row(target, seq, [21], Draft([22, 23])), [(0,)])
+    check_last_row(target, seq, [24])
 
 
 def test_a_tree_without_a_verdict_leaves_no_rows():
     """As when its sequence failed in the step."""
-    made = tiny()
-    seq = open_sequence(made)
-    forward(made, [Row(seq, TEXT, TREE)])
+    target = tiny()
+    seq = open_sequence(target)
+    forward(target, [Row(seq, TEXT, TREE)])
     seq.evaluated = 2
-    output = feed(made, seq, [9, 9])
+    output = feed(target, seq, [9, 9])
 
-    close(host(output.logits[-1]), along(made, [1, 2, 9, 9]).logits[-1], ROUNDING, "the row behind a dropped tree")
+    close(host(output.logits[-1]), along(target, [1, 2, 9, 9]).logits[-1], ROUNDING, "the row behind a dropped tree")
 
 
 def test_tokens_of_a_tree_fit_behind_a_full_context():
     """They share positions, and have cells of their own."""
-    made = tiny()
-    seq = open_sequence(made)
+    target = tiny()
+    seq = open_sequence(target)
     text = [(7 * i * i + 31 * i + 5) % 300 for i in range(125)]
     tree = Draft(range(63), parents=[-1] * 21 + [*range(21)] * 2)
 
-    assert forward(made, [Row(seq, text, tree)])[1].logits.shape == (64, 300)
+    assert forward(target, [Row(seq, text, tree)])[1].logits.shape == (64, 300)
 
 
 def test_methods_draft_trees_and_paths_beside_the_first_are_kept():
@@ -101,9 +101,9 @@ def test_a_run_with_trees_reports_that_no_rows_are_exact():
 
 def test_a_draft_with_more_leaves_than_sequences_is_refused(monkeypatch):
     monkeypatch.setattr("spec_engines.llamacpp.tree.LEAVES", 2)
-    made = tiny()
+    target = tiny()
     with pytest.raises(TargetError, match=r"a draft has 3 leaves, llama\.cpp was prepared for 2"):
-        forward(made, [Row(open_sequence(made), TEXT, TREE)])
+        forward(target, [Row(open_sequence(target), TEXT, TREE)])
 
 
 def test_trees_on_a_model_with_recurrent_layers_are_refused():

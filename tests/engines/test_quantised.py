@@ -30,20 +30,20 @@ def one_thread():
 
 
 @cache
-def quantised(source: Path) -> Path:
+def quantise(source: Path) -> Path:
     """A copy whose linear layers torchao quantised, the output matrix too: 8 bits, one scale of each row."""
     torchao = pytest.importorskip("torchao.quantization", reason="torchao is not installed: pip install torchao")
     how = transformers.TorchAoConfig(torchao.Int8WeightOnlyConfig(), include_input_output_embeddings=True)
-    made = transformers.AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32, quantization_config=how)
+    model = transformers.AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32, quantization_config=how)
     path = Path(mkdtemp()) / f"{source.name}-int8"
-    made.save_pretrained(path)
+    model.save_pretrained(path)
     for file in source.glob("tokenizer*"):
         shutil.copy(file, path)
     return path
 
 
 def int8(source: Path, dtype: str = "float32"):
-    return load(f"transformers:{quantised(source)}", dtype=dtype, device="cpu")
+    return load(f"transformers:{quantise(source)}", dtype=dtype, device="cpu")
 
 
 @pytest.mark.skipif(find_spec("torchao") is None, reason="torchao is not installed: pip install torchao")
@@ -57,14 +57,14 @@ class TestInt8(TargetConformance):
 
 
 def test_the_matrices_of_a_quantised_model_are_dequantised():
-    made, plain = int8(directory("llama")), load(f"transformers:{directory('llama')}", device="cpu")
+    quantised, plain = int8(directory("llama")), load(f"transformers:{directory('llama')}", device="cpu")
     for name in ("token_embd.weight", "output.weight"):
-        found, wanted = made.tensor(name), plain.tensor(name)
+        actual, expected = quantised.tensor(name), plain.tensor(name)
 
-        assert (type(found), found.dtype, found.shape) == (torch.Tensor, torch.float32, wanted.shape)
-        assert (found - wanted).abs().max() <= wanted.abs().max() / 254
-    assert type(made.model.lm_head.weight) is not nn.Parameter
-    assert not torch.equal(found, wanted)
+        assert (type(actual), actual.dtype, actual.shape) == (torch.Tensor, torch.float32, expected.shape)
+        assert (actual - expected).abs().max() <= expected.abs().max() / 254
+    assert type(quantised.model.lm_head.weight) is not nn.Parameter
+    assert not torch.equal(actual, expected)
 
 
 PROMPTS = ["def add(a, b):\n    return", "one two three one two three one two three one"]
@@ -72,19 +72,19 @@ PROMPTS = ["def add(a, b):\n    return", "one two three one two three one two th
 
 @pytest.mark.parametrize("kind", ["ngram", "recycling", "eagle3", "dflash"])
 def test_methods_draft_for_a_quantised_model_and_change_no_text(kind):
-    made = int8(written("zoo:pico"))
+    quantised = int8(written("zoo:pico"))
     settings = {"file": f"zoo:pico-{kind}"} if kind in ("eagle3", "dflash") else {}
-    run, plain = Run(made, [(kind, settings)]), Run(made)
+    run, plain = Run(quantised, [(kind, settings)]), Run(quantised)
     for prompt in PROMPTS:
-        wanted = plain.generate(prompt, max_tokens=24, ignore_eos=True).result.tokens
-        assert run.generate(prompt, max_tokens=24, ignore_eos=True).result.tokens == wanted
+        expected = plain.generate(prompt, max_tokens=24, ignore_eos=True).result.tokens
+        assert run.generate(prompt, max_tokens=24, ignore_eos=True).result.tokens == expected
     assert run.stats.report()["accepted"] > 0
 
 
 # refusals
 
 
-def declared(tmp_path: Path, how: object) -> Path:
+def declare_quantised(tmp_path: Path, how: object) -> Path:
     """A copy of the Llama whose config says that it is quantised."""
     path = Path(shutil.copytree(directory("llama"), tmp_path / "llama"))
     config = json.loads((path / "config.json").read_text())
@@ -99,7 +99,7 @@ def test_without_the_library_the_error_names_it(tmp_path, monkeypatch, weights):
     monkeypatch.setitem(sys.modules, "torchao.quantization", None)
     how = {"quant_method": "torchao", "quant_type": {"default": {"_type": "Int8WeightOnlyConfig", "_data": {}}}}
     with pytest.raises(UsageError, match=r"quantised with 'torchao', .* cannot read them here") as caught:
-        load(f"transformers:{declared(tmp_path, how)}", device="cpu", weights=weights)
+        load(f"transformers:{declare_quantised(tmp_path, how)}", device="cpu", weights=weights)
 
     assert "torchao" in caught.value.reason.partition("here: ")[2]
     assert caught.value.hint.startswith("install the library for 'torchao'")
@@ -109,7 +109,7 @@ def test_without_the_library_the_error_names_it(tmp_path, monkeypatch, weights):
 def test_an_unknown_way_of_quantising_is_refused(tmp_path, how):
     """transformers itself warns and fills the model with random numbers."""
     with pytest.raises(UsageError, match=r"its weights are quantised with|transformers cannot load it"):
-        load(f"transformers:{declared(tmp_path, how)}", device="cpu")
+        load(f"transformers:{declare_quantised(tmp_path, how)}", device="cpu")
 
 
 def test_a_checkpoint_that_lacks_a_tensor_is_refused(tmp_path):
@@ -134,7 +134,7 @@ class Packed(nn.Module):
 
 
 @pytest.mark.parametrize(
-    "module, said",
+    "module, message",
     [
         (Packed(qweight=torch.zeros(4, 64, dtype=torch.int32)), "a Packed with a weight of NoneType"),
         (Packed(weight=torch.zeros(1024, 1, dtype=torch.uint8)), r"a weight of torch\.uint8 \[1024, 1\]"),
@@ -142,8 +142,8 @@ class Packed(nn.Module):
     ],
     ids=["without a weight", "packed", "8-bit floats"],
 )
-def test_a_matrix_that_cannot_be_dequantised_is_refused_by_name(module, said):
-    with pytest.raises(UsageError, match=said) as caught:
+def test_a_matrix_that_cannot_be_dequantised_is_refused_by_name(module, message):
+    with pytest.raises(UsageError, match=message) as caught:
         matrix(module, "output.weight", 32, torch.float32)
 
     assert caught.value.reason.startswith("output.weight is quantised in a form that draft heads cannot read")

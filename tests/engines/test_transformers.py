@@ -17,7 +17,7 @@ from spec_core import Refused, Run, UsageError, load
 from spec_core.testing import TargetConformance
 from tests.engines.models import directory
 from tests.support.hugging_face import directory as written
-from tests.targets.tiny import saved
+from tests.targets.tiny import save
 
 transformers = pytest.importorskip("transformers", "5.20")
 
@@ -99,20 +99,20 @@ def test_every_method_drafts_and_changes_no_text(name, temperature):
     run = Run(of_the_zoo(model), [method])
     texts = [run.generate(p, **REQUEST, temperature=temperature, seed=i) for i, p in enumerate(PROMPTS)]
 
-    assert [made.result.tokens for made in texts] == plain(model, temperature)
+    assert [generation.result.tokens for generation in texts] == plain(model, temperature)
     assert temperature or run.stats.report()["accepted"] > 0
 
 
 @pytest.mark.parametrize("model", ["zoo:pico", "zoo:pico-hybrid"])
 def test_plain_decoding_gives_the_text_of_generate(model):
-    made = of_the_zoo(model)
+    target = of_the_zoo(model)
     for prompt, tokens in zip(PROMPTS, plain(model, 0.0), strict=True):
-        given = torch.tensor([made.tokenizer.encode(prompt)])
-        found = made.model.generate(
+        given = torch.tensor([target.tokenizer.encode(prompt)])
+        generated = target.model.generate(
             given, attention_mask=torch.ones_like(given), max_new_tokens=24, do_sample=False, eos_token_id=None,
             pad_token_id=0,
         )  # fmt: skip
-        assert found[0, given.shape[1] :].tolist() == tokens
+        assert generated[0, given.shape[1] :].tolist() == tokens
 
 
 @pytest.mark.filterwarnings("error::FutureWarning")
@@ -125,8 +125,8 @@ def test_a_head_is_accepted_as_often_as_on_the_target_that_shares_its_executor(k
     """The heads read the same hidden states and matrices, up to rounding, which may move a draft over its limit."""
     settings = {} if kind == "mtp" else {"file": f"{model}-{kind}"}
     steps = []
-    for made in (of_the_zoo(model), load(model, threads=1)):
-        run = Run(made, [(kind, settings)])
+    for target in (of_the_zoo(model), load(model, threads=1)):
+        run = Run(target, [(kind, settings)])
         for i, prompt in enumerate(PROMPTS):
             assert run.generate(prompt, **REQUEST, seed=i).result.tokens
         steps.append(run.stats.report()["steps"])
@@ -137,7 +137,7 @@ def test_a_head_is_accepted_as_often_as_on_the_target_that_shares_its_executor(k
 def test_trees_are_refused_where_a_mask_of_the_caller_is_not_followed():
     """Windows and recurrent layers; positions that the model derives itself, as with ALiBi."""
     config = transformers.BloomConfig(vocab_size=64, hidden_size=32, n_layer=2, n_head=4)
-    bloom = saved(transformers.BloomForCausalLM(config), Path(mkdtemp()))
+    bloom = save(transformers.BloomForCausalLM(config), Path(mkdtemp()))
 
     assert target("llama").info.trees
     assert not target("gemma").info.trees
@@ -162,14 +162,14 @@ def test_a_model_that_ignores_the_mask_is_found_out_when_it_is_loaded(monkeypatc
 def test_learned_positions_are_given_too():
     """A model of 2019 with other names for everything; its kit runs on one text only."""
     config = transformers.GPT2Config(vocab_size=64, n_embd=32, n_layer=2, n_head=4, n_positions=64)
-    made = load(f"transformers:{saved(transformers.GPT2LMHeadModel(config), Path(mkdtemp()))}", device="cpu")
+    target = load(f"transformers:{save(transformers.GPT2LMHeadModel(config), Path(mkdtemp()))}", device="cpu")
 
-    assert made.info.trees
-    assert (made.info.width, made.info.layers, made.info.context, made.tokenizer) == (32, 2, 64, None)
-    assert made.tensor("output.weight").shape == (64, 32)
+    assert target.info.trees
+    assert (target.info.width, target.info.layers, target.info.context, target.tokenizer) == (32, 2, 64, None)
+    assert target.tensor("output.weight").shape == (64, 32)
     prompt = [1, 2, 3, 1, 2, 3, 1, 2]
-    plain = Run(made).generate(prompt, max_tokens=20).result.tokens
-    assert Run(made, ["recycling"]).generate(prompt, max_tokens=20).result.tokens == plain
+    plain = Run(target).generate(prompt, max_tokens=20).result.tokens
+    assert Run(target, ["recycling"]).generate(prompt, max_tokens=20).result.tokens == plain
 
 
 # refusals
@@ -188,12 +188,12 @@ def test_a_run_is_refused_before_weights_are_read(monkeypatch):
         Run(f"transformers:{directory('llama')}", ["mtp"], device="cpu")
 
 
-def copied(tmp_path: Path, arch: str = "llama") -> Path:
+def copy_model(tmp_path: Path, arch: str = "llama") -> Path:
     return Path(shutil.copytree(directory(arch), tmp_path / arch))
 
 
 @pytest.mark.parametrize(
-    "options, said",
+    "options, message",
     [
         ({"kernels": "native"}, "kernels=native is not an option"),
         ({"weights": "q8_0"}, "weights=q8_0 is not an option"),
@@ -202,8 +202,8 @@ def copied(tmp_path: Path, arch: str = "llama") -> Path:
         ({"context": 1000}, "context 1000 was requested, the model declares 128"),
     ],
 )
-def test_an_option_that_does_not_fit_is_refused(options, said):
-    with pytest.raises(UsageError, match=said):
+def test_an_option_that_does_not_fit_is_refused(options, message):
+    with pytest.raises(UsageError, match=message):
         target("llama", **options)
 
 
@@ -215,7 +215,7 @@ def test_a_directory_without_a_config_is_refused(tmp_path):
 @pytest.mark.parametrize("weights", [True, False])
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"model_type": "no-such-model"}', '{"model_type": "bert"}', "\0"])
 def test_a_config_of_another_kind_is_refused(tmp_path, text, weights):
-    path = copied(tmp_path)
+    path = copy_model(tmp_path)
     (path / "config.json").write_text(text)
     with pytest.raises(UsageError, match=r"transformers cannot load it|were not found"):
         load(f"transformers:{path}", device="cpu", weights=weights)
@@ -224,7 +224,7 @@ def test_a_config_of_another_kind_is_refused(tmp_path, text, weights):
 @pytest.mark.parametrize("count", [0, -1, 10**9, 2.5, "3", None])
 def test_an_impossible_number_of_layers_is_refused(tmp_path, count):
     """Before a module is made for each of them."""
-    path = copied(tmp_path)
+    path = copy_model(tmp_path)
     config = json.loads((path / "config.json").read_text())
     (path / "config.json").write_text(json.dumps(config | {"num_hidden_layers": count}))
     with pytest.raises(UsageError, match=r"layers, 1 to 1024 were needed|transformers cannot load it"):
@@ -232,7 +232,7 @@ def test_an_impossible_number_of_layers_is_refused(tmp_path, count):
 
 
 def test_code_in_a_directory_is_not_run(tmp_path):
-    path = copied(tmp_path)
+    path = copy_model(tmp_path)
     config = json.loads((path / "config.json").read_text())
     config |= {"model_type": "strange", "auto_map": {"AutoConfig": "code.C", "AutoModelForCausalLM": "code.M"}}
     (path / "config.json").write_text(json.dumps(config))
@@ -243,7 +243,7 @@ def test_code_in_a_directory_is_not_run(tmp_path):
 
 
 def test_pickled_weights_are_not_read(tmp_path):
-    path = copied(tmp_path)
+    path = copy_model(tmp_path)
     (path / "model.safetensors").unlink()
     torch.save({}, path / "pytorch_model.bin")
     with pytest.raises(UsageError, match="transformers cannot load it"):
@@ -251,7 +251,7 @@ def test_pickled_weights_are_not_read(tmp_path):
 
 
 def test_damaged_weights_are_refused(tmp_path):
-    path = copied(tmp_path)
+    path = copy_model(tmp_path)
     whole = (path / "model.safetensors").read_bytes()
     (path / "model.safetensors").write_bytes(whole[: len(whole) // 2])
     with pytest.raises(UsageError, match="transformers cannot load it"):
@@ -259,7 +259,7 @@ def test_damaged_weights_are_refused(tmp_path):
 
 
 def test_a_tokenizer_of_another_model_is_refused(tmp_path):
-    path = copied(tmp_path)
+    path = copy_model(tmp_path)
     shutil.copy(written("zoo:pico") / "tokenizer.json", path)
     with pytest.raises(UsageError, match="the tokenizer has 3072 tokens, the output matrix 320 rows"):
         load(f"transformers:{path}", device="cpu", weights=False)

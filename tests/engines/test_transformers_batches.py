@@ -32,22 +32,22 @@ def pico():
     return load(f"transformers:{written('zoo:pico')}", dtype="float64", device="cpu")
 
 
-def calls(made, lengths, drafts=None, starts=None) -> list[tuple[int, int]]:
+def calls(target, lengths, drafts=None, starts=None) -> list[tuple[int, int]]:
     """[lines, rows] of each call of the model in one step of sequences with so many pending tokens."""
     parts = []
     for i, length in enumerate(lengths):
-        seq, start = open_sequence(made), 0 if starts is None else starts[i]
+        seq, start = open_sequence(target), 0 if starts is None else starts[i]
         if start:
-            forward(made, [Part(seq, 0, [1] * start, decides=False)])
+            forward(target, [Part(seq, 0, [1] * start, decides=False)])
         parts.append(Part(seq, start, [2] * length, decides=True, draft=drafts[i] if drafts else None))
     seen = []
-    hook = made.model.register_forward_pre_hook(lambda module, args: seen.append(tuple(args[0].shape)))
+    hook = target.model.register_forward_pre_hook(lambda module, args: seen.append(tuple(args[0].shape)))
     try:
-        forward(made, parts, Needs(trees=True))
+        forward(target, parts, Needs(trees=True))
     finally:
         hook.remove()
         for part in parts:
-            made.close(part.seq)
+            target.close(part.seq)
     return seen
 
 
@@ -73,22 +73,22 @@ def test_models_whose_layers_do_not_keep_all_rows_have_a_call_for_each_sequence(
 
 def test_rows_of_every_kind_are_as_if_each_sequence_were_alone():
     """Logits, hidden states and final states, with drafts of all shapes and rows given as embeddings."""
-    made, width = target(), target().info.width
+    loaded, width = target(), target().info.width
     needs = Needs(trees=True, final=True, hidden={0, 1, 2})
     drafts = [None, Draft([5, 6, 7]), Draft([5, 6, 7], parents=[-1, -1, 1]), Draft([4])]
     texts = [[1, 2, 3], [4], [5, 6], [7, -1, 9, 10, 11]]
     given = torch.linspace(-1, 1, width, dtype=torch.float64)
 
     def step(indices):
-        seqs = [open_sequence(made, {1: given} if i == 3 else {}) for i in indices]
+        seqs = [open_sequence(loaded, {1: given} if i == 3 else {}) for i in indices]
         parts = [Part(s, 0, texts[i], decides=True, draft=drafts[i]) for i, s in zip(indices, seqs, strict=True)]
-        return forward(made, parts, needs).output
+        return forward(loaded, parts, needs).output
 
     together, alone = step(range(4)), [step([i]) for i in range(4)]
     pairs = [(together.logits, [x.logits for x in alone]), (together.final, [x.final for x in alone])]
     pairs += [(together.hidden[i], [x.hidden[i] for x in alone]) for i in (0, 1, 2)]
-    for found, wanted in pairs:
-        assert torch.allclose(found, torch.cat(wanted), rtol=0, atol=1e-12)
+    for actual, expected in pairs:
+        assert torch.allclose(actual, torch.cat(expected), rtol=0, atol=1e-12)
 
 
 PROMPTS = [
@@ -117,7 +117,7 @@ def test_texts_of_several_sequences_are_those_of_each_alone(name):
     run = Run(pico(), METHODS[name], max_sequences=4)
     together = run.generate(PROMPTS, max_tokens=24, ignore_eos=True)
 
-    assert [made.result.tokens for made in together] == alone()
+    assert [generation.result.tokens for generation in together] == alone()
 
 
 def test_a_model_that_mixes_lines_of_a_batch_is_found_out_when_it_is_loaded(monkeypatch):
@@ -130,8 +130,8 @@ def test_a_model_that_mixes_lines_of_a_batch_is_found_out_when_it_is_loaded(monk
 
     first_only.__signature__ = signature(forward)
     monkeypatch.setattr(transformers.LlamaForCausalLM, "forward", first_only)
-    made = load(f"transformers:{directory('llama')}", dtype="float64", device="cpu")
+    loaded = load(f"transformers:{directory('llama')}", dtype="float64", device="cpu")
 
-    assert made.info.trees
-    assert not made.batches
-    assert calls(made, [1, 1]) == [(1, 1), (1, 1)]
+    assert loaded.info.trees
+    assert not loaded.batches
+    assert calls(loaded, [1, 1]) == [(1, 1), (1, 1)]

@@ -18,13 +18,16 @@ def one_thread():
     torch.set_num_threads(1)
 
 
-def loaded(arch: str = "llama", **options):
+def load_arch(arch: str = "llama", **options):
     return load(f"transformers:{directory(arch)}", dtype="float32", device="cpu", **options)
 
 
 def texts(target):
     with Run(target, max_sequences=2) as run:
-        return [made.result.tokens for made in run.generate([PROMPT, PROMPT[5:]], max_tokens=24, ignore_eos=True)]
+        return [
+            generation.result.tokens
+            for generation in run.generate([PROMPT, PROMPT[5:]], max_tokens=24, ignore_eos=True)
+        ]
 
 
 @pytest.fixture
@@ -44,34 +47,34 @@ def rows(monkeypatch):
 
 
 def test_steps_in_which_one_sequence_decodes_are_compiled(rows):
-    target = loaded(compiled=True)
+    target = load_arch(compiled=True)
     rows.clear()
     Run(target, max_sequences=1).generate(PROMPT, max_tokens=5, ignore_eos=True).result
     assert rows == [(1, 1)] * 4
 
 
 def test_drafts_are_compiled_and_change_no_text(rows):
-    target, eager = loaded(compiled=True), loaded()
+    target, eager = load_arch(compiled=True), load_arch()
     rows.clear()
-    made, plain = (
+    compiled_target, plain = (
         Run(one, [NGRAM], max_sequences=1).generate(PROMPT, max_tokens=24, ignore_eos=True).result.tokens
         for one in (target, eager)
     )
-    assert made == plain
+    assert compiled_target == plain
     assert max(count for _, count in rows) > 1
 
 
 def test_calls_with_masks_or_hidden_states_are_not_compiled(rows):
     """Several sequences share a call under a mask; hooks on the blocks of a compiled model would not be called."""
-    target = loaded(compiled=True)
+    target = load_arch(compiled=True)
     rows.clear()
     together = texts(target)
-    assert rows == [] and together == texts(loaded())
+    assert rows == [] and together == texts(load_arch())
 
 
 def test_models_with_windows_or_recurrent_layers_are_refused():
     with pytest.raises(UsageError, match="only models whose layers keep all rows are compiled"):
-        loaded("gemma", compiled=True)
+        load_arch("gemma", compiled=True)
 
 
 def test_what_the_compiler_says_is_in_the_error(monkeypatch):
@@ -83,17 +86,17 @@ def test_what_the_compiler_says_is_in_the_error(monkeypatch):
 
     monkeypatch.setattr(torch, "compile", compiled)
     with pytest.raises(UsageError, match=r"torch.compile failed: no C.. compiler\n"):
-        loaded(compiled=True)
+        load_arch(compiled=True)
 
 
 @pytest.mark.slow
 @pytest.mark.compiles
 @pytest.mark.release
 def test_compiled_steps_give_the_texts_of_others():
-    target, eager = loaded(compiled=True), loaded()
+    target, eager = load_arch(compiled=True), load_arch()
     for methods in ([], [NGRAM], ["recycling"]):
-        made, plain = (
+        compiled_target, plain = (
             Run(one, methods, max_sequences=1).generate(PROMPT, max_tokens=24, ignore_eos=True).result.tokens
             for one in (target, eager)
         )
-        assert made == plain
+        assert compiled_target == plain

@@ -14,8 +14,8 @@ from click.testing import CliRunner
 from spec_engines.vllm import check_installed, options
 from spec_engines.vllm.command import vllm
 from spec_engines.vllm.metrics import COUNTED, Counters
-from spec_engines.vllm.model import SERVES, describe, named
-from spec_engines.vllm.requests import Requests, Share, switched
+from spec_engines.vllm.model import SERVES, describe, names_of
+from spec_engines.vllm.requests import Requests, Share, switch_fields
 
 from spec_core import Needs, Refused, Request, UsageError, hookimpl
 from spec_core.host import EngineModel, Host, check
@@ -30,15 +30,15 @@ def requests_of(methods, **settings) -> Requests:
     return Requests(Host(EngineModel(ToyTarget().info), methods, SERVES, **settings))
 
 
-def asked(prompt, **more):
+def request_of(prompt, **more):
     return lambda key: Request(prompt, max_tokens=20, ignore_eos=True, **more)
 
 
 def test_a_request_is_begun_once_drafted_for_and_ended():
     requests = requests_of(["ngram"])
-    drafts = requests.step([Share("a", 0, 10, tokens=(3,))], asked(PROMPT), 8)
+    drafts = requests.step([Share("a", 0, 10, tokens=(3,))], request_of(PROMPT), 8)
     assert drafts["a"][:3] == [4, 1, 2]
-    requests.step([Share("a", 10, 1 + len(drafts["a"]), len(drafts["a"]), (4, 1, 9))], asked([7]), 8)
+    requests.step([Share("a", 10, 1 + len(drafts["a"]), len(drafts["a"]), (4, 1, 9))], request_of([7]), 8)
     assert requests.report()["accepted"] == 2
     requests.end(["a", "unknown"])
 
@@ -49,8 +49,8 @@ def test_counts_are_published_when_a_request_ends():
     published = []
     requests = requests_of(["ngram"])
     requests.publish = published.append
-    requests.step([Share("a", 0, 10, tokens=(3,))], asked(PROMPT), 8)
-    requests.step([Share("a", 10, 3, 2, (4, 1, 2))], asked(PROMPT), 8)
+    requests.step([Share("a", 0, 10, tokens=(3,))], request_of(PROMPT), 8)
+    requests.step([Share("a", 10, 3, 2, (4, 1, 2))], request_of(PROMPT), 8)
     assert published == []
     requests.end(["a"])
     requests.end(["a"])
@@ -60,13 +60,13 @@ def test_counts_are_published_when_a_request_ends():
 
 def test_no_draft_is_longer_than_the_engine_takes():
     requests = requests_of(["ngram"])
-    assert requests.step([Share("a", 0, 10, tokens=(3,))], asked(PROMPT), 0) == {}
+    assert requests.step([Share("a", 0, 10, tokens=(3,))], request_of(PROMPT), 0) == {}
 
 
 def test_a_draft_of_which_the_scheduler_took_a_part_counts_as_far_as_it_was_verified():
     requests = requests_of(["ngram"])
-    requests.step([Share("a", 0, 10, tokens=(3,))], asked(PROMPT), 8)
-    requests.step([Share("a", 10, 2, 1, (4, 9))], asked(PROMPT), 8)
+    requests.step([Share("a", 0, 10, tokens=(3,))], request_of(PROMPT), 8)
+    requests.step([Share("a", 10, 2, 1, (4, 9))], request_of(PROMPT), 8)
 
     assert (requests.report()["drafted"], requests.report()["accepted"]) == (1, 1)
 
@@ -80,7 +80,7 @@ def test_a_resumed_request_tells_no_row_twice():
     again = Share("a", 0, 6, final=final[:6])
     rest = Share("a", 6, 5, tokens=(4,), final=final[6:11])
     for share in (first, again, rest):
-        requests.step([share], asked(PROMPT), 0)
+        requests.step([share], request_of(PROMPT), 0)
 
     [(_, spans)] = recorder.rows.items()
     assert [token for span in spans for token in span.tokens] == [*PROMPT, 3]
@@ -89,8 +89,8 @@ def test_a_resumed_request_tells_no_row_twice():
 
 def test_parts_of_prompts_are_told_only_where_hidden_states_are_read():
     requests = requests_of(["ngram"])
-    requests.step([Share("a", 4, 3)], asked(PROMPT), 8)  # the first four rows were cached
-    assert requests.step([Share("a", 7, 3, tokens=(3,))], asked(PROMPT), 8)["a"]
+    requests.step([Share("a", 4, 3)], request_of(PROMPT), 8)  # the first four rows were cached
+    assert requests.step([Share("a", 7, 3, tokens=(3,))], request_of(PROMPT), 8)["a"]
 
 
 def test_a_request_that_no_plugin_can_serve_runs_without_drafts(caplog):
@@ -100,7 +100,7 @@ def test_a_request_that_no_plugin_can_serve_runs_without_drafts(caplog):
         raise UsageError("its prompt is not given as tokens", hint="give token ids")
 
     assert requests.step([Share("a", 0, 10, tokens=(3,))], refuses, 8) == {}
-    assert requests.step([Share("a", 10, 1, tokens=(3,))], asked(PROMPT), 8) == {}
+    assert requests.step([Share("a", 10, 1, tokens=(3,))], request_of(PROMPT), 8) == {}
     assert "a runs without drafts: its prompt is not given as tokens" in caplog.text
 
 
@@ -112,21 +112,21 @@ def test_a_method_that_fails_is_switched_off_and_others_draft():
             raise RuntimeError("broken")
 
     requests = requests_of([Broken(), "ngram"], on_error="isolate")
-    assert requests.step([Share("a", 0, 10, tokens=(3,))], asked(PROMPT), 8)["a"]
+    assert requests.step([Share("a", 0, 10, tokens=(3,))], request_of(PROMPT), 8)["a"]
     assert list(requests.report()["switched_off"].values()) == ["plugin 'broken' failed in draft: RuntimeError: broken"]
 
 
 @pytest.mark.parametrize("extra", [{"spec_draft_max": 0}, {"spec_methods": ""}])
 def test_a_request_can_switch_drafts_off(extra):
     requests = requests_of(["ngram"])
-    assert requests.step([Share("a", 0, 10, tokens=(3,))], asked(PROMPT, **switched(extra)), 8) == {}
+    assert requests.step([Share("a", 0, 10, tokens=(3,))], request_of(PROMPT, **switch_fields(extra)), 8) == {}
 
 
 def test_an_unknown_switch_is_refused_by_name():
-    assert switched({"other": 1}) == {} == switched(None)
-    assert switched({"spec_methods": "ngram,suffix"}) == {"methods": ("ngram", "suffix")}
+    assert switch_fields({"other": 1}) == {} == switch_fields(None)
+    assert switch_fields({"spec_methods": "ngram,suffix"}) == {"methods": ("ngram", "suffix")}
     with pytest.raises(UsageError, match="spec_draft_mx is no switch of a request"):
-        switched({"spec_draft_mx": 1})
+        switch_fields({"spec_draft_mx": 1})
 
 
 def test_unknown_versions_are_refused_by_name_with_what_is_known(monkeypatch):
@@ -159,7 +159,7 @@ def test_methods_are_refused_by_metadata():
     with pytest.raises(UsageError, match="is not a directory"):
         describe("someone/some-model")
     with pytest.raises(UsageError, match="no method was named"):
-        named({"methods": []})
+        names_of({"methods": []})
 
 
 def dry_run(monkeypatch, *words: str):
@@ -168,10 +168,10 @@ def dry_run(monkeypatch, *words: str):
 
 
 def test_serve_checks_methods_and_writes_the_command_of_vllm(monkeypatch):
-    found = dry_run(
+    arguments = dry_run(
         monkeypatch, "--method", "ngram", "--draft-max", "5", "-o", "ngram.draft_max=3", "--", "--port", "9"
     )
-    command = json.loads(found.output)
+    command = json.loads(arguments.output)
     spec = json.loads(command[command.index("--additional-config") + 1])["spec"]
 
     assert command[2:4] == ["vllm.entrypoints.openai.api_server", "--model"] and command[-2:] == ["--port", "9"]
@@ -181,27 +181,27 @@ def test_serve_checks_methods_and_writes_the_command_of_vllm(monkeypatch):
 
 
 def test_serve_refuses_before_vllm_starts(monkeypatch):
-    found = dry_run(monkeypatch, "--method", "mtp")
-    assert isinstance(found.exception, Refused) and "has no NextN layer" in str(found.exception)
+    command = dry_run(monkeypatch, "--method", "mtp")
+    assert isinstance(command.exception, Refused) and "has no NextN layer" in str(command.exception)
 
 
 def test_options_are_those_of_vllm():
-    made = options(["ngram"], 4, control="auto", on_error="raise")
-    assert made["speculative_config"]["num_speculative_tokens"] == 4
-    assert made["additional_config"]["spec"]["settings"] == {"on_error": "raise"}
-    assert named(made["additional_config"]["spec"]) == ["ngram", "auto"]
+    config = options(["ngram"], 4, control="auto", on_error="raise")
+    assert config["speculative_config"]["num_speculative_tokens"] == 4
+    assert config["additional_config"]["spec"]["settings"] == {"on_error": "raise"}
+    assert names_of(config["additional_config"]["spec"]) == ["ngram", "auto"]
 
 
 def test_counters_are_raised_to_what_a_report_says(monkeypatch):
     prometheus = pytest.importorskip("prometheus_client")
     monkeypatch.delenv("PROMETHEUS_MULTIPROC_DIR", raising=False)
-    assert Counters.wanted() is None
+    assert Counters.create() is None
     counters = Counters()
     report = {"methods": {"ngram": {"drafts": 2, "drafted": 9, "accepted": 4}}, "seconds": {"draft.ngram": 0.5}}
     counters(report)
     counters(report | {"methods": {"ngram": {"drafts": 3, "drafted": 12, "accepted": 6}}})
 
-    found = prometheus.generate_latest().decode()
-    assert 'spec:spec_decode_num_accepted_tokens_total{method="ngram"} 6.0' in found
-    assert 'spec:hook_seconds_total{hook="draft.ngram"} 0.5' in found
+    metrics = prometheus.generate_latest().decode()
+    assert 'spec:spec_decode_num_accepted_tokens_total{method="ngram"} 6.0' in metrics
+    assert 'spec:hook_seconds_total{hook="draft.ngram"} 0.5' in metrics
     assert len(COUNTED) == 3

@@ -35,15 +35,17 @@ def params(**given):
 
 def runner_of(*requests):
     """A runner with these parameters in its batch; every prompt is one token."""
-    made = [
+    generations = [
         SimpleNamespace(prompt_token_ids=[i], output_token_ids=[2, 3], sampling_params=p)
         for i, p in enumerate(requests)
     ]
-    keys = [f"r{i}" for i in range(len(made))]
-    return SimpleNamespace(input_batch=SimpleNamespace(req_ids=keys), requests=dict(zip(keys, made, strict=True)))
+    keys = [f"r{i}" for i in range(len(generations))]
+    return SimpleNamespace(
+        input_batch=SimpleNamespace(req_ids=keys), requests=dict(zip(keys, generations, strict=True))
+    )
 
 
-def sampled(logits, drafted):
+def reject_all(logits, drafted):
     """vLLM's sampler: it changes the logits, and rejects every draft."""
     counts = [0] if drafted is None else drafted.num_draft_tokens
     logits.zero_()
@@ -59,21 +61,21 @@ def test_requests_with_a_seed_get_the_tokens_of_the_seed_and_others_those_of_vll
     terms = Sampling(temperature=0.8)
     first = sample_then_match(kept[:1], [], [0, 2, 3], 1, terms, 5)[0]
     drafted = SimpleNamespace(num_draft_tokens=[2, 0, 1], draft_token_ids=torch.tensor([first, 4, 6]))
-    choosing = interface.Choosing(runner_of(*(params(seed=seed) for seed in seeds)), sampled)
+    choosing = interface.Choosing(runner_of(*(params(seed=seed) for seed in seeds)), reject_all)
     rows = choosing(logits, drafted).sampled_token_ids.tolist()
 
-    wanted = sample_then_match(kept[:3], [first, 4], [0, 2, 3], 1, terms, 5)
-    assert len(wanted) > 1
-    assert rows[0] == [*wanted, *[-1] * (3 - len(wanted))]
+    chosen = sample_then_match(kept[:3], [first, 4], [0, 2, 3], 1, terms, 5)
+    assert len(chosen) > 1
+    assert rows[0] == [*chosen, *[-1] * (3 - len(chosen))]
     assert rows[1] == [VLLM, -1, -1]
     assert [x for x in rows[2] if x >= 0] == sample_then_match(kept[4:], [6], [2, 2, 3], 1, terms, 9)
 
 
 def test_a_step_without_drafts_is_chosen_too(interface):
     logits = torch.randn(1, 32)
-    wanted = sample_then_match(logits.clone(), [], [0, 2, 3], 1, Sampling(temperature=0.8), 1)
-    found = interface.Choosing(runner_of(params(seed=1)), sampled)(logits, None)
-    assert found.sampled_token_ids.tolist() == [wanted]
+    chosen = sample_then_match(logits.clone(), [], [0, 2, 3], 1, Sampling(temperature=0.8), 1)
+    output = interface.Choosing(runner_of(params(seed=1)), reject_all)(logits, None)
+    assert output.sampled_token_ids.tolist() == [chosen]
 
 
 @pytest.mark.parametrize(
@@ -82,15 +84,15 @@ def test_a_step_without_drafts_is_chosen_too(interface):
     ids=lambda asked: next(iter(asked)),
 )
 def test_what_only_the_sampler_of_vllm_does_is_left_to_it(interface, asked):
-    assert interface.coupled(params(seed=0))
-    assert not interface.coupled(params(**{"seed": 0, **asked}))
+    assert interface.is_coupled(params(seed=0))
+    assert not interface.is_coupled(params(**{"seed": 0, **asked}))
 
 
 def test_the_runner_is_changed_only_where_it_was_asked_for(interface):
     for coupled in (False, True):
-        runner = SimpleNamespace(_sample=sampled, sample_tokens=None, drafter=SimpleNamespace(coupled=coupled))
+        runner = SimpleNamespace(_sample=reject_all, sample_tokens=None, drafter=SimpleNamespace(coupled=coupled))
         interface.attach(runner)
-        assert (runner._sample is not sampled) == coupled
+        assert (runner._sample is not reject_all) == coupled
 
 
 def test_processors_of_logits_are_refused_beside_it(interface):

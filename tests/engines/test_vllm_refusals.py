@@ -29,13 +29,13 @@ def no_weights(monkeypatch):
 def proposer(monkeypatch, no_weights):
     """Makes the proposer for a model of this class."""
 
-    def made(kind: type, method: str, caching: bool = False, **plugins):
+    def create_proposer(kind: type, method: str, caching: bool = False, **plugins):
         fake_vllm.install(monkeypatch, pico=kind)
         from spec_engines.vllm.proposer import Proposer
 
         return Proposer(fake_vllm.config(str(directory("zoo:pico")), [method], caching, **plugins))
 
-    return made
+    return create_proposer
 
 
 def serve(method: str, *words: str):

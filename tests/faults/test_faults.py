@@ -18,7 +18,7 @@ from tests.core.toys import (
     dense,
     drafter,
     finish,
-    gated,
+    finish_checked,
     ones,
     plain,
     requests,
@@ -169,11 +169,11 @@ def test_a_body_that_would_not_run_is_refused(body, mark, message):
 # while it runs
 
 
-def isolated(plugin, strategy="snapshot", **more) -> Run:
+def check_isolated(plugin, strategy="snapshot", **more) -> Run:
     """Checks that all texts are plain with ``plugin`` and a drafter of trees; returns the finished run."""
     run = toy_run([plugin, drafter("trees", texts(requests()))], strategy, on_error="isolate", **more)
     seqs = [run.submit(r) for r in requests()]
-    gated(run)
+    finish_checked(run)
     assert [plain(r).tokens for r in requests()] == [run.take(s).tokens for s in seqs]
     return run
 
@@ -188,7 +188,7 @@ def test_an_error_whose_message_fails_is_an_error_like_any_other():
     def make(step, seq, budget):
         raise Unprintable
 
-    run = isolated(("mute", Fixed(make)))
+    run = check_isolated(("mute", Fixed(make)))
 
     assert "Unprintable: (its message cannot be printed)" in run.stats.switched_off["mute"]
 
@@ -204,7 +204,7 @@ def test_a_wrapper_that_yields_twice_is_switched_off(hook):
     name = "rows" if hook == "process" else "step"
     scope = {}
     exec(f"def wraps(self, {name}): return (yield from twice(self, {name}))", {"twice": twice}, scope)
-    run = isolated(("twice", type("Twice", (), {hook: hookimpl(wrapper=True)(scope["wraps"])})()))
+    run = check_isolated(("twice", type("Twice", (), {hook: hookimpl(wrapper=True)(scope["wraps"])})()))
 
     why = run.stats.switched_off["twice"]
     assert f"'twice' failed in {hook}: RuntimeError: a wrapper must yield exactly once" in why
@@ -221,7 +221,7 @@ def test_only_an_owner_rewinds(strategy):
                 if seq.t > 3:
                     step.rewind(seq, 1)
 
-    run = isolated(Meddles(), strategy)
+    run = check_isolated(Meddles(), strategy)
 
     assert "only an owner of target state" in run.stats.switched_off["meddles"]
 
@@ -236,7 +236,7 @@ def test_a_limit_that_is_no_number_is_blamed_on_who_set_it(limit):
             for seq, _ in step.undrafted:
                 step.limit(seq, limit)
 
-    run = isolated(Limits())
+    run = check_isolated(Limits())
 
     assert {"limits"} == set(run.stats.switched_off)
     assert run.stats.report()["drafted"] > 0
@@ -249,7 +249,7 @@ def test_asking_for_a_sequence_that_is_none_is_the_plugins_error(stranger):
     def make(step, seq, budget):
         step.part(stranger)
 
-    run = isolated(("lost", Fixed(make)))
+    run = check_isolated(("lost", Fixed(make)))
 
     assert "'lost' failed in draft on sequence" in run.stats.switched_off["lost"]
 
@@ -263,7 +263,7 @@ def test_a_sequence_that_finished_is_not_drafted_for():
         if kept[0].finish:
             step.propose(kept[0], Draft([1]))
 
-    run = isolated(("clings", Fixed(make)), max_sequences=1)
+    run = check_isolated(("clings", Fixed(make)), max_sequences=1)
 
     assert "KeyError" in run.stats.switched_off["clings"]
 
@@ -282,7 +282,7 @@ def test_time_is_counted_where_it_is_spent(monkeypatch):
         def process(self, rows):
             now[0] += 0.5
 
-    run = isolated(Slow())
+    run = check_isolated(Slow())
     seconds = run.stats.report()["seconds"]
     processed = run.stats.report()["forwards"]["target"]
 
@@ -313,7 +313,7 @@ class Hoards:
 def test_keeping_everything_changes_nothing(strategy):
     """A plugin that keeps views changes no text and no state."""
     hoards = Hoards()
-    isolated(hoards, strategy)
+    check_isolated(hoards, strategy)
 
     assert len(hoards.hoard) > 50
 
@@ -344,7 +344,7 @@ def test_a_stash_goes_away_with_its_slot():
         run.generate([token, token], max_tokens=3).result
     gc.collect()
 
-    assert [made() is None for made in notes.made] == [True, True, True, False]
+    assert [reference() is None for reference in notes.made] == [True, True, True, False]
 
 
 def test_a_run_keeps_nothing_of_a_sequence_that_was_taken():
@@ -370,7 +370,7 @@ def test_an_owner_is_not_switched_off_by_the_faults_of_others():
     faulty = [(f"bad-{i}", Fixed(lambda step, seq, budget: Draft([99]))) for i in range(3)]
     run = Run(ToyTarget(), faulty, rollback=ToyRollback(), on_error="isolate")
     seqs = [run.submit(r) for r in requests()]
-    gated(run)
+    finish_checked(run)
 
     assert [plain(r).tokens for r in requests()] == [run.take(s).tokens for s in seqs]
     assert {"bad-0", "bad-1", "bad-2"} == set(run.stats.switched_off)

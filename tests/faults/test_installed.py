@@ -168,7 +168,7 @@ class Strict:
 
 
 @pytest.mark.parametrize(
-    ("setting", "said"),
+    ("setting", "output"),
     [
         ("n=0", "strict.n = '0' does not fit: it must be >= 1\n"),
         ("kind=c", "strict.kind = 'c' does not fit: it must be in ('a', 'b')\n"),
@@ -176,14 +176,14 @@ class Strict:
     ],
     ids=str,
 )
-def test_a_validator_says_what_fits_in_words(installs, capsys, setting, said):
+def test_a_validator_says_what_fits_in_words(installs, capsys, setting, output):
     """The message does not contain attrs' description of the field."""
     installs("spec-theirs", VALIDATED, method="strict = @:Strict")
     code = run(["settings", "--method", "strict", "-o", f"strict.{setting}"])
     err = capsys.readouterr().err
 
     assert code == 2
-    assert said in err and "Attribute(" not in err
+    assert output in err and "Attribute(" not in err
 
 
 def test_settings_for_a_plugin_that_is_not_there_are_refused():
@@ -259,13 +259,13 @@ def test_where_nobody_knows_the_target_every_reason_is_said(installs, hybrid):
     with pytest.raises(Refused, match="no plugin owns the target's 'recurrent' state") as error:
         hybrid()
 
-    for said in (
+    for message in (
         "a: knows no toys",
         "b: needs 9 GiB",
         "'c' failed in compat: AttributeError",
         "'d' of spec-theirs 1.0",
     ):
-        assert said in error.value.reason
+        assert message in error.value.reason
     assert "-o theirs.n=1" in error.value.hint and "use another" not in error.value.hint
 
 

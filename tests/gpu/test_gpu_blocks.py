@@ -242,5 +242,5 @@ def test_a_quantised_golden_model_and_what_is_said_of_it():
 
     assert facts["quantiser"] == "llama-quantize Q4_K_M"
     assert (tensors["logits_37"][:9] - rows).abs().max() <= 4e-5
-    assert target.info.extras["kernels"].endswith("weights and cache float32, blocks Q4_K and Q6_K)")
-    assert target.info.extras["weight_bytes"] < 1.05 * (folder / "model-q4_k_m.gguf").stat().st_size
+    assert target.info.kernels.endswith("weights and cache float32, blocks Q4_K and Q6_K)")
+    assert target.info.weight_bytes < 1.05 * (folder / "model-q4_k_m.gguf").stat().st_size

@@ -87,7 +87,7 @@ def test_a_device_that_vanishes_ends_the_texts_without_a_traceback(error, monkey
     assert (
         run_command(["generate", "-m", str(tiny_gguf(0)), "-p", "x", "-n", "80", "--ignore-eos", "--threads", "1"]) == 1
     )
-    said = capsys.readouterr().err
-    assert "CUDA error: unspecified launch failure" in said
-    assert "more words" not in said
-    assert "Traceback" not in said
+    output = capsys.readouterr().err
+    assert "CUDA error: unspecified launch failure" in output
+    assert "more words" not in output
+    assert "Traceback" not in output

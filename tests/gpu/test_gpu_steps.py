@@ -85,7 +85,7 @@ def difference(a, b):
 @pytest.mark.parametrize("arch", FAMILIES)
 def test_a_prompt_and_a_step_of_every_family(arch, tmp_path):
     """Two sequences: a prompt longer than a window, then a row beside a draft of three."""
-    pair = Pair(tiny.saved(tiny.model(arch, **MORE.get(arch, {})), tmp_path))
+    pair = Pair(tiny.save(tiny.model(arch, **MORE.get(arch, {})), tmp_path))
     tokens = pair.tokens(24)
     results = []
     for executor in (pair.reference, pair.gpu):

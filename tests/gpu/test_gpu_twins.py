@@ -36,7 +36,7 @@ NAN = float("nan")
 
 
 @pytest.fixture(autouse=True)
-def seeded():
+def seed():
     torch.manual_seed(0)
 
 

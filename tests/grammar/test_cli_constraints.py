@@ -17,7 +17,7 @@ SCHEMA = {"enum": ["red", "green"]}
 MODEL = ["generate", "-m", "zoo:pico", "-p", "x = ", "--json", "--method", "forced"]
 
 
-def generated(capsys, *flags: str) -> dict:
+def generate(capsys, *flags: str) -> dict:
     assert run([*MODEL, *flags]) == 0
     return json.loads(capsys.readouterr().out)
 
@@ -29,8 +29,8 @@ def llguidance():
 
 def test_a_schema_is_json_or_a_file(llguidance, capsys, tmp_path):
     (tmp_path / "schema.json").write_text(json.dumps(SCHEMA), "utf-8")
-    written = generated(capsys, "--json-schema", json.dumps(SCHEMA))
-    read = generated(capsys, "--json-schema", str(tmp_path / "schema.json"))
+    written = generate(capsys, "--json-schema", json.dumps(SCHEMA))
+    read = generate(capsys, "--json-schema", str(tmp_path / "schema.json"))
 
     assert written["text"] in ('"red"', '"green"') and written["finish_reason"] == "complete"
     assert written["text"] == read["text"]
@@ -40,11 +40,11 @@ def test_a_schema_is_json_or_a_file(llguidance, capsys, tmp_path):
 def test_a_grammar_is_a_file_of_either_notation(llguidance, capsys, tmp_path, text):
     (tmp_path / "grammar.txt").write_text(text, "utf-8")
 
-    assert re.fullmatch(r"v\d\d", generated(capsys, "--grammar", str(tmp_path / "grammar.txt"))["text"])
+    assert re.fullmatch(r"v\d\d", generate(capsys, "--grammar", str(tmp_path / "grammar.txt"))["text"])
 
 
 def test_an_expression(llguidance, capsys):
-    assert re.fullmatch("[ab]{3}", generated(capsys, "--regex", "[ab]{3}")["text"])
+    assert re.fullmatch("[ab]{3}", generate(capsys, "--regex", "[ab]{3}")["text"])
 
 
 REFUSED = {
@@ -57,11 +57,11 @@ REFUSED = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_mistake_is_a_message_before_a_model_is_loaded(capsys, name):
-    flags, said = REFUSED[name]
+    flags, message = REFUSED[name]
 
     assert run(["generate", "-m", "nowhere.gguf", "-p", "x", *flags]) == 2
     error = capsys.readouterr().err
-    assert said in error and "Traceback" not in error and "nowhere.gguf" not in error
+    assert message in error and "Traceback" not in error and "nowhere.gguf" not in error
 
 
 def test_without_the_extra_the_message_names_it(monkeypatch):

@@ -163,8 +163,8 @@ def test_the_switch_to_the_grammar_is_found_at_every_draft_position():
 @pytest.mark.parametrize("longest", [1, 2, 3, 5, 8, 16])
 def test_a_call_in_a_draft_is_held_to_its_grammar(longest):
     """The model is made to write a call (a bias); a draft that goes on with a wrong one is cut, wherever it begins."""
-    wanted = ids("ab <call>g=")
-    bias = {token: 30.0 for token in wanted}
+    expected = ids("ab <call>g=")
+    bias = {token: 30.0 for token in expected}
     asked = Request(
         PROMPT, max_tokens=40, name="a", constraint=CALLS, sampling=Sampling(temperature=0.7, logit_bias=bias)
     )
@@ -224,10 +224,10 @@ REFUSED = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_cannot_be_used_is_refused_plainly(name):
-    constraint, said = REFUSED[name]
+    constraint, message = REFUSED[name]
     run = Run(model())
 
-    with pytest.raises(UsageError, match=said) as caught:
+    with pytest.raises(UsageError, match=message) as caught:
         run.submit(PROMPT, constraint=constraint)
 
     assert caught.value.hint and len(caught.value.reason) < 500 and "\n" not in caught.value.reason

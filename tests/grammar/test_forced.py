@@ -58,7 +58,7 @@ def test_all_it_drafts_of_a_narrow_constraint_is_kept():
     assert result.stats["steps"] < plain.stats["steps"]
 
 
-def extended(extend: bool) -> Run:
+def extend_oracle(extend: bool) -> Run:
     """The first two tokens come from an oracle; what is forced after them may extend its draft."""
     request = Request([1, 2, 3], max_tokens=30, constraint=NARROW, name="a")
     known = [*request.prompt, *Run(ToyTarget(recurrent=False)).generate(request).result.tokens]
@@ -68,7 +68,7 @@ def extended(extend: bool) -> Run:
 
 
 def test_it_extends_drafts_of_others():
-    steps = [extended(extend).stats.report()["steps"] for extend in (False, True)]
+    steps = [extend_oracle(extend).stats.report()["steps"] for extend in (False, True)]
 
     assert steps[1] < steps[0]
 

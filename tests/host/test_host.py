@@ -57,15 +57,15 @@ def test_statistics_are_those_of_a_run(target):
     """The same method on the same texts, with every row of a prompt in one forward."""
     requests = [Request(p, max_tokens=LENGTH, name=key, ignore_eos=True) for key, p in PROMPTS.items()]
     run, host = Run(target, ["ngram"]), Host(model_of(target), ["ngram"])
-    for made in run.generate(requests):
-        assert made.result
+    for generation in run.generate(requests):
+        assert generation.result
     assert texts(target, host, chunk=256)
-    mine, theirs = (of.stats.report() for of in (host, run))
+    ours, theirs = (of.stats.report() for of in (host, run))
 
     assert theirs["drafted"] > 0
     for timed in ("seconds", "lossy"):
-        del mine[timed], theirs[timed]
-    assert mine == theirs
+        del ours[timed], theirs[timed]
+    assert ours == theirs
 
 
 @pytest.mark.parametrize("chunk", [1, 3, 256])
@@ -167,7 +167,7 @@ def test_a_draft_ends_with_the_output(target):
 
 
 @pytest.mark.parametrize(
-    "told, said",
+    "reported, message",
     [
         ({"y": Progress([1])}, "no request has the key 'y'"),
         ({"x": Progress([9, 9])}, "2 tokens were committed, of which only the first 0 were drafted"),
@@ -176,25 +176,25 @@ def test_a_draft_ends_with_the_output(target):
         ({"x": Progress([1], start=5)}, "rows 3 to 4 were left out"),
     ],
 )
-def test_progress_that_contradicts_the_draft_is_refused(target, told, said):
+def test_progress_that_contradicts_the_draft_is_refused(target, reported, message):
     host = host_of(target, Drafts(4, 5, 6))
     host.step({"x": Progress([1])})
-    with pytest.raises(UsageError, match=said):
-        host.step(told)
+    with pytest.raises(UsageError, match=message):
+        host.step(reported)
     assert host.step({"x": Progress([4, 5, 9])})["x"].ids == (4, 5, 6)
 
 
 @pytest.mark.parametrize(
-    "needs, progress, said",
+    "needs, progress, message",
     [
         (Needs(final=True), Progress([9]), "3 rows from position 0 on were needed, got final: 0"),
         (Needs(hidden={1}), Progress([9], hidden={1: torch.zeros(2, 12)}), r"got hidden\[1\]: 2"),
         (Needs(logits=True), Progress([9]), "1 rows of logits were needed, got 0"),
     ],
 )
-def test_progress_without_what_plugins_need_is_refused(target, needs, progress, said):
+def test_progress_without_what_plugins_need_is_refused(target, needs, progress, message):
     host = host_of(target, Recorder(needs), EVERYTHING)
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(UsageError, match=message):
         host.step({"x": progress})
 
 
@@ -274,7 +274,7 @@ class Loads:
 
 
 @pytest.mark.parametrize(
-    "needs, field, said",
+    "needs, field, message",
     [
         (Needs(logits=True), "logits", r"it needs rows of logits; this engine serves tokens\n"),
         (Needs(hidden={1}), "hidden", r"it needs hidden states between blocks \(1\)"),
@@ -286,9 +286,9 @@ class Loads:
         (Needs(all_logits=True), None, "it reads logits of all rows of a prompt"),
     ],
 )
-def test_what_an_engine_does_not_serve_is_refused_before_weights_are_read(target, needs, field, said):
+def test_what_an_engine_does_not_serve_is_refused_before_weights_are_read(target, needs, field, message):
     plugin = Loads(needs)
-    with pytest.raises(Refused, match=said):
+    with pytest.raises(Refused, match=message):
         Host(model_of(target), [plugin], Serves())
     assert not plugin.loaded
     if field is not None:

@@ -45,9 +45,9 @@ def controller():
 @pytest.fixture
 def host(controller):
     """A request has begun, and its first token was chosen: the next one is 3."""
-    made = Host(EngineModel(ToyTarget().info), [controller, "ngram"])
-    made.begin("a", PROMPT, max_tokens=40, ignore_eos=True)
-    return made
+    host = Host(EngineModel(ToyTarget().info), [controller, "ngram"])
+    host.begin("a", PROMPT, max_tokens=40, ignore_eos=True)
+    return host
 
 
 def test_a_step_is_one_step_from_asking_for_drafts_to_what_was_accepted(host, controller):

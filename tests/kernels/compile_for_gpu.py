@@ -64,15 +64,15 @@ class Absent:
 def compile_only(run):
     """``JITFunction.run`` that stops before the launch."""
 
-    def compiled(kernel, *args, grid, warmup, **kwargs):
-        made = run(kernel, *args, grid=grid, warmup=True, **kwargs)
+    def compile_kernel(kernel, *args, grid, warmup, **kwargs):
+        binary = run(kernel, *args, grid=grid, warmup=True, **kwargs)
         # A product of float32 matrices is made of such instructions.
         matrices = "tl.dot" in kernel.src
-        if not matrices and not kwargs.get("enable_fp_fusion", True) and "fma." in made.asm["ptx"]:
+        if not matrices and not kwargs.get("enable_fp_fusion", True) and "fma." in binary.asm["ptx"]:
             raise AssertionError(f"{kernel.__name__} rounds a product and a sum once, and must round each")
-        print(kernel.__name__, (made.asm["ptx"].count("bf16") and "bfloat16") or "float32", made.metadata.shared)
+        print(kernel.__name__, (binary.asm["ptx"].count("bf16") and "bfloat16") or "float32", binary.metadata.shared)
 
-    return compiled
+    return compile_kernel
 
 
 def like_layers(dtype: torch.dtype) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from spec_kernels.ops.dequant import TYPES as BLOCKS
 
-from tests.native.compiled import SOURCES, compiled
+from tests.native.compiled import SOURCES, compile_library
 
 FILES = ["dispatch", "product_generic", "repack", "dequantise"]
 TYPES = ["Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K", "F16", "BF16", "F32"]
@@ -30,11 +30,11 @@ def portable() -> Path:
     """A library of products in plain C alone."""
     sources, more = [SOURCES / "matmul" / f"{name}.c" for name in FILES], os.environ.get("SPEC_NATIVE_FLAGS")
     if more:
-        return compiled("portable_sanitized", ["-DSPEC_PORTABLE", *more.split()], sources)
-    return compiled("portable", ["-DSPEC_PORTABLE", "-O1"], sources)
+        return compile_library("portable_sanitized", ["-DSPEC_PORTABLE", *more.split()], sources)
+    return compile_library("portable", ["-DSPEC_PORTABLE", "-O1"], sources)
 
 
-def aligned(size: int) -> np.ndarray:
+def aligned_bytes(size: int) -> np.ndarray:
     """uint8 [size] at an address that 64 divides.
 
     It ends where its memory ends, so that a sanitiser sees every step beyond.
@@ -100,7 +100,7 @@ class Library:
 
     def every(self) -> list[Products]:
         """Products of every instruction set that this machine has, the best first."""
-        return [found for isa in SETS if (found := self.products(isa))]
+        return [product for isa in SETS if (product := self.products(isa))]
 
     def tile_bytes(self, type: str, k: int) -> int:
         return self.c.spec_tile_bytes(TYPES.index(type), k)
@@ -108,7 +108,7 @@ class Library:
     def empty(self, type: str, n: int, k: int) -> Matrix:
         """A matrix without initialised bytes."""
         size, tiles = self.tile_bytes(type, k), -(-n // 16)
-        data = aligned(size * tiles)
+        data = aligned_bytes(size * tiles)
         data[:] = 0xA5
         return Matrix(Weight(TYPES.index(type), n, k, tiles, size, data.ctypes.data), data)
 
@@ -149,13 +149,13 @@ class Products:
     def quantise(self, x: np.ndarray, bits: int) -> QRows:
         """x: float32 [rows, k], rows any number of floats apart."""
         rows, k = x.shape
-        qrows = aligned(self.table.rows_bytes(k, bits, rows))
+        qrows = aligned_bytes(self.table.rows_bytes(k, bits, rows))
         self.table.quantise(x.ctypes.data, x.strides[0] // 4, rows, k, bits, qrows.ctypes.data)
         return QRows(qrows, rows, k, bits)
 
     def gather(self, qrows: QRows, which: list[int]) -> QRows:
         chosen = np.array(which, np.int32)
-        out = aligned(self.table.rows_bytes(qrows.k, qrows.bits, len(which)))
+        out = aligned_bytes(self.table.rows_bytes(qrows.k, qrows.bits, len(which)))
         sizes = qrows.rows, qrows.k, qrows.bits
         self.table.gather(qrows.data.ctypes.data, *sizes, chosen.ctypes.data, len(which), out.ctypes.data)
         return QRows(out, len(which), qrows.k, qrows.bits)

@@ -17,7 +17,7 @@ from spec_kernels.native.executor import Native, Options
 from spec_kernels.ops.dequant import dequantize
 
 from benchmarks.activations import RoundedRows, logits
-from benchmarks.support.rounding import Rounded, rounded, steps
+from benchmarks.support.rounding import Rounded, round_weights, steps
 from spec_core import Run, load
 from tests.kernels.products import example
 from tests.support.small_models import tiny_gguf
@@ -49,10 +49,10 @@ class Requantised:
 
 def of_types(rest: str, head: str, wish: str = "auto", isa: str | None = None):
     """A tiny random target with weights of these types."""
-    made = load(tiny_gguf(), kernels="native", threads=1)
-    was = made.executor
-    made.executor = Native(was.model, Requantised(was.source, rest, head), Options(wish, isa=isa))
-    return made
+    target = load(tiny_gguf(), kernels="native", threads=1)
+    was = target.executor
+    target.executor = Native(was.model, Requantised(was.source, rest, head), Options(wish, isa=isa))
+    return target
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_the_benchmark_reads_the_step_between_two_values_of_a_block(type):
 @pytest.mark.parametrize("type", NOISE)
 def test_the_benchmark_rounds_weights_to_within_a_step(type):
     weights = torch.randn(8, 256, generator=torch.Generator().manual_seed(2))
-    values, step = rounded(weights, type)
+    values, step = round_weights(weights, type)
 
     assert values.shape == step.shape == weights.shape
     assert ((values - weights).abs() <= 1.01 * step.abs() + 0.02).float().mean() > 0.99
@@ -140,9 +140,9 @@ def test_the_benchmark_rounds_weights_to_within_a_step(type):
 @pytest.mark.parametrize("wish", native.ACTIVATIONS)
 @pytest.mark.parametrize("rest", ["Q4_0", "Q8_0"])
 def test_a_forced_type_is_in_force(rest, wish):
-    found = of_types(rest, rest, wish).executor.activations
+    formats = of_types(rest, rest, wish).executor.activations
 
-    assert (found.name, found.why) == (wish, "")
+    assert (formats.name, formats.why) == (wish, "")
 
 
 @pytest.mark.parametrize("rest, name", [("Q4_0", "int8"), ("Q8_0", "int15")])
@@ -175,17 +175,19 @@ def test_a_draft_head_follows_its_own_weights():
 
 
 def test_the_model_s_line_names_what_is_in_force_and_why():
-    said = load("zoo:pico", kernels="native").info.kernels
+    kernels = load("zoo:pico", kernels="native").info.kernels
 
-    assert f"activations int15 (auto: int8 adds {NOISE['Q8_0']:.2%} of the weights' own noise, > {ALLOWED:.0%})" in said
+    assert (
+        f"activations int15 (auto: int8 adds {NOISE['Q8_0']:.2%} of the weights' own noise, > {ALLOWED:.0%})" in kernels
+    )
     assert "activations int8," in load("zoo:pico", kernels="native", activations="int8").info.kernels
 
 
 def test_the_environment_states_the_rule():
-    said = facts.activations()
+    text = facts.activations()
 
-    assert said.startswith(f"auto: int8 where it adds at most {ALLOWED:.0%} of the noise")
-    assert "Q8_0" in said.split("else int15")[1] and "Q4_0" in said.split("else int15")[0]
+    assert text.startswith(f"auto: int8 where it adds at most {ALLOWED:.0%} of the noise")
+    assert "Q8_0" in text.split("else int15")[1] and "Q4_0" in text.split("else int15")[0]
 
 
 def test_a_drafter_is_loaded_with_the_wish_not_with_the_choice():

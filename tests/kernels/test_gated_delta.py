@@ -14,7 +14,7 @@ KEYS = {"tiled": torch.arange(HV) % HK, "grouped": torch.arange(HV) // (HV // HK
 DECAYS = ("per-head", "per-channel")
 
 
-def ragged() -> Lineage:
+def ragged_lineage() -> Lineage:
     """A chain that keeps its pending rows, a tree whose drafts are all kept, and one row alone."""
     return Lineage(
         parents=[-1, 0, 1, 2, -1, 4, 4, 5, 5, 6, -1],
@@ -29,19 +29,19 @@ def chain(rows: int, keep: int = 0, chunks: list[tuple[int, int]] | None = None)
 
 
 def inputs(rows: int, decay: str = "per-head", seed: int = 0) -> dict[str, torch.Tensor]:
-    made = torch.Generator().manual_seed(seed)
-    q, k = (F.normalize(torch.randn(rows, HK, DK, generator=made), dim=-1) for _ in range(2))
+    generator = torch.Generator().manual_seed(seed)
+    q, k = (F.normalize(torch.randn(rows, HK, DK, generator=generator), dim=-1) for _ in range(2))
     shape = (rows, HV) if decay == "per-head" else (rows, HV, DK)
     return {
         "q": q * DK**-0.5,
         "k": k,
-        "v": torch.randn(rows, HV, DV, generator=made),
-        "g": -3 * torch.rand(shape, generator=made),
-        "beta": torch.rand(rows, HV, generator=made),
+        "v": torch.randn(rows, HV, DV, generator=generator),
+        "g": -3 * torch.rand(shape, generator=generator),
+        "beta": torch.rand(rows, HV, generator=generator),
     }
 
 
-def stored(seed: int = 7) -> torch.Tensor:
+def stored_states(seed: int = 7) -> torch.Tensor:
     return torch.randn(N, HV, DK, DV, generator=torch.Generator().manual_seed(seed))
 
 
@@ -63,12 +63,12 @@ def loop(given: dict, states: torch.Tensor, lineage: Lineage, key_of: torch.Tens
 @pytest.mark.parametrize("heads", KEYS)
 @pytest.mark.parametrize("decay", DECAYS)
 def test_every_row_and_every_kept_state_is_that_of_the_loop(decay: str, heads: str) -> None:
-    lineage, given, states = ragged(), inputs(11, decay), stored()
-    wanted, after = loop(given, states, lineage, KEYS[heads])
+    lineage, given, states = ragged_lineage(), inputs(11, decay), stored_states()
+    expected, after = loop(given, states, lineage, KEYS[heads])
     others = [i for i in range(N) if i not in lineage.keep]
     untouched = states[others].clone()
     o, _ = gated_delta(**given, states=states, lineage=lineage, key_of=KEYS[heads])
-    assert (o - wanted).abs().max() < 3e-6
+    assert (o - expected).abs().max() < 3e-6
     for row, place in enumerate(lineage.keep):
         if place >= 0:
             assert (states[place] - after[row]).abs().max() < 3e-6
@@ -78,19 +78,19 @@ def test_every_row_and_every_kept_state_is_that_of_the_loop(decay: str, heads: s
 @pytest.mark.parametrize("decay", DECAYS)
 def test_a_run_computed_together_is_the_run_computed_row_by_row(decay: str) -> None:
     rows = 3 + 2 * CHUNK + 2
-    given, states = inputs(rows, decay), stored()
+    given, states = inputs(rows, decay), stored_states()
     lineage = chain(rows, chunks=[(3, CHUNK), (3 + CHUNK, CHUNK)])
-    wanted, after = loop(given, states, lineage, KEYS["tiled"])
+    expected, after = loop(given, states, lineage, KEYS["tiled"])
     o, _ = gated_delta(**given, states=states, lineage=lineage, key_of=KEYS["tiled"])
-    assert (o - wanted).abs().max() < 1e-5
+    assert (o - expected).abs().max() < 1e-5
     assert (states[0] - after[rows - 1]).abs().max() < 1e-5
 
 
 def test_a_row_has_the_same_bits_alone_in_a_chain_and_in_a_tree() -> None:
     given, key_of = inputs(11), KEYS["tiled"]
-    together = stored()
-    o, _ = gated_delta(**given, states=together, lineage=ragged(), key_of=key_of)
-    alone = stored()
+    together = stored_states()
+    o, _ = gated_delta(**given, states=together, lineage=ragged_lineage(), key_of=key_of)
+    alone = stored_states()
     for row in (4, 6, 9):  # a path of the tree, one token at a time
         one = {name: m[row : row + 1] for name, m in given.items()}
         single, _ = gated_delta(**one, states=alone, lineage=Lineage([-1], [1], [1], [0]), key_of=key_of)
@@ -100,7 +100,7 @@ def test_a_row_has_the_same_bits_alone_in_a_chain_and_in_a_tree() -> None:
 
 @pytest.mark.parametrize("decay", DECAYS)
 def test_replayed_records_give_the_state_bit_for_bit(decay: str) -> None:
-    lineage, given, states = ragged(), inputs(11, decay), stored()
+    lineage, given, states = ragged_lineage(), inputs(11, decay), stored_states()
     _, d = gated_delta(**given, states=states, lineage=lineage, key_of=KEYS["tiled"])
     replay(states, given["k"], d, given["g"], KEYS["tiled"], path=[6, 9], source=1, target=8)
     assert torch.equal(states[8], states[7])
@@ -108,7 +108,7 @@ def test_replayed_records_give_the_state_bit_for_bit(decay: str) -> None:
     assert torch.equal(states[1], states[7])
 
 
-def convolved(x: torch.Tensor, weight: torch.Tensor, windows: torch.Tensor, lineage: Lineage, row: int) -> tuple:
+def convolve(x: torch.Tensor, weight: torch.Tensor, windows: torch.Tensor, lineage: Lineage, row: int) -> tuple:
     """(y, window after) of a row by walking its ancestors, in float64."""
     path, at = [], row
     while at >= 0:
@@ -119,22 +119,22 @@ def convolved(x: torch.Tensor, weight: torch.Tensor, windows: torch.Tensor, line
 
 
 def test_the_convolution_follows_ancestors_and_keeps_windows() -> None:
-    made = torch.Generator().manual_seed(1)
-    x, weight = torch.randn(11, CHANNELS, generator=made), torch.randn(WIDTH, CHANNELS, generator=made)
-    windows = torch.randn(N, WIDTH - 1, CHANNELS, generator=made)
-    lineage, before = ragged(), windows.clone()
+    generator = torch.Generator().manual_seed(1)
+    x, weight = torch.randn(11, CHANNELS, generator=generator), torch.randn(WIDTH, CHANNELS, generator=generator)
+    windows = torch.randn(N, WIDTH - 1, CHANNELS, generator=generator)
+    lineage, before = ragged_lineage(), windows.clone()
     y = causal_conv(x, weight, windows, lineage)
     for row, place in enumerate(lineage.keep):
-        wanted, window = convolved(x, weight, before, lineage, row)
-        assert (y[row] - wanted).abs().max() < 1e-5
+        expected, window = convolve(x, weight, before, lineage, row)
+        assert (y[row] - expected).abs().max() < 1e-5
         if place >= 0:
             assert torch.equal(windows[place].double(), window)
 
 
 def test_a_convolved_row_has_the_same_bits_alone() -> None:
-    made = torch.Generator().manual_seed(1)
-    x, weight = torch.randn(5, CHANNELS, generator=made), torch.randn(WIDTH, CHANNELS, generator=made)
-    windows = torch.randn(N, WIDTH - 1, CHANNELS, generator=made)
+    generator = torch.Generator().manual_seed(1)
+    x, weight = torch.randn(5, CHANNELS, generator=generator), torch.randn(WIDTH, CHANNELS, generator=generator)
+    windows = torch.randn(N, WIDTH - 1, CHANNELS, generator=generator)
     alone = windows.clone()
     y = causal_conv(x, weight, windows, chain(5))
     for row in range(5):

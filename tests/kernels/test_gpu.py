@@ -10,9 +10,9 @@ import pytest
 import torch
 from spec_kernels.ops.gated_delta import gated_delta
 
-from benchmarks.kernels import Sizes, check, items, made
+from benchmarks.kernels import Sizes, check, items, make_inputs
 from spec_core import Run, Sampling, load
-from tests.kernels.twins import chain, for_delta, moved, ragged, with_runs
+from tests.kernels.twins import chain, for_delta, move, ragged_lineage, with_runs
 from tests.support.small_models import tiny_gguf
 
 pytestmark = [
@@ -30,7 +30,7 @@ def first(result):
 
 
 @pytest.fixture(autouse=True)
-def seeded():
+def seed():
     torch.manual_seed(0)
 
 
@@ -41,13 +41,18 @@ def test_operators_agree_with_their_references_at_the_sizes_of_qwen3_next(name, 
     check(next(item for item in items(SIZES, rows) if item.name == name))
 
 
-LINEAGES = {"kept": ragged(kept=True), "laid-aside": ragged(kept=False), "runs": with_runs(), "chain": chain(40)}
+LINEAGES = {
+    "kept": ragged_lineage(kept=True),
+    "laid-aside": ragged_lineage(kept=False),
+    "runs": with_runs(),
+    "chain": chain(40),
+}
 
 
 @pytest.mark.parametrize("kind", LINEAGES)
 def test_a_repeated_call_gives_the_same_bits(kind):
     """A race between threads, or between a state that is written and one that is read, moves bits now and then."""
-    given = moved(for_delta(LINEAGES[kind]), "cuda")
+    given = move(for_delta(LINEAGES[kind]), "cuda")
     states = given["states"].clone()
     first, after = gated_delta(**given), given["states"].clone()
 
@@ -62,7 +67,7 @@ def test_a_repeated_call_gives_the_same_bits(kind):
 def test_operators_can_be_captured_in_a_graph(name):
     """After the first call with a shape nothing is copied through the host."""
     item = next(item for item in items(SIZES, 8) if item.name == name)
-    given = made(item, "cuda")
+    given = make_inputs(item, "cuda")
     before = {n: given[n].clone() for n in WRITTEN & given.keys()}
     plain = first(item.op(**given)).clone()
     graph = torch.cuda.CUDAGraph()
@@ -87,7 +92,7 @@ PER_ROW = {
 def test_a_row_has_the_same_bits_in_a_verify_step_and_alone(name):
     """The first row does not depend on the number of rows after it."""
     item = next(item for item in items(SIZES, 8) if item.name == name)
-    given = made(item, "cuda")
+    given = make_inputs(item, "cuda")
     one = given | {n: given[n][:1] for n in PER_ROW[name]} | {n: given[n].clone() for n in WRITTEN & given.keys()}
     if "lineage" in given:
         one["lineage"] = chain(1)

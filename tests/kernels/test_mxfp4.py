@@ -8,32 +8,32 @@ from spec_kernels.native.mxfp4 import HIGHEST, LOWEST, PIECE, as_q5_0, exact
 from spec_kernels.ops.dequant import dequantize
 
 
-def drawn(rows: int, blocks: int) -> torch.Tensor:
+def draw_blocks(rows: int, blocks: int) -> torch.Tensor:
     """Random codes under exponents of float16, of which every one occurs."""
-    made = torch.randint(0, 256, (rows, blocks, 17), generator=torch.Generator().manual_seed(rows), dtype=torch.uint8)
-    made[..., 0] = (LOWEST + torch.arange(rows * blocks) % (HIGHEST - LOWEST + 1)).view(rows, blocks).to(torch.uint8)
-    return made.flatten(1)
+    codes = torch.randint(0, 256, (rows, blocks, 17), generator=torch.Generator().manual_seed(rows), dtype=torch.uint8)
+    codes[..., 0] = (LOWEST + torch.arange(rows * blocks) % (HIGHEST - LOWEST + 1)).view(rows, blocks).to(torch.uint8)
+    return codes.flatten(1)
 
 
 @pytest.mark.parametrize("rows, blocks", [(1, 1), (7, 3), (3, 50), (2, PIECE // 2 + 1)])
 def test_every_value_is_kept(rows, blocks):
-    made = drawn(rows, blocks)
-    kept = as_q5_0(made)
+    codes = draw_blocks(rows, blocks)
+    kept = as_q5_0(codes)
 
-    assert exact(made)
+    assert exact(codes)
     assert kept.shape == (rows, 22 * blocks)
-    assert torch.equal(dequantize(kept, "Q5_0"), dequantize(made, "MXFP4"))
+    assert torch.equal(dequantize(kept, "Q5_0"), dequantize(codes, "MXFP4"))
 
 
 @pytest.mark.parametrize("e", [0, LOWEST - 1, HIGHEST + 1, 255])
 @pytest.mark.parametrize("code", [0x01, 0x90])
 def test_exponents_beyond_those_of_float16(e, code):
     """One number is enough; zeros of both signs are none."""
-    made = drawn(2, 2)
-    made[1, 17], made[1, 18:] = e, 0x80
+    codes = draw_blocks(2, 2)
+    codes[1, 17], codes[1, 18:] = e, 0x80
 
-    assert exact(made)
-    assert torch.equal(dequantize(as_q5_0(made), "Q5_0"), dequantize(made, "MXFP4"))
+    assert exact(codes)
+    assert torch.equal(dequantize(as_q5_0(codes), "Q5_0"), dequantize(codes, "MXFP4"))
 
-    made[1, 20] = code
-    assert not exact(made)
+    codes[1, 20] = code
+    assert not exact(codes)

@@ -21,7 +21,7 @@ from spec_core import Draft, Request, Run, Sampling, UsageError, load
 from spec_core.toolkit import DraftLimits
 from tests.support.small_models import tiny_gguf, tiny_hybrid
 from tests.targets.drive import EVERYTHING, forward, fresh, part, sequence
-from tests.targets.tiny import CLASSES, NEWER, model, saved
+from tests.targets.tiny import CLASSES, NEWER, model, save
 
 pytestmark = pytest.mark.skipif(native.problem() is not None, reason=f"{native.problem()}")
 ARCHS = (*CLASSES, *NEWER)
@@ -42,17 +42,17 @@ def threads():
 def target(arch: str, isa: str | None = None, cache_dtype: str = "float32"):
     """A tiny random model of an architecture on an instruction set."""
     folder = directory(arch)
-    made = load(folder, kernels="native", cache_dtype=cache_dtype, threads=1)
-    executor = made.executor
-    made.executor = Native(executor.model, executor.source, Options("int15", cache_dtype, False, isa))
-    return made
+    target = load(folder, kernels="native", cache_dtype=cache_dtype, threads=1)
+    executor = target.executor
+    target.executor = Native(executor.model, executor.source, Options("int15", cache_dtype, False, isa))
+    return target
 
 
 @cache
 def directory(arch: str):
     try:
         torch.manual_seed(0)
-        return saved(model(arch), mkdtemp())
+        return save(model(arch), mkdtemp())
     except (AttributeError, ImportError):
         pytest.skip(f"this transformers has no {arch}")
 
@@ -100,14 +100,14 @@ def test_a_row_has_the_same_bits_beside_others_on_any_number_of_threads(arch, co
 def test_attention_cut_between_threads_has_the_bits_of_one_thread(rows, count):
     """Three kv heads: rows are cut where that ends a phase sooner. Big enough for the threads to be used."""
     of, tokens = load("zoo:pico", kernels="native", threads=1), list(range(100, 100 + 130))
-    found = []
+    sizes = []
     for threads in (1, count):
         torch.set_num_threads(threads)
         seq = sequence(of, tokens)
         forward(of, part(seq, 0, tokens[:-rows], decides=False))
-        found.append(forward(of, part(seq, len(tokens) - rows, tokens[-rows:])).logits)
+        sizes.append(forward(of, part(seq, len(tokens) - rows, tokens[-rows:])).logits)
 
-    assert torch.equal(*found)
+    assert torch.equal(*sizes)
 
 
 @pytest.mark.parametrize("cache_dtype", native.CACHES)
@@ -197,7 +197,7 @@ def test_several_threads_of_python_and_a_fork():
     of = load(tiny_gguf(), kernels="native")
     expected = fresh(of, PROMPT).logits
     torch.set_num_threads(2)
-    found = []
+    sizes = []
 
     def once() -> bool:
         """Uses no threads of torch, which do not survive a fork."""
@@ -208,20 +208,20 @@ def test_several_threads_of_python_and_a_fork():
         )
 
     def work():
-        found.extend(once() for _ in range(20))
+        sizes.extend(once() for _ in range(20))
 
     workers = [threading.Thread(target=work) for _ in range(3)]
     for worker in workers:
         worker.start()
-    children = [_forked(once) for _ in range(3)]
+    children = [_run_forked(once) for _ in range(3)]
     for worker in workers:
         worker.join()
 
-    assert found == [True] * 60
+    assert sizes == [True] * 60
     assert [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children] == [0, 0, 0]
 
 
-def _forked(question) -> int:
+def _run_forked(question) -> int:
     """Runs the check in a child process; exit code 0 for success."""
     child = os.fork()
     if child == 0:
@@ -249,10 +249,10 @@ def test_a_loaded_file_is_in_memory_once():
     path, size = str(of.weights.file.path), of.weights.file.nbytes
 
     lines = Path("/proc/self/smaps").read_text().splitlines()
-    mine = [i for i, line in enumerate(lines) if line.endswith(path)]
-    resident = [next(line for line in lines[i:] if line.startswith("Rss:")) for i in mine]
+    lines_here = [i for i, line in enumerate(lines) if line.endswith(path)]
+    resident = [next(line for line in lines[i:] if line.startswith("Rss:")) for i in lines_here]
 
-    assert mine
+    assert lines_here
     assert sum(int(line.split()[1]) << 10 for line in resident) <= 0.15 * size
 
 
@@ -309,7 +309,7 @@ def test_a_cache_grows_and_is_moved_together(cache_dtype):
 
 
 @pytest.mark.parametrize(
-    "options, said",
+    "options, message",
     [
         ({"kernels": "fast"}, "kernels 'fast' is unknown"),
         ({"activations": "int4"}, "activations 'int4' is unknown"),
@@ -320,8 +320,8 @@ def test_a_cache_grows_and_is_moved_together(cache_dtype):
         ({"dtype": "bfloat16", "cache_dtype": "q8"}, "cache_dtype=q8 is for native kernels"),
     ],
 )
-def test_settings_that_cannot_be_are_refused(options, said):
-    with pytest.raises(UsageError, match=said):
+def test_settings_that_cannot_be_are_refused(options, message):
+    with pytest.raises(UsageError, match=message):
         load(tiny_gguf(), **options, **({} if "weights" in options else {"weights": False}))
 
 
@@ -356,15 +356,15 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("said", WRONG)
-def test_what_a_forward_cannot_be_asked_is_refused_before_anything_is_computed(said):
+@pytest.mark.parametrize("message", WRONG)
+def test_what_a_forward_cannot_be_asked_is_refused_before_anything_is_computed(message):
     of = load(tiny_gguf(), kernels="native")
-    wrong = {"tokens": [1, 2], "positions": [0, 1], "start": 0, "rows": 2, "parents": None} | WRONG[said]
+    wrong = {"tokens": [1, 2], "positions": [0, 1], "start": 0, "rows": 2, "parents": None} | WRONG[message]
     one_sequence = SequenceRows(of.executor.cache(32), 0, wrong["rows"], wrong["start"], wrong["parents"])
     tokens, positions = (torch.tensor(wrong[name]) for name in ("tokens", "positions"))
     batch = ForwardBatch(tokens, positions, [one_sequence], given=wrong.get("given", {}), logits=wrong.get("logits"))
 
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         of.executor.run(batch)
 
 

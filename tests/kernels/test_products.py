@@ -58,7 +58,7 @@ def same(a: np.ndarray, b: np.ndarray) -> bool:
     return np.array_equal(bits_of(a), bits_of(b))
 
 
-def rounded(x: np.ndarray, bits: int) -> np.ndarray:
+def round_rows(x: np.ndarray, bits: int) -> np.ndarray:
     """float64 [rows, k]: what rows are after they are quantised."""
     if bits == 32:
         return x.astype(np.float64)
@@ -74,7 +74,7 @@ def test_products_of_quantised_rows_are_exact_but_for_the_rounding_of_sums(libra
     if not fits(type, k):
         pytest.skip(f"a row of {k} has no whole blocks of {type}")
     data, x = example(type, n, k), rows_of(11, k)
-    w, x_rounded = dequantize(data, type).double().numpy(), rounded(x, bits)
+    w, x_rounded = dequantize(data, type).double().numpy(), round_rows(x, bits)
 
     error = best.product(library.repack(type, data, k), x, bits) - x_rounded @ w.T
 

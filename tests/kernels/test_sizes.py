@@ -227,14 +227,14 @@ KINDS = {type(op).__name__ for op in OPS.values()}
 @pytest.mark.parametrize("kernels", EXECUTORS)
 @pytest.mark.parametrize("what", WRONG)
 def test_an_operation_of_sizes_that_do_not_fit_is_refused_by_name_before_a_weight_is_read(what, kernels):
-    changed, said = WRONG[what]
+    changed, message = WRONG[what]
 
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         EXECUTORS[kernels](changed, None)
 
 
 def test_every_operation_has_a_size_that_is_refused():
-    words = " ".join(said for _, said in WRONG.values())
+    words = " ".join(message for _, message in WRONG.values())
 
     assert {kind.__name__ for kind in ops.Op.__args__} == KINDS
     assert [kind for kind in KINDS if kind not in words] == []
@@ -259,9 +259,9 @@ LARGE = {
 
 @pytest.mark.parametrize("what", LARGE)
 def test_an_operation_larger_than_native_kernels_have_memory_for_is_refused(what):
-    large, said = LARGE[what]
+    large, message = LARGE[what]
 
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         limits.check(large)
 
 

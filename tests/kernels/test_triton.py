@@ -27,7 +27,7 @@ from spec_kernels.ops.rms_norm import rms_norm
 from benchmarks import kernels
 from spec_core import Request, Run, UsageError, load
 from spec_core.testing import Oracle, RandomTrees
-from tests.kernels.twins import CASES, OPS, Case, for_attention, for_delta, for_experts, moved, ragged
+from tests.kernels.twins import CASES, OPS, Case, for_attention, for_delta, for_experts, move, ragged_lineage
 from tests.support.small_models import tiny_hybrid
 
 pytest.importorskip("triton", reason="triton is not installed: its kernels cannot be read, let alone run")
@@ -55,8 +55,8 @@ def assert_close(name: str, plain: torch.Tensor, fast: torch.Tensor, ratio: floa
     missing = plain.isnan()
     assert torch.equal(missing, fast.isnan()), f"{name}: numbers where there are none, or none where there are some"
     gap, scale = (fast - plain)[~missing].double(), plain[~missing].double().norm()
-    found = float(gap.norm() / scale)
-    assert found < ratio, f"{name}: off by {found:.1e} of its size, at most by {gap.abs().max():.1e}"
+    error = float(gap.norm() / scale)
+    assert error < ratio, f"{name}: off by {error:.1e} of its size, at most by {gap.abs().max():.1e}"
 
 
 def dtypes(case: Case) -> list[torch.dtype]:
@@ -69,9 +69,9 @@ def dtypes(case: Case) -> list[torch.dtype]:
 )
 def test_the_twin_agrees_with_the_reference(name, dtype):
     case = CASES[name]
-    given = moved(case.make(), "cpu", dtype)
+    given = move(case.make(), "cpu", dtype)
 
-    plain, fast = case.results("reference", given), case.results("triton", moved(given, DEVICE, dtype))
+    plain, fast = case.results("reference", given), case.results("triton", move(given, DEVICE, dtype))
 
     for output, expected in plain.items():
         assert_close(output, expected, fast[output], RATIO[dtype])
@@ -121,7 +121,7 @@ def sums_in_order(monkeypatch):
 def test_an_attending_row_has_the_same_bits_alone_and_with_hidden_columns_behind():
     """Batch invariance: tiles and pieces are cut at fixed places."""
     attention = CASES["attention-chain"].form("triton")
-    given = moved(for_attention(5, 530, 4, 2, 16, 16), DEVICE)
+    given = move(for_attention(5, 530, 4, 2, 16, 16), DEVICE)
     together = attention(**given)
 
     for row in (0, 4):
@@ -134,7 +134,7 @@ def test_an_attending_row_has_the_same_bits_alone_and_with_hidden_columns_behind
 @pytest.mark.usefixtures("sums_in_order")
 def test_a_rows_experts_say_the_same_alone():
     experts = CASES["experts-odd"].form("triton")
-    given = moved(for_experts(7, 4, 2, 33, 9), DEVICE)
+    given = move(for_experts(7, 4, 2, 33, 9), DEVICE)
     together = experts(**given)
 
     for row in (0, 6):
@@ -144,7 +144,7 @@ def test_a_rows_experts_say_the_same_alone():
 
 def test_a_node_of_a_tree_has_the_bits_of_its_path_token_by_token():
     """One row per step, each kept where the next begins: outputs and the last state are equal bit for bit."""
-    given = moved(for_delta(ragged(kept=True)), DEVICE)
+    given = move(for_delta(ragged_lineage(kept=True)), DEVICE)
     together, alone = given["states"].clone(), given["states"].clone()
     delta = CASES["delta-chain"].form("triton")
     o, _ = delta(**given | {"states": together})
@@ -158,7 +158,7 @@ def test_a_node_of_a_tree_has_the_bits_of_its_path_token_by_token():
 
 @pytest.mark.parametrize("decay", ["head", "channel"])
 def test_replayed_records_give_the_state_bit_for_bit(decay):
-    given = moved(for_delta(ragged(kept=True), decay), DEVICE)
+    given = move(for_delta(ragged_lineage(kept=True), decay), DEVICE)
     states = given["states"]
     _, d = CASES["delta-chain"].form("triton")(**given)
 
@@ -169,7 +169,7 @@ def test_replayed_records_give_the_state_bit_for_bit(decay):
 
 def test_states_that_would_be_copied_are_refused():
     """They are overwritten in place."""
-    given = moved(for_delta(ragged(kept=True)), DEVICE)
+    given = move(for_delta(ragged_lineage(kept=True)), DEVICE)
     apart = given["states"].mT.contiguous().mT
 
     with pytest.raises(ValueError, match="contiguous"):
@@ -261,7 +261,7 @@ SMALL = kernels.Sizes(
 def test_what_the_benchmark_would_time_is_right(at, rows):
     """Its calls are valid and agree with the references; in float32, for the interpreter's sake."""
     item = kernels.items(SMALL, rows)[at]
-    given = moved(item.make(), DEVICE)
+    given = move(item.make(), DEVICE)
     twin = attrs.evolve(item, op=dispatch.twin(item.reference) if item.reference else item.op)
 
     assert kernels.difference(twin, given) < 1e-5

@@ -52,12 +52,12 @@ class Case:
         return {name: m.cpu() for name, m in named.items()}
 
 
-def moved(arguments: Arguments, device: str, dtype: torch.dtype = torch.float32) -> Arguments:
+def move(arguments: Arguments, device: str, dtype: torch.dtype = torch.float32) -> Arguments:
     """Tensors on a device, floating point ones in a dtype; strides are kept."""
-    return {name: _moved(a, device, dtype) if isinstance(a, Tensor) else a for name, a in arguments.items()}
+    return {name: _move_tensor(a, device, dtype) if isinstance(a, Tensor) else a for name, a in arguments.items()}
 
 
-def _moved(m: Tensor, device: str, dtype: torch.dtype) -> Tensor:
+def _move_tensor(m: Tensor, device: str, dtype: torch.dtype) -> Tensor:
     there = m.to(device, dtype if m.is_floating_point() else m.dtype)
     return spread(there) if m.is_floating_point() and not m.is_contiguous() else there
 
@@ -78,7 +78,7 @@ def chain(rows: int, keep: int = 0, runs: tuple[tuple[int, int], ...] = ()) -> L
     return Lineage(list(range(-1, rows - 1)), [0] * rows, [-1] * (rows - 1) + [keep], [0], list(runs))
 
 
-def ragged(kept: bool) -> Lineage:
+def ragged_lineage(kept: bool) -> Lineage:
     """A chain that keeps its pending rows, a tree of drafts, one row alone. Drafts are kept, or none of them is."""
     drafts = [3, 4, 5, 6, 7] if kept else [-1] * 5
     return Lineage(
@@ -197,8 +197,8 @@ def for_forgetting() -> Arguments:
 
 
 def for_replay(path: list[int], source: int, target: int, decay: str) -> Arguments:
-    made = for_delta(chain(6), decay)
-    kept = {name: made[name] for name in ("states", "k", "g", "key_of")}
+    arguments = for_delta(chain(6), decay)
+    kept = {name: arguments[name] for name in ("states", "k", "g", "key_of")}
     return kept | {"d": spread(normal(6, 2, 10)), "path": path, "source": source, "target": target}
 
 
@@ -267,13 +267,13 @@ CASES = {
     "experts-more-lines-than-a-tile": experts(21, 2, 2, 17, 9),
     "conv-one-row": convs(chain(1), 7, 4),
     "conv-chain": convs(chain(5), 513, 4),
-    "conv-ragged": convs(ragged(kept=True), 20, 4),
-    "conv-width-2": convs(ragged(kept=False), 20, 2),
+    "conv-ragged": convs(ragged_lineage(kept=True), 20, 4),
+    "conv-width-2": convs(ragged_lineage(kept=False), 20, 2),
     "delta-one-row": deltas(chain(1)),
     "delta-chain": deltas(chain(3), "head", "grouped"),
-    "delta-ragged-kept": deltas(ragged(kept=True), "head", "tiled"),
-    "delta-ragged-kept-channel": deltas(ragged(kept=True), "channel", "grouped"),
-    "delta-tree-laid-aside": deltas(ragged(kept=False)),
+    "delta-ragged-kept": deltas(ragged_lineage(kept=True), "head", "tiled"),
+    "delta-ragged-kept-channel": deltas(ragged_lineage(kept=True), "channel", "grouped"),
+    "delta-tree-laid-aside": deltas(ragged_lineage(kept=False)),
     "delta-runs": deltas(with_runs()),
     "delta-runs-channel": deltas(with_runs(), "channel"),
     "delta-runs-repeats": Case("gated_delta", "gated_delta", for_repeats, ("o", "d"), ("states",)),

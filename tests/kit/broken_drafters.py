@@ -72,13 +72,13 @@ class Sampler:
             ids, probs = [seq.tokens[-1]], []
             for i in range(min(budget, self.length)):
                 probs.append(torch.softmax(self.table[ids[-1]], -1))
-                ids.append(self.drawn(step, seq, i, probs[-1]))
-            step.propose(seq, self.made(step, ids[1:], torch.stack(probs)))
+                ids.append(self.draw(step, seq, i, probs[-1]))
+            step.propose(seq, self.create_draft(step, ids[1:], torch.stack(probs)))
 
-    def drawn(self, step, seq, i: int, q) -> int:
+    def draw(self, step, seq, i: int, q) -> int:
         return int((q.log() + step.noise(seq, i)).argmax())
 
-    def made(self, step, ids, probs) -> Draft:
+    def create_draft(self, step, ids, probs) -> Draft:
         return Draft(ids, probs=probs) if step.wants_probs else Draft(ids, proposal="unknown")
 
 
@@ -332,7 +332,7 @@ class ThrowsDice(Lookup):
 class HasItsOwnChance(Sampler):
     """Draws by a generator of its own."""
 
-    def drawn(self, step, seq, i, q):
+    def draw(self, step, seq, i, q):
         return int(torch.multinomial(q, 1))
 
 
@@ -340,15 +340,15 @@ class HasItsOwnChance(Sampler):
 class ShowsNoDistribution(Sampler):
     """Its rows sum to less than 1."""
 
-    def made(self, step, ids, probs):
-        return super().made(step, ids, probs * 0.99)
+    def create_draft(self, step, ids, probs):
+        return super().create_draft(step, ids, probs * 0.99)
 
 
 @attrs.define(eq=False)
 class AlwaysShowsRows(Sampler):
     """Makes rows of probs though nobody reads them."""
 
-    def made(self, step, ids, probs):
+    def create_draft(self, step, ids, probs):
         return Draft(ids, probs=probs)
 
 
@@ -356,7 +356,7 @@ class AlwaysShowsRows(Sampler):
 class DrawsTheBest(Sampler):
     """Takes the most likely token and says that it was drawn."""
 
-    def drawn(self, step, seq, i, q):
+    def draw(self, step, seq, i, q):
         return int(q.argmax())
 
 
@@ -364,7 +364,7 @@ class DrawsTheBest(Sampler):
 class DrawsFromOldNumbers(Sampler):
     """Has numbers of its own for every position, the same whenever it is drawn."""
 
-    def drawn(self, step, seq, i, q):
+    def draw(self, step, seq, i, q):
         return int((q.log() + gumbel(seq.seed, seq.t + i, len(q), domain=5)).argmax())
 
 
@@ -384,9 +384,9 @@ class Spender(Lookup):
             if ids:
                 lengths.append(len(ids))
                 step.propose(seq, Draft(ids))
-        step.report_cost(forwards=self.needed(lengths))
+        step.report_cost(forwards=self.rows_needed(lengths))
 
-    def needed(self, lengths: list[int]) -> int:
+    def rows_needed(self, lengths: list[int]) -> int:
         return max(lengths)
 
 
@@ -394,7 +394,7 @@ class Spender(Lookup):
 class SpendsMore(Spender):
     """Runs its model for one sequence after the other."""
 
-    def needed(self, lengths):
+    def rows_needed(self, lengths):
         return sum(lengths)
 
 
@@ -427,9 +427,9 @@ class Reader(Lookup):
     @hookimpl
     def process(self, rows) -> None:
         for seq, span in rows.by_sequence():
-            seq.stash[self.last] = self.kept(span.hidden[1][-1:])
+            seq.stash[self.last] = self.keep(span.hidden[1][-1:])
 
-    def kept(self, hidden):
+    def keep(self, hidden):
         return hidden.clone()
 
 
@@ -437,7 +437,7 @@ class Reader(Lookup):
 class NormalisesInPlace(Reader):
     """Scales what it was shown instead of a copy."""
 
-    def kept(self, hidden):
+    def keep(self, hidden):
         hidden /= hidden.norm()
         return hidden.clone()
 
@@ -579,7 +579,7 @@ class SharesTheLogItself(SharesRows):
 class KeepsTheView(Reader):
     """Keeps what it was shown instead of a copy."""
 
-    def kept(self, hidden):
+    def keep(self, hidden):
         return hidden
 
 
@@ -629,7 +629,7 @@ class PutsOffForEver(Reader):
     @hookimpl
     def process(self, rows) -> None:
         for seq, span in rows.by_sequence():
-            seq.stash[self.last] = self.kept(span.hidden[1][-1:])
+            seq.stash[self.last] = self.keep(span.hidden[1][-1:])
             seq.stash.setdefault(self.late, []).append(span.hidden[1].clone())
 
 
@@ -743,11 +743,11 @@ class ExtendsWithAModel(Extends):
         lengths = [0]
         for seq, draft, leaf, budget in step.leaves:
             if ids := self.behind(seq, draft.ids[leaf], min(budget, self.length)):
-                lengths.append(self.needed(len(draft), len(ids)))
+                lengths.append(self.rows_needed(len(draft), len(ids)))
                 step.extend(seq, Draft(ids), leaf)
         step.report_cost(forwards=max(lengths))
 
-    def needed(self, before: int, own: int) -> int:
+    def rows_needed(self, before: int, own: int) -> int:
         return own
 
 
@@ -755,5 +755,5 @@ class ExtendsWithAModel(Extends):
 class ReadsEveryDraftedTokenTwice(ExtendsWithAModel):
     """Runs its model twice for each token of the other method."""
 
-    def needed(self, before: int, own: int) -> int:
+    def rows_needed(self, before: int, own: int) -> int:
         return 2 * before + own

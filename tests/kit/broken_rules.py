@@ -35,11 +35,11 @@ class Matches:
         draft = step.part(seq).draft
         t = seq.t + (draft.depths[row - 1] if row else 0)
         if seq.sampling.temperature == 0:
-            return int(self.adjusted(step, seq, row).argmax())
-        ids, z = support(self.adjusted(step, seq, row), seq.sampling)
+            return int(self.adjust_row(step, seq, row).argmax())
+        ids, z = support(self.adjust_row(step, seq, row), seq.sampling)
         return int(ids[(z + self.noise(step, seq, t)[ids]).argmax()])
 
-    def adjusted(self, step, seq, row: int):
+    def adjust_row(self, step, seq, row: int):
         return adjust(step.logits(seq)[row], seq.sampling, step.history(seq, row), seq.prompt_len)
 
     def noise(self, step, seq, t: int):
@@ -123,42 +123,42 @@ class Rejects(Matches):
         p = torch.softmax(step.logits(seq).double() / (seq.sampling.temperature or 1.0), -1)
         for i in range(step.part(seq).drafted):
             if step.coins(seq, i + 1)[i] * draft.probs[i, draft.ids[i]] >= p[i, draft.ids[i]]:
-                return Verdict(path, self.drawn(step, seq, self.left(p[i], draft.probs[i])))
+                return Verdict(path, self.draw(step, seq, self.residual(p[i], draft.probs[i])))
             path.append(i)
-        return Verdict(path, self.drawn(step, seq, p[-1]))
+        return Verdict(path, self.draw(step, seq, p[-1]))
 
-    def left(self, p, q):
+    def residual(self, p, q):
         return (p - q).clamp_min(0)
 
-    def drawn(self, step, seq, weights) -> int:
+    def draw(self, step, seq, weights) -> int:
         return int((weights.log() + self.noise(step, seq, seq.t)).argmax())
 
 
 class HasNoResidual(Rejects):
     """Draws from the target's own distribution after a rejection, not from what is left of it."""
 
-    def left(self, p, q):
+    def residual(self, p, q):
         return p
 
 
 class ReadsRawRows(Matches):
     """Forgets what the user asked for."""
 
-    def adjusted(self, step, seq, row):
+    def adjust_row(self, step, seq, row):
         return step.logits(seq)[row]
 
 
 class ForgetsThePrefix(Matches):
     """Counts penalties over committed text only."""
 
-    def adjusted(self, step, seq, row):
+    def adjust_row(self, step, seq, row):
         return adjust(step.logits(seq)[row], seq.sampling, seq.tokens, seq.prompt_len)
 
 
 class PenalisesPromptsToo(Shared):
     """Counts the prompt where only the output is meant."""
 
-    def adjusted(self, step, seq, row):
+    def adjust_row(self, step, seq, row):
         return adjust(step.logits(seq)[row], seq.sampling, step.history(seq, row), 0)
 
 

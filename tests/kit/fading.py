@@ -33,17 +33,17 @@ class Fading:
         x = self.embed[batch.tokens.clamp_min(0)]  # [R, D]
         for row, embedding in batch.embeds.items():
             x[row] = embedding
-        after, wanted = torch.empty_like(x), []
+        after, expected = torch.empty_like(x), []
         for part in batch.parts:
             end = part.spec + part.drafted
-            wanted += range(part.row, end) if needs.all_logits else range(part.spec - 1, end) if part.decides else ()
+            expected += range(part.row, end) if needs.all_logits else range(part.spec - 1, end) if part.decides else ()
             memory = part.seq.slot.state
             for row in range(part.row, part.spec):
                 memory.faded = after[row] = memory.faded / 2 + x[row]
             for row in range(part.spec, end):
                 parent = batch.parents[row]
                 after[row] = after[parent] / 2 + x[row]
-        logits = [self.head @ after[row] for row in wanted]
+        logits = [self.head @ after[row] for row in expected]
         return TargetOutput(
             logits=torch.stack(logits) if logits else x.new_empty(0, self.info.vocab),
             hidden={i: (x, after)[i].clone() for i in needs.hidden},

@@ -59,13 +59,13 @@ DECLARED = [
 ]
 
 
-def declared() -> str:
+def declared_table() -> str:
     rows = [f"| `{name}` | {whose} | {meaning} |" for name, whose, meaning in DECLARED]
     return "\n".join(["| attribute | of | meaning |", "| --- | --- | --- |", *rows, ""])
 
 
 def page() -> str:
-    return "\n".join([HEAD, declared(), *(section(name, kit) for name, kit in KITS.items())])
+    return "\n".join([HEAD, declared_table(), *(section(name, kit) for name, kit in KITS.items())])
 
 
 def section(title: str, kit: type) -> str:
@@ -76,11 +76,11 @@ def section(title: str, kit: type) -> str:
 
 
 def row(check: str, promise: str, kit: type) -> str:
-    broken = "; ".join(shown(case) for case in CASES if case.kit is kit and case.check == check)
+    broken = "; ".join(describe(case) for case in CASES if case.kit is kit and case.check == check)
     return f"| {promise} | {broken} | `{check}` |"
 
 
-def shown(case: Case) -> str:
+def describe(case: Case) -> str:
     does = inspect.getdoc(case.broken).split(".")[0]
     return f"`{case.broken.__name__}`: {does[0].lower() + does[1:]}"
 

@@ -36,8 +36,8 @@ class Pools(Lookup):
     pool: dict[tuple[int, ...], int] = attrs.field(factory=dict, init=False)
 
     def ahead(self, seq, count):
-        found = self.pool.get(tuple(seq.tokens[-2:]), -1)
-        return [found] if found >= 0 else []
+        token = self.pool.get(tuple(seq.tokens[-2:]), -1)
+        return [token] if token >= 0 else []
 
     @hookimpl
     def process(self, rows):

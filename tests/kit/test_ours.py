@@ -22,7 +22,7 @@ from spec_core.testing import (
 )
 from tests.kit.fading import Fades, Fading, FadingAlone
 from tests.support.small_models import tiny_gguf
-from tests.targets.tiny import model, saved
+from tests.targets.tiny import model, save
 
 
 class TestNgram(DrafterConformance):
@@ -53,7 +53,7 @@ class TestCoupled(RuleConformance):
 @pytest.mark.parametrize("strategy", ["snapshot", "replay", "checkpoint"])
 class TestToyRollback(RollbackConformance):
     @pytest.fixture(autouse=True)
-    def chosen(self, strategy):
+    def choose_strategy(self, strategy):
         self.strategy = strategy
 
     def make(self):
@@ -70,7 +70,7 @@ class TestToyTarget(TargetConformance):
 @cache
 def directory(arch: str) -> Path:
     """A tiny random model as a Hugging Face directory."""
-    return saved(model(arch, vocab_size=64, max_position_embeddings=128), Path(mkdtemp()))
+    return save(model(arch, vocab_size=64, max_position_embeddings=128), Path(mkdtemp()))
 
 
 class TestGgufTarget(TargetConformance):

@@ -70,9 +70,9 @@ class Begins:
         for seq, budget in step.undrafted:
             ahead = self.text[seq.name][len(seq.tokens) :][: min(budget, self.rng.randint(0, self.longest))]
             if ahead:
-                step.propose(seq, self._drawn(step, seq, len(ahead)) if self.drawn else self._copied(step, seq, ahead))
+                step.propose(seq, self._draw(step, seq, len(ahead)) if self.drawn else self._copy(step, seq, ahead))
 
-    def _copied(self, step: Step, seq: Any, ahead: list[int]) -> Draft:
+    def _copy(self, step: Step, seq: Any, ahead: list[int]) -> Draft:
         ids = [t if self.rng.random() < self.right else (t + 1) % self.vocab for t in ahead]
         parents = list(range(-1, len(ids) - 1))
         if self.branches and step.trees and step.nodes(seq) > len(ids):
@@ -80,7 +80,7 @@ class Begins:
         sure = None if self.confidence is None else [self.confidence] * len(ids)
         return Draft(ids, parents=parents if parents[-1] < len(ids) - 2 else None, confidence=sure)
 
-    def _drawn(self, step: Step, seq: Any, n: int) -> Draft:
+    def _draw(self, step: Step, seq: Any, n: int) -> Draft:
         ids = [int(step.noise(seq, i).argmax()) for i in range(n)]
         rows = torch.full((n, self.vocab), 1 / self.vocab, dtype=torch.float64)
         return Draft(ids, probs=rows) if step.wants_probs else Draft(ids, proposal="unknown")
@@ -123,7 +123,7 @@ class Witness:
         seq, draft = part.seq, piece.draft
         drafted = [*path, *draft.ids[:i]]
         row = self.rows(seq.tokens, drafted)
-        token, probs = chosen(step, seq, row, drafted, part.draft.parents is not None, piece.leaf)
+        token, probs = choose_token(step, seq, row, drafted, part.draft.parents is not None, piece.leaf)
         self.seen += 1
         same = draft.probs is None or (draft.probs[i].double() - probs).abs().max() < 1e-6
         if (
@@ -134,7 +134,7 @@ class Witness:
             self.wrong.append((seq.name, path, i, draft.ids[i], token))
 
 
-def chosen(step: Step, seq: Any, row: Tensor, drafted: list[int], tree: bool, leaf: int) -> tuple[int, Tensor]:
+def choose_token(step: Step, seq: Any, row: Tensor, drafted: list[int], tree: bool, leaf: int) -> tuple[int, Tensor]:
     """The token after ``drafted``, likeliest or drawn with the noise of its own position, and all probabilities."""
     sampling = seq.sampling
     if sampling.temperature == 0:

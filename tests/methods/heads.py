@@ -10,9 +10,9 @@ import torch
 from spec_train.heads.export.write import write
 
 from spec_core import Request, Run, Sampling, Target, load
-from tests.support.small_heads import edit_config, trained
+from tests.support.small_heads import edit_config, train
 from tests.support.small_models import tiny_gguf, tiny_hybrid
-from tests.targets.gate import gated
+from tests.targets.gate import finish_checked
 
 TARGETS = ("dense", "hybrid")
 METHODS = {
@@ -39,7 +39,7 @@ def tiny(of: str) -> Target:
 def head_file(kind: str, of: str, rows: int | None = None) -> Path:
     torch.manual_seed(0)
     path = Path(mkdtemp()) / f"{kind}.gguf"
-    write(trained(kind, tiny(of), rows), tiny(of), path, "gguf", "f32")
+    write(train(kind, tiny(of), rows), tiny(of), path, "gguf", "f32")
     return path
 
 
@@ -48,7 +48,7 @@ def sliding_file(of: str, rows: int | None = None) -> Path:
     """Of dflash: its first layer has a window, and is causal inside the block."""
     torch.manual_seed(0)
     path = Path(mkdtemp()) / "dflash"
-    write(trained("dflash", tiny(of), rows), tiny(of), path, "speculators", "f32")
+    write(train("dflash", tiny(of), rows), tiny(of), path, "speculators", "f32")
     kinds = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": WINDOW}
     return edit_config(path, lambda config: config["transformer_layer_config"].update(kinds))
 
@@ -75,6 +75,6 @@ def check_lossless(name: str, of: str, rows: int | None, temperature: float, slo
     """Every text is the plain one of its seed, and so is the state behind every step; returns the steps."""
     run, steps = Run(tiny(of), [method(name, of, rows)], max_sequences=slots, **more), []
     run.observe(steps.append)
-    assert [result.tokens for result in gated(run, requests(temperature))] == plain(of, temperature)
+    assert [result.tokens for result in finish_checked(run, requests(temperature))] == plain(of, temperature)
     assert sum(p.drafted for step in steps for p in step.parts)
     return steps

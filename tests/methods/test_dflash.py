@@ -15,10 +15,10 @@ from spec_train.heads.shape import Shape
 
 from spec_core import load
 from spec_core.testing import DrafterConformance
-from tests.methods.drafted import drafted
+from tests.methods.drafted import draft_file
 from tests.methods.heads import head_file
 from tests.support.golden import golden
-from tests.support.small_heads import trained
+from tests.support.small_heads import train
 from tests.support.small_models import tiny_gguf, tiny_hybrid
 
 
@@ -36,7 +36,7 @@ def test_the_speculators_form_of_a_published_head_drafts_the_same(tmp_path):
     tokens, out = [5, 9, 2, 77, 31, 8], tmp_path / "draft.safetensors"
 
     one, other = (
-        drafted(target, f"dflash={path}", tokens, 7, "auto", out)
+        draft_file(target, f"dflash={path}", tokens, 7, "auto", out)
         for path in (golden("dflash/qwen3") / "hf", tmp_path / "other")
     )
 
@@ -52,14 +52,14 @@ def test_windows_and_causal_layers_are_those_that_were_trained(causal, kernels, 
     """The differentiable head's logits, where a window ends inside the context and inside the block."""
     torch.manual_seed(0)
     target = load(tiny_gguf(0, layers=4), dtype="float32", cache_dtype="float32", device="cpu", kernels=kernels)
-    given = trained("dflash", target, windows=(3, 6), causal=causal)
+    given = train("dflash", target, windows=(3, 6), causal=causal)
     tokens, states = [5, 9, 2, 77, 31, 8, 4, 1, 60, 12, 3], torch.randn(10, 2, 32)
     features = states.flatten(1)
     oracle = Trainable(given.shape, given.weights, rope_frequencies(given.shape))
     table = target.tensor("token_embd.weight").float()
     block = table[torch.tensor([tokens[-1], 299, 299, 299])]
     with torch.no_grad():
-        hidden = oracle.blocks(block[None], oracle.fused(features), torch.tensor([10]))[0, 1:]
+        hidden = oracle.blocks(block[None], oracle.fuse(features), torch.tensor([10]))[0, 1:]
 
     write(given, target, tmp_path / "head.gguf", "gguf", "f32")
     file = load(tmp_path / "head.gguf", weights=False)
@@ -71,8 +71,8 @@ def test_windows_and_causal_layers_are_those_that_were_trained(causal, kernels, 
     context.token = tokens[-1]
     (rows,) = head.blocks([context], [3])
 
-    wanted = hidden @ table.T
-    assert (rows - wanted).abs().max() <= 5e-5 * (wanted.max() - wanted.min())
+    expected = hidden @ table.T
+    assert (rows - expected).abs().max() <= 5e-5 * (expected.max() - expected.min())
 
 
 class TestDFlash(DrafterConformance):

@@ -9,9 +9,9 @@ from spec_train.heads.export.write import write
 from spec_core import Compat, Run, Sampling, hookimpl, load
 from spec_core.errors import Refused
 from spec_core.toolkit import DraftLimits
-from tests.methods.drafted import check_published, drafted
+from tests.methods.drafted import check_published, draft_file
 from tests.methods.heads import METHODS, TARGETS, check_lossless, head_file, method, tiny
-from tests.support.small_heads import trained
+from tests.support.small_heads import train
 from tests.support.small_models import tiny_gguf
 
 PUBLISHED = ("eagle3/llama-d2t", "eagle3/llama-full", "eagle3/qwen3-speculators", "dflash/qwen3", "dflash/qwen35")
@@ -39,15 +39,15 @@ def test_a_head_drafts_the_same_from_every_layout(kind, layout, rows, tmp_path):
     """As ``spec train --format`` writes them."""
     torch.manual_seed(0)
     target = tiny("dense")
-    head, found = trained(kind, target, rows), []
+    head, drafts = train(kind, target, rows), []
     for form in ("gguf", layout):
         write(head, target, tmp_path / form, form, "f32")
         method, out = f"{kind}={tmp_path / form}", tmp_path / "draft.safetensors"
-        found.append(drafted(tiny_gguf(0, layers=4), method, [5, 9, 2, 77, 31, 8], 3, "auto", out))
+        drafts.append(draft_file(tiny_gguf(0, layers=4), method, [5, 9, 2, 77, 31, 8], 3, "auto", out))
 
-    assert len(found[0]["tokens"]) == 3
-    assert torch.equal(found[0]["tokens"], found[1]["tokens"])
-    assert torch.equal(found[0]["logits"], found[1]["logits"])
+    assert len(drafts[0]["tokens"]) == 3
+    assert torch.equal(drafts[0]["tokens"], drafts[1]["tokens"])
+    assert torch.equal(drafts[0]["logits"], drafts[1]["logits"])
 
 
 def forwards(name: str, step) -> int:
@@ -63,8 +63,8 @@ def forwards(name: str, step) -> int:
 @every_method
 def test_text_and_state_are_plain_and_forwards_are_counted(name, of, slots, temperature, rows):
     for step in check_lossless(name, of, rows, temperature, slots):
-        made = step.forwards.get(METHODS[name][0], 0)
-        assert made == forwards(name, step) or (name == "eagle3-few-nodes" and made > forwards(name, step))
+        count = step.forwards.get(METHODS[name][0], 0)
+        assert count == forwards(name, step) or (name == "eagle3-few-nodes" and count > forwards(name, step))
 
 
 @pytest.mark.parametrize("strategy", ["snapshot", "replay", "checkpoint"])
@@ -81,11 +81,11 @@ def test_a_chain_in_one_call_is_the_chain_of_single_steps(rows, kernels):
     """Also if a row of logits is not the token of the same id; a head that shows its logits drafts step by step."""
     target = load(tiny_gguf(0, layers=4), dtype="float32", device="cpu", kernels=kernels)
     drafts = [[], []]
-    for found, watch in zip(drafts, (None, lambda token, row: None), strict=True):
+    for tokens, watch in zip(drafts, (None, lambda token, row: None), strict=True):
         run = Run(target, [method("eagle3", "dense", rows)])
         plugin = next(c.plugin for c in run.plugins if c.name == "eagle3")
         plugin.watch = watch
-        run.observe(lambda step, found=found: found.extend(p.draft.ids for p in step.parts if p.draft))
+        run.observe(lambda step, tokens=tokens: tokens.extend(p.draft.ids for p in step.parts if p.draft))
         run.generate([1, 2, 3, 4], max_tokens=24, ignore_eos=True).result
 
     assert drafts[0] == drafts[1]
@@ -111,7 +111,7 @@ class Pauses:
 @pytest.mark.parametrize("kind", ["eagle3", "dflash"])
 def test_states_that_are_read_after_a_pause_give_the_drafts_of_those_read_at_once(kind, slots, of, monkeypatch):
     """Of rows without a draft, the states are kept until the next one, or until there are many."""
-    found = []
+    seen = []
     for later in (True, False):
         if not later:
             monkeypatch.setattr("spec_methods.dflash.BACKLOG", 0)
@@ -121,10 +121,10 @@ def test_states_that_are_read_after_a_pause_give_the_drafts_of_those_read_at_onc
         ask = {"max_tokens": 80, "ignore_eos": True}
         requests = [run.generate([1, 2, 3 + i, 4], name=str(i), **ask) for i in range(5)]
         assert all(len(request.result.tokens) == 80 for request in requests)
-        found.append(sorted(drafts))
+        seen.append(sorted(drafts))
 
-    assert found[0] == found[1]
-    assert len({at for _, at, _ in found[0]}) >= 4
+    assert seen[0] == seen[1]
+    assert len({at for _, at, _ in seen[0]}) >= 4
 
 
 @pytest.mark.parametrize("running", [False, True], ids=["ended", "running"])
@@ -132,7 +132,7 @@ def test_states_that_are_read_after_a_pause_give_the_drafts_of_those_read_at_onc
 @pytest.mark.parametrize("kind", ["eagle3", "dflash"])
 def test_a_text_that_begins_as_another_drafts_the_same_though_its_states_were_not_read(kind, more, running):
     """Rows are reused from one that ended, or still runs, in a pause; ``more`` of them after its prompt."""
-    found, prompt = [], [(7 * i + i * i) % 290 for i in range(66)]
+    seen, prompt = [], [(7 * i + i * i) % 290 for i in range(66)]
     for reuse in (True, False):
         run = Run(tiny("dense"), [method(kind, "dense", None), ("pauses", Pauses())], max_sequences=2, reuse=reuse)
         first = run.submit(prompt, max_tokens=40, ignore_eos=True)
@@ -144,10 +144,10 @@ def test_a_text_that_begins_as_another_drafts_the_same_though_its_states_were_no
         while second.finish is None:
             run.step()
         assert second.reused == (65 + more if reuse else 0)
-        found.append(drafts)
+        seen.append(drafts)
 
-    assert found[0] == found[1]
-    assert found[0]
+    assert seen[0] == seen[1]
+    assert seen[0]
 
 
 def drafts_of(step):

@@ -38,7 +38,7 @@ def target_of(drafter: str, kernels: str) -> Target:
     return load(file, dtype="float32", device="cpu", kernels=kernels)
 
 
-def started(drafter: str, p_min: float, rule: str | None, kernels: str = "native", **tree: int) -> Run:
+def start(drafter: str, p_min: float, rule: str | None, kernels: str = "native", **tree: int) -> Run:
     """tree: settings of eagle3's trees."""
     target = target_of(drafter, kernels)
     if drafter == "mtp":
@@ -49,17 +49,17 @@ def started(drafter: str, p_min: float, rule: str | None, kernels: str = "native
     return Run(target, [(name, {**settings, "p_min": p_min, **tree})], rule=rule)
 
 
-def drafted(run: Run, requests: list[Request]) -> tuple[dict[str, list], list[list[int]]]:
+def drafts_of(run: Run, requests: list[Request]) -> tuple[dict[str, list], list[list[int]]]:
     """(tokens, parents, chances, proposal, rows they were drawn from) of every draft by request, and the texts."""
-    found: dict[str, list] = {request.name: [] for request in requests}
+    drafts: dict[str, list] = {request.name: [] for request in requests}
 
     def look(step: Step) -> None:
         for part in step.parts:
             if (d := part.draft) is not None:
-                found[part.seq.name].append((d.ids, d.parents, d.confidence, d.proposal, d.probs))
+                drafts[part.seq.name].append((d.ids, d.parents, d.confidence, d.proposal, d.probs))
 
     run.observe(look)
-    return found, [text.result.tokens for text in run.generate(requests)]
+    return drafts, [text.result.tokens for text in run.generate(requests)]
 
 
 def equal(a: dict[str, list], b: dict[str, list]) -> bool:
@@ -85,11 +85,11 @@ def request(i: int, sampling: Sampling, **more) -> Request:
 @pytest.fixture
 def calls(monkeypatch) -> list[int]:
     """Of every call of the native loop: how many drafts it made."""
-    made: list[int] = []
+    lengths: list[int] = []
     draft = Native.draft
-    count = lambda limits: made.append(len(limits)) or limits
+    count = lambda limits: lengths.append(len(limits)) or limits
     monkeypatch.setattr(Native, "draft", lambda me, batch, limits, *a, **k: draft(me, batch, count(limits), *a, **k))
-    return made
+    return lengths
 
 
 def in_python(monkeypatch, form: str) -> None:
@@ -112,17 +112,17 @@ def test_a_sampled_draft_in_one_call_is_the_one_of_single_steps(drafter, rule, f
     drawn = settings(DRAFTERS.index(drafter), 6)
     cases = [([request(i, sampling)], p_min) for i, (sampling, p_min) in enumerate(drawn[:3])]
     cases.append(([request(i, sampling) for i, (sampling, _) in enumerate(drawn[3:])], 0.3))
-    once = [drafted(started(drafter, p_min, rule), requests) for requests, p_min in cases]
+    once = [drafts_of(start(drafter, p_min, rule), requests) for requests, p_min in cases]
     assert len(calls) > len(cases) and max(calls) == 3
     in_python(monkeypatch, form)
     calls.clear()
-    again = [drafted(started(drafter, p_min, rule), requests) for requests, p_min in cases]
+    again = [drafts_of(start(drafter, p_min, rule), requests) for requests, p_min in cases]
 
     assert not calls
-    for (mine, texts), (other, same_texts), case in zip(once, again, cases, strict=True):
+    for (ours, texts), (other, same_texts), case in zip(once, again, cases, strict=True):
         assert texts == same_texts
-        assert equal(mine, other), case
-    assert any(len(ids) > 1 for found, _ in once for drafts in found.values() for ids, *_ in drafts)
+        assert equal(ours, other), case
+    assert any(len(ids) > 1 for drafts_by_name, _ in once for drafts in drafts_by_name.values() for ids, *_ in drafts)
 
 
 TREES = [
@@ -143,17 +143,17 @@ def test_a_tree_in_one_call_is_the_one_of_single_forwards(drafter, tree, tempera
     cuts = [attrs.evolve(choices.sampling(rng, VOCAB), temperature=temperature) for _ in range(3)]
     requests = [request(i, sampling) for i, sampling in enumerate(cuts)]
     cases = [(p_min, rule) for p_min in (0.0, 0.02) for rule in (None, "point-mass")]
-    once = [drafted(started(drafter, p_min, rule, **tree), requests) for p_min, rule in cases]
+    once = [drafts_of(start(drafter, p_min, rule, **tree), requests) for p_min, rule in cases]
     assert max(calls) == 3
     in_python(monkeypatch, form)
     calls.clear()
-    again = [drafted(started(drafter, p_min, rule, **tree), requests) for p_min, rule in cases]
+    again = [drafts_of(start(drafter, p_min, rule, **tree), requests) for p_min, rule in cases]
 
     assert not calls
-    for (mine, texts), (other, same_texts), case in zip(once, again, cases, strict=True):
+    for (ours, texts), (other, same_texts), case in zip(once, again, cases, strict=True):
         assert texts == same_texts
-        assert equal(mine, other), case
-    parents = [parents for found, _ in once for drafts in found.values() for _, parents, *_ in drafts]
+        assert equal(ours, other), case
+    parents = [parents for drafts_by_name, _ in once for drafts in drafts_by_name.values() for _, parents, *_ in drafts]
     assert any(parents != list(range(-1, len(parents) - 1)) for parents in parents)
 
 
@@ -162,12 +162,12 @@ def test_a_tree_in_one_call_is_the_one_of_single_forwards(drafter, tree, tempera
 def test_greedy_drafts_of_several_sequences_are_those_of_each_alone(drafter, calls):
     """They end after different numbers of tokens; every one goes on behind its own."""
     requests = [request(i, Sampling()) for i in range(5)]
-    together, texts = drafted(started(drafter, 0.05, None), requests)
+    together, texts = drafts_of(start(drafter, 0.05, None), requests)
     assert max(calls) == 5
-    alone = [drafted(started(drafter, 0.05, None), [one]) for one in requests]
+    alone = [drafts_of(start(drafter, 0.05, None), [one]) for one in requests]
 
     assert texts == [text for _, (text,) in alone]
-    assert equal(together, {name: drafts for found, _ in alone for name, drafts in found.items()})
+    assert equal(together, {name: drafts for drafts_by_name, _ in alone for name, drafts in drafts_by_name.items()})
     assert len({len(ids) for drafts in together.values() for ids, *_ in drafts}) > 1
 
 
@@ -175,10 +175,10 @@ def test_greedy_drafts_of_several_sequences_are_those_of_each_alone(drafter, cal
 def test_greedy_and_sampled_sequences_and_rows_that_a_rule_reads_are_drafted_in_one_step(calls):
     """Rows are kept for those that were drawn; the others branch."""
     both = [request(i, Sampling(temperature=0.8 * (i % 2))) for i in range(4)]
-    found, _ = drafted(started("eagle3", 0.0, "rejection", width=3, draft_max=3), both)
+    by_name, _ = drafts_of(start("eagle3", 0.0, "rejection", width=3, draft_max=3), both)
 
     assert max(calls) == 2
-    for i, drafts in enumerate(found.values()):
+    for i, drafts in enumerate(by_name.values()):
         assert drafts
         assert all((parents is None) == (rows is not None) == bool(i % 2) for _, parents, _, _, rows in drafts)
 
@@ -187,20 +187,20 @@ def test_greedy_and_sampled_sequences_and_rows_that_a_rule_reads_are_drafted_in_
 def test_the_reference_executor_draws_token_by_token(drafter, calls):
     """It has no native loop for sampled drafts; they are drafted step by step."""
     one = request(0, Sampling(temperature=0.8))
-    found, (text,) = drafted(started(drafter, 0.0, None, "reference"), [one])
+    by_name, (text,) = drafts_of(start(drafter, 0.0, None, "reference"), [one])
 
-    assert found["0"] and len(text) == 12 and not calls
+    assert by_name["0"] and len(text) == 12 and not calls
 
 
 @pytest.mark.parametrize("drafter", DRAFTERS)
 def test_the_reference_drafts_greedy_chains_of_several_sequences_in_one_call(drafter, monkeypatch):
     requests = [request(i, Sampling()) for i in range(3)]
-    found, texts = drafted(started(drafter, 0.05, None, "reference"), requests)
+    by_name, texts = drafts_of(start(drafter, 0.05, None, "reference"), requests)
     monkeypatch.setattr(TokenDrafter, "limits", lambda *given: None)
-    again, same_texts = drafted(started(drafter, 0.05, None, "reference"), requests)
+    again, same_texts = drafts_of(start(drafter, 0.05, None, "reference"), requests)
 
     assert texts == same_texts
-    assert [[d[0] for d in found[r.name]] for r in requests] == [[d[0] for d in again[r.name]] for r in requests]
+    assert [[d[0] for d in by_name[r.name]] for r in requests] == [[d[0] for d in again[r.name]] for r in requests]
 
 
 def test_both_sides_read_one_header():
@@ -219,27 +219,27 @@ def chooser(vocabulary: int = VOCAB, length: int = 5, tokens: list[int] | None =
     return native.module.chooser(sampling._terms, (1, 0, 0), 0, (1, 0), tokens or [5, 9], 2, vocabulary, length)
 
 
-def drawn(made, length: int = 5, ids=None, width: int = 1, keep: bool = True, trust: float = 0.9):
+def draw_draft(chooser, length: int = 5, ids=None, width: int = 1, keep: bool = True, trust: float = 0.9):
     """A draft of eagle3's layer by a chooser, with room for it in the cache."""
-    run = started("eagle3-reduced", 0.0, None)
+    run = start("eagle3-reduced", 0.0, None)
     layer = next(c.plugin for c in run.plugins if c.name == "eagle3").layer
     layer.ids = layer.ids if ids is None else ids(layer.ids).contiguous()
     memory = layer.memory()
     memory.take(0, [5, 9], layer.features([torch.randn(2, 32) for _ in range(3)]), {})
     memory.room(16)
-    return layer.draft([memory.pairs()], [DraftLimits(length, length, width, 0.0, frozenset(), trust, made)], keep)
+    return layer.draft([memory.pairs()], [DraftLimits(length, length, width, 0.0, frozenset(), trust, chooser)], keep)
 
 
 @with_both
 def test_rows_are_kept_for_every_token():
-    (found,) = drawn(chooser()).found
-    assert (len(found.tokens), len(found.chances), found.rows.shape) == (5, 5, (5, 120))
-    assert len({row.numpy().tobytes() for row in found.rows}) == 5
+    (tokens,) = draw_draft(chooser()).found
+    assert (len(tokens.tokens), len(tokens.chances), tokens.rows.shape) == (5, 5, (5, 120))
+    assert len({row.numpy().tobytes() for row in tokens.rows}) == 5
 
 
 @with_both
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("more", "message"),
     [
         ({"width": 65}, "1 to 64 children"),
         ({"width": 0}, "1 to 64 children"),
@@ -251,14 +251,14 @@ def test_rows_are_kept_for_every_token():
     ],
     ids=str,
 )
-def test_a_tree_that_does_not_fit_is_refused(more, said):
-    with pytest.raises(ValueError, match=said):
-        drawn(**{"made": chooser(length=200), "keep": False, **more})
+def test_a_tree_that_does_not_fit_is_refused(more, message):
+    with pytest.raises(ValueError, match=message):
+        draw_draft(**{"made": chooser(length=200), "keep": False, **more})
 
 
 @with_both
 @pytest.mark.parametrize(
-    "made, length, ids, said",
+    "make, length, ids, message",
     [
         (lambda: chooser(length=4), 5, None, "longer than its chooser"),
         (lambda: chooser(vocabulary=100), 5, None, "more logits than"),
@@ -272,9 +272,9 @@ def test_a_tree_that_does_not_fit_is_refused(more, said):
     ],
     ids=["room", "row", "ids", "few", "negative", "beyond", "long", "function", "capsule"],
 )
-def test_a_chooser_that_does_not_fit_is_refused(made, length, ids, said):
-    with pytest.raises(ValueError, match=said):
-        drawn(made(), length, ids)
+def test_a_chooser_that_does_not_fit_is_refused(make, length, ids, message):
+    with pytest.raises(ValueError, match=message):
+        draw_draft(make(), length, ids)
 
 
 @with_both

@@ -96,7 +96,7 @@ def test_another_vocabulary_is_refused_with_the_first_difference(target):
 
 
 @cache
-def padded(rows: int, seed: int = 0) -> str:
+def pad(rows: int, seed: int = 0) -> str:
     """A random model of the golden family whose embeddings have more or fewer rows than the family's."""
     folder = Path(mkdtemp()) / f"rows-{rows}"
     shutil.copytree(golden("qwen2") / "hf", folder)
@@ -111,21 +111,21 @@ def padded(rows: int, seed: int = 0) -> str:
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.9])
-@pytest.mark.parametrize("mine, theirs", [(512, 520), (520, 512), (508, 700)])
-def test_padding_of_the_embedding_is_not_vocabulary(mine, theirs, temperature):
+@pytest.mark.parametrize("ours, theirs", [(512, 520), (520, 512), (508, 700)])
+def test_padding_of_the_embedding_is_not_vocabulary(ours, theirs, temperature):
     """Ids beyond the smaller embedding are never drafted, nor does a text with one stop the run."""
-    target = load(padded(mine), dtype="float32", device="cpu")
+    target = load(pad(ours), dtype="float32", device="cpu")
     asked = Request(
         "def add(a, b):", max_tokens=40, seed=1, ignore_eos=True, sampling=Sampling(temperature=temperature)
     )
     plain = Run(target).generate(asked).result
     drafted = []
-    run = Run(target, [("draft-model", {"file": padded(theirs), "p_min": 0.0})])
+    run = Run(target, [("draft-model", {"file": pad(theirs), "p_min": 0.0})])
     run.observe(lambda step: drafted.extend(i for part in step.parts if part.draft for i in part.draft.ids))
 
     assert run.generate(asked).result.tokens == plain.tokens
-    assert drafted and max(drafted) < min(mine, theirs)
-    high = Request([1, 2, mine - 1, 5], max_tokens=4, ignore_eos=True)
+    assert drafted and max(drafted) < min(ours, theirs)
+    high = Request([1, 2, ours - 1, 5], max_tokens=4, ignore_eos=True)
     assert run.generate(high).result.tokens == Run(target).generate(high).result.tokens
 
 

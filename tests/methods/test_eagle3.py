@@ -18,7 +18,7 @@ from spec_core.testing import DrafterConformance
 from spec_core.toolkit import TokenDrafter, TreeLimits
 from spec_core.toolkit.pair_tree import PairTree
 from tests.methods.heads import head_file
-from tests.support.small_heads import trained
+from tests.support.small_heads import train
 from tests.support.small_models import tiny_gguf, tiny_hybrid
 
 HEADS = ("eagle3/llama-d2t", "eagle3/llama-full", "eagle3/qwen3-speculators")
@@ -73,7 +73,7 @@ def test_every_variant_is_the_one_that_was_trained(name, kernels):
     """Two steps of the differentiable head, the second on the output of the first."""
     torch.manual_seed(0)
     target = load(tiny_gguf(0, layers=4), dtype="float32", device="cpu", kernels=kernels)
-    given = trained("eagle3", target, **VARIANTS[name])
+    given = train("eagle3", target, **VARIANTS[name])
     norms = {"input_norm.weight": 96} if name == "norm_before_fc" else {}
     norms |= {f"input_norm.{i}.weight": 32 for i in range(3)} if name == "fc_norm" else {}
     weights = {**given.weights, **{n: torch.rand(size) + 0.5 for n, size in norms.items()}}
@@ -82,10 +82,10 @@ def test_every_variant_is_the_one_that_was_trained(name, kernels):
     tokens = [5, 9, 2, 7, 3, 1]
     table = target.tensor("token_embd.weight").float()
     with torch.no_grad():
-        fused = oracle.fused(states.transpose(0, 1).flatten(1))
+        fused = oracle.fuse(states.transpose(0, 1).flatten(1))
         embedded, more = table[torch.tensor([*tokens, 40])], fused.new_zeros(1, 32)
         outputs = oracle.unroll(embedded, torch.cat([fused, more]), 2)
-        wanted = [oracle.hidden(y[-1]) @ weights["output.weight"].T for y in outputs]
+        expected = [oracle.hidden(y[-1]) @ weights["output.weight"].T for y in outputs]
 
     turning = rope_frequencies(given.shape), 1.0
     file = SimpleNamespace(head=Described(given.shape), source=Given(weights), rotation=lambda: turning)
@@ -95,8 +95,8 @@ def test_every_variant_is_the_one_that_was_trained(name, kernels):
     y, first = layer.forward([memory.pairs()])
     _, second = layer.forward([memory.own(1, 40, y)])
 
-    for found, row in ((first, wanted[0]), (second, wanted[1])):
-        assert (found[0] - row).abs().max() <= 5e-5 * (row.max() - row.min())
+    for logits, row in ((first, expected[0]), (second, expected[1])):
+        assert (logits[0] - row).abs().max() <= 5e-5 * (row.max() - row.min())
 
 
 def chain(layer, tokens, features, path):
@@ -128,7 +128,7 @@ def test_a_tree_has_the_likeliest_paths(depth, width, nodes, kernels):
     """A node's probability is that of its path drafted as a chain; no forward for nodes that cannot be drafted."""
     torch.manual_seed(1)
     target = load(tiny_gguf(0, layers=4), dtype="float32", device="cpu", kernels=kernels)
-    given = trained("eagle3", target)
+    given = train("eagle3", target)
     weights = {**given.weights, "output.weight": torch.randn(300, 32) / 2}
     turning = rope_frequencies(given.shape), 1.0
     file = SimpleNamespace(head=Described(given.shape), source=Given(weights), rotation=lambda: turning)
@@ -142,13 +142,13 @@ def test_a_tree_has_the_likeliest_paths(depth, width, nodes, kernels):
         tree.take(step, *layer.forward([tree.pairs()]))
         forwards += 1
 
-    wanted = likeliest_paths(lambda path: chain(layer, tokens, features, path), limits, 0.9)
-    made = tree.made()
-    found = {}
-    for i, own in enumerate(made.confidence):
-        path = tuple(made.ids[j] for j in made.ancestry(i))
-        found[path] = found.get(path[:-1], 1.0) * own * 0.9
-    assert found == pytest.approx(wanted, rel=1e-4)
+    expected = likeliest_paths(lambda path: chain(layer, tokens, features, path), limits, 0.9)
+    draft = tree.made()
+    actual = {}
+    for i, own in enumerate(draft.confidence):
+        path = tuple(draft.ids[j] for j in draft.ancestry(i))
+        actual[path] = actual.get(path[:-1], 1.0) * own * 0.9
+    assert actual == pytest.approx(expected, rel=1e-4)
     assert forwards <= depth
 
 

@@ -43,7 +43,7 @@ def extending(file=OTHER, **more):
     return ("draft-model", {"file": file, "p_min": 0.0, "draft_max": 4, "extend": True, **more})
 
 
-def started(kind, begins, method, rule=None, witness=None, **more):
+def start(kind, begins, method, rule=None, witness=None, **more):
     """A run in which ``begins`` drafts first."""
     methods = [("begins", begins), method, *([("witness", witness)] if witness else [])]
     return Run(target_of(kind), methods, rule=rule, **more)
@@ -71,7 +71,7 @@ def test_it_appends_what_it_drafts_alone_behind_the_same_text(sampling, begins, 
     asked = requests(SAMPLINGS[sampling])
     begun = Begins(texts_of(target_of("dense"), asked), **BEGINNINGS[begins])
     witness = Witness("draft-model", lambda text, drafted: alone(run, [*text, *drafted]))
-    run = started("dense", begun, extending(), rule, witness)
+    run = start("dense", begun, extending(), rule, witness)
     ran(run, asked)
 
     assert witness.seen > 10 and len(witness.behind) > 1
@@ -88,11 +88,11 @@ def test_the_witness_finds_noise_of_another_position(monkeypatch):
     """Of the draft's own beginning, as if nothing had been drafted before it."""
     monkeypatch.setattr(native, "module", None)
     honest = TokenDrafter._sampled
-    shifted = lambda self, step, draft, row, mask: honest(self, step, attrs.evolve(draft, place=Place()), row, mask)
-    monkeypatch.setattr(TokenDrafter, "_sampled", shifted)
+    shift_rows = lambda self, step, draft, row, mask: honest(self, step, attrs.evolve(draft, place=Place()), row, mask)
+    monkeypatch.setattr(TokenDrafter, "_sampled", shift_rows)
     asked = requests(SAMPLINGS["sampled"])
     witness = Witness("draft-model", lambda text, drafted: alone(run, [*text, *drafted]))
-    run = started("dense", Begins(texts_of(target_of("dense"), asked)), extending(), None, witness)
+    run = start("dense", Begins(texts_of(target_of("dense"), asked)), extending(), None, witness)
     ran(run, asked)
 
     assert witness.wrong
@@ -108,7 +108,7 @@ def test_texts_are_plain(kind, sampling, begins):
     """Sequences together, their drafts begun by another method or not, kept to any length."""
     asked = requests(SAMPLINGS[sampling], count=4)
     texts = texts_of(target_of(kind), asked)
-    run = started(kind, Begins(texts, **BEGINNINGS[begins]), extending(), max_sequences=3)
+    run = start(kind, Begins(texts, **BEGINNINGS[begins]), extending(), max_sequences=3)
 
     assert ran(run, asked) == texts
     assert run.stats.report()["methods"]["draft-model"]["drafts"] > 0
@@ -141,7 +141,7 @@ def test_rejected_tokens_are_forgotten(sampling, begins):
     """The target as its own draft is accepted wherever the tokens before it are: a row that stayed would shift it."""
     asked = requests(SAMPLINGS[sampling], n=40)
     begun = Begins(texts_of(target_of("dense"), asked), **BEGINNINGS[begins])
-    run, counts = started("dense", begun, extending(SAME)), {"tested": 0, "right": 0, "rejected": 0}
+    run, counts = start("dense", begun, extending(SAME)), {"tested": 0, "right": 0, "rejected": 0}
 
     def look(step):
         for part in step.parts:
@@ -163,7 +163,7 @@ def test_rejected_tokens_are_forgotten(sampling, begins):
 def test_the_cache_holds_what_it_was_given():
     """After every step the rows that still count are of committed text."""
     asked = requests(SAMPLINGS["sampled"], n=40)
-    run = started("dense", Begins(texts_of(target_of("dense"), asked), right=0.5), extending())
+    run = start("dense", Begins(texts_of(target_of("dense"), asked), right=0.5), extending())
     plugin = next(c.plugin for c in run.plugins if c.name == "draft-model")
     model, checked = plugin.model, []
 
@@ -186,21 +186,21 @@ def test_the_cache_holds_what_it_was_given():
 def test_its_forwards_and_rows_are_counted():
     """One forward for each of its own tokens; the rows of the tokens before them are computed in the first."""
     asked = requests(SAMPLINGS["greedy"], count=1, n=40)
-    run = started("dense", Begins(texts_of(target_of("dense"), asked), right=0.6), extending())
-    found = []
+    run = start("dense", Begins(texts_of(target_of("dense"), asked), right=0.6), extending())
+    drafts = []
 
     def look(step):
         (part,) = step.parts
         for piece, path in extensions(part, "draft-model"):
-            found.append((len(path), len(piece.draft), step.forwards["draft-model"], step.rows["draft-model"]))
+            drafts.append((len(path), len(piece.draft), step.forwards["draft-model"], step.rows["draft-model"]))
 
     run.observe(look)
     run.generate(asked[0]).result
 
-    assert len(found) > 5
-    assert all(forwards == own for _, own, forwards, _ in found)
-    assert all(rows >= before + own for before, own, _, rows in found[1:])
-    assert any(rows == before + own for before, own, _, rows in found[1:])
+    assert len(drafts) > 5
+    assert all(forwards == own for _, own, forwards, _ in drafts)
+    assert all(rows >= before + own for before, own, _, rows in drafts[1:])
+    assert any(rows == before + own for before, own, _, rows in drafts[1:])
 
 
 def test_it_stops_by_the_chance_of_all_tokens_before():
@@ -209,16 +209,16 @@ def test_it_stops_by_the_chance_of_all_tokens_before():
     for confidence in (1.0, 0.5, 0.2):
         asked = requests(SAMPLINGS["greedy"], n=30)
         begun = Begins(texts_of(target_of("dense"), asked), right=1.0, longest=1, confidence=confidence)
-        run = started("dense", begun, extending(SAME, p_min=0.25, draft_max=8))
-        found = lengths[confidence] = []
+        run = start("dense", begun, extending(SAME, p_min=0.25, draft_max=8))
+        seen = lengths[confidence] = []
         run.observe(
-            lambda step, found=found: found.extend(
+            lambda step, seen=seen: seen.extend(
                 len(piece.draft) for part in step.parts for piece, _ in extensions(part, "draft-model")
             )
         )
         ran(run, asked)
 
-    mean = {confidence: sum(found) / max(1, len(found)) for confidence, found in lengths.items()}
+    mean = {confidence: sum(seen) / max(1, len(seen)) for confidence, seen in lengths.items()}
     assert mean[1.0] > mean[0.5] > 0 and not lengths[0.2]
 
 
@@ -228,7 +228,7 @@ def test_it_stops_extending_what_is_never_accepted():
     for right in (0.0, 1.0):
         asked = requests(SAMPLINGS["greedy"], n=40)
         begun = Begins(texts_of(target_of("dense"), asked), right=right, longest=2)
-        run = started("dense", begun, extending(SAME, p_min=0.35))
+        run = start("dense", begun, extending(SAME, p_min=0.35))
         offered, extended = [], []
 
         def look(step, offered=offered, extended=extended):
@@ -255,11 +255,11 @@ def test_it_is_named_on_the_command_line_in_a_file_and_in_python(tmp_path, capsy
     spec(ask)
     named, filed = (json.loads(line) for line in capsys.readouterr().out.splitlines())
     target = load("zoo:pico")
-    run, found = Run(target, ["ngram++draft-model"]), []
-    run.observe(lambda step: found.extend(extensions(step.parts[0], "draft-model")))
+    run, drafts = Run(target, ["ngram++draft-model"]), []
+    run.observe(lambda step: drafts.extend(extensions(step.parts[0], "draft-model")))
     result = run.generate(prompt, max_tokens=48, sampling=Sampling(temperature=0.0)).result
 
-    assert found
+    assert drafts
     assert named["text"] == filed["text"] == target.tokenizer.decode(result.tokens)
     assert named["stats"]["methods"] == filed["stats"]["methods"]
     assert named["stats"]["methods"]["draft-model"]["drafts"] == result.stats["methods"]["draft-model"]["drafts"] > 0

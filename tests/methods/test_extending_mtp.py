@@ -44,7 +44,7 @@ def extending(**more):
     return ("mtp", {"p_min": 0.0, "draft_max": 3, "extend": True, **more})
 
 
-def started(begins, method, rule=None, witness=None, kernels="native", **more):
+def start(begins, method, rule=None, witness=None, kernels="native", **more):
     methods = [("begins", begins), method, *([("witness", witness)] if witness else [])]
     return Run(target_of("hybrid", kernels), methods, rule=rule, **more)
 
@@ -70,7 +70,7 @@ def test_it_appends_what_its_layer_says_behind_these_tokens(sampling, begins, ru
         monkeypatch.setattr(TokenDrafter, "limits", lambda *given, **named: None)
     asked = requests(SAMPLINGS[sampling])
     witness = Witness("mtp", lambda text, drafted: teacher_forced(run, list(text), drafted))
-    run = started(Begins(texts_of(target_of("hybrid"), asked), **BEGINNINGS[begins]), extending(), rule, witness)
+    run = start(Begins(texts_of(target_of("hybrid"), asked), **BEGINNINGS[begins]), extending(), rule, witness)
     ran(run, asked)
 
     assert witness.seen > 10 and len(witness.behind) > 1
@@ -102,9 +102,9 @@ def test_it_drafts_on_as_independent_implementations_do(arch, context, before):
     target = load(golden(arch) / "model-f32.gguf", cache_dtype="float32")
     run = Run(target, [("given", Given(ids[:before], len(tokens))), extending(draft_max=5)], draft_max=5)
     run.plugins[1].plugin.watch = lambda token, row: rows.append(row.clone())
-    found = next_draft(run, tokens, 5)
+    draft = next_draft(run, tokens, 5)
 
-    assert found == ids
+    assert draft == ids
     own = torch.stack(rows[-(5 - before) :])
     assert (own - expected[f"{context}.draft_logits"][before:]).abs().max() < 5e-5
 
@@ -112,14 +112,14 @@ def test_it_drafts_on_as_independent_implementations_do(arch, context, before):
 def test_the_reference_reads_the_same():
     """Without the native executor."""
     asked = requests(SAMPLINGS["greedy"], n=12)
-    found = {}
+    lengths = {}
     for kernels in ("native", "reference"):
-        run = started(Begins(texts_of(target_of("hybrid"), asked), right=1.0), extending(), kernels=kernels)
-        drafts = found[kernels] = []
+        run = start(Begins(texts_of(target_of("hybrid"), asked), right=1.0), extending(), kernels=kernels)
+        drafts = lengths[kernels] = []
         run.observe(lambda step, drafts=drafts: drafts.extend(part.draft.ids for part in step.parts if part.draft))
         ran(run, asked)
 
-    assert found["native"] == found["reference"]
+    assert lengths["native"] == lengths["reference"]
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS)
@@ -128,7 +128,7 @@ def test_texts_are_plain(sampling, begins):
     asked = requests(SAMPLINGS[sampling], count=4)
     texts = texts_of(target_of("hybrid"), asked)
     begun = Begins(texts, **BEGINNINGS.get(begins, {"branches": True}))
-    run = started(begun, extending(), max_sequences=3)
+    run = start(begun, extending(), max_sequences=3)
 
     assert ran(run, asked) == texts
     assert run.stats.report()["methods"]["mtp"]["drafts"] > 0
@@ -142,13 +142,13 @@ def test_texts_are_plain_in_random_runs(seed):
     asked = requests(sampling, count=6, n=rng.randint(1, 40))
     texts = texts_of(target_of("hybrid"), asked)
     begun = Begins(texts, rng.random(), rng.randint(1, 5), confidence=rng.choice([None, 0.5, 0.9]), rng=rng)
-    mine = extending(p_min=rng.choice([None, 0.0, 0.2]), draft_max=rng.randint(1, 8))
+    extension = extending(p_min=rng.choice([None, 0.0, 0.2]), draft_max=rng.randint(1, 8))
     others = [(name, {"extend": True}) for name in rng.sample(["ngram", "suffix", "recycling"], rng.randint(0, 2))]
     rollback = ("gdn-rollback", {"strategy": rng.choice(["snapshot", "replay", "checkpoint"])})
     limits = {"max_sequences": rng.randint(1, 6), "draft_max": rng.randint(1, 12)}
-    run = Run(target_of("hybrid"), [("begins", begun), mine, *others], rollback=rollback, **limits)
+    run = Run(target_of("hybrid"), [("begins", begun), extension, *others], rollback=rollback, **limits)
 
-    assert ran(run, asked) == texts, f"seed {seed}, {mine}, {others}, {limits}"
+    assert ran(run, asked) == texts, f"seed {seed}, {extension}, {others}, {limits}"
 
 
 @pytest.mark.parametrize("sampling", ["greedy", "sampled"])
@@ -156,9 +156,9 @@ def test_its_memory_after_a_step_is_of_committed_text(sampling):
     """A draft of its own after extensions that were rejected equals that of a run in which there were none."""
     asked = requests(SAMPLINGS[sampling], n=40)
     texts = texts_of(target_of("hybrid"), asked)
-    found = {}
+    lengths = {}
     for name, begun in {"rejected": Begins(texts, right=0.2), "none": Begins(texts, longest=0)}.items():
-        run, drafts = started(begun, extending(draft_max=2)), found.setdefault(name, {})
+        run, drafts = start(begun, extending(draft_max=2)), lengths.setdefault(name, {})
 
         def look(step, drafts=drafts):
             for part in step.parts:
@@ -167,25 +167,25 @@ def test_its_memory_after_a_step_is_of_committed_text(sampling):
 
         run.observe(look)
         ran(run, asked)
-    both = found["rejected"].keys() & found["none"].keys()
+    both = lengths["rejected"].keys() & lengths["none"].keys()
 
     assert len(both) > 10
-    assert all(found["rejected"][where] == found["none"][where] for where in both)
+    assert all(lengths["rejected"][where] == lengths["none"][where] for where in both)
 
 
 def test_its_forwards_and_rows_are_counted():
     """One for each token of the other method that it reads, and one for each that it appends."""
     asked = requests(SAMPLINGS["greedy"], count=1, n=40)
-    run = started(Begins(texts_of(target_of("hybrid"), asked), right=0.6), extending())
-    found = []
+    run = start(Begins(texts_of(target_of("hybrid"), asked), right=0.6), extending())
+    lengths = []
 
     def look(step):
         (part,) = step.parts
         for piece, path in extensions(part, "mtp"):
-            found.append((len(path) + len(piece.draft), step.forwards["mtp"], step.rows["mtp"]))
+            lengths.append((len(path) + len(piece.draft), step.forwards["mtp"], step.rows["mtp"]))
 
     run.observe(look)
     run.generate(asked[0]).result
 
-    assert len(found) > 5
-    assert all(forwards == whole <= rows for whole, forwards, rows in found)
+    assert len(lengths) > 5
+    assert all(forwards == whole <= rows for whole, forwards, rows in lengths)

@@ -20,7 +20,7 @@ def one_thread():
     torch.set_num_threads(1)
 
 
-def loaded(of: str, **options) -> Target:
+def load_arch(of: str, **options) -> Target:
     path = tiny_hybrid(context=128) if of == "hybrid" else tiny_gguf(0, layers=4)
     return load(path, dtype="float32", device="cpu", **options)
 
@@ -32,12 +32,12 @@ def foreign(target: Target) -> Target:
 
 
 def drafts(target: Target, method: tuple) -> tuple[list[Draft], list[list[int]]]:
-    run, found = Run(target, [method], rollback="gdn-rollback" if "recurrent" in target.info.states else None), []
-    run.observe(lambda step: found.extend(part.draft for part in step.parts if part.draft is not None))
+    run, drafts = Run(target, [method], rollback="gdn-rollback" if "recurrent" in target.info.states else None), []
+    run.observe(lambda step: drafts.extend(part.draft for part in step.parts if part.draft is not None))
     seqs = [run.submit(request) for request in requests(0.0)]
     while run.busy:
         run.step()
-    return found, [run.take(seq).tokens for seq in seqs]
+    return drafts, [run.take(seq).tokens for seq in seqs]
 
 
 METHODS = {"eagle3": "dense", "dflash": "dense", "eagle3-of-a-hybrid": "hybrid", "mtp": "hybrid"}
@@ -45,7 +45,7 @@ METHODS = {"eagle3": "dense", "dflash": "dense", "eagle3-of-a-hybrid": "hybrid",
 
 def test_a_target_without_weights_shares_no_executor():
     """Its metadata may describe the model of another engine, whose matrices are then used."""
-    assert isinstance(trunk_of(loaded("dense", weights=False)), Beside)
+    assert isinstance(trunk_of(load_arch("dense", weights=False)), Beside)
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -55,7 +55,7 @@ def test_a_head_drafts_the_same_beside_a_target_without_an_executor(name, kernel
         pytest.skip(problem())
     of, kind = METHODS[name], name.split("-")[0]
     settings = {"p_min": 0.0} | ({} if kind == "mtp" else {"file": str(head_file(kind, of))})
-    own, other = (drafts(make(loaded(of, kernels=kernels)), (kind, settings)) for make in (lambda t: t, foreign))
+    own, other = (drafts(make(load_arch(of, kernels=kernels)), (kind, settings)) for make in (lambda t: t, foreign))
 
     assert own[0]
     if kernels == "native":
@@ -64,21 +64,21 @@ def test_a_head_drafts_the_same_beside_a_target_without_an_executor(name, kernel
 
 
 def test_layers_run_natively_on_a_cpu_unless_the_target_computes_in_float64():
-    target = foreign(loaded("dense"))
+    target = foreign(load_arch("dense"))
     beside = trunk_of(target)
     source = TargetTensors(target)
-    model = loaded("dense", kernels="reference").executor.model
+    model = load_arch("dense", kernels="reference").executor.model
     able = Native if problem() is None else Reference
     for dtype, kind in (("float32", able), ("bfloat16", able), ("float16", able), ("float64", Reference)):
         beside = trunk_of(attrs.evolve(target, info=attrs.evolve(target.info, dtype=dtype)))
-        made = beside.another(model, source)
-        assert type(made) is kind
+        executor = beside.another(model, source)
+        assert type(executor) is kind
         assert type(beside.another(model, source)) is kind
 
 
 def test_tensors_that_the_target_lacks_have_no_shape():
-    source = TargetTensors(loaded("dense"))
+    source = TargetTensors(load_arch("dense"))
 
     assert source.shape("token_embd.weight") == (300, 32)
     assert source.shape("no.such.weight") is None
-    assert torch.equal(source.load("token_embd.weight"), loaded("dense").tensor("token_embd.weight"))
+    assert torch.equal(source.load("token_embd.weight"), load_arch("dense").tensor("token_embd.weight"))

@@ -21,7 +21,7 @@ def one_thread():
 @pytest.mark.parametrize("strategy", ["snapshot", "replay", "checkpoint"])
 class TestGdnRollback(RollbackConformance):
     @pytest.fixture(autouse=True)
-    def chosen(self, strategy):
+    def choose_strategy(self, strategy):
         self.strategy = strategy
 
     def make(self):

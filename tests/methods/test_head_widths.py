@@ -19,16 +19,16 @@ SEEDS = {"eagle3": 4, "dflash": 81}
 
 
 @cache
-def made(kind: str, **changed: int | tuple[int, ...]) -> Case:
-    found = case(SEEDS[kind])
-    assert found.head.kind == kind and found.head.own_embedding and found.head.own_output
-    return attrs.evolve(found, head=attrs.evolve(found.head, **changed))
+def make_case(kind: str, **changed: int | tuple[int, ...]) -> Case:
+    original = case(SEEDS[kind])
+    assert original.head.kind == kind and original.head.own_embedding and original.head.own_output
+    return attrs.evolve(original, head=attrs.evolve(original.head, **changed))
 
 
 @pytest.mark.parametrize("width", [16, 40, 72, 100])
 @pytest.mark.parametrize("kind", SEEDS)
 def test_a_head_of_any_width_drafts_what_the_reference_drafts(kind, width):
-    head = made(kind, width=width)
+    head = make_case(kind, width=width)
 
     assert far(head) <= FAR
 
@@ -36,7 +36,7 @@ def test_a_head_of_any_width_drafts_what_the_reference_drafts(kind, width):
 @pytest.mark.parametrize("inputs", [1, 5, 6, 12, 32])
 @pytest.mark.parametrize("kind", SEEDS)
 def test_a_head_that_reads_many_hidden_states_drafts_what_the_reference_drafts(kind, inputs):
-    head = made(kind, inputs=inputs, ids=(1,) * inputs)
+    head = make_case(kind, inputs=inputs, ids=(1,) * inputs)
 
     assert far(head) <= FAR
 
@@ -46,7 +46,7 @@ def test_a_head_that_reads_many_hidden_states_drafts_what_the_reference_drafts(k
 @pytest.mark.parametrize("kind", SEEDS)
 def test_a_prompt_of_embeddings_is_drafted_by_a_head_of_another_width(kind, width, kernels):
     """Such a head cannot read embeddings: it drafts from hidden states alone, and the text stays plain."""
-    head = made(kind, width=width)
+    head = make_case(kind, width=width)
     target = head.target(kernels)
     embeds = {at: torch.full((target.info.width,), 0.1 * at) for at in (1, 2, 5)}
     request = Request([3, 0, 0, 4, 5, 0], embeds=embeds, max_tokens=8, ignore_eos=True)

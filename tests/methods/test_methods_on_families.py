@@ -16,10 +16,10 @@ import torch
 from spec_train.heads.export.write import write
 
 from spec_core import Request, Run, Sampling, Target, load
-from tests.support.small_heads import trained
-from tests.targets.gate import gated
-from tests.targets.random_families import FAMILIES, drawn, lacking
-from tests.targets.tiny import model, saved
+from tests.support.small_heads import train
+from tests.targets.gate import finish_checked
+from tests.targets.random_families import FAMILIES, draw_model, lacking
+from tests.targets.tiny import model, save
 from tests.targets.unwindowed import HYBRID
 
 METHODS = ("ngram", "suffix", "recycling", "draft-model", "eagle3", "eagle3-tree", "dflash")
@@ -35,9 +35,9 @@ def one_thread():
 
 
 @cache
-def made(family: str):
+def make_target_of(family: str):
     """The first random model of a family that is deep enough, with a window that its texts leave, if it has one."""
-    models = (drawn(family, seed) for seed in count())
+    models = (draw_model(family, seed) for seed in count())
     return next(
         model
         for model in models
@@ -49,12 +49,12 @@ def made(family: str):
 @cache
 def place(family: str, noise: float = 0.0) -> Path:
     """Its directory. noise: of the weights, for a draft model that is often wrong."""
-    of = made(family)
+    of = make_target_of(family)
     kept = {name: value.clone() for name, value in of.state_dict().items()}
     torch.manual_seed(0)
     for value in of.parameters():
         value.data.mul_(1 + noise * torch.randn_like(value))
-    folder = saved(of, Path(mkdtemp()) / "hf")
+    folder = save(of, Path(mkdtemp()) / "hf")
     of.load_state_dict(kept)
     return folder
 
@@ -63,8 +63,10 @@ def place(family: str, noise: float = 0.0) -> Path:
 def dense(family: str) -> Path:
     """A draft model for a hybrid target: a recurrent state cannot be truncated."""
     sizes = {"hidden_size": 20, "intermediate_size": 20, "num_attention_heads": 2, "num_key_value_heads": 1}
-    small = model("qwen3", 0, vocab_size=made(family).config.vocab_size, num_hidden_layers=1, head_dim=6, **sizes)
-    return saved(small, Path(mkdtemp()) / "hf")
+    small = model(
+        "qwen3", 0, vocab_size=make_target_of(family).config.vocab_size, num_hidden_layers=1, head_dim=6, **sizes
+    )
+    return save(small, Path(mkdtemp()) / "hf")
 
 
 @cache
@@ -77,22 +79,22 @@ def head(kind: str, family: str) -> Path:
     torch.manual_seed(0)
     mask = {"mask": target(family).info.vocab - 1} if kind == "dflash" else {}
     path = Path(mkdtemp()) / f"{kind}.gguf"
-    write(trained(kind, target(family), **mask), target(family), path, "gguf", "f32")
+    write(train(kind, target(family), **mask), target(family), path, "gguf", "f32")
     return path
 
 
-def chosen(method: str, family: str) -> tuple[str, dict]:
+def choose_settings(method: str, family: str) -> tuple[str, dict]:
     name, tree, _ = method.partition("-tree")
-    found: dict = {"p_min": 0.0}
+    settings: dict = {"p_min": 0.0}
     if name == "ngram":
-        found["n_min"] = 1
+        settings["n_min"] = 1
     if name == "draft-model":
-        found["file"] = str(dense(family) if family in HYBRID else place(family, 0.05))
+        settings["file"] = str(dense(family) if family in HYBRID else place(family, 0.05))
     if name in ("eagle3", "dflash"):
-        found["file"] = str(head(name, family))
+        settings["file"] = str(head(name, family))
     if tree:
-        found |= {"width": 2, "draft_max": 3}
-    return name, found
+        settings |= {"width": 2, "draft_max": 3}
+    return name, settings
 
 
 def requests(family: str, temperature: float) -> list[Request]:
@@ -116,14 +118,14 @@ def test_texts_and_states_are_those_of_plain_decoding(family, method, temperatur
         pytest.skip(f"this transformers has no classes of {family}")
     drafted = 0
 
-    def counted(step):
+    def count(step):
         nonlocal drafted
         drafted += sum(part.drafted for part in step.parts)
 
-    run = Run(target(family), [chosen(method, family)], max_sequences=2)
-    run.observe(counted)
+    run = Run(target(family), [choose_settings(method, family)], max_sequences=2)
+    run.observe(count)
 
-    results = gated(run, requests(family, temperature))
+    results = finish_checked(run, requests(family, temperature))
 
     assert [result.tokens for result in results] == plain(family, temperature)
     assert drafted

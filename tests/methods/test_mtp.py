@@ -71,15 +71,15 @@ def test_a_file_with_the_layer_alone_is_no_target():
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize("slots", [1, 5])
 def test_text_is_plain_and_forwards_are_counted(hybrid, strategy, temperature, slots):
-    made = [
+    requests = [
         Request([3 * i + 1, 4, i + 9], max_tokens=24, seed=i, sampling=Sampling(temperature=temperature), name=f"{i}")
         for i in range(5)
     ]
-    plain = [Run(hybrid).generate(r).result.tokens for r in made]
+    plain = [Run(hybrid).generate(r).result.tokens for r in requests]
     run = Run(hybrid, [("mtp", {"p_min": 0.0})], rollback=("gdn-rollback", {"strategy": strategy}), max_sequences=slots)
     steps = []
     run.observe(steps.append)
-    seqs = [run.submit(r) for r in made]
+    seqs = [run.submit(r) for r in requests]
     while run.busy:
         run.step()
     assert [run.take(seq).tokens for seq in seqs] == plain
@@ -124,12 +124,12 @@ class Damaged:
         return self.found if name == self.name else self.whole.shape(name)
 
 
-@pytest.mark.parametrize("found", [None, (32, 32)], ids=["missing", "shape"])
+@pytest.mark.parametrize("value", [None, (32, 32)], ids=["missing", "shape"])
 @pytest.mark.parametrize("tensor", ["nextn.eh_proj.weight", "nextn.hnorm.weight", "attn_q.weight", "ffn_up.weight"])
-def test_a_damaged_layer_is_refused_by_the_name_of_its_tensor(monkeypatch, tensor, found):
+def test_a_damaged_layer_is_refused_by_the_name_of_its_tensor(monkeypatch, tensor, value):
     bare = load(tiny_hybrid(), weights=False)
-    said = nextn_problem(bare.config, Damaged(bare.weights, f"blk.4.{tensor}", found))
-    bare.next_token_layer = attrs.evolve(bare.next_token_layer, problem=said)
+    problem = nextn_problem(bare.config, Damaged(bare.weights, f"blk.4.{tensor}", value))
+    bare.next_token_layer = attrs.evolve(bare.next_token_layer, problem=problem)
     with pytest.raises(Refused, match=f"'blk.4.{tensor}' of the NextN layer is") as refused:
         Run(bare, ["mtp"])
     assert "convert the model again" in str(refused.value.hint)

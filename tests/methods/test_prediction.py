@@ -28,7 +28,7 @@ def alone(target, prompt, **keywords):
         return run.generate(prompt, **keywords).result
 
 
-def predicted(target, prompt, prediction, **keywords):
+def generate(target, prompt, prediction, **keywords):
     with Run(target, ["prediction"]) as run:
         return run.generate(prompt, prediction=prediction, **keywords).result
 
@@ -45,11 +45,11 @@ PROMPT = "def add(a, b):\n"
 def test_a_right_prediction_is_accepted_whole(temperature, pico):
     asked = {"max_tokens": 40, "temperature": temperature, "seed": 3}
     plain = alone(pico, PROMPT, **asked)
-    found = predicted(pico, PROMPT, plain.tokens, **asked)
+    result = generate(pico, PROMPT, plain.tokens, **asked)
 
-    assert found.tokens == plain.tokens
-    assert found.stats["accepted"] == found.stats["drafted"] > 0
-    assert found.stats["steps"] < 12 < plain.stats["steps"]
+    assert result.tokens == plain.tokens
+    assert result.stats["accepted"] == result.stats["drafted"] > 0
+    assert result.stats["steps"] < 12 < plain.stats["steps"]
 
 
 def test_the_place_is_found_again_after_tokens_that_differ(pico):
@@ -61,21 +61,21 @@ def test_the_place_is_found_again_after_tokens_that_differ(pico):
         [*right[:20], *right[21:]],
         [*right[:20], 7, 8, *right[20:]],
     ):
-        found = predicted(pico, PROMPT, changed, max_tokens=60)
-        assert found.tokens == right
-        assert found.stats["accepted"] >= 40
+        result = generate(pico, PROMPT, changed, max_tokens=60)
+        assert result.tokens == right
+        assert result.stats["accepted"] >= 40
 
 
 def test_a_wrong_prediction_is_given_up(pico):
     """Nothing of it is in the output: after the first drafts none follows."""
-    found = predicted(pico, PROMPT, [5, 6, 7] * 30, max_tokens=40)
+    result = generate(pico, PROMPT, [5, 6, 7] * 30, max_tokens=40)
 
-    assert found.tokens == alone(pico, PROMPT, max_tokens=40).tokens
-    assert found.stats["drafted"] <= 40
+    assert result.tokens == alone(pico, PROMPT, max_tokens=40).tokens
+    assert result.stats["drafted"] <= 40
 
 
 def test_without_a_prediction_nothing_is_drafted(pico):
-    assert predicted(pico, PROMPT, "", max_tokens=20).stats["drafted"] == 0
+    assert generate(pico, PROMPT, "", max_tokens=20).stats["drafted"] == 0
 
 
 def test_a_text_is_a_prediction_too_and_the_next_request_of_a_slot_has_its_own(pico):
@@ -88,10 +88,10 @@ def test_a_text_is_a_prediction_too_and_the_next_request_of_a_slot_has_its_own(p
     assert first.stats["accepted"] > 20 and second.stats["drafted"] == 0
 
 
-@pytest.mark.parametrize(("given", "said"), [(5, "the prediction is"), ([99], "outside the vocabulary")])
-def test_a_prediction_that_is_none_is_refused(given, said):
+@pytest.mark.parametrize(("given", "message"), [(5, "the prediction is"), ([99], "outside the vocabulary")])
+def test_a_prediction_that_is_none_is_refused(given, message):
     target = ToyTarget(vocab=12, recurrent=False)
-    with Run(target, ["prediction"]) as run, pytest.raises(UsageError, match=said):
+    with Run(target, ["prediction"]) as run, pytest.raises(UsageError, match=message):
         run.generate([1, 2], prediction=given)
 
 
@@ -100,11 +100,11 @@ def test_a_file_is_the_prediction_of_requests_without_one(tmp_path, pico):
     file = tmp_path / "text.txt"
     file.write_text(plain.text, "utf-8")
     with Run(pico, [f"prediction={file}"]) as run:
-        found = run.generate(PROMPT, max_tokens=30).result
+        result = run.generate(PROMPT, max_tokens=30).result
     with pytest.raises(Refused, match="cannot be read"):
         Run(pico, [f"prediction={tmp_path / 'none'}"])
 
-    assert found.tokens == plain.tokens and found.stats["accepted"] > 20
+    assert result.tokens == plain.tokens and result.stats["accepted"] > 20
 
 
 def test_of_several_places_the_nearest_after_the_lost_one_is_taken():

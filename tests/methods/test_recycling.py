@@ -80,7 +80,7 @@ def test_the_likeliest_tokens_of_rows_and_their_probabilities():
     assert [chance for row in rows for _, chance in row] == pytest.approx(chances, rel=1e-6)
 
 
-def watched(plugin: Recycling, n: int = 12, target: ToyTarget | None = None, **ask) -> tuple[Run, list]:
+def watch(plugin: Recycling, n: int = 12, target: ToyTarget | None = None, **ask) -> tuple[Run, list]:
     """(run, steps as (tokens whose rows were verified, kept rows, logits)) of one request."""
     seen = []
 
@@ -102,7 +102,7 @@ def watched(plugin: Recycling, n: int = 12, target: ToyTarget | None = None, **a
 def test_every_verified_row_is_learnt_the_kept_ones_last(shared):
     """Also from rejected rows: the matrix equals that of a reference that reads the steps one by one."""
     plugin, twin = Recycling(shared=shared, p_min=0.02), Table(8, 0.5)
-    run, seen = watched(plugin, n=40)
+    run, seen = watch(plugin, n=40)
     twin.read([1, 2, 3, 1, 2, 5])
     for tokens, kept, logits, _ in seen:
         rows = likeliest(logits, 8)
@@ -236,8 +236,8 @@ def test_evidence_by_kind_is_what_was_right_of_what_was_tested():
     evidence = Evidence()
     learn(evidence, nodes, (0,))
 
-    found = {kind: [c.accepted, c.tested] for kind, c in evidence.estimates.counts.items()}
-    assert found == {(0, 3): [1 * DECAY, 1 + DECAY], (1, 2): [0, 1]}
+    counts = {kind: [c.accepted, c.tested] for kind, c in evidence.estimates.counts.items()}
+    assert counts == {(0, 3): [1 * DECAY, 1 + DECAY], (1, 2): [0, 1]}
 
 
 def test_a_kind_recovers_from_a_bad_round():
@@ -259,7 +259,7 @@ def test_a_kind_recovers_from_a_bad_round():
 def test_chains_where_a_target_takes_no_trees(trees, width, branches):
     """And where chains are asked for."""
     target = ToyTarget(seed=2, recurrent=False, trees=trees)
-    _, seen = watched(Recycling(width=width, p_min=0.02), n=40, target=target)
+    _, seen = watch(Recycling(width=width, p_min=0.02), n=40, target=target)
 
     drafts = [part.draft for _, _, _, part in seen if part.draft]
     assert drafts and branches == any(d.depth < len(d) for d in drafts)
@@ -288,7 +288,7 @@ def test_noise_is_read_where_it_helps(rule, temperature, proposal, branches):
 
 
 def test_trees_stay_within_their_bound():
-    _, seen = watched(Recycling(p_min=0.0, nodes_max=7), n=30)
+    _, seen = watch(Recycling(p_min=0.0, nodes_max=7), n=30)
 
     assert max(len(part.draft) for _, _, _, part in seen if part.draft) == 7
 
@@ -340,11 +340,11 @@ def test_behind_every_leaf_of_a_tree_it_draws_with_noise_of_its_own(monkeypatch)
     begun = Begins(texts_of(ToyTarget(recurrent=False), asked), longest=2, branches=True)
     drawn: list[tuple] = []
 
-    def noted(step, seq, i, branch=0, ids=None):
+    def note(step, seq, i, branch=0, ids=None):
         drawn.append((step.number, seq.name, i, branch))
         return honest(step, seq, i, branch, ids)
 
-    monkeypatch.setattr(Step, "noise", noted)
+    monkeypatch.setattr(Step, "noise", note)
     recycling = Recycling(p_min=0.02, extend=True)
     run = Run(ToyTarget(recurrent=False), [("begins", begun), ("recycling", recycling)], rule="traversal")
     run.observe(lambda step: chains.extend(sum(p.leaf >= 0 for p in part.pieces) for part in step.parts))

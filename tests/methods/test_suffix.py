@@ -55,7 +55,7 @@ class TestSuffixShared(DrafterConformance):
 # the automaton and its naive twin
 
 
-def written(tokens: list[int], depth: int = DEPTH) -> Automaton:
+def build_automaton(tokens: list[int], depth: int = DEPTH) -> Automaton:
     automaton, end = Automaton(depth), End()
     for token in tokens:
         automaton.push(end, token)
@@ -135,11 +135,11 @@ def earlier(tokens: list[int], suffix: list[int]) -> bool:
 @settings(max_examples=60, deadline=None)
 def test_states_and_transitions_are_linear_in_the_text(tokens):
     """At most two states and three transitions per token."""
-    automaton = written(tokens)
+    automaton = build_automaton(tokens)
 
     assert len(automaton.next) <= 2 * len(tokens) + 1
-    several = sum(len(found) for found in automaton.next if found is not None)
-    single = sum(state > ROOT for found, state in zip(automaton.next, automaton.into, strict=True) if found is None)
+    several = sum(len(edges) for edges in automaton.next if edges is not None)
+    single = sum(state > ROOT for edges, state in zip(automaton.next, automaton.into, strict=True) if edges is None)
     assert several + single <= 3 * len(tokens)
 
 
@@ -174,7 +174,7 @@ def test_memory_stays_under_its_bound():
 # drafting
 
 
-def drafted(tokens: list[int], evidence: AcceptanceEstimates | None = None, **limits) -> list:
+def draft_after(tokens: list[int], evidence: AcceptanceEstimates | None = None, **limits) -> list:
     """What is drafted after a text of which all but the last token was learnt."""
     track = Track(Store(1000, 32))
     track.write(tokens[:-1])
@@ -191,7 +191,7 @@ def ids(nodes: list) -> list[int]:
 @settings(max_examples=80, deadline=None)
 def test_every_drafted_token_followed_the_same_tokens_before(tokens):
     """Checks that n tokens before the draft, with the draft so far, continue in this way earlier in the text."""
-    chain = drafted(tokens, p_min=0.0)
+    chain = draft_after(tokens, p_min=0.0)
 
     assert bool(chain) == (tokens[-1] in tokens[:-2])
     for i, node in enumerate(chain):
@@ -201,38 +201,38 @@ def test_every_drafted_token_followed_the_same_tokens_before(tokens):
 
 def test_the_most_frequent_continuation_is_drafted_and_then_the_most_recent():
     """8 occurred three times, 7 twice; between equal counts the later one."""
-    assert ids(drafted([1, 2, 7, 0, 1, 2, 8, 3, 1, 2, 8, 5, 1, 2, 7, 4, 1, 2, 8, 6, 1, 2]))[0] == 8
-    assert ids(drafted([1, 2, 7, 0, 1, 2, 8, 3, 1, 2]))[0] == 8
+    assert ids(draft_after([1, 2, 7, 0, 1, 2, 8, 3, 1, 2, 8, 5, 1, 2, 7, 4, 1, 2, 8, 6, 1, 2]))[0] == 8
+    assert ids(draft_after([1, 2, 7, 0, 1, 2, 8, 3, 1, 2]))[0] == 8
 
 
 def test_the_longest_match_decides_against_a_frequent_shorter_one():
     """After 5 1 2 came 9 once, after 1 2 came 7 three times."""
-    assert ids(drafted([1, 2, 7, 1, 2, 7, 1, 2, 7, 5, 1, 2, 9, 0, 5, 1, 2]))[0] == 9
+    assert ids(draft_after([1, 2, 7, 1, 2, 7, 1, 2, 7, 5, 1, 2, 9, 0, 5, 1, 2]))[0] == 9
 
 
 def test_periodic_text_is_drafted_to_full_length():
     """If a match ends at the end of the text, a shorter one is used."""
-    assert ids(drafted([4, 5, 6] * 8)) == [4, 5, 6, 4, 5, 6, 4, 5]
+    assert ids(draft_after([4, 5, 6] * 8)) == [4, 5, 6, 4, 5, 6, 4, 5]
 
 
 def test_nothing_is_drafted_behind_a_stop_token():
-    assert ids(drafted([1, 2, 3, 4, 5, 1, 2], stops=frozenset({4}))) == [3, 4]
+    assert ids(draft_after([1, 2, 3, 4, 5, 1, 2], stops=frozenset({4}))) == [3, 4]
 
 
 def test_a_row_given_as_an_embedding_separates_two_texts():
     """Tokens before and after an embedding are not adjacent, and the embedding is never drafted."""
-    assert ids(drafted([1, 2, 3, -1, 7, 8, 1, 2])) == [3]
+    assert ids(draft_after([1, 2, 3, -1, 7, 8, 1, 2])) == [3]
 
 
 def test_a_token_that_never_occurred_drafts_nothing():
-    assert drafted([1, 2, 3, 1, 2, 9]) == []
+    assert draft_after([1, 2, 3, 1, 2, 9]) == []
 
 
 def test_the_draft_ends_where_its_chance_falls_below_the_bound():
     """The chance of a path is the product of share and estimate of its tokens."""
     evidence, tokens = estimates(), [1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2]
-    whole = drafted(tokens, evidence, p_min=0.0)
-    bound = drafted(tokens, evidence, p_min=0.3)
+    whole = draft_after(tokens, evidence, p_min=0.0)
+    bound = draft_after(tokens, evidence, p_min=0.3)
 
     expected = 1.0
     for node in whole:
@@ -248,8 +248,8 @@ def test_the_draft_ends_where_its_chance_falls_below_the_bound():
 @settings(max_examples=80, deadline=None)
 def test_a_tree_holds_the_likeliest_paths(tokens, width, nodes):
     """A part of the unlimited tree, without omitting a likelier node; no equal siblings."""
-    every = drafted(tokens, width=width, nodes=1000, depth=4, p_min=0.02)
-    tree = drafted(tokens, width=width, nodes=nodes, depth=4, p_min=0.02)
+    every = draft_after(tokens, width=width, nodes=1000, depth=4, p_min=0.02)
+    tree = draft_after(tokens, width=width, nodes=nodes, depth=4, p_min=0.02)
 
     chances = [node.chance for node in every]
     assert chances == sorted(chances, reverse=True)
@@ -262,7 +262,7 @@ def test_a_tree_holds_the_likeliest_paths(tokens, width, nodes):
 
 def test_siblings_come_from_shorter_matches_too():
     """After 5 1 2 came 9, after 1 2 also 7: the remaining probability of the long match goes to the shorter one."""
-    tree = drafted([1, 2, 7, 3, 1, 2, 7, 5, 1, 2, 9, 0, 5, 1, 2], width=2, depth=1, p_min=0.01)
+    tree = draft_after([1, 2, 7, 3, 1, 2, 7, 5, 1, 2, 9, 0, 5, 1, 2], width=2, depth=1, p_min=0.01)
     long, short = estimates().value(3), estimates().value(2)
 
     assert [(node.token, node.match) for node in tree] == [(9, 3), (7, 2)]
@@ -312,7 +312,7 @@ def test_evidence_is_what_was_right_of_what_was_promised():
 
 def test_only_tested_tokens_are_learnt_from():
     """Accepted drafts and their siblings; nothing after a rejected one."""
-    tree = drafted([1, 2, 7, 3, 1, 2, 7, 4, 1, 2, 8, 6, 1, 2], width=2, depth=3, p_min=0.0, nodes=20)
+    tree = draft_after([1, 2, 7, 3, 1, 2, 7, 4, 1, 2, 8, 6, 1, 2], width=2, depth=3, p_min=0.0, nodes=20)
     kept = next(i for i, node in enumerate(tree) if node.token == 8)
     evidence = estimates()
     learn(evidence, tree, (kept,))

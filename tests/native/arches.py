@@ -42,22 +42,22 @@ class Machine:
         named = key([self.compiler, *FLAGS, *self.flags], read)
         return once(self.compiler, f"{named}.trials", self._build)
 
-    def _build(self, made: Path) -> None:
-        with tempfile.TemporaryDirectory(dir=made.parent) as folder, ThreadPoolExecutor(2) as pool:
+    def _build(self, path: Path) -> None:
+        with tempfile.TemporaryDirectory(dir=path.parent) as folder, ThreadPoolExecutor(2) as pool:
             objects = list(pool.map(lambda source: self._compile(source, Path(folder)), sources()))
             program = Path(folder) / "trials"
             static = ["-static"] if self.runner else []
             subprocess.run([self.compiler, "-pthread", *static, "-o", program, *objects, "-lm"], check=True)
-            program.rename(made)
+            program.rename(path)
 
     def _compile(self, source: Path, folder: Path) -> Path:
-        made = folder / f"{source.parent.name}-{source.stem}.o"
-        mine = self.flags if any(source.is_relative_to(folder) for folder in FOLDERS) else ("-O1",)
+        object_file = folder / f"{source.parent.name}-{source.stem}.o"
+        flags = self.flags if any(source.is_relative_to(folder) for folder in FOLDERS) else ("-O1",)
         includes = [f"-I{path}" for path in FOLDERS]
-        command = [self.compiler, *FLAGS, *mine, *includes, "-c", source, "-o", made]
+        command = [self.compiler, *FLAGS, *flags, *includes, "-c", source, "-o", object_file]
         done = subprocess.run(command, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr[-3000:]
-        return made
+        return object_file
 
     def run(self, program: Path, seeds: int, *cpu: str) -> Outcome:
         done = subprocess.run([*self.runner, *cpu, program, str(seeds)], capture_output=True, text=True)
@@ -75,8 +75,8 @@ class Outcome:
 
 def sources() -> Iterator[Path]:
     """The largest first, so that two compilers finish at about the same time."""
-    found = [path for folder in FOLDERS for path in folder.rglob("*.c") if "Python.h" not in path.read_text()]
-    yield from sorted(found, key=lambda path: (not path.stem.startswith(("ops_", "product_")), path))
+    sources = [path for folder in FOLDERS for path in folder.rglob("*.c") if "Python.h" not in path.read_text()]
+    yield from sorted(sources, key=lambda path: (not path.stem.startswith(("ops_", "product_")), path))
     yield from sorted(TRIALS.glob("*.c"))
 
 

@@ -36,10 +36,10 @@ class Text:
     def cache(self, isa: str, kind: str = "float32", rows: Sequence[int] = ()) -> KV:
         """A cache whose first places hold these tokens."""
         _, kv, dk, dv = self.heads
-        made = KV(kind, kv, dk, dv, len(self.q) + 19, isa)
+        cache = KV(kind, kv, dk, dv, len(self.q) + 19, isa)
         if len(rows):
-            made.store(0, self.k[rows], self.v[rows])
-        return made
+            cache.store(0, self.k[rows], self.v[rows])
+        return cache
 
     def decode(self, isa: str, kind: str, path: Sequence[int], last: int, window: int = 0) -> np.ndarray:
         """The last rows of a path, one forward for each: the reference for all other forms."""

@@ -34,37 +34,37 @@ def library() -> Path:
     """The installed extension, which is what users run; compiled here where it is older than its sources."""
     if "SPEC_NATIVE_LIBRARY" in os.environ:
         return Path(os.environ["SPEC_NATIVE_LIBRARY"])
-    return installed() or compiled("plain", ["-O3"], sorted(SOURCES.rglob("*.c")))
+    return installed_extension() or compile_library("plain", ["-O3"], sorted(SOURCES.rglob("*.c")))
 
 
-def installed() -> Path | None:
+def installed_extension() -> Path | None:
     """The extension, unless there is none or a source was changed after it was built."""
-    made = native._native and Path(native._native.__file__)
-    return made if made and made.stat().st_mtime > max(file.stat().st_mtime for file in texts()) else None
+    path = native._native and Path(native._native.__file__)
+    return path if path and path.stat().st_mtime > max(file.stat().st_mtime for file in texts()) else None
 
 
 def texts(folder: Path = SOURCES) -> list[Path]:
     return sorted(file for file in folder.rglob("*") if file.suffix in (".c", ".h", ".inc"))
 
 
-def compiled(name: str, flags: Sequence[str], sources: Sequence[Path]) -> Path:
+def compile_library(name: str, flags: Sequence[str], sources: Sequence[Path]) -> Path:
     """A shared library of these sources, made unless there is one of the same text, flags and compiler."""
     command = [compiler(), *FLAGS, *flags, f"-I{SOURCES}", f"-I{sysconfig.get_paths()['include']}"]
     named = f"{key(command, {*texts(), *sources})}.so"
-    return once(name, named, lambda made: _compile(command, sources, made))
+    return once(name, named, lambda path: _compile(command, sources, path))
 
 
 def once(name: str, named: str, make: Callable[[Path], None]) -> Path:
     """The file ``named`` in the folder ``name``: from an earlier run, or written by ``make``; others are deleted."""
-    made = MADE / name / named
-    made.parent.mkdir(parents=True, exist_ok=True)
-    with made.with_name("lock").open("w") as lock:
+    path = MADE / name / named
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.with_name("lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not made.exists():
-            for old in made.parent.glob(f"*{made.suffix}"):
+        if not path.exists():
+            for old in path.parent.glob(f"*{path.suffix}"):
                 old.unlink()
-            make(made)
-    return made
+            make(path)
+    return path
 
 
 def key(command: list[str], read: set[Path]) -> str:
@@ -74,14 +74,14 @@ def key(command: list[str], read: set[Path]) -> str:
     return hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
 
 
-def _compile(command: list[str], sources: Sequence[Path], made: Path) -> None:
+def _compile(command: list[str], sources: Sequence[Path], path: Path) -> None:
     """Two files at a time, the longest first."""
-    with tempfile.TemporaryDirectory(dir=made.parent) as folder, ThreadPoolExecutor(2) as pool:
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder, ThreadPoolExecutor(2) as pool:
         ordered = sorted(sources, key=_soon)
         objects = {source: Path(folder, f"{source.parent.name}-{source.stem}.o") for source in ordered}
         list(pool.map(lambda source: run([*command, "-c", source, "-o", objects[source]]), objects))
         run([*command, "-shared", *objects.values(), "-o", Path(folder, "made.so"), "-lm"])
-        Path(folder, "made.so").rename(made)
+        Path(folder, "made.so").rename(path)
 
 
 def _soon(source: Path) -> tuple[bool, str]:

@@ -146,12 +146,12 @@ def memory(size: int, align: int = 64) -> np.ndarray:
     address = P()
     assert libc.posix_memalign(ctypes.byref(address), S(align), S(max(size, 1))) == 0
     view = (ctypes.c_uint8 * size).from_address(address.value)
-    made = np.ctypeslib.as_array(view) if size else np.empty(0, np.uint8)
+    array = np.ctypeslib.as_array(view) if size else np.empty(0, np.uint8)
     weak = _Owner(libc.free, address)
-    made = made.view(_Owned)
-    made.owner = weak
-    made[:] = 0xFF
-    return made
+    array = array.view(_Owned)
+    array.owner = weak
+    array[:] = 0xFF
+    return array
 
 
 class _Owned(np.ndarray):

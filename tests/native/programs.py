@@ -160,11 +160,11 @@ class Drawn:
         if kind in FLOATS:
             return bytes_of(self.load(name))
         count = math.prod(shape) // TYPES[kind].elements
-        made = torch.randint(0, 256, (count, TYPES[kind].bytes), dtype=torch.uint8, generator=self._numbers(name))
+        blocks = torch.randint(0, 256, (count, TYPES[kind].bytes), dtype=torch.uint8, generator=self._numbers(name))
         if kind == "MXFP4":
-            return self._exponents(name, made).view(math.prod(shape[:-1]), -1)
-        largest = dequantize(_scaled(made.clone(), kind, 1.0), kind).abs().max().item()
-        return _scaled(made, kind, 2 * WEIGHT / max(largest, 1.0)).view(math.prod(shape[:-1]), -1)
+            return self._exponents(name, blocks).view(math.prod(shape[:-1]), -1)
+        largest = dequantize(_scale_blocks(blocks.clone(), kind, 1.0), kind).abs().max().item()
+        return _scale_blocks(blocks, kind, 2 * WEIGHT / max(largest, 1.0)).view(math.prod(shape[:-1]), -1)
 
     def _exponents(self, name: str, blocks: Tensor) -> Tensor:
         """Random ones; in a quarter of the matrices one that float16 does not have, too."""
@@ -190,7 +190,7 @@ def bare(name: str) -> str:
     return name.split(".", 2)[2] if name.startswith("blk.") else name
 
 
-def _scaled(blocks: Tensor, kind: str, size: float) -> Tensor:
+def _scale_blocks(blocks: Tensor, kind: str, size: float) -> Tensor:
     """Blocks whose float16 numbers are ``size``."""
     for at in SCALES[kind]:
         blocks[:, at : at + 2] = torch.tensor([size], dtype=torch.float16).view(torch.uint8)
@@ -209,11 +209,11 @@ class Program:
         return make_target(self.config, self.weights, None, threads=1, **more)
 
     def on(self, isa: str) -> Target:
-        made = self.target(kernels="native", **self.options)
-        was = made.executor
+        target = self.target(kernels="native", **self.options)
+        was = target.executor
         options = Options(self.options["activations"], self.options["cache_dtype"], False, isa)
-        made.executor = Native(was.model, was.source, options)
-        return made
+        target.executor = Native(was.model, was.source, options)
+        return target
 
 
 def program(seed: int) -> Program:
@@ -225,19 +225,19 @@ def program(seed: int) -> Program:
 
 def differences(seed: int) -> list[str]:
     """Things that a random model's rows wrongly depend on, in words; empty if it is correct."""
-    made, rng = program(seed), random.Random(f"{seed} rows")
-    some = (12, 50) if made.config.layers <= SHALLOW else (6, 8)
-    tokens = [rng.randrange(made.config.vocab) for _ in range(rng.randint(*some))]
+    tested, rng = program(seed), random.Random(f"{seed} rows")
+    some = (12, 50) if tested.config.layers <= SHALLOW else (6, 8)
+    tokens = [rng.randrange(tested.config.vocab) for _ in range(rng.randint(*some))]
     start = rng.randint(1, len(tokens) - 4)
     torch.set_num_threads(1)
-    best = made.target(kernels="native", **made.options)
+    best = tested.target(kernels="native", **tested.options)
     alone = _one_by_one(best, tokens, start)
     wrong = []
     for isa in native.instruction_sets():
         torch.set_num_threads(rng.randint(1, 4))
-        wrong += [f"{isa}: {what}" for what in _in_company(made.on(isa), tokens, start, alone, rng)]
+        wrong += [f"{isa}: {what}" for what in _in_company(tested.on(isa), tokens, start, alone, rng)]
     torch.set_num_threads(1)
-    return wrong + _far(made, tokens, start, alone)
+    return wrong + _far(tested, tokens, start, alone)
 
 
 def _one_by_one(of: Target, tokens: list[int], start: int) -> Tensor:
@@ -262,9 +262,9 @@ def _in_company(of: Target, tokens: list[int], start: int, alone: Tensor, rng: r
         part(whole, 0, tokens),
     ]
     rows = forward(of, *parts).logits
-    mine = [n, *(n + 1 + node for node in path)]
-    found = {"cut": rows[:n], "tree": rows[mine], "whole": rows[n + 1 + len(tree) + start :]}
-    return [name for name, got in found.items() if not torch.equal(got, alone)]
+    path_rows = [n, *(n + 1 + node for node in path)]
+    pieces = {"cut": rows[:n], "tree": rows[path_rows], "whole": rows[n + 1 + len(tree) + start :]}
+    return [name for name, got in pieces.items() if not torch.equal(got, alone)]
 
 
 def _tree(line: list[int], vocab: int, rng: random.Random) -> tuple[Draft, list[int]]:
@@ -280,13 +280,13 @@ def _tree(line: list[int], vocab: int, rng: random.Random) -> tuple[Draft, list[
     return Draft(ids, parents=parents), path
 
 
-def _far(made: Program, tokens: list[int], start: int, alone: Tensor) -> list[str]:
+def _far(program: Program, tokens: list[int], start: int, alone: Tensor) -> list[str]:
     """Against the reference, for a cache of float32: others are rounded by design."""
-    if made.options["cache_dtype"] != "float32":
+    if program.options["cache_dtype"] != "float32":
         return [] if bool(alone.isfinite().all()) else ["not finite"]
-    if made.options["activations"] != "int15":
-        near = made.target(kernels="native", **made.options | {"activations": "int15"})
+    if program.options["activations"] != "int15":
+        near = program.target(kernels="native", **program.options | {"activations": "int15"})
         alone = _one_by_one(near, tokens, start)
-    exact = _one_by_one(made.target(kernels="reference"), tokens, start)
+    exact = _one_by_one(program.target(kernels="reference"), tokens, start)
     far = ((exact - alone).square().mean().sqrt() / (exact.max() - exact.min())).item()
-    return [] if far <= max(FAR, PER_BLOCK * made.config.layers**0.5) else [f"far from the reference: {far:.2%}"]
+    return [] if far <= max(FAR, PER_BLOCK * program.config.layers**0.5) else [f"far from the reference: {far:.2%}"]

@@ -77,20 +77,20 @@ class Case:
 
 def case(seed: int) -> Case:
     rng = random.Random(f"{seed} head")
-    made = program(seed)
+    base = program(seed)
     kind = rng.choice(sorted(METHODS))
-    return Case(seed, made, (_eagle3 if kind == "eagle3" else _dflash)(_sizes(rng, made), rng))
+    return Case(seed, base, (_eagle3 if kind == "eagle3" else _dflash)(_sizes(rng, base), rng))
 
 
-def _sizes(rng: random.Random, made: Program) -> dict[str, Any]:
+def _sizes(rng: random.Random, program: Program) -> dict[str, Any]:
     """Fields of both kinds. Half of the widths are the target's; most of the others come with their own matrices."""
-    config, dim = made.config, rng.choice([8, 20, 32, 36, 64, 72])
+    config, dim = program.config, rng.choice([8, 20, 32, 36, 64, 72])
     width, kv_heads = (config.width if rng.random() < 0.5 else rng.choice(WIDTHS)), rng.randint(1, 2)
     own = width != config.width and rng.random() < 0.7
     own_output = own or rng.random() < 0.5
     rows = rng.randint(1, config.vocab) if own_output and rng.random() < 0.5 else config.vocab
     inputs = rng.randint(1, 12)
-    chosen = torch.randperm(config.vocab, generator=torch.Generator().manual_seed(made.weights.seed))[:rows]
+    chosen = torch.randperm(config.vocab, generator=torch.Generator().manual_seed(program.weights.seed))[:rows]
     return {
         "name": "random",
         "producer": "nobody",
@@ -134,16 +134,16 @@ def _dflash(sizes: dict[str, Any], rng: random.Random) -> Head:
 
 def wrong(seed: int) -> list[str]:
     """Wrong results, in words; empty if the head is correct."""
-    made = case(seed)
-    target = made.target("native")
+    tested = case(seed)
+    target = tested.target("native")
     torch.set_num_threads(random.Random(f"{seed} threads").randint(1, 3))
-    return [*_embeds_of_wrong_widths(made, target), *(_texts if made.fits else _accepted)(made, target)]
+    return [*_embeds_of_wrong_widths(tested, target), *(_texts if tested.fits else _check_accepted)(tested, target)]
 
 
-def _accepted(made: Case, target: Target) -> Iterator[str]:
+def _check_accepted(case: Case, target: Target) -> Iterator[str]:
     """A head that cannot draft for its target is refused before anything runs."""
     try:
-        made.generate(target, Request([1, 2, 3], max_tokens=2), drafting=True)
+        case.generate(target, Request([1, 2, 3], max_tokens=2), drafting=True)
     except Refused as refused:
         if "width" not in str(refused):
             yield f"refused for another reason: {refused}"
@@ -151,37 +151,37 @@ def _accepted(made: Case, target: Target) -> Iterator[str]:
         yield "a head that does not fit is accepted"
 
 
-def _texts(made: Case, target: Target) -> Iterator[str]:
-    for request in requests(made):
-        plain, _ = made.generate(target, request, drafting=False)
-        text, drafted = made.generate(target, request, drafting=True)
+def _texts(case: Case, target: Target) -> Iterator[str]:
+    for request in requests(case):
+        plain, _ = case.generate(target, request, drafting=False)
+        text, drafted = case.generate(target, request, drafting=True)
         if text != plain:
             yield f"another text{' behind embeddings' if request.embeds else ''}"
         if not drafted:
             yield f"no draft{' behind embeddings' if request.embeds else ''}"
-    if (share := far(made)) > FAR:
+    if (share := far(case)) > FAR:
         yield f"drafts are far from the reference: {share:.2%}"
 
 
-def requests(made: Case) -> Iterator[Request]:
+def requests(case: Case) -> Iterator[Request]:
     """A prompt of tokens, and one in which some are given as embeddings, among them mostly the last."""
-    rng, config = random.Random(f"{made.seed} prompts"), made.made.config
+    rng, config = random.Random(f"{case.seed} prompts"), case.made.config
     shallow = config.layers <= SHALLOW
     prompt = [rng.randrange(config.vocab) for _ in range(rng.randint(3, 30 if shallow else 6))]
     limits: dict[str, Any] = {"max_tokens": TOKENS if shallow else 3, "ignore_eos": True}
     some = {rng.randrange(len(prompt)) for _ in range(3)} | ({len(prompt) - 1} if rng.random() < 0.7 else set())
-    numbers = torch.Generator().manual_seed(made.seed)
+    numbers = torch.Generator().manual_seed(case.seed)
     yield Request(prompt, **limits)
     embeds = {at: 0.06 * torch.randn(config.width, generator=numbers) for at in some}
     yield Request(prompt, embeds=embeds, **limits)
 
 
-def _embeds_of_wrong_widths(made: Case, target: Target) -> Iterator[str]:
+def _embeds_of_wrong_widths(case: Case, target: Target) -> Iterator[str]:
     """A request is refused, and so is a batch that is passed to the executor directly."""
-    rng, width, executor = random.Random(f"{made.seed} embeds"), made.made.config.width, target.executor
+    rng, width, executor = random.Random(f"{case.seed} embeds"), case.made.config.width, target.executor
     for other in {rng.randint(1, width - 1), width + rng.randint(1, 64), 1 << 12}:
         try:
-            made.generate(target, Request([1, 2], max_tokens=1, embeds={0: torch.zeros(other)}), drafting=False)
+            case.generate(target, Request([1, 2], max_tokens=1, embeds={0: torch.zeros(other)}), drafting=False)
             yield f"an embedding of width {other} is accepted"
         except UsageError:
             pass
@@ -193,32 +193,32 @@ def _embeds_of_wrong_widths(made: Case, target: Target) -> Iterator[str]:
             pass
 
 
-def far(made: Case) -> float:
+def far(case: Case) -> float:
     """Root mean square of the difference of a draft's logits to the reference's, as a share of their range.
 
     With 15 bits: those of 8 would need a bound that hides faults, and test_products.py holds their products to the bit.
     """
-    if made.made.config.layers > SHALLOW:
+    if case.made.config.layers > SHALLOW:
         return 0.0
-    rng, head = random.Random(f"{made.seed} states"), made.head
-    numbers, rows = torch.Generator().manual_seed(made.seed), rng.randint(1, 40)
+    rng, head = random.Random(f"{case.seed} states"), case.head
+    numbers, rows = torch.Generator().manual_seed(case.seed), rng.randint(1, 40)
     states = [torch.randn(rows, head.target_width, generator=numbers) for _ in range(head.inputs)]
     tokens = [rng.randrange(head.vocab) for _ in range(rows)]
-    both = made.target("reference"), made.made.target(kernels="native", activations="int15")
-    exact, found = (_logits(made, of, states, tokens) for of in both)
+    both = case.target("reference"), case.made.target(kernels="native", activations="int15")
+    exact, actual = (_logits(case, of, states, tokens) for of in both)
     there = exact > -torch.inf
-    a, b = exact[there], found[there]
+    a, b = exact[there], actual[there]
     return ((a - b).square().mean().sqrt() / (a.max() - a.min()).clamp_min(1.0)).item()
 
 
-def _logits(made: Case, target: Target, states: list[Tensor], tokens: list[int]) -> Tensor:
-    facts, trunk = made.file(), target.executor
-    if made.head.kind == "dflash":
+def _logits(case: Case, target: Target, states: list[Tensor], tokens: list[int]) -> Tensor:
+    facts, trunk = case.file(), target.executor
+    if case.head.kind == "dflash":
         layers = Layers(facts, trunk)
         context = Context(layers.fill.cache(64), token=tokens[-1])
         context.take(0, torch.cat(states, -1))
         layers.learn([context])
-        return layers.blocks([context], [made.head.block - 1])[0]
+        return layers.blocks([context], [case.head.block - 1])[0]
     layer = Layer(facts, trunk)
     memory = layer.memory()
     memory.take(0, tokens, layer.features(states), {})

@@ -16,7 +16,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.native.compiled import FLAGS, ROOT, SOURCES, compiled, run
+from tests.native.compiled import FLAGS, ROOT, SOURCES, compile_library, run
 
 SANITIZE = ("-O1", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 CALLS = ("--param", "asan-instrumentation-with-call-threshold=0")
@@ -46,7 +46,9 @@ def library() -> Path:
     for source in lacked:
         run(["gcc", *FLAGS, f"-I{SOURCES}", "-fsyntax-only", source])
     absent = [f"-DNO_{source.stem.upper()}" for source in lacked]
-    return compiled("sanitized", [*SANITIZE, *CALLS, *absent], [ABSENT, *(s for s in sources if s not in lacked)])
+    return compile_library(
+        "sanitized", [*SANITIZE, *CALLS, *absent], [ABSENT, *(s for s in sources if s not in lacked)]
+    )
 
 
 def lacking() -> list[Path]:
@@ -100,9 +102,9 @@ def main() -> int:
     seeds = range(int(sys.argv[3]), int(sys.argv[4]))
     if not seeds:
         sys.exit(f"no seeds between {sys.argv[3]} and {sys.argv[4]}; LAST must be greater than FIRST")
-    found = {seed: wrong for seed in seeds if (wrong := tried(seed))}
-    print(found or "nothing found")
-    return int(bool(found))
+    failures = {seed: wrong for seed in seeds if (wrong := tried(seed))}
+    print(failures or "nothing found")
+    return int(bool(failures))
 
 
 if __name__ == "__main__":

@@ -47,11 +47,11 @@ def byte_formula(text: Text, row: int, seen: Sequence[int], chunk: int = 64) -> 
 def test_a_chain_is_the_formula(isa, heads, rows, start):
     text = Text(start + rows, heads)
     cache = text.cache(isa, rows=range(start + rows))
-    wanted = np.stack([text.formula(start + i, range(start + i + 1)) for i in range(rows)])
+    expected = np.stack([text.formula(start + i, range(start + i + 1)) for i in range(rows)])
 
     got = attend(cache, text.q[start:], Chain(0, rows, start), text.scale)
 
-    assert np.abs(got - wanted).max() < 2e-6
+    assert np.abs(got - expected).max() < 2e-6
     mask = causal_mask(rows, start + rows)
     reference = attention(*map(torch.tensor, (text.q[start:], text.k, text.v)), mask, text.scale)
     assert np.abs(got - reference.numpy()).max() < 4e-6
@@ -63,11 +63,11 @@ def test_a_chain_is_the_formula(isa, heads, rows, start):
 def test_smaller_caches_are_the_formula_up_to_their_rounding(isa, kind, error, heads):
     text = Text(70, heads)
     cache = text.cache(isa, kind, range(70))
-    wanted = np.stack([text.formula(i, range(i + 1)) for i in range(60, 70)])
+    expected = np.stack([text.formula(i, range(i + 1)) for i in range(60, 70)])
 
     got = attend(cache, text.q[60:], Chain(0, 10, 60), text.scale)
 
-    assert np.abs(got - wanted).max() < error
+    assert np.abs(got - expected).max() < error
 
 
 @each_isa
@@ -89,9 +89,9 @@ def test_a_q8_cache_is_the_formula_of_bytes(isa, heads, rows, start):
     """Weights that lie between two integers may round the other way: few, and by one step of their scale."""
     text = Text(start + rows, heads)
     cache = text.cache(isa, "q8", range(start + rows))
-    wanted = np.stack([byte_formula(text, start + i, range(start + i + 1)) for i in range(rows)])
+    expected = np.stack([byte_formula(text, start + i, range(start + i + 1)) for i in range(rows)])
 
-    error = np.abs(attend(cache, text.q[start:], Chain(0, rows, start), text.scale) - wanted)
+    error = np.abs(attend(cache, text.q[start:], Chain(0, rows, start), text.scale) - expected)
 
     assert np.quantile(error, 0.9) < 2e-6
     assert error.max() < 2e-2
@@ -112,8 +112,8 @@ def test_every_path_of_a_tree_has_the_bits_of_linear_decoding(isa, kind, seed):
     leaves = set(range(rows)) - set(parents)
     for leaf in leaves:
         path = path_to(parents, leaf)
-        wanted = text.decode(isa, kind, [*range(start), *(start + p for p in path)], len(path), window)
-        assert same(got[path], wanted)
+        expected = text.decode(isa, kind, [*range(start), *(start + p for p in path)], len(path), window)
+        assert same(got[path], expected)
 
 
 @each_with_vnni
@@ -183,11 +183,11 @@ def test_a_float16_cache_is_the_formula_of_its_own_rounded_numbers(isa):
     text = Text(100, (9, 3, 64, 64))
     cache = text.cache(isa, "float16", range(100))
     text.k, text.v = (m.astype(np.float16).astype(np.float32) for m in (text.k, text.v))
-    wanted = np.stack([text.formula(i, range(i + 1)) for i in range(92, 100)])
+    expected = np.stack([text.formula(i, range(i + 1)) for i in range(92, 100)])
 
     got = attend(cache, text.q[92:], Chain(0, 8, 92), text.scale)
 
-    assert np.abs(got - wanted).max() < 2e-6
+    assert np.abs(got - expected).max() < 2e-6
 
 
 @each_isa
@@ -195,11 +195,11 @@ def test_a_float16_cache_is_the_formula_of_its_own_rounded_numbers(isa):
 def test_a_window_hides_what_is_before_it(isa, window):
     text = Text(50)
     cache = text.cache(isa, rows=range(50))
-    wanted = np.stack([text.formula(i, range(max(0, i - window + 1), i + 1)) for i in range(30, 50)])
+    expected = np.stack([text.formula(i, range(max(0, i - window + 1), i + 1)) for i in range(30, 50)])
 
     got = attend(cache, text.q[30:], Chain(0, 20, 30), text.scale, window)
 
-    assert np.abs(got - wanted).max() < 2e-6
+    assert np.abs(got - expected).max() < 2e-6
 
 
 @each_isa
@@ -208,11 +208,11 @@ def test_a_block_that_is_not_causal_sees_all_of_itself(isa, window):
     text, start, rows = Text(45), 30, 15
     cache = text.cache(isa, rows=range(45))
     low = [max(0, i - window + 1) if window else 0 for i in range(start, 45)]
-    wanted = np.stack([text.formula(start + i, range(low[i], 45)) for i in range(rows)])
+    expected = np.stack([text.formula(start + i, range(low[i], 45)) for i in range(rows)])
 
     got = attend(cache, text.q[start:], Chain(0, rows, start, causal=False), text.scale, window)
 
-    assert np.abs(got - wanted).max() < 2e-6
+    assert np.abs(got - expected).max() < 2e-6
     alone = [
         attend(cache, text.q[start:], Chain(0, rows, start, causal=False), text.scale, window, jobs=[(i, 1)])[i]
         for i in range(rows)
@@ -228,14 +228,14 @@ def test_what_a_row_does_not_see_does_not_reach_it(isa, kind):
     text = Text(start + 7)
     rows = [*range(start), *(start + p for p in path_to(parents, 6))]
     for window, hidden in ((0, [start + 2, start + 4, start + 5]), (9, [*range(10), start + 2, start + 4, start + 5])):
-        wanted = text.decode(isa, kind, rows, 1, window)
+        expected = text.decode(isa, kind, rows, 1, window)
         poisoned = Text(start + 7)
         poisoned.k[hidden[::2]], poisoned.v[hidden[::2]] = np.nan, np.inf
         poisoned.k[hidden[1::2]], poisoned.v[hidden[1::2]] = -np.inf, np.nan
         poisoned.q[hidden] = np.nan
         cache = poisoned.cache(isa, kind, range(start + 7))
         got = attend(cache, poisoned.q[start:], Chain(0, 7, start, parents), text.scale, window)
-        assert same(got[[6]], wanted)
+        assert same(got[[6]], expected)
 
 
 @each_with_vnni
@@ -281,11 +281,11 @@ def test_capped_scores_and_sinks_are_the_formula(isa, cap, sinks, window):
     text, sinks = Text(50), as_sinks(sinks)
     cache = text.cache(isa, rows=range(50))
     low = [max(0, i - window + 1) if window else 0 for i in range(50)]
-    wanted = np.stack([text.formula(i, range(low[i], i + 1), cap, sinks) for i in range(50)])
+    expected = np.stack([text.formula(i, range(low[i], i + 1), cap, sinks) for i in range(50)])
 
     got = attend(cache, text.q, Chain(0, 50, 0), text.scale, window, cap=cap, sinks=sinks)
 
-    assert np.abs(got - wanted).max() < 2e-6
+    assert np.abs(got - expected).max() < 2e-6
 
 
 @pytest.mark.parametrize("kind", KINDS)

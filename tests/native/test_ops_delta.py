@@ -48,10 +48,10 @@ class Layer:
 
     def tokens(self, rows: Sequence[int]) -> Layer:
         """Some of the rows, with the same states."""
-        made = replace(self, rows=len(rows))
-        made.inputs = {name: np.ascontiguousarray(m[list(rows)]) for name, m in self.inputs.items()}
-        made.states = self.states.copy()
-        return made
+        chain = replace(self, rows=len(rows))
+        chain.inputs = {name: np.ascontiguousarray(m[list(rows)]) for name, m in self.inputs.items()}
+        chain.states = self.states.copy()
+        return chain
 
     def run(self, isa: str, lineage: Lineage, heads: Sequence[int] | None = None) -> tuple[np.ndarray, np.ndarray]:
         """o, d; states are written."""
@@ -67,7 +67,7 @@ class Layer:
                 table(isa).delta(ctypes.byref(a), first, end - first, head, at(scratch))
         return o, d
 
-    def replayed(self, isa: str, d: np.ndarray, path: Sequence[int], source: int, target: int) -> None:
+    def replay(self, isa: str, d: np.ndarray, path: Sequence[int], source: int, target: int) -> None:
         mixed = np.concatenate([self.inputs[name].reshape(self.rows, -1) for name in "qkv"], axis=1)
         a, _kept = self.c(mixed, chain(self.rows), d, d)
         rows = ints(path)
@@ -111,7 +111,7 @@ def chain(rows: int, keep: int = 0, source: int = 0) -> Lineage:
     return Lineage(list(range(-1, rows - 1)), [source] * rows, [-1] * (rows - 1) + [keep], [0])
 
 
-def ragged() -> Lineage:
+def ragged_lineage() -> Lineage:
     """A chain that keeps its pending rows, a tree whose first drafts are kept, and one row alone."""
     return Lineage(
         parents=[-1, 0, 1, 2, -1, 4, 4, 5, 5, 6, -1],
@@ -141,13 +141,13 @@ def path_to(lineage: Lineage, row: int) -> list[int]:
 @pytest.mark.parametrize("channels", [False, True])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_every_row_and_every_kept_state_is_that_of_the_loop(isa, shape, channels):
-    lineage, layer = ragged(), Layer(11, shape, channels)
-    wanted, after = layer.loop(lineage)
+    lineage, layer = ragged_lineage(), Layer(11, shape, channels)
+    expected, after = layer.loop(lineage)
     before = layer.states.copy()
 
     o, d = layer.run(isa, lineage)
 
-    assert np.abs(o - wanted).max() < 3e-6
+    assert np.abs(o - expected).max() < 3e-6
     for row, place in enumerate(lineage.keep):
         if place >= 0:
             assert np.abs(layer.states[place] - after[row]).max() < 3e-6
@@ -202,28 +202,28 @@ def test_a_text_cut_anyhow_leaves_the_same_state(isa):
 @pytest.mark.parametrize("channels", [False, True])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_replaying_a_path_gives_the_state_that_would_have_been_kept(isa, shape, channels):
-    lineage, layer = ragged(), Layer(11, shape, channels)
+    lineage, layer = ragged_lineage(), Layer(11, shape, channels)
     lineage = Lineage(lineage.parents, lineage.source, [-1] * 8 + [7, -1, -1], lineage.begins)
     _, d = layer.run(isa, lineage)
 
-    layer.replayed(isa, d, path_to(lineage, 8), 1, 1)
+    layer.replay(isa, d, path_to(lineage, 8), 1, 1)
 
     assert same(layer.states[1], layer.states[7])
-    layer.replayed(isa, d, [], 7, 9)
+    layer.replay(isa, d, [], 7, 9)
     assert same(layer.states[9], layer.states[7])
 
 
 @each_isa
 def test_a_row_that_is_not_finite_does_not_reach_its_siblings(isa):
-    lineage, layer, clean = ragged(), Layer(11), Layer(11)
+    lineage, layer, clean = ragged_lineage(), Layer(11), Layer(11)
     layer.inputs["v"][[2, 7, 9]] = np.nan
     hit = [2, 3, 7, 9]
 
-    got, wanted = (m.run(isa, lineage)[0] for m in (layer, clean))
+    got, expected = (m.run(isa, lineage)[0] for m in (layer, clean))
 
     assert np.isnan(got[hit]).all()
     rest = [i for i in range(11) if i not in hit]
-    assert same(got[rest], wanted[rest])
+    assert same(got[rest], expected[rest])
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -232,7 +232,7 @@ def test_all_instruction_sets_give_the_same_states(shape, channels):
     results = []
     for isa in here():
         layer = Layer(11, shape, channels)
-        results.append((*layer.run(isa, ragged()), layer.states))
+        results.append((*layer.run(isa, ragged_lineage()), layer.states))
 
     for other in results[1:]:
         assert all(same(a, b) for a, b in zip(results[0], other, strict=True))
@@ -240,8 +240,8 @@ def test_all_instruction_sets_give_the_same_states(shape, channels):
 
 def test_a_chain_needs_one_slot_and_a_row_alone_none():
     def slots(lineage: Lineage) -> int:
-        made = [ints(m) for m in (lineage.parents, lineage.keep, [0] * lineage.rows)]
-        return library().spec_delta_plan(P(at(made[0])), P(at(made[1])), 0, lineage.rows, P(at(made[2])))
+        arrays = [ints(m) for m in (lineage.parents, lineage.keep, [0] * lineage.rows)]
+        return library().spec_delta_plan(P(at(arrays[0])), P(at(arrays[1])), 0, lineage.rows, P(at(arrays[2])))
 
     assert slots(chain(1)) == 0
     assert slots(chain(9)) == 1
@@ -302,7 +302,7 @@ class Convolution:
 @each_isa
 @pytest.mark.parametrize("channels, width", [(40, 4), (7, 2), (64, 1), (133, 5)])
 def test_the_convolution_and_its_windows_are_the_reference(isa, channels, width):
-    lineage, conv = ragged(), Convolution(11, channels, width)
+    lineage, conv = ragged_lineage(), Convolution(11, channels, width)
     windows = torch.tensor(conv.windows).double()
     y = causal_conv(torch.tensor(conv.x).double(), torch.tensor(conv.weight).double(), windows, lineage)
 
@@ -316,15 +316,15 @@ def test_the_convolution_and_its_windows_are_the_reference(isa, channels, width)
 def test_channels_and_rows_of_a_convolution_may_be_cut_anyhow(isa):
     draw = np.random.default_rng(0)
     whole, channels, pieces = Convolution(30), Convolution(30), Convolution(30)
-    wanted, outs = whole.run(isa, chain(30)), []
-    assert same(channels.run(isa, chain(30), list(cuts(40, draw))), wanted)
+    expected, outs = whole.run(isa, chain(30)), []
+    assert same(channels.run(isa, chain(30), list(cuts(40, draw))), expected)
     assert same(channels.windows, whole.windows)
     for first, n in cuts(30, draw):
         piece = Convolution(n)
         piece.x, piece.weight, piece.windows = pieces.x[first : first + n].copy(), pieces.weight, pieces.windows
         outs.append(piece.run(isa, chain(n)))
         pieces.windows = piece.windows
-    assert same(wanted, np.concatenate(outs))
+    assert same(expected, np.concatenate(outs))
     assert same(pieces.windows, whole.windows)
 
 
@@ -332,7 +332,7 @@ def test_channels_and_rows_of_a_convolution_may_be_cut_anyhow(isa):
 @pytest.mark.parametrize("row", [4, 5, 8, 9])
 @pytest.mark.parametrize("width", [1, 2, 4, 7])
 def test_a_window_slid_along_a_path_is_the_one_that_would_have_been_kept(isa, row, width):
-    lineage, conv = ragged(), Convolution(11, width=width)
+    lineage, conv = ragged_lineage(), Convolution(11, width=width)
     keep = [7 if i == row else -1 for i in range(11)]
     conv.run(isa, Lineage(lineage.parents, lineage.source, keep, lineage.begins))
 

@@ -39,9 +39,9 @@ def norm(isa: str, x: np.ndarray, weight: np.ndarray | None, eps: float) -> np.n
     return y
 
 
-def ulps(got: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+def ulps(got: np.ndarray, expected: np.ndarray) -> np.ndarray:
     """Distance in units of the last place of the wanted number, float64."""
-    return np.abs(got - wanted) / np.spacing(np.abs(wanted).astype(np.float32)).astype(np.float64)
+    return np.abs(got - expected) / np.spacing(np.abs(expected).astype(np.float32)).astype(np.float64)
 
 
 @each_isa
@@ -73,11 +73,11 @@ def test_functions_at_their_ends(isa):
 def test_norm_is_the_reference(isa, width, eps):
     x, weight = normal(5, width), normal(width, seed=1)
     wide = x.astype(np.float64)
-    wanted = wide / np.sqrt((wide**2).mean(1, keepdims=True) + eps) * weight
+    expected = wide / np.sqrt((wide**2).mean(1, keepdims=True) + eps) * weight
 
     got = norm(isa, x, weight, eps)
 
-    assert np.abs(got - wanted).max() <= 4e-7 * np.abs(wanted).max()
+    assert np.abs(got - expected).max() <= 4e-7 * np.abs(expected).max()
     np.testing.assert_allclose(got, rms_norm(torch.tensor(x), torch.tensor(weight), eps), rtol=2e-6, atol=1e-6)
     assert same(norm(isa, x, None, eps), norm(isa, x, np.ones(width, np.float32), eps))
 
@@ -102,9 +102,9 @@ def test_heads_are_normalised_and_turned(isa, dim, rotated, normed):
     positions, turns = torch.arange(rows) * 40, torch.rand(rotated // 2)
     angles = positions.float()[:, None] * turns
     cos, sin = angles.cos().numpy(), angles.sin().numpy()
-    wanted = torch.tensor(x[:, :heads])
-    wanted = rms_norm(wanted, torch.tensor(weight), 1e-6) if normed else wanted
-    wanted = rope(wanted, positions, turns, "halves") if rotated else wanted
+    expected = torch.tensor(x[:, :heads])
+    expected = rms_norm(expected, torch.tensor(weight), 1e-6) if normed else expected
+    expected = rope(expected, positions, turns, "halves") if rotated else expected
 
     got = x.copy()
     table(isa).heads(
@@ -121,7 +121,7 @@ def test_heads_are_normalised_and_turned(isa, dim, rotated, normed):
         rotated,
     )
 
-    np.testing.assert_allclose(got[:, :heads], wanted.numpy(), rtol=1e-5, atol=2e-6)
+    np.testing.assert_allclose(got[:, :heads], expected.numpy(), rtol=1e-5, atol=2e-6)
     assert same(got[:, heads:], x[:, heads:])
 
 
@@ -130,10 +130,10 @@ def test_heads_are_normalised_and_turned(isa, dim, rotated, normed):
 def test_unit_heads_have_the_length_that_is_asked_for(isa, dim):
     x = normal(4, 3, dim)
     wide = x.astype(np.float64)
-    wanted = wide * 0.25 / np.sqrt((wide**2).sum(-1, keepdims=True) + 1e-6)
+    expected = wide * 0.25 / np.sqrt((wide**2).sum(-1, keepdims=True) + 1e-6)
     table(isa).unit(at(x), 3 * dim, 4, 3, dim, 1e-6, 0.25)
 
-    np.testing.assert_allclose(x, wanted, rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(x, expected, rtol=1e-6, atol=1e-7)
 
 
 @each_isa
@@ -141,10 +141,12 @@ def test_unit_heads_have_the_length_that_is_asked_for(isa, dim):
 def test_gated_norm_normalises_before_it_gates(isa, dim):
     o, z, weight = normal(4, 3, dim), normal(4, 3, dim, seed=1), normal(dim, seed=2)
     wide = o.astype(np.float64)
-    wanted = wide / np.sqrt((wide**2).mean(-1, keepdims=True) + 1e-6) * weight * FUNCTIONS["silu"](z.astype(np.float64))
+    expected = (
+        wide / np.sqrt((wide**2).mean(-1, keepdims=True) + 1e-6) * weight * FUNCTIONS["silu"](z.astype(np.float64))
+    )
     table(isa).gated_norm(at(o), 3 * dim, at(z), 3 * dim, at(weight), 1e-6, 4, 3, dim, at(o), 3 * dim)
 
-    np.testing.assert_allclose(o, wanted, rtol=2e-6, atol=1e-6)
+    np.testing.assert_allclose(o, expected, rtol=2e-6, atol=1e-6)
 
 
 @each_isa
@@ -172,12 +174,12 @@ def gelu(x: np.ndarray) -> np.ndarray:
     return x / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
 
 
-def clamped(gate: np.ndarray, up: np.ndarray) -> np.ndarray:
+def clamp(gate: np.ndarray, up: np.ndarray) -> np.ndarray:
     gate = np.minimum(gate, 7)
     return gate / (1 + np.exp(-1.702 * gate)) * (np.clip(up, -7, 7) + 1)
 
 
-UNITS = [lambda g, u: FUNCTIONS["silu"](g) * u, lambda g, u: gelu(g) * u, clamped]
+UNITS = [lambda g, u: FUNCTIONS["silu"](g) * u, lambda g, u: gelu(g) * u, clamp]
 
 
 @each_isa
@@ -187,9 +189,9 @@ def test_gated_units_are_formulas_also_where_they_are_clamped(isa, width, by):
     gate, up = 6 * normal(3, width), 6 * normal(3, width, seed=1)
     out, y = np.empty_like(gate), np.full((2, 2, 3, 16), np.nan, np.float32)
     table(isa).glu(by, at(gate), width, at(up), width, 3, width, at(out), width)
-    wanted = UNITS[by](gate.astype(np.float64), up.astype(np.float64))
+    expected = UNITS[by](gate.astype(np.float64), up.astype(np.float64))
 
-    np.testing.assert_allclose(out, wanted, rtol=3e-6, atol=1e-6)
+    np.testing.assert_allclose(out, expected, rtol=3e-6, atol=1e-6)
 
     count = min(width, 32)
     for tile in range(2):
@@ -221,10 +223,10 @@ HALVES = np.arange(65536, dtype=np.uint16)
 def test_every_number_of_sixteen_bits_is_widened_exactly(isa, kind, dtype):
     y = np.empty(65536, np.float32)
     table(isa).widen(kind, at(HALVES), 65536, at(y))
-    wanted = torch.tensor(HALVES.view(np.int16)).view(dtype).float().numpy()
+    expected = torch.tensor(HALVES.view(np.int16)).view(dtype).float().numpy()
 
-    known = ~np.isnan(wanted)
-    assert same(y[known], wanted[known])
+    known = ~np.isnan(expected)
+    assert same(y[known], expected[known])
     assert np.isnan(y[~known]).all()
 
 
@@ -296,17 +298,17 @@ def test_norms_have_the_same_bits_on_every_instruction_set(width):
 @each_isa
 def test_flushing_subnormals_to_zero_changes_no_bits(isa):
     x = np.concatenate([np.linspace(-100, 100, 9_999, dtype=np.float32), normal(999)])
-    plain = [apply(isa, name, x) for name in FUNCTIONS] + [widened(isa)]
+    plain = [apply(isa, name, x) for name in FUNCTIONS] + [widen(isa)]
     assert torch.set_flush_denormal(True)
     try:
-        flushed = [apply(isa, name, x) for name in FUNCTIONS] + [widened(isa)]
+        flushed = [apply(isa, name, x) for name in FUNCTIONS] + [widen(isa)]
     finally:
         torch.set_flush_denormal(False)
 
     assert all(same(a, b) for a, b in zip(plain, flushed, strict=True))
 
 
-def widened(isa: str) -> np.ndarray:
+def widen(isa: str) -> np.ndarray:
     """All finite numbers of float16."""
     y = np.empty(0x7C00, np.float32)
     table(isa).widen(1, at(HALVES), 0x7C00, at(y))
@@ -322,14 +324,14 @@ def test_tiles_of_a_product_become_rows(isa, rows, with_bias, with_rows):
     y, bias, old = normal(tiles, rows, 16), normal(tiles * 16, seed=1), normal(rows, stride, seed=2)
     out = np.full((rows, stride), 7, np.float32)
     rows_of = y.transpose(1, 0, 2).reshape(rows, tiles * 16)
-    wanted = rows_of + bias if with_bias else rows_of
-    wanted = wanted + old[:, : tiles * 16] if with_rows else wanted
+    expected = rows_of + bias if with_bias else rows_of
+    expected = expected + old[:, : tiles * 16] if with_rows else expected
 
     table(isa).lay_down(
         at(y), tiles, rows, at(bias if with_bias else None), at(old if with_rows else None), stride, at(out), stride
     )
 
-    assert same(out[:, : tiles * 16], wanted)
+    assert same(out[:, : tiles * 16], expected)
     assert (out[:, tiles * 16 :] == 7).all()
 
 

@@ -37,26 +37,26 @@ def test_rows_of_a_random_model_depend_on_nothing_but_their_path(seed):
 
 def test_the_seeds_of_the_suite_meet_what_models_can_be():
     drawn = [program(seed) for seed in SEEDS]
-    types = {made.weights.type(name) for made in drawn for name in made.weights.shapes if "norm" not in name}
+    types = {one.weights.type(name) for one in drawn for name in one.weights.shapes if "norm" not in name}
 
-    assert {made.options["cache_dtype"] for made in drawn} == set(native.CACHES)
-    assert {made.config.experts is None for made in drawn} == {True, False}
-    assert any(made.config.experts and made.config.experts.count == 1 and compared(made) for made in drawn)
-    assert any(made.config.width % 16 for made in drawn)
-    assert any(made.config.layers > SHALLOW for made in drawn)
-    assert {made.config.delta is None for made in drawn} == {True, False}
+    assert {one.options["cache_dtype"] for one in drawn} == set(native.CACHES)
+    assert {one.config.experts is None for one in drawn} == {True, False}
+    assert any(one.config.experts and one.config.experts.count == 1 and is_compared(one) for one in drawn)
+    assert any(one.config.width % 16 for one in drawn)
+    assert any(one.config.layers > SHALLOW for one in drawn)
+    assert {one.config.delta is None for one in drawn} == {True, False}
     assert types == set(KINDS)
-    has = [set(map(bare, made.weights.shapes)) for made in drawn]
+    has = [set(map(bare, one.weights.shapes)) for one in drawn]
     for optional in OPTIONAL:
         assert {optional in names for names in has} == {True, False}, optional
 
 
 def test_the_seeds_of_the_suite_meet_every_operation():
     """And every option of one that is not in all models."""
-    drawn = [op for made in map(program, SEEDS) for op in decoder(made.config, made.weights, made.weights.interleaved)]
+    drawn = [op for case in map(program, SEEDS) for op in decoder(case.config, case.weights, case.weights.interleaved)]
     by = {kind: [op for op in drawn if isinstance(op, kind)] for kind in get_args(ops.Op)}
 
-    assert {kind for kind, found in by.items() if not found} == {ops.Input, ops.Concat}  # those of draft heads
+    assert {kind for kind, members in by.items() if not members} == {ops.Input, ops.Concat}  # those of draft heads
     assert {op.act for op in by[ops.GLU]} == {"silu", "gelu"}
     assert {(op.act, op.biases is None) for op in by[ops.Mixture]} == {("silu", True), ("clamped", False)}
     assert {op.sinks is None for op in by[ops.Attend]} == {True, False}
@@ -65,18 +65,18 @@ def test_the_seeds_of_the_suite_meet_every_operation():
         assert {bool(getattr(op.shape, field)) for op in by[ops.Attend]} == {True, False}, field
 
 
-def compared(made: Program) -> bool:
+def is_compared(program: Program) -> bool:
     """Whether a random model is compared with the reference too."""
-    return made.options["cache_dtype"] == "float32"
+    return program.options["cache_dtype"] == "float32"
 
 
 def test_a_model_of_hundreds_of_blocks_runs_and_gives_every_hidden_state():
     drawn = program(203).config
     config = attrs.evolve(drawn, layers=BLOCKS, windows=(drawn.windows * BLOCKS)[:BLOCKS])
-    made = Program(config, Drawn(config, 0), {})
+    tested = Program(config, Drawn(config, 0), {})
     needs = Needs(hidden=set(range(BLOCKS)), final=True, all_logits=True)
-    found, exact = (fresh(made.target(kernels=kernels), [3, 1, 2], needs) for kernels in ("native", "reference"))
+    native, exact = (fresh(tested.target(kernels=kernels), [3, 1, 2], needs) for kernels in ("native", "reference"))
 
-    assert set(found.hidden) == set(range(BLOCKS))
-    for mine, theirs in ((found.logits, exact.logits), (found.hidden[BLOCKS - 1], exact.hidden[BLOCKS - 1])):
-        assert (mine - theirs).square().mean().sqrt() <= FAR * (theirs.max() - theirs.min())
+    assert set(native.hidden) == set(range(BLOCKS))
+    for ours, theirs in ((native.logits, exact.logits), (native.hidden[BLOCKS - 1], exact.hidden[BLOCKS - 1])):
+        assert (ours - theirs).square().mean().sqrt() <= FAR * (theirs.max() - theirs.min())

@@ -26,8 +26,8 @@ def test_a_random_head_drafts_as_the_reference_does_or_is_refused(seed):
 
 def test_the_seeds_of_the_suite_meet_what_heads_can_be():
     drawn = [case(seed) for seed in SEEDS]
-    fitting = [made.head for made in drawn if made.fits]
-    refused = [made.head for made in drawn if not made.fits]
+    fitting = [one.head for one in drawn if one.fits]
+    refused = [one.head for one in drawn if not one.fits]
 
     for heads in (fitting, refused):
         assert {head.kind for head in heads} == {"eagle3", "dflash"}

@@ -20,9 +20,9 @@ Team = structure(
 def native():
     if compiler() is None:
         pytest.skip("no C compiler")
-    found = ctypes.CDLL(str(library()))
-    found.spec_team_record.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_double, ctypes.c_int]
-    return found
+    library_here = ctypes.CDLL(str(library()))
+    library_here.spec_team_record.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_double, ctypes.c_int]
+    return library_here
 
 
 @pytest.fixture

@@ -1,60 +1,53 @@
 """Exact distributions of emitted text: all drafts and all random outcomes, weighted, with the rule's own code.
 
-A rule asks its coins two questions, and both have finitely many answers of known probability. Following all of them
-integrates the uniform variables out, so a difference from the target's distribution is the rule's, not a sample's.
+A rule's decisions have finitely many outcomes of known probability. Following all of them integrates the uniform
+variables out, so a difference from the target's distribution is the rule's, not a sample's.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
 
 import attrs
 import numpy as np
-from spec_rules.distributions import Case, Rows
+import torch
+from spec_rules.decisions import Decision, Trial
+from spec_rules.distributions import Case
 
 from spec_core import Draft, Verdict
 
-Verify = Callable[[Case, Any], Verdict]
+Decisions = Callable[[Case], Decision]
+ArrayRows = Callable[[int], np.ndarray]
 Prefix = tuple[int, ...]
 Weighted = tuple[Draft, list[np.ndarray], float]
 """A draft, the distribution each of its tokens is said to come from, and the probability of the draft."""
 
 
-class Script:
-    """Coins with scripted outcomes, then always the first outcome; the alternatives are recorded."""
-
-    def __init__(self, script: tuple[int, ...]) -> None:
-        self.script, self.asked, self.weight = script, 0, 1.0
-        self.others: list[tuple[int, ...]] = []
-
-    def accept(self, p: float, q: float) -> bool:
-        chance = min(1.0, p / q) if q > 0 else float(p > 0)
-        return bool(self._answer([(1, chance), (0, 1 - chance)]))
-
-    def draw(self, weights: np.ndarray) -> int:
-        return self._answer(list(enumerate((weights / weights.sum()).tolist())))
-
-    def _answer(self, answers: list[tuple[int, float]]) -> int:
-        answers = [a for a in answers if a[1] > 0]
-        if self.asked == len(self.script):
-            self.others += [(*self.script, i) for i in range(1, len(answers))]
-            self.script += (0,)
-        value, chance = answers[self.script[self.asked]]
-        self.asked += 1
-        self.weight *= chance
-        return value
+def case_of(draft: Draft, p: ArrayRows, q: ArrayRows) -> Case:
+    """A case from functions that return arrays."""
+    return Case(draft, lambda row: torch.from_numpy(p(row)), lambda j: torch.from_numpy(q(j)))
 
 
-def outcomes(verify: Verify, case: Case) -> Iterator[tuple[Verdict, float]]:
+def outcomes(decisions: Decisions, case: Case) -> Iterator[tuple[Verdict, float]]:
     """Every verdict of a rule on one draft, with its probability."""
-    todo: list[tuple[int, ...]] = [()]
+    todo = [(decisions(case), 1.0)]
     while todo:
-        coins = Script(todo.pop())
-        yield verify(case, coins), coins.weight
-        todo += coins.others
+        node, weight = todo.pop()
+        if isinstance(node, Trial):
+            if math.isnan(node.q):
+                raise ValueError(node.refusal)
+            chance = min(1.0, float(node.p / node.q)) if node.q > 0 else float(node.p > 0)
+            todo += [(node.accepted(), weight * chance)] if chance > 0 else []
+            todo += [(node.rejected(), weight * (1 - chance))] if chance < 1 else []
+            continue
+        for token, chance in enumerate((node.weights / node.weights.sum()).tolist()):
+            if chance > 0 and token in node.nexts:
+                todo.append((node.nexts[token](), weight * chance))
+            elif chance > 0:
+                yield Verdict(node.path, token), weight * chance
 
 
 @attrs.define
@@ -84,7 +77,7 @@ class World:
 
     def _distribution(self, rng: np.random.Generator) -> np.ndarray:
         row = rng.dirichlet(np.ones(self.vocab))
-        return struck(row, (int(rng.integers(self.vocab)),)) if self.sparse and rng.random() < 0.5 else row
+        return strike(row, (int(rng.integers(self.vocab)),)) if self.sparse and rng.random() < 0.5 else row
 
     def texts(self) -> Iterator[Prefix]:
         return itertools.product(range(self.vocab), repeat=self.length)
@@ -98,7 +91,7 @@ class World:
     def chance(self, text: Prefix, start: int = 0) -> float:
         return float(np.prod([self.p[text[:i]][text[i]] for i in range(start, len(text))]))
 
-    def rows(self, draft: Draft) -> Rows:
+    def rows(self, draft: Draft) -> ArrayRows:
         """The target's distribution by row."""
         return lambda row: self.p[prefix(draft, row - 1)]
 
@@ -119,7 +112,7 @@ def parents_of(shape: Iterable[int]) -> list[int]:
     return parents
 
 
-def drawn(world: World, shape: Iterable[int], replace: bool = False, chain: bool = False) -> Iterator[Weighted]:
+def draws(world: World, shape: Iterable[int], replace: bool = False, chain: bool = False) -> Iterator[Weighted]:
     """Every tree of sampled drafts. Without replacement a token is struck from the row of its later siblings."""
     parents = parents_of(shape)
     make = lambda ids: Draft(ids, proposal="sampled", parents=None if chain else parents[: len(ids)])
@@ -136,36 +129,36 @@ def drawn(world: World, shape: Iterable[int], replace: bool = False, chain: bool
         parent = parents[len(ids)]
         row = world.q[prefix(make(ids), parent)]
         siblings = [token for token, p in zip(ids, parents, strict=False) if p == parent]
-        return row if replace or not siblings else struck(row, tuple(siblings))
+        return row if replace or not siblings else strike(row, tuple(siblings))
 
     return extend([], [], 1.0)
 
 
-def struck(row: np.ndarray, tokens: tuple[int, ...]) -> np.ndarray:
+def strike(row: np.ndarray, tokens: tuple[int, ...]) -> np.ndarray:
     row = row.copy()
     row[list(tokens)] = 0
     return row / row.sum()
 
 
-def text_distribution(world: World, verify: Verify, drafts: Iterable[Weighted]) -> np.ndarray:
+def text_distribution(world: World, decisions: Decisions, drafts: Iterable[Weighted]) -> np.ndarray:
     """The distribution of texts of ``world.length`` tokens when a step begins them and the target goes on."""
     emitted: dict[Prefix, float] = defaultdict(float)
     for draft, rows, weight in drafts:
-        case = Case(draft, world.rows(draft), rows.__getitem__)
-        for verdict, chance in outcomes(verify, case):
+        case = case_of(draft, world.rows(draft), rows.__getitem__)
+        for verdict, chance in outcomes(decisions, case):
             emitted[(*(draft.ids[i] for i in verdict.path), verdict.next_token)] += weight * chance
     return sum(weight * world.distribution(text) for text, weight in emitted.items())
 
 
-def distance(world: World, verify: Verify, drafts: Iterable[Weighted]) -> float:
+def distance(world: World, decisions: Decisions, drafts: Iterable[Weighted]) -> float:
     """Total variation between the emitted text's distribution and the target's."""
-    return float(np.abs(text_distribution(world, verify, drafts) - world.distribution()).sum() / 2)
+    return float(np.abs(text_distribution(world, decisions, drafts) - world.distribution()).sum() / 2)
 
 
-def emitted_per_step(world: World, verify: Verify, drafts: Iterable[Weighted]) -> float:
+def emitted_per_step(world: World, decisions: Decisions, drafts: Iterable[Weighted]) -> float:
     """Expected tokens of a step."""
     total = 0.0
     for draft, rows, weight in drafts:
-        case = Case(draft, world.rows(draft), rows.__getitem__)
-        total += sum(weight * chance * (len(v.path) + 1) for v, chance in outcomes(verify, case))
+        case = case_of(draft, world.rows(draft), rows.__getitem__)
+        total += sum(weight * chance * (len(v.path) + 1) for v, chance in outcomes(decisions, case))
     return total

@@ -16,11 +16,15 @@ SAMPLED = Sampling(temperature=1.0)
 
 @attrs.define(eq=False)
 class Sampler:
-    """Draws from q[last token] by the step's noise: a chain, or a tree of ``shape`` (children per level)."""
+    """Draws from q[last token] by the step's noise: a chain, or a tree of ``shape`` (children per level).
+
+    kind: the class of the rows that it proposes.
+    """
 
     q: np.ndarray
     shape: tuple[int, ...] = ()
     replace: bool = False
+    kind: type[torch.Tensor] = torch.Tensor
 
     @hookimpl
     def compat(self) -> Compat:
@@ -30,7 +34,7 @@ class Sampler:
     def draft(self, step: Step) -> None:
         for seq, budget in step.undrafted:
             ids, rows, parents = self._tree(step, seq, budget) if self.shape else self._chain(step, seq, budget)
-            probs = torch.from_numpy(np.array(rows)) if step.wants_probs else None
+            probs = torch.from_numpy(np.array(rows)).as_subclass(self.kind) if step.wants_probs else None
             step.propose(seq, Draft(ids, "sampled" if step.wants_probs else "unknown", probs, parents))
 
     def _chain(self, step: Step, seq: Sequence, budget: int) -> tuple[list[int], list[np.ndarray], None]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from exact import World, drawn, emitted_per_step
+from exact import World, draws, emitted_per_step
 from spec_rules import block, k_seq, point_mass, rejection, traversal
 
 from benchmarks.acceptance import (
     ON_CHAINS,
     ON_TREES,
     chain_bound,
-    drafted,
+    draw_tree,
     independent,
     independent_inside,
     measure,
@@ -32,12 +32,12 @@ def test_no_rule_accepts_more_siblings_than_optimal_transport(seed, k, replace):
     p, q = world.p[()], world.q[()]
     bound = transport_bound(p, (independent_inside if replace else without_inside)(q, k))
     rules = [rule for rule in RULES if rule is not k_seq or replace or k == 1]
-    found = {r.__name__: emitted_per_step(world, r.verify, drawn(world, (k,), replace)) - 1 for r in rules}
+    acceptance = {r.__name__: emitted_per_step(world, r.decisions, draws(world, (k,), replace)) - 1 for r in rules}
 
-    assert all(chance <= bound + 1e-12 for chance in found.values()), (found, bound)
+    assert all(chance <= bound + 1e-12 for chance in acceptance.values()), (acceptance, bound)
     if k == 1:
         assert bound == pytest.approx(np.minimum(p, q).sum())
-        assert found["spec_rules.rejection"] == pytest.approx(bound)
+        assert acceptance["spec_rules.rejection"] == pytest.approx(bound)
 
 
 def test_what_lies_inside_a_set_is_counted_without_replacement():
@@ -53,19 +53,19 @@ def test_what_lies_inside_a_set_is_counted_without_replacement():
 def test_a_chain_keeps_no_more_than_its_bound():
     """The measured table in small; block is nearer than rejection."""
     worlds = worlds_of((8, 1.0, 1.0), (1, 1, 1))[:5]
-    found = measure(ON_CHAINS, worlds, 1000)
+    means_by_rule = measure(ON_CHAINS, worlds, 1000)
     means = []
     for i, world in enumerate(worlds):
         rng = np.random.default_rng([i, 1])
-        means.append(np.mean([chain_bound(world, drafted(world, independent, rng)) for _ in range(200)]))
+        means.append(np.mean([chain_bound(world, draw_tree(world, independent, rng)) for _ in range(200)]))
 
-    assert found["point-mass"] < found["rejection"] < found["block"] < np.mean(means) + 0.1
+    assert means_by_rule["point-mass"] < means_by_rule["rejection"] < means_by_rule["block"] < np.mean(means) + 0.1
 
 
 def test_trees_of_one_level_are_siblings():
     """Their measured acceptance is near the exact bound, from below."""
     worlds = worlds_of((8, 1.0, 0.5), (2,))[:5]
-    found = measure({name: ON_TREES[name] for name in ("k-seq", "rejection, with replacement")}, worlds, 2000)
+    means_by_rule = measure({name: ON_TREES[name] for name in ("k-seq", "rejection, with replacement")}, worlds, 2000)
     bound = 1 + np.mean([transport_bound(w.p[0], independent_inside(w.q[0], 2)) for w in worlds])
 
-    assert found["rejection, with replacement"] < found["k-seq"] + 0.03 < bound + 0.06
+    assert means_by_rule["rejection, with replacement"] < means_by_rule["k-seq"] + 0.03 < bound + 0.06

@@ -13,7 +13,7 @@ from spec_core import Compat, Draft, Run, hookimpl
 from spec_core.contract.checks import check_draft
 from spec_core.testing import ToyTarget
 from spec_core.toolkit import drafted_from
-from tests.rules.test_runs import DREW, PROMPT, TINY, N, checked, counted
+from tests.rules.test_runs import DREW, PROMPT, TINY, N, count_texts, p_value
 
 VOCAB, LENGTH = 3, 3
 LIES = {
@@ -33,16 +33,16 @@ def test_a_false_claim_is_refused_or_bends_nothing(rule, lie):
     ids = [0, 1]
     rows = np.array([world.q[()], world.q[(ids[0],)]])
 
-    assert proposed(ids, rows, lie) is None or bent(world, rule, proposed(ids, rows, lie)) < 1e-12
+    assert propose(ids, rows, lie) is None or bias_of(world, rule, propose(ids, rows, lie)) < 1e-12
 
 
 @pytest.mark.parametrize("rule", [rejection, block, traversal, k_seq], ids=lambda rule: rule.__name__)
 def test_a_true_claim_is_taken_and_bends_nothing(rule):
     """The same tokens, declared as deterministic."""
-    assert bent(World(VOCAB, LENGTH, 6), rule, Draft([0, 1])) < 1e-12
+    assert bias_of(World(VOCAB, LENGTH, 6), rule, Draft([0, 1])) < 1e-12
 
 
-def proposed(ids: list[int], rows: np.ndarray, lie: str) -> Draft | None:
+def propose(ids: list[int], rows: np.ndarray, lie: str) -> Draft | None:
     """The draft if the boundary lets it pass."""
     proposal, claim = LIES[lie]
     try:
@@ -53,10 +53,10 @@ def proposed(ids: list[int], rows: np.ndarray, lie: str) -> Draft | None:
     return draft
 
 
-def bent(world: World, rule, draft: Draft) -> float:
+def bias_of(world: World, rule, draft: Draft) -> float:
     """Total variation of the text's distribution, with the rows as a rule reads them; NaN counts as everything."""
     claimed = [drafted_from(draft, j, VOCAB) for j in range(len(draft))]
-    return float(np.nan_to_num(distance(world, rule.verify, [(draft, claimed, 1.0)]), nan=1.0))
+    return float(np.nan_to_num(distance(world, rule.decisions, [(draft, claimed, 1.0)]), nan=1.0))
 
 
 class Liar:
@@ -82,5 +82,5 @@ def test_a_liar_is_named_and_its_texts_keep_their_distribution(rule):
     distribution = text_distribution(target, PROMPT, N)
     run = Run(target, [("liar", Liar(near(target)))], rule=rule, on_error="isolate", max_sequences=32)
 
-    assert checked(counted(run, distribution), distribution) > 1e-3
+    assert p_value(count_texts(run, distribution), distribution) > 1e-3
     assert "ValueError: probs belong to the proposal 'sampled'" in run.stats.switched_off["liar"]

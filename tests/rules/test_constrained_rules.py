@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 import attrs
 import numpy as np
 import pytest
-from exact import Case, Weighted, World, drawn, outcomes, prefix, struck
+from exact import Weighted, World, case_of, draws, outcomes, prefix, strike
 from spec_rules import block, k_seq, point_mass, rejection, traversal
 
 from spec_core import Draft
@@ -60,7 +60,7 @@ def masks_of(draft: Draft) -> np.ndarray:
     return draft_masks(Matcher(), draft, frozenset(), VOCAB)
 
 
-def masked(row: np.ndarray, mask: np.ndarray) -> np.ndarray:
+def mask_row(row: np.ndarray, mask: np.ndarray) -> np.ndarray:
     row = np.where(unpacked(mask, VOCAB).numpy(), row, 0.0)
     return row / row.sum()
 
@@ -68,31 +68,31 @@ def masked(row: np.ndarray, mask: np.ndarray) -> np.ndarray:
 def allowed_rows(rows: dict) -> dict:
     """Every distribution under the mask of its prefix."""
     bits = Matcher().bits
-    forbidden = lambda text: tuple(i for i in range(VOCAB) if not bits(list(text)) >> i & 1)
-    return {text: struck(row, forbidden(text)) for text, row in rows.items()}
+    forbidden_tokens = lambda text: tuple(i for i in range(VOCAB) if not bits(list(text)) >> i & 1)
+    return {text: strike(row, forbidden_tokens(text)) for text, row in rows.items()}
 
 
 def with_rows(world: World, **rows: dict) -> World:
-    made = World(world.vocab, world.length, world.seed)
-    made.p, made.q = rows.get("p", world.p), rows.get("q", world.q)
-    return made
+    copy = World(world.vocab, world.length, world.seed)
+    copy.p, copy.q = rows.get("p", world.p), rows.get("q", world.q)
+    return copy
 
 
 def constrained_distance(world: World, rule, drafts: Iterable[Weighted], masks: Masks = masks_of) -> float:
     """Total variation to plain constrained decoding."""
-    wanted, emitted = with_rows(world, p=allowed_rows(world.p)), defaultdict(float)
+    constrained, emitted = with_rows(world, p=allowed_rows(world.p)), defaultdict(float)
     for draft, rows, weight in drafts:
         mask = masks(draft)
-        p = lambda row, draft=draft, mask=mask: masked(world.p[prefix(draft, row - 1)], mask[row])
-        for verdict, chance in outcomes(rule.verify, Case(draft, p, rows.__getitem__)):
+        p = lambda row, draft=draft, mask=mask: mask_row(world.p[prefix(draft, row - 1)], mask[row])
+        for verdict, chance in outcomes(rule.decisions, case_of(draft, p, rows.__getitem__)):
             text = (*(draft.ids[i] for i in verdict.path), verdict.next_token)
             emitted[text] += weight * chance
-    found = sum(weight * wanted.distribution(text) for text, weight in emitted.items())
-    return float(np.abs(found - wanted.distribution()).sum() / 2)
+    actual = sum(weight * constrained.distribution(text) for text, weight in emitted.items())
+    return float(np.abs(actual - constrained.distribution()).sum() / 2)
 
 
 def chains(world: World) -> Iterator[Weighted]:
-    return drawn(world, CHAIN, chain=True)
+    return draws(world, CHAIN, chain=True)
 
 
 @rules
@@ -111,7 +111,7 @@ def test_trees_with_forbidden_tokens_are_judged_without_loss(rule, shape, replac
         pytest.skip("k-seq refuses siblings of other rows")
     world = World(VOCAB, 3, 5)
 
-    assert constrained_distance(world, rule, drawn(world, shape, replace=replace)) < EXACT
+    assert constrained_distance(world, rule, draws(world, shape, replace=replace)) < EXACT
 
 
 @rules

@@ -6,14 +6,14 @@ import json
 
 import numpy as np
 import pytest
-from exact import outcomes
+import torch
 from sampler import SAMPLED, Sampler, near
 from spec_cli.main import run as spec
 from spec_rules.distributions import Case
 from spec_rules.synthetic import Synthetic, kept
 from spec_rules.typical import Typical, threshold
 
-from spec_core import Compat, Draft, Needs, Run, Sampling, Sequence, UsageError, hookimpl
+from spec_core import Compat, Draft, Needs, Run, Sampling, Sequence, UsageError, Verdict, hookimpl
 from spec_core.testing import ToyTarget
 from tests.core.toys import dense, finish, plain, requests
 from tests.support.toy_plugins import install
@@ -110,45 +110,47 @@ def test_rates_that_cannot_be_are_refused(rates):
 # typical
 
 
+ROWS = [[0.5, 0.25, 0.125, 0.125], [0.97, 0.03, 0.0, 0.0], [0.1, 0.2, 0.3, 0.4]]
+
+
+def verdict_of(rule: Typical, draft: Draft, rows: list[list[float]] = ROWS, u: float = 0.5) -> Verdict:
+    p = torch.tensor(rows, dtype=torch.float64)
+    return rule.verify(Case(draft, p.__getitem__, None), np.array([u]))
+
+
 def test_typical_keeps_what_is_above_its_threshold():
     """Medusa's condition, by hand: min(0.09, 0.3 exp(-H)); the token after it is the likeliest."""
-    rows = np.array([[0.5, 0.25, 0.125, 0.125], [0.97, 0.03, 0.0, 0.0], [0.1, 0.2, 0.3, 0.4]])
-    case = lambda *ids: Case(Draft(ids), lambda row: rows[row], None)
+    bars = [threshold(torch.tensor(row, dtype=torch.float64), 0.09, 0.3) for row in ROWS]
 
-    assert threshold(rows[0], 0.09, 0.3) == pytest.approx(min(0.09, 0.3 * 2**-1.75))
-    assert threshold(rows[1], 0.09, 0.3) == 0.09
-    assert Typical().kept(case(2, 0)) == (0, 1)
-    assert Typical().kept(case(2, 1)) == (0,), "0.03 is less than 0.09, however sure the target is"
-    assert [(v.path, v.next_token) for v, _ in outcomes(Typical().verify, case(3, 0))] == [((0, 1), 3)]
+    assert bars[0] == pytest.approx(min(0.09, 0.3 * 2**-1.75))
+    assert bars[1] == 0.09
+    assert verdict_of(Typical(), Draft([2, 0])).path == (0, 1)
+    assert verdict_of(Typical(), Draft([2, 1])).path == (0,), "0.03 is less than 0.09, however sure the target is"
+    assert verdict_of(Typical(), Draft([3, 0])).next_token == 3
 
 
 def test_typical_keeps_the_longest_path_and_of_equal_ones_the_likeliest():
-    rows = {0: [0.4, 0.6, 0.0], 1: [0.5, 0.5, 0.0], 2: [0.2, 0.8, 0.0], 3: [0.0, 0.0, 1.0], 4: [1.0, 0.0, 0.0]}
-    p = lambda row: np.array(rows.get(row, [1.0, 0.0, 0.0]))
-    both = Case(Draft([0, 1, 0, 1], parents=[-1, -1, 0, 1]), p, None)
-    longer = Case(Draft([0, 1, 0, 2], parents=[-1, -1, 0, 2]), p, None)
+    rows = [[0.4, 0.6, 0.0], [0.5, 0.5, 0.0], [0.2, 0.8, 0.0], [0.0, 0.0, 1.0], [1.0, 0.0, 0.0]]
+    both = Draft([0, 1, 0, 1], parents=[-1, -1, 0, 1])
+    longer = Draft([0, 1, 0, 2], parents=[-1, -1, 0, 2])
 
-    assert Typical().kept(both) == (1, 3), "0.6 times 0.8 is more than 0.4 times 0.5"
-    assert Typical().kept(longer) == (0, 2, 3)
+    assert verdict_of(Typical(), both, rows).path == (1, 3), "0.6 times 0.8 is more than 0.4 times 0.5"
+    assert verdict_of(Typical(), longer, rows).path == (0, 2, 3)
 
 
 def test_a_typical_token_may_be_drawn():
     """Then only accepted drafts change the distribution: without one the token has the target's."""
-    p = np.array([0.5, 0.25, 0.125, 0.125])
     rule = Typical(epsilon=0.2, delta=1.0, token="sampled")
-    found = outcomes(rule.verify, Case(Draft([3]), lambda row: p, None))
+    verdicts = [verdict_of(rule, Draft([3]), u=(2 * i + 1) / 16) for i in range(8)]
 
-    assert {(v.path, v.next_token): chance for v, chance in found} == {((), x): p[x] for x in range(4)}
+    assert {verdict.path for verdict in verdicts} == {()}
+    assert [verdict.next_token for verdict in verdicts] == [0, 0, 0, 0, 1, 1, 2, 3]
 
 
 @pytest.mark.parametrize("token, spent", [("greedy", 0.875 + 0.03 + 0.6), ("sampled", 0.875 + 0.03)])
 def test_typical_says_what_it_spends(token, spent):
     """1 - p(x) for a token that is kept whatever the target draws; drawing costs nothing, the likeliest 1 - max p."""
-    rows = np.array([[0.5, 0.25, 0.125, 0.125], [0.97, 0.03, 0.0, 0.0], [0.1, 0.2, 0.3, 0.4]])
-    rule = Typical(token=token)
-
-    for verdict, _ in outcomes(rule.verify, Case(Draft([2, 0]), lambda row: rows[row], None)):
-        assert verdict.tv_distance == pytest.approx(spent)
+    assert verdict_of(Typical(token=token), Draft([2, 0])).tv_distance == pytest.approx(spent)
 
 
 @pytest.mark.parametrize("rule, spends", [("typical", True), ("block", False)])

@@ -8,9 +8,8 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 import torch
-from exact import Weighted, World, distance, prefix
+from exact import Weighted, World, case_of, distance, outcomes, prefix
 from spec_rules import block, k_seq, point_mass, rejection, traversal
-from spec_rules.distributions import Case
 
 from spec_core import Draft
 from spec_core.contract.splice import joined, leaves
@@ -27,7 +26,7 @@ Further = Callable[[World, Draft | None, int], Iterator[tuple[Draft, float]]]
 rules = pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
 
 
-def sampled(world: World, draft: Draft | None, leaf: int) -> Iterator[tuple[Draft, float]]:
+def sample(world: World, draft: Draft | None, leaf: int) -> Iterator[tuple[Draft, float]]:
     q = world.q[prefix(draft, leaf) if draft else ()]
     rows = torch.from_numpy(q)[None]
     for token in q.nonzero()[0].tolist():
@@ -51,10 +50,10 @@ def two_likeliest(world: World, draft: Draft | None, leaf: int) -> Iterator[tupl
     yield Draft(best.tolist(), parents=[-1, -1]), 1.0
 
 
-METHODS: dict[str, Further] = {"s": sampled, "d": likeliest, "S": siblings, "D": two_likeliest}
+METHODS: dict[str, Further] = {"s": sample, "d": likeliest, "S": siblings, "D": two_likeliest}
 
 
-def spliced(world: World, methods: str) -> Iterator[Weighted]:
+def splice(world: World, methods: str) -> Iterator[Weighted]:
     """One method after the other, each behind every leaf; rows are read from the draft as a rule does."""
     drafts: list[tuple[Draft | None, float]] = [(None, 1.0)]
     for further in map(METHODS.__getitem__, methods):
@@ -83,7 +82,7 @@ def behind_leaves(world: World, draft: Draft | None, weight: float, further: Fur
 def test_a_chain_of_several_methods_is_judged_without_loss(rule, methods, sparse):
     world = World(3, 4, 5, sparse=sparse)
 
-    assert distance(world, rule.verify, spliced(world, methods)) < EXACT
+    assert distance(world, rule.decisions, splice(world, methods)) < EXACT
 
 
 @rules
@@ -92,7 +91,7 @@ def test_a_tree_of_several_methods_is_judged_without_loss(rule, methods):
     """Of every leaf all children come from one method."""
     world = World(2 if len(methods) + methods.count("S") > 2 else 3, 3 if len(methods) < 3 else 4, 9)
 
-    assert distance(world, rule.verify, spliced(world, methods)) < EXACT
+    assert distance(world, rule.decisions, splice(world, methods)) < EXACT
 
 
 # known mistakes: each must be found, or the enumeration proves nothing
@@ -104,12 +103,12 @@ def test_a_chance_of_one_for_a_sampled_token_shifts_the_distribution(rule):
     world = World(3, 4, 5)
 
     def certain() -> Iterator[Weighted]:
-        for draft, rows, weight in spliced(world, "sd"):
+        for draft, rows, weight in splice(world, "sd"):
             row = rows[0].copy()
             row[draft.ids[0]] = 1.0
             yield draft, [row, *rows[1:]], weight
 
-    assert distance(world, rule.verify, certain()) > SHIFTED
+    assert distance(world, rule.decisions, certain()) > SHIFTED
 
 
 @pytest.mark.parametrize("rule", [rejection, block, traversal], ids=lambda rule: rule.__name__)
@@ -117,22 +116,22 @@ def test_a_drawn_token_that_is_dropped_for_an_extension_shifts_the_distribution(
     """An unlikely token is replaced by the likeliest one of another method."""
     world = World(3, 4, 5)
 
-    def replaced() -> Iterator[Weighted]:
-        for draft, rows, weight in spliced(world, "sd"):
+    def replace_drawn() -> Iterator[Weighted]:
+        for draft, rows, weight in splice(world, "sd"):
             if rows[0][draft.ids[0]] < 0.4:
-                other = next(iter(spliced(world, "dd")))
+                other = next(iter(splice(world, "dd")))
                 yield other[0], other[1], weight
             else:
                 yield draft, rows, weight
 
-    assert distance(world, rule.verify, replaced()) > SHIFTED
+    assert distance(world, rule.decisions, replace_drawn()) > SHIFTED
 
 
 def test_k_seq_refuses_siblings_of_two_methods():
     """The core never makes them: an extension stands at a leaf."""
     q = torch.tensor([[0.5, 0.5]], dtype=torch.float64)
     drawn = Draft([0, 1], probs=torch.cat([q, torch.tensor([[0.0, 1.0]], dtype=torch.float64)]), parents=[-1, -1])
-    case = Case(drawn, lambda row: np.array([0.5, 0.5]), lambda j: drafted_from(drawn, j, 2))
+    case = case_of(drawn, lambda row: np.array([0.5, 0.5]), lambda j: drafted_from(drawn, j, 2))
 
     with pytest.raises(ValueError, match="different rows of probs"):
-        k_seq.verify(case, None)
+        list(outcomes(k_seq.decisions, case))

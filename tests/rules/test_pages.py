@@ -26,6 +26,9 @@ def test_every_setting_of_a_rule_is_on_its_page(rule):
 
 
 def test_a_lossy_rule_says_so_at_the_top_of_its_page():
-    found = {page.stem: page.read_text("utf-8").splitlines()[2] for page in PAGES.glob("*.md")}
+    first_lines = {page.stem: page.read_text("utf-8").splitlines()[2] for page in PAGES.glob("*.md")}
 
-    assert {name for name, line in found.items() if line in ("LOSSY.", "NOT REAL TEXT.")} == {"typical", "synthetic"}
+    assert {name for name, line in first_lines.items() if line in ("LOSSY.", "NOT REAL TEXT.")} == {
+        "typical",
+        "synthetic",
+    }

@@ -12,7 +12,16 @@ from spec_methods.suffix import Suffix
 
 from spec_core import Run
 from spec_core.testing import QuickTarget
-from tests.campaigns.text_distribution import IMPROBABLE, SAMPLED, away, bound, campaign, chance, distribution_of, texts
+from tests.campaigns.text_distribution import (
+    IMPROBABLE,
+    SAMPLED,
+    away,
+    bound_of,
+    campaign,
+    chance,
+    distribution_of,
+    texts,
+)
 from tests.core.toys import finish
 
 TEXTS = 400
@@ -25,7 +34,7 @@ def test_the_second_of_two_equal_requests_has_the_targets_distribution(case):
     distribution = distribution_of(case)
     counts = texts(case, range(TEXTS))
 
-    assert away(counts, distribution) < bound(TEXTS, len(distribution))
+    assert away(counts, distribution) < bound_of(TEXTS, len(distribution))
     assert chance(counts, distribution) > IMPROBABLE
 
 

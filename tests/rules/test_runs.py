@@ -31,7 +31,7 @@ def distribution(tiny):
     return text_distribution(tiny, PROMPT, N)
 
 
-def counted(run: Run, distribution: dict, sampling: Sampling = SAMPLED) -> np.ndarray:
+def count_texts(run: Run, distribution: dict, sampling: Sampling = SAMPLED) -> np.ndarray:
     """Counts of the texts over seeds."""
     seqs = [run.submit(PROMPT, max_tokens=N, seed=seed, sampling=sampling) for seed in range(TEXTS)]
     finish(run)
@@ -39,7 +39,7 @@ def counted(run: Run, distribution: dict, sampling: Sampling = SAMPLED) -> np.nd
     return np.bincount([order[tuple(run.take(seq).tokens)] for seq in seqs], minlength=len(distribution))
 
 
-def checked(counts: np.ndarray, distribution: dict) -> float:
+def p_value(counts: np.ndarray, distribution: dict) -> float:
     return chi_square_p(counts, np.array(list(distribution.values())))
 
 
@@ -48,7 +48,7 @@ def test_texts_of_a_sampling_drafter_have_the_targets_distribution(rule, tiny, d
     """Through the whole loop, over several steps: chi-square of all texts of four tokens."""
     run = Run(tiny, [Sampler(near(tiny))], rule=rule, max_sequences=32)
 
-    assert checked(counted(run, distribution), distribution) > 1e-3
+    assert p_value(count_texts(run, distribution), distribution) > 1e-3
     assert run.stats.report()["draft_acceptance"] > 0.3
 
 
@@ -60,7 +60,7 @@ def test_texts_of_a_sampling_tree_have_the_targets_distribution(rule, replace, t
     """Siblings drawn with and without replacement."""
     run = Run(tiny, [Sampler(near(tiny), (2, 2), replace)], rule=rule, max_sequences=32)
 
-    assert checked(counted(run, distribution), distribution) > 1e-3
+    assert p_value(count_texts(run, distribution), distribution) > 1e-3
     assert run.stats.report()["accepted_per_step"] > 0.5
 
 
@@ -68,7 +68,7 @@ def test_the_chi_square_finds_a_lossy_rule(tiny, distribution):
     """The same measure and the same number of texts."""
     run = Run(tiny, [Sampler(near(tiny))], rule="typical", max_sequences=32)
 
-    assert checked(counted(run, distribution), distribution) < 1e-6
+    assert p_value(count_texts(run, distribution), distribution) < 1e-6
 
 
 @pytest.mark.parametrize("rule", ["rejection", "block"])
@@ -78,8 +78,9 @@ def test_cuts_and_penalties_are_applied_with_the_drafted_prefix(rule, tiny):
     distribution = text_distribution(tiny, PROMPT, N, sampling)
 
     assert (
-        checked(
-            counted(Run(tiny, [Sampler(near(tiny))], rule=rule, max_sequences=32), distribution, sampling), distribution
+        p_value(
+            count_texts(Run(tiny, [Sampler(near(tiny))], rule=rule, max_sequences=32), distribution, sampling),
+            distribution,
         )
         > 1e-3
     )
@@ -150,11 +151,11 @@ def test_a_rule_with_ratios_refuses_drafts_of_unknown_proposal(rule):
 
 @pytest.mark.parametrize("rule", ["point-mass", "typical", "synthetic"])
 def test_the_other_rules_judge_drafts_of_every_proposal(rule):
-    run, wanted = dense([Declares("sampled", "unknown", "deterministic")], rule=rule), []
-    run.observe(lambda step: wanted.append(step.wants_probs))
+    run, asked_for = dense([Declares("sampled", "unknown", "deterministic")], rule=rule), []
+    run.observe(lambda step: asked_for.append(step.wants_probs))
     run.generate([3, 1, 4], max_tokens=2).result
 
-    assert wanted and not any(wanted)
+    assert asked_for and not any(asked_for)
 
 
 def test_siblings_of_other_rows_are_no_case_for_k_seq(tiny):

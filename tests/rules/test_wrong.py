@@ -12,9 +12,9 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from exact import Script, Weighted, World, distance, drawn, outcomes, parents_of, prefix, struck
+from exact import Weighted, World, case_of, distance, draws, outcomes, parents_of, prefix, strike
 from spec_rules import block, rejection, traversal
-from spec_rules.distributions import Case
+from spec_rules.decisions import Draw, Trial
 
 from spec_core import Draft
 from spec_core.toolkit.distributions import point_mass as certain
@@ -27,7 +27,7 @@ chain_rules = pytest.mark.parametrize("rule", [rejection, block], ids=["rejectio
 
 
 def chains(world: World) -> Iterator[Weighted]:
-    return drawn(world, CHAIN[: world.length - 1], chain=True)
+    return draws(world, CHAIN[: world.length - 1], chain=True)
 
 
 def cut(drafts: Drafts, length: Callable[[Draft, list[np.ndarray]], int]) -> Iterator[Weighted]:
@@ -37,8 +37,8 @@ def cut(drafts: Drafts, length: Callable[[Draft, list[np.ndarray]], int]) -> Ite
         yield Draft(draft.ids[:n], proposal="sampled"), rows[:n], weight
 
 
-def first(found: Iterable[bool], otherwise: int) -> int:
-    return next((i for i, yes in enumerate(found) if yes), otherwise)
+def first(flags: Iterable[bool], otherwise: int) -> int:
+    return next((i for i, yes in enumerate(flags) if yes), otherwise)
 
 
 # a draft that is dropped for what it is (7.1)
@@ -56,7 +56,7 @@ def low(draft: Draft, rows: list[np.ndarray]) -> int:
 def test_a_token_dropped_after_it_was_drawn_shifts_the_distribution(rule):
     world = World(3, 4, 1)
 
-    assert distance(world, rule.verify, cut(chains(world), low)) > SHIFTED
+    assert distance(world, rule.decisions, cut(chains(world), low)) > SHIFTED
 
 
 @chain_rules
@@ -66,7 +66,7 @@ def test_a_stop_behind_the_token_does_not(rule):
 
     after = cut(chains(world), lambda draft, rows: min(low(draft, rows) + 1, len(draft)))
 
-    assert distance(world, rule.verify, after) < EXACT
+    assert distance(world, rule.decisions, after) < EXACT
 
 
 @chain_rules
@@ -75,7 +75,7 @@ def test_a_stop_by_the_row_before_the_draw_does_not(rule):
     world = World(3, 4, 1)
     sure = lambda draft, rows: first((q.max() < 0.6 for q in rows), len(draft))
 
-    assert distance(world, rule.verify, cut(chains(world), sure)) < EXACT
+    assert distance(world, rule.decisions, cut(chains(world), sure)) < EXACT
 
 
 # a grammar (7.1)
@@ -86,16 +86,16 @@ FORBIDDEN = 2
 
 def grammatical(world: World) -> World:
     """The drafter drafts a token that has probability 0 in the target."""
-    world.p = {prefix: struck(row, (FORBIDDEN,)) for prefix, row in world.p.items()}
+    world.p = {prefix: strike(row, (FORBIDDEN,)) for prefix, row in world.p.items()}
     return world
 
 
 @chain_rules
 def test_a_cut_at_a_forbidden_token_shifts_the_distribution(rule):
     world = grammatical(World(3, 4, 2))
-    allowed = lambda draft, rows: first((x == FORBIDDEN for x in draft.ids), len(draft))
+    allowed_length = lambda draft, rows: first((x == FORBIDDEN for x in draft.ids), len(draft))
 
-    assert distance(world, rule.verify, cut(chains(world), allowed)) > SHIFTED
+    assert distance(world, rule.decisions, cut(chains(world), allowed_length)) > SHIFTED
 
 
 @chain_rules
@@ -103,16 +103,16 @@ def test_a_forbidden_token_that_is_kept_for_the_rule_does_not(rule):
     """Its chance is 0: the rule rejects it."""
     world = grammatical(World(3, 4, 2))
 
-    assert distance(world, rule.verify, chains(world)) < EXACT
+    assert distance(world, rule.decisions, chains(world)) < EXACT
 
 
 @chain_rules
 def test_a_grammar_applied_to_the_drafters_row_does_not(rule):
     """Masked and renormalised before drawing."""
     world = grammatical(World(3, 4, 2))
-    world.q = {prefix: struck(row, (FORBIDDEN,)) for prefix, row in world.q.items()}
+    world.q = {prefix: strike(row, (FORBIDDEN,)) for prefix, row in world.q.items()}
 
-    assert distance(world, rule.verify, chains(world)) < EXACT
+    assert distance(world, rule.decisions, chains(world)) < EXACT
 
 
 # budgets over positions (7.2)
@@ -144,7 +144,7 @@ def test_the_best_budget_of_drafts_already_drawn_shifts_the_distribution(rule):
     world = World(3, 4, 1)
     budget = lambda draft, rows: best(survivals(rows))
 
-    assert distance(world, rule.verify, cut(chains(world), budget)) > SHIFTED
+    assert distance(world, rule.decisions, cut(chains(world), budget)) > SHIFTED
 
 
 @chain_rules
@@ -153,7 +153,7 @@ def test_a_budget_found_step_by_step_does_not(rule):
     world = World(3, 4, 1)
     budget = lambda draft, rows: descent(survivals(rows))
 
-    assert distance(world, rule.verify, cut(chains(world), budget)) < EXACT
+    assert distance(world, rule.decisions, cut(chains(world), budget)) < EXACT
 
 
 @chain_rules
@@ -163,7 +163,7 @@ def test_the_best_budget_by_the_rows_of_a_block_does_not(rule, seed):
     world = World(3, 4, seed, flat=True)
     budget = lambda draft, rows: best(survivals(rows))
 
-    assert distance(world, rule.verify, cut(chains(world), budget)) < EXACT
+    assert distance(world, rule.decisions, cut(chains(world), budget)) < EXACT
 
 
 @chain_rules
@@ -171,13 +171,13 @@ def test_the_best_budget_by_the_drawn_tokens_of_a_block_shifts_the_distribution(
     world = World(3, 4, 1, flat=True)
     own = lambda draft, rows: np.cumprod([1.0, *(q[x] for x, q in zip(draft.ids, rows, strict=True))])
 
-    assert distance(world, rule.verify, cut(chains(world), lambda draft, rows: best(own(draft, rows)))) > SHIFTED
+    assert distance(world, rule.decisions, cut(chains(world), lambda draft, rows: best(own(draft, rows)))) > SHIFTED
 
 
 # a wrong q (7.3)
 
 
-def said(drafts: Drafts, row: Callable[[Draft, int, np.ndarray], np.ndarray]) -> Iterator[Weighted]:
+def claim(drafts: Drafts, row: Callable[[Draft, int, np.ndarray], np.ndarray]) -> Iterator[Weighted]:
     """Drafts with other rows than they were drawn from. row: (draft, index, right one) -> the one that is told."""
     for draft, rows, weight in drafts:
         yield draft, [row(draft, i, q) for i, q in enumerate(rows)], weight
@@ -194,43 +194,43 @@ def greedy(row: np.ndarray) -> np.ndarray:
     return certain(int(row.argmax()), len(row))
 
 
-def sharpened(row: np.ndarray) -> np.ndarray:
+def sharpen(row: np.ndarray) -> np.ndarray:
     """Another temperature."""
     return row**2 / (row**2).sum()
 
 
-def pruned(row: np.ndarray) -> np.ndarray:
+def prune(row: np.ndarray) -> np.ndarray:
     """Only the two likeliest tokens, renormalised."""
-    return struck(row, (int(row.argmin()),))
+    return strike(row, (int(row.argmin()),))
 
 
 @chain_rules
-@pytest.mark.parametrize("change", [greedy, sharpened, pruned], ids=lambda change: change.__name__)
+@pytest.mark.parametrize("change", [greedy, sharpen, prune], ids=lambda change: change.__name__)
 def test_a_distribution_from_before_the_draw_was_shaped_shifts_the_distribution(rule, change):
     """Greedy drafts declared as sampled; rows before the drafter's own temperature, or before it was pruned."""
     world = World(3, 4, 4)
     drafter = drafting(world, change)
-    claimed = said(chains(drafter), lambda draft, i, q: world.q[draft.ids[:i]])
+    claimed = claim(chains(drafter), lambda draft, i, q: world.q[draft.ids[:i]])
 
-    assert distance(world, rule.verify, claimed) > SHIFTED
-    assert distance(world, rule.verify, chains(drafter)) < EXACT, "with the rows it was really drawn from"
+    assert distance(world, rule.decisions, claimed) > SHIFTED
+    assert distance(world, rule.decisions, chains(drafter)) < EXACT, "with the rows it was really drawn from"
 
 
 @chain_rules
 def test_a_pruned_distribution_that_was_not_renormalised_shifts_the_distribution(rule):
     world = World(3, 4, 4)
-    holed = lambda draft, i, q: world.q[draft.ids[:i]] * (q > 0)
+    cut_holes = lambda draft, i, q: world.q[draft.ids[:i]] * (q > 0)
 
-    assert distance(world, rule.verify, said(chains(drafting(world, pruned)), holed)) > SHIFTED
+    assert distance(world, rule.decisions, claim(chains(drafting(world, prune)), cut_holes)) > SHIFTED
 
 
 @chain_rules
 def test_a_distribution_in_bfloat16_shifts_the_distribution(rule):
     """Three digits are too few over several positions."""
     world = World(3, 4, 2)
-    rounded = lambda draft, i, q: torch.from_numpy(q).bfloat16().double().numpy()
+    round_row = lambda draft, i, q: torch.from_numpy(q).bfloat16().double().numpy()
 
-    assert distance(world, rule.verify, said(chains(world), rounded)) > SHIFTED
+    assert distance(world, rule.decisions, claim(chains(world), round_row)) > SHIFTED
 
 
 @chain_rules
@@ -239,7 +239,7 @@ def test_rows_of_another_step_shift_the_distribution(rule):
     world = World(3, 4, 5)
     stale = lambda draft, i, q: world.q[draft.ids[1:i]]
 
-    assert distance(world, rule.verify, said(chains(world), stale)) > SHIFTED
+    assert distance(world, rule.decisions, claim(chains(world), stale)) > SHIFTED
 
 
 # siblings (3)
@@ -260,16 +260,16 @@ def test_the_likeliest_tokens_tested_as_if_drawn_shift_the_distribution(rule):
     draft = Draft(ids, proposal="sampled", parents=parents)
     softmax = [world.q[prefix(draft, parent)] for parent in parents]
 
-    assert distance(world, rule.verify, [(draft, softmax, 1.0)]) > SHIFTED
+    assert distance(world, rule.decisions, [(draft, softmax, 1.0)]) > SHIFTED
 
 
 @tree_rules
 def test_siblings_without_replacement_told_as_with_it_shift_the_distribution(rule):
     """After a rejection q must lose the token too."""
     world = World(3, 3, 6)
-    claimed = said(drawn(world, (2, 1)), lambda draft, i, q: world.q[prefix(draft, draft.parents[i])])
+    claimed = claim(draws(world, (2, 1)), lambda draft, i, q: world.q[prefix(draft, draft.parents[i])])
 
-    assert distance(world, rule.verify, claimed) > SHIFTED
+    assert distance(world, rule.decisions, claimed) > SHIFTED
 
 
 @tree_rules
@@ -277,14 +277,14 @@ def test_siblings_tested_in_another_order_than_drawn_shift_the_distribution(rule
     """Sorted by probability, with the rows that this order would have had."""
     world = World(3, 2, 6)
 
-    assert distance(world, rule.verify, by_probability(world)) > SHIFTED
+    assert distance(world, rule.decisions, by_probability(world)) > SHIFTED
 
 
 def by_probability(world: World) -> Iterator[Weighted]:
     q = world.q[()]
-    for draft, _, weight in drawn(world, (2,)):
+    for draft, _, weight in draws(world, (2,)):
         ids = sorted(draft.ids, key=lambda x: -q[x])
-        yield Draft(ids, proposal="sampled", parents=draft.parents), [q, struck(q, (ids[0],))], weight
+        yield Draft(ids, proposal="sampled", parents=draft.parents), [q, strike(q, (ids[0],))], weight
 
 
 # noise that is met again (a rule that looks ahead must not share it)
@@ -296,8 +296,8 @@ def two_steps(world: World, rule: Callable, again: bool) -> np.ndarray:
     The drafter's distributions depend on the position only, so that its token is a function of that position's noise.
     """
     row = np.zeros(world.vocab**world.length)
-    for draft, rows, weight in drawn(world, (1, 1), chain=True):
-        for verdict, chance in outcomes(rule, Case(draft, world.rows(draft), rows.__getitem__)):
+    for draft, rows, weight in draws(world, (1, 1), chain=True):
+        for verdict, chance in outcomes(rule, case_of(draft, world.rows(draft), rows.__getitem__)):
             text = (*(draft.ids[i] for i in verdict.path), verdict.next_token)
             seconds = enumerate(rows[1]) if not again else [(draft.ids[1], 1.0)]
             for x, one in seconds if len(text) == 1 else ():
@@ -310,11 +310,11 @@ def two_steps(world: World, rule: Callable, again: bool) -> np.ndarray:
 
 def second_step(world: World, rule: Callable, text: tuple[int, ...], x: int, q: np.ndarray) -> dict:
     """{text: chance} after a draft of the token x."""
-    case = Case(Draft([x], proposal="sampled"), lambda row: world.p[(*text, x)[: len(text) + row]], lambda j: q)
-    found: dict[tuple[int, ...], float] = defaultdict(float)
+    case = case_of(Draft([x], proposal="sampled"), lambda row: world.p[(*text, x)[: len(text) + row]], lambda j: q)
+    chances: dict[tuple[int, ...], float] = defaultdict(float)
     for verdict, chance in outcomes(rule, case):
-        found[(*text, *([x] if verdict.path else []), verdict.next_token)] += chance
-    return found
+        chances[(*text, *([x] if verdict.path else []), verdict.next_token)] += chance
+    return chances
 
 
 @pytest.mark.parametrize("rule, again, shifts", [
@@ -326,7 +326,7 @@ def second_step(world: World, rule: Callable, text: tuple[int, ...], x: int, q: 
 def test_a_rule_that_looks_ahead_must_not_meet_the_same_noise_again(rule, again, shifts):
     """Block verification rejects a position for tokens after it; from the same numbers they would come again."""
     world = World(3, 3, 8, flat=True)
-    off = float(np.abs(two_steps(world, rule.verify, again) - world.distribution()).sum() / 2)
+    off = float(np.abs(two_steps(world, rule.decisions, again) - world.distribution()).sum() / 2)
 
     assert off > SHIFTED if shifts else off < EXACT
 
@@ -335,19 +335,17 @@ def test_a_rule_that_looks_ahead_must_not_meet_the_same_noise_again(rule, again,
 def test_a_rule_that_looks_below_needs_branches_drawn_apart(rule, shifts):
     """One noise for all nodes of a depth makes the same token follow both siblings; rejected once, it comes again."""
     world = World(3, 3, 9, flat=True)
-    alike = ((draft, rows, weight / rows[2][draft.ids[2]]) for draft, rows, weight in drawn(world, (2, 1))
+    alike = ((draft, rows, weight / rows[2][draft.ids[2]]) for draft, rows, weight in draws(world, (2, 1))
              if draft.ids[2] == draft.ids[3])  # fmt: skip
-    off = distance(world, rule.verify, alike)
+    off = distance(world, rule.decisions, alike)
 
     assert off > SHIFTED if shifts else off < EXACT
 
 
-def test_the_enumeration_follows_every_answer():
-    """Two tests, five outcomes, and their probabilities add up to one."""
+def test_the_enumeration_follows_every_outcome():
+    """A trial, then a draw after each of its outcomes: four verdicts, and their probabilities add up to one."""
+    weights = torch.tensor([1.0, 0.0, 3.0])
+    trial = Trial(torch.tensor(1.0), torch.tensor(4.0), lambda: Draw((0,), weights), lambda: Draw((), weights))
+    verdicts = {(verdict.path, verdict.next_token): chance for verdict, chance in outcomes(lambda case: trial, None)}
 
-    def verify(case, coins: Script):
-        return (coins.accept(1.0, 4.0), coins.draw(np.array([1.0, 0.0, 3.0])) if case else None)
-
-    found = dict(outcomes(verify, True))
-
-    assert found == {(True, 0): 1 / 16, (True, 2): 3 / 16, (False, 0): 3 / 16, (False, 2): 9 / 16}
+    assert verdicts == {((0,), 0): 1 / 16, ((0,), 2): 3 / 16, ((), 0): 3 / 16, ((), 2): 9 / 16}

@@ -88,13 +88,13 @@ WRONG = {
 
 @pytest.mark.parametrize("name", WRONG)
 def test_a_wrong_body_is_refused_with_what_to_change(name, served):
-    path, body, said = WRONG[name]
+    path, body, message = WRONG[name]
     answer = post(served, path, body if isinstance(body, str) else json.dumps(body))
     error = answer.json()["error"]
 
     assert 400 <= answer.status_code < 500, answer.text
     assert {"message", "type", "param", "code"} <= set(error)
-    assert said is None or said in error["message"], error["message"]
+    assert message is None or message in error["message"], error["message"]
 
 
 def post(served, path, content):
@@ -120,7 +120,7 @@ def test_a_wrong_path_or_method_is_refused_in_the_same_form(method, path, status
 def test_no_random_body_is_a_failure(served):
     """500 bodies of known fields with values of every kind: a text, or a refusal."""
     rng = random.Random(4)
-    found = []
+    statuses = []
     for path in (
         "/v1/completions",
         "/v1/chat/completions",
@@ -138,9 +138,9 @@ def test_no_random_body_is_a_failure(served):
             body |= {} if rng.random() < 0.2 else {"prompt": "x"} if "prompt" in known else {}
             body |= {"max_tokens": 2} if "max_tokens" in known else {}
             answer = post(served, path, json.dumps({**body, "stream": False} if "stream" in known else body))
-            found += [(answer.status_code, path, body)] if answer.status_code >= 500 else []
+            statuses += [(answer.status_code, path, body)] if answer.status_code >= 500 else []
 
-    assert found == []
+    assert statuses == []
 
 
 def value(rng):

@@ -64,19 +64,19 @@ TEXTS = {
 
 def read(pieces, single=False):
     reader = CallReader(TOOLS, single)
-    found = [part for piece in pieces for part in reader.put(piece)] + reader.end()
-    calls = [part for part in found if not isinstance(part, str)]
+    parts = [part for piece in pieces for part in reader.put(piece)] + reader.end()
+    calls = [part for part in parts if not isinstance(part, str)]
     assert calls == reader.calls
-    said = "".join(part for part in found if isinstance(part, str))
-    return said, [(call.name, json.loads(call.arguments)) for call in calls]
+    text = "".join(part for part in parts if isinstance(part, str))
+    return text, [(call.name, json.loads(call.arguments)) for call in calls]
 
 
 @pytest.mark.parametrize("name", TEXTS)
 def test_a_text_and_its_calls_are_told_apart(name):
-    text, said, calls = TEXTS[name]
+    text, content, calls = TEXTS[name]
 
-    assert read([text]) == (said, calls)
-    assert read(list(text)) == (said, calls)
+    assert read([text]) == (content, calls)
+    assert read(list(text)) == (content, calls)
 
 
 @given(st.sampled_from(sorted(TEXTS)), st.lists(st.integers(0, 200), max_size=6))

@@ -29,14 +29,14 @@ def served():
         yield server
 
 
-def connected(served):
+def connect(served):
     """A connection that has sent nothing."""
     host, port = served.url.removeprefix("http://").split(":")
-    made = socket.create_connection((host, int(port)), timeout=10)
-    return made
+    connection = socket.create_connection((host, int(port)), timeout=10)
+    return connection
 
 
-def ended(connection):
+def read_to_end(connection):
     """What the server sends until it closes the connection."""
     data = b""
     with suppress(ConnectionResetError):
@@ -47,27 +47,27 @@ def ended(connection):
 
 @pytest.mark.parametrize("sent", [b"", b"GET / HT", b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"])
 def test_half_a_head_is_waited_for_in_vain(served, sent):
-    with connected(served) as half:
+    with connect(served) as half:
         half.sendall(sent)
         begun = time.monotonic()
-        assert ended(half) == b""
+        assert read_to_end(half) == b""
         assert time.monotonic() - begun < 5
 
 
 def test_a_head_that_comes_byte_by_byte_has_no_more_time(served):
-    with connected(served) as slow:
+    with connect(served) as slow:
         begun = time.monotonic()
         with suppress(OSError):
             for byte in b"GET /health HTTP/1.1\r\nHost: localhost\r\nX-Long: " + b"a" * 100:
                 slow.sendall(bytes([byte]))
                 time.sleep(0.05)
         assert time.monotonic() - begun < 4
-        assert ended(slow) == b""
+        assert read_to_end(slow) == b""
 
 
 def test_half_a_body_is_refused_in_time(served):
     head = POST % 90 + b"{"
-    with connected(served) as half:
+    with connect(served) as half:
         half.sendall(head)
         half.settimeout(5)
         assert b" 408 " in half.recv(4096).split(b"\r\n")[0]
@@ -77,7 +77,7 @@ def test_health_is_answered_beside_more_half_heads_than_connections(served):
     """The oldest that wait for a request make room."""
     with ExitStack() as stack:
         for _ in range(40):
-            stack.enter_context(connected(served)).sendall(b"GET / HT")
+            stack.enter_context(connect(served)).sendall(b"GET / HT")
         assert served.get("/health").status_code == 200
 
 
@@ -85,16 +85,16 @@ def test_connections_with_requests_are_not_dropped_for_new_ones(served):
     """All are busy: a new connection is told so."""
     body = b'{"prompt": "a", "max_tokens": 1500, "stream": true}'
     with ExitStack() as stack:
-        busy = [stack.enter_context(connected(served)) for _ in range(LIMITS["connections"])]
+        busy = [stack.enter_context(connect(served)) for _ in range(LIMITS["connections"])]
         for connection in busy:
             connection.sendall(POST % len(body) + body)
         assert all(connection.recv(12) == b"HTTP/1.1 200" for connection in busy)
-        with connected(served) as late:
-            assert ended(late).startswith(b"HTTP/1.1 503 ")
+        with connect(served) as late:
+            assert read_to_end(late).startswith(b"HTTP/1.1 503 ")
 
 
 def test_a_kept_connection_is_used_again_and_then_waited_for(served):
-    with connected(served) as kept:
+    with connect(served) as kept:
         for _ in range(3):
             kept.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
             kept.settimeout(5)
@@ -102,7 +102,7 @@ def test_a_kept_connection_is_used_again_and_then_waited_for(served):
             while not answer.endswith(b'{"status":"ok"}'):
                 answer += kept.recv(4096)
         kept.sendall(b"GET /hea")
-        assert ended(kept) == b""
+        assert read_to_end(kept) == b""
 
 
 def test_the_limit_follows_the_descriptors(monkeypatch):

@@ -60,16 +60,16 @@ def test_the_page_names_every_metric_and_every_field(served):
     """Ours one by one; llama-server's by their prefix."""
     text = (DOCS / "serve.md").read_text("utf-8")
     names = {line.split()[2] for line in served.get("/metrics").text.splitlines() if line.startswith("# TYPE spec:")}
-    fields = {name for kind in ("Completion", "Chat") for name in described(served, kind)}
+    fields = {name for kind in ("Completion", "Chat") for name in schema_of(served, kind)}
     common = {"model", "prompt", "messages", "stream", "stream_options", "user", "speculative", "cache_prompt"}
 
     short = lambda name: name if f"`{name}`" in text else f"...{name.removeprefix('spec:spec_decode')}"
     assert [name for name in names if f"`{short(name)}`" not in text and not name.endswith("_created")] == []
     assert [name for name in fields - common if f"`{name}`" not in text] == []
-    assert [name for name in described(served, "Speculative") if f"`speculative.{name}`" not in text] == []
+    assert [name for name in schema_of(served, "Speculative") if f"`speculative.{name}`" not in text] == []
 
 
-def described(served, kind):
+def schema_of(served, kind):
     return served.get("/openapi.json").json()["components"]["schemas"][kind]["properties"]
 
 

@@ -19,14 +19,14 @@ def served(request):
         yield server
 
 
-def expected(ids):
+def expected_rows(ids):
     """Of each token after the first: the whole row that chose it, one prompt at a time."""
-    target, found = load("zoo:pico"), []
+    target, rows = load("zoo:pico"), []
     for at in range(1, len(ids)):
         with Run(target) as run:
             ((row,),) = [run.generate(ids[:at], max_tokens=1, logprobs=target.info.vocab).result.logprobs]
-        found.append(dict(row.top))
-    return found
+        rows.append(dict(row.top))
+    return rows
 
 
 def choice(served, **more):
@@ -35,33 +35,33 @@ def choice(served, **more):
 
 def test_a_prompt_has_the_log_probabilities_of_the_models_own_rows(served):
     ids = load("zoo:pico").tokenizer.encode(TEXT)
-    made, rows = choice(served), expected(ids)
-    told = made["logprobs"]
+    echoed, rows = choice(served), expected_rows(ids)
+    logprobs = echoed["logprobs"]
 
-    assert made["text"].startswith(TEXT) and len(told["tokens"]) == len(ids) + 4
-    assert told["token_logprobs"][0] is None and told["top_logprobs"][0] is None
-    assert told["token_logprobs"][1 : len(ids)] == pytest.approx(
+    assert echoed["text"].startswith(TEXT) and len(logprobs["tokens"]) == len(ids) + 4
+    assert logprobs["token_logprobs"][0] is None and logprobs["top_logprobs"][0] is None
+    assert logprobs["token_logprobs"][1 : len(ids)] == pytest.approx(
         [row[token] for row, token in zip(rows, ids[1:], strict=True)]
     )
-    for row, top in zip(rows, told["top_logprobs"][1 : len(ids)], strict=True):
+    for row, top in zip(rows, logprobs["top_logprobs"][1 : len(ids)], strict=True):
         assert max(top.values()) == pytest.approx(max(row.values()))
-    assert "".join(told["tokens"]) == made["text"]
-    places = zip(told["text_offset"], told["tokens"], strict=True)
-    assert all(made["text"][at:].startswith(token) for at, token in places)
+    assert "".join(logprobs["tokens"]) == echoed["text"]
+    places = zip(logprobs["text_offset"], logprobs["tokens"], strict=True)
+    assert all(echoed["text"][at:].startswith(token) for at, token in places)
 
 
 def test_the_text_after_the_prompt_is_that_without_echo(served):
     plain = served.post("/v1/completions", {**BODY, "echo": False, "temperature": 1.0, "seed": 5}).json()["choices"][0]
-    made = choice(served, temperature=1.0, seed=5)
+    echoed = choice(served, temperature=1.0, seed=5)
 
-    assert made["text"] == TEXT + plain["text"]
-    assert made["logprobs"]["token_logprobs"][-4:] == pytest.approx(plain["logprobs"]["token_logprobs"])
+    assert echoed["text"] == TEXT + plain["text"]
+    assert echoed["logprobs"]["token_logprobs"][-4:] == pytest.approx(plain["logprobs"]["token_logprobs"])
 
 
 def test_nothing_is_generated_where_no_token_is_asked_for(served):
-    made = choice(served, max_tokens=0)
+    echoed = choice(served, max_tokens=0)
 
-    assert made["text"] == TEXT and len(made["logprobs"]["tokens"]) == len(load("zoo:pico").tokenizer.encode(TEXT))
+    assert echoed["text"] == TEXT and len(echoed["logprobs"]["tokens"]) == len(load("zoo:pico").tokenizer.encode(TEXT))
 
 
 def test_several_prompts_of_ids_and_without_log_probabilities(served):
@@ -76,9 +76,9 @@ def test_several_prompts_of_ids_and_without_log_probabilities(served):
 def test_a_token_that_ends_a_text_may_be_in_a_prompt(served):
     target = load("zoo:pico")
     ids = [*target.tokenizer.encode("x = 1"), min(target.info.eog), *target.tokenizer.encode("y")]
-    made, rows = choice(served, prompt=ids), expected(ids)
+    echoed, rows = choice(served, prompt=ids), expected_rows(ids)
 
-    assert made["logprobs"]["token_logprobs"][1 : len(ids)] == pytest.approx(
+    assert echoed["logprobs"]["token_logprobs"][1 : len(ids)] == pytest.approx(
         [row[token] for row, token in zip(rows, ids[1:], strict=True)]
     )
 
@@ -88,5 +88,5 @@ def test_a_stream_begins_with_the_prompt(served):
     whole = choice(served)
 
     assert "".join(chunk["text"] for chunk in chunks) == whole["text"]
-    told = [chunk["logprobs"] for chunk in chunks if chunk["logprobs"]]
-    assert [at for part in told for at in part["text_offset"]] == whole["logprobs"]["text_offset"]
+    logprobs = [chunk["logprobs"] for chunk in chunks if chunk["logprobs"]]
+    assert [at for part in logprobs for at in part["text_offset"]] == whole["logprobs"]["text_offset"]

@@ -12,7 +12,7 @@ from spec_serve.infill import FillTokens, prompt_of
 from spec_serve.llama_fields import Infill
 
 from spec_core import Run, load
-from tests.support.scripted import scripted
+from tests.support.scripted import script_target
 from tests.support.served import serving
 
 
@@ -63,7 +63,7 @@ def test_the_prompt_is_the_text_around_the_gap_and_other_files_before_it():
 
 
 def test_the_answer_is_the_text_of_a_run_alone_after_that_prompt():
-    target = scripted("y = x")
+    target = script_target("y = x")
     target.tokenizer = tokenizer(MARKS)
     with serving(target) as server:
         answer = server.post("/infill", {**BODY, "n_predict": 20}).json()

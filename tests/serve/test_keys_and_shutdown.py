@@ -55,10 +55,10 @@ def test_a_file_without_a_key_is_refused(tmp_path, text):
 def certificate(folder):
     """A self-signed certificate for localhost, made by the system's openssl."""
     files = [str(folder / "cert.pem"), str(folder / "key.pem")]
-    made = ["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
+    arguments = ["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
     names = ["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-out", files[0], "-keyout", files[1]]
     try:
-        subprocess.run(["openssl", *made, *names], check=True, capture_output=True)
+        subprocess.run(["openssl", *arguments, *names], check=True, capture_output=True)
     except (OSError, subprocess.CalledProcessError) as error:
         pytest.skip(f"needs openssl: {error}")
     return files
@@ -78,7 +78,7 @@ def test_the_program_speaks_https(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
         ({"ssl_cert_file": "cert.pem"}, "needs its key"),
         ({"ssl_cert_file": "none.pem", "ssl_key_file": "none.pem"}, "none.pem"),
@@ -87,9 +87,9 @@ def test_the_program_speaks_https(tmp_path):
         ({"reasoning_format": "deep"}, "reasoning_format"),
     ],
 )
-def test_a_wrong_setting_is_refused_before_the_model_is_read(given, said):
+def test_a_wrong_setting_is_refused_before_the_model_is_read(given, message):
     flags = {f"serve.{name}": value for name, value in given.items()}
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(UsageError, match=message):
         limits_of(resolve(flags, {}, {}, configured()))
 
 
@@ -104,12 +104,12 @@ def test_health_is_503_while_texts_finish(tmp_path):
         health = httpx.get(f"{url}/health")
         refused = httpx.post(f"{url}/v1/completions", json=SHORT)
         answer = running.result()
-        code, said = process.wait(timeout=30), process.stderr.read()
+        code, output = process.wait(timeout=30), process.stderr.read()
 
     assert health.status_code == 503 and health.json() == {"status": "shutting down"}
     assert refused.status_code == 503 and refused.json()["error"]["code"] == "shutting_down"
     assert [choice["finish_reason"] for choice in answer.json()["choices"]] == ["length"] * 4
-    assert code == 0 and "SIGTERM: 4 texts have 90 seconds to finish" in said and "stopped" in said
+    assert code == 0 and "SIGTERM: 4 texts have 90 seconds to finish" in output and "stopped" in output
 
 
 def test_a_second_signal_cancels_what_runs(tmp_path):

@@ -78,12 +78,12 @@ def test_a_bias_is_given_in_any_of_its_forms(bias, served):
 
 
 def test_probabilities_come_with_ids(served):
-    told = complete(served, n_probs=2, temperature=0, n_predict=4)["completion_probabilities"]
+    probabilities = complete(served, n_probs=2, temperature=0, n_predict=4)["completion_probabilities"]
     expected = alone(max_tokens=4, logprobs=2)
 
-    assert [t["id"] for t in told] == expected.tokens
-    assert [t["logprob"] for t in told] == pytest.approx([p.value for p in expected.logprobs])
-    assert [[top["id"] for top in t["top_logprobs"]] for t in told] == [
+    assert [t["id"] for t in probabilities] == expected.tokens
+    assert [t["logprob"] for t in probabilities] == pytest.approx([p.value for p in expected.logprobs])
+    assert [[top["id"] for top in t["top_logprobs"]] for t in probabilities] == [
         [i for i, _ in p.top] for p in expected.logprobs
     ]
 
@@ -119,9 +119,9 @@ def test_control_tokens_in_a_text_are_parsed_on_request(served):
 
 def test_a_template_is_applied(served):
     messages = [{"role": "user", "content": "x"}]
-    found = served.post("/apply-template", {"messages": messages}).json()
+    rendered = served.post("/apply-template", {"messages": messages}).json()
 
-    assert found == {"prompt": "<|im_start|>user\nx<|im_end|>\n<|im_start|>assistant\n"}
+    assert rendered == {"prompt": "<|im_start|>user\nx<|im_end|>\n<|im_start|>assistant\n"}
 
 
 def test_slots_show_who_is_processing(served):
@@ -172,18 +172,18 @@ def test_counters_agree_with_answers(served):
     before = samples(served)
     answers = [complete(served, seed=s, temperature=0.7) for s in range(3)]
     after = samples(served)
-    grown = lambda name: after.get(name, 0) - before.get(name, 0)
-    of_methods = lambda name: sum(grown(f'{name}{{method="{m}"}}') for m in ("ngram", "draft-model"))
+    growth = lambda name: after.get(name, 0) - before.get(name, 0)
+    of_methods = lambda name: sum(growth(f'{name}{{method="{m}"}}') for m in ("ngram", "draft-model"))
 
     drafted = sum(a["timings"]["draft_n"] for a in answers)
     accepted = sum(a["timings"]["draft_n_accepted"] for a in answers)
     assert drafted > 0
     assert of_methods("spec:spec_decode_num_draft_tokens_total") == drafted
     assert of_methods("spec:spec_decode_num_accepted_tokens_total") == accepted
-    assert grown("llamacpp:spec_decode_num_draft_tokens_total") == drafted
-    assert grown("llamacpp:spec_decode_num_accepted_tokens_total") == accepted
-    assert grown("llamacpp:tokens_predicted_total") == sum(a["tokens_predicted"] for a in answers)
-    assert grown('spec:requests_total{finish_reason="length"}') == 3
+    assert growth("llamacpp:spec_decode_num_draft_tokens_total") == drafted
+    assert growth("llamacpp:spec_decode_num_accepted_tokens_total") == accepted
+    assert growth("llamacpp:tokens_predicted_total") == sum(a["tokens_predicted"] for a in answers)
+    assert growth('spec:requests_total{finish_reason="length"}') == 3
     positions = [n for n in after if n.startswith("llamacpp:spec_decode_num_accepted_tokens_per_pos_total")]
-    assert sum(grown(n) for n in positions) == accepted
-    assert grown("spec:time_to_first_token_seconds_count") == 3
+    assert sum(growth(n) for n in positions) == accepted
+    assert growth("spec:time_to_first_token_seconds_count") == 3

@@ -35,9 +35,9 @@ def ask(served, tmp_path):
 
 @pytest.mark.parametrize("how", [["--no-stream"], []], ids=["whole", "streamed"])
 def test_an_answer_is_the_text_of_a_run_alone(how, ask):
-    found = ask("def add(a, b):", *how)
+    answer = ask("def add(a, b):", *how)
     with Run(load("zoo:pico")) as run:
         text = run.generate([{"role": "user", "content": "def add(a, b):"}], max_tokens=12).result.text
 
-    assert found.returncode == 0, found.stderr
-    assert found.stdout.strip() == text.strip()
+    assert answer.returncode == 0, answer.stderr
+    assert answer.stdout.strip() == text.strip()

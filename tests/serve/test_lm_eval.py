@@ -41,11 +41,11 @@ def score(run, question, choice):
     """Log-probability of a choice after its question, token by token."""
     tokenizer, vocab = run.target.tokenizer, run.target.info.vocab
     before, whole = tokenizer.encode(question), tokenizer.encode(question + choice)
-    found = 0.0
+    total = 0.0
     for at in range(len(before), len(whole)):
         (row,) = run.generate(whole[:at], max_tokens=1, logprobs=vocab).result.logprobs
-        found += dict(row.top)[whole[at]]
-    return found
+        total += dict(row.top)[whole[at]]
+    return total
 
 
 @pytest.mark.slow
@@ -72,10 +72,10 @@ def test_an_evaluation_has_the_scores_of_the_models_rows(served, tmp_path):
 
     assert done.returncode == 0, done.stderr[-3000:]
     (samples,) = tmp_path.glob("out/**/samples_mine*.jsonl")
-    found = [json.loads(line) for line in samples.read_text("utf-8").splitlines()]
+    body = [json.loads(line) for line in samples.read_text("utf-8").splitlines()]
     with Run(load("zoo:pico")) as run:
-        for sample in found:
+        for sample in body:
             question = sample["doc"]
-            told = [float(answer[0][0]) for answer in sample["resps"]]
+            scores = [float(answer[0][0]) for answer in sample["resps"]]
             expected = [score(run, question["question"], choice) for choice in question["choices"]]
-            assert told == pytest.approx(expected, abs=1e-4)
+            assert scores == pytest.approx(expected, abs=1e-4)

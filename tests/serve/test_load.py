@@ -17,10 +17,12 @@ from tests.support.faults import Load
 @pytest.mark.parametrize(("seconds", "every"), [(12, 1), pytest.param(60, 2, marks=pytest.mark.release)])
 def test_faults_harm_nobody_else(seconds, every):
     """every: seconds between two forwards that raise."""
-    found = Load("zoo:pico", seconds, fault_every=every).run()
+    summary = Load("zoo:pico", seconds, fault_every=every).run()
 
-    assert found["wrong"] == []
-    assert found["texts"] > seconds / 2 and found["bad"] > 1.6 * seconds and found["faults"] >= seconds / every / 3
+    assert summary["wrong"] == []
+    assert (
+        summary["texts"] > seconds / 2 and summary["bad"] > 1.6 * seconds and summary["faults"] >= seconds / every / 3
+    )
 
 
 @pytest.mark.parametrize("broken", ["text", "refusal"])
@@ -29,7 +31,7 @@ def test_what_is_wrong_is_found(broken, monkeypatch):
     if broken == "text":
         monkeypatch.setattr(faults, "Run", lambda target: faults_run(target))
     else:
-        monkeypatch.setattr(faults, "KINDS", [accepted])
+        monkeypatch.setattr(faults, "KINDS", [fail])
 
     assert Load("zoo:pico", 1, fault_every=0).run()["wrong"]
 
@@ -43,5 +45,5 @@ def faults_run(target):
     return nullcontext(SimpleNamespace(generate=lambda request: result))
 
 
-def accepted(served, rng):
+def fail(served, rng):
     raise AssertionError("a bad request was answered with 200")

@@ -32,9 +32,9 @@ def test_a_text_is_a_line_with_its_numbers_and_the_id_of_its_request(served, lin
 
 @pytest.mark.parametrize("given", ["", "two words", "x" * 129, "ä"])
 def test_an_id_that_is_no_short_word_is_replaced(given, served):
-    found = [served.get("/health", headers={"X-Request-Id": given.encode()}).headers["x-request-id"] for _ in range(2)]
+    ids = [served.get("/health", headers={"X-Request-Id": given.encode()}).headers["x-request-id"] for _ in range(2)]
 
-    assert len(found[0]) == 32 and len(set(found)) == 2
+    assert len(ids[0]) == 32 and len(set(ids)) == 2
     assert served.post("/v1/completions", {}).headers["x-request-id"]  # a refusal has one too
 
 

@@ -12,50 +12,50 @@ from spec_core import UsageError, load
 from spec_core.commands import check
 
 
-def planned(model="zoo:pico", methods=(), sequences=4, cache=10 * MIB, cached=None):
+def plan_of(model="zoo:pico", methods=(), sequences=4, cache=10 * MIB, cached=None):
     target = load(model, weights=False)
     return target.info, plan(target.info, check(target, methods, None, None, {}), sequences, cache, cached)
 
 
 def test_the_plan_counts_weights_drafters_slots_and_the_cache():
-    info, found = planned(methods=["draft-model"])
+    info, plan_here = plan_of(methods=["draft-model"])
     draft = load("zoo:pico-draft", weights=False).info
     row = info.row_bytes + draft.row_bytes
 
-    assert found.weights == info.weight_bytes
-    assert found.drafters == {"draft-model": draft.weight_bytes}
-    assert found.slots == 4 * info.context * row
-    assert found.cached == 10 * MIB // row and found.cache <= 10 * MIB
-    assert found.total == found.weights + draft.weight_bytes + found.slots + found.cache
-    assert planned(methods=["ngram"])[1].drafters == {}
+    assert plan_here.weights == info.weight_bytes
+    assert plan_here.drafters == {"draft-model": draft.weight_bytes}
+    assert plan_here.slots == 4 * info.context * row
+    assert plan_here.cached == 10 * MIB // row and plan_here.cache <= 10 * MIB
+    assert plan_here.total == plan_here.weights + draft.weight_bytes + plan_here.slots + plan_here.cache
+    assert plan_of(methods=["ngram"])[1].drafters == {}
 
 
 def test_a_hybrid_has_states_beside_its_rows():
-    info, found = planned("zoo:pico-hybrid")
+    info, plan_here = plan_of("zoo:pico-hybrid")
     recurrent = info.recurrent
 
     states = 9 * recurrent.layers * recurrent.state_bytes
-    assert found.slots == 4 * (info.context * info.row_bytes + states)
+    assert plan_here.slots == 4 * (info.context * info.row_bytes + states)
 
 
 def test_rows_that_were_asked_for_count_as_they_are():
-    info, found = planned(cached=100)
+    info, plan_here = plan_of(cached=100)
 
-    assert found.cached == 100 and found.cache == 100 * info.row_bytes
+    assert plan_here.cached == 100 and plan_here.cache == 100 * info.row_bytes
 
 
 def test_a_plan_that_does_not_fit_is_refused_with_what_takes_how_much(monkeypatch):
-    _, found = planned()
-    memory.check(found, found.total)
+    _, plan_here = plan_of()
+    memory.check(plan_here, plan_here.total)
     with pytest.raises(UsageError, match="are allowed") as refused:
-        memory.check(found, found.total - 1)
+        memory.check(plan_here, plan_here.total - 1)
     assert "prompt cache" in refused.value.reason and "--context" in refused.value.hint
-    monkeypatch.setattr(memory, "available", lambda: found.total - 1)
+    monkeypatch.setattr(memory, "available", lambda: plan_here.total - 1)
     with pytest.raises(UsageError, match="are free"):
-        memory.check(found, 0)
-    memory.check(found, 0, "cuda:0")  # what a GPU has free is not known here
+        memory.check(plan_here, 0)
+    memory.check(plan_here, 0, "cuda:0")  # what a GPU has free is not known here
     monkeypatch.setattr(memory, "available", lambda: None)
-    memory.check(found, 0)
+    memory.check(plan_here, 0)
 
 
 def test_the_limit_of_a_container_counts(monkeypatch, tmp_path):

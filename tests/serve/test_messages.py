@@ -31,19 +31,19 @@ def client(served):
     return client_of(served)
 
 
-def channelled(text):
+def serve_channels(text):
     return serving(speaking(text, MARKS, CHANNELS, [CALL, RETURN]))
 
 
 @pytest.fixture(scope="module")
 def thinking():
-    with channelled(ANALYSIS + FINAL) as server:
+    with serve_channels(ANALYSIS + FINAL) as server:
         yield client_of(server)
 
 
 @pytest.fixture(scope="module")
 def calling():
-    with channelled(ANALYSIS + CALLED) as server:
+    with serve_channels(ANALYSIS + CALLED) as server:
         yield client_of(server)
 
 
@@ -66,27 +66,27 @@ def test_a_system_text_blocks_and_the_count_of_tokens(client):
     blocks = [{"type": "text", "text": "def add(a, b):", "cache_control": {"type": "ephemeral"}}]
     plain = client.messages.count_tokens(model="x", messages=MESSAGES)
     blocked = client.messages.count_tokens(model="x", messages=[{"role": "user", "content": blocks}])
-    told = client.messages.count_tokens(model="x", system="Be short.", messages=MESSAGES)
+    count = client.messages.count_tokens(model="x", system="Be short.", messages=MESSAGES)
 
-    assert plain.input_tokens == blocked.input_tokens < told.input_tokens
+    assert plain.input_tokens == blocked.input_tokens < count.input_tokens
     assert plain.input_tokens == len(load("zoo:pico").tokenizer.encode_chat(MESSAGES))
 
 
 def test_a_stop_sequence_is_named(client):
     text = client.messages.create(**BODY).content[0].text
-    found = client.messages.create(**BODY, stop_sequences=["zzz", text[5:9]])
+    message = client.messages.create(**BODY, stop_sequences=["zzz", text[5:9]])
 
-    assert found.stop_reason == "stop_sequence" and found.stop_sequence == text[5:9]
-    assert found.content[0].text == text[: text.index(text[5:9])]
+    assert message.stop_reason == "stop_sequence" and message.stop_sequence == text[5:9]
+    assert message.content[0].text == text[: text.index(text[5:9])]
 
 
 def test_thinking_is_a_block_before_the_text(thinking):
-    found = thinking.messages.create(**BODY, thinking={"type": "enabled", "budget_tokens": 1024})
+    answer = thinking.messages.create(**BODY, thinking={"type": "enabled", "budget_tokens": 1024})
     with thinking.messages.stream(**BODY) as stream:
         kinds = [event.type for event in stream]
         streamed = stream.get_final_message()
 
-    for message in (found, streamed):
+    for message in (answer, streamed):
         assert [block.type for block in message.content] == ["thinking", "text"]
         assert message.content[0].thinking == "We add." and message.content[1].text == "four"
         assert message.stop_reason == "end_turn"
@@ -94,35 +94,35 @@ def test_thinking_is_a_block_before_the_text(thinking):
 
 
 def test_a_call_is_a_block_and_its_result_is_sent_back(calling):
-    found = calling.messages.create(**BODY, tools=[ADD])
+    answer = calling.messages.create(**BODY, tools=[ADD])
     with calling.messages.stream(**BODY, tools=[ADD]) as stream:
         streamed = stream.get_final_message()
 
-    for message in (found, streamed):
+    for message in (answer, streamed):
         assert [block.type for block in message.content] == ["thinking", "tool_use"]
         assert (message.content[1].name, message.content[1].input) == ("add", {"a": 1})
         assert message.stop_reason == "tool_use"
-    result = {"type": "tool_result", "tool_use_id": found.content[1].id, "content": [{"type": "text", "text": "2"}]}
-    turns = [*MESSAGES, {"role": "assistant", "content": found.content}, {"role": "user", "content": [result]}]
+    result = {"type": "tool_result", "tool_use_id": answer.content[1].id, "content": [{"type": "text", "text": "2"}]}
+    turns = [*MESSAGES, {"role": "assistant", "content": answer.content}, {"role": "user", "content": [result]}]
     assert calling.messages.create(**{**BODY, "messages": turns}, tools=[ADD]).stop_reason == "tool_use"
 
 
 @pytest.mark.parametrize("choice", [{"type": "any"}, {"type": "tool", "name": "add"}])
 def test_a_call_is_demanded(calling, choice):
-    found = calling.messages.create(**BODY, tools=[ADD], tool_choice=choice)
+    message = calling.messages.create(**BODY, tools=[ADD], tool_choice=choice)
 
-    assert found.content[-1].name == "add" and found.stop_reason == "tool_use"
+    assert message.content[-1].name == "add" and message.stop_reason == "tool_use"
 
 
 def test_a_format_binds_the_text(client):
     schema = {"type": "json_schema", "schema": {"enum": ["red", "green"]}}
-    found = client.messages.create(**BODY, extra_body={"output_config": {"format": schema}})
+    message = client.messages.create(**BODY, extra_body={"output_config": {"format": schema}})
 
-    assert json.loads(found.content[0].text) in ("red", "green") and found.stop_reason == "end_turn"
+    assert json.loads(message.content[0].text) in ("red", "green") and message.stop_reason == "end_turn"
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("more", "message"),
     [
         (
             {"messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]},
@@ -135,8 +135,8 @@ def test_a_format_binds_the_text(client):
         ({"extra_body": {"stop": "x"}, "stop_sequences": ["y"]}, "both given"),
     ],
 )
-def test_what_is_not_supported_is_an_error_that_the_client_knows(client, more, said):
-    with pytest.raises(anthropic.BadRequestError, match=said) as caught:
+def test_what_is_not_supported_is_an_error_that_the_client_knows(client, more, message):
+    with pytest.raises(anthropic.BadRequestError, match=message) as caught:
         client.messages.create(**{**BODY, **more})
 
     assert caught.value.body["type"] == "error" and caught.value.body["error"]["type"] == "invalid_request_error"

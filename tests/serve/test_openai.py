@@ -97,24 +97,26 @@ def test_log_probabilities_are_those_of_a_run_alone_with_and_without_drafts(clie
     more = {"logprobs": True, "top_logprobs": 3}
     expected = alone(MESSAGES, logprobs=3, **asked)
     answer = client.chat.completions.create(model="zoo:pico", messages=MESSAGES, **asked, **more)
-    found = answer.choices[0].logprobs.content
+    logprobs = answer.choices[0].logprobs.content
     streamed = client.chat.completions.create(model="zoo:pico", messages=MESSAGES, stream=True, **asked, **more)
     pieces = [c.choices[0].logprobs.content for c in streamed if c.choices and c.choices[0].logprobs]
 
-    assert [p.logprob for p in found] == pytest.approx([p.value for p in expected.logprobs])
-    assert [p.logprob for piece in pieces for p in piece] == [p.logprob for p in found]
-    assert all(p.top_logprobs[0].logprob == pytest.approx(max(t.logprob for t in p.top_logprobs)) for p in found)
-    assert b"".join(bytes(p.bytes) for p in found).decode() == answer.choices[0].message.content
+    assert [p.logprob for p in logprobs] == pytest.approx([p.value for p in expected.logprobs])
+    assert [p.logprob for piece in pieces for p in piece] == [p.logprob for p in logprobs]
+    assert all(p.top_logprobs[0].logprob == pytest.approx(max(t.logprob for t in p.top_logprobs)) for p in logprobs)
+    assert b"".join(bytes(p.bytes) for p in logprobs).decode() == answer.choices[0].message.content
 
 
 def test_completions_have_log_probabilities_in_their_own_form(client, alone):
     answer = client.completions.create(model="zoo:pico", prompt=PROMPT, max_tokens=8, temperature=0, logprobs=2)
-    told, text = answer.choices[0].logprobs, answer.choices[0].text
+    logprobs, text = answer.choices[0].logprobs, answer.choices[0].text
 
-    assert told.token_logprobs == pytest.approx([p.value for p in alone(PROMPT, max_tokens=8, logprobs=2).logprobs])
-    assert "".join(told.tokens) == text
-    assert [text[at:].startswith(token) for at, token in zip(told.text_offset, told.tokens, strict=True)] == [True] * 8
-    assert all(len(top) == 2 for top in told.top_logprobs)
+    assert logprobs.token_logprobs == pytest.approx([p.value for p in alone(PROMPT, max_tokens=8, logprobs=2).logprobs])
+    assert "".join(logprobs.tokens) == text
+    assert [text[at:].startswith(token) for at, token in zip(logprobs.text_offset, logprobs.tokens, strict=True)] == [
+        True
+    ] * 8
+    assert all(len(top) == 2 for top in logprobs.top_logprobs)
 
 
 def test_several_texts_are_the_streams_of_one_seed(client, alone):

@@ -255,11 +255,11 @@ def program(folder, **environment):
     spec = [sys.executable, "-m", "spec_core", "serve", "--threads", "1"]
     process = subprocess.Popen(spec, cwd=folder, env={**os.environ, **environment}, stderr=subprocess.PIPE, text=True)
     try:
-        said = []
-        while not (found := re.search(r"at (https?://\S+)", said[-1] if said else "")):
-            said.append(process.stderr.readline())
-            assert said[-1], said
-        yield process, found[1]
+        lines = []
+        while not (match := re.search(r"at (https?://\S+)", lines[-1] if lines else "")):
+            lines.append(process.stderr.readline())
+            assert lines[-1], lines
+        yield process, match[1]
     finally:
         process.kill()
         process.wait()
@@ -276,11 +276,11 @@ def test_sigterm_ends_the_program_in_order(tmp_path):
             next(lines)
             process.send_signal(signal.SIGTERM)
             last = list(lines)
-        code, said = process.wait(timeout=30), process.stderr.read()
+        code, output = process.wait(timeout=30), process.stderr.read()
 
-    assert code == 0, said
+    assert code == 0, output
     assert last[-1] == "data: [DONE]"
-    assert "Traceback" not in said
+    assert "Traceback" not in output
 
 
 def test_an_address_that_cannot_be_had_is_refused(served):

@@ -26,7 +26,7 @@ METHODS = {"zoo:pico": ["ngram", "suffix", "draft-model", "eagle3", "dflash", "r
 CASES = [(model, method) for model, methods in METHODS.items() for method in methods]
 
 
-def said(run, prompt, salt=""):
+def generate(run, prompt, salt=""):
     return run.generate(Request(prompt, max_tokens=12, seed=3, cache_salt=salt)).result
 
 
@@ -35,32 +35,32 @@ def test_a_conversation_goes_on_after_a_restart(tmp_path, model, method):
     """A, B, restart, A with its answer, B, A: rows are reused at once, also by the method, and texts are plain."""
     target = load(model)
     with Run(target, method, max_sequences=1, cache_tokens=2000) as run:
-        first = said(run, FIRST)
-        said(run, OTHER)
+        first = generate(run, FIRST)
+        generate(run, OTHER)
         kept.save(tmp_path / "cache", run)
     again = FIRST + first.text + "\nx = "
     with Run(target, method, max_sequences=1, cache_tokens=2000) as run, Run(target, reuse=False) as plain:
         kept.evaluate(run, kept.read(tmp_path / "cache", run))
         for prompt in (again, OTHER, FIRST):
-            found = said(run, prompt)
-            assert found.tokens == said(plain, prompt).tokens
-            assert found.reused >= found.prompt_tokens // 2, (found.reused, found.prompt_tokens)
+            result = generate(run, prompt)
+            assert result.tokens == generate(plain, prompt).tokens
+            assert result.reused >= result.prompt_tokens // 2, (result.reused, result.prompt_tokens)
 
 
 def test_the_file_has_prefixes_with_their_salts_and_is_its_owners_alone(tmp_path):
     path = tmp_path / "cache"
     with Run(load("zoo:pico"), max_sequences=2, cache_tokens=2000) as run:
-        said(run, FIRST, "one")
-        said(run, OTHER, "two")
+        generate(run, FIRST, "one")
+        generate(run, OTHER, "two")
         assert kept.save(path, run) == 2
-        found = kept.read(path, run)
-    assert [prefix.salt for prefix in found] == ["one", "two"]
+        prefixes = kept.read(path, run)
+    assert [prefix.salt for prefix in prefixes] == ["one", "two"]
     assert path.stat().st_mode & 0o777 == 0o600
     assert os.listdir(tmp_path) == ["cache"]
     with Run(load("zoo:pico"), max_sequences=2, cache_tokens=2000) as run:
-        kept.evaluate(run, found)
-        assert said(run, FIRST, "two").reused == 0
-        assert said(run, FIRST, "one").reused > 0
+        kept.evaluate(run, prefixes)
+        assert generate(run, FIRST, "two").reused == 0
+        assert generate(run, FIRST, "one").reused > 0
 
 
 def file_of(contents):
@@ -92,8 +92,8 @@ PREFIXES = {
 
 @pytest.fixture(scope="module")
 def run():
-    with Run(load("zoo:pico"), max_sequences=1, cache_tokens=100) as made:
-        yield made
+    with Run(load("zoo:pico"), max_sequences=1, cache_tokens=100) as second_run:
+        yield second_run
 
 
 @pytest.mark.parametrize(("data", "message"), WRONG.values(), ids=WRONG)
@@ -113,22 +113,22 @@ def test_a_file_of_another_kind_is_refused(tmp_path, run):
 
 def test_what_is_written_is_under_the_limit_of_what_is_read(tmp_path, run, monkeypatch):
     """Long texts of many salts: the most recently used ones have room."""
-    found = [Prefix((1,) * 200, f"salt {i}") for i in range(100)]
+    prefixes = [Prefix((1,) * 200, f"salt {i}") for i in range(100)]
     monkeypatch.setattr(kept, "BYTES_MAX", 20_000)
-    monkeypatch.setattr(kept, "prefixes", lambda run: found)
+    monkeypatch.setattr(kept, "prefixes", lambda run: prefixes)
 
     count = kept.save(tmp_path / "cache", run)
 
     assert 10 < count < 100 and (tmp_path / "cache").stat().st_size < 20_000
-    assert kept.read(tmp_path / "cache", run) == found[-count:]
+    assert kept.read(tmp_path / "cache", run) == prefixes[-count:]
 
 
 @pytest.mark.parametrize("prefix", PREFIXES.values(), ids=PREFIXES)
 def test_a_prefix_that_cannot_be_one_is_refused(run, prefix):
     right = {"vocabulary": run.target.info.vocab_id, "prefixes": [[[1, 2], "", [1]]]}
-    assert kept.checked(file_of(right), run) == [Prefix((1, 2), "", (1,))]
+    assert kept.read_prefixes(file_of(right), run) == [Prefix((1, 2), "", (1,))]
     with pytest.raises(ValueError, match="a prefix must be"):
-        kept.checked(file_of({**right, "prefixes": [prefix]}), run)
+        kept.read_prefixes(file_of({**right, "prefixes": [prefix]}), run)
 
 
 def test_every_cut_and_every_changed_byte_is_found(run):
@@ -136,13 +136,13 @@ def test_every_cut_and_every_changed_byte_is_found(run):
     for at in range(len(whole)):
         for data in (whole[:at], whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :]):
             with pytest.raises(ValueError, match=r"cut or damaged|another version"):
-                kept.checked(data, run)
+                kept.read_prefixes(data, run)
 
 
 def test_the_latest_prefixes_are_taken_where_there_is_no_room_for_all(run):
     context = run.target.info.context
-    found = [Prefix((1,) * (context - 1)), Prefix((2,) * context), Prefix((3,) * 60), Prefix((4,) * 60)]
-    assert kept.fitting(found, run) == found[2:]
+    prefixes = [Prefix((1,) * (context - 1)), Prefix((2,) * context), Prefix((3,) * 60), Prefix((4,) * 60)]
+    assert kept.fitting(prefixes, run) == prefixes[2:]
 
 
 def test_files_that_cannot_be_read_or_written_are_refused_at_the_start(tmp_path, run):

@@ -18,7 +18,7 @@ import httpx
 import ray
 from prometheus_client.parser import text_string_to_metric_families
 from ray import serve
-from spec_serve.ray import app, asked, beginning
+from spec_serve.ray import app, beginning, request_of
 
 from spec_core import Run, UsageError, load
 
@@ -48,20 +48,20 @@ def free_port():
         return taken.getsockname()[1]
 
 
-def counted(client, name):
+def counter_by_replica(client, name):
     """{replica: sum} of a metric."""
-    found = {}
+    sums = {}
     for family in text_string_to_metric_families(client.get("/metrics").text):
         for sample in family.samples:
             if sample.name == name:
                 replica = sample.labels["replica"]
-                found[replica] = found.get(replica, 0) + sample.value
-    return found
+                sums[replica] = sums.get(replica, 0) + sample.value
+    return sums
 
 
 def chat(name, turn):
-    said = "".join(f"{name} {i} is {name}. " for i in range(12 + turn))
-    return {"messages": [{"role": "user", "content": said}], "max_tokens": 8, "temperature": 0.8, "seed": turn}
+    text = "".join(f"{name} {i} is {name}. " for i in range(12 + turn))
+    return {"messages": [{"role": "user", "content": text}], "max_tokens": 8, "temperature": 0.8, "seed": turn}
 
 
 @pytest.mark.slow
@@ -74,7 +74,7 @@ def test_a_conversation_returns_to_the_replica_that_has_its_beginning(client):
             if turn:
                 assert usage["prompt_tokens_details"]["cached_tokens"] > 0.7 * usage["prompt_tokens"], name
 
-    assert len(counted(client, "spec:requests_total")) == 2
+    assert len(counter_by_replica(client, "spec:requests_total")) == 2
 
 
 @pytest.mark.slow
@@ -116,11 +116,11 @@ def test_a_client_that_leaves_ends_its_text(client):
             answer = streams.enter_context(client.stream("POST", "/v1/completions", json=body))
             assert next(answer.iter_lines()).startswith("data: {")
     end = monotonic() + 20
-    while sum(counted(client, "spec:requests_running").values()) and monotonic() < end:
+    while sum(counter_by_replica(client, "spec:requests_running").values()) and monotonic() < end:
         sleep(0.05)
 
     text = client.get("/metrics").text
-    assert 'finish_reason="cancelled"' in text and not sum(counted(client, "spec:requests_running").values())
+    assert 'finish_reason="cancelled"' in text and not sum(counter_by_replica(client, "spec:requests_running").values())
 
 
 @pytest.mark.slow
@@ -146,7 +146,7 @@ def test_a_request_of_a_replica_that_dies_can_be_sent_again(client):
         waiting = [pool.submit(client.post, "/v1/completions", json=body) for _ in range(4)]
         end, running = monotonic() + 20, {}
         while not sum(running.values()) and monotonic() < end:
-            running = counted(client, "spec:requests_running")
+            running = counter_by_replica(client, "spec:requests_running")
         busiest = max(running, key=running.get)
         ray.kill(ray.get_actor(f"SERVE_REPLICA::spec#Replica#{busiest}", namespace="serve"))
         answers = [one.result() for one in waiting]
@@ -166,7 +166,7 @@ def test_what_the_router_compares_is_the_text_of_the_prompt():
     assert beginning(b'{"prompt": [258, 361], "max_tokens": 4}') == "258 361 "
     assert beginning(b'{"tools": [], "cache_salt": "a", "prompt": "x ="}') == "ax ="
     assert [beginning(body) for body in (b"", b"[1]", b"3", b"{", b"[" * 100_000)] == [""] * 5
-    assert asked({"type": "http", "path": "/health", "app": object()}, b"").prompt == "/health"
+    assert request_of({"type": "http", "path": "/health", "app": object()}, b"").prompt == "/health"
 
 
 def test_settings_that_make_no_sense_are_refused():
@@ -180,8 +180,8 @@ def test_the_file_for_a_cluster_is_one_that_ray_reads():
     yaml = pytest.importorskip("yaml", reason="needs PyYAML")
     from ray.serve.schema import ServeDeploySchema
 
-    (made,) = ServeDeploySchema(**yaml.safe_load((DEPLOY / "ray.yaml").read_text("utf-8"))).applications
-    built = app(made.args)
+    (application,) = ServeDeploySchema(**yaml.safe_load((DEPLOY / "ray.yaml").read_text("utf-8"))).applications
+    built = app(application.args)
 
-    assert made.import_path == "spec_serve.ray:app" and built is not None
-    assert {d.name for d in made.deployments} == {"Replica"}
+    assert application.import_path == "spec_serve.ray:app" and built is not None
+    assert {d.name for d in application.deployments} == {"Replica"}

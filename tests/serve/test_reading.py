@@ -96,10 +96,10 @@ def read(template, text, cuts=(), held=0, prompt="x<|start|>assistant", **reads)
     events = events_of(text, tokenizer, held)
     ends = [0, *sorted(min(cut, len(events)) for cut in cuts), len(events)]
     parts = [part for a, b in pairwise(ends) for part in reader.put(events[a:b])] + reader.end()
-    joined = lambda kind: "".join(p.text for p in parts if isinstance(p, Part) and p.kind == kind)
+    join = lambda kind: "".join(p.text for p in parts if isinstance(p, Part) and p.kind == kind)
     calls = [part for part in parts if not isinstance(part, Part)]
     assert calls == reader.calls
-    return joined("reasoning"), joined("content"), [(c.name, json.loads(c.arguments)) for c in calls]
+    return join("reasoning"), join("content"), [(c.name, json.loads(c.arguments)) for c in calls]
 
 
 @pytest.mark.parametrize("name", WRITTEN)
@@ -213,6 +213,6 @@ def test_a_call_that_is_demanded_is_made_in_its_channel(calling, choice):
 
 def test_a_schema_binds_the_final_channel_alone(channels):
     schema = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"enum": [1, 2]}}}
-    (made,) = channels.post("/v1/chat/completions", {**BODY, "response_format": schema}).json()["choices"]
+    (choice,) = channels.post("/v1/chat/completions", {**BODY, "response_format": schema}).json()["choices"]
 
-    assert made["message"]["reasoning_content"] == "We add." and json.loads(made["message"]["content"]) in (1, 2)
+    assert choice["message"]["reasoning_content"] == "We add." and json.loads(choice["message"]["content"]) in (1, 2)

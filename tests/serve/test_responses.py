@@ -12,7 +12,7 @@ pytest.importorskip("openai", reason="needs the openai client")
 import openai
 
 from spec_core import Run, load
-from tests.support.scripted import scripted
+from tests.support.scripted import script_target
 from tests.support.served import serving
 
 PARAMETERS = {"type": "object", "properties": {"a": {"type": "integer"}}}
@@ -27,7 +27,7 @@ def client(served):
 
 @pytest.fixture(scope="module")
 def calling():
-    with serving(scripted(f"I add.\n{CALL}")) as server:
+    with serving(script_target(f"I add.\n{CALL}")) as server:
         yield openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0)
 
 
@@ -85,11 +85,11 @@ def test_the_helper_for_streams_puts_the_answer_together(calling):
 
 def test_a_call_is_an_item_and_its_output_is_another(calling):
     answer = calling.responses.create(model="pico", input="Add 1.", tools=[TOOL], max_output_tokens=60)
-    said, call = answer.output
+    message, call = answer.output
     again = [{"role": "user", "content": "Add 1."}, *(item.model_dump(exclude_none=True) for item in answer.output)]
     again.append({"type": "function_call_output", "call_id": call.call_id, "output": "2"})
 
-    assert answer.status == "completed" and said.content[0].text == "I add."
+    assert answer.status == "completed" and message.content[0].text == "I add."
     assert (call.type, call.name, json.loads(call.arguments)) == ("function_call", "add", {"a": 1})
     assert (
         calling.responses.create(model="pico", input=again, tools=[TOOL], max_output_tokens=60).output[1].name == "add"
@@ -120,8 +120,8 @@ WRONG = {
 
 @pytest.mark.parametrize("name", WRONG)
 def test_a_wrong_body_is_refused(name, served):
-    body, said = WRONG[name]
+    body, message = WRONG[name]
     answer = served.post("/v1/responses", body)
 
     assert answer.status_code == 400, answer.text
-    assert said in answer.json()["error"]["message"]
+    assert message in answer.json()["error"]["message"]

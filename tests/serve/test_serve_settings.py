@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from spec_cli import common
 from spec_cli.main import run
-from spec_serve.command import adapted, without_own
+from spec_serve.command import adapt, without_own
 from spec_serve.settings import ServeSettings
 
 from spec_core import RunSettings, UsageError
@@ -22,9 +22,15 @@ def test_a_flag_is_stronger_than_the_environment_and_that_than_the_file(tmp_path
     monkeypatch.chdir(tmp_path)
     (tmp_path / "spec.toml").write_text(FILE)
     monkeypatch.setenv("SPEC_SERVE__PORT", "2345")
-    found = limits(common.settings_of({"serve.n_max": 3, "options": ("serve.stop_max=2",)}))
+    limits_here = limits(common.settings_of({"serve.n_max": 3, "options": ("serve.stop_max=2",)}))
 
-    assert (found.port, found.queue, found.n_max, found.stop_max, found.host) == (2345, 5, 3, 2, "localhost")
+    assert (limits_here.port, limits_here.queue, limits_here.n_max, limits_here.stop_max, limits_here.host) == (
+        2345,
+        5,
+        3,
+        2,
+        "localhost",
+    )
 
 
 def test_other_commands_read_the_same_file(tmp_path, monkeypatch, capsys):
@@ -51,12 +57,12 @@ def test_a_wrong_setting_ends_the_command_before_a_model_is_loaded(tmp_path, mon
 def test_a_server_has_other_defaults_of_the_run_and_says_so(tmp_path, monkeypatch):
     """What the user sets stays."""
     monkeypatch.chdir(tmp_path)
-    found = adapted(without_own(common.settings_of({"model": "zoo:pico", "serve.port": 1})))
-    asked = adapted(common.settings_of({"on_error": "raise", "prefill_budget": 0}))
+    settings = adapt(without_own(common.settings_of({"model": "zoo:pico", "serve.port": 1})))
+    asked = adapt(common.settings_of({"on_error": "raise", "prefill_budget": 0}))
 
-    assert found.build(RunSettings).on_error == "isolate" and found.build(RunSettings).prefill_budget == 128
-    assert found.table["prefill_budget"].origin == "spec serve"
-    assert not [name for name in found.table if name.startswith("serve.")]
+    assert settings.build(RunSettings).on_error == "isolate" and settings.build(RunSettings).prefill_budget == 128
+    assert settings.table["prefill_budget"].origin == "spec serve"
+    assert not [name for name in settings.table if name.startswith("serve.")]
     assert (asked["on_error"], asked["prefill_budget"]) == ("raise", 0)
 
 

@@ -59,10 +59,10 @@ BODIES = {
 
 @pytest.mark.parametrize("name", BODIES)
 def test_a_body_of_too_many_parts_is_refused(served, name):
-    path, body, found = BODIES[name]
+    path, body, part = BODIES[name]
     answer = served.post(path, body)
 
-    assert answer.status_code == 400 and found in answer.json()["error"]["message"]
+    assert answer.status_code == 400 and part in answer.json()["error"]["message"]
     assert len(answer.content) < 1_000
 
 

@@ -49,10 +49,10 @@ def test_tokens_offsets_and_text_agree(mistral):
 def test_a_stop_text_that_begins_with_the_first_space_is_found(mistral):
     body = {"prompt": PROMPT, "n_predict": 8, "temperature": 0, "logit_bias": [[space(), 20]]}
     text = mistral.post("/completion", body).json()["content"]
-    found = mistral.post("/completion", {**body, "stop": [text[:3]]}).json()
+    completion = mistral.post("/completion", {**body, "stop": [text[:3]]}).json()
 
     assert text.startswith(" ")
-    assert (found["content"], found["stop_type"], found["stopping_word"]) == ("", "word", text[:3])
+    assert (completion["content"], completion["stop_type"], completion["stopping_word"]) == ("", "word", text[:3])
 
 
 def test_a_schema_a_grammar_and_a_choice_are_answered(mistral):

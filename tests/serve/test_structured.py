@@ -123,10 +123,10 @@ def test_a_tag_follows_its_trigger(served, name):
 @pytest.mark.parametrize("name", CONTENTS)
 def test_contents_of_tags(name):
     content, pattern = CONTENTS[name]
-    made = structured.structural_tag({"format": format_of(content)})
+    tag = structured.structural_tag({"format": format_of(content)})
     bias = {int(token): value for token, value in MARK.items()}
     run = Run(load("zoo:pico"))
-    text = run.generate(PROMPT, max_tokens=60, temperature=0.8, logit_bias=bias, constraint=made).result.text
+    text = run.generate(PROMPT, max_tokens=60, temperature=0.8, logit_bias=bias, constraint=tag).result.text
 
     assert re.match(f"(?:<f>{pattern}</f>){{2,}}", text), text
 
@@ -218,11 +218,11 @@ def legal(constraint, text: str) -> bool:
 
 
 def test_strict_tools_bind_calls_in_free_text():
-    made = structured.tools_constraint([TOOL, OTHER], "auto")
+    constraint = structured.tools_constraint([TOOL, OTHER], "auto")
 
-    assert legal(made, 'I add. <tool_call>\n{"name": "add", "arguments": {"a": 5}}\n</tool_call> done')
-    assert not legal(made, 'I add. <tool_call>\n{"name": "add", "arguments": {"b"')
-    assert not legal(made, '<tool_call>\n{"name": "mul"')
+    assert legal(constraint, 'I add. <tool_call>\n{"name": "add", "arguments": {"a": 5}}\n</tool_call> done')
+    assert not legal(constraint, 'I add. <tool_call>\n{"name": "add", "arguments": {"b"')
+    assert not legal(constraint, '<tool_call>\n{"name": "mul"')
 
 
 def test_without_strict_calls_are_free():
@@ -234,18 +234,18 @@ def test_a_function_without_parameters_has_no_arguments():
     empty = {"type": "object", "properties": {}, "required": []}
     bare = [{"function": {"name": "now", "parameters": given}} for given in (None, {}, {"type": "object"}, empty)]
     for function in (*bare, {"function": {"name": "now"}}):
-        made = structured.tools_constraint([function], "required")
+        constraint = structured.tools_constraint([function], "required")
 
-        assert legal(made, '<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>')
-        assert not legal(made, '<tool_call>\n{"name": "now", "arguments": {"')
+        assert legal(constraint, '<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>')
+        assert not legal(constraint, '<tool_call>\n{"name": "now", "arguments": {"')
 
 
 def test_tools_beside_a_format_allow_a_call_or_the_format():
-    made = structured.tools_constraint([OTHER], "auto", answer=JsonSchema({"enum": ["red", 1]}))
+    constraint = structured.tools_constraint([OTHER], "auto", answer=JsonSchema({"enum": ["red", 1]}))
 
-    assert legal(made, '"red"') and not legal(made, '"blue"')
-    assert legal(made, '<tool_call>\n{"name": "sub", "arguments": {"a": 5}}\n</tool_call>')
-    assert not legal(made, "I think")
+    assert legal(constraint, '"red"') and not legal(constraint, '"blue"')
+    assert legal(constraint, '<tool_call>\n{"name": "sub", "arguments": {"a": 5}}\n</tool_call>')
+    assert not legal(constraint, "I think")
 
 
 @pytest.mark.parametrize("first", ["<", "{"])
@@ -259,11 +259,11 @@ def test_tools_beside_a_format_are_called_or_left(served, first):
 
 
 def test_white_space_between_parts_is_bounded():
-    made = JsonSchema({"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]})
+    schema = JsonSchema({"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]})
 
-    assert legal(made, "{" + " " * 8 + '"a":\n\n"' + " " * 20 + '"}')
-    assert not legal(made, "{" + " " * 9 + '"')
-    assert not legal(made, '{"a"' + "\n" * 9)
+    assert legal(schema, "{" + " " * 8 + '"a":\n\n"' + " " * 20 + '"}')
+    assert not legal(schema, "{" + " " * 9 + '"')
+    assert not legal(schema, '{"a"' + "\n" * 9)
 
 
 def test_unique_items_that_are_not_demanded_are_accepted():
@@ -310,20 +310,20 @@ REFUSED = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_cannot_be_used_is_a_400(served, name):
-    body, said = REFUSED[name]
+    body, message = REFUSED[name]
     answer = ask(served, **body)
 
-    assert answer.status_code == 400 and said in answer.json()["error"]["message"]
+    assert answer.status_code == 400 and message in answer.json()["error"]["message"]
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "message"),
     [
         ({"tool_choice": {"type": "function", "function": {"name": "mul"}}}, "none of the tools"),
         ({"tool_choice": "required", "response_format": FORMAT}, "constrained otherwise"),
     ],
 )
-def test_calls_that_cannot_be_demanded_are_a_400(served, body, said):
+def test_calls_that_cannot_be_demanded_are_a_400(served, body, message):
     answer = chat(served, **body)
 
-    assert answer.status_code == 400 and said in answer.json()["error"]["message"]
+    assert answer.status_code == 400 and message in answer.json()["error"]["message"]

@@ -11,7 +11,7 @@ pytest.importorskip("openai", reason="needs the openai client")
 
 import openai
 
-from tests.support.scripted import scripted
+from tests.support.scripted import script_target
 from tests.support.served import serving
 
 PARAMETERS = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
@@ -28,7 +28,7 @@ TEMPLATE = (
 
 @pytest.fixture(scope="module")
 def calling():
-    with serving(scripted(f"I add.\n{CALL}"), ["ngram"]) as server:
+    with serving(script_target(f"I add.\n{CALL}"), ["ngram"]) as server:
         yield server
 
 
@@ -91,23 +91,23 @@ def test_a_conversation_goes_on_after_a_call(client):
     assert answer.choices[0].finish_reason == "tool_calls"
 
 
-def written(server, **more):
+def template_text(server, **more):
     return server.post("/apply-template", {"messages": MESSAGES, **more}).json()["prompt"]
 
 
 def test_a_template_without_tools_gets_them_as_a_system_message(calling):
-    text = written(calling, tools=[TOOL])
+    text = template_text(calling, tools=[TOOL])
 
     assert text.startswith("<|im_start|>system\n# Tools") and json.dumps(TOOL) in text
-    assert written(calling).startswith("<|im_start|>user")
+    assert template_text(calling).startswith("<|im_start|>user")
     own = calling.post("/apply-template", {"messages": [{"role": "system", "content": "Be brief."}], "tools": [TOOL]})
     assert own.json()["prompt"].startswith("<|im_start|>system\nBe brief.\n\n# Tools")
 
 
 def test_a_template_with_tools_gets_them_as_they_are():
     call = {"id": "c", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}
-    with serving(scripted("x", TEMPLATE)) as server:
-        text = written(server, tools=[TOOL])
+    with serving(script_target("x", TEMPLATE)) as server:
+        text = template_text(server, tools=[TOOL])
         talk = [{"role": "assistant", "tool_calls": [call]}, {"role": "tool", "tool_call_id": "c", "content": "2"}]
         talked = server.post("/apply-template", {"messages": talk}).json()["prompt"]
         answer = server.post("/v1/chat/completions", {"messages": MESSAGES, "tools": [TOOL], "max_tokens": 4}).json()
@@ -138,8 +138,8 @@ WRONG = {
 
 @pytest.mark.parametrize("name", WRONG)
 def test_wrong_tools_are_refused(name, calling):
-    body, said = WRONG[name]
+    body, message = WRONG[name]
     answer = calling.post("/v1/chat/completions", {"messages": MESSAGES, **body})
 
     assert answer.status_code == 400
-    assert said in answer.json()["error"]["message"]
+    assert message in answer.json()["error"]["message"]

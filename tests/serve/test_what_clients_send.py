@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("fastapi", reason="needs the extra serve")
 
 from spec_core import Run, load
-from tests.support.scripted import scripted
+from tests.support.scripted import script_target
 from tests.support.served import serving
 
 MESSAGES = [{"role": "user", "content": "def add(a, b):"}]
@@ -40,8 +40,8 @@ def prompt(server, **body):
 
 
 @pytest.fixture(scope="module")
-def templated():
-    with serving(scripted("four", TEMPLATE), limits={"strict_model": True}) as server:
+def template_server():
+    with serving(script_target("four", TEMPLATE), limits={"strict_model": True}) as server:
         yield server
 
 
@@ -50,9 +50,9 @@ def test_what_changes_nothing_is_accepted(served, path):
     assert served.post(path, NEUTRAL[path]).status_code == 200, served.post(path, NEUTRAL[path]).text
 
 
-def test_any_model_name_is_accepted_unless_the_server_is_strict(served, templated):
+def test_any_model_name_is_accepted_unless_the_server_is_strict(served, template_server):
     assert served.post("/v1/chat/completions", {**CHAT, "model": "gpt-4o"}).json()["model"] == "zoo:pico"
-    refused = templated.post("/v1/chat/completions", {**CHAT, "model": "gpt-4o"})
+    refused = template_server.post("/v1/chat/completions", {**CHAT, "model": "gpt-4o"})
 
     assert refused.status_code == 404 and refused.json()["error"]["code"] == "model_not_found"
 
@@ -67,31 +67,33 @@ def test_chats_have_routes_without_a_version(served):
     assert count == len(load("zoo:pico").tokenizer.encode_chat(MESSAGES))
 
 
-def test_the_fingerprint_is_that_of_the_server(served, templated):
-    found = [s.post("/v1/completions", {"prompt": "x", "max_tokens": 1}).json() for s in (served, served, templated)]
+def test_the_fingerprint_is_that_of_the_server(served, template_server):
+    bodies = [
+        s.post("/v1/completions", {"prompt": "x", "max_tokens": 1}).json() for s in (served, served, template_server)
+    ]
     chunk = served.events("/v1/chat/completions", CHAT)[0]
 
-    assert found[0]["system_fingerprint"] == found[1]["system_fingerprint"] == chunk["system_fingerprint"]
-    assert found[0]["system_fingerprint"].startswith("b") and found[0] != found[2]
+    assert bodies[0]["system_fingerprint"] == bodies[1]["system_fingerprint"] == chunk["system_fingerprint"]
+    assert bodies[0]["system_fingerprint"].startswith("b") and bodies[0] != bodies[2]
 
 
 # the prompt of a conversation
 
 
-def test_variables_of_the_template_are_given(templated):
-    assert "THINK" not in prompt(templated) and "EFFORT" not in prompt(templated)
-    assert "THINK True" in prompt(templated, chat_template_kwargs={"enable_thinking": True})
-    assert "EFFORT high" in prompt(templated, reasoning_effort="high")
-    assert "THINK False" in prompt(templated, reasoning_effort="none")
-    assert prompt(templated, add_generation_prompt=False).endswith("def add(a, b):\n")
-    with serving(scripted("x", TEMPLATE), limits={"chat_template_kwargs": '{"enable_thinking": false}'}) as server:
+def test_variables_of_the_template_are_given(template_server):
+    assert "THINK" not in prompt(template_server) and "EFFORT" not in prompt(template_server)
+    assert "THINK True" in prompt(template_server, chat_template_kwargs={"enable_thinking": True})
+    assert "EFFORT high" in prompt(template_server, reasoning_effort="high")
+    assert "THINK False" in prompt(template_server, reasoning_effort="none")
+    assert prompt(template_server, add_generation_prompt=False).endswith("def add(a, b):\n")
+    with serving(script_target("x", TEMPLATE), limits={"chat_template_kwargs": '{"enable_thinking": false}'}) as server:
         assert "THINK False" in prompt(server)
         assert "THINK True" in prompt(server, chat_template_kwargs={"enable_thinking": True})
 
 
 @pytest.mark.parametrize("name", ["messages", "bos_token", "tools", "a b", "add_generation_prompt"])
-def test_variables_that_are_not_free_are_refused(templated, name):
-    answer = templated.post("/v1/chat/completions", {**CHAT, "chat_template_kwargs": {name: "x"}})
+def test_variables_that_are_not_free_are_refused(template_server, name):
+    answer = template_server.post("/v1/chat/completions", {**CHAT, "chat_template_kwargs": {name: "x"}})
 
     assert answer.status_code == 400 and "chat_template_kwargs" in answer.json()["error"]["message"]
 
@@ -124,7 +126,7 @@ def test_what_cannot_be_continued_is_refused(served, body):
 
 def test_a_begun_answer_closes_the_thinking_that_its_prompt_opens():
     template = TEMPLATE + "{% if add_generation_prompt %}<think>\n{% endif %}"
-    with serving(scripted(" four", template)) as server:
+    with serving(script_target(" four", template)) as server:
         begun = prompt(server, messages=BEGUN)
         answer = server.post("/v1/chat/completions", {**CHAT, "messages": BEGUN, "max_tokens": 20}).json()
 
@@ -133,9 +135,9 @@ def test_a_begun_answer_closes_the_thinking_that_its_prompt_opens():
 
 
 def test_an_answer_has_its_prompt_where_it_is_asked_for(served):
-    found = served.post("/v1/chat/completions", {**CHAT, "verbose": True}).json()
+    answer = served.post("/v1/chat/completions", {**CHAT, "verbose": True}).json()
 
-    assert found["__verbose"]["prompt"] == load("zoo:pico").tokenizer.render(MESSAGES, add_generation_prompt=True)
+    assert answer["__verbose"]["prompt"] == load("zoo:pico").tokenizer.render(MESSAGES, add_generation_prompt=True)
     assert "__verbose" not in served.post("/v1/chat/completions", CHAT).json()
 
 
@@ -166,17 +168,17 @@ def test_a_prompt_is_evaluated_where_no_token_is_asked_for(served):
 
 def test_an_answer_has_the_fields_that_were_asked_for(served):
     names = ["content", "generation_settings/n_predict", "timings", "nothing/else"]
-    found = served.post("/completion", {"prompt": "x", "n_predict": 3, "response_fields": names}).json()
+    answer = served.post("/completion", {"prompt": "x", "n_predict": 3, "response_fields": names}).json()
 
-    assert list(found) == ["content", "generation_settings/n_predict", "timings"]
-    assert found["generation_settings/n_predict"] == 3
+    assert list(answer) == ["content", "generation_settings/n_predict", "timings"]
+    assert answer["generation_settings/n_predict"] == 3
 
 
 def test_numbers_are_never_null_and_ends_that_are_ignored_are_named(served):
-    found = served.post("/completion", {"prompt": "x", "n_predict": 1, "ignore_eos": True}).json()
+    answer = served.post("/completion", {"prompt": "x", "n_predict": 1, "ignore_eos": True}).json()
 
-    assert all(value is not None for value in found["timings"].values())
-    biases = found["generation_settings"]["logit_bias"]
+    assert all(value is not None for value in answer["timings"].values())
+    biases = answer["generation_settings"]["logit_bias"]
     assert biases == [{"token": token, "bias": None} for token in sorted(load("zoo:pico").tokenizer.eog)]
     assert served.get("/props").json()["default_generation_settings"]["params"]["seed"] == -1
 
@@ -195,17 +197,17 @@ def test_a_text_that_fills_the_context_is_truncated():
 @pytest.mark.parametrize("path", ["/completion", "/v1/chat/completions", "/v1/responses"])
 def test_a_stream_tells_how_much_of_the_prompt_is_evaluated(served, path):
     text = f"a long prompt for {path} " * 40
-    said = {"prompt": text} if path == "/completion" else {"input": text}
-    said = {"messages": [{"role": "user", "content": text}]} if "chat" in path else said
+    prompt_field = {"prompt": text} if path == "/completion" else {"input": text}
+    prompt_field = {"messages": [{"role": "user", "content": text}]} if "chat" in path else prompt_field
     limit = {"max_output_tokens" if "responses" in path else "max_tokens": 2}
-    found = served.events(path, {**said, **limit, "return_progress": True, "timings_per_token": True})
-    told = [event for event in found if isinstance(event, dict) and "prompt_progress" in event]
-    progress = [event["prompt_progress"] for event in told]
+    events = served.events(path, {**prompt_field, **limit, "return_progress": True, "timings_per_token": True})
+    reports = [event for event in events if isinstance(event, dict) and "prompt_progress" in event]
+    progress = [event["prompt_progress"] for event in reports]
 
-    assert progress[0]["processed"] == progress[0]["cache"] and told[0]["timings"]["prompt_ms"] == 0
+    assert progress[0]["processed"] == progress[0]["cache"] and reports[0]["timings"]["prompt_ms"] == 0
     assert progress[-1]["processed"] == progress[-1]["total"] > 100
     assert [p["processed"] for p in progress] == sorted(p["processed"] for p in progress)
-    assert any("timings" in event and event["timings"]["predicted_n"] for event in found if isinstance(event, dict))
+    assert any("timings" in event and event["timings"]["predicted_n"] for event in events if isinstance(event, dict))
 
 
 def test_slots_say_where_none_is_free(served):
@@ -221,8 +223,8 @@ def test_a_lenient_server_ignores_with_one_warning(caplog):
         answers = [server.post("/v1/chat/completions", body) for _ in range(3)]
 
     assert [answer.status_code for answer in answers] == [200] * 3
-    said = [record.getMessage() for record in caplog.records if "ignored" in record.getMessage()]
-    assert len(said) == 2 and "frequency_penalti" in said[0] and "web_search_options" in said[1]
+    messages = [record.getMessage() for record in caplog.records if "ignored" in record.getMessage()]
+    assert len(messages) == 2 and "frequency_penalti" in messages[0] and "web_search_options" in messages[1]
 
 
 def test_an_unknown_field_is_refused_elsewhere(served):

@@ -81,7 +81,7 @@ HALVES = (
 """Beginnings of requests."""
 
 
-def salted(rng: random.Random) -> tuple[str, Body]:
+def salted_request(rng: random.Random) -> tuple[str, Body]:
     """One of many short requests that share nothing."""
     return "/v1/completions", {
         "prompt": [5, 6, 7],

@@ -86,14 +86,14 @@ def browser(folder: Path) -> Iterator[Tab]:
     answers, there = os.pipe()
     ends = [fcntl.fcntl(end, fcntl.F_DUPFD, 10) for end in (here, there)]
 
-    def placed() -> None:
+    def place_descriptors() -> None:
         """The browser reads from descriptor 3 and writes to 4."""
         os.dup2(ends[0], 3)
         os.dup2(ends[1], 4)
 
     flags = f"--headless=new --no-sandbox --disable-gpu --no-first-run --remote-debugging-pipe --user-data-dir={folder}"
     process = subprocess.Popen(
-        [str(CHROMIUM), *flags.split()], preexec_fn=placed, pass_fds=(3, 4), stderr=subprocess.DEVNULL
+        [str(CHROMIUM), *flags.split()], preexec_fn=place_descriptors, pass_fds=(3, 4), stderr=subprocess.DEVNULL
     )
     for end in (here, there, *ends):
         os.close(end)

@@ -44,15 +44,15 @@ def place(value: Any, rng: random.Random) -> tuple[Any, ...] | None:
     return tuple(path) or None
 
 
-def changed(lines: list[dict[str, Any]], rng: random.Random) -> tuple[list[dict[str, Any]], str]:
+def change_lines(lines: list[dict[str, Any]], rng: random.Random) -> tuple[list[dict[str, Any]], str]:
     """A copy with one to three changes, and what they are."""
-    lines, said = json.loads(json.dumps(lines)), []
+    lines, changes = json.loads(json.dumps(lines)), []
     for _ in range(rng.choice((1, 1, 1, 2, 3))):
         at = rng.choice((0, 0, rng.randrange(len(lines))))
         where = place(lines[at], rng)
         if where is not None:
-            said.append(f"line {at + 1} {where}: {change(lines, at, where, rng)}")
-    return lines, "; ".join(said)
+            changes.append(f"line {at + 1} {where}: {change(lines, at, where, rng)}")
+    return lines, "; ".join(changes)
 
 
 def change(lines: list[dict[str, Any]], at: int, where: tuple[Any, ...], rng: random.Random) -> str:
@@ -90,7 +90,7 @@ def write(lines: list[dict[str, Any]], folder: Path) -> None:
 
 def faults(folder: Path, whole: Path, readers: Any = READERS) -> list[str]:
     """What the commands did wrong: a traceback, or a character on the terminal that commands it."""
-    found = []
+    unnoticed = []
     names = {"DIR": str(folder), "WHOLE": str(whole)}
     for reader in readers:
         words = [names.get(word, word.replace("FILE", str(folder / "made"))) for word in reader]
@@ -102,7 +102,7 @@ def faults(folder: Path, whole: Path, readers: Any = READERS) -> list[str]:
             place = traceback.extract_tb(error.__traceback__)[-1]
             ours = [f for f in traceback.extract_tb(error.__traceback__) if "/spec_" in f.filename][-1]
             where = f"{ours.filename.rpartition('/')[2]}:{ours.lineno} ({place.name})"
-            found.append(f"{' '.join(reader)}: {type(error).__name__}: {error} in {where}")
+            unnoticed.append(f"{' '.join(reader)}: {type(error).__name__}: {error} in {where}")
         if mark := COMMANDS.search(printed.getvalue()):
-            found.append(f"{' '.join(reader)}: prints {mark[0]!r}")
-    return found
+            unnoticed.append(f"{' '.join(reader)}: prints {mark[0]!r}")
+    return unnoticed

@@ -44,7 +44,7 @@ class Case:
             (*place(self.row, stride=0), self.sampling._terms, self.source, self.t, *history, None)
         )
 
-    def written(self) -> tuple[int, float, float]:
+    def choose_in_python(self) -> tuple[int, float, float]:
         row = adjust(self.row, self.sampling, [*self.tokens, *self.drafted], self.prompt)
         return reference.choose(row.numpy(), self.sampling, self.source, self.t)
 
@@ -100,7 +100,7 @@ def differing(isa: str, seed: int, count: int, sizes: tuple[int, ...] = SIZES) -
     native.module.use(isa)
     try:
         with np.errstate(invalid="ignore"):
-            return [case for case in cases(seed, count, sizes) if not same(case.native(), case.written())]
+            return [case for case in cases(seed, count, sizes) if not same(case.native(), case.choose_in_python())]
     finally:
         native.module.use(None)
 
@@ -144,17 +144,17 @@ class Chooser(ctypes.Structure):
         self, path: list[int], row: torch.Tensor, count_max: int, ids: torch.Tensor | None = None
     ) -> list[tuple[int, float]]:
         """The best tokens after a drafted path, and their chances."""
-        made, chances, found = (ctypes.c_int64 * count_max)(), (ctypes.c_double * count_max)(), ctypes.c_int32(-1)
+        tokens, chances, count = (ctypes.c_int64 * count_max)(), (ctypes.c_double * count_max)(), ctypes.c_int32(-1)
         before = torch.tensor(path, dtype=torch.int64)
         where = Place(before.data_ptr(), len(path), len(row), row.data_ptr(), None if ids is None else ids.data_ptr())
         wrong = self.rank(
-            self.context, ctypes.addressof(where), count_max, *map(ctypes.addressof, (made, chances, found))
+            self.context, ctypes.addressof(where), count_max, *map(ctypes.addressof, (tokens, chances, count))
         )
         assert wrong is None, wrong
-        return list(zip(made[: found.value], chances[: found.value], strict=True))
+        return list(zip(tokens[: count.value], chances[: count.value], strict=True))
 
 
-def chosen(case: Case, count_max: int, part: float) -> list[Any]:
+def choose_path(case: Case, count_max: int, part: float) -> list[Any]:
     """Tokens and chances of a chooser along their path, one more than it has room for; its rows have a part of the
     tokens."""
     n, row = len(case.row), case.row.float()
@@ -168,14 +168,14 @@ def chosen(case: Case, count_max: int, part: float) -> list[Any]:
         of.token([], given[:1], torch.tensor([n])),
         of.token([], given[:1], torch.tensor([-1])),
     ]
-    assert all(isinstance(said, str) for said in wrong)
-    made: list[Any] = []
-    while len(made) <= count_max:
-        made.append(of.token([token for token, _ in made], given, ids))
-    return made
+    assert all(isinstance(reason, str) for reason in wrong)
+    path: list[Any] = []
+    while len(path) <= count_max:
+        path.append(of.token([token for token, _ in path], given, ids))
+    return path
 
 
-def ranked(case: Case, count_max: int, ids: torch.Tensor | None, noise: bool) -> list[tuple[int, float]]:
+def rank(case: Case, count_max: int, ids: torch.Tensor | None, noise: bool) -> list[tuple[int, float]]:
     """The best tokens after the drafted path of a case, by noise or by probability; its row has those of ``ids``."""
     n, row = len(case.row), case.row.float()
     sampling = case.sampling._terms if noise else None
@@ -194,8 +194,8 @@ def everything(count: int) -> None:
         terms = case.sampling._terms, case.source, case.t, case.tokens, case.prompt
         place_of = place(case.row, stride=0)
         drafts = (None, None), (case.drafted, None), (case.drafted, tuple(-1 for _ in case.drafted))
-        chosen(case, 3, 1.0), chosen(case, 3, 0.4)
-        ranked(case, 5, None, False), ranked(case, 64, None, case.sampling.temperature > 0)
+        choose_path(case, 3, 1.0), choose_path(case, 3, 0.4)
+        rank(case, 5, None, False), rank(case, 64, None, case.sampling.temperature > 0)
         native.module.walk([(*place_of, *terms, *draft) for draft in drafts])
     for n in (1, 63, 64, 65, 1000):
         gumbel(1, 2, n), gumbel(1, 2, torch.arange(n))

@@ -24,9 +24,9 @@ def main() -> int:
         real = measure.lap_of
 
         def lap_of(*given):
-            made = real(*given)
+            result = real(*given)
             time.sleep(pause)
-            return made
+            return result
 
         patch.setattr(measure, "lap_of", lap_of)
         return run(arguments)

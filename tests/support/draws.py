@@ -83,39 +83,39 @@ def rows(target: Target, seed: int, count: int) -> int:
 
 
 def _differing(target: Target, seed: int, count: int, drawn: bool) -> int:
-    rng, found = random.Random(seed), 0
+    rng, differing = random.Random(seed), 0
     while count > 0:
         prompt = [rng.randrange(target.info.vocab) for _ in range(rng.randint(1, LONGEST_PROMPT))]
         tokens, alone = _alone(target, rng, prompt, min(count, LENGTH), drawn)
         beside = _among_drafts(target, rng, tokens, len(prompt))
-        found += int((alone != beside).any(1).sum())
+        differing += int((alone != beside).any(1).sum())
         count -= LENGTH
-    return found
+    return differing
 
 
 def _alone(target: Target, rng: random.Random, prompt: list[int], n: int, drawn: bool) -> tuple[list[int], Tensor]:
     """The text, and the logits [n, V] each token after the prompt was chosen from, one row in every forward."""
-    seq, tokens, found = _begun(target, prompt), list(prompt), []
+    seq, tokens, logits = _begin(target, prompt), list(prompt), []
     seed = rng.getrandbits(32)
     for t in range(n):
-        found.append(forward(target, part(seq, len(tokens) - 1, tokens[-1:])).logits[0])
-        tokens.append(choose(found[-1], SAMPLING, seed, t) if drawn else rng.randrange(target.info.vocab))
-    return tokens, torch.stack(found)
+        logits.append(forward(target, part(seq, len(tokens) - 1, tokens[-1:])).logits[0])
+        tokens.append(choose(logits[-1], SAMPLING, seed, t) if drawn else rng.randrange(target.info.vocab))
+    return tokens, torch.stack(logits)
 
 
 def _among_drafts(target: Target, rng: random.Random, tokens: list[int], prompt: int) -> Tensor:
     """The same logits, from forwards of a row and 1 to 17 drafts: those that follow in the text, or others."""
-    seq, at, found = _begun(target, tokens[:prompt]), prompt - 1, []
+    seq, at, rows = _begin(target, tokens[:prompt]), prompt - 1, []
     while at < len(tokens) - 1:
         drafts = tokens[at + 1 : -1][: rng.randint(0, MAX_DRAFTS)]
         wrong = [rng.randrange(target.info.vocab) for _ in range(rng.randint(not drafts, MAX_DRAFTS - len(drafts)))]
         logits = forward(target, part(seq, at, tokens[at : at + 1], Draft(drafts + wrong))).logits
-        found.append(logits[: 1 + len(drafts)])
+        rows.append(logits[: 1 + len(drafts)])
         at += 1 + len(drafts)
-    return torch.cat(found)
+    return torch.cat(rows)
 
 
-def _begun(target: Target, prompt: list[int]):
+def _begin(target: Target, prompt: list[int]):
     seq = sequence(target, prompt)
     if len(prompt) > 1:
         forward(target, part(seq, 0, prompt[:-1], decides=False))

@@ -66,8 +66,8 @@ class FakeEngine:
         self.steps += 1
         running = [job for job in self.jobs if not job.done]
         step = forward(self.target, [self._part(job) for job in running], self._needs())
-        told = {job.key: self._verified(job, part, step) for job, part in zip(running, step.parts, strict=True)}
-        drafts = {} if self.host is None else self.host.step(told)
+        progress = {job.key: self._verify(job, part, step) for job, part in zip(running, step.parts, strict=True)}
+        drafts = {} if self.host is None else self.host.step(progress)
         for job in running:
             job.draft = drafts.get(job.key)
             if job.done:
@@ -83,14 +83,14 @@ class FakeEngine:
         seq, whole = job.seq, job.prompt + job.tokens
         pending = whole[seq.evaluated :][: self.chunk]
         decides = seq.evaluated + len(pending) == len(whole)
-        return Part(seq, seq.evaluated, pending, decides, draft=self._trimmed(job.draft) if decides else None)
+        return Part(seq, seq.evaluated, pending, decides, draft=self._trim(job.draft) if decides else None)
 
-    def _trimmed(self, draft: Draft | None) -> Draft | None:
+    def _trim(self, draft: Draft | None) -> Draft | None:
         if draft is None or not self.trims or self.steps % 3:
             return draft
         return Draft(draft.ids[:-1], parents=draft.parents and draft.parents[:-1]) if len(draft) > 1 else None
 
-    def _verified(self, job: Job, part: Part, step: Step) -> Progress:
+    def _verify(self, job: Job, part: Part, step: Step) -> Progress:
         """Follow the most likely tokens down the draft, roll back, and tell the host."""
         output, n = step.output, len(part.pending)
         hidden = {i: h[part.row : part.spec + part.drafted] for i, h in output.hidden.items()}
@@ -101,7 +101,7 @@ class FakeEngine:
             return Progress(prompt_rows=n, start=start, hidden=hidden, final=final)
         logits = output.logits[part.at : part.at + 1 + part.drafted]
         path, tokens = self._follow(part.draft, logits)
-        tokens = self._ended(job, tokens)
+        tokens = self._cut_at_end(job, tokens)
         path = path[: len(tokens) - 1]
         self._roll_back(part, tuple(path), step)
         job.tokens += tokens
@@ -117,7 +117,7 @@ class FakeEngine:
         return path, tokens
 
     @staticmethod
-    def _ended(job: Job, tokens: list[int]) -> list[int]:
+    def _cut_at_end(job: Job, tokens: list[int]) -> list[int]:
         """The tokens up to a stop token or the limit."""
         tokens = tokens[: job.length - len(job.tokens)]
         at = next((i for i, token in enumerate(tokens) if token in job.stop), None)

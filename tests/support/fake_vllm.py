@@ -27,10 +27,10 @@ class ModelConfig:
     classes: ClassVar[dict[str, type]] = {}
 
     def __init__(self, model: str) -> None:
-        found = [kind for end, kind in self.classes.items() if model.endswith(end)]
-        if not found:
+        kinds = [kind for end, kind in self.classes.items() if model.endswith(end)]
+        if not kinds:
             raise ValueError(f"1 validation error\n  no architecture of {model} is known")
-        self.model, self.kind = model, found[0]
+        self.model, self.kind = model, kinds[0]
         self.max_model_len, self.dtype, self.logits_processors = 128, "torch.float32", None
 
 

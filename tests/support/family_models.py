@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.small_models import tokenizer_json
-from tests.targets.tiny import model, saved
+from tests.targets.tiny import model, save
 
 FAMILIES = ("mistral", "phi3", "gemma2", "gemma3", "gpt-oss")
 SIZES = {
@@ -28,6 +28,6 @@ MORE: dict[str, dict[str, Any]] = {
 
 
 def tiny_family(family: str, folder: Path) -> Path:
-    made = saved(model(family, 0, **SIZES, **MORE.get(family, {})), folder)
-    (made / "tokenizer.json").write_text(tokenizer_json(), "utf-8")
-    return made
+    directory = save(model(family, 0, **SIZES, **MORE.get(family, {})), folder)
+    (directory / "tokenizer.json").write_text(tokenizer_json(), "utf-8")
+    return directory

@@ -43,14 +43,14 @@ class Late:
             step.propose(seq, Draft([5]))
 
 
-def connected(served: Served) -> socket.socket:
+def connect(served: Served) -> socket.socket:
     host, port = served.url.removeprefix("http://").split(":")
     return socket.create_connection((host, int(port)), timeout=5)
 
 
 def vanishes(served: Served, rng: random.Random) -> None:
     """Sends a request and closes at once, or resets the connection."""
-    with connected(served) as client:
+    with connect(served) as client:
         client.sendall(HEAD % len(BODY) + BODY)
         if rng.random() < 0.5:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
@@ -58,14 +58,14 @@ def vanishes(served: Served, rng: random.Random) -> None:
 
 def half_open(served: Served, rng: random.Random) -> None:
     """Promises a body and sends a part of it."""
-    with connected(served) as client:
+    with connect(served) as client:
         client.sendall(HEAD % len(BODY) + BODY[: rng.randrange(len(BODY))])
         sleep(0.05)
 
 
 def reads_slowly(served: Served, rng: random.Random) -> None:
     """Reads a little of a stream now and then, and leaves."""
-    with connected(served) as client:
+    with connect(served) as client:
         client.sendall(HEAD % len(BODY) + BODY)
         for _ in range(5):
             client.recv(64)
@@ -73,7 +73,7 @@ def reads_slowly(served: Served, rng: random.Random) -> None:
 
 
 def sends_garbage(served: Served, rng: random.Random) -> None:
-    with connected(served) as client:
+    with connect(served) as client:
         client.sendall(rng.randbytes(200) + b"\r\n\r\n")
         answer = client.recv(200)
         assert not answer or b" 400 " in answer
@@ -143,9 +143,9 @@ class Load:
                     continue
                 with Run(target) as alone:
                     right = alone.generate(asked.request).result.text
-                found = answer.json()["choices"][0]["text"] if answer.status_code == 200 else answer.text
-                if found != right:
-                    self.wrong.append(f"{asked.body}: {found!r}, alone {right!r}")
+                text = answer.json()["choices"][0]["text"] if answer.status_code == 200 else answer.text
+                if text != right:
+                    self.wrong.append(f"{asked.body}: {text!r}, alone {right!r}")
                 self.counts["texts"] += 1
 
     def _bad(self, served: Served, end: float, seed: int) -> None:

@@ -103,7 +103,7 @@ def _tensor(name: str, value: Tensor, config: Any, interleaved: bool) -> dict[st
         heads = config.heads if "_q" in rest else config.kv_heads
         value = value.view(heads, -1, 2, value.shape[-1]).transpose(1, 2).reshape(value.shape)
     if config.delta is not None and number in config.recurrent:
-        value = _grouped(rest, value, config.delta)
+        value = _group(rest, value, config.delta)
     own = DELTA[rest] if rest in DELTA else BLOCK[rest]
     if rest == "ssm_a":
         value = (-value).log()
@@ -115,7 +115,7 @@ def _less_one(name: str, value: Tensor, config: Any) -> Tensor:
     return value - 1 if config.delta is not None and "norm" in name and "ssm_norm" not in name else value
 
 
-def _grouped(rest: str, value: Tensor, d: Any) -> Tensor:
+def _group(rest: str, value: Tensor, d: Any) -> Tensor:
     """Value heads of one key head beside each other; in GGUF head v belongs to key head v modulo their number."""
     if rest == "ssm_norm.weight" or not (rest.startswith("ssm_") or rest in DELTA):
         return value

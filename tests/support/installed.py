@@ -53,13 +53,13 @@ class Environment:
 
     def shell(self, script: str, cwd: Path) -> str:
         """Run lines of a shell as a user of this environment; returns standard output. The first failure ends it."""
-        return self._done(["bash", "-ec", script], cwd)
+        return self._run(["bash", "-ec", script], cwd)
 
     def python(self, source: str, cwd: Path) -> str:
         """Run a script; returns standard output."""
-        return self._done([str(self.folder / "bin" / "python"), "-c", source], cwd)
+        return self._run([str(self.folder / "bin" / "python"), "-c", source], cwd)
 
-    def _done(self, command: list[str], cwd: Path) -> str:
+    def _run(self, command: list[str], cwd: Path) -> str:
         done = subprocess.run(command, cwd=cwd, env=self._variables(), capture_output=True, text=True, check=False)
         assert done.returncode == 0, f"{command[-1]}\n{done.stdout}\n{done.stderr}"
         return done.stdout
@@ -79,6 +79,6 @@ def environment(folder: Path, *packages: Path) -> Environment:
         script = folder / "bin" / name
         script.write_text(f"#!{folder}/bin/python\nimport runpy\nrunpy.run_module({module!r}, run_name='__main__')\n")
         script.chmod(0o755)
-    made = Environment(folder)
-    made.shell("pip install -q " + " ".join(f"'{p}'" for p in packages), folder)
-    return made
+    environment = Environment(folder)
+    environment.shell("pip install -q " + " ".join(f"'{p}'" for p in packages), folder)
+    return environment

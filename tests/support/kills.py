@@ -28,12 +28,12 @@ def killed_and_continued(
     pause: seconds after each lap. stride: max lines between two kills. Returns the number of complete lines of the
     results after each kill.
     """
-    found = []
+    children = []
     for _ in range(kills):
         _until_killed(arguments, folder, more=rng.randint(1, stride), pause=pause, after=rng.random() * pause)
-        found.append(_lines(folder))
+        children.append(_lines(folder))
     subprocess.run(command(arguments, 0.0), cwd=folder, check=True, capture_output=True, env=environment())
-    return found
+    return children
 
 
 def _until_killed(arguments: list[str], folder: Path, more: int, pause: float, after: float) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 from spec_targets.tokenizer.stream import ByteStream
 
-from tests.support.scripted import scripted
+from tests.support.scripted import script_target
 
 FIRST = 3000
 """The token that stands for the first name; tokens from here on are rare pieces of text in pico."""
@@ -58,9 +58,9 @@ class Marked:
 
 def speaking(text: str, names: Sequence[str] = (), template: str | None = None, ends: Sequence[str] = ()) -> Any:
     """pico that says a text in which the names are control tokens. ends: names that end a text."""
-    made = scripted("")
-    words = Marked(made.tokenizer, names, template or made.tokenizer.chat_template)
-    eog = made.info.eog | {words.marks[name] for name in ends}
-    made.script = [*words.encode(text, special=True, bos=False), min(made.info.eog)]
-    made.tokenizer, made.info = words, attrs.evolve(made.info, eog=eog)
-    return made
+    target = script_target("")
+    words = Marked(target.tokenizer, names, template or target.tokenizer.chat_template)
+    eog = target.info.eog | {words.marks[name] for name in ends}
+    target.script = [*words.encode(text, special=True, bos=False), min(target.info.eog)]
+    target.tokenizer, target.info = words, attrs.evolve(target.info, eog=eog)
+    return target

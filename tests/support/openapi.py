@@ -13,7 +13,7 @@ MAX_TOKENS = 4
 """Of an answer: what is tested is the request."""
 
 
-def generated(model: str, cases: int, first: int) -> tuple[dict[int, int], list[str]]:
+def count_statuses(model: str, cases: int, first: int) -> tuple[dict[int, int], list[str]]:
     """How many answers had each status, and those of 500 and more."""
     import schemathesis
 
@@ -21,7 +21,7 @@ def generated(model: str, cases: int, first: int) -> tuple[dict[int, int], list[
     wrong: list[str] = []
     with serving(model, ["ngram"], max_sequences=4) as served:
         schema = schemathesis.openapi.from_url(f"{served.url}/openapi.json")
-        operations = [found.ok() for found in schema.get_all_operations()]
+        operations = [result.ok() for result in schema.get_all_operations()]
         share = -(-cases // sum(bool(list(operation.body)) for operation in operations))
         for number, operation in enumerate(operations):
             send = _sender(operation, served, statuses, wrong, share, first + number)

@@ -16,10 +16,10 @@ def without_strangers() -> Iterator[None]:
     strangers = {point for dist in metadata.distributions() if dist.name != "spec-core" for point in plugins_of(dist)}
     real = metadata.entry_points
 
-    def entry_points(**wanted: Any) -> metadata.EntryPoints:
-        found = real()
-        points = [point for group in found.groups for point in found.select(group=group) if point not in strangers]
-        return metadata.EntryPoints(points).select(**wanted)
+    def entry_points(**keywords: Any) -> metadata.EntryPoints:
+        known = real()
+        points = [point for group in known.groups for point in known.select(group=group) if point not in strangers]
+        return metadata.EntryPoints(points).select(**keywords)
 
     with pytest.MonkeyPatch.context() as patch:
         if strangers:

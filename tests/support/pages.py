@@ -31,8 +31,8 @@ class Block:
 
     @property
     def file(self) -> str | None:
-        found = NAME.match(self.text)
-        return found["name"] if found else None
+        match = NAME.match(self.text)
+        return match["name"] if match else None
 
 
 def blocks(page: Path) -> Iterator[Block]:
@@ -87,10 +87,10 @@ class Skimmer:
         for line in script.replace("\\\n", " ").splitlines():
             words = shlex.split(line, comments=True)
             if words[:1] == ["spec"]:
-                understood(words[1:])
+                check_understood(words[1:])
 
 
-def understood(words: list[str]) -> None:
+def check_understood(words: list[str]) -> None:
     """Raise the program's error for a command with an unknown name or option."""
     name, command, rest = cli.resolve_command(click.Context(cli), words)
     while isinstance(command, click.Group) and rest and not rest[0].startswith("-"):

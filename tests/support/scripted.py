@@ -28,12 +28,12 @@ class Scripted(TorchTarget):
         return output
 
 
-def scripted(text: str, template: str | None = None) -> Scripted:
+def script_target(text: str, template: str | None = None) -> Scripted:
     """pico that says the text. template: its chat template, None is pico's own."""
     target: Any = load("zoo:pico")
-    made = Scripted(**{f.name: getattr(target, f.name) for f in attrs.fields(TorchTarget) if f.init})
-    made.script = [*target.tokenizer.encode(text, bos=False), min(target.info.eog)]
+    scripted_target = Scripted(**{f.name: getattr(target, f.name) for f in attrs.fields(TorchTarget) if f.init})
+    scripted_target.script = [*target.tokenizer.encode(text, bos=False), min(target.info.eog)]
     if template is not None:
-        made.tokenizer = copy(target.tokenizer)
-        made.tokenizer.chat_template = template
-    return made
+        scripted_target.tokenizer = copy(target.tokenizer)
+        scripted_target.tokenizer.chat_template = template
+    return scripted_target

@@ -17,7 +17,7 @@ import httpx
 import uvicorn
 from spec_grammar import JsonSchema
 from spec_serve.app import create_app
-from spec_serve.command import adapted
+from spec_serve.command import adapt
 from spec_serve.connections import protocol_class
 from spec_serve.engine import Engine
 from spec_serve.server import GRACE_SECONDS, Server, listening
@@ -82,7 +82,7 @@ def serving(
     target = load(model) if isinstance(model, str) else model
     name = model if isinstance(model, str) else target.info.name
     named = [m for m in methods if isinstance(m, str)]
-    settings = adapted(resolve({**flags, "model": name, "methods": tuple(named)}, {}, {}, configured()))
+    settings = adapt(resolve({**flags, "model": name, "methods": tuple(named)}, {}, {}, configured()))
     own = ServeSettings(**{"port": 0, **(limits or {})})
     with Run(target, methods=methods, control=settings["control"], settings=settings.build(RunSettings)) as run:
         engine = Engine(run, own.queue)
@@ -199,12 +199,12 @@ def alone(target: Target, asked: Asked) -> tuple[str, str]:
 
 def wrong(target: Target, many: list[Asked], got: list[Got]) -> list[str]:
     """Requests whose text is not that of a run alone with its seed; of those who left, not its beginning."""
-    found = []
-    for at, (asked, mine) in enumerate(zip(many, got, strict=True)):
+    wrong = []
+    for at, (asked, own) in enumerate(zip(many, got, strict=True)):
         text, finish = alone(target, asked)
-        same = mine.text == text and mine.finish == finish
-        if asked.cut is not None and mine.finish is None:
-            same = text.startswith(mine.text)
+        same = own.text == text and own.finish == finish
+        if asked.cut is not None and own.finish is None:
+            same = text.startswith(own.text)
         if not same:
-            found.append(f"{at}: {asked.body} gave {mine}, alone {text!r} ({finish})")
-    return found
+            wrong.append(f"{at}: {asked.body} gave {own}, alone {text!r} ({finish})")
+    return wrong

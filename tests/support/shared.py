@@ -33,8 +33,8 @@ def target(kind: str, kernels: str) -> Target:
 
 def random_target(kernels: str, seed: int) -> Target:
     """An architecture, sizes and types drawn."""
-    made = programs.program(seed)
-    return made.target(kernels=kernels, **(made.options if kernels == "native" else {}))
+    program = programs.program(seed)
+    return program.target(kernels=kernels, **(program.options if kernels == "native" else {}))
 
 
 def run_of(kind: str, on: Target, methods: Sequence[Any] = (), **settings: Any) -> Run:
@@ -65,17 +65,17 @@ def differing(kind: str, kernels: str, seed: int, each: int, longest: int = 48) 
     on = random_target(kernels, seed) if kind == "random" else target(kind, kernels)
     asked = [requests(on, 4 * seed + i, each, longest) for i in range(4)]
     alone = [run_of(kind, on, max_sequences=1).generate(many) for many in asked]
-    wanted = [[g.result.tokens for g in generations] for generations in alone]
-    found, errors, together = [[] for _ in asked], [], Barrier(4)
+    expected = [[g.result.tokens for g in generations] for generations in alone]
+    texts, errors, together = [[] for _ in asked], [], Barrier(4)
 
     def serve(i: int) -> None:
         rng = random.Random(seed + i)
         try:
             together.wait(60)  # not for ever, where the system gives no more threads
-            while len(found[i]) < each:
-                some = asked[i][len(found[i]) :][: rng.randint(1, 12)]
+            while len(texts[i]) < each:
+                some = asked[i][len(texts[i]) :][: rng.randint(1, 12)]
                 with run_of(kind, on, METHODS[kind][i], max_sequences=rng.randint(1, 6)) as run:
-                    found[i] += [g.result.tokens for g in run.generate(some)]
+                    texts[i] += [g.result.tokens for g in run.generate(some)]
         except BaseException as error:
             errors.append(error)
             together.abort()
@@ -87,7 +87,7 @@ def differing(kind: str, kernels: str, seed: int, each: int, longest: int = 48) 
         thread.join()
     if errors:
         raise errors[0]
-    return sum(a != b for f, w in zip(found, wanted, strict=True) for a, b in zip(f, w, strict=True))
+    return sum(a != b for f, w in zip(texts, expected, strict=True) for a, b in zip(f, w, strict=True))
 
 
 def growth(kind: str, kernels: str, runs: int, close: bool) -> tuple[float, float, int]:

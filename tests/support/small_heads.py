@@ -25,7 +25,7 @@ def tiny_target(**options: Any) -> Target:
     return load(tiny_gguf(0, layers=4), **options)
 
 
-def trained(kind: str, target: Target, rows: int | None = None, seed: int = 0, **more: Any) -> Trained:
+def train(kind: str, target: Target, rows: int | None = None, seed: int = 0, **more: Any) -> Trained:
     """A head with random weights; rows: of its logits, where it drafts part of the vocabulary only."""
     d2t = None if rows is None else torch.randperm(target.info.vocab)[:rows].sort()[0]
     block = {"qk_norm": True, "block": 4, "mask": 299, "windows": (0, 0), "causal": (False, False)}
@@ -48,7 +48,7 @@ def directory(folder: Path, kind: str, layout: str, rows: int | None = None) -> 
     """A directory of a published layout."""
     target = tiny_target(weights=False)
     folder.mkdir(parents=True, exist_ok=True)
-    write(trained(kind, target, rows), target, folder / layout, layout, "f32")
+    write(train(kind, target, rows), target, folder / layout, layout, "f32")
     return folder / layout
 
 

@@ -26,6 +26,6 @@ def model(family: str, form: str) -> Target:
 
 
 def _without_json(folder: Path) -> Path:
-    made = Path(mkdtemp()) / folder.parent.name
-    shutil.copytree(folder, made, ignore=shutil.ignore_patterns("tokenizer.json"))
-    return made
+    copy = Path(mkdtemp()) / folder.parent.name
+    shutil.copytree(folder, copy, ignore=shutil.ignore_patterns("tokenizer.json"))
+    return copy

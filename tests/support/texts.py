@@ -24,7 +24,7 @@ from torch import Tensor
 
 from spec_core import Request, Run, Sampling, Target, load
 from tests.support.draws import RandomWeights
-from tests.support.small_heads import trained
+from tests.support.small_heads import train
 
 Methods = list[tuple[str, dict[str, Any]]]
 LENGTH, TOGETHER = 96, 5
@@ -65,11 +65,11 @@ def target(kind: str) -> Target:
     if kind == "mixture":
         weights = RandomWeights(MIXTURE)
         tokenizer = load("zoo:pico", weights=False).tokenizer
-        made = make_target(
+        target = make_target(
             MIXTURE, Kept(weights), tokenizer, threads=1, wanted="q8_0" if native.problem() is None else True
         )
-        made.info = attrs.evolve(made.info, companions={"draft-model": "zoo:pico-draft"})
-        return made
+        target.info = attrs.evolve(target.info, companions={"draft-model": "zoo:pico-draft"})
+        return target
     return load("zoo:pico" if kind == "dense" else "zoo:pico-hybrid", threads=1)
 
 
@@ -92,17 +92,17 @@ def head(kind: str, method: str) -> Path:
     """A head with random weights, for models that have no trained one. It is sure of nothing."""
     torch.manual_seed(0)
     path = Path(mkdtemp()) / f"{method}.gguf"
-    write(trained(method, target(kind)), target(kind), path, "gguf", "f32")
+    write(train(method, target(kind)), target(kind), path, "gguf", "f32")
     return path
 
 
 def chain(kind: str, names: str) -> Methods:
     """Methods and settings of names with + between them."""
-    found = [SETTINGS.get(name, (name, {})) for name in names.split("+")]
-    return [(name, more | headed(kind, name)) for name, more in found]
+    methods = [SETTINGS.get(name, (name, {})) for name in names.split("+")]
+    return [(name, more | head_settings(kind, name)) for name, more in methods]
 
 
-def headed(kind: str, method: str) -> dict[str, Any]:
+def head_settings(kind: str, method: str) -> dict[str, Any]:
     """Settings of a method that needs a head which the model does not have: it drafts all the same."""
     if kind == "dense" or method not in HEADS:
         return {}
@@ -119,10 +119,10 @@ def prompts() -> list[list[int]]:
 
 def requests(part: int, parts: int) -> list[Request]:
     """Every ``parts``-th prompt from ``part`` on, at temperatures by turns."""
-    mine = prompts()[part::parts]
+    own = prompts()[part::parts]
     return [
         Request(tokens, max_tokens=LENGTH, seed=i, sampling=sampling, ignore_eos=i % 2 == 0)
-        for i, (tokens, sampling) in enumerate(zip(mine, islice(cycle(SAMPLINGS), part, None), strict=False))
+        for i, (tokens, sampling) in enumerate(zip(own, islice(cycle(SAMPLINGS), part, None), strict=False))
     ]
 
 
@@ -137,7 +137,7 @@ def differing(kind: str, method: str, part: int, parts: int) -> int:
     order = rng.sample(range(len(asked)), len(asked))
     mixed = texts(kind, methods, [asked[i] for i in order], TOGETHER)
     together = [mixed[order.index(i)] for i in range(len(asked))]
-    return sum(text != mine for found in (alone, together) for text, mine in zip(found, expected, strict=True))
+    return sum(text != text_here for side in (alone, together) for text, text_here in zip(side, expected, strict=True))
 
 
 def texts(kind: str, methods: Methods, asked: list[Request], together: int) -> list[list[int]]:

@@ -37,14 +37,14 @@ POINTS = {
 def install(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make discovery find everything of POINTS beside what is really installed."""
     real = cache(metadata.entry_points)  # reads the metadata of every installed package
-    made = [
+    entries = [
         metadata.EntryPoint(name, at if ":" in at else f"{HERE}:{at}", group)
         for group, points in POINTS.items()
         for name, at in points.items()
     ]
 
-    def entry_points(**wanted: Any) -> metadata.EntryPoints:
-        return metadata.EntryPoints([*listed(real()), *made]).select(**wanted)
+    def entry_points(**keywords: Any) -> metadata.EntryPoints:
+        return metadata.EntryPoints([*list_points(real()), *entries]).select(**keywords)
 
     monkeypatch.setattr(metadata, "entry_points", entry_points)
 
@@ -57,9 +57,9 @@ def settle(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     install(monkeypatch)
 
 
-def listed(found: Any) -> list[metadata.EntryPoint]:
+def list_points(points: Any) -> list[metadata.EntryPoint]:
     """The result of ``entry_points()`` is grouped in Python 3.11, and flat in later versions."""
-    return [point for group in found.groups for point in found.select(group=group)]
+    return [point for group in points.groups for point in points.select(group=group)]
 
 
 def load(location: str, weights: bool = True, **options: Any) -> ToyTarget:

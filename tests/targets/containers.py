@@ -72,29 +72,29 @@ def text(value: str) -> bytes:
     return struct.pack("<Q", len(raw)) + raw
 
 
-def typed(kind: str, value: Any) -> bytes:
-    return struct.pack("<I", CODES[kind]) + packed(kind, value)
+def pack_typed(kind: str, value: Any) -> bytes:
+    return struct.pack("<I", CODES[kind]) + pack_value(kind, value)
 
 
-def packed(kind: str, value: Any) -> bytes:
+def pack_value(kind: str, value: Any) -> bytes:
     if kind == "array":
         inner, values = value
-        return struct.pack("<IQ", CODES[inner], len(values)) + b"".join(packed(inner, v) for v in values)
+        return struct.pack("<IQ", CODES[inner], len(values)) + b"".join(pack_value(inner, v) for v in values)
     return text(value) if kind == "text" else struct.pack("<" + PACKED[CODES[kind]], value)
 
 
 def as_stored(value: Any) -> bytes:
     """A value of an opened file; which integer type it had is not kept."""
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return typed("array", (kind_of(value[0]), list(value)))
-    return typed(kind_of(value), value)
+        return pack_typed("array", (kind_of(value[0]), list(value)))
+    return pack_typed(kind_of(value), value)
 
 
 def kind_of(value: Any) -> str:
     return {bool: "bool", int: "i32", float: "f32", str: "text"}[type(value)]
 
 
-def opened(path: Path) -> Model:
+def open_model(path: Path) -> Model:
     file = open_gguf(path)
     tensors = {n: [t.shape, t.type, bytes(t.buffer[t.offset : t.offset + t.nbytes])] for n, t in file.tensors.items()}
     return Model({key: as_stored(value) for key, value in file.metadata.items()}, tensors)

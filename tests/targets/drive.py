@@ -33,12 +33,12 @@ def fresh(target: Target, tokens: list[int], needs: Needs = EVERYTHING) -> Targe
     return forward(target, part(sequence(target, tokens), 0, tokens), needs=needs)
 
 
-def keep(made: Step, verdicts: dict[Sequence, Verdict]) -> None:
+def keep(step: Step, verdicts: dict[Sequence, Verdict]) -> None:
     """Decide the verdicts and let the target roll back its rows."""
     for seq, verdict in verdicts.items():
-        made.part(seq).verdict = verdict
-    made.phase = "rollback"
-    made.target.rollback(step=made)
+        step.part(seq).verdict = verdict
+    step.phase = "rollback"
+    step.target.rollback(step=step)
 
 
 def greedy(target: Target, prompt: list[int], n: int) -> tuple[list[int], list]:

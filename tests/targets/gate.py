@@ -16,10 +16,10 @@ CLOSE = 1e-5
 def memory_of(target, seq: Sequence) -> dict[str, torch.Tensor]:
     """The state that a slot keeps of the evaluated rows."""
     held, n = seq.slot.state, seq.evaluated
-    found = dict(zip(("keys", "values"), held.cache.read(n), strict=True))
+    memory = dict(zip(("keys", "values"), held.cache.read(n), strict=True))
     if held.recurrent is not None:
-        found["matrices"], found["windows"] = held.recurrent.copy()
-    return found
+        memory["matrices"], memory["windows"] = held.recurrent.copy()
+    return memory
 
 
 @cache
@@ -27,20 +27,20 @@ def fresh_memory(target, tokens: tuple[int, ...]) -> dict[str, torch.Tensor]:
     seq = sequence(target, list(tokens))
     forward(target, part(seq, 0, list(tokens)), needs=Needs())
     seq.evaluated = len(tokens)
-    found = {name: m.clone() for name, m in memory_of(target, seq).items()}
+    memory = {name: m.clone() for name, m in memory_of(target, seq).items()}
     target.close(seq)
-    return found
+    return memory
 
 
 def assert_fresh(target, seq: Sequence) -> None:
     """Raises AssertionError with the name of the tensor that differs."""
-    wanted = fresh_memory(target, tuple(seq.tokens[: seq.evaluated]))
+    expected = fresh_memory(target, tuple(seq.tokens[: seq.evaluated]))
     for name, have in memory_of(target, seq).items():
-        off = (have - wanted[name]).abs().max() / wanted[name].abs().max().clamp_min(1e-30)
+        off = (have - expected[name]).abs().max() / expected[name].abs().max().clamp_min(1e-30)
         assert off <= CLOSE, f"{name} of {seq.name} at {seq.evaluated} positions is off by {off:.1e}"
 
 
-def gated(run: Run, requests: list[Request]) -> list[Result]:
+def finish_checked(run: Run, requests: list[Request]) -> list[Result]:
     """All requests in one run, every running sequence held to a fresh forward after every step."""
     seqs = [run.submit(r) for r in requests]
     while run.busy:

@@ -23,9 +23,9 @@ from spec_train.heads.export.write import write
 
 from spec_core import Refused, Request, Run, Target, UsageError, load
 from spec_core.errors import TargetError
-from tests.support.small_heads import directory, tiny_target, trained
+from tests.support.small_heads import directory, tiny_target, train
 from tests.support.small_models import tiny_gguf, tiny_hybrid
-from tests.targets.containers import TYPES, VALUES, Model, opened, typed
+from tests.targets.containers import TYPES, VALUES, Model, open_model, pack_typed
 
 SECONDS, ROOM = 20, 400 << 20
 """Of CPU time and of memory for one file of less than a megabyte, many times what it takes."""
@@ -54,11 +54,11 @@ def original(name: str) -> Path:
     if name == "dense directory":
         return dense_directory(folder)
     if name in WINDOWED:
-        return windowed(name, folder)
+        return write_windowed(name, folder)
     if name in LAYOUTS:
         return directory(folder, LAYOUTS[name], name, rows=120 if name == "safeailab" else None)
     target = tiny_target(weights=False)
-    write(trained(name, target), target, folder / f"{name}.gguf", "gguf", "f32")
+    write(train(name, target), target, folder / f"{name}.gguf", "gguf", "f32")
     return folder / f"{name}.gguf"
 
 
@@ -78,21 +78,21 @@ def dense_directory(folder: Path) -> Path:
     return folder
 
 
-def windowed(name: str, folder: Path) -> Path:
+def write_windowed(name: str, folder: Path) -> Path:
     """A model of a family with windows, as a GGUF file or a directory."""
     from tests.targets.mxfp4 import Made
-    from tests.targets.tiny import saved
-    from tests.targets.windowed import drawn, written
+    from tests.targets.tiny import save
+    from tests.targets.windowed import draw_model, write_gguf
 
     family = name.removesuffix(" directory")
     if family == "gpt-oss of mxfp4":
-        made = Made(folder)
-        return made.directory if name != family else made.file
-    made = drawn(family, 1)
-    return saved(made, folder) if name != family else written(made, family, folder / f"{family}.gguf")
+        model = Made(folder)
+        return model.directory if name != family else model.file
+    model = draw_model(family, 1)
+    return save(model, folder) if name != family else write_gguf(model, family, folder / f"{family}.gguf")
 
 
-def mutated(seed: int, folder: Path) -> tuple[str, Path]:
+def mutate(seed: int, folder: Path) -> tuple[str, Path]:
     """The name of the original, and a changed copy of it in the folder."""
     rng = random.Random(seed)
     name = FILES[seed % len(FILES)]
@@ -110,7 +110,7 @@ def mutated(seed: int, folder: Path) -> tuple[str, Path]:
 
 @cache
 def parts(path: Path) -> Model:
-    return opened(path)
+    return open_model(path)
 
 
 def gguf(path: Path, rng: random.Random) -> bytes:
@@ -131,7 +131,7 @@ def gguf(path: Path, rng: random.Random) -> bytes:
 def pair(model: Model, rng: random.Random) -> None:
     """A value of the metadata left out, described twice, under another name, or another one."""
     key = rng.choice([*model.pairs, *RARE])
-    value = model.pairs.pop(key, typed("u32", 1))
+    value = model.pairs.pop(key, pack_typed("u32", 1))
     kind = rng.random()
     if kind < 0.1:
         model.pairs[rng.choice([key[: rng.randrange(len(key))] + "x", "x" * 5000, ""])] = value
@@ -139,7 +139,7 @@ def pair(model: Model, rng: random.Random) -> None:
         model.pairs[key] = value
         model.again.add(key)
     elif kind < 0.9:
-        model.pairs[key] = typed(*rng.choice(VALUES))
+        model.pairs[key] = pack_typed(*rng.choice(VALUES))
 
 
 def tensor(model: Model, rng: random.Random) -> None:
@@ -214,9 +214,9 @@ def safetensors(path: Path, rng: random.Random) -> None:
 def fault(seed: int) -> str | None:
     """What is wrong with the treatment of a changed file, or None: a traceback, a vague error, time or memory."""
     with tempfile.TemporaryDirectory() as folder:
-        name, path = mutated(seed, Path(folder))
+        name, path = mutate(seed, Path(folder))
         began, before = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        wrong = misused(name, path)
+        wrong = misuse(name, path)
         if time.process_time() - began > SECONDS:
             wrong = f"took {time.process_time() - began:.0f} s"
         if (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) << 10 > ROOM:
@@ -224,25 +224,25 @@ def fault(seed: int) -> str | None:
     return None if wrong is None else f"{name}: {wrong}"
 
 
-def misused(name: str, path: Path) -> str | None:
+def misuse(name: str, path: Path) -> str | None:
     try:
-        used(name, path)
+        use(name, path)
     except (UsageError, Refused) as error:
-        said = error.reason
-        bad = not error.hint or "\n" in said or "\x1b" in said or len(said) > 4000
-        return f"a bad message: {said[:300]!r}, {error.hint!r}" if bad else None
+        reason = error.reason
+        bad = not error.hint or "\n" in reason or "\x1b" in reason or len(reason) > 4000
+        return f"a bad message: {reason[:300]!r}, {error.hint!r}" if bad else None
     except Exception as error:
         return f"{type(error).__name__}: {str(error)[:300]}"
     return None
 
 
-def used(name: str, path: Path) -> None:
+def use(name: str, path: Path) -> None:
     """A model writes a few tokens; a head drafts for its target."""
     if name in ("dense", "hybrid", "dense directory", *WINDOWED):
         load(path, weights=False)
-        generated(Run(load(path), ["ngram", "mtp"] if name == "hybrid" else ["ngram"]))
+        generate(Run(load(path), ["ngram", "mtp"] if name == "hybrid" else ["ngram"]))
     else:
-        generated(Run(base(), [f"{LAYOUTS.get(name, name)}={path}"]))
+        generate(Run(base(), [f"{LAYOUTS.get(name, name)}={path}"]))
 
 
 @cache
@@ -250,7 +250,7 @@ def base() -> Target:
     return tiny_target()
 
 
-def generated(run: Run) -> None:
+def generate(run: Run) -> None:
     """Weights that give NaN or infinity end the text with an error of the target."""
     try:
         assert run.generate(Request([3, 1, 4, 3, 1], max_tokens=5, ignore_eos=True)).result.tokens
@@ -267,9 +267,9 @@ def main() -> int:
     from tests.native.sanitized import extension
 
     extension(sys.argv[1])
-    found = faults(int(sys.argv[2]), int(sys.argv[3]))
-    print(found or "nothing found")
-    return int(bool(found))
+    failures = faults(int(sys.argv[2]), int(sys.argv[3]))
+    print(failures or "nothing found")
+    return int(bool(failures))
 
 
 if __name__ == "__main__":

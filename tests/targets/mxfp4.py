@@ -9,8 +9,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from tests.targets.tiny import model, saved
-from tests.targets.windowed import written
+from tests.targets.tiny import model, save
+from tests.targets.windowed import write_gguf
 
 VALUES = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6])
 EXPERTS, WIDTH, FF, LAYERS = 3, 64, 96, 2
@@ -35,9 +35,9 @@ class Made:
         self.blocks: dict[str, Tensor] = {}
         for i in range(LAYERS):
             for name, shape in (("gate_up_proj", (EXPERTS, 2 * FF, WIDTH)), ("down_proj", (EXPERTS, WIDTH, FF))):
-                self._put(i, name, *drawn(shape, i, tiny))
+                self._put(i, name, *draw_codes(shape, i, tiny))
         self.directory = self._directory(folder / "hf")
-        self.file = written(self.model, "gpt-oss", folder / "model.gguf", self.blocks)
+        self.file = write_gguf(self.model, "gpt-oss", folder / "model.gguf", self.blocks)
 
     def _put(self, layer: int, name: str, codes: Tensor, scales: Tensor) -> None:
         stem = f"model.layers.{layer}.mlp.experts.{name}"
@@ -51,7 +51,7 @@ class Made:
             self.blocks[f"blk.{layer}.ffn_{own}_exps.weight"] = blocks[:, i :: len(names)].contiguous()
 
     def _directory(self, folder: Path) -> Path:
-        saved(self.model, folder)
+        save(self.model, folder)
         floats = load_file(folder / "model.safetensors")
         kept = {name: value for name, value in floats.items() if f"{name}_blocks" not in self.codes}
         save_file(kept | self.codes, folder / "model.safetensors", metadata={"format": "pt"})
@@ -65,7 +65,7 @@ def quantised_by(method: str, folder: Path) -> Path:
     return folder
 
 
-def drawn(shape: tuple[int, int, int], seed: int, tiny: bool) -> tuple[Tensor, Tensor]:
+def draw_codes(shape: tuple[int, int, int], seed: int, tiny: bool) -> tuple[Tensor, Tensor]:
     """Codes and scales of numbers [experts, outputs, inputs]; the first row is zeros."""
     numbers = torch.Generator().manual_seed(seed)
     experts, n, k = shape

@@ -18,7 +18,7 @@ from transformers import PreTrainedModel
 from spec_core import Target, load
 from tests.targets import unwindowed, windowed
 from tests.targets.drive import forward, part, sequence
-from tests.targets.tiny import classes, logits, saved
+from tests.targets.tiny import classes, logits, save
 
 FAMILIES = (*unwindowed.FAMILIES, *windowed.FAMILIES)
 FLOORS = 4
@@ -33,34 +33,34 @@ def lacking(family: str) -> bool:
     return None in classes(family.removesuffix("-notruncate"))
 
 
-def drawn(family: str, seed: int) -> PreTrainedModel:
-    return _of(family).drawn(family, seed)
+def draw_model(family: str, seed: int) -> PreTrainedModel:
+    return _of(family).draw_model(family, seed)
 
 
 def _of(family: str):
     return windowed if family in windowed.FAMILIES else unwindowed
 
 
-def places(made: PreTrainedModel, family: str, folder: Path) -> dict[str, Path]:
+def places(model: PreTrainedModel, family: str, folder: Path) -> dict[str, Path]:
     """The formats in which a model can be stored. GGUF files have no window of Mistral, no ``truncate`` of YaRN, and
     no weights of experts that are not normalised, except those of GLM."""
-    found = {"hf": saved(made, folder / "hf")}
-    plain = family != "glm4moe" and getattr(made.config, "norm_topk_prob", True) is False
+    places = {"hf": save(model, folder / "hf")}
+    plain = family != "glm4moe" and getattr(model.config, "norm_topk_prob", True) is False
     if family not in ("mistral", "gpt-oss-notruncate") and not plain:
-        found["gguf"] = _of(family).written(made, family, folder / "model.gguf")
-    return found
+        places["gguf"] = _of(family).write_gguf(model, family, folder / "model.gguf")
+    return places
 
 
-def rounding_floor(made: PreTrainedModel, tokens: list[int], expected: Tensor) -> float:
+def rounding_floor(model: PreTrainedModel, tokens: list[int], expected: Tensor) -> float:
     """Largest change of logits by embeddings that are changed by one float32 rounding step, of 3 trials."""
-    weight, found = made.get_input_embeddings().weight.data, 0.0
+    weight, floor = model.get_input_embeddings().weight.data, 0.0
     kept = weight.clone()
     for seed in range(3):
         steps = torch.randint(-1, 2, weight.shape, generator=torch.Generator().manual_seed(seed))
         weight.copy_(kept * (1 + steps * 2.0**-23))
-        found = max(found, _largest(expected, logits(made, tokens)))
+        floor = max(floor, _largest(expected, logits(model, tokens)))
     weight.copy_(kept)
-    return found
+    return floor
 
 
 def differences(family: str, seed: int, folder: Path) -> dict[str, float]:
@@ -69,26 +69,26 @@ def differences(family: str, seed: int, folder: Path) -> dict[str, float]:
     Of a prompt in one forward, and of the greedy text behind it, one token at a time over the cache.
     Native programs of other instruction sets must give the bits of the best one: a difference is infinite.
     """
-    made = drawn(family, seed)
-    tokens = _text(made)
-    expected = logits(made, tokens)
-    floor = rounding_floor(made, tokens, expected)
+    model = draw_model(family, seed)
+    tokens = _text(model)
+    expected = logits(model, tokens)
+    floor = rounding_floor(model, tokens, expected)
     return {
         f"{form} {executor}": _largest(expected, got) / floor
-        for form, place in places(made, family, folder).items()
+        for form, place in places(model, family, folder).items()
         for executor, got in _logits(place, tokens)
     }
 
 
-def _text(made: PreTrainedModel) -> list[int]:
+def _text(model: PreTrainedModel) -> list[int]:
     """A prompt, and what transformers continues it with, without its cache."""
-    tokens = [7 * i * i % made.config.vocab_size for i in range(PROMPT)]
+    tokens = [7 * i * i % model.config.vocab_size for i in range(PROMPT)]
     for _ in range(DECODED):
-        tokens.append(int(logits(made, tokens)[-1].argmax()))
+        tokens.append(int(logits(model, tokens)[-1].argmax()))
     return tokens
 
 
-def _decoded(target: Target, tokens: list[int]) -> Tensor:
+def _decode(target: Target, tokens: list[int]) -> Tensor:
     """Logits of all tokens: the prompt at once, then each of the others."""
     seq = sequence(target, tokens)
     first = forward(target, part(seq, 0, tokens[:PROMPT])).logits
@@ -98,13 +98,13 @@ def _decoded(target: Target, tokens: list[int]) -> Tensor:
 
 def _logits(place: Path, tokens: list[int]) -> Iterator[tuple[str, Tensor]]:
     """Of every executor; those of an instruction set with other bits than the best one are not numbers."""
-    yield "reference", _decoded(load(place, kernels="reference", **EXACT), tokens)
+    yield "reference", _decode(load(place, kernels="reference", **EXACT), tokens)
     if native.problem() is not None:
         return
     target = load(place, kernels="native", **EXACT)
-    best = _decoded(target, tokens)
+    best = _decode(target, tokens)
     for isa in native.instruction_sets():
-        got = _decoded(_on(target, isa), tokens)
+        got = _decode(_on(target, isa), tokens)
         yield isa, got if torch.equal(got, best) else torch.full_like(got, math.nan)
 
 

@@ -56,21 +56,21 @@ AGAIN = attrs.evolve(OTHER, model_types=("another",))
 
 
 @pytest.fixture
-def installed(monkeypatch):
+def install_architectures(monkeypatch):
     """Registers architectures of other packages: {name of the entry point: object in this module, or a module}."""
 
     def register(**objects: str) -> None:
-        made = [
+        points = [
             EntryPoint(name, f"{__name__}:{where}" if where[0].isupper() else where, GROUP)
             for name, where in objects.items()
         ]
-        monkeypatch.setattr(architectures, "points", lambda: made)
+        monkeypatch.setattr(architectures, "points", lambda: points)
 
     return register
 
 
-def test_an_architecture_of_another_package_is_found_by_all_its_names(installed):
-    installed(other="OTHER")
+def test_an_architecture_of_another_package_is_found_by_all_its_names(install_architectures):
+    install_architectures(other="OTHER")
 
     assert architectures.find(architectures.NAMES, "other") is OTHER
     assert architectures.find(architectures.CLASSES, "OtherForCausalLM") is OTHER
@@ -80,8 +80,8 @@ def test_an_architecture_of_another_package_is_found_by_all_its_names(installed)
 
 
 @pytest.mark.parametrize("broken", ["no_such_module:X", "GROUP"])
-def test_a_broken_package_is_named_and_harms_no_model_but_its_own(installed, broken):
-    installed(other="OTHER", broken=broken)
+def test_a_broken_package_is_named_and_harms_no_model_but_its_own(install_architectures, broken):
+    install_architectures(other="OTHER", broken=broken)
 
     assert load("zoo:pico", weights=False).info.name
     assert architectures.find(architectures.NAMES, "other") is OTHER
@@ -90,12 +90,12 @@ def test_a_broken_package_is_named_and_harms_no_model_but_its_own(installed, bro
     assert "other" in architectures.names(architectures.NAMES)
 
 
-def test_an_architecture_that_is_registered_twice_is_refused(installed):
-    installed(other="OTHER", again="AGAIN")
+def test_an_architecture_that_is_registered_twice_is_refused(install_architectures):
+    install_architectures(other="OTHER", again="AGAIN")
     with pytest.raises(UsageError, match="'other' is registered twice"):
         architectures.find(architectures.NAMES, "other")
 
-    installed(llama="OTHER")
+    install_architectures(llama="OTHER")
     with pytest.raises(UsageError, match="'llama' is registered twice"):
         architectures.find(architectures.CLASSES, "LlamaForCausalLM")
     assert isinstance(architectures.find(architectures.NAMES, "qwen3"), Family)

@@ -16,7 +16,7 @@ PROMPT = [(7 * i) % 299 for i in range(70)]
 kernels_of_both = pytest.mark.parametrize("kernels", ["native", "reference"])
 
 
-def stepped(run: Run, look=lambda step: None):
+def step_through(run: Run, look=lambda step: None):
     """One request in chunks of 16, every step seen."""
     run.observe(look)
     run.submit(PROMPT, max_tokens=12, ignore_eos=True)
@@ -27,7 +27,7 @@ def stepped(run: Run, look=lambda step: None):
 
 @kernels_of_both
 @pytest.mark.parametrize(
-    ("methods", "wanted"),
+    ("methods", "expected"),
     [
         ([], set()),
         (["ngram"], set()),
@@ -37,16 +37,16 @@ def stepped(run: Run, look=lambda step: None):
     ],
     ids=["none", "ngram", "eagle3", "dflash", "all"],  # a set's own order is another in every process
 )
-def test_only_what_was_asked_for_is_captured(methods, wanted, kernels, monkeypatch):
+def test_only_what_was_asked_for_is_captured(methods, expected, kernels, monkeypatch):
     target = load(tiny_gguf(0, layers=4), dtype="float32", device="cpu", kernels=kernels)
     seen, run = [], target.executor.run
     monkeypatch.setattr(target.executor, "run", lambda batch: (seen.append(set(batch.taps)), run(batch))[1])
-    made = [method(m, "dense") if m in METHODS else m for m in methods]
-    for _ in stepped(Run(target, made, prefill_chunk=16)):
+    methods_here = [method(m, "dense") if m in METHODS else m for m in methods]
+    for _ in step_through(Run(target, methods_here, prefill_chunk=16)):
         pass
 
     assert len(seen) > 5
-    assert {frozenset(taps) for taps in seen} == {frozenset({"logits", *wanted})}
+    assert {frozenset(taps) for taps in seen} == {frozenset({"logits", *expected})}
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def test_no_hidden_state_outlives_its_chunk(name, kernels):
         held.extend(StorageWeakRef(state.untyped_storage()) for state in states)
 
     run, chunks = Run(target, ["mtp" if name == "mtp" else method(name, "dense")], prefill_chunk=16), 0
-    for _ in stepped(run, look):
+    for _ in step_through(run, look):
         gc.collect()
         assert held and all(ref.expired() for ref in held)
         held.clear()
@@ -89,7 +89,7 @@ def test_a_kept_state_would_be_seen():
         kept.extend(step.output.hidden.values())
         held.extend(StorageWeakRef(state.untyped_storage()) for state in step.output.hidden.values())
 
-    next(stepped(Run(target, [method("eagle3", "dense")], prefill_chunk=16), look))
+    next(step_through(Run(target, [method("eagle3", "dense")], prefill_chunk=16), look))
     assert held and not any(ref.expired() for ref in held)
     kept.clear()
     torch.zeros(1)

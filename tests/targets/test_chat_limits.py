@@ -126,11 +126,11 @@ def test_threads_share_a_few_processes():
     own = Workers()
     texts = [f"text {i}" for i in range(200)]
     with ThreadPoolExecutor(16) as threads:
-        found = list(threads.map(lambda text: own.render("{{ x }}", {"x": text}, 1000), texts))
+        rendered = list(threads.map(lambda text: own.render("{{ x }}", {"x": text}, 1000), texts))
     count = sum(worker.starts for worker in own.all)
     own.close()
 
-    assert found == texts and 1 <= count <= WORKERS_MAX
+    assert rendered == texts and 1 <= count <= WORKERS_MAX
 
 
 def test_a_killed_process_is_replaced():
@@ -138,8 +138,8 @@ def test_a_killed_process_is_replaced():
     own = Workers()
     for i in range(4):
         assert own.render("{{ x }}", {"x": i}, 1000) == str(i)
-        started(own)[0].kill()
-        started(own)[0].wait()
+        children_of(own)[0].kill()
+        children_of(own)[0].wait()
     assert own.render("{{ x }}", {"x": 9}, 1000) == "9"
     own.close()
 
@@ -150,7 +150,7 @@ def test_a_process_that_does_not_answer_is_ended():
     own.render("a", {}, 1000)
     for worker in own.all:
         worker.seconds = 0.3
-    os.kill(started(own)[0].pid, signal.SIGSTOP)
+    os.kill(children_of(own)[0].pid, signal.SIGSTOP)
     with pytest.raises(TemplateFailed, match="it took more than"):
         own.render("a", {}, 1000)
     for worker in own.all:
@@ -159,7 +159,7 @@ def test_a_process_that_does_not_answer_is_ended():
     own.close()
 
 
-def started(own: Workers) -> list[subprocess.Popen]:
+def children_of(own: Workers) -> list[subprocess.Popen]:
     return [worker._child for worker in own.all if worker._child is not None]
 
 
@@ -224,7 +224,7 @@ def test_a_template_sees_nothing_of_this_process(monkeypatch):
     monkeypatch.setenv("SPEC_SECRET", "x")
     own = Workers()
     own.render("a", {}, 1000)
-    pid = started(own)[0].pid
+    pid = children_of(own)[0].pid
     with open(f"/proc/{pid}/environ", "rb") as file:
         assert b"SPEC_SECRET" not in file.read()
     assert len(os.listdir(f"/proc/{pid}/fd")) <= 6

@@ -83,7 +83,7 @@ CONSTRUCTS = {
 }  # fmt: skip
 
 
-def expected(template: str, asked: dict) -> str | None:
+def expected_prompt(template: str, asked: dict) -> str | None:
     """The prompt of transformers, None where it refuses."""
     from transformers.utils.chat_template_utils import render_jinja_template
 
@@ -95,7 +95,7 @@ def expected(template: str, asked: dict) -> str | None:
         return None
 
 
-def rendered(template: str, asked: dict) -> str | None:
+def render_prompt(template: str, asked: dict) -> str | None:
     more = {key: value for key, value in asked.items() if key != "messages"}
     try:
         return render(template, asked["messages"], special=SPECIAL, **more)
@@ -107,7 +107,7 @@ def rendered(template: str, asked: dict) -> str | None:
 def test_a_construct_gives_what_transformers_gives(name):
     """For every conversation; where one refuses, so does the other."""
     for asked in CONVERSATIONS.values():
-        assert rendered(CONSTRUCTS[name], asked) == expected(CONSTRUCTS[name], asked)
+        assert render_prompt(CONSTRUCTS[name], asked) == expected_prompt(CONSTRUCTS[name], asked)
 
 
 def test_what_is_unknown_is_refused_with_its_name():

@@ -55,7 +55,7 @@ def test_a_product_gives_every_row_the_same_bits(multiply, rows, threads):
 
 
 def test_rows_of_a_prompt_are_computed_together_only_where_that_is_equal(monkeypatch):
-    monkeypatch.setattr(torch, "mm", lambda a, b, out=None: _stored(badly(a, b) * (1 + 1e-6 * (len(a) > TILE)), out))
+    monkeypatch.setattr(torch, "mm", lambda a, b, out=None: _store(badly(a, b) * (1 + 1e-6 * (len(a) > TILE)), out))
     tiles.forget()
     x, w = torch.randn(WIDE, 64), torch.randn(64, 32)
 
@@ -74,7 +74,7 @@ def test_a_model_is_exact_and_says_so(multiply, make, threads):
 
 def test_a_product_by_place_is_found_out(monkeypatch):
     """If a result depends on a row's place in a tile, no tile is exact, and the run must say so."""
-    monkeypatch.setattr(torch, "mm", lambda a, b, out=None: _stored(_by_place(a, b), out))
+    monkeypatch.setattr(torch, "mm", lambda a, b, out=None: _store(_by_place(a, b), out))
     tiles.forget()
     target = load(tiny_gguf(), kernels="reference")
 
@@ -97,7 +97,7 @@ def _by_place(a, b):
     return badly(a, b) * (1 + 1e-6 * torch.arange(len(a))[:, None])
 
 
-def _stored(result, out):
+def _store(result, out):
     return result if out is None else out.copy_(result)
 
 

@@ -14,6 +14,6 @@ def test_random_models_are_those_of_transformers(family, seed, tmp_path):
     if lacking(family):
         pytest.skip(f"this transformers has no classes of {family}")
     torch.set_num_threads(1)
-    found = differences(family, seed, tmp_path)
+    errors = differences(family, seed, tmp_path)
 
-    assert max(found.values()) <= FLOORS, found
+    assert max(errors.values()) <= FLOORS, errors

@@ -15,7 +15,7 @@ from spec_core import load
 GIVEN = ["", "a", " leading", "größer", "日本語", "\0"]
 
 
-def stored(texts: list[bytes]) -> Texts:
+def stored_texts(texts: list[bytes]) -> Texts:
     """As a file has them, behind three bytes of something else."""
     data, ends = b"xyz", array("Q")
     for text in texts:
@@ -26,7 +26,7 @@ def stored(texts: list[bytes]) -> Texts:
 
 @pytest.fixture
 def texts() -> Texts:
-    return stored([text.encode() for text in GIVEN])
+    return stored_texts([text.encode() for text in GIVEN])
 
 
 def test_they_are_read_one_by_one_in_order_and_in_slices(texts):
@@ -42,7 +42,7 @@ def test_one_that_is_not_there_is_an_error(texts, at):
 
 
 def test_damaged_bytes_become_replacement_characters():
-    assert list(stored([b"a\xffb"])) == ["a\ufffdb"]
+    assert list(stored_texts([b"a\xffb"])) == ["a\ufffdb"]
 
 
 def test_a_vocabulary_is_not_in_memory():

@@ -26,9 +26,9 @@ def test_a_head_of_another_width_that_borrows_a_matrix_is_a_misfit(own_embedding
     if width == 32 or (own_embedding and own_output):
         assert misfit is None
         return
-    found, hint = misfit
-    assert f"has width {width} and no {'output matrix' if own_embedding else 'embedding'}" in found
-    assert "have width 32" in found and hint == "get a file that holds them"
+    reason, hint = misfit
+    assert f"has width {width} and no {'output matrix' if own_embedding else 'embedding'}" in reason
+    assert "have width 32" in reason and hint == "get a file that holds them"
 
 
 def test_a_head_of_more_inputs_than_native_kernels_run_is_a_misfit(tmp_path):

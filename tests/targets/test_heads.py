@@ -16,10 +16,10 @@ from spec_train.heads.export.write import write
 
 from spec_core import UsageError, load
 from tests.support.golden import golden
-from tests.support.small_heads import directory, edit_config, edit_tensors, tiny_target, trained
+from tests.support.small_heads import directory, edit_config, edit_tensors, tiny_target, train
 from tests.support.small_models import tiny_gguf
-from tests.targets.containers import opened as gguf_parts
-from tests.targets.containers import typed
+from tests.targets.containers import open_model as gguf_parts
+from tests.targets.containers import pack_typed
 
 GOLDEN = ("eagle3/llama-d2t", "eagle3/llama-full", "eagle3/qwen3-speculators", "dflash/qwen3", "dflash/qwen35")
 LAYOUTS = [("eagle3", "safeailab"), ("eagle3", "speculators"), ("dflash", "z-lab"), ("dflash", "speculators")]
@@ -27,12 +27,12 @@ APART = {"name", "producer", "ids", "reading", "certain", "eps", "d2t"}
 """Fields that may differ between two files of one head."""
 
 
-def opened(path):
+def open_head(path):
     return load(path, weights=False)
 
 
 def head_of(path):
-    return opened(path).head
+    return open_head(path).head
 
 
 def facts(head):
@@ -47,7 +47,7 @@ def same_mapping(a, b):
 def test_gguf_and_directory_of_a_published_head_say_the_same(name):
     """Sizes, flags, source layers, vocabulary, and every tensor after llama.cpp's order of q and k is undone."""
     folder = golden(name)
-    gguf, hf = opened(folder / "model-f32.gguf"), opened(folder / "hf")
+    gguf, hf = open_head(folder / "model-f32.gguf"), open_head(folder / "hf")
     one, other = (file.head for file in (gguf, hf))
 
     assert facts(one) == facts(other)
@@ -61,7 +61,7 @@ def test_gguf_and_directory_of_a_published_head_say_the_same(name):
 @pytest.mark.parametrize("name", GOLDEN)
 def test_a_published_head_fits_its_target_and_no_other(name):
     target = {"llama": "llama", "qwen3": "qwen3", "qwen35": "qwen35"}[name.split("/")[1].split("-")[0]]
-    file = opened(golden(name) / "model-f32.gguf")
+    file = open_head(golden(name) / "model-f32.gguf")
 
     assert file.misfit(load(golden(target) / "model-f32.gguf", weights=False)) is None
     assert "hidden states of width 64" in file.misfit(tiny_target(weights=False))[0]
@@ -72,10 +72,10 @@ def test_a_published_head_fits_its_target_and_no_other(name):
 def test_a_head_written_in_a_layout_is_read_as_it_was(kind, layout, rows, tmp_path):
     torch.manual_seed(0)
     target = tiny_target(weights=False)
-    given = trained(kind, target, rows)
+    given = train(kind, target, rows)
     for form in ("gguf", layout):
         write(given, target, tmp_path / form, form, "f32")
-        file = opened(tmp_path / form)
+        file = open_head(tmp_path / form)
         head = file.head
 
         assert same_mapping(head.d2t, given.d2t)
@@ -124,7 +124,7 @@ def test_other_ids_are_read_as_the_producer_means_them_unless_told_otherwise(tmp
 def test_ids_of_a_gguf_file_are_never_in_doubt(tmp_path):
     """[1, n/2 - 1, n - 4] would be the other reading's default."""
     target = tiny_target(weights=False)
-    given = trained("eagle3", target)
+    given = train("eagle3", target)
     shape = attrs.evolve(given.shape, sources=(1, 3, 4))
     write(attrs.evolve(given, shape=shape), target, tmp_path / "h.gguf", "gguf", "f32")
 
@@ -161,7 +161,7 @@ def test_norms_biases_and_scaling_are_found(tmp_path):
     path = edit_tensors(directory(tmp_path, "eagle3", "speculators"), change)
     edit_config(path, lambda c: c["transformer_layer_config"].update(rope_scaling=scaling))
     edit_config(path, lambda c: c.update(norm_output=True, norm_before_residual=True))
-    file = opened(path)
+    file = open_head(path)
     head = file.head
 
     assert (head.fc_norm, head.qk_norm, head.biases, head.norm_output, head.norm_before_residual) == (True,) * 5
@@ -193,7 +193,7 @@ def test_a_pickled_head_is_read_by_a_loader_that_runs_nothing(tmp_path):
     (path / "model.safetensors").unlink()
     torch.save(tensors, path / "pytorch_model.bin")
 
-    assert torch.equal(opened(path).tensor("fc.weight"), tensors["fc.weight"])
+    assert torch.equal(open_head(path).tensor("fc.weight"), tensors["fc.weight"])
 
 
 class Evil:
@@ -209,7 +209,7 @@ def pickle_with_code(path):
     torch.save({"fc.weight": Evil()}, path / "pytorch_model.bin")
 
 
-def pickled(make, name="fc.weight"):
+def pickle_weights(make, name="fc.weight"):
     """Pickles the weights, with what ``make`` returns in the place of a tensor."""
 
     def spoil(path):
@@ -267,32 +267,32 @@ BAD = {
     "a pickle holds code": ("safeailab", pickle_with_code, "cannot be read as tensors alone"),
     "a pickled tensor has no numbers": (
         "safeailab",
-        pickled(lambda: torch.empty(2, 2, device="meta")),
+        pickle_weights(lambda: torch.empty(2, 2, device="meta")),
         "the meta device",
     ),
-    "a pickled tensor is sparse": ("safeailab", pickled(lambda: torch.eye(3).to_sparse()), "layout sparse_coo"),
+    "a pickled tensor is sparse": ("safeailab", pickle_weights(lambda: torch.eye(3).to_sparse()), "layout sparse_coo"),
     "a pickled tensor is sparse by rows": (
         "safeailab",
-        pickled(lambda: torch.eye(3).to_sparse_csr()),
+        pickle_weights(lambda: torch.eye(3).to_sparse_csr()),
         "layout sparse_csr",
     ),
     "a pickled tensor is nested": (
         "safeailab",
-        pickled(lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])),
+        pickle_weights(lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])),
         "a nested tensor",
     ),
     "a pickled tensor is larger than the file": (
         "safeailab",
-        pickled(lambda: torch.ones(1).expand(1 << 40)),
+        pickle_weights(lambda: torch.ones(1).expand(1 << 40)),
         "in 4 bytes",
     ),
     "a pickled tensor is complex": (
         "safeailab",
-        pickled(lambda: torch.ones(32, 96, dtype=torch.complex64)),
+        pickle_weights(lambda: torch.ones(32, 96, dtype=torch.complex64)),
         "is complex64",
     ),
-    "a pickled value is no tensor": ("safeailab", pickled(lambda: 7), "holds a int under 'fc.weight'"),
-    "d2t is complex": ("safeailab", pickled(lambda: torch.arange(120) + 0j, "d2t"), "a whole number"),
+    "a pickled value is no tensor": ("safeailab", pickle_weights(lambda: 7), "holds a int under 'fc.weight'"),
+    "d2t is complex": ("safeailab", pickle_weights(lambda: torch.arange(120) + 0j, "d2t"), "a whole number"),
     "a layer of five thousand digits": (
         "safeailab",
         tensors(lambda t: t.update({f"layers.{'9' * 5000}.mlp.up_proj.weight": torch.ones(3)})),
@@ -305,7 +305,7 @@ BAD = {
     ),
     "a name of five thousand characters is pickled": (
         "safeailab",
-        pickled(lambda: torch.ones(3), f"layers.{'9' * 5000}.mlp.up_proj.weight"),
+        pickle_weights(lambda: torch.ones(3), f"layers.{'9' * 5000}.mlp.up_proj.weight"),
         "has 5026 characters",
     ),
     "two names of one tensor": (
@@ -360,13 +360,13 @@ BAD = {
 
 def test_a_gguf_head_that_rotates_a_part_of_its_heads_is_refused(tmp_path):
     target, path = tiny_target(weights=False), tmp_path / "h.gguf"
-    write(trained("eagle3", target), target, path, "gguf", "f32")
+    write(train("eagle3", target), target, path, "gguf", "f32")
     model = gguf_parts(path)
-    model.pairs["eagle3.rope.dimension_count"] = typed("u32", 16)
+    model.pairs["eagle3.rope.dimension_count"] = pack_typed("u32", 16)
     path.write_bytes(model.bytes())
 
     with pytest.raises(UsageError, match="dimension_count is 16, all 32 dimensions"):
-        opened(path)
+        open_head(path)
 
 
 @pytest.mark.parametrize(
@@ -379,37 +379,37 @@ def test_a_gguf_head_that_rotates_a_part_of_its_heads_is_refused(tmp_path):
 )
 def test_a_factor_or_window_of_a_gguf_head_that_is_not_run_is_refused(kind, key, value, tmp_path):
     target, path = tiny_target(weights=False), tmp_path / "h.gguf"
-    write(trained(kind, target), target, path, "gguf", "f32")
+    write(train(kind, target), target, path, "gguf", "f32")
     model = gguf_parts(path)
-    model.pairs[f"{kind}.{key}"] = typed(*value)
+    model.pairs[f"{kind}.{key}"] = pack_typed(*value)
     path.write_bytes(model.bytes())
 
     with pytest.raises(UsageError, match=f"{kind}.{key} = .* is not supported"):
-        opened(path)
+        open_head(path)
 
 
 def test_a_gguf_head_with_two_names_of_one_tensor_is_refused(tmp_path):
     target, path = tiny_target(weights=False), tmp_path / "h.gguf"
-    write(trained("dflash", target), target, path, "gguf", "f32")
+    write(train("dflash", target), target, path, "gguf", "f32")
     model = gguf_parts(path)
     model.tensors["hidden_norm.weight"] = list(model.tensors["enc.output_norm.weight"])
     path.write_bytes(model.bytes())
 
     with pytest.raises(UsageError, match="are one tensor, both are there"):
-        opened(path)
+        open_head(path)
 
 
 @pytest.mark.parametrize("name", BAD)
 def test_a_head_that_is_damaged_or_unknown_is_refused_with_a_mend(name, tmp_path):
-    layout, spoil, found = BAD[name]
+    layout, spoil, message = BAD[name]
     torch.manual_seed(0)
     kind = "dflash" if layout == "z-lab" else "eagle3"
     path = directory(tmp_path, kind, "speculators" if layout == "eagle3-spec" else layout, rows=120)
     spoil(path)
 
     with pytest.raises(UsageError) as refused:
-        opened(path)
-    assert found in refused.value.reason
+        open_head(path)
+    assert message in refused.value.reason
     assert refused.value.hint
     assert "\n" not in refused.value.reason
 
@@ -419,51 +419,51 @@ def test_a_directory_without_config_is_refused(tmp_path):
     (path / "config.json").unlink()
 
     with pytest.raises(UsageError, match="not a model that an installed target recognises"):
-        opened(path)
+        open_head(path)
 
 
 @pytest.mark.parametrize("kind", ["eagle3", "dflash"])
 def test_a_gguf_head_that_is_cut_off_is_refused(kind, tmp_path):
     target = tiny_target(weights=False)
     path = tmp_path / "h.gguf"
-    write(trained(kind, target), target, path, "gguf", "f32")
+    write(train(kind, target), target, path, "gguf", "f32")
     whole = path.read_bytes()
     for share in (0.1, 0.5, 0.9, 0.999):
         path.write_bytes(whole[: int(share * len(whole))])
         with pytest.raises(UsageError):
-            opened(path)
+            open_head(path)
 
 
 def test_layers_that_the_target_lacks_are_a_misfit(tmp_path):
-    file = opened(directory(tmp_path, "eagle3", "safeailab"))
+    file = open_head(directory(tmp_path, "eagle3", "safeailab"))
     edit_config(tmp_path / "safeailab", lambda c: c.update(eagle_aux_hidden_state_layer_ids=[1, 2, 9]))
 
     assert file.misfit(tiny_target(weights=False)) is None
-    assert "0 to 4" in opened(tmp_path / "safeailab").misfit(tiny_target(weights=False))[0]
+    assert "0 to 4" in open_head(tmp_path / "safeailab").misfit(tiny_target(weights=False))[0]
     assert "names 2 layers" in attrs.evolve(file.head, ids=(1, 2)).misfit(tiny_target(weights=False).info)[0]
 
 
 def test_another_vocabulary_is_a_misfit(tmp_path):
     """By its size; and where the file carries its tokenizer, token by token."""
-    file = opened(directory(tmp_path, "eagle3", "safeailab"))
+    file = open_head(directory(tmp_path, "eagle3", "safeailab"))
     target = tiny_target(weights=False)
-    write(trained("eagle3", target), target, tmp_path / "h.gguf", "gguf", "f32")
+    write(train("eagle3", target), target, tmp_path / "h.gguf", "gguf", "f32")
     other = load(tiny_gguf(0, layers=4, salt="zzyzx "), weights=False)
 
     assert "made for 300 tokens" in file.misfit(load(tiny_gguf(0, layers=4, vocab=310), weights=False))[0]
-    assert "for this head" in opened(tmp_path / "h.gguf").misfit(other)[0]
-    assert opened(tmp_path / "h.gguf").misfit(target) is None
+    assert "for this head" in open_head(tmp_path / "h.gguf").misfit(other)[0]
+    assert open_head(tmp_path / "h.gguf").misfit(target) is None
 
 
 def test_a_block_over_the_targets_context_is_a_misfit(tmp_path):
-    file = opened(directory(tmp_path, "dflash", "z-lab"))
+    file = open_head(directory(tmp_path, "dflash", "z-lab"))
     short = attrs.evolve(tiny_target(weights=False).info, context=4)
 
     assert "blocks have 4 tokens" in file.head.misfit(short)[0]
 
 
 def test_a_head_with_larger_heads_than_native_kernels_run_is_a_misfit(tmp_path):
-    head = attrs.evolve(opened(directory(tmp_path, "eagle3", "safeailab")).head, head=512)
+    head = attrs.evolve(open_head(directory(tmp_path, "eagle3", "safeailab")).head, head=512)
     native, reference = (attrs.evolve(tiny_target(weights=False).info, layer_max=n) for n in ({"head": 256}, {}))
 
     assert "heads of 512, native kernels run at most 256" in head.misfit(native)[0]
@@ -494,27 +494,27 @@ def refused_by_the_command(model, kind, path, monkeypatch, capsys):
 
     monkeypatch.setattr("spec_targets.runtime.build.executor", read)
     assert run(["generate", "-m", str(model), "--method", f"{kind}={path}", "-p", "x", "-n", "2"]) == 2
-    said = capsys.readouterr().err
-    assert "Traceback" not in said
-    assert len(said.splitlines()) == 2 and said.splitlines()[1].startswith("  "), "a reason and a hint"
-    return said
+    output = capsys.readouterr().err
+    assert "Traceback" not in output
+    assert len(output.splitlines()) == 2 and output.splitlines()[1].startswith("  "), "a reason and a hint"
+    return output
 
 
 @pytest.mark.parametrize("name", [*BAD, "no config"])
 def test_the_command_refuses_a_bad_head_before_it_reads_the_target(name, tmp_path, monkeypatch, capsys):
-    layout, spoil, found = BAD.get(name, ("safeailab", lambda p: (p / "config.json").unlink(), "not a model"))
+    layout, spoil, message = BAD.get(name, ("safeailab", lambda p: (p / "config.json").unlink(), "not a model"))
     torch.manual_seed(0)
     kind = "dflash" if layout == "z-lab" else "eagle3"
     path = directory(tmp_path, kind, "speculators" if layout == "eagle3-spec" else layout, rows=120)
     spoil(path)
 
-    assert found in refused_by_the_command(tiny_gguf(0, layers=4), kind, path, monkeypatch, capsys)
+    assert message in refused_by_the_command(tiny_gguf(0, layers=4), kind, path, monkeypatch, capsys)
 
 
 @pytest.mark.parametrize("name", MISFITS)
 def test_the_command_refuses_a_head_of_another_model_before_it_reads_the_target(name, tmp_path, monkeypatch, capsys):
-    kind, other, found = MISFITS[name]
+    kind, other, message = MISFITS[name]
     path = directory(tmp_path, kind, "speculators")
 
-    said = refused_by_the_command(tiny_gguf(0, **{"layers": 4, **other}), kind, path, monkeypatch, capsys)
-    assert found in said
+    output = refused_by_the_command(tiny_gguf(0, **{"layers": 4, **other}), kind, path, monkeypatch, capsys)
+    assert message in output

@@ -23,7 +23,7 @@ from spec_core import Refused, Request, Run, Sampling, UsageError, load
 from spec_core.errors import TargetError
 from tests.support.golden import golden
 from tests.support.small_models import tiny_hybrid
-from tests.targets.containers import TYPES, VALUES, Model, opened, typed
+from tests.targets.containers import TYPES, VALUES, Model, open_model, pack_typed
 
 MUTATIONS = 100
 """Of each kind; the campaign by hand had thousands."""
@@ -43,7 +43,7 @@ KEYS = [
 
 @pytest.fixture(scope="module")
 def whole() -> Model:
-    return opened(tiny_hybrid())
+    return open_model(tiny_hybrid())
 
 
 def tries(path: Path) -> list[str]:
@@ -63,11 +63,11 @@ def tries(path: Path) -> list[str]:
 
 def generates(target: Any, method: Any) -> None:
     """A short text without and with the method."""
-    plain = answered(Run(target))
-    assert answered(Run(target, [method])) == plain
+    plain = answer(Run(target))
+    assert answer(Run(target, [method])) == plain
 
 
-def answered(run: Run, **sampling: Any) -> list[int] | str:
+def answer(run: Run, **sampling: Any) -> list[int] | str:
     """Weights that give NaN or infinity end their sequence with an error of the target, without other effects."""
     try:
         return run.generate(Request([3, 1, 4], max_tokens=4, seed=1, sampling=Sampling(**sampling))).result.tokens
@@ -96,25 +96,25 @@ def changed_metadata(whole: Model, rng: random.Random) -> Model:
         key = "qwen35." + rng.choice(KEYS)
         model.pairs.pop(key, None)
         if rng.random() < 0.95:
-            model.pairs[key] = typed(*rng.choice(VALUES))
+            model.pairs[key] = pack_typed(*rng.choice(VALUES))
     return model
 
 
 def changed_tensors(whole: Model, rng: random.Random) -> Model:
     model = whole.copy()
     for _ in range(rng.choice([1, 1, 2])):
-        rng.choice([lost, renamed, doubled, transposed, reshaped, retyped, refilled])(model, rng)
+        rng.choice([lose, rename, double, transpose, reshape, retype, refill])(model, rng)
     return model
 
 
-def picked(model: Model, rng: random.Random) -> str:
+def pick(model: Model, rng: random.Random) -> str:
     """Tensors of gated delta nets and of the layer after the trunk more often than others."""
     special = [name for name in model.tensors if "ssm" in name or name.startswith(("blk.0.attn", "blk.4."))]
     return rng.choice(special if special and rng.random() < 0.8 else list(model.tensors))
 
 
-def lost(model: Model, rng: random.Random) -> None:
-    del model.tensors[picked(model, rng)]
+def lose(model: Model, rng: random.Random) -> None:
+    del model.tensors[pick(model, rng)]
 
 
 def another_name(model: Model, rng: random.Random) -> str:
@@ -122,39 +122,39 @@ def another_name(model: Model, rng: random.Random) -> str:
     other = ["ssm_a", "ssm_ba.weight", "attn_qkv.weight", "attn_qkv.bias", "attn_q.bias", "attn_output.bias"]
     other += ["ffn_gate_inp.weight", "ffn_down_shexp.weight", "nextn.embed_tokens.weight"]
     other += ["nextn.shared_head_head.weight", "nextn.shared_head_norm.weight", "rope_freqs.weight"]
-    rest = rng.choice([*other, picked(model, rng).split(".", 2)[-1]])
+    rest = rng.choice([*other, pick(model, rng).split(".", 2)[-1]])
     return rng.choice([f"blk.{rng.randrange(6)}.{rest}", rest, "output.weight", "output.bias", "rope_freqs.weight"])
 
 
-def renamed(model: Model, rng: random.Random) -> None:
-    moved = model.tensors.pop(picked(model, rng))
+def rename(model: Model, rng: random.Random) -> None:
+    moved = model.tensors.pop(pick(model, rng))
     model.tensors[another_name(model, rng)] = moved
 
 
-def doubled(model: Model, rng: random.Random) -> None:
-    model.tensors[another_name(model, rng)] = list(model.tensors[picked(model, rng)])
+def double(model: Model, rng: random.Random) -> None:
+    model.tensors[another_name(model, rng)] = list(model.tensors[pick(model, rng)])
 
 
-def transposed(model: Model, rng: random.Random) -> None:
-    tensor = model.tensors[picked(model, rng)]
+def transpose(model: Model, rng: random.Random) -> None:
+    tensor = model.tensors[pick(model, rng)]
     put(tensor, tensor[0][::-1], "F32")
 
 
-def reshaped(model: Model, rng: random.Random) -> None:
-    tensor = model.tensors[picked(model, rng)]
+def reshape(model: Model, rng: random.Random) -> None:
+    tensor = model.tensors[pick(model, rng)]
     shape = list(tensor[0])
     at = rng.randrange(len(shape))
     shape[at] = max(1, rng.choice([1, shape[at] - 1, shape[at] + 1, shape[at] * 2, shape[at] // 2, 32]))
     put(tensor, rng.choice([shape, shape, [1, *shape], [*shape, 1]]), "F32")
 
 
-def retyped(model: Model, rng: random.Random) -> None:
-    tensor = model.tensors[picked(model, rng)]
+def retype(model: Model, rng: random.Random) -> None:
+    tensor = model.tensors[pick(model, rng)]
     put(tensor, tensor[0], rng.choice(list(TYPES)))
 
 
-def refilled(model: Model, rng: random.Random) -> None:
-    tensor = model.tensors[picked(model, rng)]
+def refill(model: Model, rng: random.Random) -> None:
+    tensor = model.tensors[pick(model, rng)]
     tensor[2] = rng.choice([b"\0", b"\xff", b"\x7f", b"\x7e"]) * len(tensor[2])
 
 
@@ -168,7 +168,7 @@ def put(tensor: list[Any], shape: Any, kind: str) -> None:
     tensor[:] = [tuple(shape), kind, bytes(count // elements * size)]
 
 
-def flipped(whole: Model, rng: random.Random) -> bytes:
+def flip(whole: Model, rng: random.Random) -> bytes:
     """Bits or whole numbers of the file overwritten, the texts of the tokenizer seldom."""
     data = bytearray(whole.bytes())
     tokens, tensors = data.find(b"tokenizer.ggml.model"), data.find(b"token_embd.weight")
@@ -190,7 +190,7 @@ MAKERS = {
     "metadata": lambda whole, rng: changed_metadata(whole, rng).bytes(),
     "tensors": lambda whole, rng: changed_tensors(whole, rng).bytes(),
     "both": lambda whole, rng: changed_tensors(changed_metadata(whole, rng), rng).bytes(),
-    "bits": flipped,
+    "bits": flip,
     "truncation": cut,
 }
 
@@ -210,7 +210,7 @@ def test_changed_hybrids_run_or_are_refused(kind, whole, tmp_path):
 # what was found
 
 
-def saved(model: Model, folder: Path) -> Path:
+def save(model: Model, folder: Path) -> Path:
     path = folder / "m.gguf"
     path.write_bytes(model.bytes())
     return path
@@ -220,7 +220,7 @@ def with_keys(whole: Model, **values: tuple[str, Any]) -> Model:
     """Keys with __ for the dot of ``ssm.`` and the like."""
     model = whole.copy()
     for key, value in values.items():
-        model.pairs["qwen35." + key.replace("__", ".")] = typed(*value)
+        model.pairs["qwen35." + key.replace("__", ".")] = pack_typed(*value)
     return model
 
 
@@ -251,7 +251,7 @@ REFUSED_KEYS = {
 
 @pytest.mark.parametrize("name", REFUSED_KEYS)
 def test_metadata_that_is_refused_before_weights_are_read(name, whole, tmp_path):
-    path = saved(with_keys(whole, **REFUSED_KEYS[name]), tmp_path)
+    path = save(with_keys(whole, **REFUSED_KEYS[name]), tmp_path)
     assert len(tries(path)) == 2
 
 
@@ -260,14 +260,14 @@ def test_a_bias_beside_an_output_gate_is_refused(name, whole, tmp_path):
     model = whole.copy()
     rows = model.tensors[f"blk.1.{name}.weight"][0][0]
     model.tensors[f"blk.1.{name}.bias"] = [(rows,), "F32", bytes(4 * rows)]
-    assert [f"blk.1.{name}.bias" in reason for reason in tries(saved(model, tmp_path))] == [True, True]
+    assert [f"blk.1.{name}.bias" in reason for reason in tries(save(model, tmp_path))] == [True, True]
 
 
 def test_an_interval_of_no_layers_is_refused(whole, tmp_path):
     model = with_keys(whole, full_attention_interval=("u32", 0))
     del model.pairs["qwen35.attention.recurrent_layers"]
     with pytest.raises(UsageError, match="full_attention_interval is 0"):
-        load(saved(model, tmp_path), weights=False)
+        load(save(model, tmp_path), weights=False)
 
 
 @pytest.mark.parametrize("name", ["blk.0.ssm_a", "blk.4.nextn.enorm.weight", "blk.1.attn_q.weight"])
@@ -275,7 +275,7 @@ def test_weights_that_are_whole_numbers_are_refused(name, whole, tmp_path):
     model = whole.copy()
     put(model.tensors[name], model.tensors[name][0], "I32")
     with pytest.raises(UsageError, match="is of type I32"):
-        load(saved(model, tmp_path), weights=False)
+        load(save(model, tmp_path), weights=False)
 
 
 @pytest.mark.parametrize("kind", ["I8", "IQ4_XS"])
@@ -283,7 +283,7 @@ def test_divisors_of_another_shape_are_refused_unread(kind, whole, tmp_path):
     model = whole.copy()
     model.tensors["rope_freqs.weight"] = [(), "F32", b""]
     put(model.tensors["rope_freqs.weight"], (1 << 20,), kind)
-    assert len(tries(saved(model, tmp_path))) == 2
+    assert len(tries(save(model, tmp_path))) == 2
 
 
 @pytest.mark.parametrize(
@@ -299,7 +299,7 @@ def test_tensors_that_make_no_other_block_of_the_layer_behind_the_trunk(name, li
     """Only tensors whose shapes were checked say what a block is."""
     model = whole.copy()
     model.tensors[f"blk.4.{name}"] = list(model.tensors[f"blk.0.{like}"])
-    assert tries(saved(model, tmp_path)) == []
+    assert tries(save(model, tmp_path)) == []
 
 
 @pytest.mark.parametrize("sampling", [{}, {"top_k": 5}, {"top_p": 0.9}], ids=str)
@@ -308,12 +308,12 @@ def test_tensors_that_make_no_other_block_of_the_layer_behind_the_trunk(name, li
 def test_a_layer_that_makes_no_numbers_changes_no_text(rule, temperature, sampling, whole, tmp_path):
     model = whole.copy()
     model.tensors["blk.4.nextn.enorm.weight"][2] = b"\xff" * 128
-    target = load(saved(model, tmp_path))
+    target = load(save(model, tmp_path))
     run = Run(target, [("mtp", {"p_min": 0.0})], rule=rule)
-    plain = answered(Run(target, rule=rule), temperature=temperature, **sampling)
+    plain = answer(Run(target, rule=rule), temperature=temperature, **sampling)
     assert len(plain) == 4
-    assert len(answered(run, temperature=temperature, **sampling)) == 4
-    assert rule != "coupled" or answered(run, temperature=temperature, **sampling) == plain
+    assert len(answer(run, temperature=temperature, **sampling)) == 4
+    assert rule != "coupled" or answer(run, temperature=temperature, **sampling) == plain
 
 
 def layer_alone(whole: Model) -> Model:
@@ -327,7 +327,7 @@ def test_a_layer_alone_without_a_last_norm_is_refused(whole, tmp_path):
     model = layer_alone(whole)
     del model.tensors["blk.4.nextn.shared_head_norm.weight"]
     with pytest.raises(Refused, match=r"'output_norm\.weight' of the NextN layer is missing"):
-        Run(load(tiny_hybrid()), [("mtp", {"file": str(saved(model, tmp_path))})])
+        Run(load(tiny_hybrid()), [("mtp", {"file": str(save(model, tmp_path))})])
 
 
 def test_a_layer_alone_with_other_heads_is_refused(whole, tmp_path):
@@ -338,13 +338,13 @@ def test_a_layer_alone_with_other_heads_is_refused(whole, tmp_path):
     for name in ("q", "k"):
         put(model.tensors[f"blk.4.attn_{name}_norm.weight"], (16,), "F32")
     with pytest.raises(Refused, match="heads of 16, 16 dimensions of them rotated, the target heads of 32"):
-        Run(load(tiny_hybrid()), [("mtp", {"file": str(saved(model, tmp_path))})])
+        Run(load(tiny_hybrid()), [("mtp", {"file": str(save(model, tmp_path))})])
 
 
 def test_the_name_of_a_model_is_one_short_line(whole, tmp_path):
     model = whole.copy()
-    model.pairs["general.name"] = typed("text", "a\nb\x1b[2J" + "x" * 5000)
-    name = load(saved(model, tmp_path), weights=False).info.name
+    model.pairs["general.name"] = pack_typed("text", "a\nb\x1b[2J" + "x" * 5000)
+    name = load(save(model, tmp_path), weights=False).info.name
     assert name.startswith("ab[2Jx")
     assert len(name) <= 200
 

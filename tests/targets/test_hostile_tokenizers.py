@@ -41,17 +41,17 @@ HOSTILE = {
 }
 
 
-def written(folder, changes) -> None:
+def write(folder, changes) -> None:
     (folder / "tokenizer.json").write_text(json.dumps({**BASE, **changes}), "utf-8")
 
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_file_is_refused_before_work_is_done(name, tmp_path):
-    changes, said = HOSTILE[name]
-    written(tmp_path, changes)
+    changes, message = HOSTILE[name]
+    write(tmp_path, changes)
     tracemalloc.start()
     try:
-        with pytest.raises(UsageError, match=said):
+        with pytest.raises(UsageError, match=message):
             from_hf(tmp_path)
         assert tracemalloc.get_traced_memory()[1] < 32 << 20
     finally:
@@ -72,21 +72,21 @@ PATTERN = {"Regex": "(b*)*c|(a|a)*$|(?=(a+)+d)"}
 
 def test_a_panic_of_the_library_is_a_message_and_the_tokenizer_goes_on(tmp_path):
     """In every thread: a pattern that exhausts the engine's retries."""
-    written(tmp_path, {"pre_tokenizer": {"type": "Split", "pattern": PATTERN, "behavior": "Isolated", "invert": False}})
-    tokenizer, said = from_hf(tmp_path), []
+    write(tmp_path, {"pre_tokenizer": {"type": "Split", "pattern": PATTERN, "behavior": "Isolated", "invert": False}})
+    tokenizer, messages = from_hf(tmp_path), []
 
     def encode() -> None:
         try:
             tokenizer.encode("a" * 60 + "b")
         except UsageError as error:
-            said.append(str(error))
+            messages.append(str(error))
 
     encode()
     thread = threading.Thread(target=encode)
     thread.start()
     thread.join()
 
-    assert len(said) == 2 and all("the text cannot be tokenized" in one and "/" not in one for one in said)
+    assert len(messages) == 2 and all("the text cannot be tokenized" in one and "/" not in one for one in messages)
     assert tokenizer.encode("ab") == [0, 1]
 
 
@@ -104,7 +104,7 @@ def test_a_text_is_neither_cut_nor_padded_nor_repeated_by_its_file(tmp_path):
     twice |= {"pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 0}}]}
     truncation = {"direction": "Right", "max_length": 3, "strategy": "LongestFirst", "stride": 0}
     more = {"padding": padding, "truncation": truncation, "post_processor": {**twice, "special_tokens": {}}}
-    written(tmp_path, more)
+    write(tmp_path, more)
 
     assert from_hf(tmp_path).encode("abab" * 3) == [0, 1, 0, 1] * 3
 

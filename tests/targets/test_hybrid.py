@@ -12,7 +12,7 @@ from spec_core.testing import Oracle, RandomTrees
 from tests.methods.heads import method as head
 from tests.support.small_models import tiny_gguf, tiny_hybrid
 from tests.targets.drive import forward, part, sequence
-from tests.targets.gate import gated
+from tests.targets.gate import finish_checked
 
 STRATEGIES = ("snapshot", "replay", "checkpoint")
 every_strategy = pytest.mark.parametrize("strategy", STRATEGIES)
@@ -27,7 +27,9 @@ def target():
 @pytest.fixture(scope="module")
 def plain(target):
     """Requests of every temperature with their plain results, by temperature."""
-    return {t: (made := requests(t), [Run(target).generate(r).result for r in made]) for t in (0.0, 0.8)}
+    return {
+        t: (own_requests := requests(t), [Run(target).generate(r).result for r in own_requests]) for t in (0.0, 0.8)
+    }
 
 
 def requests(temperature: float, n: int = 20) -> list[Request]:
@@ -45,8 +47,8 @@ def requests(temperature: float, n: int = 20) -> list[Request]:
     ]
 
 
-def known(made, results) -> dict[str, list[int]]:
-    return {r.name: [*r.prompt, *result.tokens] for r, result in zip(made, results, strict=True)}
+def texts_by_name(requests_given, results) -> dict[str, list[int]]:
+    return {r.name: [*r.prompt, *result.tokens] for r, result in zip(requests_given, results, strict=True)}
 
 
 DRAFTERS = {
@@ -63,22 +65,26 @@ DRAFTERS = {
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize("batch", [1, 5])
 def test_state_and_text_after_every_step(target, plain, strategy, drafts, temperature, batch):
-    made, results = plain[temperature]
+    sent, results = plain[temperature]
     rollback = ("gdn-rollback", {"strategy": strategy})
     run = Run(
-        target, [DRAFTERS[drafts](known(made, results))], rollback=rollback, max_sequences=batch, prefill_chunk=32
+        target,
+        [DRAFTERS[drafts](texts_by_name(sent, results))],
+        rollback=rollback,
+        max_sequences=batch,
+        prefill_chunk=32,
     )
-    found = gated(run, made)
-    assert [r.tokens for r in found] == [r.tokens for r in results]
+    results_here = finish_checked(run, sent)
+    assert [r.tokens for r in results_here] == [r.tokens for r in results]
 
 
 @pytest.mark.parametrize("n", [0, 1, 3])
 def test_drafts_longer_than_the_snapshots(target, plain, n):
-    made, results = plain[0.8]
+    sent, results = plain[0.8]
     for drafter in ("all-right", "trees"):
-        method = DRAFTERS[drafter](known(made, results))
+        method = DRAFTERS[drafter](texts_by_name(sent, results))
         run = Run(target, [method], rollback=("gdn-rollback", {"strategy": "snapshot", "n": n}), max_sequences=2)
-        assert [r.tokens for r in gated(run, made)] == [r.tokens for r in results]
+        assert [r.tokens for r in finish_checked(run, sent)] == [r.tokens for r in results]
 
 
 def test_a_restored_snapshot_is_no_copy(target):
@@ -101,10 +107,10 @@ def test_a_second_turn_evaluates_its_new_tokens_and_at_most_an_interval(target, 
     run = Run(target, ["ngram"], rollback=("gdn-rollback", {"strategy": strategy}))
     answer = run.generate(first).result
     second = [*first.prompt, *answer.tokens, 5, 6, 7, 8]
-    found = gated(run, [Request(second, max_tokens=12, name="again")])[0]
+    result = finish_checked(run, [Request(second, max_tokens=12, name="again")])[0]
     target.every = before
-    assert len(second) - 5 - found.reused <= 32
-    assert found.tokens == Run(target).generate(Request(second, max_tokens=12)).result.tokens
+    assert len(second) - 5 - result.reused <= 32
+    assert result.tokens == Run(target).generate(Request(second, max_tokens=12)).result.tokens
 
 
 def test_a_turn_that_parts_from_the_last_behind_a_long_answer_goes_on_from_the_prompt(target):
@@ -114,10 +120,10 @@ def test_a_turn_that_parts_from_the_last_behind_a_long_answer_goes_on_from_the_p
     run = Run(target, ["ngram"], prefill_chunk=32)
     run.generate(first).result
     second = [*first.prompt, 9, 8, 7]
-    found = gated(run, [Request(second, max_tokens=12, name="again")])[0]
+    result = finish_checked(run, [Request(second, max_tokens=12, name="again")])[0]
     target.every = before
-    assert found.reused == 64
-    assert found.tokens == Run(target).generate(Request(second, max_tokens=12)).result.tokens
+    assert result.reused == 64
+    assert result.tokens == Run(target).generate(Request(second, max_tokens=12)).result.tokens
 
 
 def test_checkpoints_are_bounded(target):
@@ -181,17 +187,17 @@ HEADS = ("eagle3", "eagle3-tree", "dflash")
 @pytest.mark.parametrize("method", [*METHODS, *HEADS])
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize("batch", [1, 5])
-def test_state_and_text_with_every_method(target, repeated, strategy, method, temperature, batch):
-    made = repeating(temperature)
+def test_state_and_text_with_every_method(target, repeated_texts, strategy, method, temperature, batch):
+    sent = repeating(temperature)
     rollback = ("gdn-rollback", {"strategy": strategy, "n": 5})
     drafter = head(method, "hybrid") if method in HEADS else METHODS[method]
-    found = gated(Run(target, [drafter], rollback=rollback, max_sequences=batch, prefill_chunk=32), made)
-    assert [r.tokens for r in found] == repeated[temperature]
-    assert sum(r.stats["drafted"] for r in found) > 0
+    checked = finish_checked(Run(target, [drafter], rollback=rollback, max_sequences=batch, prefill_chunk=32), sent)
+    assert [r.tokens for r in checked] == repeated_texts[temperature]
+    assert sum(r.stats["drafted"] for r in checked) > 0
 
 
 @pytest.fixture(scope="module")
-def repeated(target):
+def repeated_texts(target):
     """Plain texts of ``repeating`` by temperature."""
     return {t: [Run(target).generate(r).result.tokens for r in repeating(t)] for t in (0.0, 0.8)}
 

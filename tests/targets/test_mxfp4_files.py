@@ -25,7 +25,7 @@ def one_thread():
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
+def mxfp4_model(tmp_path_factory):
     return Made(tmp_path_factory.mktemp("mxfp4"))
 
 
@@ -34,52 +34,54 @@ def tiny(tmp_path_factory):
     return Made(tmp_path_factory.mktemp("tiny"), tiny=True)
 
 
-def test_the_formula_of_this_test_is_that_of_transformers(made):
+def test_the_formula_of_this_test_is_that_of_transformers(mxfp4_model):
     convert = pytest.importorskip("transformers.integrations.mxfp4").convert_moe_packed_tensors
-    for name, floats in made.model.named_parameters():
-        if f"{name}_blocks" in made.codes:
-            parts = made.codes[f"{name}_blocks"], made.codes[f"{name}_scales"]
+    for name, floats in mxfp4_model.model.named_parameters():
+        if f"{name}_blocks" in mxfp4_model.codes:
+            parts = mxfp4_model.codes[f"{name}_blocks"], mxfp4_model.codes[f"{name}_scales"]
             assert torch.equal(convert(*parts, dtype=torch.float32), floats)
 
 
-def test_transformers_reads_the_directory_of_this_test(made):
+def test_transformers_reads_the_directory_of_this_test(mxfp4_model):
     classes = pytest.importorskip("transformers")
     how = classes.Mxfp4Config(dequantize=True)
     options = {"quantization_config": how, "dtype": torch.float32, "attn_implementation": "eager"}
     try:
-        theirs = classes.GptOssForCausalLM.from_pretrained(made.directory, **options).eval()
+        theirs = classes.GptOssForCausalLM.from_pretrained(mxfp4_model.directory, **options).eval()
     except ImportError as error:  # some releases need accelerate
         pytest.skip(str(error))
     theirs.config._experts_implementation = "eager"
 
-    assert torch.equal(logits(theirs, TOKENS), logits(made.model, TOKENS))
+    assert torch.equal(logits(theirs, TOKENS), logits(mxfp4_model.model, TOKENS))
 
 
-def far(made: Made, place, **options) -> float:
+def far(mxfp4_model: Made, place, **options) -> float:
     """In units of the rounding floor."""
-    expected = logits(made.model, TOKENS)
+    expected = logits(mxfp4_model.model, TOKENS)
     got = fresh(load(place, **EXACT, **options), TOKENS).logits
-    return (expected - got).abs().max().item() / rounding_floor(made.model, TOKENS, expected)
+    return (expected - got).abs().max().item() / rounding_floor(mxfp4_model.model, TOKENS, expected)
 
 
 @pytest.mark.parametrize("form", ["directory", "file"])
-def test_the_reference_has_the_values_of_transformers(made, form):
-    assert far(made, getattr(made, form), kernels="reference") <= FLOORS
+def test_the_reference_has_the_values_of_transformers(mxfp4_model, form):
+    assert far(mxfp4_model, getattr(mxfp4_model, form), kernels="reference") <= FLOORS
 
 
 @pytest.mark.skipif(native.problem() is not None, reason=f"{native.problem()}")
 class TestNative:
     @pytest.mark.parametrize("form", ["directory", "file"])
-    def test_blocks_stay_blocks(self, made, form):
+    def test_blocks_stay_blocks(self, mxfp4_model, form):
         """Activations are rounded, so logits are near those of floats, not equal to them."""
-        target = load(getattr(made, form), kernels="native", activations="int15", cache_dtype="float32")
-        expected, got = logits(made.model, TOKENS), fresh(target, TOKENS).logits
+        target = load(getattr(mxfp4_model, form), kernels="native", activations="int15", cache_dtype="float32")
+        expected, got = logits(mxfp4_model.model, TOKENS), fresh(target, TOKENS).logits
 
         assert f"{2 * LAYERS} of MXFP4 as Q5_0" in target.info.kernels
         assert (expected - got).square().mean().sqrt() <= FAR * (expected.max() - expected.min())
 
-    def test_a_directory_and_a_file_give_the_same_bits(self, made):
-        first, second = (fresh(load(of, kernels="native"), TOKENS).logits for of in (made.directory, made.file))
+    def test_a_directory_and_a_file_give_the_same_bits(self, mxfp4_model):
+        first, second = (
+            fresh(load(of, kernels="native"), TOKENS).logits for of in (mxfp4_model.directory, mxfp4_model.file)
+        )
 
         assert torch.equal(first, second)
 
@@ -90,20 +92,20 @@ class TestNative:
         assert f"{2 * LAYERS} of MXFP4 as F32" in target.info.kernels
         assert far(tiny, getattr(tiny, form), kernels="native") <= FLOORS
 
-    def test_planned_memory_is_that_of_the_blocks(self, made):
-        planned = load(made.directory, kernels="native").info.weight_bytes
+    def test_planned_memory_is_that_of_the_blocks(self, mxfp4_model):
+        planned = load(mxfp4_model.directory, kernels="native").info.weight_bytes
         numbers = LAYERS * EXPERTS * 3 * WIDTH * FF
 
         assert numbers // 32 * 22 < planned < 4 * numbers
-        assert load(made.file, kernels="native").info.weight_bytes == planned
+        assert load(mxfp4_model.file, kernels="native").info.weight_bytes == planned
 
 
-def changed(folder, to, **tensors: Tensor):
+def change_files(folder, to, **tensors: Tensor):
     """A copy of the directory with other codes or scales in the first layer."""
     (to / "config.json").write_text((folder / "config.json").read_text())
-    found = load_file(folder / "model.safetensors")
-    found |= {f"model.layers.0.mlp.experts.{name}": value for name, value in tensors.items()}
-    save_file(found, to / "model.safetensors", metadata={"format": "pt"})
+    stored = load_file(folder / "model.safetensors")
+    stored |= {f"model.layers.0.mlp.experts.{name}": value for name, value in tensors.items()}
+    save_file(stored, to / "model.safetensors", metadata={"format": "pt"})
     return to
 
 
@@ -116,18 +118,22 @@ def changed(folder, to, **tensors: Tensor):
     ],
     ids=["too few", "of another rank", "of another type"],
 )
-def test_scales_that_do_not_fit_are_refused(made, scales, tmp_path):
+def test_scales_that_do_not_fit_are_refused(mxfp4_model, scales, tmp_path):
     with pytest.raises(UsageError, match=r"gate_up_proj_blocks' is U8 \[3, 192, 2, 16\], its scales are"):
-        load(changed(made.directory, tmp_path, gate_up_proj_scales=scales))
+        load(change_files(mxfp4_model.directory, tmp_path, gate_up_proj_scales=scales))
 
 
-def test_codes_of_another_width_are_refused(made, tmp_path):
+def test_codes_of_another_width_are_refused(mxfp4_model, tmp_path):
     codes = torch.zeros(EXPERTS, 2 * FF, 3, 16, dtype=torch.uint8)
     with pytest.raises(UsageError, match=r"shape \[3, 96, 96\], \[3, 96, 64\] was needed"):
-        load(changed(made.directory, tmp_path, gate_up_proj_blocks=codes, gate_up_proj_scales=codes[..., 0].clone()))
+        load(
+            change_files(
+                mxfp4_model.directory, tmp_path, gate_up_proj_blocks=codes, gate_up_proj_scales=codes[..., 0].clone()
+            )
+        )
 
 
-def test_other_quantisations_are_refused(made, tmp_path):
-    folder = quantised_by("bitsandbytes", changed(made.directory, tmp_path))
+def test_other_quantisations_are_refused(mxfp4_model, tmp_path):
+    folder = quantised_by("bitsandbytes", change_files(mxfp4_model.directory, tmp_path))
     with pytest.raises(UsageError, match=r"quantization_config = .*bitsandbytes.* is not supported"):
         load(folder)

@@ -62,7 +62,7 @@ def case(request, kernels) -> Case:
     return Case(request.param, kernels, cache_dtype="float32")
 
 
-def quantised(name: str, kernels: str) -> Case:
+def quantised_case(name: str, kernels: str) -> Case:
     options = {"activations": "int15"} if kernels == "native" else {}
     return Case(f"quantmodel/{name}/{QUANTISED[name]}", kernels, cache_dtype="float32", **options)
 
@@ -123,7 +123,7 @@ def test_a_prompt_in_chunks_equals_one_pass(case, chunk):
 
 @pytest.mark.parametrize("name", QUANTISED)
 def test_quantised_logits_are_those_of_the_dequantised_weights(name):
-    case = quantised(name, "reference")
+    case = quantised_case(name, "reference")
     got = fresh(case.target, case.tokens("prompt_37")).logits
 
     assert largest(case.tensors["logits_37"], got) <= QUANTISED_BAR[name]
@@ -135,7 +135,7 @@ def test_native_logits_lie_near_those_of_the_dequantised_weights(name):
 
     The same token is the best, but for ties nearer than that: one row of qwen3-q8_0 has its two best 1.3e-4 apart.
     """
-    case = quantised(name, "native")
+    case = quantised_case(name, "native")
     expected, got = case.tensors["logits_37"], fresh(case.target, case.tokens("prompt_37")).logits
     best = expected.topk(2).values
     apart = best[:, 0] - best[:, 1] > 5e-4 * (expected.max() - expected.min())
@@ -160,7 +160,7 @@ def test_native_logits_with_8_bits_of_activations_lie_within_1_percent_of_the_ra
 
 @pytest.mark.parametrize("name", QUANTISED)
 def test_quantised_greedy_tokens(name, kernels):
-    case = quantised(name, kernels)
+    case = quantised_case(name, kernels)
     expected = case.tokens("greedy_tokens")
 
     assert greedy(case.target, case.tokens("prompt_16"), len(expected))[0] == expected
@@ -183,7 +183,7 @@ def test_recurrent_states_are_those_of_the_reference(arch, kernels):
     forward(case.target, part(seq, 0, case.tokens("prompt_37")))
     matrices, windows = case.target.checkpoint(seq)
     for layer, (matrix, window) in enumerate(zip(matrices, windows, strict=True)):
-        wanted = case.tensors[f"state_37.layer_{layer}.recurrent"]
+        expected = case.tensors[f"state_37.layer_{layer}.recurrent"]
         inputs = case.tensors[f"state_37.layer_{layer}.conv"][:, -window.shape[0] :]
-        assert largest(wanted, matrix) <= 1e-5 * wanted.abs().max()
+        assert largest(expected, matrix) <= 1e-5 * expected.abs().max()
         assert largest(inputs.T, window) <= 1e-5 * inputs.abs().max()

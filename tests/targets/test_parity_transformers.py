@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 
 from spec_core import UsageError, load
 from tests.targets.drive import fresh, greedy
-from tests.targets.tiny import classes, logits, model, saved
+from tests.targets.tiny import classes, logits, model, save
 
 EXACT = {"dtype": "float32", "cache_dtype": "float32"}
 """Options under which the bars of float32 arithmetic hold."""
@@ -34,7 +34,7 @@ def rope(kind: str, **more) -> dict:
     return {"rope_parameters": {"rope_type": kind, "rope_theta": 10000.0} | more}
 
 
-def needed(arch: str) -> None:
+def skip_unless_known(arch: str) -> None:
     """Skip where the installed transformers is too old."""
     if None in classes(arch):
         pytest.skip(f"transformers {transformers.__version__} has no classes of {arch}")
@@ -106,47 +106,47 @@ def largest(a: torch.Tensor, b: torch.Tensor) -> float:
 def test_logits_are_those_of_transformers(name, tmp_path):
     arch, config = CONFIGS[name]
     theirs = model(arch, **config)
-    target = load(saved(theirs, tmp_path), dtype="float32", kernels="reference")
+    target = load(save(theirs, tmp_path), dtype="float32", kernels="reference")
 
     assert largest(logits(theirs, TOKENS), fresh(target, TOKENS).logits) <= BAR
 
 
 @torch.no_grad()
-def continued(made, prompt: list[int], n: int) -> list[int]:
+def continue_text(model, prompt: list[int], n: int) -> list[int]:
     """n greedy tokens of transformers over its own cache: states of gated delta nets, keys and values."""
     given = torch.tensor([prompt])
     options = {"max_new_tokens": n, "do_sample": False, "eos_token_id": None, "pad_token_id": 0}
-    return made.generate(given, attention_mask=torch.ones_like(given), **options)[0, len(prompt) :].tolist()
+    return model.generate(given, attention_mask=torch.ones_like(given), **options)[0, len(prompt) :].tolist()
 
 
 @pytest.mark.parametrize("name", NEWER)
 def test_newer_families_are_those_of_transformers(name, tmp_path):
     """One token, less than a chunk of 64, and more than two; then 16 greedy tokens."""
     arch, config = NEWER[name]
-    needed(arch)
+    skip_unless_known(arch)
     theirs = model(arch, **config)
-    target = load(saved(theirs, tmp_path), dtype="float32", kernels="reference")
+    target = load(save(theirs, tmp_path), dtype="float32", kernels="reference")
 
     for length in (1, 37, 130):
         expected = logits(theirs, LONG[:length])
         bar = BAR if arch == "glm4moe" else HYBRID_BAR
         assert largest(expected, fresh(target, LONG[:length]).logits) <= bar * max(1.0, expected.std())
     tokens, _ = greedy(target, LONG[:37], 16)
-    assert tokens == continued(theirs, LONG[:37], 16)
+    assert tokens == continue_text(theirs, LONG[:37], 16)
     assert len(set(tokens)) > 1
 
 
 @pytest.mark.parametrize("arch, classes_of", [("qwen35", "Qwen3_5"), ("qwen35moe", "Qwen3_5Moe")])
 def test_the_text_part_of_a_model_with_vision(arch, classes_of, tmp_path):
     """As published: the config is nested, names begin with ``model.language_model.``, vision lies beside."""
-    needed(arch)
+    skip_unless_known(arch)
     theirs = model(arch)
     vision = {"depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2, "out_hidden_size": 32}
     config = getattr(transformers, f"{classes_of}Config")(text_config=theirs.config.to_dict(), vision_config=vision)
     whole = getattr(transformers, f"{classes_of}ForConditionalGeneration")(config)
     whole.model.language_model.load_state_dict(theirs.model.state_dict())
     whole.lm_head.load_state_dict(theirs.lm_head.state_dict())
-    target = load(saved(whole, tmp_path), **EXACT)
+    target = load(save(whole, tmp_path), **EXACT)
 
     assert "text_config" in json.loads((tmp_path / "config.json").read_text())
     assert largest(logits(theirs, TOKENS), fresh(target, TOKENS).logits) <= HYBRID_BAR
@@ -155,7 +155,7 @@ def test_the_text_part_of_a_model_with_vision(arch, classes_of, tmp_path):
 def test_the_old_name_of_rope_parameters_is_read(tmp_path):
     """Files written before transformers 5 say ``rope_scaling``, and the base apart."""
     theirs = model("llama", **LLAMA3)
-    saved(theirs, tmp_path)
+    save(theirs, tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
     config["rope_scaling"] = config.pop("rope_parameters")
     config["rope_theta"] = config["rope_scaling"].pop("rope_theta")
@@ -167,16 +167,16 @@ def test_the_old_name_of_rope_parameters_is_read(tmp_path):
 @pytest.mark.parametrize("arch", ["llama", "qwen3moe"])
 def test_a_sharded_directory(arch, tmp_path):
     theirs = model(arch)
-    saved(theirs, tmp_path, max_shard_size="20KB")
+    save(theirs, tmp_path, max_shard_size="20KB")
 
     assert len(list(tmp_path.glob("*.safetensors"))) > 2
     assert largest(logits(theirs, TOKENS), fresh(load(tmp_path, **EXACT), TOKENS).logits) <= BAR
 
 
 def test_bfloat16_weights_are_computed_with_in_float32(tmp_path):
-    made = model("qwen3")
-    target = load(saved(made.bfloat16(), tmp_path), **EXACT)
-    theirs = type(made).from_pretrained(tmp_path, dtype=torch.float32, attn_implementation="eager")
+    qwen = model("qwen3")
+    target = load(save(qwen.bfloat16(), tmp_path), **EXACT)
+    theirs = type(qwen).from_pretrained(tmp_path, dtype=torch.float32, attn_implementation="eager")
 
     assert target.info.dtype == "float32"
     assert largest(logits(theirs, TOKENS), fresh(target, TOKENS).logits) <= BAR
@@ -184,7 +184,7 @@ def test_bfloat16_weights_are_computed_with_in_float32(tmp_path):
 
 def test_a_bfloat16_target_is_near_the_float32_one(tmp_path):
     theirs = model("qwen3", head_dim=16)
-    target = load(saved(theirs, tmp_path), dtype="bfloat16")
+    target = load(save(theirs, tmp_path), dtype="bfloat16")
     expected = logits(theirs, TOKENS)
 
     error = fresh(target, TOKENS).logits.float() - expected
@@ -195,7 +195,7 @@ def test_a_bfloat16_target_is_near_the_float32_one(tmp_path):
 def test_experts_in_one_tensor_are_read(tmp_path):
     """``mlp.experts.gate_up_proj`` [E, 2 F, D], as transformers 5 holds them in memory."""
     theirs = model("qwen3moe")
-    file = saved(theirs, tmp_path) / "model.safetensors"
+    file = save(theirs, tmp_path) / "model.safetensors"
     apart = {name: t for name, t in load_file(file).items() if ".mlp.experts." not in name}
     fused = {name: t.clone() for name, t in theirs.state_dict().items() if ".mlp.experts." in name}
     assert any(name.endswith("mlp.experts.gate_up_proj") for name in fused)
@@ -211,27 +211,27 @@ def without(directory, name: str) -> None:
 
 
 def test_a_missing_tensor_is_named(tmp_path):
-    without(saved(model("llama"), tmp_path), "model.layers.1.mlp.down_proj.weight")
+    without(save(model("llama"), tmp_path), "model.layers.1.mlp.down_proj.weight")
 
     with pytest.raises(UsageError, match=r"blk\.1\.ffn_down\.weight.* is missing"):
         load(tmp_path)
 
 
 def test_a_missing_expert_is_named(tmp_path):
-    without(saved(model("qwen3moe"), tmp_path), "model.layers.0.mlp.experts.3.up_proj.weight")
+    without(save(model("qwen3moe"), tmp_path), "model.layers.0.mlp.experts.3.up_proj.weight")
 
     with pytest.raises(UsageError, match=r"blk\.0\.ffn_up_exps\.weight.* is missing"):
         load(tmp_path)
 
 
-def edited(directory, **changes):
+def edit(directory, **changes):
     config = json.loads((directory / "config.json").read_text())
     (directory / "config.json").write_text(json.dumps(config | changes))
     return directory
 
 
 def test_a_tensor_of_another_shape_is_refused(tmp_path):
-    edited(saved(model("llama"), tmp_path), intermediate_size=64)
+    edit(save(model("llama"), tmp_path), intermediate_size=64)
 
     with pytest.raises(UsageError, match=r"shape \[48, 32\], \[64, 32\] was needed"):
         load(tmp_path)
@@ -239,18 +239,18 @@ def test_a_tensor_of_another_shape_is_refused(tmp_path):
 
 def test_a_missing_output_matrix_is_not_replaced_by_the_embedding(tmp_path):
     """Only where the config says that both are one."""
-    folder = saved(model("llama"), tmp_path)
+    folder = save(model("llama"), tmp_path)
     tensors = load_file(folder / "model.safetensors")
     tensors.pop("lm_head.weight")
     save_file(tensors, folder / "model.safetensors", {"format": "pt"})
     with pytest.raises(UsageError, match=r"'lm_head.weight' is missing, .*tie_word_embeddings.: false"):
-        load(edited(folder, tie_word_embeddings=False))
+        load(edit(folder, tie_word_embeddings=False))
 
-    assert load(edited(folder, tie_word_embeddings=True)).info.vocab > 0
+    assert load(edit(folder, tie_word_embeddings=True)).info.vocab > 0
 
 
 @pytest.mark.parametrize(
-    "changes, found",
+    "changes, message",
     [
         ({"architectures": ["BloomForCausalLM"]}, "BloomForCausalLM"),
         ({"architectures": None, "model_type": "bloom"}, "model_type 'bloom' is not supported"),
@@ -268,24 +268,24 @@ def test_a_missing_output_matrix_is_not_replaced_by_the_embedding(tmp_path):
         ({"use_sliding_window": True}, "use_sliding_window"),
     ],
 )
-def test_what_would_be_computed_wrongly_is_refused(changes, found, tmp_path):
-    edited(saved(model("llama"), tmp_path), **changes)
+def test_what_would_be_computed_wrongly_is_refused(changes, message, tmp_path):
+    edit(save(model("llama"), tmp_path), **changes)
 
-    with pytest.raises(UsageError, match=found):
+    with pytest.raises(UsageError, match=message):
         load(tmp_path)
 
 
 @pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3", "qwen3moe"])
 def test_a_config_without_architectures_is_read_by_its_model_type(kind, tmp_path):
-    named = load(saved(model(kind), tmp_path), weights=False).info
-    edited(tmp_path, architectures=None)
+    named = load(save(model(kind), tmp_path), weights=False).info
+    edit(tmp_path, architectures=None)
 
     assert load(tmp_path, weights=False).info == named
 
 
 def test_biases_beside_an_output_gate_are_refused(tmp_path):
     """No published model has them."""
-    needed("qwen35")
+    skip_unless_known("qwen35")
 
     with pytest.raises(UsageError, match="attention_bias = True is not supported"):
-        load(saved(model("qwen35", attention_bias=True), tmp_path))
+        load(save(model("qwen35", attention_bias=True), tmp_path))

@@ -8,7 +8,7 @@ import torch
 from spec_core import Draft, Needs, Request, Run, Sampling, UsageError, Verdict, load
 from spec_core.testing import Oracle, RandomTrees
 from tests.targets.drive import EVERYTHING, forward, fresh, keep, part, sequence, step
-from tests.targets.tiny import model, saved
+from tests.targets.tiny import model, save
 
 PROMPT = [5, 17, 80, 3, 3, 41, 29, 60, 11, 7]
 TREE = Draft([10, 20, 30, 40, 50, 60, 70], parents=[-1, -1, 0, 0, 1, 2, 4])
@@ -25,7 +25,7 @@ SIZES = {"qwen3": {"head_dim": 16}, "llama": {"num_key_value_heads": 4}, "qwen3m
 
 @pytest.fixture(scope="module", params=SIZES)
 def directory(request, tmp_path_factory):
-    return saved(model(request.param, **SIZES[request.param]), tmp_path_factory.mktemp(request.param))
+    return save(model(request.param, **SIZES[request.param]), tmp_path_factory.mktemp(request.param))
 
 
 @pytest.fixture(scope="module")
@@ -33,14 +33,14 @@ def target(directory):
     return load(directory, dtype="float32")
 
 
-def prefilled(target, tokens, **fields):
+def prefill(target, tokens, **fields):
     """A sequence whose tokens but the last are evaluated."""
     seq = sequence(target, tokens, **fields)
     forward(target, part(seq, 0, tokens[:-1], decides=False))
     return seq
 
 
-def drafted(target, seq, draft, needs=EVERYTHING):
+def verify_draft(target, seq, draft, needs=EVERYTHING):
     return step(target, part(seq, len(seq.tokens) - 1, seq.tokens[-1:], draft), needs=needs)
 
 
@@ -51,20 +51,20 @@ def drafted(target, seq, draft, needs=EVERYTHING):
 @pytest.mark.parametrize("rows", [2, 3, 5, 9, 17])
 def test_a_row_has_the_same_bits_alone_and_with_drafts(target, rows, threads):
     torch.set_num_threads(threads)
-    alone = drafted(target, prefilled(target, PROMPT), None).output.logits
-    seq = prefilled(target, PROMPT)
+    alone = verify_draft(target, prefill(target, PROMPT), None).output.logits
+    seq = prefill(target, PROMPT)
 
-    beside = drafted(target, seq, Draft([(7 * i) % 96 for i in range(rows - 1)])).output.logits
+    beside = verify_draft(target, seq, Draft([(7 * i) % 96 for i in range(rows - 1)])).output.logits
 
     assert torch.equal(alone[0], beside[0])
 
 
 def test_a_chain_of_drafts_has_the_bits_of_plain_decoding(target):
     chain = [10, 30, 60, 2, 9]
-    plain = prefilled(target, PROMPT)
+    plain = prefill(target, PROMPT)
     rows = [forward(target, part(plain, 9 + i, [t])).logits for i, t in enumerate([PROMPT[-1], *chain])]
 
-    together = drafted(target, prefilled(target, PROMPT), Draft(chain)).output.logits
+    together = verify_draft(target, prefill(target, PROMPT), Draft(chain)).output.logits
 
     assert torch.equal(torch.cat(rows), together)
 
@@ -72,16 +72,16 @@ def test_a_chain_of_drafts_has_the_bits_of_plain_decoding(target):
 def test_bits_stay_equal_where_a_long_context_is_summed_in_pieces(target):
     """255 rows cached: the drafts reach over the boundary of a piece, the single row does not."""
     prompt = [(i * i) % 96 for i in range(255)]
-    alone = drafted(target, prefilled(target, prompt), None).output.logits
+    alone = verify_draft(target, prefill(target, prompt), None).output.logits
 
-    beside = drafted(target, prefilled(target, prompt), Draft([1, 2, 3])).output.logits
+    beside = verify_draft(target, prefill(target, prompt), Draft([1, 2, 3])).output.logits
 
     assert torch.equal(alone[0], beside[0])
 
 
 def test_a_sequence_has_the_same_bits_in_any_batch(target):
-    alone = drafted(target, prefilled(target, PROMPT), Draft([10, 20])).output.logits
-    a, b, c = prefilled(target, PROMPT[:4]), prefilled(target, PROMPT), sequence(target, PROMPT[2:])
+    alone = verify_draft(target, prefill(target, PROMPT), Draft([10, 20])).output.logits
+    a, b, c = prefill(target, PROMPT[:4]), prefill(target, PROMPT), sequence(target, PROMPT[2:])
     parts = part(a, 3, [3], TREE), part(b, 9, [7], Draft([10, 20])), part(c, 0, PROMPT[2:])
 
     together = forward(target, *parts)
@@ -94,7 +94,7 @@ def test_a_sequence_has_the_same_bits_in_any_batch(target):
 
 
 def test_every_branch_of_a_tree_is_a_sequence_of_its_own(target):
-    output = drafted(target, prefilled(target, PROMPT), TREE).output
+    output = verify_draft(target, prefill(target, PROMPT), TREE).output
     for branch in BRANCHES:
         nodes = [
             i for i in range(len(TREE)) if [TREE.ids[j] for j in TREE.ancestry(i)] == branch[: len(TREE.ancestry(i))]
@@ -116,8 +116,8 @@ def test_a_tree_behind_several_pending_rows(target):
 
 @pytest.mark.parametrize("path", [(), (0,), (1,), (0, 3), (0, 2, 5), (1, 4, 6)])
 def test_after_a_kept_path_the_cache_is_that_of_a_fresh_forward(target, path):
-    seq = prefilled(target, PROMPT)
-    keep(drafted(target, seq, TREE), {seq: Verdict(path, 33)})
+    seq = prefill(target, PROMPT)
+    keep(verify_draft(target, seq, TREE), {seq: Verdict(path, 33)})
     kept = PROMPT + [TREE.ids[i] for i in path]
 
     after = forward(target, part(seq, len(kept), [33, 34]))
@@ -127,8 +127,8 @@ def test_after_a_kept_path_the_cache_is_that_of_a_fresh_forward(target, path):
 
 @pytest.mark.parametrize("count", [0, 2, 4])
 def test_rejected_drafts_of_a_chain_are_overwritten(target, count):
-    seq = prefilled(target, PROMPT)
-    keep(drafted(target, seq, Draft([1, 2, 3, 4])), {seq: Verdict(tuple(range(count)), 33)})
+    seq = prefill(target, PROMPT)
+    keep(verify_draft(target, seq, Draft([1, 2, 3, 4])), {seq: Verdict(tuple(range(count)), 33)})
     kept = PROMPT + [1, 2, 3, 4][:count]
 
     after = forward(target, part(seq, len(kept), [33]))
@@ -140,7 +140,7 @@ def test_rejected_drafts_of_a_chain_are_overwritten(target, count):
 
 
 def test_logits_are_those_of_deciding_rows_only(target):
-    a, b, c = prefilled(target, PROMPT), sequence(target, PROMPT), sequence(target, PROMPT)
+    a, b, c = prefill(target, PROMPT), sequence(target, PROMPT), sequence(target, PROMPT)
     parts = [part(a, 9, [7], Draft([1, 2])), part(b, 0, PROMPT[:6], decides=False), part(c, 0, PROMPT)]
 
     some = forward(target, *parts, needs=Needs()).logits
@@ -165,7 +165,7 @@ def test_only_hidden_states_that_were_asked_for(target):
 
 
 def test_hidden_states_of_a_single_row_are_one_row(target):
-    output = drafted(target, prefilled(target, PROMPT), None, Needs(hidden={0, 1, 2}, final=True)).output
+    output = verify_draft(target, prefill(target, PROMPT), None, Needs(hidden={0, 1, 2}, final=True)).output
 
     assert {(1, 32)} == {tuple(h.shape) for h in (*output.hidden.values(), output.final, output.logits[:, :32])}
 

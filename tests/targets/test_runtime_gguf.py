@@ -142,13 +142,13 @@ def test_a_llama_with_experts(tmp_path):
     torch.manual_seed(0)
     sizes = SIZES | {"num_local_experts": 4, "num_experts_per_tok": 2}
     config = transformers.MixtralConfig(**sizes, attn_implementation="eager")
-    made = transformers.MixtralForCausalLM(config).eval()
-    for parameter in made.parameters():
+    mixtral = transformers.MixtralForCausalLM(config).eval()
+    for parameter in mixtral.parameters():
         parameter.data.normal_(0, 0.25)
     file = File.__new__(File)
-    file.arch, file.model = "llama", made
-    file.keys = metadata(made, "llama") | {"expert_count": 4, "expert_used_count": 2}
-    file.tensors = tensors(made, permuted=True)
+    file.arch, file.model = "llama", mixtral
+    file.keys = metadata(mixtral, "llama") | {"expert_count": 4, "expert_used_count": 2}
+    file.tensors = tensors(mixtral, permuted=True)
 
     assert file.differs(tmp_path) <= BAR
 
@@ -206,12 +206,12 @@ def test_rope_freqs_of_another_length_are_refused(tmp_path):
         file.differs(tmp_path)
 
 
-@pytest.mark.parametrize("arch, found", [("qwen9", "qwen9"), ("q" * 900, "q{60}")], ids=["short", "long"])
-def test_an_unknown_architecture_is_refused(arch, found, tmp_path):
+@pytest.mark.parametrize("arch, message", [("qwen9", "qwen9"), ("q" * 900, "q{60}")], ids=["short", "long"])
+def test_an_unknown_architecture_is_refused(arch, message, tmp_path):
     file = File("qwen3")
     file.arch = arch
 
-    with pytest.raises(UsageError, match=f"'{found}' is not supported"):
+    with pytest.raises(UsageError, match=f"'{message}' is not supported"):
         file.differs(tmp_path)
 
 

@@ -29,13 +29,13 @@ SMALL = {"dense": ([], ["ngram"], ["suffix"], ["recycling"]), "hybrid": ([], ["n
 @pytest.fixture
 def small(monkeypatch):
     """Random models in the place of the zoo's, with methods that need no head of theirs."""
-    made = {}
+    targets = {}
 
     def target(kind: str, kernels: str):
-        if kind != "toy" and (kind, kernels) not in made:
+        if kind != "toy" and (kind, kernels) not in targets:
             path = tiny_gguf(0) if kind == "dense" else tiny_hybrid(0)
-            made[kind, kernels] = load(path, kernels=kernels, threads=1)
-        return shared.ToyTarget() if kind == "toy" else made[kind, kernels]
+            targets[kind, kernels] = load(path, kernels=kernels, threads=1)
+        return shared.ToyTarget() if kind == "toy" else targets[kind, kernels]
 
     monkeypatch.setattr(shared, "target", target)
     monkeypatch.setattr(shared, "METHODS", {**shared.METHODS, **SMALL})
@@ -88,13 +88,13 @@ def test_a_run_is_closed_while_another_steps(kernels, small):
     """Places that one gives back go to the other; neither text changes."""
     target = small("hybrid", kernels)
     prompts = [[1, 2, 3], [4, 5, 6, 7], [8, 9]]
-    wanted = [Run(target).generate(p, max_tokens=30, ignore_eos=True).result.tokens for p in prompts]
-    stop, found = Event(), []
+    expected = [Run(target).generate(p, max_tokens=30, ignore_eos=True).result.tokens for p in prompts]
+    stop, results = Event(), []
 
     def steady() -> None:
         while not stop.is_set():
             with Run(target, ["mtp"]) as run:
-                found.append([g.result.tokens for g in run.generate(prompts, max_tokens=30, ignore_eos=True)])
+                results.append([g.result.tokens for g in run.generate(prompts, max_tokens=30, ignore_eos=True)])
 
     thread = Thread(target=steady)
     thread.start()
@@ -108,7 +108,7 @@ def test_a_run_is_closed_while_another_steps(kernels, small):
         stop.set()
         thread.join()
 
-    assert found and all(texts == wanted for texts in found)
+    assert results and all(texts == expected for texts in results)
 
 
 # the pool
@@ -117,18 +117,18 @@ def test_a_run_is_closed_while_another_steps(kernels, small):
 def test_growth_waits_for_a_forward_and_loses_nothing_it_writes():
     """What a forward writes into the tensors that it has is in those that replace them."""
     pool = StatePool(SHAPE, layers=2)
-    (mine,) = pool.take()
+    (own,) = pool.take()
     grower = Thread(target=pool.take, args=(5,))
     with pool.steady():
         matrices = pool.matrices
         grower.start()
         grower.join(0.05)
         assert grower.is_alive() and pool.matrices is matrices
-        matrices[:, mine] = 7.0
+        matrices[:, own] = 7.0
     grower.join()
 
     assert pool.places == 6
-    assert bool((pool.matrices[:, mine] == 7.0).all())
+    assert bool((pool.matrices[:, own] == 7.0).all())
 
 
 def test_places_are_taken_once_by_many_threads():

@@ -35,7 +35,7 @@ def transformers(family: str):
     return PreTrainedTokenizerFast(tokenizer_file=str(golden(family) / "hf" / "tokenizer.json"))
 
 
-def decoded(family: str, ids: list[int]) -> str:
+def decode(family: str, ids: list[int]) -> str:
     return transformers(family).decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
 
 
@@ -47,13 +47,13 @@ def test_an_answer_is_what_transformers_decodes_of_prompt_and_answer(family, for
     spaces = 0
     for prompt in prompts:
         for answer in (tokenizer.encode_part(texts(1, len(prompt))[0]), rng.choices(range(259, 480), k=5)):
-            together, before = decoded(family, [*prompt, *answer]), decoded(family, prompt)
+            together, before = decode(family, [*prompt, *answer]), decode(family, prompt)
             assert together.startswith(before)
-            found = decode_after(tokenizer, answer, prompt)
-            assert found == together[len(before) :]
+            decoded = decode_after(tokenizer, answer, prompt)
+            assert decoded == together[len(before) :]
             stream = stream_after(tokenizer, prompt)
-            assert found == "".join([*map(stream.put, answer), stream.end()])
-            spaces += found.startswith(" ")
+            assert decoded == "".join([*map(stream.put, answer), stream.end()])
+            spaces += decoded.startswith(" ")
     assert spaces > 10
 
 
@@ -103,10 +103,10 @@ def test_a_vocabulary_without_a_prefix_has_one_way_to_encode():
 
 def models_of_sentencepiece() -> list[Path]:
     """Those of the golden families, and that of Mistral 7B if the package that ships it is installed."""
-    found = [golden(family) / "hf" / "tokenizer.model" for family in (*FAMILIES, "gemma3")]
+    files = [golden(family) / "hf" / "tokenizer.model" for family in (*FAMILIES, "gemma3")]
     package = importlib.util.find_spec("mistral_common")
     folders = (package and package.submodule_search_locations) or []
-    return [*found, *(Path(folder) / "data" / "tokenizer.model.v1" for folder in folders)]
+    return [*files, *(Path(folder) / "data" / "tokenizer.model.v1" for folder in folders)]
 
 
 def test_ids_and_texts_are_those_of_sentencepiece(tmp_path):

@@ -18,14 +18,14 @@ FRESH = {k: v for k, v in os.environ.items() if k not in (*WAITING, "KMP_BLOCKTI
 SAY = "from spec_kernels.machine import waiting; print(waiting())"
 
 
-def said(program: str, **environment: str) -> str:
+def output_of(program: str, **environment: str) -> str:
     done = subprocess.run([sys.executable, "-c", program], env=FRESH | environment, capture_output=True, text=True)
     assert not done.returncode, done.stderr
     return done.stdout
 
 
 @pytest.fixture
-def unsettled(monkeypatch):
+def restore_threads(monkeypatch):
     before = torch.get_num_threads()
     monkeypatch.setattr(threads, "_chosen", {})
     yield
@@ -34,16 +34,16 @@ def unsettled(monkeypatch):
 
 @pytest.mark.slow
 def test_threads_wait_passively_before_torch_is_imported():
-    assert "OMP_WAIT_POLICY=passive, GOMP_SPINCOUNT=0" in said(f"from spec_core import load; {SAY}")
+    assert "OMP_WAIT_POLICY=passive, GOMP_SPINCOUNT=0" in output_of(f"from spec_core import load; {SAY}")
 
 
 @pytest.mark.slow
 def test_how_threads_wait_is_left_to_who_has_said_so():
-    assert said(f"from spec_core import load; {SAY}", OMP_WAIT_POLICY="active") == "OMP_WAIT_POLICY=active\n"
+    assert output_of(f"from spec_core import load; {SAY}", OMP_WAIT_POLICY="active") == "OMP_WAIT_POLICY=active\n"
 
 
 def test_that_torch_came_first_is_said():
-    assert said(f"import torch; from spec_core import load; {SAY}").startswith("torch was imported before")
+    assert output_of(f"import torch; from spec_core import load; {SAY}").startswith("torch was imported before")
 
 
 def test_the_fewest_threads_that_are_as_good_as_the_best_are_taken():
@@ -52,14 +52,14 @@ def test_the_fewest_threads_that_are_as_good_as_the_best_are_taken():
     assert threads.counts(6) == [1, 2, 4, 6]
 
 
-def test_a_number_that_was_asked_for_is_not_measured(unsettled, monkeypatch):
+def test_a_number_that_was_asked_for_is_not_measured(restore_threads, monkeypatch):
     monkeypatch.setattr(threads, "measured", None)
 
     assert load(tiny_gguf(), threads=2).info.threads == "2, as asked"
     assert torch.get_num_threads() == 2
 
 
-def test_a_second_model_finds_the_number_fixed(unsettled, monkeypatch):
+def test_a_second_model_finds_the_number_fixed(restore_threads, monkeypatch):
     """Another number would change the bits of the first one."""
     torch.set_num_threads(2)
     first = load(tiny_gguf()).info.threads
@@ -86,7 +86,7 @@ for method in wanted:
 
 def test_children_of_a_fork_draft_with_heads_and_models():
     """Torch operations of a method would wait for ever for threads that a fork does not copy."""
-    assert said(FORK) == "eagle3 0\ndflash 0\ndraft-model 0\n"
+    assert output_of(FORK) == "eagle3 0\ndflash 0\ndraft-model 0\n"
 
 
 AGAIN = """
@@ -111,4 +111,4 @@ def test_several_threads_in_a_fork_of_a_process_with_several_are_refused(before,
     """Torch would wait for ever for threads that a fork does not copy."""
     printed = "".join(f"{after} {end}\n" for after, end in ends.items())
 
-    assert said(AGAIN.format(before=before, afters=list(ends))) == printed
+    assert output_of(AGAIN.format(before=before, afters=list(ends))) == printed

@@ -165,13 +165,13 @@ def test_padding_is_not_part_of_a_vocabulary(tmp_path):
     folder = golden("qwen2")
     metadata = dict(open_gguf(folder / "model-f32.gguf").metadata)
     texts, kinds = list(metadata["tokenizer.ggml.tokens"]), list(metadata["tokenizer.ggml.token_type"])
-    made = {}
+    tokenizers = {}
     for name, more in {"none": [], "padded": [f"[PAD{len(texts) + i}]" for i in range(7)], "other": ["<new>"]}.items():
         metadata["tokenizer.ggml.tokens"] = [*texts, *more]
         metadata["tokenizer.ggml.token_type"] = [*kinds, *[5] * len(more)]
-        made[name] = from_gguf(metadata).identity
+        tokenizers[name] = from_gguf(metadata).identity
 
-    assert made["none"] == made["padded"] == from_hf(folder / "hf").identity != made["other"]
+    assert tokenizers["none"] == tokenizers["padded"] == from_hf(folder / "hf").identity != tokenizers["other"]
 
 
 def test_golden_families_are_all_tested():

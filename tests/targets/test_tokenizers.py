@@ -81,15 +81,15 @@ TYPE = b"\x18\x02"
 
 
 @pytest.mark.parametrize(
-    "new, said",
+    "new, message",
     [(b"\x18\x01", "is a unigram model, which is not supported"), (b"\x1b\x02", "is not a SentencePiece model")],
 )
-def test_other_sentencepiece_models_are_refused(tmp_path, new, said):
+def test_other_sentencepiece_models_are_refused(tmp_path, new, message):
     raw = (golden("gemma3") / "hf" / "tokenizer.model").read_bytes()
     at = raw.rindex(TYPE)
     (tmp_path / "tokenizer.model").write_bytes(raw[:at] + new + raw[at + 2 :])
 
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(UsageError, match=message):
         hf.tokenizer(tmp_path)
 
 
@@ -194,13 +194,13 @@ def test_merges_of_whole_parts_and_of_a_last_one_are_all_read(monkeypatch):
 
 def test_metadata_and_weights_share_one_tokenizer_while_both_are_held(tmp_path, monkeypatch):
     """A command reads metadata first; a file that was replaced is read again."""
-    made, real = [], tokenizers_of_gguf.from_gguf
-    monkeypatch.setattr(tokenizers_of_gguf, "from_gguf", lambda *given: made.append(real(*given)) or made[-1])
+    calls, real = [], tokenizers_of_gguf.from_gguf
+    monkeypatch.setattr(tokenizers_of_gguf, "from_gguf", lambda *given: calls.append(real(*given)) or calls[-1])
     path = tmp_path / "model.gguf"
     path.write_bytes(tiny_gguf(0).read_bytes())
     bare = load(path, weights=False)
-    assert load(path).tokenizer is bare.tokenizer and len(made) == 1
+    assert load(path).tokenizer is bare.tokenizer and len(calls) == 1
 
     path.unlink()
     path.write_bytes(tiny_gguf(0, salt="other words ").read_bytes())
-    assert load(path).tokenizer is not bare.tokenizer and len(made) == 2
+    assert load(path).tokenizer is not bare.tokenizer and len(calls) == 2

@@ -83,8 +83,8 @@ CALM = {"embed_tokens": 2.0, "conv1d": 1.0, "lm_head": 0.25}
 
 def classes(arch: str) -> tuple[Any, Any]:
     """Of a config and of a model; None for one that this release of transformers lacks."""
-    config, made = (CLASSES | NEWER | WINDOWED)[arch]
-    return getattr(transformers, config, None), getattr(transformers, made, None)
+    config, model_class = (CLASSES | NEWER | WINDOWED)[arch]
+    return getattr(transformers, config, None), getattr(transformers, model_class, None)
 
 
 def model(arch: str, seed: int = 0, **config: Any) -> transformers.PreTrainedModel:
@@ -92,14 +92,14 @@ def model(arch: str, seed: int = 0, **config: Any) -> transformers.PreTrainedMod
     torch.manual_seed(seed)
     make_config, make = classes(arch)
     sizes = SIZES | MORE.get(arch, {}) | config
-    made = make(make_config(**sizes, attn_implementation="eager")).eval()
-    made.config._experts_implementation = "eager"
-    for name, parameter in made.named_parameters():
+    built = make(make_config(**sizes, attn_implementation="eager")).eval()
+    built.config._experts_implementation = "eager"
+    for name, parameter in built.named_parameters():
         randomise(arch, name, parameter.data)
-    for name, buffer in made.named_buffers():
+    for name, buffer in built.named_buffers():
         if name.endswith("e_score_correction_bias"):
             buffer.normal_(0.0, 0.25)
-    return made
+    return built
 
 
 def randomise(arch: str, name: str, tensor: torch.Tensor) -> None:
@@ -115,12 +115,12 @@ def randomise(arch: str, name: str, tensor: torch.Tensor) -> None:
         tensor.normal_(0.0, next((std for part, std in CALM.items() if part in name), 0.18))
 
 
-def saved(made: transformers.PreTrainedModel, directory: Path, **options: Any) -> Path:
-    made.save_pretrained(directory, **options)
+def save(model: transformers.PreTrainedModel, directory: Path, **options: Any) -> Path:
+    model.save_pretrained(directory, **options)
     return directory
 
 
 @torch.no_grad()
-def logits(made: transformers.PreTrainedModel, tokens: list[int]) -> torch.Tensor:
+def logits(model: transformers.PreTrainedModel, tokens: list[int]) -> torch.Tensor:
     """[T, V] float32"""
-    return made(torch.tensor([tokens])).logits[0].float()
+    return model(torch.tensor([tokens])).logits[0].float()

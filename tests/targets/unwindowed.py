@@ -40,7 +40,7 @@ LAYER = {
 }
 
 
-def drawn(family: str, seed: int) -> PreTrainedModel:
+def draw_model(family: str, seed: int) -> PreTrainedModel:
     rng = random.Random(f"{family} {seed}")
     kv_heads = rng.randint(1, 3)
     heads, head = kv_heads * rng.randint(1, 3), rng.choice(HEADS.get(family, [6, 10, 12, 20, 24]))
@@ -75,7 +75,7 @@ def _dense(rng: random.Random, layers: int) -> dict[str, Any]:
     return {"rope_parameters": {"rope_type": kind, **base, **kinds[kind]}}
 
 
-def _biased(rng: random.Random, layers: int) -> dict[str, Any]:
+def _with_bias(rng: random.Random, layers: int) -> dict[str, Any]:
     return _dense(rng, layers) | {"attention_bias": rng.random() < 0.5}
 
 
@@ -127,33 +127,33 @@ def _delta_experts(rng: random.Random, layers: int) -> dict[str, Any]:
     return _delta(rng, layers) | _experts(rng, layers) | shared
 
 
-def _normalised(rng: random.Random, layers: int) -> dict[str, Any]:
+def _with_norms(rng: random.Random, layers: int) -> dict[str, Any]:
     """Qwen3.5 has no option for this."""
     return _delta_experts(rng, layers) | {"norm_topk_prob": True}
 
 
 MORE = {
-    "llama": _biased,
+    "llama": _with_bias,
     "qwen2": _dense,
-    "qwen3": _biased,
-    "qwen3moe": lambda rng, layers: _biased(rng, layers) | _experts(rng, layers),
+    "qwen3": _with_bias,
+    "qwen3moe": lambda rng, layers: _with_bias(rng, layers) | _experts(rng, layers),
     "glm4moe": _glm,
     "qwen3next": _delta_experts,
     "qwen35": _delta,
-    "qwen35moe": _normalised,
+    "qwen35moe": _with_norms,
 }
 
 
-def written(made: PreTrainedModel, family: str, path: Path) -> Path:
+def write_gguf(model: PreTrainedModel, family: str, path: Path) -> Path:
     """The file that llama.cpp's converter makes of a model, without a tokenizer."""
     if family not in (*HYBRID, "glm4moe"):
-        named = plain.tensors(made, family == "llama")
-        return plain.write(path, family, _keys(made, family), named | _divisors(made.config))
-    return plain.write(path, family, _keys(made, family), _tensors(made, family))
+        named = plain.tensors(model, family == "llama")
+        return plain.write(path, family, _keys(model, family), named | _divisors(model.config))
+    return plain.write(path, family, _keys(model, family), _tensors(model, family))
 
 
-def _keys(made: PreTrainedModel, family: str) -> dict[str, Any]:
-    c, keys = made.config, plain.metadata(made, "")
+def _keys(model: PreTrainedModel, family: str) -> dict[str, Any]:
+    c, keys = model.config, plain.metadata(model, "")
     rope = c.rope_parameters
     share = rope.get("partial_rotary_factor", 1.0)
     keys["rope.dimension_count"] = int(keys["attention.key_length"] * share)
@@ -221,20 +221,20 @@ def _divisor(rope: dict[str, Any], length: float) -> float:
     return 1 / ((1 - smooth) / factor + smooth)
 
 
-def _tensors(made: PreTrainedModel, family: str) -> dict[str, Tensor]:
+def _tensors(model: PreTrainedModel, family: str) -> dict[str, Tensor]:
     """Of glm4moe and the hybrids, which store norms less 1."""
-    found: dict[str, Tensor] = {}
-    for name, tensor in made.state_dict().items():
-        if name == "lm_head.weight" and made.config.tie_word_embeddings:
+    tensors: dict[str, Tensor] = {}
+    for name, tensor in model.state_dict().items():
+        if name == "lm_head.weight" and model.config.tie_word_embeddings:
             continue
         less = family in HYBRID and "norm" in name and "linear_attn" not in name
         value = tensor + 1 if less else tensor.clone()
         if name in plain.WHOLE:
-            found[plain.WHOLE[name]] = value
+            tensors[plain.WHOLE[name]] = value
             continue
         layer, rest = name.removeprefix("model.layers.").split(".", 1)
-        found |= {f"blk.{layer}.{own}": v for own, v in _of_block(rest, value, made.config, family).items()}
-    return found
+        tensors |= {f"blk.{layer}.{own}": v for own, v in _of_block(rest, value, model.config, family).items()}
+    return tensors
 
 
 def _of_block(name: str, value: Tensor, c: Any, family: str) -> dict[str, Tensor]:
@@ -263,7 +263,7 @@ def _of_delta(name: str, value: Tensor, c: Any, family: str) -> dict[str, Tensor
     if name == "A_log":
         value = -value.exp()
     if family != "qwen3next":
-        value = _tiled(name, value, c)
+        value = _tile(name, value, c)
     own = {"A_log": "ssm_a", "dt_bias": "ssm_dt.bias"}
     return {own.get(name) or f"{LINEAR[name.split('.')[0]]}.weight": value}
 
@@ -277,7 +277,7 @@ def _apart(value: Tensor, c: Any) -> dict[str, Tensor]:
     return {"attn_qkv.weight": torch.cat([q, k, v]), "attn_gate.weight": z}
 
 
-def _tiled(name: str, value: Tensor, c: Any) -> Tensor:
+def _tile(name: str, value: Tensor, c: Any) -> Tensor:
     """Value heads in the order in which key heads take turns."""
     keys, count, dv = c.linear_num_key_heads, c.linear_num_value_heads, c.linear_value_head_dim
     heads = [j % keys * (count // keys) + j // keys for j in range(count)]

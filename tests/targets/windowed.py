@@ -12,7 +12,7 @@ import torch
 from transformers import PreTrainedModel
 
 from tests.targets.tiny import model
-from tests.targets.written import interleaved
+from tests.targets.written import interleave
 
 FAMILIES = ("mistral", "phi3", "gemma2", "gemma3", "gpt-oss", "gpt-oss-notruncate")
 NAMES = {
@@ -40,7 +40,7 @@ ENDS = {
 }
 
 
-def drawn(family: str, seed: int) -> PreTrainedModel:
+def draw_model(family: str, seed: int) -> PreTrainedModel:
     """A model whose window is shorter than the texts."""
     rng = random.Random(f"{family} {seed}")
     kv_heads = rng.randint(1, 3)
@@ -115,9 +115,9 @@ def _gpt_oss(rng: random.Random, head: int) -> dict[str, Any]:
 
 def _whole(rng: random.Random, head: int) -> dict[str, Any]:
     """YaRN as in the released models."""
-    made = _gpt_oss(rng, head)
-    made["rope_parameters"]["truncate"] = False
-    return made
+    fields = _gpt_oss(rng, head)
+    fields["rope_parameters"]["truncate"] = False
+    return fields
 
 
 MORE = {
@@ -130,15 +130,17 @@ MORE = {
 }
 
 
-def written(made: PreTrainedModel, family: str, path: Path, blocks: Mapping[str, torch.Tensor] | None = None) -> Path:
+def write_gguf(
+    model: PreTrainedModel, family: str, path: Path, blocks: Mapping[str, torch.Tensor] | None = None
+) -> Path:
     """The file that llama.cpp's converter makes of a model, without a tokenizer. blocks: of MXFP4, by name."""
     arch = {"mistral": "llama"}.get(family, family)
     writer = gguf.GGUFWriter(path, arch)
-    for key, value in _keys(made, family).items():
+    for key, value in _keys(model, family).items():
         add = {int: writer.add_uint32, float: writer.add_float32, str: writer.add_string}[type(value)]
         add(f"{arch}.{key}", value)
     blocks = blocks or {}
-    for name, tensor in _tensors(made, family).items():
+    for name, tensor in _tensors(model, family).items():
         if name in blocks:
             writer.add_tensor(name, blocks[name].numpy(), raw_dtype=gguf.GGMLQuantizationType.MXFP4)
         else:
@@ -150,8 +152,8 @@ def written(made: PreTrainedModel, family: str, path: Path, blocks: Mapping[str,
     return path
 
 
-def _keys(made: PreTrainedModel, family: str) -> dict[str, Any]:
-    c = made.config
+def _keys(model: PreTrainedModel, family: str) -> dict[str, Any]:
+    c = model.config
     rope = c.rope_parameters
     full = rope.get("full_attention", rope)
     keys: dict[str, Any] = {
@@ -174,7 +176,7 @@ def _keys(made: PreTrainedModel, family: str) -> dict[str, Any]:
         keys["rope.scaling.original_context_length"] = full["original_max_position_embeddings"]
     if full["rope_type"] == "longrope":
         keys["rope.scaling.original_context_length"] = full["original_max_position_embeddings"]
-        keys["rope.scaling.attn_factor"] = float(made.model.rotary_emb.attention_scaling)
+        keys["rope.scaling.attn_factor"] = float(model.model.rotary_emb.attention_scaling)
     if family == "gemma2":
         keys["attn_logit_softcapping"] = float(c.attn_logit_softcapping)
         keys["final_logit_softcapping"] = float(c.final_logit_softcapping)
@@ -188,21 +190,21 @@ def _head(c: Any) -> int:
     return getattr(c, "head_dim", None) or c.hidden_size // c.num_attention_heads
 
 
-def _tensors(made: PreTrainedModel, family: str) -> dict[str, torch.Tensor]:
-    found: dict[str, torch.Tensor] = {}
-    c = made.config
-    for name, tensor in made.state_dict().items():
+def _tensors(model: PreTrainedModel, family: str) -> dict[str, torch.Tensor]:
+    tensors: dict[str, torch.Tensor] = {}
+    c = model.config
+    for name, tensor in model.state_dict().items():
         if name == "lm_head.weight" and c.tie_word_embeddings:
             continue
         value = tensor + 1 if "norm" in name and family.startswith("gemma") else tensor
         if name in ENDS:
-            found[ENDS[name]] = value
+            tensors[ENDS[name]] = value
             continue
         layer, rest = name.removeprefix("model.layers.").split(".", 1)
-        found |= {f"blk.{layer}.{own}": v for own, v in _block(rest, value, family, c).items()}
+        tensors |= {f"blk.{layer}.{own}": v for own, v in _block(rest, value, family, c).items()}
     if (factors := c.rope_parameters).get("rope_type") == "longrope":
-        found |= {f"rope_factors_{k}.weight": torch.tensor(factors[f"{k}_factor"]) for k in ("long", "short")}
-    return found
+        tensors |= {f"rope_factors_{k}.weight": torch.tensor(factors[f"{k}_factor"]) for k in ("long", "short")}
+    return tensors
 
 
 def _block(name: str, value: torch.Tensor, family: str, c: Any) -> dict[str, torch.Tensor]:
@@ -216,7 +218,7 @@ def _block(name: str, value: torch.Tensor, family: str, c: Any) -> dict[str, tor
     if stem == "post_attention_layernorm" and family not in ("mistral", "phi3"):
         own = "post_attention_norm"
     if family == "mistral" and own in ("attn_q", "attn_k"):
-        value = interleaved(value, c.num_attention_heads if own == "attn_q" else c.num_key_value_heads)
+        value = interleave(value, c.num_attention_heads if own == "attn_q" else c.num_key_value_heads)
     return {f"{own}.{kind}": value}
 
 

@@ -31,21 +31,21 @@ WHOLE = {
 Tensors = dict[str, torch.Tensor]
 
 
-def tensors(made: transformers.PreTrainedModel, permuted: bool) -> Tensors:
+def tensors(model: transformers.PreTrainedModel, permuted: bool) -> Tensors:
     """The weights by GGUF name; q and k rows of a llama with neighbouring pairs."""
-    named = {_name(name): t.clone() for name, t in made.state_dict().items() if ".experts." not in name}
-    for name, t in made.state_dict().items():
+    named = {_name(name): t.clone() for name, t in model.state_dict().items() if ".experts." not in name}
+    for name, t in model.state_dict().items():
         if name.endswith(".experts.gate_up_proj"):
             prefix = f"blk.{name.split('.')[2]}.ffn_"
             named[prefix + "gate_exps.weight"], named[prefix + "up_exps.weight"] = t.clone().chunk(2, 1)
         elif name.endswith(".experts.down_proj"):
             named[f"blk.{name.split('.')[2]}.ffn_down_exps.weight"] = t.clone()
-    config = made.config
+    config = model.config
     if permuted:
         for name in named:
             if ".attn_q." in name or ".attn_k." in name:
                 heads = config.num_attention_heads if ".attn_q." in name else config.num_key_value_heads
-                named[name] = interleaved(named[name], heads)
+                named[name] = interleave(named[name], heads)
     if config.tie_word_embeddings:
         del named["output.weight"]
     return named
@@ -58,13 +58,13 @@ def _name(name: str) -> str:
     return f"blk.{layer}.{BLOCK['.'.join(rest)]}.{kind}"
 
 
-def interleaved(rows: torch.Tensor, heads: int) -> torch.Tensor:
+def interleave(rows: torch.Tensor, heads: int) -> torch.Tensor:
     """Rows i and i + d/2 of a head become rows 2i and 2i + 1."""
     return rows.view(heads, 2, -1, *rows.shape[1:]).transpose(1, 2).reshape(rows.shape)
 
 
-def metadata(made: transformers.PreTrainedModel, arch: str) -> dict[str, Any]:
-    c = made.config
+def metadata(model: transformers.PreTrainedModel, arch: str) -> dict[str, Any]:
+    c = model.config
     head = getattr(c, "head_dim", None) or c.hidden_size // c.num_attention_heads
     keys = {
         "block_count": c.num_hidden_layers,

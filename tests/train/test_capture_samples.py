@@ -107,7 +107,7 @@ def test_a_file_of_answers_to_other_prompts_is_refused(answerer, tmp_path):
         answerer.answers(tmp_path / "a.jsonl", prompts(4, same=5), HOW)
 
 
-def counted(teacher: Teacher, monkeypatch) -> list[Text]:
+def count_requests(teacher: Teacher, monkeypatch) -> list[Text]:
     asked = []
     plain = Teacher.sample
     monkeypatch.setattr(Teacher, "sample", lambda self, row: asked.append(row) or plain(self, row))
@@ -116,7 +116,7 @@ def counted(teacher: Teacher, monkeypatch) -> list[Text]:
 
 def test_a_cached_sample_is_not_computed(answerer, tmp_path, monkeypatch):
     rows = answerer.answers(tmp_path / "a.jsonl", prompts(6), HOW)
-    asked = counted(answerer.teacher, monkeypatch)
+    asked = count_requests(answerer.teacher, monkeypatch)
     other = Text(tuple(range(20, 40)))
     samples = Dataset(answerer.teacher, [*rows, other], 0, answerer.cache)
 
@@ -127,7 +127,7 @@ def test_a_cached_sample_is_not_computed(answerer, tmp_path, monkeypatch):
 
 def test_a_sample_that_is_not_stored_or_damaged_is_computed_again(tmp_path, monkeypatch):
     teacher, row = Teacher(tiny_target(), SOURCES), Text(tuple(range(20, 40)))
-    asked = counted(teacher, monkeypatch)
+    asked = count_requests(teacher, monkeypatch)
     small = SampleCache(tmp_path / "small", teacher.sample(row).bytes)
     small.put(row, teacher.sample(row))
     small.put(Text(row.tokens, 3), teacher.sample(row))

@@ -16,7 +16,7 @@ from spec_train.training.evaluation import Evaluation
 from spec_zoo import PROMPTS
 
 from spec_core import load
-from tests.support.small_heads import SOURCES, tiny_target, trained
+from tests.support.small_heads import SOURCES, tiny_target, train
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +24,7 @@ def teacher():
     return Teacher(load("zoo:pico", threads=1), (2, 5, 7))
 
 
-def repeated(teacher, text: str, n: int = 50) -> Text:
+def repeat(teacher, text: str, n: int = 50) -> Text:
     """The beginning of a text, repeated; the repetition is evaluated."""
     tokens = teacher.target.tokenizer.encode(text)[:n]
     return Text((*tokens, *tokens), len(tokens))
@@ -37,9 +37,9 @@ def test_an_initialised_eagle3_head_drafts_repeated_text(teacher):
     shape = default_shape("eagle3", info, 1, None, None, norm_before_residual=True, **more)
     student = new_student(shape, None, teacher.target, 0, 3)
     prompts = [json.loads(line)["prompt"] for line in PROMPTS.read_text("utf-8").splitlines()]
-    evaluation = Evaluation([teacher.sample(repeated(teacher, text)) for text in prompts[::8]])
+    evaluation = Evaluation([teacher.sample(repeat(teacher, text)) for text in prompts[::8]])
     before = evaluation.run(student).tokens_per_step
-    add_copy_head(student, [teacher.sample(repeated(teacher, text)) for text in prompts[1::3]])
+    add_copy_head(student, [teacher.sample(repeat(teacher, text)) for text in prompts[1::3]])
 
     assert before < 1.1
     assert evaluation.run(student).tokens_per_step > 1.5
@@ -53,9 +53,9 @@ def test_an_initialised_dflash_head_drafts_three_tokens_of_repeated_text(teacher
     student = new_student(default_shape("dflash", info, 2, None, None, **more), None, teacher.target, 0, 3)
     teacher_of_head = Teacher(teacher.target, sources)
     prompts = [json.loads(line)["prompt"] for line in PROMPTS.read_text("utf-8").splitlines()]
-    evaluation = Evaluation([teacher_of_head.sample(repeated(teacher_of_head, text)) for text in prompts[::8]])
+    evaluation = Evaluation([teacher_of_head.sample(repeat(teacher_of_head, text)) for text in prompts[::8]])
     before = evaluation.run(student).tokens_per_step
-    add_copy_layers(student, [teacher_of_head.sample(repeated(teacher_of_head, text)) for text in prompts[1::3]])
+    add_copy_layers(student, [teacher_of_head.sample(repeat(teacher_of_head, text)) for text in prompts[1::3]])
     after = evaluation.run(student)
 
     assert before < 1.1
@@ -66,10 +66,10 @@ def test_an_initialised_dflash_head_drafts_three_tokens_of_repeated_text(teacher
 def test_a_head_that_cannot_copy_is_left_alone():
     """No rotary frequency is low enough to match tokens over a distance."""
     target = tiny_target()
-    given = trained("eagle3", target)
+    given = train("eagle3", target)
     shape = attrs.evolve(given.shape, rope_base=10.0)
     student = new_student(shape, None, target, 0, 3)
-    before = {name: t.clone() for name, t in student.head.named().items()}
+    before = {name: t.clone() for name, t in student.head.tensors_by_name().items()}
     add_copy_head(student, [Teacher(target, SOURCES["eagle3"]).sample(Text(tuple(range(20))))])
 
-    assert all(torch.equal(before[name], t) for name, t in student.head.named().items())
+    assert all(torch.equal(before[name], t) for name, t in student.head.tensors_by_name().items())

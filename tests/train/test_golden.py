@@ -24,13 +24,13 @@ def vocab(file, target: Target, name: str) -> torch.Tensor:
 
 def eagle3(head: Eagle3, g, embedding, output, d2t):
     """A chain of five from the last pair, each on the outputs before it."""
-    fused, drafts, rows = head.fused(g["features"]), [], []
+    fused, drafts, rows = head.fuse(g["features"]), [], []
     known = torch.cat([g["tokens"][1:], g["id_last"]])
     for depth in range(1, 6):
         embedded = embedding[torch.cat([known, torch.tensor(drafts, dtype=torch.int64)])]
         padded = torch.cat([fused, fused.new_zeros(depth - 1, fused.shape[1])])
         y = head.unroll(embedded, padded, depth)[-1][-1]
-        rows.append(head.hidden(y) @ output.T)
+        rows.append(head.hidden_rows(y) @ output.T)
         best = int(rows[-1].argmax())
         drafts.append(best if d2t is None else int(d2t[best]))
     return drafts, torch.stack(rows)
@@ -39,7 +39,7 @@ def eagle3(head: Eagle3, g, embedding, output, d2t):
 def dflash(head: DFlash, g, embedding, output, d2t):
     """One block after the whole context."""
     at = torch.tensor([len(g["tokens"])])
-    hidden = head.blocks(embedding[g["block_tokens"]][None], head.fused(g["features"]), at)[0, 1:]
+    hidden = head.blocks(embedding[g["block_tokens"]][None], head.fuse(g["features"]), at)[0, 1:]
     logits = hidden @ output.T
     return logits.argmax(-1).tolist(), logits
 
@@ -66,6 +66,6 @@ def test_a_published_head_drafts_what_its_original_drafts(name, form, context):
 
     drafts, logits = drafting(head, g, *matrices, file.head.d2t)
 
-    wanted = g["draft_logits"]
+    expected = g["draft_logits"]
     assert drafts == g["draft_tokens"].tolist()
-    assert (logits - wanted).abs().max() <= RATIO * (wanted.max() - wanted.min())
+    assert (logits - expected).abs().max() <= RATIO * (expected.max() - expected.min())

@@ -17,11 +17,11 @@ from spec_train.heads.shape import Shape
 from spec_train.init.random import new_student
 from spec_train.training.evaluation import Counts, Evaluation
 
-from tests.support.small_heads import SOURCES, tiny_target, trained
+from tests.support.small_heads import SOURCES, tiny_target, train
 
 
-def untrained(kind, target, **more):
-    given = trained(kind, target, **more)
+def untrained_student(kind, target, **more):
+    given = train(kind, target, **more)
     return new_student(given.shape, given.d2t, target, 0, 3)
 
 
@@ -39,7 +39,7 @@ def test_a_shape_has_the_names_of_the_description():
 def test_unrolled_training_is_drafting():
     """Row p of step j equals a chain that starts at p with the same tokens."""
     target = tiny_target()
-    given = trained("eagle3", target)
+    given = train("eagle3", target)
     head = Eagle3(given.shape, given.weights, rope_frequencies(given.shape))
     embedded, fused = torch.randn(12, 32), torch.randn(12, 32)
     whole = head.unroll(embedded, fused, 4)
@@ -50,23 +50,23 @@ def test_unrolled_training_is_drafting():
             assert torch.allclose(chain[j][-1], whole[j][row], atol=1e-5)
 
 
-def drafted(kind, student, given, before):
+def draft_outputs(kind, student, given, before):
     """Outputs for the token at position 10, the last that is known."""
     if kind == "dflash":
         return student.states([given], [torch.tensor([10])])
-    return student.head.unroll(student.vocab.embed(given.tokens[1:11]), student.head.fused(before), 1)[0]
+    return student.head.unroll(student.vocab.embed(given.tokens[1:11]), student.head.fuse(before), 1)[0]
 
 
 @pytest.mark.parametrize("kind", ["eagle3", "dflash"])
 def test_a_draft_does_not_depend_on_later_positions(kind):
     """Tokens and hidden states after the last known token change no draft."""
     target = tiny_target()
-    student, given = untrained(kind, target), sample(target, kind)
+    student, given = untrained_student(kind, target), sample(target, kind)
     changed = Sample(given.tokens.clone(), given.features.clone(), given.top_k, 0)
     changed.features[10:] += 5
     before = given.features[:10]
 
-    drafts = [drafted(kind, student, x, before) for x in (given, changed)]
+    drafts = [draft_outputs(kind, student, x, before) for x in (given, changed)]
     assert torch.equal(*drafts)
 
 
@@ -74,10 +74,10 @@ def test_a_draft_does_not_depend_on_later_positions(kind):
 def test_blocks_and_rows_do_not_attend_to_each_other(kind):
     """The accepted length at a position does not depend on the positions that are evaluated with it."""
     target = tiny_target()
-    student, given = untrained(kind, target), sample(target, kind, 24)
+    student, given = untrained_student(kind, target), sample(target, kind, 24)
     short = Sample(given.tokens[:16], given.features[:16], given.top_k, 0)
 
-    assert student.accepted(given)[:10] == student.accepted(short)[:10]
+    assert student.accepted_counts(given)[:10] == student.accepted_counts(short)[:10]
 
 
 @pytest.mark.slow
@@ -86,7 +86,7 @@ def test_blocks_and_rows_do_not_attend_to_each_other(kind):
 def test_a_head_overfitted_to_one_text_drafts_it(kind, rows):
     """Loss, gradients and evaluation agree."""
     target = tiny_target()
-    student = untrained(kind, target, rows=rows)
+    student = untrained_student(kind, target, rows=rows)
     known = torch.arange(290) if rows is None else student.vocab.d2t
     tokens = known[torch.from_numpy(np.random.default_rng(0).integers(0, len(known), 24))]
     seen = Teacher(target, SOURCES[kind]).sample(Text(tuple(tokens.tolist())))
@@ -118,21 +118,21 @@ def test_the_evaluation_counts_as_a_run_does():
 def test_probabilities_over_a_draft_vocabulary_are_not_renormalised():
     """The share of tokens that cannot be drafted is lost, so rows that they dominate have little weight."""
     target = tiny_target()
-    student, given = untrained("eagle3", target, rows=50), sample(target, "eagle3")
+    student, given = untrained_student("eagle3", target, rows=50), sample(target, "eagle3")
     whole = given.top_k[:]
     top_k = student.vocab.draftable(whole)
     spread = torch.zeros(20, 50).scatter_add_(1, top_k.ids, top_k.p)
-    wanted = torch.zeros(20, 300).scatter_add_(1, whole.ids, whole.p)[:, student.vocab.d2t]
+    expected = torch.zeros(20, 300).scatter_add_(1, whole.ids, whole.p)[:, student.vocab.d2t]
 
     assert (spread.sum(-1) < 1).all()
-    assert torch.allclose(spread, wanted)
+    assert torch.allclose(spread, expected)
 
 
 @pytest.mark.parametrize("kind", ["eagle3", "dflash"])
 def test_the_loss_of_several_samples_is_the_mean_over_their_rows(kind, monkeypatch):
     """Packed samples with prompts of different lengths: the mean over all trained rows."""
     target = tiny_target()
-    student = untrained(kind, target)
+    student = untrained_student(kind, target)
     given = [sample(target, kind, 20, 6), sample(target, kind, 13), sample(target, kind, 17, 12)]
     trained_rows = [13, 10, 4] if kind == "eagle3" else None
     monkeypatch.setattr(eagle3_student, "UNROLL_ONE_IN", 1)
@@ -150,13 +150,13 @@ def test_the_loss_of_several_samples_is_the_mean_over_their_rows(kind, monkeypat
 def test_texts_that_are_not_unrolled_train_the_first_step():
     """Two texts, one of them unrolled: the first step counts the rows of both."""
     target = tiny_target()
-    student = untrained("eagle3", target)
+    student = untrained_student("eagle3", target)
     first, second = sample(target, "eagle3", 20), sample(target, "eagle3", 15)
     (n1, r1), *ahead = student.step_losses([first], 3)
     ((n2, r2),) = student.step_losses([second], 1)
-    wanted = ((n1 + n2) / (r1 + r2) + sum(0.8**j * n / r for j, (n, r) in enumerate(ahead, 1))) / (1 + 0.8 + 0.64)
+    expected = ((n1 + n2) / (r1 + r2) + sum(0.8**j * n / r for j, (n, r) in enumerate(ahead, 1))) / (1 + 0.8 + 0.64)
 
-    assert student.loss([first, second], np.random.default_rng(0)).item() == pytest.approx(wanted.item(), rel=1e-5)
+    assert student.loss([first, second], np.random.default_rng(0)).item() == pytest.approx(expected.item(), rel=1e-5)
     assert r2 == 14
 
 
@@ -167,9 +167,9 @@ def test_the_gradient_of_the_chunked_cross_entropy_is_exact():
     p, weight = torch.rand(700, 5) / 5, torch.rand(700)
     full = torch.zeros(700, 30).scatter_add_(1, ids, p)
     plain = (weight * torch.nn.functional.cross_entropy(hidden @ output.T, full, reduction="none")).sum()
-    wanted = torch.autograd.grad(plain, (hidden, output))
+    expected = torch.autograd.grad(plain, (hidden, output))
     ours = CrossEntropy.apply(hidden, output, ids, p, weight)
 
     assert ours.item() == pytest.approx(plain.item(), rel=1e-5)
-    for found, slope in zip(torch.autograd.grad(ours, (hidden, output)), wanted, strict=True):
-        assert torch.allclose(found, slope, atol=1e-4)
+    for slope_here, slope in zip(torch.autograd.grad(ours, (hidden, output)), expected, strict=True):
+        assert torch.allclose(slope_here, slope, atol=1e-4)

@@ -14,7 +14,7 @@ from spec_cli import main as cli
 
 from spec_core import Request, Run, Sampling, load
 from tests.support.family_models import FAMILIES, tiny_family
-from tests.targets.gate import gated
+from tests.targets.gate import finish_checked
 from tests.targets.random_families import lacking
 
 SMALL = ["--steps", "3", "--length", "40", "--batch", "2", "--answer", "12", "--held-out", "2", "--threads", "1"]
@@ -48,9 +48,9 @@ def test_a_head_for_a_family_is_lossless(kind, family, data, tmp_path):
     run = Run(target, [(kind, {"file": str(out), "p_min": 0.0, "draft_max": 3})], max_sequences=4)
 
     for temperature in (0.0, 0.8):
-        made = requests(temperature)
-        plain = [Run(target).generate(request).result.tokens for request in made]
-        together = gated(run, made)
-        assert [run.generate(request).result.tokens for request in made] == plain
+        sent = requests(temperature)
+        plain = [Run(target).generate(request).result.tokens for request in sent]
+        together = finish_checked(run, sent)
+        assert [run.generate(request).result.tokens for request in sent] == plain
         assert [result.tokens for result in together] == plain
         assert sum(result.stats["drafted"] for result in together) > 0

@@ -29,7 +29,7 @@ def read(request):
     return teacher, [x for i, x in enumerate(samples) if i % 4], samples[::4]
 
 
-def untrained(teacher, **more):
+def untrained_student(teacher, **more):
     info = teacher.target.info
     sizes = {"draft_vocab": info.vocab, "inputs": 3, "sources": tuple(teacher.sources), "own_output": True}
     shape = default_shape("eagle3", info, 1, None, None, **sizes, **({"norm_before_residual": True} | more))
@@ -43,7 +43,7 @@ def loss(student, samples) -> float:
 @pytest.mark.slow
 def test_fitting_raises_acceptance_and_lowers_the_loss_on_other_texts(read):
     teacher, given, others = read
-    student, evaluation = untrained(teacher), Evaluation(others)
+    student, evaluation = untrained_student(teacher), Evaluation(others)
     before, lost = evaluation.run(student).accepted[0], loss(student, others)
     least_squares.fit(student, given, teacher.final_states(given))
     least_squares.calibrate(student, given)
@@ -55,7 +55,7 @@ def test_fitting_raises_acceptance_and_lowers_the_loss_on_other_texts(read):
 @pytest.mark.slow
 def test_calibration_changes_no_draft_and_never_raises_the_loss(read):
     teacher, given, others = read
-    student = untrained(teacher)
+    student = untrained_student(teacher)
     least_squares.fit(student, given, teacher.final_states(given))
     before, lost = Evaluation(others).run(student), loss(student, given[: least_squares.TUNING_SAMPLES])
     least_squares.calibrate(student, given)
@@ -77,17 +77,17 @@ def test_the_final_states_are_the_input_of_the_output_matrix(read):
 @pytest.mark.parametrize("more", [{"norm_before_residual": False}], ids=["unnormed residual"])
 def test_a_head_of_unsuitable_sizes_is_left_alone(read, more):
     teacher, given, _ = read
-    student = untrained(teacher, **more)
-    before = student.head.named()
+    student = untrained_student(teacher, **more)
+    before = student.head.tensors_by_name()
     least_squares.fit(student, given, teacher.final_states(given))
 
-    assert all(torch.equal(before[name], t) for name, t in student.head.named().items())
+    assert all(torch.equal(before[name], t) for name, t in student.head.tensors_by_name().items())
 
 
 def test_scaled_ridge_does_not_depend_on_the_scale_of_a_column():
     torch.manual_seed(0)
     x, matrix = torch.randn(500, 6), torch.randn(3, 6)
     scale = torch.tensor([1e-3, 1.0, 1.0, 30.0, 1e4, 1.0])
-    found = scaled_ridge(x * scale, x @ matrix.T)
+    weights = scaled_ridge(x * scale, x @ matrix.T)
 
-    assert torch.allclose(found * scale, matrix, rtol=0.02, atol=0.02)
+    assert torch.allclose(weights * scale, matrix, rtol=0.02, atol=0.02)

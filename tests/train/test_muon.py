@@ -28,10 +28,10 @@ def test_singular_values_come_near_one():
     torch.manual_seed(0)
     x = torch.randn(20, 50)
     u, _, v = torch.linalg.svd(x, full_matrices=False)
-    made = orthogonalize(x)
+    orthogonal = orthogonalize(x)
 
-    assert torch.linalg.svdvals(made).sub(0.95).abs().max() < 0.3
-    assert torch.allclose(u.T @ made @ v.T, torch.diag(torch.linalg.svdvals(made)), atol=0.35)
+    assert torch.linalg.svdvals(orthogonal).sub(0.95).abs().max() < 0.3
+    assert torch.allclose(u.T @ orthogonal @ v.T, torch.diag(torch.linalg.svdvals(orthogonal)), atol=0.35)
 
 
 def test_a_parameter_without_a_gradient_is_left_alone():

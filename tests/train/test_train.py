@@ -26,7 +26,7 @@ from spec_train.training.loss_log import LossLog
 from spec_train.training.progress import StepProgress, clock, curve
 
 from spec_core import load
-from tests.methods.drafted import drafted
+from tests.methods.drafted import draft_file
 from tests.support.small_models import tiny_gguf, tiny_hybrid
 
 KINDS = ("eagle3", "dflash")
@@ -78,7 +78,9 @@ def test_all_formats_hold_the_same_head(kind, layouts, data, tmp_path):
         assert cli.run(words(kind, tmp_path / layout, "--data", data, "--steps", 2, "--format", layout)) == 0
     first, *others = (load(tmp_path / layout, weights=False) for layout in ("gguf", *layouts))
     draft = {
-        layout: drafted(tiny_gguf(0, layers=4), f"{kind}={tmp_path / layout}", range(3, 40), 3, "auto", tmp_path / "d")
+        layout: draft_file(
+            tiny_gguf(0, layers=4), f"{kind}={tmp_path / layout}", range(3, 40), 3, "auto", tmp_path / "d"
+        )
         for layout in ("gguf", *layouts)
     }
 
@@ -131,9 +133,9 @@ def test_a_head_starts_from_another_one(kind, rows, data, tmp_path):
 def test_a_head_of_another_size_or_source_is_refused(data, tmp_path, capsys):
     first = tmp_path / "first.gguf"
     assert cli.run(words("eagle3", first, "--data", data, "--steps", 1)) == 0
-    for more, found in ((["--ff", 32], "ffn_gate.weight is of (32, 32)"), (["--sources", "1,2,3"], "reads hidden")):
+    for more, message in ((["--ff", 32], "ffn_gate.weight is of (32, 32)"), (["--sources", "1,2,3"], "reads hidden")):
         assert cli.run(words("eagle3", tmp_path / "h.gguf", "--data", data, "--from", first, *more)) == 2
-        assert found in capsys.readouterr().err
+        assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -260,13 +262,13 @@ BAD = {
 
 @pytest.mark.parametrize("name", BAD)
 def test_unusable_data_are_refused(name, tmp_path, capsys):
-    content, found = BAD[name]
+    content, message = BAD[name]
     path = tmp_path / "bad.jsonl"
     path.write_text(content, "utf-8")
 
     assert cli.run(words("eagle3", tmp_path / "h.gguf", "--data", path, "--steps", 1)) == 2
     error = capsys.readouterr().err
-    assert found in error
+    assert message in error
     assert "Traceback" not in error
     assert not (tmp_path / "h.gguf").exists()
 
@@ -279,7 +281,7 @@ def test_a_missing_file_and_a_model_without_texts_are_refused(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("more", "found"),
+    ("more", "message"),
     [
         (["--steps", "1", "--minutes", "1"], "were both passed"),
         (["--type", "q8_0", "--format", "safeailab"], "q8_0 is a type of GGUF"),
@@ -288,9 +290,9 @@ def test_a_missing_file_and_a_model_without_texts_are_refused(tmp_path, capsys):
         (["--sources", ","], "hidden states 0 to 4"),
     ],
 )
-def test_options_that_contradict_are_refused(more, found, data, tmp_path, capsys):
+def test_options_that_contradict_are_refused(more, message, data, tmp_path, capsys):
     assert cli.run(words("eagle3", tmp_path / "h", "--data", data, *more)) == 2
-    assert found in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_an_output_that_exists_or_cannot_be_written_is_refused_before_the_model_is_read(tmp_path, capsys):
@@ -319,7 +321,7 @@ def test_an_output_that_is_no_regular_file_is_refused_too(make, tmp_path, capsys
 def test_two_trainings_do_not_share_an_output(data, tmp_path, capsys):
     """Each would write over the other's checkpoint, and the slower one over the head of the faster one."""
     out = tmp_path / "new" / "h.gguf"
-    with output.locked(out):
+    with output.lock(out):
         assert cli.run(words("eagle3", out, "--data", data, "--steps", 1)) == 2
         assert "another training run writes to" in capsys.readouterr().err
     assert cli.run(words("eagle3", out, "--data", data, "--steps", 1)) == 0
@@ -406,23 +408,23 @@ def test_losses_and_evaluations_are_logged_as_json_lines(data, tmp_path, monkeyp
 
     real, steps = LossLog.__call__, []
 
-    def interrupted(self, found, progress, result):
-        real(self, found, progress, result)
-        steps.append(found.step)
+    def interrupt(self, loss, progress, result):
+        real(self, loss, progress, result)
+        steps.append(loss.step)
         if len(steps) == 5:
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(LossLog, "__call__", interrupted)
+        patch.setattr(LossLog, "__call__", interrupt)
         assert cli.run(command) == 130
     with log.open("a") as file:
         file.write(json.dumps({"step": 99, "loss": 1.0}) + '\n{"step": 5, "lo')
     assert cli.run(command) == 0
     lines = [json.loads(line) for line in log.read_text().splitlines()]
-    found = [json.loads(line) for line in whole.splitlines()]
+    entries = [json.loads(line) for line in whole.splitlines()]
     timeless = [{k: v for k, v in line.items() if k != "seconds"} for line in lines]
 
-    assert timeless == [{k: v for k, v in line.items() if k != "seconds"} for line in found]
+    assert timeless == [{k: v for k, v in line.items() if k != "seconds"} for line in entries]
     assert [line["step"] for line in lines if "loss" in line] == [1, 2, 3, 4, 5, 6]
     assert all(line["tokens_per_step"] >= 1 for line in lines if "loss" not in line)
     assert "of training" in capsys.readouterr().err

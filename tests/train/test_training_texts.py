@@ -61,8 +61,8 @@ def test_a_zoo_model_provides_texts(monkeypatch):
 @pytest.mark.slow
 def test_a_chat_model_of_the_zoo_provides_questions(monkeypatch):
     """Messages, all different, and none of the shipped prompts. The library's documentation is searched once."""
-    read, found = library.docstrings, []
-    monkeypatch.setattr(library, "docstrings", lambda code: found or found.extend(read(code)) or found)
+    read, texts = library.docstrings, []
+    monkeypatch.setattr(library, "docstrings", lambda code: texts or texts.extend(read(code)) or texts)
     shown = {json.loads(line)["messages"][-1]["content"] for line in CHAT_PROMPTS.read_text("utf-8").splitlines()}
     chats = chat_questions(160)
     asked = [message["content"] for chat in chats for message in chat]

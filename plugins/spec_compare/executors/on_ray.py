@@ -20,7 +20,7 @@ from spec_cli import common
 from spec_compare.comparison import number_of_contenders
 from spec_compare.executors.part import Part
 from spec_compare.executors.worker import ERROR, FILE, Job, Message, messages
-from spec_compare.outcome import Outcome, recomputed
+from spec_compare.outcome import Outcome, recompute
 from spec_compare.records import writing
 from spec_compare.records.reading import LAPS, read
 from spec_core.errors import SpecError, UsageError, why
@@ -39,7 +39,7 @@ class Machine:
     processors: float
 
 
-def measured(out: Path | None, flags: dict[str, Any], address: str | None) -> dict[str, Outcome]:
+def run_parts(out: Path | None, flags: dict[str, Any], address: str | None) -> dict[str, Outcome]:
     """The parts of the comparison, by the name of their directory in ``out``.
 
     Raises UsageError, and WorkerError once every other worker has finished.
@@ -49,7 +49,7 @@ def measured(out: Path | None, flags: dict[str, Any], address: str | None) -> di
     with cluster(address) as ray:
         machines = nodes(ray)
         parts = min(len(machines), number_of_contenders(flags)) or 1
-        jobs = [Job(Part(n, parts), flags, begun(out / name(n)), **surroundings()) for n in range(parts)]
+        jobs = [Job(Part(n, parts), flags, resume(out / name(n)), **surroundings()) for n in range(parts)]
         with ThreadPoolExecutor(parts) as pool:
             running = [
                 pool.submit(follow, ray, job, machine, out / name(n))
@@ -58,7 +58,7 @@ def measured(out: Path | None, flags: dict[str, Any], address: str | None) -> di
         failed = [error for future in running if (error := future.exception()) is not None]
     if failed:
         raise failed[0]
-    return {name(n): recomputed(read(out / name(n))) for n in range(parts)}
+    return {name(n): recompute(read(out / name(n))) for n in range(parts)}
 
 
 @contextmanager
@@ -84,10 +84,10 @@ def cluster(address: str | None) -> Iterator[Any]:
 def nodes(ray: Any) -> list[Machine]:
     """The machines that can compute, in an order that does not depend on the session."""
     alive = [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]
-    found = [Machine(node["NodeID"], node["NodeManagerHostname"], node["Resources"]["CPU"]) for node in alive]
-    if not found:
+    machines = [Machine(node["NodeID"], node["NodeManagerHostname"], node["Resources"]["CPU"]) for node in alive]
+    if not machines:
         raise UsageError("the Ray cluster has no machine with processors", hint="ray start --address=HEAD:PORT")
-    return sorted(found, key=lambda machine: (machine.host, machine.id))
+    return sorted(machines, key=lambda machine: (machine.host, machine.id))
 
 
 def name(number: int) -> str:
@@ -95,9 +95,9 @@ def name(number: int) -> str:
     return f"part-{number}"
 
 
-def begun(folder: Path) -> bytes:
+def resume(folder: Path) -> bytes:
     """The results of a part up to its last finished lap; empty at the start. Removes what follows."""
-    if not writing.begun(folder):
+    if not writing.has_header(folder):
         return b""
     end = read(folder).end
     try:

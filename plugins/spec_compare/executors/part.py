@@ -28,5 +28,5 @@ Written = Callable[[bytes], None]
 """Called with lines of the results after they were written."""
 
 
-def unheard(line: bytes) -> None:
+def ignore_line(line: bytes) -> None:
     """Nobody listens."""

@@ -44,7 +44,7 @@ def messages(job: Job) -> Iterator[Message]:
 
     def work() -> None:
         try:
-            for name, data in _measured(job, sent).items():
+            for name, data in _measure(job, sent).items():
                 sent.put((FILE, (name, data)))
         except SpecError as error:
             sent.put((ERROR, (error.reason, error.hint)))
@@ -59,17 +59,17 @@ def messages(job: Job) -> Iterator[Message]:
         yield message
 
 
-def _measured(job: Job, sent: Queue) -> dict[str, bytes]:
+def _measure(job: Job, sent: Queue) -> dict[str, bytes]:
     """Every file beside the results, by name."""
-    from spec_compare.comparison import measured
+    from spec_compare.comparison import run_comparison
 
     _enter(job)
-    with TemporaryDirectory() as made:
-        out = Path(made) / "out"
+    with TemporaryDirectory() as folder:
+        out = Path(folder) / "out"
         if job.before:
             out.mkdir()
             (out / LAPS).write_bytes(job.before)
-        measured(out, dict(job.flags), job.part, lambda line: sent.put((LINE, line)))
+        run_comparison(out, dict(job.flags), job.part, lambda line: sent.put((LINE, line)))
         return {file.name: file.read_bytes() for file in out.iterdir() if file.name != LAPS}
 
 

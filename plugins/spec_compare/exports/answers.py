@@ -15,7 +15,7 @@ from typing import Any
 from spec_cli import common
 from spec_cli.common import as_json
 
-from spec_compare.exports.tables import written
+from spec_compare.exports.tables import write_file
 from spec_compare.outcome import Outcome
 from spec_compare.records.header import Header
 from spec_compare.records.record import Record
@@ -24,34 +24,34 @@ DIGITS = 18
 """Max digits of an id that is written as a number."""
 
 
-def write(found: Outcome, folder: Path) -> list[Path]:
+def write(result: Outcome, folder: Path) -> list[Path]:
     """One file per contender and repeat: ``NAME.jsonl``, or ``NAME-run2.jsonl`` if there are several."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise common.unwritable(folder, error) from error
     texts: dict[tuple[str, int], dict[str, list[Record]]] = {}
-    for record in (r for lap in found.laps for r in lap.records):
+    for record in (r for lap in result.laps for r in lap.records):
         texts.setdefault((record.contender, record.repeat), {}).setdefault(record.prompt, []).append(record)
     names = file_names([name for name, _ in texts])
-    several = found.header.repeats > 1
-    made = []
+    several = result.header.repeats > 1
+    paths = []
     for (name, repeat), questions in texts.items():
         path = folder / f"{names[name]}{f'-run{repeat + 1}' if several else ''}.jsonl"
-        made.append(written(path, lines(questions.values(), found.header)))
-    return made
+        paths.append(write_file(path, lines(questions.values(), result.header)))
+    return paths
 
 
 def file_names(contenders: Iterable[str]) -> dict[str, str]:
     """A file name for each contender; numbered where two would be equal."""
-    made: dict[str, str] = {}
+    names: dict[str, str] = {}
     for name in dict.fromkeys(contenders):
         plain = re.sub(r"[^\w.=+-]+", "-", name).strip("-.") or "contender"
         number, free = 2, plain
-        while free in made.values():
+        while free in names.values():
             free, number = f"{plain}-{number}", number + 1
-        made[name] = free
-    return made
+        names[name] = free
+    return names
 
 
 def lines(questions: Iterable[list[Record]], header: Header) -> bytes:

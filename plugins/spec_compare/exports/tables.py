@@ -23,39 +23,41 @@ EMPTY = "an empty list"
 EXTRA = "pip install 'spec-core[parquet]'"
 
 
-def csv(found: Outcome, path: Path) -> list[Path]:
+def csv(result: Outcome, path: Path) -> list[Path]:
     """A line per contender and family, with the names of ``summary.json``; lists and objects as JSON."""
-    return [written(path, _csv([_flat(row) for row in rows(found)]))]
+    return [write_file(path, _csv([_flat(row) for row in rows(result)]))]
 
 
-def texts(found: Outcome, path: Path) -> list[Path]:
+def texts(result: Outcome, path: Path) -> list[Path]:
     """A line per text: counts and times, without its tokens and steps."""
-    return [written(path, _csv([_text(record) for lap in found.laps for record in lap.records]))]
+    return [write_file(path, _csv([_text(record) for lap in result.laps for record in lap.records]))]
 
 
-def parquet(found: Outcome, path: Path) -> list[Path]:
+def parquet(result: Outcome, path: Path) -> list[Path]:
     """A row per contender and family; lists stay lists. Raises UsageError if pyarrow is not installed."""
     try:
         import pyarrow
         from pyarrow import parquet as files
     except ImportError as error:
         raise UsageError("--parquet needs pyarrow, which is not installed", hint=EXTRA) from error
-    sink, lines = io.BytesIO(), one_kind_each([_with_json_objects(row) for row in rows(found)])
+    sink, lines = io.BytesIO(), one_kind_each([_with_json_objects(row) for row in rows(result)])
     try:
         files.write_table(pyarrow.Table.from_pylist(lines), sink)
     except (pyarrow.ArrowException, OverflowError) as error:  # a column of Parquet has one type
         raise UsageError(f"{path}: the rows do not fit Parquet: {error}", hint="write them with --csv") from error
-    return [written(path, sink.getvalue())]
+    return [write_file(path, sink.getvalue())]
 
 
-def rows(found: Outcome) -> Iterator[dict[str, Any]]:
+def rows(result: Outcome) -> Iterator[dict[str, Any]]:
     """The rows, with what distinguishes this machine and this model."""
-    header = found.header
-    for row in found.rows:
+    header = result.header
+    for row in result.rows:
         facts = next(c for c in header.contenders if c.name == row.contender)
         target = header.targets[facts.target]
         where = {"model": target.model, "dtype": target.dtype, "device": target.device, "host": header.host}
-        own = {name: facts.settings[name].value if name in facts.settings else None for name in varied(header)}
+        own = {
+            name: facts.settings[name].value if name in facts.settings else None for name in varying_settings(header)
+        }
         methods = "+".join(map(name_of, facts.methods))
         yield {
             **attrs.asdict(row),
@@ -67,13 +69,13 @@ def rows(found: Outcome) -> Iterator[dict[str, Any]]:
         }
 
 
-def varied(header: Header) -> list[str]:
+def varying_settings(header: Header) -> list[str]:
     """Settings that have several values among the contenders: those of a sweep."""
     values: dict[str, set[str]] = {}
     for facts in header.contenders:
         for name, setting in facts.settings.items():
             values.setdefault(name, set()).add(as_json(setting.value))
-    return sorted(name for name, found in values.items() if len(found) > 1 and name != "methods")
+    return sorted(name for name, texts in values.items() if len(texts) > 1 and name != "methods")
 
 
 def _text(record: Record) -> dict[str, Any]:
@@ -98,7 +100,7 @@ def one_kind_each(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
     for line in lines:
         for name, value in line.items():
             kinds.setdefault(name, set()).add(kind_of(value))
-    mixed = {name for name, found in kinds.items() if len(found - {"null", EMPTY}) > 1}
+    mixed = {name for name, names_of_kinds in kinds.items() if len(names_of_kinds - {"null", EMPTY}) > 1}
     return [{name: as_json(value) if name in mixed else value for name, value in line.items()} for line in lines]
 
 
@@ -119,7 +121,7 @@ def _csv(lines: list[dict[str, Any]]) -> bytes:
     return out.getvalue().encode()
 
 
-def written(path: Path, data: bytes) -> Path:
+def write_file(path: Path, data: bytes) -> Path:
     """The path, after writing. Raises UsageError."""
     try:
         common.write(path, data)

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from spec_cli.prompts import check_ids, json_lines, parsed
+from spec_cli.prompts import check_ids, json_lines, parse_line
 
 from spec_compare.conversation import Conversation
 from spec_core.errors import UsageError
@@ -19,9 +19,9 @@ THROUGHPUT = re.compile(r"throughput_(\d{1,3})k", re.IGNORECASE)
 
 def has_turns(path: Path) -> bool:
     """Whether the first line of a file of JSON lines has ``turns``."""
-    found = json_lines(path, "pass a JSONL file of prompts, a text file, or a directory of text files")
+    lines = json_lines(path, "pass a JSONL file of prompts, a text file, or a directory of text files")
     try:
-        first = json.loads(found[0][1]) if found else None
+        first = json.loads(lines[0][1]) if lines else None
     except (ValueError, RecursionError):
         return False  # the reader of prompts says what is wrong
     return isinstance(first, dict) and "turns" in first
@@ -29,13 +29,13 @@ def has_turns(path: Path) -> bool:
 
 def read(path: Path) -> list[Conversation]:
     """The conversations of a file; each begins with its first turn. Raises UsageError that names the line."""
-    found = [_conversation(f"{path.name}, line {i}", i, line) for i, line in json_lines(path, EXAMPLE)]
-    check_ids(path, found)
-    return found
+    conversations = [_conversation(f"{path.name}, line {i}", i, line) for i, line in json_lines(path, EXAMPLE)]
+    check_ids(path, conversations)
+    return conversations
 
 
 def _conversation(where: str, number: int, line: str) -> Conversation:
-    entry = parsed(where, line, EXAMPLE)
+    entry = parse_line(where, line, EXAMPLE)
     turns = entry.get("turns") if isinstance(entry, dict) else None
     if not isinstance(turns, list) or not turns or not all(isinstance(turn, str) and turn for turn in turns):
         raise UsageError(f"{where}: turns must be a list of texts", hint=EXAMPLE)
@@ -46,5 +46,5 @@ def _conversation(where: str, number: int, line: str) -> Conversation:
 
 def bucket(path: Path) -> int | None:
     """The length in tokens that a SPEED-Bench file of throughput prompts is made for; None for other files."""
-    found = THROUGHPUT.search(path.stem)
-    return int(found[1]) * 1024 if found else None
+    match = THROUGHPUT.search(path.stem)
+    return int(match[1]) * 1024 if match else None

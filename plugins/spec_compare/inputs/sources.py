@@ -35,8 +35,8 @@ def source(path: Path, chat: bool) -> PromptSource:
 
 def suite(name: str, chat: bool) -> PromptSource:
     """The prompts of a suite that an installed package has. Raises UsageError that says how to get it."""
-    found, path = suites.prompts(name)
-    return PromptSource(f"{name} ({path})", as_messages(path, found) if chat else found)
+    prompts, path = suites.prompts(name)
+    return PromptSource(f"{name} ({path})", as_messages(path, prompts) if chat else prompts)
 
 
 def texts(path: Path) -> Iterator[Prompt]:

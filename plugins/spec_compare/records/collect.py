@@ -21,7 +21,7 @@ from spec_cli.prompts import Prompt
 from spec_compare.contenders import Entrant
 from spec_compare.conversation import Conversation, turns_of
 from spec_compare.measure import Terms, batches
-from spec_compare.records.files import commit, hashed, hashed_below
+from spec_compare.records.files import commit, hash_files, hashed_below
 from spec_compare.records.header import (
     FORMAT,
     VERSION,
@@ -118,7 +118,7 @@ def target_facts(target: Target, model: str, hashed: bool) -> TargetFacts:
 def files_of(target: Target) -> list[File]:
     """The files of a loaded model; none if its loader does not name one."""
     file = target.info.file
-    return [] if file is None else hashed(Path(file))
+    return [] if not file else hash_files(Path(file))
 
 
 def contender_facts(entrant: Entrant, run: Run, labels: dict[str, str], target: int, hashed: bool) -> ContenderFacts:
@@ -176,7 +176,7 @@ def files_at(location: Any) -> list[File]:
         return []
     path = Path(location)
     if path.is_file():
-        return hashed(path)
+        return hash_files(path)
     if not path.is_dir() and not has_scheme(str(location)):
         return []
     try:

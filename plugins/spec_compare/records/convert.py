@@ -137,17 +137,19 @@ class LapFacts:
         return Lap(contender=first.contender, family=first.family, repeat=first.repeat, records=records, **values)
 
 
-def structured(value: Any, cls: type[T]) -> T:
+def structure(value: Any, cls: type[T]) -> T:
     """An object of this class. Raises ValueError that names the first field that is wrong."""
     try:
         return converter.structure(value, cls)
     except cattrs.BaseValidationError as error:
-        raise ValueError(cattrs.transform_error(error, format_exception=_said)[0].replace(" @ $.", " in ")) from error
+        raise ValueError(
+            cattrs.transform_error(error, format_exception=_describe)[0].replace(" @ $.", " in ")
+        ) from error
     except (TypeError, ValueError, KeyError, AttributeError) as error:
         raise ValueError(str(error)) from error
 
 
-def _said(error: BaseException, kind: type | None) -> str:
+def _describe(error: BaseException, kind: type | None) -> str:
     if isinstance(error, KeyError):
         return "required field missing"
     return str(error) or type(error).__name__

@@ -17,7 +17,7 @@ NAME = "costs.jsonl"
 
 def write(folder: Path, costs: Mapping[str, Costs]) -> None:
     """Raises UsageError if the file cannot be written."""
-    lines = [common.as_json(file.as_json(mine, baseline=name)) + "\n" for name, mine in costs.items()]
+    lines = [common.as_json(file.as_json(own_costs, baseline=name)) + "\n" for name, own_costs in costs.items()]
     try:
         common.write(folder / NAME, "".join(lines).encode())
     except OSError as error:
@@ -31,6 +31,6 @@ def read(folder: Path) -> dict[str, Costs] | None:
         return None
     try:
         lines = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
-        return {str(line["baseline"]): file.parsed(line, str(path)) for line in lines}
+        return {str(line["baseline"]): file.parse_costs(line, str(path)) for line in lines}
     except (OSError, ValueError, RecursionError, KeyError, TypeError) as error:
         raise UsageError(f"{path}: {why(error)}", hint="pass a directory that `spec compare --out` wrote") from error

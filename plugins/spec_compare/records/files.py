@@ -20,15 +20,15 @@ PATIENCE = 10
 """Seconds to wait for git."""
 
 
-def hashed(path: Path) -> list[File]:
+def hash_files(path: Path) -> list[File]:
     """The file, all shards of it, or the files of a directory. Raises UsageError if one cannot be read."""
-    return [_hashed(one, *_identity(one)) for one in parts(path)]
+    return [_hash_once(one, *_identity(one)) for one in parts(path)]
 
 
 def hashed_below(folder: Path) -> list[File]:
     """Every file in a folder and its folders, except hidden ones. Raises UsageError if one cannot be read."""
-    found = (one for one in folder.rglob("*") if one.is_file())
-    return [_hashed(one, *_identity(one)) for one in sorted(found) if not _is_hidden(one.relative_to(folder))]
+    entries = (one for one in folder.rglob("*") if one.is_file())
+    return [_hash_once(one, *_identity(one)) for one in sorted(entries) if not _is_hidden(one.relative_to(folder))]
 
 
 def _is_hidden(path: Path) -> bool:
@@ -61,7 +61,7 @@ def unreadable(path: Path, error: OSError) -> UsageError:
 
 
 @lru_cache(maxsize=256)
-def _hashed(path: Path, size: int, changed: int) -> File:
+def _hash_once(path: Path, size: int, changed: int) -> File:
     """Read once while the file does not change."""
     try:
         with path.open("rb") as file:

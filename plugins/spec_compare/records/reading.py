@@ -13,7 +13,7 @@ from typing import Any
 import attrs
 
 from spec_compare.records.agreement import check_header, check_record, check_values
-from spec_compare.records.convert import LapFacts, structured
+from spec_compare.records.convert import LapFacts, structure
 from spec_compare.records.header import FORMAT, VERSION, Header, Session
 from spec_compare.records.record import Lap, Record
 from spec_core.errors import UsageError, shown, why
@@ -48,12 +48,12 @@ class Comparison:
 def read(folder: Path) -> Comparison:
     """The results in a directory. Raises UsageError that names the file and the line that is wrong."""
     file = folder / LAPS
-    found = Reader(file)
+    reader = Reader(file)
     for line in _lines(file):
-        found.take(line)
-    if found.header is None:
+        reader.take(line)
+    if reader.header is None:
         raise UsageError(f"{file} is empty", hint=HINT)
-    return Comparison(folder, found.header, found.sessions, found.laps, found.end)
+    return Comparison(folder, reader.header, reader.sessions, reader.laps, reader.end)
 
 
 def _lines(file: Path) -> Iterator[bytes]:
@@ -111,7 +111,7 @@ class Reader:
             self.end = self.at
         elif kind == "session":
             self.open.clear()  # a lap that was interrupted is measured again
-            self.sessions.append(structured(value, Session))
+            self.sessions.append(structure(value, Session))
             self.end = self.at
         elif kind == "record":
             self._record(value)
@@ -122,13 +122,13 @@ class Reader:
         if kind != "header" or value.get("format") != FORMAT:
             raise UsageError(f"{self.file}, line 1 is not a header of {FORMAT}", hint=HINT)
         _check_version(self.file, value.get("version"))
-        header = structured(value, Header)
+        header = structure(value, Header)
         check_header(header)
         return header
 
     def _record(self, value: dict[str, Any]) -> None:
-        facts = structured(value.pop("lap", None), LapFacts)
-        record = structured(value, Record)
+        facts = structure(value.pop("lap", None), LapFacts)
+        record = structure(value, Record)
         assert self.header is not None
         check_record(self.header, facts, record)
         if self.open and self.open[0][0].number != facts.number:
@@ -146,8 +146,8 @@ class Reader:
         self.open.clear()
         self.end = self.at
 
-    def _error(self, said: str) -> UsageError:
-        return UsageError(f"{self.file}, line {self.number}: {said[:200]}", hint=HINT)
+    def _error(self, problem: str) -> UsageError:
+        return UsageError(f"{self.file}, line {self.number}: {problem[:200]}", hint=HINT)
 
 
 def _check_version(file: Path, version: Any) -> None:

@@ -20,11 +20,11 @@ TERMS = ("commit", "processors", "seed", "repeats", "batch", "reuse_turns", "tra
 
 def check_same(before: Header, now: Header, out: Path) -> None:
     """Raises UsageError that names what changed since the results were begun."""
-    found = changes(before, now)
-    if found:
-        more = f", and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
+    changed = changes(before, now)
+    if changed:
+        more = f", and {len(changed) - SHOWN} more" if len(changed) > SHOWN else ""
         raise UsageError(
-            f"{out} has results of another comparison: {'; '.join(found[:SHOWN])}{more}",
+            f"{out} has results of another comparison: {'; '.join(changed[:SHOWN])}{more}",
             hint="pass another directory as --out, or continue with the same command on the same machine",
         )
 
@@ -48,15 +48,15 @@ def _change(key: str, old: dict[str, Any], new: dict[str, Any]) -> str:
 
 def identity(header: Header, both: set[str]) -> dict[str, Any]:
     """{name: value} of everything that matters to texts, counts and times. both: contenders to describe in full."""
-    found = {name: getattr(header, name) for name in TERMS}
-    found |= {f"environment {name}": header.environment.get(name) for name in MATTERS}
+    facts = {name: getattr(header, name) for name in TERMS}
+    facts |= {f"environment {name}": header.environment.get(name) for name in MATTERS}
     for number, target in enumerate(header.targets):
-        found |= _target(f"model {number}" if number else "model", target)
-    found |= {"prompts": header.prompts.sha256[:12], "prompt_tokens": header.prompts.max_tokens}
+        facts |= _target(f"model {number}" if number else "model", target)
+    facts |= {"prompts": header.prompts.sha256[:12], "prompt_tokens": header.prompts.max_tokens}
     for contender in header.contenders:
-        found[f"contender {contender.name!r}"] = None
-        found |= _contender(contender) if contender.name in both else {}
-    return found | _plugins(header)
+        facts[f"contender {contender.name!r}"] = None
+        facts |= _contender(contender) if contender.name in both else {}
+    return facts | _plugins(header)
 
 
 def _target(called: str, target: TargetFacts) -> dict[str, Any]:
@@ -68,8 +68,8 @@ def _target(called: str, target: TargetFacts) -> dict[str, Any]:
 
 def threads(target: TargetFacts) -> str | None:
     """Number of CPU threads, without the times that were measured to choose it."""
-    found = re.match(r"\d+", target.threads or "")
-    return found[0] if found else target.threads
+    match = re.match(r"\d+", target.threads or "")
+    return match[0] if match else target.threads
 
 
 def _contender(contender: ContenderFacts) -> dict[str, Any]:

@@ -38,23 +38,23 @@ def results() -> dict[str, Any]:
 
 def line(kind: str) -> dict[str, Any]:
     """The schema of one kind of line."""
-    made = of_class(KINDS[kind])
-    made["properties"] = {"kind": {"const": kind, "description": f"`{kind}`"}, **made["properties"]}
+    schema = of_class(KINDS[kind])
+    schema["properties"] = {"kind": {"const": kind, "description": f"`{kind}`"}, **schema["properties"]}
     if kind == "record":
-        made["properties"]["lap"] = {**lap(), "description": "values of all texts that ran together"}
-        made["properties"]["vllm"] = _figures(VLLM, "figures under the names of vLLM's per-request metrics")
-        made["properties"]["timings"] = _figures(TIMINGS, "figures under the names of llama.cpp's timings")
-    made["required"] = sorted(made["properties"])
-    return made
+        schema["properties"]["lap"] = {**lap(), "description": "values of all texts that ran together"}
+        schema["properties"]["vllm"] = _figures(VLLM, "figures under the names of vLLM's per-request metrics")
+        schema["properties"]["timings"] = _figures(TIMINGS, "figures under the names of llama.cpp's timings")
+    schema["required"] = sorted(schema["properties"])
+    return schema
 
 
 def lap() -> dict[str, Any]:
     """The schema of a record's ``lap``."""
-    made = of_class(Lap)
-    made["properties"]["prompts"] = {"type": "array", "items": {"type": "string"}, "description": LAP_PROMPTS}
-    made["properties"]["texts"] = {"type": "integer", "description": LAP_TEXTS}
-    made["required"] = sorted(made["properties"])
-    return made
+    schema = of_class(Lap)
+    schema["properties"]["prompts"] = {"type": "array", "items": {"type": "string"}, "description": LAP_PROMPTS}
+    schema["properties"]["texts"] = {"type": "integer", "description": LAP_TEXTS}
+    schema["required"] = sorted(schema["properties"])
+    return schema
 
 
 def _figures(names: dict[str, str], description: str) -> dict[str, Any]:
@@ -65,14 +65,14 @@ def _figures(names: dict[str, str], description: str) -> dict[str, Any]:
 
 
 @cache
-def described(cls: type) -> tuple[attrs.Attribute, ...]:
+def stored_fields(cls: type) -> tuple[attrs.Attribute, ...]:
     """The fields of a class that are written to a file, with their types."""
     return tuple(f for f in attrs.fields(attrs.resolve_types(cls)) if "help" in f.metadata)
 
 
 def of_class(cls: type) -> dict[str, Any]:
     """The schema of an object; every field is required."""
-    properties = {f.name: {**of_type(f.type), "description": help_of(f)} for f in described(cls)}
+    properties = {f.name: {**of_type(f.type), "description": help_of(f)} for f in stored_fields(cls)}
     return {"type": "object", "properties": properties, "required": sorted(properties)}
 
 

@@ -10,14 +10,14 @@ from typing import Any, Literal
 import attrs
 from spec_cli import common
 
-from spec_compare.executors.part import Written, unheard
+from spec_compare.executors.part import Written, ignore_line
 from spec_compare.records import collect
 from spec_compare.records.aliases import aliases
 from spec_compare.records.header import Header
 from spec_compare.records.reading import LAPS, SUMMARY, Comparison, read
 from spec_compare.records.record import Lap, Record
 from spec_compare.records.same import check_same
-from spec_compare.records.schema import described
+from spec_compare.records.schema import stored_fields
 from spec_core.errors import UsageError
 
 
@@ -31,9 +31,9 @@ class Results:
     written: called with the header, and the lines of each lap, after they were written.
     """
 
-    def __init__(self, out: Path, written: Written = unheard) -> None:
+    def __init__(self, out: Path, written: Written = ignore_line) -> None:
         self.out, self.written = out, written
-        self.before: Comparison | None = read(out) if begun(out) else None
+        self.before: Comparison | None = read(out) if has_header(out) else None
         if self.before is None and (out / SUMMARY).exists():
             raise UsageError(
                 f"{out} has {SUMMARY} without {LAPS}", hint="pass another directory as --out, or move it away"
@@ -86,7 +86,7 @@ class Results:
             raise common.unwritable(self.out, error) from error
 
 
-def begun(out: Path) -> bool:
+def has_header(out: Path) -> bool:
     """Whether the directory has at least the header: a program may end while it writes that."""
     try:
         with (out / LAPS).open("rb") as file:
@@ -99,7 +99,7 @@ def begun(out: Path) -> bool:
 
 def lines(lap: Lap) -> list[dict[str, Any]]:
     """Records of a lap; ``lap`` carries what all its texts share."""
-    shared = {field.name: getattr(lap, field.name) for field in described(Lap)}
+    shared = {field.name: getattr(lap, field.name) for field in stored_fields(Lap)}
     shared |= {"prompts": list(dict.fromkeys(r.prompt for r in lap.records)), "texts": len(lap.records)}
     return [{"kind": "record", **own(record), **aliases(record), "lap": shared} for record in lap.records]
 

@@ -42,8 +42,8 @@ def replay(
     from spec_compare.records.reading import read
     from spec_compare.replay import results
 
-    found = results.replayed(read(directory), controls, lengths, chances, contenders)
+    rows = results.replay(read(directory), controls, lengths, chances, contenders)
     if as_json:
-        say(common.as_json(results.body(found)))
+        say(common.as_json(results.body(rows)))
     else:
-        results.show(found)
+        results.show(rows)

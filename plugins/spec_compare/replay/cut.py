@@ -43,11 +43,11 @@ def cut(part: RecordedPart, limits: Limits, prices: Prices, drafters: Iterable[s
     if limits == part.limits and prices == part.prices:
         kept = [True] * part.drafted
     else:
-        kept = _kept(part, recorded, limits, prices)
-    draft, index = _left(part, kept)
+        kept = _kept_tokens(part, recorded, limits, prices)
+    draft, index = _remaining_draft(part, kept)
     pieces = [piece for one in recorded if (piece := _piece(one, part, kept, index)) is not None]
     path = tuple(index[i] for i in _until_cut(part.uncut, kept))
-    return CutDraft(draft, pieces, path, _censored(part, recorded, limits, prices, kept, drafters))
+    return CutDraft(draft, pieces, path, _is_censored(part, recorded, limits, prices, kept, drafters))
 
 
 def pieces_of(part: RecordedPart) -> Iterator[RecordedPiece]:
@@ -62,7 +62,7 @@ def parent(part: RecordedPart, i: int) -> int:
     return i - 1 if part.draft.parents is None else part.draft.parents[i]
 
 
-def allowed(part: RecordedPart, limits: Limits, source: str) -> tuple[int, int]:
+def allowed_lengths(part: RecordedPart, limits: Limits, source: str) -> tuple[int, int]:
     """Longest path of the whole draft, and of what this method adds to it."""
     whole = min(part.budget, limits.get(None, part.budget))
     return whole, min(whole, limits.get(source, whole))
@@ -72,13 +72,13 @@ def price(prices: Prices, source: str) -> float:
     return max(prices.get(None, 0.0), prices.get(source, 0.0))
 
 
-def _kept(part: RecordedPart, pieces: Iterable[RecordedPiece], limits: Limits, prices: Prices) -> list[bool]:
+def _kept_tokens(part: RecordedPart, pieces: Iterable[RecordedPiece], limits: Limits, prices: Prices) -> list[bool]:
     """Which tokens of the draft are left. A price ends a path at the first token whose chance is below it."""
     draft = part.draft
     kept: list[bool] = []
     chances: list[float] = []
     for piece in pieces:
-        whole, own = allowed(part, limits, piece.source)
+        whole, own = allowed_lengths(part, limits, piece.source)
         floor = price(prices, piece.source) if prices != part.prices else 0.0
         root = draft.depths[piece.leaf] if piece.leaf >= 0 else 0
         for i in range(piece.first, piece.first + piece.count):
@@ -90,7 +90,7 @@ def _kept(part: RecordedPart, pieces: Iterable[RecordedPiece], limits: Limits, p
     return kept
 
 
-def _left(part: RecordedPart, kept: list[bool]) -> tuple[Draft | None, dict[int, int]]:
+def _remaining_draft(part: RecordedPart, kept: list[bool]) -> tuple[Draft | None, dict[int, int]]:
     """The draft of the tokens that are left, and their new indices."""
     index = {old: new for new, old in enumerate(i for i, stays in enumerate(kept) if stays)}
     index[-1] = -1
@@ -122,7 +122,7 @@ def _until_cut(path: Iterable[int], kept: list[bool]) -> Iterator[int]:
         yield i
 
 
-def _censored(
+def _is_censored(
     part: RecordedPart,
     pieces: list[RecordedPiece],
     limits: Limits,
@@ -133,14 +133,14 @@ def _censored(
     """Whether a method may draft more than it was allowed to, or is asked where another had drafted."""
     if limits == part.limits and prices == part.prices:
         return False
-    if pieces and not any(kept) and any(allowed(part, limits, name)[1] for name in drafters):
+    if pieces and not any(kept) and any(allowed_lengths(part, limits, name)[1] for name in drafters):
         return True
     return any(_more(part, pieces, name, limits, prices) for name in drafters)
 
 
 def _more(part: RecordedPart, pieces: list[RecordedPiece], name: str, limits: Limits, prices: Prices) -> bool:
     """Whether a method that made use of all it was allowed may draft more now."""
-    (whole, own), (whole_then, own_then) = allowed(part, limits, name), allowed(part, part.limits, name)
+    (whole, own), (whole_then, own_then) = allowed_lengths(part, limits, name), allowed_lengths(part, part.limits, name)
     used = max((_own_depth(part, piece) for piece in pieces if piece.source == name), default=0)
     cheaper = used > 0 and price(prices, name) < price(part.prices, name)
     deepest = 0 if part.draft is None else part.draft.depth

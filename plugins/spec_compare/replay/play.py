@@ -72,8 +72,8 @@ class Player:
             elif step.drafting:
                 self._call("draft", step)
             orders.take(step)
-            for mine, part in zip(recorded.parts, step.parts, strict=True):
-                self._judge(mine, part)
+            for recorded_part, part in zip(recorded.parts, step.parts, strict=True):
+                self._judge(recorded_part, part)
             changed = sum(part.drafted for part in step.parts) != recorded.drafted
             step.rows["target"] = sum(len(part.pending) + part.drafted for part in step.parts)
             step.priced.update(recorded.priced)
@@ -90,16 +90,16 @@ class Player:
             step.add(self._part(part))
         return step
 
-    def _part(self, mine: RecordedPart) -> Part:
-        seq = self._sequence(mine)
-        decides = mine.start + mine.rows == len(seq.tokens)
-        return Part(seq, mine.start, [0] * mine.rows, decides, mine.budget, mine.budget)
+    def _part(self, recorded: RecordedPart) -> Part:
+        seq = self._sequence(recorded)
+        decides = recorded.start + recorded.rows == len(seq.tokens)
+        return Part(seq, recorded.start, [0] * recorded.rows, decides, recorded.budget, recorded.budget)
 
-    def _sequence(self, mine: RecordedPart) -> Sequence:
+    def _sequence(self, recorded: RecordedPart) -> Sequence:
         """The running sequence of this text: plugins keep data about it."""
-        seq = self._running.get(mine.text.number)
+        seq = self._running.get(recorded.text.number)
         if seq is None:
-            seq = self._running[mine.text.number] = sequence(mine.text, mine.output)
+            seq = self._running[recorded.text.number] = sequence(recorded.text, recorded.output)
         return seq
 
     def _call(self, hook: str, step: Step) -> None:
@@ -111,17 +111,17 @@ class Player:
         except Exception as error:
             raise PluginError(self.policy.name, hook, error) from error
 
-    def _judge(self, mine: RecordedPart, part: Part) -> None:
+    def _judge(self, recorded: RecordedPart, part: Part) -> None:
         """Give the part what is left of the recorded draft, and what the target accepted of it."""
-        left = cut(mine, part.limits, part.prices, self._drafters)
+        left = cut(recorded, part.limits, part.prices, self._drafters)
         part.draft, part.pieces = left.draft, left.pieces
-        part.emitted = mine.text.tokens[mine.output :][: min(mine.emitted, len(left.path) + 1)]
+        part.emitted = recorded.text.tokens[recorded.output :][: min(recorded.emitted, len(left.path) + 1)]
         if part.emitted:
             part.uncut = Verdict(left.path, part.emitted[-1])
             part.verdict = Verdict(left.path[: len(part.emitted)], part.emitted[-1])
-        if mine.budget:
+        if recorded.budget:
             self.found.choices += 1
-            self.found.same += part.limits == mine.limits and part.prices == mine.prices
+            self.found.same += part.limits == recorded.limits and part.prices == recorded.prices
             self.found.censored += left.censored
 
     @property
@@ -143,5 +143,5 @@ class Player:
             if batch in times.plain:
                 self.found.seconds += times.whole[batch](drafted)
                 self.found.plain_seconds += times.plain[batch](0) * sum(len(p.emitted) for p in step.parts) / batch
-        for mine, part in zip(recorded.parts, step.parts, strict=True):
-            part.seq.tokens += mine.text.tokens[mine.output :][: mine.emitted]
+        for recorded_part, part in zip(recorded.parts, step.parts, strict=True):
+            part.seq.tokens += recorded_part.text.tokens[recorded_part.output :][: recorded_part.emitted]

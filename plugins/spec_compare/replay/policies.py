@@ -73,7 +73,7 @@ def target_of(facts: TargetFacts) -> Any:
     )
 
 
-def recorded(contender: ContenderFacts) -> Policy | None:
+def recorded_policy(contender: ContenderFacts) -> Policy | None:
     """The controller that recorded this contender, with its settings; None without one.
 
     Raises UsageError for more than one: their choices cannot be distinguished.
@@ -90,16 +90,16 @@ def recorded(contender: ContenderFacts) -> Policy | None:
         for key, setting in contender.settings.items()
         if key.startswith(f"{name}.")
     }
-    return Policy(name, made(name, given), recorded=True)
+    return Policy(name, create(name, given), recorded=True)
 
 
 def controller(spec: str) -> Policy:
     """From ``NAME`` or ``NAME:key=value``."""
     name, given = parsed(spec)
-    return Policy(spec, made(name, given))
+    return Policy(spec, create(name, given))
 
 
-def made(name: str, given: Mapping[str, Any]) -> Any:
+def create(name: str, given: Mapping[str, Any]) -> Any:
     """A controller. Raises UsageError for one that reads what no trace has."""
     cls = imported(find(name, ("control",)))
     reads = sorted({"accept", "process"} & set(hooks_of(cls)))
@@ -111,7 +111,7 @@ def made(name: str, given: Mapping[str, Any]) -> Any:
     return construct(cls, given, name)
 
 
-def loaded(policy: Policy, target: Any) -> Policy:
+def load_policy(policy: Policy, target: Any) -> Policy:
     """The policy after its ``compat`` and ``load``. Raises UsageError if it refuses."""
     answer = _answer(policy.plugin, target)
     if answer.refusals:

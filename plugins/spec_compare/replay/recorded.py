@@ -74,20 +74,20 @@ class RecordedStep:
 
 def steps_of(laps: list[Lap]) -> list[RecordedStep]:
     """The steps of one contender in one repeat, in order. Raises UsageError for records without a trace."""
-    found: dict[int, RecordedStep] = {}
+    steps: dict[int, RecordedStep] = {}
     for number, record in enumerate(record for lap in laps for record in lap.records):
         if record.trace is None or record.prompt_steps is None:
             raise UsageError(f"the record of {record.prompt!r} by {record.contender} has no trace", hint=AGAIN)
         try:
             for step in _steps(record, record.trace, record.prompt_steps, number):
-                found.setdefault(step.number, step)
-                if found[step.number] is not step:
-                    found[step.number].parts.extend(step.parts)
+                steps.setdefault(step.number, step)
+                if steps[step.number] is not step:
+                    steps[step.number].parts.extend(step.parts)
         except (ValueError, TypeError, IndexError) as error:
             raise UsageError(f"the trace of {record.prompt!r} by {record.contender}: {error}", hint=AGAIN) from error
-    for step in found.values():
+    for step in steps.values():
         step.parts.sort(key=lambda part: (part.output == 0, part.text.number))  # the order of the batch
-    return [found[number] for number in sorted(found)]
+    return [steps[number] for number in sorted(steps)]
 
 
 def _steps(record: Record, trace: Trace, prompt: PromptSteps, number: int) -> Iterator[RecordedStep]:

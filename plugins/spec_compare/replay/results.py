@@ -12,7 +12,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 from spec_cli.common import note
-from spec_cli.printing import styled
+from spec_cli.printing import text_of
 
 from spec_compare.records.header import ContenderFacts, Header
 from spec_compare.records.reading import Comparison
@@ -50,7 +50,7 @@ class _Nobody:
     """Changes nothing: the draft as it was recorded."""
 
 
-def replayed(
+def replay(
     comparison: Comparison,
     controls: tuple[str, ...],
     lengths: tuple[int, ...],
@@ -62,16 +62,16 @@ def replayed(
         raise UsageError(f"{comparison.folder} has no traces", hint=AGAIN)
     if comparison.sessions:
         note("the comparison was interrupted: a controller may have measured other times than those recorded")
-    found: list[Row] = []
-    for facts in chosen(comparison.header, contenders):
+    rows: list[Row] = []
+    for facts in choose(comparison.header, contenders):
         runs = _runs(comparison.laps, facts.name)
         plain = [step for run in _runs(comparison.laps, facts.baseline) for step in run]
         for make in _policies(facts, controls, lengths, chances):
-            found.append(_row(comparison.header, facts, make, runs, plain))
-    return found
+            rows.append(_row(comparison.header, facts, make, runs, plain))
+    return rows
 
 
-def chosen(header: Header, names: tuple[str, ...]) -> list[ContenderFacts]:
+def choose(header: Header, names: tuple[str, ...]) -> list[ContenderFacts]:
     """The contenders that draft; of these the named ones. Raises UsageError for a name that none has."""
     there = {c.name: c for c in header.contenders if any(c.proposals.values())}
     for name in names:
@@ -82,10 +82,10 @@ def chosen(header: Header, names: tuple[str, ...]) -> list[ContenderFacts]:
 
 def _runs(laps: list[Lap], contender: str) -> list[list[RecordedStep]]:
     """The steps of each repeat: every repeat is a run of its own."""
-    mine = [lap for lap in laps if lap.contender == contender]
-    repeats = sorted({lap.repeat for lap in mine})
+    own_laps = [lap for lap in laps if lap.contender == contender]
+    repeats = sorted({lap.repeat for lap in own_laps})
     return [
-        steps_of(sorted((lap for lap in mine if lap.repeat == repeat), key=lambda lap: lap.number))
+        steps_of(sorted((lap for lap in own_laps if lap.repeat == repeat), key=lambda lap: lap.number))
         for repeat in repeats
     ]
 
@@ -97,8 +97,8 @@ Maker = Callable[[], Policy]
 def _policies(
     facts: ContenderFacts, controls: tuple[str, ...], lengths: tuple[int, ...], chances: tuple[float, ...]
 ) -> Iterator[Maker]:
-    if policies.recorded(facts) is not None:
-        yield partial(policies.recorded, facts)
+    if policies.recorded_policy(facts) is not None:
+        yield partial(policies.recorded_policy, facts)
     else:
         yield partial(Policy, "as recorded", _Nobody(), recorded=True)
     for spec in controls:
@@ -115,20 +115,20 @@ def _row(
     target = policies.target_of(header.targets[facts.target])
     times = step_times([step for run in runs for step in run], plain)
     proposals = {name: frozenset(kinds) for name, kinds in facts.proposals.items()}
-    found, policy = Replayed(), make()
+    result, policy = Replayed(), make()
     for run in runs:
-        policy = policies.loaded(make(), target)
-        Player(policy, target, proposals, times, found).play(run)
-    tally = found.tally
+        policy = policies.load_policy(make(), target)
+        Player(policy, target, proposals, times, result).play(run)
+    tally = result.tally
     return Row(
         contender=facts.name,
         policy=policy.name,
-        choices=found.choices,
-        same=found.same if policy.recorded else None,
-        censored=found.censored,
+        choices=result.choices,
+        same=result.same if policy.recorded else None,
+        censored=result.censored,
         drafted_per_step=tally.drafted / tally.steps if tally.steps else None,
         tokens_per_step=tally.emitted / tally.steps if tally.steps else None,
-        speedup=found.plain_seconds / found.seconds if found.seconds else None,
+        speedup=result.plain_seconds / result.seconds if result.seconds else None,
     )
 
 
@@ -148,8 +148,8 @@ def show(rows: list[Row]) -> None:
         for title in TITLES:
             table.add_column(title, justify="left" if title == "policy" else "right")
         for row in (row for row in rows if row.contender == name):
-            table.add_row(*(styled(cell) for cell in _cells(row)))
-        console.print(styled(name, style="bold"), table, "", sep="\n")
+            table.add_row(*(text_of(cell) for cell in _cells(row)))
+        console.print(text_of(name, style="bold"), table, "", sep="\n")
 
 
 def _cells(row: Row) -> list[str]:

@@ -29,18 +29,21 @@ class StepTimes:
 
 def step_times(steps: Iterable[RecordedStep], plain: Iterable[RecordedStep]) -> StepTimes:
     """steps: of a contender. Where none of them was without a draft, those of its plain decoding count as such."""
-    mine, theirs = by_drafted(steps), by_drafted(plain)
-    both = {batch: {**theirs.get(batch, {}), **mine.get(batch, {})} for batch in mine.keys() | theirs.keys()}
+    drafted_steps, theirs = by_drafted(steps), by_drafted(plain)
+    both = {
+        batch: {**theirs.get(batch, {}), **drafted_steps.get(batch, {})}
+        for batch in drafted_steps.keys() | theirs.keys()
+    }
     return StepTimes(_curves(both, _whole), _curves(both, _verify), _curves(theirs, _whole))
 
 
 def by_drafted(steps: Iterable[RecordedStep]) -> dict[int, dict[int, list[RecordedStep]]]:
     """By number of sequences and of drafted tokens."""
-    found: dict[int, dict[int, list[RecordedStep]]] = {}
+    grouped: dict[int, dict[int, list[RecordedStep]]] = {}
     for step in steps:
         if step.generates:
-            found.setdefault(len(step.parts), {}).setdefault(step.drafted, []).append(step)
-    return found
+            grouped.setdefault(len(step.parts), {}).setdefault(step.drafted, []).append(step)
+    return grouped
 
 
 def _whole(step: RecordedStep) -> float:
@@ -51,8 +54,8 @@ def _verify(step: RecordedStep) -> float:
     return step.seconds.get("verify", 0.0)
 
 
-def _curves(found: dict[int, dict[int, list[RecordedStep]]], seconds: Callable[[RecordedStep], float]) -> Curves:
+def _curves(grouped: dict[int, dict[int, list[RecordedStep]]], seconds: Callable[[RecordedStep], float]) -> Curves:
     return {
-        batch: Curve({drafted: statistics.median(map(seconds, steps)) for drafted, steps in mine.items()})
-        for batch, mine in found.items()
+        batch: Curve({drafted: statistics.median(map(seconds, steps)) for drafted, steps in steps_by_drafted.items()})
+        for batch, steps_by_drafted in grouped.items()
     }

@@ -32,36 +32,39 @@ class Figure:
     cells: list[list[str]]
 
 
-def figures(found: Outcome) -> Iterator[Figure]:
+def figures(result: Outcome) -> Iterator[Figure]:
     """Those for which the outcome has data."""
-    rows = [row for row in found.rows if row.family == ALL]
+    rows = [row for row in result.rows if row.family == ALL]
     drafting = [row for row in rows if row.draft_acceptance is not None]
     timed = [row for row in drafting if row.speedup is not None]
     if timed:
-        yield speedups(found, timed)
+        yield speedups(result, timed)
     if drafting:
-        yield acceptance(found, drafting)
-        yield lengths(found, drafting)
-    for baseline in found.costs:
-        yield step_costs(found, baseline)
+        yield acceptance(result, drafting)
+        yield lengths(result, drafting)
+    for baseline in result.costs:
+        yield step_costs(result, baseline)
     if any(row.split for row in rows):
         yield time_split([row for row in rows if row.split])
     if timed:
-        yield efficiency(found, timed)
+        yield efficiency(result, timed)
 
 
-def speedups(found: Outcome, rows: list[Row]) -> Figure:
+def speedups(result: Outcome, rows: list[Row]) -> Figure:
     """Over all prompts with intervals, and of each family."""
-    families = [row for row in found.rows if row.family != ALL and row.speedup is not None]
+    families = [row for row in result.rows if row.family != ALL and row.speedup is not None]
     with svg.axes(height=0.9 + 0.42 * len(rows)) as ax:
         for y, row in enumerate(rows):
-            mine, look = [f.speedup for f in families if f.contender == row.contender], style(found, row.contender)
-            ax.plot(mine, [y] * len(mine), "|", color=look["color"], alpha=0.7, markersize=9)
+            own_speedups, look = (
+                [f.speedup for f in families if f.contender == row.contender],
+                style(result, row.contender),
+            )
+            ax.plot(own_speedups, [y] * len(own_speedups), "|", color=look["color"], alpha=0.7, markersize=9)
             if row.low is not None and row.high is not None:
                 ax.plot([row.low, row.high], [y, y], color=look["color"], linewidth=2.5)
             ax.plot([row.speedup], [y], markersize=8, **look)
         ax.axvline(1, color=svg.INK, linewidth=1)
-        ax.set_yticks(range(len(rows)), [shortened(row.contender) for row in rows])
+        ax.set_yticks(range(len(rows)), [shorten(row.contender) for row in rows])
         ax.set_ylim(len(rows) - 0.5, -0.5)
         ax.set_xlabel("speedup over plain decoding")
         drawn = ax.figure
@@ -78,11 +81,11 @@ def _of(rows: list[Row], contender: str, family: str) -> float | None:
     return next((r.speedup for r in rows if (r.contender, r.family) == (contender, family)), None)
 
 
-def acceptance(found: Outcome, rows: list[Row]) -> Figure:
+def acceptance(result: Outcome, rows: list[Row]) -> Figure:
     """Marginal and conditional, by position."""
     with svg.axes(2) as (left, right):
         for row in rows:
-            look = style(found, row.contender) | {"markersize": 4, "label": shortened(row.contender)}
+            look = style(result, row.contender) | {"markersize": 4, "label": shorten(row.contender)}
             for ax, values in ((left, row.marginal), (right, row.conditional)):
                 ax.plot(range(1, len(values[:POSITIONS]) + 1), values[:POSITIONS], **look)
         for ax, title in ((left, "marginal"), (right, "conditional")):
@@ -111,19 +114,19 @@ def acceptance(found: Outcome, rows: list[Row]) -> Figure:
     )
 
 
-def lengths(found: Outcome, rows: list[Row]) -> Figure:
+def lengths(result: Outcome, rows: list[Row]) -> Figure:
     """How many drafted tokens a step accepted."""
-    shares = {row.contender: _shares(records_of(found, row.contender)) for row in rows}
+    shares = {row.contender: _shares(records_of(result, row.contender)) for row in rows}
     with svg.axes() as ax:
-        for name, mine in shares.items():
-            values = [mine.get(n, 0.0) for n in range(max(mine, default=0) + 1)]
-            ax.plot(range(len(values)), values, markersize=4, label=shortened(name), **style(found, name))
+        for name, own_shares in shares.items():
+            values = [own_shares.get(n, 0.0) for n in range(max(own_shares, default=0) + 1)]
+            ax.plot(range(len(values)), values, markersize=4, label=shorten(name), **style(result, name))
         ax.set_xlabel("accepted tokens of a draft")
         ax.set_ylabel("share of drafts")
         ax.set_ylim(bottom=0)
         ax.legend()
         drawn = ax.figure
-    cells = [[name, str(n), f"{mine[n]:.1%}"] for name, mine in shares.items() for n in sorted(mine)]
+    cells = [[name, str(n), f"{own_shares[n]:.1%}"] for name, own_shares in shares.items() for n in sorted(own_shares)]
     about = "Share of the drafts of which so many tokens were accepted. Steps without a draft are left out."
     return _figure("lengths", "Accepted lengths", about, drawn, ["contender", "accepted", "share"], cells)
 
@@ -134,16 +137,16 @@ def _shares(records: Sequence[Record]) -> dict[int, float]:
     return {n: count / counts.total() for n, count in sorted(counts.items())}
 
 
-def step_costs(found: Outcome, baseline: str) -> Figure:
+def step_costs(result: Outcome, baseline: str) -> Figure:
     """T(n) with the mean number of rows of each contender."""
-    curve = curve_of(found, baseline)
-    rows = [r for r in found.rows if r.family == ALL and r.contender in contenders_of(found, baseline)]
-    points = [(row.contender, mean_rows(records_of(found, row.contender))) for row in rows]
+    curve = curve_of(result, baseline)
+    rows = [r for r in result.rows if r.family == ALL and r.contender in contenders_of(result, baseline)]
+    points = [(row.contender, mean_rows(records_of(result, row.contender))) for row in rows]
     with svg.axes() as ax:
         ax.plot(list(curve.seconds), [s / curve(1) for s in curve.seconds.values()], color=svg.INK, marker=".")
         for name, x in points:
             y = _between(curve, x) / curve(1)
-            ax.plot([x], [y], markersize=9, linestyle="", label=shortened(name), **style(found, name))
+            ax.plot([x], [y], markersize=9, linestyle="", label=shorten(name), **style(result, name))
         ax.set_xlabel("rows of a step")
         ax.set_ylabel("time in plain steps")
         ax.set_ylim(bottom=0)
@@ -155,8 +158,8 @@ def step_costs(found: Outcome, baseline: str) -> Figure:
         for name, x in points
     ]
     about = "Time of a step by its rows, and where each contender works: the mean rows of its steps."
-    title = "Cost of a step" if len(found.costs) == 1 else f"Cost of a step, {baseline}"
-    name = f"cost-{list(found.costs).index(baseline)}"
+    title = "Cost of a step" if len(result.costs) == 1 else f"Cost of a step, {baseline}"
+    name = f"cost-{list(result.costs).index(baseline)}"
     return _figure(name, title, about, drawn, ["rows", "ms", "plain steps"], cells)
 
 
@@ -170,7 +173,7 @@ def time_split(rows: list[Row]) -> Figure:
             width = [row.split.get(part, 0.0) for row in rows]
             look = {"color": "none", "edgecolor": svg.series(i), "hatch": hatches[i % len(hatches)] * 2 or None}
             ax.barh(range(len(rows)), width, left=left, label=part, height=0.6, **look)
-        ax.set_yticks(range(len(rows)), [shortened(row.contender) for row in rows])
+        ax.set_yticks(range(len(rows)), [shorten(row.contender) for row in rows])
         ax.set_ylim(len(rows) - 0.5, -0.5)
         ax.set_xlim(0, 1)
         ax.set_xlabel("share of the time of a step")
@@ -181,20 +184,20 @@ def time_split(rows: list[Row]) -> Figure:
     return _figure("split", "Where the time goes", about, drawn, ["contender", *parts], cells)
 
 
-def efficiency(found: Outcome, rows: list[Row]) -> Figure:
+def efficiency(result: Outcome, rows: list[Row]) -> Figure:
     """Speedup over tokens per step, with what the costs allow."""
     with svg.axes() as ax:
         x_max = max(row.tokens_per_step or 1.0 for row in rows) * 1.15
         ax.plot([1, x_max], [1, x_max], color=svg.FAINT, label="a step as cheap as a plain one")
-        for baseline in list(found.costs)[:1]:
-            curve, longest = curve_of(found, baseline), max(draft_max(c) for c in found.header.contenders)
+        for baseline in list(result.costs)[:1]:
+            curve, longest = curve_of(result, baseline), max(draft_max(c) for c in result.header.contenders)
             ks = [k for k in range(longest + 1) if k + 1 <= x_max + 1]
             perfectly = [(k + 1) * curve(1) / curve(k + 1) for k in ks]
             ax.plot([k + 1 for k in ks], perfectly, "--", color=svg.INK, label="free drafts, all accepted")
             best = perfect(curve, longest).speedup
             ax.axhline(best, color=svg.INK, linestyle=":", label=f"the machine's bound, {best:.2f}")
         for row in rows:
-            look = style(found, row.contender) | {"markersize": 8, "linestyle": "", "label": shortened(row.contender)}
+            look = style(result, row.contender) | {"markersize": 8, "linestyle": "", "label": shorten(row.contender)}
             ax.plot([row.tokens_per_step], [row.speedup], **look)
         ax.set_xlim(0.9, x_max)
         ax.set_xlabel("tokens per step")
@@ -213,26 +216,26 @@ def efficiency(found: Outcome, rows: list[Row]) -> Figure:
     return _figure("efficiency", "Speedup over tokens per step", about, drawn, heads, cells)
 
 
-def style(found: Outcome, contender: str) -> dict[str, str]:
+def style(result: Outcome, contender: str) -> dict[str, str]:
     """Colour and marker of a contender, the same in every figure; plain decoding has the colour of the text."""
-    facts = found.header.contenders
+    facts = result.header.contenders
     if any(c.name == c.baseline == contender for c in facts):
         return {"color": svg.INK, "marker": "."}
     i = [c.name for c in facts if c.name != c.baseline].index(contender)
     return {"color": svg.series(i), "marker": svg.marker(i)}
 
 
-def records_of(found: Outcome, contender: str) -> list[Record]:
-    return [record for lap in found.laps if lap.contender == contender for record in lap.records]
+def records_of(result: Outcome, contender: str) -> list[Record]:
+    return [record for lap in result.laps if lap.contender == contender for record in lap.records]
 
 
-def contenders_of(found: Outcome, baseline: str) -> list[str]:
-    return [c.name for c in found.header.contenders if c.baseline == baseline]
+def contenders_of(result: Outcome, baseline: str) -> list[str]:
+    return [c.name for c in result.header.contenders if c.baseline == baseline]
 
 
-def curve_of(found: Outcome, baseline: str) -> Curve:
+def curve_of(result: Outcome, baseline: str) -> Curve:
     """At the mean depth of the laps."""
-    return found.costs[baseline].curves(found.header.batch).at(depth(records_of(found, baseline)))
+    return result.costs[baseline].curves(result.header.batch).at(depth(records_of(result, baseline)))
 
 
 def mean_rows(records: Sequence[Record]) -> float:
@@ -263,6 +266,6 @@ def span(row: Row) -> str:
     return "-" if row.low is None or row.high is None else f"{row.low:.2f} to {row.high:.2f}"
 
 
-def shortened(name: str, length_max: int = 24) -> str:
+def shorten(name: str, length_max: int = 24) -> str:
     """A name that fits beside a figure."""
     return name if len(name) <= length_max else name[: length_max - 1] + "…"

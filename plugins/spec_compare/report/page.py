@@ -8,28 +8,28 @@ from typing import Any
 from spec_cli import common
 from spec_cli.common import note
 
-from spec_compare.columns import COLUMNS, chosen, title
+from spec_compare.columns import COLUMNS, informative_columns, title
 from spec_compare.outcome import Outcome
 from spec_compare.records.header import TargetFacts
 from spec_compare.report.figures import figures
 from spec_compare.report.texts import clean, sources, texts
 from spec_compare.summary import ALL
-from spec_compare.table import reading, said
+from spec_compare.table import describe_difference, reading
 
 HERE = Path(__file__).parent
 ENVIRONMENT = ("python", "system", "cpu", "simd", "kernels")
 
 
-def write(path: Path, found: Outcome) -> None:
+def write(path: Path, result: Outcome) -> None:
     """Raises UsageError if the file cannot be written."""
     try:
-        common.write(path, page(found).encode("utf-8", "replace"))
+        common.write(path, page(result).encode("utf-8", "replace"))
     except OSError as error:
         raise common.unwritable(path, error) from error
     note(f"written: {path}")
 
 
-def page(found: Outcome) -> str:
+def page(result: Outcome) -> str:
     """The whole page."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
@@ -42,18 +42,18 @@ def page(found: Outcome) -> str:
         lstrip_blocks=True,
         finalize=lambda value: clean(value) if type(value) is str else value,
     )
-    shown, hidden = texts(found)
+    shown, hidden = texts(result)
     return templates.get_template("report.html").render(
         style=Markup((HERE / "report.css").read_text("utf-8")),
-        header=found.header,
-        target=found.header.targets[0],
-        facts=facts(found),
-        tables=tables(found),
-        readings=[line for row in found.rows if row.family == ALL and (line := reading(row))],
-        warnings=found.warnings,
-        differences=found.differences,
-        said=said,
-        figures=[(figure, Markup(figure.svg)) for figure in figures(found)],
+        header=result.header,
+        target=result.header.targets[0],
+        facts=facts(result),
+        tables=tables(result),
+        readings=[line for row in result.rows if row.family == ALL and (line := reading(row))],
+        warnings=result.warnings,
+        differences=result.differences,
+        said=describe_difference,
+        figures=[(figure, Markup(figure.svg)) for figure in figures(result)],
         prompts=shown,
         hidden=hidden,
         sources=sources(shown),
@@ -61,22 +61,24 @@ def page(found: Outcome) -> str:
     )
 
 
-def tables(found: Outcome) -> list[tuple[str, list[str], list[list[str]]]]:
+def tables(result: Outcome) -> list[tuple[str, list[str], list[list[str]]]]:
     """(heading, columns, cells) of the table over all prompts, then of each family."""
-    batch = found.header.batch
-    names = [ALL, *dict.fromkeys(row.family for row in found.rows if row.family != ALL)]
-    made = []
+    batch = result.header.batch
+    names = [ALL, *dict.fromkeys(row.family for row in result.rows if row.family != ALL)]
+    sections = []
     for family in names[:1] if len(names) == 2 else names:
-        rows = [row for row in found.rows if row.family == family]
-        columns = chosen(rows, True, batch)
+        rows = [row for row in result.rows if row.family == family]
+        columns = informative_columns(rows, True, batch)
         heading = f"{'All families' if family == ALL else family}, {rows[0].prompts} prompts"
-        made.append((heading, [title(c, batch) for c in columns], [[COLUMNS[c](row) for c in columns] for row in rows]))
-    return made
+        sections.append(
+            (heading, [title(c, batch) for c in columns], [[COLUMNS[c](row) for c in columns] for row in rows])
+        )
+    return sections
 
 
-def facts(found: Outcome) -> list[tuple[str, str]]:
+def facts(result: Outcome) -> list[tuple[str, str]]:
     """What the numbers depend on."""
-    header = found.header
+    header = result.header
     settings = {name: setting.value for name, setting in header.settings.items()}
     rows: list[tuple[str, Any]] = [
         ("date", header.date),
@@ -89,7 +91,7 @@ def facts(found: Outcome) -> list[tuple[str, str]]:
         ("prompts", f"{header.prompts.source}: {sum(header.prompts.families.values())}"),
         ("repeats, batch, seed", f"{header.repeats}, {header.batch}, {header.seed}"),
         ("temperature, max tokens", f"{settings.get('temperature')}, {settings.get('max_tokens')}"),
-        ("other programs", None if found.load.others is None else f"{found.load.others:.2f} processors busy"),
+        ("other programs", None if result.load.others is None else f"{result.load.others:.2f} processors busy"),
         ("interval", f"{header.interval:.0%}, bootstrap over prompts, {header.resamples} resamples"),
     ]
     return [(name, str(value)) for name, value in rows if value not in (None, "")]

@@ -63,8 +63,8 @@ def axes(columns: int = 1, height: float = HEIGHT) -> Iterator[Any]:
         rcdefaults()
         with rc_context(STYLE):
             figure = Figure(figsize=(WIDTH, height))
-            made = figure.subplots(1, columns)
-            yield made
+            panels = figure.subplots(1, columns)
+            yield panels
 
 
 def series(i: int) -> str:

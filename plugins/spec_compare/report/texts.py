@@ -50,10 +50,10 @@ class PromptTexts:
     texts: list[Text]
 
 
-def texts(found: Outcome, tokens_max: int = TOKENS_MAX) -> tuple[list[PromptTexts], int]:
+def texts(result: Outcome, tokens_max: int = TOKENS_MAX) -> tuple[list[PromptTexts], int]:
     """The first repeat of every prompt, family by family, and the number of prompts that were left out."""
     by_prompt: dict[tuple[str, str], list[Record]] = {}
-    for record in (r for lap in found.laps if lap.repeat == 0 for r in lap.records):
+    for record in (r for lap in result.laps if lap.repeat == 0 for r in lap.records):
         by_prompt.setdefault((record.family, record.prompt), []).append(record)
     shown: list[PromptTexts] = []
     left = tokens_max
@@ -79,7 +79,7 @@ def _in_turns(
 
 
 def text(record: Record) -> Text:
-    spans = list(merged(_tokens(record))) if record.pieces is not None and record.trace is not None else []
+    spans = list(merge(_tokens(record))) if record.pieces is not None and record.trace is not None else []
     drafted = sum(record.steps.accepted)
     rejections = sum(1 for d, a in zip(record.steps.depth, record.steps.accepted, strict=True) if a < d)
     return Text(
@@ -101,15 +101,15 @@ def _tokens(record: Record) -> Iterator[Span]:
     yield from (Span(clean(piece), None) for piece in pieces[:1])
     assert trace is not None
     for i, emitted in enumerate(steps.emitted):
-        mine, path = pieces[at : at + emitted], trace.path[i]
-        for n, piece in enumerate(mine):
+        own_pieces, path = pieces[at : at + emitted], trace.path[i]
+        for n, piece in enumerate(own_pieces):
             own = n >= len(path)
             source = None if own or not path[n] < len(trace.sources[i]) else trace.sources[i][path[n]]
             yield Span(clean(piece), source, own and steps.accepted[i] < steps.depth[i])
         at += emitted
 
 
-def merged(spans: Iterable[Span]) -> Iterator[Span]:
+def merge(spans: Iterable[Span]) -> Iterator[Span]:
     """Neighbours of one source as one span; a span begins where a draft was rejected."""
     last: Span | None = None
     for span in spans:

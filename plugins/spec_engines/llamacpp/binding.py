@@ -151,7 +151,7 @@ class Context:
         return int(api.llama_n_rs_seq(self.handle))
 
     def decode(
-        self, rows: Sequence[int] | Tensor, positions: Sequence[int], wanted: Sequence[bool], owners: Owners = None
+        self, rows: Sequence[int] | Tensor, positions: Sequence[int], outputs: Sequence[bool], owners: Owners = None
     ) -> Tensor:
         """Evaluate tokens, or embeddings [n, D]; logits [W, V] of the wanted rows, valid until the next call.
 
@@ -160,11 +160,11 @@ class Context:
         given: Tensor | None = None
         if isinstance(rows, Tensor):
             given = rows.float().contiguous()  # its memory is read until the call is over
-            batch = embedded(given, positions, wanted)
+            batch = embedding_batch(given, positions, outputs)
         else:
-            batch = self.arrays.text(rows, positions, wanted)
+            batch = self.arrays.text(rows, positions, outputs)
         if owners is not None:
-            batch = owned(batch, owners)
+            batch = with_owners(batch, owners)
         code = api.llama_decode(self.handle, batch)
         if code != 0:
             raise TargetError(
@@ -173,7 +173,7 @@ class Context:
             )
         if self.taps is not None:
             self.taps.collect(given)
-        return self._logits(sum(wanted))
+        return self._logits(sum(outputs))
 
     def _logits(self, count: int) -> Tensor:
         """Copied, because llama.cpp may free its memory; to one place, because allocating a tensor takes longer."""
@@ -196,7 +196,7 @@ class Context:
             api.llama_memory_seq_rm(self.memory, other, start, -1)
             api.llama_memory_seq_cp(self.memory, source, other, start, -1)
 
-    def copied(self, partial: bool = True) -> bytes:
+    def copy_state(self, partial: bool = True) -> bytes:
         """The state as bytes that llama.cpp can read. partial: of recurrent layers only."""
         flags = PARTIAL if partial else 0
         size = api.llama_state_seq_get_size_ext(self.handle, 0, flags)
@@ -220,13 +220,13 @@ class Arrays:
         self.wanted: Any = (ctypes.c_int8 * ROWS)()
         self.batch: Any = api.llama_batch(token=self.tokens, pos=self.positions, logits=self.wanted)
 
-    def text(self, tokens: Sequence[int], positions: Sequence[int], wanted: Sequence[bool]) -> Any:
+    def text(self, tokens: Sequence[int], positions: Sequence[int], outputs: Sequence[bool]) -> Any:
         count = self.batch.n_tokens = len(tokens)
-        self.tokens[:count], self.positions[:count], self.wanted[:count] = tokens, positions, wanted
+        self.tokens[:count], self.positions[:count], self.wanted[:count] = tokens, positions, outputs
         return self.batch
 
 
-def embedded(rows: Tensor, positions: Sequence[int], wanted: Sequence[bool]) -> Any:
+def embedding_batch(rows: Tensor, positions: Sequence[int], outputs: Sequence[bool]) -> Any:
     """A batch of embeddings [n, D], whose memory the caller keeps.
 
     Models with positions in several dimensions read four of each row.
@@ -236,18 +236,18 @@ def embedded(rows: Tensor, positions: Sequence[int], wanted: Sequence[bool]) -> 
         n_tokens=count,
         embd=ctypes.cast(rows.data_ptr(), ctypes.POINTER(ctypes.c_float)),
         pos=(ctypes.c_int32 * (DIMENSIONS * count))(*[*positions] * DIMENSIONS),
-        logits=(ctypes.c_int8 * count)(*wanted),
+        logits=(ctypes.c_int8 * count)(*outputs),
     )
 
 
-def owned(batch: Any, owners: Sequence[Sequence[int]]) -> Any:
+def with_owners(batch: Any, owners: Sequence[Sequence[int]]) -> Any:
     """The batch with the sequences of each row."""
-    arrays = [(ctypes.c_int32 * len(mine))(*mine) for mine in owners]
-    made: Any = api.llama_batch(batch.n_tokens, batch.token, batch.embd, batch.pos)
-    made.logits = batch.logits
-    made.n_seq_id = (ctypes.c_int32 * len(owners))(*map(len, arrays))
-    made.seq_id = (IDS * len(owners))(*(ctypes.cast(array, IDS) for array in arrays))
-    return made
+    arrays = [(ctypes.c_int32 * len(row_owners))(*row_owners) for row_owners in owners]
+    owned_batch: Any = api.llama_batch(batch.n_tokens, batch.token, batch.embd, batch.pos)
+    owned_batch.logits = batch.logits
+    owned_batch.n_seq_id = (ctypes.c_int32 * len(owners))(*map(len, arrays))
+    owned_batch.seq_id = (IDS * len(owners))(*(ctypes.cast(array, IDS) for array in arrays))
+    return owned_batch
 
 
 class Taps:
@@ -257,9 +257,9 @@ class Taps:
         self.keys: dict[str, int] = {}
         self.found: dict[int, list[Tensor]] = {}
         self.now: dict[int, Tensor] = {}
-        self.callback = api.ggml_backend_sched_eval_callback(self._evaluated)
+        self.callback = api.ggml_backend_sched_eval_callback(self._on_operation)
 
-    def _evaluated(self, tensor: int, ask: bool, data: Any) -> bool:
+    def _on_operation(self, tensor: int, ask: bool, data: Any) -> bool:
         """Called for every operation: first whether its result is wanted, then with the result."""
         if not self.keys:
             return not ask

@@ -55,11 +55,11 @@ class Wish:
         return CACHES[self.cache_dtype]
 
 
-def loaded(path: Path, wish: Wish) -> LlamaCppTarget:
+def load_target(path: Path, wish: Wish) -> LlamaCppTarget:
     """The target. The file is checked by this project's reader before llama.cpp, which trusts its files, reads it."""
     words = load_tokenizer("gguf", path)
     cache, offload = wish.cache, wish.offload
-    known = _known(path)
+    known = _describe(path)
     facts = Model(str(path), allocate=False).facts
     if wish.context > facts.context:
         raise UsageError(
@@ -98,7 +98,7 @@ def loaded(path: Path, wish: Wish) -> LlamaCppTarget:
     return target
 
 
-def _known(path: Path) -> Target | None:
+def _describe(path: Path) -> Target | None:
     """The file by this project's reader, without weights; None for a model that only llama.cpp may know.
 
     Raises UsageError for a damaged file: llama.cpp would end the process at some of them.
@@ -120,7 +120,7 @@ def _next_token_layer(known: Target | None, name: str) -> NextTokenLayer | None:
 
 
 def _weights(known: Target | None) -> Callable[[str], Tensor]:
-    def unknown(name: str) -> Tensor:
+    def refuse_tensor(name: str) -> Tensor:
         raise KeyError(name)
 
-    return unknown if known is None else known.tensor
+    return refuse_tensor if known is None else known.tensor

@@ -26,12 +26,12 @@ class Memory:
         self.before: bytes | None = None
         self.tree: Paths | None = None
 
-    def tapped(self) -> Context:
+    def tapped_context(self) -> Context:
         """The context, replaced by one whose hidden states can be read if it is not."""
         if self.context.taps is None:
             old, self.context = self.context, self.make(True)
             if self.length:
-                self.context.put(old.copied(partial=False), partial=False)
+                self.context.put(old.copy_state(partial=False), partial=False)
             self.paths = 1
         return self.context
 
@@ -55,21 +55,21 @@ class Memory:
         self.length = length
 
     def evaluate(
-        self, tokens: Sequence[int], embeds: Mapping[int, Tensor], wanted: Sequence[bool], paths: Paths | None = None
+        self, tokens: Sequence[int], embeds: Mapping[int, Tensor], outputs: Sequence[bool], paths: Paths | None = None
     ) -> Tensor:
         """Append rows; logits [W, V] of the wanted ones, valid until the next call.
 
         embeds: {index: [D]} of rows given as embeddings. paths: of a draft that branches, whose tokens come last.
         """
         positions, owners = self._places(len(tokens), paths)
-        runs, found = _runs(len(tokens), embeds), []
+        runs, pieces = _runs(len(tokens), embeds), []
         for first, last in runs:
             rows = torch.stack([embeds[i] for i in range(first, last)]) if first in embeds else tokens[first:last]
-            mine = None if owners is None else owners[first:last]
-            logits = self.context.decode(rows, positions[first:last], wanted[first:last], mine)
-            found.append(logits if len(runs) == 1 else logits.clone())
+            run_owners = None if owners is None else owners[first:last]
+            logits = self.context.decode(rows, positions[first:last], outputs[first:last], run_owners)
+            pieces.append(logits if len(runs) == 1 else logits.clone())
             self.length += last - first
-        return joined(found)
+        return join(pieces)
 
     def _places(self, count: int, paths: Paths | None) -> tuple[Sequence[int], Owners]:
         """Positions of rows, and the sequences that they belong to: rows of text to those of all paths."""
@@ -92,7 +92,7 @@ class Memory:
         self.length = end + count
 
 
-def joined(pieces: list[Tensor]) -> Tensor:
+def join(pieces: list[Tensor]) -> Tensor:
     """Rows one after the other; a single piece is not copied."""
     return pieces[0] if len(pieces) == 1 else torch.cat(pieces)
 

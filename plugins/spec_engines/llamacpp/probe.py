@@ -20,7 +20,7 @@ def inexact(target: Target) -> str | None:
     text = [(7 * i * i + 31 * i + 5) % vocab for i in range(PROMPT + 1 + max(WIDTHS))]
     alone = _alone(target, text)
     for width in WIDTHS:
-        rows = _drafted(target, text, width)
+        rows = _draft_rows(target, text, width)
         if not torch.equal(rows, alone[: 1 + width]):
             apart = (rows - alone[: 1 + width]).abs().max()
             return f"a row before or in a draft of {width} differs by {apart:.1g} from the same row alone"
@@ -31,19 +31,19 @@ def _alone(target: Target, text: list[int]) -> Tensor:
     """Logits after each token from PROMPT on, one row in each forward."""
     seq = open_sequence(target)
     forward(target, [Part(seq, 0, text[:PROMPT], decides=False)])
-    rows = [_decided(target, Part(seq, at, text[at : at + 1], decides=True)) for at in range(PROMPT, len(text))]
+    rows = [_deciding_rows(target, Part(seq, at, text[at : at + 1], decides=True)) for at in range(PROMPT, len(text))]
     target.close(seq)
     return torch.cat(rows)
 
 
-def _drafted(target: Target, text: list[int], width: int) -> Tensor:
+def _draft_rows(target: Target, text: list[int], width: int) -> Tensor:
     seq = open_sequence(target)
     forward(target, [Part(seq, 0, text[:PROMPT], decides=False)])
     draft = Draft(text[PROMPT + 1 : PROMPT + 1 + width])
-    rows = _decided(target, Part(seq, PROMPT, text[PROMPT : PROMPT + 1], decides=True, draft=draft))
+    rows = _deciding_rows(target, Part(seq, PROMPT, text[PROMPT : PROMPT + 1], decides=True, draft=draft))
     target.close(seq)
     return rows
 
 
-def _decided(target: Target, part: Part) -> Tensor:
+def _deciding_rows(target: Target, part: Part) -> Tensor:
     return forward(target, [part]).output.logits.clone()

@@ -11,7 +11,7 @@ from torch import Tensor
 from spec_core import Batch, Compat, Needs, Part, Rows, Sequence, Step, TargetInfo, TargetOutput, Tokenizer, hookimpl
 from spec_core.toolkit import NextTokenLayer
 from spec_engines.llamacpp.binding import Context
-from spec_engines.llamacpp.memory import Memory, joined, names_of
+from spec_engines.llamacpp.memory import Memory, join, names_of
 from spec_engines.llamacpp.tree import Paths
 
 EVERY, CHECKPOINTS_MAX = 256, 4
@@ -42,11 +42,11 @@ class LlamaCppTarget:
     def forward(self, batch: Batch, needs: Needs) -> TargetOutput:
         tokens = batch.tokens.tolist()
         with self._turns:
-            found = [self._part(part, tokens, batch, needs) for part in batch.parts]
+            rows_of_parts = [self._part(part, tokens, batch, needs) for part in batch.parts]
         return TargetOutput(
-            logits=joined([logits for logits, _ in found]),
-            hidden={i: joined([states[i] for _, states in found]) for i in needs.hidden},
-            final=joined([states[self.info.layers + 1] for _, states in found]) if needs.final else None,
+            logits=join([logits for logits, _ in rows_of_parts]),
+            hidden={i: join([states[i] for _, states in rows_of_parts]) for i in needs.hidden},
+            final=join([states[self.info.layers + 1] for _, states in rows_of_parts]) if needs.final else None,
         )
 
     def _part(self, part: Part, tokens: list[int], batch: Batch, needs: Needs) -> tuple[Tensor, dict[int, Tensor]]:
@@ -55,7 +55,7 @@ class LlamaCppTarget:
         memory.cut(part.start)
         asked = {*needs.hidden, *((self.info.layers + 1,) if needs.final else ())}
         names = {i: names_of(i, self.info.layers) for i in asked}
-        context = memory.tapped() if names else memory.context
+        context = memory.tapped_context() if names else memory.context
         if context.taps is not None:
             context.taps.request(names)
         logits = self._rows(part, memory, tokens, batch, needs, everything=bool(names))
@@ -68,19 +68,19 @@ class LlamaCppTarget:
         end = part.spec + part.drafted
         count, pending = end - part.row, len(part.pending)
         before = 0 if needs.all_logits else pending - 1 if part.decides else count  # rows without logits
-        wanted = [everything or row >= before for row in range(count)]
+        outputs = [everything or row >= before for row in range(count)]
         embeds = {i: batch.embeds[part.row + i] for i in range(count) if part.row + i in batch.embeds}
         ids = tokens[part.row : end]
         memory.before = memory.tree = None
         if self.recurrent and part.drafted > memory.context.snapshots:
-            found = memory.evaluate(ids[:pending], embeds, wanted[:pending]).clone()
-            memory.before = memory.context.copied()
-            found = joined([found, memory.evaluate(ids[pending:], {}, wanted[pending:])])
+            evaluated = memory.evaluate(ids[:pending], embeds, outputs[:pending]).clone()
+            memory.before = memory.context.copy_state()
+            evaluated = join([evaluated, memory.evaluate(ids[pending:], {}, outputs[pending:])])
         else:
             if part.draft is not None and part.draft.parents is not None:
                 memory.tree = Paths.of(part.draft)
-            found = memory.evaluate(ids, embeds, wanted, memory.tree)
-        return found[before:] if everything else found
+            evaluated = memory.evaluate(ids, embeds, outputs, memory.tree)
+        return evaluated[before:] if everything else evaluated
 
     def tensor(self, name: str) -> Tensor:
         """A weight by its GGUF name. Raises KeyError if this project cannot read the architecture."""
@@ -103,7 +103,7 @@ class LlamaCppTarget:
 
     def checkpoint(self, seq: Sequence) -> bytes | None:
         """The recurrent state in llama.cpp's own format; None if there is none."""
-        return seq.slot.state.context.copied() if self.recurrent else None
+        return seq.slot.state.context.copy_state() if self.recurrent else None
 
     def restore(self, seq: Sequence, position: int) -> None:
         if self.recurrent:

@@ -66,9 +66,9 @@ def load(
         raise UsageError(
             f"transformers is not installed: {error}", hint="pip install 'spec-core[transformers]'"
         ) from error
-    from spec_engines.transformers.loading import Wish, loaded
+    from spec_engines.transformers.loading import Wish, load_target
 
-    return loaded(Path(location), Wish(device, dtype, threads, context, weights is not False, compiled))
+    return load_target(Path(location), Wish(device, dtype, threads, context, weights is not False, compiled))
 
 
 def load_compiled(location: str | Path, **options: Any) -> TransformersTarget:

@@ -14,7 +14,7 @@ from spec_core import Batch, Needs, Part
 from spec_engines.transformers.layout import Layout
 from spec_engines.transformers.masks import branches, mask
 from spec_engines.transformers.memory import Shared
-from spec_engines.transformers.taps import tapped
+from spec_engines.transformers.taps import collect
 
 SHARED_ROWS = 32
 """Sequences with more rows in a step, those of a prompt, have calls of their own: more rows are not cheaper there."""
@@ -49,7 +49,7 @@ class Found:
     final: Tensor | None
 
 
-def shared(spans: Sequence[Span]) -> list[list[Span]]:
+def group_spans(spans: Sequence[Span]) -> list[list[Span]]:
     """Spans by call: short ones of sequences that are about equally long share one."""
     calls: list[list[Span]] = []
     few = [span for span in spans if len(span.rows) <= SHARED_ROWS]
@@ -82,10 +82,10 @@ class Caller:
         if self.layout.keeps:
             options["logits_to_keep"] = count - base
         tokens = _lines([span.cut(batch.tokens) for span in spans]).clamp_min(0)
-        given = _given(spans, batch)
+        given = _embeds_by_row(spans, batch)
         plain = not (needs.hidden or needs.final or given or base or "attention_mask" in options)
         model = self.decode if plain and self.decode is not None and _decodes(spans[0]) else self.model
-        with tapped(self.layout, needs, given) as taps:
+        with collect(self.layout, needs, given) as taps:
             logits = model(tokens, use_cache=True, **options).logits
         return [
             Found(
@@ -121,7 +121,7 @@ def _cache(spans: Sequence[Span]) -> Any:
     return caches[0] if len(spans) == 1 else Shared(caches, [len(span.rows) for span in spans])
 
 
-def _given(spans: Sequence[Span], batch: Batch) -> dict[tuple[int, int], Tensor]:
+def _embeds_by_row(spans: Sequence[Span], batch: Batch) -> dict[tuple[int, int], Tensor]:
     """{(line, row): [D]} of rows that are given as embeddings."""
     if not batch.embeds:
         return {}

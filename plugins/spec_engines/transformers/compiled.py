@@ -29,14 +29,14 @@ def compile_decoding(target: TransformersTarget) -> None:
             "or recurrent layers",
             hint="load it as transformers:DIRECTORY",
         )
-    made = torch.compile(target.model.forward, dynamic=True)
-    target.caller = attrs.evolve(target.caller, decode=made)
+    compiled = torch.compile(target.model.forward, dynamic=True)
+    target.caller = attrs.evolve(target.caller, decode=compiled)
     try:
         _evaluate(target)
     except Exception as error:  # torch, its code generator and the C++ compiler may raise anything
-        said = str(error).strip().partition("\n")[0][:200] or type(error).__name__
+        message = str(error).strip().partition("\n")[0][:200] or type(error).__name__
         raise UsageError(
-            f"{target.info.name}: torch.compile failed: {said}",
+            f"{target.info.name}: torch.compile failed: {message}",
             hint="install a C++ compiler, or load it as transformers:DIRECTORY",
         ) from error
 

@@ -35,8 +35,8 @@ class Layout:
         decoder = model.get_decoder()
         blocks = next((m for m in decoder.children() if isinstance(m, nn.ModuleList) and len(m) == count), None)
         embedding, output = model.get_input_embeddings(), model.get_output_embeddings()
-        for part, found in {"blocks": blocks, "input embedding": embedding, "output matrix": output}.items():
-            if found is None:
+        for part, module in {"blocks": blocks, "input embedding": embedding, "output matrix": output}.items():
+            if module is None:
                 raise UsageError(
                     f"{type(model).__name__}: its {part} were not found where decoders of transformers have them",
                     hint="use another model, or another target",

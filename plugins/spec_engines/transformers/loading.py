@@ -66,7 +66,7 @@ class Wish:
         return getattr(torch, self.dtype)
 
 
-def loaded(directory: Path, wish: Wish) -> TransformersTarget:
+def load_target(directory: Path, wish: Wish) -> TransformersTarget:
     """The target. Raises UsageError before a weight is read where the model cannot be a target."""
     if not (directory / "config.json").is_file():
         raise UsageError(f"{directory}: there is no config.json", hint="give a Hugging Face model directory")
@@ -120,14 +120,14 @@ def _model(directory: Path, kind: torch.dtype, place: torch.device) -> Any:
     auto: Any = AutoModelForCausalLM
     try:
         with _no_progress_bar():
-            made, report = auto.from_pretrained(directory, dtype=kind, output_loading_info=True, **where)
-        made = made.to(place).eval()
+            model_here, report = auto.from_pretrained(directory, dtype=kind, output_loading_info=True, **where)
+        model_here = model_here.to(place).eval()
     except Exception as error:  # as above
         raise _unreadable(directory, error) from error
     _check_complete(report["missing_keys"], directory)
     if kind == torch.float64:  # torch's grouped products take no float64
-        made.config._experts_implementation = "eager"
-    return made
+        model_here.config._experts_implementation = "eager"
+    return model_here
 
 
 def _check_complete(missing: Collection[str], directory: Path) -> None:
@@ -151,9 +151,9 @@ def _no_progress_bar() -> Iterator[None]:
 
 
 def _unreadable(directory: Path, error: Exception) -> UsageError:
-    said = str(error).strip().partition("\n")[0][:200] or type(error).__name__
+    message = str(error).strip().partition("\n")[0][:200] or type(error).__name__
     return UsageError(
-        f"{directory.name}: transformers cannot load it: {said}",
+        f"{directory.name}: transformers cannot load it: {message}",
         hint="give a directory of a causal language model, with config.json and safetensors",
     )
 

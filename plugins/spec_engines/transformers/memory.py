@@ -55,9 +55,9 @@ class Memory:
         self.before: States | None = None
 
     def _fresh(self) -> DynamicCache:
-        made = DynamicCache(config=self.config)
-        made.layers = [DynamicLayer() if type(la) is DynamicSlidingWindowLayer else la for la in made.layers]
-        return made
+        cache = DynamicCache(config=self.config)
+        cache.layers = [DynamicLayer() if type(la) is DynamicSlidingWindowLayer else la for la in cache.layers]
+        return cache
 
     def cut(self, length: int) -> None:
         """Drop rows of attention from position ``length`` on."""
@@ -76,7 +76,7 @@ class Memory:
 
     # recurrent state
 
-    def copied(self) -> States:
+    def copy_states(self) -> States:
         """Copies of all recurrent tensors; empty before the first forward."""
         return [
             (i, part, j, tensor.clone())
@@ -116,16 +116,16 @@ class Shared(Cache):
             for i, (cache, n) in enumerate(zip(self.caches, self.rows, strict=True))
         ]
         keys, values = zip(*held, strict=True)
-        return _stacked(keys), _stacked(values)
+        return _stack(keys), _stack(values)
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
         return max(cache.get_seq_length(layer_idx) for cache in self.caches)
 
 
-def _stacked(held: Sequence[Tensor]) -> Tensor:
+def _stack(held: Sequence[Tensor]) -> Tensor:
     """[B, H, T, D] of [1, H, T or less, D]."""
     length = max(rows.shape[-2] for rows in held)
-    made = held[0].new_zeros(len(held), held[0].shape[1], length, held[0].shape[3])
-    for line, rows in zip(made, held, strict=True):
+    lines = held[0].new_zeros(len(held), held[0].shape[1], length, held[0].shape[3])
+    for line, rows in zip(lines, held, strict=True):
         line[:, : rows.shape[-2]] = rows[0]
-    return made
+    return lines

@@ -43,9 +43,9 @@ def takes_batches(target: TransformersTarget) -> bool:
     return all(map(_equal, together, alone))
 
 
-def _equal(found: Tensor, wanted: Tensor) -> bool:
-    off = (found - wanted).abs().max() / wanted.abs().max().clamp_min(1e-6)
-    return bool(off <= TOLERANCE.get(wanted.dtype, 0.1))
+def _equal(rows: Tensor, expected: Tensor) -> bool:
+    off = (rows - expected).abs().max() / expected.abs().max().clamp_min(1e-6)
+    return bool(off <= TOLERANCE.get(expected.dtype, 0.1))
 
 
 def _last_row(target: Target, tokens: list[int], draft: Draft | None) -> Tensor:

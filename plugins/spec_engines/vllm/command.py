@@ -50,26 +50,26 @@ def serve(model: str, coupled: bool, dry_run: bool, arguments: tuple[str, ...], 
 def command_of(model: str, settings: Settings, arguments: tuple[str, ...] = (), coupled: bool = False) -> list[str]:
     """vLLM's command. Raises UsageError, Refused before anything of vLLM runs."""
     from spec_core.host import check
-    from spec_engines.vllm.model import SERVES, describe, named
+    from spec_engines.vllm.model import SERVES, describe, names_of
 
     chosen = common.plugin_settings(settings)
     control = None if settings["control"] == "fixed" else settings["control"]
     draft_max = DRAFT_MAX if settings.table["draft_max"].origin == DEFAULT else settings["draft_max"]
-    made = options(settings["methods"], draft_max, chosen, control, coupled)
-    described, asked = describe(model), named(made["additional_config"]["spec"])
+    config = options(settings["methods"], draft_max, chosen, control, coupled)
+    described, asked = describe(model), names_of(config["additional_config"]["spec"])
     plugins = check(described, asked, SERVES, chosen)
     if any(c.compat.needs.hidden for c in plugins):
-        check(described, asked, served(model), chosen)
+        check(described, asked, ask_vllm(model), chosen)
     common.check_used(settings, [c.name for c in plugins])
     words = [sys.executable, "-m", SERVER, "--model", model]
-    words += ["--speculative-config", json.dumps(made["speculative_config"]), "--worker-cls", made["worker_cls"]]
-    words += ["--additional-config", json.dumps(made["additional_config"])]
+    words += ["--speculative-config", json.dumps(config["speculative_config"]), "--worker-cls", config["worker_cls"]]
+    words += ["--additional-config", json.dumps(config["additional_config"])]
     if any(c.compat.needs.hidden or c.compat.needs.final for c in plugins):
         words.append("--no-enable-prefix-caching")
     return [*words, *arguments]
 
 
-def served(model: str) -> Any:
+def ask_vllm(model: str) -> Any:
     """What vLLM tells of this model; imports vLLM, which takes seconds."""
     from spec_engines.vllm import interface
 

@@ -23,7 +23,7 @@ from spec_core import Needs, Request, Sampling
 from spec_core.errors import UsageError
 from spec_core.host import Serves, sample_then_match
 from spec_engines.vllm.model import SERVES
-from spec_engines.vllm.requests import Requests, Share, switched
+from spec_engines.vllm.requests import Requests, Share, switch_fields
 
 NO_TOKEN = -1
 """What vLLM writes after the tokens of a request that committed fewer than another one of its step."""
@@ -65,11 +65,11 @@ def serves(model: Any) -> Serves:
 
     model: vLLM's configuration of it, or a directory. Raises UsageError for a directory that vLLM does not load.
     """
-    config = configured(model) if isinstance(model, str) else model
+    config = config_of(model) if isinstance(model, str) else model
     return attrs.evolve(SERVES, hidden=supports_eagle3(get_model_cls(config)))
 
 
-def configured(directory: str) -> ModelConfig:
+def config_of(directory: str) -> ModelConfig:
     """vLLM's configuration of a model. Raises UsageError where vLLM makes none."""
     try:
         return ModelConfig(model=directory)
@@ -105,9 +105,9 @@ class Matrices:
     """Embedding and output matrix of a model, whole if each rank has a part. All ranks ask for the same ones."""
 
     def __init__(self, model: Any) -> None:
-        found = [module for module in model.modules() if isinstance(module, VocabParallelEmbedding)]
-        embeddings = [module for module in found if not isinstance(module, ParallelLMHead)]
-        heads = [module for module in found if isinstance(module, ParallelLMHead)] or embeddings
+        layers = [module for module in model.modules() if isinstance(module, VocabParallelEmbedding)]
+        embeddings = [module for module in layers if not isinstance(module, ParallelLMHead)]
+        heads = [module for module in layers if isinstance(module, ParallelLMHead)] or embeddings
         self.modules = {"token_embd.weight": embeddings[:1], "output.weight": heads[:1]}
 
     def __call__(self, name: str) -> Tensor:
@@ -154,7 +154,7 @@ class Drafting:
         if read is None or not leads():
             return output
         sampled = dict(zip(output.req_ids, output.sampled_token_ids, strict=True))
-        drafts = requests.step(list(read.shares(sampled)), self._asked, self._longest(read.positions))
+        drafts = requests.step(list(read.shares(sampled)), self._request, self._longest(read.positions))
         self.runner._draft_token_ids = [drafts.get(key, []) for key in self.runner.input_batch.req_ids]
         return output
 
@@ -163,7 +163,7 @@ class Drafting:
         n = self.runner.num_spec_tokens
         return n if positions + n <= self.runner.effective_drafter_max_model_len else 0
 
-    def _asked(self, key: str) -> Request:
+    def _request(self, key: str) -> Request:
         return request_of(self.runner.requests[key], self.runner.max_model_len)
 
 
@@ -178,7 +178,7 @@ class Choosing:
     original: Any
 
     def __call__(self, logits: Tensor, drafted: Any) -> Any:
-        chosen = dict(self._chosen(logits, drafted))  # first, because the sampler changes the logits
+        chosen = dict(self._choices(logits, drafted))  # first, because the sampler changes the logits
         output = self.original(logits, drafted)
         for i, tokens in chosen.items():
             row = output.sampled_token_ids[i]
@@ -186,7 +186,7 @@ class Choosing:
             row[: len(tokens)] = torch.tensor(tokens, dtype=row.dtype)
         return output
 
-    def _chosen(self, logits: Tensor, drafted: Any) -> Iterator[tuple[int, list[int]]]:
+    def _choices(self, logits: Tensor, drafted: Any) -> Iterator[tuple[int, list[int]]]:
         """(number in the batch, tokens). drafted: vLLM's metadata of the drafts that were verified, None without."""
         keys = self.runner.input_batch.req_ids
         counts = [0] * len(keys) if drafted is None else drafted.num_draft_tokens
@@ -194,7 +194,7 @@ class Choosing:
         row = at = 0
         for i, (key, n) in enumerate(zip(keys, counts, strict=True)):
             state = self.runner.requests[key]
-            if state.prompt_token_ids and coupled(state.sampling_params):
+            if state.prompt_token_ids and is_coupled(state.sampling_params):
                 yield i, self._tokens(state, logits[row : row + 1 + n], drafts[at : at + n])
             row, at = row + 1 + n, at + n
 
@@ -205,7 +205,7 @@ class Choosing:
         return sample_then_match(logits, draft, text, len(prompt), sampling_of(params), seed_of(params))
 
 
-def coupled(params: Any) -> bool:
+def is_coupled(params: Any) -> bool:
     """Whether a request has a seed, samples, and asks for nothing that only vLLM's sampler does."""
     only = (params.allowed_token_ids, params.bad_words, params.min_tokens, params.logit_bias)
     asked = (params.logprobs, params.logprob_token_ids, params.thinking_token_budget)
@@ -253,7 +253,7 @@ class Evaluated:
         """Every request with its rows."""
         row = at = 0
         for key, start, n, checked in zip(self.keys, self.starts, self.rows, self.checked, strict=True):
-            mine, chosen = slice(row, row + n), slice(at, at + 1 + checked)
+            own_rows, chosen = slice(row, row + n), slice(at, at + 1 + checked)
             yield Share(
                 key,
                 start,
@@ -261,10 +261,10 @@ class Evaluated:
                 checked,
                 tuple(sampled[key]),
                 None if self.logits is None else self.logits[chosen],
-                {i: rows[mine] for i, rows in self.hidden.items()},
-                None if self.final is None else self.final[mine],
+                {i: rows[own_rows] for i, rows in self.hidden.items()},
+                None if self.final is None else self.final[own_rows],
             )
-            row, at = mine.stop, chosen.stop
+            row, at = own_rows.stop, chosen.stop
 
 
 def request_of(state: Any, context: int) -> Request:
@@ -278,7 +278,7 @@ def request_of(state: Any, context: int) -> Request:
         sampling=sampling_of(params),
         seed=seed_of(params),
         ignore_eos=True,  # vLLM ends texts
-        **switched(params.extra_args),
+        **switch_fields(params.extra_args),
     )
 
 

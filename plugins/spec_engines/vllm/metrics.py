@@ -19,12 +19,12 @@ class Counters:
     def __init__(self) -> None:
         from prometheus_client import Counter
 
-        self.counters = {name: Counter(name, said, ["method"]) for name, (said, _) in COUNTED.items()}
+        self.counters = {name: Counter(name, help_text, ["method"]) for name, (help_text, _) in COUNTED.items()}
         self.seconds = Counter("spec:hook_seconds", "Time in hooks of plugins.", ["hook"])
         self.known: dict[tuple[str, str], float] = {}
 
     @classmethod
-    def wanted(cls) -> Counters | None:
+    def create(cls) -> Counters | None:
         """None without PROMETHEUS_MULTIPROC_DIR: another process could not read them."""
         return cls() if os.environ.get("PROMETHEUS_MULTIPROC_DIR") else None
 

@@ -26,9 +26,9 @@ def describe(location: str, **facts: Any) -> EngineModel:
     return EngineModel(info, read.tokenizer, next_token_layer=next_token_layer(read))
 
 
-def named(told: dict[str, Any], methods: tuple[str, ...] = ()) -> list[str]:
+def names_of(config: dict[str, Any], methods: tuple[str, ...] = ()) -> list[str]:
     """Methods and controller. told: as ``spec_engines.vllm.options`` writes it. Raises UsageError for none."""
-    asked = [*(methods or told.get("methods", ())), *([told["control"]] if told.get("control") else [])]
+    asked = [*(methods or config.get("methods", ())), *([config["control"]] if config.get("control") else [])]
     if not asked:
         raise UsageError("no method was named", hint='give additional_config={"spec": {"methods": [...]}}')
     return asked

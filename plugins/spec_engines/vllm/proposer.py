@@ -10,7 +10,7 @@ from spec_core.errors import UsageError
 from spec_core.host import Host, check
 from spec_engines.vllm import WORKER, check_installed, interface
 from spec_engines.vllm.metrics import Counters
-from spec_engines.vllm.model import describe, named
+from spec_engines.vllm.model import describe, names_of
 from spec_engines.vllm.requests import Requests
 
 
@@ -35,7 +35,7 @@ class Proposer:
         self.coupled = bool(self.told.get("coupled"))
         if self.coupled:
             interface.check_sampler(config)
-        self.asked, self.given = named(self.told, self.methods), self.told.get("plugins")
+        self.asked, self.given = names_of(self.told, self.methods), self.told.get("plugins")
         for plugin in check(self.bare, self.asked, self.serves, self.given):
             interface.check_rows(config, plugin.compat.needs)
         self.runner: Any = None
@@ -52,7 +52,7 @@ class Proposer:
         settings = {"on_error": "isolate", **self.told.get("settings", {})}
         settings["draft_max"] = interface.draft_max(self.config)
         host = Host(shared, self.asked, self.serves, self.coupled, self.given, **settings)
-        self.requests = Requests(host, Counters.wanted())
+        self.requests = Requests(host, Counters.create())
         interface.tap(self.runner, host.needs)
 
     def propose(self, sampled_token_ids: list[list[int]], *_: Any, **__: Any) -> list[list[int]]:

@@ -64,8 +64,10 @@ class Requests:
         began = perf_counter()
         for share in shares:
             self._begin(share.key, asked)
-        told: dict[Hashable, Progress] = {share.key: self._progress(share) for share in shares if self._tells(share)}
-        drafts = self.host.step(told, dict.fromkeys(told, longest), rows=sum(share.rows for share in shares))
+        progress: dict[Hashable, Progress] = {
+            share.key: self._progress(share) for share in shares if self._tells(share)
+        }
+        drafts = self.host.step(progress, dict.fromkeys(progress, longest), rows=sum(share.rows for share in shares))
         self.steps += 1
         if self.steps % PUBLISHED == 0:
             self._publish()
@@ -120,14 +122,14 @@ class Requests:
         return Progress(share.tokens, share.checked, start, 0, share.logits, share.hidden, share.final)
 
 
-def switched(extra: Mapping[str, Any] | None) -> dict[str, Any]:
+def switch_fields(extra: Mapping[str, Any] | None) -> dict[str, Any]:
     """Fields of Request that a request's ``extra_args`` set. Raises UsageError for an unknown ``spec_`` key."""
     given = {key: value for key, value in (extra or {}).items() if key.startswith("spec_")}
     if unknown := given.keys() - SWITCHES.keys():
         raise UsageError(
             f"{', '.join(sorted(unknown))} is no switch of a request", hint=f"known: {', '.join(SWITCHES)}"
         )
-    found = {SWITCHES[key]: value for key, value in given.items()}
-    if isinstance(found.get("methods"), str):
-        found["methods"] = tuple(name for name in found["methods"].split(",") if name)
-    return found
+    fields = {SWITCHES[key]: value for key, value in given.items()}
+    if isinstance(fields.get("methods"), str):
+        fields["methods"] = tuple(name for name in fields["methods"].split(",") if name)
+    return fields

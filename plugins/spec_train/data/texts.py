@@ -106,12 +106,12 @@ def split(entries: list[Entry], seed: int) -> tuple[list[Entry], list[Entry]]:
 
 def pieces(texts: Sequence[Text], length: int) -> list[Text]:
     """Texts cut into pieces of at most ``length`` tokens; pieces that are part of a prompt only are left out."""
-    found = []
+    blocks = []
     for text in texts:
         for at in range(0, len(text.tokens), length):
             piece = Text(text.tokens[at : at + length], max(0, text.start - at))
-            found += [piece] if piece.start < len(piece.tokens) else []
-    return found
+            blocks += [piece] if piece.start < len(piece.tokens) else []
+    return blocks
 
 
 def long_enough(texts: Sequence[Text], min_tokens: int, what: str) -> list[Text]:

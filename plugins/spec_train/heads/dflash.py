@@ -35,7 +35,7 @@ class DFlash(HeadModule):
             x = self._layer(i, x, fused, at, positions, texts)
         return self.norm("output_norm", x).view(a, b, -1)
 
-    def hidden(self, x: Tensor) -> Tensor:
+    def hidden_rows(self, x: Tensor) -> Tensor:
         """The input of the output matrix."""
         return x
 

@@ -55,22 +55,22 @@ class DFlashStudent:
         return torch.from_numpy(np.sort(chosen)).to(sample.tokens.device)
 
     @torch.no_grad()
-    def accepted(self, sample: Sample) -> list[int]:
+    def accepted_counts(self, sample: Sample) -> list[int]:
         first = max(1, sample.start)
         anchors = torch.arange(first, len(sample.tokens), device=sample.tokens.device)
-        wanted = F.pad(sample.tokens, (0, self.draft_max), value=-1)
-        hits = [self._hits(sample, part, wanted) for part in anchors.split(64)]
+        tokens = F.pad(sample.tokens, (0, self.draft_max), value=-1)
+        hits = [self._hits(sample, part, tokens) for part in anchors.split(64)]
         return [0] * first + (count_leading(torch.cat(hits)) if hits else [])
 
-    def _hits(self, sample: Sample, anchors: Tensor, wanted: Tensor) -> Tensor:
+    def _hits(self, sample: Sample, anchors: Tensor, tokens: Tensor) -> Tensor:
         at = anchors[:, None] + torch.arange(1, self.draft_max + 1, device=anchors.device)
-        return self.vocab.greedy(self.states([sample], [anchors]).flatten(0, 1)).view(at.shape) == wanted[at]
+        return self.vocab.greedy(self.states([sample], [anchors]).flatten(0, 1)).view(at.shape) == tokens[at]
 
     def states(self, samples: Sequence[Sample], anchors: Sequence[Tensor]) -> Tensor:
         """[A, B - 1, D] of the predicting rows of the blocks at ``anchors`` ([A] positions of each sample)."""
         known = torch.cat([x.tokens[at] for x, at in zip(samples, anchors, strict=True)])
         tokens = known.new_full((len(known), self.head.shape.block), self.head.shape.mask)
         tokens[:, 0] = known
-        fused = self.head.fused(torch.cat([x.features for x in samples]))
+        fused = self.head.fuse(torch.cat([x.features for x in samples]))
         sizes = [(len(x.tokens), len(at)) for x, at in zip(samples, anchors, strict=True)]
         return self.head.blocks(self.vocab.embed(tokens), fused, torch.cat([*anchors]), sizes)[:, 1:]

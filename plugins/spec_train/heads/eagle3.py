@@ -26,7 +26,7 @@ class PairRange:
     rows: int
     skip: int = 0
 
-    def trained(self, device: torch.device) -> Tensor:
+    def trained_pairs(self, device: torch.device) -> Tensor:
         """[R] indices of the pairs that are trained."""
         return torch.arange(self.first + self.skip, self.first + self.rows, device=device)
 
@@ -44,7 +44,7 @@ class Eagle3(HeadModule):
         it predicts token p + 2 + j.
         """
         texts = texts or [PairRange(0, len(embedded) - depth + 1)]
-        rows = torch.cat([t.trained(embedded.device) for t in texts])
+        rows = torch.cat([t.trained_pairs(embedded.device) for t in texts])
         e = self.norm(f"{PREFIX}attn_norm", embedded)
         c = self.norm(f"{PREFIX}attn_norm_2", fused)
         context = self.keys(PREFIX, torch.cat([e, c], -1), torch.arange(len(e), device=e.device))
@@ -58,7 +58,7 @@ class Eagle3(HeadModule):
             g = self.norm("output_norm", y) if self.shape.norm_output else y
         return outputs
 
-    def hidden(self, y: Tensor) -> Tensor:
+    def hidden_rows(self, y: Tensor) -> Tensor:
         """The input of the output matrix."""
         return self.norm("output_norm", y)
 

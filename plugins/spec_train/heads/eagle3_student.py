@@ -46,24 +46,24 @@ class Eagle3Student:
         """Of each unrolled step: the loss of all trained rows, added up, and the number of rows."""
         ranges = pair_ranges(samples, depth)
         embedded = self.vocab.embed(torch.cat([x.tokens[1:] for x in samples]))
-        fused = self.head.fused(torch.cat([x.features[:-1] for x in samples]))
+        fused = self.head.fuse(torch.cat([x.features[:-1] for x in samples]))
         losses = []
         for j, y in enumerate(self.head.unroll(embedded, fused, depth, ranges)):
             top_k = TopK.concat(
                 [x.top_k[j + 1 + t.skip : j + 1 + t.rows] for x, t in zip(samples, ranges, strict=True)]
             )
-            losses.append((self.vocab.loss(self.head.hidden(y), top_k, y.new_ones(len(y))), len(y)))
+            losses.append((self.vocab.loss(self.head.hidden_rows(y), top_k, y.new_ones(len(y))), len(y)))
         return losses
 
     @torch.no_grad()
-    def accepted(self, sample: Sample) -> list[int]:
-        embedded, fused = self.vocab.embed(sample.tokens[1:]), self.head.fused(sample.features[:-1])
+    def accepted_counts(self, sample: Sample) -> list[int]:
+        embedded, fused = self.vocab.embed(sample.tokens[1:]), self.head.fuse(sample.features[:-1])
         pad = embedded.new_zeros(self.draft_max - 1, embedded.shape[1])
         pairs = PairRange(0, len(embedded), min(max(0, sample.start - 1), len(embedded) - 1))
         outputs = self.head.unroll(torch.cat([embedded, pad]), torch.cat([fused, pad]), self.draft_max, [pairs])
-        wanted = F.pad(sample.tokens, (0, self.draft_max), value=-1)
+        tokens = F.pad(sample.tokens, (0, self.draft_max), value=-1)
         hits = [
-            self.vocab.greedy(self.head.hidden(y)) == wanted[pairs.skip + j + 2 :][: len(y)]
+            self.vocab.greedy(self.head.hidden_rows(y)) == tokens[pairs.skip + j + 2 :][: len(y)]
             for j, y in enumerate(outputs)
         ]
         return [0] * (1 + pairs.skip) + count_leading(torch.stack(hits, 1))

@@ -33,7 +33,7 @@ class HeadModule(nn.Module):
     def __getitem__(self, name: str) -> Tensor:
         return self.get_parameter(name.replace(".", "/"))
 
-    def named(self) -> dict[str, Tensor]:
+    def tensors_by_name(self) -> dict[str, Tensor]:
         """HeadModule by the names of the file, float32 on the CPU."""
         return {name.replace("/", "."): p.detach().float().cpu() for name, p in self.named_parameters()}
 
@@ -54,7 +54,7 @@ class HeadModule(nn.Module):
         gate, up = self.linears([f"{prefix}ffn_gate", f"{prefix}ffn_up"], x)
         return self.linear(f"{prefix}ffn_down", F.silu(gate) * up)
 
-    def fused(self, features: Tensor) -> Tensor:
+    def fuse(self, features: Tensor) -> Tensor:
         """[T, inputs x target width] -> [T, D]: the features of the target, projected to the width of the head."""
         s, features = self.shape, features.float()
         if s.norm_before_fc:
@@ -78,13 +78,13 @@ class HeadModule(nn.Module):
     def _queries(self, prefix: str, q: Tensor, positions: Tensor) -> Tensor:
         """[h, R, d], rotated."""
         q = q.unflatten(-1, (self.shape.heads, self.shape.head))
-        return self.rotate(self._normed(f"{prefix}attn_q_norm", q), positions)
+        return self.rotate(self._normalise(f"{prefix}attn_q_norm", q), positions)
 
     def _keys(self, prefix: str, k: Tensor, v: Tensor, positions: Tensor) -> KeysValues:
         k, v = (x.unflatten(-1, (self.shape.kv_heads, self.shape.head)) for x in (k, v))
-        return self.rotate(self._normed(f"{prefix}attn_k_norm", k), positions), v.transpose(-3, -2)
+        return self.rotate(self._normalise(f"{prefix}attn_k_norm", k), positions), v.transpose(-3, -2)
 
-    def _normed(self, name: str, x: Tensor) -> Tensor:
+    def _normalise(self, name: str, x: Tensor) -> Tensor:
         return self.norm(name, x) if self.shape.qk_norm else x
 
     def rotate(self, x: Tensor, positions: Tensor) -> Tensor:

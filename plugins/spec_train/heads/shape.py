@@ -9,7 +9,7 @@ import attrs
 
 @attrs.frozen
 class Shape:
-    """Fields have the names and meanings of a head's description (``load(FILE, weights=False).info.extras["head"]``).
+    """Fields have the names and meanings of a head's description (``load(FILE, weights=False).head``).
 
     sources: hidden states that are read: i is the input of block i, the number of blocks is the state after the final
     norm.

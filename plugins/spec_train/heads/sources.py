@@ -15,7 +15,7 @@ def choose_sources(options: HeadOptions, layers: int) -> tuple[int, ...]:
     layers: of the target. Raises UsageError for numbers that the target does not have.
     """
     if options.sources is not None:
-        return _checked(options.sources, layers)
+        return _check(options.sources, layers)
     if not isinstance(options, DFlashOptions):
         return tuple(min(layers, max(0, i)) for i in (2, layers // 2, layers - 3))
     count = options.layers
@@ -24,7 +24,7 @@ def choose_sources(options: HeadOptions, layers: int) -> tuple[int, ...]:
     return tuple(min(layers, max(1, 1 + round(1 + i * (layers - 4) / (count - 1)))) for i in range(count))
 
 
-def _checked(sources: Sequence[int], layers: int) -> tuple[int, ...]:
+def _check(sources: Sequence[int], layers: int) -> tuple[int, ...]:
     if not sources or not all(0 <= i <= layers for i in sources):
         raise UsageError(
             f"--sources {','.join(map(str, sources))}: the target has hidden states 0 to {layers}",

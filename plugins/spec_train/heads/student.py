@@ -31,7 +31,7 @@ class Student(Protocol):
     def loss(self, samples: Sequence[Sample], rng: np.random.Generator) -> Tensor:
         """Mean cross entropy in nats of its drafts with the target's distribution."""
 
-    def accepted(self, sample: Sample) -> list[int]:
+    def accepted_counts(self, sample: Sample) -> list[int]:
         """For every position, as the last known token: how many of the drafts after it are the tokens of the text."""
 
 

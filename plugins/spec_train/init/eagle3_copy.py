@@ -55,13 +55,13 @@ def _tune(student: Eagle3Student, samples: Sequence[Sample], set_strength: Calla
     accepted = []
     for strength in STRENGTHS:
         set_strength(strength)
-        accepted.append(sum(sum(student.accepted(sample)) for sample in samples))
+        accepted.append(sum(sum(student.accepted_counts(sample)) for sample in samples))
     set_strength(STRENGTHS[int(np.argmax(accepted))])
 
 
 def _tokens_and_features(student: Eagle3Student, samples: Sequence[Sample]) -> tuple[Tensor, Tensor]:
     """[N] tokens and [N, D] their fused hidden states."""
-    return torch.cat([x.tokens for x in samples]), torch.cat([student.head.fused(x.features) for x in samples])
+    return torch.cat([x.tokens for x in samples]), torch.cat([student.head.fuse(x.features) for x in samples])
 
 
 def _set_weights(head: Eagle3, dims: Tensor, query: Tensor, key: Tensor, basis: Tensor) -> None:

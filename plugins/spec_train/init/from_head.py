@@ -44,9 +44,9 @@ def _copy(
     if name == OUTPUT and other is not None:
         _copy_rows(weight, other, student.vocab.d2t, d2t)
     elif other is None or other.shape != weight.shape:
-        found = "none" if other is None else f"one of {tuple(other.shape)}"
+        shapes = "none" if other is None else f"one of {tuple(other.shape)}"
         raise UsageError(
-            f"{name} is of {tuple(weight.shape)}, {path} has {found}",
+            f"{name} is of {tuple(weight.shape)}, {path} has {shapes}",
             hint="pass --layers, --heads and --ff of that head",
         )
     else:

@@ -66,7 +66,7 @@ def fit(student: Eagle3Student, samples: Sequence[Sample], finals: Sequence[Tens
         return
     pairs = Pairs.of(student, samples, finals)
     _fit_fc(student, pairs)
-    c = head.norm(f"{PREFIX}attn_norm_2", head.fused(pairs.features))
+    c = head.norm(f"{PREFIX}attn_norm_2", head.fuse(pairs.features))
     inputs = torch.cat([head.norm(f"{PREFIX}attn_norm", pairs.embedded), c], -1)
     _fit_attention(student, inputs, pairs.next_state - c, fast)
 

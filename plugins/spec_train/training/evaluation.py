@@ -36,7 +36,7 @@ class Evaluation:
     def run(self, student: Student) -> Result:
         counts = Counts(student.draft_max)
         for sample in self.samples:
-            counts.walk(student.accepted(sample), max(1, sample.start), len(sample.tokens))
+            counts.walk(student.accepted_counts(sample), max(1, sample.start), len(sample.tokens))
         return counts.result()
 
 

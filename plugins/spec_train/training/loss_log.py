@@ -41,10 +41,10 @@ class LossLog:
 def is_before(line: str, step: int) -> bool:
     """Whether a line is whole, and of an earlier step."""
     try:
-        found = json.loads(line)
+        entry = json.loads(line)
     except ValueError:
         return False
-    return isinstance(found, dict) and isinstance(found.get("step"), int) and found["step"] < step
+    return isinstance(entry, dict) and isinstance(entry.get("step"), int) and entry["step"] < step
 
 
 def line_of(log: Log, progress: float, result: Result | None) -> dict[str, Any]:

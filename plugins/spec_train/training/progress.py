@@ -43,9 +43,9 @@ class StepProgress:
             note(f"{progress:4.0%}  step {log.step}  loss {log.loss:.3f}  {result}")
         elif time.monotonic() - self.shown > STEP_SECONDS:
             self.shown = time.monotonic()
-            note(f"{progress:4.0%}  step {log.step}  loss {log.loss:.3f}  {self._left(log, progress)}")
+            note(f"{progress:4.0%}  step {log.step}  loss {log.loss:.3f}  {self._time_left(log, progress)}")
 
-    def _left(self, log: Log, progress: float) -> str:
+    def _time_left(self, log: Log, progress: float) -> str:
         if self.schedule.minutes:
             return f"{clock(60 * self.schedule.minutes - log.spent)} left"
         return f"about {clock(log.spent / progress - log.spent)} left" if progress else ""

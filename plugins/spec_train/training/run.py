@@ -146,7 +146,7 @@ class TrainingRun:
     def finish(self, student: Student, d2t: Tensor | None) -> None:
         """Write the head, and remove the intermediate files."""
         shape, options = student.head.shape, self.options.output
-        trained = Trained(shape, student.head.named(), d2t, f"{self.target.info.name}-{shape.kind}")
+        trained = Trained(shape, student.head.tensors_by_name(), d2t, f"{self.target.info.name}-{shape.kind}")
         write(trained, self.target, options.out, options.layout, options.stored)
         output.remove(self.checkpoint)
         prefixes = tuple(self.beside(f"{what}-").name for what in ("answers", "held-out", "states"))

@@ -55,7 +55,7 @@ class Trainer:
             note(f"stopped at step {self.log.step}")
             raise
         if not all(p.isfinite().all() for p in self.student.head.parameters()):
-            raise self._diverged()
+            raise self._divergence_error()
         self._evaluate(1.0)
         return self.log
 
@@ -67,7 +67,7 @@ class Trainer:
             set_lr(optimizers, self.schedule.lr * lr_factor(progress))
             loss = self._backward()
             if not math.isfinite(loss):
-                raise self._diverged()
+                raise self._divergence_error()
             self.log.add(loss)
             optimizer_step(self.student.head, optimizers)
             self.on_step(self.log, progress, None)
@@ -94,7 +94,7 @@ class Trainer:
         loss.backward()
         return float(loss.detach())
 
-    def _diverged(self) -> UsageError:
+    def _divergence_error(self) -> UsageError:
         """There is nothing worth saving."""
         return UsageError(
             f"after {self.log.step} steps the loss or a weight became NaN or infinite",
@@ -126,8 +126,8 @@ class Trainer:
         results = [(at, Result(tokens, tuple(accepted))) for at, tokens, accepted in state["marks"]]
         self.log = Log(state["step"], state["spent"], state["losses"], results)
 
-    def _unusable(self, found: str) -> UsageError:
+    def _unusable(self, value: str) -> UsageError:
         return UsageError(
-            f"the checkpoint {self.checkpoint} {found}",
+            f"the checkpoint {self.checkpoint} {value}",
             hint="pass the same options to continue, or remove it to start again",
         )

@@ -174,21 +174,23 @@ def questions(count: int, seed: int = 0) -> list[Chat]:
     """Chats of one message each; they depend on the seed and the version of the standard library only."""
     rng = random.Random(seed)
     code = data.split()[0]
-    made = makers(rng, code, [*data.prose()[0], *data.docstrings(code)])
-    found: dict[str, None] = {}
-    while len(found) < count:
-        found.setdefault(made[FAMILIES[len(found) % len(FAMILIES)]]())
-    return [[{"role": "user", "content": text}] for text in found]
+    lists = makers(rng, code, [*data.prose()[0], *data.docstrings(code)])
+    questions_seen: dict[str, None] = {}
+    while len(questions_seen) < count:
+        questions_seen.setdefault(lists[FAMILIES[len(questions_seen) % len(FAMILIES)]]())
+    return [[{"role": "user", "content": text}] for text in questions_seen]
 
 
 def makers(rng: random.Random, code: list[str], prose: list[str]) -> dict[str, Callable[[], str]]:
     """Functions that make a prompt of each family, from files and from documentation."""
     functions = sorted({name for text in code for name in _functions(text)})
     return {
-        "question": lambda: _filled(rng, ASKED, function=rng.choice(functions)),
-        "free writing": lambda: _filled(rng, WRITTEN),
+        "question": lambda: _fill(rng, ASKED, function=rng.choice(functions)),
+        "free writing": lambda: _fill(rng, WRITTEN),
         "summarise": lambda: rng.choice(SUMMARISED).format(text=piece(rng, prose)),
-        "edit": lambda: changed(rng, code) if rng.random() < 0.5 else rng.choice(EDITED).format(text=piece(rng, prose)),
+        "edit": lambda: (
+            change_code(rng, code) if rng.random() < 0.5 else rng.choice(EDITED).format(text=piece(rng, prose))
+        ),
     }
 
 
@@ -198,7 +200,7 @@ def _functions(text: str) -> list[str]:
     return [line[4:] for line in lines if line[4:].isidentifier() and not line.startswith("def _")]
 
 
-def _filled(rng: random.Random, sentences: tuple[str, ...], **more: str) -> str:
+def _fill(rng: random.Random, sentences: tuple[str, ...], **more: str) -> str:
     """A sentence template with a subject in every placeholder."""
     thing, other = rng.sample(THINGS, 2)
     animal, creature = rng.sample(ANIMALS, 2)
@@ -215,14 +217,14 @@ def piece(rng: random.Random, prose: list[str]) -> str:
     """Whole paragraphs of a text, of about the requested length."""
     while True:
         paragraphs = [p.strip() for p in rng.choice(prose).split("\n\n") if p.strip()]
-        at, found = rng.randrange(len(paragraphs)), ""
-        while at < len(paragraphs) and len(found) < SHORT:
-            found, at = f"{found}\n\n{paragraphs[at]}".strip(), at + 1
-        if SHORT <= len(found) <= LONG:
-            return found
+        at, paragraph = rng.randrange(len(paragraphs)), ""
+        while at < len(paragraphs) and len(paragraph) < SHORT:
+            paragraph, at = f"{paragraph}\n\n{paragraphs[at]}".strip(), at + 1
+        if SHORT <= len(paragraph) <= LONG:
+            return paragraph
 
 
-def changed(rng: random.Random, code: list[str]) -> str:
+def change_code(rng: random.Random, code: list[str]) -> str:
     """Code, and one of the edits that the small models were trained on."""
     text = tasks.snippet(rng, code, 6, 16)
     instruction, _ = rng.choice(tasks.EDITS)(rng, text)

@@ -80,7 +80,7 @@ def prose(root: Path | None = None) -> tuple[list[str], list[str]]:
 
 def docstrings(texts: list[str], min_length: int = 300) -> list[str]:
     """Long docstrings of modules, classes and functions."""
-    found: list[str] = []
+    long: list[str] = []
     for text in texts:
         try:
             tree = ast.parse(text)
@@ -88,5 +88,5 @@ def docstrings(texts: list[str], min_length: int = 300) -> list[str]:
             continue
         kinds = (ast.Module, ast.ClassDef, ast.FunctionDef)
         docs = (ast.get_docstring(node) for node in ast.walk(tree) if isinstance(node, kinds))
-        found += [doc for doc in docs if doc and len(doc) >= min_length]
-    return found
+        long += [doc for doc in docs if doc and len(doc) >= min_length]
+    return long

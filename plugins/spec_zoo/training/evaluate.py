@@ -38,7 +38,7 @@ def second_time(target: Target, held: np.ndarray, count: int = 60) -> float:
     return float(np.mean([losses(target, chunk + chunk)[CHUNK - 1 :].mean() for chunk in chunks]))
 
 
-def parsed(target: Target, samples: int = 50, n: int = 160) -> float:
+def parse_share(target: Target, samples: int = 50, n: int = 160) -> float:
     """Share of samples that ``ast.parse`` accepts, up to the last line that begins a top-level statement.
 
     A sample continues the beginning of a held-out module at temperature 0.8, top-p 0.95.
@@ -80,7 +80,7 @@ def evaluate(name: str, out: Path) -> dict[str, float]:
         "prose": held_out(target, arrays["held_prose"], 24),
         "trigram_prose": trigram.loss(arrays["held_prose"]),
         "second_time": second_time(target, arrays["held"]),
-        "parsed": parsed(target),
+        "parsed": parse_share(target),
         "held_out_tokens": float(len(arrays["held"])),
     }
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import gguf
 import torch
 from spec_train import output
-from spec_train.heads.export.gguf import add_sizes, add_tensors, written
+from spec_train.heads.export.gguf import add_sizes, add_tensors, open_writer
 from torch import Tensor
 
 from spec_zoo.training import export_hybrid
@@ -84,7 +84,7 @@ def write(
     path: Path, name: str, shape: Shape, state: Mapping[str, Tensor], tokenizer: dict, kind: str = "Q8_0"
 ) -> None:
     """Writes a dense model. kind: the type of matrices."""
-    with output.atomic(path) as part, written(part, "qwen3") as writer:
+    with output.atomic(path) as part, open_writer(part, "qwen3") as writer:
         _add_metadata(writer, name, shape, shape.layers)
         _add_tokenizer(writer, tokenizer)
         add_tensors(writer, floats(tensors(state, shape)), kind)
@@ -101,7 +101,7 @@ def write_hybrid(
 ) -> None:
     """Writes a hybrid model, with its MTP layer if there is one. kind: the type of matrices."""
     nextn = int(mtp is not None)
-    with output.atomic(path) as part, written(part, "qwen35") as writer:
+    with output.atomic(path) as part, open_writer(part, "qwen35") as writer:
         _add_metadata(writer, name, shape, shape.layers + nextn)
         export_hybrid.add_metadata(writer, shape, nextn)
         _add_tokenizer(writer, tokenizer)

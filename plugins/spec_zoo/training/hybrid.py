@@ -178,8 +178,8 @@ class Hybrid(nn.Module):
         return nats(self(rows[:, :-1]), self.embed.weight, rows[:, 1:])
 
 
-def nats(hidden: Tensor, head: Tensor, wanted: Tensor) -> Tensor:
-    return F.cross_entropy(F.linear(hidden, head).flatten(0, 1), wanted.flatten())
+def nats(hidden: Tensor, head: Tensor, target: Tensor) -> Tensor:
+    return F.cross_entropy(F.linear(hidden, head).flatten(0, 1), target.flatten())
 
 
 class Mtp(nn.Module):

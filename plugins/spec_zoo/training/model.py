@@ -129,6 +129,6 @@ class Distilled(nn.Module):
 
     def loss(self, rows: Tensor) -> Tensor:
         """Mean KL(teacher | student) in nats per token of rows [B, T + 1]."""
-        wanted = self.teacher(rows[:, :-1]).flatten(0, 1).log_softmax(-1)
-        said = self.student(rows[:, :-1]).flatten(0, 1).log_softmax(-1)
-        return F.kl_div(said, wanted, log_target=True, reduction="batchmean")
+        teacher_logs = self.teacher(rows[:, :-1]).flatten(0, 1).log_softmax(-1)
+        student_logs = self.student(rows[:, :-1]).flatten(0, 1).log_softmax(-1)
+        return F.kl_div(student_logs, teacher_logs, log_target=True, reduction="batchmean")

@@ -32,7 +32,7 @@ def edit(rng: random.Random, texts: list[str]) -> str:
             return f"{text}\n\n{instruction}\n\n{changed.split(chr(10))[0]}\n"
 
 
-def structured(rng: random.Random) -> str:
+def two_notations(rng: random.Random) -> str:
     fields, rows = tasks.records(rng, rng.randint(6, 8))
     first, second = rng.sample(tasks.NOTATIONS, 2)
     return f"{first(fields, rows)}\n\n# the same records as {second.__doc__}:\n\n"
@@ -61,7 +61,7 @@ def makers(rng: random.Random, code: list[str], topics: list[str]) -> dict[str, 
     texts = topics + data.docstrings(code)
     return {
         "edit": lambda: edit(rng, code),
-        "structured": lambda: structured(rng),
+        "structured": lambda: two_notations(rng),
         "new code": lambda: new_code(rng, code),
         "prose": lambda: prose(rng, texts),
     }
@@ -69,20 +69,20 @@ def makers(rng: random.Random, code: list[str], topics: list[str]) -> dict[str, 
 
 def questions(count: int, seed: int = 0) -> list[str]:
     """Prompts of the four families in turn, from training text; draft heads are trained on the answers."""
-    made = list(makers(random.Random(seed), data.split()[0], data.prose()[0]).values())
-    return [made[i % len(made)]() for i in range(count)]
+    lists = list(makers(random.Random(seed), data.split()[0], data.prose()[0]).values())
+    return [lists[i % len(lists)]() for i in range(count)]
 
 
 def prompts(tokenizer: Tokenizer, each: int, seed: int) -> Iterator[dict[str, str]]:
     """``each`` prompts of every family from held-out text; the same seed gives the same ones."""
     for family, make in makers(random.Random(seed), data.split()[1], data.prose()[1]).items():
-        found: list[str] = []
-        while len(found) < each:
+        texts: list[str] = []
+        while len(texts) < each:
             text = make()
-            if 30 <= len(tokenizer.encode(text).ids) <= MAX_TOKENS and text not in found:
-                found.append(text)
+            if 30 <= len(tokenizer.encode(text).ids) <= MAX_TOKENS and text not in texts:
+                texts.append(text)
         yield from (
-            {"id": f"{family.replace(' ', '-')}-{i}", "family": family, "prompt": t} for i, t in enumerate(found)
+            {"id": f"{family.replace(' ', '-')}-{i}", "family": family, "prompt": t} for i, t in enumerate(texts)
         )
 
 

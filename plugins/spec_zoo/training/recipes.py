@@ -25,11 +25,11 @@ def begin(name: str, out: Path, batch: Callable[[], Tensor], minutes: float) -> 
         induction.start(model)
         return model
     if name == "pico-draft-distilled":
-        teacher, student = (_trained(out, shape) for shape in SHAPES)
+        teacher, student = (_train(out, shape) for shape in SHAPES)
         return Distilled(teacher, student)
     trunk = Hybrid()
     if name == "pico-hybrid":
-        parent = _trained(out, "pico")
+        parent = _train(out, "pico")
         transfer.copy(parent, trunk)
         if not (out / "pico-hybrid.pt").exists():
             transfer.teach(parent, trunk, batch, minutes * TRANSFER)
@@ -40,7 +40,7 @@ def begin(name: str, out: Path, batch: Callable[[], Tensor], minutes: float) -> 
     return model
 
 
-def _trained(out: Path, name: str) -> Model:
+def _train(out: Path, name: str) -> Model:
     model = Model(SHAPES[name])
     model.load_state_dict(_checkpoint(out / f"{name}.pt"))
     return model

@@ -63,15 +63,15 @@ def with_comment(rng: random.Random, text: str) -> tuple[str, str]:
     at = rng.randrange(len(lines))
     indent = lines[at][: len(lines[at]) - len(lines[at].lstrip())]
     comment = f"# {' '.join(rng.sample(WORDS, 3))}"
-    made = [*lines[:at], indent + comment, *lines[at:]]
-    return f"# the same code with the comment `{comment}` before `{lines[at].strip()}`:", "\n".join(made)
+    edited = [*lines[:at], indent + comment, *lines[at:]]
+    return f"# the same code with the comment `{comment}` before `{lines[at].strip()}`:", "\n".join(edited)
 
 
 def with_literal(rng: random.Random, text: str) -> tuple[str, str]:
-    found = sorted(set(LITERAL.findall(text)))
-    if not found:
+    literals = sorted(set(LITERAL.findall(text)))
+    if not literals:
         return rename(rng, text)
-    old = rng.choice(found)
+    old = rng.choice(literals)
     new = str(rng.randint(0, 999)) if old.isdigit() else f"'{rng.choice(WORDS)}'"
     return f"# the same code with {old} replaced by {new}:", text.replace(old, new)
 
@@ -113,7 +113,7 @@ def _value(rng: random.Random, field: str, i: int) -> object:
     return rng.randint(0, 2024)
 
 
-def structured(rng: random.Random) -> str:
+def write_records(rng: random.Random) -> str:
     """The same records in one notation or in two."""
     fields, rows = records(rng, rng.randint(4, 12))
     first, second = rng.sample(NOTATIONS, 2)

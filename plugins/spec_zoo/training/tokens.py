@@ -51,7 +51,7 @@ def stream(tokenizer: Tokenizer, texts: list[str], seed: int = 0) -> np.ndarray:
     return np.concatenate([part for one in ids for part in (one, end)])
 
 
-def packed(tokenizer: Tokenizer, texts: list[str], length: int) -> np.ndarray:
+def pack(tokenizer: Tokenizer, texts: list[str], length: int) -> np.ndarray:
     """[N, length] sequences that start at the beginning of a text; the last text of each is cut."""
     end = tokenizer.token_to_id(END)
     rows: list[list[int]] = [[]]
@@ -65,12 +65,12 @@ def packed(tokenizer: Tokenizer, texts: list[str], length: int) -> np.ndarray:
 def task_texts(texts: list[str], count: int, seed: int) -> list[str]:
     """Edit and record tasks made from training texts."""
     rng = random.Random(seed)
-    return [tasks.structured(rng) if rng.random() < 0.3 else tasks.edit(rng, texts) for _ in range(count)]
+    return [tasks.write_records(rng) if rng.random() < 0.3 else tasks.edit(rng, texts) for _ in range(count)]
 
 
 def task_rows(tokenizer: Tokenizer, texts: list[str], count: int, length: int, seed: int = 1) -> np.ndarray:
     """[N, length] packed edit and record tasks made from training texts."""
-    return packed(tokenizer, task_texts(texts, count, seed), length)
+    return pack(tokenizer, task_texts(texts, count, seed), length)
 
 
 def repeat_row(rng: np.random.Generator, source: np.ndarray, length: int) -> np.ndarray:

@@ -96,7 +96,7 @@ def train(name: str, out: Path, minutes: float, batch: int, length: int, lr: flo
     model = recipes.begin(name, out, lambda: rows.batch(MICRO), minutes)
     opts = make_optimizers(model, lr)
     path = out / f"{name}.pt"
-    spent, step, seen = _resumed(path, model, opts)
+    spent, step, seen = _resume(path, model, opts)
     shown, mean = time.monotonic(), 0.0
     clock = Clock(minutes, spent)
     for progress in clock.shares():
@@ -125,7 +125,7 @@ def backward(model: nn.Module, rows: torch.Tensor) -> float:
     return total
 
 
-def _resumed(path: Path, model: nn.Module, opts: list) -> tuple[float, int, int]:
+def _resume(path: Path, model: nn.Module, opts: list) -> tuple[float, int, int]:
     state = restore(path, model, opts)
     return (0.0, 0, 0) if state is None else (state["spent"], state["step"], state["tokens"])
 

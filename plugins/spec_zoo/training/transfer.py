@@ -62,12 +62,12 @@ def lessons(parent: Model, tokens: Tensor) -> list[tuple[Tensor, Tensor]]:
     """Input and output of the attention of each layer, both [B, T, D]."""
     x = parent.embed(tokens)
     cos, sin = angles(parent.shape, tokens.shape[1])
-    made = []
+    lessons_of_layers = []
     for block in parent.blocks:
         normed = block.attn_norm(x)
-        made.append((normed, block.attend(normed, cos, sin)))
+        lessons_of_layers.append((normed, block.attend(normed, cos, sin)))
         x = block(x, cos, sin)
-    return made
+    return lessons_of_layers
 
 
 def teach(parent: Model, child: Hybrid, batch: Callable[[], Tensor], minutes: float, lr: float = 3e-3) -> None:
@@ -79,7 +79,7 @@ def teach(parent: Model, child: Hybrid, batch: Callable[[], Tensor], minutes: fl
     while (progress := (time.monotonic() - began) / (60 * minutes)) < 1:
         optimizer.param_groups[0]["lr"] = lr * (1 - progress)
         given = lessons(parent, batch())
-        missed = [_missed(mixer, *given[i]) for i, mixer in pupils]
+        missed = [_unexplained_share(mixer, *given[i]) for i, mixer in pupils]
         sum(missed).backward()
         torch.nn.utils.clip_grad_norm_(weights, 1.0)
         optimizer.step()
@@ -89,6 +89,6 @@ def teach(parent: Model, child: Hybrid, batch: Callable[[], Tensor], minutes: fl
             print(json.dumps({"transfer": progress, "missed": [round(m.item(), 3) for m in missed]}), flush=True)
 
 
-def _missed(mixer: DeltaNet, given: Tensor, wanted: Tensor) -> Tensor:
+def _unexplained_share(mixer: DeltaNet, given: Tensor, output: Tensor) -> Tensor:
     """Share of the variance of the target output that the layer does not explain."""
-    return (mixer(given) - wanted).square().mean() / wanted.square().mean()
+    return (mixer(given) - output).square().mean() / output.square().mean()

@@ -54,15 +54,15 @@ class Trigram:
     def p(self, a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
         """Probabilities of c after a, b, all int64 of one shape."""
         unigram = self._unigram(c)
-        bigram = self._mixed(b * self.vocab + c, self.two, self.after_one, unigram)
-        return self._mixed((a * self.vocab + b) * self.vocab + c, self.three, self.after_two, bigram)
+        bigram = self._mix(b * self.vocab + c, self.two, self.after_one, unigram)
+        return self._mix((a * self.vocab + b) * self.vocab + c, self.three, self.after_two, bigram)
 
     def _unigram(self, c: np.ndarray) -> np.ndarray:
         d = self.one.discount
         spread = d * len(self.one.codes) / self.vocab
         return (np.maximum(self.one(c) - d, 0) + spread) / self.total
 
-    def _mixed(self, codes: np.ndarray, grams: Counts, after: tuple[Counts, Counts], lower: np.ndarray) -> np.ndarray:
+    def _mix(self, codes: np.ndarray, grams: Counts, after: tuple[Counts, Counts], lower: np.ndarray) -> np.ndarray:
         """Discounted counts, with the remaining mass by the lower order; unseen contexts use the lower order only."""
         context, d = codes // self.vocab, grams.discount
         mass, kinds = after[0](context), after[1](context)

@@ -22,7 +22,7 @@ class Arm:
     asked: int = 0
     reward: float = 0.0
 
-    def bound(self, rounds: int, width: float) -> float:
+    def upper_bound(self, rounds: int, width: float) -> float:
         return self.reward / self.asked + width * sqrt(log(rounds) / self.asked) if self.asked else inf
 
 
@@ -37,7 +37,7 @@ class Memory:
         """Of equal bounds the first named."""
         arms = {name: self.arms.setdefault(name, Arm()) for name in names}
         rounds = 1 + sum(arm.asked for arm in arms.values())
-        return max(names, key=lambda name: arms[name].bound(rounds, width))
+        return max(names, key=lambda name: arms[name].upper_bound(rounds, width))
 
 
 @attrs.define(eq=False)

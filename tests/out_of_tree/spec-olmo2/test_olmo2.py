@@ -24,11 +24,11 @@ pytestmark = pytest.mark.skipif(
 @pytest.fixture(scope="module")
 def model():
     torch.manual_seed(0)
-    made = Olmo2ForCausalLM(Olmo2Config(**SIZES)).eval()
-    for name, weight in made.named_parameters():
+    model = Olmo2ForCausalLM(Olmo2Config(**SIZES)).eval()
+    for name, weight in model.named_parameters():
         if "norm" in name:  # ones would hide a norm that is missing
             torch.nn.init.uniform_(weight, 0.5, 1.5)
-    return made
+    return model
 
 
 @pytest.fixture(scope="module")
@@ -72,14 +72,14 @@ def test_the_text_and_its_logprobs_are_those_of_transformers(form, kernels, mode
         target = load(request.getfixturevalue(form), kernels=kernels, **FLOATS)
     except UsageError as error:
         pytest.skip(str(error))  # installed without a C compiler
-    wanted = model.generate(torch.tensor([PROMPT]), max_new_tokens=24, do_sample=False, eos_token_id=None)
+    expected = model.generate(torch.tensor([PROMPT]), max_new_tokens=24, do_sample=False, eos_token_id=None)
     result = Run(target).generate(PROMPT, max_tokens=24, ignore_eos=True, logprobs=0).result
 
-    assert result.tokens == wanted[0, len(PROMPT) :].tolist()
+    assert result.tokens == expected[0, len(PROMPT) :].tolist()
     with torch.no_grad():
-        rows = torch.log_softmax(model(wanted).logits[0, len(PROMPT) - 1 : -1].double(), -1)
-    for found, row, token in zip(result.logprobs, rows, result.tokens, strict=True):
-        assert abs(found.value - float(row[token])) < 2e-5
+        rows = torch.log_softmax(model(expected).logits[0, len(PROMPT) - 1 : -1].double(), -1)
+    for logprob, row, token in zip(result.logprobs, rows, result.tokens, strict=True):
+        assert abs(logprob.value - float(row[token])) < 2e-5
 
 
 def test_drafts_change_no_text(directory):

@@ -24,14 +24,14 @@ BLOCK = 32
 
 
 def write(trained: Trained, target: Target, path: Path, kind: str) -> None:
-    with written(path, trained.shape.kind) as writer:
+    with open_writer(path, trained.shape.kind) as writer:
         _add_metadata(writer, trained)
         add_tokenizer(writer, getattr(target.tokenizer, "gguf_keys", {}), trained.shape)
         add_tensors(writer, tensors(trained), TYPES[kind])
 
 
 @contextmanager
-def written(path: Path, arch: str) -> Iterator[gguf.GGUFWriter]:
+def open_writer(path: Path, arch: str) -> Iterator[gguf.GGUFWriter]:
     """A writer whose file is complete when the with block ends."""
     writer = gguf.GGUFWriter(path, arch)
     try:
