@@ -58,7 +58,7 @@ class GdnRollback:
             needs=Needs(trace=TRACES[self.chosen], depth=self.n if self.chosen == "snapshot" else None),
             refusals=too_large(self.chosen, need, free),
             drafts=(),
-            notes=[f"{self.chosen}: {said(need)} for drafts of {self.n}, {self.sequences} sequence(s)"],
+            notes=[f"{self.chosen}: {describe_need(need)} for drafts of {self.n}, {self.sequences} sequence(s)"],
         )
 
     @hookimpl
@@ -106,5 +106,5 @@ def too_large(strategy: str, need: Mapping[str, int], free: int) -> list[Refusal
     return [Refusal(reason, hint=f"{hint} (-o gdn-rollback.strategy=..., -o gdn-rollback.n=...)")]
 
 
-def said(need: Mapping[str, int]) -> str:
+def describe_need(need: Mapping[str, int]) -> str:
     return ", ".join(f"{name} {size / 2**20:.1f} MiB" for name, size in need.items())

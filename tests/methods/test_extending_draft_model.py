@@ -169,9 +169,9 @@ def test_the_cache_holds_what_it_was_given():
 
     def look(step):
         for part in step.parts:
-            if (shadow := part.seq.stash.get(plugin.shadow)) is not None and part.seq.finish is None:
-                valid = shadow.agree(list(part.seq.tokens))
-                assert shadow.held[:valid] == part.seq.tokens[:valid]
+            if (cache := part.seq.stash.get(plugin.cache)) is not None and part.seq.finish is None:
+                valid = cache.agree(list(part.seq.tokens))
+                assert cache.held[:valid] == part.seq.tokens[:valid]
                 checked.append(valid)
 
     run.observe(look)

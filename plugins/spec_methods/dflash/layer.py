@@ -51,7 +51,7 @@ class Context:
         self.done, self.waiting = min(end, self.done), [] if kept is None else [kept]
         self.waits = end - self.done
 
-    def taken(self) -> list[Tensor]:
+    def take_waiting(self) -> list[Tensor]:
         """What waits, which counts as done from now on."""
         waiting, self.waiting = self.waiting, []
         self.done, self.waits = self.done + self.waits, 0
@@ -95,7 +95,7 @@ class Layers:
             start, n = c.done, c.waits
             sequences.append(SequenceRows(c.room(start + n), first, n, start))
             positions += range(start, start + n)
-            states += c.taken()
+            states += c.take_waiting()
             first += n
         inputs = {"z": states[0] if len(states) == 1 else torch.cat(states)}
         at = torch.tensor(positions, device=self.device)
@@ -105,7 +105,7 @@ class Layers:
         """Logits [n, V] of a block of n + 1 tokens after each context, in one pass; drafts: n for each."""
         tokens: list[int] = []
         positions: list[int] = []
-        wanted: list[int] = []
+        output_rows: list[int] = []
         sequences, given = [], {}
         for c, n in zip(contexts, drafts, strict=True):
             first = len(tokens)
@@ -114,10 +114,10 @@ class Layers:
             sequences.append(SequenceRows(c.room(c.done + n + 1), first, n + 1, c.done))
             tokens += [c.token] + [self.head.mask] * n
             positions += range(c.done, c.done + n + 1)
-            wanted += range(first + 1, first + n + 1)
+            output_rows += range(first + 1, first + n + 1)
         both = torch.tensor([tokens, positions], device=self.device)
-        found = self.fill.run(ForwardBatch(both[0], both[1], sequences, given, logits=wanted, final=wanted))
-        return list(spread(found["logits"], self.ids, self.head.vocab).split(list(drafts)))
+        outputs = self.fill.run(ForwardBatch(both[0], both[1], sequences, given, logits=output_rows, final=output_rows))
+        return list(spread(outputs["logits"], self.ids, self.head.vocab).split(list(drafts)))
 
 
 def storing(builders: Sequence[Builder], head: Any) -> Iterator[Op]:

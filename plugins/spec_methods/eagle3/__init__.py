@@ -60,21 +60,21 @@ class Eagle3(PairDrafter):
 
     @hookimpl
     def compat(self, target: Target) -> Compat:
-        found = draft_head(target, "eagle3", self.file, load, self.layer_ids)
-        if not isinstance(found, DraftHead):
-            return Compat(refusals=[found])
+        head = draft_head(target, "eagle3", self.file, load, self.layer_ids)
+        if not isinstance(head, DraftHead):
+            return Compat(refusals=[head])
         return Compat(
             shares=True,
             needs=attrs.evolve(
-                found.needs, trees=self.width > 1 and target.info.trees, weights=borrowed(found.file.source)
+                head.needs, trees=self.width > 1 and target.info.trees, weights=borrowed(head.file.source)
             ),
             drafts=self.drafter.proposals,
             forwards=lambda k: k,
-            load=lambda target: self._load(target, found),
+            load=lambda target: self._load(target, head),
         )
 
-    def _load(self, target: Target, found: DraftHead) -> None:
-        self.head, self.layer = found, Layer(found.file, trunk_of(target))
+    def _load(self, target: Target, head: DraftHead) -> None:
+        self.head, self.layer = head, Layer(head.file, trunk_of(target))
 
     @property
     def longest(self) -> int:

@@ -61,9 +61,11 @@ class Mtp(PairDrafter):
         if layer.problem:
             return Refusal(layer.problem, "convert the model again, with its NextN layer, or use another method")
         if (holder.info.vocab, holder.info.width) != (target.info.vocab, target.info.width):
-            found = f"{holder.info.vocab} tokens and width {holder.info.width}"
-            wanted = f"{target.info.vocab} and {target.info.width}"
-            return Refusal(f"the NextN layer has {found}, the target {wanted}", "use the file of the same model")
+            layer_size = f"{holder.info.vocab} tokens and width {holder.info.width}"
+            target_size = f"{target.info.vocab} and {target.info.width}"
+            return Refusal(
+                f"the NextN layer has {layer_size}, the target {target_size}", "use the file of the same model"
+            )
         own = next_token_layer(target)
         if own is not None and own.heads != layer.heads:
             file, needed = (f"heads of {a}, {b} dimensions of them rotated" for a, b in (layer.heads, own.heads))

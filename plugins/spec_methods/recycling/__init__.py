@@ -29,7 +29,7 @@ P_MIN = 0.3
 
 
 @attrs.define(eq=False)
-class Memory:
+class RecyclingState:
     """Data of one sequence. drafted: the current trees, by the leaf that each follows."""
 
     seq: Sequence
@@ -63,7 +63,7 @@ class Recycling:
         default=False, metadata={"help": "one matrix for all sequences of the run; others can notice it by timing"}
     )
     extend: bool = attrs.field(default=False, metadata={"help": "extend the drafts of methods named before it"})
-    memory: StashKey[Memory] = attrs.field(factory=StashKey, init=False)
+    memory: StashKey[RecyclingState] = attrs.field(factory=StashKey, init=False)
     common: Table | None = attrs.field(default=None, init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -115,11 +115,11 @@ class Recycling:
             for i in part.uncut.path:
                 table.learn(drafted[i], rows[part.at + 1 + i])
 
-    def _memory(self, seq: Sequence) -> Memory:
+    def _memory(self, seq: Sequence) -> RecyclingState:
         """The data of a sequence. A new one learns its prompt and drops the data of the slot's last sequence."""
         memory = seq.stash.get(self.memory)
         if memory is None or memory.seq is not seq:
-            memory = seq.stash[self.memory] = Memory(seq, self.common or Table(self.k, self.fresh))
+            memory = seq.stash[self.memory] = RecyclingState(seq, self.common or Table(self.k, self.fresh))
             memory.table.read(seq.tokens[: seq.prompt_len])
         return memory
 
@@ -144,7 +144,7 @@ class Recycling:
             return Limits(depth, depth, 1, p_min, stops, drawn)
         return Limits(depth, min(step.nodes(seq) - drafted, self.nodes_max), self.width, p_min, stops)
 
-    def _draft(self, step: Step, memory: Memory, nodes: list[Node], last: int, limits: Limits) -> Draft:
+    def _draft(self, step: Step, memory: RecyclingState, nodes: list[Node], last: int, limits: Limits) -> Draft:
         """last: the token before the first node."""
         seq = memory.seq
         tokens, confidence = [node.token for node in nodes], confidences(nodes)
