@@ -47,8 +47,8 @@ def test_that_torch_came_first_is_said():
 
 
 def test_the_fewest_threads_that_are_as_good_as_the_best_are_taken():
-    assert threads.chosen({1: 1.01, 2: 1.0, 4: 1.5}) == 1
-    assert threads.chosen({1: 2.0, 2: 1.0, 4: 0.99}) == 2
+    assert threads.fewest_threads({1: 1.01, 2: 1.0, 4: 1.5}) == 1
+    assert threads.fewest_threads({1: 2.0, 2: 1.0, 4: 0.99}) == 2
     assert threads.counts(6) == [1, 2, 4, 6]
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from spec_targets.runtime.config import Config
 from spec_targets.runtime.decoder import nextn_layer
 from spec_targets.runtime.rotation import tables
-from spec_targets.runtime.weights import Misfit, Weights, nextn
+from spec_targets.runtime.weights import TensorMismatch, Weights, nextn
 
 
 @attrs.frozen(eq=False)
@@ -56,6 +56,6 @@ def nextn_problem(config: Config, weights: Weights) -> str | None:
     """The first fault in the tensors of the first block after the trunk; None if there is none."""
     try:
         nextn(config, weights)
-    except Misfit as fault:
+    except TensorMismatch as fault:
         return str(fault)
     return None
