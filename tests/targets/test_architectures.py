@@ -6,7 +6,7 @@ from importlib.metadata import EntryPoint
 
 import attrs
 import pytest
-from spec_kernels.model.source import Recorder
+from spec_kernels.model.source import ShapeRecorder
 from spec_targets import architectures
 from spec_targets.architectures import GROUP, OURS, Family
 from spec_targets.runtime.decoder import decoder
@@ -44,7 +44,7 @@ def test_sizes_that_a_file_does_not_have_are_refused_before_memory_is_taken(name
 
 def test_a_recorder_has_values_of_the_shape_that_is_wanted():
     target = bare("qwen2/model-f32.gguf")
-    recorder = Recorder(target.weights)
+    recorder = ShapeRecorder(target.weights)
     decoder(target.config, recorder, target.weights.interleaved)
 
     assert recorder.wanted == {name: target.weights.shape(name) for name in recorder.wanted}

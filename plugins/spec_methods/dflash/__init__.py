@@ -14,8 +14,8 @@ from typing import Any
 import attrs
 import torch
 from attrs.validators import ge, le
-from spec_kernels.model.head import borrowed
-from spec_kernels.model.trunk import trunk_of
+from spec_kernels.model.head import target_weights
+from spec_kernels.model.trunk import executor_of
 from torch import Tensor
 
 from spec_core import Compat, Rows, Sequence, Span, StashKey, Step, Target, hookimpl, load
@@ -81,14 +81,14 @@ class DFlash:
             return Compat(refusals=[head])
         return Compat(
             shares=True,
-            needs=attrs.evolve(head.needs, weights=borrowed(head.file.source)),
+            needs=attrs.evolve(head.needs, weights=target_weights(head.file.source)),
             drafts=self._drafter.proposals,
             forwards=lambda k: 1,
             load=lambda target: self._load(target, head),
         )
 
     def _load(self, target: Target, head: DraftHead) -> None:
-        self.head, self.layers = head, Layers(head.file, trunk_of(target))
+        self.head, self.layers = head, Layers(head.file, executor_of(target))
 
     @property
     def _drafter(self) -> TokenDrafter:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from spec_kernels.model.batch import ForwardBatch, SequenceRows, embedding
 from spec_kernels.model.build import Builder
-from spec_kernels.model.head import PREFIX, block_shape, lent, output, own, spread, tokens_of
+from spec_kernels.model.head import PREFIX, block_shape, output, own, shared_weights, spread, tokens_of
 from spec_kernels.model.ops import Embed, Input, Model, Op, Rotate, Store
 from torch import Tensor
 
@@ -69,11 +69,11 @@ class Layers:
         """file: of the head. trunk: of the target, whose embedding and output matrix are used if the head has none of
         its own."""
         self.head, self.device = file.head, getattr(trunk, "device", "cpu")
-        source, frequencies = lent(file.source, trunk), file.rotation()
+        source, frequencies = shared_weights(file.source, trunk), file.rotation()
         windows = self.head.windows or (0,) * self.head.layers
         builders = [Builder(block_shape(self.head, window), source) for window in windows]
-        self.store = trunk.another(Model(tuple(storing(builders, self.head)), *frequencies), source)
-        self.fill = trunk.another(Model(tuple(filling(builders, self.head)), *frequencies), source)
+        self.store = trunk.with_layers(Model(tuple(storing(builders, self.head)), *frequencies), source)
+        self.fill = trunk.with_layers(Model(tuple(filling(builders, self.head)), *frequencies), source)
         self.ids = tokens_of(self.head, self.device)
 
     def context(self) -> Context:

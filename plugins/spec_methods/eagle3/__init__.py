@@ -15,8 +15,8 @@ from typing import Any
 import attrs
 import torch
 from attrs.validators import ge, le
-from spec_kernels.model.head import borrowed
-from spec_kernels.model.trunk import trunk_of
+from spec_kernels.model.head import target_weights
+from spec_kernels.model.trunk import executor_of
 from torch import Tensor
 
 from spec_core import Compat, Span, StashKey, Target, hookimpl, load
@@ -66,7 +66,7 @@ class Eagle3(PairDrafter):
         return Compat(
             shares=True,
             needs=attrs.evolve(
-                head.needs, trees=self.width > 1 and target.info.trees, weights=borrowed(head.file.source)
+                head.needs, trees=self.width > 1 and target.info.trees, weights=target_weights(head.file.source)
             ),
             drafts=self.drafter.proposals,
             forwards=lambda k: k,
@@ -74,7 +74,7 @@ class Eagle3(PairDrafter):
         )
 
     def _load(self, target: Target, head: DraftHead) -> None:
-        self.head, self.layer = head, Layer(head.file, trunk_of(target))
+        self.head, self.layer = head, Layer(head.file, executor_of(target))
 
     @property
     def longest(self) -> int:

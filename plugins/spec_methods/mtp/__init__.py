@@ -15,8 +15,8 @@ from typing import Any
 
 import attrs
 from attrs.validators import ge, le
-from spec_kernels.model.nextn import borrowed
-from spec_kernels.model.trunk import trunk_of
+from spec_kernels.model.nextn import trunk_weights
+from spec_kernels.model.trunk import executor_of
 from torch import Tensor
 
 from spec_core import Compat, Needs, Refusal, Span, StashKey, Target, hookimpl, load
@@ -46,7 +46,7 @@ class Mtp(PairDrafter):
             return Compat(refusals=[refusal])
         return Compat(
             shares=True,
-            needs=Needs(final=True, weights=borrowed(next_token_layer(holder).names)),
+            needs=Needs(final=True, weights=trunk_weights(next_token_layer(holder).names)),
             drafts=self.drafter.proposals,
             extends=self.extend,
             forwards=lambda k: k,
@@ -73,7 +73,7 @@ class Mtp(PairDrafter):
         return None
 
     def _load(self, target: Target, holder: Target) -> None:
-        self.layer = Layer(next_token_layer(holder), trunk_of(target))
+        self.layer = Layer(next_token_layer(holder), executor_of(target))
 
     @property
     def longest(self) -> int:

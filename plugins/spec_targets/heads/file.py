@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import attrs
-from spec_kernels.model.source import Only
+from spec_kernels.model.source import TensorSubset
 from torch import Tensor
 
 from spec_core import Compat, Refusal, TargetInfo, hookimpl
@@ -34,7 +34,7 @@ class HeadFile:
     path: Path | None = None
     training_texts: TrainingTexts | None = attrs.field(default=None, init=False)
     info: TargetInfo = attrs.field(init=False)
-    source: Only = attrs.field(init=False)
+    source: TensorSubset = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         h = self.head
@@ -48,7 +48,7 @@ class HeadFile:
             family=h.kind,
             file="" if self.path is None else str(self.path),
         )
-        self.source = Only(self.tensors, tensor_shapes(h))
+        self.source = TensorSubset(self.tensors, tensor_shapes(h))
 
     @property
     def names(self) -> frozenset[str]:

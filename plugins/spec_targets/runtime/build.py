@@ -12,7 +12,7 @@ from spec_kernels.gpu import support
 from spec_kernels.gpu.forms import FORMS
 from spec_kernels.model.ops import Model
 from spec_kernels.model.reference import Reference
-from spec_kernels.model.source import Only, Recorder, TensorSource
+from spec_kernels.model.source import ShapeRecorder, TensorSource, TensorSubset
 from spec_kernels.native import cache
 from spec_kernels.native.activations import AUTO, CHOICES
 from spec_kernels.native.executor import Native, Options
@@ -113,7 +113,7 @@ def unable(config: Config, device: torch.device, dtype: torch.dtype) -> str | No
 
 def unable_on_gpu(config: Config, weights: Weights, device: torch.device, dtype: torch.dtype) -> str | None:
     """Why a model cannot run on GPU kernels; None if it can."""
-    return support.problem(device, dtype) or support.misfit(_description(config, Recorder(weights), weights))
+    return support.problem(device, dtype) or support.misfit(_description(config, ShapeRecorder(weights), weights))
 
 
 def _description(config: Config, source: TensorSource, weights: Weights) -> Model:
@@ -144,7 +144,7 @@ def executor(
 
     tables: see ``Model``. positions: max of a text and its drafts.
     """
-    source = Only(weights, trunk_shapes(config, weights))
+    source = TensorSubset(weights, trunk_shapes(config, weights))
     model = Model(_description(config, source, weights).ops, *tables[0], *tables[1:])
     if choice.gpu:
         from spec_kernels.gpu.executor import Gpu  # imports triton, which other executors do not need
@@ -162,7 +162,7 @@ def describe_executor(choice: ExecutorOptions, executor: Executor | None) -> str
     if not isinstance(executor, Native):
         return choice.describe(choice.activations, choice.cache_dtype)
     words = choice.describe(executor.activations, executor.cache_type)
-    return words + _conversions(executor.arena.fallen, "native")
+    return words + _conversions(executor.arena.converted_counts, "native")
 
 
 def _describe_gpu(executor: Executor | None) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import attrs
 from spec_kernels.model.ops import Op
-from spec_kernels.model.source import Only, TensorSource
+from spec_kernels.model.source import TensorSource, TensorSubset
 from torch import Tensor
 
 from spec_targets.runtime.config import Config
@@ -20,7 +20,7 @@ class NextnLayer:
     """See ``spec_core.contract.target_parts.NextTokenLayer``. divisors: of the rotation, from the file."""
 
     config: Config
-    source: Only
+    source: TensorSubset
     interleaved: bool
     divisors: Tensor | None
     context: int
@@ -30,7 +30,7 @@ class NextnLayer:
     def of(cls, config: Config, weights: Weights, divisors: Tensor | None, context: int) -> NextnLayer:
         """The layer of a file, with the first fault in its tensors."""
         problem = nextn_problem(config, weights)
-        source = Only(weights, () if problem else nextn(config, weights))
+        source = TensorSubset(weights, () if problem else nextn(config, weights))
         return cls(config, source, weights.interleaved, divisors, context, problem)
 
     @property

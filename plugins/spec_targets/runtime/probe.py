@@ -81,7 +81,7 @@ def part_of(executor: Executor, chosen: Sequence[int]) -> Any:
     """The same model with some of its blocks; their layers of caches and states are renumbered."""
     first, *blocks, last = blocks_of(executor.model)
     ops = [*first, *_number_layers(op for i in chosen for op in blocks[i]), *last]
-    return executor.another(replace(executor.model, ops=tuple(ops)), executor.source)
+    return executor.with_layers(replace(executor.model, ops=tuple(ops)), executor.source)
 
 
 class Probe:

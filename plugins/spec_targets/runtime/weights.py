@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import Protocol
 
-from spec_kernels.model.source import Recorder, Shape
+from spec_kernels.model.source import Shape, ShapeRecorder
 from torch import Tensor
 
 from spec_core.errors import UsageError
@@ -42,7 +42,7 @@ class Weights(Protocol):
 
 def trunk_shapes(config: Config, weights: Weights) -> dict[str, Shape]:
     """Every tensor that the trunk reads, with its shape; optional ones if the file has them."""
-    return _read(Recorder(weights), config, weights)
+    return _read(ShapeRecorder(weights), config, weights)
 
 
 def check(config: Config, weights: Weights) -> dict[str, Shape]:
@@ -60,7 +60,7 @@ def check(config: Config, weights: Weights) -> dict[str, Shape]:
                 hint="its metadata and its tensors do not belong together; get the file again",
             )
 
-    shapes = _read(Recorder(weights, compare), config, weights)
+    shapes = _read(ShapeRecorder(weights, compare), config, weights)
     for name in weights.names():
         if name not in shapes and not _spare(name, config.layers):
             raise UsageError(
@@ -71,7 +71,7 @@ def check(config: Config, weights: Weights) -> dict[str, Shape]:
     return shapes
 
 
-def _read(recorder: Recorder, config: Config, weights: Weights) -> dict[str, Shape]:
+def _read(recorder: ShapeRecorder, config: Config, weights: Weights) -> dict[str, Shape]:
     decoder(config, recorder, weights.interleaved)
     return recorder.wanted
 
@@ -91,7 +91,7 @@ def nextn(config: Config, weights: Weights) -> dict[str, Shape]:
                 f"{weights.where}: tensor {name!r} of the NextN layer is {list(shape)}, {list(needed)} was needed"
             )
 
-    recorder = Recorder(weights, compare)
+    recorder = ShapeRecorder(weights, compare)
     nextn_layer(config, recorder, weights.interleaved)
     return recorder.wanted
 
