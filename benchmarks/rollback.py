@@ -134,7 +134,7 @@ class SeparateForward:
                 again.add(Part(seq, part.start, tokens, decides=True))
                 step.target.forward(batch(again, Needs(), "cpu"), Needs())
             elif verdict.path:
-                state.pick(step.output.trace.places[step.kept(seq)[-1]])
+                state.pick(step.output.trace.places[step.kept_rows(seq)[-1]])
 
 
 def owner(strategy: str, n: int) -> Any:

@@ -69,7 +69,7 @@ class GdnRollback:
 
     def _snapshot(self, step: Step, seq: Sequence) -> None:
         """Select the state after the last kept draft that has one; rows after it are evaluated again."""
-        rows = step.kept(seq)
+        rows = step.kept_rows(seq)
         places = step.output.trace.places if step.output.trace is not None else {}
         known = [i for i, row in enumerate(rows) if row in places]
         if known:
@@ -78,7 +78,7 @@ class GdnRollback:
             step.rewind(seq, step.part(seq).end + len(known))
 
     def _replay(self, step: Step, seq: Sequence) -> None:
-        seq.slot.state.recurrent.replay(step.output.trace, step.kept(seq))
+        seq.slot.state.recurrent.replay(step.output.trace, step.kept_rows(seq))
 
     def _checkpoint(self, step: Step, seq: Sequence) -> None:
         step.rewind(seq, step.part(seq).end)

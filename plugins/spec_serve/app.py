@@ -16,7 +16,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
-from spec_core.errors import shown
+from spec_core.errors import quote
 from spec_serve import asked, echo, fields, infill, llama, llama_fields, messages, openai, responses
 from spec_serve.asked import Ask
 from spec_serve.conversation import Talk
@@ -253,7 +253,7 @@ class Served:
     def _detokenize(self, tokens: list[int]) -> str:
         size = self._tokenizer.vocab_size
         if wrong := [t for t in tokens if not 0 <= t < size]:
-            raise ApiError(400, f"token {shown(wrong[0])} is outside the vocabulary of {size}", "tokens")
+            raise ApiError(400, f"token {quote(wrong[0])} is outside the vocabulary of {size}", "tokens")
         return str(self._tokenizer.decode(tokens))
 
     async def apply_template(self, body: llama_fields.ApplyTemplate) -> Response:

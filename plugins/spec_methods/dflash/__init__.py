@@ -107,7 +107,7 @@ class DFlash:
         step.report_cost(forwards=1, rows=sum(b.budget + 1 for b in blocks))
         for block, logits in zip(blocks, rows, strict=True):
             self._take(step, block, logits)
-            step.propose(block.seq, self._drafter.made(block))
+            step.propose(block.seq, self._drafter.finish(block))
 
     @hookimpl
     def rollback(self, step: Step) -> None:

@@ -20,15 +20,15 @@ from torch import Tensor
 
 from spec_core import Compat, Refusal, Rows, Sampling, Sequence, StashKey, Step, Target, UsageError, hookimpl, load
 from spec_core.toolkit import (
+    BranchPoint,
     DraftLimits,
     PartialDraft,
-    Place,
     SampleMode,
     TokenDrafter,
+    branch_points,
     p_min_field,
-    places,
-    reached,
     sample_field,
+    tested_extensions,
 )
 from spec_methods.draft_model.resources import memory_of, threads
 from spec_methods.draft_model.state import DraftModelState, catch_up, draft_at_once, forward, open_state
@@ -42,7 +42,7 @@ from spec_methods.draft_model.vocabulary import (
     translation,
 )
 
-COMMITTED = Place()
+COMMITTED = BranchPoint()
 """Behind committed text."""
 P_MIN = 0.35
 """Where neither the user nor a controller gives one."""
@@ -132,7 +132,7 @@ class DraftModel:
 
     @hookimpl
     def draft(self, step: Step) -> None:
-        drafts = [d for seq, place, budget in places(step) if (d := self._begin(step, seq, budget, place))]
+        drafts = [d for seq, place, budget in branch_points(step) if (d := self._begin(step, seq, budget, place))]
         drafts += [d for seq, budget in step.undrafted if (d := self._begin(step, seq, budget))]
         if drafts:
             with threads(self.threads):
@@ -147,13 +147,13 @@ class DraftModel:
             self._one_more(step, drafting)
         for d in drafts:
             if d.ids:
-                d.place.add(step, d.seq, self._drafter.made(d))
+                d.place.add(step, d.seq, self._drafter.finish(d))
 
     @hookimpl
     def rollback(self, step: Step) -> None:
         for seq, part in step.judged:
             seq.stash[self.cache].estimate.learn(part.drafted, len(part.uncut.path))
-        for seq, tested in reached(step):
+        for seq, tested in tested_extensions(step):
             seq.stash[self.cache].reached.add(tested, 1)
 
     @hookimpl
@@ -166,7 +166,7 @@ class DraftModel:
 
     # one draft
 
-    def _begin(self, step: Step, seq: Sequence, budget: int, place: Place = COMMITTED) -> Drafting | None:
+    def _begin(self, step: Step, seq: Sequence, budget: int, place: BranchPoint = COMMITTED) -> Drafting | None:
         if seq.embeds:
             return None
         cache = self._open_cache(seq)
@@ -194,7 +194,7 @@ class DraftModel:
         """
         whole = [(d, limits) for d in drafts if (limits := self._drafter.limits(step, d, self._chooses)) is not None]
         for keep in (True, False):
-            if some := [(d, limits) for d, limits in whole if self._drafter.keeps(step, d.seq) == keep]:
+            if some := [(d, limits) for d, limits in whole if self._drafter.keeps_probs(step, d.seq) == keep]:
                 self._in_one_call(step, some, keep)
 
     def _chooses(self, sampling: Sampling) -> bool:
@@ -208,7 +208,7 @@ class DraftModel:
         for (d, _), chain in zip(drafts, result.found, strict=True):
             rows_read = None if chain.rows is None else chain.rows.to(step.target.info.device)
             tokens = self.vocabulary.cut_padding(chain.tokens) if isinstance(self.vocabulary, Padded) else chain.tokens
-            self._drafter.take(d, tokens, chain.chances[: len(tokens)], rows_read)
+            self._drafter.add_tokens(d, tokens, chain.chances[: len(tokens)], rows_read)
 
     def _one_more(self, step: Step, drafting: list[Drafting]) -> None:
         """One forward that adds a token to every draft."""

@@ -8,7 +8,7 @@ import attrs
 from torch import Tensor
 
 from spec_core import Part, Sequence, Target
-from spec_core.toolkit import AcceptanceEstimate, DraftLimits, Place, open_sequence, reached_estimate
+from spec_core.toolkit import AcceptanceEstimate, BranchPoint, DraftLimits, extension_estimate, open_sequence
 from spec_core.toolkit import forward as forward_of
 
 CHUNK = 512
@@ -28,13 +28,13 @@ class DraftModelState:
     held: list[int] = attrs.field(factory=list)
     sure: int = 0
     estimate: AcceptanceEstimate = attrs.field(factory=AcceptanceEstimate)
-    reached: AcceptanceEstimate = attrs.field(factory=reached_estimate)
+    reached: AcceptanceEstimate = attrs.field(factory=extension_estimate)
 
     def fade(self) -> None:
         self.estimate.fade()
         self.reached.fade()
 
-    def chance(self, place: Place) -> float:
+    def chance(self, place: BranchPoint) -> float:
         """That all tokens drafted before ``place`` are accepted."""
         return self.reached.value if place.chance is None else place.chance
 

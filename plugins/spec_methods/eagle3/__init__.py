@@ -80,7 +80,7 @@ class Eagle3(PairDrafter):
     def longest(self) -> int:
         return self.draft_max
 
-    def hidden(self, spans: Spans[Span]) -> list[Tensor]:
+    def hidden_states(self, spans: Spans[Span]) -> list[Tensor]:
         """Features for all sequences at once."""
         if len(spans) == 1:
             return [self.layer.features(self.head.states(spans[0]))]

@@ -79,5 +79,5 @@ class Mtp(PairDrafter):
     def longest(self) -> int:
         return self.draft_max
 
-    def hidden(self, spans: Spans[Span]) -> list[Tensor]:
+    def hidden_states(self, spans: Spans[Span]) -> list[Tensor]:
         return [span.final.clone() for span in spans if span.final is not None]

@@ -18,11 +18,11 @@ from attrs.validators import ge, gt, le
 from torch import Tensor
 
 from spec_core import Compat, Draft, Needs, Sequence, StashKey, Step, Target, hookimpl
-from spec_core.toolkit import Place, confidences, likeliest, p_min_field
+from spec_core.toolkit import BranchPoint, confidences, likeliest, p_min_field
 from spec_methods.recycling.table import Table
 from spec_methods.recycling.tree import Evidence, Limits, Node, Order, by_chance, by_noise, grow, learn
 
-COMMITTED = Place()
+COMMITTED = BranchPoint()
 """Behind committed text."""
 P_MIN = 0.3
 """Where neither the user nor a controller gives one."""
@@ -82,14 +82,14 @@ class Recycling:
     @hookimpl
     def draft(self, step: Step) -> None:
         for seq, draft, leaf, budget in step.leaves:
-            place, limits = Place.behind(draft, leaf), self._limits(step, seq, budget, len(draft))
+            place, limits = BranchPoint.behind(draft, leaf), self._limits(step, seq, budget, len(draft))
             if (more := self._ahead(step, seq, place, limits)) is not None:
                 step.extend(seq, more, leaf)
         for seq, budget in step.undrafted:
             if (draft := self._ahead(step, seq, COMMITTED, self._limits(step, seq, budget))) is not None:
                 step.propose(seq, draft)
 
-    def _ahead(self, step: Step, seq: Sequence, place: Place, limits: Limits) -> Draft | None:
+    def _ahead(self, step: Step, seq: Sequence, place: BranchPoint, limits: Limits) -> Draft | None:
         """What may follow committed text and the drafted tokens before ``place``, or None."""
         memory, last = self._memory(seq), place.path[-1] if place.path else seq.tokens[-1]
         order = self._order(step, seq, place)
@@ -128,7 +128,7 @@ class Recycling:
         useful = step.wants_probs or not step.private
         return seq.sampling.temperature > 0 and self.sample == "auto" and useful
 
-    def _order(self, step: Step, seq: Sequence, place: Place) -> Order:
+    def _order(self, step: Step, seq: Sequence, place: BranchPoint) -> Order:
         """place: where it begins; behind every leaf of another method's tree it draws with noise of its own."""
         if not self._samples(step, seq):
             return by_chance

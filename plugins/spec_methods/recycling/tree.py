@@ -8,7 +8,7 @@ from collections.abc import Callable
 import attrs
 from torch import Tensor
 
-from spec_core.toolkit import AcceptanceEstimates, TreeLimits, TreeNode, grow_tree, tested
+from spec_core.toolkit import AcceptanceEstimates, TreeLimits, TreeNode, grow_tree, tested_nodes
 from spec_methods.recycling.table import Row, Table
 
 DECAY = 0.99
@@ -131,5 +131,5 @@ def steps(gap: float) -> int:
 
 def learn(evidence: Evidence, nodes: list[Node], path: tuple[int, ...]) -> None:
     """Count a token as tested if its parent was accepted, and as accepted if it is on the path."""
-    for node, right in tested(nodes, path):
+    for node, right in tested_nodes(nodes, path):
         evidence.learn(node.kind, right)

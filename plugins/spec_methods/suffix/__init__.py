@@ -14,7 +14,7 @@ import attrs
 from attrs.validators import ge, le
 
 from spec_core import Compat, Draft, Needs, Rows, Sequence, StashKey, Step, Target, hookimpl
-from spec_core.toolkit import AcceptanceEstimates, TreeLimits, confidences, p_min_field, tested
+from spec_core.toolkit import AcceptanceEstimates, TreeLimits, confidences, p_min_field, tested_nodes
 from spec_methods.suffix.drafting import Node, evidence, grow
 from spec_methods.suffix.store import Store, Track
 
@@ -160,5 +160,5 @@ class Suffix:
 
 def learn(evidence: AcceptanceEstimates, nodes: list[Node], path: tuple[int, ...]) -> None:
     """Count accepted tokens against the number that the counts predicted."""
-    for node, right in tested(nodes, path):
+    for node, right in tested_nodes(nodes, path):
         evidence.learn(node.match, right, node.share)
