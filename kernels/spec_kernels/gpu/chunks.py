@@ -12,11 +12,11 @@ from spec_kernels.model.shapes import HeadShape
 from spec_kernels.ops.gated_delta.plan import plan
 from spec_kernels.ops.lineage import Lineage
 
-ROWS_MAX = 256
+ROWS_MAX = 512
 """Rows of a chunk."""
 ASIDES_MIN = 16
 """Recurrent states that a bucket of trees or runs has room for: trees of other shapes need few other buckets."""
-SUMS_BYTES = 256 << 20
+SUMS_BYTES = 512 << 20
 """Max memory for the results of pieces of attention."""
 
 
