@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from typing import TYPE_CHECKING, TypeAlias
 
 import attrs
@@ -24,7 +25,7 @@ from spec_core.errors import UsageError, nearest
 from spec_targets.files.types import BLOCKS
 from spec_targets.runtime.config import Config
 from spec_targets.runtime.decoder import decoder
-from spec_targets.runtime.weights import Weights, expected
+from spec_targets.runtime.weights import Weights
 
 if TYPE_CHECKING:
     from spec_kernels.gpu.executor import Gpu
@@ -132,17 +133,19 @@ def _check_unused(wish: Choice, why: str, dtype: str) -> None:
 def executor(
     config: Config,
     weights: Weights,
+    names: Collection[str],
     tables: list[tuple[Tensor, float]],
     choice: Choice,
     dtype: torch.dtype,
     device: torch.device,
     positions: int,
 ) -> Executor:
-    """The trunk, ready to run. Reads only tensors whose shapes were checked.
+    """The trunk, ready to run.
 
-    tables: see ``Model``. positions: max of a text and its drafts.
+    names: of the tensors whose shapes were checked; others are not read. tables: see ``Model``.
+    positions: max of a text and its drafts.
     """
-    source = Only(weights, expected(config, weights))
+    source = Only(weights, names)
     model = Model(_description(config, source, weights).ops, *tables[0], *tables[1:])
     if choice.gpu:
         from spec_kernels.gpu.executor import Gpu  # imports triton, which other executors do not need

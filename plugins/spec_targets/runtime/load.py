@@ -67,7 +67,9 @@ def make_target(
     executor, thread_words = None, ""
     if wanted is not False:
         positions = (context or min(config.context, MAX_POSITIONS)) + DRAFTED_MAX
-        executor = build.executor(config, weights, tables(config, divisors, context), choice, kind, place, positions)
+        executor = build.executor(
+            config, weights, shapes, tables(config, divisors, context), choice, kind, place, positions
+        )
         thread_words = cut(threads, executor) if place.type == "cpu" and not choice.gpu else ""
         if choice.native:
             release()
