@@ -75,8 +75,8 @@ def test_plugins_are_asked_once_unless_other_facts_are_found(monkeypatch, trees)
     """Facts that weights alone tell, such as ``exact``, are no other facts."""
     described, complete = ToyTarget(**DENSE), ToyTarget(**DENSE)
     complete.info = attrs.evolve(complete.info, exact="rows", trees=trees)
-    found = {False: described, "auto": complete}
-    monkeypatch.setattr(prepare_module, "load", lambda place, weights="auto", **options: found[weights])
+    targets = {False: described, "auto": complete}
+    monkeypatch.setattr(prepare_module, "load", lambda place, weights="auto", **options: targets[weights])
     method = Answers()
     prepared = prepare("toy", [method])
     assert len(method.facts) == 1
