@@ -48,8 +48,8 @@ class Pairs:
 class PairMemory:
     """The layer's memory of a sequence.
 
-    cache: attention rows of its pairs, row p for (token p + 1, hidden state p); the first ``done`` are exact. None for a
-    layer without attention.
+    cache: attention rows of its pairs, row p for (token p + 1, hidden state p); the first ``done`` are exact. None
+    without attention.
     tokens, hidden: exact pairs after them that are not evaluated yet. embeds: {position: [D]} of tokens -1 in them.
     width: D, of the layer's embeddings.
     """
