@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 Executor: TypeAlias = "Native | Reference | Gpu"
 KERNELS = ("auto", "native", "gpu", "reference")
 WEIGHTS = ("auto", "q8_0")
+LOGIT_ROWS = 64
+"""Rows of logits that a plan of memory counts for a step."""
 
 
 @attrs.frozen
@@ -175,6 +177,15 @@ def _conversions(counts: dict[str, int], form: str) -> str:
     """Conversions of weights, as ``Q3_K as F32``, in words."""
     words = ", ".join(f"{count} of {both}" for both, count in sorted(counts.items()))
     return f"; weights without a {form} form: {words}" if words else ""
+
+
+def step_bytes(config: Config, choice: Choice) -> int | None:
+    """Memory of the largest step on GPU kernels: results of attention, activations, logits, records of drafts."""
+    if not choice.gpu:
+        return None
+    records = 0 if config.delta is None else len(config.recurrent) * config.delta.record_bytes
+    row = 4 * (8 * config.width + 3 * config.ff) + records
+    return support.SUMS_BYTES + support.ROWS_MAX * row + LOGIT_ROWS * 4 * config.vocab
 
 
 def planned_bytes(shapes: dict[str, tuple[int, ...]], weights: Weights, choice: Choice, dtype: torch.dtype) -> int:

@@ -82,6 +82,7 @@ def make_target(
         threads=thread_words,
         weight_bytes=size,
         row_bytes=row_bytes(config, executor, choice, kind),
+        step_bytes=build.step_bytes(config, choice),
         layer_max={"head": MAX_HEAD, "inputs": MAX_INPUTS} if choice.native else {},
     )
     if executor is not None:
