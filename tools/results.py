@@ -46,8 +46,8 @@ def _circumstances(table: dict[str, Any]) -> str:
     when = f"{table['date'] or 'date not stated'}, commit {table['commit'] or 'not stated'}"
     if machine is None:
         return f"machine not stated, {when}"
-    cores, name = machine["cores"], machine["name"]
-    return f"{cores} cores of {machine['processor']} ({name}), {machine['instruction_set']}, {when}"
+    name = "" if machine["name"] == machine["processor"] else f" ({machine['name']})"
+    return f"{machine['cores']} cores of {machine['processor']}{name}, {machine['instruction_set']}, {when}"
 
 
 # tables
