@@ -4,11 +4,11 @@ Plugins: ``discover`` lists the installed ones, ``find_plugin`` finds one by nam
 ``hooks_of`` lists its hooks. Settings: ``resolve`` merges flags, environment and file (``read_file``) into
 ``Settings``; ``resolve_paths`` resolves the relative paths of a file's table; ``name_of`` and ``parse_method`` read
 ``NAME:key=value``; ``core_fields`` are the core's own, ``setting_owners`` gives the first parts of dotted settings.
-Before a run: ``check`` calls ``compat`` of the plugins without reading weights, ``construct`` makes a plugin with its
-settings, ``prompt_tokens`` checks a prompt.
+Before a run: ``prepare`` checks it from metadata and gives what ``load`` makes a run of, ``check`` calls ``compat`` of
+the plugins alone, ``construct`` makes a plugin with its settings, ``prompt_tokens`` checks a prompt.
 
 Importing this module does not import torch; the first use of ``Generation``, ``Logprob``, ``PluginInstance``,
-``check``, ``construct`` or ``prompt_tokens`` does.
+``check``, ``construct``, ``prepare`` or ``prompt_tokens`` does.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ if TYPE_CHECKING:
     from spec_core.assembly.assemble import check as check
     from spec_core.assembly.construct import PluginInstance as PluginInstance
     from spec_core.assembly.construct import construct as construct
+    from spec_core.assembly.prepare import Prepared as Prepared
     from spec_core.loop.generation import Generation as Generation
+    from spec_core.loop.prepare import prepare as prepare
     from spec_core.loop.request.admission import prompt_tokens as prompt_tokens
     from spec_core.sampling.logprob import Logprob as Logprob
 
@@ -44,8 +46,10 @@ _WHERE = {
     "Generation": "loop.generation",
     "Logprob": "sampling.logprob",
     "PluginInstance": "assembly.construct",
+    "Prepared": "assembly.prepare",
     "check": "assembly.assemble",
     "construct": "assembly.construct",
+    "prepare": "loop.prepare",
     "prompt_tokens": "loop.request.admission",
 }
 
@@ -59,6 +63,7 @@ __all__ = [
     "LoadSettings",
     "Logprob",
     "PluginInstance",
+    "Prepared",
     "Setting",
     "Settings",
     "check",
@@ -72,6 +77,7 @@ __all__ = [
     "import_plugin",
     "name_of",
     "parse_method",
+    "prepare",
     "prompt_tokens",
     "read_file",
     "resolve",

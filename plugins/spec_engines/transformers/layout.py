@@ -25,7 +25,7 @@ class Layout:
     embedding: nn.Module
     output: nn.Module
     positions: bool
-    keeps_probs: bool
+    keeps: bool
     cache: str
 
     @classmethod
