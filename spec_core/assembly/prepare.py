@@ -1,4 +1,4 @@
-"""A run in two steps: checked from metadata, then loaded. Every plugin is made once, and ask_all for ``compat`` once."""
+"""A run in two steps: checked from metadata, then loaded. Every plugin is made once, and asked for ``compat`` once."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Prepared:
         return self._start(self, settings=settings, **keywords)
 
     def open(self) -> tuple[Target, list[PluginInstance]]:
-        """The target and the plugins with their weights. Plugins are ask_all again only if other facts were found."""
+        """The target and the plugins with their weights. Plugins are asked again only if other facts were found."""
         target, plugins = self.target, self.plugins
         if self._read is not None and self._check is not None:
             target = self._read()
