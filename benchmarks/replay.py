@@ -100,7 +100,7 @@ class Replayed:
     def forward(self, batch: Any, needs: Needs) -> TargetOutput:
         [part], times = batch.parts, self.record["forward"]
         positions = batch.positions.tolist()
-        asked = positions[part.spec - 1 : part.spec + part.drafted] if part.decides else []
+        asked = positions[part.first_draft_row - 1 : part.first_draft_row + part.drafted] if part.decides else []
         logits = torch.zeros(len(asked), self.info.vocab)
         for i, position in enumerate(asked):
             if position + 1 < len(self.text):
@@ -161,8 +161,8 @@ class Recalled:
 
     @hookimpl
     def rollback(self, step: Step) -> None:
-        for seq, part in step.judged:
-            seq.stash[self.estimate][1].learn(part.drafted, len(part.uncut.path))
+        for seq, part in step.draft_results:
+            seq.stash[self.estimate][1].learn(part.drafted, len(part.full_verdict.path))
 
 
 def time_method(cls: type, record: dict[str, Any], clock: Clock, free: bool, *given: Any) -> Any:
@@ -175,7 +175,7 @@ def time_method(cls: type, record: dict[str, Any], clock: Clock, free: bool, *gi
         def draft(self, step: Step) -> None:
             cls.draft(self, step)
             part = step.parts[0]
-            if part.drafted and part.source == step.asking:
+            if part.drafted and part.source == step.plugin:
                 begins = part.seq.number != self.begun
                 self.begun = part.seq.number
                 clock.take(
@@ -242,7 +242,7 @@ class Replay:
         class Planning(Auto):
             @hookimpl
             def draft(self, step: Step) -> None:
-                passed = len(step.passed)
+                passed = len(step.records)
                 Auto.draft(self, step)
                 if case.plans:
                     clock.take(once + each * passed)

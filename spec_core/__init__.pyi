@@ -17,8 +17,8 @@ from spec_core.contract.sequence import Sequence as Sequence
 from spec_core.contract.sequence import Slot as Slot
 from spec_core.contract.sequence import Stash as Stash
 from spec_core.contract.sequence import StashKey as StashKey
-from spec_core.contract.spent import Spent as Spent
-from spec_core.contract.spent import Tried as Tried
+from spec_core.contract.spent import DraftAttempt as DraftAttempt
+from spec_core.contract.spent import StepRecord as StepRecord
 from spec_core.contract.step import Step as Step
 from spec_core.contract.target import Target as Target
 from spec_core.contract.target import Tokenizer as Tokenizer
@@ -45,6 +45,7 @@ __all__ = [
     "Compat",
     "Constraint",
     "Draft",
+    "DraftAttempt",
     "Emitted",
     "Matcher",
     "Needs",
@@ -63,15 +64,14 @@ __all__ = [
     "Slot",
     "Span",
     "SpecError",
-    "Spent",
     "Stash",
     "StashKey",
     "Step",
+    "StepRecord",
     "Target",
     "TargetInfo",
     "TargetOutput",
     "Tokenizer",
-    "Tried",
     "UsageError",
     "Verdict",
     "hookimpl",

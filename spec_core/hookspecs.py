@@ -89,7 +89,7 @@ def rollback(step: Step) -> None:
     pending rows of the next forward. Must not depend on the order of plugins. If an owner raises, its sequences fail.
 
     :param step: ``step.verdicts`` is {seq: Verdict}; ``step.kept_rows(seq)`` the batch rows of the kept drafts;
-        ``step.output`` the output of the forward; ``step.judged`` the calling plugin's own drafts, to learn what
+        ``step.output`` the output of the forward; ``step.draft_results`` the calling plugin's own drafts, to learn what
         was accepted.
     """
 

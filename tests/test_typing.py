@@ -49,8 +49,8 @@ class Repeat:
 
     @hookimpl
     def process(self, rows: Rows) -> None:
-        for _, part in rows.step.judged:
-            self.estimate.learn(part.drafted, len(part.uncut.path) if part.uncut else 0)
+        for _, part in rows.step.draft_results:
+            self.estimate.learn(part.drafted, len(part.full_verdict.path) if part.full_verdict else 0)
 
 
 class TestRepeat(DrafterConformance):

@@ -23,15 +23,15 @@ class Drafts:
         trace.parents.append(None if draft is None or draft.parents is None else list(draft.parents))
         trace.sources.append([] if draft is None else part.sources)
         trace.confidence.append(None if draft is None or draft.confidence is None else list(draft.confidence))
-        trace.path.append([] if part.uncut is None else list(part.uncut.path[: len(part.emitted)]))
+        trace.path.append([] if part.full_verdict is None else list(part.full_verdict.path[: len(part.emitted)]))
         trace.limits.append({name or "": n for name, n in part.limits.items()})
         trace.seconds.append(dict(step.seconds))
         trace.prices.append({name or "": chance for name, chance in part.prices.items()})
         trace.priced.append(sorted(step.priced))
         trace.pieces.append([len(piece.draft) for piece in part.pieces])
-        trace.uncut.append([] if part.uncut is None else list(part.uncut.path))
+        trace.uncut.append([] if part.full_verdict is None else list(part.full_verdict.path))
         trace.step.append(step.number)
-        trace.before.append(None if step.before is None else step.before.whole)
+        trace.before.append(None if step.last_record is None else step.last_record.total_seconds)
         trace.start.append(part.start)
         trace.pending.append(len(part.pending))
 
@@ -44,7 +44,7 @@ class Drafts:
 def add_prompt_step(steps: PromptSteps, part: Part, step: Step) -> None:
     """Add a step before, or with, the first token of a sequence."""
     steps.step.append(step.number)
-    steps.before.append(None if step.before is None else step.before.whole)
+    steps.before.append(None if step.last_record is None else step.last_record.total_seconds)
     steps.start.append(part.start)
     steps.pending.append(len(part.pending))
     steps.seconds.append(dict(step.seconds))

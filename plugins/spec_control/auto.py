@@ -19,7 +19,7 @@ from spec_control.ledger import Ledger
 from spec_control.pacer import Pacer
 from spec_control.preemption import preemptions
 from spec_control.track import Grants, Track
-from spec_core import Compat, Part, Sequence, Spent, Step, hookimpl
+from spec_core import Compat, Part, Sequence, Step, StepRecord, hookimpl
 
 TIMED = "the length of drafts follows measured times, and the text of a seed depends on it here: {}"
 REPRODUCE = "control=fixed reproduces it"
@@ -47,7 +47,7 @@ class Auto:
     private: bool = attrs.field(default=False, init=False)
     _preempted: int = attrs.field(default=0, init=False)
     _lock: Lock = attrs.field(factory=Lock, init=False)
-    _passed: list[Spent] = attrs.field(factory=list, init=False)
+    _passed: list[StepRecord] = attrs.field(factory=list, init=False)
     _name: str = attrs.field(default="", init=False)
     _methods: Any = attrs.field(factory=dict, init=False)
 
@@ -99,7 +99,7 @@ class Auto:
     def draft(self, step: Step) -> None:
         self.private = step.private
         with self._lock:
-            self._passed, self._name, self._methods = step.passed, step.asking, step.proposals
+            self._passed, self._name, self._methods = step.records, step.plugin, step.proposals
             self._preempted = self._learn(self.learner)
             self._plan(step)
 
@@ -112,7 +112,7 @@ class Auto:
 
     def _plan(self, step: Step) -> None:
         """What every sequence may draft from now on."""
-        offered = [part for part in step.parts if part.budget and part.seq.wants(step.asking)]
+        offered = [part for part in step.parts if part.budget and part.seq.wants(step.plugin)]
         memories = self._remember(step, offered)
         choice = self.pacer.choice
         choice.longest = max(choice.longest, max((part.budget for part in offered), default=0))

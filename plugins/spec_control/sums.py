@@ -9,7 +9,7 @@ from functools import partial
 import attrs
 
 from spec_control.acceptance import tested
-from spec_core import Spent, Tried
+from spec_core import DraftAttempt, StepRecord
 
 SAMPLED = 4
 """Drafts of which one is looked at by position."""
@@ -29,11 +29,11 @@ class Drafts:
     tested: int = 0
     accepted: int = 0
     lengths: dict[int, int] = attrs.field(factory=dict)
-    sample: list[Tried] = attrs.field(factory=list)
+    sample: list[DraftAttempt] = attrs.field(factory=list)
     stopped: int = 0
     whole: int = 0
 
-    def add(self, tried: Tried) -> None:
+    def add(self, tried: DraftAttempt) -> None:
         depth, accepted = tried.depth, tried.accepted
         self.drafts += 1
         self.lengths[depth] = self.lengths.get(depth, 0) + 1
@@ -91,12 +91,12 @@ class Sums:
     plain: int = 0
     _apart: int = 0
 
-    def add(self, step: Spent, whole: float, spent: float, usual: bool = True) -> None:
+    def add(self, step: StepRecord, whole: float, spent: float, usual: bool = True) -> None:
         """whole: seconds, without those of the controller. spent: the same in plain steps.
 
         usual: it took as long as others like it: it was not disturbed, nor did the controller plan in it.
         """
-        tokens, tried = step.tokens / step.sequences, step.tried
+        tokens, tried = step.tokens / step.sequences, step.attempts
         if not tried:
             self.add_plain(step, whole, spent, usual)
             return
@@ -114,7 +114,7 @@ class Sums:
             if len(methods) == 1:
                 self.beside[one.method, max(1, round(depth / step.sequences))].append(whole - forward)
 
-    def add_plain(self, step: Spent, whole: float, spent: float, usual: bool = True) -> None:
+    def add_plain(self, step: StepRecord, whole: float, spent: float, usual: bool = True) -> None:
         """The same, where nobody drafted."""
         self.steps.append((step.tokens / step.sequences, spent))
         self.plain += 1

@@ -131,9 +131,9 @@ class Ngram:
 
     @hookimpl
     def rollback(self, step: Step) -> None:
-        for seq, part in step.judged:
+        for seq, part in step.draft_results:
             memory = seq.stash[self.memory]
-            memory.evidence.of(memory.matched[part.leaf]).learn(part.drafted, len(part.uncut.path))
+            memory.evidence.of(memory.matched[part.leaf]).learn(part.drafted, len(part.full_verdict.path))
 
     @hookimpl
     def process(self, rows: Rows) -> None:

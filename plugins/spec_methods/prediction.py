@@ -135,9 +135,9 @@ class Prediction:
 
     @hookimpl
     def rollback(self, step: Step) -> None:
-        for seq, part in step.judged:
+        for seq, part in step.draft_results:
             place = seq.stash[self.place]
-            place.evidence.of(place.drafted).learn(part.drafted, len(part.uncut.path))
+            place.evidence.of(place.drafted).learn(part.drafted, len(part.full_verdict.path))
 
     def _place(self, seq: Sequence, prediction: list[int]) -> Place:
         place = seq.stash.get(self.place)

@@ -67,10 +67,10 @@ class Counters:
             self.steps += 1
         if part.draft is None:
             return
-        depths, path = part.draft.depths, part.uncut.path if part.uncut else ()
+        depths, path = part.draft.depths, part.full_verdict.path if part.full_verdict else ()
         kept = path[: draft_counts(part)["accepted"]]
         for piece in part.pieces:
-            counts, own = self.methods.setdefault(piece.source, Methods()), piece.own(kept)
+            counts, own = self.methods.setdefault(piece.source, Methods()), piece.accepted_in(kept)
             counts.drafts += 1
             counts.drafted += len(piece.draft)
             counts.accepted += len(own)

@@ -224,7 +224,7 @@ class Engine:
             self.counters.step(job, part)
             job.drafted = None
             if job.trace and part.draft is not None:
-                path = part.uncut.path if part.uncut else ()
+                path = part.full_verdict.path if part.full_verdict else ()
                 job.drafted = Drafted(part.draft.ids, part.sources, path)
 
     def _tell_prompted(self, job: Job, processed: int, seconds: float) -> None:

@@ -21,8 +21,8 @@ class Batch:
 
     tokens: [R] int64, -1 where the row is given as an embedding. positions: [R] int64; for a draft row, the
         position of the last committed token plus its depth.
-    parts: the sequences' shares, in the order of their rows; ``part.row`` is the first pending row, ``part.spec`` the
-        first draft row.
+    parts: the sequences' shares, in the order of their rows; ``part.row`` is the first pending row,
+        ``part.first_draft_row`` the first draft row.
     embeds: {row: [D]}.
     """
 
@@ -36,10 +36,10 @@ class Batch:
         """For each row the batch row that it follows; -1 if it follows the rows that the slot already holds."""
         parents: list[int] = []
         for part in self.parts:
-            parents += [-1, *range(part.row, part.spec - 1)]
+            parents += [-1, *range(part.row, part.first_draft_row - 1)]
             if part.draft is not None:
                 chain = part.draft.parents or range(-1, len(part.draft) - 1)
-                parents += [part.spec + p if p >= 0 else part.spec - 1 for p in chain]
+                parents += [part.first_draft_row + p if p >= 0 else part.first_draft_row - 1 for p in chain]
         return parents
 
 
@@ -73,8 +73,8 @@ class Piece:
     first: int = 0
     leaf: int = -1
 
-    def own(self, path: tuple[int, ...]) -> tuple[int, ...]:
-        """Of a path of the whole draft, this piece's tokens, by their index in its own draft."""
+    def accepted_in(self, path: tuple[int, ...]) -> tuple[int, ...]:
+        """This piece's tokens in a path of the whole draft, by their index in its own draft."""
         first, end = self.first, self.first + len(self.draft.ids)
         if first == 0 and (not path or path[-1] < end):
             return path
@@ -93,9 +93,9 @@ class Part:
     decides: the pending rows include the last committed token, so a verdict follows.
     budget: longest path that may be drafted, 0 if none. nodes: max tokens of a tree.
     draft: the proposed draft. pieces: which plugin proposed which of its tokens, in the order proposed.
-    row, spec: batch rows of the first pending token and of the first draft token.
-    at: row in ``TargetOutput.logits`` of the last pending token; draft rows follow it.
-    verdict: the verdict after the cut at stop tokens and limits. uncut: the verdict before that cut.
+    row, first_draft_row: batch rows of the first pending token and of the first draft token.
+    logits_row: row in ``TargetOutput.logits`` of the last pending token; draft rows follow it.
+    verdict: the verdict after the cut at stop tokens and limits. full_verdict: the one before that cut.
     rule: the plugin that decided. limits: {plugin, or None for all: longest draft that a controller allows}.
     prices: {plugin, or None for all: min chance of a drafted token}. emitted: tokens committed by this step.
     masks: [1+K, ceil(V / 32)] uint32, the tokens that the request's constraint allows at every row; None without one.
@@ -112,10 +112,10 @@ class Part:
     draft: Draft | None = None
     pieces: list[Piece] = attrs.field(factory=list)
     row: int = 0
-    spec: int = 0
-    at: int = 0
+    first_draft_row: int = 0
+    logits_row: int = 0
     verdict: Verdict | None = None
-    uncut: Verdict | None = None
+    full_verdict: Verdict | None = None
     rule: str | None = None
     emitted: list[int] = attrs.field(factory=list)
     rewound: int | None = None
@@ -146,17 +146,17 @@ class Part:
 
 
 @attrs.frozen(eq=False)
-class Judged:
+class DraftResult:
     """One method's own share of a decided draft.
 
     draft: as it proposed it. leaf: index in the whole draft of the token that it follows, -1 for committed text.
-    uncut: of its own tokens those that were kept, and the token after them, before the cut at stop tokens and limits.
+    full_verdict: its own tokens that were kept, and the token after them, before the cut at stop tokens and limits.
     verdict: the same after that cut. part: the sequence's whole share of the step.
     """
 
     draft: Draft
     leaf: int
-    uncut: Verdict
+    full_verdict: Verdict
     verdict: Verdict
     part: Part
 
@@ -166,18 +166,18 @@ class Judged:
         return len(self.draft.ids)
 
 
-def shares(part: Part, method: str) -> list[Judged]:
+def shares(part: Part, method: str) -> list[DraftResult]:
     """What a method proposed in a part and what was kept of it; without what follows a token that was rejected."""
-    whole, uncut, verdict = part.draft, part.uncut, part.verdict
+    whole, uncut, verdict = part.draft, part.full_verdict, part.verdict
     if whole is None or uncut is None or verdict is None:
         return []
     pieces = [piece for piece in part.pieces if piece.source == method and piece.was_tested(uncut.path)]
-    return [Judged(p.draft, p.leaf, _own(p, whole, uncut), _own(p, whole, verdict), part) for p in pieces]
+    return [DraftResult(p.draft, p.leaf, _own(p, whole, uncut), _own(p, whole, verdict), part) for p in pieces]
 
 
 def _own(piece: Piece, whole: Draft, verdict: Verdict) -> Verdict:
     """Of a verdict on the whole draft, the part on a piece: its own path, and the token that follows that."""
-    path = piece.own(verdict.path)
+    path = piece.accepted_in(verdict.path)
     if path == verdict.path:
         return verdict
     later = [i for i in verdict.path if i >= piece.first + len(piece.draft)]

@@ -50,6 +50,6 @@ class Rows:
     def by_sequence(self) -> Iterator[tuple[Sequence, Span]]:
         """(sequence, span) of the sequences that the calling plugin may serve."""
         for seq, span in self.spans.items():
-            if seq.wants(self.step.asking):
-                self.step.about = seq
+            if seq.wants(self.step.plugin):
+                self.step.current_sequence = seq
                 yield seq, span

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import attrs
 
 
-class Tried(NamedTuple):
+class DraftAttempt(NamedTuple):
     """What one method drafted for one sequence in a step.
 
     number: the request's. method: its name in the run. budget: longest path that it might have drafted.
@@ -25,26 +25,26 @@ class Tried(NamedTuple):
 
 
 @attrs.define
-class Spent:
+class StepRecord:
     """What a step took; not to be changed.
 
     Not frozen, as one is made in every step and that would take three times as long.
 
-    number: the step's. whole: seconds from its beginning to its end, without those of observers.
+    number: the step's. total_seconds: seconds from its beginning to its end, without those of observers.
     seconds: as in ``Step``.
     sequences, rows: of its forward; as many rows as sequences where each evaluated one token and nobody drafted.
     tokens: that all its sequences emitted. depth: position of the first row of the longest sequence, None where rows
     of a prompt were evaluated.
-    tried: drafts in the order of sequences and methods. priced: as in ``Step``. resting: it was part of a rest.
+    attempts: drafts in the order of sequences and methods. priced: as in ``Step``. resting: it was part of a rest.
     """
 
     number: int
-    whole: float
+    total_seconds: float
     seconds: Mapping[str, float]
     sequences: int = 0
     rows: int = 0
     tokens: int = 0
     depth: int | None = None
-    tried: tuple[Tried, ...] = ()
+    attempts: tuple[DraftAttempt, ...] = ()
     priced: Collection[str] = frozenset()
     resting: bool = False

@@ -18,10 +18,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from spec_core.contract.batch import Batch, Judged, Part, Piece, TargetOutput, shares
+from spec_core.contract.batch import Batch, DraftResult, Part, Piece, TargetOutput, shares
 from spec_core.contract.checks import check_draft, check_extension, check_proposal, check_verdict
 from spec_core.contract.hold import Hold
-from spec_core.contract.spent import Spent
+from spec_core.contract.spent import StepRecord
 from spec_core.contract.splice import join_drafts, likely_first
 from spec_core.contract.trimming import shorten_draft
 from spec_core.contract.values import Draft, Verdict
@@ -52,13 +52,11 @@ class Step:
     wants_probs: the active rule reads ``Draft.probs``. trees: drafts may branch.
     private: the active rule uses noise that drafters cannot read. drafting: at least one sequence may draft.
     constrained: at least one sequence has a constraint.
-    phase: the hook that runs now. asking: the plugin whose hook runs now. about: the sequence it accessed last.
+    phase: the hook that runs now. plugin: the one whose hook runs now. current_sequence: the one it accessed last.
     batch: rows of the forward, None before it. output: what it computed, None before it.
-    number: steps of the run before it. before: time of the last completed step, None in the first.
-    passed: what steps took since the draft hooks of controllers were called last, oldest first. Of a rest these are its
-    last two steps, and only the last one has tokens and depth; where the rest ended early, it is one step without
-    them. No other steps in which nobody may draft are kept. The run empties the list after these hooks, and fills it
-    again.
+    number: steps of the run before it. last_record: of the last completed step, None in the first.
+    records: of the steps since a controller was last called, oldest first. A rest leaves those of its last two steps
+    (one, without tokens and depth, if it ended early). The run clears the list after the draft hooks.
     priced: plugins that asked for a price that a controller had set.
     resting: (steps, without, joining) of ``rest``. held: of ``hold``.
     seconds: {hook.plugin, or "verify": seconds}. forwards, rows: {plugin, or "target": number in this step}.
@@ -73,15 +71,15 @@ class Step:
     trees: bool = False
     private: bool = False
     phase: str = "plan"
-    asking: str = ""
-    about: Sequence | None = None
+    plugin: str = ""
+    current_sequence: Sequence | None = None
     drafting: bool = False
     constrained: bool = False
     batch: Batch | None = None
     output: TargetOutput | None = None
     number: int = 0
-    before: Spent | None = None
-    passed: list[Spent] = attrs.field(factory=list)
+    last_record: StepRecord | None = None
+    records: list[StepRecord] = attrs.field(factory=list)
     priced: set[str] = attrs.field(factory=set)
     resting: tuple[int, frozenset[str], bool] | None = None
     held: Hold | None = None
@@ -104,13 +102,13 @@ class Step:
     def part(self, seq: Sequence) -> Part:
         """The sequence's share of this step. Raises KeyError for a sequence that has none."""
         part = self._by_seq[seq]
-        self.about = seq
+        self.current_sequence = seq
         return part
 
     def report_cost(self, forwards: int = 0, rows: int = 0) -> None:
         """Report forwards that the plugin ran itself, and their rows."""
-        self.forwards[self.asking] = self.forwards.get(self.asking, 0) + forwards
-        self.rows[self.asking] = self.rows.get(self.asking, 0) + rows
+        self.forwards[self.plugin] = self.forwards.get(self.plugin, 0) + forwards
+        self.rows[self.plugin] = self.rows.get(self.plugin, 0) + rows
 
     def _in(self, what: str, *phases: str) -> None:
         if self.phase not in phases:
@@ -123,17 +121,17 @@ class Step:
         """(sequence, budget) of those that may draft and have no draft yet; budget is at least 1."""
         self._in("undrafted", "draft")
         for part in self.parts:
-            if part.budget and part.draft is None and part.seq.wants(self.asking):
+            if part.budget and part.draft is None and part.seq.wants(self.plugin):
                 budget = self._budget(part)
                 if budget > 0:
-                    self.about = part.seq
+                    self.current_sequence = part.seq
                     yield part.seq, budget
 
     def _budget(self, part: Part) -> int:
         limits = part.limits
         if not limits:
             return part.budget
-        return min(part.budget, limits.get(None, part.budget), limits.get(self.asking, part.budget))
+        return min(part.budget, limits.get(None, part.budget), limits.get(self.plugin, part.budget))
 
     def nodes(self, seq: Sequence) -> int:
         """Max tokens of a tree for this sequence; the budget limits its depth."""
@@ -148,7 +146,7 @@ class Step:
         drafts: it could be called after other methods, when a limit has no effect.
         """
         self._controls("limit")
-        if not seq.wants(self.asking):
+        if not seq.wants(self.plugin):
             return
         n, limits = index(n), self._by_seq[seq].limits
         limits[method] = min(n, limits.get(method, n))
@@ -159,7 +157,7 @@ class Step:
         Only upwards. For a controller, like ``limit``, and raises the same.
         """
         self._controls("set_price")
-        if not seq.wants(self.asking):
+        if not seq.wants(self.plugin):
             return
         prices = self._by_seq[seq].prices
         prices[method] = max(float(chance), prices.get(method, 0.0))
@@ -178,7 +176,7 @@ class Step:
         :param joining: a sequence that joins does not end it.
         """
         self._controls("rest")
-        if all(part.seq.wants(self.asking) for part in self.parts):
+        if all(part.seq.wants(self.plugin) for part in self.parts):
             self.resting = step_count(steps), frozenset(without), joining
 
     def hold(
@@ -213,7 +211,7 @@ class Step:
         :param unlisted: it also ends after so many steps whose number of rows is not in ``of_forward``; None for any.
         """
         self._controls("hold")
-        if all(part.seq.wants(self.asking) for part in self.parts):
+        if all(part.seq.wants(self.plugin) for part in self.parts):
             alone = bool(joining) and len(self.parts) == 1
             shares = {rows: float(share) for rows, share in (of_forward or {}).items()}
             steps, rest, dropped = step_count(steps), step_count(rest), frozenset(without)
@@ -228,12 +226,12 @@ class Step:
         For a controller, like ``limit``, and raises the same.
         """
         self._controls("drop")
-        if seq.wants(self.asking):
+        if seq.wants(self.plugin):
             seq.drop(frozenset([method]), self.proposals)
 
     def _controls(self, what: str) -> None:
         self._in(what, "draft")
-        if self.proposals.get(self.asking):
+        if self.proposals.get(self.plugin):
             raise ValueError(
                 f"step.{what} is for controllers, which never draft: return Compat(drafts=()) "
                 "from compat, or propose a shorter draft"
@@ -252,16 +250,16 @@ class Step:
         prices = self._by_seq[seq].prices
         if not prices:
             return usual
-        self.priced.add(self.asking)
-        return max(prices.get(None, 0.0), prices.get(self.asking, 0.0))
+        self.priced.add(self.plugin)
+        return max(prices.get(None, 0.0), prices.get(self.plugin, 0.0))
 
     def propose(self, seq: Sequence, draft: Draft) -> None:
         """Propose a draft. Raises ValueError or TypeError if it breaks the contract."""
         self._in("propose", "draft")
         part = self.part(seq)
-        if part.draft is not None or not part.budget or not seq.wants(self.asking):
+        if part.draft is not None or not part.budget or not seq.wants(self.plugin):
             raise ValueError("this sequence was not offered: it already has a draft, or may not draft in this step")
-        check_proposal(draft, self.proposals.get(self.asking, frozenset()))
+        check_proposal(draft, self.proposals.get(self.plugin, frozenset()))
         if draft.proposal == "sampled":
             draft = own(draft)
         budget = self._budget(part)
@@ -270,7 +268,7 @@ class Step:
             draft = shorten_draft(draft, seq.confidence_min, seq.draft_min)
         if draft is not None:
             part.draft = draft
-            part.pieces.append(Piece(self.asking, draft))
+            part.pieces.append(Piece(self.plugin, draft))
 
     @property
     def leaves(self) -> Iterator[tuple[Sequence, Draft, int, int]]:
@@ -282,20 +280,20 @@ class Step:
         """
         self._in("leaves", "draft")
         for part in self.parts:
-            if part.draft is None or self.asking not in self.extenders or not part.seq.wants(self.asking):
+            if part.draft is None or self.plugin not in self.extenders or not part.seq.wants(self.plugin):
                 continue
             draft, depths = part.draft, part.draft.depths
             for leaf in likely_first(draft):
                 budget = self._further(part, depths[leaf])
                 if budget > 0 and draft.ids[leaf] not in part.seq.stop.tokens:
-                    self.about = part.seq
+                    self.current_sequence = part.seq
                     yield part.seq, draft, leaf, budget
 
     def _further(self, part: Part, depth: int) -> int:
         """Longest path that the asking plugin may add behind a token of this depth."""
         whole = min(part.budget, part.limits.get(None, part.budget)) - depth
         nodes = (part.nodes if self.trees else part.budget) - part.drafted
-        return min(whole, nodes, part.limits.get(self.asking, whole))
+        return min(whole, nodes, part.limits.get(self.plugin, whole))
 
     def extend(self, seq: Sequence, draft: Draft, leaf: int) -> None:
         """Append a draft behind a token that nothing follows: its first tokens follow ``leaf``.
@@ -304,10 +302,10 @@ class Step:
         """
         self._in("extend", "draft")
         part, leaf = self.part(seq), index(leaf)
-        if part.draft is None or self.asking not in self.extenders or not seq.wants(self.asking):
+        if part.draft is None or self.plugin not in self.extenders or not seq.wants(self.plugin):
             raise ValueError("there is no draft to extend, or compat did not declare extends=True")
         check_extension(part.draft, leaf)
-        check_proposal(draft, self.proposals.get(self.asking, frozenset()))
+        check_proposal(draft, self.proposals.get(self.plugin, frozenset()))
         if draft.proposal == "sampled":
             draft = own(draft)
         left = (part.nodes if self.trees else part.budget) - part.drafted
@@ -315,7 +313,7 @@ class Step:
         if seq.confidence_min:
             draft = shorten_draft(draft, seq.confidence_min, 0)
         if draft is not None:
-            part.pieces.append(Piece(self.asking, draft, part.drafted, leaf))
+            part.pieces.append(Piece(self.plugin, draft, part.drafted, leaf))
             part.draft = join_drafts(part.draft, draft, leaf)
 
     def noise(self, seq: Sequence, i: int, branch: int = 0, ids: list[int] | Tensor | None = None) -> Tensor:
@@ -369,7 +367,7 @@ class Step:
         self._in("undecided", "accept")
         for part in self.parts:
             if part.decides and part.verdict is None and part.seq.finish != "error":
-                self.about = part.seq
+                self.current_sequence = part.seq
                 yield part.seq
 
     def logits(self, seq: Sequence) -> Tensor:
@@ -377,7 +375,7 @@ class Step:
         self._in("logits", "accept", "rollback", "process")
         part = self.part(seq)
         assert self.output is not None
-        return self.output.logits[part.at : part.at + 1 + part.drafted]
+        return self.output.logits[part.logits_row : part.logits_row + 1 + part.drafted]
 
     def mask(self, seq: Sequence, row: int) -> np.ndarray | None:
         """[ceil(V / 32)] uint32: the tokens that the request's constraint allows at ``row`` of ``logits(seq)``, token
@@ -405,7 +403,7 @@ class Step:
         if part.verdict is not None or not part.decides:
             raise ValueError("this sequence already has a verdict, or needs none in this step")
         check_verdict(verdict, part.draft, self.target.info.vocab)
-        part.verdict, part.rule = verdict, self.asking
+        part.verdict, part.rule = verdict, self.plugin
 
     # rollback
 
@@ -419,17 +417,17 @@ class Step:
         """Batch rows of the kept drafts, root first."""
         self._in("kept_rows", "rollback", "process")
         part = self.part(seq)
-        return [part.spec + i for i in part.verdict.path] if part.verdict else []
+        return [part.first_draft_row + i for i in part.verdict.path] if part.verdict else []
 
     @property
-    def judged(self) -> Iterator[tuple[Sequence, Judged]]:
+    def draft_results(self) -> Iterator[tuple[Sequence, DraftResult]]:
         """(sequence, share) of the calling plugin's own drafts in this step, to learn what was accepted.
 
-        ``share.uncut`` is the verdict on them before the cut at a stop or limit, ``share.verdict`` the one after it.
-        Tokens that extended a draft appear only if all tokens before them were accepted: otherwise none was tested.
+        ``share.full_verdict`` is the verdict on them before the cut at a stop or limit, ``share.verdict`` the one after
+        it. Tokens that extended a draft appear only if all tokens before them were accepted: otherwise none was tested.
         """
         for seq in self.verdicts:
-            for share in shares(self._by_seq[seq], self.asking):
+            for share in shares(self._by_seq[seq], self.plugin):
                 yield seq, share
 
     def rewind(self, seq: Sequence, position: int) -> None:
@@ -440,7 +438,7 @@ class Step:
         """
         self._in("rewind", "rollback")
         part = self.part(seq)
-        if self.asking not in self.owners:
+        if self.plugin not in self.owners:
             raise ValueError("only an owner of target state can rewind a sequence: Compat(owns={...})")
         if part.verdict is None:
             raise ValueError("only a sequence with a verdict in this step can be rewound")

@@ -6,7 +6,7 @@ from time import perf_counter
 
 import attrs
 
-from spec_core.contract.spent import Spent
+from spec_core.contract.spent import StepRecord
 from spec_core.contract.step import Step
 from spec_core.toolkit.orders import Orders
 
@@ -20,7 +20,7 @@ class Clock:
 
     orders: Orders
     number: int = 0
-    last: Spent | None = None
+    last: StepRecord | None = None
     drafts: Step | None = None
     _left: float = 0.0
 

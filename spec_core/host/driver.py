@@ -138,7 +138,7 @@ class Host:
     def _learn(self, reported: Mapping[Hashable, Progress], rows: int | None) -> None:
         """Rollback and process for what the engine committed."""
         clock = self._clock
-        step = self._new_step(number=clock.number, before=clock.last, passed=clock.orders.passed)
+        step = self._new_step(number=clock.number, last_record=clock.last, records=clock.orders.records)
         for key, one in reported.items():
             step.add(verified_part(self._sequence(key), self._asked.get(key), one))
         step.output = output(step.parts, reported.values(), self.needs)
@@ -166,7 +166,7 @@ class Host:
 
     def _draft(self, reported: Mapping[Hashable, Progress], budgets: Mapping[Hashable, int]) -> dict[Any, Draft]:
         clock = self._clock
-        step = self._new_step(number=clock.number, before=clock.last, passed=clock.orders.passed)
+        step = self._new_step(number=clock.number, last_record=clock.last, records=clock.orders.records)
         parts = {key: self._share(key, budgets) for key, one in reported.items() if one.tokens}
         for part in parts.values():
             step.add(part)
@@ -203,7 +203,7 @@ class Host:
 
     def _handle_failure(self, name: str, hook: str, error: Exception, step: Step) -> None:
         """A plugin raised: it is switched off, or with ``on_error="raise"`` the call raises."""
-        failure = PluginError(name, hook, error, step.about.name if step.about else "")
+        failure = PluginError(name, hook, error, step.current_sequence.name if step.current_sequence else "")
         failure.__cause__ = error
         if self.settings.on_error == "raise":
             step.failures.append(failure)

@@ -62,7 +62,7 @@ def verified_part(seq: Sequence, last: Part | None, reported: Progress) -> Part:
     part.budget = 0 if last is None else last.budget
     if last is not None and last.draft is not None:
         part.draft, part.pieces = _cut(last, len(last.draft) if reported.checked is None else reported.checked)
-    part.verdict = part.uncut = _verdict(part.draft, reported.tokens, _name(seq))
+    part.verdict = part.full_verdict = _verdict(part.draft, reported.tokens, _name(seq))
     part.emitted = list(reported.tokens)
     return part
 
@@ -128,8 +128,8 @@ def output(parts: Iterable[Part], reported: Iterable[Progress], needs: Needs) ->
     rows = at = 0
     both = list(zip(parts, reported, strict=True))
     for part, one in both:
-        part.row, part.at = rows, at
-        part.spec = rows + len(part.pending)
+        part.row, part.logits_row = rows, at
+        part.first_draft_row = rows + len(part.pending)
         needed = len(part.pending) + (1 + max(part.verdict.path, default=-1) if part.verdict else 0)
         rows += _checked_rows(part, one, needs, needed)
         at += 1 + part.drafted if part.decides else 0

@@ -25,7 +25,7 @@ def cut(step: Step) -> None:
     for part in step.parts:
         if part.verdict is None or part.seq.finish == "error":
             continue
-        part.uncut = part.verdict
+        part.full_verdict = part.verdict
         draft = part.draft
         tokens = [draft.ids[i] for i in part.verdict.path] if draft else []
         tokens.append(part.verdict.next_token)
@@ -106,7 +106,7 @@ def _rows(part: Part, start: int, end: int) -> slice | Tensor:
     """Batch rows of positions start ... end-1: a slice where they are adjacent, else a tensor, faster than a list."""
     if part.verdict is None or part.draft is None or part.draft.parents is None:
         return slice(part.row + start - part.start, part.row + end - part.start)
-    rows = [*range(part.row, part.spec), *(part.spec + i for i in part.verdict.path)]
+    rows = [*range(part.row, part.first_draft_row), *(part.first_draft_row + i for i in part.verdict.path)]
     rows = rows[start - part.start : end - part.start]
     together = rows[-1] - rows[0] + 1 == len(rows)
     return slice(rows[0], rows[-1] + 1) if together else torch.from_numpy(np.array(rows))
@@ -123,7 +123,7 @@ def events_of(step: Step) -> list[Emitted]:
 
 def _events(step: Step, part: Part) -> list[Emitted]:
     seq, count = part.seq, len(part.emitted)
-    drafted = len(part.uncut.path) if part.uncut else 0
+    drafted = len(part.full_verdict.path) if part.full_verdict else 0
     sources = part.sources if drafted else []
     logprobs = None if seq.sampling.logprobs is None else _logprobs(step, part, seq.sampling.logprobs)
     pieces = _pieces(seq, count)
@@ -134,7 +134,7 @@ def _events(step: Step, part: Part) -> list[Emitted]:
             token,
             first + i,
             pieces[i],
-            sources[part.uncut.path[i]] if i < drafted else None,
+            sources[part.full_verdict.path[i]] if i < drafted else None,
             logprobs[i] if logprobs else None,
         )
         for i, token in enumerate(part.emitted)
@@ -153,8 +153,8 @@ def _pieces(seq: Sequence, count: int) -> list[str]:
 
 def _logprobs(step: Step, part: Part, best: int) -> list[Logprob] | None:
     """Log probabilities of the emitted tokens, each from the logits row that chose it: exact for accepted tokens."""
-    if part.uncut is None:
+    if part.full_verdict is None:
         return None
     logits: Tensor = step.logits(part.seq)
-    rows = [0, *(1 + i for i in part.uncut.path)]
+    rows = [0, *(1 + i for i in part.full_verdict.path)]
     return [logprob(logits[row], token, best) for row, token in zip(rows, part.emitted, strict=False)]

@@ -73,4 +73,4 @@ def completes(seq: Sequence, token: int) -> bool:
 
 def _row(part: Part, i: int) -> int:
     """The row of ``part.masks`` at which the i-th token of the verdict was chosen."""
-    return 1 + part.uncut.path[i - 1] if i else 0
+    return 1 + part.full_verdict.path[i - 1] if i else 0

@@ -148,7 +148,7 @@ def _around(method: Callable[..., Any], hook: str, name: str, failed: Failed) ->
     takes_argument = bool(inspect.signature(method).parameters)
 
     def ask(step: Step, argument: Any) -> Generator[None, Any, Any]:
-        step.asking, step.about = name, None
+        step.plugin, step.current_sequence = name, None
         try:
             around = method(argument) if takes_argument else method()
             next(around)
@@ -156,7 +156,7 @@ def _around(method: Callable[..., Any], hook: str, name: str, failed: Failed) ->
             failed(name, hook, error, step)
             return (yield)
         result = yield
-        step.asking, step.about = name, None
+        step.plugin, step.current_sequence = name, None
         try:
             around.send(result)
             around.close()
@@ -182,7 +182,7 @@ def _wrap(method: Callable[..., Any], hook: str, name: str, failed: Failed) -> C
 
     def ask(step: Step, rows: Rows | None = None) -> None:
         argument = step if rows is None else rows
-        step.asking, step.about = name, None
+        step.plugin, step.current_sequence = name, None
         began = perf_counter()
         try:
             method(argument) if takes_argument else method()

@@ -16,7 +16,7 @@ from spec_core.assembly.matching import drafted_proposals, wants_probs
 from spec_core.assembly.prepare import Prepared, prepare_plugins
 from spec_core.contract.request import Emitted, Request, Result
 from spec_core.contract.sequence import Sequence, Slot
-from spec_core.contract.spent import Spent
+from spec_core.contract.spent import StepRecord
 from spec_core.contract.step import Step
 from spec_core.contract.target import Target
 from spec_core.contract.values import Needs
@@ -125,7 +125,7 @@ class Run:
         self._lock = FairLock()
         self._stepping = False
         self._steps = 0
-        self._spent: Spent | None = None
+        self._spent: StepRecord | None = None
         self._memory = close_on_collect(self, self.target, slots)
         weakref.finalize(self, unregister_all, self._hooks.manager).atexit = False
 
@@ -157,7 +157,7 @@ class Run:
 
     def _plan(self, began: float) -> Step:
         orders = self._orders
-        step = self._new_step(number=self._steps, before=self._spent, passed=orders.passed, began=began)
+        step = self._new_step(number=self._steps, last_record=self._spent, records=orders.records, began=began)
         self._steps += 1
         orders.begin(self._scheduler.running, self.proposals)
         drafters = NOBODY if orders.resting else self.drafters
@@ -373,7 +373,7 @@ class Run:
 
     def _handle_failure(self, name: str, hook: str, error: Exception, step: Step) -> None:
         """A plugin raised. An owner of state cannot be replaced: its sequences fail. Others follow ``on_error``."""
-        failure = PluginError(name, hook, error, step.about.name if step.about else "")
+        failure = PluginError(name, hook, error, step.current_sequence.name if step.current_sequence else "")
         failure.__cause__ = error
         if self.settings.on_error == "raise":
             step.failures.append(failure)

@@ -48,8 +48,8 @@ class QuickTarget:
         tokens = batch.tokens.clamp_min(0)
         rows: list[int] = []
         for part in batch.parts:
-            first = part.row if needs.all_logits else part.spec - 1
-            rows += range(first, part.spec + part.drafted) if part.decides or needs.all_logits else ()
+            first = part.row if needs.all_logits else part.first_draft_row - 1
+            rows += range(first, part.first_draft_row + part.drafted) if part.decides or needs.all_logits else ()
         x = self._embed[tokens]
         return TargetOutput(
             logits=self.table[batch.positions[rows] % self.period, tokens[rows]],

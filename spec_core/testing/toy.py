@@ -134,10 +134,12 @@ class ToyTarget:
         logit_rows: list[int] = []
         trace: dict[int, Any] = {}
         for part in batch.parts:
-            last = part.spec + part.drafted
-            embeds = {row: batch.embeds[row].numpy() for row in range(part.row, part.spec) if row in batch.embeds}
+            last = part.first_draft_row + part.drafted
+            embeds = {
+                row: batch.embeds[row].numpy() for row in range(part.row, part.first_draft_row) if row in batch.embeds
+            }
             streams += self._part(part, tokens, positions, embeds, needs, trace)
-            first = part.row if needs.all_logits else part.spec - 1
+            first = part.row if needs.all_logits else part.first_draft_row - 1
             logit_rows += range(first, last) if part.decides or needs.all_logits else ()
         rows = np.array(streams)  # [R, L + 1, D]
         final = np.array([_norm(stream[-1]) for stream in streams])
@@ -219,7 +221,7 @@ class ToyTarget:
         state: ToyState = part.seq.slot.state
         self._truncate(state, part.start)
         streams = []
-        for row in range(part.row, part.spec):
+        for row in range(part.row, part.first_draft_row):
             earlier = range(part.start + row - part.row)
             x = embeds.get(row, self._embed[tokens[row]])
             stream, state.recurrent, _ = self._row(x, positions[row], state, earlier, state.recurrent)
@@ -230,7 +232,7 @@ class ToyTarget:
             parent = ancestry[-2] if len(ancestry) > 1 else -1
             visible = [*range(part.end), *(part.end + i for i in ancestry[:-1])]
             before = after[parent] if parent >= 0 else state.recurrent
-            row = part.spec + j
+            row = part.first_draft_row + j
             stream, now, source = self._row(self._embed[tokens[row]], positions[row], state, visible, before)
             streams.append(stream)
             after.append(now)

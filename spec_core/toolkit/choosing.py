@@ -48,7 +48,7 @@ def choosers(step: Step) -> list[tuple[Sequence, Choose]]:
     if chooser is None:
         plain = [seq for seq in undecided if seq.sampling.greedy and seq.matcher is None]
         best = largest(logits) if plain else ([], [])
-        choices = {seq: choice_from(best, step.part(seq).at) for seq in plain}
+        choices = {seq: choice_from(best, step.part(seq).logits_row) for seq in plain}
     else:
         choices = device_choices(step, [seq for seq in undecided if not has_cuts(seq)], chooser)
     rest = [seq for seq in undecided if seq not in choices]
@@ -82,13 +82,15 @@ def device_choices(step: Step, seqs: Iterable[Sequence], chooser: Chooser) -> di
 def row_draws(step: Step, seq: Sequence, rows: int) -> list[Draw]:
     """The choices at all rows of a sequence, without rows that the target did not return. rows: of all logits."""
     part, source = step.part(seq), step.choosing(seq)
-    draft, count = part.draft, min(1 + part.drafted, rows - part.at)
+    draft, count = part.draft, min(1 + part.drafted, rows - part.logits_row)
     depths = (0,) if draft is None else (0, *draft.depths)
     draws = []
     for row in range(count):
         path = [draft.ids[i] for i in draft.ancestry(row - 1)] if draft and row and seq.sampling.adjusts else []
         history = seq.tokens, seq.prompt_len, path
-        draws.append(Draw(part.at + row, seq.sampling, source, seq.t + depths[row], history, step.mask(seq, row)))
+        draws.append(
+            Draw(part.logits_row + row, seq.sampling, source, seq.t + depths[row], history, step.mask(seq, row))
+        )
     return draws
 
 

@@ -90,8 +90,8 @@ def batch(step: Step, needs: Needs, device: str) -> Batch:
             embeds.update(_embedded_rows(part))
         tokens += part.pending
         positions += range(part.start, end)
-        part.spec = len(tokens)
-        part.at = part.spec - 1 if needs.all_logits else at
+        part.first_draft_row = len(tokens)
+        part.logits_row = part.first_draft_row - 1 if needs.all_logits else at
         at += part.decides
         if part.draft is not None:
             tokens += part.draft.ids

@@ -9,7 +9,7 @@ import attrs
 from spec_core.contract.batch import Part
 from spec_core.contract.hold import Hold
 from spec_core.contract.sequence import Sequence
-from spec_core.contract.spent import Spent, Tried
+from spec_core.contract.spent import DraftAttempt, StepRecord
 from spec_core.contract.step import Step
 
 NOTHING = Hold(0, 0.0, 0.0, frozenset(), False, {})
@@ -28,7 +28,7 @@ class Orders:
     controllers: Collection[str] = ()
     resting: bool = False
     holding: bool = False
-    passed: list[Spent] = attrs.field(factory=list)
+    records: list[StepRecord] = attrs.field(factory=list)
     _rest: int = 0
     _without: frozenset[str] = frozenset()
     _joining: bool = False
@@ -110,7 +110,7 @@ class Orders:
         """The draft hooks were called: take over what a controller said, and forget what it has read."""
         if self.resting or self.holding or not step.drafting:
             return
-        self.passed.clear()
+        self.records.clear()
         self._rest = self._hold = self._after = 0
         if step.resting is not None:
             self._begin_rest(*step.resting, (part.seq.number for part in step.parts))
@@ -119,29 +119,29 @@ class Orders:
             self._after = step.held.rest
             self._held = {part.seq.number: part for part in step.parts}
 
-    def over(self, step: Step, whole: float, seconds: Mapping[str, float], rows: int) -> Spent:
-        """A step is over; returns what it took. whole, seconds, rows: as in ``Spent``."""
-        spent = Spent(step.number, whole, seconds, len(step.parts), rows)
+    def over(self, step: Step, whole: float, seconds: Mapping[str, float], rows: int) -> StepRecord:
+        """A step is over; returns what it took. whole, seconds, rows: as in ``StepRecord``."""
+        spent = StepRecord(step.number, whole, seconds, len(step.parts), rows)
         if not self.controllers:
             return spent
         spent.resting = self.resting
         if not (self.resting and self._rest):  # steps within a rest shall take as long as those without a controller
-            spent.tokens, spent.depth, spent.tried = outcome(step.parts)
+            spent.tokens, spent.depth, spent.attempts = outcome(step.parts)
             spent.priced = step.priced
-        if self.resting and self._rest and self.passed and self.passed[-1].resting:
-            self.passed[-1] = spent
+        if self.resting and self._rest and self.records and self.records[-1].resting:
+            self.records[-1] = spent
         elif step.drafting or self.resting:
-            self.passed.append(spent)
+            self.records.append(spent)
         if self.holding and step.drafting:
             self._lost = max(0.0, self._lost + self._said.loss_of(spent))
             self._unlisted += rows not in self._said.of_forward
         return spent
 
 
-def outcome(parts: Iterable[Part]) -> tuple[int, int | None, tuple[Tried, ...]]:
-    """What the sequences of a step did: tokens, depth and tried of ``Spent``."""
+def outcome(parts: Iterable[Part]) -> tuple[int, int | None, tuple[DraftAttempt, ...]]:
+    """What the sequences of a step did: tokens, depth and attempts of ``StepRecord``."""
     tokens, depth, prompt = 0, 0, False
-    tried: tuple[Tried, ...] = ()
+    tried: tuple[DraftAttempt, ...] = ()
     for part in parts:
         tokens += len(part.emitted)
         if part.start > depth:
@@ -153,17 +153,17 @@ def outcome(parts: Iterable[Part]) -> tuple[int, int | None, tuple[Tried, ...]]:
     return tokens, None if prompt else depth, tried
 
 
-def attempts(part: Part) -> Iterator[Tried]:
+def attempts(part: Part) -> Iterator[DraftAttempt]:
     """What each method drafted in a part that has a draft and a verdict."""
-    if part.uncut is None:
+    if part.full_verdict is None:
         return
-    limits, path, alone = part.limits, part.uncut.path, len(part.pieces) == 1
+    limits, path, alone = part.limits, part.full_verdict.path, len(part.pieces) == 1
     whole = min(part.budget, limits.get(None, part.budget))
     for piece in part.pieces:
         draft, accepted = piece.draft, None
         if alone:
             accepted = len(path)
         elif piece.was_tested(path):
-            accepted = len(piece.own(path))
+            accepted = len(piece.accepted_in(path))
         budget = min(whole, limits.get(piece.source, whole))
-        yield Tried(part.seq.number, piece.source, budget, len(draft.ids), draft.depth, accepted)
+        yield DraftAttempt(part.seq.number, piece.source, budget, len(draft.ids), draft.depth, accepted)

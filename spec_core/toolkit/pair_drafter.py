@@ -159,10 +159,10 @@ class PairDrafter:
 
     @hookimpl
     def rollback(self, step: Step) -> None:
-        for seq, part in step.judged:
+        for seq, part in step.draft_results:
             state = seq.stash[self.state]
             state.drafted = True
-            learn(state.estimate, part.draft, part.uncut.path)
+            learn(state.estimate, part.draft, part.full_verdict.path)
         for seq, tested in tested_extensions(step):
             seq.stash[self.state].reached.add(tested, 1)
 

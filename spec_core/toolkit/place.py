@@ -70,5 +70,5 @@ def tested_extensions(step: Step) -> Iterator[tuple[Sequence, bool]]:
     for seq in step.verdicts:
         part = step.part(seq)
         for piece in part.pieces:
-            if piece.source == step.asking and piece.leaf >= 0 and part.uncut is not None:
-                yield seq, piece.was_tested(part.uncut.path)
+            if piece.source == step.plugin and piece.leaf >= 0 and part.full_verdict is not None:
+                yield seq, piece.was_tested(part.full_verdict.path)

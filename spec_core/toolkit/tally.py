@@ -34,7 +34,7 @@ def counts_of(part: Part) -> Counts:
     draft, emitted = part.draft, len(part.emitted)
     if draft is None:
         return Counts(0, 0, 0, 0, emitted)
-    raw = part.uncut.path if part.uncut else ()
+    raw = part.full_verdict.path if part.full_verdict else ()
     accepted = min(len(raw), emitted)
     last = raw[accepted - 1] if accepted else -1
     return Counts(draft.depth, len(draft.ids), accepted, accepted + _goes_on(draft, last), emitted)
@@ -69,7 +69,7 @@ class DraftStatistics:
         """Add one step of one sequence with its verdict."""
         self.steps += 1
         self.emitted += len(part.emitted)
-        self.tv_distance += part.uncut.tv_distance if part.uncut else 0.0
+        self.tv_distance += part.full_verdict.tv_distance if part.full_verdict else 0.0
         if part.draft is not None:
             self._add_draft(part)
 
@@ -82,9 +82,9 @@ class DraftStatistics:
         _count(self.reached, depth)
         _count(self.kept, accepted)
         _count(self.tested, tested)
-        kept = part.uncut.path[:accepted] if part.uncut else ()
+        kept = part.full_verdict.path[:accepted] if part.full_verdict else ()
         for piece in part.pieces:
-            self._credit(piece.source, len(piece.draft), len(piece.own(kept)))
+            self._credit(piece.source, len(piece.draft), len(piece.accepted_in(kept)))
 
     def _credit(self, method: str, nodes: int, accepted: int) -> None:
         counts = self.by_method.setdefault(method, [0, 0, 0])

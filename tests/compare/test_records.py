@@ -152,10 +152,10 @@ def test_counts_of_trees_are_those_of_the_steps():
     steps, tally = Steps(), DraftStatistics()
     tree = Draft([1, 2, 3, 4], parents=[-1, -1, 0, 2])
     for path in ((0, 2), (1,), ()):
-        part = Part(None, 0, [0], True, draft=tree, uncut=Verdict(path, 9), emitted=[7] * (len(path) + 1))
+        part = Part(None, 0, [0], True, draft=tree, full_verdict=Verdict(path, 9), emitted=[7] * (len(path) + 1))
         add(steps, part, 0.1)
         tally.add(part)
-    bare = Part(None, 0, [0], True, uncut=Verdict((), 9), emitted=[7])
+    bare = Part(None, 0, [0], True, full_verdict=Verdict((), 9), emitted=[7])
     add(steps, bare, 0.1)
     tally.add(bare)
 

@@ -11,9 +11,9 @@ from spec_control.learning import Learner, Memory
 from spec_control.pacer import Pacer
 from spec_control.track import Done, Track
 
-from spec_core import Spent
+from spec_core import StepRecord
 from spec_core.contract.hold import Hold
-from spec_core.contract.spent import Tried
+from spec_core.contract.spent import DraftAttempt
 
 HOST = 0.05
 """Time of a step beside forward and drafting, in plain forwards."""
@@ -151,7 +151,7 @@ class Planned(Simulation):
     own: float = 0.1
     calls: int = 0
     learner: Learner = attrs.field(init=False)
-    _passed: list[Spent] = attrs.field(factory=list)
+    _passed: list[StepRecord] = attrs.field(factory=list)
     _ahead: int = 0
     _then: int = 0
     _resting: bool = False
@@ -175,9 +175,9 @@ class Planned(Simulation):
         own, resting = self.own * called, self._resting and not called
         grants = () if resting else self.learner.memories[0].grants
         k, accepted, forward, whole = self._made(grants[0].length if grants else 0, own)
-        tried = (Tried(0, "drafter", k, k, k, accepted),) if k else ()
+        tried = (DraftAttempt(0, "drafter", k, k, k, accepted),) if k else ()
         seconds = {"verify": forward, "draft.auto": whole * own / (self.curve(1 + k) + HOST + own)}
-        spent = Spent(self.step, whole, seconds, 1, 1 + k, accepted + 1, 100, tried, resting=resting)
+        spent = StepRecord(self.step, whole, seconds, 1, 1 + k, accepted + 1, 100, tried, resting=resting)
         if resting and self._ahead and self._passed[-1].resting:
             self._passed.pop()
         self._passed.append(spent)
@@ -185,7 +185,7 @@ class Planned(Simulation):
             self._past = max(0.0, self._past + self._lost(spent))
             self._unlisted += spent.rows not in self.pacer.shares
 
-    def _lost(self, spent: Spent) -> float:
+    def _lost(self, spent: StepRecord) -> float:
         """As of a run; nothing is learned while a plan holds."""
         return Hold(0, 0.0, self.pacer.machine.plain, frozenset(), False, self.pacer.shares).loss_of(spent)
 

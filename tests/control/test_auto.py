@@ -269,14 +269,14 @@ def test_only_a_controller_sets_a_price():
 def test_a_step_knows_what_the_last_one_took():
     seen = []
     run = Run(QuickTarget())
-    run.observe(lambda step: seen.append((step.number, step.before, step.seconds)))
+    run.observe(lambda step: seen.append((step.number, step.last_record, step.seconds)))
     run.generate(PROMPT, max_tokens=5).result
 
     assert [number for number, _, _ in seen] == list(range(len(seen)))
     assert seen[0][1] is None
     for (number, _, seconds), (_, before, _) in pairwise(seen):
         assert before.number == number and before.seconds is seconds
-        assert before.whole >= seconds["verify"] > 0
+        assert before.total_seconds >= seconds["verify"] > 0
 
 
 def test_its_report_has_what_was_chosen_and_what_it_gained():

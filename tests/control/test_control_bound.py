@@ -112,7 +112,7 @@ def test_a_plan_that_holds_exceeds_the_bound_where(fault):
     class Faulty(Planned):
         def _lost(self, spent):
             if fault == "stale":
-                return spent.whole - self.pacer.machine.plain * spent.tokens
+                return spent.total_seconds - self.pacer.machine.plain * spent.tokens
             return super()._lost(spent)
 
         def _plan(self):

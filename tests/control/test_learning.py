@@ -9,8 +9,8 @@ from spec_control.sums import Sums
 from spec_control.track import Grant, Track
 from spec_methods.ngram import Ngram
 
-from spec_core import Request, Run, Spent
-from spec_core.contract.spent import Tried
+from spec_core import Request, Run, StepRecord
+from spec_core.contract.spent import DraftAttempt
 from tests.control.test_auto import PROMPT, finished, oracle, toy
 
 
@@ -63,9 +63,11 @@ def test_each_method_of_a_spliced_draft_learns_from_its_own_tokens(monkeypatch):
 
     def look(step):
         for part in step.parts:
-            if part.uncut is not None:
-                kept = part.uncut.path
-                pieces.extend((p.source, len(p.draft), len(p.own(kept))) for p in part.pieces if p.reached(kept))
+            if part.full_verdict is not None:
+                kept = part.full_verdict.path
+                pieces.extend(
+                    (p.source, len(p.draft), len(p.accepted_in(kept))) for p in part.pieces if p.was_tested(kept)
+                )
 
     def all_methods(self, tracks, batch, depth):
         return [tuple(Grant(arm, 6, 0.0) for arm in track.arms) for track in tracks]
@@ -88,8 +90,8 @@ def test_a_disturbed_last_step_of_a_rest_does_not_stand_for_all_of_it():
 
     def rest(first, steps, process):
         seconds = {"verify": 1e-3, "process.lookup": process}
-        planned = Spent(first, 1.2e-3, {"verify": 1e-3}, 1, 1, 1, 50)
-        last = Spent(first + steps, 1.1e-3 + process, seconds, 1, 1, 1, 50, resting=True)
+        planned = StepRecord(first, 1.2e-3, {"verify": 1e-3}, 1, 1, 1, 50)
+        last = StepRecord(first + steps, 1.1e-3 + process, seconds, 1, 1, 1, 50, resting=True)
         learner.learn([planned, last], "auto", methods)
 
     for i in range(5):
@@ -137,9 +139,9 @@ def learner_of_a_plan():
 
 def made(number, whole, forward, tried=(), seq=0, own=0.0):
     tokens = 1 + sum(accepted for _, accepted in tried)
-    found = tuple(Tried(seq, "lookup", 4, drafted, drafted, accepted) for drafted, accepted in tried)
+    found = tuple(DraftAttempt(seq, "lookup", 4, drafted, drafted, accepted) for drafted, accepted in tried)
     rows = 1 + sum(drafted for drafted, _ in tried)
-    return Spent(number, whole, {"verify": forward, "draft.auto": own}, 1, rows, tokens, 50, found)
+    return StepRecord(number, whole, {"verify": forward, "draft.auto": own}, 1, rows, tokens, 50, found)
 
 
 def test_the_step_in_which_the_controller_planned_is_paid_for_but_not_learned_from():
@@ -256,7 +258,7 @@ def test_what_the_controller_took_in_a_plain_step_of_its_plan_is_no_cost_of_aski
 def test_what_a_first_draft_took_is_not_known_where_another_method_extended_it():
     pacer, learner = learner_of_a_plan()
     longer = made(2, 9e-3, 2e-3, [(3, 0), (1, 0)], seq=7)
-    longer.tried = longer.tried[0], longer.tried[1]._replace(method="other")
+    longer.attempts = longer.attempts[0], longer.attempts[1]._replace(method="other")
     before = pacer.arm("lookup").beginning
 
     learner.learn([made(1, 3.6e-3, 2e-3, [(3, 3)]), longer], "auto", METHODS)

@@ -7,13 +7,13 @@ from spec_control.arm import Arm
 from spec_control.price import HIGH, LOW, Factor
 from spec_control.sums import Drafts
 
-from spec_core.contract.spent import Tried
+from spec_core.contract.spent import DraftAttempt
 
 TIMES = [1.0, 1.2, 1.4, 1.6, 1.8]
 
 
 def chain(depth, accepted, budget=8, drafted=None):
-    return Tried(0, "a", budget, drafted or depth, depth, accepted)
+    return DraftAttempt(0, "a", budget, drafted or depth, depth, accepted)
 
 
 def test_a_method_whose_last_tokens_are_mostly_right_gets_a_lower_price():

@@ -12,20 +12,20 @@ from spec_control.schedule import Schedule
 from spec_control.sums import Sums
 from spec_control.track import Done
 
-from spec_core import Spent, Tried
+from spec_core import DraftAttempt, StepRecord
 from tests.control.pacing import lengths, measured, track
 
 
-def step(forward: float, drafted: int = 0) -> Spent:
-    tried = (Tried(0, "a", 8, drafted, drafted, 0),) if drafted else ()
-    return Spent(1, forward + 1e-4, {"verify": forward}, 1, 1 + drafted, 1, 100, tried)
+def step(forward: float, drafted: int = 0) -> StepRecord:
+    tried = (DraftAttempt(0, "a", 8, drafted, drafted, 0),) if drafted else ()
+    return StepRecord(1, forward + 1e-4, {"verify": forward}, 1, 1 + drafted, 1, 100, tried)
 
 
 def test_the_first_plain_steps_after_a_draft_tell_nothing():
     """They take longer: the draft and the controller have left other data in the caches."""
     sums = Sums()
     for each in [step(9.0), step(3.0), step(1.0), step(2.0, drafted=4), step(1.3), step(1.1), step(1.0), step(0.9)]:
-        sums.add(each, each.whole, 1.0)
+        sums.add(each, each.total_seconds, 1.0)
 
     assert sums.forwards == {1: [1.0, 1.0, 0.9], 5: [2.0]}
     assert sums.plain == len(sums.idle) == 7, "what they take beside the forward is what it costs to ask in vain"
@@ -46,7 +46,7 @@ def test_the_fourth_plain_step_after_a_draft_is_measured():
 def test_of_the_last_two_steps_of_a_rest_the_faster_one_is_measured(before, last):
     """A forward that was disturbed would make those with drafts seem cheap for a long time."""
     learner = Learner(Pacer())
-    ends = [Spent(i, s + 2e-4, {"verify": s}, 1, 1, i - 6, 100, resting=True) for i, s in ((6, before), (7, last))]
+    ends = [StepRecord(i, s + 2e-4, {"verify": s}, 1, 1, i - 6, 100, resting=True) for i, s in ((6, before), (7, last))]
     learner.learn([step(1e-3), *ends], "auto", {})
     learner.learn([step(1e-3), *(attrs.evolve(one, number=one.number + 9) for one in ends)], "auto", {})
 

@@ -8,7 +8,7 @@ from spec_control.ledger import FULL, KEPT, RESERVE, Ledger
 from spec_control.pacer import REPAYING, Pacer
 from spec_control.track import LOSING, Grant, Track
 
-from spec_core import Spent, Tried
+from spec_core import DraftAttempt, StepRecord
 from tests.control.pacing import lengths, measured, track
 
 METHODS = {"a": frozenset({"deterministic"})}
@@ -53,10 +53,10 @@ def test_of_several_one_that_does_not_lose_is_enough():
     assert pacer._kept(pair) == KEPT
 
 
-def made(number: int, seq: int, accepted: int) -> Spent:
+def made(number: int, seq: int, accepted: int) -> StepRecord:
     """A draft of four tokens, which takes three plain steps."""
-    tried = (Tried(seq, "a", 4, 4, 4, accepted),)
-    return Spent(number, 3.6e-3, {"verify": 3e-3}, 1, 5, 1 + accepted, 100, tried)
+    tried = (DraftAttempt(seq, "a", 4, 4, 4, accepted),)
+    return StepRecord(number, 3.6e-3, {"verify": 3e-3}, 1, 5, 1 + accepted, 100, tried)
 
 
 def learner() -> Learner:
@@ -81,7 +81,7 @@ def test_a_step_of_a_machine_that_became_slower_is_worth_more():
     """By the share of its own forward that a plain step takes."""
     found = learner()
     found.pacer.shares = {5: 0.4}
-    slow = [Spent(i, 7.2e-3, {"verify": 6e-3}, 1, 5, 1, 100, made(i, 0, 0).tried) for i in (1, 2)]
+    slow = [StepRecord(i, 7.2e-3, {"verify": 6e-3}, 1, 5, 1, 100, made(i, 0, 0).attempts) for i in (1, 2)]
     found.learn([made(0, 0, accepted=0), *slow], "auto", METHODS)
 
     assert found.memories[0].track.lost == pytest.approx(3 * 2.0)

@@ -191,9 +191,9 @@ def test_logits_that_are_no_numbers_end_their_sequence(cut, on_error):
             output = super().forward(batch, needs)
             for part in batch.parts:
                 if part.decides and part.seq.name == "1" and part.seq.t == 3:
-                    output.logits[part.at, 7] = math.nan
+                    output.logits[part.logits_row, 7] = math.nan
                 elif part.decides and part.drafted == 2 and part.seq.t == 5:
-                    output.logits[part.at + 2] = math.nan  # after a wrong draft: nobody reads it
+                    output.logits[part.logits_row + 2] = math.nan  # after a wrong draft: nobody reads it
             return output
 
     asked = [Request([i, 2], max_tokens=9, name=f"{i}", sampling=Sampling(**cut)) for i in range(3)]

@@ -7,7 +7,7 @@ import time
 import attrs
 import pytest
 
-from spec_core import Compat, Draft, Request, Run, Spent, hookimpl
+from spec_core import Compat, Draft, Request, Run, StepRecord, hookimpl
 from spec_core.contract.hold import Hold
 from spec_core.testing import ToyTarget
 from tests.core.test_rests import REQUEST, Controller, Method
@@ -134,7 +134,7 @@ def test_a_loss_is_counted_at_the_speed_of_the_plan(faster):
     """
     hold = Hold(9, 1.0, 1.0, frozenset(), False, {5: 0.5})
 
-    assert hold.loss_of(Spent(0, 3.5 / faster, {"verify": 2.0 / faster}, 1, 5, 2)) == pytest.approx(1.5)
+    assert hold.loss_of(StepRecord(0, 3.5 / faster, {"verify": 2.0 / faster}, 1, 5, 2)) == pytest.approx(1.5)
 
 
 def test_what_its_first_steps_gained_does_not_pay_for_the_others():
@@ -261,7 +261,7 @@ def test_a_controller_reads_what_became_of_all_steps_since_it_was_called():
     seen, drafted = [], []
 
     def reads(step):
-        seen.append(list(step.passed))
+        seen.append(list(step.records))
         holds()(step)
 
     method, controller = Longest(), Controller(reads)
@@ -270,7 +270,7 @@ def test_a_controller_reads_what_became_of_all_steps_since_it_was_called():
     def look(step):
         part = step.parts[0]
         if part.budget:
-            drafted.append((step.number, part.drafted, len(part.uncut.path), len(part.emitted), part.start))
+            drafted.append((step.number, part.drafted, len(part.full_verdict.path), len(part.emitted), part.start))
 
     run.observe(look)
     run.generate(REQUEST).result
@@ -278,7 +278,9 @@ def test_a_controller_reads_what_became_of_all_steps_since_it_was_called():
 
     assert [spent.number for spent in seen[2]] == [2, 3, 4, 5, 6, 7]
     assert [
-        (spent.number, one.drafted, one.accepted, spent.tokens, spent.depth) for spent in passed for one in spent.tried
+        (spent.number, one.drafted, one.accepted, spent.tokens, spent.depth)
+        for spent in passed
+        for one in spent.attempts
     ] == [one for one in drafted if one[0] <= passed[-1].number]
-    assert {(one.method, one.budget) for spent in seen[2] for one in spent.tried} == {("method", 2)}
-    assert all(spent.whole > spent.seconds["verify"] > 0 and not spent.resting for spent in passed)
+    assert {(one.method, one.budget) for spent in seen[2] for one in spent.attempts} == {("method", 2)}
+    assert all(spent.total_seconds > spent.seconds["verify"] > 0 and not spent.resting for spent in passed)

@@ -58,7 +58,7 @@ class Controller:
     @hookimpl
     def draft(self, step):
         self.asked.append(step.number)
-        self.passed.append([spent.number for spent in step.passed])
+        self.passed.append([spent.number for spent in step.records])
         self.act(step)
 
     @hookimpl

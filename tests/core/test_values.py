@@ -274,7 +274,7 @@ def test_batch_parents_are_rows_of_the_batch(shapes):
     parts, expected, at = [], [], 0
     for pending, tree in shapes:
         draft = None if tree is None else Draft(tree[0], parents=tree[1])
-        part = Part(None, 0, [1] * pending, True, draft=draft, row=at, spec=at + pending)
+        part = Part(None, 0, [1] * pending, True, draft=draft, row=at, first_draft_row=at + pending)
         expected += [-1, *range(at, at + pending - 1)]
         for p in tree[1] if tree else []:
             expected.append(at + pending + p if p >= 0 else at + pending - 1)

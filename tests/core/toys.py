@@ -80,7 +80,7 @@ def forward(target: ToyTarget, tokens: list[int], embeds: dict[int, torch.Tensor
     fresh = Sequence(list(tokens), len(tokens), 0, seq.sampling, None, embeds=embeds or {})
     target.open(fresh, 0)
     part = Part(fresh, 0, tokens, True)
-    part.spec = len(tokens)
+    part.first_draft_row = len(tokens)
     needs = Needs(hidden=range(target.info.layers + 1), final=True, all_logits=True)
     ids = torch.tensor(tokens)
     batch = Batch(ids, torch.arange(len(tokens)), (part,), embeds or {})

@@ -134,7 +134,9 @@ class Drafts:
 
     @hookimpl
     def rollback(self, step):
-        self.seen += [(share.draft.ids, share.uncut.path, share.uncut.next_token) for _, share in step.judged]
+        self.seen += [
+            (share.draft.ids, share.full_verdict.path, share.full_verdict.next_token) for _, share in step.draft_results
+        ]
 
 
 def test_verdicts_are_those_of_the_engine(target):

@@ -27,7 +27,7 @@ class Recorder:
 
     @hookimpl
     def draft(self, step):
-        self.asked.append((step.number, step.before))
+        self.asked.append((step.number, step.last_record))
         for part in step.parts:
             step.set_price(part.seq, 0.01)
 
@@ -70,7 +70,7 @@ def test_the_time_of_a_step_is_that_of_the_engine_and_of_the_plugins(host, contr
     rows = 1 + len(drafts["a"])
     assert first is None  # nobody was asked for drafts of the prompt's step
     assert (before.number, before.sequences, before.rows) == (1, 1, rows)
-    assert REST_SECONDS <= before.seconds["verify"] < before.whole
+    assert REST_SECONDS <= before.seconds["verify"] < before.total_seconds
     assert {"draft.ngram", "process.ngram"} <= before.seconds.keys()
     assert "verify" not in host.stats.report()["seconds"]
 

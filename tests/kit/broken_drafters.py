@@ -122,7 +122,7 @@ class KeepsItsDrafts(Lookup):
     @hookimpl
     def accept(self, step) -> None:
         for seq in step.undecided:
-            if step.part(seq).source == step.asking:
+            if step.part(seq).source == step.plugin:
                 rows = step.logits(seq)
                 step.decide(seq, Verdict(range(len(rows) - 1), int(rows[-1].argmax())))
 
@@ -148,7 +148,7 @@ class DividesByWhatWasKept(Lookup):
     @hookimpl
     def rollback(self, step) -> None:
         for seq, verdict in step.verdicts.items():
-            if step.part(seq).source == step.asking:
+            if step.part(seq).source == step.plugin:
                 self.fared.append(len(verdict.path))
         if len(self.fared) > 8:
             1 / sum(self.fared[-8:])
@@ -694,9 +694,9 @@ class ExpectsItsExtensionToBeTested(Extends):
 
     @hookimpl
     def rollback(self, step) -> None:
-        tested = {seq for seq, share in step.judged if share.leaf >= 0}
+        tested = {seq for seq, share in step.draft_results if share.leaf >= 0}
         for part in step.parts:
-            extended = [piece for piece in part.pieces if piece.source == step.asking and piece.leaf >= 0]
+            extended = [piece for piece in part.pieces if piece.source == step.plugin and piece.leaf >= 0]
             assert not extended or part.seq in tested, "an extension without a verdict"
 
 

@@ -30,7 +30,7 @@ class CountsTheFirstDraftIn(Owner):
     def put_back(self, step, seq, verdict):
         part = step.part(seq)
         if part.drafted:
-            seq.slot.state.recurrent = step.output.trace[(step.kept_rows(seq) or [part.spec])[-1]]
+            seq.slot.state.recurrent = step.output.trace[(step.kept_rows(seq) or [part.first_draft_row])[-1]]
 
 
 class ThinksNothingIsToBeDone(Owner):
@@ -47,7 +47,7 @@ class TakesTheLastRow(Owner):
     def put_back(self, step, seq, verdict):
         if verdict.path:
             part = step.part(seq)
-            seq.slot.state.recurrent = step.output.trace[part.spec + part.drafted - 1]
+            seq.slot.state.recurrent = step.output.trace[part.first_draft_row + part.drafted - 1]
 
 
 @attrs.define(eq=False)
@@ -88,8 +88,8 @@ class ReadsTheRawVerdict(Owner):
 
     def put_back(self, step, seq, verdict):
         part = step.part(seq)
-        if part.uncut.path:
-            seq.slot.state.recurrent = step.output.trace[part.spec + part.uncut.path[-1]]
+        if part.full_verdict.path:
+            seq.slot.state.recurrent = step.output.trace[part.first_draft_row + part.full_verdict.path[-1]]
 
 
 class KnowsChainsOnly(Owner):
@@ -98,7 +98,7 @@ class KnowsChainsOnly(Owner):
     def put_back(self, step, seq, verdict):
         if verdict.path:
             part = step.part(seq)
-            seq.slot.state.recurrent = step.output.trace[part.spec + len(verdict.path) - 1]
+            seq.slot.state.recurrent = step.output.trace[part.first_draft_row + len(verdict.path) - 1]
 
 
 class LeavesItOut(Owner):
@@ -142,7 +142,7 @@ class KeepsWrongCheckpoints(Owner):
         for seq, span in rows.by_sequence():
             step = rows.step
             if step.part(seq).drafted:
-                seq.slot.checkpoints[span.end] = step.output.trace[step.part(seq).spec]
+                seq.slot.checkpoints[span.end] = step.output.trace[step.part(seq).first_draft_row]
 
 
 class ForwardsAgain(Owner):

@@ -59,7 +59,7 @@ class CommitsDrafts(Healthy):
         output = super().forward(batch, attrs.evolve(needs, trace="states"))
         for part in batch.parts:
             if part.drafted:
-                part.seq.slot.state.recurrent = output.trace[part.spec + part.drafted - 1]
+                part.seq.slot.state.recurrent = output.trace[part.first_draft_row + part.drafted - 1]
         return output
 
 
@@ -80,7 +80,7 @@ class IsWrongBehindDrafts(Healthy):
         output = super().forward(batch, needs)
         for part in batch.parts:
             if part.drafted:
-                output.logits[part.at + 1 : part.at + 1 + part.drafted].neg_()
+                output.logits[part.logits_row + 1 : part.logits_row + 1 + part.drafted].neg_()
         return output
 
 

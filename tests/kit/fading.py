@@ -35,12 +35,18 @@ class Fading:
             x[row] = embedding
         after, expected = torch.empty_like(x), []
         for part in batch.parts:
-            end = part.spec + part.drafted
-            expected += range(part.row, end) if needs.all_logits else range(part.spec - 1, end) if part.decides else ()
+            end = part.first_draft_row + part.drafted
+            expected += (
+                range(part.row, end)
+                if needs.all_logits
+                else range(part.first_draft_row - 1, end)
+                if part.decides
+                else ()
+            )
             memory = part.seq.slot.state
-            for row in range(part.row, part.spec):
+            for row in range(part.row, part.first_draft_row):
                 memory.faded = after[row] = memory.faded / 2 + x[row]
-            for row in range(part.spec, end):
+            for row in range(part.first_draft_row, end):
                 parent = batch.parents[row]
                 after[row] = after[parent] / 2 + x[row]
         logits = [self.head @ after[row] for row in expected]

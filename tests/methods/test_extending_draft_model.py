@@ -148,10 +148,10 @@ def test_rejected_tokens_are_forgotten(sampling, begins):
     def look(step):
         for part in step.parts:
             for piece, _ in extensions(part, "draft-model"):
-                if not piece.was_tested(part.uncut.path):
+                if not piece.was_tested(part.full_verdict.path):
                     counts["rejected"] += 1
                     continue
-                kept = len(piece.own(part.uncut.path))
+                kept = len(piece.accepted_in(part.full_verdict.path))
                 counts["tested"] += min(kept + 1, len(piece.draft))
                 counts["right"] += kept
 

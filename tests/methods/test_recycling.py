@@ -89,7 +89,7 @@ def watch(plugin: Recycling, n: int = 12, target: ToyTarget | None = None, **ask
             if part.verdict is not None:
                 drafted = part.draft.ids if part.draft else ()
                 last = part.seq.tokens[len(part.seq.tokens) - len(part.emitted) - 1]
-                kept = [0, *(1 + i for i in part.uncut.path)]
+                kept = [0, *(1 + i for i in part.full_verdict.path)]
                 seen.append(([last, *drafted], kept, step.logits(part.seq).clone(), part))
 
     run = Run(target or ToyTarget(seed=2, recurrent=False), methods=[("recycling", plugin)])
@@ -318,7 +318,7 @@ def test_trees_through_a_real_target(pico, temperature):
     plain = Run(pico).generate(prompt, **ask).result
     run = Run(pico, methods=["recycling:p_min=0.1"])
     trees = []
-    run.observe(lambda step: trees.extend((p.draft, p.uncut.path) for p in step.parts if p.draft))
+    run.observe(lambda step: trees.extend((p.draft, p.full_verdict.path) for p in step.parts if p.draft))
     result = run.generate(prompt, **ask).result
 
     assert plain.tokens == result.tokens

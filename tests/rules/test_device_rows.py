@@ -125,7 +125,7 @@ class Spoiled:
         output = super().forward(batch, needs)
         for part in batch.parts:
             if part.drafted and part.seq.tokens[1] == 1:
-                output.logits[part.at + 1] = self.value
+                output.logits[part.logits_row + 1] = self.value
         return output
 
 

@@ -83,7 +83,7 @@ def test_the_pattern_is_the_settings_seed_and_not_the_requests():
     def pattern(seed: int, of_request: int, temperature: float = 0.0) -> list[int]:
         lengths: list[int] = []
         run = Run(ToyTarget(**TINY), [Says(CHAIN)], rule=("synthetic", Synthetic(RATES, seed)))
-        run.observe(lambda step: lengths.extend(len(part.uncut.path) for part in step.parts))
+        run.observe(lambda step: lengths.extend(len(part.full_verdict.path) for part in step.parts))
         run.generate([1, 2], max_tokens=60, seed=of_request, sampling=Sampling(temperature=temperature)).result
         return lengths
 

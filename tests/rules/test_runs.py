@@ -172,7 +172,7 @@ def test_logits_that_are_no_numbers_end_their_sequence_only(rule, tiny):
             output = super().forward(batch, needs)
             for part in batch.parts:
                 if part.seq.name == "sick" and part.drafted:
-                    output.logits[part.at] = torch.nan
+                    output.logits[part.logits_row] = torch.nan
             return output
 
     run = Run(Sick(**TINY), [Sampler(near(tiny))], rule=rule)

@@ -93,13 +93,13 @@ class FakeEngine:
     def _verify(self, job: Job, part: Part, step: Step) -> Progress:
         """Follow the most likely tokens down the draft, roll back, and tell the host."""
         output, n = step.output, len(part.pending)
-        hidden = {i: h[part.row : part.spec + part.drafted] for i, h in output.hidden.items()}
-        final = None if output.final is None else output.final[part.row : part.spec + part.drafted]
+        hidden = {i: h[part.row : part.first_draft_row + part.drafted] for i, h in output.hidden.items()}
+        final = None if output.final is None else output.final[part.row : part.first_draft_row + part.drafted]
         start = job.seq.evaluated
         job.seq.evaluated = part.end
         if not part.decides:
             return Progress(prompt_rows=n, start=start, hidden=hidden, final=final)
-        logits = output.logits[part.at : part.at + 1 + part.drafted]
+        logits = output.logits[part.logits_row : part.logits_row + 1 + part.drafted]
         path, tokens = self._follow(part.draft, logits)
         tokens = self._cut_at_end(job, tokens)
         path = path[: len(tokens) - 1]
@@ -127,10 +127,10 @@ class FakeEngine:
 
     def _roll_back(self, part: Part, path: tuple[int, ...], step: Step) -> None:
         """Keep the rows of the path: what the engine's own memory does."""
-        one = Step(self.target, {}, owners=frozenset({"target"}), phase="rollback", asking="target")
+        one = Step(self.target, {}, owners=frozenset({"target"}), phase="rollback", plugin="target")
         one.add(part)
         one.batch, one.output = step.batch, step.output
-        part.verdict = part.uncut = Verdict(path, 0)
+        part.verdict = part.full_verdict = Verdict(path, 0)
         implementations(self.target, "target")["rollback"][0](one)
         part.seq.evaluated = part.end + len(path)
 

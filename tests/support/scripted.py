@@ -22,7 +22,7 @@ class Scripted(TorchTarget):
             if part.decides:
                 first = part.end - part.seq.prompt_len
                 for i in range(1 + part.drafted):
-                    row = output.logits[part.at + i]
+                    row = output.logits[part.logits_row + i]
                     row.fill_(-100.0)
                     row[self.script[min(first + i, len(self.script) - 1)]] = 0.0
         return output

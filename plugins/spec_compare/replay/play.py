@@ -15,7 +15,7 @@ from spec_compare.replay.cut import cut
 from spec_compare.replay.policies import Policy
 from spec_compare.replay.recorded import RecordedPart, RecordedStep, sequence
 from spec_compare.replay.times import StepTimes
-from spec_core import Part, PluginError, Sequence, Spent, Step, Target, Verdict, hookimpl
+from spec_core import Part, PluginError, Sequence, Step, StepRecord, Target, Verdict, hookimpl
 from spec_core.errors import SpecError
 from spec_core.toolkit import DraftStatistics, Orders
 
@@ -46,7 +46,7 @@ class Player:
     proposals: dict[str, frozenset[str]]
     times: StepTimes
     found: Replayed
-    before: Spent | None = None
+    before: StepRecord | None = None
     _orders: Orders = attrs.field(init=False)
     _hooks: pluggy.PluginManager = attrs.field(init=False)
     _running: dict[int, Sequence] = attrs.field(factory=dict, init=False)
@@ -83,8 +83,8 @@ class Player:
 
     def _begin(self, recorded: RecordedStep) -> Step:
         """The step as the policy finds it."""
-        passed = self._orders.passed
-        step = Step(self.target, self.proposals, number=recorded.number, before=self.before, passed=passed)
+        passed = self._orders.records
+        step = Step(self.target, self.proposals, number=recorded.number, last_record=self.before, records=passed)
         step.trees = any(part.draft is not None and part.draft.parents is not None for part in recorded.parts)
         for part in recorded.parts:
             step.add(self._part(part))
@@ -103,7 +103,7 @@ class Player:
         return seq
 
     def _call(self, hook: str, step: Step) -> None:
-        step.phase, step.asking = hook, self.policy.name
+        step.phase, step.plugin = hook, self.policy.name
         try:
             getattr(self._hooks.hook, hook, lambda step: None)(step=step)
         except SpecError:
@@ -117,7 +117,7 @@ class Player:
         part.draft, part.pieces = left.draft, left.pieces
         part.emitted = recorded.text.tokens[recorded.output :][: min(recorded.emitted, len(left.path) + 1)]
         if part.emitted:
-            part.uncut = Verdict(left.path, part.emitted[-1])
+            part.full_verdict = Verdict(left.path, part.emitted[-1])
             part.verdict = Verdict(left.path[: len(part.emitted)], part.emitted[-1])
         if recorded.budget:
             self.found.choices += 1

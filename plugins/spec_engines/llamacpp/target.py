@@ -65,7 +65,7 @@ class LlamaCppTarget:
         self, part: Part, memory: Memory, tokens: list[int], batch: Batch, needs: Needs, everything: bool
     ) -> Tensor:
         """Logits of the rows that decide. everything: llama.cpp computes those of all rows."""
-        end = part.spec + part.drafted
+        end = part.first_draft_row + part.drafted
         count, pending = end - part.row, len(part.pending)
         before = 0 if needs.all_logits else pending - 1 if part.decides else count  # rows without logits
         outputs = [everything or row >= before for row in range(count)]

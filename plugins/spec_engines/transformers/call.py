@@ -32,7 +32,7 @@ class Span:
 
     @classmethod
     def of(cls, part: Part, rows: range, needs: Needs) -> Span:
-        after = part.row if needs.all_logits else part.spec - 1 if part.decides else rows.stop
+        after = part.row if needs.all_logits else part.first_draft_row - 1 if part.decides else rows.stop
         return cls(part, rows, max(after - rows.start, 0))
 
     def cut(self, values: Tensor) -> Tensor:

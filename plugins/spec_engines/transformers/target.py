@@ -64,7 +64,7 @@ class TransformersTarget:
             part.seq.slot.state.cut(part.start)
         if self.kinds.recurrent:
             return [results for part in batch.parts for results in self._twice(part, batch, needs)]
-        spans = [Span.of(part, range(part.row, part.spec + part.drafted), needs) for part in batch.parts]
+        spans = [Span.of(part, range(part.row, part.first_draft_row + part.drafted), needs) for part in batch.parts]
         calls = group_spans(spans) if self.batches else [[span] for span in spans]
         results = {
             span.rows.start: one
@@ -75,10 +75,10 @@ class TransformersTarget:
 
     def _twice(self, part: Part, batch: Batch, needs: Needs) -> list[Found]:
         """The pending rows, and the draft rows in a call of their own, before which recurrent state is copied."""
-        result = self.caller.call([Span.of(part, range(part.row, part.spec), needs)], batch, needs)
+        result = self.caller.call([Span.of(part, range(part.row, part.first_draft_row), needs)], batch, needs)
         if part.drafted:
             part.seq.slot.state.before = part.seq.slot.state.copy_states()
-            drafted = range(part.spec, part.spec + part.drafted)
+            drafted = range(part.first_draft_row, part.first_draft_row + part.drafted)
             result += self.caller.call([Span.of(part, drafted, needs)], batch, needs)
         return result
 

@@ -111,8 +111,8 @@ class DFlash:
 
     @hookimpl
     def rollback(self, step: Step) -> None:
-        for seq, part in step.judged:
-            seq.stash[self.memory].estimate.learn(part.drafted, len(part.uncut.path))
+        for seq, part in step.draft_results:
+            seq.stash[self.memory].estimate.learn(part.drafted, len(part.full_verdict.path))
 
     @hookimpl
     def process(self, rows: Rows) -> None:

@@ -151,8 +151,8 @@ class DraftModel:
 
     @hookimpl
     def rollback(self, step: Step) -> None:
-        for seq, part in step.judged:
-            seq.stash[self.cache].estimate.learn(part.drafted, len(part.uncut.path))
+        for seq, part in step.draft_results:
+            seq.stash[self.cache].estimate.learn(part.drafted, len(part.full_verdict.path))
         for seq, tested in tested_extensions(step):
             seq.stash[self.cache].reached.add(tested, 1)
 

@@ -99,21 +99,21 @@ class Recycling:
     @hookimpl
     def rollback(self, step: Step) -> None:
         """Learn from all verified rows, the kept path last, and from the acceptance of the own draft."""
-        concerned = [seq for seq in step.verdicts if seq.wants(step.asking)]
+        concerned = [seq for seq in step.verdicts if seq.wants(step.plugin)]
         if not concerned:
             return
-        for seq, share in step.judged:
+        for seq, share in step.draft_results:
             memory = self._memory(seq)
-            learn(memory.evidence, memory.drafted[share.leaf], share.uncut.path)
+            learn(memory.evidence, memory.drafted[share.leaf], share.full_verdict.path)
         rows = likeliest(step.output.logits, self.k)
         for seq in concerned:
             part, table = step.part(seq), self._memory(seq).table
             drafted = part.draft.ids if part.draft else ()
-            for i in sorted(set(range(len(drafted))).difference(part.uncut.path)):
-                table.learn(drafted[i], rows[part.at + 1 + i])
-            table.learn(seq.tokens[-1], rows[part.at])
-            for i in part.uncut.path:
-                table.learn(drafted[i], rows[part.at + 1 + i])
+            for i in sorted(set(range(len(drafted))).difference(part.full_verdict.path)):
+                table.learn(drafted[i], rows[part.logits_row + 1 + i])
+            table.learn(seq.tokens[-1], rows[part.logits_row])
+            for i in part.full_verdict.path:
+                table.learn(drafted[i], rows[part.logits_row + 1 + i])
 
     def _memory(self, seq: Sequence) -> RecyclingState:
         """The data of a sequence. A new one learns its prompt and drops the data of the slot's last sequence."""

@@ -93,9 +93,9 @@ class Suffix:
 
     @hookimpl
     def rollback(self, step: Step) -> None:
-        for seq, part in step.judged:
+        for seq, part in step.draft_results:
             memory = seq.stash[self.memory]
-            learn(memory.evidence, memory.drafted[part.leaf], part.uncut.path)
+            learn(memory.evidence, memory.drafted[part.leaf], part.full_verdict.path)
 
     @hookimpl
     def process(self, rows: Rows) -> None:

@@ -262,7 +262,9 @@ class TorchTarget:
         """Batch rows whose logits are needed: the last pending row and the drafts of deciding parts. None means all."""
         if needs.all_logits:
             return None
-        return [row for p in batch.parts if p.decides for row in range(p.spec - 1, p.spec + p.drafted)]
+        return [
+            row for p in batch.parts if p.decides for row in range(p.first_draft_row - 1, p.first_draft_row + p.drafted)
+        ]
 
 
 class RecurrentTarget(TorchTarget):

@@ -40,7 +40,7 @@ class Capture:
             captured.features[span.start :] = self.teacher.features(span.hidden, span.final)
             part = rows.step.part(seq)
             if part.decides:
-                captured.top_k[span.end - 1] = TopK.of(rows.step.output.logits[part.at : part.at + 1])
+                captured.top_k[span.end - 1] = TopK.of(rows.step.output.logits[part.logits_row : part.logits_row + 1])
 
     def sample(self, seq: Sequence, start: int) -> Sample:
         """Of a sequence that has just finished, without its last token, which was not evaluated. start: of its answer.

@@ -44,9 +44,9 @@ def forward(target: Target, rows: Iterable[Row], needs: Needs = PLAIN) -> tuple[
 
 def keep(target: Any, step: Step, paths: list[tuple[int, ...]]) -> None:
     """Let the target restore its state along the kept path of every part."""
-    step.phase, step.asking, step.owners = "rollback", "target", frozenset({"target"})
+    step.phase, step.plugin, step.owners = "rollback", "target", frozenset({"target"})
     for part, path in zip(step.parts, paths, strict=True):
-        part.verdict = part.uncut = Verdict(path, 0)
+        part.verdict = part.full_verdict = Verdict(path, 0)
     if implementation := implementations(target, "target").get("rollback"):
         implementation[0](step)
     for part, path in zip(step.parts, paths, strict=True):

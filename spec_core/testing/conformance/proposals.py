@@ -39,7 +39,7 @@ def proposals(plugin: str = SUBJECT) -> Iterator[list[Offer]]:
     propose = Step.propose
 
     def look(step: Step, seq: Sequence, draft: Draft) -> None:
-        if step.asking == plugin and isinstance(draft, Draft):
+        if step.plugin == plugin and isinstance(draft, Draft):
             offers.append(_offer(step, seq, draft))
         propose(step, seq, draft)
 
@@ -52,7 +52,7 @@ def proposals(plugin: str = SUBJECT) -> Iterator[list[Offer]]:
 
 def _offer(step: Step, seq: Sequence, draft: Draft) -> Offer:
     part = step.part(seq)
-    free = part.draft is None and part.budget > 0 and seq.wants(step.asking)
-    budget = min([part.budget, *(n for method, n in part.limits.items() if method in (None, step.asking))])
+    free = part.draft is None and part.budget > 0 and seq.wants(step.plugin)
+    budget = min([part.budget, *(n for method, n in part.limits.items() if method in (None, step.plugin))])
     nodes = part.nodes if step.trees else budget
     return Offer(seq, len(seq.tokens), draft, budget, nodes, free, step.wants_probs)

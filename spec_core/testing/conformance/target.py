@@ -175,7 +175,7 @@ class TargetConformance(RowChecks):
             shape = (count, self.model.info.vocab)
             expect(tuple(output.logits.shape) == shape, f"logits are {list(output.logits.shape)}, not {list(shape)}")
             expected = host(feed(self.model, open_sequence(self.model), third).logits[0])
-            close(host(output.logits[step.parts[2].at]), expected, self.rounding, f"the last row of {third}")
+            close(host(output.logits[step.parts[2].logits_row]), expected, self.rounding, f"the last row of {third}")
 
     @promise("tensor(name) is a weight by its GGUF name: embeddings are [V, D]; KeyError for an unknown name.")
     def test_tensors_are_found_by_name(self) -> None:

@@ -70,6 +70,6 @@ class Bandit:
             memory = seq.stash.get(self.memory)
             if memory and memory.asked:
                 arm, memory.asked = memory.arms[memory.asked], None
-                kept = len(step.part(seq).uncut.path)
+                kept = len(step.part(seq).full_verdict.path)
                 arm.asked += 1
                 arm.reward += kept / (kept + 1)  # the share of the step's tokens that drafts brought

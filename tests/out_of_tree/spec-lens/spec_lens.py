@@ -75,10 +75,10 @@ class Lens:
 
     @hookimpl
     def rollback(self, step):
-        for seq, part in step.judged:
+        for seq, part in step.draft_results:
             estimate = seq.stash.setdefault(self.estimate, AcceptanceEstimate())
             estimate.fade()
-            estimate.learn(part.drafted, len(part.uncut.path))
+            estimate.learn(part.drafted, len(part.full_verdict.path))
 
     @hookimpl
     def process(self, rows):
