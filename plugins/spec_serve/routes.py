@@ -60,6 +60,13 @@ READS = (400, 408, 413, 503)
 GENERATES = (*READS, 404, 429, 500)
 """Statuses of routes that generate texts."""
 
+EVENT = {
+    "type": "object",
+    "properties": {"event": {"type": "string"}, "data": {"type": "string"}},
+    "required": ["data"],
+}
+"""A server-sent event, as OpenAPI 3.2 describes one."""
+
 
 def refusals(*statuses: int, model: type[BaseModel] = ErrorAnswer) -> dict[int | str, dict[str, Any]]:
     """``responses`` of a route that refuses with these statuses."""
@@ -68,8 +75,7 @@ def refusals(*statuses: int, model: type[BaseModel] = ErrorAnswer) -> dict[int |
 
 def generates(model: type[BaseModel] = ErrorAnswer) -> dict[int | str, dict[str, Any]]:
     """``responses`` of a route that generates: whole or as events, or a refusal."""
-    events = {"text/event-stream": {"schema": {"type": "string"}}}
-    return {200: {"content": events}, **refusals(*GENERATES, model=model)}
+    return {200: {"content": {"text/event-stream": {"itemSchema": EVENT}}}, **refusals(*GENERATES, model=model)}
 
 
 def api_router(tag: str, model: type[BaseModel] = ErrorAnswer) -> APIRouter:
