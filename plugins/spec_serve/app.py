@@ -20,7 +20,7 @@ from spec_serve.keys import keys_of
 from spec_serve.lenient import Lenient
 from spec_serve.origins import origins_of, split
 from spec_serve.refusals import HANDLERS, refuse
-from spec_serve.routes import Service
+from spec_serve.service import Service
 from spec_serve.terms import Terms
 
 ROUTERS = (

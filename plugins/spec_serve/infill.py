@@ -15,7 +15,8 @@ from spec_serve.body import ANY, Body, ListOf
 from spec_serve.errors import ApiError
 from spec_serve.lengths import check_text
 from spec_serve.llama import CompletionAnswer, LlamaCompletion, complete
-from spec_serve.routes import ServiceOf, api_router, generates
+from spec_serve.routes import api_router, generates
+from spec_serve.service import ServiceOf
 
 router = api_router("llama-server")
 MARKS = (
@@ -31,6 +32,9 @@ REPOSITORY = ("<|repo_name|>", "<repo_name>", "<|fim_repo|>", "<reponame>")
 FILE = ("<|file_sep|>", "<file_sep>", "<|fim_sep|>")
 NAME = "filename"
 """Of the file with the gap, and ``myproject`` of its repository, as llama-server writes them."""
+
+LINE = 32
+"""Characters around another file, about."""
 
 
 class Extra(Body):
@@ -61,7 +65,8 @@ class Infill(LlamaCompletion):
 async def fill_in(body: Infill, service: ServiceOf) -> Response:
     """The text between a prefix and a suffix."""
     text = check_text(whole_text(body), service.terms)
-    prompt = await service.threads.run(len(text), prompt_of, body, service.tokenizer)
+    names = sum(len(file.filename) + LINE for file in body.input_extra or [])
+    prompt = await service.threads.run(len(text) + names, prompt_of, body, service.tokenizer)
     return await complete(service, body, [(body.prompt, prompt)], several=False)
 
 

@@ -21,7 +21,8 @@ from spec_serve.job import Done, Failed, Job, Outlet, Progress, Prompted, messag
 from spec_serve.lengths import check_ids, check_text
 from spec_serve.llama_slots import generation
 from spec_serve.report import Finished
-from spec_serve.routes import Service, ServiceOf, api_router, generates
+from spec_serve.routes import api_router, generates
+from spec_serve.service import Service, ServiceOf
 from spec_serve.stream import as_json, event
 from spec_serve.terms import Terms
 
@@ -99,8 +100,8 @@ async def complete_prompt(body: LlamaCompletion, service: ServiceOf) -> Response
     given, several = prompts_of(body.prompt)
     if len(given) > service.terms.limits.n_max:
         raise ApiError(400, f"{len(given)} prompts, at most {service.terms.limits.n_max} are allowed", "prompt")
-    prompts = [(one, await service.threads.run(len(one), ids_of, one, service.terms)) for one in given]
-    return await complete(service, body, prompts, several)
+    encoded = await service.threads.run(sum(map(_size, given)), _all_ids, given, service.terms)
+    return await complete(service, body, list(zip(given, encoded, strict=True)), several)
 
 
 async def complete(
@@ -164,6 +165,15 @@ def prompts_of(given: Any) -> tuple[list[OnePrompt], bool]:
 
 def _single(given: Any) -> OnePrompt:
     return given.prompt_string if isinstance(given, PromptText) else given
+
+
+def _size(prompt: OnePrompt) -> int:
+    """Characters and ids."""
+    return len(prompt) if isinstance(prompt, str) else sum(len(p) if isinstance(p, str) else 1 for p in prompt)
+
+
+def _all_ids(prompts: list[OnePrompt], terms: Terms) -> list[str | list[int]]:
+    return [ids_of(prompt, terms) for prompt in prompts]
 
 
 def ids_of(given: OnePrompt, terms: Terms) -> str | list[int]:

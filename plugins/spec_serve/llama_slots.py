@@ -14,7 +14,8 @@ from spec_serve.asked import SAMPLING, defaults
 from spec_serve.engine import Engine
 from spec_serve.errors import ApiError
 from spec_serve.job import Job
-from spec_serve.routes import EngineOf, Json, TermsOf, api_router, refusals
+from spec_serve.routes import api_router, refusals
+from spec_serve.service import EngineOf, Json, TermsOf
 from spec_serve.terms import Terms
 
 router = api_router("llama-server")

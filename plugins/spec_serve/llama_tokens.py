@@ -13,7 +13,8 @@ from spec_serve.body import Body, ListOf
 from spec_serve.conversation import Talk
 from spec_serve.errors import ApiError
 from spec_serve.fields import Conversation, Ids, Message, Tool
-from spec_serve.routes import READS, Json, ServiceOf, api_router, refusals
+from spec_serve.routes import READS, api_router, refusals
+from spec_serve.service import Json, ServiceOf
 from spec_serve.stream import as_json
 
 router = api_router("llama-server")

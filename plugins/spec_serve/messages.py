@@ -22,7 +22,8 @@ from spec_serve.message_fields import Block, MessageChoice, Messages, MessageToo
 from spec_serve.parts import Part
 from spec_serve.reading import Reader
 from spec_serve.report import Finished
-from spec_serve.routes import READS, Json, ServiceOf, TypedErrorAnswer, api_router, generates, refusals
+from spec_serve.routes import READS, TypedErrorAnswer, api_router, generates, refusals
+from spec_serve.service import Json, ServiceOf
 from spec_serve.stream import as_json
 from spec_serve.terms import Terms
 
@@ -67,7 +68,8 @@ async def count_message_tokens(body: Messages, service: ServiceOf) -> Response:
     chat = as_chat(body)
     tools = asked.tools_of(chat.tools, chat.tool_choice, service.terms.limits)
     talk = Talk(chat.messages, tools, chat, service.terms.template_defaults)
-    return Json({"input_tokens": len(await service.encode(talk))})
+    [ids] = await service.encode(talk)
+    return Json({"input_tokens": len(ids)})
 
 
 # from its body to a chat

@@ -23,7 +23,8 @@ from spec_serve.job import Done, Failed, Job, Outlet, Progress, Prompted, messag
 from spec_serve.parts import Part, Places
 from spec_serve.reading import Reader, Reads
 from spec_serve.report import Finished
-from spec_serve.routes import READS, Json, Service, ServiceOf, api_router, generates, refusals
+from spec_serve.routes import READS, api_router, generates, refusals
+from spec_serve.service import Json, Service, ServiceOf
 from spec_serve.stream import event
 
 router = api_router("OpenAI")
@@ -131,8 +132,7 @@ def _prompts(given: Any) -> list[Any]:
 async def _echoes(service: Service, ask: Ask, prompts: list[Any]) -> list[Echo]:
     """The prompts as parts of their answers, with log-probabilities where those of the text were asked for."""
     echoes, best = [], ask.request.sampling.logprobs
-    for prompt in prompts:
-        ids = await service.encode(prompt)
+    for prompt, ids in zip(prompts, await service.encode(*prompts), strict=True):
         text = prompt if isinstance(prompt, str) else service.tokenizer.decode(ids)
         jobs = [] if best is None else echo.jobs(ids, best, ask.request, ask.deadline, service.terms)
         try:
@@ -155,7 +155,8 @@ async def count_chat_tokens(body: fields.Chat, service: ServiceOf) -> Response:
     """How many tokens the prompt of a conversation has."""
     tools = asked.tools_of(body.tools, body.tool_choice, service.terms.limits)
     talk = Talk(body.messages, tools, body, service.terms.template_defaults)
-    return Json({"object": "response.input_tokens", "input_tokens": len(await service.encode(talk))})
+    [ids] = await service.encode(talk)
+    return Json({"object": "response.input_tokens", "input_tokens": len(ids)})
 
 
 class Model(BaseModel):

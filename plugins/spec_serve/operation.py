@@ -10,7 +10,8 @@ from pydantic import BaseModel
 from starlette.responses import HTMLResponse, Response
 
 from spec_serve.metrics import CONTENT_TYPE
-from spec_serve.routes import EngineOf, Json, ServiceOf, api_router
+from spec_serve.routes import api_router
+from spec_serve.service import EngineOf, Json, ServiceOf
 from spec_serve.shape import CheckedRoute
 
 STARTED = "Process-Start-Time-Unix"

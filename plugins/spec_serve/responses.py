@@ -19,7 +19,8 @@ from spec_serve.job import Done, Failed, Job, Outlet, Progress, Prompted, messag
 from spec_serve.parts import Part
 from spec_serve.reading import Reader
 from spec_serve.report import Finished
-from spec_serve.routes import ServiceOf, api_router, generates
+from spec_serve.routes import api_router, generates
+from spec_serve.service import ServiceOf
 from spec_serve.stream import as_json
 from spec_serve.terms import Terms
 
