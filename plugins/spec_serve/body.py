@@ -27,7 +27,7 @@ REFUSED = "refused"
 
 
 def field_error(name: str, problem: str, code: str = REFUSED) -> PydanticCustomError:
-    """A refusal of a field. pydantic adds the place of the object that has it."""
+    """A refusal of a field. pydantic adds the place of its object, and cannot take half a surrogate pair."""
     texts = {"problem": problem, "field": name[:80]}
     encodable = {key: text.encode(errors="replace").decode() for key, text in texts.items()}
     return PydanticCustomError(code, "{problem}", encodable)  # type: ignore[arg-type]

@@ -129,7 +129,7 @@ def test_a_body_that_is_too_long_for_another_api_is_refused(served):
 
 def test_a_failure_is_answered_with_the_id_of_its_request(served, monkeypatch):
     monkeypatch.setattr(served.engine, "submit", lambda jobs: 1 / 0)
-    answer = served.post("/v1/completions", TEXT, headers={"X-Request-Id": "a-word"})
+    answer = served.post("/v1/completions", TEXT, headers={"X-Request-Id": "a-word", "Connection": "close"})
 
     assert answer.status_code == 500
     assert answer.headers["X-Request-Id"] == "a-word"
