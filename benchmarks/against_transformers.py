@@ -5,7 +5,7 @@
 Both sides: greedy, one thread, the same constant draft length K, thresholds off, the same prompts and number of tokens,
 prefill included; float32 arithmetic on the dequantised weights there, the native forward here. A prompt on which the
 tokens of a pair differ is left out: the sides round differently, which may decide a near tie. Assisted generation is
-compared if the model has a draft model. Complete measurements are written to docs/benchmarks.md.
+compared if the model has a draft model. Complete measurements are written to benchmarks/results/transformers.json.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ from torch import Tensor
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
 from transformers import __version__ as version
 
-from benchmarks.support.tables import FIGURES, heading, row, write
+from benchmarks.support.results import save
+from benchmarks.support.tables import heading, row
 from spec_core import Run, Target, load
 
 MODELS = ("zoo:smollm2", "zoo:pico")
@@ -191,7 +192,7 @@ def main() -> None:
     for name, shown in tables.items():
         print("\n".join([name, *shown, ""]))
     if (args.limit, args.n) == (LIMIT, TOKENS):
-        write(FIGURES, tables.get)
+        save("transformers", tables.get)
 
 
 if __name__ == "__main__":

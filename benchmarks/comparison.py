@@ -1,12 +1,12 @@
-"""The comparison of methods: measures it, and writes the marked tables of README.md and docs/benchmarks.md.
+"""The comparison of methods: measures it, and writes benchmarks/results/methods.json and steps.json.
 
     python benchmarks/comparison.py                        # measure missing tables, then write all
     python benchmarks/comparison.py --only smollm2         # measure tables whose name starts with smollm2
     python benchmarks/comparison.py --write                # write tables from earlier measurements
 
 After measuring it names every speedup that exceeds its bound by more than its interval, and exits with 1.
-README.md has speedups by family; docs/benchmarks.md also has the parts of a step's time. Summaries are kept in
-build/comparison; delete one to measure it again. If a text differs from plain decoding's, nothing is written.
+``python -m tools.results`` then writes the pages. Summaries are kept in build/comparison; delete one to measure it
+again. If a text differs from plain decoding's, nothing is written.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from benchmarks.support.tables import FIGURES, ROOT, heading, row, write
+from benchmarks.support.results import save
+from benchmarks.support.tables import ROOT, heading, row
 
 KEPT = ROOT / "build" / "comparison"
 COMMON = ["-n", "128", "--limit", "10", "--repeats", "2", "--threads", "1"]
@@ -42,8 +43,6 @@ MODELS: dict[str, list[str]] = {
     "pico-hybrid": ["-m", "zoo:pico-hybrid", "ngram", "suffix", "recycling", "draft-model", "mtp", "ngram+mtp"],
 }
 TABLES = {f"{model}, temperature {t}": (model, t) for model in MODELS for t in ("0", "0.8")}
-STEP = "a step of "
-"""Prefix of the names of tables of a step's time."""
 PARTS = {"forward": ("verify",), "choice": ("accept",), "method": ("draft", "process"), "rollback": ("rollback",)}
 """Parts of a step, and the hooks whose time they include; the rest is the core's."""
 
@@ -82,19 +81,6 @@ def whole(rows: Iterable[dict[str, Any]]) -> list[str]:
     return lines
 
 
-def short(rows: Iterable[dict[str, Any]]) -> list[str]:
-    """Speedup and tokens per step by method and family, with plain decoding's rate in the last line."""
-    table: dict[str, dict[str, dict[str, Any]]] = {}
-    for r in rows:
-        table.setdefault(r["contender"], {})[r["family"]] = r
-    lines = heading(["method", *table["plain"]])
-    for contender, families in table.items():
-        if contender != "plain":
-            cells = [f"{r['speedup']:.2f}× ({r['tokens_per_step']:.1f})" for r in families.values()]
-            lines.append(row([label_of({"contender": contender}), *cells]))
-    return [*lines, row(["plain decoding, tokens", *(f"{r['rate']:.0f}/s" for r in table["plain"].values())])]
-
-
 def parts(measured: dict[str, Any]) -> dict[str, float]:
     """Microseconds of each part of a step after the first token. measured: a row of a summary, batch 1."""
     step = measured["tokens_per_step"] / measured["rate"] * 1e6
@@ -105,7 +91,7 @@ def parts(measured: dict[str, Any]) -> dict[str, float]:
 
 def steps(rows: Iterable[dict[str, Any]]) -> list[str]:
     """The table of a step's time, for every contender over all families."""
-    lines = heading(["method", "tokens per step", "step", *PARTS, "core", "method, of a plain forward"])
+    lines = heading(["contender", "tokens per step", "step", *PARTS, "core", "method, of a plain forward"])
     parts_by_label = {label_of(r): (r["tokens_per_step"], parts(r)) for r in rows if r["family"] == "all"}
     forward = parts_by_label["plain"][1]["forward"]
     for name, (tau, spent) in parts_by_label.items():
@@ -132,14 +118,9 @@ def beyond_bounds(name: str) -> list[str]:
     return [f"{name}: {warning['text']}" for warning in warnings if warning["kind"] == "bound"]
 
 
-def figures(name: str) -> list[str] | None:
-    """A table of docs/benchmarks.md; None if it was not measured, or is written by another benchmark."""
-    form = steps if name.startswith(STEP) else whole
-    return lines(name.removeprefix(STEP), form)
-
-
-def lines(name: str, form: Callable[[list[dict[str, Any]]], list[str]] = short) -> list[str] | None:
-    return form(exact_rows(name)) if name in TABLES and summary_path(name).exists() else None
+def lines(name: str, form: Callable[[list[dict[str, Any]]], list[str]]) -> list[str] | None:
+    """A table of a results file; None if it was not measured."""
+    return form(exact_rows(name)) if summary_path(name).exists() else None
 
 
 def main() -> None:
@@ -150,8 +131,8 @@ def main() -> None:
     for name in () if args.write else TABLES:
         if name.startswith(args.only):
             summary_of(name)
-    write(FIGURES, figures)
-    write(ROOT / "README.md", lines)
+    save("methods", lambda name: lines(name, whole))
+    save("steps", lambda name: lines(name, steps))
     if beyond := [text for name in TABLES if summary_path(name).exists() for text in beyond_bounds(name)]:
         raise SystemExit("\n".join(beyond))
 

@@ -11,7 +11,7 @@ with the first token, decoding with the last; decoding tokens to text is timed h
 
 The plain text is generated first; a method whose text differs from it gets no figure.
 A unit of work is one family once, on new runs; it is kept in build/end_to_end and not measured again. There is a table
-for each model and temperature in docs/benchmarks.md; incomplete tables are not written.
+for each model and temperature in benchmarks/results/end-to-end.json; incomplete tables are not written.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ from spec_compare.prompts import choose
 from spec_compare.summary import Cell, speed
 
 from benchmarks.support.peer import Peer
-from benchmarks.support.tables import FIGURES, ROOT, heading, row, write
+from benchmarks.support.results import save
+from benchmarks.support.tables import ROOT, heading, row
 from spec_core import Run, Sampling, Target, load
 
 KEPT = ROOT / "build" / "end_to_end"
@@ -263,7 +264,7 @@ def line(f: Figure) -> str:
 
 
 def table_lines(table: Table) -> list[str] | None:
-    """The lines of a table in docs/benchmarks.md, with the machine below; None if a unit is missing."""
+    """The lines of a table of results, with the machine below; None if a unit is missing."""
     if table.missing():
         return None
     units = [json.loads(table.file(family, repeat).read_text("utf-8")) for repeat, family in table.units()]
@@ -296,7 +297,7 @@ def main() -> None:
     for name, shown in pages.items():
         print("\n".join([name, *(shown or ["incomplete: run the command again"]), ""]))
     if args.limit == LIMIT:
-        write(FIGURES, pages.get)
+        save("end-to-end", pages.get)
 
 
 if __name__ == "__main__":

@@ -3,12 +3,13 @@
 Results are checked before anything is timed: rows have equal bits alone, in verify steps and in batches, and texts with
 drafts equal plain ones. Times are medians of replayed steps; the copy rate is bytes read and written.
 
-    python benchmarks/gpu.py [--shape Qwen3-8B] [--quick] [--json FILE]
+    python benchmarks/gpu.py [--shape Qwen3-8B] [--type BF16 --type Q8_0 --type Q4_K] [--quick] [--json FILE]
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import platform
 import statistics
@@ -24,10 +25,27 @@ import torch
 from spec_kernels.gpu.executor import Gpu
 from spec_kernels.gpu.graphs import Bucket
 from spec_kernels.model.batch import ForwardBatch, SequenceRows
+from spec_kernels.ops.dequant import TYPES as KINDS
 
-from benchmarks.dense_shapes import QWEN3_06B, QWEN3_8B, TINY, DenseShape, RandomWeights, dense_model, dense_target
+from benchmarks.dense_shapes import (
+    QWEN3_06B,
+    QWEN3_8B,
+    TINY,
+    DenseShape,
+    RandomBlocks,
+    RandomWeights,
+    dense_model,
+    dense_target,
+)
 from spec_core import Request, Run, Sampling
+from spec_core.toolkit import DraftLimits
 
+TYPES = ("BF16", "Q8_0", "Q4_K")
+"""Of matrices."""
+PROMPT = 512
+"""Rows of a prompt, in one forward."""
+DRAFTED = 4
+"""Tokens of a chain that is drafted in one graph."""
 SHAPES = {shape.name: shape for shape in (QWEN3_8B, QWEN3_06B, TINY)}
 ROWS = (1, 2, 4, 8, 16, 32)
 CONTEXTS = (512, 4096)
@@ -107,6 +125,13 @@ class Steps:
             parts["describe, upload, launch"].append(launched - began)
             parts["whole, with a download"].append(perf_counter() - began)
         return {name: statistics.median(times) for name, times in parts.items()}
+
+    def drafting(self, context: int) -> float:
+        """Seconds of a chain of DRAFTED tokens behind one row, its download included."""
+        limits = [DraftLimits(DRAFTED, DRAFTED, 1, 0.0)]
+        batch = self.batch(1, 1, context)
+        batch.sequences[0].cache.reserve(context + 1 + DRAFTED)
+        return median_seconds(lambda: self.executor.draft(batch, limits))
 
     def check_bits(self) -> None:
         """Raise AssertionError unless a row has the same bits alone, in a step of 16 and among 8 x 5 rows."""
@@ -196,9 +221,11 @@ def transformers_rates(shape: DenseShape) -> dict[str, float]:
     return rates
 
 
-def measure(shape: DenseShape, quick: bool) -> dict[str, Any]:
-    """Everything of one shape."""
-    source = RandomWeights(shape, torch.bfloat16, "cuda")
+def measure(shape: DenseShape, type: str, quick: bool) -> dict[str, Any]:
+    """Everything of one shape with matrices of one type."""
+    floats = RandomWeights(shape, torch.bfloat16, "cuda")
+    source = floats if type == "BF16" else RandomBlocks(shape, {"": type}, "cuda")
+    weight = 2.0 if type == "BF16" else KINDS[type].bytes / KINDS[type].elements
     steps = Steps(Gpu(dense_model(shape, source), source, torch.bfloat16, torch.device("cuda"), 8192), shape)
     steps.check_bits()
     contexts = CONTEXTS[:1] if quick else CONTEXTS
@@ -207,10 +234,14 @@ def measure(shape: DenseShape, quick: bool) -> dict[str, Any]:
         "batches": {c: {f"{b} x {n}": steps.seconds(b, n, c) for b, n in BATCHES} for c in contexts},
         "shares": steps.shares(1, 512),
         "host": steps.host(1, 512),
-        "bytes": {c: 2 * shape.matrix_weights + c * shape.cache_bytes(2) for c in contexts},
+        "bytes": {c: weight * shape.matrix_weights + c * shape.cache_bytes(2) for c in contexts},
+        "prompt": PROMPT / steps.seconds(1, PROMPT, 0),
+        "drafting": steps.drafting(512),
     }
     del steps
     torch.cuda.empty_cache()
+    if type != "BF16":
+        return result
     result["whole steps"] = whole_steps(shape)
     torch.cuda.empty_cache()
     if not quick:
@@ -233,8 +264,10 @@ def table(name: str, result: dict[str, Any], rate: float) -> list[str]:
     lines.append("  kernels: " + ", ".join(f"{kind} {1e6 * t:,.0f}" for kind, t in shares))
     lines.append("  host: " + ", ".join(f"{part} {1e6 * t:.0f} µs" for part, t in result["host"].items()))
     lines.append(
-        "  whole steps: " + ", ".join(f"{kind} {1e6 * t:,.0f} µs" for kind, t in result["whole steps"].items())
+        f"  prompt of {PROMPT}: {result['prompt']:,.0f} tokens/s; {DRAFTED} drafts {1e6 * result['drafting']:,.0f} µs"
     )
+    whole = result.get("whole steps", {})
+    lines += [f"  whole step, {kind}: {1e6 * t:,.0f} µs" for kind, t in whole.items()]
     rates = result.get("transformers", {})
     lines += [f"  transformers, {kind}: {rate:.1f} tokens/s" for kind, rate in rates.items()]
     return lines
@@ -243,6 +276,7 @@ def table(name: str, result: dict[str, Any], rate: float) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shape", choices=SHAPES, action="append", help="what to measure; default: both of Qwen3")
+    parser.add_argument("--type", choices=TYPES, action="append", help="of matrices; default: all")
     parser.add_argument("--quick", action="store_true", help="one context, without transformers")
     parser.add_argument("--json", type=Path, help="where the result goes")
     given = parser.parse_args()
@@ -259,8 +293,9 @@ def main() -> None:
         "python": platform.python_version(), "copy": rate, "texts": texts,
     }  # fmt: skip
     shapes: dict[str, Any] = {}
-    for name in given.shape or ("Qwen3-8B", "Qwen3-0.6B"):
-        shapes[name] = measure(SHAPES[name], given.quick)
+    cases = itertools.product(given.shape or ("Qwen3-8B", "Qwen3-0.6B"), given.type or TYPES)
+    for name, type in cases:
+        shapes[f"{name} {type}"] = measure(SHAPES[name], type, given.quick)
         if given.json:
             given.json.write_text(json.dumps({**facts, "shapes": shapes}, indent=1))
     print(f"{facts['device']}, torch {facts['torch']}, copy {rate / 1e12:.2f} TB/s")

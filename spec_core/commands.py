@@ -4,11 +4,11 @@ Plugins: ``discover`` lists the installed ones, ``find`` finds one by name, ``im
 ``hooks_of`` lists its hooks. Settings: ``resolve`` merges flags, environment and file (``read_file``) into
 ``Settings``; ``anchored`` resolves the relative paths of a file's table; ``name_of`` and ``parsed`` read
 ``NAME:key=value``; ``core_fields`` are the core's own, ``configured`` gives the first parts of dotted settings. Before
-a run: ``check`` calls ``compat`` of the plugins without reading weights, ``construct`` makes a plugin with its
-settings, ``prompt_tokens`` checks a prompt.
+a run: ``prepare`` checks it from metadata and gives what ``load`` makes a run of, ``check`` calls ``compat`` of the
+plugins alone, ``construct`` makes a plugin with its settings, ``prompt_tokens`` checks a prompt.
 
 Importing this module does not import torch; the first use of ``Chosen``, ``Generation``, ``Logprob``, ``check``,
-``construct`` or ``prompt_tokens`` does.
+``construct``, ``prepare`` or ``prompt_tokens`` does.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from spec_core.assembly.assemble import check as check
     from spec_core.assembly.construct import Chosen as Chosen
     from spec_core.assembly.construct import construct as construct
+    from spec_core.assembly.prepare import Prepared as Prepared
     from spec_core.loop.generation import Generation as Generation
+    from spec_core.loop.prepare import prepare as prepare
     from spec_core.loop.request.admission import prompt_tokens as prompt_tokens
     from spec_core.sampling.logprob import Logprob as Logprob
 
@@ -36,8 +38,10 @@ _WHERE = {
     "Chosen": "assembly.construct",
     "Generation": "loop.generation",
     "Logprob": "sampling.logprob",
+    "Prepared": "assembly.prepare",
     "check": "assembly.assemble",
     "construct": "assembly.construct",
+    "prepare": "loop.prepare",
     "prompt_tokens": "loop.request.admission",
 }
 
@@ -51,6 +55,7 @@ __all__ = [
     "Generation",
     "LoadSettings",
     "Logprob",
+    "Prepared",
     "Setting",
     "Settings",
     "anchored",
@@ -67,6 +72,7 @@ __all__ = [
     "misspelt",
     "name_of",
     "parsed",
+    "prepare",
     "prompt_tokens",
     "read_file",
     "resolve",

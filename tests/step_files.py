@@ -1,7 +1,7 @@
 """Which source files a decoding step enters: ``python tests/step_files.py`` lists and counts them.
 
-The step is one in the middle of a text, with a draft of `ngram` of which the target accepts a part, on `zoo:pico` with
-one thread. A file counts when one of its functions is called in that step.
+The step is one in the middle of a text, with a draft of `ngram` or `draft-model` of which the target accepts a part,
+on `zoo:pico` with one thread. A file counts when one of its functions is called in that step.
 """
 
 from __future__ import annotations
@@ -18,16 +18,21 @@ PACKAGES = (ROOT / "spec_core", ROOT / "kernels", ROOT / "plugins")
 PROMPT = "def add(a, b):\n    return a + b\n\ndef add(a, b):\n    return a +"
 
 
-def files_entered() -> list[str]:
-    """The files, relative to the project, in the first step after the prompt's that has an accepted draft."""
-    run = Run(load("zoo:pico", threads=1), ["ngram"])
+METHODS = ("ngram", "draft-model")
+
+
+def files_entered(method: str) -> list[str]:
+    """The files, relative to the project, in the second step with an accepted draft; the first prepares the drafter."""
+    run = Run(load("zoo:pico", threads=1), [method])
     run.submit(PROMPT, max_tokens=64)
     run.step()
+    accepted = 0
     while run.busy:
         events, files = _trace_step(run)
-        if any(event.source for event in events):
+        accepted += any(event.source for event in events)
+        if accepted == 2:
             return sorted(file.relative_to(ROOT).as_posix() for file in files)
-    raise AssertionError("no draft was accepted")
+    raise AssertionError("fewer than two drafts were accepted")
 
 
 def _trace_step(run: Run) -> tuple[list[Emitted], list[Path]]:
@@ -52,6 +57,7 @@ def of_the_core(files: list[str]) -> list[str]:
 
 
 if __name__ == "__main__":
-    found = files_entered()
-    print(*found, sep="\n")
-    print(f"{len(found)} files, {len(of_the_core(found))} of the core")
+    for name in METHODS:
+        entered = files_entered(name)
+        print(name, *entered, sep="\n  ")
+        print(f"{len(entered)} files, {len(of_the_core(entered))} of the core")

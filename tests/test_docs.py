@@ -23,6 +23,7 @@ from spec_core.assembly.discovery import GROUPS, discover, find, imported
 from spec_core.assembly.hooks import HOOKS
 from spec_core.settings.resolve import DEFAULT, ENVIRONMENT, FILE, FLAG, resolve
 from tests.support.pages import Skimmer, blocks, follow
+from tools import results
 from tools.document import KINDS, document
 from tools.document import PAGES as GENERATED
 
@@ -137,6 +138,11 @@ def test_the_contract_page_names_every_entry_point_group():
 def test_generated_pages_are_up_to_date(page):
     """Regenerate with ``python -m tools.document docs``."""
     assert document(page) == (DOCS / page).read_text("utf-8")
+
+
+def test_tables_and_figures_of_results_are_up_to_date():
+    """Regenerate with ``python -m tools.results``."""
+    assert [path for path, text in results.pages().items() if (ROOT / path).read_text("utf-8") != text] == []
 
 
 @pytest.mark.parametrize(("kind", "plugin"), OURS)

@@ -26,6 +26,7 @@ from spec_core.assembly.hooks import HOOKS
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = sorted(page.relative_to(DOCS).with_suffix(".html").as_posix() for page in DOCS.rglob("*.md"))
+PICTURES = sorted(picture.relative_to(DOCS).as_posix() for picture in DOCS.rglob("*.svg"))
 TERMS = (
     "stop string",
     "stop sequence",
@@ -110,9 +111,10 @@ def test_every_group_of_the_index_says_for_whom_it_is():
     assert {"Pick a method", "Compare methods", "Write a method"} <= sections.keys()
 
 
-def test_the_picture_can_be_read_in_light_and_dark_and_by_a_screen_reader():
+@pytest.mark.parametrize("file", PICTURES)
+def test_a_picture_can_be_read_in_light_and_dark_and_by_a_screen_reader(file):
     """Its own background, both schemes, a title and a description; every colour of the first is in the second."""
-    picture = ElementTree.parse(DOCS / "step.svg").getroot()
+    picture = ElementTree.parse(DOCS / file).getroot()
     name = "{http://www.w3.org/2000/svg}"
     light, dark = picture.find(f"{name}style").text.split("@media (prefers-color-scheme: dark)")
     classes = set(re.findall(r"^\s*\.(\w+) \{ (?:fill|stroke)", light, re.M))
@@ -120,6 +122,16 @@ def test_the_picture_can_be_read_in_light_and_dark_and_by_a_screen_reader():
     assert picture.get("role") == "img" and picture.find(f"{name}title").text and picture.find(f"{name}desc").text
     assert picture.find(f"{name}rect").get("class") == "page"
     assert classes == set(re.findall(r"^\s*\.(\w+) \{ (?:fill|stroke)", dark, re.M)) >= {"page", "text", "line"}
+
+
+def test_every_picture_is_on_a_page_with_a_text_that_describes_it():
+    described = {
+        (page.parent / target).resolve()
+        for page in DOCS.rglob("*.md")
+        for target in re.findall(r"!\[[^\]]{40,}\]\(([^)]+\.svg)\)", page.read_text("utf-8"))
+    }
+
+    assert [file for file in PICTURES if DOCS / file not in described] == []
 
 
 def test_long_code_is_not_cut_off():

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from spec_core import Run, Target
-    from spec_core.commands import Chosen
+    from spec_core.commands import Chosen, Prepared
 
 MODEL = [
     click.option("-m", "--model", help="GGUF file, Hugging Face directory, or scheme:location such as zoo:pico."),
@@ -109,24 +109,61 @@ def settings_of(flags: dict[str, Any]) -> Settings:
 
 def target_of(settings: Settings, weights: bool = True) -> Target:
     """The target that the settings name. Raises UsageError if they name none."""
-    import attrs
 
     from spec_core import load
-    from spec_core.commands import LoadSettings
 
-    if settings["model"] is None:
-        raise UsageError("no model was named", hint="name one: -m zoo:pico, or model = ... in spec.toml")
-    settled = settings.build(LoadSettings)
-    always = ("device", "dtype", "threads", "context")  # others only if set: a loader need not have them
-    options = {
-        f.name: v
-        for f in attrs.fields(LoadSettings)
-        if (v := getattr(settled, f.name)) != f.default or f.name in always
-    }
-    target = load(settings["model"], **options | ({} if weights else {"weights": False}))
+    target = load(model_of(settings), **load_options(settings) | ({} if weights else {"weights": False}))
     if weights and (warning := slow(target)):
         note(warning)
     return target
+
+
+def model_of(settings: Settings) -> str:
+    """The location of the model. Raises UsageError if none was named."""
+    if settings["model"] is None:
+        raise UsageError("no model was named", hint="name one: -m zoo:pico, or model = ... in spec.toml")
+    return str(settings["model"])
+
+
+def load_options(settings: Settings) -> dict[str, Any]:
+    """What the settings say to a loader: always device, dtype, threads and context, the rest only if it is set."""
+    import attrs
+
+    from spec_core.commands import LoadSettings
+
+    values, always = settings.build(LoadSettings), ("device", "dtype", "threads", "context")
+    fields = attrs.fields(LoadSettings)
+    return {f.name: v for f in fields if (v := getattr(values, f.name)) != f.default or f.name in always}
+
+
+def prepare_run(settings: Settings, methods: Iterable[Any] | None = None) -> Prepared:
+    """The settings' run, or one with other methods, checked from metadata. Raises UsageError, Refused."""
+    from spec_core.commands import prepare
+
+    prepared = prepare(
+        model_of(settings),
+        settings["methods"] if methods is None else methods,
+        settings["rule"],
+        settings["rollback"],
+        plugin_settings(settings),
+        settings["control"],
+        **load_options(settings),
+    )
+    check_used(settings, {c.name for c in prepared.plugins})
+    return prepared
+
+
+def load_run(prepared: Prepared, settings: Settings, **changes: Any) -> Run:
+    """A prepared run with its weights. changes: fields of RunSettings in place of the settings'."""
+    import attrs
+
+    from spec_core import RunSettings
+
+    run = prepared.load(attrs.evolve(settings.build(RunSettings), **changes))
+    if warning := slow(run.target):
+        note(warning)
+    note_owners([run], settings)
+    return run
 
 
 def slow(target: Target) -> str | None:

@@ -58,9 +58,7 @@ def draft(method: str, tokens: str, count: int, out: Path, **flags: Any) -> None
     ids = common.token_ids(tokens)
     if len(ids) < 2:
         raise UsageError(f"the context has {len(ids)} tokens", hint="pass at least two; the last is not yet evaluated")
-    target = common.checked_target(settings, [[method]])
-    run = common.run_of(target, settings, methods=[method], draft_max=count)
-    common.note_owners([run], settings)
+    run = common.load_run(common.prepare_run(settings, [method]), settings, draft_max=count)
     prompt_tokens(Request(ids), run.target)
     drafted, rows = drafted_by(run, ids, count)
     if not drafted:

@@ -50,8 +50,7 @@ def generate(many: Path | None, show_drafts: bool, as_json: bool, **flags: Any) 
         raise UsageError("--logprobs needs --json", hint="add --json, or leave --logprobs out")
     settings = common.settings_of(flags)
     requests = requests_of(many, places, request_of(asked, settings))
-    target = common.checked_target(settings, [settings["methods"]])
-    with common.run_of(target, settings) as run:
+    with common.load_run(common.prepare_run(settings), settings) as run:
         _generate(run, requests, settings, watch, many is not None, show_drafts, as_json)
 
 
@@ -59,7 +58,6 @@ def _generate(
     run: Run, requests: list[Request], settings: Settings, watch: Watch, many: bool, show_drafts: bool, as_json: bool
 ) -> None:
     """Generate and print the texts. many: of --prompts."""
-    common.note_owners([run], settings)
     generations = start(run, requests, watch)
     if run.stats.lossy:
         common.note(f"LOSSY: {run.stats.lossy}")

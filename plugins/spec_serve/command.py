@@ -135,17 +135,15 @@ def run_of(settings: Settings, limits: ServeSettings) -> tuple[Run, Settings]:
     """The run, and its settings with the room of the prompt cache. Raises UsageError, Refused."""
     from spec_serve.templates import template_of
 
-    plans: list[Plan] = []
-    target = common.checked_target(
-        settings, [settings["methods"]], lambda bare, plugins: plans.append(_plan(bare, plugins, settings, limits))
-    )
-    settings = _with_defaults(settings, cache_tokens=plans[0].cached)
-    if target.tokenizer is None:
-        raise UsageError(f"{target.info.name} has no tokenizer", hint="serve a model that has one")
-    if (template := template_of(limits)) is not None:
-        target.tokenizer.chat_template = template
-    run = common.run_of(target, settings)
-    common.note_owners([run], settings)
+    prepared = common.prepare_run(settings)
+    memory_plan = _plan(prepared.target, prepared.plugins, settings, limits)
+    settings = _with_defaults(settings, cache_tokens=memory_plan.cached)
+    if prepared.target.tokenizer is None:
+        raise UsageError(f"{prepared.target.info.name} has no tokenizer", hint="serve a model that has one")
+    template = template_of(limits)
+    run = common.load_run(prepared, settings)
+    if template is not None:
+        run.target.tokenizer.chat_template = template
     return run, settings
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import attrs
+from spec_kernels.machine import free_bytes
 
 from spec_core.errors import UsageError
 
@@ -26,11 +27,12 @@ LIMIT = Path("/sys/fs/cgroup/memory.max")
 class Plan:
     """Bytes by what takes them.
 
-    weights: of the target. drafters: {method: of its weights}. slots: of ``sequences`` texts that fill the context,
-    drafters' rows included. cache: of rows of ended texts. cached: how many rows these are.
+    weights: of the target. step: of the largest step. drafters: {method: of its weights}. slots: of ``sequences`` texts
+    that fill the context, drafters' rows included. cache: of rows of ended texts. cached: how many rows these are.
     """
 
     weights: int
+    step: int
     drafters: dict[str, int]
     slots: int
     cache: int
@@ -40,7 +42,7 @@ class Plan:
 
     @property
     def total(self) -> int:
-        return self.weights + sum(self.drafters.values()) + self.slots + self.cache
+        return self.weights + self.step + sum(self.drafters.values()) + self.slots + self.cache
 
     def lines(self) -> list[str]:
         """For people."""
@@ -48,6 +50,7 @@ class Plan:
         return [
             f"{_mib(self.weights):>9} weights",
             *drafters,
+            *([f"{_mib(self.step):>9} the largest step"] if self.step else []),
             f"{_mib(self.slots):>9} {self.sequences} texts of up to {self.context} tokens",
             f"{_mib(self.cache):>9} prompt cache of {self.cached} tokens",
             f"{_mib(self.total):>9} together",
@@ -69,6 +72,7 @@ def plan(info: TargetInfo, plugins: Iterable[Chosen], sequences: int, cache: int
     weights = {chosen.name: chosen.compat.memory.get("weights", 0) for chosen in plugins}
     return Plan(
         weights=info.weight_bytes or 0,
+        step=info.step_bytes or 0,
         drafters={name: size for name, size in weights.items() if size},
         slots=sequences * (info.context * row + states),
         cache=rows * row,
@@ -92,8 +96,8 @@ def available() -> int | None:
 
 
 def check(plan: Plan, limit: int, device: str = "cpu") -> None:
-    """Raises UsageError where the plan does not fit. limit: bytes that were allowed, 0 is what is free on a CPU."""
-    free = limit or (available() if device.startswith("cpu") else None)
+    """Raises UsageError where the plan does not fit. limit: bytes that were allowed, 0 is what is free."""
+    free = limit or (available() if device.startswith("cpu") else free_bytes(device))
     if free is not None and plan.total > free:
         raise UsageError(
             f"the server would take {_mib(plan.total)}, and {_mib(free)} are "

@@ -18,18 +18,6 @@ NO_CONTROL = "fixed"
 Given = Mapping[str, Mapping[str, Any]]
 
 
-def assemble(
-    target: Any, methods: Iterable[Any], rule: Any, rollback: Any, given: Given, control: Any = None
-) -> list[Chosen]:
-    """The plugins of a run in the user's order: methods, rule, owners of state, and the target itself.
-
-    Raises Refused with all refusals together. Weights are read last, if no plugin refuses.
-    """
-    plugins = check(target, methods, rule, rollback, given, control)
-    load_weights(plugins, target)
-    return plugins
-
-
 def load_weights(plugins: Iterable[Chosen], target: Any) -> None:
     """Call ``Compat.load`` of every plugin, in the user's order."""
     for c in plugins:
@@ -50,7 +38,10 @@ def _load(chosen: Chosen, target: Any) -> None:
 def check(
     target: Any, methods: Iterable[Any], rule: Any, rollback: Any, given: Given, control: Any = None
 ) -> list[Chosen]:
-    """Like ``assemble``, but without reading weights."""
+    """The plugins of a run in the user's order: methods, rule, owners of state, and the target itself. Reads no weight.
+
+    Raises Refused with all refusals together.
+    """
     _check_given(given)
     chosen = [make(spec, given) for spec in _one_by_one(methods)]
     if rule is not None and rule != DEFAULT_RULE:

@@ -337,8 +337,8 @@ class TargetInfo:
         winner of a near tie. Empty if it is not known, as before weights are read. exact_why: why it is not ``rows``.
     tensors: names of the weights that ``tensor`` gives; None means all that the model has.
     file: where its weights are. types: {storage type: tensors}. options: the settings with which it was loaded.
-    kernels, threads: what executes it, for people. weight_bytes, row_bytes: memory of all weights, and of a position of
-    a sequence; None if they are not known. recurrent: sizes of gated delta layers, None without any.
+    kernels, threads: what executes it, for people. weight_bytes, row_bytes, step_bytes: memory of all weights, of a
+    position of a sequence, and of the largest step; None if they are not known. recurrent: sizes of gated delta layers.
     layer_max: limits of layers that its executor runs beside it: ``head``, of an attention head, and ``inputs``, hidden
     states that a layer reads; a missing one is no limit.
     companions: {method: location} of a drafter that belongs to it. prompts: a file of prompts that belongs to it.
@@ -368,6 +368,7 @@ class TargetInfo:
     threads: str = ""
     weight_bytes: int | None = None
     row_bytes: int | None = None
+    step_bytes: int | None = None
     recurrent: RecurrentSizes | None = None
     layer_max: Mapping[str, int] = attrs.field(factory=dict)
     companions: Mapping[str, str] = attrs.field(factory=dict)

@@ -11,9 +11,9 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, overload
 
-from spec_core.assembly.assemble import assemble
 from spec_core.assembly.construct import DEFAULT_RULE, Chosen
 from spec_core.assembly.matching import drafted_proposals, wants_probs
+from spec_core.assembly.prepare import Prepared, prepare_plugins
 from spec_core.contract.request import Emitted, Request, Result
 from spec_core.contract.sequence import Sequence, Slot
 from spec_core.contract.spent import Spent
@@ -29,7 +29,7 @@ from spec_core.loop.generation import Generation, Queued
 from spec_core.loop.guard import Hooks, close_plugins, concerned, forget
 from spec_core.loop.outputs import Outputs
 from spec_core.loop.request.admission import sequence
-from spec_core.loop.request.arguments import all_of, parted, request_of, several, target_of
+from spec_core.loop.request.arguments import all_of, parted, request_of, several
 from spec_core.loop.schedule import Scheduler, drafted, of_prompts, plan
 from spec_core.loop.serving import NOBODY, Serving
 from spec_core.loop.slots import Slots
@@ -53,7 +53,8 @@ class Run:
     It is a context manager: the end of ``with Run(...) as run`` closes it. A run that is garbage collected also
     frees its memory.
 
-    :param target: a target from ``spec_core.load``, or a location that ``load`` accepts.
+    :param target: a target from ``spec_core.load``, a location that ``load`` accepts, or what ``prepare`` returned;
+        then plugins are not given again.
     :param methods: in the order in which they are called: names, ``"name=FILE"``, ``(name, settings)``,
         ``(name, instance)``, instances.
     :param rule: an acceptance rule; the default is lossless and seed-coupled.
@@ -68,7 +69,7 @@ class Run:
 
     def __init__(
         self,
-        target: Target | str | Path,
+        target: Target | Prepared | str | Path,
         methods: Iterable[Any] = (),
         rule: Any = None,
         rollback: Any = None,
@@ -78,12 +79,11 @@ class Run:
         **keywords: Any,
     ) -> None:
         self.settings, loading = parted(settings, keywords)
-        named = [methods] if isinstance(methods, str) else list(methods)
         rule = None if isinstance(rule, Coupled) else rule
         with inside():
-            given = plugin_settings or {}
-            self.target = target_of(target, named, rule, rollback, given, control, loading)
-            self.plugins = assemble(self.target, named, rule, rollback, given, control)
+            if not isinstance(target, Prepared):
+                target = prepare_plugins(target, methods, rule, rollback, plugin_settings, control, **loading)
+            self.target, self.plugins = target.open()
         self.needs = reduce(or_, (c.compat.needs for c in self.plugins), Needs())
         self.proposals = drafted_proposals(self.plugins)
         self.drafters = frozenset(name for name, kinds in self.proposals.items() if kinds)

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks import comparison, end_to_end
 from benchmarks.end_to_end import ALL, PEER, PLAIN, Bench, Lap, Table
-from benchmarks.support import tables
+from benchmarks.support import results, tables
 from spec_core import Run, Sampling
 from spec_core.testing import QuickTarget
 
@@ -29,20 +29,40 @@ def test_a_table_is_written_between_its_markers_and_others_stay(tmp_path):
     )
 
 
-def test_every_table_that_a_benchmark_makes_has_a_place_in_the_figures():
-    """Every measured table has its place in a page."""
-    names = {*comparison.TABLES, *(comparison.STEP + name for name in comparison.TABLES)}
-    names |= {Table(m, t, 1, 1).name for m in end_to_end.METHODS for t in end_to_end.TEMPERATURES}
-    there = {name for _, name, _ in tables.MARKED.findall(tables.FIGURES.read_text("utf-8"))}
+def test_every_table_that_a_benchmark_makes_has_a_place_in_the_results():
+    names = {
+        file: {table["name"] for table in results.read(file)["tables"]} for file in ("methods", "steps", "end-to-end")
+    }
 
-    assert names <= there
+    assert names["methods"] == names["steps"] == set(comparison.TABLES)
+    assert names["end-to-end"] == {Table(m, t, 1, 1).name for m in end_to_end.METHODS for t in end_to_end.TEMPERATURES}
 
 
-def test_every_table_of_the_readme_is_made_by_a_benchmark():
-    """Every marked table of a page is written by a benchmark."""
-    shown = {name for _, name, _ in tables.MARKED.findall((tables.ROOT / "README.md").read_text("utf-8"))}
+@pytest.mark.parametrize("file", sorted(file.stem for file in results.RESULTS.glob("*.json")))
+def test_a_result_has_a_cell_for_every_column_and_says_where_it_was_measured(file):
+    """Unknown circumstances are null, not left out."""
+    body = results.read(file)
 
-    assert shown and shown <= set(comparison.TABLES)
+    for table in body["tables"]:
+        assert {len(row) for row in table["rows"]} == {len(table["columns"])}
+        assert {"machine", "date", "commit"} <= table.keys()
+        assert table["machine"] is None or {"processor", "cores", "instruction_set"} <= table["machine"].keys()
+    assert results.dump(body) == (results.RESULTS / f"{file}.json").read_text("utf-8")
+
+
+def test_a_measured_table_replaces_the_one_of_its_name_and_records_the_machine(tmp_path, monkeypatch):
+    """Tables of other names keep their rows, machine and date."""
+    old = {"machine": None, "date": None, "commit": None, "columns": ["x"], "rows": [["old"]]}
+    file = tmp_path / "some.json"
+    file.write_text(results.dump({"title": "t", "notes": [], "tables": [{"name": name, **old} for name in "ab"]}))
+    monkeypatch.setattr(results, "RESULTS", tmp_path)
+
+    results.save("some", {"a": ["| x |", "| --- |", "| new |", "", "a note"]}.get)
+
+    fresh, kept = results.read("some")["tables"]
+    assert (fresh["rows"], fresh["notes"], fresh["columns"]) == ([["new"]], ["a note"], ["x"])
+    assert fresh["machine"]["processor"] and fresh["date"]
+    assert kept == {"name": "b", **old}
 
 
 def test_every_script_that_a_page_names_exists():

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import attrs
 import numpy as np
 import pytest
 import torch
 from toys import DENSE, finish
 
-from spec_core import Request, Run, Sampling, UsageError
+from spec_core import Compat, Request, Run, Sampling, UsageError, hookimpl
+from spec_core.assembly import prepare as prepare_module
+from spec_core.commands import prepare
 from spec_core.testing import ToyTarget
 from spec_core.testing.toy import ToyTokenizer
 
@@ -44,11 +47,43 @@ def test_a_run_loads_a_location_with_the_options_of_loading():
 def test_a_run_reads_no_weights_before_its_methods_agree(monkeypatch):
     asked = []
     real = ToyTarget(**DENSE)
-    monkeypatch.setattr("spec_core.loop.request.arguments.load", lambda place, **options: asked.append(options) or real)
+    monkeypatch.setattr("spec_core.assembly.prepare.load", lambda place, **options: asked.append(options) or real)
     with pytest.raises(UsageError, match="no method or control named 'ngrm'"):
         Run("toy", methods=["ngrm"], weights="q8_0")
 
     assert asked == [{"weights": False}]
+
+
+class Answers:
+    """A method that counts how often its ``compat`` is called, and with which facts."""
+
+    def __init__(self):
+        self.facts = []
+
+    @hookimpl
+    def compat(self, target):
+        self.facts.append((target.info.trees, target.info.exact))
+        return Compat()
+
+    @hookimpl
+    def draft(self, step):
+        """Nothing."""
+
+
+@pytest.mark.parametrize("trees", [True, False])
+def test_plugins_are_asked_once_unless_other_facts_are_found(monkeypatch, trees):
+    """Facts that weights alone tell, such as ``exact``, are no other facts."""
+    described, complete = ToyTarget(**DENSE), ToyTarget(**DENSE)
+    complete.info = attrs.evolve(complete.info, exact="rows", trees=trees)
+    targets = {False: described, "auto": complete}
+    monkeypatch.setattr(prepare_module, "load", lambda place, weights="auto", **options: targets[weights])
+    method = Answers()
+    prepared = prepare("toy", [method])
+    assert len(method.facts) == 1
+
+    run = prepared.load(max_sequences=2)
+    assert run.target is complete and run.settings.max_sequences == 2
+    assert len(method.facts) == (1 if trees == described.info.trees else 2)
 
 
 def test_sampling_may_be_given_by_keyword(run):

@@ -36,22 +36,22 @@ def install(monkeypatch):
 
 
 def test_the_target_that_recognises_a_path_gets_it(install, tmp_path):
-    install("small", "broken")
+    install("small", "fail")
 
     assert module.recognise(tmp_path / "a.small") == "small"
 
 
 def test_a_path_of_several_targets_is_refused(install, tmp_path):
-    install("small", "dotted")
+    install("small", "has_dot")
 
-    with pytest.raises(UsageError, match="several targets: dotted, small"):
+    with pytest.raises(UsageError, match="several targets: has_dot, small"):
         module.recognise(tmp_path / "a.small")
 
 
 def test_a_path_of_nobody_is_refused_and_who_failed_is_named(install, tmp_path):
-    install("small", "broken")
+    install("small", "fail")
 
-    with pytest.raises(UsageError, match=r"asked: broken, small; broken failed \(ValueError: out of order\)"):
+    with pytest.raises(UsageError, match=r"asked: fail, small; fail failed \(ValueError: out of order\)"):
         module.recognise(tmp_path / "a.large")
 
 

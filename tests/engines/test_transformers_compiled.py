@@ -35,14 +35,14 @@ def rows(monkeypatch):
     """Rows of each call of the compiled model, with a compiler that changes nothing."""
     seen = []
 
-    def compiled(forward, dynamic):
+    def compile_forward(forward, dynamic):
         def call(tokens, **options):
             seen.append(tuple(tokens.shape))
             return forward(tokens, **options)
 
         return call
 
-    monkeypatch.setattr(torch, "compile", compiled)
+    monkeypatch.setattr(torch, "compile", compile_forward)
     return seen
 
 
@@ -78,13 +78,13 @@ def test_models_with_windows_or_recurrent_layers_are_refused():
 
 
 def test_what_the_compiler_says_is_in_the_error(monkeypatch):
-    def compiled(forward, dynamic):
+    def compile_forward(forward, dynamic):
         def call(*args, **options):
             raise RuntimeError("no C++ compiler\nat all")
 
         return call
 
-    monkeypatch.setattr(torch, "compile", compiled)
+    monkeypatch.setattr(torch, "compile", compile_forward)
     with pytest.raises(UsageError, match=r"torch.compile failed: no C.. compiler\n"):
         load_arch(compiled=True)
 

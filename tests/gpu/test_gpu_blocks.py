@@ -44,7 +44,7 @@ LARGE = {"MXFP4": 1.2}
 
 
 @pytest.fixture(autouse=True)
-def seeded():
+def seed_torch():
     torch.manual_seed(0)
 
 

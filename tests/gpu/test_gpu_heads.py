@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 
 pytest.importorskip("triton", reason="triton is not installed")
 
+from spec_cli.draft import drafted_by
 from spec_kernels.gpu.executor import Gpu
 from spec_kernels.model.batch import ForwardBatch, SequenceRows
+from spec_train.heads.export.write import write
 
-from spec_core import load
+from spec_core import Run, load
 from tests.methods.drafted import check_published
+from tests.support.small_heads import train
 from tests.support.small_models import tiny_gguf
 
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 HEADS = ("eagle3/llama-d2t", "eagle3/qwen3-speculators", "dflash/qwen3")
 
 
@@ -40,3 +46,19 @@ def test_outputs_of_a_draft_layer_stay():
     run([3, 4])
 
     assert torch.equal(first, before)
+
+
+def test_two_heads_of_one_target_have_weights_of_their_own(tmp_path):
+    """Their tensors have equal names and sizes."""
+    path, files = tiny_gguf(0, layers=4), []
+    reference = load(path, kernels="reference", device="cpu", dtype="float32", threads=1)
+    target = load(path, kernels="gpu", device=DEVICE, dtype="float32")
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        files.append(str(tmp_path / f"{seed}.gguf"))
+        write(train("eagle3", reference, None), reference, Path(files[-1]), "gguf", "f32")
+    draft = lambda of, file: drafted_by(Run(of, [("eagle3", {"file": file, "p_min": 0.0})]), [1, 2, 3], 2)[1]
+
+    for file in files:
+        assert (draft(target, file).cpu() - draft(reference, file)).abs().max() < 1e-4
+    assert not torch.equal(draft(reference, files[0]), draft(reference, files[1]))

@@ -90,7 +90,7 @@ def plain(target):
 
 
 @pytest.fixture
-def resumed(target, plain):
+def continuation(target, plain):
     """The text after its prompt, with keys and values of its own."""
     text = Model(target).text()
     text.cache = plain[3].cache.copy()
@@ -115,21 +115,21 @@ def test_a_prompt_a_step_and_a_tree(target, plain):
     row = model.run((text, 66, TOKENS[66:67], 0))[0]
     assert max(differences(row, [plain[1][0]])) < RATIO
     tree = (67, TOKENS[67:73], TREE)
-    mine = Model(target).text()
-    mine.cache = plain[3].cache.copy()
-    mine.slot.put(plain[2][0])
-    assert max(differences(model.run((text, *tree))[0], Model(target).run((mine, *tree))[0])) < RATIO
+    text_alone = Model(target).text()
+    text_alone.cache = plain[3].cache.copy()
+    text_alone.slot.put(plain[2][0])
+    assert max(differences(model.run((text, *tree))[0], Model(target).run((text_alone, *tree))[0])) < RATIO
 
 
-def test_a_row_has_the_same_bits_in_a_batch_in_a_tree_and_in_chunks(target, plain, resumed, monkeypatch):
+def test_a_row_has_the_same_bits_in_a_batch_in_a_tree_and_in_chunks(target, plain, continuation, monkeypatch):
     """A path of the tree is the text; the chunks cut pieces of a run and rows, and no drafts."""
     model, rows = Model(target), plain[1]
     tree = [TOKENS[66], 5, TOKENS[67], TOKENS[68], 9, TOKENS[69]], [-1, -1, 1, 0, 2]
     assert model.pool.places > 1
-    batched, _ = model.run((model.text(), 0, TOKENS[3:5], 0), (resumed, 66, *tree))
+    batched, _ = model.run((model.text(), 0, TOKENS[3:5], 0), (continuation, 66, *tree))
     for row, i in ((2, 0), (4, 1), (5, 2), (7, 3)):
         assert torch.equal(batched[row], rows[i])
-    assert equal(resumed.state, plain[2][0])
+    assert equal(continuation.state, plain[2][0])
 
     monkeypatch.setattr(executors, "rows_max", lambda pieces, heads: 23)
     other, text = model.text(), model.text()
@@ -139,13 +139,13 @@ def test_a_row_has_the_same_bits_in_a_batch_in_a_tree_and_in_chunks(target, plai
 
 
 @pytest.mark.parametrize("kind", ["states", "inputs"])
-def test_states_after_a_rollback_are_those_of_plain_decoding(target, plain, resumed, kind):
+def test_states_after_a_rollback_are_those_of_plain_decoding(target, plain, continuation, kind):
     """Of every length of a path of a tree; a step of another text comes before the rollback."""
     model, path = Model(target), [1, 3, 6]
     tokens, parents = [TOKENS[66], TOKENS[67], 7, TOKENS[68], 7, 8, TOKENS[69]], [-1, -1, 0, 1, 3, 2]
     other = model.text()
-    _, trace = model.run((other, 0, [1, 2], 1), (resumed, 66, tokens, parents), kind=kind)
-    assert equal(resumed.state, plain[2][0])
+    _, trace = model.run((other, 0, [1, 2], 1), (continuation, 66, tokens, parents), kind=kind)
+    assert equal(continuation.state, plain[2][0])
     shape = target.pool.shape
     assert trace.nbytes == (7 * 2 * shape.record_bytes if kind == "inputs" else 0)
     model.run((model.text(), 0, TOKENS[:9], 8), kind=kind)
@@ -153,11 +153,11 @@ def test_states_after_a_rollback_are_those_of_plain_decoding(target, plain, resu
     rows = [2 + row for row in path]
     for count in range(1, 4):
         if kind == "states":
-            resumed.slot.pick(trace.places[rows[count - 1]])
+            continuation.slot.pick(trace.places[rows[count - 1]])
         else:
-            resumed.slot.put(plain[2][0])
-            resumed.slot.replay(trace, rows[:count])
-        assert equal(resumed.state, plain[2][count])
+            continuation.slot.put(plain[2][0])
+            continuation.slot.replay(trace, rows[:count])
+        assert equal(continuation.state, plain[2][count])
 
 
 def test_states_of_another_executor_are_refused(target):

@@ -10,6 +10,7 @@ from safetensors.torch import load_file
 
 pytest.importorskip("triton", reason="triton is not installed")
 
+from spec_kernels.gpu.forms import FORMS
 from spec_kernels.gpu.mixture import (
     Lines,
     multiply_experts,
@@ -21,6 +22,7 @@ from spec_kernels.gpu.mixture import (
 )
 from spec_kernels.gpu.repack import Matrix
 
+from benchmarks.dense_shapes import random_blocks
 from spec_core import load
 from tests.support.golden import golden
 from tests.targets.drive import fresh
@@ -71,6 +73,30 @@ def test_experts_are_multiplied(sizes, biased):
     for kernel, twin in zip(*results, strict=True):
         assert torch.equal(kernel.isnan(), twin.isnan())
         assert (kernel - twin).nan_to_num().norm() <= 3e-6 * twin.nan_to_num().norm()
+
+
+def matrix_of(type: str, n: int, k: int) -> Matrix:
+    matrix = Matrix.empty(FORMS[type], n, k, torch.float32, DEVICE)
+    matrix.write(0, random_blocks(type, n, k, torch.Generator().manual_seed(n)).to(DEVICE))
+    return matrix
+
+
+@pytest.mark.parametrize("types", [("Q4_K", "Q6_K", "Q5_0"), ("MXFP4", "MXFP4", "MXFP4"), ("Q8_0", "Q4_1", "Q5_K")])
+def test_experts_in_blocks(types):
+    """Gate, up and down of different types."""
+    lines, k, n = lines_of(40, 2, 3), 256, 256
+    gate, up, down = (matrix_of(type, 3 * 256, 256) for type in types)
+    x, inner = torch.randn(64, k, device=DEVICE), torch.randn(80, n, device=DEVICE)
+    results = []
+    for gated, last in (
+        (multiply_gated_experts, multiply_experts), (naive_multiply_gated_experts, naive_multiply_experts),
+    ):  # fmt: skip
+        first, second = torch.zeros(80, n, device=DEVICE), torch.zeros(2, 64, k, device=DEVICE)
+        gated(x, lines, (gate, up), None, first, "silu_glu")
+        last(inner, lines, down, None, second)
+        results.append((first, second))
+    for kernel, twin in zip(*results, strict=True):
+        assert (kernel - twin).norm() <= 3e-6 * twin.norm()
 
 
 def test_golden_logits_of_a_mixture_and_bits_of_a_row_alone():

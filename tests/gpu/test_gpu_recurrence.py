@@ -32,7 +32,7 @@ def close(kernel: torch.Tensor, twin: torch.Tensor) -> None:
     assert (kernel - twin).nan_to_num().norm() <= 2e-6 * twin.nan_to_num().norm()
 
 
-def filled(layers: int, count: int) -> StateChunks:
+def random_states(layers: int, count: int) -> StateChunks:
     """Places with random states, each in a chunk of its own."""
     pool = StateChunks(SHAPE, layers, DEVICE)
     for place in pool.take(count):
@@ -50,7 +50,7 @@ def one_chunk_a_place(monkeypatch):
 @pytest.mark.parametrize("recorded", [False, True])
 def test_rows_are_prepared(recorded):
     """A chain, a tree and rows that only fill the step, over windows of two places; rows are strided."""
-    pool = filled(3, 2)
+    pool = random_states(3, 2)
     parents, sources, count = [-1, 0, 1, 2, 3, -1, 5, 5, 6, -1], [1] * 5 + [0] * 5, 10
     offsets = [int(pool.offsets[place]) for place in sources]
     links = Links(*(torch.tensor(m, device=DEVICE) for m in (parents, offsets, [-1] * count)))
@@ -75,7 +75,7 @@ def test_rows_are_replayed(path):
     pools = []
     for replay in (replay_rows, naive_replay_rows):
         torch.manual_seed(1)
-        pools.append(filled(3, 3))
+        pools.append(random_states(3, 3))
         replay(record, pools[-1], 1, path)
     for place in range(3):
         for kernel, twin in zip(*(pool.copy(place) for pool in pools), strict=True):

@@ -15,10 +15,12 @@ from spec_kernels.gpu.choice.adjustment import adjust_rows
 from spec_kernels.gpu.choice.description import CHANGE_FIELDS, COPY_FIELDS, FIELDS
 from spec_kernels.gpu.choice.kernels import Tiles, choose_rows
 from spec_kernels.gpu.delta import RecordedRows
+from spec_kernels.gpu.drafting import CHAIN_FIELDS, Following, Scores, choose_drafts
 from spec_kernels.gpu.embedding import embed
 from spec_kernels.gpu.executor import Gpu
-from spec_kernels.gpu.forms import FORMS, Form
+from spec_kernels.gpu.forms import FLOATS, FORMS, Form
 from spec_kernels.gpu.layout import Size
+from spec_kernels.gpu.mixture import Lines, multiply_experts, multiply_gated_experts, sort_lines
 from spec_kernels.gpu.products import multiply, multiply_gated, parts_of
 from spec_kernels.gpu.recurrence import StateSize
 from spec_kernels.gpu.repack import Matrix
@@ -105,7 +107,7 @@ def like_forwards(shape: DenseShape, dtype: torch.dtype) -> None:
     source = RandomWeights(replace(shape, layers=1), dtype, "meta")
     model, device = dense_model(source.of, source), torch.device("meta")
     executor = Gpu(model, source, dtype, device, 4096)
-    for rows in (1, 8, 16, 64, 256):
+    for rows in (1, 8, 16, 64, 512):
         executor.compile(Size(rows, 4, 8, -1, -1, tree=rows == 8))
     executor.cache(300).compact(100, [100, 120])
 
@@ -146,6 +148,27 @@ def like_blocks(form: Form, dtype: torch.dtype) -> None:
     embed(torch.empty(ROWS, dtype=torch.int32), both, empty(ROWS, both.k, dtype=torch.float32), 1.0)
 
 
+def like_experts(form: Form, dtype: torch.dtype) -> None:
+    """Products of a mixture of 128 experts, few lines and many."""
+    empty = lambda *shape, dtype=dtype: torch.empty(shape, dtype=dtype, device="meta")
+    up, down = (
+        Matrix.empty(form, n, k, dtype, torch.device("meta")) for n, k in ((128 * 768, 2048), (128 * 2048, 768))
+    )
+    for rows in (ROWS, 512):
+        lines = Lines.empty(rows, 8, 128, torch.device("meta"))
+        sort_lines(lines)
+        multiply_gated_experts(empty(rows, up.k), lines, (up, up), None, empty(8 * rows, 768), "silu_glu")
+        multiply_experts(empty(8 * rows, down.k), lines, down, None, empty(8, rows, 2048, dtype=torch.float32))
+
+
+def like_drafts(dtype: torch.dtype) -> None:
+    """The choices of a chain."""
+    integers = lambda *shape: torch.empty(shape, dtype=torch.int32)
+    following = Following(integers(ROWS, 8), integers(ROWS, 8), integers(ROWS, CHAIN_FIELDS), None)
+    scores = Scores.empty(ROWS, VOCAB, torch.device("cpu"))
+    choose_drafts(torch.empty(ROWS, VOCAB, dtype=dtype), scores, following, 1, integers(ROWS), torch.empty(ROWS))
+
+
 def like_choices(dtype: torch.dtype) -> None:
     """The choice of tokens from logits of a target's dtype, and the adjustment of rows."""
     integers = lambda *shape: torch.empty(shape, dtype=torch.int32)
@@ -166,9 +189,12 @@ if __name__ == "__main__":
         like_forwards(QWEN3_8B, torch.bfloat16)
         like_forwards(TINY, torch.float32)
         like_hybrids()
+        like_experts(FLOATS, torch.bfloat16)
+        like_drafts(torch.float32)
     if "choices" not in sys.argv[2:]:
         for type in FORMS if "blocks" in sys.argv[2:] else ("Q8_0", "Q4_K", "Q6_K"):
             like_blocks(FORMS[type], torch.bfloat16)
+            like_experts(FORMS[type], torch.bfloat16)
         like_blocks(FORMS["Q4_K"], torch.float32)
     if "blocks" not in sys.argv[2:]:
         like_choices(torch.float32)

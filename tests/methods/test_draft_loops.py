@@ -243,7 +243,7 @@ def test_rows_are_kept_for_every_token():
     [
         ({"width": 65}, "1 to 64 children"),
         ({"width": 0}, "1 to 64 children"),
-        ({"width": 2, "made": None}, "needs a chooser"),
+        ({"width": 2, "chooser": None}, "needs a chooser"),
         ({"length": 100, "width": 60}, "no room"),
         ({"trust": 1.5}, "from 0 to 1"),
         ({"trust": math.nan}, "from 0 to 1"),
@@ -253,7 +253,7 @@ def test_rows_are_kept_for_every_token():
 )
 def test_a_tree_that_does_not_fit_is_refused(more, message):
     with pytest.raises(ValueError, match=message):
-        draw_draft(**{"made": chooser(length=200), "keep": False, **more})
+        draw_draft(**{"chooser": chooser(length=200), "keep": False, **more})
 
 
 @with_both

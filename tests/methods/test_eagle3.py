@@ -85,7 +85,7 @@ def test_every_variant_is_the_one_that_was_trained(name, kernels):
         fused = oracle.fuse(states.transpose(0, 1).flatten(1))
         embedded, more = table[torch.tensor([*tokens, 40])], fused.new_zeros(1, 32)
         outputs = oracle.unroll(embedded, torch.cat([fused, more]), 2)
-        expected = [oracle.hidden(y[-1]) @ weights["output.weight"].T for y in outputs]
+        expected = [oracle.hidden_rows(y[-1]) @ weights["output.weight"].T for y in outputs]
 
     turning = rope_frequencies(given.shape), 1.0
     file = SimpleNamespace(head=Described(given.shape), source=Given(weights), rotation=lambda: turning)

@@ -6,7 +6,7 @@ import pytest
 
 
 @pytest.fixture(scope="module")
-def served():
+def server():
     pytest.importorskip("fastapi", reason="needs the extra serve")
     from tests.support.served import serving
 
@@ -18,7 +18,7 @@ def served():
 def idle(request):
     """The next test finds a server on which nothing runs: a text whose client left may take another step."""
     yield
-    if "served" in request.fixturenames:
-        engine, end = request.getfixturevalue("served").engine, monotonic() + 20
+    if "server" in request.fixturenames:
+        engine, end = request.getfixturevalue("server").engine, monotonic() + 20
         while engine.open and monotonic() < end:
             sleep(0.005)

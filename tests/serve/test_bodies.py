@@ -90,9 +90,9 @@ WRONG = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_a_wrong_body_is_refused_with_what_to_change(name, served):
+def test_a_wrong_body_is_refused_with_what_to_change(name, server):
     path, body, message = WRONG[name]
-    answer = post(served, path, body if isinstance(body, str) else json.dumps(body))
+    answer = post(server, path, body if isinstance(body, str) else json.dumps(body))
     error = answer.json()["error"]
 
     assert 400 <= answer.status_code < 500, answer.text
@@ -112,51 +112,51 @@ def test_a_wrong_body_is_refused_with_what_to_change(name, served):
         ({**CHAT, "stream_options": {"continuous_usage_stats": True}}, "stream_options.continuous_usage_stats", None),
     ],
 )  # fmt: skip
-def test_a_refused_field_has_its_whole_path(body, param, code, served):
-    error = served.post("/v1/chat/completions", body).json()["error"]
+def test_a_refused_field_has_its_whole_path(body, param, code, server):
+    error = server.post("/v1/chat/completions", body).json()["error"]
 
     assert (error["param"], error["code"]) == (param, code)
 
 
-def test_a_body_that_is_too_long_for_another_api_is_refused(served):
+def test_a_body_that_is_too_long_for_another_api_is_refused(server):
     """Its instructions are one message more than a chat may have."""
     items = [{"role": "user", "content": "x"}] * ENTRIES_MAX
-    answer = served.post("/v1/responses", {"input": items, "instructions": "y"})
+    answer = server.post("/v1/responses", {"input": items, "instructions": "y"})
 
     assert answer.status_code == 400
     assert answer.json()["error"]["param"] == "messages"
 
 
-def test_a_failure_is_answered_with_the_id_of_its_request(served, monkeypatch):
-    monkeypatch.setattr(served.engine, "submit", lambda jobs: 1 / 0)
-    answer = served.post("/v1/completions", TEXT, headers={"X-Request-Id": "a-word", "Connection": "close"})
+def test_a_failure_is_answered_with_the_id_of_its_request(server, monkeypatch):
+    monkeypatch.setattr(server.engine, "submit", lambda jobs: 1 / 0)
+    answer = server.post("/v1/completions", TEXT, headers={"X-Request-Id": "a-word", "Connection": "close"})
 
     assert answer.status_code == 500
     assert answer.headers["X-Request-Id"] == "a-word"
     assert "ZeroDivisionError" in answer.json()["error"]["message"]
 
 
-def post(served, path, content):
-    return served.post(path, content=content, headers={"Content-Type": "application/json"})
+def post(server, path, content):
+    return server.post(path, content=content, headers={"Content-Type": "application/json"})
 
 
-def test_a_body_that_calls_itself_no_json_is_refused(served):
+def test_a_body_that_calls_itself_no_json_is_refused(server):
     """A page of another origin can send such a body without being asked; JSON it cannot."""
-    answer = served.post("/v1/completions", content='{"prompt": "x"}', headers={"Content-Type": "text/plain"})
+    answer = server.post("/v1/completions", content='{"prompt": "x"}', headers={"Content-Type": "text/plain"})
 
     assert answer.status_code == 400
     assert "application/json" in answer.json()["error"]["message"]
 
 
 @pytest.mark.parametrize(("method", "path", "status"), [("GET", "/nothing", 404), ("GET", "/v1/completions", 405)])
-def test_a_wrong_path_or_method_is_refused_in_the_same_form(method, path, status, served):
-    answer = served.client.request(method, served.url + path)
+def test_a_wrong_path_or_method_is_refused_in_the_same_form(method, path, status, server):
+    answer = server.client.request(method, server.url + path)
 
     assert answer.status_code == status
     assert answer.json()["error"]["message"]
 
 
-def test_no_random_body_is_a_failure(served):
+def test_no_random_body_is_a_failure(server):
     """500 bodies of known fields with values of every kind: a text, or a refusal."""
     rng = random.Random(4)
     statuses = []
@@ -169,14 +169,14 @@ def test_no_random_body_is_a_failure(served):
         "/detokenize",
         "/apply-template",
     ):
-        fields = served.get("/openapi.json").json()["paths"][path]["post"]["requestBody"]["content"]
+        fields = server.get("/openapi.json").json()["paths"][path]["post"]["requestBody"]["content"]
         name = fields["application/json"]["schema"]["$ref"].rsplit("/", 1)[1]
-        known = list(served.get("/openapi.json").json()["components"]["schemas"][name]["properties"])
+        known = list(server.get("/openapi.json").json()["components"]["schemas"][name]["properties"])
         for _ in range(80):
             body = {field: value(rng) for field in rng.sample(known, rng.randint(1, min(5, len(known))))}
             body |= {} if rng.random() < 0.2 else {"prompt": "x"} if "prompt" in known else {}
             body |= {"max_tokens": 2} if "max_tokens" in known else {}
-            answer = post(served, path, json.dumps({**body, "stream": False} if "stream" in known else body))
+            answer = post(server, path, json.dumps({**body, "stream": False} if "stream" in known else body))
             statuses += [(answer.status_code, path, body)] if answer.status_code >= 500 else []
 
     assert statuses == []

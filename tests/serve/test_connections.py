@@ -24,14 +24,14 @@ LIMITS = {"head_seconds": 0.4, "body_seconds": 0.4, "connections": 8}
 
 
 @pytest.fixture(scope="module")
-def served():
+def server():
     with serving("zoo:pico", limits=LIMITS) as server:
         yield server
 
 
-def connect(served):
+def connect(server):
     """A connection that has sent nothing."""
-    host, port = served.url.removeprefix("http://").split(":")
+    host, port = server.url.removeprefix("http://").split(":")
     connection = socket.create_connection((host, int(port)), timeout=10)
     return connection
 
@@ -46,16 +46,16 @@ def read_to_end(connection):
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET / HT", b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"])
-def test_half_a_head_is_waited_for_in_vain(served, sent):
-    with connect(served) as half:
+def test_half_a_head_is_waited_for_in_vain(server, sent):
+    with connect(server) as half:
         half.sendall(sent)
         begun = time.monotonic()
         assert read_to_end(half) == b""
         assert time.monotonic() - begun < 5
 
 
-def test_a_head_that_comes_byte_by_byte_has_no_more_time(served):
-    with connect(served) as slow:
+def test_a_head_that_comes_byte_by_byte_has_no_more_time(server):
+    with connect(server) as slow:
         begun = time.monotonic()
         with suppress(OSError):
             for byte in b"GET /health HTTP/1.1\r\nHost: localhost\r\nX-Long: " + b"a" * 100:
@@ -65,36 +65,36 @@ def test_a_head_that_comes_byte_by_byte_has_no_more_time(served):
         assert read_to_end(slow) == b""
 
 
-def test_half_a_body_is_refused_in_time(served):
+def test_half_a_body_is_refused_in_time(server):
     head = POST % 90 + b"{"
-    with connect(served) as half:
+    with connect(server) as half:
         half.sendall(head)
         half.settimeout(5)
         assert b" 408 " in half.recv(4096).split(b"\r\n")[0]
 
 
-def test_health_is_answered_beside_more_half_heads_than_connections(served):
+def test_health_is_answered_beside_more_half_heads_than_connections(server):
     """The oldest that wait for a request make room."""
     with ExitStack() as stack:
         for _ in range(40):
-            stack.enter_context(connect(served)).sendall(b"GET / HT")
-        assert served.get("/health").status_code == 200
+            stack.enter_context(connect(server)).sendall(b"GET / HT")
+        assert server.get("/health").status_code == 200
 
 
-def test_connections_with_requests_are_not_dropped_for_new_ones(served):
+def test_connections_with_requests_are_not_dropped_for_new_ones(server):
     """All are busy: a new connection is told so."""
     body = b'{"prompt": "a", "max_tokens": 1500, "stream": true}'
     with ExitStack() as stack:
-        busy = [stack.enter_context(connect(served)) for _ in range(LIMITS["connections"])]
+        busy = [stack.enter_context(connect(server)) for _ in range(LIMITS["connections"])]
         for connection in busy:
             connection.sendall(POST % len(body) + body)
         assert all(connection.recv(12) == b"HTTP/1.1 200" for connection in busy)
-        with connect(served) as late:
+        with connect(server) as late:
             assert read_to_end(late).startswith(b"HTTP/1.1 503 ")
 
 
-def test_a_kept_connection_is_used_again_and_then_waited_for(served):
-    with connect(served) as kept:
+def test_a_kept_connection_is_used_again_and_then_waited_for(server):
+    with connect(server) as kept:
         for _ in range(3):
             kept.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
             kept.settimeout(5)

@@ -31,9 +31,9 @@ def flags(words):
     return {word for word in words if word.startswith("-")}
 
 
-def test_the_dashboard_asks_for_metrics_that_the_server_has(served):
-    served.post("/v1/completions", {"prompt": "import os\nimport os\n", "max_tokens": 30})
-    there = {line.partition("{")[0].split()[0] for line in served.get("/metrics").text.splitlines() if line[:1] != "#"}
+def test_the_dashboard_asks_for_metrics_that_the_server_has(server):
+    server.post("/v1/completions", {"prompt": "import os\nimport os\n", "max_tokens": 30})
+    there = {line.partition("{")[0].split()[0] for line in server.get("/metrics").text.splitlines() if line[:1] != "#"}
     there |= {"spec:method_switched_off"}  # only where a method failed
     dashboard = json.loads(read("grafana/spec.json"))
     asked = {name for p in dashboard["panels"] for t in p["targets"] for name in re.findall(r"spec:\w+", t["expr"])}

@@ -23,7 +23,7 @@ HERE = "http://localhost:8080"
 class Asking(Skimmer):
     """Sends what ``curl`` would send to the server of the test."""
 
-    served = None
+    server = None
 
     def python(self, source, cwd):
         return super().python(source.replace(HERE, self.served.url), cwd)
@@ -45,9 +45,9 @@ class Asking(Skimmer):
         self.answers.append((path, answer))
 
 
-def test_the_page_can_be_followed(served, tmp_path):
+def test_the_page_can_be_followed(server, tmp_path):
     reader = Asking()
-    reader.served, reader.answers = served, []
+    reader.served, reader.answers = server, []
     follow(DOCS / "serve.md", reader, tmp_path)
 
     paths = {path for path, _ in reader.answers}
@@ -56,21 +56,21 @@ def test_the_page_can_be_followed(served, tmp_path):
     assert construct(ServeSettings, file.given("serve"), "serve").queue == 16
 
 
-def test_the_page_names_every_metric_and_every_field(served):
+def test_the_page_names_every_metric_and_every_field(server):
     """Ours one by one; llama-server's by their prefix."""
     text = (DOCS / "serve.md").read_text("utf-8")
-    names = {line.split()[2] for line in served.get("/metrics").text.splitlines() if line.startswith("# TYPE spec:")}
-    fields = {name for kind in ("Completion", "Chat") for name in schema_of(served, kind)}
+    names = {line.split()[2] for line in server.get("/metrics").text.splitlines() if line.startswith("# TYPE spec:")}
+    fields = {name for kind in ("Completion", "Chat") for name in schema_of(server, kind)}
     common = {"model", "prompt", "messages", "stream", "stream_options", "user", "speculative", "cache_prompt"}
 
     short = lambda name: name if f"`{name}`" in text else f"...{name.removeprefix('spec:spec_decode')}"
     assert [name for name in names if f"`{short(name)}`" not in text and not name.endswith("_created")] == []
     assert [name for name in fields - common if f"`{name}`" not in text] == []
-    assert [name for name in schema_of(served, "Speculative") if f"`speculative.{name}`" not in text] == []
+    assert [name for name in schema_of(server, "Speculative") if f"`speculative.{name}`" not in text] == []
 
 
-def schema_of(served, kind):
-    return served.get("/openapi.json").json()["components"]["schemas"][kind]["properties"]
+def schema_of(server, kind):
+    return server.get("/openapi.json").json()["components"]["schemas"][kind]["properties"]
 
 
 def test_every_setting_of_the_server_is_in_the_table():

@@ -14,7 +14,7 @@ BODY = {"prompt": TEXT, "max_tokens": 4, "temperature": 0, "logprobs": 2, "echo"
 
 
 @pytest.fixture(scope="module", params=[[], ["forced", "ngram"]], ids=["plain", "forced"])
-def served(request):
+def server(request):
     with serving("zoo:pico", request.param) as server:
         yield server
 
@@ -29,13 +29,13 @@ def expected_rows(ids):
     return rows
 
 
-def choice(served, **more):
-    return served.post("/v1/completions", {**BODY, **more}).json()["choices"][0]
+def choice(server, **more):
+    return server.post("/v1/completions", {**BODY, **more}).json()["choices"][0]
 
 
-def test_a_prompt_has_the_log_probabilities_of_the_models_own_rows(served):
+def test_a_prompt_has_the_log_probabilities_of_the_models_own_rows(server):
     ids = load("zoo:pico").tokenizer.encode(TEXT)
-    echoed, rows = choice(served), expected_rows(ids)
+    echoed, rows = choice(server), expected_rows(ids)
     logprobs = echoed["logprobs"]
 
     assert echoed["text"].startswith(TEXT) and len(logprobs["tokens"]) == len(ids) + 4
@@ -50,42 +50,42 @@ def test_a_prompt_has_the_log_probabilities_of_the_models_own_rows(served):
     assert all(echoed["text"][at:].startswith(token) for at, token in places)
 
 
-def test_the_text_after_the_prompt_is_that_without_echo(served):
-    plain = served.post("/v1/completions", {**BODY, "echo": False, "temperature": 1.0, "seed": 5}).json()["choices"][0]
-    echoed = choice(served, temperature=1.0, seed=5)
+def test_the_text_after_the_prompt_is_that_without_echo(server):
+    plain = server.post("/v1/completions", {**BODY, "echo": False, "temperature": 1.0, "seed": 5}).json()["choices"][0]
+    echoed = choice(server, temperature=1.0, seed=5)
 
     assert echoed["text"] == TEXT + plain["text"]
     assert echoed["logprobs"]["token_logprobs"][-4:] == pytest.approx(plain["logprobs"]["token_logprobs"])
 
 
-def test_nothing_is_generated_where_no_token_is_asked_for(served):
-    echoed = choice(served, max_tokens=0)
+def test_nothing_is_generated_where_no_token_is_asked_for(server):
+    echoed = choice(server, max_tokens=0)
 
     assert echoed["text"] == TEXT and len(echoed["logprobs"]["tokens"]) == len(load("zoo:pico").tokenizer.encode(TEXT))
 
 
-def test_several_prompts_of_ids_and_without_log_probabilities(served):
+def test_several_prompts_of_ids_and_without_log_probabilities(server):
     ids = load("zoo:pico").tokenizer.encode(TEXT)
-    choices = served.post("/v1/completions", {**BODY, "prompt": [ids, ids[:3]]}).json()["choices"]
-    bare = choice(served, logprobs=None)
+    choices = server.post("/v1/completions", {**BODY, "prompt": [ids, ids[:3]]}).json()["choices"]
+    bare = choice(server, logprobs=None)
 
-    assert choices[0]["text"] == choice(served)["text"] and len(choices[1]["logprobs"]["tokens"]) == 7
+    assert choices[0]["text"] == choice(server)["text"] and len(choices[1]["logprobs"]["tokens"]) == 7
     assert bare["text"] == choices[0]["text"] and bare["logprobs"] is None
 
 
-def test_a_token_that_ends_a_text_may_be_in_a_prompt(served):
+def test_a_token_that_ends_a_text_may_be_in_a_prompt(server):
     target = load("zoo:pico")
     ids = [*target.tokenizer.encode("x = 1"), min(target.info.eog), *target.tokenizer.encode("y")]
-    echoed, rows = choice(served, prompt=ids), expected_rows(ids)
+    echoed, rows = choice(server, prompt=ids), expected_rows(ids)
 
     assert echoed["logprobs"]["token_logprobs"][1 : len(ids)] == pytest.approx(
         [row[token] for row, token in zip(rows, ids[1:], strict=True)]
     )
 
 
-def test_a_stream_begins_with_the_prompt(served):
-    chunks = [event["choices"][0] for event in served.events("/v1/completions", BODY)[:-1]]
-    whole = choice(served)
+def test_a_stream_begins_with_the_prompt(server):
+    chunks = [event["choices"][0] for event in server.events("/v1/completions", BODY)[:-1]]
+    whole = choice(server)
 
     assert "".join(chunk["text"] for chunk in chunks) == whole["text"]
     logprobs = [chunk["logprobs"] for chunk in chunks if chunk["logprobs"]]

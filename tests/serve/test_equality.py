@@ -17,11 +17,11 @@ METHODS = ["forced", "ngram", "draft-model", "suffix"]
 def test_texts_are_those_of_a_run_alone(model):
     """30 requests at random times, with random lengths, seeds, methods, schemas and cancels; 1, 3 and 8 at once."""
     target = load(model)
-    with serving(target, METHODS, max_sequences=4) as served:
+    with serving(target, METHODS, max_sequences=4) as server:
         for seed, concurrency in ((1, 1), (2, 3), (3, 8)):
             many = requests(seed, 10, METHODS)
-            assert wrong(target, many, answers(served.url, many, concurrency)) == []
-    assert not served.engine.jobs and not served.engine.open
+            assert wrong(target, many, answers(server.url, many, concurrency)) == []
+    assert not server.engine.jobs and not server.engine.open
 
 
 def test_a_wrong_text_is_found():

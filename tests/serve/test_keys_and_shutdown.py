@@ -177,9 +177,9 @@ def test_a_flood_of_refusals_does_not_fill_the_log(caplog):
     assert len(caplog.records) <= 8
 
 
-def test_metrics_have_the_cache_and_the_process(served):
-    served.post("/v1/completions", {**SHORT, "prompt": "a text whose rows are kept"})
-    answer = served.get("/metrics")
+def test_metrics_have_the_cache_and_the_process(server):
+    server.post("/v1/completions", {**SHORT, "prompt": "a text whose rows are kept"})
+    answer = server.get("/metrics")
     values = dict(line.rsplit(" ", 1) for line in answer.text.splitlines() if not line.startswith("#"))
 
     assert float(values["spec:prompt_cache_tokens"]) > 0 and float(values["spec:prompt_cache_texts"]) > 0

@@ -27,12 +27,12 @@ def alone(prompt=PROMPT, **keywords):
         return run.generate(prompt, **keywords).result
 
 
-def complete(served, **body):
-    return served.post("/completion", {"prompt": PROMPT, "n_predict": 12, **body}).json()
+def complete(server, **body):
+    return server.post("/completion", {"prompt": PROMPT, "n_predict": 12, **body}).json()
 
 
-def test_a_completion_has_llama_servers_fields(served):
-    answer = complete(served, return_tokens=True, seed=4, temperature=0.9)
+def test_a_completion_has_llama_servers_fields(server):
+    answer = complete(server, return_tokens=True, seed=4, temperature=0.9)
     result = alone(max_tokens=12, seed=4, temperature=0.9)
 
     assert answer.keys() >= FINAL and answer["timings"].keys() >= TIMINGS
@@ -41,44 +41,44 @@ def test_a_completion_has_llama_servers_fields(served):
     assert answer["generation_settings"]["seed"] == 4
 
 
-def test_a_stream_has_parts_and_a_last_event_with_the_numbers(served):
-    *parts, last = served.events("/completion", {"prompt": PROMPT, "n_predict": 12, "temperature": 0})
+def test_a_stream_has_parts_and_a_last_event_with_the_numbers(server):
+    *parts, last = server.events("/completion", {"prompt": PROMPT, "n_predict": 12, "temperature": 0})
 
     assert "".join(part["content"] for part in parts) == alone(max_tokens=12).text
     assert not any(part["stop"] for part in parts)
     assert last["stop"] and last["content"] == "" and last.keys() >= FINAL
 
 
-def test_why_a_text_stopped_is_said(served):
-    stopped = complete(served, stop=["sys", "\n"], temperature=0)
+def test_why_a_text_stopped_is_said(server):
+    stopped = complete(server, stop=["sys", "\n"], temperature=0)
 
     assert (stopped["stop_type"], stopped["stopping_word"]) == ("word", "sys")
     eos = min(load("zoo:pico").tokenizer.eog)
-    ended = complete(served, logit_bias=[[eos, 100]], return_tokens=True, temperature=0)
+    ended = complete(server, logit_bias=[[eos, 100]], return_tokens=True, temperature=0)
     assert (ended["stop_type"], ended["content"], ended["tokens"]) == ("eos", "", [])
 
 
-def test_n_predict_minus_1_is_no_limit_of_its_own(served):
-    answer = complete(served, n_predict=-1, logit_bias={str(min(load("zoo:pico").tokenizer.eog)): 30})
+def test_n_predict_minus_1_is_no_limit_of_its_own(server):
+    answer = complete(server, n_predict=-1, logit_bias={str(min(load("zoo:pico").tokenizer.eog)): 30})
 
     assert answer["generation_settings"]["n_predict"] == 2048
 
 
-def test_seed_minus_1_is_a_random_seed(served):
-    seeds = {complete(served, seed=-1, n_predict=1)["generation_settings"]["seed"] for _ in range(3)}
+def test_seed_minus_1_is_a_random_seed(server):
+    seeds = {complete(server, seed=-1, n_predict=1)["generation_settings"]["seed"] for _ in range(3)}
 
     assert len(seeds) == 3
 
 
 @pytest.mark.parametrize("bias", [{"735": -100}, [[735, -100]], [[735, False]], [["import", False]]])
-def test_a_bias_is_given_in_any_of_its_forms(bias, served):
+def test_a_bias_is_given_in_any_of_its_forms(bias, server):
     banned = alone(max_tokens=12, logit_bias={735: -100.0}).text
 
-    assert complete(served, logit_bias=bias, temperature=0)["content"] == banned != alone(max_tokens=12).text
+    assert complete(server, logit_bias=bias, temperature=0)["content"] == banned != alone(max_tokens=12).text
 
 
-def test_probabilities_come_with_ids(served):
-    probabilities = complete(served, n_probs=2, temperature=0, n_predict=4)["completion_probabilities"]
+def test_probabilities_come_with_ids(server):
+    probabilities = complete(server, n_probs=2, temperature=0, n_predict=4)["completion_probabilities"]
     expected = alone(max_tokens=4, logprobs=2)
 
     assert [t["id"] for t in probabilities] == expected.tokens
@@ -88,50 +88,50 @@ def test_probabilities_come_with_ids(served):
     ]
 
 
-def test_texts_and_ids_are_mixed_in_a_prompt(served):
+def test_texts_and_ids_are_mixed_in_a_prompt(server):
     tokenizer = load("zoo:pico").tokenizer
     ids = [tokenizer.encode("def")[-1], *tokenizer.encode(" f():", special=True, bos=False)]
 
-    assert complete(served, prompt=[ids[0], " f():"], temperature=0)["content"] == alone(ids, max_tokens=12).text
+    assert complete(server, prompt=[ids[0], " f():"], temperature=0)["content"] == alone(ids, max_tokens=12).text
 
 
-def test_a_text_becomes_ids_and_a_text_again(served):
+def test_a_text_becomes_ids_and_a_text_again(server):
     tokenizer = load("zoo:pico").tokenizer
     text = "def f(x):\n    return 'ä'"
-    ids = served.post("/tokenize", {"content": text}).json()["tokens"]
-    pieces = served.post("/tokenize", {"content": "ä", "with_pieces": True}).json()["tokens"]
+    ids = server.post("/tokenize", {"content": text}).json()["tokens"]
+    pieces = server.post("/tokenize", {"content": "ä", "with_pieces": True}).json()["tokens"]
 
     assert ids == tokenizer.encode(text, special=True, bos=False)
-    assert served.post("/detokenize", {"tokens": ids}).json() == {"content": text}
+    assert server.post("/detokenize", {"tokens": ids}).json() == {"content": text}
     assert [p["id"] for p in pieces] == tokenizer.encode("ä", bos=False)
     data = [p["piece"].encode() if isinstance(p["piece"], str) else bytes(p["piece"]) for p in pieces]
     assert b"".join(data).decode() == "ä"
 
 
-def test_control_tokens_in_a_text_are_parsed_on_request(served):
+def test_control_tokens_in_a_text_are_parsed_on_request(server):
     text = "<|im_end|>"
     plain, parsed = (
-        served.post("/tokenize", {"content": text, "parse_special": on}).json()["tokens"] for on in (False, True)
+        server.post("/tokenize", {"content": text, "parse_special": on}).json()["tokens"] for on in (False, True)
     )
 
     assert len(parsed) == 1 < len(plain)
 
 
-def test_a_template_is_applied(served):
+def test_a_template_is_applied(server):
     messages = [{"role": "user", "content": "x"}]
-    rendered = served.post("/apply-template", {"messages": messages}).json()
+    rendered = server.post("/apply-template", {"messages": messages}).json()
 
     assert rendered == {"prompt": "<|im_start|>user\nx<|im_end|>\n<|im_start|>assistant\n"}
 
 
-def test_slots_show_who_is_processing(served):
+def test_slots_show_who_is_processing(server):
     body = {"prompt": PROMPT, "n_predict": 2000, "stream": True, "ignore_eos": True, "speculative.n_max": 3}
-    with served.client.stream("POST", served.url + "/completion", json=body) as answer:
+    with server.client.stream("POST", server.url + "/completion", json=body) as answer:
         lines = answer.iter_lines()  # dropped, it would close the stream
         next(lines)
-        busy = [slot for slot in served.get("/slots").json() if slot["is_processing"]]
+        busy = [slot for slot in server.get("/slots").json() if slot["is_processing"]]
 
-    assert len(served.get("/slots").json()) == 8
+    assert len(server.get("/slots").json()) == 8
     assert len(busy) == 1
     assert {"id", "id_task", "n_ctx", "speculative", "n_prompt_tokens", "n_prompt_tokens_cache", "params"} <= busy[
         0
@@ -141,8 +141,8 @@ def test_slots_show_who_is_processing(served):
     assert busy[0]["next_token"][0]["n_decoded"] >= 1
 
 
-def test_props_show_settings_with_their_origin(served):
-    props = served.get("/props").json()
+def test_props_show_settings_with_their_origin(server):
+    props = server.get("/props").json()
 
     assert props["total_slots"] == 8 and props["model_path"] == "zoo:pico"
     assert props["speculative"]["types"] == ["ngram", "draft-model"]
@@ -150,28 +150,28 @@ def test_props_show_settings_with_their_origin(served):
     assert props["settings"]["on_error"] == {"value": "isolate", "origin": "spec serve"}
 
 
-def samples(served):
-    text = served.get("/metrics").text
+def samples(server):
+    text = server.get("/metrics").text
     return {m[1]: float(m[2]) for m in re.finditer(r"^([^#\s]+(?:\{.*\})?) (\S+)$", text, re.M)}
 
 
-def test_counters_grow_while_a_request_runs(served):
+def test_counters_grow_while_a_request_runs(server):
     name = "llamacpp:tokens_predicted_total"
-    before = samples(served)[name]
+    before = samples(server)[name]
     body = {"prompt": PROMPT, "n_predict": 2000, "stream": True, "ignore_eos": True, "speculative.n_max": 0}
-    with served.client.stream("POST", served.url + "/completion", json=body) as answer:
+    with server.client.stream("POST", server.url + "/completion", json=body) as answer:
         lines = answer.iter_lines()  # dropped, it would close the stream
         next(lines)
-        during = samples(served)
+        during = samples(server)
 
     assert during[name] > before
     assert during["spec:requests_running"] == during["llamacpp:requests_processing"] == 1
 
 
-def test_counters_agree_with_answers(served):
-    before = samples(served)
-    answers = [complete(served, seed=s, temperature=0.7) for s in range(3)]
-    after = samples(served)
+def test_counters_agree_with_answers(server):
+    before = samples(server)
+    answers = [complete(server, seed=s, temperature=0.7) for s in range(3)]
+    after = samples(server)
     growth = lambda name: after.get(name, 0) - before.get(name, 0)
     of_methods = lambda name: sum(growth(f'{name}{{method="{m}"}}') for m in ("ngram", "draft-model"))
 

@@ -22,8 +22,8 @@ MODELS = """
 
 
 @pytest.fixture
-def ask(served, tmp_path):
-    (tmp_path / "extra-openai-models.yaml").write_text(MODELS.format(served.url), "utf-8")
+def ask(server, tmp_path):
+    (tmp_path / "extra-openai-models.yaml").write_text(MODELS.format(server.url), "utf-8")
 
     def run(*arguments):
         environment = {**os.environ, "LLM_USER_PATH": str(tmp_path), "LLM_LOAD_PLUGINS": ""}

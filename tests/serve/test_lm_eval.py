@@ -49,7 +49,7 @@ def score(run, question, choice):
 
 
 @pytest.mark.slow
-def test_an_evaluation_has_the_scores_of_the_models_rows(served, tmp_path):
+def test_an_evaluation_has_the_scores_of_the_models_rows(server, tmp_path):
     tokenizer = tmp_path / "tokenizer"
     tokenizer.mkdir()
     load("zoo:pico").tokenizer.backend.save(str(tokenizer / "tokenizer.json"))
@@ -58,7 +58,7 @@ def test_an_evaluation_has_the_scores_of_the_models_rows(served, tmp_path):
     data = tmp_path / "data.json"
     data.write_text("".join(json.dumps(question) + "\n" for question in QUESTIONS), "utf-8")
     (tmp_path / "mine.yaml").write_text(TASK.format(data), "utf-8")
-    model = f"model=any,base_url={served.url}/v1/completions,tokenizer={tokenizer},num_concurrent=2"
+    model = f"model=any,base_url={server.url}/v1/completions,tokenizer={tokenizer},num_concurrent=2"
     command = ["run", "--model", "local-completions", "--tasks", "mine", "--include_path", str(tmp_path)]
     command += ["--model_args", model, "--log_samples", "--output_path", str(tmp_path / "out")]
     offline = {"HF_DATASETS_OFFLINE": "1", "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "home")}

@@ -45,5 +45,5 @@ def faults_run(target):
     return nullcontext(SimpleNamespace(generate=lambda request: result))
 
 
-def fail(served, rng):
+def fail(server, rng):
     raise AssertionError("a bad request was answered with 200")

@@ -41,9 +41,9 @@ def test_tokens_with_equal_texts_and_the_drawn_one_keep_their_own_entries():
 
 
 @pytest.mark.parametrize("best", [0, 1, 3])
-def test_the_drawn_token_is_among_the_best(served, best):
+def test_the_drawn_token_is_among_the_best(server, best):
     body = {"prompt": "def f(", "max_tokens": 30, "temperature": 1.5, "seed": 1, "logprobs": best}
-    logprobs = served.post("/v1/completions", body).json()["choices"][0]["logprobs"]
+    logprobs = server.post("/v1/completions", body).json()["choices"][0]["logprobs"]
 
     for token, value, top in zip(logprobs["tokens"], logprobs["token_logprobs"], logprobs["top_logprobs"], strict=True):
         assert top[token] == value and best <= len(top) <= best + 1

@@ -20,8 +20,8 @@ def lines(caplog):
     return lambda: [JsonLines().format(record) for record in caplog.records if record.name == "spec_serve"]
 
 
-def test_a_text_is_a_line_with_its_numbers_and_the_id_of_its_request(served, lines):
-    answer = served.post("/v1/completions", BODY, headers={"X-Request-Id": "mine-7"})
+def test_a_text_is_a_line_with_its_numbers_and_the_id_of_its_request(server, lines):
+    answer = server.post("/v1/completions", BODY, headers={"X-Request-Id": "mine-7"})
     (line,) = lines()
     entry = json.loads(line)
 
@@ -31,11 +31,11 @@ def test_a_text_is_a_line_with_its_numbers_and_the_id_of_its_request(served, lin
 
 
 @pytest.mark.parametrize("given", ["", "two words", "x" * 129, "ä"])
-def test_an_id_that_is_no_short_word_is_replaced(given, served):
-    ids = [served.get("/health", headers={"X-Request-Id": given.encode()}).headers["x-request-id"] for _ in range(2)]
+def test_an_id_that_is_no_short_word_is_replaced(given, server):
+    ids = [server.get("/health", headers={"X-Request-Id": given.encode()}).headers["x-request-id"] for _ in range(2)]
 
     assert len(ids[0]) == 32 and len(set(ids)) == 2
-    assert served.post("/v1/completions", {}).headers["x-request-id"]  # a refusal has one too
+    assert server.post("/v1/completions", {}).headers["x-request-id"]  # a refusal has one too
 
 
 def test_a_failure_is_one_line_with_its_traceback():
@@ -50,7 +50,7 @@ def test_a_failure_is_one_line_with_its_traceback():
     assert entry["message"] == "failed x" and "ValueError: no" in entry["traceback"]
 
 
-def test_a_text_is_a_span(served):
+def test_a_text_is_a_span(server):
     pytest.importorskip("opentelemetry.sdk", reason="needs the extra traces")
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -60,11 +60,11 @@ def test_a_text_is_a_span(served):
     exporter, provider = InMemorySpanExporter(), TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     tracing = Tracing("pico", provider)
-    served.engine.finished.append(tracing)
+    server.engine.finished.append(tracing)
     try:
-        answer = served.post("/v1/completions", BODY).json()
+        answer = server.post("/v1/completions", BODY).json()
     finally:
-        served.engine.finished.remove(tracing)
+        server.engine.finished.remove(tracing)
     (span,) = exporter.get_finished_spans()
 
     assert span.attributes["gen_ai.response.id"] == answer["id"]

@@ -9,6 +9,7 @@ from spec_serve import memory
 from spec_serve.memory import MIB, plan
 
 from spec_core import UsageError, load
+from spec_core.assembly import prepare
 from spec_core.commands import check
 
 
@@ -53,7 +54,10 @@ def test_a_plan_that_does_not_fit_is_refused_with_what_takes_how_much(monkeypatc
     monkeypatch.setattr(memory, "available", lambda: plan_here.total - 1)
     with pytest.raises(UsageError, match="are free"):
         memory.check(plan_here, 0)
-    memory.check(plan_here, 0, "cuda:0")  # what a GPU has free is not known here
+    monkeypatch.setattr(memory, "free_bytes", lambda device: plan_here.total - (device == "cuda:1"))
+    memory.check(plan_here, 0, "cuda:0")
+    with pytest.raises(UsageError, match="are free"):
+        memory.check(plan_here, 0, "cuda:1")
     monkeypatch.setattr(memory, "available", lambda: None)
     memory.check(plan_here, 0)
 
@@ -69,13 +73,9 @@ def test_the_limit_of_a_container_counts(monkeypatch, tmp_path):
 
 def test_the_command_refuses_before_it_loads(monkeypatch):
     pytest.importorskip("fastapi", reason="needs the extra serve")
-    import spec_cli.common
-
     loaded = []
-    original = spec_cli.common.target_of
-    monkeypatch.setattr(
-        spec_cli.common, "target_of", lambda s, weights=True: loaded.append(weights) or original(s, weights=weights)
-    )
+    original = prepare.load
+    monkeypatch.setattr(prepare, "load", lambda *a, **given: loaded.append(given["weights"]) or original(*a, **given))
     result = CliRunner().invoke(cli, ["serve", "-m", "zoo:pico", "--port", "0", "-o", "serve.memory_mib=5"])
 
     assert isinstance(result.exception, UsageError) and "5 MiB are allowed" in result.exception.reason

@@ -27,8 +27,8 @@ def client_of(server):
 
 
 @pytest.fixture(scope="module")
-def client(served):
-    return client_of(served)
+def client(server):
+    return client_of(server)
 
 
 def serve_channels(text):
@@ -142,12 +142,12 @@ def test_what_is_not_supported_is_an_error_that_the_client_knows(client, more, m
     assert caught.value.body["type"] == "error" and caught.value.body["error"]["type"] == "invalid_request_error"
 
 
-def test_max_tokens_is_needed_and_the_key_may_be_in_its_header(served):
-    answer = served.post("/v1/messages", {"model": "x", "messages": MESSAGES})
+def test_max_tokens_is_needed_and_the_key_may_be_in_its_header(server):
+    answer = server.post("/v1/messages", {"model": "x", "messages": MESSAGES})
     assert answer.status_code == 400 and "max_tokens" in answer.json()["error"]["message"]
 
-    with serving("zoo:pico", limits={"api_key": "secret"}) as server:
-        keyed = anthropic.Anthropic(base_url=server.url, api_key="secret", max_retries=0)
+    with serving("zoo:pico", limits={"api_key": "secret"}) as keyed_server:
+        keyed = anthropic.Anthropic(base_url=keyed_server.url, api_key="secret", max_retries=0)
         assert keyed.messages.create(**{**BODY, "max_tokens": 2}).usage.output_tokens == 2
         with pytest.raises(anthropic.AuthenticationError):
-            client_of(server).messages.create(**BODY)
+            client_of(keyed_server).messages.create(**BODY)

@@ -19,8 +19,8 @@ PROMPT = "def add(a, b):\n"
 
 
 @pytest.fixture(scope="module")
-def client(served):
-    return openai.OpenAI(base_url=f"{served.url}/v1", api_key="none", max_retries=0)
+def client(server):
+    return openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0)
 
 
 @pytest.fixture(scope="module")
@@ -59,11 +59,11 @@ def test_a_stream_has_the_text_in_parts_and_the_usage_in_the_last_chunk(client, 
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
-def test_every_chunk_can_count_the_tokens_so_far(path, served):
+def test_every_chunk_can_count_the_tokens_so_far(path, server):
     """A chunk has the tokens of a step, more than one where a draft was accepted: their number is in its usage."""
     asked = {"messages": MESSAGES} if "chat" in path else {"prompt": "import os\nimport os\n"}
     counting = {"include_usage": True, "continuous_usage_stats": True}
-    chunks = served.events(path, {**asked, "max_tokens": 12, "temperature": 0, "stream_options": counting})[:-1]
+    chunks = server.events(path, {**asked, "max_tokens": 12, "temperature": 0, "stream_options": counting})[:-1]
     usages = [chunk["usage"] for chunk in chunks]
     counts = [usage["completion_tokens"] for usage in usages]
 
@@ -72,9 +72,9 @@ def test_every_chunk_can_count_the_tokens_so_far(path, served):
     assert {usage["total_tokens"] - usage["completion_tokens"] for usage in usages} == {usages[-1]["prompt_tokens"]}
 
 
-def test_counts_in_every_chunk_need_the_usage(served):
+def test_counts_in_every_chunk_need_the_usage(server):
     body = {"prompt": PROMPT, "stream": True, "stream_options": {"continuous_usage_stats": True}}
-    answer = served.post("/v1/completions", body)
+    answer = server.post("/v1/completions", body)
 
     assert answer.status_code == 400
     assert "continuous_usage_stats needs include_usage = true" in answer.json()["error"]["message"]
@@ -167,25 +167,25 @@ def test_what_changes_a_choice_is_applied(field, client, alone):
     assert changed.text != alone(PROMPT, **base).text
 
 
-def test_leaving_a_stream_ends_its_text(client, served):
+def test_leaving_a_stream_ends_its_text(client, server):
     stream = client.chat.completions.create(model="zoo:pico", messages=MESSAGES, max_tokens=2000, stream=True,
                                             extra_body={"ignore_eos": True})  # fmt: skip
     next(iter(stream))
     stream.close()
 
-    wait_until(lambda: not served.engine.open)
-    assert not served.engine.run.running
+    wait_until(lambda: not server.engine.open)
+    assert not server.engine.run.running
 
 
-def test_a_client_that_does_not_wait_for_its_answer_ends_its_text(client, served):
-    before = served.engine.counters.requests["cancelled"]
-    with slowly(served), pytest.raises(openai.APITimeoutError):
+def test_a_client_that_does_not_wait_for_its_answer_ends_its_text(client, server):
+    before = server.engine.counters.requests["cancelled"]
+    with slowly(server), pytest.raises(openai.APITimeoutError):
         client.with_options(timeout=0.4).completions.create(
             model="zoo:pico", prompt="x", max_tokens=2000, extra_body={"ignore_eos": True, "speculative": {"n_max": 0}}
         )
 
-    wait_until(lambda: not served.engine.open)
-    assert served.engine.counters.requests["cancelled"] == before + 1
+    wait_until(lambda: not server.engine.open)
+    assert server.engine.counters.requests["cancelled"] == before + 1
 
 
 def wait_until(true, seconds=20):
@@ -218,9 +218,9 @@ def test_the_model_is_listed(client):
         client.models.retrieve("other")
 
 
-def test_a_request_without_a_seed_has_one_that_reproduces_it(served, alone):
+def test_a_request_without_a_seed_has_one_that_reproduces_it(server, alone):
     asked = {"prompt": PROMPT, "max_tokens": 12, "temperature": 1.0}
-    first, second = (served.post("/v1/completions", asked).json() for _ in range(2))
+    first, second = (server.post("/v1/completions", asked).json() for _ in range(2))
 
     assert first["seed"] != second["seed"]
     assert float(first["seed"]) == first["seed"] < 1 << 53  # exact in a browser too

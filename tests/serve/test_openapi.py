@@ -48,70 +48,70 @@ READ = ("/v1/models", "/slots", "/props", "/metrics", "/health", "/")
 
 
 @pytest.fixture(scope="module")
-def server():
-    with described("zoo:pico") as server:
-        yield server
+def api():
+    with described("zoo:pico") as api:
+        yield api
 
 
 @pytest.fixture
-def failures(server):
-    server.failures.clear()
-    return server.failures
+def failures(api):
+    api.failures.clear()
+    return api.failures
 
 
-def case_of(server, path, body=None):
-    [operation] = [operation for operation in server.operations if operation.path == path]
+def case_of(api, path, body=None):
+    [operation] = [operation for operation in api.operations if operation.path == path]
     more = {} if body is None else {"body": body, "media_type": "application/json"}
     return operation.Case(**more)
 
 
 @pytest.mark.parametrize("path", BODIES)
-def test_an_answer_is_what_the_description_says(path, server, failures):
+def test_an_answer_is_what_the_description_says(path, api, failures):
     for body in BODIES[path]:
-        server.send(case_of(server, path, body))
+        api.send(case_of(api, path, body))
 
     assert failures == []
 
 
 @pytest.mark.parametrize("path", READ)
-def test_so_is_what_is_read(path, server, failures):
-    assert server.send(case_of(server, path)).status_code == 200
+def test_so_is_what_is_read(path, api, failures):
+    assert api.send(case_of(api, path)).status_code == 200
     assert failures == []
 
 
-def test_another_answer_is_a_failure(server, failures):
-    other = server.send(case_of(server, "/props"))
-    server.check(case_of(server, "/v1/models"), other)
+def test_another_answer_is_a_failure(api, failures):
+    other = api.send(case_of(api, "/props"))
+    api.check(case_of(api, "/v1/models"), other)
 
     assert len(failures) == 1
 
 
 @pytest.mark.parametrize("status", [422, 599])
-def test_another_status_is_a_failure(status, server, failures):
-    answer = server.send(case_of(server, "/v1/models"))
+def test_another_status_is_a_failure(status, api, failures):
+    answer = api.send(case_of(api, "/v1/models"))
     answer.status_code = status
-    server.check(case_of(server, "/v1/models"), answer)
+    api.check(case_of(api, "/v1/models"), answer)
 
     assert len(failures) == 1
 
 
-def test_no_generated_request_is_a_failure(server, failures):
-    server.statuses.clear()
-    server.send_generated(60, 1)
+def test_no_generated_request_is_a_failure(api, failures):
+    api.statuses.clear()
+    api.send_generated(60, 1)
 
     assert failures == []
-    assert server.statuses[200] > 10 and server.statuses[400] > 10
+    assert api.statuses[200] > 10 and api.statuses[400] > 10
 
 
-def test_every_operation_that_needs_the_key_says_so(server):
-    for operation in server.operations:
+def test_every_operation_that_needs_the_key_says_so(api):
+    for operation in api.operations:
         raw = operation.definition.raw
-        answer = server.served.client.request(operation.method, server.served.url + operation.path.format(name="x"))
+        answer = api.served.client.request(operation.method, api.served.url + operation.path.format(name="x"))
         assert (answer.status_code == 401) == ("security" in raw) == ("401" in raw["responses"]), operation.path
 
 
-def test_operations_have_names_and_no_status_that_is_never_sent(server):
-    raws = [operation.definition.raw for operation in server.operations]
+def test_operations_have_names_and_no_status_that_is_never_sent(api):
+    raws = [operation.definition.raw for operation in api.operations]
 
     assert len({raw["operationId"] for raw in raws}) == len(raws)
     assert all(raw["operationId"].isidentifier() and raw["tags"] for raw in raws)

@@ -17,7 +17,7 @@ BODY = {"prompt": "a", "max_tokens": 1}
 
 
 @pytest.fixture(scope="module")
-def served():
+def server():
     with serving("zoo:pico", limits={"allowed_host": "models.lan, gpu", "allowed_origin": "https://a.org"}) as server:
         yield server
 
@@ -33,9 +33,9 @@ def is_answered(headers, **limits):
 
 
 @pytest.mark.parametrize("path", ["/v1/completions", "/props", "/slots", "/", "/metrics", "/v1/models"])
-def test_a_name_that_leads_here_is_not_answered(served, path):
+def test_a_name_that_leads_here_is_not_answered(server, path):
     """A page whose name was given this machine's address after it was loaded."""
-    ask = served.post if path == "/v1/completions" else served.get
+    ask = server.post if path == "/v1/completions" else server.get
     for headers in ({"Host": "evil.example"}, {"Host": "evil.example:8080"}, {"Host": "127.0.0.1.evil.example"}):
         more = {"body": BODY} if path == "/v1/completions" else {}
         assert ask(path, headers=headers, **more).status_code == 403
@@ -43,36 +43,36 @@ def test_a_name_that_leads_here_is_not_answered(served, path):
 
 
 @pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://localhost:1", "http://127.0.0.1"])
-def test_pages_of_others_are_not_answered(served, origin):
-    answer = served.post("/v1/completions", BODY, headers={"Origin": origin})
+def test_pages_of_others_are_not_answered(server, origin):
+    answer = server.post("/v1/completions", BODY, headers={"Origin": origin})
 
     assert answer.status_code == 403 and answer.json()["error"]["code"] == "origin_not_allowed"
 
 
-def test_its_own_page_and_allowed_origins_are_answered(served):
-    for origin in (served.url, "https://a.org"):
-        assert served.post("/v1/completions", BODY, headers={"Origin": origin}).status_code == 200
-    allowed = served.post("/v1/completions", BODY, headers={"Origin": "https://a.org"})
+def test_its_own_page_and_allowed_origins_are_answered(server):
+    for origin in (server.url, "https://a.org"):
+        assert server.post("/v1/completions", BODY, headers={"Origin": origin}).status_code == 200
+    allowed = server.post("/v1/completions", BODY, headers={"Origin": "https://a.org"})
     assert allowed.headers["access-control-allow-origin"] == "https://a.org"
 
 
-def test_a_browser_may_ask_first(served):
+def test_a_browser_may_ask_first(server):
     asked = {"Origin": "https://a.org", "Access-Control-Request-Method": "POST"}
     more = {"Access-Control-Request-Headers": "authorization, content-type"}
-    answer = served.client.options(f"{served.url}/v1/chat/completions", headers={**asked, **more})
+    answer = server.client.options(f"{server.url}/v1/chat/completions", headers={**asked, **more})
 
     assert answer.status_code == 200 and answer.headers["access-control-allow-origin"] == "https://a.org"
 
 
-def test_health_is_told_to_everyone(served):
-    assert served.get("/health", headers={"Host": "evil.example", "Origin": "https://evil.example"}).status_code == 200
+def test_health_is_told_to_everyone(server):
+    assert server.get("/health", headers={"Host": "evil.example", "Origin": "https://evil.example"}).status_code == 200
 
 
 def test_a_server_with_a_key_checks_the_key():
-    with serving("zoo:pico", limits={"api_key": "k"}) as served:
+    with serving("zoo:pico", limits={"api_key": "k"}) as server:
         headers = {"Host": "evil.example", "Origin": "https://evil.example"}
-        assert served.post("/v1/completions", BODY, headers=headers).status_code == 401
-        assert served.post("/v1/completions", BODY, headers={**headers, "Authorization": "Bearer k"}).status_code == 200
+        assert server.post("/v1/completions", BODY, headers=headers).status_code == 401
+        assert server.post("/v1/completions", BODY, headers={**headers, "Authorization": "Bearer k"}).status_code == 200
 
 
 @pytest.mark.parametrize(

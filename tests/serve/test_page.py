@@ -15,8 +15,8 @@ TEXT = "[...document.querySelectorAll('.turn:last-child .token')].map(t => t.tex
 NUMBERS = "document.querySelector('.turn:last-child .numbers').textContent"
 
 
-def test_the_page_is_one_file_that_asks_for_nothing_elsewhere(served):
-    answer = served.get("/")
+def test_the_page_is_one_file_that_asks_for_nothing_elsewhere(server):
+    answer = server.get("/")
 
     assert answer.status_code == 200 and "text/html" in answer.headers["content-type"]
     assert re.findall(r"(?:src|href)=\"(?!data:)", answer.text) == []
@@ -25,13 +25,13 @@ def test_the_page_is_one_file_that_asks_for_nothing_elsewhere(served):
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
-def test_a_message_is_answered_with_sources_and_rejected_drafts(served, tmp_path):
+def test_a_message_is_answered_with_sources_and_rejected_drafts(server, tmp_path):
     """By keyboard alone; the text is the server's, tokens that were drafted are marked, numbers come at the end."""
     prompt = "def add(a, b):"
     plain = {"messages": [{"role": "user", "content": prompt}], "max_tokens": 128, "temperature": 0}
-    expected = served.post("/v1/chat/completions", plain).json()
+    expected = server.post("/v1/chat/completions", plain).json()
     with browser(tmp_path) as tab:
-        tab.open(f"{served.url}/")
+        tab.open(f"{server.url}/")
         tab.wait("document.title && document.querySelectorAll('#method option').length > 2")
         tab.wait("document.activeElement.id === 'prompt'")
         tab.type(prompt)
@@ -45,13 +45,13 @@ def test_a_message_is_answered_with_sources_and_rejected_drafts(served, tmp_path
         legend = tab.ask("document.getElementById('legend').textContent")
         assert all(words in legend for words in ("not marked", "drafted by", "ngram", "struck out"))
         assert tab.errors == []
-        assert {url.split("/")[2] for url in tab.requests if url.startswith("http")} == {served.url.split("/")[2]}
+        assert {url.split("/")[2] for url in tab.requests if url.startswith("http")} == {server.url.split("/")[2]}
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
-def test_the_page_fits_a_phone_and_both_colour_schemes_and_shows_errors(served, tmp_path):
+def test_the_page_fits_a_phone_and_both_colour_schemes_and_shows_errors(server, tmp_path):
     with browser(tmp_path) as tab:
-        tab.open(f"{served.url}/")
+        tab.open(f"{server.url}/")
         tab.call("Emulation.setDeviceMetricsOverride", width=360, height=640, deviceScaleFactor=1, mobile=True)
         tab.wait("document.querySelectorAll('#method option').length > 2")
         assert tab.ask("document.documentElement.scrollWidth") <= 360
@@ -68,7 +68,7 @@ def test_the_page_fits_a_phone_and_both_colour_schemes_and_shows_errors(served, 
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
-def test_rejected_drafts_break_no_line_and_are_not_copied(served, tmp_path):
+def test_rejected_drafts_break_no_line_and_are_not_copied(server, tmp_path):
     """A step as the server reports it, whose rejected tokens have line breaks."""
     step = {
         "tokens": [{"text": "one", "source": None}, {"text": " two", "source": None}],
@@ -76,7 +76,7 @@ def test_rejected_drafts_break_no_line_and_are_not_copied(served, tmp_path):
         "drafted_by": ["ngram"],
     }
     with browser(tmp_path) as tab:
-        tab.open(f"{served.url}/")
+        tab.open(f"{server.url}/")
         tab.wait("document.querySelectorAll('#method option').length > 2")
         shown = f"const shown = turn('a'); show(shown, {json.dumps(step)}, {{ tokens: 0, steps: 0 }});"
         copied = tab.ask(f"{shown} getSelection().selectAllChildren(shown.text); getSelection().toString()")
@@ -88,11 +88,11 @@ def test_rejected_drafts_break_no_line_and_are_not_copied(served, tmp_path):
 
 @pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
 @pytest.mark.parametrize("width", [360, 800, 1200, 1920])
-def test_settings_and_buttons_stand_in_rows_and_columns(served, tmp_path, width):
+def test_settings_and_buttons_stand_in_rows_and_columns(server, tmp_path, width):
     """Nothing is outside of the form, the buttons are one column, and from 1,200 pixels on the settings one row."""
     edges = "[...document.querySelectorAll('{}')].map(e => e.getBoundingClientRect()).map(r => Math.round(r.{}))"
     with browser(tmp_path) as tab:
-        tab.open(f"{served.url}/")
+        tab.open(f"{server.url}/")
         tab.call("Emulation.setDeviceMetricsOverride", width=width, height=800, deviceScaleFactor=1, mobile=False)
         tab.wait("document.querySelectorAll('#method option').length > 2")
         right = tab.ask("document.getElementById('form').getBoundingClientRect().right")
@@ -105,9 +105,9 @@ def test_settings_and_buttons_stand_in_rows_and_columns(served, tmp_path, width)
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
-def test_its_own_policy_allows_its_icon(served, tmp_path):
+def test_its_own_policy_allows_its_icon(server, tmp_path):
     with browser(tmp_path) as tab:
-        tab.open(f"{served.url}/")
+        tab.open(f"{server.url}/")
         tab.wait("document.querySelectorAll('#method option').length > 2")
         image = "Object.assign(new Image(), { src: document.querySelector('link[rel=icon]').href })"
         load = f"{image}.decode().then(() => 'shown', () => 'blocked')"

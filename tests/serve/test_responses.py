@@ -21,8 +21,8 @@ CALL = '<tool_call>\n{"name": "add", "arguments": {"a": 1}}\n</tool_call>'
 
 
 @pytest.fixture(scope="module")
-def client(served):
-    return openai.OpenAI(base_url=f"{served.url}/v1", api_key="none", max_retries=0)
+def client(server):
+    return openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0)
 
 
 @pytest.fixture(scope="module")
@@ -119,9 +119,9 @@ WRONG = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_a_wrong_body_is_refused(name, served):
+def test_a_wrong_body_is_refused(name, server):
     body, message = WRONG[name]
-    answer = served.post("/v1/responses", body)
+    answer = server.post("/v1/responses", body)
 
     assert answer.status_code == 400, answer.text
     assert message in answer.json()["error"]["message"]

@@ -21,7 +21,7 @@ MANY = shape.ENTRIES_MAX + 1
 
 
 @pytest.fixture(scope="module")
-def served():
+def server():
     with serving("zoo:pico", ["ngram"]) as server:
         yield server
 
@@ -58,50 +58,50 @@ BODIES = {
 
 
 @pytest.mark.parametrize("name", BODIES)
-def test_a_body_of_too_many_parts_is_refused(served, name):
+def test_a_body_of_too_many_parts_is_refused(server, name):
     path, body, part = BODIES[name]
-    answer = served.post(path, body)
+    answer = server.post(path, body)
 
     assert answer.status_code == 400 and part in answer.json()["error"]["message"]
     assert len(answer.content) < 1_000
 
 
-def test_a_text_that_may_fit_is_tokenized_before_it_is_refused(served):
+def test_a_text_that_may_fit_is_tokenized_before_it_is_refused(server):
     """Its length alone does not show that it has too many tokens."""
-    answer = served.post("/v1/completions", {"prompt": "a b " * 20_000})
+    answer = server.post("/v1/completions", {"prompt": "a b " * 20_000})
 
     assert "the prompt has 4" in answer.json()["error"]["message"]
 
 
-def test_long_lists_of_token_ids_are_no_parts(served):
+def test_long_lists_of_token_ids_are_no_parts(server):
     tokens = [5] * 100_000
 
-    assert served.post("/detokenize", {"tokens": tokens}).json()["content"] == "&" * 100_000
+    assert server.post("/detokenize", {"tokens": tokens}).json()["content"] == "&" * 100_000
 
 
-def test_a_long_text_is_tokenized_as_its_parts_are(served):
+def test_a_long_text_is_tokenized_as_its_parts_are(server):
     """It takes the call that lets other threads run; both give the same ids."""
     text = "a word, " * 5_000
-    ids = served.post("/tokenize", {"content": text}).json()["tokens"]
-    pieces = served.post("/tokenize", {"content": text, "with_pieces": True}).json()["tokens"]
+    ids = server.post("/tokenize", {"content": text}).json()["tokens"]
+    pieces = server.post("/tokenize", {"content": text, "with_pieces": True}).json()["tokens"]
 
     assert ids == load("zoo:pico").tokenizer.backend.encode(text, add_special_tokens=False).ids
     assert [piece["id"] for piece in pieces] == ids and "".join(piece["piece"] for piece in pieces) == text
 
 
-def test_keys_are_counted_before_the_body_is_read(served):
+def test_keys_are_counted_before_the_body_is_read(server):
     data = b'{"prompt": "a"' + b'"x":1,' * 100_001  # not JSON, which is not looked at
 
     json_type = {"Content-Type": "application/json"}
-    answer = served.client.post(f"{served.url}/v1/completions", content=data, headers=json_type)
+    answer = server.client.post(f"{server.url}/v1/completions", content=data, headers=json_type)
 
     assert "more than 100000 keys" in answer.json()["error"]["message"]
 
 
-def test_json_in_a_text_has_no_keys(served):
+def test_json_in_a_text_has_no_keys(server):
     text = json.dumps({f"f{i}": i for i in range(1_000)})
 
-    assert served.post("/tokenize", {"content": text * 110}).status_code == 200
+    assert server.post("/tokenize", {"content": text * 110}).status_code == 200
 
 
 @pytest.mark.parametrize(

@@ -11,31 +11,31 @@ from tests.support.served import serving
 BODY = {"prompt": "def add(a, b):\n", "max_tokens": 40, "temperature": 0}
 
 
-def ask(served, **speculative):
-    return served.post("/v1/completions", {**BODY, "speculative": speculative}).json()
+def ask(server, **speculative):
+    return server.post("/v1/completions", {**BODY, "speculative": speculative}).json()
 
 
 def block(answer):
     return answer["metrics"]["speculative_decoding"]
 
 
-def test_n_max_0_drafts_nothing_and_says_so(served):
+def test_n_max_0_drafts_nothing_and_says_so(server):
     """Zeros are there: that drafting is off can be seen."""
-    drafts = dict(served.engine.run.stats.forwards)
-    answer = ask(served, n_max=0)
+    drafts = dict(server.engine.run.stats.forwards)
+    answer = ask(server, n_max=0)
 
     assert (answer["timings"]["draft_n"], answer["timings"]["draft_n_accepted"]) == (0, 0)
     assert block(answer) == {
         "mean_acceptance_length": 1.0, "draft_acceptance_rate": 0.0, "acceptance_histogram": [0], "num_spec_steps": 0,
         "num_accepted_draft_tokens": 0, "num_draft_tokens": 0, "num_spec_tokens": 0,
     }  # fmt: skip
-    after = served.engine.run.stats.forwards
+    after = server.engine.run.stats.forwards
     assert {n: c - drafts.get(n, 0) for n, c in after.items() if c != drafts.get(n, 0)}.keys() == {"target"}
 
 
-def test_the_text_is_the_same_however_it_is_drafted(served):
+def test_the_text_is_the_same_however_it_is_drafted(server):
     texts = {
-        ask(served, **how)["choices"][0]["text"]
+        ask(server, **how)["choices"][0]["text"]
         for how in (
             {},
             {"n_max": 0},
@@ -49,8 +49,8 @@ def test_the_text_is_the_same_however_it_is_drafted(served):
     assert len(texts) == 1
 
 
-def test_the_numbers_of_an_answer_agree_with_each_other(served):
-    answer = ask(served)
+def test_the_numbers_of_an_answer_agree_with_each_other(server):
+    answer = ask(server)
     spec, timings = block(answer), answer["timings"]
     histogram = spec["acceptance_histogram"]
 
@@ -63,15 +63,15 @@ def test_the_numbers_of_an_answer_agree_with_each_other(served):
     assert all(isinstance(spec[name], int) for name in spec if name.startswith("num_"))
 
 
-def test_drafts_are_no_longer_than_asked(served):
-    spec = block(ask(served, n_max=2))
+def test_drafts_are_no_longer_than_asked(server):
+    spec = block(ask(server, n_max=2))
 
     assert spec["num_spec_tokens"] == 2 and len(spec["acceptance_histogram"]) == 3
     assert 0 < spec["num_draft_tokens"] <= 2 * spec["num_spec_steps"]
 
 
-def test_only_the_methods_that_were_asked_for_draft(served):
-    traced = ask(served, method="ngram", trace=True)["choices"][0]["speculative"]
+def test_only_the_methods_that_were_asked_for_draft(server):
+    traced = ask(server, method="ngram", trace=True)["choices"][0]["speculative"]
 
     assert {tuple(step["drafted_by"]) for step in traced} == {("ngram",), ()}
 
@@ -80,24 +80,24 @@ def test_only_the_methods_that_were_asked_for_draft(served):
     {"speculative": {"type": "draft-simple"}}, {"speculative.type": "draft-simple"},
     {"speculative": {"method": "draft_model"}}, {"speculative": {"method": "DRAFT-MODEL"}},
 ])  # fmt: skip
-def test_names_of_other_programs_mean_the_same_method(form, served):
+def test_names_of_other_programs_mean_the_same_method(form, server):
     body = {**BODY, **form}
     body.setdefault("speculative.trace", True) if "speculative" not in body else body["speculative"].update(trace=True)
-    traced = served.post("/v1/completions", body).json()["choices"][0]["speculative"]
+    traced = server.post("/v1/completions", body).json()["choices"][0]["speculative"]
 
     assert {tuple(step["drafted_by"]) for step in traced} == {("draft-model",), ()}
 
 
-def test_short_and_unsure_drafts_are_dropped(served):
+def test_short_and_unsure_drafts_are_dropped(server):
     """n_min longer than any draft that may be: none is verified; p_min 1 leaves the draft model nothing."""
-    assert block(ask(served, n_max=3, n_min=4))["num_spec_steps"] == 0
-    assert block(ask(served, method="draft-model", p_min=1.0))["num_draft_tokens"] == 0
-    assert block(ask(served, method="draft-model"))["num_draft_tokens"] > 0
+    assert block(ask(server, n_max=3, n_min=4))["num_spec_steps"] == 0
+    assert block(ask(server, method="draft-model", p_min=1.0))["num_draft_tokens"] == 0
+    assert block(ask(server, method="draft-model"))["num_draft_tokens"] > 0
 
 
-def test_a_stream_has_the_numbers_on_its_last_chunk_with_and_without_usage(served):
+def test_a_stream_has_the_numbers_on_its_last_chunk_with_and_without_usage(server):
     for options in ({}, {"stream_options": {"include_usage": True}}):
-        events = served.events("/v1/completions", {**BODY, **options})
+        events = server.events("/v1/completions", {**BODY, **options})
         *others, last, end = events
 
         assert end == "[DONE]"
@@ -106,12 +106,12 @@ def test_a_stream_has_the_numbers_on_its_last_chunk_with_and_without_usage(serve
         assert (last.get("usage") is not None) == bool(options)
 
 
-def test_a_trace_has_every_token_with_its_source_and_what_was_rejected(served):
+def test_a_trace_has_every_token_with_its_source_and_what_was_rejected(server):
     """Streamed and whole alike."""
     asked = {**BODY, "speculative": {"trace": True}}
-    whole = served.post("/v1/completions", asked).json()
+    whole = server.post("/v1/completions", asked).json()
     steps = whole["choices"][0]["speculative"]
-    streamed = [e["choices"][0]["speculative"] for e in served.events("/v1/completions", asked)[:-1]
+    streamed = [e["choices"][0]["speculative"] for e in server.events("/v1/completions", asked)[:-1]
                 if "speculative" in e["choices"][0]]  # fmt: skip
 
     assert "".join(token["text"] for step in steps for token in step["tokens"]) == whole["choices"][0]["text"]
@@ -123,12 +123,12 @@ def test_a_trace_has_every_token_with_its_source_and_what_was_rejected(served):
     assert streamed == steps
 
 
-def test_a_second_turn_says_how_much_of_its_prompt_was_cached(served):
+def test_a_second_turn_says_how_much_of_its_prompt_was_cached(server):
     prompt = "class Stack:\n    def __init__(self):\n" * 4
     body = {"prompt": prompt, "max_tokens": 4, "temperature": 0}
-    served.post("/v1/completions", body)
-    again = served.post("/v1/completions", body).json()
-    fresh = served.post("/v1/completions", {**body, "cache_prompt": False}).json()
+    server.post("/v1/completions", body)
+    again = server.post("/v1/completions", body).json()
+    fresh = server.post("/v1/completions", {**body, "cache_prompt": False}).json()
 
     cached = again["usage"]["prompt_tokens_details"]["cached_tokens"]
     assert cached > again["usage"]["prompt_tokens"] // 2

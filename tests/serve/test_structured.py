@@ -32,7 +32,7 @@ FORMAT = {"type": "json_schema", "json_schema": {"name": "person", "schema": SCH
 
 
 @pytest.fixture(scope="module")
-def served():
+def server():
     with serving("zoo:pico", ["forced", "ngram"]) as server:
         yield server
 
@@ -44,9 +44,9 @@ def valid(text: str) -> bool:
     return True
 
 
-def ask(served, path: str = "/v1/completions", **body):
+def ask(server, path: str = "/v1/completions", **body):
     given = {"prompt": PROMPT, "max_tokens": 60, "temperature": 0.8, "seed": 3, **body}
-    return served.post(path, {name: value for name, value in given.items() if value is not None})
+    return server.post(path, {name: value for name, value in given.items() if value is not None})
 
 
 FIELDS = {
@@ -58,8 +58,8 @@ FIELDS = {
 
 
 @pytest.mark.parametrize("name", FIELDS)
-def test_every_field_of_a_schema_gives_the_text_of_generate_alone(served, name):
-    (choice,) = ask(served, **FIELDS[name]).json()["choices"]
+def test_every_field_of_a_schema_gives_the_text_of_generate_alone(server, name):
+    (choice,) = ask(server, **FIELDS[name]).json()["choices"]
     alone = Run(load("zoo:pico")).generate(
         PROMPT, max_tokens=60, temperature=0.8, seed=3, constraint=JsonSchema(SCHEMA)
     )
@@ -80,10 +80,10 @@ PATTERNS = {
 
 
 @pytest.mark.parametrize("name", PATTERNS)
-def test_the_text_matches(served, name):
+def test_the_text_matches(server, name):
     body, pattern = PATTERNS[name]
 
-    assert re.fullmatch(pattern, ask(served, **body).json()["choices"][0]["text"])
+    assert re.fullmatch(pattern, ask(server, **body).json()["choices"][0]["text"])
 
 
 TAG = {"begin": "<f>", "schema": ADD, "end": "</f>"}
@@ -113,8 +113,8 @@ MARK = {str(token): 60.0 for token in load("zoo:pico").tokenizer.encode("<", bos
 
 
 @pytest.mark.parametrize("name", TAGGED)
-def test_a_tag_follows_its_trigger(served, name):
-    text = ask(served, **TAGGED[name], logit_bias=MARK, max_tokens=80).json()["choices"][0]["text"]
+def test_a_tag_follows_its_trigger(server, name):
+    text = ask(server, **TAGGED[name], logit_bias=MARK, max_tokens=80).json()["choices"][0]["text"]
     tag = f"<f>{CONTENTS['json_schema'][1]}</f>"
 
     assert re.match(f"(?:{tag}){{2,}}", text), text
@@ -145,22 +145,22 @@ WRONG_TAGS = {
 
 
 @pytest.mark.parametrize("name", WRONG_TAGS)
-def test_a_wrong_tag_is_refused_with_its_reason(served, name):
+def test_a_wrong_tag_is_refused_with_its_reason(server, name):
     given, reason = WRONG_TAGS[name]
-    answer = ask(served, structured_outputs={"structural_tag": given})
+    answer = ask(server, structured_outputs={"structural_tag": given})
 
     assert answer.status_code == 400 and reason in answer.json()["error"]["message"]
 
 
-def test_llama_servers_completion_ends_as_at_an_end_token(served):
-    answer = ask(served, "/completion", max_tokens=None, n_predict=60, json_schema=SCHEMA).json()
+def test_llama_servers_completion_ends_as_at_an_end_token(server):
+    answer = ask(server, "/completion", max_tokens=None, n_predict=60, json_schema=SCHEMA).json()
 
     assert valid(answer["content"]) and answer["stop_type"] == "eos"
 
 
-def test_a_streamed_chat_and_responses_have_the_same_schema(served):
+def test_a_streamed_chat_and_responses_have_the_same_schema(server):
     openai = pytest.importorskip("openai", reason="needs the openai client")
-    client = openai.OpenAI(base_url=f"{served.url}/v1", api_key="none", max_retries=0)
+    client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0)
     messages = [{"role": "user", "content": PROMPT}]
     stream = client.chat.completions.create(
         model="zoo:pico", messages=messages, max_tokens=60, response_format=FORMAT, stream=True
@@ -173,28 +173,28 @@ def test_a_streamed_chat_and_responses_have_the_same_schema(served):
     assert answer.status == "completed"
 
 
-def test_json_object_is_an_object(served):
+def test_json_object_is_an_object(server):
     body = {"response_format": {"type": "json_object"}, "logit_bias": {"92": 40.0}, "max_tokens": 30}
 
-    assert ask(served, **body).json()["choices"][0]["text"].lstrip().startswith("{")
+    assert ask(server, **body).json()["choices"][0]["text"].lstrip().startswith("{")
 
 
-def test_free_text_may_be_asked_for(served):
-    assert ask(served, response_format={"type": "text"}, grammar="").json() is not None
-    assert ask(served, response_format={"type": "text"}).json()["choices"] == ask(served).json()["choices"]
+def test_free_text_may_be_asked_for(server):
+    assert ask(server, response_format={"type": "text"}, grammar="").json() is not None
+    assert ask(server, response_format={"type": "text"}).json()["choices"] == ask(server).json()["choices"]
 
 
 # tools
 
 
-def chat(served, **body):
+def chat(server, **body):
     messages = [{"role": "user", "content": "Add 1."}]
-    return served.post("/v1/chat/completions", {"messages": messages, "max_tokens": 60, "tools": [TOOL, OTHER], **body})
+    return server.post("/v1/chat/completions", {"messages": messages, "max_tokens": 60, "tools": [TOOL, OTHER], **body})
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_demanded_call_is_made(served, seed):
-    (choice,) = chat(served, tool_choice="required", parallel_tool_calls=False, seed=seed, temperature=0.9).json()[
+def test_a_demanded_call_is_made(server, seed):
+    (choice,) = chat(server, tool_choice="required", parallel_tool_calls=False, seed=seed, temperature=0.9).json()[
         "choices"
     ]
     (call,) = choice["message"]["tool_calls"]
@@ -204,9 +204,9 @@ def test_a_demanded_call_is_made(served, seed):
     assert 0 <= json.loads(call["function"]["arguments"])["a"] <= 9
 
 
-def test_a_named_function_is_called(served):
+def test_a_named_function_is_called(server):
     named = {"type": "function", "function": {"name": "sub"}}
-    (call,) = chat(served, tool_choice=named).json()["choices"][0]["message"]["tool_calls"]
+    (call,) = chat(server, tool_choice=named).json()["choices"][0]["message"]["tool_calls"]
 
     assert call["function"]["name"] == "sub"
 
@@ -249,9 +249,9 @@ def test_tools_beside_a_format_allow_a_call_or_the_format():
 
 
 @pytest.mark.parametrize("first", ["<", "{"])
-def test_tools_beside_a_format_are_called_or_left(served, first):
+def test_tools_beside_a_format_are_called_or_left(server, first):
     (token,) = load("zoo:pico").tokenizer.encode(first, bos=False)
-    answer = chat(served, response_format=FORMAT, logit_bias={str(token): 50}, parallel_tool_calls=False)
+    answer = chat(server, response_format=FORMAT, logit_bias={str(token): 50}, parallel_tool_calls=False)
     message = answer.json()["choices"][0]["message"]
 
     assert bool(message.get("tool_calls")) == (first == "<")
@@ -285,8 +285,8 @@ def test_unique_items_that_are_not_demanded_are_accepted():
         {"structured_outputs": {"json": SCHEMA, "disable_any_whitespace": True}},
     ],
 )
-def test_compact_json_has_no_other_white_space(served, more):
-    text = ask(served, **more, temperature=1.0, seed=3, max_tokens=80).json()["choices"][0]["text"]
+def test_compact_json_has_no_other_white_space(server, more):
+    text = ask(server, **more, temperature=1.0, seed=3, max_tokens=80).json()["choices"][0]["text"]
 
     assert valid(text) and text.startswith('{"name": ') and ', "age": ' in text
 
@@ -309,9 +309,9 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_cannot_be_used_is_a_400(served, name):
+def test_what_cannot_be_used_is_a_400(server, name):
     body, message = REFUSED[name]
-    answer = ask(served, **body)
+    answer = ask(server, **body)
 
     assert answer.status_code == 400 and message in answer.json()["error"]["message"]
 
@@ -323,7 +323,7 @@ def test_what_cannot_be_used_is_a_400(served, name):
         ({"tool_choice": "required", "response_format": FORMAT}, "constrained otherwise"),
     ],
 )
-def test_calls_that_cannot_be_demanded_are_a_400(served, body, message):
-    answer = chat(served, **body)
+def test_calls_that_cannot_be_demanded_are_a_400(server, body, message):
+    answer = chat(server, **body)
 
     assert answer.status_code == 400 and message in answer.json()["error"]["message"]

@@ -33,7 +33,7 @@ REQUESTS = {
 
 
 @pytest.mark.parametrize("name", REQUESTS)
-def test_only_slow_work_has_a_thread_of_its_own(name, served, monkeypatch):
+def test_only_slow_work_has_a_thread_of_its_own(name, server, monkeypatch):
     path, body, expected = REQUESTS[name]
     changes, run_sync, submit = [], anyio.to_thread.run_sync, Run.submit
 
@@ -49,7 +49,7 @@ def test_only_slow_work_has_a_thread_of_its_own(name, served, monkeypatch):
 
     monkeypatch.setattr(anyio.to_thread, "run_sync", count_worker)
     monkeypatch.setattr(Run, "submit", count_submit)
-    answer = served.post(path, {**body, "max_tokens" if path != "/v1/responses" else "max_output_tokens": 1})
+    answer = server.post(path, {**body, "max_tokens" if path != "/v1/responses" else "max_output_tokens": 1})
     assert answer.status_code == 200, answer.text
 
     before = changes[: changes.index(ENGINE) + 1]

@@ -46,32 +46,32 @@ def template_server():
 
 
 @pytest.mark.parametrize("path", NEUTRAL)
-def test_what_changes_nothing_is_accepted(served, path):
-    assert served.post(path, NEUTRAL[path]).status_code == 200, served.post(path, NEUTRAL[path]).text
+def test_what_changes_nothing_is_accepted(server, path):
+    assert server.post(path, NEUTRAL[path]).status_code == 200, server.post(path, NEUTRAL[path]).text
 
 
-def test_any_model_name_is_accepted_unless_the_server_is_strict(served, template_server):
-    assert served.post("/v1/chat/completions", {**CHAT, "model": "gpt-4o"}).json()["model"] == "zoo:pico"
+def test_any_model_name_is_accepted_unless_the_server_is_strict(server, template_server):
+    assert server.post("/v1/chat/completions", {**CHAT, "model": "gpt-4o"}).json()["model"] == "zoo:pico"
     refused = template_server.post("/v1/chat/completions", {**CHAT, "model": "gpt-4o"})
 
     assert refused.status_code == 404 and refused.json()["error"]["code"] == "model_not_found"
 
 
-def test_chats_have_routes_without_a_version(served):
+def test_chats_have_routes_without_a_version(server):
     paths = ("/chat/completions", "/v1/chat/completions")
-    texts = [served.post(path, CHAT).json()["choices"][0]["message"]["content"] for path in paths]
+    texts = [server.post(path, CHAT).json()["choices"][0]["message"]["content"] for path in paths]
 
     assert texts[0] == texts[1]
-    assert served.post("/responses", {"input": "x", "max_output_tokens": 2}).status_code == 200
-    count = served.post("/chat/completions/input_tokens", {"messages": MESSAGES}).json()["input_tokens"]
+    assert server.post("/responses", {"input": "x", "max_output_tokens": 2}).status_code == 200
+    count = server.post("/chat/completions/input_tokens", {"messages": MESSAGES}).json()["input_tokens"]
     assert count == len(load("zoo:pico").tokenizer.encode_chat(MESSAGES))
 
 
-def test_the_fingerprint_is_that_of_the_server(served, template_server):
+def test_the_fingerprint_is_that_of_the_server(server, template_server):
     bodies = [
-        s.post("/v1/completions", {"prompt": "x", "max_tokens": 1}).json() for s in (served, served, template_server)
+        s.post("/v1/completions", {"prompt": "x", "max_tokens": 1}).json() for s in (server, server, template_server)
     ]
-    chunk = served.events("/v1/chat/completions", CHAT)[0]
+    chunk = server.events("/v1/chat/completions", CHAT)[0]
 
     assert bodies[0]["system_fingerprint"] == bodies[1]["system_fingerprint"] == chunk["system_fingerprint"]
     assert bodies[0]["system_fingerprint"].startswith("b") and bodies[0] != bodies[2]
@@ -98,17 +98,17 @@ def test_variables_that_are_not_free_are_refused(template_server, name):
     assert answer.status_code == 400 and "chat_template_kwargs" in answer.json()["error"]["message"]
 
 
-def test_a_last_message_of_the_assistant_is_continued(served):
+def test_a_last_message_of_the_assistant_is_continued(server):
     tokenizer = load("zoo:pico").tokenizer
     begun = tokenizer.render(MESSAGES, add_generation_prompt=True) + "    return"
     with Run(load("zoo:pico")) as run:
         text = run.generate(tokenizer.encode(begun, special=True, bos=False), max_tokens=4).result.text
 
-    assert prompt(served, messages=BEGUN) == begun
+    assert prompt(server, messages=BEGUN) == begun
     for more in ({}, {"continue_final_message": True, "add_generation_prompt": False}):
-        answer = served.post("/v1/chat/completions", {**CHAT, "messages": BEGUN, **more}).json()
+        answer = server.post("/v1/chat/completions", {**CHAT, "messages": BEGUN, **more}).json()
         assert answer["choices"][0]["message"]["content"] == text
-    closed = prompt(served, messages=BEGUN, add_generation_prompt=True)
+    closed = prompt(server, messages=BEGUN, add_generation_prompt=True)
     assert closed == tokenizer.render(BEGUN, add_generation_prompt=True)
 
 
@@ -120,8 +120,8 @@ def test_a_last_message_of_the_assistant_is_continued(served):
         {"messages": [*BEGUN, {"role": "assistant", "content": "x"}]},
     ],
 )
-def test_what_cannot_be_continued_is_refused(served, body):
-    assert served.post("/v1/chat/completions", {**CHAT, **body}).status_code == 400
+def test_what_cannot_be_continued_is_refused(server, body):
+    assert server.post("/v1/chat/completions", {**CHAT, **body}).status_code == 400
 
 
 def test_a_begun_answer_closes_the_thinking_that_its_prompt_opens():
@@ -134,53 +134,53 @@ def test_a_begun_answer_closes_the_thinking_that_its_prompt_opens():
     assert answer["choices"][0]["message"]["content"] == " four"
 
 
-def test_an_answer_has_its_prompt_where_it_is_asked_for(served):
-    answer = served.post("/v1/chat/completions", {**CHAT, "verbose": True}).json()
+def test_an_answer_has_its_prompt_where_it_is_asked_for(server):
+    answer = server.post("/v1/chat/completions", {**CHAT, "verbose": True}).json()
 
     assert answer["__verbose"]["prompt"] == load("zoo:pico").tokenizer.render(MESSAGES, add_generation_prompt=True)
-    assert "__verbose" not in served.post("/v1/chat/completions", CHAT).json()
+    assert "__verbose" not in server.post("/v1/chat/completions", CHAT).json()
 
 
 # llama-server's completion
 
 
-def test_a_list_of_prompts_has_a_list_of_answers(served):
+def test_a_list_of_prompts_has_a_list_of_answers(server):
     body = {"n_predict": 4, "temperature": 0}
-    single = [served.post("/completion", {**body, "prompt": text}).json()["content"] for text in ("x =", "def")]
+    single = [server.post("/completion", {**body, "prompt": text}).json()["content"] for text in ("x =", "def")]
     ids = load("zoo:pico").tokenizer.encode("def", special=True)
-    several = served.post("/completion", {**body, "prompt": ["x =", {"prompt_string": "def"}, ids]}).json()
-    events = served.events("/completion", {**body, "prompt": ["x =", "def"]})
+    several = server.post("/completion", {**body, "prompt": ["x =", {"prompt_string": "def"}, ids]}).json()
+    events = server.events("/completion", {**body, "prompt": ["x =", "def"]})
 
     assert [answer["content"] for answer in several] == [single[0], single[1], single[1]]
     assert [answer["index"] for answer in several] == [0, 1, 2]
     for at, text in enumerate(single):
         assert "".join(event["content"] for event in events if event["index"] == at) == text
-    assert served.post("/completion", {**body, "prompt": {"prompt_string": "x ="}}).json()["content"] == single[0]
+    assert server.post("/completion", {**body, "prompt": {"prompt_string": "x ="}}).json()["content"] == single[0]
 
 
-def test_a_prompt_is_evaluated_where_no_token_is_asked_for(served):
+def test_a_prompt_is_evaluated_where_no_token_is_asked_for(server):
     body = {"prompt": "a prompt that nobody else has, and that is long enough to be seen", "n_predict": 0}
-    first, second = served.post("/completion", body).json(), served.post("/completion", body).json()
+    first, second = server.post("/completion", body).json(), server.post("/completion", body).json()
 
     assert first["content"] == "" and first["tokens_predicted"] == 0
     assert first["timings"]["cache_n"] == 0 and second["timings"]["cache_n"] == first["tokens_evaluated"] - 1
 
 
-def test_an_answer_has_the_fields_that_were_asked_for(served):
+def test_an_answer_has_the_fields_that_were_asked_for(server):
     names = ["content", "generation_settings/n_predict", "timings", "nothing/else"]
-    answer = served.post("/completion", {"prompt": "x", "n_predict": 3, "response_fields": names}).json()
+    answer = server.post("/completion", {"prompt": "x", "n_predict": 3, "response_fields": names}).json()
 
     assert list(answer) == ["content", "generation_settings/n_predict", "timings"]
     assert answer["generation_settings/n_predict"] == 3
 
 
-def test_numbers_are_never_null_and_ends_that_are_ignored_are_named(served):
-    answer = served.post("/completion", {"prompt": "x", "n_predict": 1, "ignore_eos": True}).json()
+def test_numbers_are_never_null_and_ends_that_are_ignored_are_named(server):
+    answer = server.post("/completion", {"prompt": "x", "n_predict": 1, "ignore_eos": True}).json()
 
     assert all(value is not None for value in answer["timings"].values())
     biases = answer["generation_settings"]["logit_bias"]
     assert biases == [{"token": token, "bias": None} for token in sorted(load("zoo:pico").tokenizer.eog)]
-    assert served.get("/props").json()["default_generation_settings"]["params"]["seed"] == -1
+    assert server.get("/props").json()["default_generation_settings"]["params"]["seed"] == -1
 
 
 def test_a_text_that_fills_the_context_is_truncated():
@@ -195,12 +195,12 @@ def test_a_text_that_fills_the_context_is_truncated():
 
 
 @pytest.mark.parametrize("path", ["/completion", "/v1/chat/completions", "/v1/responses"])
-def test_a_stream_tells_how_much_of_the_prompt_is_evaluated(served, path):
+def test_a_stream_tells_how_much_of_the_prompt_is_evaluated(server, path):
     text = f"a long prompt for {path} " * 40
     prompt_field = {"prompt": text} if path == "/completion" else {"input": text}
     prompt_field = {"messages": [{"role": "user", "content": text}]} if "chat" in path else prompt_field
     limit = {"max_output_tokens" if "responses" in path else "max_tokens": 2}
-    events = served.events(path, {**prompt_field, **limit, "return_progress": True, "timings_per_token": True})
+    events = server.events(path, {**prompt_field, **limit, "return_progress": True, "timings_per_token": True})
     reports = [event for event in events if isinstance(event, dict) and "prompt_progress" in event]
     progress = [event["prompt_progress"] for event in reports]
 
@@ -210,8 +210,8 @@ def test_a_stream_tells_how_much_of_the_prompt_is_evaluated(served, path):
     assert any("timings" in event and event["timings"]["predicted_n"] for event in events if isinstance(event, dict))
 
 
-def test_slots_say_where_none_is_free(served):
-    assert served.get("/slots?fail_on_no_slot=1").status_code == 200
+def test_slots_say_where_none_is_free(server):
+    assert server.get("/slots?fail_on_no_slot=1").status_code == 200
 
 
 # a lenient server, a template by flag
@@ -227,8 +227,8 @@ def test_a_lenient_server_ignores_with_one_warning(caplog):
     assert len(messages) == 2 and "frequency_penalti" in messages[0] and "web_search_options" in messages[1]
 
 
-def test_an_unknown_field_is_refused_elsewhere(served):
-    assert served.post("/v1/chat/completions", {**CHAT, "frequency_penalti": 1}).status_code == 400
+def test_an_unknown_field_is_refused_elsewhere(server):
+    assert server.post("/v1/chat/completions", {**CHAT, "frequency_penalti": 1}).status_code == 400
 
 
 def test_a_template_may_be_a_name_a_text_or_a_file(tmp_path):

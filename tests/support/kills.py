@@ -28,12 +28,12 @@ def killed_and_continued(
     pause: seconds after each lap. stride: max lines between two kills. Returns the number of complete lines of the
     results after each kill.
     """
-    children = []
+    line_counts = []
     for _ in range(kills):
         _until_killed(arguments, folder, more=rng.randint(1, stride), pause=pause, after=rng.random() * pause)
-        children.append(_lines(folder))
+        line_counts.append(_lines(folder))
     subprocess.run(command(arguments, 0.0), cwd=folder, check=True, capture_output=True, env=environment())
-    return children
+    return line_counts
 
 
 def _until_killed(arguments: list[str], folder: Path, more: int, pause: float, after: float) -> None:

@@ -7,17 +7,14 @@ from collections.abc import Iterator, Sequence
 from spec_kernels.gpu.launch import INTERPRETED
 from spec_kernels.gpu.layout import PAGE, Chunk, Size, places_among, power_of_two
 from spec_kernels.gpu.recurrence import STAGES, StateSize, cut_lineage, uncut_rows
+from spec_kernels.gpu.support import ROWS_MAX, SUMS_BYTES
 from spec_kernels.model.batch import ForwardBatch, SequenceRows
 from spec_kernels.model.shapes import HeadShape
 from spec_kernels.ops.gated_delta.plan import plan
 from spec_kernels.ops.lineage import Lineage
 
-ROWS_MAX = 256
-"""Rows of a chunk."""
 ASIDES_MIN = 16
 """Recurrent states that a bucket of trees or runs has room for: trees of other shapes need few other buckets."""
-SUMS_BYTES = 256 << 20
-"""Max memory for the results of pieces of attention."""
 
 
 def rows_max(pieces: int, heads: HeadShape | None) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -38,6 +39,13 @@ class Shared:
     matrices: Matrices
     positions: int
     pools: dict[tuple[int, int, int], Pool] = field(default_factory=dict)
+    borrowers: WeakKeyDictionary[TensorSource, Matrices] = field(default_factory=WeakKeyDictionary)
+
+    def lend(self, source: TensorSource) -> Shared:
+        """The same for models whose own weights come from ``source``; they share these too."""
+        if source not in self.borrowers:
+            self.borrowers[source] = self.matrices.lend()
+        return replace(self, matrices=self.borrowers[source])
 
     def pool(self, model: Model) -> Pool | None:
         """The pool of a model's caches; None without attention."""
@@ -106,11 +114,12 @@ class Gpu:
         return [Rotary(here(cos), here(sin)) for cos, sin in tables]
 
     def another(self, model: Model, source: TensorSource) -> Gpu:
-        """An executor of another model that shares weights of equal names with this one.
+        """An executor of another model that shares weights of equal names with this one, and with those made before
+        from the same source.
 
         Its outputs are copies: draft layers keep them as the states of later forwards.
         """
-        return Gpu(model, source, self.dtype, self.device, self.shared.positions, self.shared)
+        return Gpu(model, source, self.dtype, self.device, self.shared.positions, self.shared.lend(source))
 
     def cache(self, length: int) -> PagedCache | None:
         """Memory of one sequence for ``length`` positions; None without attention."""

@@ -32,6 +32,12 @@ class Matrices:
         self._matrices: dict[Any, tuple[Matrix, ...]] = {}
         self._staging: list[tuple[Tensor, Any]] = []
 
+    def lend(self) -> Matrices:
+        """The same matrices for another model, whose own weights stay its own: heads have equal names."""
+        borrower = Matrices(self.dtype, self.device)
+        borrower._matrices.update(self._matrices)
+        return borrower
+
     @property
     def types(self) -> list[str]:
         """Types that are kept in blocks."""

@@ -84,11 +84,11 @@ def tiling(matrix: Matrix, rows: int, gated: bool = False) -> Tiling:
         return Tiling(16, 32, 4, 2)
     if wide:
         return Tiling(32, 32, 4, 2)
+    if rows > 64:  # 128 x 128 results of a program, which compute for as long as they read
+        return Tiling(64, 64, 8, 4) if gated else Tiling(128, 64, 8, 4)
     if gated:
-        return Tiling(32, 128, 4, 4 if rows <= 16 else 3) if rows <= 64 else Tiling(64, 64, 4, 3)
-    if rows <= 32:
-        return Tiling(64, 128, 4, 3)
-    return Tiling(64, 64, 4, 4) if rows <= 64 else Tiling(64, 64, 4, 3)
+        return Tiling(32, 128, 4, 4 if rows <= 16 else 3)
+    return Tiling(64, 128, 4, 3) if rows <= 32 else Tiling(64, 64, 4, 4)
 
 
 def _block_tiling(matrix: Matrix, rows: int, gated: bool) -> Tiling:

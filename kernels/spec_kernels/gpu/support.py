@@ -11,6 +11,10 @@ from spec_kernels.model import ops
 from spec_kernels.model.ops import Model
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+ROWS_MAX = 512
+"""Rows of a chunk."""
+SUMS_BYTES = 512 << 20
+"""Max memory for the results of pieces of attention."""
 GROUP_MAX = 64
 """Query heads of a group."""
 

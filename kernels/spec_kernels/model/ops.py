@@ -8,6 +8,7 @@ number of rows or their sequences, except those that read other rows: ``Store``,
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 from torch import Tensor
@@ -34,7 +35,7 @@ class Weight:
     count: int = 1
     wide: bool = False
 
-    @property
+    @cached_property
     def key(self) -> tuple[str, bytes | None]:
         """Equal for weights with the same values."""
         return self.name, None if self.rows is None else self.rows.numpy().tobytes()
@@ -262,27 +263,27 @@ class Model:
     rope_scale: float = 1.0
     local: tuple[Tensor, float] | None = None
 
-    @property
+    @cached_property
     def tables(self) -> list[tuple[Tensor, float]]:
         """Frequencies, and the factor of cos and sin, by the number of their table."""
         first = [] if self.frequencies is None else [(self.frequencies, self.rope_scale)]
         return first + ([] if self.local is None else [self.local])
 
-    @property
+    @cached_property
     def delta(self) -> DeltaShape | None:
         return next((op.shape for op in self.ops if isinstance(op, Delta)), None)
 
-    @property
+    @cached_property
     def heads(self) -> HeadShape | None:
         """Shape of the heads in the cache."""
         return next((op.shape for op in self.ops if isinstance(op, Store)), None)
 
-    @property
+    @cached_property
     def attending(self) -> int:
         """Number of layers in the cache."""
         return sum(isinstance(op, Store) for op in self.ops)
 
-    @property
+    @cached_property
     def recurring(self) -> int:
         """Number of layers in the pool of states."""
         return sum(isinstance(op, Delta) for op in self.ops)

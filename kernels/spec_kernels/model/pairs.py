@@ -48,7 +48,8 @@ class Pairs:
 class PairMemory:
     """The layer's memory of a sequence.
 
-    cache: attention rows of its pairs, row p for (token p + 1, hidden state p); the first ``done`` are exact.
+    cache: attention rows of its pairs, row p for (token p + 1, hidden state p); the first ``done`` are exact. None
+    without attention.
     tokens, hidden: exact pairs after them that are not evaluated yet. embeds: {position: [D]} of tokens -1 in them.
     width: D, of the layer's embeddings.
     """
@@ -79,7 +80,8 @@ class PairMemory:
     def fork(self) -> PairMemory:
         """The same memory for another sequence. Hidden states never change, so they are shared."""
         waiting = list(self.tokens), list(self.hidden), dict(self.embeds)
-        return PairMemory(self.cache.copy(), self.width, self.done, *waiting)
+        cache = None if self.cache is None else self.cache.copy()
+        return PairMemory(cache, self.width, self.done, *waiting)
 
     def pairs(self, n: int | None = None) -> Pairs:
         """The first n waiting pairs for a forward, which count as evaluated from now on; the cache is enlarged."""
@@ -105,7 +107,9 @@ class PairMemory:
         return Pairs(self.room(self.done + len(tokens)), self.done, tokens, hidden, {}, tuple(parents), wanted)
 
     def room(self, rows: int) -> Any:
-        self.cache.reserve(rows)
+        """The cache, with room for so many rows."""
+        if self.cache is not None:
+            self.cache.reserve(rows)
         return self.cache
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 TILE = 4
 """Rows of a product; even and at least 4, as odd and smaller sizes take other code paths in some BLAS libraries.
-docs/benchmarks.md has the cost of 1, 2, 4 and 8."""
+benchmarks/results/exactness.json has the cost of 1, 2, 4 and 8."""
 WIDE = 64
 """Prompt rows that are computed together if this was found to give the same bits as tiles."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import overload
 
 
@@ -33,10 +34,10 @@ class Texts(Sequence[str]):
         return str(self.data[start + 8 : self.ends[places]], "utf-8", "replace")
 
     def __iter__(self) -> Iterator[str]:
-        data, start = self.data, self.start
-        for end in self.ends:
-            yield str(data[start + 8 : end], "utf-8", "replace")
-            start = end
+        data = self.data
+        return iter(
+            [str(data[begin + 8 : end], "utf-8", "replace") for begin, end in pairwise([self.start, *self.ends])]
+        )
 
     def __eq__(self, other: object) -> bool:
         return list(self) == list(other) if isinstance(other, Sequence) else NotImplemented

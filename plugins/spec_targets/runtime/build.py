@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from typing import TYPE_CHECKING, TypeAlias
 
 import attrs
@@ -24,7 +25,7 @@ from spec_core.errors import UsageError, nearest
 from spec_targets.files.types import BLOCKS
 from spec_targets.runtime.config import Config
 from spec_targets.runtime.decoder import decoder
-from spec_targets.runtime.weights import Weights, expected
+from spec_targets.runtime.weights import Weights
 
 if TYPE_CHECKING:
     from spec_kernels.gpu.executor import Gpu
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 Executor: TypeAlias = "Native | Reference | Gpu"
 KERNELS = ("auto", "native", "gpu", "reference")
 WEIGHTS = ("auto", "q8_0")
+LOGIT_ROWS = 64
+"""Rows of logits that a plan of memory counts for a step."""
 
 
 @attrs.frozen
@@ -130,17 +133,19 @@ def _check_unused(wish: Choice, why: str, dtype: str) -> None:
 def executor(
     config: Config,
     weights: Weights,
+    names: Collection[str],
     tables: list[tuple[Tensor, float]],
     choice: Choice,
     dtype: torch.dtype,
     device: torch.device,
     positions: int,
 ) -> Executor:
-    """The trunk, ready to run. Reads only tensors whose shapes were checked.
+    """The trunk, ready to run.
 
-    tables: see ``Model``. positions: max of a text and its drafts.
+    names: of the tensors whose shapes were checked; others are not read. tables: see ``Model``.
+    positions: max of a text and its drafts.
     """
-    source = Only(weights, expected(config, weights))
+    source = Only(weights, names)
     model = Model(_description(config, source, weights).ops, *tables[0], *tables[1:])
     if choice.gpu:
         from spec_kernels.gpu.executor import Gpu  # imports triton, which other executors do not need
@@ -175,6 +180,15 @@ def _conversions(counts: dict[str, int], form: str) -> str:
     """Conversions of weights, as ``Q3_K as F32``, in words."""
     words = ", ".join(f"{count} of {both}" for both, count in sorted(counts.items()))
     return f"; weights without a {form} form: {words}" if words else ""
+
+
+def step_bytes(config: Config, choice: Choice) -> int | None:
+    """Memory of the largest step on GPU kernels: results of attention, activations, logits, records of drafts."""
+    if not choice.gpu:
+        return None
+    records = 0 if config.delta is None else len(config.recurrent) * config.delta.record_bytes
+    row = 4 * (8 * config.width + 3 * config.ff) + records
+    return support.SUMS_BYTES + support.ROWS_MAX * row + LOGIT_ROWS * 4 * config.vocab
 
 
 def planned_bytes(shapes: dict[str, tuple[int, ...]], weights: Weights, choice: Choice, dtype: torch.dtype) -> int:

@@ -67,7 +67,9 @@ def make_target(
     executor, thread_words = None, ""
     if wanted is not False:
         positions = (context or min(config.context, MAX_POSITIONS)) + DRAFTED_MAX
-        executor = build.executor(config, weights, tables(config, divisors, context), choice, kind, place, positions)
+        executor = build.executor(
+            config, weights, shapes, tables(config, divisors, context), choice, kind, place, positions
+        )
         thread_words = cut(threads, executor) if place.type == "cpu" and not choice.gpu else ""
         if choice.native:
             release()
@@ -82,6 +84,7 @@ def make_target(
         threads=thread_words,
         weight_bytes=size,
         row_bytes=row_bytes(config, executor, choice, kind),
+        step_bytes=build.step_bytes(config, choice),
         layer_max={"head": MAX_HEAD, "inputs": MAX_INPUTS} if choice.native else {},
     )
     if executor is not None:

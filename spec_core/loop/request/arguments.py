@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
 from typing import Any, TypeVar
 
 import attrs
 import numpy as np
 from torch import Tensor
 
-from spec_core.assembly.assemble import Given, check
-from spec_core.assembly.loading import load
 from spec_core.contract.request import Request
-from spec_core.contract.target import Target
 from spec_core.errors import SpecError, UsageError, nearest
 from spec_core.sampling.parameters import Sampling
 from spec_core.settings.convert import structure
@@ -42,29 +38,6 @@ ELSEWHERE = {
     "model": "the model is the first argument: Run('MODEL', methods=['NAME'])",
 }
 """Keywords of other programs, and what to use here."""
-
-
-def target_of(
-    given: Any, methods: Iterable[Any], rule: Any, rollback: Any, settings: Given, control: Any, options: Any
-) -> Target:
-    """The target itself, or the one at this location. Its weights are read after the plugins accept its metadata.
-
-    options: of ``load``. Raises UsageError where a loaded target is given with them.
-    """
-    if isinstance(given, (str, Path)):
-        check(load(given, **{**options, "weights": False}), methods, rule, rollback, settings, control)
-        return load(given, **options)
-    if options:
-        raise UsageError(
-            f"{', '.join(sorted(options))} can be set only when a model is loaded; this one is loaded already",
-            hint="pass it to load(), or pass the model's location to Run instead of the target",
-        )
-    if not hasattr(given, "info"):
-        raise UsageError(
-            f"Run was called with {given!r:.40}, which is not a model",
-            hint="pass the location of a model, or a target that load(...) returned",
-        )
-    return given
 
 
 def parted(settings: RunSettings | None, keywords: Mapping[str, Any]) -> tuple[RunSettings, dict[str, Any]]:

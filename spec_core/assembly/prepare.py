@@ -1,0 +1,96 @@
+"""A run in two steps: checked from metadata, then loaded. Every plugin is made once, and asked for ``compat`` once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from spec_core.assembly.assemble import check, load_weights
+from spec_core.assembly.construct import Chosen
+from spec_core.assembly.loading import load
+from spec_core.assembly.matching import asked
+from spec_core.contract.target import Target
+from spec_core.contract.values import TargetInfo
+from spec_core.errors import UsageError
+
+LATER = ("exact", "exact_why", "kernels", "threads", "weight_bytes", "row_bytes", "step_bytes")
+"""Facts of a target that may be known only after its weights are read; no answer to ``compat`` depends on them."""
+
+
+@attrs.frozen(eq=False)
+class Prepared:
+    """A run whose plugins have accepted the target's metadata. No weight was read.
+
+    target: described, or complete if it was given so. plugins: with their answers, in the order of calls.
+    """
+
+    target: Target
+    plugins: list[Chosen]
+    _read: Callable[[], Target] | None = None
+    _check: Callable[[Target], list[Chosen]] | None = None
+    _start: Callable[..., Any] | None = None
+
+    def load(self, settings: Any = None, **keywords: Any) -> Any:
+        """The ``Run``. settings, keywords: as for it. Reads the weights of the target, then those of the plugins."""
+        assert self._start is not None
+        return self._start(self, settings=settings, **keywords)
+
+    def open(self) -> tuple[Target, list[Chosen]]:
+        """The target and the plugins with their weights. Plugins are asked again only if other facts were found."""
+        target, plugins = self.target, self.plugins
+        if self._read is not None and self._check is not None:
+            target = self._read()
+            plugins = self._with_target(target) if _same_facts(target, self.target) else self._check(target)
+        load_weights(plugins, target)
+        return target, plugins
+
+    def _with_target(self, target: Target) -> list[Chosen]:
+        """The plugins, with the complete target in place of the described one."""
+        return [
+            asked([attrs.evolve(c, plugin=target)], target)[0] if c.plugin is self.target else c for c in self.plugins
+        ]
+
+
+def prepare_plugins(
+    target: Target | str | Path,
+    methods: Iterable[Any] = (),
+    rule: Any = None,
+    rollback: Any = None,
+    plugin_settings: Mapping[str, Mapping[str, Any]] | None = None,
+    control: Any = None,
+    **loading: Any,
+) -> Prepared:
+    """Check a run from metadata: its arguments are those of ``Run``; ``loading`` are fields of LoadSettings.
+
+    Raises UsageError, or Refused with every plugin's refusal. No weight is read.
+    """
+    named = [methods] if isinstance(methods, str) else list(methods)
+    given = plugin_settings or {}
+    accept = lambda of: check(of, named, rule, rollback, given, control)
+    if isinstance(target, (str, Path)):
+        described = load(target, **{**loading, "weights": False})
+        return Prepared(described, accept(described), lambda: load(target, **loading), accept)
+    if loading:
+        raise UsageError(
+            f"{', '.join(sorted(loading))} can be set only when a model is loaded; this one is loaded already",
+            hint="pass it to load(), or pass the model's location to Run instead of the target",
+        )
+    if not hasattr(target, "info"):
+        raise UsageError(
+            f"Run was called with {target!r:.40}, which is not a model",
+            hint="pass the location of a model, or a target that load(...) returned",
+        )
+    return Prepared(target, accept(target))
+
+
+def _same_facts(a: Target, b: Target) -> bool:
+    """Whether plugins would answer alike for both."""
+    return _facts(a.info) == _facts(b.info)
+
+
+def _facts(info: TargetInfo) -> TargetInfo:
+    defaults = attrs.fields_dict(TargetInfo)
+    return attrs.evolve(info, **{name: defaults[name].default for name in LATER})
