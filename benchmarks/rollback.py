@@ -27,7 +27,7 @@ from spec_kernels.model.source import bytes_of
 from spec_targets.runtime.config import Config
 from spec_targets.runtime.load import make_target
 from spec_targets.runtime.target import TorchTarget
-from spec_targets.runtime.weights import expected
+from spec_targets.runtime.weights import trunk_shapes
 
 from spec_core import Compat, Draft, Needs, Rows, Run, Sequence, Step, hookimpl
 from spec_core.contract.batch import Part
@@ -61,7 +61,7 @@ class RandomWeights:
     where, interleaved = "random", False
 
     def __init__(self, config: Config) -> None:
-        self.shapes = expected(config, self)
+        self.shapes = trunk_shapes(config, self)
         self.rng = torch.Generator().manual_seed(0)
 
     def names(self) -> list[str]:
@@ -134,7 +134,7 @@ class SeparateForward:
                 again.add(Part(seq, part.start, tokens, decides=True))
                 step.target.forward(batch(again, Needs(), "cpu"), Needs())
             elif verdict.path:
-                state.pick(step.output.trace.places[step.kept(seq)[-1]])
+                state.pick(step.output.trace.places[step.kept_rows(seq)[-1]])
 
 
 def owner(strategy: str, n: int) -> Any:

@@ -11,10 +11,10 @@ DISTRIBUTION, PROGRAM = "spec-core", "spec"
 def main() -> None:
     """Run the program. Exits with 1 if it is not installed."""
     scripts = entry_points(group="console_scripts", name=PROGRAM)
-    found = next((script for script in scripts if script.dist and script.dist.name == DISTRIBUTION), None)
-    if found is None:
+    command = next((script for script in scripts if script.dist and script.dist.name == DISTRIBUTION), None)
+    if command is None:
         sys.exit(f"error: the program {PROGRAM} is not installed\n  install {DISTRIBUTION}: pip install {DISTRIBUTION}")
-    found.load()()
+    command.load()()
 
 
 if __name__ == "__main__":

@@ -47,8 +47,8 @@ OUTSIDE = (CONSTRUCTION, "compat", "load", "close")
 def message(error: BaseException) -> str:
     """The message of an error. A plugin's own exception may fail to print; then a placeholder."""
     try:
-        said = error.args[:1] if any(isinstance(a, attrs.Attribute) for a in error.args[1:]) else ()
-        return str(said[0]) if said else str(error)  # a validator of attrs adds its field and more to its message
+        values = error.args[:1] if any(isinstance(a, attrs.Attribute) for a in error.args[1:]) else ()
+        return str(values[0]) if values else str(error)  # a validator of attrs adds its field and more to its message
     except Exception:
         return "(its message cannot be printed)"
 
@@ -130,7 +130,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return ", ".join([*close, *(k for k in known if k not in close)]) or "none"
 
 
-def shown(value: Any) -> str:
+def quote(value: Any) -> str:
     """A value for a message, in at most 40 characters; numpy numbers without their type."""
     try:
         text = repr(float(value) if isinstance(value, Real) and not isinstance(value, int) else value)

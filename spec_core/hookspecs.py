@@ -88,7 +88,7 @@ def rollback(step: Step) -> None:
     here: an owner that cannot restore a state calls ``step.rewind(seq, position)``, and the tokens from there on become
     pending rows of the next forward. Must not depend on the order of plugins. If an owner raises, its sequences fail.
 
-    :param step: ``step.verdicts`` is {seq: Verdict}; ``step.kept(seq)`` the batch rows of the kept drafts;
+    :param step: ``step.verdicts`` is {seq: Verdict}; ``step.kept_rows(seq)`` the batch rows of the kept drafts;
         ``step.output`` the output of the forward; ``step.judged`` the calling plugin's own drafts, to learn what
         was accepted.
     """
@@ -108,6 +108,6 @@ def process(rows: Rows) -> None:
 
 def manager() -> pluggy.PluginManager:
     """A new pluggy manager with the five hooks; every run has its own."""
-    made = pluggy.PluginManager(PROJECT)
-    made.add_hookspecs(sys.modules[__name__])
-    return made
+    hooks = pluggy.PluginManager(PROJECT)
+    hooks.add_hookspecs(sys.modules[__name__])
+    return hooks

@@ -485,16 +485,8 @@ FREE = frozenset({"bed", "embed", "exceed", "feed", "need", "proceed", "seed", "
 """Words in ``ed`` that are verbs or nouns."""
 EMPTY_WORDS = frozenset({"found", "made", "mine", "said", "told", "wanted"})
 """Names that do not say what a local is."""
-PARTICIPLES_ALLOWED = {
-    "spec_grammar.matcher.forced": "a method of the protocol Matcher of spec_core",
-    "spec_serve.echo.forced": "the same",
-    "tests.kit.broken_constraints.forced": "the same",
-}
-"""Functions named by a participle, each with a reason. At most five."""
-NOT_YET_NAMED = frozenset({"spec_core", "spec_kernels", "spec_methods", "spec_rules", "spec_targets"})
-"""Packages whose names are still to be changed."""
 NAMED = {**SOURCES, "benchmarks": ROOT / "benchmarks", "tests": ROOT / "tests", "tools": ROOT / "tools"}
-OUT_OF_THE_RULE = NOT_YET_NAMED | {"spec_control"}
+OUT_OF_THE_RULE = frozenset({"spec_control"})
 """The controller keeps its names, and so do its tests."""
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -534,10 +526,6 @@ def empty_locals(source: str) -> list[str]:
     return sorted(EMPTY_WORDS & {*names})
 
 
-def test_few_participles_are_allowed():
-    assert len(PARTICIPLES_ALLOWED) <= 5
-
-
 @pytest.mark.parametrize("package", sorted(NAMED.keys() - OUT_OF_THE_RULE))
 def test_functions_are_verbs_or_nouns_and_locals_say_what_they_are(package):
     """The rule on names in CONTRIBUTING.md."""
@@ -547,9 +535,7 @@ def test_functions_are_verbs_or_nouns_and_locals_say_what_they_are(package):
         if module.startswith("tests.control."):
             continue
         source = file.read_text("utf-8")
-        lines += [
-            f"{module}: def {name}" for name in participles(source) if f"{module}.{name}" not in PARTICIPLES_ALLOWED
-        ]
+        lines += [f"{module}: def {name}" for name in participles(source)]
         lines += [f"{module}: local {name}" for name in empty_locals(source)]
 
     assert not lines, "\n".join(lines)

@@ -19,7 +19,7 @@ from spec_compare.summary import Row
 
 import spec_core
 from spec_core import UsageError, hookspecs, toolkit
-from spec_core.assembly.discovery import GROUPS, discover, find, imported
+from spec_core.assembly.discovery import GROUPS, discover, find_plugin, import_plugin
 from spec_core.assembly.hooks import HOOKS
 from spec_core.settings.resolve import DEFAULT, ENVIRONMENT, FILE, FLAG, resolve
 from tests.support.pages import Skimmer, blocks, follow
@@ -148,7 +148,7 @@ def test_tables_and_figures_of_results_are_up_to_date():
 @pytest.mark.parametrize(("kind", "plugin"), OURS)
 def test_every_plugin_has_a_page_with_its_settings(kind, plugin):
     """Each setting with the default the class has."""
-    cls = imported(find(plugin, (kind,)))
+    cls = import_plugin(find_plugin(plugin, (kind,)))
     text = (DOCS / KINDS[kind][1] / f"{plugin}.md").read_text("utf-8")
     for field in attrs.fields(cls) if attrs.has(cls) else ():
         if field.init:

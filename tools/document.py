@@ -12,7 +12,7 @@ from spec_compare.records import schema
 
 from spec_core import hookspecs
 from spec_core.assembly.discovery import TABLES as COMMANDS
-from spec_core.assembly.discovery import discover, imported, installed
+from spec_core.assembly.discovery import discover, import_plugin, installed_points
 from spec_core.assembly.hooks import HOOKS
 from spec_core.settings.tables import TABLES, ChoiceSettings, LoadSettings, RunSettings, TextSettings
 from tools.architectures import architectures
@@ -64,7 +64,7 @@ def settings() -> str:
     ]
     for table in TABLES:
         parts += [f"## {TITLES[table]}", "\n".join([HEAD, *(_row(f) for f in attrs.fields(table))])]
-    for point in installed(COMMANDS):
+    for point in installed_points(COMMANDS):
         if point.dist and point.dist.name == DISTRIBUTION:
             own = "\n".join(_row(f) for f in attrs.fields(point.load()))
             name = point.name
@@ -92,7 +92,7 @@ def plugins() -> str:
     for kind, (title, folder) in KINDS.items():
         own_entries = [entry for entry in discover([kind]) if entry.distribution == DISTRIBUTION]
         if own_entries:
-            rows = [f"| [`{e.name}`]({folder}/{e.name}.md) | {_first_line(imported(e))} |" for e in own_entries]
+            rows = [f"| [`{e.name}`]({folder}/{e.name}.md) | {_first_line(import_plugin(e))} |" for e in own_entries]
             parts += [f"## {title}", "\n".join(["| name | what it does |", "| --- | --- |", *rows])]
     return "\n\n".join(parts) + "\n"
 

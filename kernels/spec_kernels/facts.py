@@ -50,5 +50,5 @@ def activations() -> str:
 
 def exact() -> str:
     """Whether a row has the same bits in every batch."""
-    made = "" if native.problem() else "native: yes, on any number of threads and every instruction set; "
-    return f"{made}reference: {tiles.in_use()}"
+    native_part = "" if native.problem() else "native: yes, on any number of threads and every instruction set; "
+    return f"{native_part}reference: {tiles.in_use()}"

@@ -16,7 +16,7 @@ def free_bytes(device: str) -> int:
         import torch
 
         return torch.cuda.mem_get_info(device)[0]
-    return _available() or _unused()
+    return _available() or _unused_bytes()
 
 
 def _available() -> int:
@@ -28,7 +28,7 @@ def _available() -> int:
         return 0
 
 
-def _unused() -> int:
+def _unused_bytes() -> int:
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
     except (AttributeError, ValueError, OSError):
@@ -58,8 +58,8 @@ def wait_passively() -> None:
 
 def waiting() -> str:
     """How threads wait, for ``spec env``."""
-    said = ", ".join(f"{name}={os.environ[name]}" for name in (*WAITING, "KMP_BLOCKTIME") if name in os.environ)
+    settings = ", ".join(f"{name}={os.environ[name]}" for name in (*WAITING, "KMP_BLOCKTIME") if name in os.environ)
     if _late == [True]:
         hint = "import spec_core.early and call its prepare() first, or set OMP_WAIT_POLICY=passive"
-        return f"torch was imported before it could be set ({said or 'torch spins'}); {hint}"
-    return said or "torch's own: threads spin"
+        return f"torch was imported before it could be set ({settings or 'torch spins'}); {hint}"
+    return settings or "torch's own: threads spin"

@@ -14,7 +14,7 @@ from spec_costs.drafting import Lengths
 from spec_costs.file import DraftCost
 
 from spec_core import Request, Run, Sampling, Target
-from spec_core.commands import chain
+from spec_core.commands import split_methods
 from spec_core.errors import UsageError
 
 TOKENS = 128
@@ -23,7 +23,7 @@ TOKENS = 128
 
 def chains(settings: Settings) -> dict[str, list[str]]:
     """{--method: its methods, one or a chain}."""
-    return {spec: chain(spec, common.installed_names()) for spec in settings["methods"]}
+    return {spec: split_methods(spec, common.installed_names()) for spec in settings["methods"]}
 
 
 def measure(

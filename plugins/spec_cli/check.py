@@ -13,7 +13,7 @@ import click
 
 from spec_cli import common
 from spec_cli.printing import say
-from spec_core.commands import PLUGIN_KINDS, Entry, discover, find, imported, parsed
+from spec_core.commands import PLUGIN_KINDS, Entry, discover, find_plugin, import_plugin, parse_method
 from spec_core.errors import UsageError, nearest
 
 if TYPE_CHECKING:
@@ -83,10 +83,10 @@ def subject(plugin: str) -> tuple[Entry, Callable[[], Any]]:
 
     scheme, colon, location = plugin.partition(":")
     if colon and any(entry.name == scheme for entry in discover(("target",))):
-        return find(scheme, ("target",)), lambda: load(f"{scheme}:{location}")
-    name, given = parsed(plugin)
-    entry = find(name, PLUGIN_KINDS)
-    cls = imported(entry)
+        return find_plugin(scheme, ("target",)), lambda: load(f"{scheme}:{location}")
+    name, given = parse_method(plugin)
+    entry = find_plugin(name, PLUGIN_KINDS)
+    cls = import_plugin(entry)
     construct(cls, given, name)
     return entry, lambda: construct(cls, given, name)
 

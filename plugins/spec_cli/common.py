@@ -16,14 +16,14 @@ from spec_core.commands import (
     FLAG,
     PLUGIN_KINDS,
     Settings,
-    configured,
     discover,
-    find,
-    imported,
-    misspelt,
+    find_misspelt,
+    find_plugin,
+    import_plugin,
     name_of,
     read_file,
     resolve,
+    setting_owners,
 )
 from spec_core.errors import UsageError, nearest, why
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from spec_core import Run, Target
-    from spec_core.commands import Chosen, Prepared
+    from spec_core.commands import PluginInstance, Prepared
 
 MODEL = [
     click.option("-m", "--model", help="GGUF file, Hugging Face directory, or scheme:location such as zoo:pico."),
@@ -101,8 +101,8 @@ def settings_of(flags: dict[str, Any]) -> Settings:
         if not equals or not key:
             raise UsageError(f"-o {text!r} must be KEY=VALUE", hint="write -o draft_max=4, or -o PLUGIN.key=value")
         given[key] = value
-    plugins = configured()
-    for variable, nearly in misspelt(os.environ, plugins).items():
+    plugins = setting_owners()
+    for variable, nearly in find_misspelt(os.environ, plugins).items():
         note(f"warning: {variable} is not a setting and is ignored; did you mean {nearly}?")
     return resolve(given, os.environ, read_file(config, os.environ), plugins)
 
@@ -176,7 +176,7 @@ def slow(target: Target) -> str | None:
 def checked_target(
     settings: Settings,
     chains: Iterable[Iterable[Any]],
-    before: Callable[[Target, list[Chosen]], None] = lambda target, plugins: None,
+    before: Callable[[Target, list[PluginInstance]], None] = lambda target, plugins: None,
 ) -> Target:
     """The target, loaded after every chain of methods has accepted its metadata. Raises UsageError, Refused.
 
@@ -190,7 +190,7 @@ def checked_target(
     return target_of(settings)
 
 
-def _check_fit(target: Target, methods: Iterable[Any], settings: Settings) -> list[Chosen]:
+def _check_fit(target: Target, methods: Iterable[Any], settings: Settings) -> list[PluginInstance]:
     from spec_core.commands import check
 
     given = plugin_settings(settings)
@@ -260,7 +260,7 @@ def note_misspelt(settings: Settings, used: set[str]) -> None:
         if not dot or setting.origin == FLAG or plugin in used or plugin not in installed_names():
             continue
         try:
-            known = fields_of(imported(find(plugin)))
+            known = fields_of(import_plugin(find_plugin(plugin)))
         except UsageError:
             continue  # it cannot be imported here, and is not used
         if key not in known:
@@ -277,14 +277,14 @@ def fields_of(cls: Any) -> list[str]:
 
 def _flag(plugin: str) -> str:
     """The option that names an installed plugin of this kind."""
-    kind = find(plugin).kind
+    kind = find_plugin(plugin).kind
     return "--method" if kind == "method" else f"--{kind}"
 
 
 def plugin_settings(settings: Settings) -> dict[str, dict[str, Any]]:
     """{plugin: its settings}; tables of commands are not among them."""
     names = {name.partition(".")[0] for name in settings.table if "." in name} & installed_names()
-    return {name: settings.given(name) for name in names}
+    return {name: settings.values_of(name) for name in names}
 
 
 def sampling_of(settings: Settings, **more: Any) -> Any:

@@ -11,7 +11,7 @@ from spec_cli.printing import say
 
 if TYPE_CHECKING:
     from spec_core import Target
-    from spec_core.commands import Chosen, Settings
+    from spec_core.commands import PluginInstance, Settings
 
 MEMORY = ("weight_bytes", "row_bytes")
 """Optional facts of a target about its memory: bytes of all weights, and of one token in a sequence's cache."""
@@ -32,7 +32,7 @@ def compat(as_json: bool, **flags: Any) -> int:
     return 2 if refused else 0
 
 
-def inspect(target: Target, settings: Settings) -> tuple[list[Chosen], dict[str, str] | None]:
+def inspect(target: Target, settings: Settings) -> tuple[list[PluginInstance], dict[str, str] | None]:
     """Every plugin with its answer, or all refusals in one."""
     from spec_core.commands import check
     from spec_core.errors import Refused
@@ -46,7 +46,7 @@ def inspect(target: Target, settings: Settings) -> tuple[list[Chosen], dict[str,
     return chosen, None
 
 
-def answer(chosen: Chosen) -> dict[str, Any]:
+def answer(chosen: PluginInstance) -> dict[str, Any]:
     compat = chosen.compat
     return {
         "name": chosen.name,

@@ -24,7 +24,7 @@ import attrs
 import click
 
 from spec_cli import common
-from spec_core.commands import DEFAULT, Setting, Settings, find, imported, name_of
+from spec_core.commands import DEFAULT, Setting, Settings, find_plugin, import_plugin, name_of
 from spec_core.errors import SpecError, UsageError
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def draft(method: str, tokens: str, count: int, out: Path, **flags: Any) -> None
 def whole_drafts(settings: Settings, method: str) -> Settings:
     """The settings with the method's thresholds off, except those that the user passed."""
     name = name_of(method)
-    cls = imported(find(name))
+    cls = import_plugin(find_plugin(name))
     own = {f"{name}.{f.name}": f for f in (attrs.fields(cls) if attrs.has(cls) else ())}
     off = {
         name: Setting(name, field.metadata["off"], DEFAULT, field.metadata.get("help", ""))

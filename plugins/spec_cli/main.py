@@ -15,7 +15,7 @@ import click
 from spec_cli.debug import DEBUG, debug_option, debugging
 from spec_cli.printing import say
 from spec_core import prepare
-from spec_core.commands import Entry, core_fields, discover, find, imported
+from spec_core.commands import Entry, core_fields, discover, find_plugin, import_plugin
 from spec_core.errors import LoadError, PluginError, SpecError, UsageError, nearest
 
 INTERRUPTED = 130
@@ -38,7 +38,7 @@ class Commands(click.Group):
         return sorted(self._entries())
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        return command_of(find(name, ["command"])) if name in self._entries() else None
+        return command_of(find_plugin(name, ["command"])) if name in self._entries() else None
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple:
         known = self._entries()
@@ -54,7 +54,7 @@ class Commands(click.Group):
 
 def command_of(entry: Entry) -> click.Command:
     """The command that an entry point names. Raises UsageError if it names none."""
-    command = imported(entry)
+    command = import_plugin(entry)
     if not isinstance(command, click.Command):
         raise UsageError(
             f"command {entry.name!r} of {entry.distribution} {entry.version} is of type {type(command).__name__}, "

@@ -8,7 +8,7 @@ import click
 
 from spec_cli import common
 from spec_cli.printing import say
-from spec_core.commands import PLUGIN_KINDS, Entry, discover, hooks_of, imported
+from spec_core.commands import PLUGIN_KINDS, Entry, discover, hooks_of, import_plugin
 from spec_core.errors import UsageError
 
 NAME = 16
@@ -39,7 +39,7 @@ def _hooks(entry: Entry) -> dict[str, Any]:
     if entry.kind not in PLUGIN_KINDS:
         return {"hooks": []}
     try:
-        cls = imported(entry)
+        cls = import_plugin(entry)
     except UsageError as error:
         return {"hooks": [], "problem": error.reason}
     return {"hooks": hooks_of(cls)}

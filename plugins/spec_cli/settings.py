@@ -12,7 +12,7 @@ import click
 
 from spec_cli import common
 from spec_cli.printing import say
-from spec_core.commands import DEFAULT, Setting, Settings, name_of, parsed
+from spec_core.commands import DEFAULT, Setting, Settings, name_of, parse_method
 from spec_core.errors import UsageError
 
 
@@ -53,7 +53,7 @@ def with_plugins(resolved: Settings) -> Settings:
     table = dict(resolved.table)
     chosen = [*resolved["methods"], *(n for n in (resolved["rule"], resolved["rollback"]) if n)]
     for spec in chosen:
-        name, own = parsed(spec)
+        name, own = parse_method(spec)
         given = {key: s for key, s in table.items() if key.startswith(f"{name}.")}
         for key, value in own.items():
             given[f"{name}.{key}"] = attrs.evolve(table["methods"], name=f"{name}.{key}", value=value)
@@ -64,9 +64,9 @@ def with_plugins(resolved: Settings) -> Settings:
 
 def of_plugin(name: str, given: dict[str, Setting]) -> dict[str, Setting]:
     """Settings of one plugin by dotted name. Raises UsageError for unknown names and invalid values."""
-    from spec_core.commands import construct, find, imported
+    from spec_core.commands import construct, find_plugin, import_plugin
 
-    cls = imported(find(name))
+    cls = import_plugin(find_plugin(name))
     plugin = construct(cls, {key.partition(".")[2]: s.value for key, s in given.items()}, name)
     fields = {}
     for field in attrs.fields(cls) if attrs.has(cls) else ():

@@ -10,7 +10,7 @@ from spec_costs.bounds import Bound, Cost, as_drafted, constant_length, perfect
 from spec_costs.curve import Curve, Curves
 
 from spec_compare.records.record import Lap, Record
-from spec_core.toolkit import Tally
+from spec_core.toolkit import DraftStatistics
 
 SURE = 30
 """Min number of tests of a position: the acceptance of fewer says little about the positions after it."""
@@ -29,7 +29,7 @@ class Bounds:
     acceptance: float | None
 
 
-def bounds(laps: Sequence[Lap], plain: Sequence[Lap], tally: Tally, costs: Curves, draft_max: int) -> Bounds:
+def bounds(laps: Sequence[Lap], plain: Sequence[Lap], tally: DraftStatistics, costs: Curves, draft_max: int) -> Bounds:
     """Of the laps of one contender. plain: laps of plain decoding on the same prompts. tally: pooled over its records.
     draft_max: longest draft that a run allows.
     """
@@ -82,7 +82,7 @@ def weighted_median(pairs: Iterable[tuple[float, float]]) -> float:
     return 0.0
 
 
-def acceptance_bound(step: Cost, tally: Tally, records: list[Record], drafting: Cost) -> float:
+def acceptance_bound(step: Cost, tally: DraftStatistics, records: list[Record], drafting: Cost) -> float:
     """The larger of two speedups: with the best constant draft length in the steps that had a draft, and with the
     lengths as they were drafted.
 
@@ -92,7 +92,7 @@ def acceptance_bound(step: Cost, tally: Tally, records: list[Record], drafting: 
     return max(lengths, _constant(step, tally, drafting).speedup if tally.drafted == tally.depth else 1.0)
 
 
-def _constant(step: Cost, tally: Tally, drafting: Cost) -> Bound:
+def _constant(step: Cost, tally: DraftStatistics, drafting: Cost) -> Bound:
     """Up to the last position that was tested often enough."""
     _, counts, right = tally.positions
     sure = []

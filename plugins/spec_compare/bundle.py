@@ -20,7 +20,7 @@ from spec_compare.outcome import Outcome, recompute
 from spec_compare.records import costs, schema
 from spec_compare.records.reading import LAPS, SUMMARY, read
 from spec_compare.summary import Row
-from spec_core.errors import UsageError, shown, why
+from spec_core.errors import UsageError, quote, why
 
 MANIFEST, SCHEMA, REPORT = "manifest.json", "results.schema.json", "report.html"
 FORMAT, VERSION = "spec-core bundle", "1.0"
@@ -138,18 +138,18 @@ def _manifest(file: Path, archive: zipfile.ZipFile) -> dict[str, dict[str, Any]]
     ):
         raise UsageError(f"{file}: {MANIFEST} is not one of {FORMAT}", hint=HINT)
     if str(manifest.get("version")).partition(".")[0] != VERSION.partition(".")[0]:
-        raise UsageError(f"{file} has the format version {shown(manifest.get('version'))}, not {VERSION}", hint=HINT)
+        raise UsageError(f"{file} has the format version {quote(manifest.get('version'))}, not {VERSION}", hint=HINT)
     return manifest["files"]
 
 
 def _check_names(file: Path, archive: zipfile.ZipFile, listed: Mapping[str, Any]) -> None:
     names = sorted(archive.namelist())
     if names != sorted([MANIFEST, *listed]):
-        raise UsageError(f"{file} has other files than its manifest lists: {shown(names)}", hint=HINT)
+        raise UsageError(f"{file} has other files than its manifest lists: {quote(names)}", hint=HINT)
     if missing := [name for name in NEEDED if name not in listed]:
         raise UsageError(f"{file} has no {', '.join(missing)}", hint=HINT)
     if unknown := [name for name in listed if name not in (*NEEDED, *OPTIONAL)]:
-        raise UsageError(f"{file} has {shown(unknown[0])}, which no bundle has", hint=HINT)
+        raise UsageError(f"{file} has {quote(unknown[0])}, which no bundle has", hint=HINT)
 
 
 def _check_methods(file: Path, archive: zipfile.ZipFile) -> None:
@@ -196,8 +196,8 @@ def _check_rows(file: Path, summary: bytes, rows: list[Row]) -> None:
         for name, value in json.loads(common.as_json(attrs.asdict(row))).items():
             if not same(claim.get(name), value):
                 raise UsageError(
-                    f"{file}: {SUMMARY} says {name} {shown(claim.get(name))} of {row.contender} on {row.family}, "
-                    f"the records give {shown(value)}",
+                    f"{file}: {SUMMARY} says {name} {quote(claim.get(name))} of {row.contender} on {row.family}, "
+                    f"the records give {quote(value)}",
                     hint=HINT,
                 )
 

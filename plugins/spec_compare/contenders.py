@@ -18,7 +18,7 @@ from spec_compare.entries import Entry
 from spec_compare.measure import Contender, Setup, Terms
 from spec_compare.records.record import PLAIN
 from spec_core import Run, Target
-from spec_core.commands import Chosen, LoadSettings, check
+from spec_core.commands import LoadSettings, PluginInstance, check
 from spec_core.commands import Settings as Resolved
 from spec_core.errors import UsageError
 
@@ -58,7 +58,7 @@ def check_contenders(settings: Settings, entered: list[Entry], threads: int | No
     return {key: common.target_of(_with_threads(own, threads)) for key, own in by_key.items()}
 
 
-def _check_fit(entry: Entry, target: Target) -> list[Chosen]:
+def _check_fit(entry: Entry, target: Target) -> list[PluginInstance]:
     """The plugins of a contender. Raises UsageError, Refused."""
     own = entry.settings
     return check(target, entry.methods, own["rule"], own["rollback"], common.plugin_settings(own), own["control"])

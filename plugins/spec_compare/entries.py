@@ -14,7 +14,16 @@ from spec_cli import common
 from spec_cli.common import Settings
 
 from spec_compare.titles import title, value_text
-from spec_core.commands import DEFAULT, anchored, chain, configured, joined, name_of, parsed, resolve
+from spec_core.commands import (
+    DEFAULT,
+    format_method,
+    name_of,
+    parse_method,
+    resolve,
+    resolve_paths,
+    setting_owners,
+    split_methods,
+)
 from spec_core.errors import UsageError, why
 
 CONTENDER, SWEEP, TARGET = "contender", "sweep", "--target"
@@ -94,13 +103,13 @@ def once(specs: Iterable[str]) -> tuple[str, ...]:
 
 
 def _method(settings: Settings, spec: str) -> Entry:
-    methods = chain(spec, common.installed_names())
+    methods = split_methods(spec, common.installed_names())
     origin = settings.table["methods"].origin
     return Entry(settings, methods, origins={key: origin for part in methods for key in _keys(part)})
 
 
 def _keys(part: str) -> list[str]:
-    name, own = parsed(part)
+    name, own = parse_method(part)
     return [f"{name}.{key}" for key in own]
 
 
@@ -115,7 +124,7 @@ def tables(file: Path) -> list[dict[str, Any]]:
     listed = read.get(CONTENDER)
     if not isinstance(listed, list) or not listed or not all(isinstance(table, dict) for table in listed):
         raise UsageError(f"{file} has no [[contender]]", hint=EXAMPLE)
-    return [anchored(table, file.parent) for table in listed]
+    return [resolve_paths(table, file.parent) for table in listed]
 
 
 def contender(settings: Settings, table: Mapping[str, Any], file: Path) -> list[Entry]:
@@ -139,7 +148,7 @@ def _methods(given: Any, file: Path) -> list[str]:
     listed = [given] if isinstance(given, str) else given
     if not isinstance(listed, list) or not all(isinstance(one, str) for one in listed):
         raise UsageError(f"{file}: methods = {given!r:.60} is not a list of names", hint=EXAMPLE)
-    return [part for one in listed for part in chain(one, common.installed_names())]
+    return [part for one in listed for part in split_methods(one, common.installed_names())]
 
 
 def _flat(table: Mapping[str, Any]) -> dict[str, Any]:
@@ -194,7 +203,7 @@ def change_settings(entry: Entry, values: Mapping[str, Any], origin: str) -> Ent
     """
     of_methods = {key: value for key, value in values.items() if _concerns(key, entry.methods)}
     others = {key: value for key, value in values.items() if key not in of_methods}
-    resolve(dict(values), {}, {}, configured())
+    resolve(dict(values), {}, {}, setting_owners())
     methods = [_with(part, of_methods) for part in entry.methods]
     shown = of_methods if entry.name else {}
     suffix = tuple({**shown, **others}.items())
@@ -214,12 +223,12 @@ def _concerns(key: str, methods: list[str]) -> bool:
 
 def _with(part: str, values: Mapping[str, Any]) -> str:
     """A method with settings of its own added."""
-    name, own = parsed(part)
+    name, own = parse_method(part)
     more = {k.rpartition(".")[2]: value_text(v) for k, v in values.items() if k.rpartition(".")[0] == name}
-    return joined(name, own | more)
+    return format_method(name, own | more)
 
 
 def override(settings: Settings, values: Mapping[str, Any], origin: str) -> Settings:
     """The settings with other values, checked. Raises UsageError."""
-    resolved = resolve(dict(values), {}, {}, configured())
+    resolved = resolve(dict(values), {}, {}, setting_owners())
     return Settings({**settings.table, **{k: attrs.evolve(resolved.table[k], origin=origin) for k in values}})

@@ -18,7 +18,7 @@ from spec_compare.outcome import Outcome, recompute
 from spec_compare.records.header import ContenderFacts, Header
 from spec_compare.records.reading import read
 from spec_compare.summary import ALL, Row
-from spec_core.errors import UsageError, shown
+from spec_core.errors import UsageError, quote
 
 WIDE = 200
 """Width if the output is not a terminal: lines are not folded."""
@@ -60,7 +60,7 @@ def differences(a: Header, b: Header) -> list[str]:
     """What makes two comparisons different ones, in words."""
     old, new = question(a), question(b)
     return [
-        f"{key} is {shown(old.get(key))} and {shown(new.get(key))}"
+        f"{key} is {quote(old.get(key))} and {quote(new.get(key))}"
         for key in dict.fromkeys([*old, *new])
         if key not in old or key not in new or old[key] != new[key]
     ]

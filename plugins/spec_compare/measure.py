@@ -23,7 +23,7 @@ from spec_compare.meters import Meter
 from spec_compare.records.record import PLAIN, Lap, PromptSteps, Record, Steps
 from spec_compare.tracing import Drafts, add_prompt_step, pieces
 from spec_core import Part, Request, Result, Run, Sampling, Sequence, Step, Target
-from spec_core.toolkit import Tally, drafted_and_accepted
+from spec_core.toolkit import DraftStatistics, draft_counts
 
 WARM_TOKENS = 16
 
@@ -103,7 +103,7 @@ class Contender:
 
 def add(steps: Steps, part: Part, seconds: float) -> None:
     """Add a step of a sequence."""
-    counts = drafted_and_accepted(part)
+    counts = draft_counts(part)
     steps.drafted.append(counts["nodes"])
     steps.depth.append(counts["depth"])
     steps.accepted.append(counts["accepted"])
@@ -119,7 +119,7 @@ class Timeline:
     first: Clock
     last: Clock
     steps: Steps = attrs.field(factory=Steps)
-    tally: Tally = attrs.field(factory=Tally)
+    tally: DraftStatistics = attrs.field(factory=DraftStatistics)
     drafts: Drafts = attrs.field(factory=Drafts)
 
 

@@ -13,7 +13,7 @@ from spec_costs.curve import Curves
 from spec_compare import latency, spec_bench
 from spec_compare.bounds import bounds
 from spec_compare.records.record import Lap, Record
-from spec_core.toolkit import Tally
+from spec_core.toolkit import DraftStatistics
 
 ALL = "all"
 RESAMPLES = 1000
@@ -176,7 +176,11 @@ def row(
 
 
 def _bounds(
-    own_laps: list[Lap], plain: list[Lap], tally: Tally, costs: tuple[Curves, int] | None, speedup: float | None
+    own_laps: list[Lap],
+    plain: list[Lap],
+    tally: DraftStatistics,
+    costs: tuple[Curves, int] | None,
+    speedup: float | None,
 ) -> dict[str, Any]:
     """The fields of a row about bounds; the bounds do not depend on the equality of the texts."""
     if costs is None:
@@ -271,8 +275,8 @@ def _cell(repeats: list[list[Record]]) -> Cell:
     )
 
 
-def _pool(records: list[Record]) -> Tally:
-    tally = Tally()
+def _pool(records: list[Record]) -> DraftStatistics:
+    tally = DraftStatistics()
     for record in records:
         tally.merge(record.tally)
     return tally

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from spec_core.commands import joined, parsed
+from spec_core.commands import format_method, parse_method
 
 
 def names(chains: list[list[str]]) -> list[str]:
@@ -36,10 +36,10 @@ def title(chain: list[str], of: Callable[[str], str] = _short) -> str:
 
 
 def _joint(part: str, of: Callable[[str], str]) -> str:
-    name, settings = parsed(part)
+    name, settings = parse_method(part)
     if settings.get("extend") != "true":
         return f" + {of(part)}"
-    return f" ++ {of(joined(name, {key: value for key, value in settings.items() if key != 'extend'}))}"
+    return f" ++ {of(format_method(name, {key: value for key, value in settings.items() if key != 'extend'}))}"
 
 
 def places(models: Iterable[Any]) -> dict[Any, str]:

@@ -10,7 +10,7 @@ import attrs
 from attrs.validators import and_, ge, le
 
 from spec_core import Compat, Draft, Needs, Step, hookimpl
-from spec_core.toolkit import forced
+from spec_core.toolkit import forced_tokens
 
 
 @attrs.define(eq=False)
@@ -32,8 +32,8 @@ class Forced:
     def draft(self, step: Step) -> None:
         for seq, draft, leaf, budget in step.leaves:
             before = [draft.ids[i] for i in draft.ancestry(leaf)]
-            if ids := forced(seq, before, min(budget, self.draft_max)):
+            if ids := forced_tokens(seq, before, min(budget, self.draft_max)):
                 step.extend(seq, Draft(ids), leaf)
         for seq, budget in step.undrafted:
-            if ids := forced(seq, (), min(budget, self.draft_max)):
+            if ids := forced_tokens(seq, (), min(budget, self.draft_max)):
                 step.propose(seq, Draft(ids))

@@ -78,7 +78,7 @@ class GrammarMatcher:
             self.rollback(len(rows) - 1)
         return np.stack(rows)
 
-    def forced(self, count_max: int) -> list[int]:
+    def forced_tokens(self, count_max: int) -> list[int]:
         """Up to ``count_max`` tokens of the bytes that the grammar leaves no choice about, as the tokenizer
         writes them.
         """

@@ -58,7 +58,7 @@ class GdnRollback:
             needs=Needs(trace=TRACES[self.chosen], depth=self.n if self.chosen == "snapshot" else None),
             refusals=too_large(self.chosen, need, free),
             drafts=(),
-            notes=[f"{self.chosen}: {said(need)} for drafts of {self.n}, {self.sequences} sequence(s)"],
+            notes=[f"{self.chosen}: {describe_need(need)} for drafts of {self.n}, {self.sequences} sequence(s)"],
         )
 
     @hookimpl
@@ -69,7 +69,7 @@ class GdnRollback:
 
     def _snapshot(self, step: Step, seq: Sequence) -> None:
         """Select the state after the last kept draft that has one; rows after it are evaluated again."""
-        rows = step.kept(seq)
+        rows = step.kept_rows(seq)
         places = step.output.trace.places if step.output.trace is not None else {}
         known = [i for i, row in enumerate(rows) if row in places]
         if known:
@@ -78,7 +78,7 @@ class GdnRollback:
             step.rewind(seq, step.part(seq).end + len(known))
 
     def _replay(self, step: Step, seq: Sequence) -> None:
-        seq.slot.state.recurrent.replay(step.output.trace, step.kept(seq))
+        seq.slot.state.recurrent.replay(step.output.trace, step.kept_rows(seq))
 
     def _checkpoint(self, step: Step, seq: Sequence) -> None:
         step.rewind(seq, step.part(seq).end)
@@ -106,5 +106,5 @@ def too_large(strategy: str, need: Mapping[str, int], free: int) -> list[Refusal
     return [Refusal(reason, hint=f"{hint} (-o gdn-rollback.strategy=..., -o gdn-rollback.n=...)")]
 
 
-def said(need: Mapping[str, int]) -> str:
+def describe_need(need: Mapping[str, int]) -> str:
     return ", ".join(f"{name} {size / 2**20:.1f} MiB" for name, size in need.items())

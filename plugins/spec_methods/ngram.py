@@ -60,7 +60,7 @@ def evidence() -> AcceptanceEstimates:
 
 
 @attrs.define(eq=False)
-class Memory:
+class NgramState:
     """Data of one sequence, and of the next one in its slot if that continues its text.
 
     number: the sequence's. matched: match length of each current draft, by the leaf that it follows.
@@ -91,7 +91,7 @@ class Ngram:
         default=65536, validator=ge(1), metadata={"help": "n-grams kept; the oldest are dropped first"}
     )
     extend: bool = attrs.field(default=False, metadata={"help": "extend the drafts of methods named before it"})
-    memory: StashKey[Memory] = attrs.field(factory=StashKey, init=False)
+    memory: StashKey[NgramState] = attrs.field(factory=StashKey, init=False)
     common: Index = attrs.field(init=False)
     eog: frozenset[int] = attrs.field(default=frozenset(), init=False)
 
@@ -123,10 +123,10 @@ class Ngram:
     def draft(self, step: Step) -> None:
         for seq, draft, leaf, budget in step.leaves if self.extend else ():
             text = [*seq.tokens, *(draft.ids[i] for i in draft.ancestry(leaf))]
-            if ids := self._after(step, seq, text, budget, leaf):
+            if ids := self._continuation(step, seq, text, budget, leaf):
                 step.extend(seq, Draft(ids), leaf)
         for seq, budget in step.undrafted:
-            if ids := self._after(step, seq, seq.tokens, budget):
+            if ids := self._continuation(step, seq, seq.tokens, budget):
                 step.propose(seq, Draft(ids))
 
     @hookimpl
@@ -138,36 +138,42 @@ class Ngram:
     @hookimpl
     def process(self, rows: Rows) -> None:
         for seq, _ in rows.by_sequence():
-            self._learned(seq)
+            self._catch_up(seq)
 
-    def _learned(self, seq: Sequence) -> Memory:
+    def _catch_up(self, seq: Sequence) -> NgramState:
         """The data of a sequence, after all of its tokens but the last, which nothing follows yet."""
         memory = seq.stash.get(self.memory)
         if memory is None or memory.number != seq.number:
-            memory = seq.stash[self.memory] = self._begun(seq, memory)
+            memory = seq.stash[self.memory] = self._start(seq, memory)
         start, end = len(memory.log), len(seq.tokens) - 1
         if start < end:
             memory.log += seq.tokens[start:end]
             memory.index.learn(memory.log, start)
         return memory
 
-    def _begun(self, seq: Sequence, before: Memory | None) -> Memory:
+    def _start(self, seq: Sequence, before: NgramState | None) -> NgramState:
         """Of a sequence that begins, maybe with rows of one ``before`` it."""
         if before is None or before.log != seq.tokens[: len(before.log)]:
-            return Memory(self.common if self.shared else self._index(), seq.number)
+            return NgramState(self.common if self.shared else self._index(), seq.number)
         before.number = seq.number
         return before
 
-    def _after(self, step: Step, seq: Sequence, text: list[int], budget: int, leaf: int = -1) -> list[int]:
+    def _continuation(self, step: Step, seq: Sequence, text: list[int], budget: int, leaf: int = -1) -> list[int]:
         """What may follow ``text``: committed tokens, and drafted ones up to ``leaf``."""
-        memory = self._learned(seq)
+        memory = self._catch_up(seq)
         places = memory.index.find(text)
         if not places:
             return []  # as in most steps, where all that this takes is lost
-        return self._ahead(memory, places, text, budget, step.price(seq, self.p_min, P_MIN), leaf)
+        return self._draft(memory, places, text, budget, step.price(seq, self.p_min, P_MIN), leaf)
 
-    def _ahead(
-        self, memory: Memory, places: list[Place], text: list[int], budget: int, p_min: float = P_MIN, leaf: int = -1
+    def _draft(
+        self,
+        memory: NgramState,
+        places: list[Place],
+        text: list[int],
+        budget: int,
+        p_min: float = P_MIN,
+        leaf: int = -1,
     ) -> list[int]:
         """The continuation of the best match, as long as its estimated acceptance allows."""
         best = best_match(places, text, self.n_max)
@@ -176,9 +182,9 @@ class Ngram:
         match, (log, at) = best
         memory.matched[leaf] = match
         memory.evidence.of(match).fade()
-        length = min(budget, self.draft_max, carried(memory.evidence.value(match), p_min))
-        ids = follow(text if log is memory.log else log, at, length, own=log is memory.log)
-        return until(ids, self.eog)
+        length = min(budget, self.draft_max, max_length(memory.evidence.value(match), p_min))
+        ids = continuation(text if log is memory.log else log, at, length, own=log is memory.log)
+        return cut_at_end(ids, self.eog)
 
 
 def best_match(places: list[Place], history: list[int], longest: int) -> tuple[int, Place] | None:
@@ -212,14 +218,14 @@ def agreement(place: Place, tail: list[int]) -> int:
     return n
 
 
-def carried(survival: float, p_min: float) -> int:
+def max_length(survival: float, p_min: float) -> int:
     """Max tokens whose joint acceptance probability is at least ``p_min``."""
     if survival >= 1 or p_min <= 0:
         return 1 << 30
     return int(math.log(p_min) / math.log(survival)) if p_min < 1 else 0
 
 
-def follow(text: list[int], at: int, length: int, own: bool) -> list[int]:
+def continuation(text: list[int], at: int, length: int, own: bool) -> list[int]:
     """Tokens from ``at`` on; past the end of the own text it continues with the draft itself, as in a period."""
     ids = text[at : at + length]
     while own and ids and len(ids) < length:
@@ -227,7 +233,7 @@ def follow(text: list[int], at: int, length: int, own: bool) -> list[int]:
     return ids
 
 
-def until(ids: list[int], eog: frozenset[int]) -> list[int]:
+def cut_at_end(ids: list[int], eog: frozenset[int]) -> list[int]:
     """Cut after a token that ends the text, and before a row given as an embedding."""
     for i, token in enumerate(ids):
         if token < 0:

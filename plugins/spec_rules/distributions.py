@@ -14,8 +14,8 @@ from torch import Tensor
 
 from spec_core import Draft, Sequence, Step
 from spec_core.toolkit import (
+    draft_distribution,
     draft_distributions,
-    drafted_from,
     drafts_on_host,
     rows_on_host,
     target_distribution,
@@ -61,7 +61,7 @@ def _case(step: Step, seq: Sequence, rows: Tensor, draft: Draft | None) -> Case:
     return Case(
         draft,
         cache(lambda row: torch.from_numpy(target_distribution(step, seq, row, rows))),
-        cache(lambda j: torch.from_numpy(drafted_from(draft, j, vocab))),
+        cache(lambda j: torch.from_numpy(draft_distribution(draft, j, vocab))),
     )
 
 

@@ -48,7 +48,7 @@ class Synthetic:
         for seq, choice in choosers(step):
             draft = step.part(seq).draft
             if draft is not None:
-                path = longest(draft)[: kept(self.rates, self.coin(seq))]
+                path = longest(draft)[: kept_count(self.rates, self.coin(seq))]
                 step.decide(seq, Verdict(path, choice(1 + path[-1] if path else 0)))
 
     def coin(self, seq: Sequence) -> float:
@@ -57,7 +57,7 @@ class Synthetic:
         return float(uniform(self.seed, seq.t, np.array([prompt]), seq.noise_stream, DOMAIN_SYNTHETIC)[0])
 
 
-def kept(rates: tuple[float, ...], u: float) -> int:
+def kept_count(rates: tuple[float, ...], u: float) -> int:
     """How many positions are kept for one uniform: at least i + 1 with probability rates[i], since rates fall."""
     return sum(u < rate for rate in rates)
 

@@ -49,14 +49,14 @@ class Typical:
         judge_on_host(step, sampling_with_draft(step), self.verify)
 
     def verify(self, case: Case, uniforms: np.ndarray) -> Verdict:
-        path = self.kept(case)
+        path = self.longest_typical_path(case)
         p = case.p(1 + path[-1] if path else 0)
         spent = sum(1 - float(case.p(1 + node)[case.draft.ids[j]]) for node, j in pairwise((-1, *path)))
         if self.token == "sampled":
             return Verdict(path, draw(p.numpy(), float(uniforms[0])), spent)
         return Verdict(path, int(p.argmax()), spent + 1 - float(p.max()))
 
-    def kept(self, case: Case) -> tuple[int, ...]:
+    def longest_typical_path(self, case: Case) -> tuple[int, ...]:
         """The longest typical path; ties go to the likeliest, then to the first."""
         fit: dict[int, tuple[int, float]] = {-1: (0, 0.0)}
         for node in range(-1, len(case.draft)):

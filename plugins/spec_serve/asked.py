@@ -12,7 +12,7 @@ import attrs
 
 from spec_core import Constraint, Request, Run, Sampling, Target
 from spec_core.commands import DEFAULT, Settings, prompt_tokens
-from spec_core.errors import nearest, shown
+from spec_core.errors import nearest, quote
 from spec_serve import structured
 from spec_serve.conversation import Talk, describe_tools
 from spec_serve.errors import ApiError
@@ -216,7 +216,7 @@ def priority_of(given: int | None, limits: ServeSettings) -> int:
     """The request's, or 0 where the server allows that. Raises ApiError for one below what the server allows."""
     lowest = limits.priority_min
     if given is not None and lowest is not None and given < lowest:
-        raise ApiError(400, f"priority {shown(given)} is below {lowest}, which this server allows", "priority")
+        raise ApiError(400, f"priority {quote(given)} is below {lowest}, which this server allows", "priority")
     return given if given is not None else max(0, lowest or 0)
 
 

@@ -21,7 +21,7 @@ from spec_serve.settings import ServeSettings
 
 if TYPE_CHECKING:
     from spec_core import Run, Target
-    from spec_core.commands import Chosen
+    from spec_core.commands import PluginInstance
     from spec_serve.engine import Engine
     from spec_serve.terms import Terms
 
@@ -89,7 +89,7 @@ def limits_of(settings: Settings) -> ServeSettings:
     from spec_core.commands import construct
     from spec_serve import keys, origins, templates
 
-    limits = construct(ServeSettings, settings.given(NAME), NAME)
+    limits = construct(ServeSettings, settings.values_of(NAME), NAME)
     keys.keys_of(limits)
     templates.template_of(limits)
     _check_variables(limits)
@@ -147,7 +147,7 @@ def run_of(settings: Settings, limits: ServeSettings) -> tuple[Run, Settings]:
     return run, settings
 
 
-def _plan(target: Target, plugins: list[Chosen], settings: Settings, limits: ServeSettings) -> Plan:
+def _plan(target: Target, plugins: list[PluginInstance], settings: Settings, limits: ServeSettings) -> Plan:
     """The memory plan, printed and checked."""
     asked = settings.table["cache_tokens"]
     cached = None if asked.origin == DEFAULT else asked.value

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import attrs
 
 from spec_core import Part, Result, Step
-from spec_core.toolkit import drafted_and_accepted
+from spec_core.toolkit import draft_counts
 from spec_serve.job import Job
 
 
@@ -68,7 +68,7 @@ class Counters:
         if part.draft is None:
             return
         depths, path = part.draft.depths, part.uncut.path if part.uncut else ()
-        kept = path[: drafted_and_accepted(part)["accepted"]]
+        kept = path[: draft_counts(part)["accepted"]]
         for piece in part.pieces:
             counts, own = self.methods.setdefault(piece.source, Methods()), piece.own(kept)
             counts.drafts += 1

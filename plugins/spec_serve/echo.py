@@ -64,7 +64,7 @@ class ExactlyText:
             words[row, token // 32] = np.uint32(1 << (token % 32))
         return words
 
-    def forced(self, count_max: int) -> list[int]:
+    def forced_tokens(self, count_max: int) -> list[int]:
         return list(self.tokens[self.at : self.at + count_max])
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
-from spec_core.errors import shown
+from spec_core.errors import quote
 from spec_serve import asked
 from spec_serve.body import Body, ListOf
 from spec_serve.conversation import Talk
@@ -96,7 +96,7 @@ async def detokenize(body: Detokenize, service: ServiceOf) -> Response:
 def _detokenize(tokens: list[int], tokenizer: Any) -> str:
     size = tokenizer.vocab_size
     if wrong := [t for t in tokens if not 0 <= t < size]:
-        raise ApiError(400, f"token {shown(wrong[0])} is outside the vocabulary of {size}", "tokens")
+        raise ApiError(400, f"token {quote(wrong[0])} is outside the vocabulary of {size}", "tokens")
     return str(tokenizer.decode(tokens))
 
 

@@ -14,7 +14,7 @@ from spec_core.errors import UsageError
 
 if TYPE_CHECKING:
     from spec_core import TargetInfo
-    from spec_core.commands import Chosen
+    from spec_core.commands import PluginInstance
 
 MIB = 1 << 20
 CHECKPOINTS = 9
@@ -61,7 +61,9 @@ def _mib(size: int) -> str:
     return f"{size / MIB:,.0f} MiB"
 
 
-def plan(info: TargetInfo, plugins: Iterable[Chosen], sequences: int, cache: int, cached: int | None = None) -> Plan:
+def plan(
+    info: TargetInfo, plugins: Iterable[PluginInstance], sequences: int, cache: int, cached: int | None = None
+) -> Plan:
     """The plan of a run. cache: bytes for the prompt cache. cached: its rows where they were asked for."""
     plugins = list(plugins)
     own = info.row_bytes or 0

@@ -6,11 +6,11 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from spec_core.assembly.construct import DEFAULT_RULE, Chosen, make
+from spec_core.assembly.construct import DEFAULT_RULE, PluginInstance, create_plugin
 from spec_core.assembly.discovery import PLUGIN_KINDS, discover
-from spec_core.assembly.matching import admitted, asked, check_needs, check_owned, check_owners, check_proposals
+from spec_core.assembly.matching import ask_all, check_needs, check_owned, check_owners, check_proposals, refuse_unfit
 from spec_core.errors import PluginError, Refused, SpecError, UsageError, nearest
-from spec_core.settings.named import chain
+from spec_core.settings.named import split_methods
 
 log = logging.getLogger("spec_core")
 NO_CONTROL = "fixed"
@@ -18,13 +18,13 @@ NO_CONTROL = "fixed"
 Given = Mapping[str, Mapping[str, Any]]
 
 
-def load_weights(plugins: Iterable[Chosen], target: Any) -> None:
+def load_weights(plugins: Iterable[PluginInstance], target: Any) -> None:
     """Call ``Compat.load`` of every plugin, in the user's order."""
     for c in plugins:
         _load(c, target)
 
 
-def _load(chosen: Chosen, target: Any) -> None:
+def _load(chosen: PluginInstance, target: Any) -> None:
     if chosen.compat.load is None:
         return
     try:
@@ -37,22 +37,22 @@ def _load(chosen: Chosen, target: Any) -> None:
 
 def check(
     target: Any, methods: Iterable[Any], rule: Any, rollback: Any, given: Given, control: Any = None
-) -> list[Chosen]:
+) -> list[PluginInstance]:
     """The plugins of a run in the user's order: methods, rule, owners of state, and the target itself. Reads no weight.
 
     Raises Refused with all refusals together.
     """
     _check_given(given)
-    chosen = [make(spec, given) for spec in _one_by_one(methods)]
+    chosen = [create_plugin(spec, given) for spec in _one_by_one(methods)]
     if rule is not None and rule != DEFAULT_RULE:
-        chosen.append(make(rule, given, ("rule",)))
-    chosen.append(Chosen("target", target))
+        chosen.append(create_plugin(rule, given, ("rule",)))
+    chosen.append(PluginInstance("target", target))
     if rollback is not None:
-        chosen.append(make(rollback, given, ("rollback",)))
-    answered = asked(chosen, target)
+        chosen.append(create_plugin(rollback, given, ("rollback",)))
+    answered = ask_all(chosen, target)
     if control is not None and control != NO_CONTROL:
-        answered = _controlled(answered, target, control, given)
-    plugins = admitted(answered)
+        answered = _add_controller(answered, target, control, given)
+    plugins = refuse_unfit(answered)
     drafting = any(c.proposals for c in plugins)
     if drafting:
         plugins += _found_owners(plugins, target, given)
@@ -67,15 +67,15 @@ def _one_by_one(methods: Iterable[Any]) -> Iterator[Any]:
     """``a+b`` and ``a++b`` as the methods that they name."""
     known = {entry.name for entry in discover(("method", "control"))}
     for method in methods:
-        yield from chain(method, known) if isinstance(method, str) else (method,)
+        yield from split_methods(method, known) if isinstance(method, str) else (method,)
 
 
-def _controlled(answered: list[Chosen], target: Any, control: Any, given: Given) -> list[Chosen]:
+def _add_controller(answered: list[PluginInstance], target: Any, control: Any, given: Given) -> list[PluginInstance]:
     """With the controller of the settings first, if something drafts and no controller was named as a method."""
-    made = make(control, given, ("control",))
+    controller = create_plugin(control, given, ("control",))
     if any(c.controls for c in answered) or not any(c.proposals for c in answered):
         return answered
-    return [*asked([made], target), *answered]
+    return [*ask_all([controller], target), *answered]
 
 
 def _check_given(given: Given) -> None:
@@ -89,7 +89,7 @@ def _check_given(given: Given) -> None:
             )
 
 
-def _found_owners(plugins: list[Chosen], target: Any, given: Given) -> list[Chosen]:
+def _found_owners(plugins: list[PluginInstance], target: Any, given: Given) -> list[PluginInstance]:
     """The installed owners that accept this target, for states without an owner. If several fit, the user must choose.
 
     Raises Refused with every reason if none accepts it.
@@ -111,13 +111,13 @@ def _found_owners(plugins: list[Chosen], target: Any, given: Given) -> list[Chos
     if not able:
         raise _ownerless(missing, reasons, mends)
     _log(able, reasons)
-    return admitted(able)
+    return refuse_unfit(able)
 
 
-def _asked_alone(name: str, target: Any, given: Given) -> Chosen | SpecError:
+def _asked_alone(name: str, target: Any, given: Given) -> PluginInstance | SpecError:
     """An installed owner with its ``compat``, or its error: an owner that fails here is skipped, others may fit."""
     try:
-        return asked([make(name, given, ("rollback",))], target)[0]
+        return ask_all([create_plugin(name, given, ("rollback",))], target)[0]
     except SpecError as error:
         return error
 
@@ -130,7 +130,7 @@ def _ownerless(missing: frozenset[str], reasons: list[str], mends: list[str]) ->
     )
 
 
-def _log(able: list[Chosen], reasons: list[str]) -> None:
+def _log(able: list[PluginInstance], reasons: list[str]) -> None:
     for c in able:
         log.info("%s owns the target's %s state", c.name, ", ".join(sorted(c.compat.owns)))
     for reason in reasons:

@@ -10,19 +10,19 @@ from typing import Any, get_type_hints
 
 import attrs
 
-from spec_core.assembly.discovery import find, imported
+from spec_core.assembly.discovery import find_plugin, import_plugin
 from spec_core.assembly.hooks import implementations
 from spec_core.contract.values import Compat
 from spec_core.errors import CONSTRUCTION, PluginError, SpecError, UsageError, message, nearest
 from spec_core.settings.convert import structure
-from spec_core.settings.named import parsed
+from spec_core.settings.named import parse_method
 
 DEFAULT_RULE = "coupled"
 """The name of the core's own rule in every run."""
 
 
 @attrs.frozen
-class Chosen:
+class PluginInstance:
     """A plugin in use: its name in this run, its object, its answer to ``compat``, and its kind when installed."""
 
     name: str
@@ -76,7 +76,9 @@ class Chosen:
             )
 
 
-def make(spec: Any, given: Mapping[str, Mapping[str, Any]], kinds: Iterable[str] = ("method", "control")) -> Chosen:
+def create_plugin(
+    spec: Any, given: Mapping[str, Mapping[str, Any]], kinds: Iterable[str] = ("method", "control")
+) -> PluginInstance:
     """A plugin from ``"name"``, ``"name=FILE"``, ``"name:key=value"``, ``(name, settings or instance)`` or an instance.
 
     given: settings by plugin name.
@@ -84,17 +86,19 @@ def make(spec: Any, given: Mapping[str, Mapping[str, Any]], kinds: Iterable[str]
     if isinstance(spec, tuple):
         name, second = spec
         if not isinstance(second, Mapping):
-            return Chosen(name, second)
-        entry = find(name, kinds)
-        return Chosen(name, construct(imported(entry), {**given.get(name, {}), **second}, name), kind=entry.kind)
+            return PluginInstance(name, second)
+        entry = find_plugin(name, kinds)
+        return PluginInstance(
+            name, construct(import_plugin(entry), {**given.get(name, {}), **second}, name), kind=entry.kind
+        )
     if not isinstance(spec, str):
-        return Chosen(kebab(type(spec).__name__), spec)
-    name, own = parsed(spec)
-    entry = find(name, kinds)
-    cls = imported(entry)
+        return PluginInstance(kebab(type(spec).__name__), spec)
+    name, own = parse_method(spec)
+    entry = find_plugin(name, kinds)
+    cls = import_plugin(entry)
     _check_takes_file(cls, name, own.get("file"))
     _check_no_settings(cls, name, own)
-    return Chosen(name, construct(cls, {**given.get(name, {}), **own}, name), kind=entry.kind)
+    return PluginInstance(name, construct(cls, {**given.get(name, {}), **own}, name), kind=entry.kind)
 
 
 def _check_takes_file(cls: type, name: str, file: str | None) -> None:
@@ -151,11 +155,11 @@ def setting_fields(cls: type, plugin: str) -> dict[str, attrs.Attribute]:
 
     Raises UsageError with the plugin and the field, if the type of a setting does not resolve.
     """
-    found = {}
+    fields = {}
     for field in attrs.fields(cls):
         if field.init and not field.name.startswith("_"):
-            found[field.name] = field.evolve(type=_resolved_type(cls, field, plugin))
-    return found
+            fields[field.name] = field.evolve(type=_resolved_type(cls, field, plugin))
+    return fields
 
 
 def _resolved_type(cls: type, field: attrs.Attribute, plugin: str) -> Any:

@@ -46,12 +46,12 @@ class Entry:
 
 def discover(kinds: Iterable[str] = tuple(GROUPS)) -> list[Entry]:
     """Installed plugins of these kinds, by kind and name. Imports nothing."""
-    return [Entry(point.name, kind, point) for kind in kinds for point in installed(GROUPS[kind])]
+    return [Entry(point.name, kind, point) for kind in kinds for point in installed_points(GROUPS[kind])]
 
 
-def installed(group: str) -> list[metadata.EntryPoint]:
+def installed_points(group: str) -> list[metadata.EntryPoint]:
     """Entry points of a group, by name."""
-    points = _points(metadata.entry_points, tuple((folder, _changed(folder)) for folder in sys.path))
+    points = _points(metadata.entry_points, tuple((folder, _modified_at(folder)) for folder in sys.path))
     return sorted(points.select(group=group), key=lambda point: point.name)
 
 
@@ -61,7 +61,7 @@ def _points(read: Callable[[], Any], places: tuple[tuple[str, int], ...]) -> Any
     return read()
 
 
-def _changed(folder: str) -> int:
+def _modified_at(folder: str) -> int:
     """Modification time of a folder of ``sys.path``; 0 if it does not exist."""
     try:
         return os.stat(folder or ".").st_mtime_ns
@@ -69,27 +69,27 @@ def _changed(folder: str) -> int:
         return 0
 
 
-def configured() -> set[str]:
+def setting_owners() -> set[str]:
     """First parts of dotted settings: names of plugins, and of commands that have settings."""
-    return {entry.name for entry in discover(PLUGIN_KINDS)} | {point.name for point in installed(TABLES)}
+    return {entry.name for entry in discover(PLUGIN_KINDS)} | {point.name for point in installed_points(TABLES)}
 
 
-def find(name: str, kinds: Iterable[str] = PLUGIN_KINDS) -> Entry:
+def find_plugin(name: str, kinds: Iterable[str] = PLUGIN_KINDS) -> Entry:
     """The installed plugin of that name.
 
     Raises UsageError with the known names, nearest first, or with all plugins of that name if there are several.
     """
     kinds = tuple(kinds)
     entries = discover(kinds)
-    found = [entry for entry in entries if entry.name == name]
-    if len(found) > 1:
-        several = ", ".join(f"{e.kind} of {e.distribution} {e.version}" for e in found)
+    matches = [entry for entry in entries if entry.name == name]
+    if len(matches) > 1:
+        several = ", ".join(f"{e.kind} of {e.distribution} {e.version}" for e in matches)
         raise UsageError(
             f"{name!r} is the name of several plugins: {several}",
-            hint=f"remove all but one, such as: pip uninstall {found[-1].distribution}",
+            hint=f"remove all but one, such as: pip uninstall {matches[-1].distribution}",
         )
-    if found:
-        return found[0]
+    if matches:
+        return matches[0]
     raise UsageError(
         f"no {' or '.join(kinds)} named {name!r} is installed",
         hint=_instead(name) or f"installed: {nearest(name, (e.name for e in entries))}",
@@ -106,7 +106,7 @@ def _instead(name: str) -> str | None:
     return None
 
 
-def imported(entry: Entry) -> Any:
+def import_plugin(entry: Entry) -> Any:
     """The object that an entry point names. Raises UsageError if it cannot be imported."""
     try:
         return entry.point.load()

@@ -22,7 +22,7 @@ def hooks_of(cls: type) -> list[str]:
 
 def implementations(plugin: Any, name: str) -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
     """{hook: (bound method, options)} of everything marked ``@hookimpl``. Raises UsageError for an unknown hook."""
-    found = {}
+    hooks = {}
     kind = plugin if inspect.ismodule(plugin) else type(plugin)
     for attribute in dir(kind):
         # Read from the class: a property of the instance may need what is not loaded yet.
@@ -32,8 +32,8 @@ def implementations(plugin: Any, name: str) -> dict[str, tuple[Callable[..., Any
             hook = options.get("specname") or attribute
             _check(method, hook, name)
             _check_kind(method, options, hook, name)
-            found[hook] = (method, options)
-    return found
+            hooks[hook] = (method, options)
+    return hooks
 
 
 def _check(method: Callable[..., Any], hook: str, name: str) -> None:
@@ -72,8 +72,8 @@ def _check_kind(method: Callable[..., Any], options: dict[str, Any], hook: str, 
 
 def ask_compat(plugin: Any, name: str, target: Any) -> Any:
     """The plugin's own answer, or None if it does not implement ``compat``."""
-    found = implementations(plugin, name).get("compat")
-    if found is None:
+    implementation = implementations(plugin, name).get("compat")
+    if implementation is None:
         return None
-    method, _ = found
+    method, _ = implementation
     return method(target) if inspect.signature(method).parameters else method()

@@ -9,7 +9,7 @@ from typing import Any
 
 import attrs
 
-from spec_core.assembly.discovery import Entry, discover, find, imported, installed
+from spec_core.assembly.discovery import Entry, discover, find_plugin, import_plugin, installed_points
 from spec_core.assembly.recognise import recognise
 from spec_core.contract.target import Target, Tokenizer, lacking
 from spec_core.errors import LoadError, SpecError, UsageError, message, nearest
@@ -30,21 +30,21 @@ def load(model: str | Path, **options: Any) -> Target:
     loader's signature names, or ``threads`` or ``context`` out of range; SpecError for a damaged file; LoadError with
     the loader's name for anything else that the loader raises.
     """
-    options |= limited(options)
+    options |= check_limits(options)
     scheme, location = split(str(model))
-    entry = find(scheme, ("target",))
-    loader = imported(entry)
+    entry = find_plugin(scheme, ("target",))
+    loader = import_plugin(entry)
     _check_names(options, loader, entry)
     try:
         target = loader(location, **options)
     except SpecError:
         raise
     except Exception as error:
-        raise _failed(entry, location, f"{type(error).__name__}: {message(error)}") from error
+        raise _load_error(entry, location, f"{type(error).__name__}: {message(error)}") from error
     # A location of which only tensors are read, such as a draft head, may lack the rest.
     described = options.get("weights") is False and hasattr(target, "info") and hasattr(target, "tensor")
-    if not described and (found := lacking(target)):
-        raise _failed(entry, location, found)
+    if not described and (problem := lacking(target)):
+        raise _load_error(entry, location, problem)
     return target
 
 
@@ -56,13 +56,13 @@ def load_tokenizer(kind: str, location: str | Path) -> Tokenizer | None:
 
     Raises UsageError for a kind that is not installed, and for files that cannot be read.
     """
-    known = {point.name: point for point in installed(TOKENIZERS)}
+    known = {point.name: point for point in installed_points(TOKENIZERS)}
     if kind not in known:
         raise UsageError(f"no tokenizers of kind {kind!r} are installed", hint=f"installed: {nearest(kind, known)}")
     return known[kind].load()(Path(location))
 
 
-def limited(options: dict[str, Any]) -> dict[str, Any]:
+def check_limits(options: dict[str, Any]) -> dict[str, Any]:
     """The options that have a min or max, checked. Raises UsageError."""
     fields = attrs.fields_dict(attrs.resolve_types(LoadSettings))
     bounded = {name: field for name, field in fields.items() if field.validator is not None}
@@ -80,7 +80,7 @@ def _check_names(options: dict[str, Any], loader: Callable[..., Any], entry: Ent
             )
 
 
-def _failed(entry: Entry, location: str, why: str) -> LoadError:
+def _load_error(entry: Entry, location: str, why: str) -> LoadError:
     return LoadError(
         f"target {entry.name!r} of {entry.distribution} {entry.version} failed to load {location!r}: {why}",
         hint=f"check the file or directory, or report it to the author of {entry.distribution}",

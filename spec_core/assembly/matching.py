@@ -8,18 +8,18 @@ from typing import Any
 
 import attrs
 
-from spec_core.assembly.construct import DEFAULT_RULE, Chosen
+from spec_core.assembly.construct import DEFAULT_RULE, PluginInstance
 from spec_core.assembly.hooks import ask_compat
 from spec_core.contract.values import Compat, TargetInfo
 from spec_core.errors import PluginError, Refused, SpecError, UsageError, nearest
 
 
-def asked(chosen: Iterable[Chosen], target: Any) -> list[Chosen]:
+def ask_all(chosen: Iterable[PluginInstance], target: Any) -> list[PluginInstance]:
     """Every plugin with its answer to ``compat``."""
     return [attrs.evolve(c, compat=_answer(c, target)) for c in chosen]
 
 
-def admitted(answered: list[Chosen]) -> list[Chosen]:
+def refuse_unfit(answered: list[PluginInstance]) -> list[PluginInstance]:
     """The same plugins, if none refuses and no names clash. Raises Refused with all refusals together."""
     refusals = [(c.name, r) for c in answered for r in c.compat.refusals]
     if refusals:
@@ -33,7 +33,7 @@ def admitted(answered: list[Chosen]) -> list[Chosen]:
     return answered
 
 
-def _answer(chosen: Chosen, target: Any) -> Compat:
+def _answer(chosen: PluginInstance, target: Any) -> Compat:
     try:
         answer = ask_compat(chosen.plugin, chosen.name, target)
     except SpecError:
@@ -45,7 +45,7 @@ def _answer(chosen: Chosen, target: Any) -> Compat:
     return answer or Compat()
 
 
-def _check_names(chosen: list[Chosen]) -> None:
+def _check_names(chosen: list[PluginInstance]) -> None:
     names = [c.name for c in chosen]
     for name in names:
         if name == DEFAULT_RULE:
@@ -54,7 +54,7 @@ def _check_names(chosen: list[Chosen]) -> None:
             raise UsageError(f"{name} is named twice", hint="name it once, or give the second another name in Python")
 
 
-def check_owners(chosen: list[Chosen], states: frozenset[str]) -> None:
+def check_owners(chosen: list[PluginInstance], states: frozenset[str]) -> None:
     """When drafting, every kind of target state needs exactly one owner: without one the text would be wrong."""
     for state in sorted(states):
         owners = [c.name for c in chosen if state in c.compat.owns]
@@ -67,7 +67,7 @@ def check_owners(chosen: list[Chosen], states: frozenset[str]) -> None:
             )
 
 
-def check_owned(chosen: Iterable[Chosen], states: frozenset[str]) -> None:
+def check_owned(chosen: Iterable[PluginInstance], states: frozenset[str]) -> None:
     """A kind of state that the target does not have is misspelt, or the owner is made for another target."""
     for c in chosen:
         for state in sorted(c.compat.owns - states):
@@ -77,18 +77,20 @@ def check_owned(chosen: Iterable[Chosen], states: frozenset[str]) -> None:
             )
 
 
-def wants_probs(chosen: Iterable[Chosen]) -> bool:
+def wants_probs(chosen: Iterable[PluginInstance]) -> bool:
     """Whether an active rule reads the rows that drafts were drawn from."""
     return any("sampled" in (c.compat.judges or ()) for c in chosen)
 
 
-def drafted_proposals(chosen: list[Chosen]) -> dict[str, frozenset[str]]:
+def drafted_proposals(chosen: list[PluginInstance]) -> dict[str, frozenset[str]]:
     """{plugin: kinds of proposal it may draft in this run}: ``sampled`` only if a rule reads probs."""
-    wanted = wants_probs(chosen)
-    return {c.name: c.proposals - {"unknown"} if wanted and "sampled" in c.proposals else c.proposals for c in chosen}
+    reads_probs = wants_probs(chosen)
+    return {
+        c.name: c.proposals - {"unknown"} if reads_probs and "sampled" in c.proposals else c.proposals for c in chosen
+    }
 
 
-def check_proposals(chosen: list[Chosen]) -> None:
+def check_proposals(chosen: list[PluginInstance]) -> None:
     """Every method's kinds of proposal must be judged by the rule. Raises Refused before anything runs."""
     rules = [c for c in chosen if "accept" in c.hooks and c.compat.judges is not None]
     drafted = drafted_proposals(chosen)
@@ -105,7 +107,7 @@ def check_proposals(chosen: list[Chosen]) -> None:
                 )
 
 
-def _check_mixed(rule: Chosen, chosen: list[Chosen], drafted: dict[str, frozenset[str]]) -> None:
+def _check_mixed(rule: PluginInstance, chosen: list[PluginInstance], drafted: dict[str, frozenset[str]]) -> None:
     """A rule that was not written for drafts of which only some tokens were drawn never meets one."""
     if "mixed" in (rule.compat.judges or ()):
         return
@@ -120,7 +122,7 @@ def _check_mixed(rule: Chosen, chosen: list[Chosen], drafted: dict[str, frozense
                 )
 
 
-def check_needs(chosen: list[Chosen], target: Any) -> None:
+def check_needs(chosen: list[PluginInstance], target: Any) -> None:
     """The target must have what plugins need: layers that exist, weights that it gives, trees if it accepts them."""
     _check_traces(chosen)
     for c in chosen:
@@ -135,7 +137,7 @@ def check_needs(chosen: list[Chosen], target: Any) -> None:
             )
 
 
-def _check_weights(chosen: Chosen, info: TargetInfo) -> None:
+def _check_weights(chosen: PluginInstance, info: TargetInfo) -> None:
     missing = frozenset() if info.tensors is None else chosen.compat.needs.weights - info.tensors
     if missing:
         raise Refused(
@@ -145,7 +147,7 @@ def _check_weights(chosen: Chosen, info: TargetInfo) -> None:
         )
 
 
-def _check_traces(chosen: list[Chosen]) -> None:
+def _check_traces(chosen: list[PluginInstance]) -> None:
     """A forward records one kind of trace, so two plugins may not need different kinds."""
     wishes = {c.compat.needs.trace: c.name for c in chosen if c.compat.needs.trace is not None}
     if len(wishes) > 1:

@@ -9,9 +9,9 @@ from typing import Any
 import attrs
 
 from spec_core.assembly.assemble import check, load_weights
-from spec_core.assembly.construct import Chosen
+from spec_core.assembly.construct import PluginInstance
 from spec_core.assembly.loading import load
-from spec_core.assembly.matching import asked
+from spec_core.assembly.matching import ask_all
 from spec_core.contract.target import Target
 from spec_core.contract.values import TargetInfo
 from spec_core.errors import UsageError
@@ -28,9 +28,9 @@ class Prepared:
     """
 
     target: Target
-    plugins: list[Chosen]
+    plugins: list[PluginInstance]
     _read: Callable[[], Target] | None = None
-    _check: Callable[[Target], list[Chosen]] | None = None
+    _check: Callable[[Target], list[PluginInstance]] | None = None
     _start: Callable[..., Any] | None = None
 
     def load(self, settings: Any = None, **keywords: Any) -> Any:
@@ -38,7 +38,7 @@ class Prepared:
         assert self._start is not None
         return self._start(self, settings=settings, **keywords)
 
-    def open(self) -> tuple[Target, list[Chosen]]:
+    def open(self) -> tuple[Target, list[PluginInstance]]:
         """The target and the plugins with their weights. Plugins are asked again only if other facts were found."""
         target, plugins = self.target, self.plugins
         if self._read is not None and self._check is not None:
@@ -47,10 +47,10 @@ class Prepared:
         load_weights(plugins, target)
         return target, plugins
 
-    def _with_target(self, target: Target) -> list[Chosen]:
+    def _with_target(self, target: Target) -> list[PluginInstance]:
         """The plugins, with the complete target in place of the described one."""
         return [
-            asked([attrs.evolve(c, plugin=target)], target)[0] if c.plugin is self.target else c for c in self.plugins
+            ask_all([attrs.evolve(c, plugin=target)], target)[0] if c.plugin is self.target else c for c in self.plugins
         ]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from importlib import metadata
 from pathlib import Path
 
-from spec_core.assembly.discovery import installed
+from spec_core.assembly.discovery import installed_points
 from spec_core.errors import UsageError, message
 
 RECOGNISE = "spec_core.recognise"
@@ -18,14 +18,14 @@ def recognise(path: Path) -> str:
 
     Raises UsageError if no target recognises it, or several do; a function that raised is named in the message.
     """
-    points = installed(RECOGNISE)
-    found, failed = asked(path, points)
-    if len(found) == 1:
-        return found[0]
+    points = installed_points(RECOGNISE)
+    matches, failed = ask_targets(path, points)
+    if len(matches) == 1:
+        return matches[0]
     schemes = ", ".join(point.name for point in points) or "none"
-    if found:
+    if matches:
         raise UsageError(
-            f"{path} is recognised by several targets: {', '.join(found)}", hint=f"choose one: {found[0]}:{path}"
+            f"{path} is recognised by several targets: {', '.join(matches)}", hint=f"choose one: {matches[0]}:{path}"
         )
     raise UsageError(
         f"{path} is not a model that an installed target recognises; asked: {'; '.join([schemes, *failed])}",
@@ -33,14 +33,14 @@ def recognise(path: Path) -> str:
     )
 
 
-def asked(path: Path, points: Iterable[metadata.EntryPoint]) -> tuple[list[str], list[str]]:
+def ask_targets(path: Path, points: Iterable[metadata.EntryPoint]) -> tuple[list[str], list[str]]:
     """Schemes that recognise the path, and messages of those that failed."""
-    found: list[str] = []
+    matches: list[str] = []
     failed: list[str] = []
     for point in points:
         try:
             if point.load()(path):
-                found.append(point.name)
+                matches.append(point.name)
         except Exception as error:  # a plugin's function may raise anything; the others are still asked
             failed.append(f"{point.name} failed ({type(error).__name__}: {message(error)})")
-    return found, failed
+    return matches, failed

@@ -80,7 +80,7 @@ class Piece:
             return path
         return tuple(i - first for i in path if first <= i < end)
 
-    def reached(self, path: tuple[int, ...]) -> bool:
+    def was_tested(self, path: tuple[int, ...]) -> bool:
         """Whether a path of the whole draft holds the token that this piece follows: else nothing of it was tested."""
         return self.leaf < 0 or self.leaf in path
 
@@ -171,8 +171,8 @@ def shares(part: Part, method: str) -> list[Judged]:
     whole, uncut, verdict = part.draft, part.uncut, part.verdict
     if whole is None or uncut is None or verdict is None:
         return []
-    mine = [piece for piece in part.pieces if piece.source == method and piece.reached(uncut.path)]
-    return [Judged(p.draft, p.leaf, _own(p, whole, uncut), _own(p, whole, verdict), part) for p in mine]
+    pieces = [piece for piece in part.pieces if piece.source == method and piece.was_tested(uncut.path)]
+    return [Judged(p.draft, p.leaf, _own(p, whole, uncut), _own(p, whole, verdict), part) for p in pieces]
 
 
 def _own(piece: Piece, whole: Draft, verdict: Verdict) -> Verdict:

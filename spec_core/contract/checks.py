@@ -98,8 +98,8 @@ def _check_rows(probs: torch.Tensor) -> None:
     if bool(((sums - 1).abs() < ONE_WITHIN).all()) and float(probs.min()) >= 0:
         return
     row = next(i for i, p in enumerate(probs) if not (abs(float(sums[i]) - 1) < ONE_WITHIN and float(p.min()) >= 0))
-    found = f"sum {float(sums[row]):.6g}, min {float(probs[row].min()):.6g}"
-    raise ValueError(f"row {row} of probs is not a distribution (min 0, sum 1 within {ONE_WITHIN:g}): it has {found}")
+    values = f"sum {float(sums[row]):.6g}, min {float(probs[row].min()):.6g}"
+    raise ValueError(f"row {row} of probs is not a distribution (min 0, sum 1 within {ONE_WITHIN:g}): it has {values}")
 
 
 def check_verdict(verdict: Verdict, draft: Draft | None, vocab: int) -> None:

@@ -24,7 +24,7 @@ class Constraint(Protocol):
 def fail(seq: Sequence, error: Exception) -> None:
     """End a sequence whose constraint failed; others go on. A matcher raises NoTokenAllowed for a request's mistake."""
     if not isinstance(error, ConstraintError):
-        said = f"the constraint failed: {type(error).__name__}: {message(error)}"
-        cause, error = error, ConstraintError(said, hint="report it to the author of the constraint")
+        reason = f"the constraint failed: {type(error).__name__}: {message(error)}"
+        cause, error = error, ConstraintError(reason, hint="report it to the author of the constraint")
         error.__cause__ = cause
     seq.finish, seq.error = "error", error

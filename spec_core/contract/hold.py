@@ -20,7 +20,7 @@ class Hold(NamedTuple):
     rest: int = 0
     unlisted: int | None = None
 
-    def lost(self, spent: Spent) -> float:
+    def loss_of(self, spent: Spent) -> float:
         """Seconds that a step took beyond what its tokens were worth, of all its sequences on average.
 
         At the speed of ``per_token``: on a machine that has become faster, each of its seconds counts more.

@@ -33,7 +33,7 @@ class Matcher(Protocol):
         word ``id // 32``. Tokens of ``target.info.eog`` are set where the text may end. Nothing changes.
         """
 
-    def forced(self, count_max: int) -> list[int]:
+    def forced_tokens(self, count_max: int) -> list[int]:
         """Up to ``count_max`` tokens that probably follow, as the constraint leaves no other text. Nothing changes."""
 
 
@@ -56,8 +56,8 @@ def draft_masks(matcher: Matcher, draft: Draft | None, ends: frozenset[int], voc
     rows = np.full((1 + (0 if draft is None else len(draft)), words(vocab)), 0xFFFFFFFF, np.uint32)
     if draft is None or draft.parents is None:
         ids = [] if draft is None else _until(draft.ids, ends)
-        found = matcher.masks(ids)
-        rows[: len(_checked(found, 1 + len(ids), vocab))] = found
+        masks = matcher.masks(ids)
+        rows[: len(_check_masks(masks, 1 + len(ids), vocab))] = masks
     else:
         _tree(matcher, draft, ends, rows, vocab)
     return rows
@@ -75,7 +75,7 @@ def _tree(matcher: Matcher, draft: Draft, ends: frozenset[int], rows: np.ndarray
         below.setdefault(parent, []).append(child)
 
     def visit(node: int) -> None:
-        rows[1 + node] = _checked(matcher.masks(()), 1, vocab)[0]
+        rows[1 + node] = _check_masks(matcher.masks(()), 1, vocab)[0]
         for child in below.get(node, ()):
             if draft.ids[child] not in ends and matcher.advance(draft.ids[child]):
                 if not matcher.complete:
@@ -85,10 +85,10 @@ def _tree(matcher: Matcher, draft: Draft, ends: frozenset[int], rows: np.ndarray
     visit(-1)
 
 
-def _checked(found: np.ndarray, count_max: int, vocab: int) -> np.ndarray:
-    shape = getattr(found, "shape", None)
+def _check_masks(masks: np.ndarray, count_max: int, vocab: int) -> np.ndarray:
+    shape = getattr(masks, "shape", None)
     if shape is None or len(shape) != 2 or not 1 <= shape[0] <= count_max or shape[1] != words(vocab):
         raise ValueError(f"masks of shape {shape}: needed are 1 to {count_max} rows of {words(vocab)} words")
-    if found.dtype != np.uint32:
-        raise ValueError(f"masks of type {found.dtype}: needed is uint32")
-    return found
+    if masks.dtype != np.uint32:
+        raise ValueError(f"masks of type {masks.dtype}: needed is uint32")
+    return masks

@@ -14,7 +14,7 @@ from spec_core.sampling.logprob import Logprob
 from spec_core.sampling.parameters import Sampling
 
 
-def _listed(texts: Any) -> Any:
+def _as_tuple(texts: Any) -> Any:
     """Turn a single text into a tuple of one. Other types are checked when the request is submitted."""
     return (texts,) if isinstance(texts, str) else texts
 
@@ -49,10 +49,10 @@ class Request:
     max_tokens: int = 128
     sampling: Sampling = Sampling()
     seed: int = 0
-    stop: tuple[str, ...] = attrs.field(default=(), converter=_listed)
+    stop: tuple[str, ...] = attrs.field(default=(), converter=_as_tuple)
     stop_tokens: Iterable[int] = frozenset()
     ignore_eos: bool = False
-    methods: tuple[str, ...] | None = attrs.field(default=None, converter=_listed)
+    methods: tuple[str, ...] | None = attrs.field(default=None, converter=_as_tuple)
     draft_max: int | None = None
     draft_min: int = 0
     confidence_min: float = 0.0

@@ -48,9 +48,9 @@ class Stash:
 
     def fork(self) -> Stash:
         """For a sequence that begins with the same rows: copies of the values that have ``fork()``, nothing else."""
-        made = Stash()
-        made._values = {key: value.fork() for key, value in self._values.items() if hasattr(value, "fork")}
-        return made
+        copy = Stash()
+        copy._values = {key: value.fork() for key, value in self._values.items() if hasattr(value, "fork")}
+        return copy
 
     def get(self, key: StashKey[T], default: T | None = None) -> T | None:
         return self._values.get(key, default)
@@ -97,7 +97,7 @@ class Sequence:
     error: the exception that ended it, its own or another sequence's of the same step.
     text: its text as it grows, or None.
     matcher: the state of its constraint after the committed output, or None. Plugins read it through
-        ``spec_core.toolkit.allowed`` and ``forced``.
+        ``spec_core.toolkit.allowed_mask`` and ``forced_tokens``.
     offset, noise_stream: as in Request. stop: tokens and texts that end it. slot: its memory in the target.
     """
 

@@ -11,16 +11,16 @@ from torch import Tensor
 from spec_core.contract.values import Draft, Kind
 
 
-def merged(one: Kind, other: Kind) -> Kind:
+def merge_kinds(one: Kind, other: Kind) -> Kind:
     """Kind of proposal of a draft that has tokens of both."""
     if one == other:
         return one
     return "unknown" if "unknown" in (one, other) else "mixed"
 
 
-def joined(whole: Draft, more: Draft, leaf: int) -> Draft:
+def join_drafts(whole: Draft, more: Draft, leaf: int) -> Draft:
     """``whole``, and behind its token ``leaf`` the tokens of ``more``: the same indices, then those of ``more``."""
-    proposal = merged(whole.proposal, more.proposal)
+    proposal = merge_kinds(whole.proposal, more.proposal)
     confidence = None
     if whole.confidence is not None and more.confidence is not None:
         confidence = whole.confidence + more.confidence
@@ -37,11 +37,11 @@ def leaves(draft: Draft) -> list[int]:
 
 def likely_first(draft: Draft) -> list[int]:
     """The leaves of a draft, by the joint confidence of their paths; in their order where the draft has none."""
-    found = leaves(draft)
+    ends = leaves(draft)
     chance = draft.confidence
-    if len(found) < 2 or chance is None:
-        return found
-    return sorted(found, key=lambda leaf: -math.prod(chance[i] for i in draft.ancestry(leaf)))
+    if len(ends) < 2 or chance is None:
+        return ends
+    return sorted(ends, key=lambda leaf: -math.prod(chance[i] for i in draft.ancestry(leaf)))
 
 
 def _parents(whole: Draft, more: Draft, leaf: int) -> list[int] | None:

@@ -22,8 +22,8 @@ from spec_core.contract.batch import Batch, Judged, Part, Piece, TargetOutput, s
 from spec_core.contract.checks import check_draft, check_extension, check_proposal, check_verdict
 from spec_core.contract.hold import Hold
 from spec_core.contract.spent import Spent
-from spec_core.contract.splice import joined, likely_first
-from spec_core.contract.trimming import wanted
+from spec_core.contract.splice import join_drafts, likely_first
+from spec_core.contract.trimming import shorten_draft
 from spec_core.contract.values import Draft, Verdict
 from spec_core.errors import NoFiniteLogit, NoTokenAllowed, PhaseError
 from spec_core.sampling.noise import (
@@ -179,7 +179,7 @@ class Step:
         """
         self._controls("rest")
         if all(part.seq.wants(self.asking) for part in self.parts):
-            self.resting = counted(steps), frozenset(without), joining
+            self.resting = step_count(steps), frozenset(without), joining
 
     def hold(
         self,
@@ -216,8 +216,8 @@ class Step:
         if all(part.seq.wants(self.asking) for part in self.parts):
             alone = bool(joining) and len(self.parts) == 1
             shares = {rows: float(share) for rows, share in (of_forward or {}).items()}
-            steps, rest, dropped = counted(steps), counted(rest), frozenset(without)
-            unlisted = None if unlisted is None else counted(unlisted)
+            steps, rest, dropped = step_count(steps), step_count(rest), frozenset(without)
+            unlisted = None if unlisted is None else step_count(unlisted)
             self.held = Hold(steps, float(loss), float(per_token), dropped, alone, shares, rest, unlisted)
 
     def drop(self, seq: Sequence, method: str) -> None:
@@ -267,7 +267,7 @@ class Step:
         budget = self._budget(part)
         check_draft(draft, budget, part.nodes if self.trees else budget, self.target.info.vocab, self.trees)
         if seq.confidence_min or seq.draft_min:
-            draft = wanted(draft, seq.confidence_min, seq.draft_min)
+            draft = shorten_draft(draft, seq.confidence_min, seq.draft_min)
         if draft is not None:
             part.draft = draft
             part.pieces.append(Piece(self.asking, draft))
@@ -313,10 +313,10 @@ class Step:
         left = (part.nodes if self.trees else part.budget) - part.drafted
         check_draft(draft, self._further(part, part.draft.depths[leaf]), left, self.target.info.vocab, self.trees)
         if seq.confidence_min:
-            draft = wanted(draft, seq.confidence_min, 0)
+            draft = shorten_draft(draft, seq.confidence_min, 0)
         if draft is not None:
             part.pieces.append(Piece(self.asking, draft, part.drafted, leaf))
-            part.draft = joined(part.draft, draft, leaf)
+            part.draft = join_drafts(part.draft, draft, leaf)
 
     def noise(self, seq: Sequence, i: int, branch: int = 0, ids: list[int] | Tensor | None = None) -> Tensor:
         """Gumbel noise [V] float64, or [n] for ``ids``, of the i-th token to be drafted (0: the next output token).
@@ -415,9 +415,9 @@ class Step:
         self._in("verdicts", "rollback", "process")
         return {p.seq: p.verdict for p in self.parts if p.verdict is not None}
 
-    def kept(self, seq: Sequence) -> list[int]:
+    def kept_rows(self, seq: Sequence) -> list[int]:
         """Batch rows of the kept drafts, root first."""
-        self._in("kept", "rollback", "process")
+        self._in("kept_rows", "rollback", "process")
         part = self.part(seq)
         return [part.spec + i for i in part.verdict.path] if part.verdict else []
 
@@ -462,7 +462,7 @@ def _blame(seq: Sequence, error: Exception) -> Exception:
     return error
 
 
-def counted(steps: int) -> int:
+def step_count(steps: int) -> int:
     """A number of steps. Raises ValueError below 0."""
     if (n := index(steps)) < 0:
         raise ValueError(f"{n} steps: a number of steps is 0 or more")

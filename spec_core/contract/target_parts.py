@@ -25,7 +25,7 @@ class LayerExecutor(Protocol):
 
     source: Any
 
-    def another(self, model: Any, source: Any) -> Any:
+    def with_layers(self, model: Any, source: Any) -> Any:
         """An executor of a ``spec_kernels.model.ops.Model``; weights of equal names are shared with the target."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from spec_core.contract.values import Draft
 
 
-def wanted(draft: Draft, confidence_min: float, draft_min: int) -> Draft | None:
+def shorten_draft(draft: Draft, confidence_min: float, draft_min: int) -> Draft | None:
     """The draft without its tokens below ``confidence_min`` and those that follow them; None if it is too short then.
 
     A draft without confidences is not cut.

@@ -184,11 +184,11 @@ class Draft:
         """
         if self.parents is None:
             return {self.ids[i + 1]: i + 1} if i + 1 < len(self.ids) else {}
-        found: dict[int, int] = {}
+        children: dict[int, int] = {}
         for j, parent in enumerate(self.parents):
             if parent == i:
-                found.setdefault(self.ids[j], j)
-        return found
+                children.setdefault(self.ids[j], j)
+        return children
 
 
 @attrs.frozen

@@ -7,7 +7,7 @@ from itertools import zip_longest
 
 from torch import Tensor
 
-from spec_core.sampling.choose import drawn, finite_choice
+from spec_core.sampling.choose import draw_token, finite_choice
 from spec_core.sampling.noise import DOMAIN_TOKEN
 from spec_core.sampling.parameters import Sampling
 
@@ -30,7 +30,7 @@ def sample_then_match(
     committed: list[int] = []
     for row, drafted in zip_longest(logits, draft):
         source, t = (seed, 0, DOMAIN_TOKEN), len(tokens) - prompt + len(committed)
-        token, logit, _ = drawn(row, sampling, source, t, (tokens, prompt, committed))
+        token, logit, _ = draw_token(row, sampling, source, t, (tokens, prompt, committed))
         committed.append(finite_choice([token], [logit]))
         if committed[-1] != drafted:
             break

@@ -24,11 +24,11 @@ class Clock:
     drafts: Step | None = None
     _left: float = 0.0
 
-    def leave(self, drafts: Step) -> None:
+    def step_began(self, drafts: Step) -> None:
         """The engine goes on with these drafts."""
         self.drafts, self._left = drafts, perf_counter()
 
-    def told(self, step: Step, rows: int) -> None:
+    def step_ended(self, step: Step, rows: int) -> None:
         """The engine came back, and plugins learned from ``step``. rows: of its whole forward."""
         if self.drafts is not None:
             whole = perf_counter() - self.drafts.began

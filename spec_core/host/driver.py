@@ -16,14 +16,14 @@ from spec_core.contract.batch import Part
 from spec_core.contract.sequence import Sequence
 from spec_core.contract.step import Step
 from spec_core.contract.values import Draft, Needs
-from spec_core.errors import PluginError, UsageError, shown
+from spec_core.errors import PluginError, UsageError, quote
 from spec_core.host.clock import Clock
-from spec_core.host.engine import EngineModel, Serves, check, offered
-from spec_core.host.progress import Progress, advance, output, verified
+from spec_core.host.engine import EngineModel, Serves, check, plugin_view
+from spec_core.host.progress import Progress, advance, output, verified_part
 from spec_core.loop.commit import commit
-from spec_core.loop.guard import Hooks, forget
+from spec_core.loop.guard import Hooks, unregister_all
 from spec_core.loop.request.admission import sequence
-from spec_core.loop.request.arguments import parted, request_of
+from spec_core.loop.request.arguments import request_of, split_keywords
 from spec_core.loop.schedule import draft_limit, remaining
 from spec_core.loop.stats import Stats
 from spec_core.settings.tables import RunSettings
@@ -59,10 +59,10 @@ class Host:
         **keywords: Any,
     ) -> None:
         serves = serves or Serves()
-        self.settings, loading = parted(settings, keywords)
+        self.settings, loading = split_keywords(settings, keywords)
         if loading:
             raise UsageError(f"a host has no {', '.join(sorted(loading))}", hint="the engine loads its model itself")
-        self.model = offered(model, serves)
+        self.model = plugin_view(model, serves)
         self.plugins = check(self.model, methods, serves, plugin_settings)
         load_weights(self.plugins, self.model)
         self.needs = reduce(or_, (c.compat.needs for c in self.plugins), Needs())
@@ -71,7 +71,7 @@ class Host:
         reports = {c.name: c.compat.report for c in self.plugins if c.compat.report is not None}
         self.stats = Stats(exact=self.model.info.exactness, reports=reports)
         self._private = not coupled
-        self._hooks = Hooks(self.plugins, self._failed)
+        self._hooks = Hooks(self.plugins, self._handle_failure)
         self._sequences: dict[Hashable, Sequence] = {}
         self._asked: dict[Hashable, Part] = {}
         self._clock = Clock(Orders(self._hooks.controllers))
@@ -86,7 +86,7 @@ class Host:
             trees=self.needs.trees,
             private=self._private,
         )
-        weakref.finalize(self, forget, self._hooks.manager).atexit = False
+        weakref.finalize(self, unregister_all, self._hooks.manager).atexit = False
 
     # requests
 
@@ -96,10 +96,10 @@ class Host:
         Raises UsageError for a request that does not fit the model, and for a key that is in use.
         """
         if key in self._sequences:
-            raise UsageError(f"a request with the key {shown(key)} is running", hint="call end(key) first")
+            raise UsageError(f"a request with the key {quote(key)} is running", hint="call end(key) first")
         always = frozenset(c.name for c in self.plugins) - self.drafters
-        made = request_of(request, keywords)
-        seq = sequence(made, self.model, always, self.drafters, self.stats.switched_off, self._private)
+        full_request = request_of(request, keywords)
+        seq = sequence(full_request, self.model, always, self.drafters, self.stats.switched_off, self._private)
         seq.text, seq.number = None, next(self._numbers)
         self._sequences[key] = seq
 
@@ -112,7 +112,7 @@ class Host:
 
     def _sequence(self, key: Hashable) -> Sequence:
         if key not in self._sequences:
-            raise UsageError(f"no request has the key {shown(key)}", hint="call begin(key, prompt) first")
+            raise UsageError(f"no request has the key {quote(key)}", hint="call begin(key, prompt) first")
         return self._sequences[key]
 
     # steps
@@ -140,7 +140,7 @@ class Host:
         clock = self._clock
         step = self._new_step(number=clock.number, before=clock.last, passed=clock.orders.passed)
         for key, one in reported.items():
-            step.add(verified(self._sequence(key), self._asked.get(key), one))
+            step.add(verified_part(self._sequence(key), self._asked.get(key), one))
         step.output = output(step.parts, reported.values(), self.needs)
         step.forwards["target"] = 1
         step.rows["target"] = sum(len(part.pending) + part.drafted for part in step.parts)
@@ -151,7 +151,7 @@ class Host:
             advance(self._sequence(key), one.tokens)
         self._ask("rollback", step, step)
         self._ask("process", step, commit(step, self._hooks.learners))
-        clock.told(step, rows)
+        clock.step_ended(step, rows)
         self._count(step)
 
     def _pair(self, step: Step, others: bool) -> None:
@@ -175,7 +175,7 @@ class Host:
             clock.orders.take(step)
             self._count(step)
         self._asked |= {key: part for key, part in parts.items() if part.budget}
-        clock.leave(step)
+        clock.step_began(step)
         return {key: part.draft for key, part in parts.items() if part.draft is not None}
 
     def _share(self, key: Hashable, budgets: Mapping[Hashable, int]) -> Part:
@@ -194,14 +194,14 @@ class Host:
 
     def _count(self, step: Step) -> None:
         self.stats.add(step)
-        for look in self._observers:
-            look(step)
+        for on_step in self._observers:
+            on_step(step)
 
-    def observe(self, look: Callable[[Step], None]) -> None:
-        """Call ``look(step)`` after each step of verified tokens and each step of drafts."""
-        self._observers.append(look)
+    def observe(self, on_step: Callable[[Step], None]) -> None:
+        """Call ``on_step(step)`` after each step of verified tokens and each step of drafts."""
+        self._observers.append(on_step)
 
-    def _failed(self, name: str, hook: str, error: Exception, step: Step) -> None:
+    def _handle_failure(self, name: str, hook: str, error: Exception, step: Step) -> None:
         """A plugin raised: it is switched off, or with ``on_error="raise"`` the call raises."""
         failure = PluginError(name, hook, error, step.about.name if step.about else "")
         failure.__cause__ = error

@@ -9,7 +9,7 @@ import attrs
 from torch import Tensor
 
 from spec_core.assembly.assemble import check as check_plugins
-from spec_core.assembly.construct import Chosen
+from spec_core.assembly.construct import PluginInstance
 from spec_core.contract.target import Tokenizer
 from spec_core.contract.target_parts import NextTokenLayer
 from spec_core.contract.values import Compat, TargetInfo
@@ -92,33 +92,33 @@ def check(
     methods: Iterable[Any],
     serves: Serves | None = None,
     plugin_settings: Mapping[str, Mapping[str, Any]] | None = None,
-) -> list[Chosen]:
+) -> list[PluginInstance]:
     """The plugins with their answers to ``compat``, from metadata alone: what ``Host`` does before it reads weights.
 
     Arguments as of ``Host``. Raises UsageError, or Refused with everything that plugins need and the engine does not
     serve.
     """
     named, serves = [methods] if isinstance(methods, str) else list(methods), serves or Serves()
-    plugins = check_plugins(offered(model, serves), named, None, None, plugin_settings or {})
+    plugins = check_plugins(plugin_view(model, serves), named, None, None, plugin_settings or {})
     refuse(plugins, serves)
     return plugins
 
 
-def offered(model: EngineModel, serves: Serves) -> Any:
+def plugin_view(model: EngineModel, serves: Serves) -> Any:
     """The model as plugins see it: it takes trees if the engine does."""
     return attrs.evolve(model, info=attrs.evolve(model.info, trees=serves.trees))
 
 
-def refuse(plugins: Iterable[Chosen], serves: Serves) -> None:
+def refuse(plugins: Iterable[PluginInstance], serves: Serves) -> None:
     """Raise Refused with everything that plugins need and the engine does not serve."""
     plugins = [c for c in plugins if not isinstance(c.plugin, EngineModel)]
-    found = [f"{c.name}: {reason}" for c in plugins for reason in unserved(c, serves)]
-    if found:
+    reasons = [f"{c.name}: {reason}" for c in plugins for reason in unmet_needs(c, serves)]
+    if reasons:
         hint = "run it in this project's own loop, or leave it out: see which engine serves what in the documentation"
-        raise Refused("\n".join(found), hint=hint)
+        raise Refused("\n".join(reasons), hint=hint)
 
 
-def unserved(chosen: Chosen, serves: Serves) -> Iterator[str]:
+def unmet_needs(chosen: PluginInstance, serves: Serves) -> Iterator[str]:
     """What one plugin needs and an engine does not serve."""
     needs = chosen.compat.needs
     if "accept" in chosen.hooks:

@@ -44,7 +44,7 @@ class Progress:
     final: Tensor | None = None
 
 
-def verified(seq: Sequence, last: Part | None, reported: Progress) -> Part:
+def verified_part(seq: Sequence, last: Part | None, reported: Progress) -> Part:
     """The share of a step: committed rows, the draft as far as it was verified, and the verdict that the engine made.
 
     last: the share in which a draft was asked for. Raises UsageError for a progress that contradicts the draft.
@@ -130,8 +130,8 @@ def output(parts: Iterable[Part], reported: Iterable[Progress], needs: Needs) ->
     for part, one in both:
         part.row, part.at = rows, at
         part.spec = rows + len(part.pending)
-        wanted = len(part.pending) + (1 + max(part.verdict.path, default=-1) if part.verdict else 0)
-        rows += _checked_rows(part, one, needs, wanted)
+        needed = len(part.pending) + (1 + max(part.verdict.path, default=-1) if part.verdict else 0)
+        rows += _checked_rows(part, one, needs, needed)
         at += 1 + part.drafted if part.decides else 0
     return TargetOutput(
         logits=_logits(both, needs),
@@ -140,16 +140,16 @@ def output(parts: Iterable[Part], reported: Iterable[Progress], needs: Needs) ->
     )
 
 
-def _checked_rows(part: Part, reported: Progress, needs: Needs, wanted: int) -> int:
+def _checked_rows(part: Part, reported: Progress, needs: Needs, needed: int) -> int:
     """Number of rows that were reported, equal for all hidden states. Raises UsageError if there are too few."""
     given = {f"hidden[{i}]": reported.hidden.get(i) for i in needs.hidden} | (
         {"final": reported.final} if needs.final else {}
     )
-    counts = {0 if rows is None else len(rows) for rows in given.values()} or {wanted}
-    if len(counts) > 1 or min(counts) < wanted:
-        found = ", ".join(f"{name}: {0 if rows is None else len(rows)}" for name, rows in given.items())
+    counts = {0 if rows is None else len(rows) for rows in given.values()} or {needed}
+    if len(counts) > 1 or min(counts) < needed:
+        counts_given = ", ".join(f"{name}: {0 if rows is None else len(rows)}" for name, rows in given.items())
         raise UsageError(
-            f"{_name(part.seq)}: {wanted} rows from position {part.start} on were needed, got {found}",
+            f"{_name(part.seq)}: {needed} rows from position {part.start} on were needed, got {counts_given}",
             hint="give the hidden states that Host.needs names for every committed row",
         )
     return min(counts)
@@ -158,7 +158,7 @@ def _checked_rows(part: Part, reported: Progress, needs: Needs, wanted: int) -> 
 def _logits(both: Iterable[tuple[Part, Progress]], needs: Needs) -> Tensor:
     if not needs.logits:
         return torch.empty(0, 0)
-    found = []
+    rows = []
     for part, reported in both:
         if not part.decides:
             continue
@@ -168,5 +168,5 @@ def _logits(both: Iterable[tuple[Part, Progress]], needs: Needs) -> Tensor:
                 f"got {0 if reported.logits is None else len(reported.logits)}",
                 hint="give a row for the last committed token and one for each verified draft token",
             )
-        found.append(reported.logits[: 1 + part.drafted])
-    return torch.cat(found) if found else torch.empty(0, 0)
+        rows.append(reported.logits[: 1 + part.drafted])
+    return torch.cat(rows) if rows else torch.empty(0, 0)

@@ -12,7 +12,7 @@ from spec_core.contract.rows import Rows, Span
 from spec_core.contract.sequence import Sequence
 from spec_core.contract.step import Step
 from spec_core.contract.values import Verdict
-from spec_core.loop.constrain import completes, dead_end, permitted
+from spec_core.loop.constrain import check_allowed, completes, dead_end
 from spec_core.loop.schedule import remaining
 from spec_core.sampling.logprob import Logprob, logprob
 
@@ -42,7 +42,7 @@ def _ends_at(part: Part, tokens: list[int], context: int) -> int:
     for i, token in enumerate(tokens):
         if held and i and dead_end(part, i):
             return i - 1  # the next step finds it at its first row
-        if held and not permitted(part, i, token):
+        if held and not check_allowed(part, i, token):
             return i
         if token in seq.stop.tokens or (seq.text is not None and seq.text.put(token)):
             seq.finish = "stop"
@@ -112,7 +112,7 @@ def _rows(part: Part, start: int, end: int) -> slice | Tensor:
     return slice(rows[0], rows[-1] + 1) if together else torch.from_numpy(np.array(rows))
 
 
-def emitted(step: Step) -> list[Emitted]:
+def events_of(step: Step) -> list[Emitted]:
     """Events of this step, in batch order. Called while the logits are still valid."""
     events: list[Emitted] = []
     for part in step.parts:

@@ -46,7 +46,7 @@ def dead_end(part: Part, i: int) -> bool:
     return bool(part.dead_ends) and _row(part, i) in part.dead_ends
 
 
-def permitted(part: Part, i: int, token: int) -> bool:
+def check_allowed(part: Part, i: int, token: int) -> bool:
     """Whether the constraint allows the i-th token of a verdict; if not, its sequence fails."""
     if allows(part.masks[_row(part, i)], token):
         return True

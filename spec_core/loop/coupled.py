@@ -36,14 +36,14 @@ class Coupled:
 
     @hookimpl(trylast=True)
     def accept(self, step: Step) -> None:
-        for seq, found in matched(step):
-            if isinstance(found, TargetError):
-                step.fail(seq, found)
+        for seq, outcome in judge_matches(step):
+            if isinstance(outcome, TargetError):
+                step.fail(seq, outcome)
             else:
-                step.decide(seq, found)
+                step.decide(seq, outcome)
 
 
-def matched(step: Step) -> Iterator[tuple[Sequence, Verdict | TargetError]]:
+def judge_matches(step: Step) -> Iterator[tuple[Sequence, Verdict | TargetError]]:
     """The verdict of each undecided sequence, or the error of its logits."""
     logits = step.output.logits
     if native.module is None or not logits.is_cpu or logits.dtype not in KINDS or logits.stride(-1) != 1:
@@ -51,8 +51,8 @@ def matched(step: Step) -> Iterator[tuple[Sequence, Verdict | TargetError]]:
             yield seq, _attempt(step.part(seq).draft, choice)
         return
     jobs, short = _jobs(step, logits)
-    for seq, found in zip(jobs, native.module.walk(list(jobs.values())), strict=True):
-        yield seq, _verdict(*found)
+    for seq, outcome in zip(jobs, native.module.walk(list(jobs.values())), strict=True):
+        yield seq, _verdict(*outcome)
     for seq in short:  # an IndexError
         yield seq, _attempt(step.part(seq).draft, choice_on_host(step, seq, step.logits(seq)))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from threading import Lock, get_ident
 from typing import Any
 
-from spec_core.toolkit import dropped
+from spec_core.toolkit import finalizers
 
 
 class FairLock:
@@ -25,13 +25,13 @@ class FairLock:
         if self._holder == me:
             self._again += 1
             return
-        dropped.enter()
+        finalizers.enter()
         try:
             if self._next.locked() or not self._now.acquire(False):
                 with self._next:
                     self._now.acquire()
         except BaseException:
-            dropped.leave()
+            finalizers.leave()
             raise
         self._holder = me
 
@@ -41,4 +41,4 @@ class FairLock:
         else:
             self._holder = 0
             self._now.release()
-            dropped.leave()
+            finalizers.leave()

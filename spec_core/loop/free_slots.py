@@ -63,18 +63,18 @@ class FreeSlots:
         query = tuple(tokens)
         right = bisect_left(self._sorted, (salt, query, 0), key=lambda entry: entry[0])
         left = right - 1
-        before, after = self._shared(left, salt, query), self._shared(right, salt, query)
+        before, after = self._prefix_length(left, salt, query), self._prefix_length(right, salt, query)
         while before or after:
             if before >= after:
                 yield before, self._sorted[left][1]
                 left -= 1
-                before = self._shared(left, salt, query)
+                before = self._prefix_length(left, salt, query)
             else:
                 yield after, self._sorted[right][1]
                 right += 1
-                after = self._shared(right, salt, query)
+                after = self._prefix_length(right, salt, query)
 
-    def _shared(self, at: int, salt: str, query: tuple[int, ...]) -> int:
+    def _prefix_length(self, at: int, salt: str, query: tuple[int, ...]) -> int:
         """Length of the common prefix of the entry at this place; 0 where there is none."""
         if not 0 <= at < len(self._sorted):
             return 0

@@ -15,7 +15,7 @@ from typing import Any
 from pluggy import HookimplMarker, PluginManager
 
 from spec_core import hookspecs
-from spec_core.assembly.construct import DEFAULT_RULE, Chosen
+from spec_core.assembly.construct import DEFAULT_RULE, PluginInstance
 from spec_core.assembly.hooks import implementations
 from spec_core.contract.batch import Part
 from spec_core.contract.rows import Rows
@@ -38,7 +38,7 @@ class Hooks:
     controllers: those among the plugins.
     """
 
-    def __init__(self, plugins: Iterable[Chosen], failed: Failed) -> None:
+    def __init__(self, plugins: Iterable[PluginInstance], failed: Failed) -> None:
         """pluggy calls the last registered plugin first, so plugins are registered in reverse."""
         self.manager = hookspecs.manager()
         failed, chosen_plugins = weakly(failed), list(plugins)
@@ -46,7 +46,7 @@ class Hooks:
         self._all_catching_up = frozenset(chosen.name for chosen in chosen_plugins if catches_up(chosen))
         for chosen in reversed(chosen_plugins):
             if not self.manager.has_plugin(chosen.name):
-                self.manager.register(guarded(chosen.plugin, chosen.name, failed, chosen.controls), chosen.name)
+                self.manager.register(guard_plugin(chosen.plugin, chosen.name, failed, chosen.controls), chosen.name)
         self.manager.check_pending()
         self._bind()
 
@@ -59,33 +59,33 @@ class Hooks:
         self._joined = dict[tuple[frozenset[str], frozenset[str]], frozenset[str]]()
         self.learners = frozenset(hook.plugin_name for hook in self.manager.hook.process.get_hookimpls())
 
-    def without(self, plugins: frozenset[str]) -> dict[str, Call]:
+    def calls_without(self, plugins: frozenset[str]) -> dict[str, Call]:
         """``call`` for a step in which these plugins are not asked."""
-        found = self._without.get(plugins)
-        if found is None:
-            found = self._without[plugins] = {name: broadcast(self.manager, name, plugins) for name in HOOKS}
-        return found
+        calls = self._without.get(plugins)
+        if calls is None:
+            calls = self._without[plugins] = {name: broadcast(self.manager, name, plugins) for name in HOOKS}
+        return calls
 
-    def learning(self, without: frozenset[str]) -> frozenset[str]:
+    def learners_without(self, without: frozenset[str]) -> frozenset[str]:
         """``learners`` in a step in which these plugins are not asked."""
-        found = self._learning.get(without)
-        if found is None:
-            found = self._learning[without] = self.learners - without
-        return found
+        learners = self._learning.get(without)
+        if learners is None:
+            learners = self._learning[without] = self.learners - without
+        return learners
 
     def catching_up(self, idle: frozenset[str]) -> frozenset[str]:
         """Methods that read generated tokens later, in a step in which these are not called at all."""
-        found = self._catching_up.get(idle)
-        if found is None:
-            found = self._catching_up[idle] = self._all_catching_up - idle
-        return found
+        methods = self._catching_up.get(idle)
+        if methods is None:
+            methods = self._catching_up[idle] = self._all_catching_up - idle
+        return methods
 
-    def joined(self, plugins: frozenset[str], others: frozenset[str]) -> frozenset[str]:
+    def union(self, plugins: frozenset[str], others: frozenset[str]) -> frozenset[str]:
         """All of them; the same object every time, whose hash is known."""
-        found = self._joined.get((plugins, others))
-        if found is None:
-            found = self._joined[plugins, others] = plugins | others
-        return found
+        both = self._joined.get((plugins, others))
+        if both is None:
+            both = self._joined[plugins, others] = plugins | others
+        return both
 
     def switch_off(self, name: str) -> None:
         """Stop calling this plugin."""
@@ -93,13 +93,13 @@ class Hooks:
         self._bind()
 
 
-def catches_up(chosen: Chosen) -> bool:
+def catches_up(chosen: PluginInstance) -> bool:
     """Whether a plugin is a method that need not be called for every step."""
     needed = bool(chosen.compat.owns) or "accept" in chosen.hooks
     return chosen.compat.catches_up and bool(chosen.proposals) and not needed
 
 
-def close_plugins(plugins: Iterable[Chosen]) -> None:
+def close_plugins(plugins: Iterable[PluginInstance]) -> None:
     """Call ``Compat.close`` of every plugin. Raises PluginError for the first that failed, after all were called."""
     failures: list[PluginError] = []
     for chosen in plugins:
@@ -129,7 +129,7 @@ def weakly(failed: Failed) -> Failed:
     return call
 
 
-def guarded(plugin: Any, name: str, failed: Failed, controls: bool = False) -> Any:
+def guard_plugin(plugin: Any, name: str, failed: Failed, controls: bool = False) -> Any:
     """The object registered with pluggy for a plugin. controls: its draft hook is called before those of methods."""
     proxy = Proxy()
     for hook, (method, options) in implementations(plugin, name).items():
@@ -214,7 +214,7 @@ def broadcast(manager: PluginManager, name: str, without: frozenset[str] = froze
     return call
 
 
-def concerned(name: str, hook: str, step: Step) -> list[Part]:
+def affected_parts(name: str, hook: str, step: Step) -> list[Part]:
     """The parts whose state is unknown when an owner of state, or the core's own rule, raises in this hook."""
     if name == DEFAULT_RULE:
         return [p for p in step.parts if p.decides and p.verdict is None]
@@ -223,7 +223,7 @@ def concerned(name: str, hook: str, step: Step) -> list[Part]:
     return step.parts
 
 
-def forget(manager: PluginManager) -> None:
+def unregister_all(manager: PluginManager) -> None:
     """Break a manager's reference cycle, which would keep plugins alive until the garbage collector runs."""
     for name, _ in manager.list_name_plugin():
         manager.unregister(name=name)

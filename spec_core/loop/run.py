@@ -11,7 +11,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, overload
 
-from spec_core.assembly.construct import DEFAULT_RULE, Chosen
+from spec_core.assembly.construct import DEFAULT_RULE, PluginInstance
 from spec_core.assembly.matching import drafted_proposals, wants_probs
 from spec_core.assembly.prepare import Prepared, prepare_plugins
 from spec_core.contract.request import Emitted, Request, Result
@@ -21,23 +21,23 @@ from spec_core.contract.step import Step
 from spec_core.contract.target import Target
 from spec_core.contract.values import Needs
 from spec_core.errors import PluginError, SequencesFailed, UsageError
-from spec_core.loop.commit import commit, cut, emitted
+from spec_core.loop.commit import commit, cut, events_of
 from spec_core.loop.constrain import constrain
 from spec_core.loop.coupled import Coupled
 from spec_core.loop.fair_lock import FairLock
 from spec_core.loop.generation import Generation, Queued
-from spec_core.loop.guard import Hooks, close_plugins, concerned, forget
+from spec_core.loop.guard import Hooks, affected_parts, close_plugins, unregister_all
 from spec_core.loop.outputs import Outputs
 from spec_core.loop.request.admission import sequence
-from spec_core.loop.request.arguments import all_of, parted, request_of, several
-from spec_core.loop.schedule import Scheduler, drafted, of_prompts, plan
+from spec_core.loop.request.arguments import all_of, request_of, several, split_keywords
+from spec_core.loop.schedule import Scheduler, has_drafts, of_prompts, plan
 from spec_core.loop.serving import NOBODY, Serving
 from spec_core.loop.slots import Slots
 from spec_core.loop.stats import Stats
 from spec_core.loop.unoffered import Unoffered
 from spec_core.settings.tables import RunSettings
 from spec_core.toolkit.drive import batch
-from spec_core.toolkit.dropped import inside, when_gone
+from spec_core.toolkit.finalizers import close_on_collect, defer_finalizers
 from spec_core.toolkit.orders import Orders
 
 log = logging.getLogger("spec_core")
@@ -78,9 +78,9 @@ class Run:
         control: Any = None,
         **keywords: Any,
     ) -> None:
-        self.settings, loading = parted(settings, keywords)
+        self.settings, loading = split_keywords(settings, keywords)
         rule = None if isinstance(rule, Coupled) else rule
-        with inside():
+        with defer_finalizers():
             if not isinstance(target, Prepared):
                 target = prepare_plugins(target, methods, rule, rollback, plugin_settings, control, **loading)
             self.target, self.plugins = target.open()
@@ -92,7 +92,7 @@ class Run:
         self.stats = Stats(lossy=lossy, exact=self.target.info.exactness, reports=reports)
         self.closed = False
         self._owners = frozenset({DEFAULT_RULE, *(c.name for c in self.plugins if c.compat.owns)})
-        self._hooks = Hooks([*self.plugins, Chosen(DEFAULT_RULE, Coupled())], self._failed)
+        self._hooks = Hooks([*self.plugins, PluginInstance(DEFAULT_RULE, Coupled())], self._handle_failure)
         self._outputs = Outputs(self.stats)
         learners = tuple(c.name for c in self.plugins if "process" in c.hooks)
         sharing = frozenset(c.name for c in self.plugins if c.compat.shares)
@@ -126,8 +126,8 @@ class Run:
         self._stepping = False
         self._steps = 0
         self._spent: Spent | None = None
-        self._memory = when_gone(self, self.target, slots)
-        weakref.finalize(self, forget, self._hooks.manager).atexit = False
+        self._memory = close_on_collect(self, self.target, slots)
+        weakref.finalize(self, unregister_all, self._hooks.manager).atexit = False
 
     # the loop
 
@@ -147,10 +147,10 @@ class Run:
         self._ask("accept", step)  # kept path, and the token after it
         cut(step)  # cut at stop and limit
         self._ask("rollback", step)  # every owner of state
-        rows = commit(step, self._hooks.learning(self._unread))  # committed rows only
-        events = emitted(step)
+        rows = commit(step, self._hooks.learners_without(self._unread))  # committed rows only
+        events = events_of(step)
         step.phase = "process"
-        self._hooks.without(self._unread)["process"](rows)
+        self._hooks.calls_without(self._unread)["process"](rows)
         self._outputs.deliver(events)
         self._count(step)
         return self._close(step, events)
@@ -171,20 +171,20 @@ class Run:
         hooks = self._hooks
         self._idle = self._unasked = self._unread = self._serving.idle(step.parts)
         if self._orders.resting or self._orders.holding:
-            self._unasked = self._unread = hooks.joined(self._idle, hooks.controllers)
+            self._unasked = self._unread = hooks.union(self._idle, hooks.controllers)
         self._catching_up = hooks.catching_up(self._idle)
         if self._catching_up and not of_prompts(step.parts):
-            self._unread = hooks.joined(self._unasked, self._catching_up)
+            self._unread = hooks.union(self._unasked, self._catching_up)
 
     def _leave_out_undrafted(self, step: Step) -> None:
         """Of a step in which nobody drafted, methods that catch up hear with their next draft."""
-        if self._catching_up and not drafted(step.parts):
-            self._unasked = self._hooks.joined(self._unasked, self._catching_up)
+        if self._catching_up and not has_drafts(step.parts):
+            self._unasked = self._hooks.union(self._unasked, self._catching_up)
 
     def _ask(self, hook: str, step: Step, when: bool = True) -> None:
         step.phase = hook
         if when:
-            self._hooks.without(self._unasked)[hook](step)
+            self._hooks.calls_without(self._unasked)[hook](step)
         if step.failures:
             raise step.failures[0]
 
@@ -214,8 +214,8 @@ class Run:
             self._unoffered.look(step)
         whole = perf_counter() - step.began
         self._spent = self._orders.over(step, whole, step.seconds, step.rows["target"])
-        for look in self._observers:
-            look(step)
+        for on_step in self._observers:
+            on_step(step)
 
     def _close(self, step: Step, events: list[Emitted]) -> list[Emitted]:
         self._scheduler.after(step)
@@ -252,14 +252,14 @@ class Run:
 
     def submit(self, request: Prompt, **keywords: Any) -> Sequence:
         """Queue a request; it joins at the next step. Takes the arguments of ``generate``. Raises UsageError."""
-        return self._queue(self._checked(request, keywords))
+        return self._queue(self._make_sequence(request, keywords))
 
-    def _checked(self, request: Any, keywords: Mapping[str, Any]) -> Sequence:
+    def _make_sequence(self, request: Any, keywords: Mapping[str, Any]) -> Sequence:
         always = frozenset(c.name for c in self.plugins) - self.drafters
-        made = request_of(request, keywords)
+        full_request = request_of(request, keywords)
         controllers = frozenset(c.name for c in self.plugins if c.controls)
         off = self.stats.switched_off
-        return sequence(made, self.target, always, self.drafters, off, self._private, controllers)
+        return sequence(full_request, self.target, always, self.drafters, off, self._private, controllers)
 
     def _queue(self, seq: Sequence, queued: Queued | None = None) -> Sequence:
         with self._lock:
@@ -297,8 +297,8 @@ class Run:
         if request is None:
             request = keywords.pop("prompt", None)
         if not several(request):
-            return self._generation(self._checked(request, keywords))
-        return [self._generation(seq) for seq in all_of(request, lambda one: self._checked(one, keywords))]
+            return self._generation(self._make_sequence(request, keywords))
+        return [self._generation(seq) for seq in all_of(request, lambda one: self._make_sequence(one, keywords))]
 
     def _generation(self, seq: Sequence) -> Generation:
         queued = Queued()
@@ -339,10 +339,10 @@ class Run:
     def _drop(self, seq: Sequence) -> None:
         self._scheduler.drop(seq)
 
-    def observe(self, look: Callable[[Step], None]) -> None:
-        """Call ``look(step)`` at the end of every step, after the step is counted."""
+    def observe(self, on_step: Callable[[Step], None]) -> None:
+        """Call ``on_step(step)`` at the end of every step, after the step is counted."""
         with self._lock:
-            self._observers.append(look)
+            self._observers.append(on_step)
 
     @property
     def waiting(self) -> list[Sequence]:
@@ -371,14 +371,14 @@ class Run:
 
     # failures
 
-    def _failed(self, name: str, hook: str, error: Exception, step: Step) -> None:
+    def _handle_failure(self, name: str, hook: str, error: Exception, step: Step) -> None:
         """A plugin raised. An owner of state cannot be replaced: its sequences fail. Others follow ``on_error``."""
         failure = PluginError(name, hook, error, step.about.name if step.about else "")
         failure.__cause__ = error
         if self.settings.on_error == "raise":
             step.failures.append(failure)
         elif name in self._owners:
-            for part in concerned(name, hook, step):
+            for part in affected_parts(name, hook, step):
                 part.seq.finish, part.seq.error = "error", failure
         else:
             log.warning("%s; it is switched off for this run", failure.reason)

@@ -12,10 +12,10 @@ from spec_core.contract.batch import Part
 from spec_core.contract.sequence import Sequence
 from spec_core.contract.step import Step
 from spec_core.contract.target import Target
-from spec_core.loop.slots import LOST, Slots
+from spec_core.loop.slots import COPY_ROWS_MIN, Slots
 from spec_core.settings.tables import RunSettings
 
-PAUSED = 64
+PREFILL_ROWS_MIN = 64
 """Rows of a prompt above which its last row has a step of its own, if the target has recurrent state."""
 
 
@@ -65,7 +65,7 @@ class Scheduler:
 
     def _soon_shared(self, seq: Sequence) -> bool:
         """Whether a running sequence evaluates the same prompt: its rows are sooner copied than made twice."""
-        if len(seq.tokens) <= LOST + 1 or not self.slots.copies(seq, self.target):
+        if len(seq.tokens) <= COPY_ROWS_MIN + 1 or not self.slots.copies(seq, self.target):
             return False
         return any(other.evaluated < other.prompt_len and self.slots.same_rows(other, seq) for other in self.running)
 
@@ -139,12 +139,12 @@ def plan(running: list[Sequence], target: Target, settings: RunSettings, drafter
     if prompts:
         if decoding and settings.prefill_budget:
             room = min(room, settings.prefill_budget)
-        for seq, rows in shared(prompts, room, settings).items():
+        for seq, rows in share_rows(prompts, room, settings).items():
             step.add(share(seq, rows, 0, target, settings, drafters))
     return step
 
 
-def shared(prompts: list[Sequence], room: int, settings: RunSettings) -> dict[Sequence, int]:
+def share_rows(prompts: list[Sequence], room: int, settings: RunSettings) -> dict[Sequence, int]:
     """Rows of this step for every prompt that gets some.
 
     Half of the room is kept for the prompt that has run longest, the rest goes to the shortest remainders first: a
@@ -172,7 +172,7 @@ def pauses(seq: Sequence, end: int, target: Target) -> bool:
     Recurrent state can be continued only where it was kept, at the end of a step, and another prompt with the same
     beginning needs it one row before its first token that differs. A short prompt is sooner evaluated than kept.
     """
-    return end == seq.prompt_len and end - seq.evaluated > PAUSED and "recurrent" in target.info.states
+    return end == seq.prompt_len and end - seq.evaluated > PREFILL_ROWS_MIN and "recurrent" in target.info.states
 
 
 def share(seq: Sequence, room: int, kept: int, target: Target, settings: RunSettings, drafters: frozenset[str]) -> Part:
@@ -201,7 +201,7 @@ def remaining(seq: Sequence, context: int) -> int:
     return min(seq.max_tokens + seq.prompt_len, context) - len(seq.tokens)
 
 
-def drafted(parts: list[Part]) -> bool:
+def has_drafts(parts: list[Part]) -> bool:
     """Whether any sequence has a draft."""
     for part in parts:  # noqa: SIM110 - a generator takes three times as long, and every step asks
         if part.draft is not None:

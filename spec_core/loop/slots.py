@@ -10,9 +10,9 @@ import attrs
 from spec_core.contract.sequence import Sequence, Slot
 from spec_core.contract.target import Target
 from spec_core.loop.free_slots import FreeSlots, common_prefix
-from spec_core.toolkit import dropped
+from spec_core.toolkit import finalizers
 
-LOST = 64
+COPY_ROWS_MIN = 64
 """Rows that are sooner evaluated again than copied."""
 
 
@@ -43,11 +43,11 @@ class Slots:
         """Give the sequence a slot, and start it after the rows that can be reused; False if all are taken."""
         if len(self.taken) >= self.count:
             return False
-        slot, want, source = self._best(seq, self.copies(seq, target))
+        slot, want, source = self._choose_slot(seq, self.copies(seq, target))
         seq.slot = slot
         self.taken.add(slot)
         try:
-            start = target.open(seq, want) if source is None else self._copied(seq, source, want, target)
+            start = target.open(seq, want) if source is None else self._copy_rows(seq, source, want, target)
         except BaseException:
             self.taken.discard(slot)
             target.close(seq)
@@ -72,52 +72,56 @@ class Slots:
             return False
         return all(one.wants(name) for name in self.learners if other.wants(name))
 
-    def _best(self, seq: Sequence, copies: bool) -> tuple[Slot, int, Slot | None]:
+    def _choose_slot(self, seq: Sequence, copies: bool) -> tuple[Slot, int, Slot | None]:
         """(slot, rows wanted, slot to copy them from): by the longest usable prefix.
 
         A free slot is continued itself, unless many rows of another text would be lost that there is room for. Without
         a prefix it is a new slot, or the least recently used.
         """
         want, free = self._longest(seq) if self.reuse and seq.reuse else (0, None)
-        source, shared = self._shared(seq, want, free) if copies else (None, 0)
-        if source is not None and (shared > want or self._worth(source, shared)):
+        source, shared = self._longest_copy(seq, want, free) if copies else (None, 0)
+        if source is not None and (shared > want or self._is_worth_keeping(source, shared)):
             return Slot(), shared, source
         if free is None and self.free:
             free = self.free.oldest()
-        if free is None or (not want and self._new) or (want <= LOST and self._worth(free, want)):
+        if (
+            free is None
+            or (not want and self._can_add)
+            or (want <= COPY_ROWS_MIN and self._is_worth_keeping(free, want))
+        ):
             return Slot(), 0, None
         self.free.remove(free)
         return free, want, None
 
     def _longest(self, seq: Sequence) -> tuple[int, Slot | None]:
         """The longest usable prefix among free slots, and its slot."""
-        best, found = 0, None
+        best, best_slot = 0, None
         for length, slot in self.free.by_prefix(seq.cache_salt, seq.tokens):
             if length - 1 <= best:
                 break
-            if (usable := self._usable(slot, length, seq)) > best:
-                best, found = usable, slot
-        return best, found
+            if (usable := self._reusable_rows(slot, length, seq)) > best:
+                best, best_slot = usable, slot
+        return best, best_slot
 
-    def _shared(self, seq: Sequence, want: int, free: Slot | None) -> tuple[Slot | None, int]:
+    def _longest_copy(self, seq: Sequence, want: int, free: Slot | None) -> tuple[Slot | None, int]:
         """The slot, free or taken, with the longest prefix that is worth a copy, and its length."""
         for slot in self.taken:
             if slot.salt == seq.cache_salt:
-                usable = self._usable(slot, _equal_rows(slot, seq.tokens), seq)
+                usable = self._reusable_rows(slot, _equal_rows(slot, seq.tokens), seq)
                 if usable > want:
                     want, free = usable, slot
-        return (free, want) if want > LOST else (None, 0)
+        return (free, want) if want > COPY_ROWS_MIN else (None, 0)
 
     @property
-    def _new(self) -> bool:
+    def _can_add(self) -> bool:
         """Whether there may be another slot."""
         return bool(self.kept) or len(self.free) + len(self.taken) < self.count
 
-    def _worth(self, slot: Slot, want: int) -> bool:
+    def _is_worth_keeping(self, slot: Slot, want: int) -> bool:
         """Whether the rows behind a prefix are kept for another sequence: they are many, and there is room for both."""
-        return slot.evaluated - want > LOST and self.free.rows + want <= self.kept
+        return slot.evaluated - want > COPY_ROWS_MIN and self.free.rows + want <= self.kept
 
-    def _copied(self, seq: Sequence, source: Slot, want: int, target: Any) -> int:
+    def _copy_rows(self, seq: Sequence, source: Slot, want: int, target: Any) -> int:
         start = int(target.copy(seq, source, want))
         slot = seq.slot
         slot.stash = source.stash.fork()
@@ -130,9 +134,9 @@ class Slots:
         while self.free and len(self.free) + len(self.taken) > self.count and self.free.rows > self.kept:
             slot = self.free.oldest()
             self.free.remove(slot)
-            dropped.close(target, slot)
+            finalizers.close(target, slot)
 
-    def _usable(self, slot: Slot, length: int, seq: Sequence) -> int:
+    def _reusable_rows(self, slot: Slot, length: int, seq: Sequence) -> int:
         """Rows of a slot that can be continued. length: of the common prefix."""
         # A different token follows the last equal row now: pairs made from that row would be stale.
         want = max(0, length - 1)
@@ -159,7 +163,7 @@ class Slots:
         errors = []
         for slot in self:
             try:
-                dropped.close(target, slot)
+                finalizers.close(target, slot)
             except Exception as error:
                 errors.append(error)
         self.free.clear()

@@ -14,15 +14,15 @@ import attrs
 
 from spec_core.contract.sequence import Sequence
 from spec_core.contract.step import Step
-from spec_core.toolkit.tally import Tally, ratio
+from spec_core.toolkit.tally import DraftStatistics, ratio
 
 
 @attrs.define(eq=False)
 class Stats:
     """Statistics of a run: every step is added once, after its verdicts."""
 
-    pooled: Tally = attrs.field(factory=Tally)
-    running: dict[Sequence, Tally] = attrs.field(factory=dict)
+    pooled: DraftStatistics = attrs.field(factory=DraftStatistics)
+    running: dict[Sequence, DraftStatistics] = attrs.field(factory=dict)
     requests: int = 0
     ratio_sum: float = 0.0
     ratio_count: int = 0
@@ -39,17 +39,17 @@ class Stats:
             if part.emitted and len(part.seq.tokens) - len(part.emitted) > part.seq.prompt_len:
                 tally = self.running.get(part.seq)
                 if tally is None:
-                    tally = self.running[part.seq] = Tally()
+                    tally = self.running[part.seq] = DraftStatistics()
                 tally.add(part)
         for name, seconds in step.seconds.items():
             self.seconds[name] += seconds
-        for mine, theirs in ((self.forwards, step.forwards), (self.rows, step.rows)):
-            for name, n in theirs.items():
-                mine[name] += n
+        for totals, counts in ((self.forwards, step.forwards), (self.rows, step.rows)):
+            for name, n in counts.items():
+                totals[name] += n
 
-    def close(self, seq: Sequence) -> Tally:
+    def close(self, seq: Sequence) -> DraftStatistics:
         """Add a finished sequence to the totals; returns its own tally."""
-        tally = self.running.pop(seq, None) or Tally()
+        tally = self.running.pop(seq, None) or DraftStatistics()
         self.pooled.merge(tally)
         self.requests += 1
         if tally.steps:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import attrs
 
-from spec_core.assembly.construct import Chosen
+from spec_core.assembly.construct import PluginInstance
 from spec_core.contract.step import Step
 
 log = logging.getLogger("spec_core")
@@ -24,7 +24,7 @@ class Unoffered:
     steps: dict[str, int] = attrs.field(factory=dict)
 
     @classmethod
-    def among(cls, plugins: Iterable[Chosen]) -> Unoffered:
+    def among(cls, plugins: Iterable[PluginInstance]) -> Unoffered:
         drafters = [c for c in plugins if c.proposals]
         names = [c.name for c in drafters]
         return cls(

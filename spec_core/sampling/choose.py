@@ -36,7 +36,7 @@ def adjust(row: Tensor, sampling: Sampling, history: list[int], prompt: int, mas
     the prompt. mask: [ceil(V / 32)] uint32, the tokens that a constraint allows; those of others become -inf.
     """
     if mask is not None:
-        row = row.masked_fill(~unpacked(mask, len(row)).to(row.device), LOWEST)
+        row = row.masked_fill(~unpack_mask(mask, len(row)).to(row.device), LOWEST)
     if not sampling.adjusts:
         return row
     row = row.clone()
@@ -47,26 +47,26 @@ def adjust(row: Tensor, sampling: Sampling, history: list[int], prompt: int, mas
     if sampling.repetition_penalty != 1.0:
         _penalise_repetition(row, sampling.repetition_penalty, history)
     if sampling.presence_penalty or sampling.frequency_penalty:
-        ids, counts = _counted(history[prompt:], row.device)
+        ids, counts = _count_tokens(history[prompt:], row.device)
         penalty = sampling.presence_penalty + sampling.frequency_penalty * counts.double()
         row[ids] = (row[ids].double() - penalty).to(row.dtype)
     return row
 
 
-def unpacked(mask: np.ndarray, n: int) -> Tensor:
+def unpack_mask(mask: np.ndarray, n: int) -> Tensor:
     """[n] bool: the bits of a mask; tokens beyond its last word are not allowed."""
     bits = np.unpackbits(mask.view(np.uint8), count=n, bitorder="little")
     return torch.from_numpy(bits.view(np.bool_))
 
 
-def _counted(tokens: list[int], device: torch.device) -> tuple[Tensor, Tensor]:
+def _count_tokens(tokens: list[int], device: torch.device) -> tuple[Tensor, Tensor]:
     """Distinct ids and their counts; rows given as embeddings (-1) are skipped. Counted on the host."""
     ids, counts = np.unique(np.array([t for t in tokens if t >= 0], np.int64), return_counts=True)
     return torch.from_numpy(ids).to(device), torch.from_numpy(counts).to(device)
 
 
 def _penalise_repetition(row: Tensor, penalty: float, history: list[int]) -> None:
-    ids, _ = _counted(history, row.device)
+    ids, _ = _count_tokens(history, row.device)
     values = row[ids].double()
     row[ids] = torch.where(values > 0, values / penalty, values * penalty).to(row.dtype)
 
@@ -100,7 +100,7 @@ def support(row: Tensor, sampling: Sampling) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(ids).to(row.device), torch.from_numpy(z).to(row.device)
 
 
-def drawn(
+def draw_token(
     row: Tensor, sampling: Sampling, source: NoiseKey, t: int, history: History, mask: np.ndarray | None = None
 ) -> tuple[int, float, float]:
     """The token after a row of the target [V], its largest logit, and the difference of the two best scores.
@@ -125,13 +125,13 @@ def bits(masks: np.ndarray | None) -> tuple[int, int]:
 
 def choose(row: Tensor, sampling: Sampling, seed: int, t: int, stream: int = 0, domain: int = DOMAIN_TOKEN) -> int:
     """The token at output position t. row: [V], already adjusted. Raises TargetError if there is none."""
-    token, logit, _ = drawn(row, sampling._unadjusted, (seed, stream, domain), t, NOTHING)
+    token, logit, _ = draw_token(row, sampling._unadjusted, (seed, stream, domain), t, NOTHING)
     return finite_choice([token], [logit])
 
 
 def gap(row: Tensor, sampling: Sampling, seed: int, t: int, stream: int = 0) -> float:
     """Difference of the two best scores of ``choose``: the smaller, the closer the choice."""
-    return drawn(row, sampling._unadjusted, (seed, stream, DOMAIN_TOKEN), t, NOTHING)[2]
+    return draw_token(row, sampling._unadjusted, (seed, stream, DOMAIN_TOKEN), t, NOTHING)[2]
 
 
 def likeliest(rows: Tensor, count: int) -> list[list[tuple[int, float]]]:

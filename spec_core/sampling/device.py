@@ -42,8 +42,9 @@ class Chooser(Protocol):
             adjacent.
         draws: the N choices.
         returns tokens [N] integers and largest logits [N] floats, on the host. Both must equal those of
-            ``spec_core.sampling.choose.drawn``: a largest logit is that after mask, bias and penalties, and NaN if any
-            logit of the row is. Its token has no meaning where it is NaN or -inf, and the core raises its usual error.
+            ``spec_core.sampling.choose.draw_token``: a largest logit is that after mask, bias and penalties, and NaN if
+            any logit of the row is. Its token has no meaning where it is NaN or -inf, and the core raises its usual
+            error.
         """
 
 

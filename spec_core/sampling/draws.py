@@ -8,7 +8,7 @@ import attrs
 import numpy as np
 from torch import Tensor
 
-from spec_core.sampling.choose import NOTHING, History, drawn
+from spec_core.sampling.choose import NOTHING, History, draw_token
 from spec_core.sampling.noise import MASK
 from spec_core.sampling.parameters import Sampling
 from spec_core.sampling.reference import NoiseKey
@@ -19,7 +19,7 @@ WORD_BITS = 32
 
 @attrs.frozen(eq=False)
 class Draw:
-    """The choice of one token. row: of the logits. The rest as for ``spec_core.sampling.choose.drawn``."""
+    """The choice of one token. row: of the logits. The rest as for ``spec_core.sampling.choose.draw_token``."""
 
     row: int
     sampling: Sampling
@@ -30,7 +30,7 @@ class Draw:
 
     def choose(self, logits: Tensor) -> tuple[int, float]:
         """The token that the core chooses from logits [R, V], and the largest logit after mask, bias and penalties."""
-        return drawn(logits[self.row], self.sampling, self.source, self.t, self.history, self.mask)[:2]
+        return draw_token(logits[self.row], self.sampling, self.source, self.t, self.history, self.mask)[:2]
 
 
 @attrs.frozen(eq=False)

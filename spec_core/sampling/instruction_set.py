@@ -12,7 +12,7 @@ PLAIN = {"avx512vnni": "avx512", "avxvnni": "avx2", "i8mm": "neon"}
 """Sets with more kinds of dot products, and what code without them uses in their place."""
 
 
-def allowed(sets: Sequence[str]) -> tuple[str, ...]:
+def allowed_sets(sets: Sequence[str]) -> tuple[str, ...]:
     """sets: those of this processor, the best first. Without those before the one that the variable names.
 
     A set that is not among ``sets`` stands for its plain one: ``avx512vnni`` for ``avx512``. Raises UsageError
@@ -20,8 +20,8 @@ def allowed(sets: Sequence[str]) -> tuple[str, ...]:
     name = os.environ.get(VARIABLE)
     if not name:
         return tuple(sets)
-    found = name if name in sets else PLAIN.get(name)
-    if found not in sets:
+    chosen = name if name in sets else PLAIN.get(name)
+    if chosen not in sets:
         reason = f"{VARIABLE}={name} is not an instruction set of this processor"
         raise UsageError(reason, hint=f"name one of {', '.join(sets)}")
-    return tuple(sets[sets.index(found) :])
+    return tuple(sets[sets.index(chosen) :])

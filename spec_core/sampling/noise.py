@@ -106,9 +106,9 @@ def gumbel(seed: int, t: int, ids: int | Tensor, stream: int = 0, domain: int = 
     if native.module is None:
         return torch.from_numpy(noise(seed, t, host, stream, domain))
     count, at = (host, 0) if isinstance(host, int) else (len(host), host.ctypes.data)
-    made = np.empty(count)
-    native.module.gumbel(seed, t, stream, domain, at, len(made), made.ctypes.data)
-    return torch.from_numpy(made)
+    values = np.empty(count)
+    native.module.gumbel(seed, t, stream, domain, at, len(values), values.ctypes.data)
+    return torch.from_numpy(values)
 
 
 def noise(seed: int, t: int, ids: int | np.ndarray, stream: int = 0, domain: int = DOMAIN_TOKEN) -> np.ndarray:

@@ -9,7 +9,7 @@ from typing import Any
 
 import attrs
 
-from spec_core.errors import UsageError, shown
+from spec_core.errors import UsageError, quote
 from spec_core.sampling.given import COUNTS, real, whole
 
 LOWEST = -math.inf
@@ -19,7 +19,7 @@ def _check(low: float, high: float, *, open_low: bool = False) -> Any:
     def validate(instance: Any, attribute: attrs.Attribute, value: Any) -> None:
         hint = f"give a number {'above' if open_low else 'from'} {low} to {high}"
         if not isinstance(value, float):
-            raise UsageError(f"{attribute.name} = {shown(value)} is not a number", hint=hint)
+            raise UsageError(f"{attribute.name} = {quote(value)} is not a number", hint=hint)
         if not (low < value if open_low else low <= value) or value > high:
             raise UsageError(f"{attribute.name} = {value} is out of range", hint=hint)
 
@@ -29,7 +29,7 @@ def _check(low: float, high: float, *, open_low: bool = False) -> Any:
 def _whole(instance: Any, attribute: attrs.Attribute, value: Any) -> None:
     if value is not None and (type(value) is not int or not 0 <= value < COUNTS):
         hint = f"give a whole number from 0 to {COUNTS - 1}"
-        raise UsageError(f"{attribute.name} = {shown(value)} is not a count", hint=hint)
+        raise UsageError(f"{attribute.name} = {quote(value)} is not a count", hint=hint)
 
 
 def _number(default: float, low: float, high: float, *, open_low: bool = False) -> Any:
@@ -45,8 +45,8 @@ def _as(kind: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """Convert if possible; the validator refuses the rest by name."""
 
     def convert(value: Any) -> Any:
-        made = kind(value)
-        return value if made is None else made
+        converted = kind(value)
+        return value if converted is None else converted
 
     return convert
 

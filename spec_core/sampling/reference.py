@@ -17,7 +17,7 @@ NoiseKey = tuple[int, int, int]
 """(seed, stream, domain) of noise."""
 
 
-def scaled(row: np.ndarray, temperature: float) -> np.ndarray:
+def scale_logits(row: np.ndarray, temperature: float) -> np.ndarray:
     """z with maximum 0, so that even a tiny temperature cannot make two values infinite."""
     z = row.astype(np.float64)
     with np.errstate(over="ignore"):
@@ -29,8 +29,8 @@ def support(row: np.ndarray, sampling: Sampling) -> tuple[np.ndarray, np.ndarray
 
     Each cut keeps a prefix of the order by descending z, then ascending id.
     """
-    z = scaled(row, sampling.temperature)
-    order = ranked(z, sampling.top_k or len(z)) if sampling.truncates else np.arange(len(z))
+    z = scale_logits(row, sampling.temperature)
+    order = rank_ids(z, sampling.top_k or len(z)) if sampling.truncates else np.arange(len(z))
     if sampling.top_p < 1:
         order = order[: _reaching(weights(z[order]), sampling.top_p)]
     if sampling.min_p:
@@ -39,7 +39,7 @@ def support(row: np.ndarray, sampling: Sampling) -> tuple[np.ndarray, np.ndarray
     return ids, z[ids]
 
 
-def ranked(z: np.ndarray, count: int) -> np.ndarray:
+def rank_ids(z: np.ndarray, count: int) -> np.ndarray:
     """Ids of the ``count`` largest by descending z, then ascending id."""
     ids = np.arange(len(z))
     if count < len(z):
@@ -50,8 +50,8 @@ def ranked(z: np.ndarray, count: int) -> np.ndarray:
 def _reaching(mass: np.ndarray, share: float) -> int:
     """How many weights are needed for a sum of this share of the total."""
     sums = mass.cumsum()
-    wanted = np.ceil(share * np.float64(sums[-1]))
-    limit = int(wanted) if wanted < np.float64(sums[-1]) else int(sums[-1])
+    needed = np.ceil(share * np.float64(sums[-1]))
+    limit = int(needed) if needed < np.float64(sums[-1]) else int(sums[-1])
     return int(np.searchsorted(sums, limit)) + 1
 
 
@@ -89,7 +89,7 @@ def mass(row: np.ndarray) -> tuple[int, float, int]:
     """The most likely token, its logit, and the sum of all tokens' fine weights."""
     first = int(row.argmax())
     largest = float(row[first])
-    total = int(fine_weights(scaled(row, 1.0), fine_bits(len(row))).sum()) if math.isfinite(largest) else 1
+    total = int(fine_weights(scale_logits(row, 1.0), fine_bits(len(row))).sum()) if math.isfinite(largest) else 1
     return first, largest, total
 
 
@@ -98,6 +98,6 @@ def likeliest(row: np.ndarray, count: int) -> list[tuple[int, float]]:
     count = min(count, len(row))
     if not math.isfinite(row.max()):
         return [(i, 0.0) for i in range(count)]
-    z = scaled(row, 1.0)
-    ids, mass = ranked(z, count) if count else np.arange(0), weights(z)
+    z = scale_logits(row, 1.0)
+    ids, mass = rank_ids(z, count) if count else np.arange(0), weights(z)
     return list(zip(ids.tolist(), (mass[ids] / mass.sum()).tolist(), strict=True))

@@ -61,9 +61,9 @@ class Text:
         return "".join(self.shown)
 
     def _release(self, final: bool) -> bool:
-        found = [at for stop in self.stops if (at := self.held.find(stop)) >= 0]
-        if found:
-            self._show(self.held[: min(found)])
+        places = [at for stop in self.stops if (at := self.held.find(stop)) >= 0]
+        if places:
+            self._show(self.held[: min(places)])
             self.held = ""
             self.stopped = True
             return True

@@ -10,7 +10,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 import attrs
 import cattrs
 
-from spec_core.errors import SpecError, UsageError, message, shown
+from spec_core.errors import SpecError, UsageError, message, quote
 
 TRUE, FALSE = {"true", "yes", "on", "1"}, {"false", "no", "off", "0"}
 
@@ -76,26 +76,26 @@ converter.register_structure_hook_func(
 def structure(value: Any, field: attrs.Attribute, name: str) -> Any:
     """A value converted to the field's type and checked by its validator. Raises UsageError with the setting's name."""
     try:
-        made = converter.structure(value, field.type) if field.type else value
+        converted = converter.structure(value, field.type) if field.type else value
         if field.validator is not None:
-            field.validator(None, field, made)
+            field.validator(None, field, converted)
     except SpecError:
         raise
     except Exception as error:
         raise UsageError(
-            f"{name} = {shown(value)} does not fit: {_wanted(field, value, error)}",
+            f"{name} = {quote(value)} does not fit: {_expectation(field, value, error)}",
             hint="`spec settings` shows every setting and its type",
         ) from error
-    return made
+    return converted
 
 
-def _wanted(field: attrs.Attribute, value: Any, error: Exception) -> str:
+def _expectation(field: attrs.Attribute, value: Any, error: Exception) -> str:
     """What the field accepts. The validator's message repeats the name and the value, which are removed."""
     if get_origin(field.type) is Literal:
         return f"give one of {', '.join(map(str, get_args(field.type)))}"
     while inner := getattr(error, "exceptions", None):
         error = inner[0]
-    said = message(error) or f"it must be {field.type}"
-    if said.startswith(f"'{field.name}' must"):
-        said = re.sub(r"(: | \(got ).*$", "", "it" + said.removeprefix(f"'{field.name}'"), flags=re.S)
-    return said
+    text = message(error) or f"it must be {field.type}"
+    if text.startswith(f"'{field.name}' must"):
+        text = re.sub(r"(: | \(got ).*$", "", "it" + text.removeprefix(f"'{field.name}'"), flags=re.S)
+    return text

@@ -20,33 +20,33 @@ NEAR = 0.8
 def from_environment(environ: Mapping[str, str], plugins: Iterable[str]) -> dict[str, str]:
     """SPEC_DRAFT_MAX -> draft_max; SPEC_MY_ECHO__P_MIN -> my-echo.p_min. Unknown variables are skipped."""
     plugins = tuple(plugins)
-    names = {variable: _named(variable, plugins) for variable in environ if variable.startswith(PREFIX)}
+    names = {variable: _setting_of(variable, plugins) for variable in environ if variable.startswith(PREFIX)}
     return {name: environ[variable] for variable, name in names.items() if name is not None}
 
 
-def _named(variable: str, plugins: Iterable[str]) -> str | None:
+def _setting_of(variable: str, plugins: Iterable[str]) -> str | None:
     """The setting that a variable sets, or None if it sets none."""
     plugin, dunder, key = variable.removeprefix(PREFIX).partition("__")
     if not dunder:
         return plugin.lower() if plugin.lower() in core_fields() else None
-    owner = next((name for name in plugins if _shouted(name) == plugin), None)
+    owner = next((name for name in plugins if _env_name(name) == plugin), None)
     return f"{owner}.{key.lower()}" if owner else None
 
 
-def _shouted(name: str) -> str:
+def _env_name(name: str) -> str:
     return name.upper().replace("-", "_")
 
 
-def misspelt(environ: Mapping[str, str], plugins: Iterable[str]) -> dict[str, str]:
+def find_misspelt(environ: Mapping[str, str], plugins: Iterable[str]) -> dict[str, str]:
     """{variable: known name}: ignored variables whose name is a near miss of a known one."""
     plugins = tuple(plugins)
-    core = [*map(_shouted, core_fields()), *(own.removeprefix(PREFIX) for own in OURS)]
-    found = {}
+    core = [*map(_env_name, core_fields()), *(own.removeprefix(PREFIX) for own in OURS)]
+    near_misses = {}
     for variable in sorted(environ):
-        if not variable.startswith(PREFIX) or variable in OURS or _named(variable, plugins):
+        if not variable.startswith(PREFIX) or variable in OURS or _setting_of(variable, plugins):
             continue
         owner, dunder, key = variable.removeprefix(PREFIX).partition("__")
-        known = [*map(_shouted, plugins)] if dunder else core
+        known = [*map(_env_name, plugins)] if dunder else core
         if near := difflib.get_close_matches(owner, known, n=1, cutoff=NEAR):
-            found[variable] = PREFIX + near[0] + dunder + key
-    return found
+            near_misses[variable] = PREFIX + near[0] + dunder + key
+    return near_misses

@@ -10,7 +10,7 @@ from typing import Any
 
 from spec_core.errors import UsageError, why
 from spec_core.settings.environment import CONFIG
-from spec_core.settings.named import joined, parsed
+from spec_core.settings.named import format_method, parse_method
 
 SCHEME = re.compile(r"[A-Za-z][\w.+-]+:")
 
@@ -22,40 +22,42 @@ def read_file(path: Path | None = None, environ: Mapping[str, str] | None = None
     if not named and not file.exists():
         return {}
     try:
-        return anchored(tomllib.loads(file.read_text(encoding="utf-8")), file.parent)
+        return resolve_paths(tomllib.loads(file.read_text(encoding="utf-8")), file.parent)
     except (OSError, ValueError, RecursionError) as error:  # an int of thousands of digits raises a plain ValueError
         raise UsageError(
             f"{file}: {why(error)}", hint="fix the file; `spec settings --toml` prints one that works"
         ) from error
 
 
-def anchored(table: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+def resolve_paths(table: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """A file's table with relative paths resolved against its folder: model, NAME=FILE, and ``file`` of a plugin."""
-    made = dict(table)
-    if isinstance(model := made.get("model"), str):
-        made["model"] = _anchored(model, folder)
-    methods = made.get("methods")
+    resolved = dict(table)
+    if isinstance(model := resolved.get("model"), str):
+        resolved["model"] = _resolve_path(model, folder)
+    methods = resolved.get("methods")
     if isinstance(methods, str):
         methods = methods.split(",")
     if isinstance(methods, list):
-        made["methods"] = [_anchored_file(m, folder) if isinstance(m, str) else m for m in methods]
-    for name, own in made.items():
+        resolved["methods"] = [_resolve_file(m, folder) if isinstance(m, str) else m for m in methods]
+    for name, own in resolved.items():
         if isinstance(own, Mapping) and isinstance(file := own.get("file"), str):
-            made[name] = {**own, "file": _anchored(file, folder)}
-    return made
+            resolved[name] = {**own, "file": _resolve_path(file, folder)}
+    return resolved
 
 
-def _anchored_file(spec: str, folder: Path) -> str:
+def _resolve_file(spec: str, folder: Path) -> str:
     """The same for a plugin as named in the file, or every plugin of a chain."""
-    return "+".join(_anchored_one(one, folder) for one in spec.split("+"))
+    return "+".join(_resolve_method(one, folder) for one in spec.split("+"))
 
 
-def _anchored_one(spec: str, folder: Path) -> str:
-    name, own = parsed(spec)
-    return joined(name, {key: _anchored(value, folder) if key == "file" else value for key, value in own.items()})
+def _resolve_method(spec: str, folder: Path) -> str:
+    name, own = parse_method(spec)
+    return format_method(
+        name, {key: _resolve_path(value, folder) if key == "file" else value for key, value in own.items()}
+    )
 
 
-def _anchored(path: str, folder: Path) -> str:
+def _resolve_path(path: str, folder: Path) -> str:
     """The same for one path; a location with a scheme, such as zoo:pico, is left to its loader."""
     here = folder / path
     return str(here) if here.exists() or not SCHEME.match(path) else path

@@ -14,10 +14,10 @@ from spec_core.errors import UsageError
 
 def name_of(spec: str) -> str:
     """The plugin's name without settings."""
-    return parsed(spec)[0]
+    return parse_method(spec)[0]
 
 
-def parsed(spec: str) -> tuple[str, dict[str, str]]:
+def parse_method(spec: str) -> tuple[str, dict[str, str]]:
     """(name, settings written with it). Raises UsageError for a part that is not key=value."""
     before, equals, file = spec.partition("=")
     name, colon, _ = before.partition(":")
@@ -26,14 +26,14 @@ def parsed(spec: str) -> tuple[str, dict[str, str]]:
     return name, {"file": file} if equals else {}
 
 
-def joined(name: str, settings: dict[str, str]) -> str:
-    """The inverse of ``parsed``."""
+def format_method(name: str, settings: dict[str, str]) -> str:
+    """The inverse of ``parse_method``."""
     if not settings.keys() - {"file"}:
         return name + "".join(f"={file}" for file in settings.values())
     return f"{name}:" + ",".join(f"{key}={value}" for key, value in settings.items())
 
 
-def chain(spec: str, known: Container[str]) -> list[str]:
+def split_methods(spec: str, known: Container[str]) -> list[str]:
     """``a+b++c=FILE`` as methods in the order of asking; ``++`` sets ``extend=true`` for the method after it.
 
     A + inside a file's name does not separate, as no known method's name follows it.
@@ -50,8 +50,8 @@ def chain(spec: str, known: Container[str]) -> list[str]:
 
 def extending(spec: str) -> str:
     """The same method with ``extend=true``."""
-    name, settings = parsed(spec)
-    return joined(name, settings | {"extend": "true"})
+    name, settings = parse_method(spec)
+    return format_method(name, settings | {"extend": "true"})
 
 
 def _pair(spec: str, text: str) -> tuple[str, str]:

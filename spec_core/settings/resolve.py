@@ -41,7 +41,7 @@ class Settings:
         """One of the tables, filled with these settings."""
         return cls(**{field.name: self[field.name] for field in attrs.fields(cls)})
 
-    def given(self, plugin: str) -> dict[str, Any]:
+    def values_of(self, plugin: str) -> dict[str, Any]:
         """Settings of a plugin, by field name, not yet converted to the field's type."""
         return {n.partition(".")[2]: s.value for n, s in self.table.items() if n.startswith(plugin + ".")}
 

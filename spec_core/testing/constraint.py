@@ -41,7 +41,7 @@ class ToyMatcher:
         return len(self.tokens) >= self.constraint.length
 
     def advance(self, token: int) -> bool:
-        if self.complete or not self._allowed(self.tokens)[token]:
+        if self.complete or not self._allowed_tokens(self.tokens)[token]:
             return False
         self.tokens.append(token)
         return True
@@ -52,7 +52,7 @@ class ToyMatcher:
     def masks(self, drafted: Sequence[int]) -> np.ndarray:
         rows, text = [], list(self.tokens)
         for token in (*drafted, None):
-            rows.append(self._allowed(text))
+            rows.append(self._allowed_tokens(text))
             if token is None or not rows[-1][token] or len(text) + 1 >= self.constraint.length:
                 break
             text.append(token)
@@ -60,16 +60,16 @@ class ToyMatcher:
         bits[:, : self.vocab] = rows
         return np.packbits(bits, axis=1, bitorder="little").view(np.uint32)
 
-    def forced(self, count_max: int) -> list[int]:
+    def forced_tokens(self, count_max: int) -> list[int]:
         text = list(self.tokens)
         while len(text) - len(self.tokens) < count_max and len(text) < self.constraint.length:
-            only = self._allowed(text).nonzero()[0]
+            only = self._allowed_tokens(text).nonzero()[0]
             if len(only) != 1:
                 break
             text.append(int(only[0]))
         return text[len(self.tokens) :]
 
-    def _allowed(self, text: Sequence[int]) -> np.ndarray:
+    def _allowed_tokens(self, text: Sequence[int]) -> np.ndarray:
         """[V] bool."""
         key = crc32(np.array([self.constraint.seed, *text[-2:]], np.int64).tobytes())
         rng = np.random.default_rng(key)

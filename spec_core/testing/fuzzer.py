@@ -163,7 +163,7 @@ def _twice(fuzzer: Fuzzer, step: Step, seq: Sequence) -> None:
         step.propose(seq, Draft([0]))
 
 
-def _poisoned(fuzzer: Fuzzer) -> Draft:
+def _poisoned_draft(fuzzer: Fuzzer) -> Draft:
     return Draft([0], probs=torch.full((1, fuzzer.vocab), math.nan))
 
 
@@ -188,7 +188,7 @@ DRAFTING: dict[str, Fault] = {
     "nothing": _proposes(lambda fuzzer: None),
     "parents-forward": _proposes(lambda fuzzer: Draft([0, 1], parents=[1, -1])),
     "a-sibling-twice": _proposes(lambda fuzzer: Draft([0, 0], parents=[-1, -1])),
-    "not-numbers": _proposes(_poisoned),
+    "not-numbers": _proposes(_poisoned_draft),
     "twice": _twice,
     "decides-in-draft": _decides(lambda fuzzer: Verdict((), 0)),
     "limits-and-drafts": lambda fuzzer, step, seq: step.limit(seq, 0),

@@ -46,13 +46,13 @@ class Report:
     faults: Counter[str] = attrs.field(factory=Counter)
 
 
-def asked(prompts: Iterable[list[int]], target: Target, longest: int = 24, seed: int = 0) -> list[Request]:
+def make_requests(prompts: Iterable[list[int]], target: Target, longest: int = 24, seed: int = 0) -> list[Request]:
     """A request for each prompt: temperatures from 0 to 1.5, lengths up to ``longest``.
 
     Some have a stop token or a constraint, and some a position that is given as the embedding of another token.
     """
     rng = random.Random(seed)
-    constraints = held(len(prompts := list(prompts)), longest, seed)
+    constraints = make_constraints(len(prompts := list(prompts)), longest, seed)
     vocab, table = target.info.vocab, target.tensor("token_embd.weight")
     return [
         Request(
@@ -69,11 +69,11 @@ def asked(prompts: Iterable[list[int]], target: Target, longest: int = 24, seed:
     ]
 
 
-def held(count: int, longest: int, seed: int) -> list[ToyConstraint | None]:
+def make_constraints(count: int, longest: int, seed: int) -> list[ToyConstraint | None]:
     """A constraint for some of the requests, from random numbers of their own."""
     rng = random.Random(f"constraints {seed}")
-    made = [ToyConstraint(i, rng.choice(SHARES), rng.randint(1, 2 * longest)) for i in range(count)]
-    return [constraint if rng.random() < 0.2 else None for constraint in made]
+    constraints = [ToyConstraint(i, rng.choice(SHARES), rng.randint(1, 2 * longest)) for i in range(count)]
+    return [constraint if rng.random() < 0.2 else None for constraint in constraints]
 
 
 def plainly(target: Target, requests: Iterable[Request]) -> dict[str, Result]:
@@ -97,7 +97,7 @@ def campaign(
     Every fourth round raises at the first fault of a step and continues with the waiting sequences.
     Raises AssertionError with the round's number; equal arguments give equal rounds.
     """
-    requests = asked(prompts, target, longest, seed)
+    requests = make_requests(prompts, target, longest, seed)
     known = plainly(target, requests)
     texts = {request.name: [*request.prompt, *known[request.name].tokens] for request in requests}
     report = Report()
@@ -197,11 +197,11 @@ class Round:
         faults: Counter[str] = sum((fuzzer.did for fuzzer in self.fuzzers), Counter())
         stats = self.run.stats.report()
         raised = [error.reason for error in self.raised if not isinstance(error.__cause__, self.endings)]
-        found = [*stats["switched_off"].values(), *raised]
+        reasons = [*stats["switched_off"].values(), *raised]
         # Only the first fault of a step is raised: more may have happened than were seen.
-        all_seen = len(found) == faults.total() or (self.raised and len(found) < faults.total())
-        assert all_seen, f"round {report.rounds}: {dict(faults)}, seen {found}"
-        passed = [why for why in found if "was not refused" in why]
+        all_seen = len(reasons) == faults.total() or (self.raised and len(reasons) < faults.total())
+        assert all_seen, f"round {report.rounds}: {dict(faults)}, seen {reasons}"
+        passed = [why for why in reasons if "was not refused" in why]
         assert not passed, f"round {report.rounds}: {passed}"
         report.faults += faults
         report.sequences += len(self.started)

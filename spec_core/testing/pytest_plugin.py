@@ -63,9 +63,9 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     if not config.getoption("conformance"):
         return
-    found = outcomes(terminalreporter.stats)
+    results = outcomes(terminalreporter.stats)
     terminalreporter.section("conformance")
-    for plugin, by_result in found.items():
+    for plugin, by_result in results.items():
         counts = ", ".join(f"{len(reports)} {result}" for result, reports in by_result.items() if reports)
         terminalreporter.line(f"{plugin}: {counts}")
         for sentence in by_result["broken"]:
@@ -74,11 +74,11 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 
 def outcomes(stats: dict[str, list[Any]]) -> dict[str, dict[str, list[str]]]:
     """{plugin's class: {"kept", "broken", "not applicable" or "not checked": promises}} from pytest's reports."""
-    found: dict[str, dict[str, list[str]]] = defaultdict(lambda: {word: [] for word in (*WORDS.values(), UNCHECKED)})
+    results: dict[str, dict[str, list[str]]] = defaultdict(lambda: {word: [] for word in (*WORDS.values(), UNCHECKED)})
     for result, word in WORDS.items():
         for report in stats.get(result, []):
             properties = dict(getattr(report, "user_properties", ()))
             if "promise" in properties:
                 unchecked = str(report.longrepr).startswith(UNCHECKED)
-                found[properties["plugin"]][UNCHECKED if unchecked else word].append(properties["promise"])
-    return found
+                results[properties["plugin"]][UNCHECKED if unchecked else word].append(properties["promise"])
+    return results

@@ -43,7 +43,7 @@ class ToyRollback:
                 self._restore(step, seq)
 
     def _restore(self, step: Step, seq: Sequence) -> None:
-        rows = step.kept(seq)
+        rows = step.kept_rows(seq)
         if self.strategy == "checkpoint":
             step.rewind(seq, step.part(seq).end)
         elif self.strategy == "snapshot":

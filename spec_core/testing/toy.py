@@ -131,17 +131,17 @@ class ToyTarget:
         self.forwards += 1
         tokens, positions = batch.tokens.tolist(), batch.positions.tolist()
         streams: list[list[np.ndarray]] = []
-        wanted: list[int] = []
+        logit_rows: list[int] = []
         trace: dict[int, Any] = {}
         for part in batch.parts:
             last = part.spec + part.drafted
             embeds = {row: batch.embeds[row].numpy() for row in range(part.row, part.spec) if row in batch.embeds}
             streams += self._part(part, tokens, positions, embeds, needs, trace)
             first = part.row if needs.all_logits else part.spec - 1
-            wanted += range(first, last) if part.decides or needs.all_logits else ()
+            logit_rows += range(first, last) if part.decides or needs.all_logits else ()
         rows = np.array(streams)  # [R, L + 1, D]
         final = np.array([_norm(stream[-1]) for stream in streams])
-        logits = np.array([self._head @ final[row] for row in wanted]).reshape(-1, len(self._head))  # equal bits
+        logits = np.array([self._head @ final[row] for row in logit_rows]).reshape(-1, len(self._head))  # equal bits
         return TargetOutput(
             logits=torch.from_numpy(logits),
             hidden={i: torch.from_numpy(rows[:, i]) for i in needs.hidden},

@@ -3,13 +3,14 @@
 Drafting: ``TokenDrafter`` and ``PartialDraft`` choose token by token from rows of logits, ``grow_tree`` grows a tree
 of the likeliest paths, ``confidences`` are those of its tokens, ``PairDrafter`` runs a layer on pairs of a hidden state
 and the token after it, ``draft_head`` reads a head from a file and checks whether it fits the target,
-``AcceptanceEstimate`` estimates the acceptance rate, ``forward`` runs a draft model. ``places`` yields where such a
-drafter may extend another method's draft, ``reached`` whether what it appended was tested.
+``AcceptanceEstimate`` estimates the acceptance rate, ``forward`` runs a draft model. ``branch_points`` yields where
+such a drafter may extend another method's draft, ``tested_extensions`` whether what it appended was tested.
 Rules: ``target_distributions`` and ``draft_distributions`` for p and q on the device of the logits,
-``target_distribution`` and ``drafted_from`` for one row of them on the host (``adjust`` and ``support`` are parts of
-the first), ``rows_on_host`` and ``drafts_on_host`` copy their inputs from a device once per step,
+``target_distribution`` and ``draft_distribution`` for one row of them on the host (``adjust`` and ``support`` are parts
+of the first), ``rows_on_host`` and ``drafts_on_host`` copy their inputs from a device once per step,
 ``choosers`` and ``walk`` for exact match, ``uniform`` for coins (a rule's private ones are ``step.coins``).
-Logits: ``likeliest``. Constraints: ``allowed`` and ``forced``. Counting: ``drafted_and_accepted`` and ``Tally``.
+Logits: ``likeliest``. Constraints: ``allowed_mask`` and ``forced_tokens``. Counting: ``draft_counts`` and
+``DraftStatistics``.
 Texts: ``encode_part``, ``encode_after``, ``stream_after`` and ``decode_after`` for parts of a text.
 Processes: ``LimitedProcess`` runs a stranger's program, which calls ``answer_messages``, with limits of the system.
 Threads: ``use_threads`` sets the number of torch's. Loops: ``Orders`` follows ``step.rest`` and ``step.hold``.
@@ -48,10 +49,10 @@ if TYPE_CHECKING:
     from spec_core.toolkit.acceptance import match_estimates as match_estimates
     from spec_core.toolkit.choosing import choosers as choosers
     from spec_core.toolkit.choosing import walk as walk
-    from spec_core.toolkit.constrained import allowed as allowed
-    from spec_core.toolkit.constrained import forced as forced
+    from spec_core.toolkit.constrained import allowed_mask as allowed_mask
+    from spec_core.toolkit.constrained import forced_tokens as forced_tokens
+    from spec_core.toolkit.distributions import draft_distribution as draft_distribution
     from spec_core.toolkit.distributions import draft_distributions as draft_distributions
-    from spec_core.toolkit.distributions import drafted_from as drafted_from
     from spec_core.toolkit.distributions import target_distribution as target_distribution
     from spec_core.toolkit.distributions import target_distributions as target_distributions
     from spec_core.toolkit.drive import evaluate as evaluate
@@ -70,12 +71,12 @@ if TYPE_CHECKING:
     from spec_core.toolkit.orders import Orders as Orders
     from spec_core.toolkit.pair_drafter import PairDrafter as PairDrafter
     from spec_core.toolkit.pair_drafter import PairState as PairState
-    from spec_core.toolkit.place import Place as Place
-    from spec_core.toolkit.place import places as places
-    from spec_core.toolkit.place import reached as reached
-    from spec_core.toolkit.place import reached_estimate as reached_estimate
-    from spec_core.toolkit.tally import Tally as Tally
-    from spec_core.toolkit.tally import drafted_and_accepted as drafted_and_accepted
+    from spec_core.toolkit.place import BranchPoint as BranchPoint
+    from spec_core.toolkit.place import branch_points as branch_points
+    from spec_core.toolkit.place import extension_estimate as extension_estimate
+    from spec_core.toolkit.place import tested_extensions as tested_extensions
+    from spec_core.toolkit.tally import DraftStatistics as DraftStatistics
+    from spec_core.toolkit.tally import draft_counts as draft_counts
     from spec_core.toolkit.threads import use_threads as use_threads
     from spec_core.toolkit.token_drafter import PartialDraft as PartialDraft
     from spec_core.toolkit.token_drafter import SampleMode as SampleMode
@@ -87,70 +88,70 @@ if TYPE_CHECKING:
     from spec_core.toolkit.tree import TreeNode as TreeNode
     from spec_core.toolkit.tree import confidences as confidences
     from spec_core.toolkit.tree import grow_tree as grow_tree
-    from spec_core.toolkit.tree import tested as tested
+    from spec_core.toolkit.tree import tested_nodes as tested_nodes
 
 _WHERE = {
     "AcceptanceEstimate": "toolkit.acceptance",
     "AcceptanceEstimates": "toolkit.acceptance",
+    "BranchPoint": "toolkit.place",
     "DraftHead": "toolkit.heads",
+    "DraftLimits": "toolkit.tree",
+    "DraftStatistics": "toolkit.tally",
     "HeadFile": "toolkit.heads",
     "LayerExecutor": "contract.target_parts",
-    "NextTokenLayer": "contract.target_parts",
-    "RecurrentSizes": "contract.values",
-    "TrainingTexts": "contract.target_parts",
-    "UnreadableLayer": "contract.target_parts",
-    "layer_executor": "contract.target_parts",
-    "next_token_layer": "contract.target_parts",
-    "training_texts": "contract.target_parts",
-    "DraftLimits": "toolkit.tree",
     "LimitedProcess": "toolkit.limited_process",
+    "NextTokenLayer": "contract.target_parts",
     "Orders": "toolkit.orders",
     "PairDrafter": "toolkit.pair_drafter",
     "PairState": "toolkit.pair_drafter",
     "PartialDraft": "toolkit.token_drafter",
-    "Place": "toolkit.place",
     "ProcessEnded": "toolkit.limited_process",
     "Reading": "toolkit.heads",
+    "RecurrentSizes": "contract.values",
     "SampleMode": "toolkit.token_drafter",
-    "Tally": "toolkit.tally",
     "TokenDrafter": "toolkit.token_drafter",
+    "TrainingTexts": "contract.target_parts",
     "TreeLimits": "toolkit.tree",
     "TreeNode": "toolkit.tree",
+    "UnreadableLayer": "contract.target_parts",
     "adjust": "sampling.choose",
-    "allowed": "toolkit.constrained",
+    "allowed_mask": "toolkit.constrained",
     "answer_messages": "toolkit.limited_process",
+    "branch_points": "toolkit.place",
     "choosers": "toolkit.choosing",
     "confidences": "toolkit.tree",
     "decode_after": "contract.parts",
+    "draft_counts": "toolkit.tally",
+    "draft_distribution": "toolkit.distributions",
     "draft_distributions": "toolkit.distributions",
     "draft_head": "toolkit.heads",
-    "drafted_and_accepted": "toolkit.tally",
-    "drafted_from": "toolkit.distributions",
     "drafts_on_host": "toolkit.transfer",
     "encode_after": "contract.parts",
     "encode_part": "contract.parts",
     "evaluate": "toolkit.drive",
+    "extension_estimate": "toolkit.place",
     "finite_choice": "sampling.choose",
-    "forced": "toolkit.constrained",
+    "forced_tokens": "toolkit.constrained",
     "forward": "toolkit.drive",
     "gap": "sampling.choose",
     "grow_tree": "toolkit.tree",
     "largest": "sampling.choose",
+    "layer_executor": "contract.target_parts",
     "layer_ids_field": "toolkit.fields",
     "likeliest": "sampling.choose",
     "match_estimates": "toolkit.acceptance",
+    "next_token_layer": "contract.target_parts",
     "open_sequence": "toolkit.drive",
     "p_min_field": "toolkit.fields",
-    "places": "toolkit.place",
-    "reached": "toolkit.place",
-    "reached_estimate": "toolkit.place",
     "rows_on_host": "toolkit.transfer",
     "sample_field": "toolkit.fields",
     "stream_after": "contract.parts",
     "support": "sampling.choose",
     "target_distribution": "toolkit.distributions",
     "target_distributions": "toolkit.distributions",
-    "tested": "toolkit.tree",
+    "tested_extensions": "toolkit.place",
+    "tested_nodes": "toolkit.tree",
+    "training_texts": "contract.target_parts",
     "uniform": "sampling.noise",
     "use_threads": "toolkit.threads",
     "walk": "toolkit.choosing",

@@ -63,10 +63,10 @@ class AcceptanceEstimates:
     def of(self, kind: Any) -> AcceptanceEstimate:
         """The estimate of a kind."""
         key = self.group(kind)
-        found = self.counts.get(key)
-        if found is None:
-            found = self.counts[key] = AcceptanceEstimate(weight=self.weight, decay=self.decay)
-        return found
+        estimate = self.counts.get(key)
+        if estimate is None:
+            estimate = self.counts[key] = AcceptanceEstimate(weight=self.weight, decay=self.decay)
+        return estimate
 
     def value(self, kind: Any) -> float:
         return self.of(kind).against(self.prior(kind))

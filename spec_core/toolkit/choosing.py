@@ -13,7 +13,7 @@ from torch import Tensor
 from spec_core.contract.sequence import Sequence
 from spec_core.contract.step import Step
 from spec_core.contract.values import Draft, Verdict
-from spec_core.sampling.choose import drawn, finite_choice, largest
+from spec_core.sampling.choose import draw_token, finite_choice, largest
 from spec_core.sampling.device import Chooser, device_chooser
 from spec_core.sampling.draws import Draw, pack
 from spec_core.toolkit.transfer import rows_on_host
@@ -104,7 +104,7 @@ def choice_on_host(step: Step, seq: Sequence, rows: Tensor) -> Choose:
     def choice(row: int) -> int:
         depth = draft.depths[row - 1] if row and draft else 0
         history = step.history(seq, row), seq.prompt_len, ()
-        token, logit, _ = drawn(rows[row], seq.sampling, source, seq.t + depth, history, step.mask(seq, row))
+        token, logit, _ = draw_token(rows[row], seq.sampling, source, seq.t + depth, history, step.mask(seq, row))
         return finite_choice([token], [logit])
 
     return choice

@@ -16,7 +16,7 @@ from spec_core.contract.matcher import Matcher
 from spec_core.contract.sequence import Sequence
 
 
-def allowed(seq: Sequence, drafted: Tokens[int] = ()) -> np.ndarray | None:
+def allowed_mask(seq: Sequence, drafted: Tokens[int] = ()) -> np.ndarray | None:
     """[ceil(V / 32)] uint32: the tokens that may follow the committed text and ``drafted``, token ``id`` as bit
     ``id % 32`` of word ``id // 32``; none where ``drafted`` is not allowed or completes the text.
 
@@ -33,7 +33,7 @@ def allowed(seq: Sequence, drafted: Tokens[int] = ()) -> np.ndarray | None:
         return None
 
 
-def forced(seq: Sequence, drafted: Tokens[int], count_max: int) -> list[int]:
+def forced_tokens(seq: Sequence, drafted: Tokens[int], count_max: int) -> list[int]:
     """Up to ``count_max`` tokens that the constraint leaves no choice about, after committed text and ``drafted``.
 
     Another tokenization of the same text may be allowed, so they are probable, not certain. Empty without a constraint.
@@ -42,7 +42,7 @@ def forced(seq: Sequence, drafted: Tokens[int], count_max: int) -> list[int]:
         return []
     try:
         with _after(seq.matcher, drafted) as there:
-            return list(seq.matcher.forced(count_max))[:count_max] if there else []
+            return list(seq.matcher.forced_tokens(count_max))[:count_max] if there else []
     except Exception as error:
         fail(seq, error)
         return []

@@ -31,7 +31,7 @@ def target_distribution(step: Step, seq: Sequence, row: int, logits: Tensor | No
 
 def _row_distribution(step: Step, seq: Sequence, row: int, rows: Tensor) -> tuple[Tensor, float]:
     """p [V] float64 on the host, NaN where no logit is finite, and the largest logit. rows: [1+K, V]"""
-    logits = _adjusted(step, seq, row, host(rows[row]))
+    logits = _adjust(step, seq, row, host(rows[row]))
     (best,), (value,) = largest(logits[None])
     if not value > LOWEST:  # also NaN
         return torch.full((len(logits),), math.nan, dtype=torch.float64), value
@@ -59,7 +59,7 @@ def target_distributions(step: Step, seq: Sequence, logits: Tensor | None = None
         p = torch.stack([p for p, _ in pairs]).to(rows.device)
         return p, torch.tensor([value for _, value in pairs], dtype=torch.float64, device=rows.device)
     if seq.sampling.adjusts or seq.matcher is not None:
-        rows = torch.stack([_adjusted(step, seq, i, row) for i, row in enumerate(rows)])
+        rows = torch.stack([_adjust(step, seq, i, row) for i, row in enumerate(rows)])
     values, at = rows.max(-1, keepdim=True)
     z = (rows.double() - values) / seq.sampling.temperature
     infinite = values.isposinf()  # an infinite logit takes all probability
@@ -68,12 +68,12 @@ def target_distributions(step: Step, seq: Sequence, logits: Tensor | None = None
     return torch.softmax(z, -1), values[:, 0].double()
 
 
-def _adjusted(step: Step, seq: Sequence, i: int, row: Tensor) -> Tensor:
+def _adjust(step: Step, seq: Sequence, i: int, row: Tensor) -> Tensor:
     """Row ``i`` of a sequence after constraint, bias and penalties, where it is."""
     return adjust(row, seq.sampling, step.history(seq, i), seq.prompt_len, step.mask(seq, i))
 
 
-def drafted_from(draft: Draft, j: int, vocab: int) -> np.ndarray:
+def draft_distribution(draft: Draft, j: int, vocab: int) -> np.ndarray:
     """[V] float64: q that draft ``j`` was drawn from; a token that was not drawn has probability 1.
 
     Rows of ``probs`` have at best float32 precision, so they are normalised. Raises ValueError for the
@@ -88,7 +88,7 @@ def drafted_from(draft: Draft, j: int, vocab: int) -> np.ndarray:
 
 
 def draft_distributions(draft: Draft, p: Tensor) -> Tensor:
-    """[K, V] float64 on the device of ``p`` [.., V]: ``drafted_from`` of all tokens."""
+    """[K, V] float64 on the device of ``p`` [.., V]: ``draft_distribution`` of all tokens."""
     if draft.proposal == "deterministic":
         return p.new_zeros(len(draft), p.shape[-1]).scatter_(1, draft.tokens.to(p.device)[:, None], 1.0)
     if draft.probs is None:

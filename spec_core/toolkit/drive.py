@@ -13,10 +13,10 @@ from spec_core.contract.sequence import Sequence
 from spec_core.contract.step import Step
 from spec_core.contract.target import Target
 from spec_core.contract.values import Draft, Needs
-from spec_core.errors import UsageError, shown
+from spec_core.errors import UsageError, quote
 from spec_core.sampling.parameters import Sampling
 from spec_core.sampling.stop import Stop
-from spec_core.toolkit.dropped import when_gone
+from spec_core.toolkit.finalizers import close_on_collect
 
 PLAIN = Needs()
 INT64 = np.dtype(np.int64)
@@ -33,7 +33,7 @@ def open_sequence(
     seq = Sequence([], 0, 0, Sampling(), Stop(), embeds=embeds or {})
     target.open(seq, 0)
     if close_when_dropped:
-        when_gone(seq, target, (seq.slot,))
+        close_on_collect(seq, target, (seq.slot,))
     return seq
 
 
@@ -73,7 +73,7 @@ def _check(tokens: list[int], target: Target) -> None:
     for at, token in enumerate(tokens):
         if not 0 <= token < vocab:
             raise UsageError(
-                f"token {shown(token)} at position {at} is outside the vocabulary of {vocab}",
+                f"token {quote(token)} at position {at} is outside the vocabulary of {vocab}",
                 hint="tokenize the text with this model's own tokenizer",
             )
 
@@ -87,7 +87,7 @@ def batch(step: Step, needs: Needs, device: str) -> Batch:
     for part in step.parts:
         part.row, end = len(tokens), part.end
         if part.seq.embeds:
-            embeds.update(_embedded(part))
+            embeds.update(_embedded_rows(part))
         tokens += part.pending
         positions += range(part.start, end)
         part.spec = len(tokens)
@@ -103,7 +103,7 @@ def batch(step: Step, needs: Needs, device: str) -> Batch:
     return Batch(both[0], both[1], tuple(step.parts), embeds)
 
 
-def _embedded(part: Part) -> dict[int, Tensor]:
+def _embedded_rows(part: Part) -> dict[int, Tensor]:
     """Batch rows of pending positions that are given as embeddings."""
     given = part.seq.embeds.items()
     return {part.row + at - part.start: row for at, row in given if part.start <= at < part.end}

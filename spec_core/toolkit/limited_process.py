@@ -119,8 +119,8 @@ class LimitedProcess:
         except subprocess.TimeoutExpired:
             code = -9
         self._end()
-        found = ENDS.get(signal.Signals(-code).name) if code < 0 else None
-        return (found or "its process ended with code {code}").format(cpu_seconds=self.cpu_seconds, code=code)
+        ending = ENDS.get(signal.Signals(-code).name) if code < 0 else None
+        return (ending or "its process ended with code {code}").format(cpu_seconds=self.cpu_seconds, code=code)
 
     def _end(self) -> None:
         child, self._child = self._child, None

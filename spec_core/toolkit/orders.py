@@ -87,8 +87,8 @@ class Orders:
 
     def _over(self) -> bool:
         """Whether the steps so far end it: by what they lost, or because their forwards do not tell their worth."""
-        said = self._said
-        return self._lost > said.loss or (said.unlisted is not None and self._unlisted >= said.unlisted)
+        plan = self._said
+        return self._lost > plan.loss or (plan.unlisted is not None and self._unlisted >= plan.unlisted)
 
     def _follows(self, running: list[Sequence], proposals: Mapping[str, frozenset[str]]) -> bool:
         """Whether a sequence takes the place of the only one."""
@@ -133,7 +133,7 @@ class Orders:
         elif step.drafting or self.resting:
             self.passed.append(spent)
         if self.holding and step.drafting:
-            self._lost = max(0.0, self._lost + self._said.lost(spent))
+            self._lost = max(0.0, self._lost + self._said.loss_of(spent))
             self._unlisted += rows not in self._said.of_forward
         return spent
 
@@ -163,7 +163,7 @@ def attempts(part: Part) -> Iterator[Tried]:
         draft, accepted = piece.draft, None
         if alone:
             accepted = len(path)
-        elif piece.reached(path):
+        elif piece.was_tested(path):
             accepted = len(piece.own(path))
         budget = min(whole, limits.get(piece.source, whole))
         yield Tried(part.seq.number, piece.source, budget, len(draft.ids), draft.depth, accepted)

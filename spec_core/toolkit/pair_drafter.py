@@ -22,7 +22,7 @@ from spec_core.contract.values import Draft, Proposal
 from spec_core.hookspecs import hookimpl
 from spec_core.toolkit.acceptance import AcceptanceEstimate
 from spec_core.toolkit.pair_tree import PairTree, learn
-from spec_core.toolkit.place import COMMITTED, Place, places, reached, reached_estimate
+from spec_core.toolkit.place import COMMITTED, BranchPoint, branch_points, extension_estimate, tested_extensions
 from spec_core.toolkit.token_drafter import PartialDraft, SampleMode, TokenDrafter
 from spec_core.toolkit.tree import DraftLimits, TreeLimits
 
@@ -42,7 +42,7 @@ class PairState:
 
     pairs: Any
     estimate: AcceptanceEstimate = attrs.field(factory=AcceptanceEstimate)
-    reached: AcceptanceEstimate = attrs.field(factory=reached_estimate)
+    reached: AcceptanceEstimate = attrs.field(factory=extension_estimate)
     unread: list[Span] = attrs.field(factory=list)
     drafted: bool = False
 
@@ -50,7 +50,7 @@ class PairState:
         self.estimate.fade()
         self.reached.fade()
 
-    def chance(self, place: Place) -> float:
+    def chance(self, place: BranchPoint) -> float:
         """That all tokens drafted before ``place`` are accepted."""
         return self.reached.value if place.chance is None else place.chance
 
@@ -88,9 +88,9 @@ class PairDraft(PartialDraft):
         """Limits of the chain made in one call; None where its tokens have to be chosen here."""
         return None if self.watch is not None else self.chooser.limits(step, self, chooses)
 
-    def take_whole(self, found: Any, rows: Tensor | None) -> None:
+    def take_whole(self, chain: Any, rows: Tensor | None) -> None:
         """A chain that was made in one call. rows: what its tokens were drawn from, where a rule reads them."""
-        self.chooser.take(self, found.tokens, found.chances, rows)
+        self.chooser.add_tokens(self, chain.tokens, chain.chances, rows)
 
     def take(self, step: Step, hidden: Tensor, rows: Tensor) -> None:
         """Add a token; hidden [1, D], rows [1, V] over the target's tokens."""
@@ -99,8 +99,8 @@ class PairDraft(PartialDraft):
         if self.watch is not None:
             self.watch(token, rows[0])
 
-    def made(self) -> Draft:
-        return self.chooser.made(self)
+    def finish(self) -> Draft:
+        return self.chooser.finish(self)
 
 
 class PairDrafter:
@@ -121,7 +121,7 @@ class PairDrafter:
     watch: Any
     state: StashKey[PairState]
 
-    def hidden(self, spans: Rowing[Span]) -> list[Tensor]:
+    def hidden_states(self, spans: Rowing[Span]) -> list[Tensor]:
         """[n, D] for each span, in new memory: the hidden states of its pairs."""
         raise NotImplementedError
 
@@ -145,7 +145,7 @@ class PairDrafter:
 
     @hookimpl
     def draft(self, step: Step) -> None:
-        behind = [c for seq, place, budget in places(step) if (c := self._chain(step, seq, budget, place))]
+        behind = [c for seq, place, budget in branch_points(step) if (c := self._chain(step, seq, budget, place))]
         drafts = [*behind, *(d for seq, budget in step.undrafted if (d := self._begin(step, seq, budget)))]
         states = [d.seq.stash[self.state] for d in drafts]
         self._read(step, [(state, state.unread) for state in states if state.unread])
@@ -154,8 +154,8 @@ class PairDrafter:
         while growing := [d for d in drafts if d.open]:
             self._one_more(step, growing)
         for d in drafts:
-            if (made := d.made()) is not None:
-                d.place.add(step, d.seq, made)
+            if (draft := d.finish()) is not None:
+                d.place.add(step, d.seq, draft)
 
     @hookimpl
     def rollback(self, step: Step) -> None:
@@ -163,7 +163,7 @@ class PairDrafter:
             state = seq.stash[self.state]
             state.drafted = True
             learn(state.estimate, part.draft, part.uncut.path)
-        for seq, tested in reached(step):
+        for seq, tested in tested_extensions(step):
             seq.stash[self.state].reached.add(tested, 1)
 
     @hookimpl
@@ -188,7 +188,7 @@ class PairDrafter:
     def _read(self, step: Step, waiting: Rowing[tuple[PairState, list[Span]]]) -> None:
         """Make pairs of spans, of several sequences at once."""
         spans = [span for _, each in waiting for span in each]
-        hidden = iter(self.hidden(spans) if spans else ())
+        hidden = iter(self.hidden_states(spans) if spans else ())
         for state, each in waiting:
             state.unread = []
             for span in each:
@@ -202,7 +202,7 @@ class PairDrafter:
     def _begin(self, step: Step, seq: Sequence, budget: int) -> PairDraft | PairTree | None:
         return self._tree(step, seq, budget) if self._branches(step, seq) else self._chain(step, seq, budget)
 
-    def _ready(self, step: Step, seq: Sequence, place: Place = COMMITTED) -> PairState | None:
+    def _ready(self, step: Step, seq: Sequence, place: BranchPoint = COMMITTED) -> PairState | None:
         """The sequence's state, if a draft that begins there is likely enough to be accepted."""
         state = seq.stash.get(self.state)
         if state is None or not (state.pairs.tokens or state.unread):
@@ -210,7 +210,7 @@ class PairDrafter:
         state.fade()
         return state if state.chance(place) * state.estimate.value >= self.drafter.price(step, seq) else None
 
-    def _chain(self, step: Step, seq: Sequence, budget: int, place: Place = COMMITTED) -> PairDraft | None:
+    def _chain(self, step: Step, seq: Sequence, budget: int, place: BranchPoint = COMMITTED) -> PairDraft | None:
         state, longest = self._ready(step, seq, place), min(budget, self.longest)
         if state is None:
             return None
@@ -223,7 +223,7 @@ class PairDrafter:
             return None
         nodes, p_min = min(step.nodes(seq), self.nodes_max), self.drafter.price(step, seq)
         limits = TreeLimits(min(budget, self.longest), nodes, self.width, p_min, seq.stop.tokens)
-        proposal: Proposal = "unknown" if self.drafter.follows(step, seq) else "deterministic"
+        proposal: Proposal = "unknown" if self.drafter.uses_target_noise(step, seq) else "deterministic"
         return PairTree(seq, state.pairs, self.drafter, limits, proposal, state.estimate.value)
 
     def _branches(self, step: Step, seq: Sequence) -> bool:
@@ -250,22 +250,22 @@ class PairDrafter:
                 self._in_one_call(step, some, keep)
 
     def _keeps(self, step: Step, draft: PairDraft | PairTree) -> bool:
-        return isinstance(draft, PairDraft) and self.drafter.keeps(step, draft.seq)
+        return isinstance(draft, PairDraft) and self.drafter.keeps_probs(step, draft.seq)
 
     def _in_one_call(self, step: Step, drafts: Rowing[tuple[PairDraft | PairTree, DraftLimits]], keep: bool) -> None:
         parts = [d.pairs() for d, _ in drafts]
         for d, limits in drafts:  # the last depth needs no places: nothing follows it
             d.memory.room(d.memory.done + len(d.place.path) + limits.width * (limits.depth - 1))
-        made = self.layer.draft(parts, [limits for _, limits in drafts], keep)
-        step.report_cost(forwards=made.forwards, rows=made.rows)
-        for (d, _), found in zip(drafts, made.found, strict=True):
-            d.take_whole(found, None if found.rows is None else self.logits(found.rows))
+        result = self.layer.draft(parts, [limits for _, limits in drafts], keep)
+        step.report_cost(forwards=result.forwards, rows=result.rows)
+        for (d, _), chain in zip(drafts, result.found, strict=True):
+            d.take_whole(chain, None if chain.rows is None else self.logits(chain.rows))
 
     def _one_more(self, step: Step, drafts: Rowing[PairDraft | PairTree]) -> None:
         """One forward that extends every draft by one depth."""
         parts = [d.pairs() for d in drafts]
         hidden, logits = self.layer.forward(parts)
         step.report_cost(forwards=1, rows=sum(len(p.tokens) for p in parts))
-        wanted = [p.wanted for p in parts]
-        for d, states, rows in zip(drafts, hidden.split(wanted), logits.split(wanted), strict=True):
+        counts = [p.wanted for p in parts]
+        for d, states, rows in zip(drafts, hidden.split(counts), logits.split(counts), strict=True):
             d.take(step, states, self.logits(rows))

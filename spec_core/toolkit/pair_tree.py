@@ -17,9 +17,9 @@ from spec_core.contract.sequence import Sequence
 from spec_core.contract.step import Step
 from spec_core.contract.values import Draft, Proposal
 from spec_core.toolkit.acceptance import AcceptanceEstimate
-from spec_core.toolkit.place import COMMITTED, Place
+from spec_core.toolkit.place import COMMITTED, BranchPoint
 from spec_core.toolkit.token_drafter import TokenDrafter
-from spec_core.toolkit.tree import DraftLimits, TreeLimits, TreeNode, tested
+from spec_core.toolkit.tree import DraftLimits, TreeLimits, TreeNode, tested_nodes
 
 
 @attrs.define(eq=False)
@@ -50,7 +50,7 @@ class PairTree:
     growing: list[int] = attrs.field(factory=lambda: [-1])
     hidden: Tensor | None = None
     finished: Draft | None = None
-    place: Place = COMMITTED
+    place: BranchPoint = COMMITTED
 
     @property
     def open(self) -> bool:
@@ -64,7 +64,7 @@ class PairTree:
         rows = sorted({i for node in self.growing for i in self._path(node)})
         at = {node: row for row, node in enumerate(rows)}
         before = [self.nodes[i].parent for i in rows]
-        hidden = torch.cat([self._hidden(parent) for parent in before])
+        hidden = torch.cat([self._hidden_of(parent) for parent in before])
         tokens = [self.nodes[i].token for i in rows]
         return self.memory.tree(tokens, [at.get(parent, -1) for parent in before], hidden, len(self.growing))
 
@@ -77,11 +77,11 @@ class PairTree:
             return None
         return DraftLimits(limits.depth, limits.nodes, limits.width, limits.p_min, limits.stops, self.trust, chooser)
 
-    def take_whole(self, found: Any, rows: Tensor | None) -> None:
+    def take_whole(self, tree: Any, rows: Tensor | None) -> None:
         """A tree that was made in one call."""
         self.growing = []
-        if found.tokens:
-            self.finished = Draft(found.tokens, self.proposal, parents=found.parents, confidence=found.chances)
+        if tree.tokens:
+            self.finished = Draft(tree.tokens, self.proposal, parents=tree.parents, confidence=tree.chances)
 
     def take(self, step: Step, hidden: Tensor, rows: Tensor) -> None:
         """Outputs for the growing nodes: states [n, D] and logits [n, V] over the target's tokens."""
@@ -93,7 +93,7 @@ class PairTree:
         new = [i for i in range(first, len(self.nodes)) if i in kept and self._goes_on(self.nodes[i])]
         self.growing = sorted(self._likeliest(new)[: self.limits.width])
 
-    def made(self) -> Draft | None:
+    def finish(self) -> Draft | None:
         """The likeliest nodes, parents first; None where there are none."""
         if self.finished is not None:
             return self.finished
@@ -138,10 +138,10 @@ class PairTree:
             node = self.nodes[node].parent
         return path[::-1]
 
-    def _hidden(self, node: int) -> Tensor:
-        found = self.hidden if node < 0 else self.nodes[node].hidden
-        assert found is not None
-        return found
+    def _hidden_of(self, node: int) -> Tensor:
+        hidden = self.hidden if node < 0 else self.nodes[node].hidden
+        assert hidden is not None
+        return hidden
 
     def _learn(self, node: int, hidden: Tensor) -> None:
         if node < 0:
@@ -157,7 +157,7 @@ def learn(estimate: AcceptanceEstimate, draft: Draft, path: tuple[int, ...]) -> 
         return
     nodes = [TreeNode(token, parent, 0, 0.0) for token, parent in zip(draft.ids, draft.parents, strict=True)]
     seen = set()
-    for node, kept in tested(nodes, path):
+    for node, kept in tested_nodes(nodes, path):
         if node.parent not in seen:
             seen.add(node.parent)
             estimate.add(kept, 1)

@@ -20,7 +20,7 @@ BRANCH = 1 << 15
 
 
 @attrs.frozen
-class Place:
+class BranchPoint:
     """leaf: index in the whole draft of the token that the chain follows, -1 for committed text.
 
     path: the drafted tokens down to the leaf. chance: that all of them are accepted, by the confidence of those who
@@ -33,7 +33,7 @@ class Place:
     branch: int = 0
 
     @classmethod
-    def behind(cls, draft: Draft, leaf: int) -> Place:
+    def behind(cls, draft: Draft, leaf: int) -> BranchPoint:
         above = draft.ancestry(leaf)
         chance = None if draft.confidence is None else math.prod(draft.confidence[i] for i in above)
         branch = 0 if draft.parents is None else BRANCH + leaf
@@ -47,28 +47,28 @@ class Place:
             step.extend(seq, draft, self.leaf)
 
 
-COMMITTED = Place()
+COMMITTED = BranchPoint()
 """Behind committed text."""
 
 
-def places(step: Step) -> Iterator[tuple[Sequence, Place, int]]:
+def branch_points(step: Step) -> Iterator[tuple[Sequence, BranchPoint, int]]:
     """(sequence, place, budget) of every sequence whose draft may be extended: behind its likeliest leaf."""
     seen: set[Sequence] = set()
     for seq, draft, leaf, budget in step.leaves:
         if seq not in seen:
             seen.add(seq)
-            yield seq, Place.behind(draft, leaf), budget
+            yield seq, BranchPoint.behind(draft, leaf), budget
 
 
-def reached_estimate() -> AcceptanceEstimate:
+def extension_estimate() -> AcceptanceEstimate:
     """Estimated share of places behind other methods' drafts whose tokens are all accepted, in one sequence."""
     return AcceptanceEstimate(prior=0.5)
 
 
-def reached(step: Step) -> Iterator[tuple[Sequence, bool]]:
+def tested_extensions(step: Step) -> Iterator[tuple[Sequence, bool]]:
     """(sequence, whether all tokens before it were accepted) of every draft with which the plugin extended another."""
     for seq in step.verdicts:
         part = step.part(seq)
         for piece in part.pieces:
             if piece.source == step.asking and piece.leaf >= 0 and part.uncut is not None:
-                yield seq, piece.reached(part.uncut.path)
+                yield seq, piece.was_tested(part.uncut.path)

@@ -20,16 +20,16 @@ class Counts(NamedTuple):
     emitted: int
 
 
-def drafted_and_accepted(part: Part) -> dict[str, Any]:
+def draft_counts(part: Part) -> dict[str, Any]:
     """Statistics of a part with a verdict: depth drafted, nodes, tested and kept drafts, emitted tokens.
 
     Tested positions are those of the kept path, and the next one if anything was drafted there: in a tree the kept
     path may end at a leaf while other branches are deeper.
     """
-    return counted(part)._asdict()
+    return counts_of(part)._asdict()
 
 
-def counted(part: Part) -> Counts:
+def counts_of(part: Part) -> Counts:
     """The same as a named tuple, for less time."""
     draft, emitted = part.draft, len(part.emitted)
     if draft is None:
@@ -46,7 +46,7 @@ def _goes_on(draft: Draft, node: int) -> bool:
 
 
 @attrs.define
-class Tally:
+class DraftStatistics:
     """Sums over steps.
 
     reached, tested, kept: {number of positions: drafts}, of those that a draft had, those of which all tokens before
@@ -74,7 +74,7 @@ class Tally:
             self._add_draft(part)
 
     def _add_draft(self, part: Part) -> None:
-        depth, nodes, accepted, tested, _ = counted(part)
+        depth, nodes, accepted, tested, _ = counts_of(part)
         self.drafts += 1
         self.drafted += nodes
         self.accepted += accepted
@@ -87,12 +87,12 @@ class Tally:
             self._credit(piece.source, len(piece.draft), len(piece.own(kept)))
 
     def _credit(self, method: str, nodes: int, accepted: int) -> None:
-        mine = self.by_method.setdefault(method, [0, 0, 0])
-        mine[0] += 1
-        mine[1] += nodes
-        mine[2] += accepted
+        counts = self.by_method.setdefault(method, [0, 0, 0])
+        counts[0] += 1
+        counts[1] += nodes
+        counts[2] += accepted
 
-    def merge(self, other: Tally) -> None:
+    def merge(self, other: DraftStatistics) -> None:
         for name in ("steps", "drafted", "accepted", "emitted", "drafts", "depth", "tv_distance"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for name in ("reached", "tested", "kept"):
@@ -146,11 +146,11 @@ def _count(counts: dict[int, int], positions: int, drafts: int = 1) -> None:
 
 def _at_least(counts: dict[int, int], longest: int) -> list[int]:
     """For each position how many drafts went as far."""
-    found, drafts = [], 0
+    totals, drafts = [], 0
     for positions in range(longest, 0, -1):
         drafts += counts.get(positions, 0)
-        found.append(drafts)
-    return found[::-1]
+        totals.append(drafts)
+    return totals[::-1]
 
 
 def _add(counts: list[int], more: list[int]) -> None:

@@ -19,12 +19,12 @@ from spec_core.contract.sequence import Sequence
 from spec_core.contract.step import Step
 from spec_core.contract.values import Draft, Proposal
 from spec_core.sampling import native
-from spec_core.sampling.choose import adjust, drawn, likeliest, support
+from spec_core.sampling.choose import adjust, draw_token, likeliest, support
 from spec_core.sampling.parameters import Sampling
-from spec_core.sampling.reference import NoiseKey, ranked
+from spec_core.sampling.reference import NoiseKey, rank_ids
 from spec_core.toolkit.acceptance import AcceptanceEstimate
-from spec_core.toolkit.constrained import allowed
-from spec_core.toolkit.place import COMMITTED, Place
+from spec_core.toolkit.constrained import allowed_mask
+from spec_core.toolkit.place import COMMITTED, BranchPoint
 from spec_core.toolkit.tree import DraftLimits, DraftNoise
 
 UNCHANGED = Sampling()
@@ -56,7 +56,7 @@ class PartialDraft:
     probs: list[Tensor] = attrs.field(factory=list)
     survival: float = 1.0
     open: bool = True
-    place: Place = COMMITTED
+    place: BranchPoint = COMMITTED
 
     @property
     def path(self) -> list[int]:
@@ -87,9 +87,9 @@ class TokenDrafter:
         The token is kept: its forward is done, and one more row is cheap for the target. A row of NaN counts as
         probability 0. row: [V] logits.
         """
-        mask = allowed(draft.seq, draft.path)
+        mask = allowed_mask(draft.seq, draft.path)
         token, chance, probs = (
-            self._sampled(step, draft, row, mask)
+            self._sample(step, draft, row, mask)
             if self.samples(draft.seq)
             else (*likeliest(adjust(row, UNCHANGED, [], 0, mask)[None], 1)[0][0], None)
         )
@@ -102,7 +102,9 @@ class TokenDrafter:
         draft.open = draft.survival >= self.price(step, draft.seq) and not full
         return token
 
-    def chooser(self, step: Step, seq: Sequence, longest: int, ranks: bool = False, place: Place = COMMITTED) -> Any:
+    def chooser(
+        self, step: Step, seq: Sequence, longest: int, ranks: bool = False, place: BranchPoint = COMMITTED
+    ) -> Any:
         """What chooses the tokens of a draft where its forwards are made, in place of ``extend``, or of ``candidates``
         where it ``ranks`` the tokens of a tree: a capsule of ``spec_chooser`` (sampling/native/chooser.h), for one
         draft of paths of at most ``longest`` tokens that begin at ``place``. None without the extension, and for a
@@ -111,11 +113,11 @@ class TokenDrafter:
         if native.module is None or seq.matcher is not None:
             return None
         first, t, onward = self._drawing(step, seq, place)
-        terms = None if ranks and not self.follows(step, seq) else seq.sampling._terms
+        terms = None if ranks and not self.uses_target_noise(step, seq) else seq.sampling._terms
         text = [*seq.tokens, *place.path] if place.path else seq.tokens, seq.prompt_len
         return native.module.chooser(terms, first, t, onward, *text, step.target.info.vocab, longest)
 
-    def _drawing(self, step: Step, seq: Sequence, place: Place) -> tuple[NoiseKey, int, tuple[int, int]]:
+    def _drawing(self, step: Step, seq: Sequence, place: BranchPoint) -> tuple[NoiseKey, int, tuple[int, int]]:
         """Key and output position of a draft's first noise, and what is added to position and domain for the next."""
         (first, t), (second, then) = (step.drawing(seq, len(place.path) + i, place.branch) for i in (0, 1))
         return first, t, (then - t, second[2] - first[2])
@@ -137,11 +139,11 @@ class TokenDrafter:
         p_min = self.price(step, draft.seq) / max(draft.survival, TINY)  # of its own tokens alone
         return DraftLimits(longest, longest, 1, p_min, draft.seq.stop.tokens, draft.estimate.value, chooser, noise)
 
-    def keeps(self, step: Step, seq: Sequence) -> bool:
+    def keeps_probs(self, step: Step, seq: Sequence) -> bool:
         """Whether a rule reads the rows that a chain of this sequence is drawn from."""
         return step.wants_probs and self.samples(seq)
 
-    def take(self, draft: PartialDraft, ids: list[int], chances: list[float], rows: Tensor | None) -> None:
+    def add_tokens(self, draft: PartialDraft, ids: list[int], chances: list[float], rows: Tensor | None) -> None:
         """Add all tokens of a draft made in one call. rows: [n, V] logits that sampled tokens were drawn from, if
         a rule reads ``probs``; else None.
         """
@@ -159,7 +161,7 @@ class TokenDrafter:
         """Kinds of proposal, for ``Compat.drafts``."""
         return frozenset({"deterministic", "sampled", "unknown"} if self.sample != "greedy" else {"deterministic"})
 
-    def made(self, draft: PartialDraft) -> Draft:
+    def finish(self, draft: PartialDraft) -> Draft:
         """The finished draft, with probs if they were kept."""
         if draft.probs:
             return Draft(draft.ids, probs=torch.stack(draft.probs), confidence=draft.confidence)
@@ -174,8 +176,8 @@ class TokenDrafter:
 
         If the target's noise can be read, they are ordered by logit plus noise.
         """
-        mask = allowed(seq, before)
-        if not self.follows(step, seq):
+        mask = allowed_mask(seq, before)
+        if not self.uses_target_noise(step, seq):
             row = adjust(row, UNCHANGED, [], 0, mask)
             return [(token, chance) for token, chance in likeliest(row[None], count)[0] if chance > 0]
         row = adjust(row, seq.sampling, seq.tokens + before, seq.prompt_len, mask)
@@ -183,21 +185,21 @@ class TokenDrafter:
             return []
         ids, z = support(row, seq.sampling)
         score = z + step.noise(seq, len(before), ids=ids).to(z.device)
-        at = ranked(score.cpu().numpy(), count + 1)
+        at = rank_ids(score.cpu().numpy(), count + 1)
         values = [value for value in score[at].tolist() if value > -math.inf]
         return list(zip(ids[at].tolist(), chances(values), strict=False))[:count]
 
-    def follows(self, step: Step, seq: Sequence) -> bool:
+    def uses_target_noise(self, step: Step, seq: Sequence) -> bool:
         """Whether drafts use the noise with which the target chooses."""
         return self.samples(seq) and not step.private
 
-    def _sampled(
+    def _sample(
         self, step: Step, draft: PartialDraft, row: Tensor, mask: np.ndarray | None
     ) -> tuple[int, float, Tensor | None]:
         seq, sampling = draft.seq, draft.seq.sampling
         path = draft.path
         source, t = step.drawing(seq, len(path), draft.place.branch)
-        token, logit, apart = drawn(row, sampling, source, t, (seq.tokens, seq.prompt_len, path), mask)
+        token, logit, apart = draw_token(row, sampling, source, t, (seq.tokens, seq.prompt_len, path), mask)
         chance = agreement(apart) if math.isfinite(logit) else 0.0
         return token, chance, self._probs(draft, row, token, mask) if step.wants_probs else None
 

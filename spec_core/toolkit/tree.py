@@ -99,7 +99,7 @@ def confidences(nodes: Sequence[TreeNode]) -> list[float]:
     return [min(1.0, node.chance / above) if above else 0.0 for node, above in zip(nodes, before, strict=True)]
 
 
-def tested(nodes: list[Node], path: Iterable[int]) -> Iterator[tuple[Node, bool]]:
+def tested_nodes(nodes: list[Node], path: Iterable[int]) -> Iterator[tuple[Node, bool]]:
     """Nodes that a verdict tested, each with whether it was kept: children of kept nodes. path: kept indices."""
     kept = {-1, *path}
     for i, node in enumerate(nodes):

@@ -11,18 +11,18 @@ from spec_compare.summary import rows
 from spec_compare.table import show
 from spec_compare.timing_warnings import NO_INTERVAL, beyond_costs, found_in, scatter, slowdowns, warn_about_bounds
 
-from spec_core.toolkit.tally import Tally
+from spec_core.toolkit.tally import DraftStatistics
 
 TEXT = list(range(15))
 QUIET = Load(10.0, 10.0, 2, 0.0, 0.0, 1.0)
-COUNTS = Tally(steps=10, emitted=14)
+COUNTS = DraftStatistics(steps=10, emitted=14)
 """1.40 tokens per step."""
 
 
 def lap(seconds: float, cpu: float | None = None, prompt: str = "a", name: str = "fast", repeat: int = 0) -> Lap:
     """A lap without prefill. cpu: processor time; None: the same as ``seconds``."""
     cpu = seconds if cpu is None else cpu
-    tally = Tally(steps=14, emitted=14) if name == "plain" else COUNTS
+    tally = DraftStatistics(steps=14, emitted=14) if name == "plain" else COUNTS
     record = Record(name, prompt, "f", repeat, 0, 5, TEXT, "length", 0, seconds, seconds, cpu, Steps(), tally)
     return Lap(name, "f", repeat, seconds, cpu, {}, {}, {}, [record])
 

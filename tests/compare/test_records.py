@@ -17,7 +17,7 @@ from spec_compare.records.reading import read
 from spec_compare.records.record import Steps, tally_of
 
 from spec_core import Draft, Part, UsageError, Verdict
-from spec_core.toolkit import Tally
+from spec_core.toolkit import DraftStatistics
 from tests.support.toy_plugins import install
 
 PROMPTS = [{"id": i, "family": f, "prompt": p} for i, f, p in (("a", "u", "HELLO"), ("b", "v", "MORE WORDS"))]
@@ -149,7 +149,7 @@ def test_the_table_is_recomputed_from_the_records(out):
 
 def test_counts_of_trees_are_those_of_the_steps():
     """Positions of a tree: a kept path may end while other branches go on."""
-    steps, tally = Steps(), Tally()
+    steps, tally = Steps(), DraftStatistics()
     tree = Draft([1, 2, 3, 4], parents=[-1, -1, 0, 2])
     for path in ((0, 2), (1,), ()):
         part = Part(None, 0, [0], True, draft=tree, uncut=Verdict(path, 9), emitted=[7] * (len(path) + 1))

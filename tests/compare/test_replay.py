@@ -199,7 +199,7 @@ class Reader:
 
 
 def test_a_controller_that_reads_rows_is_refused(monkeypatch):
-    monkeypatch.setattr(policies, "imported", lambda entry: Reader)
+    monkeypatch.setattr(policies, "import_plugin", lambda entry: Reader)
     with pytest.raises(UsageError, match="auto implements process: rows and logits are not recorded"):
         policies.controller("auto")
 

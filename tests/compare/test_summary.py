@@ -16,8 +16,8 @@ from spec_compare.summary import rows
 from spec_compare.table import NARROW, fitting, show
 from spec_compare.titles import names
 
-from spec_core.commands import chain
-from spec_core.toolkit.tally import Tally
+from spec_core.commands import split_methods
+from spec_core.toolkit.tally import DraftStatistics
 
 
 def lap(
@@ -25,7 +25,7 @@ def lap(
 ) -> Lap:
     """Decoding takes ``seconds``, the first token one second. cpu: processor time of decoding."""
     times = (1, seconds, 1 + seconds, cpu)
-    record = Record(contender, prompt, family, repeat, 0, 5, tokens, "length", *times, Steps(), Tally())
+    record = Record(contender, prompt, family, repeat, 0, 5, tokens, "length", *times, Steps(), DraftStatistics())
     return Lap(contender, family, repeat, 1 + seconds, 1 + cpu, {}, {}, {}, [record])
 
 
@@ -172,10 +172,10 @@ def test_the_bounds_are_read_out_in_a_line(capsys):
     ) in capsys.readouterr().out
 
 
-def record_of_drafts(times: int, tokens: int, kept: int) -> Tally:
+def record_of_drafts(times: int, tokens: int, kept: int) -> DraftStatistics:
     """Steps with drafts of equal length, of each of which the first ``kept`` tokens are accepted."""
     tested = {min(tokens, kept + 1): times}
-    return Tally(steps=times, drafts=times, reached={tokens: times}, tested=tested, kept={kept: times})
+    return DraftStatistics(steps=times, drafts=times, reached={tokens: times}, tested=tested, kept={kept: times})
 
 
 def test_one_accepted_draft_does_not_look_like_hundreds():
@@ -257,7 +257,7 @@ def test_rotation_comes_round():
     ],
 )
 def test_a_plus_joins_methods_and_may_stand_in_a_file_name(spec, methods):
-    assert chain(spec, common.installed_names()) == methods
+    assert split_methods(spec, common.installed_names()) == methods
 
 
 def test_contenders_of_one_name_are_told_apart_by_their_files():

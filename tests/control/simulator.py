@@ -187,7 +187,7 @@ class Planned(Simulation):
 
     def _lost(self, spent: Spent) -> float:
         """As of a run; nothing is learned while a plan holds."""
-        return Hold(0, 0.0, self.pacer.machine.plain, frozenset(), False, self.pacer.shares).lost(spent)
+        return Hold(0, 0.0, self.pacer.machine.plain, frozenset(), False, self.pacer.shares).loss_of(spent)
 
     def _plan(self) -> None:
         pacer, self.calls = self.pacer, self.calls + 1

@@ -17,8 +17,8 @@ import torch
 from spec_rules import block, k_seq, point_mass, rejection, traversal
 
 from spec_core import Draft
-from spec_core.contract.splice import joined, likely_first
-from spec_core.toolkit import drafted_from
+from spec_core.contract.splice import join_drafts, likely_first
+from spec_core.toolkit import draft_distribution
 from tests.control.test_controlled_rules import EXACT, Chosen, Text
 from tests.rules.exact import World, case_of, outcomes, prefix
 
@@ -82,7 +82,7 @@ def behind(world, text, weighted, further, length, price, only) -> list[Weighted
     for leaf in likely_first(draft)[:only]:
         if draft.depths[leaf] < length and chance(draft, leaf) >= price:
             row = world.q[(*text, *prefix(draft, leaf))]
-            grown = [(joined(whole, more, leaf), w * v) for whole, w in grown for more, v in further(row)]
+            grown = [(join_drafts(whole, more, leaf), w * v) for whole, w in grown for more, v in further(row)]
     return grown
 
 
@@ -105,7 +105,7 @@ class Splices(Text):
 
 def rows_of(draft: Draft, vocab: int) -> list[np.ndarray]:
     """As a rule reads them."""
-    return [drafted_from(draft, j, vocab) for j in range(len(draft))]
+    return [draft_distribution(draft, j, vocab) for j in range(len(draft))]
 
 
 def distribution(world, rule, methods, curve="memory", only=8, spoiled=None, read=rows_of):
@@ -232,7 +232,7 @@ def coupled(world: World) -> np.ndarray:
         picks = [int(np.searchsorted(np.cumsum(row), (low + high) / 2)) for row in rows]
         draft = tree
         for leaf, (token, row) in enumerate(zip(picks, rows, strict=True)):
-            draft = joined(draft, made([token], row, True), leaf)
+            draft = join_drafts(draft, made([token], row, True), leaf)
         for verdict, odds in verdicts(world, traversal, (), draft, rows_of):
             emitted = (*(draft.ids[i] for i in verdict.path), verdict.next_token)
             for text in world.texts():

@@ -15,7 +15,7 @@ from toys import DRAFTERS, WARPERS, drafter, texts, together, toy_run
 from spec_core import Request, Sampling
 from spec_core.sampling import arithmetic, native, reference
 from spec_core.sampling.choose import KINDS, adjust, finite_choice, likeliest, likeliest_on_device, place, support
-from spec_core.sampling.instruction_set import allowed
+from spec_core.sampling.instruction_set import allowed_sets
 from spec_core.sampling.logprob import logprob
 from spec_core.sampling.noise import gumbel, noise
 from spec_core.toolkit.token_drafter import TokenDrafter, agreement
@@ -227,7 +227,7 @@ def test_rows_of_other_types_and_layouts_are_read_as_they_are():
 @with_native
 def test_the_environment_says_what_chooses(monkeypatch):
     """Native, or Python with the reason if there is no extension."""
-    assert native.fact().startswith(f"native ({allowed(native.module.instruction_sets())[0]}; ")
+    assert native.fact().startswith(f"native ({allowed_sets(native.module.instruction_sets())[0]}; ")
     monkeypatch.setattr(native, "module", None)
     assert native.fact().startswith("in Python") and native.problem() in native.fact()
 

@@ -19,7 +19,7 @@ from spec_cli.env import facts
 from spec_cli.main import run
 
 from spec_core import __main__
-from spec_core.assembly.discovery import find
+from spec_core.assembly.discovery import find_plugin
 from tests.support.installed import ROOT
 from tests.support.small_models import tiny_gguf, tiny_hybrid
 
@@ -78,7 +78,7 @@ def test_finding_a_plugin_reads_the_entry_points_once_and_no_other_metadata(monk
     monkeypatch.setattr(metadata, "entry_points", lambda **keywords: reads.append(keywords) or real(**keywords))
     monkeypatch.setattr(metadata.Distribution, "metadata", property(lambda self: pytest.fail("metadata were read")))
 
-    assert [find(name).kind for name in ("ngram", "typical")] == ["method", "rule"]
+    assert [find_plugin(name).kind for name in ("ngram", "typical")] == ["method", "rule"]
     assert len(reads) == 1
 
 

@@ -13,10 +13,10 @@ from toys import DRAFTERS, drafter, plain, sampling_keywords, texts, together
 from spec_core import Compat, Draft, Request, Run, Sampling, UsageError, Verdict, hookimpl
 from spec_core.errors import ConstraintError
 from spec_core.sampling import native, reference
-from spec_core.sampling.choose import adjust, bits, drawn
+from spec_core.sampling.choose import adjust, bits, draw_token
 from spec_core.testing import ToyConstraint, ToyRollback, ToyTarget
 from spec_core.testing.constraint import ToyMatcher
-from spec_core.toolkit import allowed, forced
+from spec_core.toolkit import allowed_mask, forced_tokens
 from tests.support.choices import cases
 
 EOG = frozenset({3})
@@ -102,7 +102,7 @@ def test_the_native_choice_under_a_mask_is_that_of_the_reference():
         row = adjust(case.row, case.sampling, [*case.tokens, *case.drafted], case.prompt, mask)
         expected = reference.choose(row.numpy(), case.sampling, case.source, case.t)
 
-        choice = drawn(case.row, case.sampling, case.source, case.t, history, mask)
+        choice = draw_token(case.row, case.sampling, case.source, case.t, history, mask)
 
         np.testing.assert_array_equal(choice, expected)
         assert not np.isfinite(choice[1]) or mask[choice[0] // 32] >> (choice[0] % 32) & 1
@@ -121,7 +121,7 @@ def test_tokens_beyond_the_mask_are_not_allowed():
 
     assert adjust(row, Sampling(), [], 0, mask).isfinite().nonzero().tolist() == [[2]]
     assert bits(mask) == (mask.ctypes.data, 1)
-    assert drawn(row, Sampling(), (0, 0, 0), 0, ((), 0, ()), mask)[0] == 2
+    assert draw_token(row, Sampling(), (0, 0, 0), 0, ((), 0, ()), mask)[0] == 2
 
 
 # drafters
@@ -141,8 +141,8 @@ class Looks:
     def draft(self, step):
         for seq, budget in step.undrafted:
             before = list(seq.matcher.tokens) if seq.matcher else None
-            ids = forced(seq, [], budget)
-            self.seen.append((allowed(seq), ids, allowed(seq, [*ids, 47, 47])))
+            ids = forced_tokens(seq, [], budget)
+            self.seen.append((allowed_mask(seq), ids, allowed_mask(seq, [*ids, 47, 47])))
             assert before is None or seq.matcher.tokens == before
             if ids:
                 step.propose(seq, Draft(ids))

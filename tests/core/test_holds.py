@@ -134,7 +134,7 @@ def test_a_loss_is_counted_at_the_speed_of_the_plan(faster):
     """
     hold = Hold(9, 1.0, 1.0, frozenset(), False, {5: 0.5})
 
-    assert hold.lost(Spent(0, 3.5 / faster, {"verify": 2.0 / faster}, 1, 5, 2)) == pytest.approx(1.5)
+    assert hold.loss_of(Spent(0, 3.5 / faster, {"verify": 2.0 / faster}, 1, 5, 2)) == pytest.approx(1.5)
 
 
 def test_what_its_first_steps_gained_does_not_pay_for_the_others():

@@ -280,15 +280,15 @@ CALLS = {
     "history": lambda step, seq: step.history(seq, 0),
     "decide": lambda step, seq: step.decide(seq, None),
     "verdicts": lambda step, seq: step.verdicts,
-    "kept": lambda step, seq: step.kept(seq),
+    "kept_rows": lambda step, seq: step.kept_rows(seq),
     "rewind": lambda step, seq: step.rewind(seq, 0),
     "fail": lambda step, seq: step.fail(seq, ValueError()),  # kept last: it ends the sequence
 }
 ALLOWED = {
     "draft": {"undrafted", "limit", "nodes", "noise", "propose"},
     "accept": {"undecided", "logits", "history", "decide", "fail"},
-    "rollback": {"logits", "history", "verdicts", "kept", "rewind", "fail"},
-    "process": {"logits", "history", "verdicts", "kept"},
+    "rollback": {"logits", "history", "verdicts", "kept_rows", "rewind", "fail"},
+    "process": {"logits", "history", "verdicts", "kept_rows"},
 }
 
 

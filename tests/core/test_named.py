@@ -9,7 +9,7 @@ from spec_cli.main import run
 
 from spec_core import Run, UsageError, load
 from spec_core.settings.file import read_file
-from spec_core.settings.named import joined, name_of, parsed
+from spec_core.settings.named import format_method, name_of, parse_method
 from tests.support.small_models import tiny_gguf
 
 
@@ -23,15 +23,15 @@ from tests.support.small_models import tiny_gguf
     ],
 )
 def test_a_name_with_what_is_written_with_it(spec, name, own):
-    assert parsed(spec) == (name, own)
+    assert parse_method(spec) == (name, own)
     assert name_of(spec) == name
-    assert joined(*parsed(spec)) == spec
+    assert format_method(*parse_method(spec)) == spec
 
 
 @pytest.mark.parametrize("spec", ["ngram:", "ngram:longest", "ngram:=3", "ngram:longest=3,"])
 def test_what_is_no_setting_is_refused(spec):
     with pytest.raises(UsageError, match="must be key=value"):
-        parsed(spec)
+        parse_method(spec)
 
 
 def test_two_uses_of_a_method_have_settings_of_their_own():

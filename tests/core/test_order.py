@@ -7,7 +7,7 @@ import pytest
 from toys import Fixed, dense, finish, ones, plain
 
 from spec_core import Compat, Draft, Request, Run, UsageError, hookimpl
-from spec_core.assembly.construct import Chosen
+from spec_core.assembly.construct import PluginInstance
 from spec_core.errors import PluginError
 from spec_core.testing import ToyTarget
 
@@ -101,8 +101,8 @@ def test_an_entry_point_of_controllers_drafts_nothing():
         def draft(self, step):
             pass
 
-    assert Chosen("c", Control(), kind="control").controls
-    assert not Chosen("c", Control()).controls
+    assert PluginInstance("c", Control(), kind="control").controls
+    assert not PluginInstance("c", Control()).controls
 
 
 def test_only_what_drafts_nothing_may_limit():

@@ -6,7 +6,7 @@ import pytest
 from toys import Fixed, finish, plain, toy_run
 
 from spec_core import Compat, Draft, Request, Run, UsageError, hookimpl
-from spec_core.contract.trimming import wanted
+from spec_core.contract.trimming import shorten_draft
 from spec_core.testing import ToyTarget
 
 SILENT = Fixed(lambda step, seq, budget: None)
@@ -15,22 +15,22 @@ TREE = Draft([1, 2, 3, 4, 5], parents=[-1, -1, 0, 1, 2], confidence=[0.9, 0.3, 0
 
 
 def test_a_draft_ends_before_its_first_token_of_low_confidence():
-    assert wanted(CHAIN, 0.5, 0).ids == (1, 2)
-    assert wanted(CHAIN, 0.5, 0).confidence == (0.9, 0.6)
-    assert wanted(CHAIN, 0.1, 0) is CHAIN
-    assert wanted(CHAIN, 0.95, 0) is None
+    assert shorten_draft(CHAIN, 0.5, 0).ids == (1, 2)
+    assert shorten_draft(CHAIN, 0.5, 0).confidence == (0.9, 0.6)
+    assert shorten_draft(CHAIN, 0.1, 0) is CHAIN
+    assert shorten_draft(CHAIN, 0.95, 0) is None
 
 
 def test_a_tree_loses_its_unlikely_nodes_and_what_follows_them():
-    cut = wanted(TREE, 0.5, 0)
+    cut = shorten_draft(TREE, 0.5, 0)
 
     assert (cut.ids, cut.parents) == ((1, 3, 5), (-1, 0, 1))
 
 
 def test_a_draft_shorter_than_the_minimum_is_dropped():
-    assert wanted(CHAIN, 0.5, 2) is not None
-    assert wanted(CHAIN, 0.5, 3) is None
-    assert wanted(Draft([1, 2]), 0.9, 2).ids == (1, 2)  # no confidences: only its length counts
+    assert shorten_draft(CHAIN, 0.5, 2) is not None
+    assert shorten_draft(CHAIN, 0.5, 3) is None
+    assert shorten_draft(Draft([1, 2]), 0.9, 2).ids == (1, 2)  # no confidences: only its length counts
 
 
 @pytest.mark.parametrize(("asked", "lengths"), [({}, {4}), ({"confidence_min": 0.5}, {2}), ({"draft_min": 5}, {0})])

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from spec_core import UsageError, load
-from spec_core.settings.environment import from_environment, misspelt
+from spec_core.settings.environment import find_misspelt, from_environment
 from spec_core.settings.file import read_file
 from spec_core.settings.resolve import resolve
 from spec_core.settings.tables import RunSettings
@@ -37,8 +37,8 @@ def test_the_strongest_layer_wins_and_is_remembered():
 def test_values_of_a_plugin_come_from_all_layers():
     settings = resolve({"ngram.n_max": "4"}, {"SPEC_DRAFT_MODEL__P_MIN": "0.25"}, {"ngram": {"n_min": 2}}, PLUGINS)
 
-    assert settings.given("ngram") == {"n_max": "4", "n_min": 2}
-    assert settings.given("draft-model") == {"p_min": "0.25"}
+    assert settings.values_of("ngram") == {"n_max": "4", "n_min": 2}
+    assert settings.values_of("draft-model") == {"p_min": "0.25"}
 
 
 def test_flags_that_were_not_given_override_nothing():
@@ -89,8 +89,8 @@ def test_a_variable_near_one_of_ours_is_told_of():
     """A near miss of a known variable gives a warning; others are ignored."""
     foreign = {"SPEC_HOME": "/opt", "SPEC_NAME": "x", "SPEC_CPU__RATE": "1", "SPEC_SEED": "1", "SPEC_NGRAM__N_MAX": "2"}
 
-    assert misspelt(foreign, PLUGINS) == {}
-    assert misspelt({"SPEC_DRFT_MAX": "1", "SPEC_NGRM__N_MAX": "2", "SPEC_DEBG": "1"}, PLUGINS) == {
+    assert find_misspelt(foreign, PLUGINS) == {}
+    assert find_misspelt({"SPEC_DRFT_MAX": "1", "SPEC_NGRM__N_MAX": "2", "SPEC_DEBG": "1"}, PLUGINS) == {
         "SPEC_DRFT_MAX": "SPEC_DRAFT_MAX",
         "SPEC_NGRM__N_MAX": "SPEC_NGRAM__N_MAX",
         "SPEC_DEBG": "SPEC_DEBUG",

@@ -21,7 +21,7 @@ from spec_kernels.gpu.drafting import (
 )
 
 from spec_core import Request, Run, Sampling, load
-from spec_core.sampling.choose import drawn
+from spec_core.sampling.choose import draw_token
 from spec_core.sampling.noise import DOMAIN_TOKEN
 from spec_core.toolkit.tree import DraftLimits, DraftNoise
 from tests.support.small_models import tiny_gguf
@@ -77,7 +77,7 @@ def test_drawn_tokens_are_those_of_the_core():
     for step in range(2):
         choose_drafts(logits, Scores.empty(6, VOCAB, DEVICE), following, step, tokens, gaps)
         for i, (s, noise) in enumerate(zip(sampling, noises, strict=True)):
-            token, _, apart = drawn(logits[i].cpu(), s, noise.source, noise.position + step, ([], 0, ()))
+            token, _, apart = draw_token(logits[i].cpu(), s, noise.source, noise.position + step, ([], 0, ()))
             assert tokens[i] == token
             assert gaps[i].item() == pytest.approx(apart, abs=1e-4)
         assert tokens[5] == logits[5].argmax()

@@ -37,7 +37,7 @@ def test_outputs_of_a_draft_layer_stay():
     """Its states are kept until later forwards read them."""
     target = load(tiny_gguf(0, layers=2), kernels="reference", device="cpu", threads=1)
     of, device = target.executor, torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    layer = Gpu(of.model, of.source, torch.float32, device, 300).another(of.model, of.source)
+    layer = Gpu(of.model, of.source, torch.float32, device, 300).with_layers(of.model, of.source)
     run = lambda tokens: layer.run(
         ForwardBatch(torch.tensor(tokens), torch.arange(len(tokens)), [SequenceRows(layer.cache(9), 0, len(tokens), 0)])
     )["logits"]

@@ -60,7 +60,7 @@ def test_a_constrained_text_is_valid_and_that_of_plain_decoding(family, form, na
 def test_forced_tokens_are_accepted_where_they_are_drafted(family, form):
     target = model(family, form)
     matcher = CALLED.start(target)
-    ids = matcher.forced(32)
+    ids = matcher.forced_tokens(32)
 
     assert b"".join(map(target.tokenizer.token_bytes, ids)) == b'{"city": "'
     assert all(map(matcher.advance, ids))

@@ -189,6 +189,6 @@ def test_a_panic_of_the_library_is_an_error_of_its_text():
             return self
 
     matcher = GrammarMatcher(Panics(), None, 8)
-    for call in (lambda: matcher.masks([]), lambda: matcher.advance(1), lambda: matcher.forced(1)):
+    for call in (lambda: matcher.masks([]), lambda: matcher.advance(1), lambda: matcher.forced_tokens(1)):
         with pytest.raises(NoTokenAllowed, match=r"index out of bounds\n"):
             call()

@@ -312,7 +312,7 @@ def test_a_constraint_follows_what_the_engine_commits_until_it_ends(target):
     constraint = ToyConstraint(seed=1, share=0.0, length=6)
     text, matcher = [], constraint.start(target)
     while len(text) < 6:
-        text += matcher.forced(1)
+        text += matcher.forced_tokens(1)
         matcher.advance(text[-1])
     host = Host(model_of(target), ["forced"], EVERYTHING)
     for key in ("follows", "leaves"):

@@ -27,7 +27,7 @@ from spec_kernels.gpu.repack import Matrix
 from spec_kernels.model.build import Builder
 from spec_kernels.model.ops import Embed, Model
 from spec_kernels.model.shapes import BlockShape, DeltaShape, HeadShape
-from spec_kernels.model.source import Recorder
+from spec_kernels.model.source import ShapeRecorder
 from spec_kernels.ops.attention.triton import attention
 from spec_kernels.ops.causal_conv.triton import causal_conv
 from spec_kernels.ops.gated_delta.triton import gated_delta, replay
@@ -124,7 +124,7 @@ class Required:
 
 def like_hybrids() -> None:
     """Every launch of prompts and steps of a gated delta net in the sizes of Qwen3.5-9B."""
-    source, width, device = Recorder(Required()), 4096, torch.device("meta")
+    source, width, device = ShapeRecorder(Required()), 4096, torch.device("meta")
     b = Builder(BlockShape(width, HeadShape(16, 4, 256, 64, 256**-0.5), 1e-6), source)
     delta, table = DeltaShape(16, 32, 128, 128, 4, tiled=True), b.matrix("token_embd.weight", (1024, width))
     operations = [

@@ -171,7 +171,7 @@ def test_a_draft_head_follows_its_own_weights():
     own = Native(trunk.model, Requantised(trunk.source.source, "Q8_0", "Q8_0"), trunk.options)
 
     assert (trunk.activations.name, own.activations.name) == ("int8", "int15")
-    assert trunk.another(trunk.model, trunk.source).activations == trunk.activations
+    assert trunk.with_layers(trunk.model, trunk.source).activations == trunk.activations
 
 
 def test_the_model_s_line_names_what_is_in_force_and_why():

@@ -15,7 +15,7 @@ import torch
 from spec_kernels import facts, native
 from spec_kernels.model.batch import ForwardBatch, SequenceRows
 from spec_kernels.native.executor import Native, Options
-from spec_targets.runtime.build import Choice, said
+from spec_targets.runtime.build import ExecutorOptions, describe_executor
 
 from spec_core import Draft, Request, Run, Sampling, UsageError, load
 from spec_core.toolkit import DraftLimits
@@ -284,8 +284,10 @@ def test_weights_without_a_native_form_become_floats_and_are_named():
     other = Native(of.executor.model, Unknown(of.executor.source))
     named = f"; weights without a native form: {of.info.layers} of Q3_K as F32"
 
-    assert said(Choice("native"), other).endswith(named)
-    assert said(Choice("native"), other).removesuffix(named) == said(Choice("native"), of.executor)
+    assert describe_executor(ExecutorOptions("native"), other).endswith(named)
+    assert describe_executor(ExecutorOptions("native"), other).removesuffix(named) == describe_executor(
+        ExecutorOptions("native"), of.executor
+    )
     of.executor = other
     assert fresh(of, PROMPT).logits.isfinite().all()
 

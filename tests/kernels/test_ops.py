@@ -10,7 +10,7 @@ import transformers
 from spec_kernels.ops.attention import ancestor_mask, attention, causal_mask
 from spec_kernels.ops.moe import experts, route
 from spec_kernels.ops.rms_norm import rms_norm
-from spec_kernels.ops.rope import frequencies, interleaved, llama3_factors, rope, yarn
+from spec_kernels.ops.rope import frequencies, interleaved_order, llama3_factors, rope, yarn
 from torch.nn import functional as F
 
 
@@ -75,7 +75,7 @@ def test_dimensions_behind_the_rotated_ones_pass_through(pairs):
 
 @pytest.mark.parametrize("rotated", [4, 6, 10])
 def test_reordered_halves_turn_like_interleaved_pairs(rotated):
-    x, order, turns = torch.randn(4, 2, 10), interleaved(10, rotated), frequencies(rotated, 100.0)
+    x, order, turns = torch.randn(4, 2, 10), interleaved_order(10, rotated), frequencies(rotated, 100.0)
     positions = torch.arange(4)
 
     expected = rope(x, positions, turns, "halves")[..., order]

@@ -37,7 +37,7 @@ class AdvancesInForced(Constraint):
     """Appends the tokens that it forces."""
 
     class matcher(ToyMatcher):
-        def forced(self, count_max):
+        def forced_tokens(self, count_max):
             self.tokens.append(1)
             return []
 

@@ -21,7 +21,7 @@ class Owner(ToyRollback):
 
     def put_back(self, step, seq, verdict) -> None:
         if verdict.path:
-            seq.slot.state.recurrent = step.output.trace[step.kept(seq)[-1]]
+            seq.slot.state.recurrent = step.output.trace[step.kept_rows(seq)[-1]]
 
 
 class CountsTheFirstDraftIn(Owner):
@@ -30,7 +30,7 @@ class CountsTheFirstDraftIn(Owner):
     def put_back(self, step, seq, verdict):
         part = step.part(seq)
         if part.drafted:
-            seq.slot.state.recurrent = step.output.trace[(step.kept(seq) or [part.spec])[-1]]
+            seq.slot.state.recurrent = step.output.trace[(step.kept_rows(seq) or [part.spec])[-1]]
 
 
 class ThinksNothingIsToBeDone(Owner):
@@ -80,7 +80,7 @@ class KeepsAsManyForAll(Owner):
         first = next(iter(step.verdicts.values()))
         kept = min(len(first.path), len(verdict.path))
         if kept:
-            seq.slot.state.recurrent = step.output.trace[step.kept(seq)[kept - 1]]
+            seq.slot.state.recurrent = step.output.trace[step.kept_rows(seq)[kept - 1]]
 
 
 class ReadsTheRawVerdict(Owner):

@@ -103,4 +103,4 @@ class Fades:
     def rollback(self, step):
         for seq, verdict in step.verdicts.items():
             if verdict.path:
-                seq.slot.state.faded = step.output.trace[step.kept(seq)[-1]].clone()
+                seq.slot.state.faded = step.output.trace[step.kept_rows(seq)[-1]].clone()

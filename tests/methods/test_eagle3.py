@@ -143,7 +143,7 @@ def test_a_tree_has_the_likeliest_paths(depth, width, nodes, kernels):
         forwards += 1
 
     expected = likeliest_paths(lambda path: chain(layer, tokens, features, path), limits, 0.9)
-    draft = tree.made()
+    draft = tree.finish()
     actual = {}
     for i, own in enumerate(draft.confidence):
         path = tuple(draft.ids[j] for j in draft.ancestry(i))

@@ -14,7 +14,7 @@ from spec_methods.draft_model import DraftModel
 from spec_core import Refused, Run, Sampling, hookimpl, load
 from spec_core.sampling import native
 from spec_core.testing import DrafterConformance
-from spec_core.toolkit import Place, TokenDrafter
+from spec_core.toolkit import BranchPoint, TokenDrafter
 from tests.methods.extending import SAMPLINGS, Begins, Witness, extensions, ran, requests, target_of, texts_of
 from tests.support.small_models import tiny_gguf
 
@@ -87,9 +87,11 @@ def alone(run, tokens):
 def test_the_witness_finds_noise_of_another_position(monkeypatch):
     """Of the draft's own beginning, as if nothing had been drafted before it."""
     monkeypatch.setattr(native, "module", None)
-    honest = TokenDrafter._sampled
-    shift_rows = lambda self, step, draft, row, mask: honest(self, step, attrs.evolve(draft, place=Place()), row, mask)
-    monkeypatch.setattr(TokenDrafter, "_sampled", shift_rows)
+    honest = TokenDrafter._sample
+    shift_rows = lambda self, step, draft, row, mask: honest(
+        self, step, attrs.evolve(draft, place=BranchPoint()), row, mask
+    )
+    monkeypatch.setattr(TokenDrafter, "_sample", shift_rows)
     asked = requests(SAMPLINGS["sampled"])
     witness = Witness("draft-model", lambda text, drafted: alone(run, [*text, *drafted]))
     run = start("dense", Begins(texts_of(target_of("dense"), asked)), extending(), None, witness)
@@ -146,7 +148,7 @@ def test_rejected_tokens_are_forgotten(sampling, begins):
     def look(step):
         for part in step.parts:
             for piece, _ in extensions(part, "draft-model"):
-                if not piece.reached(part.uncut.path):
+                if not piece.was_tested(part.uncut.path):
                     counts["rejected"] += 1
                     continue
                 kept = len(piece.own(part.uncut.path))
@@ -169,9 +171,9 @@ def test_the_cache_holds_what_it_was_given():
 
     def look(step):
         for part in step.parts:
-            if (shadow := part.seq.stash.get(plugin.shadow)) is not None and part.seq.finish is None:
-                valid = shadow.agree(list(part.seq.tokens))
-                assert shadow.held[:valid] == part.seq.tokens[:valid]
+            if (cache := part.seq.stash.get(plugin.cache)) is not None and part.seq.finish is None:
+                valid = cache.agree(list(part.seq.tokens))
+                assert cache.held[:valid] == part.seq.tokens[:valid]
                 checked.append(valid)
 
     run.observe(look)

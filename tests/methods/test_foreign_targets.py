@@ -6,7 +6,7 @@ import attrs
 import pytest
 import torch
 from spec_kernels.model.reference import Reference
-from spec_kernels.model.trunk import Beside, TargetTensors, trunk_of
+from spec_kernels.model.trunk import StandaloneExecutor, TargetTensors, executor_of
 from spec_kernels.native import problem
 from spec_kernels.native.executor import Native
 
@@ -45,7 +45,7 @@ METHODS = {"eagle3": "dense", "dflash": "dense", "eagle3-of-a-hybrid": "hybrid",
 
 def test_a_target_without_weights_shares_no_executor():
     """Its metadata may describe the model of another engine, whose matrices are then used."""
-    assert isinstance(trunk_of(load_arch("dense", weights=False)), Beside)
+    assert isinstance(executor_of(load_arch("dense", weights=False)), StandaloneExecutor)
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -65,15 +65,15 @@ def test_a_head_drafts_the_same_beside_a_target_without_an_executor(name, kernel
 
 def test_layers_run_natively_on_a_cpu_unless_the_target_computes_in_float64():
     target = foreign(load_arch("dense"))
-    beside = trunk_of(target)
+    beside = executor_of(target)
     source = TargetTensors(target)
     model = load_arch("dense", kernels="reference").executor.model
     able = Native if problem() is None else Reference
     for dtype, kind in (("float32", able), ("bfloat16", able), ("float16", able), ("float64", Reference)):
-        beside = trunk_of(attrs.evolve(target, info=attrs.evolve(target.info, dtype=dtype)))
-        executor = beside.another(model, source)
+        beside = executor_of(attrs.evolve(target, info=attrs.evolve(target.info, dtype=dtype)))
+        executor = beside.with_layers(model, source)
         assert type(executor) is kind
-        assert type(beside.another(model, source)) is kind
+        assert type(beside.with_layers(model, source)) is kind
 
 
 def test_tensors_that_the_target_lacks_have_no_shape():

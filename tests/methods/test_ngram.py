@@ -7,7 +7,7 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from spec_methods.ngram import Index, Memory, Ngram, best_match, carried, evidence, follow, until
+from spec_methods.ngram import Index, Ngram, NgramState, best_match, continuation, cut_at_end, evidence, max_length
 
 from spec_core import Run, Sampling
 from spec_core.testing import ToyTarget
@@ -15,16 +15,16 @@ from spec_core.testing import ToyTarget
 TOKENS = st.lists(st.integers(0, 5), min_size=4, max_size=80)
 
 
-def memory_of(plugin: Ngram, tokens: list[int]) -> Memory:
+def memory_of(plugin: Ngram, tokens: list[int]) -> NgramState:
     """The memory after committing all tokens but the last."""
-    memory = Memory(Index(plugin.n_min, plugin.ways, plugin.entries_max), 0, log=tokens[:-1])
+    memory = NgramState(Index(plugin.n_min, plugin.ways, plugin.entries_max), 0, log=tokens[:-1])
     memory.index.learn(memory.log, 0)
     return memory
 
 
 def ahead(plugin: Ngram, tokens: list[int], budget: int) -> list[int]:
     memory = memory_of(plugin, tokens)
-    return plugin._ahead(memory, memory.index.find(tokens), tokens, budget)
+    return plugin._draft(memory, memory.index.find(tokens), tokens, budget)
 
 
 @given(TOKENS)
@@ -75,7 +75,7 @@ def test_periodic_text_is_drafted_to_full_length():
 
 
 def test_follow_stops_at_the_end_of_a_foreign_text():
-    assert follow([1, 2, 3], 2, 5, own=False) == [3]
+    assert continuation([1, 2, 3], 2, 5, own=False) == [3]
 
 
 def test_learning_token_by_token_equals_learning_at_once():
@@ -132,12 +132,12 @@ def test_evidence_tests_only_up_to_the_first_rejection():
     ("survival", "p_min", "length"), [(0.5, 0.3, 1), (0.9, 0.3, 11), (0.2, 0.3, 0), (0.5, 0.0, 1 << 30)]
 )
 def test_length_comes_from_evidence(survival, p_min, length):
-    assert length == carried(survival, p_min)
+    assert length == max_length(survival, p_min)
 
 
 def test_nothing_is_drafted_past_an_end_token_or_an_embedded_row():
-    assert until([1, 9, 3], frozenset({9})) == [1, 9]
-    assert until([1, -1, 3], frozenset()) == [1]
+    assert cut_at_end([1, 9, 3], frozenset({9})) == [1, 9]
+    assert cut_at_end([1, -1, 3], frozenset()) == [1]
 
 
 def test_two_sequences_side_by_side_draft_what_each_drafts_alone():

@@ -16,10 +16,10 @@ from spec_kernels.model.shapes import DeltaShape, Experts
 from spec_kernels.model.source import bytes_of
 from spec_kernels.native.executor import Native, Options
 from spec_kernels.ops.dequant import TYPES, dequantize
-from spec_targets.architectures import OURS, named
+from spec_targets.architectures import OURS, family_of
 from spec_targets.runtime.config import Config
 from spec_targets.runtime.load import make_target
-from spec_targets.runtime.weights import expected
+from spec_targets.runtime.weights import trunk_shapes
 from torch import Tensor
 
 from spec_core import Draft, Target
@@ -126,8 +126,8 @@ class Drawn:
     where = "random"
 
     def __init__(self, config: Config, seed: int) -> None:
-        self.seed, self.interleaved = seed, named(config.arch).interleaved
-        self.shapes = expected(config, self)
+        self.seed, self.interleaved = seed, family_of(config.arch).interleaved
+        self.shapes = trunk_shapes(config, self)
 
     def names(self) -> list[str]:
         return list(self.shapes)

@@ -18,7 +18,7 @@ from spec_methods.dflash.layer import Context, Layers
 from spec_methods.eagle3.layer import Layer
 from spec_targets.heads.file import HeadFile
 from spec_targets.heads.head import Head
-from spec_targets.heads.tensors import expected
+from spec_targets.heads.tensors import tensor_shapes
 from torch import Tensor
 
 from spec_core import Request, Run, Target, UsageError
@@ -36,7 +36,7 @@ class HeadTensors(Drawn):
     """Tensors of the shapes that a head wants, every matrix of a type drawn for it."""
 
     def __init__(self, head: Head, seed: int) -> None:
-        self.seed, self.shapes = seed, expected(head)
+        self.seed, self.shapes = seed, tensor_shapes(head)
 
 
 @attrs.frozen

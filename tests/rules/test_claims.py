@@ -12,7 +12,7 @@ from spec_rules import block, k_seq, rejection, traversal
 from spec_core import Compat, Draft, Run, hookimpl
 from spec_core.contract.checks import check_draft
 from spec_core.testing import ToyTarget
-from spec_core.toolkit import drafted_from
+from spec_core.toolkit import draft_distribution
 from tests.rules.test_runs import DREW, PROMPT, TINY, N, count_texts, p_value
 
 VOCAB, LENGTH = 3, 3
@@ -55,7 +55,7 @@ def propose(ids: list[int], rows: np.ndarray, lie: str) -> Draft | None:
 
 def bias_of(world: World, rule, draft: Draft) -> float:
     """Total variation of the text's distribution, with the rows as a rule reads them; NaN counts as everything."""
-    claimed = [drafted_from(draft, j, VOCAB) for j in range(len(draft))]
+    claimed = [draft_distribution(draft, j, VOCAB) for j in range(len(draft))]
     return float(np.nan_to_num(distance(world, rule.decisions, [(draft, claimed, 1.0)]), nan=1.0))
 
 

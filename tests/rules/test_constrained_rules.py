@@ -16,7 +16,7 @@ from spec_rules import block, k_seq, point_mass, rejection, traversal
 
 from spec_core import Draft
 from spec_core.contract.matcher import draft_masks
-from spec_core.sampling.choose import unpacked
+from spec_core.sampling.choose import unpack_mask
 
 EXACT, SHIFTED = 1e-12, 1e-3
 RULES = {"rejection": rejection, "block": block, "traversal": traversal, "k-seq": k_seq, "point-mass": point_mass}
@@ -61,7 +61,7 @@ def masks_of(draft: Draft) -> np.ndarray:
 
 
 def mask_row(row: np.ndarray, mask: np.ndarray) -> np.ndarray:
-    row = np.where(unpacked(mask, VOCAB).numpy(), row, 0.0)
+    row = np.where(unpack_mask(mask, VOCAB).numpy(), row, 0.0)
     return row / row.sum()
 
 

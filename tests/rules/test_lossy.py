@@ -10,7 +10,7 @@ import torch
 from sampler import SAMPLED, Sampler, near
 from spec_cli.main import run as spec
 from spec_rules.distributions import Case
-from spec_rules.synthetic import Synthetic, kept
+from spec_rules.synthetic import Synthetic, kept_count
 from spec_rules.typical import Typical, threshold
 
 from spec_core import Compat, Draft, Needs, Run, Sampling, Sequence, UsageError, Verdict, hookimpl
@@ -71,7 +71,7 @@ def test_synthetic_accepts_at_the_given_rates(draft, temperature):
 def test_rates_over_many_coins():
     """8,000 steps: at least i + 1 are kept as often as the i-th rate says."""
     rule = Synthetic(RATES)
-    lengths = [kept(RATES, rule.coin(Sequence([7, i], 1, 9, SAMPLED, None, offset=i))) for i in range(8000)]
+    lengths = [kept_count(RATES, rule.coin(Sequence([7, i], 1, 9, SAMPLED, None, offset=i))) for i in range(8000)]
     seen = [np.mean([n > i for n in lengths]) for i in range(4)]
 
     assert seen == pytest.approx(RATES, abs=4 * 0.5 / np.sqrt(8000))

@@ -12,8 +12,8 @@ from exact import Weighted, World, case_of, distance, outcomes, prefix
 from spec_rules import block, k_seq, point_mass, rejection, traversal
 
 from spec_core import Draft
-from spec_core.contract.splice import joined, leaves
-from spec_core.toolkit import drafted_from
+from spec_core.contract.splice import join_drafts, leaves
+from spec_core.toolkit import draft_distribution
 
 EXACT, SHIFTED = 1e-12, 1e-3
 RULES = {"rejection": rejection, "block": block, "traversal": traversal, "k-seq": k_seq, "point-mass": point_mass}
@@ -60,7 +60,7 @@ def splice(world: World, methods: str) -> Iterator[Weighted]:
         drafts = [grown for draft, weight in drafts for grown in behind_leaves(world, draft, weight, further)]
     for draft, weight in drafts:
         assert draft is not None
-        yield draft, [drafted_from(draft, j, world.vocab) for j in range(len(draft))], weight
+        yield draft, [draft_distribution(draft, j, world.vocab) for j in range(len(draft))], weight
 
 
 def behind_leaves(world: World, draft: Draft | None, weight: float, further: Further) -> list[tuple[Draft, float]]:
@@ -69,7 +69,7 @@ def behind_leaves(world: World, draft: Draft | None, weight: float, further: Fur
     grown = [(draft, weight)]
     for leaf in leaves(draft):
         grown = [
-            (joined(whole, more, leaf), so_far * chance)
+            (join_drafts(whole, more, leaf), so_far * chance)
             for whole, so_far in grown
             for more, chance in further(world, whole, leaf)
         ]
@@ -131,7 +131,7 @@ def test_k_seq_refuses_siblings_of_two_methods():
     """The core never makes them: an extension stands at a leaf."""
     q = torch.tensor([[0.5, 0.5]], dtype=torch.float64)
     drawn = Draft([0, 1], probs=torch.cat([q, torch.tensor([[0.0, 1.0]], dtype=torch.float64)]), parents=[-1, -1])
-    case = case_of(drawn, lambda row: np.array([0.5, 0.5]), lambda j: drafted_from(drawn, j, 2))
+    case = case_of(drawn, lambda row: np.array([0.5, 0.5]), lambda j: draft_distribution(drawn, j, 2))
 
     with pytest.raises(ValueError, match="different rows of probs"):
         list(outcomes(k_seq.decisions, case))

@@ -8,7 +8,7 @@ from pathlib import Path
 import attrs
 import pytest
 
-from spec_core.assembly.discovery import discover, imported
+from spec_core.assembly.discovery import discover, import_plugin
 
 PAGES = Path(__file__).parents[2] / "docs" / "rules"
 RULES = [entry for entry in discover(["rule"]) if entry.distribution == "spec-core"]
@@ -18,7 +18,7 @@ RULES = [entry for entry in discover(["rule"]) if entry.distribution == "spec-co
 def test_every_setting_of_a_rule_is_on_its_page(rule):
     """With the default the class has; and the list of rules leads there."""
     text = (PAGES / f"{rule.name}.md").read_text("utf-8")
-    fields = [f for f in attrs.fields(imported(rule)) if f.init]
+    fields = [f for f in attrs.fields(import_plugin(rule)) if f.init]
     shown = {f.name: ", ".join(map(str, f.default)) if isinstance(f.default, tuple) else str(f.default) for f in fields}
 
     assert shown == dict(re.findall(r"^\| `(\w+)` \| (.*?) \|", text, re.M))

@@ -16,7 +16,7 @@ from spec_core import Draft, Sampling, Sequence
 from spec_core.contract.step import Step
 from spec_core.sampling.noise import uniform
 from spec_core.testing import ToyTarget
-from spec_core.toolkit import draft_distributions, drafted_from
+from spec_core.toolkit import draft_distribution, draft_distributions
 
 JUST_BELOW_ONE = 1 - 2**-53
 P, Q = torch.tensor([0.5, 0.3, 0.2, 0.0], dtype=torch.float64), torch.tensor([0.1, 0.6, 0.1, 0.2], dtype=torch.float64)
@@ -84,7 +84,7 @@ def test_rows_in_float32_are_made_to_sum_to_one():
     draft = Draft([3], probs=rows)
 
     assert float(rows[0].double().sum()) != 1
-    assert drafted_from(draft, 0, 1000).sum() == pytest.approx(1, abs=1e-15)
+    assert draft_distribution(draft, 0, 1000).sum() == pytest.approx(1, abs=1e-15)
     assert float(draft_distributions(draft, rows).sum()) == pytest.approx(1, abs=1e-15)
 
 

@@ -22,7 +22,7 @@ from spec_serve.server import listening, warn_of_everyone
 from spec_serve.settings import ServeSettings
 
 from spec_core import UsageError
-from spec_core.commands import configured, resolve
+from spec_core.commands import resolve, setting_owners
 from tests.serve.test_operation import LONG, program, wait_until
 from tests.support.served import serving, slowly
 
@@ -90,7 +90,7 @@ def test_the_program_speaks_https(tmp_path):
 def test_a_wrong_setting_is_refused_before_the_model_is_read(given, message):
     flags = {f"serve.{name}": value for name, value in given.items()}
     with pytest.raises(UsageError, match=message):
-        limits_of(resolve(flags, {}, {}, configured()))
+        limits_of(resolve(flags, {}, {}, setting_owners()))
 
 
 def test_health_is_503_while_texts_finish(tmp_path):

@@ -15,7 +15,7 @@ FILE = 'model = "zoo:pico"\nmax_sequences = 3\n[serve]\nport = 1234\nqueue = 5\n
 
 
 def limits(settings):
-    return construct(ServeSettings, settings.given("serve"), "serve")
+    return construct(ServeSettings, settings.values_of("serve"), "serve")
 
 
 def test_a_flag_is_stronger_than_the_environment_and_that_than_the_file(tmp_path, monkeypatch):

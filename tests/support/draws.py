@@ -10,7 +10,7 @@ import torch
 from spec_kernels.model.source import bytes_of
 from spec_targets.runtime.config import Config
 from spec_targets.runtime.load import make_target
-from spec_targets.runtime.weights import expected
+from spec_targets.runtime.weights import trunk_shapes
 from torch import Tensor
 
 from spec_core import Draft, Sampling, Target
@@ -43,7 +43,7 @@ class RandomWeights:
     where, interleaved = "random", True
 
     def __init__(self, config: Config) -> None:
-        self.shapes = expected(config, self)
+        self.shapes = trunk_shapes(config, self)
         self.numbers = torch.Generator().manual_seed(0)
 
     def names(self) -> list[str]:

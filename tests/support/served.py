@@ -25,7 +25,7 @@ from spec_serve.settings import ServeSettings
 from spec_serve.terms import Terms
 
 from spec_core import Request, Run, RunSettings, Sampling, Target, load
-from spec_core.commands import configured, resolve
+from spec_core.commands import resolve, setting_owners
 
 SCHEMAS = (
     {"enum": ["red", "green", 17, [1, 2, 3]]},
@@ -82,7 +82,7 @@ def serving(
     target = load(model) if isinstance(model, str) else model
     name = model if isinstance(model, str) else target.info.name
     named = [m for m in methods if isinstance(m, str)]
-    settings = adapt(resolve({**flags, "model": name, "methods": tuple(named)}, {}, {}, configured()))
+    settings = adapt(resolve({**flags, "model": name, "methods": tuple(named)}, {}, {}, setting_owners()))
     own = ServeSettings(**{"port": 0, **(limits or {})})
     with Run(target, methods=methods, control=settings["control"], settings=settings.build(RunSettings)) as run:
         engine = Engine(run, own.queue)

@@ -66,7 +66,7 @@ def target(kind: str) -> Target:
         weights = RandomWeights(MIXTURE)
         tokenizer = load("zoo:pico", weights=False).tokenizer
         target = make_target(
-            MIXTURE, Kept(weights), tokenizer, threads=1, wanted="q8_0" if native.problem() is None else True
+            MIXTURE, Kept(weights), tokenizer, threads=1, storage="q8_0" if native.problem() is None else True
         )
         target.info = attrs.evolve(target.info, companions={"draft-model": "zoo:pico-draft"})
         return target

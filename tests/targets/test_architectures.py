@@ -6,11 +6,11 @@ from importlib.metadata import EntryPoint
 
 import attrs
 import pytest
-from spec_kernels.model.source import Recorder
+from spec_kernels.model.source import ShapeRecorder
 from spec_targets import architectures
 from spec_targets.architectures import GROUP, OURS, Family
 from spec_targets.runtime.decoder import decoder
-from spec_targets.runtime.weights import check, expected
+from spec_targets.runtime.weights import check, trunk_shapes
 
 from spec_core import UsageError, load
 from tests.support.golden import golden
@@ -29,7 +29,7 @@ def test_a_description_reads_every_tensor_of_a_file(name):
     trunk = {f"blk.{i}." for i in range(target.config.layers)}
     stored = {n for n in target.weights.names() if not n.startswith("blk.") or n[: n.index(".", 4) + 1] in trunk}
 
-    assert set(expected(target.config, target.weights)) == stored
+    assert set(trunk_shapes(target.config, target.weights)) == stored
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -44,7 +44,7 @@ def test_sizes_that_a_file_does_not_have_are_refused_before_memory_is_taken(name
 
 def test_a_recorder_has_values_of_the_shape_that_is_wanted():
     target = bare("qwen2/model-f32.gguf")
-    recorder = Recorder(target.weights)
+    recorder = ShapeRecorder(target.weights)
     decoder(target.config, recorder, target.weights.interleaved)
 
     assert recorder.wanted == {name: target.weights.shape(name) for name in recorder.wanted}
@@ -72,11 +72,11 @@ def install_architectures(monkeypatch):
 def test_an_architecture_of_another_package_is_found_by_all_its_names(install_architectures):
     install_architectures(other="OTHER")
 
-    assert architectures.find(architectures.NAMES, "other") is OTHER
-    assert architectures.find(architectures.CLASSES, "OtherForCausalLM") is OTHER
-    assert architectures.find(architectures.TYPES, "other") is OTHER
-    assert architectures.named("other") is OTHER
-    assert architectures.find(architectures.NAMES, "nobody") is None
+    assert architectures.find_family(architectures.BY_NAME, "other") is OTHER
+    assert architectures.find_family(architectures.BY_CLASS, "OtherForCausalLM") is OTHER
+    assert architectures.find_family(architectures.BY_MODEL_TYPE, "other") is OTHER
+    assert architectures.family_of("other") is OTHER
+    assert architectures.find_family(architectures.BY_NAME, "nobody") is None
 
 
 @pytest.mark.parametrize("broken", ["no_such_module:X", "GROUP"])
@@ -84,18 +84,18 @@ def test_a_broken_package_is_named_and_harms_no_model_but_its_own(install_archit
     install_architectures(other="OTHER", broken=broken)
 
     assert load("zoo:pico", weights=False).info.name
-    assert architectures.find(architectures.NAMES, "other") is OTHER
+    assert architectures.find_family(architectures.BY_NAME, "other") is OTHER
     with pytest.raises(UsageError, match=r"architecture 'broken' of .* (cannot be imported|is of type str)"):
-        architectures.find(architectures.NAMES, "nobody")
-    assert "other" in architectures.names(architectures.NAMES)
+        architectures.find_family(architectures.BY_NAME, "nobody")
+    assert "other" in architectures.names(architectures.BY_NAME)
 
 
 def test_an_architecture_that_is_registered_twice_is_refused(install_architectures):
     install_architectures(other="OTHER", again="AGAIN")
     with pytest.raises(UsageError, match="'other' is registered twice"):
-        architectures.find(architectures.NAMES, "other")
+        architectures.find_family(architectures.BY_NAME, "other")
 
     install_architectures(llama="OTHER")
     with pytest.raises(UsageError, match="'llama' is registered twice"):
-        architectures.find(architectures.CLASSES, "LlamaForCausalLM")
-    assert isinstance(architectures.find(architectures.NAMES, "qwen3"), Family)
+        architectures.find_family(architectures.BY_CLASS, "LlamaForCausalLM")
+    assert isinstance(architectures.find_family(architectures.BY_NAME, "qwen3"), Family)

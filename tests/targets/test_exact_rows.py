@@ -8,7 +8,7 @@ import pytest
 import torch
 from spec_kernels.model import tiles
 from spec_kernels.model.tiles import TILE, WIDE, product
-from spec_targets.runtime.probe import inexact
+from spec_targets.runtime.probe import explain_inexact
 
 from spec_core import Draft, Request, Run, Sampling, load
 from tests.support.draws import draws, rows
@@ -86,7 +86,7 @@ def test_a_sum_by_number_of_rows_between_products_is_found_out(monkeypatch):
     target = load(tiny_gguf(), kernels="reference")
     monkeypatch.setattr(torch, "rsqrt", lambda x: rsqrt(x) * (1 + 1e-6 * (len(x) > TILE)))
 
-    assert inexact(target.executor, target.info.context).startswith("a row before drafts differs by")
+    assert explain_inexact(target.executor, target.info.context).startswith("a row before drafts differs by")
 
 
 def test_lower_precision_is_not_called_exact():

@@ -58,7 +58,9 @@ def _next_rows(s: SequenceRows, at: int, room: int, lineage: Lineage | None) -> 
 
 
 def _chunk(batch: ForwardBatch, first: int, rows: int, sequences: list[SequenceRows]) -> Chunk:
-    inside = lambda wanted: None if wanted is None else [row - first for row in wanted if first <= row < first + rows]
+    inside = lambda numbers: (
+        None if numbers is None else [row - first for row in numbers if first <= row < first + rows]
+    )
     states = batch.recurrence
     lineage = None if states is None else cut_lineage(states.lineage, first, first + rows)
     recorded = [] if states is None else inside(states.recorded)
@@ -95,8 +97,8 @@ def bucket_rows(rows: int) -> int:
     return power_of_two(rows) if rows <= 64 else -(-rows // 64) * 64
 
 
-def _count(wanted: Sequence[int] | None, have: int, most: int) -> int:
+def _count(rows: Sequence[int] | None, have: int, most: int) -> int:
     """Rows of a heading; -1: all of them in order."""
-    if wanted is None or list(wanted) == list(range(have)):
+    if rows is None or list(rows) == list(range(have)):
         return -1
-    return min(most, bucket_rows(len(wanted))) if wanted else 0
+    return min(most, bucket_rows(len(rows))) if rows else 0

@@ -178,12 +178,14 @@ def _prepare_rows(
             tl.store(here[:, None] + C - KEYS + at, value, there)
     else:
         tl.store(v + (row * HV * DV)[:, None] - 2 * KEYS + at, value, there)
-        mine = head - 2 * HK
-        rated = sigmoid(tl.load(beta + row * beta_stride + mine, exists, other=0.0).to(tl.float32))
-        tl.store(rates + row * HV + mine, rated, exists)
-        a = tl.load(alpha + row * alpha_stride + mine, exists, other=0.0).to(tl.float32) + tl.load(dt + mine)
+        value_head = head - 2 * HK
+        rated = sigmoid(tl.load(beta + row * beta_stride + value_head, exists, other=0.0).to(tl.float32))
+        tl.store(rates + row * HV + value_head, rated, exists)
+        a = tl.load(alpha + row * alpha_stride + value_head, exists, other=0.0).to(tl.float32) + tl.load(
+            dt + value_head
+        )
         softplus = tl.maximum(a, 0.0) + tl.log(1.0 + tl.exp(-tl.abs(a)))
-        tl.store(here + C + KEYS + HV * DV + mine, tl.load(rate + mine) * softplus, exists)
+        tl.store(here + C + KEYS + HV * DV + value_head, tl.load(rate + value_head) * softplus, exists)
 
 
 @triton.jit

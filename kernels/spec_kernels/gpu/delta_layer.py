@@ -41,7 +41,7 @@ class DeltaLayer:
         before, runs, after = layout.stages
         yield "gated delta rule", partial(compute_rows, rows, before, columns)
         if size.runs:
-            yield "gated delta rule of runs", partial(compute_runs, rows, runs, self._solved())
+            yield "gated delta rule of runs", partial(compute_runs, rows, runs, self._borrow_solution())
             yield "gated delta rule", partial(compute_rows, rows, after, columns)
         windows = self.pool.of_layer(self.op.layer)[1]
         yield "windows", partial(keep_windows, x, windows, 1, layout.links, layout.kept)
@@ -70,7 +70,7 @@ class DeltaLayer:
         g, o = by_channel(g, k), out.view(inputs.v.shape)
         return Rows(inputs.q, k, inputs.v, inputs.rates, g, matrices, 1, self.pool.key_of, aside, o, d)
 
-    def _solved(self) -> Solved:
+    def _borrow_solution(self) -> Solved:
         s, pieces = self.op.shape, self.layout.size.runs
         widths = {"w": s.key_dim, "u": s.value_dim, "looks": PIECE}
         return Solved(**{n: self.borrow(f"delta {n}", pieces, s.value_heads, PIECE, w) for n, w in widths.items()})

@@ -27,7 +27,7 @@ from spec_kernels.gpu.support import misfit
 from spec_kernels.model import ops, sizes
 from spec_kernels.model.batch import ForwardBatch, check_given
 from spec_kernels.model.drafts import DraftLimits, Drafts
-from spec_kernels.model.ops import Attend, Embed, Model, embedded
+from spec_kernels.model.ops import Attend, Embed, Model, embedding_width
 from spec_kernels.model.rotary import cos_and_sin
 from spec_kernels.model.source import TensorSource
 
@@ -88,7 +88,7 @@ class Gpu:
         states = None if model.delta is None else StateChunks(model.delta, model.recurring, device)
         self.facilities = Facilities(model, self.shared.matrices, pool, states, self._rotary(), {}, dtype, device)
         self.buckets = Buckets()
-        self._embedded = embedded(model)
+        self._embedded = embedding_width(model)
         self._height = HEIGHT if model.heads is None else max(1, HEIGHT // _group(model))
         # Rows that attend in both directions have no tree.
         self._trees = all(op.causal for op in model.ops if isinstance(op, Attend))
@@ -105,7 +105,7 @@ class Gpu:
         for op in self.model.ops:
             if isinstance(op, Embed):
                 matrices.read(self.source, (op.table,))
-        matrices.done()
+        matrices.free_staging()
 
     def _rotary(self) -> list[Rotary]:
         count = self.shared.positions
@@ -113,7 +113,7 @@ class Gpu:
         here = lambda m: m[:count].to(self.device).contiguous()
         return [Rotary(here(cos), here(sin)) for cos, sin in tables]
 
-    def another(self, model: Model, source: TensorSource) -> Gpu:
+    def with_layers(self, model: Model, source: TensorSource) -> Gpu:
         """An executor of another model that shares weights of equal names with this one, and with those made before
         from the same source.
 

@@ -64,14 +64,14 @@ def store_heads(rows: Tensor, heads: Heads) -> None:
 def naive_store_heads(rows: Tensor, heads: Heads) -> None:
     """The twin of ``store_heads`` in torch."""
     total = heads.parts.total()[: len(rows)].unflatten(1, (-1, heads.dim))
-    normed = lambda x, norm: x if norm is None else naive_norm(x.flatten(0, 1), norm).view_as(x)
+    normalise = lambda x, norm: x if norm is None else naive_norm(x.flatten(0, 1), norm).view_as(x)
     q, kv = total[:, : heads.queries], total[:, heads.queries :]
     if heads.queries:
-        heads.q[: len(rows)] = _naive_rotation(normed(q, heads.q_norm), rows[:, POSITION], heads.rotary)
+        heads.q[: len(rows)] = _naive_rotation(normalise(q, heads.q_norm), rows[:, POSITION], heads.rotary)
     if not heads.cached:
         return
     keys, values = kv.chunk(2, 1)
-    keys = _naive_rotation(normed(keys, heads.k_norm), rows[:, POSITION], heads.rotary)
+    keys = _naive_rotation(normalise(keys, heads.k_norm), rows[:, POSITION], heads.rotary)
     for i, (line, place) in enumerate(rows[:, [LINE, PLACE]].tolist()):
         if place >= 0:
             heads.pool.write(line, place, heads.layer, keys[i], values[i])

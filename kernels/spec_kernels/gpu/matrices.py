@@ -76,7 +76,7 @@ class Matrices:
             raise ValueError(f"{weights[0].name!r} was read as {shape}, {needed} is needed")
         return matrices
 
-    def done(self) -> None:
+    def free_staging(self) -> None:
         """Free the pinned memory."""
         if self._staging:
             torch.cuda.synchronize(self.device)

@@ -47,7 +47,7 @@ def _tile(
         piece = _piece(keys, i, end)
         places = torch.arange(i, i + PLACES, device=q.device)
         hidden = (places > most_seen) | ((places <= own - shape.window) if shape.window else False)
-        scores.append(capped(torch.bmm(queries, piece.mT) * shape.scale, shape.cap).masked_fill(hidden, -torch.inf))
+        scores.append(cap_scores(torch.bmm(queries, piece.mT) * shape.scale, shape.cap).masked_fill(hidden, -torch.inf))
     peak = torch.stack([s.amax(-1) for s in scores]).amax(0)[..., None]
     sink = None if sinks is None else sinks.view(heads, 1, -1).expand(-1, TILE, -1).reshape(heads, -1, 1)
     peak = peak if sink is None else torch.maximum(peak, sink)
@@ -60,7 +60,7 @@ def _tile(
     return out.unflatten(1, (TILE, -1)).permute(1, 0, 2, 3).flatten(1, 2)[:n].to(q.dtype)
 
 
-def capped(scores: Tensor, cap: float) -> Tensor:
+def cap_scores(scores: Tensor, cap: float) -> Tensor:
     """cap · tanh(score / cap); a cap of 0 changes nothing."""
     return rowwise(torch.tanh_, scores / cap) * cap if cap else scores
 

@@ -30,7 +30,7 @@ from spec_kernels.model.ops import (
     Weight,
 )
 from spec_kernels.model.shapes import BlockShape, DeltaShape, Experts, HeadShape
-from spec_kernels.model.source import Recorder, Shape, TensorSource, has
+from spec_kernels.model.source import Shape, ShapeRecorder, TensorSource, has
 
 
 class Builder:
@@ -265,8 +265,8 @@ class Builder:
 
     def declare(self, name: str, shape: Shape) -> None:
         """Note the shape that a tensor must have, where a recorder reads the description."""
-        if isinstance(self.source, Recorder):
-            self.source.want(self.prefix + name, shape)
+        if isinstance(self.source, ShapeRecorder):
+            self.source.require(self.prefix + name, shape)
 
     def norm(self, x: str, out: str, name: str, width: int = 0) -> Norm:
         """width: of the pieces of x that are normalised; 0: whole rows of the stream."""

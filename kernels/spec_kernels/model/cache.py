@@ -48,10 +48,10 @@ class KVCache:
     def copy(self) -> KVCache:
         """The same rows in memory of their own."""
         layers, _, length, _ = self.keys.shape
-        made = KVCache(layers, self.shape, length, self.keys.dtype, self.keys.device)
-        made.keys.copy_(self.keys)
-        made.values.copy_(self.values)
-        return made
+        copy = KVCache(layers, self.shape, length, self.keys.dtype, self.keys.device)
+        copy.keys.copy_(self.keys)
+        copy.values.copy_(self.values)
+        return copy
 
     def compact(self, start: int, places: list[int]) -> None:
         """Move ``places`` (ascending, each at or after its new place) to ``start`` and up."""

@@ -17,12 +17,12 @@ from spec_kernels.model.source import Prefixed, TensorSource, has
 PREFIX = "head."
 
 
-def lent(source: TensorSource, trunk: Any) -> Prefixed:
+def shared_weights(source: TensorSource, trunk: Any) -> Prefixed:
     """Tensors of a head, and those of the target's ``trunk`` by their own names."""
     return Prefixed(source, PREFIX, trunk.source)
 
 
-def borrowed(source: TensorSource) -> frozenset[str]:
+def target_weights(source: TensorSource) -> frozenset[str]:
     """Names of the target's matrices that a head uses because it has none of its own. Reads no values."""
     return frozenset(name for name in ("token_embd.weight", "output.weight") if not has(source, name))
 

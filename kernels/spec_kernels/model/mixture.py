@@ -33,8 +33,8 @@ def mixture(
     total = torch.zeros_like(x, dtype=torch.float32)
     for expert in sorted(set(chosen.flatten().tolist())):
         rows, places = (chosen == expert).nonzero(as_tuple=True)
-        mine = x[rows]
-        inner = glu(act, _answer(mine, gate, biases, 0, expert), _answer(mine, up, biases, 1, expert))
+        inputs = x[rows]
+        inner = glu(act, _answer(inputs, gate, biases, 0, expert), _answer(inputs, up, biases, 1, expert))
         answer = _answer(inner, down, biases, 2, expert)
         total[rows] += answer.float() * weights[rows, places, None]
     return total.to(x.dtype)

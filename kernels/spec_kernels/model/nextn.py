@@ -18,10 +18,10 @@ OWN = {
 """Tensors of the trunk, and what a layer may have in their place."""
 
 
-def borrowed(names: Collection[str]) -> frozenset[str]:
+def trunk_weights(names: Collection[str]) -> frozenset[str]:
     """Names of the trunk's tensors that a layer with these tensors uses because it has none of its own."""
     return frozenset(
-        name for name, own in OWN.items() if name not in names and not any(mine.endswith(own) for mine in names)
+        name for name, own in OWN.items() if name not in names and not any(tensor.endswith(own) for tensor in names)
     )
 
 
@@ -38,7 +38,7 @@ def nextn(b: Builder, block: Iterable[Op], vocab: int) -> Iterator[Op]:
     yield b.norm("hidden", "hidden", "nextn.hnorm.weight")
     yield Concat(("e", "hidden"), "z")
     yield b.linear("z", "x", "nextn.eh_proj", (width, 2 * width))
-    yield from _picked(block)
+    yield from _pick_rows(block)
     head = _own(b, trunk, "nextn.shared_head_head.weight", ("output.weight", "token_embd.weight"), vocab)
     has_norm = b.has("nextn.shared_head_norm.weight")
     end, norm = (b, "nextn.shared_head_norm.weight") if has_norm else (trunk, "output_norm.weight")
@@ -52,7 +52,7 @@ def _own(b: Builder, trunk: Builder, name: str, others: tuple[str, ...], vocab: 
     return Weight(next((other for other in others if trunk.has(other)), others[-1]), vocab, b.shape.width)
 
 
-def _picked(block: Iterable[Op]) -> Iterator[Op]:
+def _pick_rows(block: Iterable[Op]) -> Iterator[Op]:
     """Rows that are not requested need only their keys and values: the others are picked once attention is added."""
     attended = False
     for op in block:

@@ -244,7 +244,7 @@ def weights_of(op: Op) -> tuple[Weight, ...]:
     return ()
 
 
-def embedded(model: Model) -> int:
+def embedding_width(model: Model) -> int:
     """The width of embeddings given in place of tokens; 0 if a model has no embedding."""
     return next((op.table.k for op in model.ops if isinstance(op, Embed)), 0)
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from spec_kernels.model.batch import ForwardBatch, SequenceRows, embedding, numbers
 from spec_kernels.model.drafts import DraftLimits, Drafts
-from spec_kernels.model.ops import embedded
+from spec_kernels.model.ops import embedding_width
 
 FIRST_ROWS = 64
 """Initial positions of a cache; it grows."""
@@ -38,10 +38,10 @@ class Pairs:
         """Positions of all pairs; nodes of one depth of a tree share a position."""
         if self.parents is None:
             return list(range(self.start, self.start + len(self.tokens)))
-        found: list[int] = []
+        positions: list[int] = []
         for parent in self.parents:
-            found.append(self.start if parent < 0 else found[parent] + 1)
-        return found
+            positions.append(self.start if parent < 0 else positions[parent] + 1)
+        return positions
 
 
 @dataclass(eq=False)
@@ -85,7 +85,7 @@ class PairMemory:
 
     def pairs(self, n: int | None = None) -> Pairs:
         """The first n waiting pairs for a forward, which count as evaluated from now on; the cache is enlarged."""
-        hidden, tokens = _joined(self.hidden), self.tokens
+        hidden, tokens = _concatenate(self.hidden), self.tokens
         self.tokens, self.hidden = [], []
         if n is not None and n < len(tokens):
             self.tokens, self.hidden = tokens[n:], [hidden[n:]]
@@ -93,18 +93,18 @@ class PairMemory:
         embeds = {}
         if self.embeds:
             embeds = {i: self.embeds.pop(self.done + i) for i, token in enumerate(tokens) if token < 0}
-        made = Pairs(self.room(self.done + len(tokens)), self.done, tokens, hidden, embeds)
+        pairs = Pairs(self.room(self.done + len(tokens)), self.done, tokens, hidden, embeds)
         self.done += len(tokens)
-        return made
+        return pairs
 
     def own(self, drafted: int, token: int, hidden: Tensor) -> Pairs:
         """The pair after ``drafted`` - 1 others of the layer's output: the last drafted token, and hidden [1, D]."""
         start = self.done + drafted - 1
         return Pairs(self.room(start + 1), start, [token], hidden)
 
-    def tree(self, tokens: list[int], parents: Sequence[int], hidden: Tensor, wanted: int) -> Pairs:
+    def tree(self, tokens: list[int], parents: Sequence[int], hidden: Tensor, outputs: int) -> Pairs:
         """Pairs from the layer's own output after all exact ones, as a tree; hidden: [n, D] of each one's parent."""
-        return Pairs(self.room(self.done + len(tokens)), self.done, tokens, hidden, {}, tuple(parents), wanted)
+        return Pairs(self.room(self.done + len(tokens)), self.done, tokens, hidden, {}, tuple(parents), outputs)
 
     def room(self, rows: int) -> Any:
         """The cache, with room for so many rows."""
@@ -113,7 +113,7 @@ class PairMemory:
         return self.cache
 
 
-def _joined(parts: Sequence[Tensor]) -> Tensor:
+def _concatenate(parts: Sequence[Tensor]) -> Tensor:
     """The concatenation; a single tensor is not copied."""
     return parts[0] if len(parts) == 1 else torch.cat(tuple(parts))
 
@@ -137,12 +137,12 @@ class PairLayer:
 
     def memory(self) -> PairMemory:
         """The memory of a new sequence."""
-        return PairMemory(self.executor.cache(FIRST_ROWS), embedded(self.executor.model))
+        return PairMemory(self.executor.cache(FIRST_ROWS), embedding_width(self.executor.model))
 
     def forward(self, parts: Sequence[Pairs], last: bool = True) -> tuple[Tensor, Tensor]:
         """State [W, D] and logits [W, V] of the wanted pairs of all sequences, in one pass; last=False: of none."""
-        found = self.executor.run(self._batch(parts, last))
-        return found["final"], found["logits"]
+        outputs = self.executor.run(self._batch(parts, last))
+        return outputs["final"], outputs["logits"]
 
     def states(self, parts: Sequence[Pairs]) -> Tensor:
         """State [n, D] of the last pair of every sequence, without logits."""
@@ -168,11 +168,11 @@ class PairLayer:
                 given |= {first + i: embedding for i, embedding in p.embeds.items()}
             first += len(p.tokens)
             ends += range(first - p.wanted, first)
-        hidden = _joined([p.hidden for p in parts])
-        wanted = ends if last else []
+        hidden = _concatenate([p.hidden for p in parts])
+        output_rows = ends if last else []
         return ForwardBatch(
             *(tokens, positions, sequences, given, {self.name: hidden}),
-            logits=wanted,
-            final=wanted,
+            logits=output_rows,
+            final=output_rows,
             taps=("logits", "final"),
         )

@@ -56,7 +56,7 @@ class Reference:
         self._vectors: dict[int, Tensor] = {}
         self._rotary: list[tuple[Tensor, Tensor]] = []
 
-    def another(self, model: Model, source: TensorSource) -> Reference:
+    def with_layers(self, model: Model, source: TensorSource) -> Reference:
         """An executor of another model that shares weights of equal names with this one."""
         return Reference(model, source, self.dtype, self.device, self.weights)
 
@@ -104,8 +104,8 @@ class Reference:
         """cos and sin [positions or more, pairs] of a table."""
         tables = self._rotary  # another thread may replace them by shorter ones
         if not tables or len(tables[0][0]) < positions:
-            made = [cos_and_sin(*of, positions) for of in self.model.tables]
-            tables = self._rotary = [(cos.to(self.device), sin.to(self.device)) for cos, sin in made]
+            pairs = [cos_and_sin(*of, positions) for of in self.model.tables]
+            tables = self._rotary = [(cos.to(self.device), sin.to(self.device)) for cos, sin in pairs]
         return tables[table]
 
     def here(self, vector: Tensor) -> Tensor:
@@ -192,10 +192,10 @@ class Pass:
 
     def attend(self, op: ops.Attend) -> None:
         q = self[op.q].unflatten(1, (op.shape.heads, -1))
-        pieces = [self._attended(op, s, q[s.first : s.first + s.rows]) for s in self.batch.sequences]
+        pieces = [self._attend_chain_or_tree(op, s, q[s.first : s.first + s.rows]) for s in self.batch.sequences]
         self.values[op.out] = torch.cat(pieces).flatten(1)
 
-    def _attended(self, op: ops.Attend, s: SequenceRows, q: Tensor) -> Tensor:
+    def _attend_chain_or_tree(self, op: ops.Attend, s: SequenceRows, q: Tensor) -> Tensor:
         """Attention of a chain at once; of a tree each node over its own path, so that sums equal plain decoding's."""
         keys, values = s.cache.keys[op.layer], s.cache.values[op.layer]
         chain = s.rows if s.parents is None or not op.causal else s.pending
@@ -204,8 +204,8 @@ class Pass:
         out = [attention(q[:chain], keys, values, s.start, op.shape, last, sinks)]
         for row in range(chain, s.rows):
             path = torch.tensor([*range(s.start), *s.path(row)], device=keys.device)
-            mine = keys.index_select(1, path), values.index_select(1, path)
-            out.append(attention(q[row : row + 1], *mine, len(path) - 1, op.shape, sinks=sinks))
+            path_rows = keys.index_select(1, path), values.index_select(1, path)
+            out.append(attention(q[row : row + 1], *path_rows, len(path) - 1, op.shape, sinks=sinks))
         return torch.cat(out)
 
     def delta(self, op: ops.Delta) -> None:
@@ -224,16 +224,16 @@ class Pass:
 
     def mixture(self, op: ops.Mixture) -> None:
         bias = None if op.bias is None else self.of.here(op.bias)
-        gate, up, down = (stacked(self.of.weights[w.key]) for w in (op.gate, op.up, op.down))
+        gate, up, down = (as_stack(self.of.weights[w.key]) for w in (op.gate, op.up, op.down))
         biases = None if op.biases is None else tuple(map(self.of.here, op.biases))
-        found = mixture(self[op.x], self[op.scores], op.experts, bias, (gate, up, down), op.act, biases)
-        self.values[op.out] = self[op.add] + found
+        output = mixture(self[op.x], self[op.scores], op.experts, bias, (gate, up, down), op.act, biases)
+        self.values[op.out] = self[op.add] + output
 
     def pick(self, op: ops.Pick) -> None:
         """Keep some rows. Rows are numbered as in the batch, so earlier picks are taken into account."""
-        wanted, have = getattr(self.batch, op.rows), self.rows
-        if wanted is not None:
-            self.rows = list(wanted)
+        requested, have = getattr(self.batch, op.rows), self.rows
+        if requested is not None:
+            self.rows = list(requested)
             at = self.rows if have is None else [have.index(row) for row in self.rows]
             self.values[op.out] = self[op.x][at]
         else:
@@ -244,7 +244,7 @@ class Pass:
             self.found[op.name] = self[op.x]
 
 
-def stacked(matrices: Tensor) -> Tensor:
+def as_stack(matrices: Tensor) -> Tensor:
     """[count, k, n], also of a single one."""
     return matrices if matrices.dim() == 3 else matrices[None]
 

@@ -23,10 +23,10 @@ def check(model: Model) -> None:
         getattr(sizes, type(op).__name__.lower())(op)
 
 
-def need(op: str, what: str, found: Any, wanted: Any) -> None:
+def need(op: str, what: str, actual: Any, needed: Any) -> None:
     """Raise ValueError unless both are equal."""
-    if found != wanted:
-        raise ValueError(f"{op}: {what} is {found}, {wanted} is needed")
+    if actual != needed:
+        raise ValueError(f"{op}: {what} is {actual}, {needed} is needed")
 
 
 class Sizes:
@@ -44,8 +44,8 @@ class Sizes:
             raise ValueError(f"{op}: it reads {name!r}, which no earlier operation writes")
         return self.widths[name]
 
-    def wide(self, op: str, name: str, wanted: int) -> None:
-        need(op, f"the width of {name!r}", self.read(op, name), wanted)
+    def wide(self, op: str, name: str, width: int) -> None:
+        need(op, f"the width of {name!r}", self.read(op, name), width)
 
     # rows from outside, and back
 
@@ -95,16 +95,16 @@ class Sizes:
         self.wide(name, op.scores, e.count)
         self.wide(name, op.add, width)
         inner = op.gate.n
-        for weight, wanted in ((op.gate, (inner, width)), (op.up, (inner, width)), (op.down, (width, inner))):
-            need(name, f"the shape of {weight.name!r}", (weight.n, weight.k), wanted)
+        for weight, shape in ((op.gate, (inner, width)), (op.up, (inner, width)), (op.down, (width, inner))):
+            need(name, f"the shape of {weight.name!r}", (weight.n, weight.k), shape)
             need(name, f"the number of matrices of {weight.name!r}", weight.count, e.count)
         if op.bias is not None:
             need(name, "the shape of the bias", tuple(op.bias.shape), (e.count,))
         for bias, weight in zip(op.biases or (), (op.gate, op.up, op.down), strict=False):
             need(name, f"the shape of the bias of {weight.name!r}", tuple(bias.shape), (e.count, weight.n))
         if not (1 <= e.used <= e.count and 1 <= e.groups_used <= e.groups and e.count % e.groups == 0):
-            found = f"{e.used} of {e.count} experts, {e.groups_used} of {e.groups} groups"
-            raise ValueError(f"{name}: {found} are chosen; needed are at most all, in groups of equal size")
+            counts = f"{e.used} of {e.count} experts, {e.groups_used} of {e.groups} groups"
+            raise ValueError(f"{name}: {counts} are chosen; needed are at most all, in groups of equal size")
         self.widths[op.out] = width
 
     # element by element
@@ -157,13 +157,13 @@ class Sizes:
 
     def store(self, op: ops.Store) -> None:
         name = f"Store of {op.k!r}"
-        self._cached(name, op.shape, op.layer)
+        self._check_cache(name, op.shape, op.layer)
         for value in (op.k, op.v):
             self.wide(name, value, op.shape.kv_width)
 
     def attend(self, op: ops.Attend) -> None:
         name, shape = f"Attend of {op.q!r}", op.shape
-        self._cached(name, shape, op.layer)
+        self._check_cache(name, shape, op.layer)
         pieces(name, "the number of query heads", shape.heads, shape.kv_heads)
         self.wide(name, op.q, shape.q_width)
         if op.sinks is not None:
@@ -172,7 +172,7 @@ class Sizes:
             raise ValueError(f"{name}: the cap of scores is {shape.cap}, 0 or more is needed")
         self.widths[op.out] = shape.q_width
 
-    def _cached(self, name: str, shape: HeadShape, layer: int) -> None:
+    def _check_cache(self, name: str, shape: HeadShape, layer: int) -> None:
         """All layers share one cache, so their shapes must be equal."""
         cache = self.model.heads
         if cache is None:
@@ -186,7 +186,7 @@ class Sizes:
         name, s = f"Delta of {op.qkv!r}", op.shape
         need(name, "the shape of the layer", s, self.model.delta)
         inside(name, op.layer, self.model.recurring)
-        divided(name, s)
+        check_value_heads(name, s)
         self.wide(name, op.qkv, s.channels)
         for value in (op.beta, op.alpha):
             self.wide(name, value, s.value_heads)
@@ -212,7 +212,7 @@ def inside(name: str, layer: int, layers: int) -> None:
         raise ValueError(f"{name}: the layer is {layer}, the model has 0 to {layers - 1}")
 
 
-def divided(name: str, shape: DeltaShape) -> None:
+def check_value_heads(name: str, shape: DeltaShape) -> None:
     """Check that value heads are a multiple of key heads."""
     pieces(name, "the number of value heads", shape.value_heads, shape.key_heads)
 

@@ -31,7 +31,7 @@ def has(source: TensorSource, name: str) -> bool:
     return source.shape(name) is not None
 
 
-class Recorder:
+class ShapeRecorder:
     """Notes which tensors a description reads, and their shapes. Values are zeros that take no memory.
 
     wanted: the shapes by name, in reading order. compare: called with the name, the shape found in ``source`` and the
@@ -42,7 +42,7 @@ class Recorder:
         self.source, self.compare = source, compare
         self.wanted: dict[str, Shape] = {}
 
-    def want(self, name: str, shape: Shape) -> None:
+    def require(self, name: str, shape: Shape) -> None:
         if self.compare is not None and name not in self.wanted:
             self.compare(name, self.source.shape(name), shape)
         self.wanted[name] = shape
@@ -60,7 +60,7 @@ class Recorder:
         raise NotImplementedError("a recorder has no values")
 
 
-class Only:
+class TensorSubset:
     """The checked tensors of a source; others are not found."""
 
     def __init__(self, source: TensorSource, names: Collection[str], lender: TensorSource | None = None) -> None:
@@ -113,8 +113,8 @@ class Prefixed:
         return holder.blocks(own)
 
     def _holder(self, name: str) -> tuple[TensorSource, str]:
-        mine = name.startswith(self.prefix)
-        return (self.source, name.removeprefix(self.prefix)) if mine else (self.lender, name)
+        is_own = name.startswith(self.prefix)
+        return (self.source, name.removeprefix(self.prefix)) if is_own else (self.lender, name)
 
 
 def bytes_of(tensor: Tensor) -> Tensor:

@@ -25,7 +25,7 @@ def whole(rows: int) -> int:
     return -(-rows // TILE) * TILE
 
 
-def padded(rows: Tensor) -> Tensor:
+def pad(rows: Tensor) -> Tensor:
     """[R, ...] -> [whole(R), ...]: padded with copies of the last row."""
     missing = -len(rows) % TILE
     if not missing or not len(rows):
@@ -48,7 +48,7 @@ def product(x: Tensor, weight: Tensor, out: Tensor | None = None) -> Tensor:
         done = _in_steps(x, weight, out, 0, WIDE)
     done = _in_steps(x, weight, out, done, TILE)
     if done < rows:
-        out[done:] = torch.mm(padded(x[done:]), weight)[: rows - done]
+        out[done:] = torch.mm(pad(x[done:]), weight)[: rows - done]
     return out
 
 
@@ -64,11 +64,11 @@ def wide_is_equal(weight: Tensor, dtype: torch.dtype) -> bool:
     """Whether WIDE rows at once get the bits of tiles from a weight of this shape; measured per number of threads."""
     key = (*weight.shape, *weight.stride(), dtype, torch.get_num_threads())
     if key not in _equal:
-        _equal[key] = _compared(weight, dtype)
+        _equal[key] = _sums_are_equal(weight, dtype)
     return _equal[key]
 
 
-def _compared(weight: Tensor, dtype: torch.dtype) -> bool:
+def _sums_are_equal(weight: Tensor, dtype: torch.dtype) -> bool:
     x = torch.randn(WIDE, weight.shape[0], generator=torch.Generator().manual_seed(0)).to(dtype)
     tiles = x.new_empty(WIDE, weight.shape[1])
     _in_steps(x, weight, tiles, 0, TILE)
@@ -86,6 +86,6 @@ def in_use() -> str:
     x = torch.randn(TILE, 576, generator=torch.Generator().manual_seed(1))
     moved = all(torch.equal(product(x.roll(i, 0), weight), product(x, weight).roll(i, 0)) for i in range(1, TILE))
     wide = "equal" if wide_is_equal(weight, x.dtype) else "different order of sums, not used"
-    found = "yes" if moved else "no, a row's bits depend on its place in a tile"
-    said = f"products in tiles of {TILE} rows ({WIDE} rows at once: {wide})"
-    return f"{found}: {said}; each model is tested when it is loaded"
+    verdict = "yes" if moved else "no, a row's bits depend on its place in a tile"
+    products = f"products in tiles of {TILE} rows ({WIDE} rows at once: {wide})"
+    return f"{verdict}: {products}; each model is tested when it is loaded"

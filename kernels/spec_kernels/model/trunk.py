@@ -21,10 +21,10 @@ from spec_kernels.native.executor import Native
 FLOATS = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
 
 
-def trunk_of(target: Any) -> Any:
-    """An object with ``source`` and ``another(model, source)``: the target's executor, or one for its tensors."""
+def executor_of(target: Any) -> Any:
+    """An object with ``source`` and ``with_layers(model, source)``: the target's executor, or one for its tensors."""
     executor = getattr(target, "layer_executor", None)  # None too where only metadata were read
-    return Beside(target) if executor is None else executor
+    return StandaloneExecutor(target) if executor is None else executor
 
 
 class TargetTensors:
@@ -56,7 +56,7 @@ class TargetTensors:
         return bytes_of(value if value.dtype in FLOATS else value.float())
 
 
-class Beside:
+class StandaloneExecutor:
     """Executors for layers beside a target that has none: native on a CPU, in float32, unless it computes in float64.
 
     Executors made one after the other share weights of equal names.
@@ -68,13 +68,13 @@ class Beside:
         self.dtype = getattr(torch, target.info.dtype)
         self._made: dict[type, Any] = {}
 
-    def another(self, model: Model, source: TensorSource) -> Native | Reference:
+    def with_layers(self, model: Model, source: TensorSource) -> Native | Reference:
         """An executor of this model."""
         kind = Native if self._native(model) else Reference
         if kind not in self._made:
             self._made[kind] = self._first(kind, model, source)
             return self._made[kind]
-        return self._made[kind].another(model, source)
+        return self._made[kind].with_layers(model, source)
 
     def _first(self, kind: type, model: Model, source: TensorSource) -> Native | Reference:
         return Native(model, source) if kind is Native else Reference(model, source, self.dtype, self.device)

@@ -49,10 +49,10 @@ def by_types(sizes: dict[str, int]) -> Activations:
     """The rule. sizes: number of weights of every quantised type."""
     if not sizes:
         return Activations("int15", "auto: no weights are quantised")
-    found = ratio(sizes)
-    name = "int8" if found <= ALLOWED else "int15"
-    sign = "<=" if found <= ALLOWED else ">"
-    return Activations(name, f"auto: int8 adds {found:.2%} of the weights' own noise, {sign} {ALLOWED:.0%}")
+    share = ratio(sizes)
+    name = "int8" if share <= ALLOWED else "int15"
+    sign = "<=" if share <= ALLOWED else ">"
+    return Activations(name, f"auto: int8 adds {share:.2%} of the weights' own noise, {sign} {ALLOWED:.0%}")
 
 
 def ratio(sizes: dict[str, int]) -> float:
@@ -64,16 +64,16 @@ def sizes_of_types(model: Model, arena: Arena) -> dict[str, int]:
     """Number of weights of every quantised type that rows are multiplied with; an embedding table only where it is the
     output matrix too."""
     sizes: dict[str, int] = {}
-    for tiles in {id(t): t for t in _multiplied(model, arena)}.values():
+    for tiles in {id(t): t for t in _tiles_of_products(model, arena)}.values():
         if not tiles.floats:
             sizes[tiles.type] = sizes.get(tiles.type, 0) + tiles.count * tiles.n * tiles.k
     return sizes
 
 
-def _multiplied(model: Model, arena: Arena) -> Iterable[Tiles]:
+def _tiles_of_products(model: Model, arena: Arena) -> Iterable[Tiles]:
     for op in model.ops:
         if isinstance(op, Linear):
-            pair = len(op.weights) == 2 and arena.paired(*op.weights)
+            pair = len(op.weights) == 2 and arena.is_paired(*op.weights)
             yield from (arena[some] for some in ([op.weights] if pair else [(w,) for w in op.weights]))
         elif isinstance(op, Mixture):
             yield from (arena[op.gate, op.up], arena[(op.down,)])

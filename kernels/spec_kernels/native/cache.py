@@ -65,9 +65,9 @@ class NativeCache:
 
     def copy(self) -> NativeCache:
         """The same rows in memory of their own."""
-        made = NativeCache(self.shape, self.length)
-        made.memory.copy_(self.memory)
-        return made
+        copy = NativeCache(self.shape, self.length)
+        copy.memory.copy_(self.memory)
+        return copy
 
     def compact(self, start: int, places: list[int]) -> None:
         """Move ``places`` (ascending, each at or after its new place) to ``start`` and up."""

@@ -12,7 +12,7 @@ from torch import Tensor
 from spec_kernels.model import sizes
 from spec_kernels.model.batch import ForwardBatch, SequenceRows, check_given
 from spec_kernels.model.drafts import Drafted, DraftLimits, Drafts
-from spec_kernels.model.ops import Input, Model, embedded
+from spec_kernels.model.ops import Input, Model, embedding_width
 from spec_kernels.model.readers import ReadersLock
 from spec_kernels.model.recurrence import Recurrence
 from spec_kernels.model.rotary import cos_and_sin
@@ -66,7 +66,7 @@ class Native:
             name: (i, width, -(-width // TILE) * TILE if name in lowering.bound else width)
             for i, (name, width) in enumerate(zip(self.taps, self.widths, strict=True))
         }
-        self._embedded = embedded(model)
+        self._embedded = embedding_width(model)
         self._input_widths = [op.width for op in model.ops if isinstance(op, Input)]
         self._shape = None if model.heads is None else lowering.shape
         self._rotary_positions, self._threads, self._rotary_lock = 0, 1, ReadersLock()
@@ -76,7 +76,7 @@ class Native:
     def isa(self) -> str:
         return self.options.isa or instruction_sets()[0]
 
-    def another(self, model: Model, source: TensorSource) -> Native:
+    def with_layers(self, model: Model, source: TensorSource) -> Native:
         """An executor of another model that shares weights of equal names with this one."""
         return Native(model, source, self.options, self.arena.tiles)
 
@@ -90,14 +90,14 @@ class Native:
 
     def run(self, batch: ForwardBatch) -> dict[str, Tensor]:
         """The requested outputs, by name: taps [R, width]; after a ``Pick`` only the picked rows."""
-        found, places = self._outputs(batch)
+        outputs, places = self._outputs(batch)
         with batch.steady():
             arguments, block, alive = self._arguments(batch, places)
             self.program.run(*arguments)
         del alive
         if block is not None:
             batch.recurrence.record_as(block)
-        return found
+        return outputs
 
     def chooses(self, sampling: Any, tree: bool = False) -> bool:
         """Whether drafts in one call may be drawn with this sampling, and may branch."""
@@ -125,11 +125,11 @@ class Native:
         arguments, _, alive = self._arguments(batch, places)
         at = -1 if state is None else self.taps.index(state)
         tokens = None if ids is None else (ids.data_ptr(), len(ids))
-        wanted = tuple((l.depth, l.nodes, l.width, l.p_min, l.trust, tuple(l.stops), l.chooser) for l in limits)
-        drafted, forwards, rows = self.program.draft(*arguments, wanted, self._logits, at, tokens, keep, room)
+        requests = tuple((l.depth, l.nodes, l.width, l.p_min, l.trust, tuple(l.stops), l.chooser) for l in limits)
+        drafted, forwards, rows = self.program.draft(*arguments, requests, self._logits, at, tokens, keep, room)
         del alive
-        found = [Drafted(*one) for one in drafted]
-        return Drafts(_with_rows(found, outputs["logits"]) if keep else found, forwards, rows)
+        drafts = [Drafted(*one) for one in drafted]
+        return Drafts(_with_rows(drafts, outputs["logits"]) if keep else drafts, forwards, rows)
 
     # arguments
 
@@ -138,19 +138,19 @@ class Native:
 
         room: rows of every output at least.
         """
-        found: dict[str, Tensor] = {}
+        outputs: dict[str, Tensor] = {}
         places: list[tuple[int, int] | None] = [None] * len(self.taps)
         rows = batch.positions.numel()
         for name in (*batch.taps, *self._always):
-            if name in found or name not in self._at:
+            if name in outputs or name not in self._at:
                 continue
             i, width, stride = self._at[name]
             count = max(_count(batch, name, rows), room)
             # A row at least: an empty tensor has no address.
             memory = torch.empty(count or 1, stride)
             places[i] = memory.data_ptr(), stride
-            found[name] = memory if stride == width and count else memory[:count, :width]
-        return found, tuple(places)
+            outputs[name] = memory if stride == width and count else memory[:count, :width]
+        return outputs, tuple(places)
 
     def _arguments(self, batch: ForwardBatch, places: tuple[Any, ...]) -> tuple[tuple[Any, ...], Block | None, Any]:
         """The arguments of C, the memory of a record, and objects that must stay alive during the call."""
@@ -160,7 +160,7 @@ class Native:
             self._threads = threads
         sequences = tuple(map(_sequence, batch.sequences))
         self._extend_rotary(max([s.end for s in batch.sequences]) + 1)
-        kept = self._given(batch) if batch.given else ()
+        kept = self._given_embeddings(batch) if batch.given else ()
         given = tuple((row, at.data_ptr()) for row, at in zip(batch.given, kept, strict=True)) if kept else ()
         inputs, places_in = self._inputs(batch) if self.inputs else ((), ())
         states, block = (None, None) if batch.recurrence is None else self._states(batch.recurrence)
@@ -169,7 +169,7 @@ class Native:
         where = (tokens, batch.positions.data_ptr(), batch.positions.numel())
         return (*where, sequences, given, places_in, headings, places, states), block, (kept, inputs)
 
-    def _given(self, batch: ForwardBatch) -> list[Tensor]:
+    def _given_embeddings(self, batch: ForwardBatch) -> list[Tensor]:
         check_given(batch.given, self._embedded)
         return [row.to(dtype=torch.float32).contiguous() for row in batch.given.values()]
 
@@ -209,19 +209,19 @@ def _with_rows(chains: list[Drafted], logits: Tensor) -> list[Drafted]:
     places: list[list[int]] = [[] for _ in chains]
     first = 0
     for depth in range(max(len(chain.tokens) for chain in chains)):
-        going = [mine for mine, chain in zip(places, chains, strict=True) if len(chain.tokens) > depth]
-        for at, mine in enumerate(going, first):
-            mine.append(at)
+        going = [indices for indices, chain in zip(places, chains, strict=True) if len(chain.tokens) > depth]
+        for at, indices in enumerate(going, first):
+            indices.append(at)
         first += len(going)
-    return [replace(chain, rows=logits[mine]) for chain, mine in zip(chains, places, strict=True)]
+    return [replace(chain, rows=logits[indices]) for chain, indices in zip(chains, places, strict=True)]
 
 
 def _count(batch: ForwardBatch, name: str, rows: int) -> int:
     """Number of rows of a tap; after a ``Pick`` there are fewer."""
-    wanted = batch.logits if name == "logits" else batch.final if name == "final" else None
-    if wanted is None and name == "logits":
-        wanted = batch.final
-    return rows if wanted is None else len(wanted)
+    picked = batch.logits if name == "logits" else batch.final if name == "final" else None
+    if picked is None and name == "logits":
+        picked = batch.final
+    return rows if picked is None else len(picked)
 
 
 def _in_rows(m: Tensor) -> Tensor:

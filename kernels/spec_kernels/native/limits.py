@@ -39,6 +39,6 @@ def check(model: Model) -> None:
                 within("the values that are joined", len(op.xs), MAX_INPUTS)
 
 
-def within(what: str, found: int, limit: int) -> None:
-    if found > limit:
-        raise ValueError(f"{what}: {found} were found, native kernels run at most {limit}")
+def within(what: str, count: int, limit: int) -> None:
+    if count > limit:
+        raise ValueError(f"{what}: {count} were found, native kernels run at most {limit}")

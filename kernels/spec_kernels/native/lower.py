@@ -152,7 +152,7 @@ class Lowering:
 
     def linear(self, op: ops.Linear, after: list[Any]) -> int:
         together = bool(after) and isinstance(after[0], ops.GLU) and op.outs == (after[0].gate, after[0].up)
-        if together and self.arena.paired(*op.weights):
+        if together and self.arena.is_paired(*op.weights):
             return self._pair(op, after[0])
         parts: dict[int, list[tuple[Any, int, int]]] = {}
         add = -1 if op.add is None else self.of(op.add)
@@ -171,11 +171,11 @@ class Lowering:
             after = after[1:]
         if len(op.outs) > 1 or not after or not isinstance(after[0], ops.Tap) or after[0].x != out or after[1:]:
             return None
-        made = self.program.value(op.weights[0].n)
-        self._now[out] = made, op.weights[0].n
-        self.program.bind(made, len(self.taps))
+        value = self.program.value(op.weights[0].n)
+        self._now[out] = value, op.weights[0].n
+        self.program.bind(value, len(self.taps))
         self.bound.append(after[0].name)
-        return made
+        return value
 
     def _pair(self, op: ops.Linear, glu: ops.GLU) -> int:
         tiles, by = self.arena[op.weights], ACTIVATIONS.index(glu.act)

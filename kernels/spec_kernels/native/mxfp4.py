@@ -40,10 +40,10 @@ def _exact(blocks: Tensor) -> bool:
 def as_q5_0(blocks: Tensor) -> Tensor:
     """uint8 [R, 17 n] to [R, 22 n], for blocks of which ``exact`` is true."""
     given = blocks.reshape(-1, MXFP4).numpy()
-    found = np.empty((len(given), Q5_0), dtype=np.uint8)
+    converted = np.empty((len(given), Q5_0), dtype=np.uint8)
     for at in range(0, len(given), PIECE):
-        _convert(given[at : at + PIECE], found[at : at + PIECE])
-    return torch.from_numpy(found).view(len(blocks), -1)
+        _convert(given[at : at + PIECE], converted[at : at + PIECE])
+    return torch.from_numpy(converted).view(len(blocks), -1)
 
 
 def _convert(blocks: np.ndarray, to: np.ndarray) -> None:

@@ -103,8 +103,8 @@ def check_stored(weight: Weight, shape: tuple[int, ...] | None) -> None:
     rows, rest = divmod(math.prod(shape[:-1]), weight.count)
     low, last = (0, weight.n - 1) if weight.rows is None else (int(weight.rows.min()), int(weight.rows.max()))
     if rest or low < 0 or last >= rows or (weight.rows is not None and len(weight.rows) != weight.n):
-        found = f"{weight.name!r} is stored as {shape}"
-        raise ValueError(f"{found}, {weight.count} matrices with rows {low} to {last} are needed")
+        stored = f"{weight.name!r} is stored as {shape}"
+        raise ValueError(f"{stored}, {weight.count} matrices with rows {low} to {last} are needed")
 
 
 def room(size: int) -> Tensor:
@@ -143,23 +143,23 @@ class Arena:
         tiles, first = self.tiles[tuple(w.key for w in weights)], weights[0]
         n = first.n if len(weights) == 1 else paired_rows(first.n)
         if (tiles.n, tiles.k, tiles.count) != (n, first.k, first.count):
-            found = f"{tiles.count} of [{tiles.n}, {tiles.k}]"
-            raise ValueError(f"{first.name!r} was read as {found}, {first.count} of [{n}, {first.k}] are needed")
+            sizes = f"{tiles.count} of [{tiles.n}, {tiles.k}]"
+            raise ValueError(f"{first.name!r} was read as {sizes}, {first.count} of [{n}, {first.k}] are needed")
         return tiles
 
-    def paired(self, gate: Weight, up: Weight) -> bool:
+    def is_paired(self, gate: Weight, up: Weight) -> bool:
         """Whether gate and up are in alternating tiles, which requires equal types."""
         return (gate.key, up.key) in self.tiles
 
     @property
-    def fallen(self) -> dict[str, int]:
+    def converted_counts(self) -> dict[str, int]:
         """Conversions of weights that could not keep their stored blocks, as ``Q3_K as F32``, with counts."""
-        found: dict[str, int] = {}
+        counts: dict[str, int] = {}
         for tiles in self.tiles.values():
             if tiles.stored != tiles.type and tiles.stored not in FLOATS:
                 both = f"{tiles.stored} as {tiles.type}"
-                found[both] = found.get(both, 0) + 1
-        return found
+                counts[both] = counts.get(both, 0) + 1
+        return counts
 
     # what is wanted
 
@@ -209,8 +209,10 @@ class Arena:
         order = None if weight.rows is None else weight.rows.to(torch.int32)
         rows = len(blocks) // weight.count
         for i in range(weight.count):
-            mine = blocks[i * rows : (i + 1) * rows]
-            self._repack(mxfp4.as_q5_0(mine) if converted else mine, order, weight, wish, first + i * wish.matrix_bytes)
+            matrix = blocks[i * rows : (i + 1) * rows]
+            self._repack(
+                mxfp4.as_q5_0(matrix) if converted else matrix, order, weight, wish, first + i * wish.matrix_bytes
+            )
 
     def _repack(self, rows: Tensor, order: Tensor | None, weight: Weight, wish: Wish, to: int) -> None:
         at = 0 if order is None else order.data_ptr()

@@ -47,18 +47,18 @@ class Lineage:
 
     def tensor(self, name: str, device: torch.device) -> Tensor:
         """``parents``, ``source``, ``keep`` or ``begins`` as int64 on a device, made once."""
-        made: dict = self.__dict__.setdefault("_tensors", {})
-        if (name, device) not in made:
-            made[name, device] = torch.tensor(getattr(self, name), dtype=torch.int64, device=device)
-        return made[name, device]
+        tensors: dict = self.__dict__.setdefault("_tensors", {})
+        if (name, device) not in tensors:
+            tensors[name, device] = torch.tensor(getattr(self, name), dtype=torch.int64, device=device)
+        return tensors[name, device]
 
     def taps(self, width: int) -> Tensor:
         """int64 [width, R]: where the ``width`` last inputs of each row are, oldest first, when every sequence's rows
         stand behind the ``width`` - 1 inputs that its stored state remembers."""
-        made: dict = self.__dict__.setdefault("_taps", {})
-        if width not in made:
-            made[width] = torch.tensor(self._taps_of(width), dtype=torch.int64).T.contiguous()
-        return made[width]
+        taps: dict = self.__dict__.setdefault("_taps", {})
+        if width not in taps:
+            taps[width] = torch.tensor(self._taps_of(width), dtype=torch.int64).T.contiguous()
+        return taps[width]
 
     def _taps_of(self, width: int) -> list[list[int]]:
         taps: list[list[int]] = []

@@ -9,7 +9,7 @@ from typing import Any
 from spec_compare.records.convert import LapFacts
 from spec_compare.records.header import Header
 from spec_compare.records.record import Record
-from spec_core.errors import shown
+from spec_core.errors import quote
 
 LARGEST = (1 << 64) - 1
 """Max absolute value of a whole number: seeds have 64 bits."""
@@ -22,7 +22,7 @@ def check_values(value: Any) -> None:
         check_text(value)
     elif isinstance(value, int):
         if abs(value) > LARGEST:
-            raise ValueError(f"a finite number of 64 bits expected, got {shown(value)}")
+            raise ValueError(f"a finite number of 64 bits expected, got {quote(value)}")
     elif isinstance(value, list):
         for item in value:
             check_values(item)
@@ -41,15 +41,15 @@ def check_header(header: Header) -> None:
     """Raise ValueError unless contenders and models refer to each other, and counts are possible."""
     names = [contender.name for contender in header.contenders]
     if not names or len(set(names)) != len(names):
-        raise ValueError(f"the contenders are {shown(names)}: different names are needed")
+        raise ValueError(f"the contenders are {quote(names)}: different names are needed")
     for contender in header.contenders:
         if not 0 <= contender.target < len(header.targets):
             raise ValueError(
-                f"contender {shown(contender.name)} has the model {contender.target} of {len(header.targets)}"
+                f"contender {quote(contender.name)} has the model {contender.target} of {len(header.targets)}"
             )
         if contender.baseline not in names:
             raise ValueError(
-                f"contender {shown(contender.name)} is compared with {shown(contender.baseline)}, which is none"
+                f"contender {quote(contender.name)} is compared with {quote(contender.baseline)}, which is none"
             )
     between("repeats", header.repeats, 1, MAX_REPEATS)
     between("batch", header.batch, 1, MAX_REPEATS)
@@ -63,27 +63,27 @@ def check_header(header: Header) -> None:
 
 def between(name: str, value: int, low: int, high: int) -> None:
     if not low <= value <= high:
-        raise ValueError(f"{name} = {shown(value)} must be {low} to {high}")
+        raise ValueError(f"{name} = {quote(value)} must be {low} to {high}")
 
 
 def check_date(date: str) -> None:
     try:
         datetime.fromisoformat(date).timestamp()
     except (ValueError, OverflowError, OSError) as error:
-        raise ValueError(f"the date {shown(date)} is none") from error
+        raise ValueError(f"the date {quote(date)} is none") from error
 
 
 def check_record(header: Header, facts: LapFacts, record: Record) -> None:
     """Raise ValueError unless a record belongs to the comparison and to its lap."""
     contender = next((c for c in header.contenders if c.name == record.contender), None)
     if contender is None:
-        raise ValueError(f"no contender is named {shown(record.contender)}")
+        raise ValueError(f"no contender is named {quote(record.contender)}")
     if record.baseline != contender.baseline:
         raise ValueError(
-            f"{shown(record.contender)} is compared with {shown(record.baseline)}, in the header with another"
+            f"{quote(record.contender)} is compared with {quote(record.baseline)}, in the header with another"
         )
     if record.prompt not in facts.prompts:
-        raise ValueError(f"the lap has no prompt {shown(record.prompt)}")
+        raise ValueError(f"the lap has no prompt {quote(record.prompt)}")
     between("repeat", record.repeat, 0, header.repeats - 1)
     between("turn", record.turn, 0, LARGEST)
     between("prompt_tokens", record.prompt_tokens, 0, LARGEST)
@@ -98,4 +98,4 @@ def check_record(header: Header, facts: LapFacts, record: Record) -> None:
 
 def check_no_less(name: str, values: Iterable[float], low: float) -> None:
     if (least := min(values, default=low)) < low:
-        raise ValueError(f"{name} has {shown(least)}: at least {low} is needed")
+        raise ValueError(f"{name} has {quote(least)}: at least {low} is needed")

@@ -16,7 +16,7 @@ from spec_compare.records.agreement import check_header, check_record, check_val
 from spec_compare.records.convert import LapFacts, structure
 from spec_compare.records.header import FORMAT, VERSION, Header, Session
 from spec_compare.records.record import Lap, Record
-from spec_core.errors import UsageError, shown, why
+from spec_core.errors import UsageError, quote, why
 
 LAPS, SUMMARY = "results.jsonl", "summary.json"
 HINT = "pass a directory that `spec compare --out` wrote"
@@ -116,7 +116,7 @@ class Reader:
         elif kind == "record":
             self._record(value)
         else:
-            raise ValueError(f"its kind is {shown(kind)}: record or session is needed")
+            raise ValueError(f"its kind is {quote(kind)}: record or session is needed")
 
     def _header(self, kind: Any, value: dict[str, Any]) -> Header:
         if kind != "header" or value.get("format") != FORMAT:
@@ -154,7 +154,7 @@ def _check_version(file: Path, version: Any) -> None:
     major = str(version).partition(".")[0]
     if major != str(VERSION[0]):
         raise UsageError(
-            f"{file} has the format version {shown(version)}, this program reads {VERSION[0]}.x",
+            f"{file} has the format version {quote(version)}, this program reads {VERSION[0]}.x",
             hint="use the version of spec-core that wrote it: its header names it under environment.packages",
         )
 

@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 
 from spec_compare.records.described import field, unwritten
-from spec_core.toolkit import Tally
+from spec_core.toolkit import DraftStatistics
 
 PLAIN = "plain"
 """Name of plain decoding with the settings of the command."""
@@ -85,7 +85,7 @@ class Record:
     whole_seconds: float = field("this text's share of the time of all texts that ran together, prefill included")
     cpu_seconds: float = field("CPU seconds of this process from the first token to the last, all threads")
     steps: Steps = field("the steps after the first token")
-    tally: Tally = unwritten(factory=Tally)
+    tally: DraftStatistics = unwritten(factory=DraftStatistics)
     text: str = field("the output as text", default="")
     baseline: str = field("name of the plain decoding that it is compared with", default=PLAIN)
     turn: int = field("number of the turn of a conversation, from 0", default=0)
@@ -140,13 +140,13 @@ class Lap:
     reports: dict[str, Any] = field("reports of plugins on the contender's run so far, by plugin", factory=dict)
 
 
-def tally_of(steps: Steps) -> Tally:
+def tally_of(steps: Steps) -> DraftStatistics:
     """Sums over the steps of a record, by position. ``by_method`` and ``tv_distance`` are not in a record."""
-    tally = Tally(steps=len(steps.emitted), emitted=sum(steps.emitted))
+    tally = DraftStatistics(steps=len(steps.emitted), emitted=sum(steps.emitted))
     columns = zip(steps.drafted, steps.depth, steps.accepted, steps.tested, strict=True)
     for drafted, depth, accepted, tested in columns:
         if drafted:
-            one = Tally(drafted=drafted, accepted=accepted, drafts=1, depth=depth)
+            one = DraftStatistics(drafted=drafted, accepted=accepted, drafts=1, depth=depth)
             one.reached, one.tested, one.kept = ({n: 1} for n in (depth, tested, accepted))
             tally.merge(one)
     return tally

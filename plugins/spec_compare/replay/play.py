@@ -17,7 +17,7 @@ from spec_compare.replay.recorded import RecordedPart, RecordedStep, sequence
 from spec_compare.replay.times import StepTimes
 from spec_core import Part, PluginError, Sequence, Spent, Step, Target, Verdict, hookimpl
 from spec_core.errors import SpecError
-from spec_core.toolkit import Orders, Tally
+from spec_core.toolkit import DraftStatistics, Orders
 
 
 @attrs.define
@@ -34,7 +34,7 @@ class Replayed:
     censored: int = 0
     seconds: float = 0.0
     plain_seconds: float = 0.0
-    tally: Tally = attrs.field(factory=Tally)
+    tally: DraftStatistics = attrs.field(factory=DraftStatistics)
 
 
 @attrs.define(eq=False)

@@ -10,7 +10,7 @@ import attrs
 
 from spec_compare.records.header import ContenderFacts, TargetFacts
 from spec_core import Compat, Step, TargetInfo, hookimpl
-from spec_core.commands import construct, find, hooks_of, imported, parsed
+from spec_core.commands import construct, find_plugin, hooks_of, import_plugin, parse_method
 from spec_core.errors import UsageError
 
 
@@ -95,13 +95,13 @@ def recorded_policy(contender: ContenderFacts) -> Policy | None:
 
 def controller(spec: str) -> Policy:
     """From ``NAME`` or ``NAME:key=value``."""
-    name, given = parsed(spec)
+    name, given = parse_method(spec)
     return Policy(spec, create(name, given))
 
 
 def create(name: str, given: Mapping[str, Any]) -> Any:
     """A controller. Raises UsageError for one that reads what no trace has."""
-    cls = imported(find(name, ("control",)))
+    cls = import_plugin(find_plugin(name, ("control",)))
     reads = sorted({"accept", "process"} & set(hooks_of(cls)))
     if reads:
         raise UsageError(

@@ -14,7 +14,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.utils import logging
 
 from spec_core import TargetInfo, Tokenizer, load, load_tokenizer
-from spec_core.errors import SpecError, UsageError, nearest, shown
+from spec_core.errors import SpecError, UsageError, nearest, quote
 from spec_core.toolkit import NextTokenLayer, UnreadableLayer, next_token_layer, use_threads
 from spec_engines.declared import MATRICES
 from spec_engines.transformers.compiled import compile_decoding
@@ -105,7 +105,7 @@ def _shell(config: Any, directory: Path) -> Any:
     count = getattr(config.get_text_config(), "num_hidden_layers", None)
     if type(count) is not int or not 0 < count <= MAX_LAYERS:
         raise UsageError(
-            f"{directory.name}: config.json has {shown(count)} layers, 1 to {MAX_LAYERS} were needed",
+            f"{directory.name}: config.json has {quote(count)} layers, 1 to {MAX_LAYERS} were needed",
             hint="get the directory again",
         )
     try:

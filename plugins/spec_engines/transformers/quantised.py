@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from transformers.quantizers.auto import AutoHfQuantizer
 
-from spec_core.errors import UsageError, shown
+from spec_core.errors import UsageError, quote
 
 FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
@@ -30,8 +30,8 @@ def check_library(config: Any, name: str) -> None:
         method = how.get("quant_method") if isinstance(how, dict) else None
         message = str(error).strip().partition("\n")[0][:200] or type(error).__name__
         raise UsageError(
-            f"{name}: its weights are quantised with {shown(method)}, transformers cannot read them here: {message}",
-            hint=f"install the library for {shown(method)} beside transformers, or use a copy that is not quantised",
+            f"{name}: its weights are quantised with {quote(method)}, transformers cannot read them here: {message}",
+            hint=f"install the library for {quote(method)} beside transformers, or use a copy that is not quantised",
         ) from error
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from spec_core import Request
 from spec_core.errors import SpecError, UsageError
 from spec_core.host import Host, Progress
-from spec_core.toolkit import Tally
+from spec_core.toolkit import DraftStatistics
 
 log = logging.getLogger("spec_core")
 
@@ -105,7 +105,7 @@ class Requests:
 
     def report(self) -> dict[str, Any]:
         """Statistics as of a run, running requests included; ``adapter_seconds``: time of all steps of the host."""
-        whole = Tally()
+        whole = DraftStatistics()
         for tally in (self.host.stats.pooled, *self.host.stats.running.values()):
             whole.merge(tally)
         return self.host.stats.report() | whole.report() | {"adapter_seconds": self.seconds}

@@ -14,8 +14,8 @@ from typing import Any
 import attrs
 import torch
 from attrs.validators import ge, le
-from spec_kernels.model.head import borrowed
-from spec_kernels.model.trunk import trunk_of
+from spec_kernels.model.head import target_weights
+from spec_kernels.model.trunk import executor_of
 from torch import Tensor
 
 from spec_core import Compat, Rows, Sequence, Span, StashKey, Step, Target, hookimpl, load
@@ -38,15 +38,15 @@ BACKLOG = 32
 
 
 @attrs.define(eq=False)
-class Memory:
+class DFlashState:
     """Data of one sequence."""
 
     context: Context
     estimate: AcceptanceEstimate = attrs.field(factory=AcceptanceEstimate)
 
-    def fork(self) -> Memory:
+    def fork(self) -> DFlashState:
         """For another sequence with the same rows; its acceptance rate is its own."""
-        return Memory(self.context.fork())
+        return DFlashState(self.context.fork())
 
 
 @attrs.define(eq=False)
@@ -72,23 +72,23 @@ class DFlash:
     head: DraftHead | None = attrs.field(default=None, init=False)
     layers: Layers | None = attrs.field(default=None, init=False)
     watch: Any = attrs.field(default=None, init=False)
-    memory: StashKey[Memory] = attrs.field(factory=StashKey, init=False)
+    memory: StashKey[DFlashState] = attrs.field(factory=StashKey, init=False)
 
     @hookimpl
     def compat(self, target: Target) -> Compat:
-        found = draft_head(target, "dflash", self.file, load, self.layer_ids)
-        if not isinstance(found, DraftHead):
-            return Compat(refusals=[found])
+        head = draft_head(target, "dflash", self.file, load, self.layer_ids)
+        if not isinstance(head, DraftHead):
+            return Compat(refusals=[head])
         return Compat(
             shares=True,
-            needs=attrs.evolve(found.needs, weights=borrowed(found.file.source)),
+            needs=attrs.evolve(head.needs, weights=target_weights(head.file.source)),
             drafts=self._drafter.proposals,
             forwards=lambda k: 1,
-            load=lambda target: self._load(target, found),
+            load=lambda target: self._load(target, head),
         )
 
-    def _load(self, target: Target, found: DraftHead) -> None:
-        self.head, self.layers = found, Layers(found.file, trunk_of(target))
+    def _load(self, target: Target, head: DraftHead) -> None:
+        self.head, self.layers = head, Layers(head.file, executor_of(target))
 
     @property
     def _drafter(self) -> TokenDrafter:
@@ -107,7 +107,7 @@ class DFlash:
         step.report_cost(forwards=1, rows=sum(b.budget + 1 for b in blocks))
         for block, logits in zip(blocks, rows, strict=True):
             self._take(step, block, logits)
-            step.propose(block.seq, self._drafter.made(block))
+            step.propose(block.seq, self._drafter.finish(block))
 
     @hookimpl
     def rollback(self, step: Step) -> None:
@@ -117,15 +117,15 @@ class DFlash:
     @hookimpl
     def process(self, rows: Rows) -> None:
         """Keep the hidden states of committed positions, over the rows of the last block; if there are many, learn."""
-        contexts = [self._kept(seq, span) for seq, span in rows.by_sequence()]
+        contexts = [self._store_states(seq, span) for seq, span in rows.by_sequence()]
         self.layers.learn([context for context in contexts if context.waits > BACKLOG])
 
     # one draft
 
-    def _kept(self, seq: Sequence, span: Span) -> Context:
+    def _store_states(self, seq: Sequence, span: Span) -> Context:
         memory = seq.stash.get(self.memory)
         if memory is None:
-            memory = seq.stash[self.memory] = Memory(self.layers.context())
+            memory = seq.stash[self.memory] = DFlashState(self.layers.context())
         memory.context.take(span.start, torch.cat(self.head.states(span), -1))
         memory.context.token = span.next[-1]
         embed = span.next_embeds.get(len(span.next) - 1)

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from spec_kernels.model.batch import ForwardBatch, SequenceRows, embedding
 from spec_kernels.model.build import Builder
-from spec_kernels.model.head import PREFIX, block_shape, lent, output, own, spread, tokens_of
+from spec_kernels.model.head import PREFIX, block_shape, output, own, shared_weights, spread, tokens_of
 from spec_kernels.model.ops import Embed, Input, Model, Op, Rotate, Store
 from torch import Tensor
 
@@ -51,7 +51,7 @@ class Context:
         self.done, self.waiting = min(end, self.done), [] if kept is None else [kept]
         self.waits = end - self.done
 
-    def taken(self) -> list[Tensor]:
+    def take_waiting(self) -> list[Tensor]:
         """What waits, which counts as done from now on."""
         waiting, self.waiting = self.waiting, []
         self.done, self.waits = self.done + self.waits, 0
@@ -69,11 +69,11 @@ class Layers:
         """file: of the head. trunk: of the target, whose embedding and output matrix are used if the head has none of
         its own."""
         self.head, self.device = file.head, getattr(trunk, "device", "cpu")
-        source, frequencies = lent(file.source, trunk), file.rotation()
+        source, frequencies = shared_weights(file.source, trunk), file.rotation()
         windows = self.head.windows or (0,) * self.head.layers
         builders = [Builder(block_shape(self.head, window), source) for window in windows]
-        self.store = trunk.another(Model(tuple(storing(builders, self.head)), *frequencies), source)
-        self.fill = trunk.another(Model(tuple(filling(builders, self.head)), *frequencies), source)
+        self.store = trunk.with_layers(Model(tuple(storing(builders, self.head)), *frequencies), source)
+        self.fill = trunk.with_layers(Model(tuple(filling(builders, self.head)), *frequencies), source)
         self.ids = tokens_of(self.head, self.device)
 
     def context(self) -> Context:
@@ -95,7 +95,7 @@ class Layers:
             start, n = c.done, c.waits
             sequences.append(SequenceRows(c.room(start + n), first, n, start))
             positions += range(start, start + n)
-            states += c.taken()
+            states += c.take_waiting()
             first += n
         inputs = {"z": states[0] if len(states) == 1 else torch.cat(states)}
         at = torch.tensor(positions, device=self.device)
@@ -105,7 +105,7 @@ class Layers:
         """Logits [n, V] of a block of n + 1 tokens after each context, in one pass; drafts: n for each."""
         tokens: list[int] = []
         positions: list[int] = []
-        wanted: list[int] = []
+        output_rows: list[int] = []
         sequences, given = [], {}
         for c, n in zip(contexts, drafts, strict=True):
             first = len(tokens)
@@ -114,10 +114,10 @@ class Layers:
             sequences.append(SequenceRows(c.room(c.done + n + 1), first, n + 1, c.done))
             tokens += [c.token] + [self.head.mask] * n
             positions += range(c.done, c.done + n + 1)
-            wanted += range(first + 1, first + n + 1)
+            output_rows += range(first + 1, first + n + 1)
         both = torch.tensor([tokens, positions], device=self.device)
-        found = self.fill.run(ForwardBatch(both[0], both[1], sequences, given, logits=wanted, final=wanted))
-        return list(spread(found["logits"], self.ids, self.head.vocab).split(list(drafts)))
+        outputs = self.fill.run(ForwardBatch(both[0], both[1], sequences, given, logits=output_rows, final=output_rows))
+        return list(spread(outputs["logits"], self.ids, self.head.vocab).split(list(drafts)))
 
 
 def storing(builders: Sequence[Builder], head: Any) -> Iterator[Op]:

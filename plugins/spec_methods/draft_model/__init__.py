@@ -20,18 +20,18 @@ from torch import Tensor
 
 from spec_core import Compat, Refusal, Rows, Sampling, Sequence, StashKey, Step, Target, UsageError, hookimpl, load
 from spec_core.toolkit import (
+    BranchPoint,
     DraftLimits,
     PartialDraft,
-    Place,
     SampleMode,
     TokenDrafter,
+    branch_points,
     p_min_field,
-    places,
-    reached,
     sample_field,
+    tested_extensions,
 )
 from spec_methods.draft_model.resources import memory_of, threads
-from spec_methods.draft_model.state import DraftModelState, catch_up, continued, forward, open_state
+from spec_methods.draft_model.state import DraftModelState, catch_up, draft_at_once, forward, open_state
 from spec_methods.draft_model.vocabulary import (
     Padded,
     Same,
@@ -42,7 +42,7 @@ from spec_methods.draft_model.vocabulary import (
     translation,
 )
 
-COMMITTED = Place()
+COMMITTED = BranchPoint()
 """Behind committed text."""
 P_MIN = 0.35
 """Where neither the user nor a controller gives one."""
@@ -52,7 +52,7 @@ P_MIN = 0.35
 class Drafting(PartialDraft):
     """One sequence while it is drafted; ``tokens`` are ids of the draft model, drafted ones included."""
 
-    shadow: DraftModelState = attrs.field(kw_only=True)
+    cache: DraftModelState = attrs.field(kw_only=True)
     tokens: list[int] = attrs.field(kw_only=True)
 
 
@@ -78,8 +78,8 @@ class DraftModel:
     )
     extend: bool = attrs.field(default=False, metadata={"help": "extend the drafts of methods named before it"})
     model: Any = attrs.field(default=None, init=False)
-    words: Same | Translated = attrs.field(factory=Same, init=False)
-    shadow: StashKey[DraftModelState] = attrs.field(factory=StashKey, init=False)
+    vocabulary: Same | Translated = attrs.field(factory=Same, init=False)
+    cache: StashKey[DraftModelState] = attrs.field(factory=StashKey, init=False)
 
     @hookimpl
     def compat(self, target: Target) -> Compat:
@@ -109,11 +109,11 @@ class DraftModel:
         silent = next((t.info.name for t in (target, draft) if t.tokenizer is None), None)
         if self.translate and silent is None:
             return None
-        found = f"{silent} has no tokenizer" if silent else difference(target.tokenizer, draft.tokenizer)
+        detail = f"{silent} has no tokenizer" if silent else difference(target.tokenizer, draft.tokenizer)
         hint = "use a draft model of the same family"
         if not silent:
             hint += f', or name it "{self._translating()}" to match tokens by their text'
-        return Refusal(f"{draft.info.name} has a different vocabulary than {target.info.name}: {found}", hint)
+        return Refusal(f"{draft.info.name} has a different vocabulary than {target.info.name}: {detail}", hint)
 
     def _translating(self) -> str:
         """This method with another vocabulary allowed, as written on the command line and in ``Run(methods=[...])``."""
@@ -126,98 +126,98 @@ class DraftModel:
         options = target.info.options if self.dtype == "auto" else {}
         device = target.info.device if self.device == "auto" else self.device
         self.model = load(file, device=device, dtype=self.dtype, context=context, **options)
-        self.words = shared_words(target, self.model) if same else translation(target, self.model)
+        self.vocabulary = shared_words(target, self.model) if same else translation(target, self.model)
 
     # hooks
 
     @hookimpl
     def draft(self, step: Step) -> None:
-        wanted = [d for seq, place, budget in places(step) if (d := self._begin(step, seq, budget, place))]
-        wanted += [d for seq, budget in step.undrafted if (d := self._begin(step, seq, budget))]
-        if wanted:
+        drafts = [d for seq, place, budget in branch_points(step) if (d := self._begin(step, seq, budget, place))]
+        drafts += [d for seq, budget in step.undrafted if (d := self._begin(step, seq, budget))]
+        if drafts:
             with threads(self.threads):
-                self._draft(step, wanted)
+                self._draft(step, drafts)
 
-    def _draft(self, step: Step, wanted: list[Drafting]) -> None:
-        forwards, rows = catch_up(self.model, [(d.shadow, d.tokens) for d in wanted])
+    def _draft(self, step: Step, drafts: list[Drafting]) -> None:
+        forwards, rows = catch_up(self.model, [(d.cache, d.tokens) for d in drafts])
         step.report_cost(forwards=forwards, rows=rows)
-        if isinstance(self.words, Same) and hasattr(self.model, "draft"):
-            self._all_at_once(step, wanted)
-        while drafting := [d for d in wanted if d.open]:
+        if isinstance(self.vocabulary, Same) and hasattr(self.model, "draft"):
+            self._all_at_once(step, drafts)
+        while drafting := [d for d in drafts if d.open]:
             self._one_more(step, drafting)
-        for d in wanted:
+        for d in drafts:
             if d.ids:
-                d.place.add(step, d.seq, self._drafter.made(d))
+                d.place.add(step, d.seq, self._drafter.finish(d))
 
     @hookimpl
     def rollback(self, step: Step) -> None:
         for seq, part in step.judged:
-            seq.stash[self.shadow].estimate.learn(part.drafted, len(part.uncut.path))
-        for seq, tested in reached(step):
-            seq.stash[self.shadow].reached.add(tested, 1)
+            seq.stash[self.cache].estimate.learn(part.drafted, len(part.uncut.path))
+        for seq, tested in tested_extensions(step):
+            seq.stash[self.cache].reached.add(tested, 1)
 
     @hookimpl
     def process(self, rows: Rows) -> None:
         """Rows from ``span.start`` on may differ from the cache; they are compared when drafting."""
         for seq, span in rows.by_sequence():
-            shadow = seq.stash.get(self.shadow)
-            if shadow is not None:
-                shadow.sure = min(shadow.sure, span.start if isinstance(self.words, Same) else 0)
+            cache = seq.stash.get(self.cache)
+            if cache is not None:
+                cache.sure = min(cache.sure, span.start if isinstance(self.vocabulary, Same) else 0)
 
     # one draft
 
-    def _begin(self, step: Step, seq: Sequence, budget: int, place: Place = COMMITTED) -> Drafting | None:
+    def _begin(self, step: Step, seq: Sequence, budget: int, place: BranchPoint = COMMITTED) -> Drafting | None:
         if seq.embeds:
             return None
-        shadow = self._shadow(seq)
-        shadow.fade()
-        survival = shadow.chance(place)
-        if survival * shadow.estimate.value < self._drafter.price(step, seq):
+        cache = self._open_cache(seq)
+        cache.fade()
+        survival = cache.chance(place)
+        if survival * cache.estimate.value < self._drafter.price(step, seq):
             return None
-        tokens = list(self.words.whole_to_draft([*seq.tokens, *place.path]))
+        tokens = list(self.vocabulary.whole_to_draft([*seq.tokens, *place.path]))
         # The last drafted token needs no row: nothing follows it. At the end of the context nothing is drafted.
         room = min(budget, self.draft_max, self.model.info.context - len(tokens) + 1)
         if room < 1 or not tokens:
             return None
-        return Drafting(seq, room, shadow.estimate, survival=survival, place=place, shadow=shadow, tokens=tokens)
+        return Drafting(seq, room, cache.estimate, survival=survival, place=place, cache=cache, tokens=tokens)
 
-    def _shadow(self, seq: Sequence) -> DraftModelState:
-        shadow = seq.stash.get(self.shadow)
-        if shadow is None:
-            shadow = seq.stash[self.shadow] = open_state(self.model)
-        return shadow
+    def _open_cache(self, seq: Sequence) -> DraftModelState:
+        cache = seq.stash.get(self.cache)
+        if cache is None:
+            cache = seq.stash[self.cache] = open_state(self.model)
+        return cache
 
-    def _all_at_once(self, step: Step, wanted: list[Drafting]) -> None:
+    def _all_at_once(self, step: Step, drafts: list[Drafting]) -> None:
         """All drafts in one call, however long they get, but for those whose tokens have to be chosen here.
 
         Rows that a rule reads are kept of all drafts of a call: those that need theirs have a call of their own.
         """
-        whole = [(d, limits) for d in wanted if (limits := self._drafter.limits(step, d, self._chooses)) is not None]
+        whole = [(d, limits) for d in drafts if (limits := self._drafter.limits(step, d, self._chooses)) is not None]
         for keep in (True, False):
-            if some := [(d, limits) for d, limits in whole if self._drafter.keeps(step, d.seq) == keep]:
+            if some := [(d, limits) for d, limits in whole if self._drafter.keeps_probs(step, d.seq) == keep]:
                 self._in_one_call(step, some, keep)
 
     def _chooses(self, sampling: Sampling) -> bool:
         """Whether the model draws such tokens in one call; padding must not be drawn."""
-        return not isinstance(self.words, Padded) and self.model.chooses(sampling)
+        return not isinstance(self.vocabulary, Padded) and self.model.chooses(sampling)
 
     def _in_one_call(self, step: Step, drafts: list[tuple[Drafting, DraftLimits]], keep: bool) -> None:
-        rows = [(d.shadow, d.tokens) for d, _ in drafts]
-        made = continued(self.model, rows, [limits for _, limits in drafts], keep)
-        step.report_cost(forwards=made.forwards, rows=made.rows)
-        for (d, _), found in zip(drafts, made.found, strict=True):
-            rows_read = None if found.rows is None else found.rows.to(step.target.info.device)
-            tokens = self.words.cut_padding(found.tokens) if isinstance(self.words, Padded) else found.tokens
-            self._drafter.take(d, tokens, found.chances[: len(tokens)], rows_read)
+        rows = [(d.cache, d.tokens) for d, _ in drafts]
+        result = draft_at_once(self.model, rows, [limits for _, limits in drafts], keep)
+        step.report_cost(forwards=result.forwards, rows=result.rows)
+        for (d, _), chain in zip(drafts, result.found, strict=True):
+            rows_read = None if chain.rows is None else chain.rows.to(step.target.info.device)
+            tokens = self.vocabulary.cut_padding(chain.tokens) if isinstance(self.vocabulary, Padded) else chain.tokens
+            self._drafter.add_tokens(d, tokens, chain.chances[: len(tokens)], rows_read)
 
     def _one_more(self, step: Step, drafting: list[Drafting]) -> None:
         """One forward that adds a token to every draft."""
-        rows = sum(len(d.tokens) - d.shadow.agree(d.tokens) for d in drafting)
-        logits = self.words.rows(forward(self.model, [(d.shadow, d.tokens) for d in drafting]))
+        rows = sum(len(d.tokens) - d.cache.agree(d.tokens) for d in drafting)
+        logits = self.vocabulary.rows(forward(self.model, [(d.cache, d.tokens) for d in drafting]))
         logits = logits.to(step.target.info.device)
         step.report_cost(forwards=1, rows=rows)
         for d, row in zip(drafting, logits, strict=True):
-            d.tokens += self.words.to_draft([self._drafter.extend(step, d, row)])
+            d.tokens += self.vocabulary.to_draft([self._drafter.extend(step, d, row)])
 
     @property
     def _drafter(self) -> TokenDrafter:
@@ -231,12 +231,12 @@ class DraftModel:
                 f"{len(tokens)} tokens and a draft of {n}, the draft model's context is {context}",
                 hint="give fewer tokens, or request a shorter draft",
             )
-        shadow, tokens = open_state(self.model), self.words.whole_to_draft(list(tokens))
+        cache, tokens = open_state(self.model), self.vocabulary.whole_to_draft(list(tokens))
         ids: list[int] = []
         rows: list[Tensor] = []
         for _ in range(n):
-            row = self.words.rows(forward(self.model, [(shadow, tokens)]))[0]
+            row = self.vocabulary.rows(forward(self.model, [(cache, tokens)]))[0]
             ids.append(int(row.argmax()))
             rows.append(row.clone())
-            tokens = tokens + self.words.to_draft(ids[-1:])
+            tokens = tokens + self.vocabulary.to_draft(ids[-1:])
         return ids, torch.stack(rows)

@@ -8,7 +8,7 @@ import attrs
 from torch import Tensor
 
 from spec_core import Part, Sequence, Target
-from spec_core.toolkit import AcceptanceEstimate, DraftLimits, Place, open_sequence, reached_estimate
+from spec_core.toolkit import AcceptanceEstimate, BranchPoint, DraftLimits, extension_estimate, open_sequence
 from spec_core.toolkit import forward as forward_of
 
 CHUNK = 512
@@ -28,13 +28,13 @@ class DraftModelState:
     held: list[int] = attrs.field(factory=list)
     sure: int = 0
     estimate: AcceptanceEstimate = attrs.field(factory=AcceptanceEstimate)
-    reached: AcceptanceEstimate = attrs.field(factory=reached_estimate)
+    reached: AcceptanceEstimate = attrs.field(factory=extension_estimate)
 
     def fade(self) -> None:
         self.estimate.fade()
         self.reached.fade()
 
-    def chance(self, place: Place) -> float:
+    def chance(self, place: BranchPoint) -> float:
         """That all tokens drafted before ``place`` are accepted."""
         return self.reached.value if place.chance is None else place.chance
 
@@ -61,24 +61,26 @@ def forward(model: Target, rows: list[tuple[DraftModelState, list[int]]]) -> Ten
     Rows that are already in the cache are not evaluated again.
     """
     parts = []
-    for shadow, tokens in rows:
-        start = shadow.agree(tokens)
-        parts.append(Part(shadow.seq, start, tokens[start:], decides=True))
-        shadow.held[start:] = tokens[start:]
+    for cache, tokens in rows:
+        start = cache.agree(tokens)
+        parts.append(Part(cache.seq, start, tokens[start:], decides=True))
+        cache.held[start:] = tokens[start:]
     return forward_of(model, parts).output.logits
 
 
-def continued(model: Any, rows: list[tuple[DraftModelState, list[int]]], limits: list[DraftLimits], keep: bool) -> Any:
+def draft_at_once(
+    model: Any, rows: list[tuple[DraftModelState, list[int]]], limits: list[DraftLimits], keep: bool
+) -> Any:
     """Drafts after each one's tokens in one call of a model that has ``draft``; what it answers.
 
     limits: of each. keep: with the rows [n, V] that tokens were chosen from.
     """
-    starts = [shadow.agree(tokens) for shadow, tokens in rows]
-    parts = [(shadow.seq, start, tokens[start:]) for (shadow, tokens), start in zip(rows, starts, strict=True)]
-    made = model.draft(parts, limits, keep)
-    for (shadow, _), (_, start, pending), one in zip(rows, parts, made.found, strict=True):
-        shadow.held[start:] = pending + one.tokens[:-1]
-    return made
+    starts = [cache.agree(tokens) for cache, tokens in rows]
+    parts = [(cache.seq, start, tokens[start:]) for (cache, tokens), start in zip(rows, starts, strict=True)]
+    result = model.draft(parts, limits, keep)
+    for (cache, _), (_, start, pending), one in zip(rows, parts, result.found, strict=True):
+        cache.held[start:] = pending + one.tokens[:-1]
+    return result
 
 
 def catch_up(model: Target, rows: list[tuple[DraftModelState, list[int]]]) -> tuple[int, int]:

@@ -94,18 +94,18 @@ def shared_words(target: Target, draft: Target) -> Same:
     return Same() if target.info.vocab == draft.info.vocab else Padded(target.info.vocab, draft.info.vocab)
 
 
-def difference(mine: Tokenizer, theirs: Tokenizer) -> str:
+def difference(own: Tokenizer, other: Tokenizer) -> str:
     """The first difference between two vocabularies, in words."""
-    for i in range(min(mine.vocab_size, theirs.vocab_size)):
-        here, there = mine.token_bytes(i), theirs.token_bytes(i)
+    for i in range(min(own.vocab_size, other.vocab_size)):
+        here, there = own.token_bytes(i), other.token_bytes(i)
         if here != there:
-            return f"token {i} is {shown(here)} here and {shown(there)} there"
-    if mine.vocab_size != theirs.vocab_size:
-        return f"{mine.vocab_size} tokens here and {theirs.vocab_size} there"
+            return f"token {i} is {describe_text(here)} here and {describe_text(there)} there"
+    if own.vocab_size != other.vocab_size:
+        return f"{own.vocab_size} tokens here and {other.vocab_size} there"
     return "control tokens differ"
 
 
-def shown(text: bytes) -> str:
+def describe_text(text: bytes) -> str:
     """A token's text for a message; control tokens have none."""
     return repr(text.decode("utf-8", "backslashreplace")) if text else "without a text"
 
@@ -116,9 +116,9 @@ def translation(target: Target, draft: Target) -> Translated:
     for i in reversed(range(draft.info.vocab)):
         if text := draft.tokenizer.token_bytes(i):
             theirs[text] = i
-    mine = [target.tokenizer.token_bytes(i) for i in range(target.info.vocab)]
-    pairs = [(i, theirs[text]) for i, text in enumerate(mine) if text and text in theirs]
-    spelled = [[theirs[text]] if text in theirs else _spell(draft, text) for text in mine]
+    texts = [target.tokenizer.token_bytes(i) for i in range(target.info.vocab)]
+    pairs = [(i, theirs[text]) for i, text in enumerate(texts) if text and text in theirs]
+    spelled = [[theirs[text]] if text in theirs else _spell(draft, text) for text in texts]
     shared, draft_ids = (torch.tensor(side) for side in zip(*pairs, strict=True))
     return Translated(spelled, shared, draft_ids, target.info.vocab, cache(partial(_begin, target, draft, spelled)))
 

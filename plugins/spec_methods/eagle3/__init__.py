@@ -15,8 +15,8 @@ from typing import Any
 import attrs
 import torch
 from attrs.validators import ge, le
-from spec_kernels.model.head import borrowed
-from spec_kernels.model.trunk import trunk_of
+from spec_kernels.model.head import target_weights
+from spec_kernels.model.trunk import executor_of
 from torch import Tensor
 
 from spec_core import Compat, Span, StashKey, Target, hookimpl, load
@@ -60,27 +60,27 @@ class Eagle3(PairDrafter):
 
     @hookimpl
     def compat(self, target: Target) -> Compat:
-        found = draft_head(target, "eagle3", self.file, load, self.layer_ids)
-        if not isinstance(found, DraftHead):
-            return Compat(refusals=[found])
+        head = draft_head(target, "eagle3", self.file, load, self.layer_ids)
+        if not isinstance(head, DraftHead):
+            return Compat(refusals=[head])
         return Compat(
             shares=True,
             needs=attrs.evolve(
-                found.needs, trees=self.width > 1 and target.info.trees, weights=borrowed(found.file.source)
+                head.needs, trees=self.width > 1 and target.info.trees, weights=target_weights(head.file.source)
             ),
             drafts=self.drafter.proposals,
             forwards=lambda k: k,
-            load=lambda target: self._load(target, found),
+            load=lambda target: self._load(target, head),
         )
 
-    def _load(self, target: Target, found: DraftHead) -> None:
-        self.head, self.layer = found, Layer(found.file, trunk_of(target))
+    def _load(self, target: Target, head: DraftHead) -> None:
+        self.head, self.layer = head, Layer(head.file, executor_of(target))
 
     @property
     def longest(self) -> int:
         return self.draft_max
 
-    def hidden(self, spans: Spans[Span]) -> list[Tensor]:
+    def hidden_states(self, spans: Spans[Span]) -> list[Tensor]:
         """Features for all sequences at once."""
         if len(spans) == 1:
             return [self.layer.features(self.head.states(spans[0]))]

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from spec_kernels.model.batch import ForwardBatch, SequenceRows
 from spec_kernels.model.build import Builder
-from spec_kernels.model.head import PREFIX, block_shape, lent, output, own, spread, tokens_of
+from spec_kernels.model.head import PREFIX, block_shape, output, own, shared_weights, spread, tokens_of
 from spec_kernels.model.ops import Concat, Embed, Input, Linear, Model, Op, Pick, Tap
 from spec_kernels.model.pairs import PairLayer
 from torch import Tensor
@@ -27,10 +27,10 @@ class Layer(PairLayer):
     def __init__(self, file: HeadFile, trunk: Any) -> None:
         """file: of the head. trunk: of the target, whose embedding and output matrix are used if the head has none of
         its own."""
-        self.head, source = file.head, lent(file.source, trunk)
+        self.head, source = file.head, shared_weights(file.source, trunk)
         builder = Builder(block_shape(self.head), source)
-        super().__init__(trunk.another(Model(tuple(step(builder, self.head)), *file.rotation()), source), "x")
-        self.projection = trunk.another(Model(tuple(projection(builder, self.head))), source)
+        super().__init__(trunk.with_layers(Model(tuple(step(builder, self.head)), *file.rotation()), source), "x")
+        self.projection = trunk.with_layers(Model(tuple(projection(builder, self.head))), source)
         self.ids = tokens_of(self.head, self.device)
         self.places = torch.arange(64, device=self.device)
 

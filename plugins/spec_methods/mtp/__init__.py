@@ -15,8 +15,8 @@ from typing import Any
 
 import attrs
 from attrs.validators import ge, le
-from spec_kernels.model.nextn import borrowed
-from spec_kernels.model.trunk import trunk_of
+from spec_kernels.model.nextn import trunk_weights
+from spec_kernels.model.trunk import executor_of
 from torch import Tensor
 
 from spec_core import Compat, Needs, Refusal, Span, StashKey, Target, hookimpl, load
@@ -46,7 +46,7 @@ class Mtp(PairDrafter):
             return Compat(refusals=[refusal])
         return Compat(
             shares=True,
-            needs=Needs(final=True, weights=borrowed(next_token_layer(holder).names)),
+            needs=Needs(final=True, weights=trunk_weights(next_token_layer(holder).names)),
             drafts=self.drafter.proposals,
             extends=self.extend,
             forwards=lambda k: k,
@@ -61,9 +61,11 @@ class Mtp(PairDrafter):
         if layer.problem:
             return Refusal(layer.problem, "convert the model again, with its NextN layer, or use another method")
         if (holder.info.vocab, holder.info.width) != (target.info.vocab, target.info.width):
-            found = f"{holder.info.vocab} tokens and width {holder.info.width}"
-            wanted = f"{target.info.vocab} and {target.info.width}"
-            return Refusal(f"the NextN layer has {found}, the target {wanted}", "use the file of the same model")
+            layer_size = f"{holder.info.vocab} tokens and width {holder.info.width}"
+            target_size = f"{target.info.vocab} and {target.info.width}"
+            return Refusal(
+                f"the NextN layer has {layer_size}, the target {target_size}", "use the file of the same model"
+            )
         own = next_token_layer(target)
         if own is not None and own.heads != layer.heads:
             file, needed = (f"heads of {a}, {b} dimensions of them rotated" for a, b in (layer.heads, own.heads))
@@ -71,11 +73,11 @@ class Mtp(PairDrafter):
         return None
 
     def _load(self, target: Target, holder: Target) -> None:
-        self.layer = Layer(next_token_layer(holder), trunk_of(target))
+        self.layer = Layer(next_token_layer(holder), executor_of(target))
 
     @property
     def longest(self) -> int:
         return self.draft_max
 
-    def hidden(self, spans: Spans[Span]) -> list[Tensor]:
+    def hidden_states(self, spans: Spans[Span]) -> list[Tensor]:
         return [span.final.clone() for span in spans if span.final is not None]

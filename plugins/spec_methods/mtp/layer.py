@@ -6,7 +6,7 @@ from typing import Any
 
 from spec_kernels.model.ops import Model
 from spec_kernels.model.pairs import PairLayer
-from spec_kernels.model.source import Only
+from spec_kernels.model.source import TensorSubset
 
 from spec_core.toolkit import NextTokenLayer
 
@@ -19,6 +19,6 @@ class Layer(PairLayer):
 
     def __init__(self, layer: NextTokenLayer, trunk: Any) -> None:
         """trunk: of the target, whose embedding and output matrix are used if the layer has none of its own."""
-        source = Only(layer.source, layer.names, trunk.source)
+        source = TensorSubset(layer.source, layer.names, trunk.source)
         model = Model(tuple(layer.operations(source)), *layer.rotation())
-        super().__init__(trunk.another(model, source), "hidden")
+        super().__init__(trunk.with_layers(model, source), "hidden")

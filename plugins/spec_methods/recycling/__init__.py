@@ -18,18 +18,18 @@ from attrs.validators import ge, gt, le
 from torch import Tensor
 
 from spec_core import Compat, Draft, Needs, Sequence, StashKey, Step, Target, hookimpl
-from spec_core.toolkit import Place, confidences, likeliest, p_min_field
+from spec_core.toolkit import BranchPoint, confidences, likeliest, p_min_field
 from spec_methods.recycling.table import Table
 from spec_methods.recycling.tree import Evidence, Limits, Node, Order, by_chance, by_noise, grow, learn
 
-COMMITTED = Place()
+COMMITTED = BranchPoint()
 """Behind committed text."""
 P_MIN = 0.3
 """Where neither the user nor a controller gives one."""
 
 
 @attrs.define(eq=False)
-class Memory:
+class RecyclingState:
     """Data of one sequence. drafted: the current trees, by the leaf that each follows."""
 
     seq: Sequence
@@ -63,7 +63,7 @@ class Recycling:
         default=False, metadata={"help": "one matrix for all sequences of the run; others can notice it by timing"}
     )
     extend: bool = attrs.field(default=False, metadata={"help": "extend the drafts of methods named before it"})
-    memory: StashKey[Memory] = attrs.field(factory=StashKey, init=False)
+    memory: StashKey[RecyclingState] = attrs.field(factory=StashKey, init=False)
     common: Table | None = attrs.field(default=None, init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -82,14 +82,14 @@ class Recycling:
     @hookimpl
     def draft(self, step: Step) -> None:
         for seq, draft, leaf, budget in step.leaves:
-            place, limits = Place.behind(draft, leaf), self._limits(step, seq, budget, len(draft))
+            place, limits = BranchPoint.behind(draft, leaf), self._limits(step, seq, budget, len(draft))
             if (more := self._ahead(step, seq, place, limits)) is not None:
                 step.extend(seq, more, leaf)
         for seq, budget in step.undrafted:
             if (draft := self._ahead(step, seq, COMMITTED, self._limits(step, seq, budget))) is not None:
                 step.propose(seq, draft)
 
-    def _ahead(self, step: Step, seq: Sequence, place: Place, limits: Limits) -> Draft | None:
+    def _ahead(self, step: Step, seq: Sequence, place: BranchPoint, limits: Limits) -> Draft | None:
         """What may follow committed text and the drafted tokens before ``place``, or None."""
         memory, last = self._memory(seq), place.path[-1] if place.path else seq.tokens[-1]
         order = self._order(step, seq, place)
@@ -115,11 +115,11 @@ class Recycling:
             for i in part.uncut.path:
                 table.learn(drafted[i], rows[part.at + 1 + i])
 
-    def _memory(self, seq: Sequence) -> Memory:
+    def _memory(self, seq: Sequence) -> RecyclingState:
         """The data of a sequence. A new one learns its prompt and drops the data of the slot's last sequence."""
         memory = seq.stash.get(self.memory)
         if memory is None or memory.seq is not seq:
-            memory = seq.stash[self.memory] = Memory(seq, self.common or Table(self.k, self.fresh))
+            memory = seq.stash[self.memory] = RecyclingState(seq, self.common or Table(self.k, self.fresh))
             memory.table.read(seq.tokens[: seq.prompt_len])
         return memory
 
@@ -128,7 +128,7 @@ class Recycling:
         useful = step.wants_probs or not step.private
         return seq.sampling.temperature > 0 and self.sample == "auto" and useful
 
-    def _order(self, step: Step, seq: Sequence, place: Place) -> Order:
+    def _order(self, step: Step, seq: Sequence, place: BranchPoint) -> Order:
         """place: where it begins; behind every leaf of another method's tree it draws with noise of its own."""
         if not self._samples(step, seq):
             return by_chance
@@ -144,7 +144,7 @@ class Recycling:
             return Limits(depth, depth, 1, p_min, stops, drawn)
         return Limits(depth, min(step.nodes(seq) - drafted, self.nodes_max), self.width, p_min, stops)
 
-    def _draft(self, step: Step, memory: Memory, nodes: list[Node], last: int, limits: Limits) -> Draft:
+    def _draft(self, step: Step, memory: RecyclingState, nodes: list[Node], last: int, limits: Limits) -> Draft:
         """last: the token before the first node."""
         seq = memory.seq
         tokens, confidence = [node.token for node in nodes], confidences(nodes)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import attrs
 from torch import Tensor
 
-from spec_core.toolkit import AcceptanceEstimates, TreeLimits, TreeNode, grow_tree, tested
+from spec_core.toolkit import AcceptanceEstimates, TreeLimits, TreeNode, grow_tree, tested_nodes
 from spec_methods.recycling.table import Row, Table
 
 DECAY = 0.99
@@ -30,7 +30,7 @@ Order = Callable[[Row, int], Scored]
 """Orders successors, one at least, at a depth, from 1 on, as the target will choose between them."""
 
 
-def expected(kind: Kind) -> float:
+def prior(kind: Kind) -> float:
     """Expected acceptance of a successor of this kind before anything was tested."""
     rank, gap = kind[0], kind[1] / 1.5
     return 0.3 * math.exp(-gap / 2) if rank else 1 - 0.68 * math.exp(-gap / 2.4)
@@ -43,14 +43,14 @@ class Evidence:
     known: {kind: its estimate}, until more is learned of it: a tree asks for many, and few of them are tested.
     """
 
-    estimates: AcceptanceEstimates = attrs.field(factory=lambda: AcceptanceEstimates(expected, PRIOR_WEIGHT, DECAY))
+    estimates: AcceptanceEstimates = attrs.field(factory=lambda: AcceptanceEstimates(prior, PRIOR_WEIGHT, DECAY))
     known: dict[Kind, float] = attrs.field(factory=dict)
 
     def value(self, kind: Kind) -> float:
-        found = self.known.get(kind)
-        if found is None:
-            found = self.known[kind] = self.estimates.value(kind)
-        return found
+        acceptance = self.known.get(kind)
+        if acceptance is None:
+            acceptance = self.known[kind] = self.estimates.value(kind)
+        return acceptance
 
     def learn(self, kind: Kind, right: bool) -> None:
         self.known.pop(kind, None)
@@ -103,12 +103,12 @@ def grow(table: Table, last: int, order: Order, evidence: Evidence, limits: Limi
         row = table.rows.get(token)
         if not row:
             return []
-        found, scored = [], order(row, depth)
+        nodes, scored = [], order(row, depth)
         for (_, successor), kind in zip(scored, kinds(scored, width), strict=False):
             after = chance * value(kind)
             if (chance if drawn else after) >= p_min:
-                found.append(Node(successor, parent, depth, after, kind))
-        return found
+                nodes.append(Node(successor, parent, depth, after, kind))
+        return nodes
 
     first = following(last, -1, 1, 1.0)
     return grow_tree(first, lambda node, at: following(node.token, at, node.depth + 1, node.chance), limits)
@@ -125,11 +125,11 @@ def kinds(scored: Scored, count: int) -> list[Kind]:
 
 
 def steps(gap: float) -> int:
-    found = int(gap * 1.5)
-    return found if found < 8 else 8  # without a call of min: it is made for every successor
+    count = int(gap * 1.5)
+    return count if count < 8 else 8  # without a call of min: it is made for every successor
 
 
 def learn(evidence: Evidence, nodes: list[Node], path: tuple[int, ...]) -> None:
     """Count a token as tested if its parent was accepted, and as accepted if it is on the path."""
-    for node, right in tested(nodes, path):
+    for node, right in tested_nodes(nodes, path):
         evidence.learn(node.kind, right)

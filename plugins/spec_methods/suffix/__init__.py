@@ -14,7 +14,7 @@ import attrs
 from attrs.validators import ge, le
 
 from spec_core import Compat, Draft, Needs, Rows, Sequence, StashKey, Step, Target, hookimpl
-from spec_core.toolkit import AcceptanceEstimates, TreeLimits, confidences, p_min_field, tested
+from spec_core.toolkit import AcceptanceEstimates, TreeLimits, confidences, p_min_field, tested_nodes
 from spec_methods.suffix.drafting import Node, evidence, grow
 from spec_methods.suffix.store import Store, Track
 
@@ -23,7 +23,7 @@ P_MIN = 0.3
 
 
 @attrs.define(eq=False)
-class Memory:
+class SuffixState:
     """Data of one sequence, and of the next one in its slot if that continues its text.
 
     own: its text. common: its position among the outputs of all sequences, if shared. number: the sequence's.
@@ -58,7 +58,7 @@ class Suffix:
         default=32768, validator=ge(2), metadata={"help": "tokens kept per sequence, and of all shared outputs"}
     )
     extend: bool = attrs.field(default=False, metadata={"help": "extend the drafts of methods named before it"})
-    memory: StashKey[Memory] = attrs.field(factory=StashKey, init=False)
+    memory: StashKey[SuffixState] = attrs.field(factory=StashKey, init=False)
     common: Store | None = attrs.field(default=None, init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -100,7 +100,7 @@ class Suffix:
     @hookimpl
     def process(self, rows: Rows) -> None:
         for seq, _ in rows.by_sequence():
-            self._learned(seq)
+            self._catch_up(seq)
 
     def _contribute(self, common: Track, tokens: list[int], prompt: int) -> None:
         """Share outputs, not prompts; the first ``prompt`` tokens belong to the prompt."""
@@ -108,11 +108,11 @@ class Suffix:
         common.read(tokens[:prompt])
         common.write(tokens[prompt:])
 
-    def _learned(self, seq: Sequence) -> Memory:
+    def _catch_up(self, seq: Sequence) -> SuffixState:
         """The data of a sequence, after all of its tokens but the last, which nothing follows yet."""
         memory = seq.stash.get(self.memory)
         if memory is None or memory.number != seq.number:
-            memory = seq.stash[self.memory] = self._begun(seq, memory)
+            memory = seq.stash[self.memory] = self._start(seq, memory)
         start, end = memory.written, len(seq.tokens) - 1
         if start < end:
             tokens, memory.written = seq.tokens[start:end], end
@@ -121,11 +121,11 @@ class Suffix:
                 self._contribute(memory.common, tokens, seq.prompt_len - start)
         return memory
 
-    def _begun(self, seq: Sequence, before: Memory | None) -> Memory:
+    def _start(self, seq: Sequence, before: SuffixState | None) -> SuffixState:
         """Of a sequence that begins, maybe with rows of one ``before`` it: an automaton cannot remove tokens."""
         if before is None or before.tokens[: before.written] != seq.tokens[: before.written]:
             own, common = Store(self.tokens_max, self.match_max), self.common
-            return Memory(Track(own), None if common is None else Track(common), seq.number, seq.tokens)
+            return SuffixState(Track(own), None if common is None else Track(common), seq.number, seq.tokens)
         before.number, before.tokens = seq.number, seq.tokens
         return before
 
@@ -142,7 +142,7 @@ class Suffix:
 
         path: drafted tokens before it.
         """
-        memory = self._learned(seq)
+        memory = self._catch_up(seq)
         tracks = [memory.own] if memory.common is None else [memory.own, memory.common]
         matches = [pair for track in tracks for pair in track.ahead([seq.tokens[-1], *path])]
         offers = [grow(automaton, match, memory.evidence, limits) for automaton, match in matches]
@@ -160,5 +160,5 @@ class Suffix:
 
 def learn(evidence: AcceptanceEstimates, nodes: list[Node], path: tuple[int, ...]) -> None:
     """Count accepted tokens against the number that the counts predicted."""
-    for node, right in tested(nodes, path):
+    for node, right in tested_nodes(nodes, path):
         evidence.learn(node.match, right, node.share)

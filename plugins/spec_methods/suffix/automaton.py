@@ -47,18 +47,18 @@ class Automaton:
 
     def follow(self, match: Match, token: int, longest: int) -> Match:
         """The longest match, up to ``longest`` tokens, after one more token."""
-        state, n = self._settled(match)
+        state, n = self._current_state(match)
         link, length = self.link, self.length
         there = self.after(state, token)
         while state and not there:
             state = link[state]
             n = length[state]
             there = self.after(state, token)
-        return self._settled((there, min(n + 1, longest))) if there else NOTHING
+        return self._current_state((there, min(n + 1, longest))) if there else NOTHING
 
     def open(self, match: Match) -> Match:
         """The longest suffix of a match that has a continuation."""
-        state, n = self._settled(match)
+        state, n = self._current_state(match)
         while state and not self.into[state]:
             state = self.link[state]
             n = self.length[state]
@@ -69,7 +69,7 @@ class Automaton:
         state = self.link[match[0]]
         return state, self.length[state]
 
-    def _settled(self, match: Match) -> Match:
+    def _current_state(self, match: Match) -> Match:
         """The current state of the last n tokens, as states are split while the automaton grows."""
         state, n = match
         link, length = self.link, self.length
@@ -92,28 +92,28 @@ class Automaton:
         """The state of a whole text plus one token."""
         if self.after(last, token):
             return self._exact(last, token)
-        made = self._state(self.length[last] + 1, ROOT, 0)
+        state = self._state(self.length[last] + 1, ROOT, 0)
         while last >= ROOT and not self.after(last, token):
-            self._lead(last, token, made)
+            self._lead(last, token, state)
             last = self.link[last]
         if last >= ROOT:
-            self.link[made] = self._exact(last, token)
-        return made
+            self.link[state] = self._exact(last, token)
+        return state
 
     def _exact(self, state: int, token: int) -> int:
         """The state after ``token`` with exactly this length; split off if the existing one is longer."""
         there = self.after(state, token)
         if self.length[there] == self.length[state] + 1:
             return there
-        made = self._state(self.length[state] + 1, self.link[there], self.count[there])
+        clone = self._state(self.length[state] + 1, self.link[there], self.count[there])
         following = self.next[there]
-        self.next[made] = None if following is None else dict(following)
-        self.token[made], self.into[made] = self.token[there], self.into[there]
-        self.link[there] = made
+        self.next[clone] = None if following is None else dict(following)
+        self.token[clone], self.into[clone] = self.token[there], self.into[there]
+        self.link[there] = clone
         while state >= ROOT and self.after(state, token) == there:
-            self._lead(state, token, made)
+            self._lead(state, token, clone)
             state = self.link[state]
-        return made
+        return clone
 
     def _state(self, length: int, link: int, count: int) -> int:
         self.next.append(None)

@@ -40,8 +40,8 @@ def grow(automaton: Automaton, match: Match, evidence: AcceptanceEstimates, limi
         return chain(automaton, match, evidence, limits)
 
     def following(match: Match, chance: float, parent: int, depth: int) -> Iterator[Node]:
-        found = successors(automaton, match, evidence, limits.width, chance, parent, depth)
-        return (node for node in found if node.chance >= limits.p_min)
+        nodes = successors(automaton, match, evidence, limits.width, chance, parent, depth)
+        return (node for node in nodes if node.chance >= limits.p_min)
 
     first = following(match, 1.0, -1, 1)
     return grow_tree(first, lambda node, at: following(node.then, node.chance, at, node.depth + 1), limits)

@@ -54,12 +54,12 @@ class Track:
 
     def ahead(self, tokens: list[int]) -> list[tuple[Automaton, Match]]:
         """The matches after more tokens: one that is committed but not evaluated yet, then drafted ones."""
-        found = []
+        matches = []
         for automaton, match in self._matches().items():
             for token in tokens:
                 match = automaton.follow(match, token, automaton.match_max)
-            found.append((automaton, match))
-        return found
+            matches.append((automaton, match))
+        return matches
 
     def _matches(self) -> dict[Automaton, Match]:
         """The matches of the current generations, youngest first."""

@@ -11,7 +11,7 @@ from functools import lru_cache
 from importlib import metadata
 
 from spec_core.errors import UsageError
-from spec_targets.architectures.family import Family, Stored, plus_one, stored
+from spec_targets.architectures.family import Family, Stored, plus_one, stored_as
 from spec_targets.architectures.gemma import GEMMA2, GEMMA3
 from spec_targets.architectures.glm4moe import GLM4_MOE
 from spec_targets.architectures.gptoss import GPT_OSS
@@ -20,7 +20,18 @@ from spec_targets.architectures.llama import LLAMA
 from spec_targets.architectures.phi3 import PHI3
 from spec_targets.architectures.qwen import QWEN2, QWEN3, QWEN3_MOE
 
-__all__ = ["CLASSES", "NAMES", "TYPES", "Family", "Stored", "find", "named", "names", "plus_one", "stored"]
+__all__ = [
+    "BY_CLASS",
+    "BY_MODEL_TYPE",
+    "BY_NAME",
+    "Family",
+    "Stored",
+    "family_of",
+    "find_family",
+    "names",
+    "plus_one",
+    "stored_as",
+]
 
 GROUP = "spec_targets.architectures"
 OURS = (
@@ -30,39 +41,39 @@ OURS = (
 
 Key = Callable[[Family], Collection[str]]
 """The names of a family of one kind."""
-NAMES: Key = lambda family: (family.name,)
-CLASSES: Key = lambda family: family.classes
-TYPES: Key = lambda family: family.model_types
+BY_NAME: Key = lambda family: (family.name,)
+BY_CLASS: Key = lambda family: family.classes
+BY_MODEL_TYPE: Key = lambda family: family.model_types
 
 
-def find(key: Key, name: str) -> Family | None:
+def find_family(key: Key, name: str) -> Family | None:
     """The architecture of this name; None if there is none.
 
     Other packages are imported only if the name is not one of ours, so a broken one harms no other model.
     Raises UsageError for a name that is registered twice, and if a package that may have it cannot be imported.
     """
-    mine = next((family for family in OURS if name in key(family)), None)
-    if mine is None:
+    own = next((family for family in OURS if name in key(family)), None)
+    if own is None:
         return _others(key, name)
-    if any(point.name == mine.name for point in points()):
-        raise _twice(mine)
-    return mine
+    if any(point.name == own.name for point in points()):
+        raise _twice(own)
+    return own
 
 
 def _others(key: Key, name: str) -> Family | None:
-    found, problems = [], []
+    families, problems = [], []
     for point in points():
         try:
-            family = _loaded(point)
+            family = _load_family(point)
         except UsageError as error:
             problems.append(error)
         else:
-            found += [family] if name in key(family) else []
-    if len(found) > 1:
-        raise _twice(found[0])
-    if problems and not found:
+            families += [family] if name in key(family) else []
+    if len(families) > 1:
+        raise _twice(families[0])
+    if problems and not families:
         raise problems[0]
-    return found[0] if found else None
+    return families[0] if families else None
 
 
 def _twice(family: Family) -> UsageError:
@@ -76,13 +87,13 @@ def names(key: Key) -> list[str]:
     known = list(OURS)
     for point in points():
         with suppress(UsageError):
-            known.append(_loaded(point))
+            known.append(_load_family(point))
     return [name for family in known for name in key(family)]
 
 
-def named(name: str) -> Family:
+def family_of(name: str) -> Family:
     """The architecture of a Config, whose file was read. Raises KeyError if there is none."""
-    family = next((f for f in OURS if f.name == name), None) or find(NAMES, name)
+    family = next((f for f in OURS if f.name == name), None) or find_family(BY_NAME, name)
     if family is None:
         raise KeyError(name)
     return family
@@ -94,18 +105,20 @@ def points() -> list[metadata.EntryPoint]:
 
 
 @lru_cache(maxsize=64)
-def _loaded(point: metadata.EntryPoint) -> Family:
+def _load_family(point: metadata.EntryPoint) -> Family:
     try:
         family = point.load()
     except Exception as error:  # importing runs the module, which may raise anything
-        raise _broken(point, f"cannot be imported: {type(error).__name__}: {error}") from error
+        raise _registration_error(point, f"cannot be imported: {type(error).__name__}: {error}") from error
     if not isinstance(family, Family):
-        raise _broken(point, f"is of type {type(family).__name__}, a spec_targets.architectures.Family was needed")
+        raise _registration_error(
+            point, f"is of type {type(family).__name__}, a spec_targets.architectures.Family was needed"
+        )
     return family
 
 
-def _broken(point: metadata.EntryPoint, found: str) -> UsageError:
+def _registration_error(point: metadata.EntryPoint, problem: str) -> UsageError:
     package = point.dist.name if point.dist else "?"
     return UsageError(
-        f"architecture {point.name!r} of {package} {found}", hint=f"correct it, or remove it: pip uninstall {package}"
+        f"architecture {point.name!r} of {package} {problem}", hint=f"correct it, or remove it: pip uninstall {package}"
     )

@@ -147,8 +147,8 @@ class ConfigJson:
     def _check_kinds(self, reads: Collection[str]) -> None:
         """Refuse layers with anything but full attention, unless the caller reads their types."""
         kinds = self.raw.get("layer_types") or []
-        found = set(map(str, kinds)) if isinstance(kinds, list) else {str(kinds)}
-        if "layer_types" not in reads and found - {"full_attention"}:
+        layer_types = set(map(str, kinds)) if isinstance(kinds, list) else {str(kinds)}
+        if "layer_types" not in reads and layer_types - {"full_attention"}:
             raise UsageError(
                 f"{self.where}: layer_types = {repr(kinds)[:60]} is not supported",
                 hint="use a model without it, or a GGUF of it",

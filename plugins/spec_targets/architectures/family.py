@@ -30,7 +30,7 @@ class Stored:
 Name = str | Stored
 
 
-def stored(*names: str, change: Callable[[Tensor, Config], Tensor] | None = None) -> Stored:
+def stored_as(*names: str, change: Callable[[Tensor, Config], Tensor] | None = None) -> Stored:
     return Stored(names, change)
 
 

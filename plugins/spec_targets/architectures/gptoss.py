@@ -10,7 +10,7 @@ from torch import Tensor
 
 from spec_core.errors import UsageError
 from spec_targets.architectures.config_json import ConfigJson
-from spec_targets.architectures.family import Family, Name, stored
+from spec_targets.architectures.family import Family, Name, stored_as
 from spec_targets.architectures.keys import Keys
 from spec_targets.architectures.names import ATTENTION, ENDS
 from spec_targets.runtime.config import Config
@@ -34,11 +34,11 @@ NAMES: dict[str, Name] = {
     "attn_sinks.weight": "self_attn.sinks",
     "ffn_gate_inp.weight": "mlp.router.weight",
     "ffn_gate_inp.bias": "mlp.router.bias",
-    "ffn_gate_exps.weight": stored(FUSED, change=lambda value, c: gate_rows(value.mT, c)),
-    "ffn_up_exps.weight": stored(FUSED, change=lambda value, c: up_rows(value.mT, c)),
-    "ffn_down_exps.weight": stored(DOWN, change=lambda value, c: value.mT),
-    "ffn_gate_exps.bias": stored(f"{FUSED}_bias", change=gate_rows),
-    "ffn_up_exps.bias": stored(f"{FUSED}_bias", change=up_rows),
+    "ffn_gate_exps.weight": stored_as(FUSED, change=lambda value, c: gate_rows(value.mT, c)),
+    "ffn_up_exps.weight": stored_as(FUSED, change=lambda value, c: up_rows(value.mT, c)),
+    "ffn_down_exps.weight": stored_as(DOWN, change=lambda value, c: value.mT),
+    "ffn_gate_exps.bias": stored_as(f"{FUSED}_bias", change=gate_rows),
+    "ffn_up_exps.bias": stored_as(f"{FUSED}_bias", change=up_rows),
     "ffn_down_exps.bias": f"{DOWN}_bias",
 }
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from spec_core.errors import UsageError
 from spec_targets.architectures.config_json import ConfigJson
-from spec_targets.architectures.family import Family, Name, plus_one, stored
+from spec_targets.architectures.family import Family, Name, plus_one, stored_as
 from spec_targets.architectures.keys import Keys
 from spec_targets.architectures.names import ATTENTION, ENDS, EXPERTS, MLP, SHARED
 from spec_targets.files.damage import AGAIN
@@ -44,9 +44,9 @@ NAMES = plus_one(
     | SHARED
     | {
         "post_attention_norm.weight": "post_attention_layernorm.weight",
-        "ssm_a": stored("linear_attn.A_log", change=lambda value, c: -value.float().exp()),
+        "ssm_a": stored_as("linear_attn.A_log", change=lambda value, c: -value.float().exp()),
         "ssm_dt.bias": "linear_attn.dt_bias",
-        "ssm_conv1d.weight": stored("linear_attn.conv1d.weight", change=lambda value, c: value[:, 0]),
+        "ssm_conv1d.weight": stored_as("linear_attn.conv1d.weight", change=lambda value, c: value[:, 0]),
         "ssm_norm.weight": "linear_attn.norm.weight",
         "ssm_out.weight": "linear_attn.out_proj.weight",
         "nextn.eh_proj.weight": "/mtp.fc.weight",
@@ -57,8 +57,8 @@ NAMES = plus_one(
     "ssm_norm.weight",
 )
 NEXT: dict[str, Name] = {
-    "attn_qkv.weight": stored("linear_attn.in_proj_qkvz.weight", change=qkv_of),
-    "attn_gate.weight": stored("linear_attn.in_proj_qkvz.weight", change=z_of),
+    "attn_qkv.weight": stored_as("linear_attn.in_proj_qkvz.weight", change=qkv_of),
+    "attn_gate.weight": stored_as("linear_attn.in_proj_qkvz.weight", change=z_of),
     "ssm_ba.weight": "linear_attn.in_proj_ba.weight",
 }
 QWEN35_NAMES: dict[str, Name] = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spec_targets.architectures.family import Name, stored
+from spec_targets.architectures.family import Name, stored_as
 
 ENDS: dict[str, Name] = {
     "token_embd.weight": "embed_tokens.weight",
@@ -24,10 +24,10 @@ EXPERTS: dict[str, Name] = {
     "ffn_gate_exps.weight": "mlp.experts.{}.gate_proj.weight",
     "ffn_up_exps.weight": "mlp.experts.{}.up_proj.weight",
     "ffn_gate_up_exps.weight": "mlp.experts.gate_up_proj",
-    "ffn_down_exps.weight": stored("mlp.experts.down_proj", "mlp.experts.{}.down_proj.weight"),
+    "ffn_down_exps.weight": stored_as("mlp.experts.down_proj", "mlp.experts.{}.down_proj.weight"),
 }
 SHARED: dict[str, Name] = {
-    f"ffn_{name}_shexp.weight": stored(
+    f"ffn_{name}_shexp.weight": stored_as(
         f"mlp.shared_expert.{name}_proj.weight", f"mlp.shared_experts.{name}_proj.weight"
     )
     for name in ("gate", "up", "down")

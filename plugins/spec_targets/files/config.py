@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from spec_targets.files.damage import damaged, unsupported
+from spec_targets.files.damage import damage_error, unsupported_error
 
 MAX_BYTES = 64 << 20
 
@@ -16,13 +16,13 @@ def parse_json(path: Path, raw: bytes) -> dict[str, Any]:
     try:
         value = json.loads(raw.decode("utf-8"))
     except UnicodeDecodeError as error:
-        raise damaged(path, f"is not UTF-8: {error.reason}") from error
+        raise damage_error(path, f"is not UTF-8: {error.reason}") from error
     except RecursionError as error:
-        raise damaged(path, "is nested too deeply") from error
+        raise damage_error(path, "is nested too deeply") from error
     except ValueError as error:
-        raise damaged(path, f"is not valid JSON: {error}") from error
+        raise damage_error(path, f"is not valid JSON: {error}") from error
     if not isinstance(value, dict):
-        raise damaged(path, f"holds a {type(value).__name__}, an object is needed")
+        raise damage_error(path, f"holds a {type(value).__name__}, an object is needed")
     return value
 
 
@@ -31,7 +31,9 @@ def read_json(path: Path, bytes_max: int = MAX_BYTES) -> dict[str, Any]:
     try:
         size = path.stat().st_size
         if size > bytes_max:
-            raise damaged(path, f"has {size} bytes, the limit is {bytes_max}")
+            raise damage_error(path, f"has {size} bytes, the limit is {bytes_max}")
         return parse_json(path, path.read_bytes())
     except OSError as error:
-        raise unsupported(path, f"cannot be read: {error.strerror}", "check the path and its permissions") from error
+        raise unsupported_error(
+            path, f"cannot be read: {error.strerror}", "check the path and its permissions"
+        ) from error

@@ -16,8 +16,8 @@ import attrs
 import numpy as np
 
 from spec_core.errors import SpecError
-from spec_targets.files.damage import check_name, damaged, unsupported
-from spec_targets.files.mapped import mapped, view
+from spec_targets.files.damage import check_name, damage_error, unsupported_error
+from spec_targets.files.mapped import map_file, view
 from spec_targets.files.texts import Texts
 from spec_targets.files.types import BLOCKS, NUMBERS
 
@@ -95,7 +95,7 @@ class Reader:
 
     def take(self, n: int, what: str) -> memoryview:
         if n > self.left:
-            raise damaged(self.path, f"{what} of {n} bytes at {self.at}, the file has {self.left} more")
+            raise damage_error(self.path, f"{what} of {n} bytes at {self.at}, the file has {self.left} more")
         piece = self.data[self.at : self.at + n]
         self.at += n
         return piece
@@ -107,7 +107,7 @@ class Reader:
         """A count of items that need at least ``item_bytes`` bytes each."""
         n = self.number("Q", what)
         if n * item_bytes > self.left:
-            raise damaged(self.path, f"{n} {what}, the file has room for {self.left // item_bytes}")
+            raise damage_error(self.path, f"{n} {what}, the file has room for {self.left // item_bytes}")
         return n
 
     def text(self, what: str) -> str:
@@ -115,7 +115,7 @@ class Reader:
         try:
             return str(raw, "utf-8")
         except UnicodeDecodeError as error:
-            raise damaged(self.path, f"{what} is not UTF-8: {error.reason}") from error
+            raise damage_error(self.path, f"{what} is not UTF-8: {error.reason}") from error
 
 
 def open_gguf(path: str | Path) -> GgufFile:
@@ -125,23 +125,23 @@ def open_gguf(path: str | Path) -> GgufFile:
     shards = first.metadata.get("split.count", 1)
     if not isinstance(shards, int) or shards <= 1:
         return first
-    return _joined(first, shards)
+    return _join_shards(first, shards)
 
 
 def _open_one(path: Path) -> GgufFile:
-    reader = Reader(path, mapped(path))
+    reader = Reader(path, map_file(path))
     try:
         return _read(reader)
     except (SpecError, MemoryError):
         raise
     except (struct.error, OverflowError, ValueError) as error:
-        raise damaged(path, f"cannot be parsed at byte {reader.at}: {error}") from error
+        raise damage_error(path, f"cannot be parsed at byte {reader.at}: {error}") from error
 
 
 def _read(reader: Reader) -> GgufFile:
     magic = bytes(reader.take(4, "magic"))
     if magic != MAGIC:
-        raise unsupported(reader.path, f"is not a GGUF file (it begins with {magic!r})", "give a GGUF file")
+        raise unsupported_error(reader.path, f"is not a GGUF file (it begins with {magic!r})", "give a GGUF file")
     version = reader.number("I", "version")
     if version not in (2, 3):
         raise _bad_version(reader.path, version)
@@ -149,13 +149,13 @@ def _read(reader: Reader) -> GgufFile:
     pair_count = reader.count(MIN_PAIR, "metadata entries")
     metadata = _metadata(reader, pair_count)
     infos = [_info(reader) for _ in range(tensor_count)]
-    return GgufFile(reader.path, metadata, _placed(reader, infos, _alignment(reader.path, metadata)))
+    return GgufFile(reader.path, metadata, _place_tensors(reader, infos, _alignment(reader.path, metadata)))
 
 
 def _bad_version(path: Path, version: int) -> Exception:
     if version.to_bytes(4, "big")[:3] != b"\0\0\0" and int.from_bytes(version.to_bytes(4, "little"), "big") in (2, 3):
-        return unsupported(path, "is big-endian", "convert it to little-endian (gguf-convert-endian)")
-    return unsupported(path, f"is GGUF version {version}; supported are 2 and 3", "convert the model again")
+        return unsupported_error(path, "is big-endian", "convert it to little-endian (gguf-convert-endian)")
+    return unsupported_error(path, f"is GGUF version {version}; supported are 2 and 3", "convert the model again")
 
 
 def _metadata(reader: Reader, count: int) -> dict[str, Any]:
@@ -164,7 +164,7 @@ def _metadata(reader: Reader, count: int) -> dict[str, Any]:
         key = reader.text("metadata key")
         check_name(reader.path, key)
         if key in metadata:
-            raise damaged(reader.path, f"metadata key {key!r} occurs twice")
+            raise damage_error(reader.path, f"metadata key {key!r} occurs twice")
         metadata[key] = _value(reader, reader.number("I", f"type of {key!r}"), key, 0)
     return metadata
 
@@ -176,7 +176,7 @@ def _value(reader: Reader, kind: int, key: str, depth: int) -> Any:
         return reader.text(key)
     if kind == ARRAY and depth < MAX_DEPTH:
         return _array(reader, key, depth)
-    raise damaged(reader.path, f"metadata {key!r} has value type {kind} at depth {depth}")
+    raise damage_error(reader.path, f"metadata {key!r} has value type {kind} at depth {depth}")
 
 
 def _array(reader: Reader, key: str, depth: int) -> Any:
@@ -199,11 +199,11 @@ def _strings(reader: Reader, count: int, key: str) -> Texts:
     put = ends.append
     for _ in range(count):
         if at + 8 > end:
-            raise damaged(reader.path, f"the texts of {key!r} end early")
+            raise damage_error(reader.path, f"the texts of {key!r} end early")
         (n,) = unpack(data, at)
         at += 8 + n
         if at > end:
-            raise damaged(reader.path, f"a text of {key!r} has {n} bytes, the file has {end - at + n} more")
+            raise damage_error(reader.path, f"a text of {key!r} has {n} bytes, the file has {end - at + n} more")
         put(at)
     reader.at = at
     return Texts(data, start, ends)
@@ -212,7 +212,7 @@ def _strings(reader: Reader, count: int, key: str) -> Texts:
 def _alignment(path: Path, metadata: Mapping[str, Any]) -> int:
     alignment = metadata.get("general.alignment", 32)
     if not isinstance(alignment, int) or not 1 <= alignment <= 1 << 16 or alignment & (alignment - 1):
-        raise damaged(path, f"general.alignment is {repr(alignment)[:40]}, not a power of two up to 65536")
+        raise damage_error(path, f"general.alignment is {repr(alignment)[:40]}, not a power of two up to 65536")
     return alignment
 
 
@@ -222,12 +222,12 @@ def _info(reader: Reader) -> tuple[str, tuple[int, ...], str, int]:
     check_name(reader.path, name)
     dims = reader.number("I", f"dimensions of {name!r}")
     if not 1 <= dims <= MAX_DIMS:
-        raise damaged(reader.path, f"tensor {name!r} has {dims} dimensions, 1 to {MAX_DIMS} are possible")
+        raise damage_error(reader.path, f"tensor {name!r} has {dims} dimensions, 1 to {MAX_DIMS} are possible")
     shape = tuple(reversed([reader.number("Q", f"shape of {name!r}") for _ in range(dims)]))
     number = reader.number("I", f"type of {name!r}")
     offset = reader.number("Q", f"offset of {name!r}")
     if number not in NUMBERS:
-        raise unsupported(
+        raise unsupported_error(
             reader.path,
             f"tensor {name!r} has type number {number}, which is unknown",
             "quantise the model to another type",
@@ -235,7 +235,7 @@ def _info(reader: Reader) -> tuple[str, tuple[int, ...], str, int]:
     return name, shape, NUMBERS[number], offset
 
 
-def _placed(reader: Reader, infos: list, alignment: int) -> dict[str, TensorInfo]:
+def _place_tensors(reader: Reader, infos: list, alignment: int) -> dict[str, TensorInfo]:
     """Tensors with checked sizes and places: inside the file, aligned, without overlap."""
     base = -(-reader.at // alignment) * alignment
     room = max(0, len(reader.data) - base)
@@ -243,12 +243,12 @@ def _placed(reader: Reader, infos: list, alignment: int) -> dict[str, TensorInfo
     for name, shape, kind, offset in infos:
         nbytes = _nbytes(reader.path, name, shape, kind, room)
         if offset % alignment or offset + nbytes > room:
-            raise damaged(
+            raise damage_error(
                 reader.path,
                 f"tensor {name!r} lies at {offset} with {nbytes} bytes; {room} are there, aligned by {alignment}",
             )
         if name in tensors:
-            raise damaged(reader.path, f"tensor {name!r} occurs twice")
+            raise damage_error(reader.path, f"tensor {name!r} occurs twice")
         tensors[name] = TensorInfo(name, shape, kind, base + offset, nbytes, reader.data)
     _check_apart(reader.path, tensors)
     return tensors
@@ -257,13 +257,15 @@ def _placed(reader: Reader, infos: list, alignment: int) -> dict[str, TensorInfo
 def _nbytes(path: Path, name: str, shape: tuple[int, ...], kind: str, room: int) -> int:
     elements, size = BLOCKS[kind]
     if any(n < 1 for n in shape) or shape[-1] % elements:
-        raise damaged(path, f"tensor {name!r} has shape {list(shape)}; {kind} needs rows of a multiple of {elements}")
+        raise damage_error(
+            path, f"tensor {name!r} has shape {list(shape)}; {kind} needs rows of a multiple of {elements}"
+        )
     total = 1
     for n in shape:
         total *= n
     nbytes = total // elements * size
     if nbytes > room:
-        raise damaged(path, f"tensor {name!r} would have {nbytes} bytes, the file has {room}")
+        raise damage_error(path, f"tensor {name!r} would have {nbytes} bytes, the file has {room}")
     return nbytes
 
 
@@ -271,15 +273,15 @@ def _check_apart(path: Path, tensors: Mapping[str, TensorInfo]) -> None:
     end, last = 0, ""
     for tensor in sorted(tensors.values(), key=lambda t: t.offset):
         if tensor.offset < end:
-            raise damaged(path, f"tensors {last!r} and {tensor.name!r} overlap")
+            raise damage_error(path, f"tensors {last!r} and {tensor.name!r} overlap")
         end, last = tensor.offset + tensor.nbytes, tensor.name
 
 
-def _joined(first: GgufFile, shards: int) -> GgufFile:
+def _join_shards(first: GgufFile, shards: int) -> GgufFile:
     """All shards of a model; metadata is the first one's."""
     match = SHARD.match(first.path.name)
     if match is None or int(match[3]) != shards:
-        raise damaged(
+        raise damage_error(
             first.path, f"says it is one of {shards} shards, its name does not (NAME-00001-of-{shards:05}.gguf)"
         )
     tensors: dict[str, TensorInfo] = {}
@@ -290,6 +292,6 @@ def _joined(first: GgufFile, shards: int) -> GgufFile:
         if number == 1:
             metadata = shard.metadata
         if twice := tensors.keys() & shard.tensors.keys():
-            raise damaged(path, f"tensor {min(twice)!r} is in two shards")
+            raise damage_error(path, f"tensor {min(twice)!r} is in two shards")
         tensors.update(shard.tensors)
     return GgufFile(first.path, metadata, tensors)

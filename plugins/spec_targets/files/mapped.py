@@ -11,7 +11,7 @@ from weakref import WeakSet
 
 import numpy as np
 
-from spec_targets.files.damage import unsupported
+from spec_targets.files.damage import unsupported_error
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -22,17 +22,17 @@ _files: WeakSet[mmap.mmap] = WeakSet()
 _listed = Lock()
 
 
-def mapped(path: Path) -> memoryview:
+def map_file(path: Path) -> memoryview:
     """The whole file, paged in on use. Raises UsageError for one that cannot be read, or is empty."""
     try:
         with path.open("rb") as file:
-            made = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
             with _listed:
-                _files.add(made)
-            return memoryview(made)
+                _files.add(mapping)
+            return memoryview(mapping)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "it is empty"
-        raise unsupported(path, f"cannot be read: {reason}", "check the path and its permissions") from error
+        raise unsupported_error(path, f"cannot be read: {reason}", "check the path and its permissions") from error
 
 
 def release() -> None:

@@ -30,7 +30,7 @@ def load(location: str | Path, *, weights: bool | str = "auto", **options: Any) 
     from spec_targets.gguf.weights import GgufWeights
     from spec_targets.runtime.load import make_target
 
-    file = _opened(Path(location))
+    file = _open_once(Path(location))
     if file.metadata.get("general.architecture") in HEADS:
         from spec_targets.heads.file import from_gguf as head_of
 
@@ -42,22 +42,22 @@ def load(location: str | Path, *, weights: bool | str = "auto", **options: Any) 
     divisors = source.divisors()
     types = Counter(tensor.type for tensor in file.tensors.values())
     facts: dict[str, Any] = {"file": str(file.path), "types": dict(types)}
-    return make_target(config, source, tokenizer, wanted=weights, divisors=divisors, **facts, **options)
+    return make_target(config, source, tokenizer, storage=weights, divisors=divisors, **facts, **options)
 
 
 def tokenizer(path: Path) -> Any:
     """The tokenizer of a file, None if it has none. Raises UsageError for a damaged file."""
-    return _tokenizer(_opened(path))
+    return _tokenizer(_open_once(path))
 
 
-def _opened(path: Path) -> GgufFile:
+def _open_once(path: Path) -> GgufFile:
     """The file, opened once for all users: a command reads metadata first, then weights."""
-    found = _files.get(key) if (key := _identity(path)) else None
-    if found is None:
-        found = open_gguf(path)
+    file = _files.get(key) if (key := _identity(path)) else None
+    if file is None:
+        file = open_gguf(path)
         if key:
-            _files[key] = found
-    return found
+            _files[key] = file
+    return file
 
 
 def _identity(path: Path) -> tuple[Any, ...] | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from spec_core.errors import Unsupported, UsageError, nearest
-from spec_targets.architectures import NAMES, find, names
+from spec_targets.architectures import BY_NAME, find_family, names
 from spec_targets.architectures.keys import Keys
 from spec_targets.files.gguf import GgufFile
 from spec_targets.runtime.config import Config
@@ -16,8 +16,8 @@ def config_of(file: GgufFile) -> Config:
         raise UsageError(
             f"{file.path.name}: it does not name its architecture", hint="give a model, not a vocabulary or adapter"
         )
-    family = find(NAMES, name)
+    family = find_family(BY_NAME, name)
     if family is None:
-        hint = f"supported: {nearest(name, names(NAMES))}"
+        hint = f"supported: {nearest(name, names(BY_NAME))}"
         raise Unsupported(f"{file.path.name}: architecture {name[:60]!r} is not supported", hint=hint)
     return family.gguf(Keys(file, name))

@@ -9,7 +9,7 @@ from spec_kernels.ops.dequant import TYPES, dequantize
 from torch import Tensor
 
 from spec_core.errors import Unsupported
-from spec_targets.architectures import named
+from spec_targets.architectures import family_of
 from spec_targets.files.gguf import GgufFile, TensorInfo
 from spec_targets.runtime.config import Config
 from spec_targets.runtime.decoder import DIVISORS
@@ -35,7 +35,7 @@ class GgufWeights:
         self.file = file
         self.where = file.path.name
         self.rotary_dim = config.rotary_dim
-        self.interleaved = named(config.arch).interleaved
+        self.interleaved = family_of(config.arch).interleaved
         self._check_types()
 
     def _check_types(self) -> None:

@@ -13,7 +13,7 @@ from spec_kernels.model.source import bytes_of
 from torch import Tensor
 
 from spec_core.errors import UsageError
-from spec_targets.files.damage import check_name, damaged
+from spec_targets.files.damage import check_name, damage_error
 from spec_targets.files.safetensors import INDEX, open_directory
 
 PICKLED = "pytorch_model.bin"
@@ -97,7 +97,7 @@ class HfHead:
                 hint="use another head",
             )
         self.tensors: dict[str, Stored] = {}
-        for name, tensor in stored(directory).items():
+        for name, tensor in open_tensors(directory).items():
             if (ours := our_name(name)) in self.tensors:
                 raise UsageError(
                     f"{self.where}: two of its tensors are {ours!r}, one was needed", hint="use another head"
@@ -131,33 +131,33 @@ class HfHead:
         return self.tensors["d2t"].load() if "d2t" in self.tensors else None
 
 
-def stored(directory: Path) -> Mapping[str, Stored]:
+def open_tensors(directory: Path) -> Mapping[str, Stored]:
     """Tensors by their own names; safetensors is preferred. Raises UsageError."""
     if (directory / INDEX).exists() or (directory / "model.safetensors").exists():
         return open_directory(directory)
     if (directory / PICKLED).exists():
-        return pickled(directory / PICKLED)
+        return load_pickled(directory / PICKLED)
     raise UsageError(
         f"{directory.name}: there is neither model.safetensors nor {PICKLED}", hint="get the directory again, whole"
     )
 
 
-def pickled(path: Path) -> dict[str, Stored]:
+def load_pickled(path: Path) -> dict[str, Stored]:
     """Tensors of a pickled dictionary, read by a loader that executes no code of the file."""
     try:
-        found = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+        tensors = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     except Exception as error:  # an untrusted pickle can make the loader raise anything
-        raise damaged(path, f"cannot be read as tensors alone: {_said(error)}") from error
-    if not isinstance(found, dict) or not all(isinstance(name, str) for name in found):
-        raise damaged(path, "holds something else than tensors by name")
-    for name, value in found.items():
+        raise damage_error(path, f"cannot be read as tensors alone: {_reason(error)}") from error
+    if not isinstance(tensors, dict) or not all(isinstance(name, str) for name in tensors):
+        raise damage_error(path, "holds something else than tensors by name")
+    for name, value in tensors.items():
         check_name(path, name)
         if (problem := _not_plain(value)) is not None:
-            raise damaged(path, f"holds {problem} under {name!r}, a dense tensor of numbers was needed")
-    return {name: Loaded(value) for name, value in found.items()}
+            raise damage_error(path, f"holds {problem} under {name!r}, a dense tensor of numbers was needed")
+    return {name: Loaded(value) for name, value in tensors.items()}
 
 
-def _said(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     """The loader's message; for a file with code, without torch's advice on how to run it."""
     if code := re.search(r"GLOBAL ([\w.]+)", str(error)):
         return f"it needs {code[1][:80]}"

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import attrs
-from spec_kernels.model.source import Only
+from spec_kernels.model.source import TensorSubset
 from torch import Tensor
 
 from spec_core import Compat, Refusal, TargetInfo, hookimpl
@@ -15,8 +15,8 @@ from spec_core.toolkit import TrainingTexts
 from spec_targets.files.gguf import GgufFile
 from spec_targets.heads import gguf, hf
 from spec_targets.heads.head import Head, Problem
-from spec_targets.heads.tensors import TensorSource, expected
-from spec_targets.runtime.rope import turning
+from spec_targets.heads.tensors import TensorSource, tensor_shapes
+from spec_targets.runtime.rope import rope_frequencies
 
 NO_MODEL = "this is a draft head, not a model"
 
@@ -34,7 +34,7 @@ class HeadFile:
     path: Path | None = None
     training_texts: TrainingTexts | None = attrs.field(default=None, init=False)
     info: TargetInfo = attrs.field(init=False)
-    source: Only = attrs.field(init=False)
+    source: TensorSubset = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         h = self.head
@@ -48,7 +48,7 @@ class HeadFile:
             family=h.kind,
             file="" if self.path is None else str(self.path),
         )
-        self.source = Only(self.tensors, expected(h))
+        self.source = TensorSubset(self.tensors, tensor_shapes(h))
 
     @property
     def names(self) -> frozenset[str]:
@@ -58,7 +58,7 @@ class HeadFile:
     def rotation(self) -> tuple[Tensor, float]:
         """Radians per position [head / 2] float32 by which q and k are rotated, and the factor of cos and sin."""
         h = self.head
-        return turning(h.head, h.rope_base, h.scaling, h.divisors)
+        return rope_frequencies(h.head, h.rope_base, h.scaling, h.divisors)
 
     def tensor(self, name: str) -> Tensor:
         """A weight in its stored type, float32 if it was quantised. Raises KeyError."""
@@ -79,9 +79,9 @@ class HeadFile:
         differs = next((i for i in range(count) if own.token_bytes(i) != other.token_bytes(i)), None)
         if differs is None:
             return None
-        found = f"{self.head.name}: token {differs} is {own.token_bytes(differs)!r} for this head"
-        wanted = f"{other.token_bytes(differs)!r} for {target.info.name}"
-        return f"{found}, {wanted}", "use a head trained for this very model"
+        own_token = f"{self.head.name}: token {differs} is {own.token_bytes(differs)!r} for this head"
+        other_token = f"{other.token_bytes(differs)!r} for {target.info.name}"
+        return f"{own_token}, {other_token}", "use a head trained for this very model"
 
     @hookimpl
     def compat(self) -> Compat:
@@ -96,15 +96,15 @@ def from_gguf(file: GgufFile, weights: bool) -> HeadFile:
     head, source = gguf.read(file)
     has = "tokenizer.ggml.model" in file.metadata
     tokenizer = tokenizer_of(file.metadata, file.path.name) if has else None
-    return _given(HeadFile(head, source, tokenizer, file.path), weights)
+    return _refuse_as_model(HeadFile(head, source, tokenizer, file.path), weights)
 
 
 def from_directory(directory: Path, raw: dict[str, Any], weights: bool) -> HeadFile:
     """The head in a Hugging Face directory whose config is one's (``hf.is_head``)."""
-    return _given(HeadFile(*hf.read(directory, raw), path=directory), weights)
+    return _refuse_as_model(HeadFile(*hf.read(directory, raw), path=directory), weights)
 
 
-def _given(file: HeadFile, weights: bool) -> HeadFile:
+def _refuse_as_model(file: HeadFile, weights: bool) -> HeadFile:
     """Refuse to load it as a model."""
     if weights:
         raise UsageError(f"{file.head.name}: {NO_MODEL}", hint=_mend(file.head))

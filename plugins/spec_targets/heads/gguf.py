@@ -55,16 +55,16 @@ class GgufHead:
 
     def load(self, name: str) -> Tensor:
         value = floats(self.file.tensors[self.stored[name]])
-        heads = self._reordered(name)
+        heads = self._permuted_heads(name)
         return tensors.halves(value, heads) if heads else value
 
     def blocks(self, name: str) -> Tensor:
         """Rows as stored: blocks lie within a row, so rows can be reordered."""
         data = self.file.tensors[self.stored[name]].bytes()
-        rows, heads = data.reshape(-1, data.shape[-1]), self._reordered(name)
+        rows, heads = data.reshape(-1, data.shape[-1]), self._permuted_heads(name)
         return tensors.halves(rows, heads) if heads else rows
 
-    def _reordered(self, name: str) -> int:
+    def _permuted_heads(self, name: str) -> int:
         """Number of attention heads of a tensor whose rows are in llama.cpp's order; 0 for other tensors."""
         return next((n for part, n in self.permuted.items() if part in name), 0)
 
@@ -127,8 +127,8 @@ def _all_rotated(keys: Keys, head: int, where: str) -> int:
 
 def _check_neutral(keys: Keys, where: str, neutral: Mapping[str, float]) -> None:
     for key, value in neutral.items():
-        if (found := keys.get(key, value)) != value:
-            raise UsageError(f"{where}: {keys.arch}.{key} = {found} is not supported", hint="use another head")
+        if (stored := keys.get(key, value)) != value:
+            raise UsageError(f"{where}: {keys.arch}.{key} = {stored} is not supported", hint="use another head")
 
 
 def _vocab(file: GgufFile, keys: Keys) -> int:
@@ -188,11 +188,11 @@ def _inputs(where: str, wide: int, width: int) -> int:
 
 
 def _divisors(source: GgufHead, head: int) -> Tensor | None:
-    if (found := source.shape("rope_freqs.weight")) is None:
+    if (shape := source.shape("rope_freqs.weight")) is None:
         return None
-    if found != (head // 2,):
+    if shape != (head // 2,):
         raise UsageError(
-            f"{source.where}: tensor 'rope_freqs.weight' has shape {list(found)}, {[head // 2]} was needed",
+            f"{source.where}: tensor 'rope_freqs.weight' has shape {list(shape)}, {[head // 2]} was needed",
             hint=tensors.DAMAGED,
         )
     return source.load("rope_freqs.weight")

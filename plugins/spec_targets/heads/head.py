@@ -106,11 +106,11 @@ class Head:
 
     def _other_model(self, target: Any) -> Problem | None:
         if self.target_width != target.width:
-            found = f"{self.name}: this {self.kind} head reads hidden states of width {self.target_width}"
-            return f"{found}, {target.name} has {target.width}", "use a head trained for this model"
+            fact = f"{self.name}: this {self.kind} head reads hidden states of width {self.target_width}"
+            return f"{fact}, {target.name} has {target.width}", "use a head trained for this model"
         if self.vocab != target.vocab:
-            found = f"{self.name}: this {self.kind} head was made for {self.vocab} tokens"
-            return f"{found}, {target.name} has {target.vocab}", "use a head trained for this model"
+            fact = f"{self.name}: this {self.kind} head was made for {self.vocab} tokens"
+            return f"{fact}, {target.name} has {target.vocab}", "use a head trained for this model"
         return None
 
     def _other_width(self, target: Any) -> Problem | None:
@@ -119,38 +119,36 @@ class Head:
         lacking = [name for name, own in named if not own]
         if self.width == target.width or not lacking:
             return None
-        found = f"{self.name}: this {self.kind} head has width {self.width} and no {' and no '.join(lacking)}"
-        return f"{found} of its own; those of {target.name} have width {target.width}", "get a file that holds them"
+        fact = f"{self.name}: this {self.kind} head has width {self.width} and no {' and no '.join(lacking)}"
+        return f"{fact} of its own; those of {target.name} have width {target.width}", "get a file that holds them"
 
     def _other_layers(self, target: Any, reading: Literal["auto", "inputs", "outputs"]) -> Problem | None:
         sources = self.sources(target.layers, reading)
         if len(sources) != self.inputs:
-            found = f"{self.name}: it reads {self.inputs} hidden states and names {len(sources)} layers"
-            return f"{found}; as many were needed", "get the file again, or a head that names its layers"
+            fact = f"{self.name}: it reads {self.inputs} hidden states and names {len(sources)} layers"
+            return f"{fact}; as many were needed", "get the file again, or a head that names its layers"
         if not all(0 <= i <= target.layers for i in sources):
-            found = f"{self.name}: it reads the hidden states {', '.join(map(str, sources))}"
+            fact = f"{self.name}: it reads the hidden states {', '.join(map(str, sources))}"
             hint = "use a head trained for this model, or the other reading of its layer ids (inputs, outputs)"
-            return f"{found}, {target.name} has 0 to {target.layers}", hint
+            return f"{fact}, {target.name} has 0 to {target.layers}", hint
         return None
 
     def _other_context(self, target: Any) -> Problem | None:
         if self.block >= target.context:
-            found = (
-                f"{self.name}: its blocks have {self.block} tokens, the context of {target.name} is {target.context}"
-            )
-            return found, "load the model with a larger --context if it has one, or use another head"
+            fact = f"{self.name}: its blocks have {self.block} tokens, the context of {target.name} is {target.context}"
+            return fact, "load the model with a larger --context if it has one, or use another head"
         return None
 
     def _too_large(self, target: Any) -> Problem | None:
         """A head runs on the target's executor, which may have limits."""
         head_max = target.layer_max.get("head")
         if head_max is not None and self.head > head_max:
-            found = f"{self.name}: its attention has heads of {self.head}"
-            return f"{found}, native kernels run at most {head_max}", "load the model with -o kernels=reference"
+            fact = f"{self.name}: its attention has heads of {self.head}"
+            return f"{fact}, native kernels run at most {head_max}", "load the model with -o kernels=reference"
         inputs_max = target.layer_max.get("inputs")
         if inputs_max is not None and self.inputs > inputs_max:
-            found = f"{self.name}: it reads {self.inputs} hidden states of each position"
-            return f"{found}, native kernels run at most {inputs_max}", "load the model with -o kernels=reference"
+            fact = f"{self.name}: it reads {self.inputs} hidden states of each position"
+            return f"{fact}, native kernels run at most {inputs_max}", "load the model with -o kernels=reference"
         return None
 
 

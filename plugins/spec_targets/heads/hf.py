@@ -152,7 +152,7 @@ def _eagle3(head: Head, raw: Mapping[str, Any], sizes: Mapping[str, Any], source
 
 def _check_full_attention(sizes: Mapping[str, Any], name: str) -> None:
     """Raise UsageError for an eagle3 head with sliding windows."""
-    full = {"use_sliding_window": (None, False), "layer_types": (None, ["full_attention"] * len(_listed(sizes)))}
+    full = {"use_sliding_window": (None, False), "layer_types": (None, ["full_attention"] * len(_layer_types(sizes)))}
     for key, accepted in full.items():
         if sizes.get(key) not in accepted:
             raise UsageError(
@@ -161,7 +161,7 @@ def _check_full_attention(sizes: Mapping[str, Any], name: str) -> None:
             )
 
 
-def _listed(sizes: Mapping[str, Any]) -> list[Any]:
+def _layer_types(sizes: Mapping[str, Any]) -> list[Any]:
     kinds = sizes.get("layer_types")
     return kinds if isinstance(kinds, list) else []
 

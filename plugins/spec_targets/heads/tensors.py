@@ -45,7 +45,7 @@ class TensorSource(Protocol):
     def blocks(self, name: str) -> Tensor: ...
 
 
-def expected(head: Head) -> Shapes:
+def tensor_shapes(head: Head) -> Shapes:
     """Every tensor a head of this description has, with its shape."""
     wide = head.inputs * head.target_width
     shapes: Shapes = {"fc.weight": (head.width, wide), "output_norm.weight": (head.width,)}
@@ -92,17 +92,17 @@ def check_family(names: Iterable[str], where: str) -> None:
 
 def check(head: Head, source: TensorSource) -> Shapes:
     """Raise UsageError for a tensor that is missing, misshapen, unknown or not finite; returns the shapes found."""
-    shapes = expected(head)
-    for name, wanted in shapes.items():
-        found = source.shape(name)
-        if found is None:
+    shapes = tensor_shapes(head)
+    for name, needed in shapes.items():
+        shape = source.shape(name)
+        if shape is None:
             raise UsageError(
                 f"{source.where}: tensor {name!r} is missing, this {head.kind} head needs it",
                 hint="get the file again",
             )
-        if found != wanted:
+        if shape != needed:
             raise UsageError(
-                f"{source.where}: tensor {name!r} has shape {list(found)}, {list(wanted)} was needed", hint=DAMAGED
+                f"{source.where}: tensor {name!r} has shape {list(shape)}, {list(needed)} was needed", hint=DAMAGED
             )
     for name in source.names():
         if name not in shapes and name not in UNREAD:

@@ -44,7 +44,7 @@ def load(location: str | Path, *, weights: bool | str = "auto", **options: Any) 
         config,
         source,
         tokenizer(directory),
-        wanted=weights,
+        storage=weights,
         divisors=divisors_of(raw, config),
         file=str(directory),
         types=dict(types),

@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from spec_core.errors import UsageError, nearest
-from spec_targets.architectures import CLASSES, TYPES, Family, find, names, positions
+from spec_targets.architectures import BY_CLASS, BY_MODEL_TYPE, Family, find_family, names, positions
 from spec_targets.architectures.config_json import ConfigJson
 from spec_targets.runtime.config import Config
 
@@ -38,9 +38,9 @@ def _by_class(raw: Mapping[str, Any], name: str) -> tuple[Family, str]:
             f"{name}: config.json has architectures = {repr(given)[:60]}",
             hint='a list of one name is needed, such as ["Qwen3ForCausalLM"]',
         )
-    family = find(CLASSES, first)
+    family = find_family(BY_CLASS, first)
     if family is None:
-        hint = f"supported: {nearest(first, names(CLASSES))}"
+        hint = f"supported: {nearest(first, names(BY_CLASS))}"
         raise UsageError(f"{name}: architecture {first[:60]!r} is not supported", hint=hint)
     return family, first
 
@@ -50,10 +50,10 @@ def _by_type(raw: Mapping[str, Any], name: str) -> tuple[Family, str]:
     if kind is None:
         raise UsageError(
             f"{name}: config.json has neither architectures nor model_type",
-            hint=f"add the one it was trained as: {', '.join(names(TYPES))}",
+            hint=f"add the one it was trained as: {', '.join(names(BY_MODEL_TYPE))}",
         )
-    family = find(TYPES, kind) if isinstance(kind, str) else None
+    family = find_family(BY_MODEL_TYPE, kind) if isinstance(kind, str) else None
     if family is None:
-        hint = f"supported: {nearest(str(kind), names(TYPES))}"
+        hint = f"supported: {nearest(str(kind), names(BY_MODEL_TYPE))}"
         raise UsageError(f"{name}: model_type {str(kind)[:60]!r} is not supported", hint=hint)
     return family, str(kind)

@@ -48,9 +48,9 @@ class Mxfp4:
         return torch.cat([self.scales.load().unsqueeze(-1), bytes_], -1).flatten(2).mT
 
 
-def joined(tensors: Mapping[str, StoredTensor], where: str) -> dict[str, Mxfp4]:
+def join_scales(tensors: Mapping[str, StoredTensor], where: str) -> dict[str, Mxfp4]:
     """All of them by their names as floats. Raises UsageError for codes and scales that do not fit together."""
-    found = {}
+    matrices = {}
     for name, codes in tensors.items():
         stem, scales = name.removesuffix("_blocks"), tensors.get(f"{name.removesuffix('_blocks')}_scales")
         if stem == name or scales is None:
@@ -62,5 +62,5 @@ def joined(tensors: Mapping[str, StoredTensor], where: str) -> dict[str, Mxfp4]:
                 f"{list(scales.shape)}; U8 [experts, rows, blocks, {BYTES}] and U8 [experts, rows, blocks] were needed",
                 hint="the file is damaged; get it again",
             )
-        found[stem] = Mxfp4(stem, codes, scales)
-    return found
+        matrices[stem] = Mxfp4(stem, codes, scales)
+    return matrices

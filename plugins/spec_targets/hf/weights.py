@@ -11,10 +11,10 @@ from spec_kernels.model.source import bytes_of
 from torch import Tensor
 
 from spec_core.errors import UsageError
-from spec_targets.architectures import Stored, named
+from spec_targets.architectures import Stored, family_of
 from spec_targets.files.safetensors import StoredTensor, open_directory
 from spec_targets.files.types import BLOCKS
-from spec_targets.hf.mxfp4 import Mxfp4, joined
+from spec_targets.hf.mxfp4 import Mxfp4, join_scales
 from spec_targets.runtime.config import Config
 
 NAME = re.compile(r"blk\.(\d+)\.(.+)")
@@ -30,8 +30,8 @@ class HfWeights:
 
     def __init__(self, directory: Path, config: Config) -> None:
         stored = open_directory(directory)
-        self.tensors: dict[str, StoredTensor | Mxfp4] = stored | joined(stored, directory.name)
-        self.config, self.family = config, named(config.arch)
+        self.tensors: dict[str, StoredTensor | Mxfp4] = stored | join_scales(stored, directory.name)
+        self.config, self.family = config, family_of(config.arch)
         self.where = directory.name
         self.prefix = next((p for p in PREFIXES if f"{p}embed_tokens.weight" in self.tensors), "model.")
 
@@ -44,11 +44,11 @@ class HfWeights:
             self._check_type(part)
         if not parts:
             return None
-        return tuple(self._changed(name, where, [torch.empty(part.shape, device="meta") for part in parts]).shape)
+        return tuple(self._convert(name, where, [torch.empty(part.shape, device="meta") for part in parts]).shape)
 
     def load(self, name: str) -> Tensor:
         parts, where = self._parts(name)
-        return self._changed(name, where, [part.load() for part in parts])
+        return self._convert(name, where, [part.load() for part in parts])
 
     def type(self, name: str) -> str:
         return self._parts(name)[0][0].type
@@ -60,7 +60,7 @@ class HfWeights:
     def blocks(self, name: str) -> Tensor:
         parts, where = self._parts(name)
         if isinstance(parts[0], Mxfp4):
-            return self._changed(name, where, [parts[0].blocks()]).flatten(0, 1)
+            return self._convert(name, where, [parts[0].blocks()]).flatten(0, 1)
         return bytes_of(self.load(name))
 
     def _check_type(self, stored: StoredTensor | Mxfp4) -> None:
@@ -70,7 +70,7 @@ class HfWeights:
                 hint=f"use a model with weights of {', '.join(FLOATS)}, or a GGUF of it",
             )
 
-    def _changed(self, name: str, where: Stored, values: list[Tensor]) -> Tensor:
+    def _convert(self, name: str, where: Stored, values: list[Tensor]) -> Tensor:
         """GGUF's form of stored values, or of tensors without values. Raises UsageError for a shape that has none."""
         value = torch.stack(values) if EXPERT in where.names[0] or len(values) > 1 else values[0]
         if where.change is None:
@@ -90,17 +90,17 @@ class HfWeights:
         where = self.family.names.get(key, Stored(()))
         where = Stored((where,)) if isinstance(where, str) else where
         for one in where.names:
-            if found := self._found(one[1:] if one.startswith("/") else stem + one):
-                return found, Stored((one,), where.change)
+            if parts := self._stored_parts(one[1:] if one.startswith("/") else stem + one):
+                return parts, Stored((one,), where.change)
         return [], where
 
-    def _found(self, name: str) -> list[StoredTensor | Mxfp4]:
+    def _stored_parts(self, name: str) -> list[StoredTensor | Mxfp4]:
         """One tensor, or those of all experts, if all exist with the same shape."""
         if EXPERT not in name:
             return [self.tensors[name]] if name in self.tensors else []
         count = self.config.experts.count if self.config.experts else 0
-        found = [self.tensors.get(name.replace(EXPERT, str(expert))) for expert in range(count)]
-        alike = [one for one in found if one is not None and found[0] is not None and one.shape == found[0].shape]
+        experts = [self.tensors.get(name.replace(EXPERT, str(expert))) for expert in range(count)]
+        alike = [one for one in experts if one is not None and experts[0] is not None and one.shape == experts[0].shape]
         return alike if len(alike) == count else []
 
     @property

@@ -13,7 +13,7 @@ from spec_kernels.gpu import support
 from spec_kernels.gpu.forms import FORMS
 from spec_kernels.model.ops import Model
 from spec_kernels.model.reference import Reference
-from spec_kernels.model.source import Only, Recorder, TensorSource
+from spec_kernels.model.source import ShapeRecorder, TensorSource, TensorSubset
 from spec_kernels.native import cache
 from spec_kernels.native.activations import AUTO, CHOICES
 from spec_kernels.native.executor import Native, Options
@@ -38,15 +38,15 @@ LOGIT_ROWS = 64
 
 
 @attrs.frozen
-class Choice:
-    """Execution settings, by their user-visible names. why: reason for ``kernels``; wish: the requested settings."""
+class ExecutorOptions:
+    """Execution settings, by their user-visible names. reason: of ``kernels``; requested: what the user named."""
 
     kernels: str = "auto"
     activations: str = AUTO
     cache_dtype: str = cache.AUTO
     weights: str = "auto"
-    why: str = ""
-    wish: str = "auto"
+    reason: str = ""
+    requested: str = "auto"
 
     @property
     def native(self) -> bool:
@@ -56,49 +56,53 @@ class Choice:
     def gpu(self) -> bool:
         return self.kernels == "gpu"
 
-    def said(self, activations: object, cached: str) -> str:
+    def describe(self, activations: object, cached: str) -> str:
         """A sentence for the user. activations, cached: those in use, or the requested ones if no weights were read.
         cached: the type of the KV cache."""
         if not self.native:
-            return f"reference ({self.why})"
+            return f"reference ({self.reason})"
         isa = native.instruction_sets()[0]
         return f"native ({isa}, activations {activations}, cache {cached}, weights {self.weights})"
 
     def options(self) -> dict[str, str]:
         """The requested settings, to load another model in the same way."""
-        given = {"kernels": self.wish, "activations": self.activations, "cache_dtype": self.cache_dtype}
-        return {name: value for name, value in given.items() if value != getattr(Choice(), name)}
+        given = {"kernels": self.requested, "activations": self.activations, "cache_dtype": self.cache_dtype}
+        return {name: value for name, value in given.items() if value != getattr(ExecutorOptions(), name)}
 
 
-def choose(wish: Choice, config: Config, weights: Weights, device: torch.device, dtype: torch.dtype) -> Choice:
+def choose(
+    requested: ExecutorOptions, config: Config, weights: Weights, device: torch.device, dtype: torch.dtype
+) -> ExecutorOptions:
     """The executor's settings: native on a CPU and gpu on CUDA if possible, unless another was requested.
 
     Reads no values of weights. Raises UsageError.
     """
     known = {"kernels": KERNELS, "activations": CHOICES, "cache_dtype": cache.CHOICES, "weights": WEIGHTS}
     for name, values in known.items():
-        given = getattr(wish, name)
+        given = getattr(requested, name)
         if given not in values:
             raise UsageError(f"{name} {given!r} is unknown", hint=f"give one of {nearest(str(given), values)}")
-    wish = attrs.evolve(wish, wish=wish.kernels)
+    requested = attrs.evolve(requested, requested=requested.kernels)
     best = "native" if device.type == "cpu" else "gpu"
-    kernels = best if wish.kernels == "auto" else wish.kernels
+    kernels = best if requested.kernels == "auto" else requested.kernels
     reasons = {
         "native": lambda: unable(config, device, dtype),
         "gpu": lambda: unable_on_gpu(config, weights, device, dtype),
         "reference": lambda: "requested",
     }
-    why = reasons[kernels]()
-    if why is not None and wish.kernels in ("native", "gpu"):
-        reason = f"{weights.where}: kernels={wish.kernels} was requested, but {why}"
-        raise UsageError(reason, hint="use kernels=auto, or change that")
-    if why is None and kernels == "native":
-        return attrs.evolve(wish, kernels=kernels)
-    if why is None:
-        _check_unused(wish, "this runs on gpu kernels", str(dtype).removeprefix("torch."))
-        return attrs.evolve(wish, kernels=kernels)
-    _check_unused(wish, why, str(dtype).removeprefix("torch."))
-    return attrs.evolve(wish, kernels="reference", why=why)
+    reason = reasons[kernels]()
+    if reason is not None and requested.kernels in ("native", "gpu"):
+        raise UsageError(
+            f"{weights.where}: kernels={requested.kernels} was requested, but {reason}",
+            hint="use kernels=auto, or change that",
+        )
+    if reason is None and kernels == "native":
+        return attrs.evolve(requested, kernels=kernels)
+    if reason is None:
+        _check_unused(requested, "this runs on gpu kernels", str(dtype).removeprefix("torch."))
+        return attrs.evolve(requested, kernels=kernels)
+    _check_unused(requested, reason, str(dtype).removeprefix("torch."))
+    return attrs.evolve(requested, kernels="reference", reason=reason)
 
 
 def unable(config: Config, device: torch.device, dtype: torch.dtype) -> str | None:
@@ -112,20 +116,20 @@ def unable(config: Config, device: torch.device, dtype: torch.dtype) -> str | No
 
 def unable_on_gpu(config: Config, weights: Weights, device: torch.device, dtype: torch.dtype) -> str | None:
     """Why a model cannot run on GPU kernels; None if it can."""
-    return support.problem(device, dtype) or support.misfit(_description(config, Recorder(weights), weights))
+    return support.problem(device, dtype) or support.misfit(_description(config, ShapeRecorder(weights), weights))
 
 
 def _description(config: Config, source: TensorSource, weights: Weights) -> Model:
     return Model(decoder(config, source, weights.interleaved))
 
 
-def _check_unused(wish: Choice, why: str, dtype: str) -> None:
+def _check_unused(requested: ExecutorOptions, reason: str, dtype: str) -> None:
     """Refuse a setting of native kernels if these are not used. The reference's cache has the model's dtype."""
-    for field in attrs.fields(Choice):
-        given, same = getattr(wish, field.name), field.name == "cache_dtype" and wish.cache_dtype == dtype
-        if field.name not in ("kernels", "why", "wish") and given != field.default and not same:
+    for field in attrs.fields(ExecutorOptions):
+        given, same = getattr(requested, field.name), field.name == "cache_dtype" and requested.cache_dtype == dtype
+        if field.name not in ("kernels", "reason", "requested") and given != field.default and not same:
             raise UsageError(
-                f"{field.name}={given} is for native kernels, which are not used here: {why}",
+                f"{field.name}={given} is for native kernels, which are not used here: {reason}",
                 hint=f"leave {field.name} out",
             )
 
@@ -135,7 +139,7 @@ def executor(
     weights: Weights,
     names: Collection[str],
     tables: list[tuple[Tensor, float]],
-    choice: Choice,
+    choice: ExecutorOptions,
     dtype: torch.dtype,
     device: torch.device,
     positions: int,
@@ -145,7 +149,7 @@ def executor(
     names: of the tensors whose shapes were checked; others are not read. tables: see ``Model``.
     positions: max of a text and its drafts.
     """
-    source = Only(weights, names)
+    source = TensorSubset(weights, names)
     model = Model(_description(config, source, weights).ops, *tables[0], *tables[1:])
     if choice.gpu:
         from spec_kernels.gpu.executor import Gpu  # imports triton, which other executors do not need
@@ -156,14 +160,14 @@ def executor(
     return Reference(model, source, dtype, device)
 
 
-def said(choice: Choice, executor: Executor | None) -> str:
+def describe_executor(choice: ExecutorOptions, executor: Executor | None) -> str:
     """A sentence on the executor, with counts of weights that could not keep their stored type."""
     if choice.gpu:
         return _describe_gpu(executor)
     if not isinstance(executor, Native):
-        return choice.said(choice.activations, choice.cache_dtype)
-    words = choice.said(executor.activations, executor.cache_type)
-    return words + _conversions(executor.arena.fallen, "native")
+        return choice.describe(choice.activations, choice.cache_dtype)
+    words = choice.describe(executor.activations, executor.cache_type)
+    return words + _conversions(executor.arena.converted_counts, "native")
 
 
 def _describe_gpu(executor: Executor | None) -> str:
@@ -182,7 +186,7 @@ def _conversions(counts: dict[str, int], form: str) -> str:
     return f"; weights without a {form} form: {words}" if words else ""
 
 
-def step_bytes(config: Config, choice: Choice) -> int | None:
+def step_bytes(config: Config, choice: ExecutorOptions) -> int | None:
     """Memory of the largest step on GPU kernels: results of attention, activations, logits, records of drafts."""
     if not choice.gpu:
         return None
@@ -191,7 +195,9 @@ def step_bytes(config: Config, choice: Choice) -> int | None:
     return support.SUMS_BYTES + support.ROWS_MAX * row + LOGIT_ROWS * 4 * config.vocab
 
 
-def planned_bytes(shapes: dict[str, tuple[int, ...]], weights: Weights, choice: Choice, dtype: torch.dtype) -> int:
+def planned_bytes(
+    shapes: dict[str, tuple[int, ...]], weights: Weights, choice: ExecutorOptions, dtype: torch.dtype
+) -> int:
     """Approximate memory of all weights: those of kernels stay as stored, if their type has a form there."""
     total = 0
     for name, shape in shapes.items():

@@ -9,7 +9,7 @@ from spec_kernels.model.nextn import nextn
 from spec_kernels.model.ops import Embed, Op, Tap
 from spec_kernels.model.source import TensorSource
 
-from spec_targets.architectures import named
+from spec_targets.architectures import family_of
 from spec_targets.runtime.config import Config
 
 DIVISORS = ("rope_freqs.weight", "blk.0.rope_freqs.weight")
@@ -44,8 +44,8 @@ def nextn_layer(config: Config, source: TensorSource, interleaved: bool) -> tupl
     """The first block after the trunk, which predicts further ahead."""
     i = config.layers
     b = Builder(config.block(interleaved), source).at(f"blk.{i}.", 0)
-    return tuple(nextn(b, named(config.arch).block(b, config, i), config.vocab))
+    return tuple(nextn(b, family_of(config.arch).block(b, config, i), config.vocab))
 
 
 def _block(c: Config, b: Builder, i: int) -> Iterator[Op]:
-    return named(c.arch).block(b.at(f"blk.{i}.", c.layer_of(i), c.heads_of(i)), c, i)
+    return family_of(c.arch).block(b.at(f"blk.{i}.", c.layer_of(i), c.heads_of(i)), c, i)

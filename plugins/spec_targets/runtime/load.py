@@ -18,13 +18,13 @@ from spec_core import TargetInfo, UsageError
 from spec_core.toolkit import RecurrentSizes
 from spec_targets.files.mapped import release
 from spec_targets.runtime import build
-from spec_targets.runtime.build import Choice, Executor
+from spec_targets.runtime.build import Executor, ExecutorOptions
 from spec_targets.runtime.config import Config
 from spec_targets.runtime.next_token import NextnLayer
-from spec_targets.runtime.probe import inexact
+from spec_targets.runtime.probe import explain_inexact
 from spec_targets.runtime.rotation import MAX_POSITIONS, tables
 from spec_targets.runtime.target import RecurrentTarget, TorchTarget
-from spec_targets.runtime.threads import cut
+from spec_targets.runtime.threads import choose_threads
 from spec_targets.runtime.weights import Weights, check
 
 DRAFTED_MAX = 256
@@ -44,33 +44,33 @@ def make_target(
     kernels: str = "auto",
     activations: str = AUTO,
     cache_dtype: str = cache.AUTO,
-    wanted: bool | str = "auto",
+    storage: bool | str = "auto",
     divisors: torch.Tensor | None = None,
     file: str = "",
     types: Mapping[str, int] | None = None,
 ) -> TorchTarget:
     """A target ready to run, or with metadata only. Raises UsageError before memory is allocated.
 
-    wanted: False reads no weights; otherwise how they are kept, ``auto`` or ``q8_0``; True means ``auto``.
+    storage: False reads no weights; otherwise how they are kept, ``auto`` or ``q8_0``; True means ``auto``.
     file, types: facts for ``TargetInfo``.
     """
     config.check(weights.where)
     if apart := config.nextn and weights.shape("blk.0.attn_norm.weight") is None:
-        check_apart(weights.where, wanted is not False)
+        check_apart(weights.where, storage is not False)
     shapes = {} if apart else check(config, weights)
     place = choose_device(device)
     kind = choose_dtype(dtype, place)
-    wish = Choice(kernels, activations, cache_dtype, "auto" if isinstance(wanted, bool) else wanted)
-    choice = build.choose(wish, config, weights, place, kind)
+    requested = ExecutorOptions(kernels, activations, cache_dtype, "auto" if isinstance(storage, bool) else storage)
+    choice = build.choose(requested, config, weights, place, kind)
     size = build.planned_bytes(shapes, weights, choice, kind)
     check_memory(size + one_state(config), place, weights.where)
     executor, thread_words = None, ""
-    if wanted is not False:
+    if storage is not False:
         positions = (context or min(config.context, MAX_POSITIONS)) + DRAFTED_MAX
         executor = build.executor(
             config, weights, shapes, tables(config, divisors, context), choice, kind, place, positions
         )
-        thread_words = cut(threads, executor) if place.type == "cpu" and not choice.gpu else ""
+        thread_words = choose_threads(threads, executor) if place.type == "cpu" and not choice.gpu else ""
         if choice.native:
             release()
             trim()
@@ -80,7 +80,7 @@ def make_target(
         file=file,
         types=types or {},
         options=choice.options(),
-        kernels=build.said(choice, executor),
+        kernels=build.describe_executor(choice, executor),
         threads=thread_words,
         weight_bytes=size,
         row_bytes=row_bytes(config, executor, choice, kind),
@@ -88,7 +88,7 @@ def make_target(
         layer_max={"head": MAX_HEAD, "inputs": MAX_INPUTS} if choice.native else {},
     )
     if executor is not None:
-        info = with_exactness(info, inexact(executor, config.context))
+        info = with_exactness(info, explain_inexact(executor, config.context))
     layer = NextnLayer.of(config, weights, divisors, context) if config.nextn else None
     kind_of_target = RecurrentTarget if config.recurrent else TorchTarget
     return kind_of_target(info, tokenizer, config, weights, executor, executor, layer)
@@ -138,7 +138,7 @@ def describe(
     )
 
 
-def row_bytes(config: Config, executor: Executor | None, choice: Choice, dtype: torch.dtype) -> int:
+def row_bytes(config: Config, executor: Executor | None, choice: ExecutorOptions, dtype: torch.dtype) -> int:
     """Bytes of one position in the caches of all layers; without an executor, of the largest type it may choose."""
     if not choice.native:
         return config.attending * 2 * config.kv_heads * config.head * dtype.itemsize

@@ -6,13 +6,13 @@ from collections.abc import Iterable
 
 import attrs
 from spec_kernels.model.ops import Op
-from spec_kernels.model.source import Only, TensorSource
+from spec_kernels.model.source import TensorSource, TensorSubset
 from torch import Tensor
 
 from spec_targets.runtime.config import Config
 from spec_targets.runtime.decoder import nextn_layer
 from spec_targets.runtime.rotation import tables
-from spec_targets.runtime.weights import Misfit, Weights, nextn
+from spec_targets.runtime.weights import TensorMismatch, Weights, nextn
 
 
 @attrs.frozen(eq=False)
@@ -20,7 +20,7 @@ class NextnLayer:
     """See ``spec_core.contract.target_parts.NextTokenLayer``. divisors: of the rotation, from the file."""
 
     config: Config
-    source: Only
+    source: TensorSubset
     interleaved: bool
     divisors: Tensor | None
     context: int
@@ -30,7 +30,7 @@ class NextnLayer:
     def of(cls, config: Config, weights: Weights, divisors: Tensor | None, context: int) -> NextnLayer:
         """The layer of a file, with the first fault in its tensors."""
         problem = nextn_problem(config, weights)
-        source = Only(weights, () if problem else nextn(config, weights))
+        source = TensorSubset(weights, () if problem else nextn(config, weights))
         return cls(config, source, weights.interleaved, divisors, context, problem)
 
     @property
@@ -56,6 +56,6 @@ def nextn_problem(config: Config, weights: Weights) -> str | None:
     """The first fault in the tensors of the first block after the trunk; None if there is none."""
     try:
         nextn(config, weights)
-    except Misfit as fault:
+    except TensorMismatch as fault:
         return str(fault)
     return None

@@ -25,7 +25,7 @@ CONTEXT, BEFORE, DRAFTS = 120, 3, 2 * TILE + 1
 the cache."""
 
 
-def inexact(executor: Executor, context: int) -> str | None:
+def explain_inexact(executor: Executor, context: int) -> str | None:
     """Why rows depend on their batch; None if their bits are equal in every one. context: positions of the model."""
     if not isinstance(executor, Reference):
         return None
@@ -35,7 +35,7 @@ def inexact(executor: Executor, context: int) -> str | None:
     if min(CONTEXT, context - DRAFTS - 1) <= BEFORE:
         return f"not tested, its context has {context} positions only"
     probe = Probe(executor, min(CONTEXT, context - DRAFTS - 1), one_of_each(executor.model))
-    for batch, rows in probe.tried():
+    for batch, rows in probe.rows_in_batches():
         if not torch.equal(rows, probe.alone.expand_as(rows)):
             difference = (rows - probe.alone).abs().max()
             threads = torch.get_num_threads()
@@ -59,7 +59,7 @@ def one_of_each(model: Model) -> list[int]:
     return sorted({kind: i for i, kind in reversed(list(enumerate(kinds[1:-1])))}.values())
 
 
-def _numbered(ops: Iterable[Op]) -> Iterator[Op]:
+def _number_layers(ops: Iterable[Op]) -> Iterator[Op]:
     """The same operations with their layers of caches, and those of states, counted from 0."""
     counts: dict[type, dict[int, int]] = {Attend: {}, Delta: {}}
     for op in ops:
@@ -80,8 +80,8 @@ def _windows(block: list[Op]) -> tuple[Any, ...]:
 def part_of(executor: Executor, chosen: Sequence[int]) -> Any:
     """The same model with some of its blocks; their layers of caches and states are renumbered."""
     first, *blocks, last = blocks_of(executor.model)
-    ops = [*first, *_numbered(op for i in chosen for op in blocks[i]), *last]
-    return executor.another(replace(executor.model, ops=tuple(ops)), executor.source)
+    ops = [*first, *_number_layers(op for i in chosen for op in blocks[i]), *last]
+    return executor.with_layers(replace(executor.model, ops=tuple(ops)), executor.source)
 
 
 class Probe:
@@ -105,28 +105,28 @@ class Probe:
         """A forward of this row only."""
         return self._logits([0])
 
-    def tried(self) -> list[tuple[str, Tensor]]:
+    def rows_in_batches(self) -> list[tuple[str, Tensor]]:
         """The same row in several batches: description, and logits [rows, V], each of which must equal ``alone``."""
-        found = [
+        rows = [
             ("in another place of a tile", self._logits([0] * TILE)),
             ("before drafts", self._logits([DRAFTS])[:1]),
             ("beside other sequences", self._logits([0, DRAFTS, 0])[[0, 1, DRAFTS + 2]]),
             ("in one forward with the rows before it", self._together()[-1:]),
         ]
         if self.pool is None:  # recurrent states of blocks of prompt positions are computed together
-            found.append(("after a prompt in pieces", self._after_pieces()))
-        return found
+            rows.append(("after a prompt in pieces", self._after_pieces()))
+        return rows
 
     def _logits(self, drafts: list[int]) -> Tensor:
         """[rows, V] of sequences that all continue the text at ``context``, each with this many drafts."""
-        places = [self._copied(self.here) for _ in drafts]
+        places = [self._copy_state(self.here) for _ in drafts]
         cache = self.cache  # all of them write the same values there
         logits = self._forward([(cache, p, self.context, 1, n) for p, n in zip(places, drafts, strict=True)])
         self._give(places)
         return logits
 
     def _together(self) -> Tensor:
-        place = self._copied(self.before)
+        place = self._copy_state(self.before)
         logits = self._forward([(self.cache, place, self.context - BEFORE, BEFORE + 1, 0)])
         self._give([place])
         return logits
@@ -158,7 +158,7 @@ class Probe:
     def _state(self, place: int) -> tuple[Tensor, Tensor] | None:
         return None if self.pool is None else self.pool.copy(place)
 
-    def _copied(self, state: tuple[Tensor, Tensor] | None) -> int:
+    def _copy_state(self, state: tuple[Tensor, Tensor] | None) -> int:
         if self.pool is None:
             return -1
         (place,) = self.pool.take()

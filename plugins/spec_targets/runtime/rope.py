@@ -55,7 +55,7 @@ def yarn_attention(factor: float, scale: float = 1.0) -> float:
     return 0.1 * scale * math.log(max(1.0, factor)) + 1.0
 
 
-def turning(
+def rope_frequencies(
     rotated: int, base: float, scaling: Scaling, divisors: Tensor | None, context: int = 0
 ) -> tuple[Tensor, float]:
     """Radians per position [rotated / 2] float32, and the factor of cos and sin.

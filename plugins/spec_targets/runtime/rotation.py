@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from spec_targets.runtime.config import Config
-from spec_targets.runtime.rope import Scaling, turning
+from spec_targets.runtime.rope import Scaling, rope_frequencies
 
 MAX_POSITIONS = 1 << 17
 """A larger context is reduced to this, unless it was requested."""
@@ -15,7 +15,7 @@ def tables(config: Config, divisors: Tensor | None, context: int) -> list[tuple[
     """Radians per position of every pair of a head, and the factor of cos and sin: of heads that attend to everything,
     and of those with a window if they differ. context: the positions that were requested, 0: the model's own."""
     length = context or min(config.context, MAX_POSITIONS)
-    rotations = [turning(config.rotary_dim, config.rope_base, config.scaling, divisors, length)]
+    rotations = [rope_frequencies(config.rotary_dim, config.rope_base, config.scaling, divisors, length)]
     if config.local_base:
-        rotations.append(turning(config.rotary_dim, config.local_base, Scaling(), None))
+        rotations.append(rope_frequencies(config.rotary_dim, config.local_base, Scaling(), None))
     return rotations

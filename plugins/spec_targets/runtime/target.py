@@ -136,13 +136,13 @@ class TorchTarget:
         for (seq, start, tokens), room, end in zip(parts, more, ends, strict=True):
             cache = self._reserve(seq.slot, start + len(tokens) + room)
             sequences.append(SequenceRows(cache, end - len(tokens), len(tokens), start))
-        wanted = [end - 1 for end in ends]
+        last_rows = [end - 1 for end in ends]
         return rows_of.ForwardBatch(
             tokens=numbers([token for _, _, tokens in parts for token in tokens], self.info.row_device),
             positions=numbers([at for s in sequences for at in range(s.start, s.end)], self.info.row_device),
             sequences=sequences,
-            logits=wanted,
-            final=wanted,
+            logits=last_rows,
+            final=last_rows,
         )
 
     def tensor(self, name: str) -> Tensor:

@@ -36,7 +36,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=alone)
 
 
-def cut(threads: int, executor: Executor) -> str:
+def choose_threads(threads: int, executor: Executor) -> str:
     """Set torch's number of threads and return the reason for it. threads: 0 measures with the first model."""
     if threads:
         use_threads(threads)
@@ -48,14 +48,14 @@ def cut(threads: int, executor: Executor) -> str:
         if now == 1:
             return "1, all that torch has"
         blocks = range(min(len(blocks_of(executor.model)) - 2, MAX_BLOCKS))
-        taken, times = measured(Probe(executor, BEFORE + 1, blocks).one_row, now)
+        taken, times = measure_threads(Probe(executor, BEFORE + 1, blocks).one_row, now)
         use_threads(taken)
-        said = ", ".join(f"{n}: {1e3 * seconds:.2f} ms" for n, seconds in times.items())
-        _chosen[taken] = f"{taken} of {now}, measured when the first model was loaded ({said} a row)"
+        timings = ", ".join(f"{n}: {1e3 * seconds:.2f} ms" for n, seconds in times.items())
+        _chosen[taken] = f"{taken} of {now}, measured when the first model was loaded ({timings} a row)"
     return _chosen[torch.get_num_threads()]
 
 
-def measured(forward: Callable[[], object], threads_max: int) -> tuple[int, dict[int, float]]:
+def measure_threads(forward: Callable[[], object], threads_max: int) -> tuple[int, dict[int, float]]:
     """The number of threads to use, and {number: median seconds of a forward}."""
     times: dict[int, list[float]] = {n: [] for n in counts(threads_max)}
     began = perf_counter()
@@ -69,7 +69,7 @@ def measured(forward: Callable[[], object], threads_max: int) -> tuple[int, dict
             forward()
             seconds.append(perf_counter() - start)
     medians = {n: statistics.median(seconds) for n, seconds in times.items()}
-    return chosen(medians), medians
+    return fewest_threads(medians), medians
 
 
 def counts(threads_max: int) -> list[int]:
@@ -77,7 +77,7 @@ def counts(threads_max: int) -> list[int]:
     return sorted({min(1 << i, threads_max) for i in range(threads_max.bit_length() + 1)})
 
 
-def chosen(seconds: dict[int, float]) -> int:
+def fewest_threads(seconds: dict[int, float]) -> int:
     """The smallest number within EQUAL of the best."""
     best = min(seconds.values())
     return min(n for n, taken in seconds.items() if taken <= EQUAL * best)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import Protocol
 
-from spec_kernels.model.source import Recorder, Shape
+from spec_kernels.model.source import Shape, ShapeRecorder
 from torch import Tensor
 
 from spec_core.errors import UsageError
@@ -40,27 +40,27 @@ class Weights(Protocol):
         """The bytes of a matrix as stored, uint8 [rows, bytes of a row]."""
 
 
-def expected(config: Config, weights: Weights) -> dict[str, Shape]:
+def trunk_shapes(config: Config, weights: Weights) -> dict[str, Shape]:
     """Every tensor that the trunk reads, with its shape; optional ones if the file has them."""
-    return _read(Recorder(weights), config, weights)
+    return _read(ShapeRecorder(weights), config, weights)
 
 
 def check(config: Config, weights: Weights) -> dict[str, Shape]:
     """Raise UsageError for a missing, misshapen or unused tensor; returns those that the trunk reads."""
 
-    def compare(name: str, found: Shape | None, wanted: Shape) -> None:
-        if found is None:
+    def compare(name: str, shape: Shape | None, needed: Shape) -> None:
+        if shape is None:
             raise UsageError(
                 f"{weights.where}: tensor {name!r} is missing",
                 hint=f"a {config.arch} model needs it; get the file again",
             )
-        if found != wanted:
+        if shape != needed:
             raise UsageError(
-                f"{weights.where}: tensor {name[:80]!r} has shape {list(found)}, {list(wanted)} was needed",
+                f"{weights.where}: tensor {name[:80]!r} has shape {list(shape)}, {list(needed)} was needed",
                 hint="its metadata and its tensors do not belong together; get the file again",
             )
 
-    shapes = _read(Recorder(weights, compare), config, weights)
+    shapes = _read(ShapeRecorder(weights, compare), config, weights)
     for name in weights.names():
         if name not in shapes and not _spare(name, config.layers):
             raise UsageError(
@@ -71,27 +71,27 @@ def check(config: Config, weights: Weights) -> dict[str, Shape]:
     return shapes
 
 
-def _read(recorder: Recorder, config: Config, weights: Weights) -> dict[str, Shape]:
+def _read(recorder: ShapeRecorder, config: Config, weights: Weights) -> dict[str, Shape]:
     decoder(config, recorder, weights.interleaved)
     return recorder.wanted
 
 
-class Misfit(Exception):
+class TensorMismatch(Exception):
     """The first fault in the tensors of a layer that a model can do without."""
 
 
 def nextn(config: Config, weights: Weights) -> dict[str, Shape]:
     """Every tensor of the first block after the trunk, which predicts further ahead. Raises Misfit."""
 
-    def compare(name: str, found: Shape | None, wanted: Shape) -> None:
-        if found is None:
-            raise Misfit(f"{weights.where}: tensor {name!r} of the NextN layer is missing")
-        if found != wanted:
-            raise Misfit(
-                f"{weights.where}: tensor {name!r} of the NextN layer is {list(found)}, {list(wanted)} was needed"
+    def compare(name: str, shape: Shape | None, needed: Shape) -> None:
+        if shape is None:
+            raise TensorMismatch(f"{weights.where}: tensor {name!r} of the NextN layer is missing")
+        if shape != needed:
+            raise TensorMismatch(
+                f"{weights.where}: tensor {name!r} of the NextN layer is {list(shape)}, {list(needed)} was needed"
             )
 
-    recorder = Recorder(weights, compare)
+    recorder = ShapeRecorder(weights, compare)
     nextn_layer(config, recorder, weights.interleaved)
     return recorder.wanted
 

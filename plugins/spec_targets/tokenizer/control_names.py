@@ -80,10 +80,10 @@ class ControlNames:
     def _runs(self, prompt: str, marks: Marks) -> Iterator[tuple[str, str, bool]]:
         """Texts without marks, the control token after each, and whether there was a mark."""
         name, begin, end = self.pattern.pattern, marks.begin, marks.end
-        found = re.compile(f"{begin}(?:{name}){end}|{begin}|{end}|(?P<name>{name})")
+        splitter = re.compile(f"{begin}(?:{name}){end}|{begin}|{end}|(?P<name>{name})")
         parts: list[str] = []
         marked, at = False, 0
-        for match in found.finditer(prompt):
+        for match in splitter.finditer(prompt):
             parts.append(prompt[at : match.start()])
             at = match.end()
             if name := match["name"]:

@@ -56,8 +56,8 @@ class Metadata:
         return value
 
     def ids(self, *kinds: int) -> list[int]:
-        wanted = set(kinds)
-        return [i for i, kind in enumerate(self.types) if kind in wanted]
+        chosen = set(kinds)
+        return [i for i, kind in enumerate(self.types) if kind in chosen]
 
 
 Flags = Mapping[str, Mapping[str, Any]]
@@ -178,16 +178,16 @@ def _merges(meta: Metadata, vocab: Mapping[str, int], scores: list[float]) -> li
 
     Of equal scores, which user-defined pieces have, the one with the longer left side is first.
     """
-    found: list[tuple[float, tuple[str, str]]] = []
+    merges: list[tuple[float, tuple[str, str]]] = []
     for i, piece in enumerate(meta.tokens):
         if meta.types[i] not in (NORMAL, USER) or len(piece) > 256:
             continue
         splits = [(piece[:n], piece[n:]) for n in range(1, len(piece))]
         known = [pair for pair in splits if pair[0] in vocab and pair[1] in vocab]
         known.sort(key=lambda pair: (vocab[pair[0]], vocab[pair[1]]))
-        found += [(-scores[i], pair) for pair in known]
-    found.sort(key=lambda entry: (entry[0], -len(entry[1][0]), -len(entry[1][1])))
-    return [pair for _, pair in found]
+        merges += [(-scores[i], pair) for pair in known]
+    merges.sort(key=lambda entry: (entry[0], -len(entry[1][0]), -len(entry[1][1])))
+    return [pair for _, pair in merges]
 
 
 def _finish(
@@ -217,7 +217,7 @@ def _finish(
     named = {name: meta.id(f"fim_{name}") for name in ("pre", "suf", "mid", "pad", "rep", "sep")}
     named |= {name[:3]: meta.id(name) for name in ("prefix", "suffix", "middle") if named[name[:3]] is None}
     fim = {name: token for name, token in named.items() if token is not None}
-    made = Tokenizer(
+    tokenizer = Tokenizer(
         backend,
         meta.pieces,
         meta.tokens,
@@ -232,8 +232,8 @@ def _finish(
         names={f"{name}_token": text for name, text in texts.items() if name in SPECIAL},
         chat_template=template if isinstance(template, str) else None,
     )
-    made.fim = fim
-    return made
+    tokenizer.fim = fim
+    return tokenizer
 
 
 def _added_tokens(meta: Metadata, ids: list[int], flags: Flags, special: bool) -> list[AddedToken]:

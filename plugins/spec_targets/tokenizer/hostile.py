@@ -14,7 +14,7 @@ SHOWN_MAX = 120
 
 
 @contextmanager
-def refuse_failures(said: str, hint: str) -> Iterator[None]:
+def refuse_failures(message: str, hint: str) -> Iterator[None]:
     """Raise UsageError for whatever fails inside; a panic of Rust code is no Exception."""
     try:
         yield
@@ -24,7 +24,7 @@ def refuse_failures(said: str, hint: str) -> Iterator[None]:
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
         reason = " ".join(str(error).split())[:SHOWN_MAX]
-        raise UsageError(f"{said}: {reason or type(error).__name__}", hint=hint) from None
+        raise UsageError(f"{message}: {reason or type(error).__name__}", hint=hint) from None
 
 
 def check_growth(raw: Mapping[str, Any], where: str) -> None:

@@ -43,9 +43,9 @@ class Steps:
 
 def steps_of_part(raw: Mapping[str, Any]) -> Steps | None:
     """The steps of a tokenizer.json without a space before the text; None if it adds none."""
-    found = {name: raw.get(name) for name in ("normalizer", "pre_tokenizer")}
-    bare = {name: _without_prefix(step) for name, step in found.items()}
-    return None if bare == found else Steps.of(Backend.from_str(json.dumps({**BARE, **bare})))
+    steps = {name: raw.get(name) for name in ("normalizer", "pre_tokenizer")}
+    bare = {name: _without_prefix(step) for name, step in steps.items()}
+    return None if bare == steps else Steps.of(Backend.from_str(json.dumps({**BARE, **bare})))
 
 
 def _without_prefix(step: Any) -> Any:

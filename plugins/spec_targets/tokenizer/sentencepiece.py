@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from spec_core.errors import UsageError
-from spec_targets.files.damage import damaged, unsupported
+from spec_targets.files.damage import damage_error, unsupported_error
 from spec_targets.tokenizer.base import Tokenizer
 from spec_targets.tokenizer.gguf import CONTROL, NORMAL, UNUSED, USER, Flags, from_gguf
 from spec_targets.tokenizer.hf import TOKENS_MAX, beside, check_ids, ends_of
@@ -33,14 +33,14 @@ def from_sentencepiece(directory: Path) -> Tokenizer:
     """The tokenizer of a directory. Raises UsageError for a damaged file, and for models other than BPE."""
     path = directory / "tokenizer.model"
     settings = beside(directory, "tokenizer_config.json")
-    found = _pieces(path)
-    flags = _add_tokens(path, found, settings)
-    metadata = {f"tokenizer.ggml.{name}": value for name, value in found.items()}
+    pieces = _pieces(path)
+    flags = _add_tokens(path, pieces, settings)
+    metadata = {f"tokenizer.ggml.{name}": value for name, value in pieces.items()}
     if isinstance(settings.get("add_bos_token"), bool):
         metadata["tokenizer.ggml.add_bos_token"] = settings["add_bos_token"]
     if isinstance(settings.get("chat_template"), str):
         metadata["tokenizer.chat_template"] = settings["chat_template"]
-    ends = ends_of(directory, len(found["tokens"]))
+    ends = ends_of(directory, len(pieces["tokens"]))
     return from_gguf(metadata, path.name, ends, flags)
 
 
@@ -52,7 +52,7 @@ def _pieces(path: Path) -> dict[str, Any]:
         scores = [float(piece.get(2, 0.0)) for piece in pieces]
         types = [int(piece.get(3, NORMAL)) for piece in pieces]
     except (ValueError, KeyError, IndexError, TypeError, AttributeError, struct.error) as error:
-        raise damaged(path, "is not a SentencePiece model") from error
+        raise damage_error(path, "is not a SentencePiece model") from error
     _check(path, trainer, normaliser, len(tokens))
     ids = {"unknown": trainer.get(40, 0), "bos": trainer.get(41, 1), "eos": trainer.get(42, 2)}
     return {
@@ -83,10 +83,12 @@ def _messages(raw: memoryview) -> tuple[list[Message], Message, Message]:
 def _read(path: Path) -> memoryview:
     try:
         if path.stat().st_size > MAX_BYTES:
-            raise damaged(path, f"has {path.stat().st_size} bytes, the limit is {MAX_BYTES}")
+            raise damage_error(path, f"has {path.stat().st_size} bytes, the limit is {MAX_BYTES}")
         return memoryview(path.read_bytes())
     except OSError as error:
-        raise unsupported(path, f"cannot be read: {error.strerror}", "check the path and its permissions") from error
+        raise unsupported_error(
+            path, f"cannot be read: {error.strerror}", "check the path and its permissions"
+        ) from error
 
 
 def _fields(raw: Any) -> Iterator[tuple[int, Any]]:
@@ -129,33 +131,33 @@ def _varint(raw: memoryview, at: int) -> tuple[int, int]:
 def _check(path: Path, trainer: Message, normaliser: Message, count: int) -> None:
     """Refuse what the merges by score do not reproduce."""
     if not 0 < count <= TOKENS_MAX:
-        raise damaged(path, f"has {count} tokens")
+        raise damage_error(path, f"has {count} tokens")
     problems = {
         "is a unigram model": trainer.get(3, 1) != BPE,
         "has no bytes for unknown characters": not trainer.get(35, 0),
         "changes characters before it splits a text": bool(normaliser.get(2)),
         "removes spaces": bool(normaliser.get(4, 1)),
     }
-    for problem, found in problems.items():
-        if found:
+    for problem, present in problems.items():
+        if present:
             raise UsageError(f"{path.name} {problem}, which is not supported", hint=HINT)
 
 
-def _add_tokens(path: Path, found: dict[str, Any], settings: dict[str, Any]) -> Flags | None:
+def _add_tokens(path: Path, pieces: dict[str, Any], settings: dict[str, Any]) -> Flags | None:
     """Add the tokens that the files beside the model declare, with their kinds; returns how they match.
 
     None if only their names are declared, in added_tokens.json.
     """
     declared, where = _declared_tokens(path, settings)
     for i, token in declared.items():
-        count = len(found["tokens"])
+        count = len(pieces["tokens"])
         check_ids(i + 1, path.stat().st_size + where.stat().st_size, where.name)
         for n in range(count, i + 1):
-            found["tokens"].append(f"[PAD{n}]")
-            found["scores"].append(0.0)
-            found["token_type"].append(UNUSED)
-        found["tokens"][i] = token["content"]
-        found["token_type"][i] = CONTROL if token.get("special") else USER
+            pieces["tokens"].append(f"[PAD{n}]")
+            pieces["scores"].append(0.0)
+            pieces["token_type"].append(UNUSED)
+        pieces["tokens"][i] = token["content"]
+        pieces["token_type"][i] = CONTROL if token.get("special") else USER
     if where.name != "tokenizer_config.json":
         return None
     return {token["content"]: {n: bool(token[n]) for n in FLAGS if n in token} for token in declared.values()}
@@ -174,9 +176,9 @@ def _declared_tokens(path: Path, settings: dict[str, Any]) -> tuple[dict[int, di
         }
     for name, token in added.items():
         if not (name.isascii() and name.isdecimal() and len(name) < 10):
-            raise damaged(where, f"token {name[:20]!r} has no id")
+            raise damage_error(where, f"token {name[:20]!r} has no id")
         if not isinstance(token, dict) or not isinstance(token.get("content"), str):
-            raise damaged(where, f"token {name[:20]!r} has no content")
+            raise damage_error(where, f"token {name[:20]!r} has no content")
     return {int(name): token for name, token in added.items()}, where
 
 

@@ -10,7 +10,7 @@ from spec_core.contract.parts import stream_after
 from spec_core.contract.request import Request
 from spec_core.contract.sequence import Sequence
 from spec_core.contract.target import Target
-from spec_core.errors import SpecError, UsageError, message, shown
+from spec_core.errors import SpecError, UsageError, message, quote
 from spec_core.loop.request import checks, prompts
 from spec_core.sampling.given import COUNTS
 from spec_core.sampling.stop import Stop, Text
@@ -82,7 +82,7 @@ def _matcher(request: Request, target: Target) -> Matcher | None:
         return None
     if not callable(getattr(request.constraint, "start", None)):
         raise UsageError(
-            f"constraint = {shown(request.constraint)}",
+            f"constraint = {quote(request.constraint)}",
             hint="give an object with start(target), such as spec_grammar.JsonSchema(...)",
         )
     if request.ignore_eos:
@@ -92,8 +92,8 @@ def _matcher(request: Request, target: Target) -> Matcher | None:
     except SpecError:
         raise
     except Exception as error:
-        said = f"the constraint failed at its start: {type(error).__name__}: {message(error)}"
-        raise UsageError(said, hint="report it to the author of the constraint") from error
+        reason = f"the constraint failed at its start: {type(error).__name__}: {message(error)}"
+        raise UsageError(reason, hint="report it to the author of the constraint") from error
 
 
 def _shortest(request: Request, private: bool) -> int:

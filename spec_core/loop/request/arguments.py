@@ -40,7 +40,7 @@ ELSEWHERE = {
 """Keywords of other programs, and what to use here."""
 
 
-def parted(settings: RunSettings | None, keywords: Mapping[str, Any]) -> tuple[RunSettings, dict[str, Any]]:
+def split_keywords(settings: RunSettings | None, keywords: Mapping[str, Any]) -> tuple[RunSettings, dict[str, Any]]:
     """(settings updated by keywords, options of ``load``). Raises UsageError for other keywords."""
     _check_known("Run", keywords, [*names(RunSettings), *names(LoadSettings)])
     known, own = core_fields(), names(RunSettings)
@@ -51,16 +51,16 @@ def parted(settings: RunSettings | None, keywords: Mapping[str, Any]) -> tuple[R
 
 def request_of(given: Any, keywords: Mapping[str, Any]) -> Request:
     """A request from the user's arguments. Keywords are fields of Request or Sampling. Raises UsageError."""
-    mine = [name for name in names(Request) if name != "prompt" or isinstance(given, Request)]
-    _check_known("a request", keywords, [*mine, *names(Sampling)])
-    own = {name: value for name, value in keywords.items() if name in mine}
+    fields = [name for name in names(Request) if name != "prompt" or isinstance(given, Request)]
+    _check_known("a request", keywords, [*fields, *names(Sampling)])
+    own = {name: value for name, value in keywords.items() if name in fields}
     sampling = {name: value for name, value in keywords.items() if name not in own}
     if sampling and "sampling" in own:
         raise UsageError(
             f"sampling and {', '.join(sampling)} are both given", hint="set it once: in Sampling, or by keyword"
         )
-    made = attrs.evolve(given, **own) if isinstance(given, Request) else Request(given, **own)
-    return attrs.evolve(made, sampling=attrs.evolve(made.sampling, **sampling)) if sampling else made
+    request = attrs.evolve(given, **own) if isinstance(given, Request) else Request(given, **own)
+    return attrs.evolve(request, sampling=attrs.evolve(request.sampling, **sampling)) if sampling else request
 
 
 def _check_known(whose: str, keywords: Iterable[str], known: Iterable[str]) -> None:
@@ -88,10 +88,10 @@ def all_of(given: list[Any], check: Callable[[Any], T]) -> list[T]:
         try:
             checked.append(check(one))
         except UsageError as error:
-            raise numbered(at, len(given), error) from error
+            raise with_prompt_number(at, len(given), error) from error
     return checked
 
 
-def numbered(at: int, count: int, error: SpecError) -> UsageError:
+def with_prompt_number(at: int, count: int, error: SpecError) -> UsageError:
     """The same refusal, with the number of the prompt."""
     return UsageError(f"prompt {at + 1} of {count}: {error.reason}", hint=error.hint)

@@ -14,7 +14,7 @@ import attrs
 import numpy as np
 from torch import Tensor
 
-from spec_core.errors import UsageError, shown
+from spec_core.errors import UsageError, quote
 from spec_core.sampling.given import real, whole
 from spec_core.sampling.parameters import Sampling
 
@@ -44,39 +44,39 @@ def _bias(key: Any, value: Any, vocab: int) -> tuple[int, float]:
     token, bias = whole(key), real(value)
     if token is None or not 0 <= token < vocab:
         raise UsageError(
-            f"logit bias for token {shown(key)}, the vocabulary has {vocab}",
+            f"logit bias for token {quote(key)}, the vocabulary has {vocab}",
             hint=f"give whole numbers from 0 to {vocab - 1}",
         )
     if bias is None or not bias < math.inf:
-        raise UsageError(f"logit bias {shown(value)} for token {token}", hint="give a finite number, or -inf to ban it")
+        raise UsageError(f"logit bias {quote(value)} for token {token}", hint="give a finite number, or -inf to ban it")
     return token, bias
 
 
 def seed(given: Any) -> int:
     seed = whole(given)
     if seed is None or not 0 <= seed < SEEDS:
-        raise UsageError(f"seed {shown(given)} is not a 64-bit number", hint=f"give one from 0 to {SEEDS - 1}")
+        raise UsageError(f"seed {quote(given)} is not a 64-bit number", hint=f"give one from 0 to {SEEDS - 1}")
     return seed
 
 
 def below(name: str, given: Any, count: int) -> int:
     value = whole(given)
     if value is None or not 0 <= value < count:
-        raise UsageError(f"{name} = {shown(given)}", hint=f"give a whole number from 0 to {count - 1}")
+        raise UsageError(f"{name} = {quote(given)}", hint=f"give a whole number from 0 to {count - 1}")
     return value
 
 
 def within(name: str, given: Any, limit: int) -> int:
     value = whole(given)
     if value is None or not -limit <= value <= limit:
-        raise UsageError(f"{name} = {shown(given)}", hint=f"give a whole number from {-limit} to {limit}")
+        raise UsageError(f"{name} = {quote(given)}", hint=f"give a whole number from {-limit} to {limit}")
     return value
 
 
 def share(name: str, given: Any) -> float:
     value = real(given)
     if value is None or not 0 <= value <= 1:
-        raise UsageError(f"{name} = {shown(given)}", hint="give a number from 0 to 1")
+        raise UsageError(f"{name} = {quote(given)}", hint="give a number from 0 to 1")
     return value
 
 
@@ -92,46 +92,46 @@ def stops(given: Any, target: Target) -> tuple[str, ...]:
     return stops
 
 
-def texts(name: str, given: Any, wanted: str) -> tuple[str, ...]:
-    items = _items(name, given, wanted)
+def texts(name: str, given: Any, needed: str) -> tuple[str, ...]:
+    items = _items(name, given, needed)
     for item in items:
         if not isinstance(item, str):
-            raise UsageError(f"{name} holds {shown(item)}, which is not a text", hint=f"give {wanted}")
+            raise UsageError(f"{name} holds {quote(item)}, which is not a text", hint=f"give {needed}")
         check_text(name, item)
     return items
 
 
-def _items(name: str, given: Any, wanted: str) -> tuple[Any, ...]:
+def _items(name: str, given: Any, needed: str) -> tuple[Any, ...]:
     """The items of a list; a text is one item, not a list of its characters."""
     if isinstance(given, str):
         return (given,)
     if not isinstance(given, Iterable) or isinstance(given, TEXTLESS) or getattr(given, "ndim", 1) != 1:
-        raise UsageError(f"{name} is {kind(given)}", hint=f"give {wanted}")
+        raise UsageError(f"{name} is {kind(given)}", hint=f"give {needed}")
     return tuple(given)
 
 
 def stop_tokens(given: Any, vocab: int) -> frozenset[int]:
-    found = set()
+    tokens = set()
     for item in _items("stop_tokens", given, "a list of token ids"):
         token = whole(item)
         if token is None or not 0 <= token < vocab:
             raise UsageError(
-                f"stop token {shown(item)} is outside the vocabulary of {vocab}",
+                f"stop token {quote(item)} is outside the vocabulary of {vocab}",
                 hint=f"give whole numbers from 0 to {vocab - 1}",
             )
-        found.add(token)
-    return frozenset(found)
+        tokens.add(token)
+    return frozenset(tokens)
 
 
 def flag(name: str, given: Any) -> bool:
     if not isinstance(given, (bool, np.bool_)):
-        raise UsageError(f"{name} = {shown(given)}", hint="give True or False")
+        raise UsageError(f"{name} = {quote(given)}", hint="give True or False")
     return bool(given)
 
 
 def label(name: str, given: Any) -> str:
     if not isinstance(given, str):
-        raise UsageError(f"the {name} {shown(given)} is not a text", hint="give a text, or leave it out")
+        raise UsageError(f"the {name} {quote(given)} is not a text", hint="give a text, or leave it out")
     return str(given)
 
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from spec_core.contract.parts import encode_after
-from spec_core.errors import UsageError, shown
+from spec_core.errors import UsageError, quote
 from spec_core.loop.request.checks import TEXTLESS, below, check_text, kind
 from spec_core.sampling.given import COUNTS, whole
 
@@ -28,13 +28,13 @@ def prompt(given: Any, embeds: Mapping[int, Tensor], target: Target) -> list[int
     for at, token in enumerate(tokens):
         if not 0 <= token < vocab and at not in embeds:
             raise UsageError(
-                f"prompt token {shown(token)} at position {at} is outside the vocabulary of {vocab}",
+                f"prompt token {quote(token)} at position {at} is outside the vocabulary of {vocab}",
                 hint="tokenize the prompt with this model's own tokenizer",
             )
     for at in embeds:
         if not 0 <= at < len(tokens):
             raise UsageError(
-                f"an embedding is given for position {shown(at)}, the prompt has {len(tokens)}",
+                f"an embedding is given for position {quote(at)}, the prompt has {len(tokens)}",
                 hint="put the token -1 into the prompt at every position that is given as an embedding",
             )
     return [-1 if at in embeds else token for at, token in enumerate(tokens)] if embeds else tokens
@@ -42,7 +42,7 @@ def prompt(given: Any, embeds: Mapping[int, Tensor], target: Target) -> list[int
 
 def _tokens(given: Any, target: Target) -> list[int]:
     if isinstance(given, str):
-        return _encoded(given, target)
+        return _encode(given, target)
     if isinstance(given, (list, tuple)) and any(isinstance(item, Mapping) for item in given):
         return _chat(given, target)
     return _ids(given)
@@ -53,7 +53,7 @@ def _chat(messages: Sequence[Any], target: Target) -> list[int]:
     for at, message in enumerate(messages):
         if not isinstance(message, Mapping) or "role" not in message or not {"content", "tool_calls"} & set(message):
             raise UsageError(
-                f"message {at + 1} is {shown(message)}",
+                f"message {at + 1} is {quote(message)}",
                 hint='give messages as [{"role": "user", "content": "..."}]',
             )
     if target.tokenizer is None or not target.tokenizer.chat_template:
@@ -70,7 +70,7 @@ def _chat(messages: Sequence[Any], target: Target) -> list[int]:
     return list(encode(messages))
 
 
-def _encoded(text: str, target: Target) -> list[int]:
+def _encode(text: str, target: Target) -> list[int]:
     if target.tokenizer is None:
         raise UsageError(f"{target.info.name} has no tokenizer", hint="give the prompt as token ids (--tokens 1,2,3)")
     check_text("the prompt", text)
@@ -88,7 +88,7 @@ def _ids(given: Any, what: str = "prompt") -> list[int]:
     tokens = [whole(item) for item in items]
     if None in tokens:
         at = tokens.index(None)
-        raise UsageError(f"{what} token {shown(items[at])} at position {at} is not a whole number", hint)
+        raise UsageError(f"{what} token {quote(items[at])} at position {at} is not a whole number", hint)
     return [token for token in tokens if token is not None]
 
 
@@ -104,7 +104,7 @@ def prediction(given: Any, target: Target, before: Sequence[int] = ()) -> list[i
     ids, vocab = _ids(given, "prediction"), target.info.vocab
     if wrong := [token for token in ids if not 0 <= token < vocab]:
         raise UsageError(
-            f"prediction token {shown(wrong[0])} is outside the vocabulary of {vocab}",
+            f"prediction token {quote(wrong[0])} is outside the vocabulary of {vocab}",
             hint="tokenize the prediction with this model's own tokenizer",
         )
     return ids
@@ -128,18 +128,18 @@ def length(given: Any, prompt: int, context: int) -> int:
 def embeddings(given: Any, target: Target) -> dict[int, Tensor]:
     if not isinstance(given, Mapping):
         raise UsageError(f"embeds is {kind(given)}", hint="give {position: vector}, or leave it out")
-    made: dict[int, Tensor] = {}
+    by_position: dict[int, Tensor] = {}
     for place, vector in given.items():
         at = whole(place)
         if at is None:
-            raise UsageError(f"an embedding is given for position {shown(place)}", hint="give whole positions")
-        made[at] = _embedding(vector, at, target)
-    return made
+            raise UsageError(f"an embedding is given for position {quote(place)}", hint="give whole positions")
+        by_position[at] = _embedding(vector, at, target)
+    return by_position
 
 
 def _embedding(given: Any, at: int, target: Target) -> Tensor:
     """[D] on the target's device; narrower types are converted to float32, which holds them exactly."""
-    width, where = target.info.width, f"the embedding at position {shown(at)}"
+    width, where = target.info.width, f"the embedding at position {quote(at)}"
     vector = _tensor(given, where, width)
     if tuple(vector.shape) != (width,):
         raise UsageError(

@@ -5,14 +5,14 @@ The extension is optional: without it ``problem`` gives the reason, and the refe
 
 from __future__ import annotations
 
-from spec_core.sampling.instruction_set import allowed
+from spec_core.sampling.instruction_set import allowed_sets
 
 try:
     from spec_core.sampling.native import _choice as module  # type: ignore[attr-defined]
 except ImportError:
     module = None
 else:
-    module.use(allowed(module.instruction_sets())[0])
+    module.use(allowed_sets(module.instruction_sets())[0])
 
 
 def problem() -> str | None:
@@ -26,5 +26,5 @@ def fact() -> str:
     """How tokens are chosen here, for ``spec env``."""
     if module is None:
         return f"in Python, the same tokens, slower; the native code is not used: {problem()}"
-    best, *others = allowed(module.instruction_sets())
+    best, *others = allowed_sets(module.instruction_sets())
     return f"native ({best}; equal tokens with {', '.join([*others, 'Python'])})"

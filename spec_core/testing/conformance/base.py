@@ -98,7 +98,7 @@ class Conformance:
         """Output of plain decoding in a separate run; cached."""
         target = target or self.model
         bare = attrs.evolve(request, name="", methods=None, draft_max=None)
-        key = (self.source, target.info.name, described(bare))
+        key = (self.source, target.info.name, describe_request(bare))
         if request.embeds or key not in _plain:
             _plain[key] = Run(target, reuse=False).generate(bare).result.tokens
         return _plain[key]
@@ -110,7 +110,7 @@ class Conformance:
     def is_plain(self, run: Run, requests: list[Request], each: Callable[[], None] | None = None) -> None:
         """Run to the end; every request's text must equal plain decoding's."""
         for request, tokens in zip(requests, together(run, requests, each), strict=True):
-            same(tokens, self.plain(request), described(request) + settings_of(run))
+            same(tokens, self.plain(request), describe_request(request) + settings_of(run))
 
 
 def together(run: Run, requests: list[Request], each: Callable[[], None] | None = None) -> list[list[int]]:
@@ -132,7 +132,7 @@ def same(tokens: list[int], plain: list[int], where: str) -> None:
     raise Found(f"output {at} is {tokens[at : at + 1]}, plain decoding has {plain[at : at + 1]}; {where}")
 
 
-def described(request: Request) -> str:
+def describe_request(request: Request) -> str:
     """The request's parameters, to reproduce a finding."""
     sampling, stops = request.sampling, sorted(request.stop_tokens)
     shown = f"prompt={request.prompt}, n={request.max_tokens}, seed={request.seed}, temperature={sampling.temperature}"
@@ -148,7 +148,7 @@ def settings_of(run: Run) -> str:
     return "".join(f", {name}={value}" for name, value in chosen.items())
 
 
-def forgotten(seen: list[weakref.ref[Sequence]], max_sequences: int) -> None:
+def check_forgotten(seen: list[weakref.ref[Sequence]], max_sequences: int) -> None:
     """Raise Found unless finished sequences are garbage collected, except for the last one of each slot."""
     if sum(ref() is not None for ref in seen) > max_sequences:
         gc.collect()  # slow if many objects are loaded
@@ -156,7 +156,7 @@ def forgotten(seen: list[weakref.ref[Sequence]], max_sequences: int) -> None:
     expect(alive <= max_sequences, f"{alive} of {len(seen)} finished sequences are still held")
 
 
-def expect(kept: bool, found: str) -> None:
+def expect(kept: bool, finding: str) -> None:
     """Raise Found if a promise is broken."""
     if not kept:
-        raise Found(found)
+        raise Found(finding)

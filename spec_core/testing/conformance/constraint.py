@@ -46,9 +46,9 @@ class ConstraintConformance(Conformance):
     def texts(self, requests: list[Request]) -> list[list[int]]:
         """Output of plain decoding under the constraint."""
         run = Run(self.model, rollback=self.owner(), reuse=False)
-        return together(run, [self.constrained(request) for request in requests])
+        return together(run, [self.with_constraint(request) for request in requests])
 
-    def constrained(self, request: Request) -> Request:
+    def with_constraint(self, request: Request) -> Request:
         return attrs.evolve(request, constraint=self.make(), ignore_eos=False)
 
     @promise("Tokens that were appended and undone leave no trace: the masks are those of a text without them.")
@@ -70,15 +70,15 @@ class ConstraintConformance(Conformance):
             looking = self.after(tokens)
             drafted = [t for t in (self.choose(rng, looking.masks(())[0]) for _ in range(2)) if t is not None]
             looking.masks(drafted)
-            looking.forced(8)
+            looking.forced_tokens(8)
             self._equal(looking, tokens, f"after masks({drafted}) and forced(8)")
 
     @promise("``masks(drafted)`` has the masks that appending the drafted tokens one by one gives.")
     def test_masks_of_a_draft_are_those_of_its_tokens(self) -> None:
         for rng, tokens in self._places():
             drafted = self._draft(rng, self.after(tokens), 3)
-            found = self.after(tokens).masks(drafted)
-            for i, row in enumerate(found[: len(drafted)]):
+            masks = self.after(tokens).masks(drafted)
+            for i, row in enumerate(masks[: len(drafted)]):
                 single = self.after([*tokens, *drafted[:i]]).masks(())[0]
                 expect(np.array_equal(row, single), f"row {i} of masks({drafted}) is another one")
 
@@ -110,8 +110,8 @@ class ConstraintConformance(Conformance):
         plain = self.texts(requests)
         known = {r.name: [*r.prompt, *text] for r, text in zip(requests, plain, strict=True)}
         drafter = Oracle(known, lambda i, seq: (i + seq.rounds) % 3 > 0, vocab=self.model.info.vocab)
-        found = together(self.run([drafter]), [self.constrained(request) for request in requests])
-        for tokens, expected, request in zip(found, plain, requests, strict=True):
+        texts = together(self.run([drafter]), [self.with_constraint(request) for request in requests])
+        for tokens, expected, request in zip(texts, plain, requests, strict=True):
             same(tokens, expected, f"seed={request.seed}")
 
     def choose(self, rng: random.Random, mask: np.ndarray) -> int | None:
@@ -155,7 +155,7 @@ class ConstraintConformance(Conformance):
 
     def _equal(self, looking: Matcher, tokens: list[int], when: str) -> None:
         plain = self.after(tokens)
-        mine, expected = looking.masks(())[0], plain.masks(())[0]
-        shape = mine.shape == (words(self.model.info.vocab),)
-        expect(shape and np.array_equal(mine, expected), f"the mask after {tokens} is another one {when}")
+        mask, expected = looking.masks(())[0], plain.masks(())[0]
+        shape = mask.shape == (words(self.model.info.vocab),)
+        expect(shape and np.array_equal(mask, expected), f"the mask after {tokens} is another one {when}")
         expect(looking.complete == plain.complete, f"complete is {looking.complete} {when}")

@@ -9,7 +9,7 @@ from spec_core.assembly.hooks import ask_compat
 from spec_core.contract.request import Request
 from spec_core.contract.values import Compat
 from spec_core.loop.run import Run
-from spec_core.testing.conformance.base import expect, forgotten, together
+from spec_core.testing.conformance.base import check_forgotten, expect, together
 from spec_core.testing.conformance.drafts import MetadataOnly
 from spec_core.testing.conformance.promise import promise
 from spec_core.testing.conformance.settings import SettingsChecks
@@ -20,9 +20,9 @@ class ControllerConformance(SettingsChecks):
     """Inherit, and let ``make`` return a new controller. A drafter of the kit gives it something to limit."""
 
     def one_request(self) -> None:
-        self.is_plain(self.controlled(self.requests()[:1]), self.requests()[:1])
+        self.is_plain(self.controlled_run(self.requests()[:1]), self.requests()[:1])
 
-    def controlled(self, requests: list[Request], last: bool = False, **settings: Any) -> Run:
+    def controlled_run(self, requests: list[Request], last: bool = False, **settings: Any) -> Run:
         """A run with the controller and a drafter with three right tokens per step. last: name the controller last."""
         known = {request.name: self.text_of(request) for request in requests}
         drafter = Oracle(known, lambda i, seq: i < 3, vocab=self.model.info.vocab)
@@ -38,18 +38,18 @@ class ControllerConformance(SettingsChecks):
     def test_text_equals_plain_decoding(self) -> None:
         requests = self.requests(n=24)
         for last in (False, True):
-            self.is_plain(self.controlled(requests, last), requests)
+            self.is_plain(self.controlled_run(requests, last), requests)
 
     @promise("Sequences that join or leave do not change the text of others, also in a reused slot.")
     def test_sequences_come_and_go(self) -> None:
         requests = self.requests(n=8)
-        self.is_plain(self.controlled(requests, max_sequences=2), requests)
+        self.is_plain(self.controlled_run(requests, max_sequences=2), requests)
 
     @promise("The instance keeps no data of a finished sequence.")
     def test_finished_sequences_are_forgotten(self) -> None:
         requests = self.requests(n=6)
-        run = self.controlled(requests, max_sequences=1, reuse=False)
+        run = self.controlled_run(requests, max_sequences=1, reuse=False)
         seen = [weakref.ref(run.submit(request)) for request in requests]
         together(run, [])
         run.results.clear()
-        forgotten(seen, max_sequences=1)
+        check_forgotten(seen, max_sequences=1)

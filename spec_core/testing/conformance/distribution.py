@@ -45,18 +45,18 @@ def transitions(target: QuickTarget) -> list[np.ndarray]:
 def pairs(target: QuickTarget) -> list[np.ndarray]:
     """[V, V] exact distribution of (x_t, x_t+1) for t = 0 ... LENGTH - 2, after the prompt [1]."""
     now = torch.softmax(target.table[0].double()[1] / TEMPERATURE, -1).numpy()
-    found = []
+    exact = []
     for step in transitions(target):
-        found.append(now[:, None] * step)
+        exact.append(now[:, None] * step)
         now = now @ step
-    return found
+    return exact
 
 
 def check_distribution(texts: list[list[int]], target: QuickTarget, what: str) -> None:
     """Raise Found unless tokens and pairs of neighbours have the target's distribution."""
-    said = np.array(texts)
+    tokens = np.array(texts)
     for t, exact in enumerate(pairs(target)):
-        both = np.bincount(said[:, t] * VOCAB + said[:, t + 1], minlength=VOCAB * VOCAB)
+        both = np.bincount(tokens[:, t] * VOCAB + tokens[:, t + 1], minlength=VOCAB * VOCAB)
         for counts, expected, name in (
             (both.reshape(VOCAB, VOCAB).sum(0), exact.sum(0), f"token {t + 1}"),
             (both, exact.ravel(), f"tokens {t} and {t + 1} together"),
@@ -91,9 +91,9 @@ class Replays:
     @hookimpl
     def draft(self, step: Step) -> None:
         for seq, budget in step.undrafted:
-            _, said = self.said.get(seq.seed, (seq, []))
-            ids = said[len(seq.tokens) :][:budget]
-            if ids and said[: len(seq.tokens)] == seq.tokens:
+            _, text = self.said.get(seq.seed, (seq, []))
+            ids = text[len(seq.tokens) :][:budget]
+            if ids and text[: len(seq.tokens)] == seq.tokens:
                 step.propose(seq, Draft(ids))
 
     @hookimpl
@@ -153,6 +153,6 @@ class Near:
         return Draft([*first, *second], parents=[-1, -1, 0, 0])
 
 
-def extended(target: QuickTarget, kind: Proposal, then: Proposal) -> list[tuple[str, Near]]:
+def extending_pair(target: QuickTarget, kind: Proposal, then: Proposal) -> list[tuple[str, Near]]:
     """A drafter of one token, and one of another kind that goes on behind it."""
     return [("near", Near(target, kind, length=1)), ("further", Near(target, then, length=2, extends=True))]

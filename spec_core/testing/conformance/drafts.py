@@ -19,9 +19,9 @@ from spec_core.contract.step import Step
 from spec_core.contract.values import Compat, Draft
 from spec_core.errors import PluginError
 from spec_core.sampling.parameters import Sampling
-from spec_core.testing.conformance.base import Conformance, described, expect, together
+from spec_core.testing.conformance.base import Conformance, describe_request, expect, together
 from spec_core.testing.conformance.held import tensors
-from spec_core.testing.conformance.probes import SUBJECT, Cut, Drafts, Judge, Watched, recorded, views
+from spec_core.testing.conformance.probes import SUBJECT, Cut, Drafts, Judge, Watched, record_drafts, views
 from spec_core.testing.conformance.promise import Found, promise
 from spec_core.testing.conformance.proposals import Offer, proposals
 from spec_core.testing.drafters import Oracle
@@ -83,7 +83,7 @@ class DraftChecks(Conformance):
     def test_declared_proposals_are_kept(self) -> None:
         for rule in (None, Judge()):
             declared = self.run([self.mine()], rule=rule).proposals[SUBJECT]
-            self.all_offered(_undeclared(declared), rule=rule)
+            self.all_offered(_is_undeclared(declared), rule=rule)
 
     @promise("A deterministic draft is a function of the text; it does not depend on the seed or on random numbers.")
     def test_deterministic_drafts_are_the_same_twice(self) -> None:
@@ -104,8 +104,8 @@ class DraftChecks(Conformance):
         drafts = []
         for seed, requests in enumerate((first, second)):
             run = self.run([self.mine()], rule=Cut(1))
-            drafts.append(recorded(run))
-            with seeded(seed):
+            drafts.append(record_drafts(run))
+            with seed_generators(seed):
                 together(run, requests)
         for key in sorted({*drafts[0], *drafts[1]}):
             yield key, (drafts[0].get(key), drafts[1].get(key))
@@ -124,7 +124,7 @@ class DraftChecks(Conformance):
 
     @promise("Tokens of proposal 'sampled' are drawn from their rows of probs.")
     def test_drafts_are_drawn_from_their_rows(self) -> None:
-        drawn = self._drawn()
+        drawn = self._drawn_tokens()
         if not drawn:
             pytest.skip("drafts without probs")
         tokens, q = torch.tensor([t for t, _ in drawn]), torch.stack([row for _, row in drawn]).double()
@@ -133,7 +133,7 @@ class DraftChecks(Conformance):
         worst, off = frequency(tokens, q)
         expect(abs(off) < FAR, f"the count of {worst} in {len(tokens)} drawn tokens is {off:.1f} sigma off")
 
-    def _drawn(self) -> list[tuple[int, torch.Tensor]]:
+    def _drawn_tokens(self) -> list[tuple[int, torch.Tensor]]:
         """(token, its row) of every sampled draft, over many seeds, of whole and of truncated distributions."""
         rows = [draft for draft in self._sampled_drafts(Judge("private")).values() if draft.proposal == "sampled"]
         return [(token, row) for draft in rows for token, row in zip(draft.ids, draft.probs, strict=True)]
@@ -142,14 +142,14 @@ class DraftChecks(Conformance):
         hot = self.requests(temperatures=(1.0,) * 12)
         cut = [attrs.evolve(r, sampling=CUT) if i % 2 else r for i, r in enumerate(hot)]
         run = self.run([*rules[1:], self.mine()], target=self.long_model, rule=rules[0])
-        drafts = recorded(run)
+        drafts = record_drafts(run)
         together(run, cut)
         return drafts
 
     @promise("Under private noise a rejected position is drawn again with new numbers.")
     def test_positions_are_drawn_again_from_new_numbers(self) -> None:
         drafts = self._sampled_drafts(Cut(0), Judge("private"))
-        again = [(one.ids[1], two) for one, two in _followed(drafts)]
+        again = [(one.ids[1], two) for one, two in _consecutive_drafts(drafts)]
         if not again:
             pytest.skip("drafts without probs, or never two tokens")
         same = sum(token == two.ids[0] for token, two in again)
@@ -180,16 +180,16 @@ class DraftChecks(Conformance):
         def keep(batch: Batch, output: TargetOutput) -> None:
             kept[:] = [(view, view.clone()) for view in views(output)]
 
-        def look(step: Step) -> None:
+        def on_step(step: Step) -> None:
             for now, then in kept:
                 expect(torch.equal(now, then), f"the plugin wrote to a tensor {list(now.shape)} of the forward")
 
         run = self.run([self.mine()], target=Watched(self.model, keep))
-        run.observe(look)
+        run.observe(on_step)
         self.is_plain(run, self.requests())
 
 
-def _followed(drafts: Drafts) -> Iterator[tuple[Draft, Draft]]:
+def _consecutive_drafts(drafts: Drafts) -> Iterator[tuple[Draft, Draft]]:
     """Drafts of two consecutive steps: the second token of one and the first of the other are for the same position."""
     for (name, m), one in sorted(drafts.items()):
         two = drafts.get((name, m + 1))
@@ -246,7 +246,7 @@ def _distributions(draft: Draft, vocab: int) -> bool:
     return bool(good and ((q.double().sum(-1) - 1).abs() < 1e-4).all())
 
 
-def _undeclared(kinds: frozenset[str]) -> Callable[[Offer], bool]:
+def _is_undeclared(kinds: frozenset[str]) -> Callable[[Offer], bool]:
     return lambda offer: offer.draft.proposal not in kinds
 
 
@@ -256,11 +256,11 @@ def _both(one: Draft | None, two: Draft | None) -> str:
 
 def _where(requests: list[Request], key: tuple[str, int]) -> str:
     name, committed = key
-    return f"after {committed} tokens of {described(next(r for r in requests if r.name == name))}"
+    return f"after {committed} tokens of {describe_request(next(r for r in requests if r.name == name))}"
 
 
 @contextmanager
-def seeded(seed: int) -> Iterator[None]:
+def seed_generators(seed: int) -> Iterator[None]:
     """Set the global random generators to ``seed``, and restore them afterwards."""
     before = random.getstate(), np.random.get_state()
     with torch.random.fork_rng(devices=[]):

@@ -47,8 +47,8 @@ def keep(target: Any, step: Step, paths: list[tuple[int, ...]]) -> None:
     step.phase, step.asking, step.owners = "rollback", "target", frozenset({"target"})
     for part, path in zip(step.parts, paths, strict=True):
         part.verdict = part.uncut = Verdict(path, 0)
-    if found := implementations(target, "target").get("rollback"):
-        found[0](step)
+    if implementation := implementations(target, "target").get("rollback"):
+        implementation[0](step)
     for part, path in zip(step.parts, paths, strict=True):
         kept = [part.draft.ids[i] for i in path] if part.draft else []
         part.seq.tokens += kept
@@ -71,13 +71,13 @@ class Along:
 def along(target: Target, tokens: list[int]) -> Along:
     """Evaluate token by token in a new sequence."""
     seq = open_sequence(target)
-    found = Along([[]], [np.empty(0)])
+    path = Along([[]], [np.empty(0)])
     for token in tokens:
         output = feed(target, seq, [token])
-        found.states.append(leaves(target.checkpoint(seq)))
-        found.logits.append(host(output.logits[0]))
+        path.states.append(leaves(target.checkpoint(seq)))
+        path.logits.append(host(output.logits[0]))
     target.close(seq)
-    return found
+    return path
 
 
 def host(tensor: Tensor) -> np.ndarray:
@@ -87,26 +87,26 @@ def host(tensor: Tensor) -> np.ndarray:
 
 def leaves(state: Any) -> list[np.ndarray]:
     """Copies of all tensors and arrays in a checkpoint, in order of its fields."""
-    queue, found = deque([state]), []
+    queue, arrays = deque([state]), []
     while queue:
         item = queue.popleft()
         if isinstance(item, (torch.Tensor, np.ndarray)):
-            found.append(host(torch.as_tensor(item)))
+            arrays.append(host(torch.as_tensor(item)))
         elif isinstance(item, Mapping):
             queue.extend(item[key] for key in sorted(item, key=str))
         elif isinstance(item, (list, tuple)):
             queue.extend(item)
         elif attrs.has(type(item)):
             queue.extend(getattr(item, field.name) for field in attrs.fields(type(item)))
-    return found
+    return arrays
 
 
-def close(found: np.ndarray, wanted: np.ndarray, tolerance: float, what: str) -> None:
+def close(actual: np.ndarray, expected: np.ndarray, tolerance: float, what: str) -> None:
     """Raise Found unless both are equal up to ``tolerance`` of the largest value."""
-    if found.shape != wanted.shape:
-        raise Found(f"{what} has the shape {list(found.shape)}, expected {list(wanted.shape)}")
-    if not wanted.size:
+    if actual.shape != expected.shape:
+        raise Found(f"{what} has the shape {list(actual.shape)}, expected {list(expected.shape)}")
+    if not expected.size:
         return
-    off = float(np.abs(found - wanted).max())
-    if not off <= tolerance * max(1.0, float(np.abs(wanted).max())):
+    off = float(np.abs(actual - expected).max())
+    if not off <= tolerance * max(1.0, float(np.abs(expected).max())):
         raise Found(f"{what} is {off:.2g} away from a new forward's; the tolerance is {tolerance:g} of its size")

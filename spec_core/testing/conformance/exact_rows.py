@@ -78,5 +78,5 @@ class RowChecks(Gated):
             _, output = forward(self.model, [Row(open_sequence(self.model), text, TREE)], Needs(trees=True))
             for j in range(len(TREE)):
                 chain = [TREE.ids[i] for i in TREE.ancestry(j)]
-                wanted = along(self.model, [*text, *chain]).logits[-1]
-                close(host(output.logits[1 + j]), wanted, 0.0, f"draft {j} of a tree after {text}")
+                expected = along(self.model, [*text, *chain]).logits[-1]
+                close(host(output.logits[1 + j]), expected, 0.0, f"draft {j} of a tree after {text}")

@@ -31,7 +31,7 @@ class ExtendChecks(Conformance):
             pytest.skip("does not extend the drafts of others")
         return answer
 
-    def extended(self, requests: list[Request], right: int) -> Run:
+    def extending_run(self, requests: list[Request], right: int) -> Run:
         """A run in which another method drafts first, ``right`` of its tokens as the target will choose them."""
         self.answer()
         known = {r.name: self.text_of(r) for r in requests}
@@ -42,12 +42,12 @@ class ExtendChecks(Conformance):
     def test_text_with_extensions_equals_plain_decoding(self) -> None:
         requests = self.requests()
         for right in range(BEFORE + 1):
-            self.is_plain(self.extended(requests, right), requests)
+            self.is_plain(self.extending_run(requests, right), requests)
 
     @promise("A step with extensions costs max Compat.forwards(K) forwards too, K with the tokens of other methods.")
     def test_forwards_of_extensions_are_as_promised(self) -> None:
         requests = self.requests()
-        run, promised = self.extended(requests, BEFORE), self.answer().forwards
+        run, promised = self.extending_run(requests, BEFORE), self.answer().forwards
         run.observe(lambda step: kept_to(step, promised))
         together(run, requests)
 
@@ -56,8 +56,8 @@ class ExtendChecks(Conformance):
         if reads_states(self.answer()):
             pytest.skip("reads hidden states, which drafted tokens do not have")
         requests = self.requests()
-        behind, alone = self.extended(requests, BEFORE), self.run([self.mine()], draft_max=1)
-        extensions, drafts = recorded(behind), recorded(alone)
+        behind, alone = self.extending_run(requests, BEFORE), self.run([self.mine()], draft_max=1)
+        extensions, drafts = record_first_tokens(behind), record_first_tokens(alone)
         together(behind, requests)
         together(alone, requests)
         expect(bool(extensions), "nothing was extended; override prompts() with texts after which it has more to say")
@@ -80,8 +80,8 @@ class ExtendChecks(Conformance):
 
     def after(self, requests: list[Request], right: int) -> Drafted:
         """{committed text: what was appended first} where ``right`` tokens before it were right."""
-        run = self.extended(requests, right)
-        extensions = recorded(run)
+        run = self.extending_run(requests, right)
+        extensions = record_first_tokens(run)
         together(run, requests)
         return {text[:-BEFORE]: token for text, token in extensions.items()}
 
@@ -91,17 +91,17 @@ def reads_states(answer: Compat) -> bool:
     return answer.needs.final or bool(answer.needs.hidden)
 
 
-def recorded(run: Run) -> Drafted:
+def record_first_tokens(run: Run) -> Drafted:
     """Fills up, while the run steps, with the first token of everything that the method proposed."""
-    found: Drafted = {}
+    firsts: Drafted = {}
 
-    def look(step: Step) -> None:
+    def on_step(step: Step) -> None:
         for part in step.parts:
             committed = part.seq.tokens[: len(part.seq.tokens) - len(part.emitted)]
             for piece in part.pieces:
                 if piece.source == SUBJECT and part.draft is not None:
                     path = [part.draft.ids[i] for i in part.draft.ancestry(piece.leaf)] if piece.leaf >= 0 else []
-                    found[(*committed, *path)] = piece.draft.ids[0]
+                    firsts[(*committed, *path)] = piece.draft.ids[0]
 
-    run.observe(look)
-    return found
+    run.observe(on_step)
+    return firsts

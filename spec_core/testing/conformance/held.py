@@ -15,7 +15,7 @@ ATOMS = (int, float, complex, bool, str, bytes, type(None), range, slice)
 OUTSIDE = (type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.MethodType, memoryview)
 
 
-def reached(root: Any, outside: Iterable[Any] = ()) -> Iterator[Any]:
+def reachable_objects(root: Any, outside: Iterable[Any] = ()) -> Iterator[Any]:
     """Every object that ``root`` keeps alive, once, except ``outside`` and objects that only those keep alive."""
     seen = {id(o) for o in outside}
     queue = deque([root])
@@ -25,10 +25,10 @@ def reached(root: Any, outside: Iterable[Any] = ()) -> Iterator[Any]:
             continue
         seen.add(id(item))
         yield item
-        queue.extend(_kept(item))
+        queue.extend(_members(item))
 
 
-def _kept(item: Any) -> Iterable[Any]:
+def _members(item: Any) -> Iterable[Any]:
     if isinstance(item, (*ATOMS, np.ndarray, torch.Tensor)):
         return ()
     if isinstance(item, Mapping):
@@ -44,7 +44,7 @@ def weight(root: Any, outside: Iterable[Any] = ()) -> int:
     """Bytes kept alive by ``root``; a tensor counts with its whole storage, each storage once."""
     storages: dict[int, int] = {}
     total = 0
-    for item in reached(root, outside):
+    for item in reachable_objects(root, outside):
         if isinstance(item, torch.Tensor):
             storages[item.untyped_storage().data_ptr()] = item.untyped_storage().nbytes()
             total += 64
@@ -60,4 +60,6 @@ def weight(root: Any, outside: Iterable[Any] = ()) -> int:
 def tensors(root: Any) -> int:
     """Number of elements in the tensors and arrays that ``root`` keeps alive."""
     kinds = (torch.Tensor, np.ndarray)
-    return sum(t.numel() if isinstance(t, torch.Tensor) else t.size for t in reached(root) if isinstance(t, kinds))
+    return sum(
+        t.numel() if isinstance(t, torch.Tensor) else t.size for t in reachable_objects(root) if isinstance(t, kinds)
+    )

@@ -18,10 +18,20 @@ from spec_core.contract.sequence import Sequence
 from spec_core.contract.values import Compat, Draft
 from spec_core.hookspecs import hookimpl
 from spec_core.loop.run import Run
-from spec_core.testing.conformance.base import described, expect, forgotten, same, together
+from spec_core.testing.conformance.base import check_forgotten, describe_request, expect, same, together
 from spec_core.testing.conformance.drafts import DraftChecks, shape
 from spec_core.testing.conformance.held import weight
-from spec_core.testing.conformance.probes import SUBJECT, Cut, Drafts, Judge, Limiter, Rests, Watched, recorded, views
+from spec_core.testing.conformance.probes import (
+    SUBJECT,
+    Cut,
+    Drafts,
+    Judge,
+    Limiter,
+    Rests,
+    Watched,
+    record_drafts,
+    views,
+)
 from spec_core.testing.conformance.promise import Found, promise
 
 KIB = 1024
@@ -64,15 +74,15 @@ class MemoryChecks(DraftChecks):
         first, second = ((d.parents or range(-1, len(d) - 1))[:n] for d in (one, two))
         return one.ids[:n] == two.ids[:n] and list(first) == list(second) and near(one, two)
 
-    def same_drafts(self, found: Drafts, wanted: Drafts, requests: list[Request], keys: Any = None) -> None:
+    def same_drafts(self, drafts: Drafts, expected: Drafts, requests: list[Request], keys: Any = None) -> None:
         """Compare the drafts of two runs at the given places, or at all of both."""
-        for key in sorted({*found, *wanted} if keys is None else keys):
-            one, two = found.get(key), wanted.get(key)
+        for key in sorted({*drafts, *expected} if keys is None else keys):
+            one, two = drafts.get(key), expected.get(key)
             if not self.agree(one, two):
                 shown = [None if d is None else list(d.ids) for d in (one, two)]
                 rows = " of other probs" if shown[0] == shown[1] else ""
                 request = next(r for r in requests if r.name == key[0])
-                where = f"after {key[1]} tokens of {described(request)}"
+                where = f"after {key[1]} tokens of {describe_request(request)}"
                 raise Found(f"drafts {shown[0]}{rows}, expected {shown[1]}, {where}{self.declarable}")
 
     def _needs_fixed_tokens(self) -> None:
@@ -93,16 +103,16 @@ class MemoryChecks(DraftChecks):
     def drafts_of(self, requests: list[Request], methods: Any = (), **settings: Any) -> Drafts:
         """The drafts in a run of these requests on the quick target."""
         run = self.run([Judge("shared"), *methods, self.mine()], **{"target": self.long_model, **settings})
-        drafts = recorded(run)
+        drafts = record_drafts(run)
         together(run, requests)
         return drafts
 
-    def _as_of_fresh_instances(self, found: Drafts, requests: list[Request]) -> None:
+    def _as_of_fresh_instances(self, drafts: Drafts, requests: list[Request]) -> None:
         """Compare some of these drafts with those of new instances that get the same text as a prompt."""
         by_name = {r.name: r for r in requests}
-        for name, m in sorted(found)[:: 1 + len(found) // 12]:
-            again = continued(by_name[name], self.text_of(by_name[name], self.long_model), m)
-            self.same_drafts(found, self.drafts_of([again]), [again], [(name, m)])
+        for name, m in sorted(drafts)[:: 1 + len(drafts) // 12]:
+            again = continuing_request(by_name[name], self.text_of(by_name[name], self.long_model), m)
+            self.same_drafts(drafts, self.drafts_of([again]), [again], [(name, m)])
 
     @promise("Drafts equal those of a new instance that gets the same text as a prompt.")
     def test_drafts_equal_those_of_a_fresh_instance(self) -> None:
@@ -153,7 +163,7 @@ class MemoryChecks(DraftChecks):
         even = Limiter(lambda seq: len(seq.tokens) % 2 == 0, "two")
         methods = [("odd", odd), ("even", even), ("one", self.make()), ("two", self.make())]
         run = self.run([Judge("shared"), *methods], target=self.long_model, rule=Cut(0))
-        ones, twos = recorded(run, "one"), recorded(run, "two")
+        ones, twos = record_drafts(run, "one"), record_drafts(run, "two")
         together(run, requests)
         self.same_drafts({**ones, **twos}, alone, requests)
 
@@ -162,13 +172,13 @@ class MemoryChecks(DraftChecks):
         run = self.run(
             [Judge("shared"), Checkpoints(), self.mine()], target=self.long_model, max_sequences=1, rule=Cut(1)
         )
-        drafts = recorded(run)
+        drafts = record_drafts(run)
         requests, reused = self._conversation(), 0
         for request in requests:
             seq = run.submit(request)
             together(run, [])
             reused += seq.reused
-            same(run.take(seq).tokens, self.plain(request, self.long_model), described(request))
+            same(run.take(seq).tokens, self.plain(request, self.long_model), describe_request(request))
         if not reused:
             pytest.skip("this target does not reuse prefixes")
         self._needs_fixed_tokens()
@@ -215,14 +225,14 @@ class MemoryChecks(DraftChecks):
         run = self.run(
             [Judge("shared"), Checkpoints(), self.mine()], rule=Cut(1), max_sequences=1 + beside, prefill_chunk=11
         )
-        drafts = recorded(run)
+        drafts = record_drafts(run)
         seqs = []
         for request in requests:
             seqs.append(run.submit(request))
             while run.busy and not (beside and len(seqs) == 1 and seqs[0].rounds >= 2):
                 run.step()
         for seq, request in zip(seqs, requests, strict=True):
-            same(run.take(seq).tokens, self.plain(request), described(request))
+            same(run.take(seq).tokens, self.plain(request), describe_request(request))
         if self.learns_from_verdicts == "tokens" or self.shares_between_sequences or self.keeps_former_text:
             return
         self.declarable = SHARING + FORMER
@@ -240,11 +250,11 @@ class MemoryChecks(DraftChecks):
         requests = self.requests()
         run = self.run([Judge("shared"), self.mine()], target=Watched(self.model, keep), rule=Cut(1))
         run.observe(lambda step: overwrite(shown))
-        drafts = recorded(run)
+        drafts = record_drafts(run)
         together(run, requests)
-        wanted = self.drafts_of(requests, target=self.model, rule=Cut(1))
-        for key in sorted({*drafts, *wanted}):
-            one, two = drafts.get(key), wanted.get(key)
+        expected = self.drafts_of(requests, target=self.model, rule=Cut(1))
+        for key in sorted({*drafts, *expected}):
+            one, two = drafts.get(key), expected.get(key)
             expect(shape(one) == shape(two), f"after the views were overwritten, drafts at {key} are {one}, not {two}")
 
     @promise("A method whose draft hook was not called for 1,000 steps then drafts as if it had always been called.")
@@ -257,7 +267,7 @@ class MemoryChecks(DraftChecks):
         last = len(request.prompt) + steps
         late = Limiter(lambda seq: len(seq.tokens) >= last)
         drafts = self.drafts_of([request], [late], rule=Cut(0))
-        again = continued(request, self.text_of(request, target), last)
+        again = continuing_request(request, self.text_of(request, target), last)
         fresh, key = self.drafts_of([again], rule=Cut(0)), (request.name, last)
         expect(key in drafts or key not in fresh, f"drafts nothing after {steps} steps, but a new instance does")
         self.same_drafts(drafts, fresh, [again], [key])
@@ -304,7 +314,7 @@ class MemoryChecks(DraftChecks):
         for _ in range(3):
             seen += self._pass_through(run)
             sizes.append(weight(plugin, outside=[run, self.model]))
-        forgotten(seen, max_sequences=2)
+        check_forgotten(seen, max_sequences=2)
         if not self.shares_between_sequences:
             expect(sizes[2] <= sizes[1] + 2 * KIB, f"the instance grew from {sizes[1]} to {sizes[2]} bytes{SHARING}")
 
@@ -335,10 +345,10 @@ def overwrite(views: list[torch.Tensor]) -> None:
         view.fill_(torch.nan)
 
 
-def continued(request: Request, text: list[int], m: int) -> Request:
+def continuing_request(request: Request, text: list[int], m: int) -> Request:
     """The same request, with the text before its m-th token as the prompt, so that its next token is that one."""
-    said = m - 1 - len(request.prompt)
-    return attrs.evolve(request, prompt=text[: m - 1], max_tokens=request.max_tokens - said, offset=said)
+    count = m - 1 - len(request.prompt)
+    return attrs.evolve(request, prompt=text[: m - 1], max_tokens=request.max_tokens - count, offset=count)
 
 
 @attrs.define(eq=False)

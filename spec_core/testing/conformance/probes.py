@@ -26,16 +26,16 @@ Drafts = dict[tuple[str, int], Draft]
 """{(sequence name, committed tokens): the draft after them}."""
 
 
-def recorded(run: Run, plugin: str = SUBJECT) -> Drafts:
+def record_drafts(run: Run, plugin: str = SUBJECT) -> Drafts:
     """A dict that collects the plugin's drafts while the run steps."""
     drafts: Drafts = {}
 
-    def look(step: Step) -> None:
+    def on_step(step: Step) -> None:
         for part in step.parts:
             if part.draft is not None and part.source == plugin:
                 drafts[part.seq.name, len(part.seq.tokens) - len(part.emitted)] = part.draft
 
-    run.observe(look)
+    run.observe(on_step)
     return drafts
 
 
@@ -144,7 +144,7 @@ class Watched:
         return getattr(self.inner, name)
 
     def forward(self, batch: Batch, needs: Needs) -> TargetOutput:
-        output = copied(self.inner.forward(batch, needs))
+        output = copy_output(self.inner.forward(batch, needs))
         self.after(batch, output)
         return output
 
@@ -184,7 +184,7 @@ class Rewinds(Watched):
                 step.rewind(seq, step.part(seq).end)
 
 
-def copied(output: TargetOutput) -> TargetOutput:
+def copy_output(output: TargetOutput) -> TargetOutput:
     """The same values in new tensors."""
     hidden = {i: h.clone() for i, h in output.hidden.items()}
     final = None if output.final is None else output.final.clone()

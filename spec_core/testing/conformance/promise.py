@@ -35,25 +35,25 @@ def promise(sentence: str) -> Callable[[Check], Check]:
 
     def mark(check: Check) -> Check:
         @functools.wraps(check)
-        def checked(self: Any) -> None:
+        def run_check(self: Any) -> None:
             try:
                 check(self)
-            except Found as found:
-                raise _broken(BROKEN, self, check, sentence, str(found)) from None
+            except Found as finding:
+                raise _broken_promise(BROKEN, self, check, sentence, str(finding)) from None
             except Exception as error:
                 word = UNCHECKED if _fails_at_all(self, check) else BROKEN
-                raise _broken(word, self, check, sentence, _shown(error)) from None
+                raise _broken_promise(word, self, check, sentence, _describe_error(error)) from None
 
-        checked.promise = sentence  # type: ignore[attr-defined]
-        return checked
+        run_check.promise = sentence  # type: ignore[attr-defined]
+        return run_check
 
     return mark
 
 
-def _broken(word: str, kit: Any, check: Check, sentence: str, found: str) -> Broken:
+def _broken_promise(word: str, kit: Any, check: Check, sentence: str, finding: str) -> Broken:
     here, name = ("alone", check.__name__) if word == BROKEN else ("fix first", BASE)
     return Broken(
-        f'{word}: {sentence}\nfound: {found}\n{here}: pytest -k "{type(kit).__name__} and {name}"', pytrace=False
+        f'{word}: {sentence}\nfound: {finding}\n{here}: pytest -k "{type(kit).__name__} and {name}"', pytrace=False
     )
 
 
@@ -68,14 +68,14 @@ def _fails_at_all(kit: Any, check: Check) -> bool:
     return False
 
 
-def _shown(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     """The error's message, and where it was raised."""
     if isinstance(error, Refused):
         return f"{error}\n  or give the kit a target that the plugin accepts: def target(self)"
     root = error.__cause__ if isinstance(error, PluginError) and error.__cause__ is not None else error
-    said = error.reason if isinstance(error, SpecError) else f"{type(error).__name__}: {error}"
+    text = error.reason if isinstance(error, SpecError) else f"{type(error).__name__}: {error}"
     frames = traceback.extract_tb(root.__traceback__)[-FRAMES:]
-    return said + "\n" + "".join(traceback.format_list(frames)).rstrip()
+    return text + "\n" + "".join(traceback.format_list(frames)).rstrip()
 
 
 def promises(kit: type) -> Iterator[tuple[str, str]]:

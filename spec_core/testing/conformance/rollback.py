@@ -12,7 +12,7 @@ from spec_core.assembly.hooks import ask_compat
 from spec_core.contract.request import Request
 from spec_core.contract.values import Compat, TargetInfo
 from spec_core.loop.run import Run
-from spec_core.testing.conformance.base import expect, forgotten, together
+from spec_core.testing.conformance.base import check_forgotten, expect, together
 from spec_core.testing.conformance.drafts import MetadataOnly
 from spec_core.testing.conformance.drive import close, leaves
 from spec_core.testing.conformance.memory import Checkpoints
@@ -36,18 +36,18 @@ class RollbackConformance(Gated, SettingsChecks):
     @promise("After a step with no accepted token, the state is that of the committed tokens.")
     def test_state_after_nothing_was_accepted(self) -> None:
         requests = self.requests()
-        self.gated(self.run([self.right(requests, lambda seq: 0)]), requests)
+        self.run_and_compare(self.run([self.right(requests, lambda seq: 0)]), requests)
 
     @promise("After a step in which everything was accepted, the state is that of the committed tokens.")
     def test_state_after_everything_was_accepted(self) -> None:
         requests = self.requests()
-        self.gated(self.run([self.right(requests, lambda seq: 9)]), requests)
+        self.run_and_compare(self.run([self.right(requests, lambda seq: 9)]), requests)
 
     @promise("After a step in which part of a draft was accepted, the state is that of the committed tokens.")
     def test_state_after_part_of_a_draft_was_accepted(self) -> None:
         requests = self.requests()
         for kept in (1, 2, 3):
-            self.gated(self.run([self.right(requests, lambda seq, kept=kept: kept)]), requests)
+            self.run_and_compare(self.run([self.right(requests, lambda seq, kept=kept: kept)]), requests)
 
     @promise("After a step without a draft the state is that of the forward.")
     def test_state_in_steps_without_a_draft(self) -> None:
@@ -55,7 +55,7 @@ class RollbackConformance(Gated, SettingsChecks):
         pattern = [2, 0, 0, 4, 0, 1, 3]
         drafter = self.right(requests, lambda seq: pattern[seq.rounds % 7])
         sometimes = Limiter(lambda seq: pattern[seq.rounds % 7] > 0, "oracle")
-        self.gated(self.run([sometimes, drafter]), requests)
+        self.run_and_compare(self.run([sometimes, drafter]), requests)
 
     @promise("A prompt as long as a draft is handled as a prompt: of 1 token, of K, K + 1 and K + 2.")
     def test_state_of_prompts_as_long_as_a_draft(self) -> None:
@@ -63,7 +63,7 @@ class RollbackConformance(Gated, SettingsChecks):
         lengths = (1, 2, 3, 4, 5, 6)
         requests = [Request((prompt * 2)[:n], max_tokens=9, name=str(n), ignore_eos=True) for n in lengths]
         for request in requests:
-            self.gated(self.run([self.right([request], lambda seq: 2)], draft_max=4), [request])
+            self.run_and_compare(self.run([self.right([request], lambda seq: 2)], draft_max=4), [request])
 
     @promise("Sequences of one step may keep different numbers of drafts, beside prompts in chunks.")
     def test_state_in_a_mixed_batch(self) -> None:
@@ -71,17 +71,17 @@ class RollbackConformance(Gated, SettingsChecks):
         requests[0] = attrs.evolve(requests[0], methods=())
         drafter = self.right(requests, lambda seq: int(seq.name) % 5)
         run = self.run([drafter], prefill_chunk=3, draft_max=4, max_batched_tokens=24)
-        self.gated(run, requests, each=lambda seqs: run.cancel(seqs[-1]) if seqs[-1].t > 5 else None)
+        self.run_and_compare(run, requests, each=lambda seqs: run.cancel(seqs[-1]) if seqs[-1].t > 5 else None)
 
     @promise("If a stop lies inside a draft, the state ends before the stop, which is never evaluated.")
     def test_state_when_a_stop_lies_inside_the_draft(self) -> None:
         first = self.requests(temperatures=(1.0,))[0]
-        said = self.plain(first)
+        tokens = self.plain(first)
         for at in range(2, 9):
-            stop = said[at]
+            stop = tokens[at]
             stopping = attrs.evolve(first, stop_tokens={stop}, name="stops")
             run = self.run([Oracle({"stops": self.text_of(first)}, vocab=self.model.info.vocab)])
-            self.gated(run, [stopping])
+            self.run_and_compare(run, [stopping])
 
     @promise("After a step with a tree, the state is that along the kept path.")
     def test_state_after_trees(self) -> None:
@@ -90,7 +90,7 @@ class RollbackConformance(Gated, SettingsChecks):
             pytest.skip("this target accepts chains only")
         for seed in range(2):
             trees = RandomTrees({r.name: self.text_of(r) for r in requests}, seed, self.model.info.vocab)
-            self.gated(self.run([trees]), requests)
+            self.run_and_compare(self.run([trees]), requests)
 
     @promise("The text is that of plain decoding, for every kept part of a draft.")
     def test_text_equals_plain_decoding(self) -> None:
@@ -102,13 +102,13 @@ class RollbackConformance(Gated, SettingsChecks):
     def test_order_of_owners_changes_nothing(self) -> None:
         requests = self.requests()
         drafter = self.right(requests, lambda seq: 2)
-        self.gated(Run(self.model, [("owner", self.make()), drafter]), requests)
+        self.run_and_compare(Run(self.model, [("owner", self.make()), drafter]), requests)
 
     @promise("A reused slot begins with the state that the target opened it with.")
     def test_a_slot_that_is_used_again_begins_anew(self) -> None:
         requests = self.requests(n=8)
         run = self.run([self.right(requests, lambda seq: 2)], max_sequences=1, reuse=False)
-        self.gated(run, requests)
+        self.run_and_compare(run, requests)
 
     @promise("Checkpoints belong to the slot: an owner does not change them, and a text can continue from each.")
     def test_checkpoints_stay_as_they_were(self) -> None:
@@ -156,7 +156,7 @@ class RollbackConformance(Gated, SettingsChecks):
         while run.busy:
             run.step()
         run.results.clear()
-        forgotten(seen, max_sequences=1)
+        check_forgotten(seen, max_sequences=1)
 
 
 class Unknown:

@@ -18,8 +18,8 @@ from spec_core.hookspecs import hookimpl
 from spec_core.loop.run import Run
 from spec_core.sampling.parameters import Sampling
 from spec_core.testing.conformance import distribution
-from spec_core.testing.conformance.base import described, expect, forgotten, same, together
-from spec_core.testing.conformance.drafts import MetadataOnly, seeded
+from spec_core.testing.conformance.base import check_forgotten, describe_request, expect, same, together
+from spec_core.testing.conformance.drafts import MetadataOnly, seed_generators
 from spec_core.testing.conformance.probes import first
 from spec_core.testing.conformance.promise import promise
 from spec_core.testing.conformance.settings import SettingsChecks
@@ -75,7 +75,7 @@ class RuleConformance(SettingsChecks):
             yield "deterministic trees", [distribution.Near(target, "deterministic", tree=True)]
         if "mixed" in judged:
             for kinds in (("sampled", "deterministic"), ("deterministic", "sampled")):
-                yield f"chains that are {kinds[0]}, then {kinds[1]}", distribution.extended(target, *kinds)
+                yield f"chains that are {kinds[0]}, then {kinds[1]}", distribution.extending_pair(target, *kinds)
 
     @promise("A verdict is a path of the draft, from the root on, and the token after it.")
     def test_verdicts_are_paths_of_the_draft(self) -> None:
@@ -143,7 +143,10 @@ class RuleConformance(SettingsChecks):
         asked = [attrs.evolve(r, sampling=sampling) for r in distribution.requests(40)]
         for what, drafters in self.near(target):
             for request, tokens in zip(asked, together(self.run(drafters, target=target), asked), strict=True):
-                expect(not wrong(tokens), f"{what}: {sorted(wrong(tokens))} {word} in {tokens}; {described(request)}")
+                expect(
+                    not wrong(tokens),
+                    f"{what}: {sorted(wrong(tokens))} {word} in {tokens}; {describe_request(request)}",
+                )
 
     @promise("Rows are adjusted as in plain decoding: with every parameter the greedy or coupled text is the same.")
     def test_warpers_are_those_of_plain_decoding(self) -> None:
@@ -161,10 +164,10 @@ class RuleConformance(SettingsChecks):
         for what, drafters in self.near(target):
             texts = []
             for seed in (1, 2):
-                with seeded(seed):
+                with seed_generators(seed):
                     texts.append(together(self.run(drafters, target=target), requests))
             for request, one, two in zip(requests, *texts, strict=True):
-                same(one, two, f"the second time; {what}; {described(request)}")
+                same(one, two, f"the second time; {what}; {describe_request(request)}")
 
     @promise("The verdict of a sequence does not depend on the others in the batch.")
     def test_sequences_are_decided_each_by_itself(self) -> None:
@@ -173,7 +176,7 @@ class RuleConformance(SettingsChecks):
             beside = together(self.run(drafters, target=target), requests)
             one_by_one = together(self.run(drafters, target=target, max_sequences=1, reuse=False), requests)
             for request, tokens, alone in zip(requests, beside, one_by_one, strict=True):
-                same(tokens, alone, f"alone; {what}; {described(request)}")
+                same(tokens, alone, f"alone; {what}; {describe_request(request)}")
 
     @promise("Under private noise two requests of a run share none: the text of one may be the draft of the other.")
     def test_private_noise_is_new_for_every_request(self) -> None:
@@ -213,7 +216,7 @@ class RuleConformance(SettingsChecks):
         seen = [weakref.ref(run.submit(r)) for r in distribution.requests(12)]
         together(run, [])
         run.results.clear()
-        forgotten(seen, max_sequences=1)
+        check_forgotten(seen, max_sequences=1)
 
 
 @attrs.define(eq=False)

@@ -11,7 +11,7 @@ import attrs
 import pytest
 
 from spec_core.assembly.construct import construct, setting_fields
-from spec_core.assembly.discovery import PLUGIN_KINDS, Entry, discover, find, imported
+from spec_core.assembly.discovery import PLUGIN_KINDS, Entry, discover, find_plugin, import_plugin
 from spec_core.testing.conformance.base import Conformance, expect
 from spec_core.testing.conformance.probes import SUBJECT
 from spec_core.testing.conformance.promise import promise
@@ -32,8 +32,8 @@ class SettingsChecks(Conformance):
         required = [f.name for f in required_fields(cls) if f.name not in given]
         if required:
             pytest.skip(f"no text can be its setting {', '.join(required)}")
-        made = construct(cls, given, SUBJECT)
-        expect(type(made) is cls, f"{cls.__name__}(...) made a {type(made).__name__}")
+        rebuilt = construct(cls, given, SUBJECT)
+        expect(type(rebuilt) is cls, f"{cls.__name__}(...) made a {type(rebuilt).__name__}")
         if (entry := entry_of(cls)) is not None:
             show_settings(entry, given)
 
@@ -72,5 +72,7 @@ def show_settings(entry: Entry, given: dict[str, str]) -> None:
         return
     own = [part for name, text in given.items() for part in ("-o", f"{entry.name}.{name}={text}")]
     with contextlib.redirect_stdout(io.StringIO()) as printed:
-        imported(find(SHOWING, ("command",))).main([OPTIONS[entry.kind], entry.name, *own], standalone_mode=False)
+        import_plugin(find_plugin(SHOWING, ("command",))).main(
+            [OPTIONS[entry.kind], entry.name, *own], standalone_mode=False
+        )
     expect(bool(printed.getvalue()), f"`spec {SHOWING} {OPTIONS[entry.kind]} {entry.name}` printed nothing")

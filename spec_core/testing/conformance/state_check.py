@@ -47,7 +47,7 @@ class Gated(Conformance):
         known = {r.name: self.text_of(r) for r in requests}
         return Oracle(known, lambda i, seq: i < kept(seq), length, self.model.info.vocab)
 
-    def gated(self, run: Run, requests: list[Request], each: Any = None) -> None:
+    def run_and_compare(self, run: Run, requests: list[Request], each: Any = None) -> None:
         """Run to the end; after every step compare every sequence's state and tokens with plain decoding."""
         plain = {r.name: self.along(self.text_of(r)) for r in requests}
         run.observe(lambda step: _right_rows(step, plain, self.rounding))
@@ -65,13 +65,13 @@ class Gated(Conformance):
                 same(result.tokens, self.plain(request), str(request.prompt))
 
     def _right_state(self, target: Target, seq: Sequence, plain: Along) -> None:
-        found, wanted = leaves(target.checkpoint(seq)), plain.states[seq.evaluated]
+        state, expected = leaves(target.checkpoint(seq)), plain.states[seq.evaluated]
         if not seq.evaluated:
             return
         shown = f"{seq.tokens[: seq.prompt_len]}, seed={seq.seed}, temperature={seq.sampling.temperature}"
         what = f"the state of prompt={shown} after {seq.evaluated} tokens"
-        expect(len(found) == len(wanted), f"{what} has {len(found)} tensors, expected {len(wanted)}")
-        for i, (one, two) in enumerate(zip(found, wanted, strict=True)):
+        expect(len(state) == len(expected), f"{what} has {len(state)} tensors, expected {len(expected)}")
+        for i, (one, two) in enumerate(zip(state, expected, strict=True)):
             close(one, two, self.rounding, f"{what}, tensor {i},")
 
 
@@ -79,6 +79,6 @@ def _right_rows(step: Step, plain: dict[str, Along], tolerance: float) -> None:
     """The logits after committed text, in a step with a draft, must equal those of plain decoding."""
     for part in step.parts:
         if part.verdict is not None:
-            wanted = plain[part.seq.name].logits[part.end]
+            expected = plain[part.seq.name].logits[part.end]
             what = f"the row after {part.end} tokens of prompt={part.seq.tokens[: part.seq.prompt_len]}"
-            close(host(step.logits(part.seq)[0]), wanted, tolerance, f"{what}, seed={part.seq.seed},")
+            close(host(step.logits(part.seq)[0]), expected, tolerance, f"{what}, seed={part.seq.seed},")

@@ -12,7 +12,7 @@ from spec_core.contract.parts import decode_after
 from spec_core.contract.request import Request
 from spec_core.contract.target import Target, Tokenizer, lacking
 from spec_core.contract.values import Compat, Draft, Needs
-from spec_core.testing.conformance.base import described, expect, same, together
+from spec_core.testing.conformance.base import describe_request, expect, same, together
 from spec_core.testing.conformance.drive import Row, close, feed, forward, host, keep
 from spec_core.testing.conformance.exact_rows import TREE, RowChecks
 from spec_core.testing.conformance.memory import Checkpoints
@@ -58,8 +58,8 @@ class TargetConformance(RowChecks):
             _, output = forward(self.model, [Row(open_sequence(self.model), text, TREE)], Needs(trees=True))
             for j in range(len(TREE)):
                 chain = [*text, *(TREE.ids[i] for i in TREE.ancestry(j))]
-                wanted = host(feed(self.model, open_sequence(self.model), chain).logits[0])
-                close(host(output.logits[1 + j]), wanted, self.rounding, f"draft {j} of a tree after {text}")
+                expected = host(feed(self.model, open_sequence(self.model), chain).logits[0])
+                close(host(output.logits[1 + j]), expected, self.rounding, f"draft {j} of a tree after {text}")
 
     @promise("A rejected draft has no effect: rows after the kept path are dropped, recurrent state is unchanged.")
     def test_rejected_rows_leave_no_trace(self) -> None:
@@ -67,9 +67,9 @@ class TargetConformance(RowChecks):
             seq = open_sequence(self.model)
             step, _ = forward(self.model, [Row(seq, text, Draft([3, 2, 1]))])
             keep(self.model, step, [()])
-            found = host(feed(self.model, seq, [4, 5]).logits[0])
-            wanted = host(feed(self.model, open_sequence(self.model), [*text, 4, 5]).logits[0])
-            close(found, wanted, self.rounding, f"the row after {[*text, 4, 5]}, a draft was rejected before,")
+            row = host(feed(self.model, seq, [4, 5]).logits[0])
+            expected = host(feed(self.model, open_sequence(self.model), [*text, 4, 5]).logits[0])
+            close(row, expected, self.rounding, f"the row after {[*text, 4, 5]}, a draft was rejected before,")
 
     @promise("Rows of a kept tree path are moved together: later rows attend to them as if they were committed tokens.")
     def test_kept_paths_are_moved_together(self) -> None:
@@ -78,13 +78,13 @@ class TargetConformance(RowChecks):
         requests = self.requests()
         for seed in range(2):
             trees = RandomTrees({r.name: self.text_of(r) for r in requests}, seed, self.model.info.vocab)
-            self.gated(self.run([trees]), requests)
+            self.run_and_compare(self.run([trees]), requests)
 
     @promise("Drafts do not change the text, for any number of kept tokens.")
     def test_text_equals_plain_decoding(self) -> None:
         requests = self.requests()
         for kept in (0, 2, 4):
-            self.gated(self.run([self.right(requests, lambda seq, kept=kept: kept)]), requests)
+            self.run_and_compare(self.run([self.right(requests, lambda seq, kept=kept: kept)]), requests)
 
     @promise("open(seq, want) returns a position up to want, and the text continues from there as from an empty slot.")
     def test_a_prefix_is_reused(self) -> None:
@@ -98,9 +98,9 @@ class TargetConformance(RowChecks):
             start = self.model.open(seq, want)
             expect(0 <= start <= want, f"open(seq, {want}) returned {start}")
             seq.evaluated = start
-            found = host(feed(self.model, seq, [*text[start:want], *other]).logits[0])
-            wanted = host(feed(self.model, open_sequence(self.model), [*text[:want], *other]).logits[0])
-            close(found, wanted, self.rounding, f"the row after {[*text[:want], *other]}, {start} rows reused,")
+            row = host(feed(self.model, seq, [*text[start:want], *other]).logits[0])
+            expected = host(feed(self.model, open_sequence(self.model), [*text[:want], *other]).logits[0])
+            close(row, expected, self.rounding, f"the row after {[*text[:want], *other]}, {start} rows reused,")
 
     @promise("A checkpoint does not change later, and restore returns the sequence to it.")
     def test_checkpoints_are_restored(self) -> None:
@@ -108,13 +108,13 @@ class TargetConformance(RowChecks):
         seq = open_sequence(self.model)
         feed(self.model, seq, text[:5])
         seq.slot.checkpoints[5] = self.model.checkpoint(seq)
-        wanted = host(feed(self.model, open_sequence(self.model), [*text[:5], *other]).logits[0])
+        expected = host(feed(self.model, open_sequence(self.model), [*text[:5], *other]).logits[0])
         for later in (text[5:], [1, 1, 1]):
             feed(self.model, seq, later)
             self.model.restore(seq, 5)
             seq.evaluated = 5
-            found = host(feed(self.model, seq, other).logits[0])
-            close(found, wanted, self.rounding, f"the row after {[*text[:5], *other]}, restored at 5,")
+            row = host(feed(self.model, seq, other).logits[0])
+            close(row, expected, self.rounding, f"the row after {[*text[:5], *other]}, restored at 5,")
             self.model.restore(seq, 5)
             seq.evaluated = 5
 
@@ -150,8 +150,8 @@ class TargetConformance(RowChecks):
         output = feed(self.model, open_sequence(self.model), self.texts[0], Needs(final=True, all_logits=True))
         shape = (len(self.texts[0]), info.width)
         expect(output.final is not None and tuple(output.final.shape) == shape, f"final is not {list(shape)}")
-        made = host(output.final) @ host(self.model.tensor("output.weight")).T
-        close(made, host(output.logits), max(self.rounding, 1e-4), "output.weight @ final")
+        logits = host(output.final) @ host(self.model.tensor("output.weight")).T
+        close(logits, host(output.logits), max(self.rounding, 1e-4), "output.weight @ final")
 
     @promise("Other requested outputs do not change the logits.")
     def test_needs_change_no_logits(self) -> None:
@@ -159,8 +159,8 @@ class TargetConformance(RowChecks):
         plain = host(feed(self.model, open_sequence(self.model), text).logits[0])
         hidden = range(self.model.info.layers + 1)
         for needs in (Needs(hidden=hidden), Needs(final=True), Needs(all_logits=True), Needs(hidden={0}, final=True)):
-            found = host(feed(self.model, open_sequence(self.model), text, needs).logits[-1])
-            close(found, plain, self.batch_tolerance, f"the last row of {text} with {needs}")
+            row = host(feed(self.model, open_sequence(self.model), text, needs).logits[-1])
+            close(row, plain, self.batch_tolerance, f"the last row of {text} with {needs}")
 
     @promise("Logits are [rows, V]: the last pending row and the drafts of deciding parts; or all rows.")
     def test_logits_of_the_rows_that_decide(self) -> None:
@@ -174,8 +174,8 @@ class TargetConformance(RowChecks):
             step, output = forward(self.model, rows, needs)
             shape = (count, self.model.info.vocab)
             expect(tuple(output.logits.shape) == shape, f"logits are {list(output.logits.shape)}, not {list(shape)}")
-            wanted = host(feed(self.model, open_sequence(self.model), third).logits[0])
-            close(host(output.logits[step.parts[2].at]), wanted, self.rounding, f"the last row of {third}")
+            expected = host(feed(self.model, open_sequence(self.model), third).logits[0])
+            close(host(output.logits[step.parts[2].at]), expected, self.rounding, f"the last row of {third}")
 
     @promise("tensor(name) is a weight by its GGUF name: embeddings are [V, D]; KeyError for an unknown name.")
     def test_tensors_are_found_by_name(self) -> None:
@@ -183,10 +183,10 @@ class TargetConformance(RowChecks):
         shape = tuple(self.model.tensor("token_embd.weight").shape)
         expect(shape == (info.vocab, info.width), f"token_embd.weight is {list(shape)}")
         try:
-            found = self.model.tensor("no.such.weight")
+            tensor = self.model.tensor("no.such.weight")
         except KeyError:
             return
-        raise Found(f"no.such.weight is {type(found).__name__}")
+        raise Found(f"no.such.weight is {type(tensor).__name__}")
 
     @promise("The pieces of a tokenizer's stream joined equal the text of decode.")
     def test_pieces_of_text_make_the_whole(self) -> None:
@@ -272,8 +272,8 @@ class TargetConformance(RowChecks):
     @promise("The target owns the rollback of its attention rows, if it has any, and of no state that it lacks.")
     def test_attention_is_owned(self) -> None:
         states, answer = self.model.info.states, ask_compat(self.model, "target", self.model) or Compat()
-        found = f"compat owns {sorted(answer.owns)}, states are {sorted(states)}"
-        expect(states & {"attention"} <= answer.owns <= states, found)
+        answers = f"compat owns {sorted(answer.owns)}, states are {sorted(states)}"
+        expect(states & {"attention"} <= answer.owns <= states, answers)
 
     @promise("A prompt that begins like an earlier one reuses its rows, and the text stays the same.")
     def test_requests_with_one_beginning_share_rows(self) -> None:
@@ -312,7 +312,7 @@ class TargetConformance(RowChecks):
         together(run, [])
         expect(two.reused > 0, "no row was copied")
         for seq, request in ((one, first), (two, other)):
-            same(run.take(seq).tokens, self.plain(request), described(request))
+            same(run.take(seq).tokens, self.plain(request), describe_request(request))
         self.is_plain(run, [again])
 
 
@@ -322,10 +322,12 @@ def check_bytes(words: Tokenizer) -> None:
     parts = [words.token_bytes(i) for i in ids]
     expect(all(type(part) is bytes for part in parts), f"token_bytes({ids[0]}) is {parts[0]!r}")
     for token, part in zip(ids, parts, strict=True):
-        text, said = part.decode("utf-8", "replace"), words.decode([token])
-        expect("\ufffd" in text or text.strip(" ") == said.strip(" "), f"token {token} is {part!r}, decoded {said!r}")
+        text, decoded = part.decode("utf-8", "replace"), words.decode([token])
+        expect(
+            "\ufffd" in text or text.strip(" ") == decoded.strip(" "), f"token {token} is {part!r}, decoded {decoded!r}"
+        )
     text = words.decode(ids[:9])
     for special, bos in ((False, True), (True, False)):
-        made = words.encode(text, special=special, bos=bos)
-        right = isinstance(made, list) and all(type(i) is int and 0 <= i < words.vocab_size for i in made)
-        expect(right, f"encode({text!r}) is {made!r}")
+        encoded = words.encode(text, special=special, bos=bos)
+        right = isinstance(encoded, list) and all(type(i) is int and 0 <= i < words.vocab_size for i in encoded)
+        expect(right, f"encode({text!r}) is {encoded!r}")

@@ -10,7 +10,7 @@ import numpy as np
 from attrs.validators import gt, le
 
 from spec_core import Compat, Verdict, hookimpl
-from spec_core.toolkit import drafted_from, target_distribution
+from spec_core.toolkit import draft_distribution, target_distribution
 
 
 @attrs.define(eq=False)
@@ -50,7 +50,7 @@ class Lenient:
         """(the kept child or None, what is left of p, distance of what is emitted here from p)."""
         left, chance, emitted, kept = p, 1.0, np.zeros_like(p), None
         for child in children(draft, node):
-            q, token = drafted_from(draft, child, len(p)), draft.ids[child]
+            q, token = draft_distribution(draft, child, len(p)), draft.ids[child]
             take = np.minimum(q, left / self.lenience)
             emitted += chance * take
             chance *= 1 - take.sum()

@@ -71,7 +71,7 @@ class Lens:
         for row in rows:
             if draft.open:
                 self.drafter.extend(step, draft, row)
-        step.propose(seq, self.drafter.made(draft))
+        step.propose(seq, self.drafter.finish(draft))
 
     @hookimpl
     def rollback(self, step):

@@ -35,7 +35,7 @@ def causal_conv(x: Tensor, weight: Tensor, windows: Tensor, lineage: Lineage) ->
     _conv[rows, triton.cdiv(channels, CHANNELS)](
         x, weight.contiguous(), windows, out, parents, source, x.stride(0), channels, len(weight), CHANNELS, window_size
     )  # fmt: skip
-    keep_windows(x, windows, window_size, Links(parents, source, keep), _kept(lineage, x.device))
+    keep_windows(x, windows, window_size, Links(parents, source, keep), _spans_on_device(lineage, x.device))
     return out
 
 
@@ -67,7 +67,7 @@ def kept_spans(lineage: Lineage) -> list[tuple[int, int]]:
 
 
 @functools.lru_cache(maxsize=8)
-def _kept(lineage: Lineage, device: torch.device) -> Tensor:
+def _spans_on_device(lineage: Lineage, device: torch.device) -> Tensor:
     """Made once per forward, for all layers."""
     return torch.tensor(kept_spans(lineage), dtype=torch.int64).to(device)
 

@@ -84,7 +84,7 @@ def _q5_1(b: Tensor) -> Tensor:
     return half(b[:, :2]) * five_bits(b[:, 8:], b[:, 4:8]).float() + half(b[:, 2:4])
 
 
-def _scaled(b: Tensor, q: Tensor) -> Tensor:
+def _scale_and_shift(b: Tensor, q: Tensor) -> Tensor:
     """d * scale * q - dmin * min of Q4_K and Q5_K; q [n, 8, 32]."""
     scales, mins = scales_and_mins(b[:, 4:16])
     scale = half(b[:, :2]) * scales.float()
@@ -93,11 +93,11 @@ def _scaled(b: Tensor, q: Tensor) -> Tensor:
 
 
 def _q4_k(b: Tensor) -> Tensor:
-    return _scaled(b, pairs(b[:, 16:]))
+    return _scale_and_shift(b, pairs(b[:, 16:]))
 
 
 def _q5_k(b: Tensor) -> Tensor:
-    return _scaled(b, pairs(b[:, 48:]) | (fields(b[:, 16:48], 1) << 4))
+    return _scale_and_shift(b, pairs(b[:, 48:]) | (fields(b[:, 16:48], 1) << 4))
 
 
 def _q6_k(b: Tensor) -> Tensor:

@@ -67,7 +67,7 @@ def _stages(runs: dict[int, int], row: int, end: int) -> list[list[Work]]:
     return stages
 
 
-def _held(lineage: Lineage, work: list[Work]) -> list[bool]:
+def _continuations(lineage: Lineage, work: list[Work]) -> list[bool]:
     """For each piece, whether it continues the one before it."""
     lasts = [None, *(first + n - 1 for first, n in work[:-1])]
     return [lineage.parents[first] == last for (first, _), last in zip(work, lasts, strict=True)]
@@ -76,8 +76,13 @@ def _held(lineage: Lineage, work: list[Work]) -> list[bool]:
 def _asides(lineage: Lineage, planned: list[list[list[Work]]]) -> dict[int, int]:
     """Rows whose state is neither kept nor only held, and where it is laid aside."""
     works = [work for stage in planned for work in stage]
-    wanted = {lineage.parents[w[0]] for work in works for w, h in zip(work, _held(lineage, work), strict=True) if not h}
-    rows = sorted(row for row in wanted if row >= 0 and lineage.keep[row] < 0)
+    parents = {
+        lineage.parents[w[0]]
+        for work in works
+        for w, h in zip(work, _continuations(lineage, work), strict=True)
+        if not h
+    }
+    rows = sorted(row for row in parents if row >= 0 and lineage.keep[row] < 0)
     return {row: i for i, row in enumerate(rows)}
 
 
@@ -86,7 +91,7 @@ def _stage(lineage: Lineage, works: list[list[Work]], asides: dict[int, int]) ->
     spans = []
     for work in works:
         spans.append((len(pieces), len(pieces) + len(work)))
-        for (first, n), held in zip(work, _held(lineage, work), strict=True):
+        for (first, n), held in zip(work, _continuations(lineage, work), strict=True):
             last = first + n - 1
             before, beside = (NOWHERE, NOWHERE) if held else _before(lineage, first, asides)
             pieces.append((first, n, before, lineage.keep[last], beside, asides.get(last, NOWHERE)))

@@ -73,12 +73,12 @@ def gated_delta(
     returns o, d: float32 [R, Hv, Dv]; a row's result depends on its ancestors only, bit for bit, except that rows of
         ``lineage.chunks`` are summed in another order than rows alone
     """
-    q, k, v, beta = (_packed(m) for m in (q, k, v, beta))
+    q, k, v, beta = (_pack(m) for m in (q, k, v, beta))
     o, d = (torch.empty(v.shape, device=v.device) for _ in range(2))
     heads, key_dim, value_dim = states.shape[1:]
     aside = torch.empty(plan(lineage).asides, heads, key_dim, value_dim, device=v.device)
     size = heads * key_dim * value_dim
-    rows = Rows(q, k, v, beta, by_channel(g, k), _written(states), size, key_of, aside, o, d)
+    rows = Rows(q, k, v, beta, by_channel(g, k), _check_contiguous(states), size, key_of, aside, o, d)
     for runs, pieces in _stages(lineage, v.device):
         if runs:
             widths = key_dim, value_dim, PIECE
@@ -107,10 +107,10 @@ def replay(
     """
     if not path:
         return
-    k, d, g = _packed(k), _packed(d), by_channel(g, k)
+    k, d, g = _pack(k), _pack(d), by_channel(g, k)
     heads, key_dim, value_dim = states.shape[1:]
     _replay[heads, triton.cdiv(value_dim, COLUMNS)](
-        _written(states), k, d, g, key_of, _on_device(tuple(path), k.device),
+        _check_contiguous(states), k, d, g, key_of, _on_device(tuple(path), k.device),
         k.stride(0), d.stride(0), *g.stride(), len(path), source, target,
         key_dim, heads, value_dim, triton.next_power_of_2(key_dim), COLUMNS, num_warps=1,
     )  # fmt: skip
@@ -122,7 +122,7 @@ def _on_device(path: tuple[int, ...], device: torch.device) -> Tensor:
     return torch.tensor(path, dtype=torch.int64).to(device)
 
 
-def _packed(rows: Tensor) -> Tensor:
+def _pack(rows: Tensor) -> Tensor:
     """Rows [R, ...] that may lie apart, each in one piece."""
     return rows if not len(rows) or rows[0].is_contiguous() else rows.contiguous()
 
@@ -132,7 +132,7 @@ def by_channel(g: Tensor, k: Tensor) -> Tensor:
     return g if g.dim() == 3 else g[..., None].expand(*g.shape, k.shape[-1])
 
 
-def _written(states: Tensor) -> Tensor:
+def _check_contiguous(states: Tensor) -> Tensor:
     """A copy would be written and lost."""
     if not states.is_contiguous():
         raise ValueError(f"states are overwritten in place and must be contiguous, not of strides {states.stride()}")
@@ -286,14 +286,14 @@ def _solve(
     for_w = keys * tl.exp(total) * rates[:, None]
     base = (piece * HV + head) * PIECE
     for m in range(PIECE):
-        mine = (n == m)[:, None]
-        key = tl.sum(tl.where(mine, keys, 0.0), 0)
-        gap = total - tl.sum(tl.where(mine, total, 0.0), 0)[None, :]
+        is_m = (n == m)[:, None]
+        key = tl.sum(tl.where(is_m, keys, 0.0), 0)
+        gap = total - tl.sum(tl.where(is_m, total, 0.0), 0)[None, :]
         decayed = tl.exp(tl.where((n >= m)[:, None], gap, float("-inf"))) * key[None, :]
         tl.store(looks + (base + n) * PIECE + m, tl.sum(queries * decayed, 1))
         below = tl.where(n > m, tl.sum(keys * decayed, 1) * rates, 0.0)[:, None]
-        for_u -= below * tl.sum(tl.where(mine, for_u, 0.0), 0)[None, :]
-        for_w -= below * tl.sum(tl.where(mine, for_w, 0.0), 0)[None, :]
+        for_u -= below * tl.sum(tl.where(is_m, for_u, 0.0), 0)[None, :]
+        for_w -= below * tl.sum(tl.where(is_m, for_w, 0.0), 0)[None, :]
     tl.store(u + (base + n)[:, None] * DV + j[None, :], for_u, (j < DV)[None, :])
     tl.store(w + (base + n)[:, None] * DK + c[None, :], for_w, (c < DK)[None, :])
 

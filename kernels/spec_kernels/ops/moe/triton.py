@@ -195,8 +195,8 @@ def _up(
         for_up = tl.load(up + at[None, :] * up_out + i[:, None] * up_in, held, other=0.0)
         gates = tl.dot(rows, for_gate, gates, input_precision="ieee")
         ups = tl.dot(rows, for_up, ups, input_precision="ieee")
-    made = (gates / (1.0 + tl.exp(-gates)) * ups).to(inner.dtype.element_ty)
-    tl.store(inner + line[:, None] * F + at[None, :], made, real[:, None] & (at < F)[None, :])
+    products = (gates / (1.0 + tl.exp(-gates)) * ups).to(inner.dtype.element_ty)
+    tl.store(inner + line[:, None] * F + at[None, :], products, real[:, None] & (at < F)[None, :])
 
 
 @triton.jit

@@ -30,7 +30,7 @@ def rope(x: Tensor, positions: Tensor, frequencies: Tensor, pairs: Pairs, rope_s
     return torch.cat([out.to(x.dtype), x[..., rotated:]], -1)
 
 
-def interleaved(dim: int, rotated: int) -> Tensor:
+def interleaved_order(dim: int, rotated: int) -> Tensor:
     """int64 [dim]: the dimensions of a head of layout ``halves`` in the order that makes it ``interleaved``.
 
     q · k does not change when both are reordered alike.

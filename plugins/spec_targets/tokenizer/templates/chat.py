@@ -34,8 +34,8 @@ def render(
         variables["add_generation_prompt"] = add_generation_prompt
         return workers.render(template, variables, MAX_CHARACTERS)
     except (TemplateFailed, RecursionError, ValueError) as error:
-        said = " ".join(str(error).split()) if str(error).isprintable() else repr(str(error))
-        raise UsageError(f"the chat template failed: {said or type(error).__name__}", hint=MEND) from error
+        reason = " ".join(str(error).split()) if str(error).isprintable() else repr(str(error))
+        raise UsageError(f"the chat template failed: {reason or type(error).__name__}", hint=MEND) from error
 
 
 def plain_value(value: Any) -> Any:

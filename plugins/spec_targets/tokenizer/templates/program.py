@@ -29,8 +29,8 @@ def answer(message: bytes) -> bytes:
     except MemoryError:
         return FULL
     except Exception as error:
-        said = str(error) or type(error).__name__
-        return FAILED + said[:REASON_MAX].encode("utf-8", "replace")
+        reason = str(error) or type(error).__name__
+        return FAILED + reason[:REASON_MAX].encode("utf-8", "replace")
 
 
 def limit_length(chunks: Iterator[str], longest: int) -> Iterator[str]:
@@ -89,10 +89,10 @@ def environment() -> Any:
     def raise_exception(message: Any) -> NoReturn:
         raise jinja2.exceptions.TemplateError(str(message))
 
-    made = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols])
-    made.filters["tojson"] = to_json
-    made.globals.update(raise_exception=raise_exception, strftime_now=now, dict=Dict(), namespace=Namespace)
-    return made
+    env = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols])
+    env.filters["tojson"] = to_json
+    env.globals.update(raise_exception=raise_exception, strftime_now=now, dict=Dict(), namespace=Namespace)
+    return env
 
 
 def to_json(

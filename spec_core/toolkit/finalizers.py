@@ -34,7 +34,7 @@ _dropped: deque[tuple[Target, Slot]] = deque()
 
 
 @contextmanager
-def inside() -> Iterator[None]:
+def defer_finalizers() -> Iterator[None]:
     """Mark this thread as calling targets; slots dropped meanwhile are closed afterwards."""
     enter()
     try:
@@ -53,14 +53,14 @@ def leave() -> None:
         _close_dropped()
 
 
-def when_gone(owner: Any, target: Target, slots: Iterable[Slot]) -> weakref.finalize:
+def close_on_collect(owner: Any, target: Target, slots: Iterable[Slot]) -> weakref.finalize:
     """Close the slots when the owner is garbage collected. Nothing is closed at exit.
 
     slots: iterated at that moment; neither it nor the target may refer to the owner.
     """
-    made = weakref.finalize(owner, _drop, target, slots)
-    made.atexit = False
-    return made
+    finalizer = weakref.finalize(owner, _drop, target, slots)
+    finalizer.atexit = False
+    return finalizer
 
 
 def close(target: Target, slot: Slot) -> None:
