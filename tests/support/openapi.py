@@ -62,9 +62,9 @@ class Described:
         try:
             case.validate_response(answer, checks=CHECKS)
         except FailureGroup as group:
-            found = "; ".join(f"{failure.title}: {failure.message:.300}" for failure in group.exceptions)
+            problems = "; ".join(f"{failure.title}: {failure.message:.300}" for failure in group.exceptions)
             sent = f"{case.method} {case.path} {case.body!r:.400}"
-            self.failures.append(f"{sent}: {answer.status_code} {answer.text:.300}: {found}")
+            self.failures.append(f"{sent}: {answer.status_code} {answer.text:.300}: {problems}")
 
     def send_generated(self, cases: int, first: int) -> None:
         """Send about so many cases, divided among all operations, half of them with bodies that do not fit."""
@@ -96,7 +96,7 @@ class Described:
 
 
 @contextmanager
-def described(model: str) -> Iterator[Described]:
+def serve_described(model: str) -> Iterator[Described]:
     """A server of this model with its description."""
     with serving(model, ["ngram"], {"api_key": KEY}, max_sequences=4) as served:
         schema = schemathesis.openapi.from_url(f"{served.url}/openapi.json", headers=AUTHORIZATION)
