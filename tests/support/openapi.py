@@ -39,7 +39,7 @@ AUTHORIZATION = {"Authorization": f"Bearer {KEY}"}
 
 
 @attrs.define
-class Described:
+class DescribedServer:
     """A server with a key, the description of its operations, and what its answers were.
 
     statuses: how many answers had each status. failures: what differs from the description.
@@ -62,9 +62,9 @@ class Described:
         try:
             case.validate_response(answer, checks=CHECKS)
         except FailureGroup as group:
-            found = "; ".join(f"{failure.title}: {failure.message:.300}" for failure in group.exceptions)
+            problems = "; ".join(f"{failure.title}: {failure.message:.300}" for failure in group.exceptions)
             sent = f"{case.method} {case.path} {case.body!r:.400}"
-            self.failures.append(f"{sent}: {answer.status_code} {answer.text:.300}: {found}")
+            self.failures.append(f"{sent}: {answer.status_code} {answer.text:.300}: {problems}")
 
     def send_generated(self, cases: int, first: int) -> None:
         """Send about so many cases, divided among all operations, half of them with bodies that do not fit."""
@@ -96,11 +96,11 @@ class Described:
 
 
 @contextmanager
-def described(model: str) -> Iterator[Described]:
+def describe_server(model: str) -> Iterator[DescribedServer]:
     """A server of this model with its description."""
     with serving(model, ["ngram"], {"api_key": KEY}, max_sequences=4) as served:
         schema = schemathesis.openapi.from_url(f"{served.url}/openapi.json", headers=AUTHORIZATION)
-        yield Described(served, [result.ok() for result in schema.get_all_operations()])
+        yield DescribedServer(served, [result.ok() for result in schema.get_all_operations()])
 
 
 def _limit(body: dict[str, Any], known: set[str]) -> None:
