@@ -15,7 +15,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from tests.support.openapi import described
+from tests.support.openapi import describe_server
 
 
 def main() -> None:
@@ -24,7 +24,7 @@ def main() -> None:
     parser.add_argument("--cases", type=int, default=5000)
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
-    with described(args.model) as server:
+    with describe_server(args.model) as server:
         server.send_generated(args.cases, args.seed)
     statuses = {"statuses": dict(server.statuses), "failures": server.failures}
     print(json.dumps({"model": args.model, "cases": server.statuses.total(), **statuses}))

@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("fastapi", reason="needs the extra serve")
 pytest.importorskip("schemathesis", reason="needs the extra test")
 
-from tests.support.openapi import serve_described
+from tests.support.openapi import describe_server
 
 CHAT = {"messages": [{"role": "user", "content": "x"}], "max_tokens": 4}
 TOOL = {"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}
@@ -49,7 +49,7 @@ READ = ("/v1/models", "/slots", "/props", "/metrics", "/health", "/")
 
 @pytest.fixture(scope="module")
 def api():
-    with serve_described("zoo:pico") as api:
+    with describe_server("zoo:pico") as api:
         yield api
 
 

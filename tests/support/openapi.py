@@ -39,7 +39,7 @@ AUTHORIZATION = {"Authorization": f"Bearer {KEY}"}
 
 
 @attrs.define
-class Described:
+class DescribedServer:
     """A server with a key, the description of its operations, and what its answers were.
 
     statuses: how many answers had each status. failures: what differs from the description.
@@ -96,11 +96,11 @@ class Described:
 
 
 @contextmanager
-def serve_described(model: str) -> Iterator[Described]:
+def describe_server(model: str) -> Iterator[DescribedServer]:
     """A server of this model with its description."""
     with serving(model, ["ngram"], {"api_key": KEY}, max_sequences=4) as served:
         schema = schemathesis.openapi.from_url(f"{served.url}/openapi.json", headers=AUTHORIZATION)
-        yield Described(served, [result.ok() for result in schema.get_all_operations()])
+        yield DescribedServer(served, [result.ok() for result in schema.get_all_operations()])
 
 
 def _limit(body: dict[str, Any], known: set[str]) -> None:
