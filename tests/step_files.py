@@ -6,6 +6,7 @@ on `zoo:pico` with one thread. A file counts when one of its functions is called
 
 from __future__ import annotations
 
+import gc
 import sys
 from pathlib import Path
 from types import FrameType
@@ -43,11 +44,13 @@ def _trace_step(run: Run) -> tuple[list[Emitted], list[Path]]:
             names.add(frame.f_code.co_filename)
 
     before = sys.getprofile()
+    gc.disable()  # finalizers of other tests are no part of a step
     sys.setprofile(look)
     try:
         events = run.step()
     finally:
         sys.setprofile(before)
+        gc.enable()
     return events, [path for path in map(Path, names) if any(path.is_relative_to(folder) for folder in PACKAGES)]
 
 

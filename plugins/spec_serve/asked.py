@@ -120,6 +120,23 @@ def ask(body: Generate, terms: Terms, max_tokens: int, logprobs: int | None, bia
     return Ask(request, deadline, speculative.trace, bool(body.stream), bool(body.return_progress))
 
 
+def ask_chat(body: Chat, terms: Terms) -> tuple[Ask, Talk, int]:
+    """What a conversation asks for, and how many texts. Raises ApiError or UsageError."""
+    lengths = {length(body), body.max_completion_tokens} - {None}
+    if len(lengths) > 1:
+        raise ApiError(400, "max_tokens and max_completion_tokens differ; write one", "max_completion_tokens")
+    if body.top_logprobs is not None and not body.logprobs:
+        raise ApiError(400, "top_logprobs needs logprobs = true", "top_logprobs")
+    tools = tools_of(body.tools, body.tool_choice, terms.limits)
+    n = count(body, 1, terms.limits)
+    tokens_max = max_tokens(next(iter(lengths), None), terms, terms.context)
+    logprobs = (body.top_logprobs or 0) if body.logprobs else None
+    request = ask(body, terms, tokens_max, logprobs, bias_of(body.logit_bias))
+    prediction = predicted_text(body.prediction, terms)
+    request = request.calling(calls_of(body, tools, request, terms.target.tokenizer))
+    return request.predicting(prediction), Talk(body.messages, tools, body, terms.template_defaults), n
+
+
 def _seed(given: int | None, settings: Settings) -> int:
     """The request's, or the server's setting where there is one, or a random one."""
     setting = settings.table["seed"]

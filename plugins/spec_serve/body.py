@@ -3,19 +3,34 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextvars import ContextVar
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
 
-from spec_serve.errors import ApiError, unknown_field, unsupported_field
-from spec_serve.shape import check_lengths
+from spec_core.errors import nearest
+from spec_serve.shape import ENTRIES_MAX
 
 log = logging.getLogger("spec_serve")
 ANY = object()
 IGNORED_MAX = 1000
 """Names of which a lenient server warns."""
+
+
+T = TypeVar("T")
+ListOf = Annotated[list[T], Field(fail_fast=True)]
+"""A list whose check stops at the first entry that does not fit: a refusal costs no more than an answer."""
+REFUSED = "refused"
+"""Type of an error of a body that has no code of its own."""
+
+
+def field_error(name: str, problem: str, code: str = REFUSED) -> PydanticCustomError:
+    """A refusal of a field. pydantic adds the place of its object, and cannot take half a surrogate pair."""
+    texts = {"problem": problem, "field": name[:80]}
+    encodable = {key: text.encode(errors="replace").decode() for key, text in texts.items()}
+    return PydanticCustomError(code, "{problem}", encodable)  # type: ignore[arg-type]
 
 
 class Body(BaseModel):
@@ -35,15 +50,17 @@ class Body(BaseModel):
     def _check_fields(cls, given: Any) -> Any:
         if not isinstance(given, dict):
             return given
-        check_lengths(given, cls.ids)
+        _check_lengths(given, cls.ids)
         given = nest(given) if "speculative" in cls.model_fields else dict(given)
         known = [field.alias or key for key, field in cls.model_fields.items()]
         for name in list(given):
             if name in cls.neutral:
                 if not _asks_nothing(given.pop(name), cls.neutral[name]):
-                    _refuse(name, unsupported_field(name))
+                    _refuse(name, f"{name} is not supported; leave it out", "not_supported")
             elif name not in known:
-                _refuse(name, unknown_field(name, known, cls.where))
+                inside = f" in {cls.where}" if cls.where else ""
+                problem = f"unknown field {name!r:.80}{inside}; known, nearest first: {nearest(name, known)}"
+                _refuse(name, problem, "unknown_field")
                 del given[name]
         return given
 
@@ -52,14 +69,21 @@ IGNORED: ContextVar[set[str] | None] = ContextVar("ignored", default=None)
 """Names of fields that a lenient server has ignored; None where it is not lenient."""
 
 
-def _refuse(name: str, error: ApiError) -> None:
-    """Raises the error, or warns once where the server is lenient."""
+def _refuse(name: str, problem: str, code: str) -> None:
+    """Raises a refusal of the field, or warns once where the server is lenient."""
     ignored = IGNORED.get()
     if ignored is None:
-        raise error
+        raise field_error(name, problem, code)
     if name not in ignored and len(ignored) < IGNORED_MAX:
         ignored.add(name)
-        log.warning("ignored from now on: %.300s", error.message)
+        log.warning("ignored from now on: %.300s", problem)
+
+
+def _check_lengths(given: Mapping[str, Any], ids: Collection[str]) -> None:
+    """Refuse a field with too many entries. ids: fields of token ids, which have limits of their own."""
+    for name, value in given.items():
+        if isinstance(value, (dict, list)) and len(value) > ENTRIES_MAX and name not in ids:
+            raise field_error(name, f"{name} has {len(value)} entries, at most {ENTRIES_MAX} are allowed")
 
 
 def _asks_nothing(value: Any, neutral: tuple[Any, ...]) -> bool:
@@ -72,6 +96,6 @@ def nest(given: Mapping[str, Any]) -> dict[str, Any]:
     if not flat:
         return dict(given)
     if given.get("speculative") is not None:
-        raise ApiError(400, f"speculative and {min(flat)} are both given; write one of the two", min(flat))
+        raise field_error(min(flat), f"speculative and {min(flat)} are both given; write one of the two")
     inner = {name.partition(".")[2]: value for name, value in flat.items()}
     return {**{n: v for n, v in given.items() if n not in flat}, "speculative": inner}

@@ -24,6 +24,8 @@ WRITTEN = (
 """The system message with tools, as Hermes models read it, where the template has no place for them."""
 
 
+TURN = 32
+"""Characters around a message, about."""
 RESERVED = ("messages", "tools", "bos_token", "eos_token", "bos", "eos", "template", "add_generation_prompt")
 """Variables of a template that a request says in other ways, or not at all."""
 
@@ -52,8 +54,9 @@ class Talk:
 
     @property
     def size(self) -> int:
-        """Characters of these texts."""
-        return sum(map(len, self.texts))
+        """Characters that the template writes, about."""
+        values = [self.how.chat_template_kwargs, *(tool.function.parameters for tool in self.tools)]
+        return sum(map(len, self.texts)) + TURN * len(self.messages) + sum(len(str(value)) for value in values if value)
 
     def encode(self, tokenizer: Any) -> Any:
         """What the chat template makes of it."""

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from spec_core import PluginError, SpecError, UsageError
-from spec_core.errors import nearest
 
 TYPES = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
 """Kinds of refusal by HTTP status; other 4xx are ``invalid_request_error``, 5xx ``server_error``."""
@@ -57,15 +56,3 @@ def api_error_of(error: BaseException) -> ApiError:
     if isinstance(error, SpecError):
         return ApiError(500, error.reason, code="generation")
     return ApiError(500, f"the text could not be generated: {type(error).__name__}; the server's log says more")
-
-
-def unknown_field(name: str, known: list[str], where: str = "") -> ApiError:
-    """A field that does not exist, with those that do."""
-    inside = f" in {where}" if where else ""
-    problem = f"unknown field {name!r:.80}{inside}; known, nearest first: {nearest(name, known)}"
-    return ApiError(400, problem, name[:80], "unknown_field")
-
-
-def unsupported_field(name: str, why: str = "") -> ApiError:
-    """A field of the original API that this server has no form of."""
-    return ApiError(400, f"{name} is not supported{': ' + why if why else ''}; leave it out", name, "not_supported")

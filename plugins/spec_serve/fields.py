@@ -7,16 +7,15 @@ from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import Field, model_validator
 
-from spec_serve.body import ANY, Body
-from spec_serve.errors import ApiError
+from spec_serve.body import ANY, Body, ListOf, field_error
 from spec_serve.formats import Format, ResponseFormat, StructuredOutputs
 
 NAME = r"^[A-Za-z0-9_.-]{1,64}$"
 """Of a function."""
 Number = Annotated[float, Field(allow_inf_nan=False)]
 """A JSON number."""
-Ids = Annotated[list[int], Field(fail_fast=True)]
-"""Token ids; the check stops at the first that is none."""
+Ids = ListOf[int]
+"""Token ids."""
 Count = Annotated[int, Field(ge=0, lt=1 << 63)]
 
 
@@ -53,7 +52,7 @@ class StreamOptions(Body):
     def _check_usage(self) -> StreamOptions:
         if self.continuous_usage_stats and not self.include_usage:
             problem = "continuous_usage_stats needs include_usage = true"
-            raise ApiError(400, problem, "stream_options.continuous_usage_stats")
+            raise field_error("continuous_usage_stats", problem)
         return self
 
 
@@ -118,7 +117,7 @@ class Completion(OpenAI):
     ids: ClassVar[tuple[str, ...]] = ("prompt", "logit_bias")
 
     echo: bool | None = Field(default=None, description="The text begins with the prompt; logprobs are of both.")
-    prompt: str | Annotated[list[str], Field(fail_fast=True)] | Ids | Annotated[list[Ids], Field(fail_fast=True)]
+    prompt: str | ListOf[str] | Ids | ListOf[Ids]
     logprobs: Count | None = None
 
 
@@ -182,9 +181,9 @@ class Message(Body):
     }  # fmt: skip
 
     role: str
-    content: str | list[Part] | None = None
+    content: str | ListOf[Part] | None = None
     name: str | None = None
-    tool_calls: list[ToolCall] | None = None
+    tool_calls: ListOf[ToolCall] | None = None
     tool_call_id: str | None = None
     reasoning_content: str | None = Field(default=None, description="What an assistant thought before its answer.")
 
@@ -195,7 +194,7 @@ class Predicted(Body):
     where: ClassVar[str] = "prediction"
 
     type: Literal["content"]
-    content: str | list[Part]
+    content: str | ListOf[Part]
 
 
 class Conversation(Body):
@@ -221,11 +220,11 @@ class Chat(OpenAI, Conversation):
         "prompt_cache_key": (ANY,), "prompt_cache_retention": (ANY,), "safety_identifier": (ANY,),
     }  # fmt: skip
 
-    messages: Annotated[list[Message], Field(min_length=1)]
+    messages: Annotated[ListOf[Message], Field(min_length=1)]
     max_completion_tokens: Count | None = None
     logprobs: bool | None = None
     top_logprobs: Count | None = None
-    tools: list[Tool] | None = None
+    tools: ListOf[Tool] | None = None
     tool_choice: Literal["none", "auto", "required"] | ToolChoice | None = None
     parallel_tool_calls: bool | None = None
     prediction: Predicted | None = None
@@ -255,11 +254,11 @@ class Item(Body):
 
     type: Literal["message", "function_call", "function_call_output", "reasoning"] = "message"
     role: str | None = None
-    content: str | list[ItemPart] | None = None
+    content: str | ListOf[ItemPart] | None = None
     call_id: str | None = None
     name: str | None = None
     arguments: str | None = None
-    output: str | list[ItemPart] | None = None
+    output: str | ListOf[ItemPart] | None = None
 
 
 class FlatTool(Body):
@@ -307,7 +306,7 @@ class Responses(Generate):
         "stream_options": (None, {"include_obfuscation": False}), "client_metadata": (ANY,),
     }  # fmt: skip
 
-    input: str | Annotated[list[Item], Field(min_length=1)]
+    input: str | Annotated[ListOf[Item], Field(min_length=1)]
     instructions: str | None = None
     max_output_tokens: Count | None = None
     metadata: dict[str, str] | None = None
@@ -315,7 +314,7 @@ class Responses(Generate):
     reasoning: Reasoning | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     text: Text | None = None
-    tools: list[FlatTool] | None = None
+    tools: ListOf[FlatTool] | None = None
     tool_choice: Literal["none", "auto", "required"] | FlatChoice | None = None
     top_logprobs: Count | None = None
     user: str | None = Field(default=None, description="Accepted; it changes nothing.")

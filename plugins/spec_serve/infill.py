@@ -1,17 +1,24 @@
-"""The prompt of llama-server's ``/infill``: the text around a gap, with the tokens that the model was trained on."""
+"""llama-server's ``/infill``: the text around a gap, with the tokens that the model was trained on."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
+from typing import Any, ClassVar
 
 import attrs
+from starlette.responses import Response
 
 from spec_core import Tokenizer
 from spec_core.toolkit import encode_after, encode_part
+from spec_serve.body import ANY, Body, ListOf
 from spec_serve.errors import ApiError
-from spec_serve.llama_fields import Infill
+from spec_serve.lengths import check_text
+from spec_serve.llama import CompletionAnswer, LlamaCompletion, complete
+from spec_serve.routes import api_router, generates
+from spec_serve.service import ServiceOf
 
+router = api_router("llama-server")
 MARKS = (
     ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"),  # Qwen Coder
     ("<fim_prefix>", "<fim_suffix>", "<fim_middle>"),  # StarCoder
@@ -25,6 +32,42 @@ REPOSITORY = ("<|repo_name|>", "<repo_name>", "<|fim_repo|>", "<reponame>")
 FILE = ("<|file_sep|>", "<file_sep>", "<|fim_sep|>")
 NAME = "filename"
 """Of the file with the gap, and ``myproject`` of its repository, as llama-server writes them."""
+
+LINE = 32
+"""Characters around another file, about."""
+
+
+class Extra(Body):
+    """Another file of the repository, before the text."""
+
+    where: ClassVar[str] = "input_extra"
+
+    filename: str = ""
+    text: str
+
+
+class Infill(LlamaCompletion):
+    """llama-server's ``/infill``: the text between a prefix and a suffix. Editors send what is accepted and ignored."""
+
+    neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = {
+        **LlamaCompletion.neutral, "samplers": (ANY,), "n_indent": (ANY,), "t_max_predict_ms": (ANY,),
+        "t_max_prompt_ms": (ANY,),
+    }  # fmt: skip
+
+    prompt: str = ""
+    input_prefix: str
+    input_suffix: str
+    input_extra: ListOf[Extra] | None = None
+
+
+@router.post("/infill", response_model=CompletionAnswer, responses=generates())
+@router.post("/v1/infill", include_in_schema=False)
+async def fill_in(body: Infill, service: ServiceOf) -> Response:
+    """The text between a prefix and a suffix."""
+    text = check_text(whole_text(body), service.terms)
+    names = sum(len(file.filename) + LINE for file in body.input_extra or [])
+    prompt = await service.threads.run(len(text) + names, prompt_of, body, service.tokenizer)
+    return await complete(service, body, [(body.prompt, prompt)], several=False)
 
 
 @attrs.frozen

@@ -12,6 +12,7 @@ from typing import TypeAlias
 import attrs
 
 from spec_core import Emitted, Request, Result, Sequence
+from spec_serve.errors import api_error_of
 
 REQUEST_ID: ContextVar[str] = ContextVar("request_id", default="")
 """Of the HTTP request that is being answered, in its header ``X-Request-Id``."""
@@ -123,3 +124,12 @@ async def messages(outlet: Outlet, count: int) -> AsyncIterator[tuple[Job, Messa
         job, message = await outlet.queue.get()
         count -= isinstance(message, (Done, Failed))
         yield job, message
+
+
+async def wait_until_accepted(outlet: Outlet, jobs: list[Job]) -> None:
+    """Wait until the engine has accepted all of them; raises the error with which it refused one."""
+    for _ in jobs:
+        _, message = await outlet.queue.get()
+        if isinstance(message, Failed):
+            raise api_error_of(message.error) from message.error
+        assert isinstance(message, Accepted)

@@ -1,36 +1,124 @@
-"""llama-server's endpoints with their field names: ``/completion``, ``/slots``, ``/props``."""
+"""llama-server's ``/completion``: its body, its route and its answer."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar, TypeAlias
+from uuid import uuid4
 
 import attrs
+from pydantic import BaseModel, Field
+from starlette.responses import Response
 
-from spec_core import Emitted, Request, Run, Tokenizer
-from spec_core.commands import DEFAULT
+from spec_core import Emitted, Tokenizer
 from spec_core.toolkit import encode_after, encode_part
 from spec_serve import report, tokens
-from spec_serve.asked import SAMPLING, TOKEN_ID, Ask, ask, defaults, max_tokens
-from spec_serve.engine import Engine
+from spec_serve.asked import TOKEN_ID, Ask, ask, max_tokens
+from spec_serve.body import ANY, Body, ListOf
 from spec_serve.errors import ApiError, api_error_of
+from spec_serve.fields import Count, Generate, Number
 from spec_serve.job import Done, Failed, Job, Outlet, Progress, Prompted, messages
 from spec_serve.lengths import check_ids, check_text
-from spec_serve.llama_fields import LlamaCompletion, PromptText
+from spec_serve.llama_slots import generation
 from spec_serve.report import Finished
-from spec_serve.stream import event
+from spec_serve.routes import api_router, generates
+from spec_serve.service import Service, ServiceOf
+from spec_serve.stream import as_json, event
 from spec_serve.terms import Terms
 
-OFF = {
-    "n_keep": 0, "min_keep": 0, "typical_p": 1.0, "top_n_sigma": -1.0, "xtc_probability": 0.0, "dynatemp_range": 0.0,
-    "mirostat": 0, "dry_multiplier": 0.0, "adaptive_target": -1.0, "adaptive_decay": 0.9, "lora": [],
-}  # fmt: skip
-"""Settings of llama-server that have no form here, with the values that turn them off."""
+router = api_router("llama-server")
 STOPS = {"length": "limit", "cancelled": "limit", "deadline": "limit"}
-
-
 BIASED_MAX = 256
 """Characters of a text whose tokens get a bias."""
+
+
+class PromptText(Body):
+    """A prompt in llama-server's other form."""
+
+    where: ClassVar[str] = "a prompt"
+    neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = {"multimodal_data": (None, [])}
+
+    prompt_string: str
+
+
+Prompt: TypeAlias = str | PromptText | list[int | str]
+"""A text, or a list in which token ids and texts are mixed."""
+
+
+class LlamaCompletion(Generate):
+    """llama-server's ``/completion``."""
+
+    neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = {
+        "samplers": (None,), "mirostat": (None, 0),
+        "typical_p": (None, 1.0, 1),
+        "dynatemp_range": (None, 0.0, 0), "dry_multiplier": (None, 0.0, 0), "xtc_probability": (None, 0.0, 0),
+        "n_keep": (None, 0), "n_indent": (None, 0), "id_slot": (ANY,), "lora": (None, []), "min_keep": (None, 0),
+        "post_sampling_probs": (None, False), "t_max_predict_ms": (None, 0), "t_max_prompt_ms": (None, 0),
+        "n_discard": (None, 0),
+    }  # fmt: skip
+
+    ids: ClassVar[tuple[str, ...]] = ("prompt", "logit_bias")
+
+    prompt: str | PromptText | ListOf[Prompt | int]
+    response_fields: list[str] | None = Field(default=None, description="The answer has these fields alone: a, or a/b.")
+    n_predict: int | None = None
+    max_tokens: Count | None = None
+    repeat_penalty: Number | None = None
+    repeat_last_n: int | None = None
+    n_probs: Count | None = None
+    logit_bias: dict[str, Number] | list[list[int | str | float | bool]] | None = None
+    return_tokens: bool | None = None
+
+
+class CompletionAnswer(BaseModel):
+    """Without ``response_fields``, which choose among these."""
+
+    index: int | None = None
+    content: str | None = None
+    tokens: list[int] | None = None
+    id_slot: int | None = None
+    stop: bool | None = None
+    model: str | None = None
+    tokens_predicted: int | None = None
+    tokens_evaluated: int | None = None
+    generation_settings: dict[str, Any] | None = None
+    prompt: Any = None
+    has_new_line: bool | None = None
+    truncated: bool | None = None
+    stop_type: str | None = None
+    stopping_word: str | None = None
+    tokens_cached: int | None = None
+    timings: report.Timings | None = None
+    metrics: report.DecodingMetrics | None = None
+    completion_probabilities: list[dict[str, Any]] | None = None
+
+
+@router.post("/completion", response_model=CompletionAnswer | list[CompletionAnswer], responses=generates())
+@router.post("/completions", include_in_schema=False)
+async def complete_prompt(body: LlamaCompletion, service: ServiceOf) -> Response:
+    """Continue a prompt, or several."""
+    given, several = prompts_of(body.prompt)
+    if len(given) > service.terms.limits.n_max:
+        raise ApiError(400, f"{len(given)} prompts, at most {service.terms.limits.n_max} are allowed", "prompt")
+    encoded = await service.threads.run(sum(map(_size, given)), _all_ids, given, service.terms)
+    return await complete(service, body, list(zip(given, encoded, strict=True)), several)
+
+
+async def complete(
+    service: Service, body: LlamaCompletion, prompts: list[tuple[OnePrompt, str | list[int]]], several: bool
+) -> Response:
+    """Submit prompts, each with what it is encoded as, and answer."""
+    terms = service.terms
+    ask = await service.threads.run(len(as_json(body.logit_bias)), ask_of, body, terms)
+    answers: list[Answer] = []
+    try:
+        for written, prompt in prompts:
+            (job,), outlet = await service.submit(ask, [prompt], 1, f"completion-{uuid4().hex}")
+            answers.append(Answer(terms, job, outlet, written, Told.of(body), len(answers)))
+    except BaseException:
+        service.engine.cancel([one.job for one in answers])
+        raise
+    return await service.respond(Answers(answers, several), [one.job for one in answers], body.stream)
 
 
 def limit(body: LlamaCompletion) -> int | None:
@@ -77,6 +165,15 @@ def prompts_of(given: Any) -> tuple[list[OnePrompt], bool]:
 
 def _single(given: Any) -> OnePrompt:
     return given.prompt_string if isinstance(given, PromptText) else given
+
+
+def _size(prompt: OnePrompt) -> int:
+    """Characters and ids."""
+    return len(prompt) if isinstance(prompt, str) else sum(len(p) if isinstance(p, str) else 1 for p in prompt)
+
+
+def _all_ids(prompts: list[OnePrompt], terms: Terms) -> list[str | list[int]]:
+    return [ids_of(prompt, terms) for prompt in prompts]
 
 
 def ids_of(given: OnePrompt, terms: Terms) -> str | list[int]:
@@ -239,6 +336,25 @@ class Answer:
         return ("eos", "") if word is None else ("word", word)
 
 
+@attrs.frozen
+class Answers:
+    """The answer, or a list of them where the body had a list of prompts."""
+
+    parts: list[Answer]
+    several: bool
+
+    async def whole(self) -> Any:
+        """In one piece. Raises the error that ended a text."""
+        answers = [await one.whole() for one in self.parts]
+        return answers if self.several else answers[0]
+
+    async def chunks(self) -> AsyncIterator[str]:
+        """Server-sent events of one answer after the other, each with the index of its prompt."""
+        for one in self.parts:
+            async for text in one.chunks():
+                yield text
+
+
 def ask_of(body: LlamaCompletion, terms: Terms) -> Ask:
     """The body as a request without a prompt. Raises ApiError or UsageError."""
     assert terms.target.tokenizer is not None
@@ -251,124 +367,3 @@ def ask_of(body: LlamaCompletion, terms: Terms) -> Ask:
     body.seed = None if body.seed == -1 else body.seed
     tokens = max_tokens(limit(body), terms, terms.context)
     return ask(body, terms, tokens or 1, body.n_probs or None, bias(body.logit_bias, terms.target.tokenizer))
-
-
-async def whole(parts: list[Answer], several: bool) -> Any:
-    """The answer, or the list of them. Raises the error that ended a text."""
-    answers = [await one.whole() for one in parts]
-    return answers if several else answers[0]
-
-
-async def chunks(answers: list[Answer]) -> AsyncIterator[str]:
-    """Server-sent events of one answer after the other, each with the index of its prompt."""
-    for one in answers:
-        async for text in one.chunks():
-            yield text
-
-
-def generation(request: Request, terms: Terms) -> dict[str, Any]:
-    """``generation_settings``: what a request was resolved to."""
-    sampling = request.sampling
-    names = {"repetition_penalty": "repeat_penalty"}
-    off = request.draft_max == 0 or request.methods == ()
-    return {
-        **{names.get(name, name): getattr(sampling, name) for name in SAMPLING},
-        "seed": request.seed,
-        "stop": list(request.stop),
-        "max_tokens": request.max_tokens,
-        "n_predict": request.max_tokens,
-        "ignore_eos": request.ignore_eos,
-        "n_probs": sampling.logprobs or 0,
-        "logit_bias": _biases(request, terms),
-        "cache_prompt": request.reuse,
-        **OFF,
-        "speculative.types": [] if off else list(_types(request, terms)),
-        "speculative.n_max": terms.run.settings.draft_max if request.draft_max is None else request.draft_max,
-        "speculative.n_min": request.draft_min,
-        "speculative.p_min": request.confidence_min,
-        "speculative.control": control(request, terms.run),
-    }
-
-
-def _biases(request: Request, terms: Terms) -> list[dict[str, Any]]:
-    """Of tokens, null where they are forbidden: ends of the text too, where they are ignored."""
-    ignored = sorted(terms.target.info.eog) if request.ignore_eos else []
-    biases = {token: float("-inf") for token in ignored} | dict(request.sampling.logit_bias)
-    return [{"token": t, "bias": b if b > float("-inf") else None} for t, b in biases.items()]
-
-
-def control(request: Request, run: Run) -> str:
-    """The controller that limits its drafts, ``fixed`` where none does."""
-    return next((c.name for c in run.plugins if c.controls), "fixed") if request.control else "fixed"
-
-
-def _types(request: Request, terms: Terms) -> list[str]:
-    names = [chosen.name for chosen in terms.run.plugins if chosen.name in terms.run.drafters]
-    return [name for name in names if request.methods is None or name in request.methods]
-
-
-def slots(engine: Engine, terms: Terms) -> list[dict[str, Any]]:
-    """``/slots``: one entry for each sequence that may run at once."""
-    busy = {job.slot: job for job in list(engine.open) if job.slot >= 0}
-    return [_slot(i, busy.get(i), terms) for i in range(terms.run.settings.max_sequences)]
-
-
-def _slot(number: int, job: Job | None, terms: Terms) -> dict[str, Any]:
-    body: dict[str, Any] = {
-        "id": number,
-        "n_ctx": terms.context,
-        "speculative": bool(terms.run.drafters),
-        "is_processing": job is not None,
-    }
-    seq = job.seq if job is not None else None
-    if job is None or seq is None:
-        return body
-    decoded = len(seq.tokens) - seq.prompt_len
-    return body | {
-        "id_task": job.number,
-        "n_prompt_tokens": seq.prompt_len,
-        "n_prompt_tokens_processed": max(0, min(seq.evaluated, seq.prompt_len) - seq.reused),
-        "n_prompt_tokens_cache": seq.reused,
-        "params": generation(job.request, terms),
-        "next_token": [
-            {
-                "has_next_token": seq.finish is None,
-                "has_new_line": False,
-                "n_remain": seq.max_tokens - decoded,
-                "n_decoded": decoded,
-            }
-        ],
-    }
-
-
-def _params(terms: Terms) -> dict[str, Any]:
-    """Defaults of a request; seed -1 is a random one."""
-    seed, longest = terms.settings.table["seed"], terms.settings.table["max_tokens"]
-    return {
-        **defaults(terms),
-        "seed": -1 if seed.origin == DEFAULT else seed.value,
-        "n_predict": -1 if longest.origin == DEFAULT else longest.value,
-    }
-
-
-def props(terms: Terms, version: str) -> dict[str, Any]:
-    """``/props``: what the server runs, and every setting with its origin."""
-    target, run = terms.target, terms.run
-    assert target.tokenizer is not None
-    return {
-        "default_generation_settings": {"n_ctx": terms.context, "params": _params(terms)},
-        "total_slots": run.settings.max_sequences,
-        "model_alias": terms.model,
-        "model_path": terms.settings["model"],
-        "modalities": {"vision": False, "audio": False},
-        "chat_template": target.tokenizer.chat_template or "",
-        "build_info": f"spec-core {version}",
-        "speculative": {
-            "types": [c.name for c in run.plugins if c.name in run.drafters],
-            "n_max": run.settings.draft_max,
-            "rule": terms.settings["rule"] or "coupled",
-            "lossy": run.stats.lossy,
-            "switched_off": dict(run.stats.switched_off),
-        },
-        "settings": terms.settings.as_json(),
-    }

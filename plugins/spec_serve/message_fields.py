@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from spec_serve.body import ANY, Body
+from spec_serve.body import ANY, Body, ListOf
 from spec_serve.fields import NAME, Count, Generate
 
 MARKED: Mapping[str, tuple[Any, ...]] = {"cache_control": (ANY,)}
@@ -30,7 +30,7 @@ class Block(Body):
     name: str | None = None
     input: dict[str, Any] | None = None
     tool_use_id: str | None = None
-    content: str | list[Block] | None = None
+    content: str | ListOf[Block] | None = None
     is_error: bool | None = None
 
 
@@ -38,7 +38,7 @@ class Turn(Body):
     where: ClassVar[str] = "a message"
 
     role: Literal["user", "assistant", "system"]
-    content: str | list[Block]
+    content: str | ListOf[Block]
 
 
 class MessageTool(Body):
@@ -92,11 +92,11 @@ class Messages(Generate):
         "mcp_servers": (None, []), "context_management": (None,), "inference_geo": (ANY,),
     }  # fmt: skip
 
-    messages: Annotated[list[Turn], Field(min_length=1)]
+    messages: Annotated[ListOf[Turn], Field(min_length=1)]
     max_tokens: Count | None = None
-    system: str | list[Block] | None = None
+    system: str | ListOf[Block] | None = None
     stop_sequences: list[str] | None = None
-    tools: list[MessageTool] | None = None
+    tools: ListOf[MessageTool] | None = None
     tool_choice: MessageChoice | None = None
     thinking: Thinking | None = None
     output_config: OutputConfig | None = None

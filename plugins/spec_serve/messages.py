@@ -1,15 +1,19 @@
-"""Anthropic's ``/v1/messages``: its body as a chat, and its answer, whole and as events."""
+"""Anthropic's ``/v1/messages``: its routes, its body as a chat, and its answer, whole and as events."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, Literal
+from uuid import uuid4
 
 import attrs
+from pydantic import BaseModel
+from starlette.responses import Response
 
-from spec_serve import fields, report
+from spec_serve import asked, fields, report
 from spec_serve.calls import Call
+from spec_serve.conversation import Talk
 from spec_serve.errors import ApiError, api_error_of
 from spec_serve.formats import ResponseFormat
 from spec_serve.job import Done, Failed, Job, Outlet, Progress
@@ -18,11 +22,54 @@ from spec_serve.message_fields import Block, MessageChoice, Messages, MessageToo
 from spec_serve.parts import Part
 from spec_serve.reading import Reader
 from spec_serve.report import Finished
+from spec_serve.routes import READS, TypedErrorAnswer, api_router, generates, refusals
+from spec_serve.service import Json, ServiceOf
 from spec_serve.stream import as_json
 from spec_serve.terms import Terms
 
+router = api_router("Anthropic", TypedErrorAnswer)
 REASONS = {"length": "max_tokens", "deadline": "max_tokens", "cancelled": "max_tokens"}
 CHOICES = {"auto": "auto", "any": "required", "none": "none"}
+
+
+class MessageAnswer(BaseModel):
+    id: str
+    type: Literal["message"]
+    role: Literal["assistant"]
+    model: str
+    content: list[dict[str, Any]]
+    stop_reason: str
+    stop_sequence: str | None
+    usage: dict[str, int]
+
+
+@router.post("/v1/messages", response_model=MessageAnswer, responses=generates(TypedErrorAnswer))
+async def create_message(body: Messages, service: ServiceOf) -> Response:
+    """Answer a conversation, in the form of Anthropic's API."""
+    if body.max_tokens is None:
+        raise ApiError(400, "max_tokens is missing", "max_tokens")
+    chat = as_chat(body)
+    ask, talk, _ = asked.ask_chat(chat, service.terms)
+    name = f"msg_{uuid4().hex}"
+    jobs, outlet = await service.submit(ask, [talk], 1, name)
+    reader = asked.reads_of(chat, talk.tools, ask, service.terms).reader(jobs[0], service.tokenizer)
+    return await service.respond(Answer(service.terms, jobs[0], outlet, name, reader), jobs, body.stream)
+
+
+class MessageTokens(BaseModel):
+    input_tokens: int
+
+
+@router.post(
+    "/v1/messages/count_tokens", response_model=MessageTokens, responses=refusals(*READS, model=TypedErrorAnswer)
+)
+async def count_message_tokens(body: Messages, service: ServiceOf) -> Response:
+    """How many tokens the prompt of a message has."""
+    chat = as_chat(body)
+    tools = asked.tools_of(chat.tools, chat.tool_choice, service.terms.limits)
+    talk = Talk(chat.messages, tools, chat, service.terms.template_defaults)
+    [ids] = await service.encode(talk)
+    return Json({"input_tokens": len(ids)})
 
 
 # from its body to a chat

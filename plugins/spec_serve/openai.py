@@ -1,24 +1,196 @@
-"""Answers of ``/v1/completions`` and ``/v1/chat/completions``, whole and in chunks."""
+"""OpenAI's completions, chats and models: routes, and answers, whole and in chunks."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable
 from time import time
-from typing import Any
+from typing import Any, Literal
+from uuid import uuid4
 
 import attrs
+from pydantic import BaseModel
+from starlette.responses import Response
 
 from spec_core import Emitted, Run, Tokenizer
-from spec_serve import report, tokens
+from spec_serve import asked, echo, fields, report, tokens
+from spec_serve.asked import Ask
 from spec_serve.calls import Call
+from spec_serve.conversation import Talk
 from spec_serve.echo import Echo
-from spec_serve.errors import api_error_of
-from spec_serve.job import Accepted, Done, Failed, Job, Outlet, Progress, Prompted, messages
+from spec_serve.errors import ApiError, api_error_of
+from spec_serve.job import Done, Failed, Job, Outlet, Progress, Prompted, messages
 from spec_serve.parts import Part, Places
 from spec_serve.reading import Reader, Reads
 from spec_serve.report import Finished
+from spec_serve.routes import READS, api_router, generates, refusals
+from spec_serve.service import Json, Service, ServiceOf
 from spec_serve.stream import event
+
+router = api_router("OpenAI")
+
+
+class ChatMessage(BaseModel):
+    role: Literal["assistant"]
+    content: str | None
+    refusal: None
+    reasoning_content: str | None = None
+    tool_calls: list[fields.ToolCall] | None = None
+
+
+class Choice(BaseModel):
+    """speculative: step by step, where the request traced its drafts."""
+
+    index: int
+    finish_reason: str
+    logprobs: dict[str, Any] | None
+    speculative: list[dict[str, Any]] | None = None
+
+
+class ChatChoice(Choice):
+    message: ChatMessage
+
+
+class TextChoice(Choice):
+    text: str
+
+
+class Completed(report.Extras):
+    id: str
+    created: int
+    model: str
+    system_fingerprint: str
+    usage: report.Usage
+
+
+class ChatCompletion(Completed):
+    object: Literal["chat.completion"]
+    choices: list[ChatChoice]
+
+
+class TextCompletion(Completed):
+    object: Literal["text_completion"]
+    choices: list[TextChoice]
+
+
+@router.post("/v1/completions", response_model=TextCompletion, responses=generates())
+async def create_completion(body: fields.Completion, service: ServiceOf) -> Response:
+    """Continue a text, token ids, or several of them."""
+    terms = service.terms
+    prompts = _prompts(body.prompt)
+    n = asked.count(body, len(prompts), terms.limits)
+    tokens_max = asked.max_tokens(asked.length(body), terms, asked.SHORT)
+    ask = asked.ask(body, terms, tokens_max, body.logprobs, asked.bias_of(body.logit_bias))
+    echoes = await _echoes(service, ask, prompts) if body.echo else []
+    return await _complete(service, body, ask, prompts, n, chat=False, echoes=echoes)
+
+
+@router.post("/v1/chat/completions", response_model=ChatCompletion, responses=generates())
+@router.post("/chat/completions", include_in_schema=False)
+async def create_chat_completion(body: fields.Chat, service: ServiceOf) -> Response:
+    """Answer a conversation."""
+    terms = service.terms
+    ask, talk, n = asked.ask_chat(body, terms)
+    reads = asked.reads_of(body, talk.tools, ask, terms)
+    prompt = None
+    if body.verbose or (terms.limits.verbose and body.verbose is None):
+        prompt = await service.threads.run(talk.size, talk.render, service.tokenizer)
+    return await _complete(service, body, ask, [talk], n, chat=True, reads=reads, verbose=prompt)
+
+
+async def _complete(
+    service: Service, body: fields.OpenAI, ask: Ask, prompts: list[Any], n: int, chat: bool, **more: Any
+) -> Response:
+    name = f"{'chatcmpl' if chat else 'cmpl'}-{uuid4().hex}"
+    jobs, outlet = await service.submit(ask, prompts, n, name)
+    options, terms = body.stream_options, service.terms
+    answer = Answer(
+        terms.run,
+        jobs,
+        outlet,
+        name,
+        terms.model,
+        chat,
+        usage=bool(options and options.include_usage),
+        counting=bool(options and options.continuous_usage_stats),
+        fingerprint=terms.fingerprint,
+        timed=bool(body.timings_per_token),
+        **more,
+    )
+    return await service.respond(answer, jobs, body.stream)
+
+
+def _prompts(given: Any) -> list[Any]:
+    """One text or list of ids, or several."""
+    if isinstance(given, str) or (given and isinstance(given[0], int)):
+        return [given]
+    if not given:
+        raise ApiError(400, "the prompt is an empty list", "prompt")
+    return list(given)
+
+
+async def _echoes(service: Service, ask: Ask, prompts: list[Any]) -> list[Echo]:
+    """The prompts as parts of their answers, with log-probabilities where those of the text were asked for."""
+    echoes, best = [], ask.request.sampling.logprobs
+    for prompt, ids in zip(prompts, await service.encode(*prompts), strict=True):
+        text = prompt if isinstance(prompt, str) else service.tokenizer.decode(ids)
+        jobs = [] if best is None else echo.jobs(ids, best, ask.request, ask.deadline, service.terms)
+        try:
+            if jobs:
+                service.engine.submit(jobs)
+            echoes.append(Echo(text, ids, await echo.scores(jobs)))
+        finally:
+            service.engine.cancel(jobs)
+    return echoes
+
+
+class InputTokens(BaseModel):
+    object: Literal["response.input_tokens"]
+    input_tokens: int
+
+
+@router.post("/v1/chat/completions/input_tokens", response_model=InputTokens, responses=refusals(*READS))
+@router.post("/chat/completions/input_tokens", include_in_schema=False)
+async def count_chat_tokens(body: fields.Chat, service: ServiceOf) -> Response:
+    """How many tokens the prompt of a conversation has."""
+    tools = asked.tools_of(body.tools, body.tool_choice, service.terms.limits)
+    talk = Talk(body.messages, tools, body, service.terms.template_defaults)
+    [ids] = await service.encode(talk)
+    return Json({"object": "response.input_tokens", "input_tokens": len(ids)})
+
+
+class Model(BaseModel):
+    id: str
+    object: Literal["model"]
+    created: int
+    owned_by: str
+    meta: dict[str, Any] | None = None
+
+
+class Models(BaseModel):
+    object: Literal["list"]
+    data: list[Model]
+
+
+@router.get("/v1/models", response_model=Models)
+@router.get("/models", include_in_schema=False)
+async def list_models(service: ServiceOf) -> Response:
+    """The one model of this server."""
+    info = service.terms.target.info
+    meta = {"n_vocab": info.vocab, "n_ctx": info.context, "n_embd": info.width, "architecture": info.family}
+    return Json({"object": "list", "data": [{**_describe_model(service), "meta": meta}]})
+
+
+@router.get("/v1/models/{name:path}", response_model=Model, responses=refusals(404))
+async def retrieve_model(name: str, service: ServiceOf) -> Response:
+    """The model, by its name."""
+    if name != service.terms.model:
+        raise ApiError(404, f"the model {name!r:.80} does not exist", "model", "model_not_found")
+    return Json(_describe_model(service))
+
+
+def _describe_model(service: Service) -> dict[str, Any]:
+    return {"id": service.terms.model, "object": "model", "created": service.since, "owned_by": "spec-core"}
 
 
 @attrs.define(eq=False)
@@ -196,12 +368,3 @@ class Answer:
 def join_text(parts: Iterable[Part | Call], kind: str) -> str:
     """The text of all parts of a kind."""
     return "".join(part.text for part in parts if isinstance(part, Part) and part.kind == kind)
-
-
-async def wait_until_accepted(outlet: Outlet, jobs: list[Job]) -> None:
-    """Wait until the engine has accepted all of them; raises the error with which it refused one."""
-    for _ in jobs:
-        _, message = await outlet.queue.get()
-        if isinstance(message, Failed):
-            raise api_error_of(message.error) from message.error
-        assert isinstance(message, Accepted)

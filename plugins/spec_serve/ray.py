@@ -88,7 +88,7 @@ class Replica:
 
     async def __call__(self, asked: Asked) -> AsyncIterator[dict[str, Any]]:
         """The ASGI messages of an answer. A client that leaves cancels this call."""
-        messages: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
+        messages: asyncio.Queue[Any] = asyncio.Queue()
         task = asyncio.create_task(self._answer(asked, messages))
         try:
             while (message := await messages.get()) is not None:
@@ -97,7 +97,7 @@ class Replica:
         finally:
             task.cancel()
 
-    async def _answer(self, asked: Asked, messages: asyncio.Queue[dict[str, Any] | None]) -> None:
+    async def _answer(self, asked: Asked, messages: asyncio.Queue[Any]) -> None:
         body = [{"type": "http.request", "body": asked.body, "more_body": False}]
 
         async def receive() -> dict[str, Any]:

@@ -2,48 +2,65 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
-from fastapi import FastAPI, Request
+from fastapi import Request
 from fastapi.exceptions import RequestValidationError
+from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from spec_core import SpecError
+from spec_serve.body import REFUSED
 from spec_serve.errors import ApiError, api_error_of
 from spec_serve.guard import answer
 
 STATUS = {404: "no such path; /openapi.json lists them", 405: "another method than this path takes"}
 
 
-def add_refusals(app: FastAPI) -> None:
-    """Answer errors in the form of the API whose path was asked for."""
-
-    async def refusal(request: Request, error: Any) -> Response:
-        return answer(api_error_of(error), request.url.path)
-
-    async def invalid(request: Request, error: Any) -> Response:
-        return answer(_invalid(error), request.url.path)
-
-    async def http_error(request: Request, error: Any) -> Response:
-        message = STATUS.get(error.status_code, str(error.detail))
-        return answer(ApiError(error.status_code, message), request.url.path)
-
-    app.add_exception_handler(ApiError, refusal)
-    app.add_exception_handler(SpecError, refusal)
-    app.add_exception_handler(RequestValidationError, invalid)
-    app.add_exception_handler(HTTPException, http_error)
-    app.add_exception_handler(Exception, refusal)
+async def refuse(request: Request, error: Any) -> Response:
+    """The answer to an error, in the form of the API whose path was asked for."""
+    return answer(api_error_of(error), request.url.path)
 
 
-def _invalid(error: RequestValidationError) -> ApiError:
-    """The innermost field that does not fit, with all that would."""
-    first = max(error.errors(), key=lambda e: len(_place(e).split(".")))
+async def refuse_body(request: Request, error: Any) -> Response:
+    return answer(_invalid(error.errors()), request.url.path)
+
+
+async def refuse_converted_body(request: Request, error: Any) -> Response:
+    """The answer to a body that does not fit as that of another API: its places lack the word ``body``."""
+    errors = [{**one, "loc": ("body", *one["loc"])} for one in error.errors(include_url=False)]
+    return answer(_invalid(errors), request.url.path)
+
+
+async def refuse_request(request: Request, error: Any) -> Response:
+    message = STATUS.get(error.status_code, str(error.detail))
+    return answer(ApiError(error.status_code, message, headers=error.headers), request.url.path)
+
+
+HANDLERS: dict[int | type[Exception], Callable[[Request, Any], Coroutine[Any, Any, Response]]] = {
+    ApiError: refuse,
+    SpecError: refuse,
+    RequestValidationError: refuse_body,
+    ValidationError: refuse_converted_body,
+    HTTPException: refuse_request,
+}
+"""Of errors that a route raises."""
+
+
+def _invalid(errors: Sequence[Any]) -> ApiError:
+    """A refusal of the body itself, or of the innermost field that does not fit, with all that would."""
+    own = next((e for e in errors if "field" in e.get("ctx", ())), None)
+    if own is not None:
+        place = ".".join(filter(None, (_place(own), own["ctx"]["field"])))
+        return ApiError(400, own["msg"], place, None if own["type"] == REFUSED else own["type"])
+    first = max(errors, key=lambda e: len(_place(e).split(".")))
     if first["type"] == "json_invalid":
         return ApiError(400, f"the body is not valid JSON: {first.get('ctx', {}).get('error', first['msg'])}")
     if not (place := _place(first)):
         return ApiError(400, "the body must be a JSON object, with Content-Type: application/json")
-    messages = dict.fromkeys(e["msg"] for e in error.errors() if _place(e) == place)
+    messages = dict.fromkeys(e["msg"] for e in errors if _place(e) == place)
     return ApiError(400, f"{place}: {', or '.join(messages)}", place, "invalid_value")
 
 

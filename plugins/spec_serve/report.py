@@ -5,12 +5,62 @@ from __future__ import annotations
 from typing import Any
 
 import attrs
+from pydantic import BaseModel
 
 from spec_core import Result, Run, Tokenizer
 from spec_core.toolkit import decode_after
 from spec_serve.asked import PREDICTION
 from spec_serve.errors import api_error_of
 from spec_serve.job import Done, Failed, Job, Outlet, Prompted, messages
+
+
+class Usage(BaseModel):
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+    prompt_tokens_details: dict[str, int]
+    completion_tokens_details: dict[str, int] | None = None
+
+
+class Timings(BaseModel):
+    """llama-server's: tokens and milliseconds of prompts and texts, and drafts."""
+
+    queue_ms: float
+    cache_n: int
+    prompt_n: int
+    prompt_ms: float
+    prompt_per_token_ms: float
+    prompt_per_second: float
+    predicted_n: int
+    predicted_ms: float
+    predicted_per_token_ms: float
+    predicted_per_second: float
+    draft_n: int
+    draft_n_accepted: int
+
+
+class Speculation(BaseModel):
+    """vLLM's counts of drafts."""
+
+    mean_acceptance_length: float
+    draft_acceptance_rate: float
+    acceptance_histogram: list[int]
+    num_spec_steps: int
+    num_accepted_draft_tokens: int
+    num_draft_tokens: int
+    num_spec_tokens: int
+
+
+class DecodingMetrics(BaseModel):
+    speculative_decoding: Speculation
+
+
+class Extras(BaseModel):
+    """What an answer of OpenAI's form has beside it."""
+
+    timings: Timings
+    metrics: DecodingMetrics
+    seed: int | None
 
 
 @attrs.frozen(eq=False)

@@ -1,14 +1,17 @@
-"""``/v1/responses`` for texts: its body as a conversation, and its answer, whole and as events."""
+"""OpenAI's ``/v1/responses`` for texts: its route, its body as a chat, and its answer, whole and as events."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from time import time
-from typing import Any
+from typing import Any, Literal
+from uuid import uuid4
 
 import attrs
+from pydantic import BaseModel
+from starlette.responses import Response
 
-from spec_serve import fields, report, tokens
+from spec_serve import asked, fields, report, tokens
 from spec_serve.calls import Call
 from spec_serve.errors import ApiError, api_error_of
 from spec_serve.formats import ResponseFormat
@@ -16,11 +19,46 @@ from spec_serve.job import Done, Failed, Job, Outlet, Progress, Prompted, messag
 from spec_serve.parts import Part
 from spec_serve.reading import Reader
 from spec_serve.report import Finished
+from spec_serve.routes import api_router, generates
+from spec_serve.service import ServiceOf
 from spec_serve.stream import as_json
 from spec_serve.terms import Terms
 
+router = api_router("OpenAI")
 STATUS = {"length": "incomplete", "deadline": "incomplete", "cancelled": "cancelled"}
 WHY = {"length": "max_output_tokens", "deadline": "deadline"}
+
+
+class ResponseUsage(BaseModel):
+    input_tokens: int
+    input_tokens_details: dict[str, int]
+    output_tokens: int
+    output_tokens_details: dict[str, int]
+    total_tokens: int
+
+
+class ResponseAnswer(report.Extras):
+    id: str
+    object: Literal["response"]
+    created_at: int
+    status: Literal["completed", "incomplete", "cancelled"]
+    error: None
+    incomplete_details: dict[str, str] | None
+    model: str
+    output: list[dict[str, Any]]
+    usage: ResponseUsage
+
+
+@router.post("/v1/responses", response_model=ResponseAnswer, responses=generates())
+@router.post("/responses", include_in_schema=False)
+async def create_response(body: fields.Responses, service: ServiceOf) -> Response:
+    """Answer a conversation, in the form of OpenAI's newer API. Nothing is stored."""
+    chat = as_chat(body)
+    ask, talk, _ = asked.ask_chat(chat, service.terms)
+    name = uuid4().hex
+    jobs, outlet = await service.submit(ask, [talk], 1, f"resp_{name}")
+    reader = asked.reads_of(chat, talk.tools, ask, service.terms).reader(jobs[0], service.tokenizer)
+    return await service.respond(Answer(service.terms, body, jobs[0], outlet, name, reader), jobs, body.stream)
 
 
 # from its body to a conversation

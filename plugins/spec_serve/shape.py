@@ -5,7 +5,7 @@ A text of megabytes costs little until it is tokenized; a hundred thousand messa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from fastapi import Request, Response
@@ -13,7 +13,6 @@ from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from spec_serve.errors import ApiError
 from spec_serve.stream import Left, until_left
 
 PARTS_MAX = 20_000
@@ -43,13 +42,6 @@ def check_shape(body: Any) -> None:
         parts += 1
         if parts + len(waiting) > PARTS_MAX:
             raise HTTPException(400, f"the body has more than {PARTS_MAX} objects and lists")
-
-
-def check_lengths(given: Mapping[str, Any], ids: Collection[str]) -> None:
-    """Raises ApiError for a field with too many entries. ids: fields of token ids, which have limits of their own."""
-    for name, value in given.items():
-        if isinstance(value, (dict, list)) and len(value) > ENTRIES_MAX and name not in ids:
-            raise ApiError(400, f"{name} has {len(value)} entries, at most {ENTRIES_MAX} are allowed", name)
 
 
 class CheckedRequest(Request):

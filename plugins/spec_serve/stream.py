@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import suppress
 from typing import Any, TypeVar
 
+from fastapi.sse import EventSourceResponse
 from starlette.responses import Response
 
 T = TypeVar("T")
@@ -56,30 +57,23 @@ async def whole(work: Coroutine[Any, Any, Response], leave: Callable[[], None]) 
         leave()
 
 
-class EventStream(Response):
-    """Server-sent events. leave: called at the end, also where the client did not wait for it."""
+class EventStream(EventSourceResponse):
+    """Server-sent events. leave: called at the end, also where the client did not wait for it.
 
-    media_type = "text/event-stream"
+    A StreamingResponse of a server with ASGI 2.4 sees that the client has left only when it sends the next event.
+    """
 
     def __init__(self, events: AsyncIterator[str], leave: Callable[[], None]) -> None:
-        super().__init__(headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
-        del self.headers["content-length"]
-        self.events = events
+        super().__init__(alive(events), headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
         self.leave = leave
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         try:
-            await until_left(receive, self._send(send))
+            await until_left(receive, self.stream_response(send))
         except (Left, OSError):
             pass
         finally:
             self.leave()
-
-    async def _send(self, send: Any) -> None:
-        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        async for text in alive(self.events):
-            await send({"type": "http.response.body", "body": text.encode(), "more_body": True})
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 async def alive(events: AsyncIterator[str]) -> AsyncIterator[str]:

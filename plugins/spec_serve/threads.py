@@ -12,6 +12,9 @@ from spec_kernels.machine import trim
 from spec_serve.errors import ApiError
 
 Result = TypeVar("Result")
+SHORT = 1 << 11
+"""Characters or tokens of work that is done in the event loop: in a millisecond, about as long as two threads need to
+hand it over and back while others run."""
 LONG = 1 << 16
 """Characters or tokens of long work."""
 LONG_MAX = 2
@@ -37,7 +40,9 @@ class Threads:
         self._limiters: dict[int, CapacityLimiter] = {}
 
     async def run(self, size: int, work: Callable[..., Result], *arguments: Any) -> Result:
-        """Do work of this size in a thread. Raises ApiError where too much waits already."""
+        """Do work of this size, in a thread if it is not short. Raises ApiError where too much waits already."""
+        if size <= SHORT:
+            return work(*arguments)
         if size <= LONG:
             return await to_thread.run_sync(partial(work, *arguments))
         return await to_thread.run_sync(partial(_run_and_trim, work, *arguments), limiter=self._limiter(LONG_MAX))

@@ -9,9 +9,12 @@ import pytest
 
 pytest.importorskip("fastapi", reason="needs the extra serve")
 
+from spec_serve.shape import ENTRIES_MAX
+
 CHAT = {"messages": [{"role": "user", "content": "x"}]}
 TEXT = {"prompt": "x", "max_tokens": 2}
 HALF = "\ud800"
+UNKNOWN = "unknown_field"
 
 WRONG = {
     "no-json": ("/v1/completions", "{", "not valid JSON"),
@@ -95,6 +98,42 @@ def test_a_wrong_body_is_refused_with_what_to_change(name, server):
     assert 400 <= answer.status_code < 500, answer.text
     assert {"message", "type", "param", "code"} <= set(error)
     assert message is None or message in error["message"], error["message"]
+
+
+@pytest.mark.parametrize(
+    ("body", "param", "code"),
+    [
+        ({**CHAT, "colour": 1}, "colour", UNKNOWN),
+        ({"messages": [{"role": "user", "content": "x", "colour": 1}]}, "messages.0.colour", UNKNOWN),
+        ({"messages": [{"role": "user", "content": [{"type": "text", "x": 1}]}]}, "messages.0.content.0.x", UNKNOWN),
+        ({"messages": [{"role": "user", "content": "x", "audio": 1}]}, "messages.0.audio", "not_supported"),
+        ({**CHAT, "speculative": {"n_mx": 1}}, "speculative.n_mx", UNKNOWN),
+        ({**CHAT, "speculative": {}, "speculative.n_max": 1}, "speculative.n_max", None),
+        ({**CHAT, "stream_options": {"continuous_usage_stats": True}}, "stream_options.continuous_usage_stats", None),
+    ],
+)  # fmt: skip
+def test_a_refused_field_has_its_whole_path(body, param, code, server):
+    error = server.post("/v1/chat/completions", body).json()["error"]
+
+    assert (error["param"], error["code"]) == (param, code)
+
+
+def test_a_body_that_is_too_long_for_another_api_is_refused(server):
+    """Its instructions are one message more than a chat may have."""
+    items = [{"role": "user", "content": "x"}] * ENTRIES_MAX
+    answer = server.post("/v1/responses", {"input": items, "instructions": "y"})
+
+    assert answer.status_code == 400
+    assert answer.json()["error"]["param"] == "messages"
+
+
+def test_a_failure_is_answered_with_the_id_of_its_request(server, monkeypatch):
+    monkeypatch.setattr(server.engine, "submit", lambda jobs: 1 / 0)
+    answer = server.post("/v1/completions", TEXT, headers={"X-Request-Id": "a-word", "Connection": "close"})
+
+    assert answer.status_code == 500
+    assert answer.headers["X-Request-Id"] == "a-word"
+    assert "ZeroDivisionError" in answer.json()["error"]["message"]
 
 
 def post(server, path, content):

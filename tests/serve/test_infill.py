@@ -8,8 +8,7 @@ import pytest
 
 pytest.importorskip("fastapi", reason="needs the extra serve")
 
-from spec_serve.infill import FillTokens, prompt_of
-from spec_serve.llama_fields import Infill
+from spec_serve.infill import FillTokens, Infill, prompt_of
 
 from spec_core import Run, load
 from tests.support.scripted import script_target

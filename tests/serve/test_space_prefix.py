@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("fastapi", reason="needs the extra serve")
 
 from spec_serve import infill, llama
-from spec_serve.llama_fields import Infill
+from spec_serve.infill import Infill
 
 from tests.support.served import serving
 from tests.support.space_prefix import model

@@ -1,0 +1,176 @@
+"""llama-server's ``/slots`` and ``/props``, and its names for what a request was resolved to."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import Any
+
+from pydantic import BaseModel
+from starlette.responses import Response
+
+from spec_core import Request, Run
+from spec_core.commands import DEFAULT
+from spec_serve.asked import SAMPLING, defaults
+from spec_serve.engine import Engine
+from spec_serve.errors import ApiError
+from spec_serve.job import Job
+from spec_serve.routes import api_router, refusals
+from spec_serve.service import EngineOf, Json, TermsOf
+from spec_serve.terms import Terms
+
+router = api_router("llama-server")
+OFF = {
+    "n_keep": 0, "min_keep": 0, "typical_p": 1.0, "top_n_sigma": -1.0, "xtc_probability": 0.0, "dynatemp_range": 0.0,
+    "mirostat": 0, "dry_multiplier": 0.0, "adaptive_target": -1.0, "adaptive_decay": 0.9, "lora": [],
+}  # fmt: skip
+"""Settings of llama-server that have no form here, with the values that turn them off."""
+
+
+class Slot(BaseModel):
+    """The other fields are there while a text runs in it."""
+
+    id: int
+    n_ctx: int
+    speculative: bool
+    is_processing: bool
+    id_task: int | None = None
+    n_prompt_tokens: int | None = None
+    n_prompt_tokens_processed: int | None = None
+    n_prompt_tokens_cache: int | None = None
+    params: dict[str, Any] | None = None
+    next_token: list[dict[str, Any]] | None = None
+
+
+class Props(BaseModel):
+    default_generation_settings: dict[str, Any]
+    total_slots: int
+    model_alias: str
+    model_path: str
+    modalities: dict[str, bool]
+    chat_template: str
+    build_info: str
+    speculative: dict[str, Any]
+    settings: dict[str, Any]
+
+
+@router.get("/slots", response_model=list[Slot], responses=refusals(503))
+async def list_slots(engine: EngineOf, terms: TermsOf, fail_on_no_slot: str = "") -> Response:
+    """What every slot does. fail_on_no_slot: 503 where all of them are busy."""
+    slots_now = slots(engine, terms)
+    if fail_on_no_slot and all(slot["is_processing"] for slot in slots_now):
+        raise ApiError(503, "no slot is free", code="unavailable")
+    return Json(slots_now)
+
+
+@router.get("/props", response_model=Props)
+async def get_props(terms: TermsOf) -> Response:
+    """Settings with their origins."""
+    return Json(props(terms))
+
+
+def generation(request: Request, terms: Terms) -> dict[str, Any]:
+    """``generation_settings``: what a request was resolved to."""
+    sampling = request.sampling
+    names = {"repetition_penalty": "repeat_penalty"}
+    off = request.draft_max == 0 or request.methods == ()
+    return {
+        **{names.get(name, name): getattr(sampling, name) for name in SAMPLING},
+        "seed": request.seed,
+        "stop": list(request.stop),
+        "max_tokens": request.max_tokens,
+        "n_predict": request.max_tokens,
+        "ignore_eos": request.ignore_eos,
+        "n_probs": sampling.logprobs or 0,
+        "logit_bias": _biases(request, terms),
+        "cache_prompt": request.reuse,
+        **OFF,
+        "speculative.types": [] if off else list(_types(request, terms)),
+        "speculative.n_max": terms.run.settings.draft_max if request.draft_max is None else request.draft_max,
+        "speculative.n_min": request.draft_min,
+        "speculative.p_min": request.confidence_min,
+        "speculative.control": control(request, terms.run),
+    }
+
+
+def _biases(request: Request, terms: Terms) -> list[dict[str, Any]]:
+    """Of tokens, null where they are forbidden: ends of the text too, where they are ignored."""
+    ignored = sorted(terms.target.info.eog) if request.ignore_eos else []
+    biases = {token: float("-inf") for token in ignored} | dict(request.sampling.logit_bias)
+    return [{"token": t, "bias": b if b > float("-inf") else None} for t, b in biases.items()]
+
+
+def control(request: Request, run: Run) -> str:
+    """The controller that limits its drafts, ``fixed`` where none does."""
+    return next((c.name for c in run.plugins if c.controls), "fixed") if request.control else "fixed"
+
+
+def _types(request: Request, terms: Terms) -> list[str]:
+    names = [chosen.name for chosen in terms.run.plugins if chosen.name in terms.run.drafters]
+    return [name for name in names if request.methods is None or name in request.methods]
+
+
+def slots(engine: Engine, terms: Terms) -> list[dict[str, Any]]:
+    """``/slots``: one entry for each sequence that may run at once."""
+    busy = {job.slot: job for job in list(engine.open) if job.slot >= 0}
+    return [_slot(i, busy.get(i), terms) for i in range(terms.run.settings.max_sequences)]
+
+
+def _slot(number: int, job: Job | None, terms: Terms) -> dict[str, Any]:
+    body: dict[str, Any] = {
+        "id": number,
+        "n_ctx": terms.context,
+        "speculative": bool(terms.run.drafters),
+        "is_processing": job is not None,
+    }
+    seq = job.seq if job is not None else None
+    if job is None or seq is None:
+        return body
+    decoded = len(seq.tokens) - seq.prompt_len
+    return body | {
+        "id_task": job.number,
+        "n_prompt_tokens": seq.prompt_len,
+        "n_prompt_tokens_processed": max(0, min(seq.evaluated, seq.prompt_len) - seq.reused),
+        "n_prompt_tokens_cache": seq.reused,
+        "params": generation(job.request, terms),
+        "next_token": [
+            {
+                "has_next_token": seq.finish is None,
+                "has_new_line": False,
+                "n_remain": seq.max_tokens - decoded,
+                "n_decoded": decoded,
+            }
+        ],
+    }
+
+
+def _params(terms: Terms) -> dict[str, Any]:
+    """Defaults of a request; seed -1 is a random one."""
+    seed, longest = terms.settings.table["seed"], terms.settings.table["max_tokens"]
+    return {
+        **defaults(terms),
+        "seed": -1 if seed.origin == DEFAULT else seed.value,
+        "n_predict": -1 if longest.origin == DEFAULT else longest.value,
+    }
+
+
+def props(terms: Terms) -> dict[str, Any]:
+    """``/props``: what the server runs, and every setting with its origin."""
+    target, run = terms.target, terms.run
+    assert target.tokenizer is not None
+    return {
+        "default_generation_settings": {"n_ctx": terms.context, "params": _params(terms)},
+        "total_slots": run.settings.max_sequences,
+        "model_alias": terms.model,
+        "model_path": terms.settings["model"],
+        "modalities": {"vision": False, "audio": False},
+        "chat_template": target.tokenizer.chat_template or "",
+        "build_info": f"spec-core {version('spec-core')}",
+        "speculative": {
+            "types": [c.name for c in run.plugins if c.name in run.drafters],
+            "n_max": run.settings.draft_max,
+            "rule": terms.settings["rule"] or "coupled",
+            "lossy": run.stats.lossy,
+            "switched_off": dict(run.stats.switched_off),
+        },
+        "settings": terms.settings.as_json(),
+    }

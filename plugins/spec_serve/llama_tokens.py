@@ -1,0 +1,108 @@
+"""llama-server's routes for tokens of texts: ``/tokenize``, ``/detokenize`` and ``/apply-template``."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar
+
+from pydantic import BaseModel, Field
+from starlette.responses import Response
+
+from spec_core.errors import quote
+from spec_serve import asked
+from spec_serve.body import Body, ListOf
+from spec_serve.conversation import Talk
+from spec_serve.errors import ApiError
+from spec_serve.fields import Conversation, Ids, Message, Tool
+from spec_serve.routes import READS, api_router, refusals
+from spec_serve.service import Json, ServiceOf
+from spec_serve.stream import as_json
+
+router = api_router("llama-server")
+SLICE = 10_000
+"""Tokens of an answer that are written at once."""
+
+
+class Tokenize(Body):
+    content: str
+    add_special: bool = False
+    parse_special: bool = True
+    with_pieces: bool = False
+
+
+class Detokenize(Body):
+    ids: ClassVar[tuple[str, ...]] = ("tokens",)
+
+    tokens: Ids
+
+
+class ApplyTemplate(Conversation):
+    messages: Annotated[ListOf[Message], Field(min_length=1)]
+    tools: ListOf[Tool] | None = None
+
+
+class Piece(BaseModel):
+    """piece: a text, or bytes where they are no whole characters."""
+
+    id: int
+    piece: str | list[int]
+
+
+class TokenList(BaseModel):
+    tokens: list[int] | list[Piece]
+
+
+class Content(BaseModel):
+    content: str
+
+
+class Prompt(BaseModel):
+    prompt: str
+
+
+@router.post("/tokenize", response_model=TokenList, responses=refusals(*READS))
+async def tokenize(body: Tokenize, service: ServiceOf) -> Response:
+    """Token ids of a text."""
+    return await service.threads.run(len(body.content), _tokenize, body, service.tokenizer)
+
+
+def _tokenize(body: Tokenize, tokenizer: Any) -> Response:
+    ids = tokenizer.encode(body.content, special=body.parse_special, bos=body.add_special)
+    slices = (ids[at : at + SLICE] for at in range(0, len(ids), SLICE))
+    texts = ",".join(_describe(part, body.with_pieces, tokenizer) for part in slices)
+    return Response(f'{{"tokens":[{texts}]}}', media_type="application/json")
+
+
+def _describe(ids: list[int], pieces: bool, tokenizer: Any) -> str:
+    """A part of a list in JSON: writing all of a long one at once would keep other threads from running."""
+    return as_json([{"id": i, "piece": _piece(i, tokenizer)} for i in ids] if pieces else ids)[1:-1]
+
+
+def _piece(token: int, tokenizer: Any) -> str | list[int]:
+    """A text, or bytes where they are no whole characters, as llama-server writes them."""
+    data = tokenizer.token_bytes(token)
+    try:
+        return str(data.decode())
+    except UnicodeDecodeError:
+        return list(data)
+
+
+@router.post("/detokenize", response_model=Content, responses=refusals(*READS))
+async def detokenize(body: Detokenize, service: ServiceOf) -> Response:
+    """Text of token ids."""
+    text = await service.threads.run(len(body.tokens), _detokenize, body.tokens, service.tokenizer)
+    return Json({"content": text})
+
+
+def _detokenize(tokens: list[int], tokenizer: Any) -> str:
+    size = tokenizer.vocab_size
+    if wrong := [t for t in tokens if not 0 <= t < size]:
+        raise ApiError(400, f"token {quote(wrong[0])} is outside the vocabulary of {size}", "tokens")
+    return str(tokenizer.decode(tokens))
+
+
+@router.post("/apply-template", response_model=Prompt, responses=refusals(*READS))
+async def apply_template(body: ApplyTemplate, service: ServiceOf) -> Response:
+    """Messages as the model's chat template writes them."""
+    tools = asked.tools_of(body.tools, None, service.terms.limits)
+    talk = Talk(body.messages, tools, body, service.terms.template_defaults)
+    return Json({"prompt": await service.threads.run(talk.size, talk.render, service.tokenizer)})

@@ -1,0 +1,99 @@
+"""What a route gets of the application: the way from a prompt to an answer, the engine, and the terms of the server."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from functools import partial
+from time import time
+from typing import Annotated, Any, Protocol
+
+from fastapi import Depends, Request
+from starlette.responses import JSONResponse, Response
+
+from spec_serve.asked import Ask, encode_prompt, size_of
+from spec_serve.engine import Engine
+from spec_serve.job import Job, Outlet, wait_until_accepted
+from spec_serve.metrics import Metrics
+from spec_serve.stream import EventStream, as_json
+from spec_serve.terms import Terms
+from spec_serve.threads import Threads
+
+
+class Json(JSONResponse):
+    """In ASCII: a text may hold half a surrogate pair."""
+
+    def render(self, content: Any) -> bytes:
+        return as_json(content).encode()
+
+
+class Answer(Protocol):
+    """An answer as its texts come: in one piece, or as server-sent events."""
+
+    async def whole(self) -> Any: ...
+
+    def chunks(self) -> AsyncIterator[str]: ...
+
+
+class Service:
+    """The way from a prompt to an answer, over one engine."""
+
+    def __init__(self, engine: Engine, terms: Terms) -> None:
+        self.engine = engine
+        self.terms = terms
+        self.metrics = Metrics(engine)
+        self.threads = Threads()
+        self.since = int(time())
+
+    @property
+    def tokenizer(self) -> Any:
+        return self.terms.target.tokenizer
+
+    async def encode(self, *prompts: Any) -> list[list[int]]:
+        """Token ids of each prompt. Raises ApiError."""
+        return await self.threads.run(sum(map(size_of, prompts)), self._encode, prompts)
+
+    def _encode(self, prompts: Sequence[Any]) -> list[list[int]]:
+        return [encode_prompt(prompt, self.terms) for prompt in prompts]
+
+    async def submit(self, ask: Ask, prompts: list[Any], n: int, name: str) -> tuple[list[Job], Outlet]:
+        """Jobs that the engine has accepted: ``n`` for each prompt. Raises ApiError."""
+        ids = await self.encode(*prompts)
+        if ask.request.constraint is not None:
+            await self.threads.compile(ask.compile_constraint, self.terms.target)
+        outlet = Outlet()
+        jobs = ask.jobs(outlet, ids, n, name)
+        self.engine.submit(jobs)
+        try:
+            await wait_until_accepted(outlet, jobs)
+        except BaseException:
+            self.engine.cancel(jobs)
+            raise
+        return jobs, outlet
+
+    async def respond(self, answer: Answer, jobs: list[Job], stream: bool | None) -> Response:
+        """The answer as a response; the jobs end with it, also where the client leaves before."""
+        leave = partial(self.engine.cancel, jobs)
+        if stream:
+            return EventStream(answer.chunks(), leave)
+        try:
+            return Json(await answer.whole())
+        finally:
+            leave()
+
+
+async def get_service(request: Request) -> Service:  # FastAPI runs a dependency that is not async in a thread
+    service: Service = request.app.state.service
+    return service
+
+
+async def get_engine(request: Request) -> Engine:
+    return (await get_service(request)).engine
+
+
+async def get_terms(request: Request) -> Terms:
+    return (await get_service(request)).terms
+
+
+ServiceOf = Annotated[Service, Depends(get_service)]
+EngineOf = Annotated[Engine, Depends(get_engine)]
+TermsOf = Annotated[Terms, Depends(get_terms)]
