@@ -41,7 +41,7 @@ from spec_cli.env import environment
 from spec_cli.heap import frozen_heap
 from spec_cli.main import COLLECT
 from spec_cli.prompts import Prompt, read
-from spec_compare.measure import Terms, batches, lap, observe, rotate, warm
+from spec_compare.measure import RequestSettings, batches, lap, observe, rotate, warm
 from spec_compare.prompts import choose
 from spec_compare.records.record import Record
 from spec_compare.summary import Cell, speed
@@ -161,7 +161,7 @@ def prompts(model: str, limit: int) -> list[Prompt]:
 
 def measure(unit: Unit, target: Target, limit: int, repeat: int) -> dict[str, Any]:
     """All contenders on all prompts, once."""
-    terms = Terms(TOKENS, Sampling(temperature=unit.temperature), batch=unit.batch)
+    terms = RequestSettings(TOKENS, Sampling(temperature=unit.temperature), batch=unit.batch)
     asked = prompts(unit.model, limit)
     contenders = {c.name: c for c in unit.contenders()}
     warm({name: c.run(target, unit.batch) for name, c in contenders.items()}, asked, terms)

@@ -33,7 +33,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from spec_cli.env import environment
 from spec_cli.prompt import tokens_of
 from spec_cli.prompts import Prompt, read
-from spec_compare.measure import Terms, lap, observe, rotate, warm
+from spec_compare.measure import RequestSettings, lap, observe, rotate, warm
 from spec_compare.prompts import choose
 from spec_compare.summary import Cell, speed
 
@@ -119,12 +119,12 @@ class Bench:
         """Measures one family once."""
         given = choose(prompts(self.model), self.model, [family], table.limit)
         asked = [attrs.evolve(p, given=tokens_of(p.given, self.target)) for p in given]
-        terms = Terms(TOKENS, Sampling(temperature=table.temperature))
+        terms = RequestSettings(TOKENS, Sampling(temperature=table.temperature))
         laps = list(self.laps(asked, terms, repeat))
         about = {"cpu": environment()["cpu"], "choice": environment()["choice"], "peer": self.peer.about}
         return {"laps": [attrs.asdict(one) for one in laps], "load": os.getloadavg()[0], **about}
 
-    def laps(self, asked: list[Prompt], terms: Terms, repeat: int) -> Iterator[Lap]:
+    def laps(self, asked: list[Prompt], terms: RequestSettings, repeat: int) -> Iterator[Lap]:
         """All sides on all prompts of a family, in rotating order."""
         contenders = [PLAIN, *METHODS[self.model]]
         warm({name: self.run(name) for name in contenders}, asked, terms)
@@ -146,7 +146,7 @@ class Bench:
         methods = [] if name == PLAIN else [name]
         return Run(self.target, methods=methods, reuse=False, max_sequences=1)
 
-    def theirs(self, prompt: Prompt, count: int, terms: Terms) -> Lap:
+    def theirs(self, prompt: Prompt, count: int, terms: RequestSettings) -> Lap:
         seed = prompt.seed(terms.seed)
         result = self.peer.generate(prompt.given, count, terms.sampling.temperature, seed)
         sizes = len(prompt.given), len(result["tokens"])

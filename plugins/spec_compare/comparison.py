@@ -14,10 +14,10 @@ from spec_compare import calibration, contenders, difference, exactness, oracle,
 from spec_compare.calibration import Calibration
 from spec_compare.contenders import Entrant
 from spec_compare.entries import entries
-from spec_compare.executors.part import WHOLE, Part, Written, ignore_line
+from spec_compare.executors.part import WHOLE, Shard, Written, ignore_line
 from spec_compare.inputs import sources
 from spec_compare.inputs.sources import PromptSource
-from spec_compare.measure import Setup, Terms, measure, warm_up
+from spec_compare.measure import RequestSettings, Setup, measure, warm_up
 from spec_compare.outcome import Outcome, outcome
 from spec_compare.progress import progress
 from spec_compare.records import collect
@@ -38,7 +38,7 @@ WANTED = (*NAMED, "oracles", "bounds", "costs", "exact")
 
 
 def run_comparison(
-    out: Path | None, flags: dict[str, Any], part: Part = WHOLE, written: Written = ignore_line
+    out: Path | None, flags: dict[str, Any], part: Shard = WHOLE, written: Written = ignore_line
 ) -> Outcome:
     """The comparison, or a part of it; with ``out`` it is written there, and continued if it was interrupted.
 
@@ -53,7 +53,7 @@ def run_comparison(
     source = found_source(targets.values(), **place)
     chosen = prompts.choose(source.prompts, source.name, **choice)
     scale["prompt_tokens"] = scale["prompt_tokens"] or source.max_tokens
-    terms = Terms(settings["max_tokens"], common.sampling_of(settings), settings["seed"], **scale)
+    terms = RequestSettings(settings["max_tokens"], common.sampling_of(settings), settings["seed"], **scale)
     entrants = contenders.entrants(settings, entered, targets, chosen, terms)
     entrants += oracle.entrants(entrants, accounts["oracles"])
     header, rows = prepare_runs(

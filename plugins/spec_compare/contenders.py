@@ -14,8 +14,8 @@ from spec_cli.prompts import Prompt
 
 from spec_compare import prompts as chosen_prompts
 from spec_compare import titles
-from spec_compare.entries import Entry
-from spec_compare.measure import Contender, Setup, Terms
+from spec_compare.entries import ContenderEntry
+from spec_compare.measure import Contender, RequestSettings, Setup
 from spec_compare.records.record import PLAIN
 from spec_core import Run, Target
 from spec_core.commands import LoadSettings, PluginInstance, check
@@ -43,12 +43,14 @@ class Entrant:
     origin: Callable[[str], str]
 
 
-def check_contenders(settings: Settings, entered: list[Entry], threads: int | None = None) -> dict[Hashable, Target]:
+def check_contenders(
+    settings: Settings, entered: list[ContenderEntry], threads: int | None = None
+) -> dict[Hashable, Target]:
     """The target of every contender, by ``loading``: loaded after every chain has accepted its metadata.
 
     threads: CPU threads where the settings leave the choice open. Raises UsageError, Refused.
     """
-    by_key = {loading(e.settings): e.settings for e in entered or [Entry(settings, [])]}
+    by_key = {loading(e.settings): e.settings for e in entered or [ContenderEntry(settings, [])]}
     bare = {key: common.target_of(own, weights=False) for key, own in by_key.items()}
     used: set[str] = set()
     for entry in (e for e in entered if e.methods):
@@ -58,7 +60,7 @@ def check_contenders(settings: Settings, entered: list[Entry], threads: int | No
     return {key: common.target_of(_with_threads(own, threads)) for key, own in by_key.items()}
 
 
-def _check_fit(entry: Entry, target: Target) -> list[PluginInstance]:
+def _check_fit(entry: ContenderEntry, target: Target) -> list[PluginInstance]:
     """The plugins of a contender. Raises UsageError, Refused."""
     own = entry.settings
     return check(target, entry.methods, own["rule"], own["rollback"], common.plugin_settings(own), own["control"])
@@ -92,13 +94,17 @@ def text_of(settings: Settings) -> Hashable:
 
 
 def entrants(
-    settings: Settings, entered: list[Entry], targets: dict[Hashable, Target], prompts: list[Prompt], terms: Terms
+    settings: Settings,
+    entered: list[ContenderEntry],
+    targets: dict[Hashable, Target],
+    prompts: list[Prompt],
+    terms: RequestSettings,
 ) -> list[Entrant]:
     """Plain decoding of every set of settings that is used, then the contenders. Raises UsageError for equal names."""
     setups: dict[Hashable, Setup] = {}
-    places = titles.places({e.settings["model"] for e in [Entry(settings, []), *entered]})
+    places = titles.places({e.settings["model"] for e in [ContenderEntry(settings, []), *entered]})
     plain: list[Entrant] = []
-    for entry in entered or [Entry(settings, [])]:
+    for entry in entered or [ContenderEntry(settings, [])]:
         key = text_of(entry.settings)
         if key not in setups:
             own = targets[loading(entry.settings)]
@@ -118,13 +124,13 @@ def baseline(base: Settings, own: Settings, places: Mapping[Any, str]) -> str:
     return " ".join([PLAIN, *(_setting(*one, places) for one in different)])
 
 
-def setup(name: str, own: Settings, target: Target, prompts: list[Prompt], terms: Terms) -> Setup:
+def setup(name: str, own: Settings, target: Target, prompts: list[Prompt], terms: RequestSettings) -> Setup:
     """The prompts and request settings of contenders with these settings. name: of their plain decoding."""
     own_terms = attrs.evolve(terms, max_tokens=own["max_tokens"], sampling=common.sampling_of(own), seed=own["seed"])
     return Setup(name, target, own_terms, chosen_prompts.fitting(prompts, target, own_terms))
 
 
-def named_all(entered: list[Entry], places: Mapping[Any, str]) -> list[str]:
+def named_all(entered: list[ContenderEntry], places: Mapping[Any, str]) -> list[str]:
     """The names of the contenders: made from methods if the user gave none, then what a table or sweep set."""
     chain_names = titles.names([e.methods for e in entered])
     return [
@@ -145,10 +151,10 @@ def baseline_settings(base: Settings, own: Settings) -> Settings:
 def _plain(setup: Setup, settings: Settings) -> Entrant:
     """Plain decoding without the rule."""
     contender = Contender(setup.baseline, _maker(setup, settings, []), setup, remembers=False)
-    return Entrant(contender, settings, [], Entry(settings, []).origin)
+    return Entrant(contender, settings, [], ContenderEntry(settings, []).origin)
 
 
-def _entrant(name: str, entry: Entry, setup: Setup) -> Entrant:
+def _entrant(name: str, entry: ContenderEntry, setup: Setup) -> Entrant:
     contender = Contender(name, _maker(setup, entry.settings, entry.methods), setup)
     return Entrant(contender, entry.settings, entry.methods, entry.origin)
 

@@ -11,7 +11,7 @@ from spec_cli.prompts import Prompt
 from spec_cli.score import evaluate_tokens
 
 from spec_compare.conversation import next_prompt
-from spec_compare.measure import Setup, Terms
+from spec_compare.measure import RequestSettings, Setup
 from spec_compare.records.record import Lap, Record
 from spec_compare.summary import text_of, truth
 from spec_core import Target
@@ -81,7 +81,7 @@ def answers(laps: list[Lap]) -> dict[tuple[str, str], list[str]]:
     return texts
 
 
-def difference(record: Record, plain: list[int], given: Any, target: Target, terms: Terms) -> Difference:
+def difference(record: Record, plain: list[int], given: Any, target: Target, terms: RequestSettings) -> Difference:
     at = first_difference(plain, record.tokens)
     prompt = tokens_of(given, target)
     history = prompt + plain[:at]

@@ -34,7 +34,7 @@ EXAMPLE = 'write [[contender]] with methods = ["NAME"], settings as in spec.toml
 
 
 @attrs.frozen
-class Entry:
+class ContenderEntry:
     """A contender before anything is loaded.
 
     name: as the user wrote it, None to make one. settings: with those of this contender alone. methods: a chain.
@@ -60,7 +60,9 @@ class Entry:
         return self.origins.get(key) or (DEFAULT if setting is None else setting.origin)
 
 
-def entries(settings: Settings, file: Path | None, sweeps: Iterable[str], models: Iterable[str] = ()) -> list[Entry]:
+def entries(
+    settings: Settings, file: Path | None, sweeps: Iterable[str], models: Iterable[str] = ()
+) -> list[ContenderEntry]:
     """All contenders except plain decoding, in the order of the command, then of the file. Raises UsageError.
 
     models: further ones, on which every contender runs too.
@@ -69,7 +71,7 @@ def entries(settings: Settings, file: Path | None, sweeps: Iterable[str], models
     listed += [] if file is None else [one for table in tables(file) for one in contender(settings, table, file)]
     sweep = dict(map(parsed_sweep, sweeps))
     if file is None and not listed and (sweep or models):
-        listed = [Entry(settings, [])]
+        listed = [ContenderEntry(settings, [])]
     return on_models(swept_all(listed, sweep), once_each(settings, models))
 
 
@@ -81,7 +83,7 @@ def once_each(settings: Settings, models: Iterable[str]) -> list[str]:
     return list(models)
 
 
-def on_models(unplaced: list[Entry], models: Iterable[str]) -> list[Entry]:
+def on_models(unplaced: list[ContenderEntry], models: Iterable[str]) -> list[ContenderEntry]:
     """Every contender on its own model, then on each of these; one whose table names a model stays on that one."""
     return [
         one
@@ -90,7 +92,7 @@ def on_models(unplaced: list[Entry], models: Iterable[str]) -> list[Entry]:
     ]
 
 
-def _has_its_own(entry: Entry) -> bool:
+def _has_its_own(entry: ContenderEntry) -> bool:
     return any(key == "model" for key, _ in entry.suffix) or entry.settings.table["model"].origin == CONTENDER
 
 
@@ -102,10 +104,10 @@ def once(specs: Iterable[str]) -> tuple[str, ...]:
     return tuple(specs)
 
 
-def _method(settings: Settings, spec: str) -> Entry:
+def _method(settings: Settings, spec: str) -> ContenderEntry:
     methods = split_methods(spec, common.installed_names())
     origin = settings.table["methods"].origin
-    return Entry(settings, methods, origins={key: origin for part in methods for key in _keys(part)})
+    return ContenderEntry(settings, methods, origins={key: origin for part in methods for key in _keys(part)})
 
 
 def _keys(part: str) -> list[str]:
@@ -127,7 +129,7 @@ def tables(file: Path) -> list[dict[str, Any]]:
     return [resolve_paths(table, file.parent) for table in listed]
 
 
-def contender(settings: Settings, table: Mapping[str, Any], file: Path) -> list[Entry]:
+def contender(settings: Settings, table: Mapping[str, Any], file: Path) -> list[ContenderEntry]:
     """The contenders of one table: several if it has a sweep. Raises UsageError that names the file."""
     name, sweep = table.get("name"), table.get("sweep", {})
     if name is not None and (not isinstance(name, str) or not name.strip()):
@@ -137,7 +139,7 @@ def contender(settings: Settings, table: Mapping[str, Any], file: Path) -> list[
     own = {key: value for key, value in table.items() if key not in OWN}
     methods = _methods(own.pop("methods", []), file)
     try:
-        entry = change_settings(Entry(settings, methods, name), _flat(own), CONTENDER)
+        entry = change_settings(ContenderEntry(settings, methods, name), _flat(own), CONTENDER)
         return combine(attrs.evolve(entry, suffix=() if name else entry.suffix), _list_values(_flat(sweep), file))
     except UsageError as error:
         where = f"{file}, contender {name or title(methods)!r}"
@@ -175,7 +177,7 @@ def parsed_sweep(text: str) -> tuple[str, list[Any]]:
     return key, listed
 
 
-def swept_all(unswept: list[Entry], sweep: Mapping[str, list[Any]]) -> list[Entry]:
+def swept_all(unswept: list[ContenderEntry], sweep: Mapping[str, list[Any]]) -> list[ContenderEntry]:
     """Every contender with every combination of the values that concern it.
 
     Raises UsageError for a sweep of a plugin that no contender has.
@@ -187,16 +189,16 @@ def swept_all(unswept: list[Entry], sweep: Mapping[str, list[Any]]) -> list[Entr
     return [one for entry in unswept for one in combine(entry, _concerning(entry, sweep))]
 
 
-def _concerning(entry: Entry, sweep: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
+def _concerning(entry: ContenderEntry, sweep: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
     return {k: values for k, values in sweep.items() if "." not in k or k.rpartition(".")[0] in entry.plugins}
 
 
-def combine(entry: Entry, sweep: Mapping[str, list[Any]]) -> list[Entry]:
+def combine(entry: ContenderEntry, sweep: Mapping[str, list[Any]]) -> list[ContenderEntry]:
     """The contender once for each combination of values."""
     return [change_settings(entry, dict(zip(sweep, values, strict=True)), SWEEP) for values in product(*sweep.values())]
 
 
-def change_settings(entry: Entry, values: Mapping[str, Any], origin: str) -> Entry:
+def change_settings(entry: ContenderEntry, values: Mapping[str, Any], origin: str) -> ContenderEntry:
     """The contender with other settings. Raises UsageError for an unknown name or a value that does not fit.
 
     Settings of a method of its chain become a part of the method's name, as in ``NAME:key=value``.

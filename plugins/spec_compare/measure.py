@@ -43,7 +43,7 @@ def now() -> Clock:
 
 
 @attrs.frozen
-class Terms:
+class RequestSettings:
     """The request settings of all contenders. batch: prompts that run together.
 
     reuse_turns: a turn of a conversation reuses the rows of the turn before. trace: record the drafts of every step.
@@ -80,7 +80,7 @@ class Setup:
 
     baseline: str
     target: Target
-    terms: Terms
+    terms: RequestSettings
     prompts: list[Prompt]
 
 
@@ -178,13 +178,13 @@ def _add(table: dict[str, Any], name: str, more: float) -> None:
     table[name] = table.get(name, 0) + more
 
 
-def warm(runs: dict[str, Run], prompts: list[Prompt], terms: Terms) -> None:
+def warm(runs: dict[str, Run], prompts: list[Prompt], terms: RequestSettings) -> None:
     """Runs every contender once, briefly, without measuring."""
     for name, run in runs.items():
         warm_up(name, run, prompts, terms)
 
 
-def warm_up(name: str, run: Run, prompts: list[Prompt], terms: Terms) -> None:
+def warm_up(name: str, run: Run, prompts: list[Prompt], terms: RequestSettings) -> None:
     short = attrs.evolve(terms, max_tokens=min(terms.max_tokens, WARM_TOKENS))
     lap(name, run, Watch(), batches(prompts, terms.batch)[0], short, -1)
 
@@ -283,7 +283,7 @@ def batches(prompts: list[Prompt], size: int) -> list[list[Prompt]]:
 
 
 def lap(
-    name: str, run: Run, watch: Watch, group: list[Prompt], terms: Terms, repeat: int, baseline: str = PLAIN
+    name: str, run: Run, watch: Watch, group: list[Prompt], terms: RequestSettings, repeat: int, baseline: str = PLAIN
 ) -> Lap:
     """Runs all prompts of a group together until they finish; conversations turn by turn."""
     watch.clear()

@@ -13,7 +13,7 @@ from spec_compare.conversation import Conversation, turns_of
 from spec_core.errors import UsageError
 
 if TYPE_CHECKING:
-    from spec_compare.measure import Terms
+    from spec_compare.measure import RequestSettings
     from spec_core import Target
 
 
@@ -39,7 +39,7 @@ def shipped_file(targets: Iterable[Target]) -> Path:
     return Path(file)
 
 
-def fitting(prompts: list[Prompt], target: Target, terms: Terms) -> list[Prompt]:
+def fitting(prompts: list[Prompt], target: Target, terms: RequestSettings) -> list[Prompt]:
     """The prompts; messages become token ids here, so that applying the chat template is not measured.
 
     Raises UsageError for a prompt that leaves no room to generate, before anything is measured.
@@ -47,7 +47,7 @@ def fitting(prompts: list[Prompt], target: Target, terms: Terms) -> list[Prompt]
     return [_fitting(prompt, target, terms) for prompt in prompts]
 
 
-def _fitting(prompt: Prompt, target: Target, terms: Terms) -> Prompt:
+def _fitting(prompt: Prompt, target: Target, terms: RequestSettings) -> Prompt:
     from spec_cli.prompt import tokens_of
 
     try:

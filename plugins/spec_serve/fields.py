@@ -121,7 +121,7 @@ class Completion(OpenAI):
     logprobs: Count | None = None
 
 
-class Part(Body):
+class ContentPart(Body):
     where: ClassVar[str] = "a part of a message's content"
 
     type: str
@@ -181,7 +181,7 @@ class Message(Body):
     }  # fmt: skip
 
     role: str
-    content: str | ListOf[Part] | None = None
+    content: str | ListOf[ContentPart] | None = None
     name: str | None = None
     tool_calls: ListOf[ToolCall] | None = None
     tool_call_id: str | None = None
@@ -194,7 +194,7 @@ class Predicted(Body):
     where: ClassVar[str] = "prediction"
 
     type: Literal["content"]
-    content: str | ListOf[Part]
+    content: str | ListOf[ContentPart]
 
 
 class Conversation(Body):
@@ -280,7 +280,7 @@ class FlatChoice(Body):
     name: str
 
 
-class Text(Body):
+class TextOptions(Body):
     where: ClassVar[str] = "text"
     neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = {"verbosity": (ANY,)}
 
@@ -313,7 +313,7 @@ class Responses(Generate):
     parallel_tool_calls: bool | None = None
     reasoning: Reasoning | None = None
     chat_template_kwargs: dict[str, Any] | None = None
-    text: Text | None = None
+    text: TextOptions | None = None
     tools: ListOf[FlatTool] | None = None
     tool_choice: Literal["none", "auto", "required"] | FlatChoice | None = None
     top_logprobs: Count | None = None

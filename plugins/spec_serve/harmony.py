@@ -12,7 +12,7 @@ import re
 import attrs
 
 from spec_serve.call_forms import Call, Tools, call_of
-from spec_serve.parts import Mark, Part, Piece
+from spec_serve.parts import AnswerPart, Mark, Piece
 
 START, END, MESSAGE, CHANNEL = "<|start|>", "<|end|>", "<|message|>", "<|channel|>"
 CONSTRAIN, RETURN, CALL = "<|constrain|>", "<|return|>", "<|call|>"
@@ -42,7 +42,7 @@ class HarmonyReader:
     _written: set[str] = attrs.field(factory=set)
     _fresh: bool = False
 
-    def put(self, piece: Piece) -> list[Part | Call]:
+    def put(self, piece: Piece) -> list[AnswerPart | Call]:
         """What this piece adds."""
         if isinstance(piece, str):
             return self._text(piece)
@@ -55,14 +55,14 @@ class HarmonyReader:
         self._header = ""
         return closed
 
-    def end(self) -> list[Part | Call]:
+    def end(self) -> list[AnswerPart | Call]:
         """The last message, which needs no token at its end."""
         header, self._header = self._header, None
         if header and not self._written and not self.calls and CHANNEL not in header:
-            return [Part("content", header)]  # an answer without channels
+            return [AnswerPart("content", header)]  # an answer without channels
         return self._close(None)
 
-    def _text(self, text: str) -> list[Part | Call]:
+    def _text(self, text: str) -> list[AnswerPart | Call]:
         if self._header is not None:
             self._header += text
             if len(self._header) <= HEADER_MAX:
@@ -73,7 +73,7 @@ class HarmonyReader:
             return []
         return self._separate(text) if text and self._kind else []
 
-    def _begin(self) -> list[Part | Call]:
+    def _begin(self) -> list[AnswerPart | Call]:
         """The header is complete: it says what the message is."""
         header, self._header, self._body = self._header or "", None, ""
         channel = header.partition(CHANNEL)[2].split(CONSTRAIN)[0].split()
@@ -83,25 +83,25 @@ class HarmonyReader:
         self._kind, self._fresh = "reasoning" if channel[:1] == ["analysis"] else "content", True
         return self._spell(f"{header}{MESSAGE}")
 
-    def _separate(self, text: str) -> list[Part | Call]:
+    def _separate(self, text: str) -> list[AnswerPart | Call]:
         """A later message of a kind stands in a line of its own."""
         between = "\n" if self._fresh and self._kind in self._written else ""
         self._fresh = False
         self._written.add(self._kind)
         if self._kind == "content":
-            return [Part("content", between + text)]
-        return [*([Part("reasoning", between + text)] if self.told else []), *self._spell(text)]
+            return [AnswerPart("content", between + text)]
+        return [*([AnswerPart("reasoning", between + text)] if self.told else []), *self._spell(text)]
 
-    def _spell(self, text: str) -> list[Part | Call]:
+    def _spell(self, text: str) -> list[AnswerPart | Call]:
         thinking = self._kind == "reasoning" and not self._function
-        return [Part("content", text)] if self.spelled and thinking else []
+        return [AnswerPart("content", text)] if self.spelled and thinking else []
 
-    def _close(self, mark: Mark | None) -> list[Part | Call]:
+    def _close(self, mark: Mark | None) -> list[AnswerPart | Call]:
         spelled = self._spell(mark.name) if mark is not None and mark.name == END else []
         function, body, self._function, self._body, self._kind = self._function, self._body, "", "", ""
         return self._read_call(function, body) if function else spelled
 
-    def _read_call(self, name: str, body: str) -> list[Part | Call]:
+    def _read_call(self, name: str, body: str) -> list[AnswerPart | Call]:
         try:
             arguments = json.loads(body or "{}")
         except (ValueError, RecursionError):

@@ -110,11 +110,11 @@ async def complete(
     """Submit prompts, each with what it is encoded as, and answer."""
     terms = service.terms
     ask = await service.threads.run(len(as_json(body.logit_bias)), ask_of, body, terms)
-    answers: list[Answer] = []
+    answers: list[LlamaAnswer] = []
     try:
         for written, prompt in prompts:
             (job,), outlet = await service.submit(ask, [prompt], 1, f"completion-{uuid4().hex}")
-            answers.append(Answer(terms, job, outlet, written, Told.of(body), len(answers)))
+            answers.append(LlamaAnswer(terms, job, outlet, written, Told.of(body), len(answers)))
     except BaseException:
         service.engine.cancel([one.job for one in answers])
         raise
@@ -235,7 +235,7 @@ def _inner(value: Any, path: list[str]) -> Any:
 
 
 @attrs.define(eq=False)
-class Answer:
+class LlamaAnswer:
     """The answer of ``/completion`` to one prompt. index: of the prompt."""
 
     terms: Terms
@@ -340,7 +340,7 @@ class Answer:
 class Answers:
     """The answer, or a list of them where the body had a list of prompts."""
 
-    parts: list[Answer]
+    parts: list[LlamaAnswer]
     several: bool
 
     async def whole(self) -> Any:

@@ -19,7 +19,7 @@ from spec_serve.formats import ResponseFormat
 from spec_serve.job import Done, Failed, Job, Outlet, Progress
 from spec_serve.job import messages as told
 from spec_serve.message_fields import Block, MessageChoice, Messages, MessageTool, Turn
-from spec_serve.parts import Part
+from spec_serve.parts import AnswerPart
 from spec_serve.reading import Reader
 from spec_serve.report import Finished
 from spec_serve.routes import READS, TypedErrorAnswer, api_router, generates, refusals
@@ -53,7 +53,7 @@ async def create_message(body: Messages, service: ServiceOf) -> Response:
     name = f"msg_{uuid4().hex}"
     jobs, outlet = await service.submit(ask, [talk], 1, name)
     reader = asked.reads_of(chat, talk.tools, ask, service.terms).reader(jobs[0], service.tokenizer)
-    return await service.respond(Answer(service.terms, jobs[0], outlet, name, reader), jobs, body.stream)
+    return await service.respond(MessageReply(service.terms, jobs[0], outlet, name, reader), jobs, body.stream)
 
 
 class MessageTokens(BaseModel):
@@ -196,7 +196,7 @@ def _text(content: str | list[Block], where: str) -> str:
 
 
 @attrs.define(eq=False)
-class Answer:
+class MessageReply:
     """An answer as its text comes: blocks of what was thought, said and called."""
 
     terms: Terms
@@ -255,14 +255,14 @@ class Answer:
         word = report.stop_text(finished, self.terms.target.tokenizer)
         return ("end_turn", None) if word is None else ("stop_sequence", word)
 
-    def _events(self, parts: list[Part | Call]) -> list[str]:
+    def _events(self, parts: list[AnswerPart | Call]) -> list[str]:
         """Events of what was thought, said and called; the blocks are added to the content."""
         lines = []
         for part in parts:
             lines += self._write_call(part) if isinstance(part, Call) else self._write_part(part)
         return lines
 
-    def _write_part(self, part: Part) -> list[str]:
+    def _write_part(self, part: AnswerPart) -> list[str]:
         kind = "thinking" if part.kind == "reasoning" else "text"
         lines = []
         if not self._open or self.blocks[-1]["type"] != kind:

@@ -20,7 +20,7 @@ from spec_serve.conversation import Talk
 from spec_serve.echo import Echo
 from spec_serve.errors import ApiError, api_error_of
 from spec_serve.job import Done, Failed, Job, Outlet, Progress, Prompted, messages
-from spec_serve.parts import Part, Places
+from spec_serve.parts import AnswerPart, Places
 from spec_serve.reading import Reader, Reads
 from spec_serve.report import Finished
 from spec_serve.routes import READS, api_router, generates, refusals
@@ -104,7 +104,7 @@ async def _complete(
     name = f"{'chatcmpl' if chat else 'cmpl'}-{uuid4().hex}"
     jobs, outlet = await service.submit(ask, prompts, n, name)
     options, terms = body.stream_options, service.terms
-    answer = Answer(
+    answer = CompletionAnswer(
         terms.run,
         jobs,
         outlet,
@@ -194,7 +194,7 @@ def _describe_model(service: Service) -> dict[str, Any]:
 
 
 @attrs.define(eq=False)
-class Answer:
+class CompletionAnswer:
     """An answer as its texts come.
 
     chat: of the chat endpoint. name: its id. usage: a last chunk with the numbers was asked for.
@@ -321,7 +321,7 @@ class Answer:
             chunk["choices"][0]["speculative"] = self._trace(message)
         return chunk
 
-    def _delta(self, job: Job, parts: list[Part | Call]) -> dict[str, Any]:
+    def _delta(self, job: Job, parts: list[AnswerPart | Call]) -> dict[str, Any]:
         calls = [part for part in parts if isinstance(part, Call)]
         first = len(self._reader(job).calls) - len(calls)
         listed = [{"index": first + i, **call.as_json()} for i, call in enumerate(calls)]
@@ -365,6 +365,6 @@ class Answer:
         return {**report.extras(self.done, self.run), **verbose}
 
 
-def join_text(parts: Iterable[Part | Call], kind: str) -> str:
+def join_text(parts: Iterable[AnswerPart | Call], kind: str) -> str:
     """The text of all parts of a kind."""
-    return "".join(part.text for part in parts if isinstance(part, Part) and part.kind == kind)
+    return "".join(part.text for part in parts if isinstance(part, AnswerPart) and part.kind == kind)

@@ -24,7 +24,7 @@ Piece: TypeAlias = str | Mark
 
 
 @attrs.frozen
-class Part:
+class AnswerPart:
     """A piece of an answer. kind: ``content``, or ``reasoning`` for what is thought before it."""
 
     kind: str

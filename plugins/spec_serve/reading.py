@@ -17,7 +17,7 @@ from spec_serve.calls import Call, CallReader
 from spec_serve.fields import ReasoningFormat, Tool
 from spec_serve.harmony import HarmonyReader
 from spec_serve.job import Job
-from spec_serve.parts import Mark, Part, Piece, Pieces, Places, marks_of, spell
+from spec_serve.parts import AnswerPart, Mark, Piece, Pieces, Places, marks_of, spell
 from spec_serve.thinking import ThoughtReader
 
 NAMES = (
@@ -104,7 +104,7 @@ class Reader:
         reader = self.channels or self.tags
         return [] if reader is None else reader.calls
 
-    def put(self, events: Iterable[Emitted]) -> list[Part | Call]:
+    def put(self, events: Iterable[Emitted]) -> list[AnswerPart | Call]:
         """What these events add to the answer, in order."""
         pieces = self.pieces.put(events)
         if self.channels is not None:
@@ -115,7 +115,7 @@ class Reader:
         thought, answer = self.thoughts.put(text)
         return [*_reasoning(thought), *self._read_answer(text if self.legacy else answer)]
 
-    def end(self) -> list[Part | Call]:
+    def end(self) -> list[AnswerPart | Call]:
         """What was held back until the end of the text."""
         if self.channels is not None:
             return _join(self.channels.end())
@@ -123,31 +123,31 @@ class Reader:
         parts = [*_reasoning(thought), *self._read_answer("" if self.legacy else answer)]
         return [*parts, *self._parts(self.tags.end() if self.tags is not None else ())]
 
-    def _read_answer(self, text: str) -> list[Part | Call]:
+    def _read_answer(self, text: str) -> list[AnswerPart | Call]:
         if not text:
             return []
-        return [Part("content", text)] if self.tags is None else self._parts(self.tags.put(text))
+        return [AnswerPart("content", text)] if self.tags is None else self._parts(self.tags.put(text))
 
     @staticmethod
-    def _parts(pieces: Iterable[str | Call]) -> list[Part | Call]:
-        return _join(Part("content", one) if isinstance(one, str) else one for one in pieces)
+    def _parts(pieces: Iterable[str | Call]) -> list[AnswerPart | Call]:
+        return _join(AnswerPart("content", one) if isinstance(one, str) else one for one in pieces)
 
 
 def _as_text(piece: Piece) -> str:
     return piece if isinstance(piece, str) else piece.name
 
 
-def _reasoning(text: str) -> list[Part | Call]:
-    return [Part("reasoning", text)] if text else []
+def _reasoning(text: str) -> list[AnswerPart | Call]:
+    return [AnswerPart("reasoning", text)] if text else []
 
 
-def _join(parts: Iterable[Part | Call]) -> list[Part | Call]:
+def _join(parts: Iterable[AnswerPart | Call]) -> list[AnswerPart | Call]:
     """With neighbours of one kind as one part."""
-    joined: list[Part | Call] = []
+    joined: list[AnswerPart | Call] = []
     for part in parts:
         last = joined[-1] if joined else None
-        if isinstance(part, Part) and isinstance(last, Part) and last.kind == part.kind:
-            joined[-1] = Part(part.kind, last.text + part.text)
+        if isinstance(part, AnswerPart) and isinstance(last, AnswerPart) and last.kind == part.kind:
+            joined[-1] = AnswerPart(part.kind, last.text + part.text)
         else:
             joined.append(part)
     return joined

@@ -16,7 +16,7 @@ from spec_serve.calls import Call
 from spec_serve.errors import ApiError, api_error_of
 from spec_serve.formats import ResponseFormat
 from spec_serve.job import Done, Failed, Job, Outlet, Progress, Prompted, messages
-from spec_serve.parts import Part
+from spec_serve.parts import AnswerPart
 from spec_serve.reading import Reader
 from spec_serve.report import Finished
 from spec_serve.routes import api_router, generates
@@ -58,7 +58,7 @@ async def create_response(body: fields.Responses, service: ServiceOf) -> Respons
     name = uuid4().hex
     jobs, outlet = await service.submit(ask, [talk], 1, f"resp_{name}")
     reader = asked.reads_of(chat, talk.tools, ask, service.terms).reader(jobs[0], service.tokenizer)
-    return await service.respond(Answer(service.terms, body, jobs[0], outlet, name, reader), jobs, body.stream)
+    return await service.respond(ResponseReply(service.terms, body, jobs[0], outlet, name, reader), jobs, body.stream)
 
 
 # from its body to a conversation
@@ -84,7 +84,7 @@ def as_chat(body: fields.Responses) -> fields.Chat:
     )
 
 
-def _format(text: fields.Text | None) -> ResponseFormat | None:
+def _format(text: fields.TextOptions | None) -> ResponseFormat | None:
     if text is None or text.format is None:
         return None
     return ResponseFormat(type=text.format.type, schema=text.format.schema_)
@@ -158,7 +158,7 @@ KINDS = {
 
 
 @attrs.define(eq=False)
-class Answer:
+class ResponseReply:
     """An answer as its text comes. name: the part of its ids that is its own. reader: makes its items of the text."""
 
     terms: Terms
@@ -211,7 +211,7 @@ class Answer:
         self.numbers += 1
         return f"event: {kind}\ndata: {as_json({'type': kind, 'sequence_number': self.numbers - 1, **more})}\n\n"
 
-    def _events(self, parts: list[Part | Call]) -> list[str]:
+    def _events(self, parts: list[AnswerPart | Call]) -> list[str]:
         """Events of what was thought, said and called; the items are added to the output."""
         lines = []
         for part in parts:
@@ -228,7 +228,7 @@ class Answer:
     def _open(self) -> bool:
         return bool(self.output) and self.output[-1].get("status") == "in_progress"
 
-    def _write_part(self, part: Part) -> list[str]:
+    def _write_part(self, part: AnswerPart) -> list[str]:
         kind = KINDS[part.kind]
         lines = (
             [] if self._open and self.output[-1]["type"] == kind.item else [*self._close_item(), *self._open_item(kind)]
@@ -325,7 +325,7 @@ class Answer:
         }
 
 
-def _format_of(text: fields.Text | None) -> dict[str, Any]:
+def _format_of(text: fields.TextOptions | None) -> dict[str, Any]:
     if text is None or text.format is None:
         return {"type": "text"}
     return text.format.model_dump(by_alias=True, exclude_none=True)

@@ -189,7 +189,7 @@ def test_a_text_that_is_not_plains_is_seen(bench, monkeypatch):
         return plain(self, name) if name == PLAIN else Run(self.target, ["ngram"], rule="typical", reuse=False)
 
     monkeypatch.setattr(Bench, "run", other)
-    terms = end_to_end.Terms(24, Sampling(temperature=1.5))
+    terms = end_to_end.RequestSettings(24, Sampling(temperature=1.5))
     asked = end_to_end.prompts("toy")
 
     sides = {lap.side for lap in bench.laps(asked, terms, 0) if not lap.equal}

@@ -29,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent.parent))
 from spec_cli.prompt import tokens_of
 from spec_cli.prompts import Prompt, read
 from spec_compare.difference import Difference, difference
-from spec_compare.measure import Terms, lap, observe
+from spec_compare.measure import RequestSettings, lap, observe
 from spec_compare.records.record import Record
 from spec_zoo import HERE, path
 
@@ -122,7 +122,7 @@ def measure(model: str, engine: str, temperature: float, args: argparse.Namespac
     names = [PLAIN, *owned, *METHODS[model]]
     if known.issuperset(names):
         return
-    terms = Terms(args.n, Sampling(temperature=temperature), seed=1)
+    terms = RequestSettings(args.n, Sampling(temperature=temperature), seed=1)
     case = Case(engine, model, load_engine(engine, model), prompts_of(model, args.limit), terms)
     plain: dict[str, Record] = {}
     for name in [PLAIN, *(name for name in names[1:] if name not in known)]:
@@ -159,7 +159,7 @@ class Case:
     model: str
     target: Any
     prompts: list[Prompt]
-    terms: Terms
+    terms: RequestSettings
 
     def run(self, name: str) -> tuple[dict[str, Record], dict[str, float]]:
         """Texts of a method by prompt, one after the other; tokens per CPU second and per step."""

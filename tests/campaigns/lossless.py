@@ -17,7 +17,7 @@ import attrs
 import torch
 from spec_cli.prompts import Prompt, read
 from spec_compare.difference import difference
-from spec_compare.measure import Contender, Record, Terms, batches, lap, observe
+from spec_compare.measure import Contender, Record, RequestSettings, batches, lap, observe
 from spec_compare.prompts import choose
 from spec_zoo import HERE
 
@@ -27,7 +27,7 @@ METHODS = ["ngram", "draft-model", "ngram+draft-model"]
 LONG = 64
 
 
-def texts(target: Target, methods: list[str], prompts: list[Prompt], terms: Terms) -> Iterator[Record]:
+def texts(target: Target, methods: list[str], prompts: list[Prompt], terms: RequestSettings) -> Iterator[Record]:
     """One record per prompt, ``terms.batch`` of them at a time in one run."""
     contender = Contender("+".join(methods) or "plain", lambda: Run(target, methods=methods, max_sequences=terms.batch))
     run, watch = observe(contender.make())
@@ -47,7 +47,7 @@ def main() -> None:
     target = load(args.model)
     prompts = choose(read(HERE / "prompts-200.jsonl"), "prompts-200.jsonl", limit=args.limit)
     text = {p.id: p.given for p in prompts}
-    terms = Terms(args.n, Sampling(temperature=args.temperature), seed=1)
+    terms = RequestSettings(args.n, Sampling(temperature=args.temperature), seed=1)
     began = perf_counter()
     plain = {r.prompt: r.tokens for r in texts(target, [], prompts, terms)}
     chains = {name: name.split("+") for name in args.method or METHODS}

@@ -11,7 +11,7 @@ from spec_cli.prompts import Prompt
 from spec_compare import calibration, measure
 from spec_compare.bounds import drafting, weighted_median
 from spec_compare.calibration import Calibration
-from spec_compare.measure import Contender, Setup, Terms
+from spec_compare.measure import Contender, RequestSettings, Setup
 from spec_compare.summary import rows
 from spec_costs import steps
 
@@ -21,7 +21,7 @@ from spec_core.testing import Oracle, QuickTarget
 from tests.compare.test_summary import lap
 
 PROMPTS = [Prompt(f"p{i}", "f", [1 + i, 2, 3, 4]) for i in range(4)]
-TERMS = Terms(max_tokens=61, sampling=Sampling())
+TERMS = RequestSettings(max_tokens=61, sampling=Sampling())
 LONGEST = 8
 
 

@@ -9,7 +9,7 @@ import pytest
 from spec_cli.prompts import Prompt
 from spec_compare import difference, exactness, measure
 from spec_compare.exactness import explain, rows_at, starts, statement
-from spec_compare.measure import Contender, Setup, Terms
+from spec_compare.measure import Contender, RequestSettings, Setup
 from spec_compare.records.header import TargetFacts
 from spec_compare.records.record import Steps
 from spec_compare.table import describe_difference
@@ -21,7 +21,7 @@ from tests.compare.test_compare import compare, folder  # noqa: F401
 from tests.support.toy_plugins import Liar, Repeat
 
 PROMPTS = [Prompt("a", "f", [1, 2, 3]), Prompt("b", "f", [4, 5])]
-TERMS = Terms(24, Sampling())
+TERMS = RequestSettings(24, Sampling())
 
 
 class Rounding(QuickTarget):

@@ -8,7 +8,7 @@ import sys
 import pytest
 from spec_cli.main import run
 from spec_compare.executors import on_ray
-from spec_compare.executors.part import Part
+from spec_compare.executors.part import Shard
 from spec_compare.records.reading import read
 
 COMMON = ["compare", "-m", "zoo:pico", "--threads", "1", "--no-bounds", "--family", "edit", "--limit", "2", "-n", "12"]
@@ -16,10 +16,10 @@ SWEEP = ["--method", "ngram", "--sweep", "ngram.draft_max=2,4,8"]
 
 
 def test_every_contender_is_in_one_part_and_neighbours_stay_together():
-    parts = [Part(n, 3).of("abcdefgh") for n in range(3)]
+    parts = [Shard(n, 3).of("abcdefgh") for n in range(3)]
 
     assert "".join(map("".join, parts)) == "abcdefgh" and sorted(map(len, parts)) == [2, 3, 3]
-    assert Part().of("abc") == list("abc")
+    assert Shard().of("abc") == list("abc")
 
 
 def test_options_that_make_no_sense_are_refused(tmp_path, capsys):

@@ -9,13 +9,13 @@ from spec_cli.main import run
 from spec_compare.records.reading import read
 from spec_compare.replay import policies
 from spec_compare.replay.cut import cut
-from spec_compare.replay.recorded import RecordedPart, Text, steps_of
+from spec_compare.replay.recorded import RecordedPart, RecordedText, steps_of
 from spec_compare.replay.results import replay
 
 from spec_core import Compat, Draft, UsageError, hookimpl
 
 COMMON = ["-m", "zoo:pico", "--threads", "1", "--no-bounds", "--trace", "--family", "edit"]
-TEXT = Text(0, 4, [9] * 40, "a")
+TEXT = RecordedText(0, 4, [9] * 40, "a")
 
 
 def run_comparison(out, *more: str):

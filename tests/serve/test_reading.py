@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from spec_serve.fields import Function, Tool
 from spec_serve.harmony import CALL, MARKS, RETURN
-from spec_serve.parts import Part
+from spec_serve.parts import AnswerPart
 from spec_serve.reading import Reads
 
 from spec_core import load
@@ -96,8 +96,8 @@ def read(template, text, cuts=(), held=0, prompt="x<|start|>assistant", **reads)
     events = events_of(text, tokenizer, held)
     ends = [0, *sorted(min(cut, len(events)) for cut in cuts), len(events)]
     parts = [part for a, b in pairwise(ends) for part in reader.put(events[a:b])] + reader.end()
-    join = lambda kind: "".join(p.text for p in parts if isinstance(p, Part) and p.kind == kind)
-    calls = [part for part in parts if not isinstance(part, Part)]
+    join = lambda kind: "".join(p.text for p in parts if isinstance(p, AnswerPart) and p.kind == kind)
+    calls = [part for part in parts if not isinstance(part, AnswerPart)]
     assert calls == reader.calls
     return join("reasoning"), join("content"), [(c.name, json.loads(c.arguments)) for c in calls]
 

@@ -10,7 +10,7 @@ import torch
 from spec_train.data.answers import Answerer, AnswerOptions, read_answers
 from spec_train.data.cache import SampleCache
 from spec_train.data.dataset import Dataset
-from spec_train.data.samples import Teacher, Text
+from spec_train.data.samples import Teacher, TextSample
 
 from spec_core.errors import UsageError
 from tests.support.small_heads import tiny_target
@@ -107,7 +107,7 @@ def test_a_file_of_answers_to_other_prompts_is_refused(answerer, tmp_path):
         answerer.answers(tmp_path / "a.jsonl", prompts(4, same=5), HOW)
 
 
-def count_requests(teacher: Teacher, monkeypatch) -> list[Text]:
+def count_requests(teacher: Teacher, monkeypatch) -> list[TextSample]:
     asked = []
     plain = Teacher.sample
     monkeypatch.setattr(Teacher, "sample", lambda self, row: asked.append(row) or plain(self, row))
@@ -117,7 +117,7 @@ def count_requests(teacher: Teacher, monkeypatch) -> list[Text]:
 def test_a_cached_sample_is_not_computed(answerer, tmp_path, monkeypatch):
     rows = answerer.answers(tmp_path / "a.jsonl", prompts(6), HOW)
     asked = count_requests(answerer.teacher, monkeypatch)
-    other = Text(tuple(range(20, 40)))
+    other = TextSample(tuple(range(20, 40)))
     samples = Dataset(answerer.teacher, [*rows, other], 0, answerer.cache)
 
     for _ in range(2):
@@ -126,16 +126,16 @@ def test_a_cached_sample_is_not_computed(answerer, tmp_path, monkeypatch):
 
 
 def test_a_sample_that_is_not_stored_or_damaged_is_computed_again(tmp_path, monkeypatch):
-    teacher, row = Teacher(tiny_target(), SOURCES), Text(tuple(range(20, 40)))
+    teacher, row = Teacher(tiny_target(), SOURCES), TextSample(tuple(range(20, 40)))
     asked = count_requests(teacher, monkeypatch)
     small = SampleCache(tmp_path / "small", teacher.sample(row).bytes)
     small.put(row, teacher.sample(row))
-    small.put(Text(row.tokens, 3), teacher.sample(row))
+    small.put(TextSample(row.tokens, 3), teacher.sample(row))
     (kept,) = (tmp_path / "small").iterdir()
     asked.clear()
     kept.write_bytes(kept.read_bytes()[:-100])
 
-    assert small.get(Text(row.tokens, 3)) is None
+    assert small.get(TextSample(row.tokens, 3)) is None
     assert torch.equal(Dataset(teacher, [row], 0, small)[0].features, teacher.sample(row).features)
     assert len(asked) == 2
     assert SampleCache(tmp_path / "small", 10_000).free < 10_000

@@ -7,7 +7,7 @@ import json
 import attrs
 import pytest
 import torch
-from spec_train.data.samples import Teacher, Text
+from spec_train.data.samples import Teacher, TextSample
 from spec_train.heads.shape import default_shape
 from spec_train.init.dflash_copy import add_copy_layers
 from spec_train.init.eagle3_copy import add_copy_head
@@ -24,10 +24,10 @@ def teacher():
     return Teacher(load("zoo:pico", threads=1), (2, 5, 7))
 
 
-def repeat(teacher, text: str, n: int = 50) -> Text:
+def repeat(teacher, text: str, n: int = 50) -> TextSample:
     """The beginning of a text, repeated; the repetition is evaluated."""
     tokens = teacher.target.tokenizer.encode(text)[:n]
-    return Text((*tokens, *tokens), len(tokens))
+    return TextSample((*tokens, *tokens), len(tokens))
 
 
 def test_an_initialised_eagle3_head_drafts_repeated_text(teacher):
@@ -70,6 +70,6 @@ def test_a_head_that_cannot_copy_is_left_alone():
     shape = attrs.evolve(given.shape, rope_base=10.0)
     student = new_student(shape, None, target, 0, 3)
     before = {name: t.clone() for name, t in student.head.tensors_by_name().items()}
-    add_copy_head(student, [Teacher(target, SOURCES["eagle3"]).sample(Text(tuple(range(20))))])
+    add_copy_head(student, [Teacher(target, SOURCES["eagle3"]).sample(TextSample(tuple(range(20))))])
 
     assert all(torch.equal(before[name], t) for name, t in student.head.tensors_by_name().items())

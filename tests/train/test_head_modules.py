@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from spec_targets.heads.head import Head
-from spec_train.data.samples import Sample, Teacher, Text, TopK
+from spec_train.data.samples import Sample, Teacher, TextSample, TopK
 from spec_train.heads import eagle3_student
 from spec_train.heads.cross_entropy import CrossEntropy
 from spec_train.heads.dflash_student import DFlashStudent
@@ -27,7 +27,7 @@ def untrained_student(kind, target, **more):
 
 def sample(target, kind, length=20, start=0):
     tokens = tuple(np.random.default_rng(1).integers(0, 299, length).tolist())
-    return Teacher(target, SOURCES[kind]).sample(Text(tokens, start))
+    return Teacher(target, SOURCES[kind]).sample(TextSample(tokens, start))
 
 
 def test_a_shape_has_the_names_of_the_description():
@@ -89,7 +89,7 @@ def test_a_head_overfitted_to_one_text_drafts_it(kind, rows):
     student = untrained_student(kind, target, rows=rows)
     known = torch.arange(290) if rows is None else student.vocab.d2t
     tokens = known[torch.from_numpy(np.random.default_rng(0).integers(0, len(known), 24))]
-    seen = Teacher(target, SOURCES[kind]).sample(Text(tuple(tokens.tolist())))
+    seen = Teacher(target, SOURCES[kind]).sample(TextSample(tuple(tokens.tolist())))
     logits = 30.0 * torch.nn.functional.one_hot(tokens.roll(-1), 300).float()
     given = Sample(tokens, seen.features, TopK.of(logits), 4)
     evaluation, optimizer = Evaluation([given]), torch.optim.Adam(student.head.parameters(), 1e-2)

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 import torch
-from spec_train.data.samples import Teacher, Text
+from spec_train.data.samples import Teacher, TextSample
 from spec_train.heads.shape import default_shape
 from spec_train.init import least_squares
 from spec_train.init.random import new_student
@@ -25,7 +25,7 @@ def read(request):
     """A teacher, and samples of held-out prompts: some to fit to, others to evaluate on."""
     teacher = Teacher(load("zoo:pico", threads=1), SOURCES[request.param])
     texts = [json.loads(line)["prompt"] for line in PROMPTS.read_text("utf-8").splitlines()]
-    samples = [teacher.sample(Text(tuple(teacher.target.tokenizer.encode(text)[:300]), 20)) for text in texts]
+    samples = [teacher.sample(TextSample(tuple(teacher.target.tokenizer.encode(text)[:300]), 20)) for text in texts]
     return teacher, [x for i, x in enumerate(samples) if i % 4], samples[::4]
 
 

@@ -40,7 +40,7 @@ def test_lines_end_at_newlines_only(tmp_path):
 def test_a_line_without_a_prompt_is_a_text(line, tmp_path):
     (tmp_path / "texts.jsonl").write_text(json.dumps(line), "utf-8")
 
-    assert texts.read(tmp_path / "texts.jsonl") == [texts.Entry("", "def add")]
+    assert texts.read(tmp_path / "texts.jsonl") == [texts.TextEntry("", "def add")]
 
 
 def test_prompts_of_a_zoo_chat_model_can_be_held_out():

@@ -143,7 +143,7 @@ def add_product(
 ):  # fmt: skip
     """total + W xᵀ over INPUTS columns from ``first`` on.
 
-    total: float32 [OUTPUTS, HEIGHT]. x: addresses of rows, [1, HEIGHT]. memory: a ``Memory``. output: int64
+    total: float32 [OUTPUTS, HEIGHT]. x: addresses of rows, [1, HEIGHT]. memory: a ``MatrixTensors``. output: int64
     [OUTPUTS, 1], rows of the matrix. real: bool [OUTPUTS, 1], which of them exist. end: of the columns to be added.
     k, stride: columns and rows of the matrix. EXACT: all outputs and columns of the tile are real.
     """

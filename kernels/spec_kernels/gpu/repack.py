@@ -30,7 +30,7 @@ INTEGERS: dict[str, Callable[[Tensor], Tensor]] = {
 """Blocks of a file, uint8 [blocks, bytes] -> their integers in order, uint8."""
 
 
-class Memory(NamedTuple):
+class MatrixTensors(NamedTuple):
     """Tensors of a matrix as kernels read them, see ``forms``; numbers are integers, or floats [n, k]."""
 
     numbers: Tensor
@@ -47,13 +47,13 @@ class Matrix:
     n: int
     k: int
     dtype: torch.dtype
-    memory: Memory
+    memory: MatrixTensors
 
     @staticmethod
     def of(values: Tensor) -> Matrix:
         """A matrix of floats."""
         n, k = values.shape
-        return Matrix(FLOATS, n, k, values.dtype, Memory(values))
+        return Matrix(FLOATS, n, k, values.dtype, MatrixTensors(values))
 
     @staticmethod
     def empty(form: Form, n: int, k: int, dtype: torch.dtype, device: torch.device) -> Matrix:
@@ -62,7 +62,7 @@ class Matrix:
             return Matrix.of(torch.empty(n, k, dtype=dtype, device=device))
         room = lambda *shape, dtype=torch.uint8: torch.empty(shape, dtype=dtype, device=device)
         runs, (scale, top) = -(-k // RUN), SCALES[form.scales]
-        memory = Memory(
+        memory = MatrixTensors(
             room(n, 32 * runs if form.nibbles else k),
             room(n, 8 * form.bits * runs) if form.bits else None,
             room(k // form.each, n, dtype=scale),
@@ -73,13 +73,13 @@ class Matrix:
     def write(self, first: int, rows: Tensor) -> None:
         """Fill rows from ``first`` on. rows: floats [r, k], or blocks of a file, uint8 [r, bytes]."""
         end = first + len(rows)
-        memory = repack(rows, self.form) if self.form.blocks else Memory(rows)
+        memory = repack(rows, self.form) if self.form.blocks else MatrixTensors(rows)
         for to, piece, scale in zip(self.memory, memory, (False, False, True, True), strict=True):
             if to is not None:
                 (to[:, first:end] if scale else to[first:end]).copy_(piece)
 
 
-def repack(data: Tensor, form: Form) -> Memory:
+def repack(data: Tensor, form: Form) -> MatrixTensors:
     """From blocks of a file, uint8 [r, bytes of a row], exactly."""
     blocks = data.reshape(-1, TYPES[form.type].bytes)
     numbers = INTEGERS[form.type](blocks).reshape(len(data), -1)
@@ -94,9 +94,9 @@ def repack(data: Tensor, form: Form) -> Memory:
     at = 208 if form.scales == "signed" else 0
     tops = None if top is None else by_block(blocks[:, at : at + top.itemsize], top)
     if not form.nibbles:
-        return Memory(numbers, None, scales, tops)
+        return MatrixTensors(numbers, None, scales, tops)
     low, high = _pack(numbers, form.bits)
-    return Memory(low, high, scales, tops)
+    return MatrixTensors(low, high, scales, tops)
 
 
 def _pack(numbers: Tensor, bits: int) -> tuple[Tensor, Tensor | None]:

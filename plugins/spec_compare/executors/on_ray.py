@@ -18,7 +18,7 @@ import attrs
 from spec_cli import common
 
 from spec_compare.comparison import number_of_contenders
-from spec_compare.executors.part import Part
+from spec_compare.executors.part import Shard
 from spec_compare.executors.worker import ERROR, FILE, Job, Message, messages
 from spec_compare.outcome import Outcome, recompute
 from spec_compare.records import writing
@@ -49,7 +49,7 @@ def run_parts(out: Path | None, flags: dict[str, Any], address: str | None) -> d
     with cluster(address) as ray:
         machines = nodes(ray)
         parts = min(len(machines), number_of_contenders(flags)) or 1
-        jobs = [Job(Part(n, parts), flags, resume(out / name(n)), **surroundings()) for n in range(parts)]
+        jobs = [Job(Shard(n, parts), flags, resume(out / name(n)), **surroundings()) for n in range(parts)]
         with ThreadPoolExecutor(parts) as pool:
             running = [
                 pool.submit(follow, ray, job, machine, out / name(n))

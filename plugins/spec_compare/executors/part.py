@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 @attrs.frozen
-class Part:
+class Shard:
     """Part ``number`` of ``count``. Neighbours stay together: they often share a plain decoding."""
 
     number: int = 0
@@ -23,7 +23,7 @@ class Part:
         return list(entries[first:last])
 
 
-WHOLE = Part()
+WHOLE = Shard()
 Written = Callable[[bytes], None]
 """Called with lines of the results after they were written."""
 

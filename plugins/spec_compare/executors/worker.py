@@ -13,7 +13,7 @@ from typing import Any
 
 import attrs
 
-from spec_compare.executors.part import Part
+from spec_compare.executors.part import Shard
 from spec_compare.records.reading import LAPS
 from spec_core.errors import SpecError, UsageError
 
@@ -30,7 +30,7 @@ class Job:
     command: the command line, and environment: the settings in it, as they are where the user called it.
     """
 
-    part: Part
+    part: Shard
     flags: Mapping[str, Any]
     before: bytes
     folder: str

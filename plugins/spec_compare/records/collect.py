@@ -20,7 +20,7 @@ from spec_cli.prompts import Prompt
 
 from spec_compare.contenders import Entrant
 from spec_compare.conversation import Conversation, turns_of
-from spec_compare.measure import Terms, batches
+from spec_compare.measure import RequestSettings, batches
 from spec_compare.records.files import commit, hash_files, hashed_below
 from spec_compare.records.header import (
     FORMAT,
@@ -192,7 +192,7 @@ def has_scheme(location: str) -> bool:
     return any(location.startswith(f"{entry.name}:") for entry in discover(("target",)))
 
 
-def prompt_facts(prompts: list[Prompt], source: str, terms: Terms) -> PromptFacts:
+def prompt_facts(prompts: list[Prompt], source: str, terms: RequestSettings) -> PromptFacts:
     digest = hashlib.sha256()
     for prompt in prompts:
         digest.update((as_json([prompt.id, prompt.family, content(prompt)]) + "\n").encode())

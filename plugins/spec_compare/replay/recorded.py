@@ -15,7 +15,7 @@ AGAIN = "record the comparison again with --trace"
 
 
 @attrs.frozen(eq=False)
-class Text:
+class RecordedText:
     """A sequence of the recorded run: its request's number, and the tokens of its output."""
 
     number: int
@@ -33,7 +33,7 @@ class RecordedPart:
     all. seconds: since the end of the step before.
     """
 
-    text: Text
+    text: RecordedText
     start: int
     rows: int
     output: int
@@ -92,7 +92,7 @@ def steps_of(laps: list[Lap]) -> list[RecordedStep]:
 
 def _steps(record: Record, trace: Trace, prompt: PromptSteps, number: int) -> Iterator[RecordedStep]:
     """The record's own part of every step that it took part in."""
-    text = Text(number, record.prompt_tokens, record.tokens, record.prompt)
+    text = RecordedText(number, record.prompt_tokens, record.tokens, record.prompt)
     for step, before, start, rows, seconds in zip(
         prompt.step, prompt.before, prompt.start, prompt.pending, prompt.seconds, strict=True
     ):
@@ -105,7 +105,7 @@ def _steps(record: Record, trace: Trace, prompt: PromptSteps, number: int) -> It
         output += emitted
 
 
-def _part(record: Record, trace: Trace, i: int, text: Text, output: int) -> RecordedPart:
+def _part(record: Record, trace: Trace, i: int, text: RecordedText, output: int) -> RecordedPart:
     draft = Draft(trace.ids[i], None, None, trace.parents[i], trace.confidence[i]) if trace.ids[i] else None
     _check(trace, i, draft)
     return RecordedPart(
@@ -141,7 +141,7 @@ def _check(trace: Trace, i: int, draft: Draft | None) -> None:
         last = at
 
 
-def sequence(text: Text, output: int) -> Sequence:
+def sequence(text: RecordedText, output: int) -> Sequence:
     """The sequence before a step. The ids of the prompt are not recorded: they are 0."""
     tokens = [0] * text.prompt_tokens + text.tokens[:output]
     sampling = Sampling()

@@ -28,7 +28,7 @@ class Span:
 
 
 @attrs.frozen
-class Text:
+class ReportedText:
     """One text by one contender. spans: empty if its tokens were not recorded."""
 
     contender: str
@@ -47,7 +47,7 @@ class PromptTexts:
 
     prompt: str
     family: str
-    texts: list[Text]
+    texts: list[ReportedText]
 
 
 def texts(result: Outcome, tokens_max: int = TOKENS_MAX) -> tuple[list[PromptTexts], int]:
@@ -78,11 +78,11 @@ def _in_turns(
                 yield keys[i], by_prompt[keys[i]]
 
 
-def text(record: Record) -> Text:
+def text(record: Record) -> ReportedText:
     spans = list(merge(_tokens(record))) if record.pieces is not None and record.trace is not None else []
     drafted = sum(record.steps.accepted)
     rejections = sum(1 for d, a in zip(record.steps.depth, record.steps.accepted, strict=True) if a < d)
-    return Text(
+    return ReportedText(
         record.contender,
         record.turn,
         spans,

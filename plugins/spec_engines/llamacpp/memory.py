@@ -13,7 +13,7 @@ from spec_engines.llamacpp.binding import EMBEDDING, FINAL, ROWS, Context, Owner
 from spec_engines.llamacpp.tree import Paths
 
 
-class Memory:
+class LlamaCppRows:
     """Rows of one sequence.
 
     make: a new context; with True, one whose hidden states can be read. length: rows that it holds. before: recurrent

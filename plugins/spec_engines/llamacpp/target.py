@@ -11,7 +11,7 @@ from torch import Tensor
 from spec_core import Batch, Compat, Needs, Part, Rows, Sequence, Step, TargetInfo, TargetOutput, Tokenizer, hookimpl
 from spec_core.toolkit import NextTokenLayer
 from spec_engines.llamacpp.binding import Context
-from spec_engines.llamacpp.memory import Memory, join, names_of
+from spec_engines.llamacpp.memory import LlamaCppRows, join, names_of
 from spec_engines.llamacpp.tree import Paths
 
 EVERY, CHECKPOINTS_MAX = 256, 4
@@ -51,7 +51,7 @@ class LlamaCppTarget:
 
     def _part(self, part: Part, tokens: list[int], batch: Batch, needs: Needs) -> tuple[Tensor, dict[int, Tensor]]:
         """Logits and hidden states of one sequence. Hidden states are those of rows with logits: all of them then."""
-        memory: Memory = part.seq.slot.state
+        memory: LlamaCppRows = part.seq.slot.state
         memory.cut(part.start)
         asked = {*needs.hidden, *((self.info.layers + 1,) if needs.final else ())}
         names = {i: names_of(i, self.info.layers) for i in asked}
@@ -62,7 +62,7 @@ class LlamaCppTarget:
         return logits, context.taps.take() if names else {}
 
     def _rows(
-        self, part: Part, memory: Memory, tokens: list[int], batch: Batch, needs: Needs, everything: bool
+        self, part: Part, memory: LlamaCppRows, tokens: list[int], batch: Batch, needs: Needs, everything: bool
     ) -> Tensor:
         """Logits of the rows that decide. everything: llama.cpp computes those of all rows."""
         end = part.first_draft_row + part.drafted
@@ -90,7 +90,7 @@ class LlamaCppTarget:
         """A model with recurrent layers continues only from checkpoints of its slot."""
         slot = seq.slot
         if slot.state is None:
-            slot.state = Memory(self.make)
+            slot.state = LlamaCppRows(self.make)
             return 0
         if not self.recurrent:
             return want

@@ -46,7 +46,7 @@ def has_rows(layer: Any) -> TypeGuard[DynamicLayer]:
     return isinstance(layer, DynamicLayer) and layer.is_initialized
 
 
-class Memory:
+class TransformersRows:
     """Rows of one sequence. Layers with a sliding window keep all rows: a cut may need those before the window."""
 
     def __init__(self, config: Any) -> None:

@@ -13,7 +13,7 @@ from spec_core import Batch, Compat, Needs, Part, Rows, Sequence, Step, TargetIn
 from spec_core.toolkit import NextTokenLayer
 from spec_engines.transformers.call import Caller, Found, Span, group_spans
 from spec_engines.transformers.layout import Layout
-from spec_engines.transformers.memory import Kinds, Memory
+from spec_engines.transformers.memory import Kinds, TransformersRows
 from spec_engines.transformers.quantised import matrix
 
 EVERY, CHECKPOINTS_MAX = 256, 4
@@ -90,7 +90,7 @@ class TransformersTarget:
         """A model with recurrent layers continues only from checkpoints of its slot."""
         slot = seq.slot
         if slot.state is None:
-            slot.state = Memory(self.model.config)
+            slot.state = TransformersRows(self.model.config)
             return 0
         if not self.kinds.recurrent:
             return want

@@ -41,7 +41,7 @@ FIRST_ROWS = 64
 
 
 @attrs.define(eq=False)
-class Memory:
+class SlotMemory:
     """Memory of a slot: the executor's KV cache (None without attention), and the recurrent state after
     the committed rows (None without recurrent layers)."""
 
@@ -161,7 +161,7 @@ class TorchTarget:
                 cache = self.executor.cache(min(len(seq.tokens) + FIRST_ROWS, self.info.context + 1))
             except (torch.OutOfMemoryError, MemoryError) as error:
                 raise self._no_memory(error) from error
-            slot.state = Memory(cache, None if self.pool is None else RecurrentSlot(self.pool))
+            slot.state = SlotMemory(cache, None if self.pool is None else RecurrentSlot(self.pool))
             slot.reserved = _length(cache)
             return 0
         if slot.state.recurrent is None:
@@ -172,9 +172,9 @@ class TorchTarget:
 
     def copy(self, seq: Sequence, source: Slot, want: int) -> int:
         """Attention rows are copied; checkpoints never change, so they are shared."""
-        held: Memory = source.state
+        held: SlotMemory = source.state
         cache = None if held.cache is None else held.cache.copy()
-        seq.slot.state = Memory(cache, None if self.pool is None else RecurrentSlot(self.pool))
+        seq.slot.state = SlotMemory(cache, None if self.pool is None else RecurrentSlot(self.pool))
         seq.slot.reserved = _length(cache)
         if self.pool is None:
             return want

@@ -19,7 +19,7 @@ from spec_core import Sequence as Running
 from spec_core.errors import UsageError, why
 from spec_train.data.cache import SampleCache
 from spec_train.data.capture import Capture
-from spec_train.data.samples import Teacher, Text
+from spec_train.data.samples import Teacher, TextSample
 
 SLOTS = 16
 """Number of prompts that are answered at the same time."""
@@ -27,7 +27,7 @@ CUT_MIN, CUT_MAX = 0.3, 0.7
 """Where a text is cut to make a prompt of it, as shares of its length."""
 
 
-def make_prompts(texts: Sequence[Text], count: int, length: int, seed: int) -> list[tuple[int, ...]]:
+def make_prompts(texts: Sequence[TextSample], count: int, length: int, seed: int) -> list[tuple[int, ...]]:
     """``count`` prompts of at most ``length`` tokens: the prompts of texts that have one, else the beginnings of
     random pieces."""
     rng = np.random.default_rng([seed, 1])
@@ -75,7 +75,7 @@ class Answerer:
         options: AnswerOptions,
         seconds: float = math.inf,
         on_answer: Callable[[int], None] = lambda done: None,
-    ) -> list[Text]:
+    ) -> list[TextSample]:
         """All answers. Those that the file has already are not generated again.
 
         seconds: after which no further prompt is started. on_answer: called with the number of answers so far. Raises
@@ -98,7 +98,7 @@ class Answerer:
 
     def generate(
         self, prompts: Sequence[tuple[int, ...]], first: int, options: AnswerOptions, until: float
-    ) -> Iterator[Text]:
+    ) -> Iterator[TextSample]:
         """Prompt and answer of ``prompts[first:]``, in order, without the last token, which was not evaluated.
 
         until: time.monotonic() after which no prompt is started.
@@ -108,9 +108,9 @@ class Answerer:
 
     def _generate(
         self, run: Run, prompts: Sequence[tuple[int, ...]], first: int, options: AnswerOptions, until: float
-    ) -> Iterator[Text]:
+    ) -> Iterator[TextSample]:
         running: dict[int, Running] = {}
-        finished: dict[int, Text] = {}
+        finished: dict[int, TextSample] = {}
         started = first
         while True:
             while started < len(prompts) and len(running) < SLOTS and time.monotonic() < until:
@@ -132,14 +132,14 @@ class Answerer:
         """The end of a prompt, so that the answer fits into the context."""
         return tuple(tokens[-max(1, self.teacher.target.info.context - options.max_tokens - 1) :])
 
-    def _take(self, run: Run, seq: Running) -> Text:
+    def _take(self, run: Run, seq: Running) -> TextSample:
         run.take(seq)
-        text = Text(tuple(seq.tokens[: seq.delivered]), seq.prompt_len)
+        text = TextSample(tuple(seq.tokens[: seq.delivered]), seq.prompt_len)
         self.cache.put(text, self._capture.sample(seq, text.start))
         return text
 
 
-def read_answers(path: Path) -> list[Text]:
+def read_answers(path: Path) -> list[TextSample]:
     """The complete lines of an earlier run; a truncated last line is removed from the file."""
     if not path.exists():
         return []
@@ -147,7 +147,7 @@ def read_answers(path: Path) -> list[Text]:
     for line in path.read_text("utf-8").splitlines(keepends=True):
         try:
             entry = json.loads(line)
-            texts.append(Text(tuple(entry["tokens"]), int(entry["start"])))
+            texts.append(TextSample(tuple(entry["tokens"]), int(entry["start"])))
         except (ValueError, KeyError, TypeError):
             break
         complete.append(line)

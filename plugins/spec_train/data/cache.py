@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from spec_train import output
-from spec_train.data.samples import Sample, Text, TopK
+from spec_train.data.samples import Sample, TextSample, TopK
 
 
 @attrs.define(eq=False)
@@ -25,7 +25,7 @@ class SampleCache:
         if self.folder.is_dir():
             self.free -= sum(path.stat().st_size for path in self.folder.iterdir())
 
-    def get(self, text: Text) -> Sample | None:
+    def get(self, text: TextSample) -> Sample | None:
         """The sample of a text; None if it is not stored, or its file is truncated or damaged."""
         try:
             saved = torch.load(self._file(text), weights_only=True, map_location=self.device)
@@ -35,7 +35,7 @@ class SampleCache:
             return None
         return Sample(saved["tokens"], saved["features"], TopK(saved["ids"], saved["p"]), text.start)
 
-    def put(self, text: Text, sample: Sample) -> None:
+    def put(self, text: TextSample, sample: Sample) -> None:
         """Raises UsageError if the disk is full."""
         if sample.bytes > self.free:
             return
@@ -44,6 +44,6 @@ class SampleCache:
         state = {"tokens": sample.tokens, "features": sample.features, "ids": sample.top_k.ids, "p": sample.top_k.p}
         output.save_tensors(self._file(text), state)
 
-    def _file(self, text: Text) -> Path:
+    def _file(self, text: TextSample) -> Path:
         key = np.array([text.start, *text.tokens], dtype=np.int32)
         return self.folder / f"{hashlib.blake2b(key.tobytes(), digest_size=12).hexdigest()}.pt"

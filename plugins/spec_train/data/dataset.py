@@ -9,7 +9,7 @@ import attrs
 import numpy as np
 
 from spec_train.data.cache import SampleCache
-from spec_train.data.samples import Sample, Teacher, Text
+from spec_train.data.samples import Sample, Teacher, TextSample
 
 
 @attrs.define(eq=False)
@@ -18,7 +18,7 @@ class Dataset:
     are not in the cache are computed by the teacher."""
 
     teacher: Teacher
-    texts: Sequence[Text]
+    texts: Sequence[TextSample]
     memory: int
     cache: SampleCache | None = None
     _loaded: dict[int, Sample] = attrs.field(factory=dict, init=False)
@@ -38,7 +38,7 @@ class Dataset:
             self.memory -= sample.bytes
         return sample
 
-    def _load(self, text: Text) -> Sample:
+    def _load(self, text: TextSample) -> Sample:
         if self.cache is None:
             return self.teacher.sample(text)
         if (sample := self.cache.get(text)) is None:

@@ -20,7 +20,7 @@ TOP_K = 32
 
 
 @attrs.frozen
-class Text:
+class TextSample:
     """One text as token ids. Tokens from ``start`` on are trained on; those before it are a prompt."""
 
     tokens: tuple[int, ...]
@@ -90,7 +90,7 @@ class Teacher:
         last = self.target.info.layers
         return torch.cat([(final if i == last else hidden[i]).bfloat16() for i in self.sources], -1)
 
-    def sample(self, text: Text) -> Sample:
+    def sample(self, text: TextSample) -> Sample:
         """One forward over a text from position 0."""
         output = evaluate(self.target, list(text.tokens), self.needs | Needs(all_logits=True))
         first = max(0, text.start - 1)
@@ -108,4 +108,4 @@ class Teacher:
             at = self.sources.index(last) * width
             return [x.features[:, at : at + width] for x in samples]
         teacher = Teacher(self.target, (last,))
-        return [teacher.sample(Text(tuple(x.tokens.tolist()), x.start)).features for x in samples]
+        return [teacher.sample(TextSample(tuple(x.tokens.tolist()), x.start)).features for x in samples]

@@ -15,7 +15,7 @@ from spec_cli.prompts import json_lines
 from spec_core import Target
 from spec_core.errors import UsageError
 from spec_core.toolkit import encode_after, training_texts
-from spec_train.data.samples import Text
+from spec_train.data.samples import TextSample
 
 EXAMPLE = (
     'write lines of {"text": "..."}, {"prompt": "...", "answer": "..."} or {"prompt": "..."}; '
@@ -26,7 +26,7 @@ HELD_OUT, HELD_OUT_MAX = 0.05, 16
 
 
 @attrs.frozen
-class Entry:
+class TextEntry:
     """A line of the file: a prompt, as text or as messages, may be empty; and the text after it, None if the target has
     to answer first."""
 
@@ -43,7 +43,7 @@ class Entry:
         return tokenizer.encode_chat(self.prompt)
 
 
-def read(path: Path) -> list[Entry]:
+def read(path: Path) -> list[TextEntry]:
     """Entries of a file. Raises UsageError with the number of the first invalid line."""
     entries = [_entry(path, i, line) for i, line in json_lines(path, f"--data is a JSONL file: {EXAMPLE}")]
     if not entries:
@@ -51,7 +51,7 @@ def read(path: Path) -> list[Entry]:
     return entries
 
 
-def _entry(path: Path, number: int, line: str) -> Entry:
+def _entry(path: Path, number: int, line: str) -> TextEntry:
     try:
         fields = json.loads(line)
         texts = {key: fields.get(key) for key in ("text", "prompt", "answer")}
@@ -63,27 +63,27 @@ def _entry(path: Path, number: int, line: str) -> Entry:
         raise UsageError(f"{path.name}, line {number}: no text and no prompt", hint=EXAMPLE)
     answer = texts["answer"] if texts["answer"] is not None else texts["text"]
     if messages is not None and texts["prompt"] is None:
-        return Entry(check_messages(f"{path.name}, line {number}", messages, EXAMPLE), answer)
+        return TextEntry(check_messages(f"{path.name}, line {number}", messages, EXAMPLE), answer)
     if texts["prompt"] is None:
-        return Entry("", answer)
-    return Entry(texts["prompt"], answer)
+        return TextEntry("", answer)
+    return TextEntry(texts["prompt"], answer)
 
 
-def of_target(target: Target) -> list[Entry]:
+def of_target(target: Target) -> list[TextEntry]:
     """Texts that the target provides. Raises UsageError if it has none."""
     provided = training_texts(target)
     if provided is None:
         raise UsageError(f"{target.info.name} provides no training text", hint=f"pass --data FILE.jsonl; {EXAMPLE}")
-    return [Entry("", text) for text in provided.texts()]
+    return [TextEntry("", text) for text in provided.texts()]
 
 
-def prompts_of_target(target: Target, count: int) -> list[Entry]:
+def prompts_of_target(target: Target, count: int) -> list[TextEntry]:
     """Up to ``count`` prompts that the target provides, and has to answer first."""
     provided = training_texts(target)
-    return [] if provided is None or not count else [Entry(text, None) for text in provided.prompts(count)]
+    return [] if provided is None or not count else [TextEntry(text, None) for text in provided.prompts(count)]
 
 
-def tokenize(entries: Sequence[Entry], target: Target) -> list[Text]:
+def tokenize(entries: Sequence[TextEntry], target: Target) -> list[TextSample]:
     """The entries that have a text, as token ids."""
     tokenizer: Any = target.tokenizer
     texts = []
@@ -91,11 +91,11 @@ def tokenize(entries: Sequence[Entry], target: Target) -> list[Text]:
         if entry.text is not None:
             prompt = entry.prompt_tokens(target) if entry.prompt else []
             text = encode_after(tokenizer, entry.text, prompt) if prompt else tokenizer.encode(entry.text)
-            texts.append(Text((*prompt, *text), len(prompt)))
+            texts.append(TextSample((*prompt, *text), len(prompt)))
     return texts
 
 
-def split(entries: list[Entry], seed: int) -> tuple[list[Entry], list[Entry]]:
+def split(entries: list[TextEntry], seed: int) -> tuple[list[TextEntry], list[TextEntry]]:
     """Entries for training and entries for the evaluation, by the seed. Raises UsageError for fewer than two."""
     if len(entries) < 2:
         raise UsageError("there is one text, two were needed", hint="add another: one is held out for the evaluation")
@@ -104,17 +104,17 @@ def split(entries: list[Entry], seed: int) -> tuple[list[Entry], list[Entry]]:
     return [entries[i] for i in sorted(order[held:])], [entries[i] for i in sorted(order[:held])]
 
 
-def pieces(texts: Sequence[Text], length: int) -> list[Text]:
+def pieces(texts: Sequence[TextSample], length: int) -> list[TextSample]:
     """Texts cut into pieces of at most ``length`` tokens; pieces that are part of a prompt only are left out."""
     blocks = []
     for text in texts:
         for at in range(0, len(text.tokens), length):
-            piece = Text(text.tokens[at : at + length], max(0, text.start - at))
+            piece = TextSample(text.tokens[at : at + length], max(0, text.start - at))
             blocks += [piece] if piece.start < len(piece.tokens) else []
     return blocks
 
 
-def long_enough(texts: Sequence[Text], min_tokens: int, what: str) -> list[Text]:
+def long_enough(texts: Sequence[TextSample], min_tokens: int, what: str) -> list[TextSample]:
     """Texts that have something to train on. Raises UsageError if none has."""
     usable = [text for text in texts if len(text.tokens) >= max(min_tokens, text.start + 1)]
     if texts and not usable:

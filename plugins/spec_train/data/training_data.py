@@ -13,8 +13,8 @@ from spec_cli.common import note
 from spec_core import Target
 from spec_core.errors import UsageError
 from spec_train.data import texts
-from spec_train.data.samples import Text
-from spec_train.data.texts import Entry
+from spec_train.data.samples import TextSample
+from spec_train.data.texts import TextEntry
 from spec_train.options import DataOptions, ScheduleOptions
 
 ANSWERS_MAX = 4000
@@ -30,18 +30,18 @@ class TrainingData:
     """texts: to train on. prompts: that the target may answer. held_out: prompts of the evaluation. generate: number of
     prompts to answer. seconds: max time of answering. answers: of the target."""
 
-    texts: list[Text]
-    prompts: list[Text]
+    texts: list[TextSample]
+    prompts: list[TextSample]
     held_out: list[tuple[int, ...]]
     generate: int
     seconds: float
-    answers: list[Text] = attrs.field(factory=list)
+    answers: list[TextSample] = attrs.field(factory=list)
 
     @property
-    def all(self) -> list[Text]:
+    def all(self) -> list[TextSample]:
         return [*self.texts, *self.prompts, *self.answers]
 
-    def training_texts(self, min_tokens: int, length: int) -> list[Text]:
+    def training_texts(self, min_tokens: int, length: int) -> list[TextSample]:
         """The target's own answers if there are any, else the texts in pieces of ``length`` tokens."""
         if self.answers:
             return texts.long_enough(self.answers, min_tokens, "answer")
@@ -67,11 +67,11 @@ def read_data(target: Target, options: DataOptions, schedule: ScheduleOptions, m
         raise UsageError("all lines are prompts without an answer", hint="let the target answer them: --generate N")
     by_time = options.generate is None and schedule.steps is None
     seconds = 60 * ANSWER_SHARE * (schedule.minutes or minutes) if by_time else math.inf
-    prompt_texts = [Text(tuple(tokens), len(tokens)) for tokens in unanswered]
+    prompt_texts = [TextSample(tuple(tokens), len(tokens)) for tokens in unanswered]
     return TrainingData(tokenized, prompt_texts, _held_out_prompts(held_out, target, options), generate, seconds)
 
 
-def _entries(target: Target, options: DataOptions) -> tuple[list[Entry], list[Entry]]:
+def _entries(target: Target, options: DataOptions) -> tuple[list[TextEntry], list[TextEntry]]:
     """Entries with or without texts, and prompts that the target provides."""
     if options.data is not None:
         return texts.read(options.data), []
@@ -80,7 +80,7 @@ def _entries(target: Target, options: DataOptions) -> tuple[list[Entry], list[En
     return ([] if prompts else texts.of_target(target)), prompts
 
 
-def _held_out_prompts(held_out: Sequence[Entry], target: Target, options: DataOptions) -> list[tuple[int, ...]]:
+def _held_out_prompts(held_out: Sequence[TextEntry], target: Target, options: DataOptions) -> list[tuple[int, ...]]:
     """Tokens of evenly chosen prompts; of an entry without a prompt the first half. The answer must fit behind them."""
     length = max(2, target.info.context - options.answer - 2)
     chosen = np.linspace(0, len(held_out) - 1, min(len(held_out), options.held_out)).astype(int)

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from spec_core.errors import UsageError
-from spec_train.data.samples import Text
+from spec_train.data.samples import TextSample
 
 DRAFT_VOCAB_MIN = 8192
 """Min tokens that can be drafted by default, of a vocabulary that is at least twice as large."""
 
 
-def count_tokens(texts: Sequence[Text], vocab: int) -> np.ndarray:
+def count_tokens(texts: Sequence[TextSample], vocab: int) -> np.ndarray:
     """[vocab] how often each token occurs."""
     counts = np.zeros(vocab, dtype=np.int64)
     for text in texts:

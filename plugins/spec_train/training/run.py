@@ -22,7 +22,7 @@ from spec_train.data import vocabulary
 from spec_train.data.answers import Answerer, AnswerOptions, make_prompts, read_answers
 from spec_train.data.cache import SampleCache
 from spec_train.data.dataset import Dataset
-from spec_train.data.samples import Teacher, Text
+from spec_train.data.samples import Teacher, TextSample
 from spec_train.data.training_data import TrainingData, read_data
 from spec_train.heads.dflash_student import DFlashStudent
 from spec_train.heads.eagle3_student import Eagle3Student
@@ -202,7 +202,7 @@ def choose_draft_vocab(count: int | None, vocab: int, data: TrainingData, counts
     count = min(count or vocabulary.default_draft_vocab(vocab), vocab)
     if count == vocab:
         return None
-    answers = vocabulary.count_tokens([Text(text.tokens[text.start :]) for text in data.answers], vocab)
+    answers = vocabulary.count_tokens([TextSample(text.tokens[text.start :]) for text in data.answers], vocab)
     chosen, covered = vocabulary.most_frequent(answers, counts, count)
     note(f"{count} of {vocab} tokens can be drafted: {covered:.1%} of the texts")
     return torch.from_numpy(chosen)
