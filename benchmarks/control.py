@@ -42,7 +42,7 @@ from spec_cli.heap import frozen_heap
 from spec_cli.main import COLLECT
 from spec_cli.prompts import Prompt, read
 from spec_compare.measure import RequestSettings, batches, lap, observe, rotate, warm
-from spec_compare.prompts import choose
+from spec_compare.prompt_source import choose
 from spec_compare.records.record import Record
 from spec_compare.summary import Cell, speed
 

@@ -34,7 +34,7 @@ from spec_cli.env import environment
 from spec_cli.prompt import tokens_of
 from spec_cli.prompts import Prompt, read
 from spec_compare.measure import RequestSettings, lap, observe, rotate, warm
-from spec_compare.prompts import choose
+from spec_compare.prompt_source import choose
 from spec_compare.summary import Cell, speed
 
 from benchmarks.support.peer import Peer

@@ -27,7 +27,8 @@ WORK = """
 import gc, json, sys
 from time import perf_counter
 import numpy, tokenizers, torch
-import spec_kernels.native.executor, spec_targets.gguf.weights, spec_targets.runtime.load, spec_targets.tokenizer.gguf
+import spec_kernels.native.executor, spec_targets.gguf.gguf_weights, spec_targets.runtime.load
+import spec_targets.tokenizer.gguf_vocabulary
 from spec_core import load
 
 def memory():

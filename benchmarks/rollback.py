@@ -26,7 +26,7 @@ from spec_kernels.model.shapes import DeltaShape
 from spec_kernels.model.source import bytes_of
 from spec_targets.runtime.config import Config
 from spec_targets.runtime.load import make_target
-from spec_targets.runtime.target import TorchTarget
+from spec_targets.runtime.torch_target import TorchTarget
 from spec_targets.runtime.weights import trunk_shapes
 
 from spec_core import Compat, Draft, Needs, Rows, Run, Sequence, Step, hookimpl

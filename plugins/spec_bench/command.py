@@ -51,7 +51,7 @@ def step(as_json: bool, out: Path | None, **flags: Any) -> None:
     """
     from spec_cli import machine
 
-    from spec_bench import bandwidth, limits, methods, table, timing_warnings
+    from spec_bench import bandwidth, cost_warnings, methods, speed_bounds, table
     from spec_bench import step as steps
 
     choice = common.take(flags, "rows", "depths", "batches", "repeats", "prompts")
@@ -71,12 +71,12 @@ def step(as_json: bool, out: Path | None, **flags: Any) -> None:
     ]
     drafts = methods.measure(target, settings, prompts, choice["repeats"], drawn)
     load = machine.load_between(before, machine.moment())
-    warnings = timing_warnings.of_steps(costs) + of_load(load)
+    warnings = cost_warnings.of_steps(costs) + of_load(load)
     size = target.info.weight_bytes
     reads = None if size is None or target.info.device != "cpu" else bandwidth.bandwidth(int(size))
-    limits_by_cost = limits.limits_of(costs, drafts, settings["draft_max"])
+    limits_by_cost = speed_bounds.limits_of(costs, drafts, settings["draft_max"])
     if out is not None:
-        limits.write(out, target, costs, drafts, attrs.asdict(load))
+        speed_bounds.write(out, target, costs, drafts, attrs.asdict(load))
     if as_json:
         doubtful = {"warnings": [attrs.asdict(c) for c in warnings], "load": attrs.asdict(load)}
         say(common.as_json(body(target, costs, drafts, limits_by_cost, reads) | doubtful))
@@ -140,7 +140,7 @@ def kernels(as_json: bool, **flags: Any) -> None:
     from spec_cli import machine
     from spec_kernels import native
 
-    from spec_bench import products, table, timing_warnings
+    from spec_bench import cost_warnings, products, table
 
     if native.problem():
         raise UsageError(
@@ -157,7 +157,7 @@ def kernels(as_json: bool, **flags: Any) -> None:
         for type in products.types(flags["types"])
         for product in products.measure(type, rows, flags["repeats"], sizes, flags["isa"])
     ]
-    warnings = timing_warnings.of_products(measured) + of_load(machine.load_between(before, machine.moment()))
+    warnings = cost_warnings.of_products(measured) + of_load(machine.load_between(before, machine.moment()))
     if as_json:
         say(common.as_json([attrs.asdict(p) for p in measured]))
         for warning in warnings:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import click
 
-from spec_cli import common, constraint, prompt, prompts, show
+from spec_cli import common, constraint_options, prompt, prompts, show
 from spec_cli.heap import frozen_heap
 from spec_cli.printing import say
 from spec_cli.watch import Watch, prefill
@@ -26,7 +26,7 @@ REQUEST = [
     click.option("--stop", multiple=True, help="Stop at this text."),
     click.option("--stop-token", "stop_tokens", type=int, multiple=True, help="Stop at this token."),
     click.option("--ignore-eos", is_flag=True, help="Do not stop at the model's own end tokens."),
-    *constraint.OPTIONS,
+    *constraint_options.OPTIONS,
 ]
 
 
@@ -45,7 +45,7 @@ def generate(many: Path | None, show_drafts: bool, as_json: bool, **flags: Any) 
     """
     watch = Watch(perf_counter())
     places = common.take(flags, "prompt", "file", "tokens", "chat", "messages")
-    asked = common.take(flags, "logit_bias", "logprobs", "stop", "stop_tokens", "ignore_eos", *constraint.NAMES)
+    asked = common.take(flags, "logit_bias", "logprobs", "stop", "stop_tokens", "ignore_eos", *constraint_options.NAMES)
     if asked["logprobs"] is not None and not as_json:
         raise UsageError("--logprobs needs --json", hint="add --json, or leave --logprobs out")
     settings = common.settings_of(flags)
@@ -108,7 +108,7 @@ def request_of(asked: dict[str, Any], settings: Settings) -> Any:
 
     biases = dict(_bias(text) for text in asked.pop("logit_bias"))
     sampling = common.sampling_of(settings, logit_bias=biases, logprobs=asked.pop("logprobs"))
-    asked["constraint"] = constraint.constraint_of(**common.take(asked, *constraint.NAMES))
+    asked["constraint"] = constraint_options.constraint_of(**common.take(asked, *constraint_options.NAMES))
     return Request([], max_tokens=settings["max_tokens"], seed=settings["seed"], sampling=sampling, **asked)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from spec_cli import common
 from spec_cli.common import Settings
 
-from spec_compare import calibration, contenders, difference, exactness, oracle, prompts
+from spec_compare import calibration, contenders, difference, exactness, oracle, prompt_source
 from spec_compare.calibration import Calibration
 from spec_compare.contenders import Entrant
 from spec_compare.entries import entries
@@ -51,7 +51,7 @@ def run_comparison(
     before = None if results is None else results.before
     targets = contenders.check_contenders(settings, entered, None if before is None else recorded_threads(before))
     source = found_source(targets.values(), **place)
-    chosen = prompts.choose(source.prompts, source.name, **choice)
+    chosen = prompt_source.choose(source.prompts, source.name, **choice)
     scale["prompt_tokens"] = scale["prompt_tokens"] or source.max_tokens
     terms = RequestSettings(settings["max_tokens"], common.sampling_of(settings), settings["seed"], **scale)
     entrants = contenders.entrants(settings, entered, targets, chosen, terms)
@@ -108,7 +108,9 @@ def found_source(targets: Iterable[Target], file: Path | None, suite: str | None
     if file is not None and suite is not None:
         raise UsageError("--prompts and --suite were both passed", hint="pass one of them")
     return (
-        sources.suite(suite, chat) if suite is not None else sources.source(file or prompts.shipped_file(targets), chat)
+        sources.suite(suite, chat)
+        if suite is not None
+        else sources.source(file or prompt_source.shipped_file(targets), chat)
     )
 
 

@@ -12,7 +12,7 @@ from spec_cli import common
 from spec_cli.common import Settings
 from spec_cli.prompts import Prompt
 
-from spec_compare import prompts as chosen_prompts
+from spec_compare import prompt_source as chosen_prompts
 from spec_compare import titles
 from spec_compare.entries import ContenderEntry
 from spec_compare.measure import Contender, RequestSettings, Setup

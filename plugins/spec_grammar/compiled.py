@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 import attrs
 
 from spec_core import Target, UsageError
-from spec_grammar.limits import check_references
+from spec_grammar.grammar_limits import check_references
 from spec_grammar.matcher import GrammarMatcher
 from spec_grammar.reason import reason
 from spec_grammar.recent import RECENT

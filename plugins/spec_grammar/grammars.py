@@ -11,7 +11,7 @@ import attrs
 from spec_core import Target, UsageError
 from spec_grammar.compiled import Compiled, Grammars
 from spec_grammar.gbnf import lark_of
-from spec_grammar.limits import check_depth, check_numbers, check_size
+from spec_grammar.grammar_limits import check_depth, check_numbers, check_size
 
 SPACES_MAX = 8
 SPACED = {"whitespace_flexible": True, "whitespace_pattern": rf"[ \t\n\r]{{1,{SPACES_MAX}}}"}

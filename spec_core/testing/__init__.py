@@ -9,14 +9,14 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from spec_core.testing.conformance.constraint import ConstraintConformance as ConstraintConformance
+    from spec_core.testing.conformance.constraint_kit import ConstraintConformance as ConstraintConformance
     from spec_core.testing.conformance.controller import ControllerConformance as ControllerConformance
     from spec_core.testing.conformance.drafter import DrafterConformance as DrafterConformance
     from spec_core.testing.conformance.report import Outcome as Outcome
     from spec_core.testing.conformance.report import conform as conform
     from spec_core.testing.conformance.rollback import RollbackConformance as RollbackConformance
     from spec_core.testing.conformance.rule import RuleConformance as RuleConformance
-    from spec_core.testing.conformance.target import TargetConformance as TargetConformance
+    from spec_core.testing.conformance.target_kit import TargetConformance as TargetConformance
     from spec_core.testing.constraint import ToyConstraint as ToyConstraint
     from spec_core.testing.drafters import Oracle as Oracle
     from spec_core.testing.drafters import RandomTrees as RandomTrees

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from spec_bench.cost_warnings import CHEAPER, of_products, of_steps
 from spec_bench.products import Product
 from spec_bench.step import Cost
-from spec_bench.timing_warnings import CHEAPER, of_products, of_steps
 from spec_cli.timing_warnings import SCATTER
 
 

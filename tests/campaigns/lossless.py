@@ -18,7 +18,7 @@ import torch
 from spec_cli.prompts import Prompt, read
 from spec_compare.difference import difference
 from spec_compare.measure import Contender, Record, RequestSettings, batches, lap, observe
-from spec_compare.prompts import choose
+from spec_compare.prompt_source import choose
 from spec_zoo import HERE
 
 from spec_core import Run, Sampling, Target, load

@@ -206,7 +206,7 @@ def test_a_layer_that_only_transformers_knows_is_refused_by_name(monkeypatch, un
     def refuse(*_: Any, **__: Any) -> None:
         raise UsageError("the moon is unknown", hint="")
 
-    monkeypatch.setattr("spec_engines.transformers.loading.load", refuse)
+    monkeypatch.setattr("spec_engines.transformers.transformers_loading.load", refuse)
     with pytest.raises(Refused, match=r"mtp: this project cannot read the NextN layer of .*: the moon is unknown"):
         Run(place, ["mtp"], device="cpu")
 

@@ -100,7 +100,7 @@ def test_a_run_with_trees_reports_that_no_rows_are_exact():
 
 
 def test_a_draft_with_more_leaves_than_sequences_is_refused(monkeypatch):
-    monkeypatch.setattr("spec_engines.llamacpp.tree.LEAVES", 2)
+    monkeypatch.setattr("spec_engines.llamacpp.paths.LEAVES", 2)
     target = tiny()
     with pytest.raises(TargetError, match=r"a draft has 3 leaves, llama\.cpp was prepared for 2"):
         forward(target, [Row(open_sequence(target), TEXT, TREE)])

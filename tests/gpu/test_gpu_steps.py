@@ -19,7 +19,7 @@ from spec_kernels.gpu import graphs, support
 from spec_kernels.gpu.executor import Gpu
 from spec_kernels.gpu.pages import PagedCache
 from spec_kernels.model.batch import ForwardBatch, SequenceRows
-from spec_kernels.native.cache import NativeCache
+from spec_kernels.native.native_cache import NativeCache
 
 from spec_core import Request, Run, Sampling, UsageError, load
 from spec_core.errors import TargetError
@@ -185,7 +185,7 @@ def test_a_text_whose_cache_cannot_grow_ends_alone(kernels, monkeypatch):
     """The longest of three needs memory that is not there."""
     options = OPTIONS if kernels == "gpu" else {"kernels": "native", "device": "cpu"}
     target = load(tiny_gguf(0, layers=2), **options)
-    monkeypatch.setattr("spec_targets.runtime.target.FIRST_ROWS", 1)
+    monkeypatch.setattr("spec_targets.runtime.torch_target.FIRST_ROWS", 1)
     prompts = [[1, 2, 3], list(range(126)), [4, 5]]
     run = Run(target, reuse=False)
     plain = [g.result.tokens for g in run.generate(prompts, max_tokens=5, ignore_eos=True)]

@@ -66,7 +66,7 @@ def test_a_long_chain_inside_a_tag_is_refused(kind):
 
 def test_without_the_bound_the_trial_ends_and_not_this_process(monkeypatch):
     """A chain that the bound does not see overflows the stack of another process."""
-    monkeypatch.setattr("spec_grammar.limits.PATH_MAX", 1 << 30)
+    monkeypatch.setattr("spec_grammar.grammar_limits.PATH_MAX", 1 << 30)
 
     with pytest.raises(UsageError, match="overflowed its stack"):
         CHAINS["lark"]().start(TARGET)

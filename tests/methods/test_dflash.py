@@ -6,7 +6,7 @@ import attrs
 import pytest
 import torch
 from spec_methods.dflash import DFlash
-from spec_methods.dflash.layer import Layers
+from spec_methods.dflash.layers import Layers
 from spec_train.heads.dflash import DFlash as Trainable
 from spec_train.heads.export.trained import Trained
 from spec_train.heads.export.write import write

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from spec_methods.recycling import Recycling, drawn_from
-from spec_methods.recycling.table import Table
+from spec_methods.recycling.successors import Table
 from spec_methods.recycling.tree import DECAY, Evidence, Limits, Node, by_chance, by_noise, grow, kinds, learn
 
 from spec_core import Draft, Run, Sampling, Step, hookimpl, load

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from spec_methods.suffix import Suffix, learn
 from spec_methods.suffix.automaton import NOTHING, ROOT, Automaton, End
-from spec_methods.suffix.drafting import DECAY, grow
-from spec_methods.suffix.drafting import evidence as estimates
+from spec_methods.suffix.continuations import DECAY, grow
+from spec_methods.suffix.continuations import evidence as estimates
 from spec_methods.suffix.store import Store, Track
 
 from spec_core import Run, Sampling

@@ -14,10 +14,10 @@ import attrs
 import torch
 from spec_kernels.model.batch import ForwardBatch, SequenceRows, numbers
 from spec_methods import dflash, eagle3
-from spec_methods.dflash.layer import Context, Layers
+from spec_methods.dflash.layers import Context, Layers
 from spec_methods.eagle3.layer import Layer
-from spec_targets.heads.file import HeadFile
 from spec_targets.heads.head import Head
+from spec_targets.heads.head_file import HeadFile
 from spec_targets.heads.tensors import tensor_shapes
 from torch import Tensor
 

@@ -10,7 +10,7 @@ from time import process_time
 import pytest
 from spec_targets.files.gguf import open_gguf
 from spec_targets.tokenizer.control_names import ControlNames, any_of
-from spec_targets.tokenizer.gguf import from_gguf
+from spec_targets.tokenizer.gguf_vocabulary import from_gguf
 from spec_targets.tokenizer.hf import from_hf
 
 from tests.support.golden import golden

@@ -9,7 +9,7 @@ import sys
 import pytest
 import torch
 from spec_kernels.machine import WAITING
-from spec_targets.runtime import threads
+from spec_targets.runtime import thread_choice
 
 from spec_core import load
 from tests.support.small_models import tiny_gguf
@@ -27,7 +27,7 @@ def output_of(program: str, **environment: str) -> str:
 @pytest.fixture
 def restore_threads(monkeypatch):
     before = torch.get_num_threads()
-    monkeypatch.setattr(threads, "_chosen", {})
+    monkeypatch.setattr(thread_choice, "_chosen", {})
     yield
     torch.set_num_threads(before)
 
@@ -47,13 +47,13 @@ def test_that_torch_came_first_is_said():
 
 
 def test_the_fewest_threads_that_are_as_good_as_the_best_are_taken():
-    assert threads.fewest_threads({1: 1.01, 2: 1.0, 4: 1.5}) == 1
-    assert threads.fewest_threads({1: 2.0, 2: 1.0, 4: 0.99}) == 2
-    assert threads.counts(6) == [1, 2, 4, 6]
+    assert thread_choice.fewest_threads({1: 1.01, 2: 1.0, 4: 1.5}) == 1
+    assert thread_choice.fewest_threads({1: 2.0, 2: 1.0, 4: 0.99}) == 2
+    assert thread_choice.counts(6) == [1, 2, 4, 6]
 
 
 def test_a_number_that_was_asked_for_is_not_measured(restore_threads, monkeypatch):
-    monkeypatch.setattr(threads, "measure_threads", None)
+    monkeypatch.setattr(thread_choice, "measure_threads", None)
 
     assert load(tiny_gguf(), threads=2).info.threads == "2, as asked"
     assert torch.get_num_threads() == 2
@@ -63,7 +63,7 @@ def test_a_second_model_finds_the_number_fixed(restore_threads, monkeypatch):
     """Another number would change the bits of the first one."""
     torch.set_num_threads(2)
     first = load(tiny_gguf()).info.threads
-    monkeypatch.setattr(threads, "measure_threads", None)
+    monkeypatch.setattr(thread_choice, "measure_threads", None)
 
     assert load(tiny_gguf(1)).info.threads == first
     assert "of 2, measured when the first model was loaded" in first

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from spec_targets.files.gguf import open_gguf
-from spec_targets.tokenizer.gguf import CONTROL, NORMAL, USER, from_gguf
+from spec_targets.tokenizer.gguf_vocabulary import CONTROL, NORMAL, USER, from_gguf
 from spec_targets.tokenizer.hf import from_hf
 from spec_targets.tokenizer.known import flags_of
 from spec_targets.tokenizer.sentencepiece import from_sentencepiece

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from spec_targets import hf
 from spec_targets.files.gguf import open_gguf
-from spec_targets.tokenizer import gguf as tokenizers_of_gguf
-from spec_targets.tokenizer.gguf import from_gguf
+from spec_targets.tokenizer import gguf_vocabulary as tokenizers_of_gguf
+from spec_targets.tokenizer.gguf_vocabulary import from_gguf
 from spec_targets.tokenizer.hf import from_hf
 from spec_targets.tokenizer.sentencepiece import from_sentencepiece
 

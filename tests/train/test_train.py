@@ -23,7 +23,7 @@ from spec_train import output
 from spec_train.training import trainer
 from spec_train.training.log import Log
 from spec_train.training.loss_log import LossLog
-from spec_train.training.progress import StepProgress, clock, curve
+from spec_train.training.training_progress import StepProgress, clock, curve
 
 from spec_core import load
 from tests.methods.drafted import draft_file

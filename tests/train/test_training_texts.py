@@ -6,7 +6,7 @@ import json
 
 import pytest
 from spec_train.data import texts
-from spec_train.data.vocabulary import default_draft_vocab
+from spec_train.data.reduced_vocabulary import default_draft_vocab
 from spec_zoo import CHAT_PROMPTS
 from spec_zoo.training import data as library
 from spec_zoo.training.chat import questions as chat_questions

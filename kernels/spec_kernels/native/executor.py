@@ -19,8 +19,8 @@ from spec_kernels.model.rotary import cos_and_sin
 from spec_kernels.model.source import TensorSource
 from spec_kernels.model.states import StatePool
 from spec_kernels.native import activations, instruction_sets, limits, module
-from spec_kernels.native.cache import AUTO, NativeCache, choose
 from spec_kernels.native.lower import Lowering, recurrence
+from spec_kernels.native.native_cache import AUTO, NativeCache, choose
 from spec_kernels.native.weights import TILE, Arena, Tiles
 
 

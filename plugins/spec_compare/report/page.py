@@ -12,7 +12,7 @@ from spec_compare.columns import COLUMNS, informative_columns, title
 from spec_compare.outcome import Outcome
 from spec_compare.records.header import TargetFacts
 from spec_compare.report.figures import figures
-from spec_compare.report.texts import clean, sources, texts
+from spec_compare.report.reported_texts import clean, sources, texts
 from spec_compare.summary import ALL
 from spec_compare.table import describe_difference, reading
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from spec_core.errors import TargetError
 from spec_engines.llamacpp.binding import EMBEDDING, FINAL, ROWS, Context, Owners
-from spec_engines.llamacpp.tree import Paths
+from spec_engines.llamacpp.paths import Paths
 
 
 class LlamaCppRows:

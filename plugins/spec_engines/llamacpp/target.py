@@ -12,7 +12,7 @@ from spec_core import Batch, Compat, Needs, Part, Rows, Sequence, Step, TargetIn
 from spec_core.toolkit import NextTokenLayer
 from spec_engines.llamacpp.binding import Context
 from spec_engines.llamacpp.memory import LlamaCppRows, join, names_of
-from spec_engines.llamacpp.tree import Paths
+from spec_engines.llamacpp.paths import Paths
 
 EVERY, CHECKPOINTS_MAX = 256, 4
 """A model with recurrent layers keeps checkpoints at the end of a prompt and every EVERY tokens, the last ones only."""

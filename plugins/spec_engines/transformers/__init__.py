@@ -14,7 +14,7 @@ from spec_engines.declared import OWN_LOOP, Engine
 from spec_engines.options import KERNELS, check_options
 
 if TYPE_CHECKING:
-    from spec_engines.transformers.target import TransformersTarget
+    from spec_engines.transformers.transformers_target import TransformersTarget
 
 CHAINS = "models with sliding windows or recurrent layers take chains only"
 ENGINE = Engine(
@@ -66,7 +66,7 @@ def load(
         raise UsageError(
             f"transformers is not installed: {error}", hint="pip install 'spec-core[transformers]'"
         ) from error
-    from spec_engines.transformers.loading import Wish, load_target
+    from spec_engines.transformers.transformers_loading import Wish, load_target
 
     return load_target(Path(location), Wish(device, dtype, threads, context, weights is not False, compiled))
 

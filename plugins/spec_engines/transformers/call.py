@@ -11,9 +11,9 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from spec_core import Batch, Needs, Part
+from spec_engines.transformers.cache_rows import Shared
 from spec_engines.transformers.layout import Layout
 from spec_engines.transformers.masks import branches, mask
-from spec_engines.transformers.memory import Shared
 from spec_engines.transformers.taps import collect
 
 SHARED_ROWS = 32

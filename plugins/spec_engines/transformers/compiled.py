@@ -12,7 +12,7 @@ from spec_core.errors import UsageError
 from spec_core.toolkit import forward, open_sequence
 
 if TYPE_CHECKING:
-    from spec_engines.transformers.target import TransformersTarget
+    from spec_engines.transformers.transformers_target import TransformersTarget
 
 PROMPT, DRAFTED = 8, (0, 0, 5, 0, 3, 5, 0, 4, 2)
 """Tokens before the steps that are evaluated when a model is loaded, and the lengths of the drafts in these steps.

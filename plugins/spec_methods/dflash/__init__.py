@@ -31,7 +31,7 @@ from spec_core.toolkit import (
     p_min_field,
     sample_field,
 )
-from spec_methods.dflash.layer import Context, Layers
+from spec_methods.dflash.layers import Context, Layers
 
 BACKLOG = 32
 """Positions that wait for the next draft; with more, the weights are read for many at once."""

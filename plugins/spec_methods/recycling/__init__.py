@@ -19,7 +19,7 @@ from torch import Tensor
 
 from spec_core import Compat, Draft, Needs, Sequence, StashKey, Step, Target, hookimpl
 from spec_core.toolkit import BranchPoint, confidences, likeliest, p_min_field
-from spec_methods.recycling.table import Table
+from spec_methods.recycling.successors import Table
 from spec_methods.recycling.tree import Evidence, Limits, Node, Order, by_chance, by_noise, grow, learn
 
 COMMITTED = BranchPoint()

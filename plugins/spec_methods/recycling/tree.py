@@ -9,7 +9,7 @@ import attrs
 from torch import Tensor
 
 from spec_core.toolkit import AcceptanceEstimates, TreeLimits, TreeNode, grow_tree, tested_nodes
-from spec_methods.recycling.table import Row, Table
+from spec_methods.recycling.successors import Row, Table
 
 DECAY = 0.99
 """Decay of the counts."""

@@ -15,7 +15,7 @@ from attrs.validators import ge, le
 
 from spec_core import Compat, Draft, Needs, Rows, Sequence, StashKey, Step, Target, hookimpl
 from spec_core.toolkit import AcceptanceEstimates, TreeLimits, confidences, p_min_field, tested_nodes
-from spec_methods.suffix.drafting import Node, evidence, grow
+from spec_methods.suffix.continuations import Node, evidence, grow
 from spec_methods.suffix.store import Store, Track
 
 P_MIN = 0.3

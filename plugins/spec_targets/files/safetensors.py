@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from spec_targets.files.config import parse_json, read_json
 from spec_targets.files.damage import check_name, damage_error, unsupported_error
+from spec_targets.files.json_file import parse_json, read_json
 from spec_targets.files.mapped import map_file, view
 
 if TYPE_CHECKING:

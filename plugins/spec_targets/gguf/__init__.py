@@ -9,10 +9,10 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from spec_core.errors import UsageError
 from spec_targets.files.gguf import GgufFile, open_gguf
-from spec_targets.runtime.target import TorchTarget
+from spec_targets.runtime.torch_target import TorchTarget
 
 if TYPE_CHECKING:
-    from spec_targets.heads.file import HeadFile
+    from spec_targets.heads.head_file import HeadFile
 
 _files: WeakValueDictionary[tuple[Any, ...], GgufFile] = WeakValueDictionary()
 _tokenizers: WeakKeyDictionary[GgufFile, Any] = WeakKeyDictionary()
@@ -26,13 +26,13 @@ def load(location: str | Path, *, weights: bool | str = "auto", **options: Any) 
 
     Raises UsageError for a damaged file, an unknown architecture or type, or a missing tensor.
     """
+    from spec_targets.gguf.gguf_weights import GgufWeights
     from spec_targets.gguf.metadata import config_of
-    from spec_targets.gguf.weights import GgufWeights
     from spec_targets.runtime.load import make_target
 
     file = _open_once(Path(location))
     if file.metadata.get("general.architecture") in HEADS:
-        from spec_targets.heads.file import from_gguf as head_of
+        from spec_targets.heads.head_file import from_gguf as head_of
 
         return head_of(file, weights is not False)
     config = config_of(file)
@@ -71,7 +71,7 @@ def _identity(path: Path) -> tuple[Any, ...] | None:
 
 def _tokenizer(file: GgufFile) -> Any:
     """Its tokenizer, made once, or None if it has none."""
-    from spec_targets.tokenizer.gguf import from_gguf
+    from spec_targets.tokenizer.gguf_vocabulary import from_gguf
 
     if "tokenizer.ggml.model" not in file.metadata:
         return None

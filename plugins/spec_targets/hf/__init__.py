@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from spec_core.errors import UsageError
-from spec_targets.files.config import read_json
-from spec_targets.runtime.target import TorchTarget
+from spec_targets.files.json_file import read_json
+from spec_targets.runtime.torch_target import TorchTarget
 
 if TYPE_CHECKING:
-    from spec_targets.heads.file import HeadFile
-    from spec_targets.hf.weights import HfWeights
+    from spec_targets.heads.head_file import HeadFile
+    from spec_targets.hf.hf_weights import HfWeights
 
 
 def load(location: str | Path, *, weights: bool | str = "auto", **options: Any) -> TorchTarget | HeadFile:
@@ -22,10 +22,10 @@ def load(location: str | Path, *, weights: bool | str = "auto", **options: Any) 
 
     Raises UsageError for a damaged file, an unknown architecture, or a missing tensor.
     """
-    from spec_targets.heads.file import from_directory
-    from spec_targets.heads.hf import is_head
+    from spec_targets.heads.head_file import from_directory
+    from spec_targets.heads.hf_head import is_head
     from spec_targets.hf.config import config_of, divisors_of
-    from spec_targets.hf.weights import HfWeights
+    from spec_targets.hf.hf_weights import HfWeights
     from spec_targets.runtime.load import make_target
 
     directory = Path(location)

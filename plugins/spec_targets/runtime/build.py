@@ -14,7 +14,7 @@ from spec_kernels.gpu.forms import FORMS
 from spec_kernels.model.ops import Model
 from spec_kernels.model.reference import Reference
 from spec_kernels.model.source import ShapeRecorder, TensorSource, TensorSubset
-from spec_kernels.native import cache
+from spec_kernels.native import native_cache
 from spec_kernels.native.activations import AUTO, CHOICES
 from spec_kernels.native.executor import Native, Options
 from spec_kernels.native.limits import misfit
@@ -43,7 +43,7 @@ class ExecutorOptions:
 
     kernels: str = "auto"
     activations: str = AUTO
-    cache_dtype: str = cache.AUTO
+    cache_dtype: str = native_cache.AUTO
     weights: str = "auto"
     reason: str = ""
     requested: str = "auto"
@@ -77,7 +77,7 @@ def choose(
 
     Reads no values of weights. Raises UsageError.
     """
-    known = {"kernels": KERNELS, "activations": CHOICES, "cache_dtype": cache.CHOICES, "weights": WEIGHTS}
+    known = {"kernels": KERNELS, "activations": CHOICES, "cache_dtype": native_cache.CHOICES, "weights": WEIGHTS}
     for name, values in known.items():
         given = getattr(requested, name)
         if given not in values:

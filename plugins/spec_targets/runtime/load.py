@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 import torch
 from spec_kernels.machine import free_bytes, trim
-from spec_kernels.native import cache
+from spec_kernels.native import native_cache
 from spec_kernels.native.activations import AUTO
 from spec_kernels.native.executor import Native
 from spec_kernels.native.limits import MAX_HEAD, MAX_INPUTS
@@ -23,8 +23,8 @@ from spec_targets.runtime.config import Config
 from spec_targets.runtime.next_token import NextnLayer
 from spec_targets.runtime.probe import explain_inexact
 from spec_targets.runtime.rotation import MAX_POSITIONS, tables
-from spec_targets.runtime.target import RecurrentTarget, TorchTarget
-from spec_targets.runtime.threads import choose_threads
+from spec_targets.runtime.thread_choice import choose_threads
+from spec_targets.runtime.torch_target import RecurrentTarget, TorchTarget
 from spec_targets.runtime.weights import Weights, check
 
 DRAFTED_MAX = 256
@@ -43,7 +43,7 @@ def make_target(
     context: int = 0,
     kernels: str = "auto",
     activations: str = AUTO,
-    cache_dtype: str = cache.AUTO,
+    cache_dtype: str = native_cache.AUTO,
     storage: bool | str = "auto",
     divisors: torch.Tensor | None = None,
     file: str = "",
@@ -142,8 +142,8 @@ def row_bytes(config: Config, executor: Executor | None, choice: ExecutorOptions
     """Bytes of one position in the caches of all layers; without an executor, of the largest type it may choose."""
     if not choice.native:
         return config.attending * 2 * config.kv_heads * config.head * dtype.itemsize
-    kind = executor.cache_type if isinstance(executor, Native) else cache.choose(choice.cache_dtype, bits=15)
-    return config.attending * cache.place_bytes(kind, config.kv_heads, config.head)
+    kind = executor.cache_type if isinstance(executor, Native) else native_cache.choose(choice.cache_dtype, bits=15)
+    return config.attending * native_cache.place_bytes(kind, config.kv_heads, config.head)
 
 
 def recurrent(config: Config) -> RecurrentSizes | None:

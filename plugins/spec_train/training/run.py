@@ -18,7 +18,7 @@ from torch import Tensor
 from spec_core import Target, TargetInfo
 from spec_core.errors import UsageError
 from spec_train import output
-from spec_train.data import vocabulary
+from spec_train.data import reduced_vocabulary
 from spec_train.data.answers import Answerer, AnswerOptions, make_prompts, read_answers
 from spec_train.data.cache import SampleCache
 from spec_train.data.dataset import Dataset
@@ -38,9 +38,9 @@ from spec_train.training import fingerprint
 from spec_train.training.evaluation import Evaluation, Result
 from spec_train.training.log import Log
 from spec_train.training.loss_log import LossLog
-from spec_train.training.progress import AnswerProgress, StepProgress, clock, curve
 from spec_train.training.schedule import Schedule
 from spec_train.training.trainer import Trainer
+from spec_train.training.training_progress import AnswerProgress, StepProgress, clock, curve
 
 MINUTES = 20.0
 """Default duration."""
@@ -183,7 +183,7 @@ def choose_shape(
     options: HeadOptions, target: TargetInfo, sources: Sequence[int], data: TrainingData
 ) -> tuple[Shape, Tensor | None]:
     """Sizes of the head, and the ids of the tokens that it can draft (None: all)."""
-    counts = vocabulary.count_tokens(data.all, target.vocab)
+    counts = reduced_vocabulary.count_tokens(data.all, target.vocab)
     d2t = choose_draft_vocab(options.draft_vocab, target.vocab, data, counts)
     draft_vocab = target.vocab if d2t is None else len(d2t)
     if isinstance(options, DFlashOptions):
@@ -199,11 +199,11 @@ def choose_shape(
 
 def choose_draft_vocab(count: int | None, vocab: int, data: TrainingData, counts: np.ndarray) -> Tensor | None:
     """[Vd] int64 ids of the most frequent tokens; None: all tokens."""
-    count = min(count or vocabulary.default_draft_vocab(vocab), vocab)
+    count = min(count or reduced_vocabulary.default_draft_vocab(vocab), vocab)
     if count == vocab:
         return None
-    answers = vocabulary.count_tokens([TextSample(text.tokens[text.start :]) for text in data.answers], vocab)
-    chosen, covered = vocabulary.most_frequent(answers, counts, count)
+    answers = reduced_vocabulary.count_tokens([TextSample(text.tokens[text.start :]) for text in data.answers], vocab)
+    chosen, covered = reduced_vocabulary.most_frequent(answers, counts, count)
     note(f"{count} of {vocab} tokens can be drafted: {covered:.1%} of the texts")
     return torch.from_numpy(chosen)
 
@@ -212,4 +212,4 @@ def choose_mask(mask: int | None, vocab: int, counts: np.ndarray) -> int:
     """The id of the mask token. Raises UsageError for an id outside the vocabulary."""
     if mask is not None and mask >= vocab:
         raise UsageError(f"--mask {mask}: the vocabulary has {vocab} tokens", hint=f"pass one of 0 to {vocab - 1}")
-    return vocabulary.unused_token(counts) if mask is None else mask
+    return reduced_vocabulary.unused_token(counts) if mask is None else mask

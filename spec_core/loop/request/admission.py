@@ -11,7 +11,7 @@ from spec_core.contract.request import Request
 from spec_core.contract.sequence import Sequence
 from spec_core.contract.target import Target
 from spec_core.errors import SpecError, UsageError, message, quote
-from spec_core.loop.request import checks, prompts
+from spec_core.loop.request import checks, prompt_checks
 from spec_core.sampling.given import COUNTS
 from spec_core.sampling.stop import Stop, Text
 
@@ -35,12 +35,12 @@ def sequence(
     controllers: plugins that limit the drafts of others, unless the request wants none of that.
     """
     info = target.info
-    embeds = prompts.embeddings(request.embeds, target)
-    tokens = prompts.prompt(request.prompt, embeds, target)
+    embeds = prompt_checks.embeddings(request.embeds, target)
+    tokens = prompt_checks.prompt(request.prompt, embeds, target)
     seq = Sequence(
         tokens=tokens,
         prompt_len=len(tokens),
-        max_tokens=prompts.length(request.max_tokens, len(tokens), info.context),
+        max_tokens=prompt_checks.length(request.max_tokens, len(tokens), info.context),
         sampling=checks.sampling(request.sampling, info.vocab),
         seed=checks.seed(request.seed),
         stop=_stop(request, target),
@@ -48,7 +48,7 @@ def sequence(
         draft_max=None if request.draft_max is None else checks.below("draft_max", request.draft_max, COUNTS),
         draft_min=_shortest(request, private),
         confidence_min=_surest(request, private),
-        prediction=prompts.prediction(request.prediction, target, tokens),
+        prediction=prompt_checks.prediction(request.prediction, target, tokens),
         reuse=checks.flag("reuse", request.reuse),
         cache_salt=_salt(request),
         priority=checks.within("priority", request.priority, checks.PRIORITY_MAX),
@@ -117,7 +117,7 @@ def _check_shared(name: str, given: object, private: bool) -> None:
 
 def prompt_tokens(request: Request, target: Target) -> list[int]:
     """Token ids of the prompt, checked."""
-    return prompts.prompt(request.prompt, request.embeds, target)
+    return prompt_checks.prompt(request.prompt, request.embeds, target)
 
 
 def _served_by(

@@ -12,7 +12,7 @@ from spec_core.loop.run import Run
 from spec_core.testing.conformance.base import check_forgotten, expect, together
 from spec_core.testing.conformance.drafts import MetadataOnly
 from spec_core.testing.conformance.promise import promise
-from spec_core.testing.conformance.settings import SettingsChecks
+from spec_core.testing.conformance.settings_kit import SettingsChecks
 from spec_core.testing.drafters import Oracle
 
 

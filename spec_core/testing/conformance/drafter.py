@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from spec_core.testing.conformance.declared import NeedsChecks
 from spec_core.testing.conformance.extend import ExtendChecks
-from spec_core.testing.conformance.memory import MemoryChecks
-from spec_core.testing.conformance.settings import SettingsChecks
-from spec_core.testing.conformance.texts import TextChecks
+from spec_core.testing.conformance.memory_kit import MemoryChecks
+from spec_core.testing.conformance.settings_kit import SettingsChecks
+from spec_core.testing.conformance.text_checks import TextChecks
 
 
 class DrafterConformance(TextChecks, MemoryChecks, ExtendChecks, NeedsChecks, SettingsChecks):

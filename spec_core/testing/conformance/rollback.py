@@ -15,10 +15,10 @@ from spec_core.loop.run import Run
 from spec_core.testing.conformance.base import check_forgotten, expect, together
 from spec_core.testing.conformance.drafts import MetadataOnly
 from spec_core.testing.conformance.drive import close, leaves
-from spec_core.testing.conformance.memory import Checkpoints
+from spec_core.testing.conformance.memory_kit import Checkpoints
 from spec_core.testing.conformance.probes import Limiter, Watched
 from spec_core.testing.conformance.promise import Found, promise
-from spec_core.testing.conformance.settings import SettingsChecks
+from spec_core.testing.conformance.settings_kit import SettingsChecks
 from spec_core.testing.conformance.state_check import Gated
 from spec_core.testing.drafters import Oracle, RandomTrees
 

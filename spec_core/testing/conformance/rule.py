@@ -22,7 +22,7 @@ from spec_core.testing.conformance.base import check_forgotten, describe_request
 from spec_core.testing.conformance.drafts import MetadataOnly, seed_generators
 from spec_core.testing.conformance.probes import first
 from spec_core.testing.conformance.promise import promise
-from spec_core.testing.conformance.settings import SettingsChecks
+from spec_core.testing.conformance.settings_kit import SettingsChecks
 from spec_core.testing.drafters import Oracle, RandomTrees
 
 WARPERS = (

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from spec_core import Batch, Compat, Needs, Part, Rows, Sequence, Step, TargetInfo, TargetOutput, Tokenizer, hookimpl
 from spec_core.toolkit import NextTokenLayer
+from spec_engines.transformers.cache_rows import Kinds, TransformersRows
 from spec_engines.transformers.call import Caller, Found, Span, group_spans
 from spec_engines.transformers.layout import Layout
-from spec_engines.transformers.memory import Kinds, TransformersRows
 from spec_engines.transformers.quantised import matrix
 
 EVERY, CHECKPOINTS_MAX = 256, 4

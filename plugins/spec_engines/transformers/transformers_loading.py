@@ -17,12 +17,12 @@ from spec_core import TargetInfo, Tokenizer, load, load_tokenizer
 from spec_core.errors import SpecError, UsageError, nearest, quote
 from spec_core.toolkit import NextTokenLayer, UnreadableLayer, next_token_layer, use_threads
 from spec_engines.declared import MATRICES
+from spec_engines.transformers.cache_rows import Kinds
 from spec_engines.transformers.compiled import compile_decoding
 from spec_engines.transformers.layout import Layout
-from spec_engines.transformers.memory import Kinds
-from spec_engines.transformers.probe import takes_batches, takes_masks
 from spec_engines.transformers.quantised import check_library
-from spec_engines.transformers.target import TransformersTarget
+from spec_engines.transformers.row_probe import takes_batches, takes_masks
+from spec_engines.transformers.transformers_target import TransformersTarget
 
 MAX_POSITIONS = 1 << 17
 """A larger context is reduced to this, unless it was requested."""

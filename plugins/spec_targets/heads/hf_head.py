@@ -11,7 +11,7 @@ import attrs
 from spec_core.errors import UsageError
 from spec_targets.heads import tensors
 from spec_targets.heads.directory import HfHead
-from spec_targets.heads.gguf import block_facts, layer_ids
+from spec_targets.heads.gguf_head import block_facts, layer_ids
 from spec_targets.heads.head import Head, Reading
 from spec_targets.hf.config import config_of, divisors_of
 from spec_targets.runtime.config import Config

@@ -11,7 +11,7 @@ from spec_core import Draft, Needs, Part, Target
 from spec_core.toolkit import forward, open_sequence
 
 if TYPE_CHECKING:
-    from spec_engines.transformers.target import TransformersTarget
+    from spec_engines.transformers.transformers_target import TransformersTarget
 
 TOKENS, SIBLINGS = [3, 1, 4, 1], [5, 2]
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-3}

@@ -13,7 +13,7 @@ from spec_core.errors import UsageError
 from spec_targets.architectures.keys import Keys, name_of
 from spec_targets.files.gguf import GgufFile
 from spec_targets.files.texts import Texts
-from spec_targets.gguf.weights import floats
+from spec_targets.gguf.gguf_weights import floats
 from spec_targets.heads import tensors
 from spec_targets.heads.head import Head
 from spec_targets.runtime.config import Config

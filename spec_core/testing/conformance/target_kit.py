@@ -15,7 +15,7 @@ from spec_core.contract.values import Compat, Draft, Needs
 from spec_core.testing.conformance.base import describe_request, expect, same, together
 from spec_core.testing.conformance.drive import Row, close, feed, forward, host, keep
 from spec_core.testing.conformance.exact_rows import TREE, RowChecks
-from spec_core.testing.conformance.memory import Checkpoints
+from spec_core.testing.conformance.memory_kit import Checkpoints
 from spec_core.testing.conformance.probes import Watched
 from spec_core.testing.conformance.promise import Found, promise
 from spec_core.testing.drafters import RandomTrees

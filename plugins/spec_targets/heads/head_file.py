@@ -13,7 +13,7 @@ from spec_core import Compat, Refusal, TargetInfo, hookimpl
 from spec_core.errors import UsageError
 from spec_core.toolkit import TrainingTexts
 from spec_targets.files.gguf import GgufFile
-from spec_targets.heads import gguf, hf
+from spec_targets.heads import gguf_head, hf_head
 from spec_targets.heads.head import Head, Problem
 from spec_targets.heads.tensors import TensorSource, tensor_shapes
 from spec_targets.runtime.rope import rope_frequencies
@@ -91,9 +91,9 @@ class HeadFile:
 
 def from_gguf(file: GgufFile, weights: bool) -> HeadFile:
     """The head in a GGUF file of architecture eagle3 or dflash."""
-    from spec_targets.tokenizer.gguf import from_gguf as tokenizer_of
+    from spec_targets.tokenizer.gguf_vocabulary import from_gguf as tokenizer_of
 
-    head, source = gguf.read(file)
+    head, source = gguf_head.read(file)
     has = "tokenizer.ggml.model" in file.metadata
     tokenizer = tokenizer_of(file.metadata, file.path.name) if has else None
     return _refuse_as_model(HeadFile(head, source, tokenizer, file.path), weights)
@@ -101,7 +101,7 @@ def from_gguf(file: GgufFile, weights: bool) -> HeadFile:
 
 def from_directory(directory: Path, raw: dict[str, Any], weights: bool) -> HeadFile:
     """The head in a Hugging Face directory whose config is one's (``hf.is_head``)."""
-    return _refuse_as_model(HeadFile(*hf.read(directory, raw), path=directory), weights)
+    return _refuse_as_model(HeadFile(*hf_head.read(directory, raw), path=directory), weights)
 
 
 def _refuse_as_model(file: HeadFile, weights: bool) -> HeadFile:
