@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from spec_core.testing.toy import ToyTarget as ToyTarget
 
 _WHERE = {
-    "ConstraintConformance": "conformance.constraint",
+    "ConstraintConformance": "conformance.constraint_kit",
     "ControllerConformance": "conformance.controller",
     "DrafterConformance": "conformance.drafter",
     "Fuzzer": "fuzzer",
@@ -37,7 +37,7 @@ _WHERE = {
     "RandomTrees": "drafters",
     "RollbackConformance": "conformance.rollback",
     "RuleConformance": "conformance.rule",
-    "TargetConformance": "conformance.target",
+    "TargetConformance": "conformance.target_kit",
     "ToyConstraint": "constraint",
     "ToyRollback": "rollback",
     "ToyTarget": "toy",
