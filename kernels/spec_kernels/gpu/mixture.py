@@ -19,7 +19,7 @@ from spec_kernels.gpu.products import tiling
 from spec_kernels.gpu.repack import Matrix, naive_weights
 from spec_kernels.gpu.rows import FUNCTIONS, Function, activate, naive_combine_rows
 from spec_kernels.model.shapes import Experts
-from spec_kernels.ops.moe.triton import route, route_sigmoid
+from spec_kernels.ops.moe.triton import route_into, route_sigmoid_into
 
 SORTED = 64 if INTERPRETED else 1
 """Experts whose lines one program sorts: the interpreter runs few large programs faster."""
@@ -53,11 +53,11 @@ class Lines:
 
 def route_rows(scores: Tensor, bias: Tensor, experts: Experts, lines: Lines) -> None:
     """Fill ``chosen`` and ``shares`` by the router's scores [R, E]. bias: float32 [E], see ``Mixture``."""
-    e, out = experts, (lines.shares, lines.chosen)
+    e, choices = experts, (lines.shares, lines.chosen)
     if e.sigmoid:
-        route_sigmoid(scores, bias, e.used, e.normalise, e.scale, e.groups, e.groups_used, out)
+        route_sigmoid_into(*choices, scores, bias, e.normalise, e.scale, e.groups, e.groups_used)
     else:
-        route(scores, e.used, e.normalise, e.scale, out)
+        route_into(*choices, scores, e.normalise, e.scale)
 
 
 def sort_lines(lines: Lines) -> None:

@@ -19,20 +19,23 @@ WIDE = 1024
 """Outputs of one program that only adds."""
 
 
-def route(
-    logits: Tensor, top: int, normalise: bool, scale: float = 1.0, out: tuple[Tensor, Tensor] | None = None
-) -> tuple[Tensor, Tensor]:
+def route(logits: Tensor, top: int, normalise: bool, scale: float = 1.0) -> tuple[Tensor, Tensor]:
     """Experts of every row and their weights: softmax over all E in float32, then the ``top`` best.
 
-    logits: [R, E]    normalise: whether the chosen weights are divided by their sum    out: memory for the result
+    logits: [R, E]    normalise: whether the chosen weights are divided by their sum
     returns weights float32 [R, top] and experts int64 [R, top], best first
     """
-    rows, count = logits.shape
-    weights, chosen = out or _choices(rows, top, logits.device)
+    weights, chosen = _choices(len(logits), top, logits.device)
+    route_into(weights, chosen, logits, normalise, scale)
+    return weights, chosen
+
+
+def route_into(weights: Tensor, chosen: Tensor, logits: Tensor, normalise: bool, scale: float) -> None:
+    """``route`` into memory that exists."""
+    (rows, count), top = logits.shape, chosen.shape[1]
     blocks = triton.next_power_of_2(count), triton.next_power_of_2(top)
     if rows:
         _route[(rows,)](logits, weights, chosen, *logits.stride(), scale, count, top, normalise, *blocks)
-    return weights, chosen
 
 
 def _choices(rows: int, top: int, device: torch.device) -> tuple[Tensor, Tensor]:
@@ -66,25 +69,31 @@ def _route(
 
 
 def route_sigmoid(
-    logits: Tensor, bias: Tensor, top: int, normalise: bool, scale: float = 1.0, groups: int = 1, groups_used: int = 1,
-    out: tuple[Tensor, Tensor] | None = None,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+    logits: Tensor, bias: Tensor, top: int, normalise: bool, scale: float = 1.0, groups: int = 1, groups_used: int = 1
+) -> tuple[Tensor, Tensor]:
     """Experts by sigmoid scores, as DeepSeek-V3 and GLM-4.5 choose them: the bias decides who, not how much.
 
     logits: [R, E]    bias: [E]    scale: what the weights are multiplied by
     groups: E is divided into these; only the ``groups_used`` with the largest sum of their two best are chosen from
-    out: memory for the result
     returns weights float32 [R, top] and experts int64 [R, top]
     """
-    rows, count = logits.shape
-    weights, chosen = out or _choices(rows, top, logits.device)
+    weights, chosen = _choices(len(logits), top, logits.device)
+    route_sigmoid_into(weights, chosen, logits, bias, normalise, scale, groups, groups_used)
+    return weights, chosen
+
+
+def route_sigmoid_into(
+    weights: Tensor, chosen: Tensor, logits: Tensor, bias: Tensor, normalise: bool, scale: float, groups: int,
+    groups_used: int,
+) -> None:  # fmt: skip
+    """``route_sigmoid`` into memory that exists."""
+    (rows, count), top = logits.shape, chosen.shape[1]
     blocks = (triton.next_power_of_2(n) for n in (groups, count // groups, top))
     if rows:
         _route_sigmoid[(rows,)](
             logits, bias.contiguous(), weights, chosen, *logits.stride(), scale,
             count // groups, top, normalise, groups, groups_used, *blocks,
         )  # fmt: skip
-    return weights, chosen
 
 
 @triton.jit
