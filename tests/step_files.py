@@ -1,4 +1,4 @@
-"""Which source files a decoding step enters: ``python tests/step_files.py`` lists and counts them.
+"""Which source files a decoding step enters: ``python tests/step_files.py METHOD`` lists them.
 
 The step is one in the middle of a text, with a draft of `ngram` or `draft-model` of which the target accepts a part,
 on `zoo:pico` with one thread. A file counts when one of its functions is called in that step.
@@ -7,6 +7,9 @@ on `zoo:pico` with one thread. A file counts when one of its functions is called
 from __future__ import annotations
 
 import gc
+import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 from types import FrameType
@@ -23,7 +26,16 @@ METHODS = ("ngram", "draft-model")
 
 
 def files_entered(method: str) -> list[str]:
-    """The files, relative to the project, in the second step with an accepted draft; the first prepares the drafter."""
+    """The files, relative to the project, that a step of a new process enters: nothing is cached by other tests."""
+    command = [sys.executable, __file__, method]
+    done = subprocess.run(
+        command, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, check=True
+    )
+    return json.loads(done.stdout)
+
+
+def trace_files(method: str) -> list[str]:
+    """The files in the second step with an accepted draft; the first prepares the drafter."""
     run = Run(load("zoo:pico", threads=1), [method])
     run.submit(PROMPT, max_tokens=64)
     run.step()
@@ -60,7 +72,4 @@ def of_the_core(files: list[str]) -> list[str]:
 
 
 if __name__ == "__main__":
-    for name in METHODS:
-        entered = files_entered(name)
-        print(name, *entered, sep="\n  ")
-        print(f"{len(entered)} files, {len(of_the_core(entered))} of the core")
+    print(json.dumps(trace_files(sys.argv[1])))
