@@ -20,11 +20,11 @@ LATER = ("exact", "exact_why", "kernels", "threads", "weight_bytes", "row_bytes"
 """Facts of a target that may be known only after its weights are read; no answer to ``compat`` depends on them."""
 
 
-@attrs.frozen(eq=False)
+@attrs.define(eq=False)
 class Prepared:
-    """A run whose plugins have accepted the target's metadata. No weight was read.
+    """A run whose plugins have accepted the target's metadata. No weight was read. It can be loaded once.
 
-    target: described, or complete if it was given so. plugins: with their answers, in the order of calls.
+    target: described, or complete if it was passed so. plugins: with their answers, in the order of calls.
     """
 
     target: Target
@@ -32,6 +32,7 @@ class Prepared:
     _read: Callable[[], Target] | None = None
     _check: Callable[[Target], list[PluginInstance]] | None = None
     _start: Callable[..., Any] | None = None
+    _loaded: bool = attrs.field(default=False, init=False)
 
     def load(self, settings: Any = None, **keywords: Any) -> Any:
         """The ``Run``. settings, keywords: as for it. Reads the weights of the target, then those of the plugins."""
@@ -39,7 +40,13 @@ class Prepared:
         return self._start(self, settings=settings, **keywords)
 
     def open(self) -> tuple[Target, list[PluginInstance]]:
-        """The target and the plugins with their weights. Plugins are asked again only if other facts were found."""
+        """The target and the plugins with their weights. Plugins are asked again only if other facts were found.
+
+        Raises UsageError at the second call: the plugins belong to the first run.
+        """
+        if self._loaded:
+            raise UsageError("this run was loaded already, and its plugins belong to it", hint="call prepare again")
+        self._loaded = True
         target, plugins = self.target, self.plugins
         if self._read is not None and self._check is not None:
             target = self._read()
@@ -68,11 +75,10 @@ def prepare_plugins(
     Raises UsageError, or Refused with every plugin's refusal. No weight is read.
     """
     named = [methods] if isinstance(methods, str) else list(methods)
-    given = plugin_settings or {}
-    accept = lambda of: check(of, named, rule, rollback, given, control)
+    accept = lambda of: check(of, named, rule, rollback, plugin_settings or {}, control)
     if isinstance(target, (str, Path)):
-        described = load(target, **{**loading, "weights": False})
-        return Prepared(described, accept(described), lambda: load(target, **loading), accept)
+        description = load(target, **{**loading, "weights": False})
+        return Prepared(description, accept(description), lambda: load(target, **loading), accept)
     if loading:
         raise UsageError(
             f"{', '.join(sorted(loading))} can be set only when a model is loaded; this one is loaded already",

@@ -29,7 +29,7 @@ from spec_core.loop.generation import Generation, Queued
 from spec_core.loop.guard import Hooks, affected_parts, close_plugins, unregister_all
 from spec_core.loop.outputs import Outputs
 from spec_core.loop.request.admission import sequence
-from spec_core.loop.request.arguments import all_of, request_of, several, split_keywords
+from spec_core.loop.request.arguments import all_of, check_alone, request_of, several, split_keywords
 from spec_core.loop.schedule import Scheduler, has_drafts, of_prompts, plan
 from spec_core.loop.serving import NOBODY, Serving
 from spec_core.loop.slots import Slots
@@ -81,7 +81,9 @@ class Run:
         self.settings, loading = split_keywords(settings, keywords)
         rule = None if isinstance(rule, Coupled) else rule
         with defer_finalizers():
-            if not isinstance(target, Prepared):
+            if isinstance(target, Prepared):
+                check_alone(methods, rule, rollback, plugin_settings, control, loading)
+            else:
                 target = prepare_plugins(target, methods, rule, rollback, plugin_settings, control, **loading)
             self.target, self.plugins = target.open()
         self.needs = reduce(or_, (c.compat.needs for c in self.plugins), Needs())

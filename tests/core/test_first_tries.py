@@ -83,6 +83,10 @@ def test_plugins_are_asked_once_unless_other_facts_are_found(monkeypatch, trees)
 
     run = prepared.load(max_sequences=2)
     assert run.target is complete and run.settings.max_sequences == 2
+    with pytest.raises(UsageError, match="loaded already"):
+        prepared.load()
+    with pytest.raises(UsageError, match="takes no plugins"):
+        Run(prepare("toy"), ["ngram"])
     assert len(method.facts) == (1 if trees == described.info.trees else 2)
 
 

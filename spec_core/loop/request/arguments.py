@@ -49,6 +49,12 @@ def split_keywords(settings: RunSettings | None, keywords: Mapping[str, Any]) ->
     return attrs.evolve(settings or RunSettings(), **running), loading
 
 
+def check_alone(*arguments: Any) -> None:
+    """A prepared run has its plugins and its model: raise UsageError where either is passed again."""
+    if any(arguments):
+        raise UsageError("a prepared run takes no plugins and no options of loading", hint="pass them to prepare()")
+
+
 def request_of(given: Any, keywords: Mapping[str, Any]) -> Request:
     """A request from the user's arguments. Keywords are fields of Request or Sampling. Raises UsageError."""
     fields = [name for name in names(Request) if name != "prompt" or isinstance(given, Request)]
