@@ -304,7 +304,8 @@ def draft_on_device(
     program.logits[:count].copy_(outputs["logits"])
     if program.state is not None:
         program.state[:count].copy_(outputs[state])
-    bucket.run()
+    with gpu.facilities.launching:
+        bucket.run()
     tokens, certainty = program.results.cpu()
     columns = zip(tokens.T.tolist(), certainty.view(torch.float32).T.tolist(), limits, strict=False)
     drafts = [cut_chain(t[: of.depth], c[: of.depth], of) for t, c, of in columns]
