@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -62,18 +62,9 @@ class Prepared:
 
 
 def prepare_plugins(
-    target: Target | str | Path,
-    methods: Iterable[Any] = (),
-    rule: Any = None,
-    rollback: Any = None,
-    plugin_settings: Mapping[str, Mapping[str, Any]] | None = None,
-    control: Any = None,
-    **loading: Any,
+    target: Any, methods: Any, rule: Any, rollback: Any, plugin_settings: Any, control: Any, loading: dict[str, Any]
 ) -> Prepared:
-    """Check a run from metadata: its arguments are those of ``Run``; ``loading`` are fields of LoadSettings.
-
-    Raises UsageError, or Refused with every plugin's refusal. No weight is read.
-    """
+    """See ``spec_core.loop.prepare.prepare``; loading: options of ``load``."""
     named = [methods] if isinstance(methods, str) else list(methods)
     accept = lambda of: check(of, named, rule, rollback, plugin_settings or {}, control)
     if isinstance(target, (str, Path)):

@@ -26,5 +26,5 @@ def prepare(
 
     Raises UsageError, or Refused with every plugin's refusal. No weight is read before ``load`` of the result.
     """
-    prepared = prepare_plugins(target, methods, rule, rollback, plugin_settings, control, **loading)
+    prepared = prepare_plugins(target, methods, rule, rollback, plugin_settings, control, loading)
     return attrs.evolve(prepared, start=Run)

@@ -84,7 +84,7 @@ class Run:
             if isinstance(target, Prepared):
                 check_alone(methods, rule, rollback, plugin_settings, control, loading)
             else:
-                target = prepare_plugins(target, methods, rule, rollback, plugin_settings, control, **loading)
+                target = prepare_plugins(target, methods, rule, rollback, plugin_settings, control, loading)
             self.target, self.plugins = target.open()
         self.needs = reduce(or_, (c.compat.needs for c in self.plugins), Needs())
         self.proposals = drafted_proposals(self.plugins)
