@@ -87,7 +87,7 @@ class Steps:
         return torch.randint(self.shape.vocab, (count,), generator=self.generator)
 
     def batch(self, sequences: int, rows: int, context: int) -> ForwardBatch:
-        """A verify step of so many sequences; their cached rows are what the pages hold."""
+        """A verify step of several sequences; their cached rows are what the pages hold."""
         spans = [SequenceRows(self.executor.cache(context + rows), i * rows, rows, context) for i in range(sequences)]
         positions = torch.arange(context, context + rows).repeat(sequences)
         return ForwardBatch(self.tokens(sequences * rows), positions, spans)

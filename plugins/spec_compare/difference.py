@@ -54,10 +54,10 @@ def differences(
         key = (record.contender, record.prompt)
         if key not in first and record.tokens != plain[text_of(record)]:
             setup = setups[record.baseline]
-            given = next_prompt(
+            prompt = next_prompt(
                 asked_for[record.prompt], texts[record.baseline, record.prompt][: record.turn], setup.target
             )
-            first[key] = difference(record, plain[text_of(record)], given, setup.target, setup.terms)
+            first[key] = difference(record, plain[text_of(record)], prompt, setup.target, setup.terms)
     return list(first.values())
 
 

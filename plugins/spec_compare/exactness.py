@@ -54,8 +54,8 @@ def explain(
     for difference in differing:
         record = record_of(difference, laps, plain)
         setup = setups[record.baseline]
-        given = next_prompt(by_id[record.prompt], texts[record.baseline, record.prompt][: record.turn], setup.target)
-        prompt, own_text = tokens_of(given, setup.target), plain[text_of(record)]
+        turn = next_prompt(by_id[record.prompt], texts[record.baseline, record.prompt][: record.turn], setup.target)
+        prompt, own_text = tokens_of(turn, setup.target), plain[text_of(record)]
         flips = (
             replay(record, prompt, own_text, setup)[: difference.position + 1] != own_text[: difference.position + 1]
         )

@@ -168,10 +168,10 @@ def methods(speculative: Speculative, run: Run) -> tuple[str, ...] | None:
     """Names of the run's methods. Raises ApiError for one that it does not have."""
     if speculative.method is not None and speculative.type is not None:
         raise ApiError(400, "speculative.method and speculative.type are both given; write one", "speculative.type")
-    given = speculative.method if speculative.method is not None else speculative.type
-    if given is None:
+    choice = speculative.method if speculative.method is not None else speculative.type
+    if choice is None:
         return None
-    names = [part.strip() for part in given.split(",")] if isinstance(given, str) else given
+    names = [part.strip() for part in choice.split(",")] if isinstance(choice, str) else choice
     names = [name for name in names if name and name.lower() not in OFF]
     return tuple(_method(name, run) for name in names)
 

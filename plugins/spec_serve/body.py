@@ -47,22 +47,22 @@ class Body(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _check_fields(cls, given: Any) -> Any:
-        if not isinstance(given, dict):
-            return given
-        _check_lengths(given, cls.ids)
-        given = nest(given) if "speculative" in cls.model_fields else dict(given)
+    def _check_fields(cls, fields: Any) -> Any:
+        if not isinstance(fields, dict):
+            return fields
+        _check_lengths(fields, cls.ids)
+        fields = nest(fields) if "speculative" in cls.model_fields else dict(fields)
         known = [field.alias or key for key, field in cls.model_fields.items()]
-        for name in list(given):
+        for name in list(fields):
             if name in cls.neutral:
-                if not _asks_nothing(given.pop(name), cls.neutral[name]):
+                if not _asks_nothing(fields.pop(name), cls.neutral[name]):
                     _refuse(name, f"{name} is not supported; leave it out", "not_supported")
             elif name not in known:
                 inside = f" in {cls.where}" if cls.where else ""
                 problem = f"unknown field {name!r:.80}{inside}; known, nearest first: {nearest(name, known)}"
                 _refuse(name, problem, "unknown_field")
-                del given[name]
-        return given
+                del fields[name]
+        return fields
 
 
 IGNORED: ContextVar[set[str] | None] = ContextVar("ignored", default=None)

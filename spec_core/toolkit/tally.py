@@ -49,8 +49,8 @@ def _goes_on(draft: Draft, node: int) -> bool:
 class DraftStatistics:
     """Sums over steps.
 
-    reached, tested, kept: {number of positions: drafts}, of those that a draft had, those of which all tokens before
-    were kept, so that the rule could keep them, and those whose tokens were accepted.
+    reached, tested, kept: {number of positions: drafts}. Reached positions are all positions of a draft. Before a
+    tested one all tokens were kept, so that the rule could keep it. The token of a kept one was accepted.
     """
 
     steps: int = 0

@@ -107,7 +107,7 @@ class PairMemory:
         return Pairs(self.room(self.done + len(tokens)), self.done, tokens, hidden, {}, tuple(parents), outputs)
 
     def room(self, rows: int) -> Any:
-        """The cache, with room for so many rows."""
+        """The cache, with room for ``rows`` rows."""
         if self.cache is not None:
             self.cache.reserve(rows)
         return self.cache

@@ -82,10 +82,10 @@ class Caller:
         if self.layout.keeps:
             options["logits_to_keep"] = count - base
         tokens = _lines([span.cut(batch.tokens) for span in spans]).clamp_min(0)
-        given = _embeds_by_row(spans, batch)
-        plain = not (needs.hidden or needs.final or given or base or "attention_mask" in options)
+        embeds = _embeds_by_row(spans, batch)
+        plain = not (needs.hidden or needs.final or embeds or base or "attention_mask" in options)
         model = self.decode if plain and self.decode is not None and _decodes(spans[0]) else self.model
-        with collect(self.layout, needs, given) as taps:
+        with collect(self.layout, needs, embeds) as taps:
             logits = model(tokens, use_cache=True, **options).logits
         return [
             Found(

@@ -49,7 +49,7 @@ class Links(NamedTuple):
 
 
 def keep_windows(x: Tensor, windows: Tensor, place_size: int, links: Links, spans: Tensor) -> None:
-    """Write the windows after kept rows, those that sequences began with last.
+    """Write the windows after kept rows; a window that a sequence began with is written last.
 
     x: [R, C], rows may lie apart. windows: [*, W - 1, C], of which the first is place 0. place_size: numbers from one
     place to the next. spans: int64 [B, 2], of each sequence its first kept row, and one behind its last row
