@@ -21,7 +21,7 @@ ROOT = Path(__file__).parent.parent
 SOURCES = {
     "spec_core": ROOT / "spec_core",
     "spec_kernels": ROOT / "kernels" / "spec_kernels",
-    **{path.name: path for path in sorted((ROOT / "plugins").glob("spec_*"))},
+    **{path.name: path for path in sorted((ROOT / "plugins").glob("*/spec_*"))},
 }
 OURS = frozenset(SOURCES)
 

@@ -38,6 +38,8 @@ from spec_core.errors import UsageError
 VOCAB, DRAFTED, PROMPT, CONTEXT = 4096, 4, 32, 1 << 20
 WARM = 50
 """Uncounted steps."""
+FOLDERS = (".", "kernels", "plugins/decoding", "plugins/models", "plugins/commands", "plugins")
+"""Folders of packages in a checkout; in older ones all plugins are in the last."""
 ROUNDS = 5
 """Repeats of each side within one turn of a comparison of two checkouts."""
 
@@ -188,7 +190,7 @@ def _seconds(run: Run, steps: int) -> float:
 def against(folder: Path, steps: int, rounds: int) -> list[Ratio]:
     """Both checkouts in turns, each in a process of its own. Raises UsageError if one of them fails."""
     pairs: dict[str, list[tuple[float, float]]] = {case: [] for case in CASES}
-    here = Path(__file__).resolve().parents[2]
+    here = Path(__file__).resolve().parents[3]
     for i in range(rounds):
         sides = (here, folder) if i % 2 else (folder, here)
         times = {side: time_checkout(side, steps) for side in sides}
@@ -207,7 +209,7 @@ def ratio_of(case: str, pairs: list[tuple[float, float]]) -> Ratio:
 def time_checkout(checkout: Path, steps: int) -> dict[str, float]:
     """{case: microseconds} of a checkout."""
     command = [sys.executable, "-m", "spec_core", "bench", "core", "--json"]
-    path = os.pathsep.join(str(checkout / part) for part in (".", "kernels", "plugins"))
+    path = os.pathsep.join(str(checkout / folder) for folder in FOLDERS)
     done = subprocess.run(
         [*command, "--steps", str(steps), "--repeats", str(ROUNDS)],
         env={**os.environ, "PYTHONPATH": path},
