@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 import click
-from spec_cli import common
-from spec_cli.printing import say
-from spec_cli.timing_warnings import of_load
+from spec_commands import common
+from spec_commands.printing import say
+from spec_commands.timing_warnings import of_load
 
 from spec_core.errors import UsageError
 
@@ -49,7 +49,7 @@ def step(as_json: bool, out: Path | None, **flags: Any) -> None:
 
     For each --method also Td(k), what it adds to a step whose draft has k tokens, on texts of the model's prompts.
     """
-    from spec_cli import machine
+    from spec_commands import machine
 
     from spec_bench import bandwidth, cost_warnings, methods, speed_bounds, table
     from spec_bench import step as steps
@@ -90,7 +90,7 @@ def body(
     target: Any, costs: list[Cost], drafts: list[DraftCost], limits_by_cost: list[Limits], reads: float | None
 ) -> dict[str, Any]:
     """Figures, with the settings and the machine that they depend on."""
-    from spec_cli.env import environment
+    from spec_commands.environment import environment
 
     executor = {name: getattr(target.info, name) or None for name in ("kernels", "threads")}
     circumstances = {"target": target.info.name, "device": target.info.device, "dtype": target.info.dtype, **executor}
@@ -112,7 +112,7 @@ def body(
 @common.debug_option
 def core(steps: int, repeats: int, against: Path | None, as_json: bool) -> None:
     """Time the core alone: a step with a target and a drafter that compute nothing, with one thread."""
-    from spec_cli.env import environment
+    from spec_commands.environment import environment
 
     from spec_bench import core as alone
     from spec_bench import table
@@ -137,7 +137,7 @@ def core(steps: int, repeats: int, against: Path | None, as_json: bool) -> None:
 def kernels(as_json: bool, **flags: Any) -> None:
     """Time products of the native forward: each weight type, with a matrix in the cache and one in memory."""
     import torch
-    from spec_cli import machine
+    from spec_commands import machine
     from spec_kernels import native
 
     from spec_bench import cost_warnings, products, table

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import groupby
 
-from spec_cli.timing_warnings import QUIET, SCATTER, TimingWarning
+from spec_commands.timing_warnings import QUIET, SCATTER, TimingWarning
 
 from spec_bench.products import Product
 from spec_bench.step import Cost

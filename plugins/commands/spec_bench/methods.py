@@ -6,9 +6,9 @@ import statistics
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from spec_cli import common
-from spec_cli.common import Settings
-from spec_cli.prompts import Prompt, read
+from spec_commands import common
+from spec_commands.common import Settings
+from spec_commands.prompts import Prompt, read
 from spec_costs import drafting
 from spec_costs.drafting import Lengths
 from spec_costs.file import DraftCost

@@ -7,8 +7,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from spec_cli import common
-from spec_cli.env import environment
+from spec_commands import common
+from spec_commands.environment import environment
 from spec_costs import file
 from spec_costs.curve import Curve
 from spec_costs.file import Costs, DraftCost, StepCost

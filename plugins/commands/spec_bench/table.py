@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Any
 
-from spec_cli.printing import say
-from spec_cli.timing_warnings import TimingWarning
+from spec_commands.printing import say
+from spec_commands.timing_warnings import TimingWarning
 from spec_costs.file import DraftCost
 from spec_costs.limits import Limits, sentence
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 import click
+from spec_commands import common
+from spec_commands.printing import say
 
-from spec_cli import common
-from spec_cli.printing import say
 from spec_core.commands import PLUGIN_KINDS, Entry, discover, find_plugin, import_plugin, parse_method
 from spec_core.errors import UsageError, nearest
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import click
-
-from spec_cli import common
-from spec_cli.printing import say
+from spec_commands import common
+from spec_commands.printing import say
 
 if TYPE_CHECKING:
     from spec_core import Target

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 import click
+from spec_commands import common
 
-from spec_cli import common
 from spec_core.commands import DEFAULT, Setting, Settings, find_plugin, import_plugin, name_of
 from spec_core.errors import SpecError, UsageError
 

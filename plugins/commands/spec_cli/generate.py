@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 import click
+from spec_commands import common, prompt, prompts
+from spec_commands.heap import frozen_heap
+from spec_commands.printing import say
 
-from spec_cli import common, constraint_options, prompt, prompts, show
-from spec_cli.heap import frozen_heap
-from spec_cli.printing import say
+from spec_cli import constraint_options, show
 from spec_cli.watch import Watch, prefill
 from spec_core.errors import UsageError
 

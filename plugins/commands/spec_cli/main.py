@@ -11,9 +11,9 @@ import traceback
 from typing import TextIO
 
 import click
+from spec_commands.debug import DEBUG, debug_option, debugging
+from spec_commands.printing import say
 
-from spec_cli.debug import DEBUG, debug_option, debugging
-from spec_cli.printing import say
 from spec_core import prepare
 from spec_core.commands import Entry, core_fields, discover, find_plugin, import_plugin
 from spec_core.errors import LoadError, PluginError, SpecError, UsageError, nearest

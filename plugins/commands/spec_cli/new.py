@@ -8,8 +8,8 @@ from pathlib import Path
 
 import attrs
 import click
+from spec_commands.printing import say
 
-from spec_cli.printing import say
 from spec_core.commands import GROUPS, discover
 from spec_core.errors import UsageError, why
 

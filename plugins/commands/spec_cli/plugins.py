@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import click
+from spec_commands import common
+from spec_commands.printing import say
 
-from spec_cli import common
-from spec_cli.printing import say
 from spec_core.commands import PLUGIN_KINDS, Entry, discover, hooks_of, import_plugin
 from spec_core.errors import UsageError
 

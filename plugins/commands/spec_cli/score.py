@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
-
-from spec_cli import common
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from spec_core import Target
+from spec_commands import common
+from spec_commands.evaluation import evaluate_tokens
 
 
 @click.command()
@@ -29,16 +24,3 @@ def score(tokens: str, hidden: bool, out: Path, **flags: Any) -> None:
     settings = common.settings_of(flags)
     ids = common.token_ids(tokens)
     common.save(evaluate_tokens(common.target_of(settings), ids, hidden), out)
-
-
-def evaluate_tokens(target: Target, tokens: list[int], hidden: bool) -> dict[str, Tensor]:
-    """One forward over the tokens, from position 0."""
-    from spec_core import Needs
-    from spec_core.toolkit import evaluate
-
-    layers = frozenset(range(target.info.layers + 1) if hidden else ())
-    output = evaluate(target, tokens, Needs(hidden=layers, final=hidden, all_logits=True))
-    named = {"logits": output.logits} | {f"hidden.{i}": h for i, h in output.hidden.items()}
-    if output.final is not None:
-        named["hidden.final"] = output.final
-    return {name: tensor.float().cpu().clone() for name, tensor in named.items()}

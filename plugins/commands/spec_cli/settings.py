@@ -9,9 +9,9 @@ from typing import Any
 
 import attrs
 import click
+from spec_commands import common
+from spec_commands.printing import say
 
-from spec_cli import common
-from spec_cli.printing import say
 from spec_core.commands import DEFAULT, Setting, Settings, name_of, parse_method
 from spec_core.errors import UsageError
 

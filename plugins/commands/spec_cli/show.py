@@ -8,9 +8,8 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 import click
-
-from spec_cli import common
-from spec_cli.printing import printable
+from spec_commands import common
+from spec_commands.printing import printable
 
 if TYPE_CHECKING:
     from spec_core import Emitted

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 import click
-
-from spec_cli.common import is_terminal, note
+from spec_commands.common import is_terminal, note
 
 if TYPE_CHECKING:
     from spec_core import Sequence, Step

@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import attrs
-from spec_cli import common
+from spec_commands import common
 
 from spec_compare.outcome import Outcome, recompute
 from spec_compare.records import costs, schema

@@ -8,8 +8,8 @@ from pathlib import Path
 from time import perf_counter
 
 import attrs
-from spec_cli import common
-from spec_cli.prompt import tokens_of
+from spec_commands import common
+from spec_commands.prompt import tokens_of
 from spec_costs import file, steps
 from spec_costs.file import Costs, StepCost, machine
 from spec_costs.limits import limits, sentence

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
-from spec_cli import common
-from spec_cli.printing import say
+from spec_commands import common
+from spec_commands.printing import say
 
 from spec_compare import stored
 from spec_core.errors import UsageError

@@ -7,8 +7,8 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
-from spec_cli import common
-from spec_cli.common import Settings
+from spec_commands import common
+from spec_commands.common import Settings
 
 from spec_compare import calibration, contenders, difference, exactness, oracle, prompt_source
 from spec_compare.calibration import Calibration

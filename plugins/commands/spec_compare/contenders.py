@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from typing import Any
 
 import attrs
-from spec_cli import common
-from spec_cli.common import Settings
-from spec_cli.prompts import Prompt
+from spec_commands import common
+from spec_commands.common import Settings
+from spec_commands.prompts import Prompt
 
 from spec_compare import prompt_source as chosen_prompts
 from spec_compare import titles

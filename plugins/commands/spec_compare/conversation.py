@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import attrs
-from spec_cli.prompts import Prompt
+from spec_commands.prompts import Prompt
 
 from spec_core import Target
 
@@ -28,7 +28,7 @@ def next_prompt(prompt: Prompt, answers: list[str], target: Target) -> Any:
     """The prompt of the turn after these answers, as a request takes it; messages become token ids."""
     if not answers or not isinstance(prompt, Conversation):
         return prompt.given
-    from spec_cli.prompt import tokens_of
+    from spec_commands.prompt import tokens_of
 
     return tokens_of(messages(prompt, answers), target)
 

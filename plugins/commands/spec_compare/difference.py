@@ -6,9 +6,9 @@ from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
 import attrs
-from spec_cli.prompt import tokens_of
-from spec_cli.prompts import Prompt
-from spec_cli.score import evaluate_tokens
+from spec_commands.evaluation import evaluate_tokens
+from spec_commands.prompt import tokens_of
+from spec_commands.prompts import Prompt
 
 from spec_compare.conversation import next_prompt
 from spec_compare.measure import RequestSettings, Setup

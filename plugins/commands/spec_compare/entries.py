@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import attrs
-from spec_cli import common
-from spec_cli.common import Settings
+from spec_commands import common
+from spec_commands.common import Settings
 
 from spec_compare.titles import title, value_text
 from spec_core.commands import (

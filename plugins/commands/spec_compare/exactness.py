@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 import attrs
-from spec_cli.prompt import tokens_of
-from spec_cli.prompts import Prompt
+from spec_commands.prompt import tokens_of
+from spec_commands.prompts import Prompt
 
 from spec_compare.conversation import next_prompt
 from spec_compare.difference import Difference, answers

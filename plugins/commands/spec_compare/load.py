@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spec_cli.machine import Load
+from spec_commands.machine import Load
 
 from spec_compare.records.record import Lap
 

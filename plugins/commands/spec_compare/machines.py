@@ -11,7 +11,7 @@ import attrs
 from rich import box
 from rich.console import Console
 from rich.table import Table
-from spec_cli.printing import text_of
+from spec_commands.printing import text_of
 
 from spec_compare.columns import identical
 from spec_compare.outcome import Outcome, recompute

@@ -13,9 +13,9 @@ from time import perf_counter, process_time
 from typing import Any, NamedTuple
 
 import attrs
-from spec_cli import machine
-from spec_cli.heap import frozen_heap
-from spec_cli.prompts import Prompt
+from spec_commands import machine
+from spec_commands.heap import frozen_heap
+from spec_commands.prompts import Prompt
 from spec_costs import drafting
 
 from spec_compare.conversation import next_prompt, turns_of

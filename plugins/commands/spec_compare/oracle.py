@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import attrs
-from spec_cli import common
+from spec_commands import common
 
 from spec_compare.contenders import Entrant
 from spec_compare.measure import Contender, Setup, Watch, batches, lap

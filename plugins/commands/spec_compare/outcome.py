@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import attrs
-from spec_cli.machine import Load
-from spec_cli.timing_warnings import TimingWarning
+from spec_commands.machine import Load
+from spec_commands.timing_warnings import TimingWarning
 from spec_costs.file import Costs
 from spec_costs.limits import Limits, limits
 

@@ -14,8 +14,8 @@ import attrs
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-from spec_cli.common import is_terminal, note
-from spec_cli.printing import printable
+from spec_commands.common import is_terminal, note
+from spec_commands.printing import printable
 
 from spec_compare.records.record import Lap
 from spec_compare.summary import Text, text_of

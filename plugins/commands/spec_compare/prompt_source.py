@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import attrs
-from spec_cli.prompts import Prompt
+from spec_commands.prompts import Prompt
 
 from spec_compare.conversation import Conversation, turns_of
 from spec_core.errors import UsageError
@@ -48,7 +48,7 @@ def fitting(prompts: list[Prompt], target: Target, terms: RequestSettings) -> li
 
 
 def _fitting(prompt: Prompt, target: Target, terms: RequestSettings) -> Prompt:
-    from spec_cli.prompt import tokens_of
+    from spec_commands.prompt import tokens_of
 
     try:
         tokens = tokens_of(prompt.given, target)

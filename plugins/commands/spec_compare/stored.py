@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
-from spec_cli import common
-from spec_cli.printing import say
+from spec_commands import common
+from spec_commands.printing import say
 
 from spec_core.errors import UsageError
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import attrs
-from spec_cli.machine import Load
-from spec_cli.timing_warnings import TimingWarning
+from spec_commands.machine import Load
+from spec_commands.timing_warnings import TimingWarning
 from spec_costs.limits import Limits
 
 from spec_compare.difference import Difference

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping
 from rich import box
 from rich.console import Console
 from rich.table import Table
-from spec_cli.common import note
-from spec_cli.printing import text_of
-from spec_cli.timing_warnings import TimingWarning
+from spec_commands.common import note
+from spec_commands.printing import text_of
+from spec_commands.timing_warnings import TimingWarning
 
 from spec_compare.columns import COLUMNS, FIRST_OUT, LEFT, informative_columns, title
 from spec_compare.difference import Difference

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from spec_cli.machine import Load
-from spec_cli.timing_warnings import QUIET, TimingWarning, of_load, slow_count
+from spec_commands.machine import Load
+from spec_commands.timing_warnings import QUIET, TimingWarning, of_load, slow_count
 
 from spec_compare.records.record import Lap
 from spec_compare.summary import Row

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 import click
-from spec_cli import common
-from spec_cli.heap import frozen_heap
+from spec_commands import common
+from spec_commands.heap import frozen_heap
 
 from spec_core.commands import DEFAULT, Settings
 from spec_core.errors import UsageError, why

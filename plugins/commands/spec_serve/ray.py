@@ -17,7 +17,7 @@ from ray.exceptions import RayError
 from ray.serve.config import RequestRouterConfig
 from ray.serve.exceptions import BackPressureError
 from ray.serve.handle import DeploymentHandle
-from spec_cli import common
+from spec_commands import common
 from starlette.requests import Request
 from starlette.responses import Response
 

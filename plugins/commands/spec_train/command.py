@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import click
-from spec_cli import common
+from spec_commands import common
 
 from spec_core.errors import UsageError
 from spec_train.options import (

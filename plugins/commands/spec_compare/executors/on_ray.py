@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import attrs
-from spec_cli import common
+from spec_commands import common
 
 from spec_compare.comparison import number_of_contenders
 from spec_compare.executors.part import Shard

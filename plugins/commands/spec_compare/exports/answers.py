@@ -12,8 +12,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from spec_cli import common
-from spec_cli.common import as_json
+from spec_commands import common
+from spec_commands.common import as_json
 
 from spec_compare.exports.tables import write_file
 from spec_compare.outcome import Outcome

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import attrs
-from spec_cli import common
-from spec_cli.common import as_json
+from spec_commands import common
+from spec_commands.common import as_json
 
 from spec_compare.outcome import Outcome
 from spec_compare.records.header import Header

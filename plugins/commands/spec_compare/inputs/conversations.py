@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from spec_cli.prompts import check_ids, json_lines, parse_line
+from spec_commands.prompts import check_ids, json_lines, parse_line
 
 from spec_compare.conversation import Conversation
 from spec_core.errors import UsageError

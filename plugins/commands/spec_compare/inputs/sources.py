@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import attrs
-from spec_cli.prompts import Prompt, as_messages, read
+from spec_commands.prompts import Prompt, as_messages, read
 
 from spec_compare.inputs import conversations, suites
 from spec_core.errors import UsageError, why

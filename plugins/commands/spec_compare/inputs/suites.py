@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import attrs
-from spec_cli.prompts import Prompt
+from spec_commands.prompts import Prompt
 
 from spec_core.errors import UsageError, nearest, why
 

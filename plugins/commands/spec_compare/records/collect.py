@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import attrs
-from spec_cli import machine
-from spec_cli.common import Settings, as_json
-from spec_cli.env import environment
-from spec_cli.prompts import Prompt
+from spec_commands import machine
+from spec_commands.common import Settings, as_json
+from spec_commands.environment import environment
+from spec_commands.prompts import Prompt
 
 from spec_compare.contenders import Entrant
 from spec_compare.conversation import Conversation, turns_of

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from spec_cli import common
+from spec_commands import common
 from spec_costs import file
 from spec_costs.file import Costs
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import attrs
-from spec_cli import common
+from spec_commands import common
 
 from spec_compare.executors.part import Written, ignore_line
 from spec_compare.records import collect

@@ -11,8 +11,8 @@ import attrs
 from rich import box
 from rich.console import Console
 from rich.table import Table
-from spec_cli.common import note
-from spec_cli.printing import text_of
+from spec_commands.common import note
+from spec_commands.printing import text_of
 
 from spec_compare.records.header import ContenderFacts, Header
 from spec_compare.records.reading import Comparison

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from spec_cli import common
-from spec_cli.common import note
+from spec_commands import common
+from spec_commands.common import note
 
 from spec_compare.columns import COLUMNS, informative_columns, title
 from spec_compare.outcome import Outcome

@@ -9,8 +9,8 @@ from typing import Any
 
 import attrs
 import numpy as np
-from spec_cli.prompt import check_messages
-from spec_cli.prompts import json_lines
+from spec_commands.prompt import check_messages
+from spec_commands.prompts import json_lines
 
 from spec_core import Target
 from spec_core.errors import UsageError

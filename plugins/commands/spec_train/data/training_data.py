@@ -8,7 +8,7 @@ from pathlib import Path
 
 import attrs
 import numpy as np
-from spec_cli.common import note
+from spec_commands.common import note
 
 from spec_core import Target
 from spec_core.errors import UsageError

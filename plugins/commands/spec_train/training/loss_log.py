@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import attrs
-from spec_cli.common import unwritable
+from spec_commands.common import unwritable
 
 from spec_train.training.evaluation import Result
 from spec_train.training.log import Log

@@ -11,8 +11,8 @@ from typing import Any
 import attrs
 import numpy as np
 import torch
-from spec_cli.common import note
-from spec_cli.printing import say
+from spec_commands.common import note
+from spec_commands.printing import say
 from torch import Tensor
 
 from spec_core import Target, TargetInfo

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 
 import attrs
-from spec_cli.common import note
+from spec_commands.common import note
 
 from spec_train.training.evaluation import Result
 from spec_train.training.log import Log

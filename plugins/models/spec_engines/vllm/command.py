@@ -9,7 +9,7 @@ from tempfile import mkdtemp
 from typing import Any
 
 import click
-from spec_cli import common
+from spec_commands import common
 
 from spec_core.commands import DEFAULT, Settings
 from spec_engines.vllm import DRAFT_MAX, check_installed, options

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from spec_cli.common import token_ids
+from spec_commands.common import token_ids
 from spec_core.errors import UsageError, why
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import Any
 
 import attrs
 
-from spec_cli.prompt import check_messages
+from spec_commands.prompt import check_messages
 from spec_core.errors import UsageError, why
 
 EXAMPLE = (

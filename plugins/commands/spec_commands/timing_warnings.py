@@ -7,7 +7,7 @@ from typing import Literal
 
 import attrs
 
-from spec_cli.machine import Load
+from spec_commands.machine import Load
 
 SCATTER = 1.3
 """The same work repeats within a few per cent on a quiet machine. At 1.3 a disturbance is as large as the gain of many

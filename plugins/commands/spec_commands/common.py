@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from spec_cli.debug import debug_option
-from spec_cli.printing import json_safe, say
+from spec_commands.debug import debug_option
+from spec_commands.printing import json_safe, say
 from spec_core.commands import (
     FLAG,
     PLUGIN_KINDS,
