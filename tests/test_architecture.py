@@ -61,9 +61,6 @@ ROOMS = (
 PUBLIC = ("errors", "toolkit", "host", "testing", "commands")
 """Modules of the core that plugins import from, beside ``spec_core`` itself: by these names and none below them."""
 
-OFFLINE = ("spec_zoo.training",)
-"""Scripts that nothing imports at run time: they train and export, and may use what they test against."""
-
 ENGINES = {
     "transformers": ("spec_targets.hf", "spec_engines.transformers"),
     "llama_cpp": ("spec_engines.llamacpp",),
@@ -123,7 +120,7 @@ def broken_rules(module: str, source: str) -> list[str]:
     rules = []
     for name in sorted(imports(source, module)):
         other = name.split(".")[0]
-        if other in OURS - {package} - may_import(package) and not module.startswith(OFFLINE):
+        if other in OURS - {package} - may_import(package):
             rules.append(f"{module} imports {name}")
         if method and method_of(name) not in (None, method):
             rules.append(f"{module} imports another method: {name}")
@@ -131,7 +128,7 @@ def broken_rules(module: str, source: str) -> list[str]:
             rules.append(f"{module} imports {name}: operators know no models")
         if other == "triton" and not TRITON.fullmatch(module):
             rules.append(f"{module} imports triton: only ops/*/triton.py and modules of gpu may")
-        if other == "gguf" and not module.startswith(("spec_targets.gguf", "spec_train.heads.export.gguf", *OFFLINE)):
+        if other == "gguf" and not module.startswith(("spec_targets.gguf", "spec_train.heads.export.gguf")):
             rules.append(f"{module} imports gguf: only what reads or writes such files may")
         if other in SERVER and package != "spec_serve" and module != METRICS:
             rules.append(f"{module} imports {name}: only the server may")
@@ -139,7 +136,7 @@ def broken_rules(module: str, source: str) -> list[str]:
             rules.append(f"{module} imports {name}: only spec_grammar may")
         if other == "ray" and not module.startswith(CLUSTER):
             rules.append(f"{module} imports {name}: only {' and '.join(CLUSTER)} may")
-        if other in ENGINES and not module.startswith((*ENGINES[other], *OFFLINE)):
+        if other in ENGINES and not module.startswith(ENGINES[other]):
             rules.append(f"{module} imports {other}: only {' and '.join(ENGINES[other])} may")
     return rules
 
@@ -478,7 +475,7 @@ def test_text_reaches_a_terminal_through_one_module():
         for package in OURS
         for module, file in modules(package)
         for match in re.finditer(r"\bclick\.echo\(|\bfrom rich\.text import|(?<![\w.])print\(", file.read_text("utf-8"))
-        if module not in raw and not module.startswith("spec_zoo.training")
+        if module not in raw
     ]
 
     assert not lines, "\n".join(lines)

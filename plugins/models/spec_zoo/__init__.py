@@ -1,6 +1,6 @@
 """Models for examples and tests: ``zoo:NAME``. Nothing is downloaded to load one.
 
-Small ones ship with the package. They were trained from scratch by the scripts in ``training``, for demonstration
+Small ones ship with the package. They were trained from scratch by the scripts in ``tools/zoo``, for demonstration
 only. A chat model is found if the package that contains it is installed.
 """
 
@@ -88,7 +88,7 @@ class ZooTexts:
 
     def texts(self) -> list[str]:
         """Files, prose, docstrings and tasks."""
-        from spec_zoo.training import data, tokens
+        from spec_zoo.texts import data, tokens
 
         train, _ = data.split()
         prose, _ = data.prose()
@@ -96,7 +96,7 @@ class ZooTexts:
 
     def prompts(self, count: int) -> list[str] | list[list[dict[str, str]]]:
         """Prompts of four families."""
-        from spec_zoo.training import chat, prompts
+        from spec_zoo.texts import chat, prompts
 
         return chat.questions(count) if self.chat else prompts.questions(count)
 

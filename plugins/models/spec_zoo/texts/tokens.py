@@ -7,7 +7,7 @@ import random
 import numpy as np
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from spec_zoo.training import tasks
+from spec_zoo.texts import tasks
 
 VOCAB = 3072
 END = "<|endoftext|>"

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 import gguf
 from torch import Tensor
 
-from spec_zoo.training.hybrid import HybridShape
+from tools.zoo.hybrid import HybridShape
 
 State = Mapping[str, Tensor]
 

@@ -1,4 +1,4 @@
-"""Evaluates a shipped model on held-out text: ``python -m spec_zoo.training.evaluate pico --out DIR``.
+"""Evaluates a shipped model on held-out text: ``python -m tools.zoo.evaluate pico --out DIR``.
 
 Held-out loss, compared with a Kneser-Ney trigram on the same tokens; loss on a repeated chunk; the share of
 samples that Python parses. The exported file is evaluated, so quantisation is included.
@@ -13,13 +13,13 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from spec_zoo import ZOO
+from spec_zoo.texts import data
 
 from spec_core import Run, Sampling, Target, load
-from spec_zoo import ZOO
-from spec_zoo.training import data
-from spec_zoo.training.score import losses
-from spec_zoo.training.train import prepare
-from spec_zoo.training.trigram import Trigram
+from tools.zoo.score import losses
+from tools.zoo.train import prepare
+from tools.zoo.trigram import Trigram
 
 CHUNK = 120
 LENGTH = 512

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from spec_zoo.training.model import Norm, Shape, angles, rotate
+from tools.zoo.model import Norm, Shape, angles, rotate
 
 CHUNK = 32
 

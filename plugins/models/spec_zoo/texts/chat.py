@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from spec_zoo.training import data, tasks
+from spec_zoo.texts import data, tasks
 
 Chat = list[dict[str, str]]
 

@@ -13,8 +13,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from spec_zoo.training.hybrid import Attention, DeltaNet, Hybrid, HybridBlock, Mtp
-from spec_zoo.training.model import Block, Model, angles
+from tools.zoo.hybrid import Attention, DeltaNet, Hybrid, HybridBlock, Mtp
+from tools.zoo.model import Block, Model, angles
 
 
 @torch.no_grad()

@@ -1,4 +1,4 @@
-"""Train a model of the zoo for a given time: ``python -m spec_zoo.training.train pico --minutes 100 --out DIR``.
+"""Train a model of the zoo for a given time: ``python -m tools.zoo.train pico --minutes 100 --out DIR``.
 
 The learning rate follows the clock, so on a busy machine the schedule is complete, with fewer steps. Checkpoints can
 be resumed.
@@ -16,10 +16,11 @@ import torch
 from spec_train.training.checkpoint import restore, save
 from spec_train.training.optimizers import make_optimizers, optimizer_step
 from spec_train.training.schedule import Clock, lr_factor, set_lr
+from spec_zoo.texts import data, tokens
 from tokenizers import Tokenizer
 from torch import nn
 
-from spec_zoo.training import data, recipes, tokens
+from tools.zoo import recipes
 
 TASK_SHARE, REPEAT_SHARE = 0.22, 0.10
 """Shares of the rows that are edit and record tasks, and repeated spans."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import torch
 
-from spec_zoo.training.model import Model, Shape
+from tools.zoo.model import Model, Shape
 
 CODE = 36
 """Residual dimensions 0 to 35 hold a token's code, the next 36 the previous token's; the last one is constant."""

@@ -1,6 +1,6 @@
 """Exports a trained checkpoint as a GGUF file that other programs can read: qwen3 or qwen35, Q8_0, with tokenizer.
 
-``python -m spec_zoo.training.export pico --out DIR``
+``python -m tools.zoo.export pico --out DIR``
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ import gguf
 import torch
 from spec_train import output
 from spec_train.heads.export.gguf import add_sizes, add_tensors, open_writer
+from spec_zoo import HERE
+from spec_zoo.texts.tokens import END, SPECIALS
 from torch import Tensor
 
-from spec_zoo.training import export_hybrid
-from spec_zoo.training.hybrid import HYBRID, HybridShape
-from spec_zoo.training.model import SHAPES, Shape
-from spec_zoo.training.tokens import END, SPECIALS
+from tools.zoo import export_hybrid
+from tools.zoo.hybrid import HYBRID, HybridShape
+from tools.zoo.model import SHAPES, Shape
 
-MODELS = Path(__file__).parents[1] / "models"
+MODELS = HERE / "models"
 TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"

@@ -1,30 +1,21 @@
-"""Prompts from held-out text, in four families: ``python -m spec_zoo.training.prompts --out DIR``.
+"""Prompts in four families.
 
 edit: code and an instruction to repeat it with a change. structured: records to be repeated in another notation.
-new code: the beginning of a held-out module or class. prose: the beginning of a held-out text.
+new code: the beginning of a module or class. prose: the beginning of a text.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import random
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
-from tokenizers import Tokenizer
+from spec_zoo.texts import data, tasks
 
-from spec_zoo.training import data, tasks
-
-ZOO_FOLDER = Path(__file__).parents[1]
 FAMILIES = ("edit", "structured", "new code", "prose")
-SHIPPED, MANY = 10, 50
-"""Number of prompts of each family in the shipped set, and in the large one."""
-MAX_TOKENS = 340
 
 
 def edit(rng: random.Random, texts: list[str]) -> str:
-    """A held-out snippet long enough that its copy has 128 tokens, and an instruction."""
+    """A snippet long enough that its copy has 128 tokens, and an instruction."""
     while True:
         text = tasks.snippet(rng, texts, 12, 26)
         instruction, changed = rng.choice(tasks.EDITS)(rng, text)
@@ -39,7 +30,7 @@ def two_notations(rng: random.Random) -> str:
 
 
 def new_code(rng: random.Random, texts: list[str]) -> str:
-    """The text of a held-out file up to the body of a class or function."""
+    """The text of a file up to the body of a class or function."""
     while True:
         lines = rng.choice(texts).split("\n")
         starts = [i for i, line in enumerate(lines) if line.lstrip().startswith(("def ", "class "))]
@@ -71,31 +62,3 @@ def questions(count: int, seed: int = 0) -> list[str]:
     """Prompts of the four families in turn, from training text; draft heads are trained on the answers."""
     lists = list(makers(random.Random(seed), data.split()[0], data.prose()[0]).values())
     return [lists[i % len(lists)]() for i in range(count)]
-
-
-def prompts(tokenizer: Tokenizer, each: int, seed: int) -> Iterator[dict[str, str]]:
-    """``each`` prompts of every family from held-out text; the same seed gives the same ones."""
-    for family, make in makers(random.Random(seed), data.split()[1], data.prose()[1]).items():
-        texts: list[str] = []
-        while len(texts) < each:
-            text = make()
-            if 30 <= len(tokenizer.encode(text).ids) <= MAX_TOKENS and text not in texts:
-                texts.append(text)
-        yield from (
-            {"id": f"{family.replace(' ', '-')}-{i}", "family": family, "prompt": t} for i, t in enumerate(texts)
-        )
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, required=True, help="where the tokenizer was trained")
-    args = parser.parse_args()
-    tokenizer = Tokenizer.from_file(str(args.out / "tokenizer.json"))
-    for name, each, seed in (("prompts.jsonl", SHIPPED, 7), ("prompts-200.jsonl", MANY, 8)):
-        lines = [json.dumps(p, ensure_ascii=False) for p in prompts(tokenizer, each, seed)]
-        (ZOO_FOLDER / name).write_text("\n".join(lines) + "\n", "utf-8")
-        print(f"{name}: {len(lines)} prompts")
-
-
-if __name__ == "__main__":
-    main()

@@ -8,9 +8,9 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from spec_zoo.training import induction, transfer
-from spec_zoo.training.hybrid import Hybrid, MtpOnFrozen
-from spec_zoo.training.model import SHAPES, Distilled, Model
+from tools.zoo import induction, transfer
+from tools.zoo.hybrid import Hybrid, MtpOnFrozen
+from tools.zoo.model import SHAPES, Distilled, Model
 
 NAMES = (*SHAPES, "pico-draft-distilled", "pico-hybrid", "pico-hybrid-mtp")
 """In order of training: the draft model is distilled from ``pico``, the hybrid starts from it; MTP is last."""
