@@ -306,7 +306,7 @@ class TargetConformance(RowChecks):
             draft_max=4,
         )
         one = run.submit(first)
-        while one.rounds < 2:
+        while one.verdict_count < 2:
             run.step()
         two = run.submit(other)
         together(run, [])
