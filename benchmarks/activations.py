@@ -70,9 +70,9 @@ def texts(target: Any, rows: int) -> list[Tensor]:
 def logits(executor: Any, tokens: Tensor) -> Tensor:
     """[R, V] of one chain of rows."""
     n = len(tokens)
-    lines, recurrence, delta = Lines(), None, executor.model.delta
-    if delta is not None:
-        pool = StatePool(delta, executor.model.recurring)
+    lines, recurrence, shape = Lines(), None, executor.model.recurrent
+    if shape is not None:
+        pool = StatePool(shape, executor.model.recurring)
         pool.matrices, pool.windows = (m.to(getattr(executor, "dtype", m.dtype)) for m in (pool.matrices, pool.windows))
         lines.add(RecurrentSlot(pool).current, 0, n, [], [], 0)
         recurrence = Recurrence(pool, lines.lineage(), None, [])

@@ -36,9 +36,9 @@ def texts(target: Target, count: int, rows: int) -> list[Tensor]:
 
 def logits(executor: object, tokens: Tensor) -> Tensor:
     """[R, V] of one chain of rows."""
-    n, lines, recurrence, delta = len(tokens), Lines(), None, executor.model.delta
-    if delta is not None:
-        pool = StatePool(delta, executor.model.recurring)
+    n, lines, recurrence, shape = len(tokens), Lines(), None, executor.model.recurrent
+    if shape is not None:
+        pool = StatePool(shape, executor.model.recurring)
         lines.add(RecurrentSlot(pool).current, 0, n, [], [], 0)
         recurrence = Recurrence(pool, lines.lineage(), None, [])
     rows_of_one = SequenceRows(executor.cache(n), 0, n, 0)
@@ -104,7 +104,7 @@ def main() -> None:
         targets = {kind: load(model, cache_dtype=kind, **options) for kind in CACHES}
         if args.texts:
             precision(targets, args.texts, args.rows)
-        if targets["float32"].executor.model.delta is None:
+        if targets["float32"].executor.model.recurrent is None:
             depths = [int(depth) for depth in args.depths.split(",")]
             speed(targets, [depth for depth in depths if depth + 8 <= targets["float32"].info.context])
 

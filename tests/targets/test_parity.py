@@ -18,7 +18,8 @@ from tests.targets.drive import EVERYTHING, forward, fresh, greedy, part, sequen
 
 DENSE = ("llama", "qwen2", "qwen3", "qwen3moe", "glm4moe")
 HYBRID = ("qwen3next", "qwen35", "qwen35moe")
-MODELS = [f"{arch}/{file}" for arch in (*DENSE, *HYBRID) for file in ("model-f32.gguf", "hf")]
+SHORT = ("lfm2", "lfm2moe")
+MODELS = [f"{arch}/{file}" for arch in (*DENSE, *HYBRID, *SHORT) for file in ("model-f32.gguf", "hf")]
 QUANTISED = {
     "qwen3-q8_0": "model-q8_0.gguf",
     "llama-q4_k_m": "model-q4_k_m.gguf",
@@ -166,7 +167,7 @@ def test_quantised_greedy_tokens(name, kernels):
     assert greedy(case.target, case.tokens("prompt_16"), len(expected))[0] == expected
 
 
-@pytest.mark.parametrize("arch", DENSE)
+@pytest.mark.parametrize("arch", (*DENSE, *SHORT))
 def test_a_file_and_a_directory_of_one_model_give_the_same_bits(arch, kernels):
     """Both names of a weight end in the same product, their rows in the same order."""
     file, directory = (Case(f"{arch}/{name}", kernels) for name in ("model-f32.gguf", "hf"))
@@ -175,15 +176,16 @@ def test_a_file_and_a_directory_of_one_model_give_the_same_bits(arch, kernels):
     assert torch.equal(fresh(file.target, tokens).logits, fresh(directory.target, tokens).logits)
 
 
-@pytest.mark.parametrize("arch", HYBRID)
+@pytest.mark.parametrize("arch", (*HYBRID, *SHORT))
 def test_recurrent_states_are_those_of_the_reference(arch, kernels):
-    """Matrices by value head of the checkpoint's order, and the last inputs of the convolution."""
-    case = Case(f"{arch}/hf", kernels)
+    """Matrices by value head of the checkpoint's order, of those that have any, and last inputs of convolutions."""
+    case = Case(f"{arch}/hf", kernels, cache_dtype="float32")
     seq = sequence(case.target, case.tokens("prompt_37"))
     forward(case.target, part(seq, 0, case.tokens("prompt_37")))
     matrices, windows = case.target.checkpoint(seq)
-    for layer, (matrix, window) in enumerate(zip(matrices, windows, strict=True)):
-        expected = case.tensors[f"state_37.layer_{layer}.recurrent"]
-        inputs = case.tensors[f"state_37.layer_{layer}.conv"][:, -window.shape[0] :]
-        assert largest(expected, matrix) <= 1e-5 * expected.abs().max()
+    for block, matrix, window in zip(sorted(case.target.config.recurrent), matrices, windows, strict=True):
+        inputs = case.tensors[f"state_37.layer_{block}.conv"][:, -window.shape[0] :]
+        if arch in HYBRID:
+            expected = case.tensors[f"state_37.layer_{block}.recurrent"]
+            assert largest(expected, matrix) <= 1e-5 * expected.abs().max()
         assert largest(inputs.T, window) <= 1e-5 * inputs.abs().max()

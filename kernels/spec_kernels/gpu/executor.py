@@ -29,6 +29,7 @@ from spec_kernels.model.batch import ForwardBatch, check_given
 from spec_kernels.model.drafts import DraftLimits, Drafts
 from spec_kernels.model.ops import Attend, Embed, Model, embedding_width
 from spec_kernels.model.rotary import cos_and_sin
+from spec_kernels.model.shapes import DeltaShape
 from spec_kernels.model.source import TensorSource
 
 
@@ -85,7 +86,8 @@ class Gpu:
         self.shared, self._copies = shared or Shared(Matrices(dtype, device), positions), shared is not None
         self._read_weights()
         pool = self.shared.pool(model)
-        states = None if model.delta is None else StateChunks(model.delta, model.recurring, device)
+        shape = model.recurrent
+        states = StateChunks(shape, model.recurring, device) if isinstance(shape, DeltaShape) else None
         self.facilities = Facilities(model, self.shared.matrices, pool, states, self._rotary(), {}, dtype, device)
         self.buckets = Buckets()
         self._embedded = embedding_width(model)

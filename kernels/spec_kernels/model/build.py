@@ -24,12 +24,13 @@ from spec_kernels.model.ops import (
     Op,
     Pick,
     Rotate,
+    ShortConv,
     SoftCap,
     Store,
     Tap,
     Weight,
 )
-from spec_kernels.model.shapes import BlockShape, DeltaShape, Experts, HeadShape
+from spec_kernels.model.shapes import BlockShape, ConvShape, DeltaShape, Experts, HeadShape
 from spec_kernels.model.source import Shape, ShapeRecorder, TensorSource, has
 
 
@@ -180,6 +181,18 @@ class Builder:
         grouped = torch.arange(2 * s.value_heads).view(s.key_heads, 2, -1)
         yield self.weight("ssm_ba.weight", grouped[:, 0].flatten())
         yield self.weight("ssm_ba.weight", grouped[:, 1].flatten())
+
+    # short convolution
+
+    def short_conv(self, shape: ConvShape) -> Iterator[Op]:
+        """x + out(c · conv(b · v)), where one matrix has the rows of b, then those of c and v"""
+        width, channels = self.shape.width, shape.channels
+        self.declare("shortconv.in_proj.weight", (3 * channels, width))
+        inputs = [self.weight("shortconv.in_proj.weight", rows) for rows in torch.arange(3 * channels).chunk(3)]
+        yield Linear("h", ("b", "c", "v"), tuple(inputs), (None,) * 3)
+        conv = self.read("shortconv.conv.weight", (channels, shape.kernel)).T.contiguous()
+        yield ShortConv("b", "c", "v", "o", shape, conv, self.layer)
+        yield self.linear("o", "x", "shortconv.out_proj", (width, channels), add="x")
 
     # feed-forward
 

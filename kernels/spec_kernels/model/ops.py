@@ -2,7 +2,7 @@
 
 A model is a list of these, executed in order. Names of values may be written again. ``x``, if an
 operation has it, is its input. The arithmetic is the formula in the docstring. An operation does not depend on the
-number of rows or their sequences, except those that read other rows: ``Store``, ``Attend``, ``Delta``.
+number of rows or their sequences, except those that read other rows: ``Store``, ``Attend``, ``Delta``, ``ShortConv``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Literal
 
 from torch import Tensor
 
-from spec_kernels.model.shapes import DeltaShape, Experts, HeadShape
+from spec_kernels.model.shapes import ConvShape, DeltaShape, Experts, HeadShape, RecurrentShape
 
 Rows = Literal["logits", "final"]
 Activation = Literal["silu", "gelu", "clamped"]
@@ -186,6 +186,22 @@ class Delta:
 
 
 @dataclass(frozen=True, eq=False)
+class ShortConv:
+    """out = c · conv(b · x), a causal convolution of every channel (LFM2).
+
+    conv: float32 [W, C], the current input's weight last    layer: its layer in the pool of states
+    """
+
+    b: str
+    c: str
+    x: str
+    out: str
+    shape: ConvShape
+    conv: Tensor
+    layer: int
+
+
+@dataclass(frozen=True, eq=False)
 class Mixture:
     """out = add + Σ weight_e · down_e(act(gate_e x) · up_e x) over the experts that the router's scores choose.
 
@@ -228,7 +244,7 @@ class Tap:
 
 Op = (
     Embed | Input | Norm | Linear | GLU | Gate | Add | SoftCap | Concat
-    | Rotate | Store | Attend | Delta | Mixture | Pick | Tap
+    | Rotate | Store | Attend | Delta | ShortConv | Mixture | Pick | Tap
 )  # fmt: skip
 
 
@@ -270,8 +286,9 @@ class Model:
         return first + ([] if self.local is None else [self.local])
 
     @cached_property
-    def delta(self) -> DeltaShape | None:
-        return next((op.shape for op in self.ops if isinstance(op, Delta)), None)
+    def recurrent(self) -> RecurrentShape | None:
+        """Shape of the layers in the pool of states."""
+        return next((op.shape for op in self.ops if isinstance(op, Delta | ShortConv)), None)
 
     @cached_property
     def heads(self) -> HeadShape | None:
@@ -286,4 +303,4 @@ class Model:
     @cached_property
     def recurring(self) -> int:
         """Number of layers in the pool of states."""
-        return sum(isinstance(op, Delta) for op in self.ops)
+        return sum(isinstance(op, Delta | ShortConv) for op in self.ops)

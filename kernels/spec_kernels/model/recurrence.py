@@ -10,6 +10,7 @@ from typing import Any, Literal, Protocol
 import torch
 from torch import Tensor
 
+from spec_kernels.model.shapes import DeltaShape
 from spec_kernels.model.states import StatePlaces, StatePool
 from spec_kernels.ops.gated_delta import CHUNK, replay
 from spec_kernels.ops.lineage import Lineage
@@ -62,12 +63,11 @@ class RecurrentSlot:
 
 @dataclass(frozen=True)
 class Record:
-    """The data to run draft rows of one layer again: convolution inputs x [n, C], k [n, Hk, Dk], d [n, Hv, Dv], g."""
+    """The data to run draft rows of one layer again: convolution inputs x [n, C], and of the gated delta rule
+    k [n, Hk, Dk], d [n, Hv, Dv] and g [n, Hv]."""
 
     x: Tensor
-    k: Tensor
-    d: Tensor
-    g: Tensor
+    rule: tuple[Tensor, ...]
 
 
 class Recorded(Protocol):
@@ -88,12 +88,13 @@ class Records:
 
     @property
     def nbytes(self) -> int:
-        return sum(m.nbytes for r in self.layers for m in (r.x, r.k, r.d, r.g))
+        return sum(m.nbytes for r in self.layers for m in (r.x, *r.rule))
 
     def replay(self, pool: StatePool, place: int, path: Sequence[int]) -> None:
-        key_of = pool.shape.key_of(pool.matrices.device)
         for layer, record in enumerate(self.layers):
-            replay(pool.matrices[layer], record.k, record.d, record.g, key_of, path, place, place)
+            if isinstance(pool.shape, DeltaShape):
+                key_of = pool.shape.key_of(pool.matrices.device)
+                replay(pool.matrices[layer], *record.rule, key_of, path, place, place)
             past = torch.cat([pool.windows[layer, place], record.x[path]])
             pool.windows[layer, place] = past[len(past) - pool.shape.kernel + 1 :]
 
@@ -139,11 +140,11 @@ class Recurrence:
         """Held by a forward: no other thread replaces the pool's tensors meanwhile."""
         return self.pool.steady()
 
-    def record(self, x: Tensor, k: Tensor, d: Tensor, g: Tensor) -> None:
-        """Record the draft rows of one layer, if inputs are traced; layers come in order."""
+    def record(self, x: Tensor, *rule: Tensor) -> None:
+        """Record the draft rows of one layer, see ``Record``, if inputs are traced; layers come in order."""
         if self.recorded:
             assert isinstance(self.trace.recorded, Records)
-            self.trace.recorded.layers.append(Record(*(m[self.recorded] for m in (x, k, d, g))))
+            self.trace.recorded.layers.append(Record(x[self.recorded], tuple(m[self.recorded] for m in rule)))
 
     def record_as(self, recorded: Recorded) -> None:
         """Record all layers at once."""

@@ -68,8 +68,8 @@ class Reference:
 
     def states(self) -> StatePool | None:
         """A pool of recurrent states; None without recurrent layers."""
-        model = self.model
-        return None if model.delta is None else StatePool(model.delta, model.recurring, self.device)
+        shape = self.model.recurrent
+        return None if shape is None else StatePool(shape, self.model.recurring, self.device)
 
     @torch.inference_mode()
     def run(self, batch: ForwardBatch) -> dict[str, Tensor]:
@@ -221,6 +221,12 @@ class Pass:
         o, d = gated_delta(q, k, v, g, beta, states, now.lineage, key_of)
         now.record(x, k, d, g)
         self.values[op.out] = o.flatten(1).to(self.of.dtype)
+
+    def shortconv(self, op: ops.ShortConv) -> None:
+        now, x = self.batch.recurrence, (self[op.b] * self[op.x]).float()
+        y = causal_conv(x, self.of.here(op.conv), now.pool.windows[op.layer], now.lineage)
+        now.record(x)
+        self.values[op.out] = self[op.c] * y.to(self.of.dtype)
 
     def mixture(self, op: ops.Mixture) -> None:
         bias = None if op.bias is None else self.of.here(op.bias)

@@ -80,6 +80,11 @@ class DeltaShape:
         return 2 * self.key_width + self.value_width
 
     @property
+    def matrices(self) -> tuple[int, int, int]:
+        """Shape of the matrices in one layer's state."""
+        return self.value_heads, self.key_dim, self.value_dim
+
+    @property
     def state_bytes(self) -> int:
         """Bytes of one layer's state after one token: matrices and window, float32."""
         return 4 * (self.key_dim * self.value_width + (self.kernel - 1) * self.channels)
@@ -93,6 +98,35 @@ class DeltaShape:
         """int64 [Hv]: the key head of each value head."""
         heads = torch.arange(self.value_heads, device=device)
         return heads % self.key_heads if self.tiled else heads // (self.value_heads // self.key_heads)
+
+
+@dataclass(frozen=True)
+class ConvShape:
+    """A short convolution: its state is the window of its last ``kernel - 1`` inputs alone.
+
+    kernel: number of convolution inputs, the current one included.
+    """
+
+    channels: int
+    kernel: int
+
+    @property
+    def matrices(self) -> tuple[int, int, int]:
+        """There are none."""
+        return 0, 0, 0
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of one layer's window, float32."""
+        return 4 * (self.kernel - 1) * self.channels
+
+    @property
+    def record_bytes(self) -> int:
+        """Bytes of one layer's record of one token for replay: its convolution inputs, float32."""
+        return 4 * self.channels
+
+
+RecurrentShape = DeltaShape | ConvShape
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from spec_kernels.model import ops
 from spec_kernels.model.ops import Model, Weight
-from spec_kernels.model.shapes import DeltaShape, HeadShape
+from spec_kernels.model.shapes import DeltaShape, HeadShape, RecurrentShape
 
 
 def check(model: Model) -> None:
@@ -180,20 +180,31 @@ class Sizes:
         need(name, "(key heads, head width)", (shape.kv_heads, shape.dim), (cache.kv_heads, cache.dim))
         inside(name, layer, self.model.attending)
 
-    # the gated delta rule
+    # recurrent layers
 
     def delta(self, op: ops.Delta) -> None:
         name, s = f"Delta of {op.qkv!r}", op.shape
-        need(name, "the shape of the layer", s, self.model.delta)
-        inside(name, op.layer, self.model.recurring)
+        self._check_state(name, s, op.conv, op.layer)
         check_value_heads(name, s)
         self.wide(name, op.qkv, s.channels)
         for value in (op.beta, op.alpha):
             self.wide(name, value, s.value_heads)
-        need(name, "the shape of conv", tuple(op.conv.shape), (s.kernel, s.channels))
         for what, vector in (("rate", op.rate), ("dt", op.dt)):
             need(name, f"the shape of {what}", vector_shape(vector), (s.value_heads,))
         self.widths[op.out] = s.value_width
+
+    def shortconv(self, op: ops.ShortConv) -> None:
+        name, s = f"ShortConv of {op.x!r}", op.shape
+        self._check_state(name, s, op.conv, op.layer)
+        for value in (op.b, op.c, op.x):
+            self.wide(name, value, s.channels)
+        self.widths[op.out] = s.channels
+
+    def _check_state(self, name: str, shape: RecurrentShape, conv: Tensor, layer: int) -> None:
+        """All layers share one pool of states, so their shapes must be equal."""
+        need(name, "the shape of the layer", shape, self.model.recurrent)
+        inside(name, layer, self.model.recurring)
+        need(name, "the shape of conv", tuple(conv.shape), (shape.kernel, shape.channels))
 
 
 def one(name: str, weight: Weight) -> None:

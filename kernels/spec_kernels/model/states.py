@@ -9,16 +9,17 @@ import torch
 from torch import Tensor
 
 from spec_kernels.model.readers import ReadersLock
-from spec_kernels.model.shapes import DeltaShape
+from spec_kernels.model.shapes import RecurrentShape
 
 
 class StatePlaces(ABC):
-    """Places for states, numbered. A place holds the state of all L layers after one token.
+    """Places for states, numbered. A place holds the state of all L layers after one token: matrices, of which a short
+    convolution has none, and the window of a convolution.
 
     A place that is taken must be given back. Several threads may use the places of one target, each its own.
     """
 
-    def __init__(self, shape: DeltaShape, layers: int) -> None:
+    def __init__(self, shape: RecurrentShape, layers: int) -> None:
         self.shape, self.layers = shape, layers
         self._free: list[int] = []
         self._lock = ReadersLock()
@@ -88,11 +89,10 @@ class StatePool(StatePlaces):
     Growing replaces both, so reads and writes, also those of a forward, happen within ``steady``.
     """
 
-    def __init__(self, shape: DeltaShape, layers: int, device: torch.device | str = "cpu") -> None:
+    def __init__(self, shape: RecurrentShape, layers: int, device: torch.device | str = "cpu") -> None:
         super().__init__(shape, layers)
-        s = shape
-        self.matrices = torch.zeros(layers, 0, s.value_heads, s.key_dim, s.value_dim, device=device)
-        self.windows = torch.zeros(layers, 0, s.kernel - 1, s.channels, device=device)
+        self.matrices = torch.zeros(layers, 0, *shape.matrices, device=device)
+        self.windows = torch.zeros(layers, 0, shape.kernel - 1, shape.channels, device=device)
 
     @property
     def places(self) -> int:

@@ -86,7 +86,8 @@ class Native:
 
     def states(self) -> StatePool | None:
         """A pool of recurrent states; None without recurrent layers."""
-        return None if self.model.delta is None else StatePool(self.model.delta, self.model.recurring)
+        shape = self.model.recurrent
+        return None if shape is None else StatePool(shape, self.model.recurring)
 
     def run(self, batch: ForwardBatch) -> dict[str, Tensor]:
         """The requested outputs, by name: taps [R, width]; after a ``Pick`` only the picked rows."""
@@ -239,12 +240,11 @@ def _sequence(s: SequenceRows) -> tuple[Any, ...]:
 
 
 class Block:
-    """Recorded rows of all gated delta layers: float32 [L, n, x | k | d | g]."""
+    """Recorded rows of all recurrent layers: float32 [L, n, x | k | d | g], or x alone of short convolutions."""
 
     def __init__(self, model: Model, rows: int) -> None:
-        s = model.delta
         self.model, self.rows = model, rows
-        self.memory = torch.empty(model.recurring, rows, s.record_bytes // 4)
+        self.memory = torch.empty(model.recurring, rows, model.recurrent.record_bytes // 4)
 
     @property
     def nbytes(self) -> int:

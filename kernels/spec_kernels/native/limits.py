@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from spec_kernels.model import ops
 from spec_kernels.model.ops import Model
-from spec_kernels.model.shapes import DeltaShape, Experts, HeadShape
+from spec_kernels.model.shapes import Experts, HeadShape, RecurrentShape
 
 MAX_HEAD, MAX_TAPS, MAX_CHOSEN = 256, 16, 64
 """Max width of an attention head and of a convolution, and max experts of a row."""
@@ -12,12 +12,12 @@ MAX_INPUTS = 32
 """Max inputs of a model, and max joined values."""
 
 
-def misfit(heads: HeadShape, delta: DeltaShape | None = None, experts: Experts | None = None) -> str | None:
+def misfit(heads: HeadShape, recurrent: RecurrentShape | None = None, experts: Experts | None = None) -> str | None:
     """Why blocks of such layers cannot run natively; None if they can."""
     if heads.dim > MAX_HEAD:
         return f"heads of {heads.dim}, at most {MAX_HEAD} run natively"
-    if delta is not None and delta.kernel > MAX_TAPS:
-        return f"a convolution of {delta.kernel}, at most {MAX_TAPS} runs natively"
+    if recurrent is not None and recurrent.kernel > MAX_TAPS:
+        return f"a convolution of {recurrent.kernel}, at most {MAX_TAPS} runs natively"
     if experts is not None and max(experts.used, experts.groups) > MAX_CHOSEN:
         return f"more than {MAX_CHOSEN} experts of a row, or groups of them"
     return None
@@ -30,7 +30,7 @@ def check(model: Model) -> None:
         match op:
             case ops.Attend() | ops.Store():
                 within("the width of an attention head", op.shape.dim, MAX_HEAD)
-            case ops.Delta():
+            case ops.Delta() | ops.ShortConv():
                 within("the width of a convolution", op.shape.kernel, MAX_TAPS)
             case ops.Mixture():
                 within("the experts of a row", op.experts.used, MAX_CHOSEN)

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from spec_kernels.model import ops
 from spec_kernels.model.ops import Model
+from spec_kernels.model.shapes import DeltaShape
 from spec_kernels.native import CACHES, instruction_sets, module
 from spec_kernels.native.weights import TILE, Arena, Tiles
 
@@ -48,11 +49,11 @@ class Lowering:
         self._write(list(model.ops))
 
     def _memory(self, kind: int) -> None:
-        heads, delta = self.model.heads, self.model.delta
+        heads = self.model.heads
         if heads is not None:
             self.shape = (kind, self.model.attending, heads.kv_heads, heads.dim)
             self.program.memory(*self.shape)
-        if delta is not None:
+        if self.model.recurrent is not None:
             self.program.recurrence(*recurrence(self.model))
 
     def _write(self, rest: list[ops.Op]) -> None:
@@ -211,9 +212,15 @@ class Lowering:
         x, beta, alpha = (self.index_of(name) for name in (op.qkv, op.beta, op.alpha))
         mixed, rates = self.value_index("delta.qkv", s.channels), self.value_index("delta.rates", 2 * s.value_heads)
         d, o = self.value_index("delta.d", s.value_width), self.value_index(op.out, s.value_width)
-        p.conv(x, mixed, op.layer, self.vector(op.conv))
+        p.conv(x, -1, mixed, op.layer, self.vector(op.conv))
         p.rates(mixed, rates, alpha, beta, self.vector(op.rate), self.vector(op.dt), op.eps, s.key_dim**-0.5)
         p.delta(x, mixed, rates, o, d, op.layer)
+
+    def shortconv(self, op: ops.ShortConv, after: list[Any]) -> None:
+        b, c, x = (self.index_of(name) for name in (op.b, op.c, op.x))
+        mixed = self.value_index("conv.x", op.shape.channels)
+        self.program.multiply(b, x, mixed, op.shape.channels)
+        self.program.conv(mixed, c, self.value_index(op.out, op.shape.channels), op.layer, self.vector(op.conv))
 
     def mixture(self, op: ops.Mixture, after: list[Any]) -> None:
         e, up, down = op.experts, self.arena[op.gate, op.up], self.arena[(op.down,)]
@@ -242,10 +249,10 @@ def in_tiles(rows: Tensor) -> Tensor:
 
 
 def recurrence(model: Model) -> tuple[int, ...]:
-    """Sizes of gated delta layers as C needs them; the last is the address of numbers that stay alive."""
-    s = model.delta
-    key_of = _key_of(s)
-    return model.recurring, s.key_heads, s.value_heads, s.key_dim, s.value_dim, s.kernel, key_of.data_ptr()
+    """Sizes of recurrent layers as C needs them; the last is the address of numbers that stay alive."""
+    s = model.recurrent
+    rule = (s.key_heads, *s.matrices, _key_of(s).data_ptr()) if isinstance(s, DeltaShape) else (0, *s.matrices, 0)
+    return model.recurring, s.kernel, s.channels, *rule
 
 
 _KEYS: dict[Any, Tensor] = {}

@@ -201,7 +201,8 @@ static int recurrence_of(spec_request *q, const spec_program *p, PyObject *given
     if (!PyArg_ParseTuple(given, "OOiOOOO", &matrices, &windows, &q->states, &source, &keep, &record, &recorded))
         return 0;
     q->matrices = address(matrices), q->windows = address(windows), q->record = address(record);
-    if (PyErr_Occurred() || !q->matrices || !q->windows) return refuse("states: none given");
+    if (PyErr_Occurred() || (p->recurrence.value_heads && !q->matrices) || !q->windows)
+        return refuse("states: none given");
     if (!places_of(source, q->rows, 0, q->states - 1, q->source)) return 0;
     if (!places_of(keep, q->rows, -1, q->states - 1, q->keep)) return 0;
     for (int r = 0; r < q->rows; r++) q->recorded[r] = -1;

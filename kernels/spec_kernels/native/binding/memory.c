@@ -139,7 +139,7 @@ static PyObject *cache_compact(PyObject *module, PyObject *args) {
 
 /* ---- states */
 
-/* (layers, key_heads, value_heads, key_dim, value_dim, kernel, address of key_of), matrices, windows, states, place,
+/* (layers, kernel, channels, key_heads, value_heads, key_dim, value_dim, address of key_of), matrices, windows, states, place,
    record, records, (row of the record, ...): advances the state in `place` by those recorded rows */
 static PyObject *replay(PyObject *module, PyObject *args) {
     int layers, states, place, records;
@@ -147,9 +147,9 @@ static PyObject *replay(PyObject *module, PyObject *args) {
     word key_of, matrices, windows, record;
     PyObject *list;
     (void)module;
-    if (!PyArg_ParseTuple(args, "(iiiiiiK)KKiiKiO!", &layers, &r.key_heads, &r.value_heads, &r.key_dim, &r.value_dim,
-                          &r.kernel, &key_of, &matrices, &windows, &states, &place, &record, &records, &PyList_Type,
-                          &list))
+    if (!PyArg_ParseTuple(args, "(iiiiiiiK)KKiiKiO!", &layers, &r.kernel, &r.channels, &r.key_heads, &r.value_heads,
+                          &r.key_dim, &r.value_dim, &key_of, &matrices, &windows, &states, &place, &record, &records,
+                          &PyList_Type, &list))
         return NULL;
     int count = (int)PyList_Size(list), good = place >= 0 && place < states;
     int32_t *path = malloc(((size_t)count + 1) * sizeof *path);
@@ -159,7 +159,7 @@ static PyObject *replay(PyObject *module, PyObject *args) {
         good = n >= 0 && n < records;
         path[i] = (int32_t)n;
     }
-    int keys = r.key_heads * r.key_dim, values = r.value_heads * r.value_dim, channels = 2 * keys + values;
+    int keys = r.key_heads * r.key_dim, values = r.value_heads * r.value_dim, channels = r.channels;
     size_t row = (size_t)(channels + keys + values + r.value_heads);
     for (int layer = 0; layer < layers && good; layer++) {
         const float *from = (const float *)at(record) + (size_t)layer * (size_t)records * row;

@@ -101,14 +101,14 @@ static PyObject *memory(PyObject *self, PyObject *args) {
     Py_RETURN_NONE;
 }
 
-/* layers, key_heads, value_heads, key_dim, value_dim, kernel, address of key_of int32 */
+/* layers, kernel, channels, key_heads, value_heads, key_dim, value_dim, address of key_of int32 */
 static PyObject *recurrence(PyObject *self, PyObject *args) {
     spec_recurrence *r = &program_of(self)->recurrence;
     unsigned long long key_of;
-    if (!PyArg_ParseTuple(args, "iiiiiiK", &program_of(self)->recurring, &r->key_heads, &r->value_heads, &r->key_dim,
-                          &r->value_dim, &r->kernel, &key_of))
+    if (!PyArg_ParseTuple(args, "iiiiiiiK", &program_of(self)->recurring, &r->kernel, &r->channels, &r->key_heads,
+                          &r->value_heads, &r->key_dim, &r->value_dim, &key_of))
         return NULL;
-    r->channels = 2 * r->key_heads * r->key_dim + r->value_heads * r->value_dim;
+    if (!r->value_heads) Py_RETURN_NONE;
     size_t bytes = (size_t)r->value_heads * sizeof(int32_t);
     r->key_of = malloc(bytes);
     if (!r->key_of) return PyErr_NoMemory();
@@ -217,6 +217,15 @@ static PyObject *gate(PyObject *self, PyObject *args) {
     return none_or_error(op);
 }
 
+/* x, y, out, width */
+static PyObject *multiply(PyObject *self, PyObject *args) {
+    int x, y, out, width;
+    if (!PyArg_ParseTuple(args, "iiii", &x, &y, &out, &width)) return NULL;
+    spec_op *op = spec_add_op(program_of(self), SPEC_MULTIPLY);
+    if (op) op->x = x, op->y = y, op->out = out, op->width = width;
+    return none_or_error(op);
+}
+
 /* gate, up, out, width, enum spec_glu */
 static PyObject *glu(PyObject *self, PyObject *args) {
     int x, y, out, width, by;
@@ -314,16 +323,25 @@ static PyObject *attend(PyObject *self, PyObject *args) {
     return none_or_error(op);
 }
 
-/* x, out, layer, address of the weight [kernel, channels] */
+/* A record of the inputs of a recurrent layer for replay. xs: see row_ops.c */
+static spec_op *record(PyObject *self, int layer, int x, int mixed, int d, int rates) {
+    spec_op *op = spec_add_op(program_of(self), SPEC_RECORD);
+    if (op) op->layer = layer, op->xs[0] = x, op->xs[1] = mixed, op->xs[2] = d, op->xs[3] = rates;
+    return op;
+}
+
+/* x, gate or -1, out, layer, address of the weight [kernel, channels]: with a gate it is a layer of its own, whose
+   inputs are recorded */
 static PyObject *conv(PyObject *self, PyObject *args) {
-    int x, out, layer;
+    int x, by, out, layer;
     unsigned long long weight;
     float *vector;
     const spec_recurrence *r = &program_of(self)->recurrence;
-    if (!PyArg_ParseTuple(args, "iiiK", &x, &out, &layer, &weight)) return NULL;
+    if (!PyArg_ParseTuple(args, "iiiiK", &x, &by, &out, &layer, &weight)) return NULL;
     if (!copy_floats(program_of(self), weight, r->kernel * r->channels, &vector)) return NULL;
     spec_op *op = spec_add_op(program_of(self), SPEC_CONV);
-    if (op) op->x = x, op->out = out, op->layer = layer, op->vector = vector;
+    if (op) op->x = x, op->y = by, op->out = out, op->layer = layer, op->vector = vector;
+    if (op && by != SPEC_NONE) op = record(self, layer, x, x, x, x);
     return none_or_error(op);
 }
 
@@ -349,9 +367,7 @@ static PyObject *delta(PyObject *self, PyObject *args) {
     spec_op *op = spec_add_op(program_of(self), SPEC_DELTA);
     if (!op) return PyErr_NoMemory();
     op->x = mixed, op->y = rate, op->out = o, op->outs[0] = d, op->layer = layer;
-    op = spec_add_op(program_of(self), SPEC_RECORD);
-    if (op) op->layer = layer, op->xs[0] = x, op->xs[1] = mixed, op->xs[2] = d, op->xs[3] = rate;
-    return none_or_error(op);
+    return none_or_error(record(self, layer, x, mixed, d, rate));
 }
 
 /* x, out, list of selected rows */
@@ -443,6 +459,7 @@ static PyMethodDef methods[] = {
     {"store", store, METH_VARARGS, NULL},
     {"quantise", quantise, METH_VARARGS, NULL},
     {"gate", gate, METH_VARARGS, NULL},
+    {"multiply", multiply, METH_VARARGS, NULL},
     {"glu", glu, METH_VARARGS, NULL},
     {"add", add, METH_VARARGS, NULL},
     {"softcap", softcap, METH_VARARGS, NULL},

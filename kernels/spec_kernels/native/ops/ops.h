@@ -121,6 +121,7 @@ int spec_delta_plan(const int32_t *parents, const int32_t *keep, int first, int 
 size_t spec_delta_scratch(int key_dim, int slots);
 
 /* Causal convolution of each channel. x, out: row r of the batch at + r stride; they must not overlap.
+   gate: out = gate conv(x), laid out like out with gate_stride; NULL: out = silu(conv(x)).
    weight: [width][channels], the current input's last; width at most SPEC_MAX_TAPS
    windows: [N][width - 1][channels], inputs before a sequence's first row, oldest first: read at `source`, the window
    after a row written at its `keep`. */
@@ -128,6 +129,8 @@ typedef struct {
     int32_t channels, width;
     const float *x;
     size_t x_stride;
+    const float *gate;
+    size_t gate_stride;
     const float *weight;
     float *windows;
     float *out;
@@ -175,6 +178,9 @@ typedef struct {
     void (*softcap)(float *x, size_t stride, int rows, int width, float cap);
     /* x *= sigmoid(gate) */
     void (*gate)(float *x, size_t stride, const float *gate, size_t gate_stride, int rows, int width);
+    /* out = x y; out may be x or y. */
+    void (*multiply)(const float *x, size_t x_stride, const float *y, size_t y_stride, int rows, int width, float *out,
+                     size_t out_stride);
     /* x += y scale: scale [rows], one number per row (a gate of a shared expert, a weight of an expert), or NULL:
        x += y. y_stride 0 adds the same row, a bias, to all. */
     void (*add)(float *x, size_t stride, const float *y, size_t y_stride, const float *scale, int rows, int width);
@@ -217,7 +223,7 @@ typedef struct {
        g, beta: row r at + r out_stride. */
     void (*decay)(const float *alpha, const float *b, size_t stride, const float *rate, const float *dt, int rows,
                   int heads, float *g, float *beta, size_t out_stride);
-    /* Convolution of the rows of one sequence, channels channel to channel + channels - 1, then silu. */
+    /* Convolution of the rows of one sequence, channels channel to channel + channels - 1, and its gate or silu. */
     void (*conv)(const spec_conv *c, int first, int rows, int channel, int channels, void *scratch);
     /* S = exp(g) S_before + k d^T with d = beta (v - (exp(g) S_before)^T k), o = S^T q: the rows of one sequence, one
        value head. */

@@ -1,4 +1,4 @@
-/* Operations that use other rows of a sequence: attention, and the gated delta rule with its convolution. */
+/* Operations that use other rows of a sequence: attention, convolutions, and the gated delta rule. */
 #include "program.h"
 
 #define CHANNELS 256 /* channels of a convolution per job */
@@ -85,6 +85,8 @@ static void convolve(spec_program *p, const spec_op *op, int s, int job, void *s
                    r->kernel,
                    spec_rows_of(p, op->x, 0),
                    p->values[op->x].stride,
+                   op->y == SPEC_NONE ? NULL : spec_rows_of(p, op->y, 0),
+                   op->y == SPEC_NONE ? 0 : p->values[op->y].stride,
                    op->vector,
                    q->windows + (size_t)op->layer * (size_t)q->states * window,
                    spec_rows_of(p, op->out, 0),

@@ -51,6 +51,7 @@ enum spec_kind {
     SPEC_STORE,
     SPEC_QUANTISE,
     SPEC_GATE,
+    SPEC_MULTIPLY,
     SPEC_GLU,
     SPEC_ADD,
     SPEC_SOFTCAP,
@@ -111,7 +112,7 @@ typedef struct {
 size_t spec_memory_bytes(const spec_memory *m, int places);
 spec_cache spec_memory_layer(const spec_memory *m, uint8_t *base, int places, int layer);
 
-/* Gated delta layers: sizes, and offsets in the record of a row (floats): x, k, d, g. */
+/* Recurrent layers: gated delta nets, or short convolutions, which have no heads. The record of a row is x, k, d, g. */
 typedef struct {
     int32_t key_heads, value_heads, key_dim, value_dim, kernel, channels;
     int32_t *key_of;

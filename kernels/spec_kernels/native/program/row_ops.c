@@ -154,6 +154,10 @@ void spec_do_rows(spec_program *p, const spec_op *op, int first, int rows) {
         t->glu(op->glu, spec_rows_of(p, op->x, first), v[op->x].stride, spec_rows_of(p, op->y, first), v[op->y].stride,
                rows, op->width, spec_rows_of(p, op->out, first), v[op->out].stride);
         break;
+    case SPEC_MULTIPLY:
+        t->multiply(spec_rows_of(p, op->x, first), v[op->x].stride, spec_rows_of(p, op->y, first), v[op->y].stride,
+                    rows, op->width, spec_rows_of(p, op->out, first), v[op->out].stride);
+        break;
     case SPEC_ADD: add(p, op, first, rows); break;
     case SPEC_SOFTCAP: t->softcap(spec_rows_of(p, op->x, first), v[op->x].stride, rows, op->width, op->cap); break;
     case SPEC_GATED_NORM:

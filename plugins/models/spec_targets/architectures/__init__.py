@@ -16,6 +16,7 @@ from spec_targets.architectures.gemma import GEMMA2, GEMMA3
 from spec_targets.architectures.glm4moe import GLM4_MOE
 from spec_targets.architectures.gptoss import GPT_OSS
 from spec_targets.architectures.hybrid import QWEN3_NEXT, QWEN35, QWEN35_MOE
+from spec_targets.architectures.lfm2 import LFM2, LFM2_MOE
 from spec_targets.architectures.llama import LLAMA
 from spec_targets.architectures.phi3 import PHI3
 from spec_targets.architectures.qwen import QWEN2, QWEN3, QWEN3_MOE
@@ -36,6 +37,7 @@ __all__ = [
 GROUP = "spec_targets.architectures"
 OURS = (
     LLAMA, QWEN2, QWEN3, QWEN3_MOE, GLM4_MOE, QWEN3_NEXT, QWEN35, QWEN35_MOE, PHI3, GEMMA2, GEMMA3, GPT_OSS,
+    LFM2, LFM2_MOE,
 )  # fmt: skip
 
 

@@ -106,7 +106,7 @@ class ConfigJson:
             heads=heads,
             kv_heads=self.integer("num_key_value_heads", heads),
             head=head,
-            ff=self.integer("intermediate_size", 0 if more.get("experts") else None),
+            ff=more.get("ff") or self.integer("intermediate_size", 0 if more.get("experts") else None),
             vocab=self.integer("vocab_size"),
             context=self.integer("max_position_embeddings"),
             eps=self.number("rms_norm_eps", 1e-6),

@@ -56,6 +56,7 @@ class Family:
     block: the operations of block ``i`` of the trunk, or after it, in reading order; the tensors that a file must
     contain are those that it reads.
     names: by GGUF's name, without ``blk.N.``, where checkpoints have a tensor.
+    renamed: tensors that GGUF files of this architecture call otherwise, by the name in files.
     interleaved: GGUF files store rows of q and k so that neighbouring dimensions of a head rotate together.
     """
 
@@ -66,4 +67,5 @@ class Family:
     hf: Callable[[ConfigJson], Config]
     block: Callable[[Builder, Config, int], Iterator[Op]]
     names: Mapping[str, Name]
+    renamed: Mapping[str, str] = attrs.field(factory=dict)
     interleaved: bool = False

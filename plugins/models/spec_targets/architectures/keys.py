@@ -40,6 +40,18 @@ class Keys:
     def number(self, key: str, default: float | None = None) -> float:
         return float(self.get(key, default))
 
+    def integers(self, key: str, layers: int) -> list[int]:
+        """A number for every block of the trunk, 0 or more, from a list or from one number of all."""
+        value = self.file.metadata.get(f"{self.arch}.{key}")
+        listed = value if isinstance(value, list) else [value] * layers
+        if len(listed) != layers or not all(type(count) is int and count >= 0 for count in listed):
+            raise UsageError(
+                f"{self.where}: {self.arch}.{key} is {str(value)[:60]!r}, "
+                f"a number for each of {layers} blocks was needed",
+                hint=AGAIN,
+            )
+        return listed
+
     def flags(self, key: str, layers: int) -> list[int] | None:
         """A yes or no for every block of the trunk; None if there is no such key."""
         listed = self.file.metadata.get(f"{self.arch}.{key}")
@@ -75,7 +87,7 @@ class Keys:
             layers=self.layers(),
             width=width,
             heads=heads,
-            kv_heads=self.integer("attention.head_count_kv", heads),
+            kv_heads=more.get("kv_heads") or self.integer("attention.head_count_kv", heads),
             head=head,
             ff=self.integer("feed_forward_length", 0 if experts else None),
             vocab=self._vocab(),

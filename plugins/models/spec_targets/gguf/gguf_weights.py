@@ -35,7 +35,9 @@ class GgufWeights:
         self.file = file
         self.where = file.path.name
         self.rotary_dim = config.rotary_dim
-        self.interleaved = family_of(config.arch).interleaved
+        family = family_of(config.arch)
+        self.interleaved = family.interleaved
+        self.tensors = {family.renamed.get(name, name): tensor for name, tensor in file.tensors.items()}
         self._check_types()
 
     def _check_types(self) -> None:
@@ -47,23 +49,23 @@ class GgufWeights:
                 )
 
     def names(self) -> Iterable[str]:
-        return self.file.tensors
+        return self.tensors
 
     def shape(self, name: str) -> tuple[int, ...] | None:
-        tensor = self.file.tensors.get(name)
+        tensor = self.tensors.get(name)
         return None if tensor is None else tensor.shape
 
     def load(self, name: str) -> Tensor:
-        return floats(self.file.tensors[name])
+        return floats(self.tensors[name])
 
     def type(self, name: str) -> str:
-        return self.file.tensors[name].type
+        return self.tensors[name].type
 
     def nbytes(self, name: str) -> int:
-        return self.file.tensors[name].nbytes
+        return self.tensors[name].nbytes
 
     def blocks(self, name: str) -> Tensor:
-        data = self.file.tensors[name].bytes()
+        data = self.tensors[name].bytes()
         return data.reshape(-1, data.shape[-1])
 
     def divisors(self) -> torch.Tensor | None:

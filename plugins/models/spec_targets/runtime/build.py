@@ -111,7 +111,7 @@ def unable(config: Config, device: torch.device, dtype: torch.dtype) -> str | No
         return f"native kernels are for the CPU, this is {device}"
     if dtype != torch.float32:
         return f"native kernels compute in float32, dtype is {str(dtype).removeprefix('torch.')}"
-    return native.problem() or misfit(config.heads_of(0), config.delta, config.experts)
+    return native.problem() or misfit(config.heads_of(0), config.state, config.experts)
 
 
 def unable_on_gpu(config: Config, weights: Weights, device: torch.device, dtype: torch.dtype) -> str | None:
@@ -190,7 +190,7 @@ def step_bytes(config: Config, choice: ExecutorOptions) -> int | None:
     """Memory of the largest step on GPU kernels: results of attention, activations, logits, records of drafts."""
     if not choice.gpu:
         return None
-    records = 0 if config.delta is None else len(config.recurrent) * config.delta.record_bytes
+    records = 0 if config.state is None else len(config.recurrent) * config.state.record_bytes
     row = 4 * (8 * config.width + 3 * config.ff) + records
     return support.SUMS_BYTES + support.ROWS_MAX * row + LOGIT_ROWS * 4 * config.vocab
 

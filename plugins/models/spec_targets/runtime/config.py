@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import attrs
-from spec_kernels.model.shapes import BlockShape, DeltaShape, Experts, HeadShape
+from spec_kernels.model.shapes import BlockShape, ConvShape, DeltaShape, Experts, HeadShape, RecurrentShape
 
 from spec_core.errors import UsageError
 from spec_targets.runtime.rope import Scaling
@@ -20,7 +20,8 @@ class Config:
     """Sizes of a decoder. head: width of one attention head, of which ``rotary_dim`` dimensions rotate.
 
     ff: width of a dense feed-forward layer, expert_ff of one expert, shared_ff of the shared expert (0: none).
-    dense: leading blocks without experts. recurrent: blocks that are gated delta nets, of shape ``delta``.
+    dense: leading blocks without experts. recurrent: blocks that are gated delta nets, of shape ``delta``, or short
+    convolutions, of shape ``conv``.
     nextn: blocks after the trunk that predict further ahead.
     scale: factor of scores; 0: 1 / sqrt(head). windows: for each block how many positions a query attends to, 0: all;
     empty: all in every block. local_base: rotary base of blocks with a window, which are not scaled; 0: as in others.
@@ -46,6 +47,7 @@ class Config:
     shared_ff: int = 0
     dense: int = 0
     delta: DeltaShape | None = None
+    conv: ConvShape | None = None
     recurrent: frozenset[int] = frozenset()
     nextn: int = 0
     scale: float = 0.0
@@ -59,6 +61,11 @@ class Config:
     def attending(self) -> int:
         """Blocks of the trunk with attention."""
         return self.layers - len(self.recurrent)
+
+    @property
+    def state(self) -> RecurrentShape | None:
+        """Shape of the recurrent blocks."""
+        return self.delta or self.conv
 
     def heads_of(self, i: int) -> HeadShape:
         """The heads of attention in block i."""
@@ -103,6 +110,8 @@ class Config:
             self._check_experts(self.experts, where)
         if self.delta:
             self._check_delta(self.delta, where)
+        if self.conv:
+            self._check_conv(self.conv, where)
 
     def _check_attention(self, where: str) -> None:
         known = len(self.windows) in (0, self.layers) and all(0 <= window < 1 << 31 for window in self.windows)
@@ -142,5 +151,12 @@ class Config:
             raise UsageError(
                 f"{where}: {d.value_heads} value heads over {d.key_heads} key heads of {d.key_dim} and {d.value_dim}, "
                 f"a convolution of {d.kernel}: no gated delta net has these sizes",
+                hint="the file is damaged; get it again",
+            )
+
+    def _check_conv(self, shape: ConvShape, where: str) -> None:
+        if not 1 < shape.kernel <= 16 or not self.recurrent <= frozenset(range(self.layers)):
+            raise UsageError(
+                f"{where}: a short convolution of {shape.kernel} inputs, 2 to 16 are possible",
                 hint="the file is damaged; get it again",
             )

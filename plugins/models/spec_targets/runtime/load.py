@@ -148,14 +148,15 @@ def row_bytes(config: Config, executor: Executor | None, choice: ExecutorOptions
 
 def recurrent(config: Config) -> RecurrentSizes | None:
     """Sizes for an owner of the recurrent state."""
-    if not config.recurrent:
+    shape = config.state
+    if shape is None or not config.recurrent:
         return None
-    return RecurrentSizes(len(config.recurrent), config.delta.state_bytes, config.delta.record_bytes)
+    return RecurrentSizes(len(config.recurrent), shape.state_bytes, shape.record_bytes)
 
 
 def one_state(config: Config) -> int:
     """Bytes of the recurrent state of one sequence."""
-    return len(config.recurrent) * config.delta.state_bytes if config.delta is not None else 0
+    return len(config.recurrent) * config.state.state_bytes if config.state is not None else 0
 
 
 def choose_device(device: str) -> torch.device:

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 from spec_kernels.model.batch import ForwardBatch, SequenceRows
-from spec_kernels.model.ops import Attend, Delta, Embed, Model, Op, Store, Tap
+from spec_kernels.model.ops import Attend, Delta, Embed, Model, Op, ShortConv, Store, Tap
 from spec_kernels.model.recurrence import Lines, Recurrence
 from spec_kernels.model.reference import Reference
 from spec_kernels.model.tiles import TILE
@@ -61,13 +61,14 @@ def one_of_each(model: Model) -> list[int]:
 
 def _number_layers(ops: Iterable[Op]) -> Iterator[Op]:
     """The same operations with their layers of caches, and those of states, counted from 0."""
-    counts: dict[type, dict[int, int]] = {Attend: {}, Delta: {}}
+    caches: dict[int, int] = {}
+    states: dict[int, int] = {}
     for op in ops:
         match op:
             case Store() | Attend():
-                yield replace(op, layer=counts[Attend].setdefault(op.layer, len(counts[Attend])))
-            case Delta():
-                yield replace(op, layer=counts[Delta].setdefault(op.layer, len(counts[Delta])))
+                yield replace(op, layer=caches.setdefault(op.layer, len(caches)))
+            case Delta() | ShortConv():
+                yield replace(op, layer=states.setdefault(op.layer, len(states)))
             case _:
                 yield op
 
