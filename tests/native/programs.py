@@ -12,7 +12,7 @@ from typing import Any
 import attrs
 import torch
 from spec_kernels import native
-from spec_kernels.model.shapes import DeltaShape, Experts
+from spec_kernels.model.shapes import ConvShape, DeltaShape, Experts
 from spec_kernels.model.source import bytes_of
 from spec_kernels.native.executor import Native, Options
 from spec_kernels.ops.dequant import TYPES, dequantize
@@ -33,8 +33,10 @@ SCALES = {"Q8_0": (0,), "Q4_0": (0,), "Q5_0": (0,), "Q6_K": (208,)} | dict.fromk
 KINDS = (*native.TYPES, "MXFP4")
 """Types of matrices. Blocks of MXFP4 become others when they are read."""
 HYBRID = ("qwen3next", "qwen35", "qwen35moe")
-MIXTURES = ("qwen3moe", "glm4moe", "qwen3next", "qwen35moe", "gpt-oss")
-UNSHARED = ("qwen3moe", "gpt-oss")
+SHORT = ("lfm2", "lfm2moe")
+SIGMOID = ("glm4moe", "lfm2moe")
+MIXTURES = ("qwen3moe", "glm4moe", "qwen3next", "qwen35moe", "gpt-oss", "lfm2moe")
+UNSHARED = ("qwen3moe", "gpt-oss", "lfm2moe")
 WINDOWED = ("llama", "phi3", "gemma2", "gemma3", "gpt-oss")
 OPTIONAL = {
     "output.weight": "output.weight",
@@ -62,16 +64,17 @@ round by 2**-15 give 2e-3, of which 2.03e-3 were measured."""
 def config(rng: random.Random) -> Config:
     """Random sizes that are valid for an architecture, most of them unusual."""
     arch, layers = rng.choice(sorted(family.name for family in OURS)), depth(rng)
-    recurrent, moe, deep = arch in HYBRID, arch in MIXTURES, layers > SHALLOW
+    recurrent, moe, deep = arch in (*HYBRID, *SHORT), arch in MIXTURES, layers > SHALLOW
+    width = rng.choice([20, 32, 36] if deep else [20, 32, 36, 64, 72, 96, 100, 160, 256])
     head = rng.choice([8, 12, 20] if deep else [20, 32, 36, 40, 64, 72, 80, 96, 128, 192, 256])
     kv_heads = rng.randint(1, 3)
-    delta = DeltaShape(*_delta(rng), kernel=rng.randint(2, 5), tiled=arch != "qwen3next") if recurrent else None
-    experts = _experts(rng, arch == "glm4moe") if moe else None
+    delta = DeltaShape(*_delta(rng), kernel=rng.randint(2, 5), tiled=arch != "qwen3next") if arch in HYBRID else None
+    experts = _experts(rng, arch in SIGMOID) if moe else None
     return Config(
         arch=arch,
         name="random",
         layers=layers,
-        width=rng.choice([20, 32, 36] if deep else [20, 32, 36, 64, 72, 96, 100, 160, 256]),
+        width=width,
         heads=kv_heads * rng.choice([1, 2, 3, 7]),
         kv_heads=kv_heads,
         head=head,
@@ -85,6 +88,7 @@ def config(rng: random.Random) -> Config:
         expert_ff=rng.choice([20, 32, 64, 72, 96]) if moe else 0,
         shared_ff=rng.choice([20, 32, 64]) if moe and arch not in UNSHARED else 0,
         delta=delta,
+        conv=ConvShape(width, rng.randint(2, 5)) if arch in SHORT else None,
         recurrent=frozenset(i for i in range(layers) if rng.random() < 0.6) if recurrent else frozenset(),
         **_attention(rng, arch, layers),
     )
@@ -141,7 +145,7 @@ class Drawn:
 
     def type(self, name: str) -> str:
         shape = self.shapes[name]
-        if len(shape) == 1 or "conv1d" in name:
+        if len(shape) == 1 or "conv1d" in name or name.endswith("shortconv.conv.weight"):
             return "F32"
         fits = [kind for kind in KINDS if kind in FLOATS or shape[-1] % TYPES[kind].elements == 0]
         return random.Random(f"{self.seed} {name}").choice(fits)

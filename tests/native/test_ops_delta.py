@@ -267,12 +267,14 @@ class Convolution:
     rows: int
     channels: int = 40
     width: int = WIDTH
+    gated: bool = False
     seed: int = 0
 
     def __post_init__(self) -> None:
         draw = np.random.default_rng(self.seed)
         shapes = {
             "x": (self.rows, self.channels),
+            "gate": (self.rows, self.channels),
             "weight": (self.width, self.channels),
             "windows": (PLACES, self.width - 1, self.channels),
         }
@@ -295,20 +297,23 @@ class Convolution:
 
     def c(self, lineage: Lineage, out: np.ndarray) -> tuple[ctypes.Structure, list]:
         kept = [ints(m) for m in (lineage.parents, lineage.source, lineage.keep)]
-        c = self.channels
-        return Conv(c, self.width, at(self.x), c, at(self.weight), at(self.windows), at(out), c, *map(at, kept)), kept
+        c, gate = self.channels, at(self.gate) if self.gated else None
+        inputs = at(self.x), c, gate, c, at(self.weight), at(self.windows)
+        return Conv(c, self.width, *inputs, at(out), c, *map(at, kept)), kept
 
 
 @each_isa
 @pytest.mark.parametrize("channels, width", [(40, 4), (7, 2), (64, 1), (133, 5)])
-def test_the_convolution_and_its_windows_are_the_reference(isa, channels, width):
-    lineage, conv = ragged_lineage(), Convolution(11, channels, width)
+@pytest.mark.parametrize("gated", [False, True])
+def test_the_convolution_and_its_windows_are_the_reference(isa, channels, width, gated):
+    lineage, conv = ragged_lineage(), Convolution(11, channels, width, gated)
     windows = torch.tensor(conv.windows).double()
     y = causal_conv(torch.tensor(conv.x).double(), torch.tensor(conv.weight).double(), windows, lineage)
 
     out = conv.run(isa, lineage)
 
-    np.testing.assert_allclose(out, torch.nn.functional.silu(y).numpy(), rtol=1e-5, atol=2e-6)
+    expected = torch.tensor(conv.gate) * y if gated else torch.nn.functional.silu(y)
+    np.testing.assert_allclose(out, expected.numpy(), rtol=1e-5, atol=2e-6)
     assert same(conv.windows, windows.float().numpy())
 
 

@@ -1,4 +1,4 @@
-/* Whole forwards of random models: layers of attention or of the gated delta rule, feed-forwards or experts, with
+/* Whole forwards of random models: layers of attention, of the gated delta rule or of short convolutions, feed-forwards or experts, with
  * matrices of any types. A prompt, then in one forward a chain and a tree, then one row that follows them. */
 #include "matrices.h"
 #include "program/program.h"
@@ -111,7 +111,7 @@ static int gated_delta(model *m) {
     float *rate = vector(m, r->value_heads, 1), *weight = vector(m, kernel, 1), *scale = vector(m, r->value_dim, 1);
     for (int h = 0; h < r->value_heads; h++) rate[h] = rate[h] > 0 ? -rate[h] : rate[h];
     spec_op *op = spec_add_op(m->p, SPEC_CONV);
-    op->x = qkv, op->out = mixed, op->layer = m->recurring, op->vector = weight;
+    op->x = qkv, op->y = SPEC_NONE, op->out = mixed, op->layer = m->recurring, op->vector = weight;
     op = spec_add_op(m->p, SPEC_RATES);
     op->x = mixed, op->y = rates, op->xs[0] = alpha, op->xs[1] = beta, op->eps = EPS, op->scale = 0.125f;
     op->vector = rate, op->vector2 = rate;
@@ -121,6 +121,21 @@ static int gated_delta(model *m) {
     op->x = o, op->y = z, op->out = o, op->heads = r->value_heads, op->dim = r->value_dim, op->vector = scale;
     op->eps = EPS;
     return linear(m, o, values, m->width, m->x, m->x);
+}
+
+/* out(c conv(b x)) */
+static int short_convolution(model *m) {
+    const spec_recurrence *r = &m->p->recurrence;
+    int b = linear(m, m->norm, m->width, r->channels, SPEC_NONE, SPEC_NONE);
+    int c = linear(m, m->norm, m->width, r->channels, SPEC_NONE, SPEC_NONE);
+    int x = linear(m, m->norm, m->width, r->channels, SPEC_NONE, SPEC_NONE);
+    int mixed = spec_add_value(m->p, r->channels), out = spec_add_value(m->p, r->channels);
+    spec_op *op = spec_add_op(m->p, SPEC_MULTIPLY);
+    op->x = b, op->y = x, op->out = mixed, op->width = r->channels;
+    op = spec_add_op(m->p, SPEC_CONV);
+    op->x = mixed, op->y = c, op->out = out, op->layer = m->recurring++;
+    op->vector = vector(m, r->kernel * r->channels, 1);
+    return linear(m, out, r->channels, m->width, m->x, m->x);
 }
 
 /* act(gate) * up of one product with both matrices, which have one type. */
@@ -176,6 +191,13 @@ static int experts(model *m) {
     return m->x;
 }
 
+/* Recurrent layers are short convolutions. */
+static void short_sizes(model *m) {
+    spec_recurrence *r = &m->p->recurrence;
+    free(r->key_of);
+    *r = (spec_recurrence){.kernel = r->kernel, .channels = 32 * between(m->d, 1, 9)};
+}
+
 static void sizes_of(model *m) {
     static const int dims[] = {16, 32, 40, 64, 96, 128}, widths[] = {32, 64, 96, 160, 256};
     spec_program *p = m->p;
@@ -196,6 +218,7 @@ static void sizes_of(model *m) {
     r.key_of = malloc(sizeof *r.key_of * (size_t)values); /* the program frees it */
     for (int h = 0; h < values; h++) r.key_of[h] = h % keys;
     p->recurrence = r;
+    if (toss(m->d)) short_sizes(m);
 }
 
 static void embed(model *m) {
@@ -212,7 +235,8 @@ static void build(model *m) {
     for (int layers = between(m->d, 1, 3), i = 0; i < layers; i++) {
         norm(m, m->x, m->norm);
         if (between(m->d, 0, 2)) attention(m);
-        else gated_delta(m);
+        else if (m->p->recurrence.value_heads) gated_delta(m);
+        else short_convolution(m);
         norm(m, m->x, m->norm);
         if (between(m->d, 0, 2)) feed_forward(m);
         else experts(m);

@@ -33,6 +33,8 @@ static uint64_t elements(table t, draws *d) {
     uint64_t hash = hash_floats(HASH, out, size);
     t->gate(out, stride, y, stride, rows, width);
     hash = hash_floats(hash, out, size);
+    t->multiply(out, stride, x, stride, rows, width, out, stride);
+    hash = hash_floats(hash, out, size);
     t->add(out, stride, x, stride, toss(d) ? scale : NULL, rows, width);
     hash = hash_floats(hash, out, size);
     t->softcap(out, stride, rows, width, 3.0f);
@@ -178,10 +180,11 @@ static uint64_t convolution(table t, draws *d) {
     size_t n = (size_t)(rows * channels), window = (size_t)((width - 1) * channels);
     float *x = numbers(d, n, 2), *weight = numbers(d, (size_t)(width * channels), 1),
           *windows = numbers(d, 2 * window, 1);
-    float *out = result(n);
+    float *out = result(n), *gate = toss(d) ? numbers(d, n, 2) : NULL;
     int32_t source[9] = {0}, keep[9], path[9], *parents = lineage(d, rows, chain);
     for (int i = 0; i < rows; i++) keep[i] = i == chain - 1 ? 1 : -1, path[i] = i;
-    spec_conv c = {channels, width, x, (size_t)channels, weight, windows, out, (size_t)channels, parents, source, keep};
+    size_t stride = (size_t)channels;
+    spec_conv c = {channels, width, x, stride, gate, stride, weight, windows, out, stride, parents, source, keep};
     t->conv(&c, 0, rows, 0, channels, room(spec_conv_scratch(width, channels)));
     uint64_t hash = hash_floats(hash_floats(HASH, out, n), windows, 2 * window);
     t->slide(&c, path, chain, 0, 0);
