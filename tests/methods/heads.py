@@ -11,10 +11,16 @@ from spec_train.heads.export.write import write
 
 from spec_core import Request, Run, Sampling, Target, load
 from tests.support.small_heads import edit_config, train
-from tests.support.small_models import tiny_gguf, tiny_hybrid
+from tests.support.small_models import tiny_gguf, tiny_hybrid, tiny_lfm2
 from tests.targets.gate import finish_checked
 
-TARGETS = ("dense", "hybrid")
+PATHS = {
+    "dense": lambda: tiny_gguf(0, layers=4),
+    "hybrid": lambda: tiny_hybrid(context=128),
+    "lfm2": lambda: tiny_lfm2(context=128),
+    "lfm2moe": lambda: tiny_lfm2(moe=True, context=128),
+}
+TARGETS = ("dense", "hybrid", "lfm2")
 METHODS = {
     "eagle3": ("eagle3", {"p_min": 0.0}),
     "eagle3-tree": ("eagle3", {"p_min": 0.0, "draft_max": 3, "width": 3}),
@@ -31,8 +37,7 @@ WINDOW = 5
 @cache
 def tiny(of: str) -> Target:
     """Four blocks of width 32, 300 tokens."""
-    path = tiny_hybrid(context=128) if of == "hybrid" else tiny_gguf(0, layers=4)
-    return load(path, dtype="float32", device="cpu")
+    return load(PATHS[of](), dtype="float32", device="cpu")
 
 
 @cache

@@ -70,9 +70,10 @@ def test_text_and_state_are_plain_and_forwards_are_counted(name, of, slots, temp
 @pytest.mark.parametrize("strategy", ["snapshot", "replay", "checkpoint"])
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize("slots", [1, 5])
+@pytest.mark.parametrize("of", ["hybrid", "lfm2"])
 @every_method
-def test_text_and_state_are_plain_with_every_way_to_roll_back(name, slots, strategy, temperature):
-    check_lossless(name, "hybrid", None, temperature, slots, rollback=("gdn-rollback", {"strategy": strategy}))
+def test_text_and_state_are_plain_with_every_way_to_roll_back(name, of, slots, strategy, temperature):
+    check_lossless(name, of, None, temperature, slots, rollback=("gdn-rollback", {"strategy": strategy}))
 
 
 @pytest.mark.parametrize("kernels", ["native", "reference"])

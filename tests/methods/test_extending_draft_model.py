@@ -103,7 +103,7 @@ def test_the_witness_finds_noise_of_another_position(monkeypatch):
 # text
 
 
-@pytest.mark.parametrize("kind", ["dense", "hybrid"])
+@pytest.mark.parametrize("kind", ["dense", "hybrid", "lfm2"])
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 @pytest.mark.parametrize("begins", BEGINNINGS)
 def test_texts_are_plain(kind, sampling, begins):

@@ -9,7 +9,7 @@ from spec_rollback.gdn_rollback import GdnRollback, choose, memory
 from spec_core import Draft, Needs, load
 from spec_core.testing import RollbackConformance, TargetConformance
 from spec_core.toolkit import RecurrentSizes
-from tests.support.small_models import tiny_hybrid
+from tests.support.small_models import tiny_hybrid, tiny_lfm2
 from tests.targets.drive import forward, part, sequence
 
 
@@ -18,25 +18,34 @@ def one_thread():
     torch.set_num_threads(1)
 
 
+of_kinds = pytest.mark.parametrize("path", [tiny_hybrid, tiny_lfm2], ids=["hybrid", "lfm2"])
+
+
+@of_kinds
 @pytest.mark.parametrize("strategy", ["snapshot", "replay", "checkpoint"])
 class TestGdnRollback(RollbackConformance):
     @pytest.fixture(autouse=True)
-    def choose_strategy(self, strategy):
-        self.strategy = strategy
+    def choose_strategy(self, strategy, path):
+        self.strategy, self.path = strategy, path
 
     def make(self):
         return GdnRollback(self.strategy)
 
     def target(self):
-        return load(tiny_hybrid(context=128), dtype="float32", device="cpu")
+        return load(self.path(context=128), dtype="float32", device="cpu")
 
     def prompts(self):
         return [[1, 2, 3, 4, 1, 2, 3, 4, 1, 2], [7]]
 
 
+@of_kinds
 class TestHybridTarget(TargetConformance):
+    @pytest.fixture(autouse=True)
+    def choose_path(self, path):
+        self.path = path
+
     def make(self):
-        return load(tiny_hybrid(context=128), dtype="float32", device="cpu")
+        return load(self.path(context=128), dtype="float32", device="cpu")
 
 
 NINE_B = RecurrentSizes(24, 4 * (32 * 128 * 128 + 3 * 8192), 4 * (8192 + 2048 + 4096 + 32))
@@ -55,9 +64,11 @@ def test_auto_falls_back_where_records_do_not_fit():
     assert choose(need, free=need["replay"]) == "checkpoint"
 
 
-def test_what_a_forward_records_is_what_was_counted():
+@pytest.mark.parametrize("kernels", ["native", "reference"])
+@of_kinds
+def test_what_a_forward_records_is_what_was_counted(path, kernels):
     """The formula for memory equals the size of the tensors that a forward keeps."""
-    target = load(tiny_hybrid())
+    target = load(path(), kernels=kernels)
     sizes = target.info.recurrent
     seq = sequence(target, [1, 2, 3])
     draft = Draft([4, 5, 6, 7, 8])

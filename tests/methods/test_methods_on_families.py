@@ -17,11 +17,12 @@ from spec_train.heads.export.write import write
 
 from spec_core import Request, Run, Sampling, Target, load
 from tests.support.small_heads import train
+from tests.targets import convolved, unwindowed
 from tests.targets.gate import finish_checked
 from tests.targets.random_families import FAMILIES, draw_model, lacking
 from tests.targets.tiny import model, save
-from tests.targets.unwindowed import HYBRID
 
+RECURRENT = (*unwindowed.HYBRID, *convolved.FAMILIES)
 METHODS = ("ngram", "suffix", "recycling", "draft-model", "eagle3", "eagle3-tree", "dflash")
 LAYERS = 3
 """Min layers: heads read three of them."""
@@ -89,7 +90,7 @@ def choose_settings(method: str, family: str) -> tuple[str, dict]:
     if name == "ngram":
         settings["n_min"] = 1
     if name == "draft-model":
-        settings["file"] = str(dense(family) if family in HYBRID else place(family, 0.05))
+        settings["file"] = str(dense(family) if family in RECURRENT else place(family, 0.05))
     if name in ("eagle3", "dflash"):
         settings["file"] = str(head(name, family))
     if tree:

@@ -10,6 +10,8 @@ from tempfile import mkdtemp
 import torch
 from spec_zoo.texts.tokens import train_tokenizer
 
+from tests.targets.convolved import write_gguf
+from tests.targets.tiny import model
 from tools.zoo.export import write, write_hybrid
 from tools.zoo.hybrid import Hybrid, HybridShape, Mtp
 from tools.zoo.model import Model, Shape
@@ -65,3 +67,13 @@ def tiny_hybrid(
     tokenizer = json.loads(tokenizer_json(vocab))
     write_hybrid(path, path.stem, shape, trunk.state_dict(), head.state_dict() if mtp else None, tokenizer, kind)
     return path
+
+
+@cache
+def tiny_lfm2(seed: int = 0, moe: bool = False, context: int = 256, kind: str = "Q8_0") -> Path:
+    """A random model of two short convolutions and two attention layers in turn, of 300 tokens."""
+    family, kinds = "lfm2moe" if moe else "lfm2", ["conv", "full_attention"] * 2
+    sizes = {"vocab_size": 300, "num_attention_heads": 2, "num_key_value_heads": 1, "num_hidden_layers": 4}
+    sizes |= {"intermediate_size": 96, "max_position_embeddings": context, "tie_word_embeddings": False}
+    made = model(family, seed, **sizes, layer_types=kinds)
+    return write_gguf(made, family, Path(mkdtemp()) / f"tiny-{family}-{seed}.gguf", kind, tokenizer_json())

@@ -17,9 +17,8 @@ def memory_of(target, seq: Sequence) -> dict[str, torch.Tensor]:
     """The state that a slot keeps of the evaluated rows."""
     held, n = seq.slot.state, seq.evaluated
     memory = dict(zip(("keys", "values"), held.cache.read(n), strict=True))
-    if held.recurrent is not None:
-        memory["matrices"], memory["windows"] = held.recurrent.copy()
-    return memory
+    states = () if held.recurrent is None else held.recurrent.copy()
+    return memory | {name: m for name, m in zip(("matrices", "windows"), states, strict=False) if m.numel()}
 
 
 @cache

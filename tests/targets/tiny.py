@@ -20,6 +20,8 @@ NEWER = {
     "qwen3next": ("Qwen3NextConfig", "Qwen3NextForCausalLM"),
     "qwen35": ("Qwen3_5TextConfig", "Qwen3_5ForCausalLM"),
     "qwen35moe": ("Qwen3_5MoeTextConfig", "Qwen3_5MoeForCausalLM"),
+    "lfm2": ("Lfm2Config", "Lfm2ForCausalLM"),
+    "lfm2moe": ("Lfm2MoeConfig", "Lfm2MoeForCausalLM"),
 }
 """Names of classes that older releases of transformers lack."""
 WINDOWED = {
@@ -56,6 +58,8 @@ SHARED = {
     "moe_intermediate_size": 16,
     "shared_expert_intermediate_size": 24,
 }
+CONVOLVED = {"num_hidden_layers": 3, "layer_types": ["conv", "full_attention", "conv"]}
+FEW_EXPERTS = {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "num_dense_layers": 1}
 GLM = {
     "num_hidden_layers": 3,
     "first_k_dense_replace": 1,
@@ -73,11 +77,13 @@ MORE: dict[str, dict[str, Any]] = {
     "qwen3next": DELTA | SHARED,
     "qwen35": DELTA,
     "qwen35moe": DELTA | SHARED,
+    "lfm2": CONVOLVED | {"block_multiple_of": 16},
+    "lfm2moe": CONVOLVED | FEW_EXPERTS,
 }
 LESS_ONE = ("qwen3next", "qwen35", "qwen35moe", "gemma2", "gemma3")
 """Families that store norm weights less 1, those after gated delta nets excepted."""
 
-CALM = {"embed_tokens": 2.0, "conv1d": 1.0, "lm_head": 0.25}
+CALM = {"embed_tokens": 2.0, "conv1d": 1.0, "conv.conv": 1.0, "lm_head": 0.25}
 """Standard deviations of matrices of the newer families; of others it is 0.18."""
 
 
@@ -97,7 +103,7 @@ def model(arch: str, seed: int = 0, **config: Any) -> transformers.PreTrainedMod
     for name, parameter in built.named_parameters():
         randomise(arch, name, parameter.data)
     for name, buffer in built.named_buffers():
-        if name.endswith("e_score_correction_bias"):
+        if name.endswith(("e_score_correction_bias", "expert_bias")):
             buffer.normal_(0.0, 0.25)
     return built
 

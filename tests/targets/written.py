@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import gguf
 import torch
 import transformers
+
+from tools.zoo.export import add_tokenizer
 
 BLOCK = {
     "input_layernorm": "attn_norm",
@@ -84,15 +87,20 @@ def metadata(model: transformers.PreTrainedModel, arch: str) -> dict[str, Any]:
     return keys
 
 
-def write(path: Path, arch: str, keys: dict[str, Any], named: Tensors, kind: str = "F32") -> Path:
-    """A file; kind: the type of matrices."""
+def write(
+    path: Path, arch: str, keys: dict[str, Any], named: Tensors, kind: str = "F32", tokenizer: str | None = None
+) -> Path:
+    """A file. kind: the type of matrices whose rows are whole blocks of it. tokenizer: a tokenizer.json."""
     writer = gguf.GGUFWriter(path, arch)
+    if tokenizer is not None:
+        add_tokenizer(writer, json.loads(tokenizer))
+    block, _ = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[kind]]
     for key, value in keys.items():
         add = {int: writer.add_uint32, float: writer.add_float32, str: writer.add_string, list: writer.add_array}
         add[bool] = writer.add_bool
         add[type(value)](f"{arch}.{key}", value)
     for name, t in named.items():
-        stored = gguf.GGMLQuantizationType[kind if t.dim() > 1 else "F32"]
+        stored = gguf.GGMLQuantizationType[kind if t.dim() > 1 and t.shape[-1] % block == 0 else "F32"]
         writer.add_tensor(name, gguf.quants.quantize(t.float().numpy(), stored), raw_dtype=stored)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()

@@ -87,7 +87,7 @@ def write(
     """Writes a dense model. kind: the type of matrices."""
     with output.atomic(path) as part, open_writer(part, "qwen3") as writer:
         _add_metadata(writer, name, shape, shape.layers)
-        _add_tokenizer(writer, tokenizer)
+        add_tokenizer(writer, tokenizer)
         add_tensors(writer, floats(tensors(state, shape)), kind)
 
 
@@ -105,7 +105,7 @@ def write_hybrid(
     with output.atomic(path) as part, open_writer(part, "qwen35") as writer:
         _add_metadata(writer, name, shape, shape.layers + nextn)
         export_hybrid.add_metadata(writer, shape, nextn)
-        _add_tokenizer(writer, tokenizer)
+        add_tokenizer(writer, tokenizer)
         add_tensors(writer, floats(export_hybrid.tensors(trunk, mtp, shape)), kind)
 
 
@@ -122,7 +122,7 @@ def _add_metadata(writer: gguf.GGUFWriter, name: str, shape: Shape, blocks: int)
     add_sizes(writer, shape, blocks)
 
 
-def _add_tokenizer(writer: gguf.GGUFWriter, tokenizer: dict) -> None:
+def add_tokenizer(writer: gguf.GGUFWriter, tokenizer: dict) -> None:
     """Byte-level BPE as trained; special tokens are at the end of the vocabulary."""
     ids = dict(tokenizer["model"]["vocab"]) | {t["content"]: t["id"] for t in tokenizer["added_tokens"]}
     tokens = sorted(ids, key=ids.__getitem__)
