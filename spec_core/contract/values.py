@@ -315,7 +315,7 @@ class Compat:
 
 @attrs.frozen
 class RecurrentSizes:
-    """Of gated delta layers: how many there are; bytes of one layer after one token, and of its record of a token."""
+    """Of recurrent layers: how many there are; bytes of one layer after one token, and of its record of a token."""
 
     layers: int
     state_bytes: int
@@ -338,7 +338,7 @@ class TargetInfo:
     tensors: names of the weights that ``tensor`` gives; None means all that the model has.
     file: where its weights are. types: {storage type: tensors}. options: the settings with which it was loaded.
     kernels, threads: what executes it, for people. weight_bytes, row_bytes, step_bytes: memory of all weights, of a
-    position of a sequence, and of the largest step; None if they are not known. recurrent: sizes of gated delta layers.
+    position of a sequence, and of the largest step; None if they are not known. recurrent: sizes of recurrent layers.
     layer_max: limits of layers that its executor runs beside it: ``head``, of an attention head, and ``inputs``, hidden
     states that a layer reads; a missing one is no limit.
     companions: {method: location} of a drafter that belongs to it. prompts: a file of prompts that belongs to it.

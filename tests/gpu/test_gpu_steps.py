@@ -25,7 +25,7 @@ from spec_core import Request, Run, Sampling, UsageError, load
 from spec_core.errors import TargetError
 from spec_core.testing import Oracle, RandomTrees
 from tests.support.golden import golden
-from tests.support.small_models import tiny_gguf
+from tests.support.small_models import tiny_gguf, tiny_lfm2
 from tests.targets import tiny
 from tests.targets.drive import fresh
 
@@ -173,6 +173,8 @@ def test_what_has_no_kernel_is_refused_by_name_before_weights_are_read(monkeypat
     monkeypatch.setattr(support, "GROUP_MAX", 1)
     with pytest.raises(UsageError, match="kernels=gpu was requested, but 2 query heads share a key head"):
         load(tiny_gguf(0), **OPTIONS, weights=False)
+    with pytest.raises(UsageError, match="kernels=gpu was requested, but short convolutions have no GPU kernel"):
+        load(tiny_lfm2(), **OPTIONS, weights=False)
 
 
 def test_settings_of_native_kernels_are_refused():

@@ -13,7 +13,7 @@ from spec_kernels.model import ops, sizes
 from spec_kernels.model.batch import ForwardBatch, SequenceRows
 from spec_kernels.model.ops import Model, Weight
 from spec_kernels.model.reference import Reference
-from spec_kernels.model.shapes import DeltaShape, Experts, HeadShape
+from spec_kernels.model.shapes import ConvShape, DeltaShape, Experts, HeadShape
 from spec_kernels.native import limits
 from spec_kernels.native.executor import Native
 from spec_kernels.native.weights import check_stored
@@ -22,6 +22,7 @@ EXECUTORS: dict[str, Callable[[Model, Any], Any]] = {"native": Native, "referenc
 WIDTH, INNER, EXPERTS = 24, 40, 4
 HEADS = HeadShape(heads=4, kv_heads=2, dim=12, rotary_dim=8, scale=1.0)
 DELTA = DeltaShape(key_heads=2, value_heads=4, key_dim=8, value_dim=6, kernel=3)
+CONV = ConvShape(channels=20, kernel=3)
 TURNS = torch.ones(HEADS.rotary_dim // 2)
 
 
@@ -82,6 +83,17 @@ OPS: dict[str, ops.Op] = {
     "tap": ops.Tap("logits", "logits"),
 }
 """One operation of each kind, in a valid model."""
+SHORT: dict[str, ops.Op] = {
+    "embed": OPS["embed"],
+    "parts": ops.Linear("x", ("b", "c", "v"), tuple(weight(name, 20, WIDTH) for name in "bcv"), (None,) * 3),
+    "conv": ops.ShortConv("b", "c", "v", "o", CONV, torch.ones(CONV.kernel, CONV.channels), 0),
+    "out": ops.Linear("o", ("x",), (weight("out", WIDTH, 20),), (None,)),
+}
+"""A short convolution, whose states are of another shape than those of the other model."""
+
+
+def short(**changed: dict[str, Any]) -> Model:
+    return Model(tuple(replace(op, **changed.get(name, {})) for name, op in SHORT.items()))
 
 
 def model(**changed: dict[str, Any]) -> Model:
@@ -207,6 +219,22 @@ WRONG: dict[str, tuple[Model, str]] = {
     "delta: rate": (model(delta={"rate": torch.ones(3)}), r"Delta of 'mix': the shape of rate is \(3,\), \(4,\)"),
     "delta: dt": (model(delta={"dt": torch.ones(3)}), r"Delta of 'mix': the shape of dt is \(3,\), \(4,\)"),
     "delta: layer": (model(delta={"layer": 1}), "Delta of 'mix': the layer is 1, the model has 0 to 0"),
+    "convolution: b": (short(conv={"b": "x"}), "ShortConv of 'v': the width of 'x' is 24, 20 is needed"),
+    "convolution: c": (short(conv={"c": "x"}), "ShortConv of 'v': the width of 'x' is 24, 20 is needed"),
+    "convolution: x": (short(conv={"x": "x"}), "ShortConv of 'x': the width of 'x' is 24, 20 is needed"),
+    "convolution: weight": (
+        short(conv={"conv": torch.ones(3, 24)}),
+        r"ShortConv of 'v': the shape of conv is \(3, 24\), \(3, 20\) is needed",
+    ),
+    "convolution: layer": (short(conv={"layer": 1}), "ShortConv of 'v': the layer is 1, the model has 0 to 0"),
+    "convolution: out": (
+        short(out={"weights": (weight("out", WIDTH, 24),)}),
+        "Linear of 'o': the width of 'o' is 20, 24 is needed",
+    ),
+    "layers of two kinds": (
+        Model((*OPS.values(), SHORT["parts"], replace(SHORT["conv"], layer=1)), TURNS),
+        r"ShortConv of 'v': the shape of the layer is ConvShape\(channels=20, kernel=3\), DeltaShape\(",
+    ),
     "embed": (
         model(embed={"table": weight("table", 50, 32)}),
         "Norm of 'x': the width of 'x' is 32, a multiple of 24 is needed",
@@ -221,7 +249,7 @@ WRONG: dict[str, tuple[Model, str]] = {
     "tap": (model(tap={"x": "y"}), "Tap 'logits': it reads 'y', which no earlier operation writes"),
     "tap before its pick": (without("pick logits"), "Tap 'logits': it precedes the Pick of 'logits' rows"),
 }
-KINDS = {type(op).__name__ for op in OPS.values()}
+KINDS = {type(op).__name__ for op in (*OPS.values(), *SHORT.values())}
 
 
 @pytest.mark.parametrize("kernels", EXECUTORS)
@@ -239,6 +267,7 @@ def test_every_operation_has_a_size_that_is_refused():
     assert {kind.__name__ for kind in ops.Op.__args__} == KINDS
     assert [kind for kind in KINDS if kind not in words] == []
     sizes.check(model())
+    sizes.check(short())
 
 
 LARGE = {
@@ -247,6 +276,7 @@ LARGE = {
         "the width of an attention head: 512 were found, native kernels run at most 256",
     ),
     "convolution": (model(delta={"shape": replace(DELTA, kernel=17)}), "the width of a convolution: 17 were found"),
+    "short convolution": (short(conv={"shape": replace(CONV, kernel=17)}), "the width of a convolution: 17 were found"),
     "experts": (model(mixture={"experts": Experts(100, 65)}), "the experts of a row: 65 were found"),
     "groups": (model(mixture={"experts": Experts(130, 2, groups=65)}), "the groups of experts: 65 were found"),
     "joined values": (model(concat={"xs": ("h",) * 33}), "the values that are joined: 33 were found"),

@@ -75,5 +75,5 @@ def tiny_lfm2(seed: int = 0, moe: bool = False, context: int = 256, kind: str = 
     family, kinds = "lfm2moe" if moe else "lfm2", ["conv", "full_attention"] * 2
     sizes = {"vocab_size": 300, "num_attention_heads": 2, "num_key_value_heads": 1, "num_hidden_layers": 4}
     sizes |= {"intermediate_size": 96, "max_position_embeddings": context, "tie_word_embeddings": False}
-    made = model(family, seed, **sizes, layer_types=kinds)
-    return write_gguf(made, family, Path(mkdtemp()) / f"tiny-{family}-{seed}.gguf", kind, tokenizer_json())
+    network = model(family, seed, **sizes, layer_types=kinds)
+    return write_gguf(network, family, Path(mkdtemp()) / f"tiny-{family}-{seed}.gguf", kind, tokenizer_json())

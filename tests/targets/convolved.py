@@ -61,10 +61,10 @@ def draw_model(family: str, seed: int) -> PreTrainedModel:
         "conv_L_cache": rng.randint(2, 5),
         "rope_parameters": {"rope_type": "default", "rope_theta": rng.choice([1e4, 1e6])},
     }
-    return model(family, seed, **sizes, **(_experts(rng, layers) if family == "lfm2moe" else _rounded(rng)))
+    return model(family, seed, **sizes, **(_experts(rng, layers) if family == "lfm2moe" else _rounding(rng)))
 
 
-def _rounded(rng: random.Random) -> dict[str, Any]:
+def _rounding(rng: random.Random) -> dict[str, Any]:
     """Whether and how the width of the feed-forward layer is rounded."""
     return {
         "block_auto_adjust_ff_dim": rng.random() < 0.7,

@@ -39,10 +39,11 @@ RARE = ["general.alignment", "split.count", "split.no", "general.architecture"]
 """Keys that the readers know and that few of the files have."""
 DTYPES = ["F32", "F16", "BF16", "F64", "I64", "I8", "BOOL", "F8_E4M3", "C64", "", "X", 7, None]
 LAYOUTS = {"safeailab": "eagle3", "speculators": "eagle3", "z-lab": "dflash"}
-FAMILIES = ("phi3", "gemma2", "gemma3", "gpt-oss", "gpt-oss of mxfp4")
-"""With keys that the dense model has not: windows, caps of scores, more than one rotary table, experts, sinks."""
-WINDOWED = tuple(f"{family}{form}" for family in FAMILIES for form in ("", " directory"))
-FILES = ("dense", "hybrid", "eagle3", "dflash", "dense directory", *LAYOUTS, *WINDOWED)
+FAMILIES = ("phi3", "gemma2", "gemma3", "gpt-oss", "gpt-oss of mxfp4", "lfm2", "lfm2moe")
+"""With keys that the dense model has not: windows, caps of scores, more than one rotary table, experts, sinks, short
+convolutions."""
+OTHERS = tuple(f"{family}{form}" for family in FAMILIES for form in ("", " directory"))
+FILES = ("dense", "hybrid", "eagle3", "dflash", "dense directory", *LAYOUTS, *OTHERS)
 
 
 @cache
@@ -53,8 +54,8 @@ def original(name: str) -> Path:
     folder = Path(tempfile.mkdtemp())
     if name == "dense directory":
         return dense_directory(folder)
-    if name in WINDOWED:
-        return write_windowed(name, folder)
+    if name in OTHERS:
+        return write_family(name, folder)
     if name in LAYOUTS:
         return directory(folder, LAYOUTS[name], name, rows=120 if name == "safeailab" else None)
     target = tiny_target(weights=False)
@@ -78,18 +79,19 @@ def dense_directory(folder: Path) -> Path:
     return folder
 
 
-def write_windowed(name: str, folder: Path) -> Path:
-    """A model of a family with windows, as a GGUF file or a directory."""
+def write_family(name: str, folder: Path) -> Path:
+    """A model of one of FAMILIES, as a GGUF file or a directory."""
+    from tests.targets import convolved, windowed
     from tests.targets.mxfp4 import Made
     from tests.targets.tiny import save
-    from tests.targets.windowed import draw_model, write_gguf
 
     family = name.removesuffix(" directory")
     if family == "gpt-oss of mxfp4":
         model = Made(folder)
         return model.directory if name != family else model.file
-    model = draw_model(family, 1)
-    return save(model, folder) if name != family else write_gguf(model, family, folder / f"{family}.gguf")
+    module = convolved if family in convolved.FAMILIES else windowed
+    model = module.draw_model(family, 1)
+    return save(model, folder) if name != family else module.write_gguf(model, family, folder / f"{family}.gguf")
 
 
 def mutate(seed: int, folder: Path) -> tuple[str, Path]:
@@ -238,7 +240,7 @@ def misuse(name: str, path: Path) -> str | None:
 
 def use(name: str, path: Path) -> None:
     """A model writes a few tokens; a head drafts for its target."""
-    if name in ("dense", "hybrid", "dense directory", *WINDOWED):
+    if name in ("dense", "hybrid", "dense directory", *OTHERS):
         load(path, weights=False)
         generate(Run(load(path), ["ngram", "mtp"] if name == "hybrid" else ["ngram"]))
     else:

@@ -53,7 +53,9 @@ def loss(printed: str) -> float:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("model", [lambda: tiny_gguf(0, layers=4), tiny_hybrid, tiny_lfm2], ids=["dense", "hybrid", "lfm2"])
+@pytest.mark.parametrize(
+    "model", [lambda: tiny_gguf(0, layers=4), tiny_hybrid, tiny_lfm2], ids=["dense", "hybrid", "lfm2"]
+)
 def test_a_head_is_trained_written_and_fits(kind, model, data, tmp_path, capsys):
     out = tmp_path / "head.gguf"
 

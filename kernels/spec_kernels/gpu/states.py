@@ -28,6 +28,8 @@ class StateChunks(StatePlaces):
     int64 [places + 1], numbers from the first place to each; the last is -1, so that a place of -1 has the offset -1.
     """
 
+    shape: DeltaShape
+
     def __init__(self, shape: DeltaShape, layers: int, device: torch.device) -> None:
         super().__init__(shape, layers)
         self.device, self.key_of = device, shape.key_of(device)

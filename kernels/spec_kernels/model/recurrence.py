@@ -93,8 +93,8 @@ class Records:
     def replay(self, pool: StatePool, place: int, path: Sequence[int]) -> None:
         for layer, record in enumerate(self.layers):
             if isinstance(pool.shape, DeltaShape):
-                key_of = pool.shape.key_of(pool.matrices.device)
-                replay(pool.matrices[layer], *record.rule, key_of, path, place, place)
+                (k, d, g), key_of = record.rule, pool.shape.key_of(pool.matrices.device)
+                replay(pool.matrices[layer], k, d, g, key_of, path, place, place)
             past = torch.cat([pool.windows[layer, place], record.x[path]])
             pool.windows[layer, place] = past[len(past) - pool.shape.kernel + 1 :]
 

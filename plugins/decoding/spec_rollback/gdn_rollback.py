@@ -1,4 +1,5 @@
-"""Partial rollback of gated delta nets: restores the state after the last accepted token, by one of three strategies.
+"""Partial rollback of gated delta nets and short convolutions: restores the state after the last accepted token, by one
+of three strategies.
 
 Attention rows can be dropped, but a recurrent state cannot undo a rejected token, so the state after the last kept
 token is either recorded or computed again. See ``docs/methods/gdn-rollback``.
@@ -27,7 +28,7 @@ SHARE = 0.5
 
 @attrs.define(eq=False)
 class GdnRollback:
-    """Owns the recurrent state of gated delta nets and advances it to the last accepted token.
+    """Owns the recurrent state of gated delta nets and short convolutions, and advances it to the last accepted token.
 
     ``snapshot`` records the state after each of the first ``n`` drafts and selects the right one by changing an
     index; if more drafts are kept, it rewinds to the last recorded state. ``replay`` records the inputs of every
@@ -48,7 +49,7 @@ class GdnRollback:
     def compat(self, target: Target) -> Compat:
         sizes = target.info.recurrent
         if sizes is None:
-            reason = f"{target.info.name} does not describe any gated delta layers"
+            reason = f"{target.info.name} does not describe any recurrent layers"
             return Compat(refusals=[Refusal(reason, hint="choose another owner with --rollback, or none")])
         need = {name: self.sequences * size for name, size in memory(sizes, self.n).items()}
         free = free_bytes(target.info.device)

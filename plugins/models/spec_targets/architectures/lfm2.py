@@ -72,7 +72,7 @@ def moe_from_gguf(keys: Keys) -> Config:
 
 def from_hf(json: ConfigJson, **more: Any) -> Config:
     json.refuse(conv_bias=(None, False))
-    sizes = dict(
+    sizes: dict[str, Any] = dict(
         eps=json.number("norm_eps", 1e-5),
         conv=ConvShape(json.integer("hidden_size"), json.integer("conv_L_cache", 3)),
         recurrent=_convolutions(json, json.layers()),
@@ -81,7 +81,7 @@ def from_hf(json: ConfigJson, **more: Any) -> Config:
 
 
 def dense_from_hf(json: ConfigJson) -> Config:
-    return from_hf(json, ff=_rounded_ff(json))
+    return from_hf(json, ff=_ff_of(json))
 
 
 def moe_from_hf(json: ConfigJson) -> Config:
@@ -108,7 +108,7 @@ def _convolutions(json: ConfigJson, layers: int) -> frozenset[int]:
     return frozenset(range(layers)) - set(attending)
 
 
-def _rounded_ff(json: ConfigJson) -> int:
+def _ff_of(json: ConfigJson) -> int:
     """Width of the feed-forward layer: two thirds of the stated one, times a factor, rounded up."""
     stated = json.integer("block_ff_dim", 0) or json.integer("intermediate_size")
     if not json.raw.get("block_auto_adjust_ff_dim", True):

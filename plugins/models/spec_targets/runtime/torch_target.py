@@ -51,7 +51,7 @@ class SlotMemory:
 
 @attrs.define(eq=False)
 class TorchTarget:
-    """A decoder of attention and gated delta layers. ``executor`` is None when only metadata was read; draft layers run
+    """A decoder of attention and recurrent layers. ``executor`` is None when only metadata was read; draft layers run
     on ``layer_executor``, which is the same.
 
     every, checkpoints_max: a hybrid keeps up to ``checkpoints_max`` (at least 3) checkpoints of its recurrent state: at
@@ -190,7 +190,7 @@ class TorchTarget:
             held.recurrent.close()
 
     def checkpoint(self, seq: Sequence) -> Any:
-        """(matrices, windows) of all recurrent layers; None if there are none."""
+        """(matrices, windows) of all recurrent layers, see ``StatePlaces``; None if there are none."""
         recurrent = seq.slot.state.recurrent
         return None if recurrent is None else recurrent.copy()
 
