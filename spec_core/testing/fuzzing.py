@@ -9,6 +9,7 @@ from typing import Any
 
 import attrs
 
+from spec_core.contract.plan import DraftPlan, Limit
 from spec_core.contract.request import Request, Result
 from spec_core.contract.sequence import Sequence
 from spec_core.contract.step import Step
@@ -121,9 +122,13 @@ class Limiter:
 
     @hookimpl
     def draft(self, step: Step) -> None:
-        for seq, budget in step.undrafted:
-            if self.rng.random() < 0.05:
-                step.limit(seq, self.rng.randrange(budget + 1))
+        allowed = dict.fromkeys(step.methods, Limit())
+        limited = {
+            part.seq.number: dict.fromkeys(step.methods, Limit(self.rng.randrange(part.budget + 1)))
+            for part in step.parts
+            if part.budget and self.rng.random() < 0.05
+        }
+        step.plan(DraftPlan(allowed, limited, steps=self.rng.choice((1, 1, 1, 3))))
 
 
 class Round:

@@ -13,7 +13,7 @@ Logits: ``likeliest``. Constraints: ``allowed_mask`` and ``forced_tokens``. Coun
 ``DraftStatistics``.
 Texts: ``encode_part``, ``encode_after``, ``stream_after`` and ``decode_after`` for parts of a text.
 Processes: ``LimitedProcess`` runs a stranger's program, which calls ``answer_messages``, with limits of the system.
-Threads: ``use_threads`` sets the number of torch's. Loops: ``Orders`` follows ``step.rest`` and ``step.hold``.
+Threads: ``use_threads`` sets the number of torch's. Loops: ``PlanFollower`` follows a controller's plan.
 
 The first use of one of these names imports torch; importing this module does not.
 """
@@ -68,13 +68,13 @@ if TYPE_CHECKING:
     from spec_core.toolkit.limited_process import LimitedProcess as LimitedProcess
     from spec_core.toolkit.limited_process import ProcessEnded as ProcessEnded
     from spec_core.toolkit.limited_process import answer_messages as answer_messages
-    from spec_core.toolkit.orders import Orders as Orders
     from spec_core.toolkit.pair_drafter import PairDrafter as PairDrafter
     from spec_core.toolkit.pair_drafter import PairState as PairState
     from spec_core.toolkit.place import BranchPoint as BranchPoint
     from spec_core.toolkit.place import branch_points as branch_points
     from spec_core.toolkit.place import extension_estimate as extension_estimate
     from spec_core.toolkit.place import tested_extensions as tested_extensions
+    from spec_core.toolkit.plan_follower import PlanFollower as PlanFollower
     from spec_core.toolkit.tally import DraftStatistics as DraftStatistics
     from spec_core.toolkit.tally import draft_counts as draft_counts
     from spec_core.toolkit.threads import use_threads as use_threads
@@ -101,10 +101,10 @@ _WHERE = {
     "LayerExecutor": "contract.target_parts",
     "LimitedProcess": "toolkit.limited_process",
     "NextTokenLayer": "contract.target_parts",
-    "Orders": "toolkit.orders",
     "PairDrafter": "toolkit.pair_drafter",
     "PairState": "toolkit.pair_drafter",
     "PartialDraft": "toolkit.token_drafter",
+    "PlanFollower": "toolkit.plan_follower",
     "ProcessEnded": "toolkit.limited_process",
     "Reading": "toolkit.heads",
     "RecurrentSizes": "contract.values",

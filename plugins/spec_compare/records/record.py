@@ -40,12 +40,12 @@ class Trace:
     )
     path: list[list[int]] = field("indices of the accepted tokens", factory=list)
     limits: list[dict[str, int]] = field(
-        "longest draft that controllers allowed: by method, the empty name for all methods", factory=list
+        "longest draft that a controller's plan allowed, by method; empty without a plan", factory=list
     )
     seconds: list[dict[str, float]] = field("seconds by hook and plugin, and of verify", factory=list)
     texts: list[list[str]] = field("the text of each drafted token", factory=list)
     prices: list[dict[str, float]] = field(
-        "min acceptance probability of a drafted token that controllers set: by method, the empty name for all methods",
+        "min acceptance probability of a drafted token that a controller's plan set, by method",
         factory=list,
     )
     priced: list[list[str]] = field("methods that asked for that probability", factory=list)

@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 
 from spec_compare.records.header import ContenderFacts, TargetFacts
-from spec_core import Compat, Step, TargetInfo, hookimpl
+from spec_core import Compat, DraftPlan, Limit, Step, TargetInfo, hookimpl
 from spec_core.commands import construct, find_plugin, hooks_of, import_plugin, parse_method
 from spec_core.errors import UsageError
 
@@ -22,8 +22,7 @@ class Longest:
 
     @hookimpl
     def draft(self, step: Step) -> None:
-        for part in step.parts:
-            step.limit(part.seq, self.length)
+        step.plan(DraftPlan(dict.fromkeys(step.methods, Limit(self.length))))
 
 
 @attrs.define(eq=False)
@@ -34,8 +33,7 @@ class MinChance:
 
     @hookimpl
     def draft(self, step: Step) -> None:
-        for part in step.parts:
-            step.set_price(part.seq, self.chance)
+        step.plan(DraftPlan(dict.fromkeys(step.methods, Limit(price=self.chance))))
 
 
 @attrs.frozen(eq=False)

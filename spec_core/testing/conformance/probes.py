@@ -10,6 +10,7 @@ import torch
 
 from spec_core.assembly.hooks import ask_compat, implementations
 from spec_core.contract.batch import Batch, TargetOutput
+from spec_core.contract.plan import DraftPlan, Limit
 from spec_core.contract.sequence import Sequence
 from spec_core.contract.step import Step
 from spec_core.contract.target import Target
@@ -52,13 +53,17 @@ class Limiter:
 
     @hookimpl(tryfirst=True)
     def draft(self, step: Step) -> None:
-        for part in step.parts:
-            if part.budget and not self.may(part.seq):
-                step.limit(part.seq, 0, self.method)
+        allowed = {method: Limit() for method in step.methods}
+        others = {method: limit for method, limit in allowed.items() if method != self.method}
+        limited = [part.seq.number for part in step.parts if part.budget and not self.may(part.seq)]
+        step.plan(DraftPlan(allowed, dict.fromkeys(limited, others)))
 
 
 class Rests:
-    """A controller that lets nobody draft in three steps of four."""
+    """A controller that lets nobody draft in four steps, then anybody in one."""
+
+    def __init__(self) -> None:
+        self.drafting = False
 
     @hookimpl
     def compat(self) -> Compat:
@@ -66,7 +71,8 @@ class Rests:
 
     @hookimpl
     def draft(self, step: Step) -> None:
-        step.rest(3)
+        self.drafting = not self.drafting
+        step.plan(DraftPlan(dict.fromkeys(step.methods, Limit())) if self.drafting else DraftPlan({}, steps=4))
 
 
 class Hidden:

@@ -12,8 +12,9 @@ class DraftAttempt(NamedTuple):
     """What one method drafted for one sequence in a step.
 
     number: the request's. method: its name in the run. budget: longest path that it might have drafted.
-    drafted: its tokens. depth: those of its longest path. accepted: of that many tokens of a path, before the cut at
-    stop tokens and limits; None if it extended a draft whose end was rejected, so that nothing of it was tested.
+    drafted: its tokens. depth: those of its longest path. accepted: tokens of a path that were accepted, before the cut
+    at stop tokens and limits; None if it extended a draft whose end was rejected, so that nothing of it was tested.
+    confidence: ``Draft.confidence``, the method's own chance of each of its tokens; None if it gives none.
     """
 
     number: int
@@ -22,6 +23,7 @@ class DraftAttempt(NamedTuple):
     drafted: int
     depth: int
     accepted: int | None
+    confidence: tuple[float, ...] | None = None
 
 
 @attrs.define
@@ -35,7 +37,8 @@ class StepRecord:
     sequences, rows: of its forward; as many rows as sequences where each evaluated one token and nobody drafted.
     tokens: that all its sequences emitted. depth: position of the first row of the longest sequence, None where rows
     of a prompt were evaluated.
-    attempts: drafts in the order of sequences and methods. priced: as in ``Step``. resting: it was part of a rest.
+    attempts: drafts in the order of sequences and methods. priced: as in ``Step``.
+    plain: a plan was followed in which nobody drafts, so that no draft hook was called.
     """
 
     number: int
@@ -47,4 +50,4 @@ class StepRecord:
     depth: int | None = None
     attempts: tuple[DraftAttempt, ...] = ()
     priced: Collection[str] = frozenset()
-    resting: bool = False
+    plain: bool = False

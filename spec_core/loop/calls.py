@@ -1,0 +1,128 @@
+"""Which plugins hear of a step, and what its forward returns for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import reduce
+from operator import or_
+
+import attrs
+
+from spec_core.assembly.construct import PluginInstance
+from spec_core.contract.batch import Part
+from spec_core.contract.rows import Rows
+from spec_core.contract.step import Step
+from spec_core.contract.values import Needs
+from spec_core.loop.guard import Call, Hooks
+from spec_core.loop.schedule import has_drafts, of_prompts
+
+NO_PLUGINS: frozenset[str] = frozenset()
+
+
+@attrs.frozen(eq=False)
+class StepCalls:
+    """The hooks of one step.
+
+    drafted, undrafted: {hook: call} of a step with a draft, and of one in which nobody drafted.
+    learners: plugins that read the committed rows, with ``process``. needs: what the forward returns.
+    """
+
+    drafted: Mapping[str, Call]
+    undrafted: Mapping[str, Call]
+    process_call: Call
+    learners: frozenset[str]
+    needs: Needs
+
+    def draft(self, step: Step) -> None:
+        """Call the draft hooks, in the user's order, where a sequence may draft."""
+        if step.drafting:
+            self._call("draft", self.drafted, step)
+
+    def accept(self, step: Step) -> None:
+        """Call the rules."""
+        self._call("accept", self._after_draft(step), step)
+
+    def rollback(self, step: Step) -> None:
+        """Call the owners of state, and methods that read verdicts."""
+        self._call("rollback", self._after_draft(step), step)
+
+    def process(self, step: Step, rows: Rows) -> None:
+        """Call those who read the committed rows. The caller raises failures, after the events are delivered."""
+        step.phase = "process"
+        self.process_call(rows)
+
+    def _after_draft(self, step: Step) -> Mapping[str, Call]:
+        return self.drafted if has_drafts(step.parts) else self.undrafted
+
+    def _call(self, hook: str, calls: Mapping[str, Call], step: Step) -> None:
+        step.phase = hook
+        calls[hook](step)
+        if step.failures:
+            raise step.failures[0]
+
+
+class Calls:
+    """The hooks of a run, by which sequences a step has: each choice is made once, and kept.
+
+    A method that serves none of them, and owns nothing, is not called, nor is what it alone reads computed. Controllers
+    are not called in a step that follows a plan. A method that catches up is called where it drafts or reads a prompt.
+    """
+
+    def __init__(self, plugins: Iterable[PluginInstance], hooks: Hooks, needs: Needs) -> None:
+        """needs: those of all plugins."""
+        self._plugins, self._hooks, self._needs = list(plugins), hooks, needs
+        self._catching_up = frozenset(chosen.name for chosen in self._plugins if catches_up(chosen))
+        self._idle: dict[frozenset[str], frozenset[str]] = {}
+        self._calls: dict[tuple[frozenset[str], bool, bool], StepCalls] = {}
+
+    def forget(self) -> None:
+        """A plugin was switched off."""
+        self._calls.clear()
+
+    def of(self, step: Step, following: bool) -> StepCalls:
+        """Who is called in a step. following: it follows a controller's plan."""
+        key = self._idle_in(step.parts), following, of_prompts(step.parts)
+        calls = self._calls.get(key)
+        if calls is None:
+            calls = self._calls[key] = self._choose(*key)
+        return calls
+
+    def _idle_in(self, parts: list[Part]) -> frozenset[str]:
+        """Methods that serve none of these sequences, and own nothing."""
+        served = parts[0].seq.methods if parts else NO_PLUGINS
+        for part in parts:
+            own = part.seq.methods
+            if served is None or own is None:
+                return NO_PLUGINS
+            if own is not served:  # one sequence needs no union, and the hash is known
+                served |= own
+        names = self._idle.get(served)
+        if names is None:
+            methods = (c for c in self._plugins if c.proposals and not is_needed(c))
+            names = self._idle[served] = frozenset(c.name for c in methods if c.name not in served)
+        return names
+
+    def _choose(self, idle: frozenset[str], following: bool, prompts: bool) -> StepCalls:
+        hooks, catching_up = self._hooks, self._catching_up - idle
+        left_out = idle | hooks.controllers if following else idle
+        without_rows = left_out if prompts else left_out | catching_up
+        drafted, undrafted = hooks.calls_without(left_out), hooks.calls_without(left_out | catching_up)
+        process = hooks.calls_without(without_rows)["process"]
+        return StepCalls(drafted, undrafted, process, hooks.learners - without_rows, self._read(idle))
+
+    def _read(self, idle: frozenset[str]) -> Needs:
+        """What a forward returns where these methods read nothing."""
+        if not idle:
+            return self._needs
+        others = reduce(or_, (c.compat.needs for c in self._plugins if c.name not in idle), Needs())
+        return attrs.evolve(self._needs, hidden=others.hidden, final=others.final)
+
+
+def is_needed(chosen: PluginInstance) -> bool:
+    """Whether a plugin is called in every step, as it owns state or decides."""
+    return bool(chosen.compat.owns) or "accept" in chosen.hooks
+
+
+def catches_up(chosen: PluginInstance) -> bool:
+    """Whether a plugin is a method that reads generated tokens with its next draft."""
+    return chosen.compat.catches_up and bool(chosen.proposals) and not is_needed(chosen)
