@@ -28,7 +28,6 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-import spec_control.auto
 from spec_control.auto import Auto
 from spec_methods.ngram import Ngram
 from spec_methods.suffix import Suffix
@@ -206,7 +205,6 @@ class Replay:
 
     def __attrs_post_init__(self) -> None:
         spec_core.loop.run.perf_counter = spec_core.loop.guard.perf_counter = self.clock
-        spec_control.auto.preemptions = lambda: 0
 
     def speedup(
         self, chain: str, order: list[int], seed: int, setting: int | None = None, case: Case = Case()

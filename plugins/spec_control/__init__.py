@@ -1,1 +1,51 @@
-"""Control of draft length: which method drafts how many tokens, so that a run is hardly slower than plain decoding."""
+"""Control of draft length: which method drafts how many tokens, so that a run is hardly slower than plain decoding.
+
+The table has all constants of the controller. A time without a unit is in plain steps.
+"""
+
+RECENT = 15
+"""Plain steps whose median is the time of a plain step."""
+CHANGED = 1.25
+"""Factor between two times from which on the machine has changed its speed."""
+ROW = 0.1
+"""Cost of a row of a forward before any was measured, for one sequence."""
+SLOW, QUICK = 0.02, 0.1
+"""Weights of one more value: in what is known of a method, and of a method in one text."""
+CLIP = 3.0
+"""Factor over its mean to which a measured overhead is cut: more was another program."""
+PRIOR = 0.6
+"""Acceptance of a token before any was tested."""
+PRIOR_TESTS = 4
+"""Tests for which a prior counts."""
+PRICE_MIN, PRICE_MAX = 0.02, 0.9
+"""Bounds of a price."""
+BIAS_MAX = 2.0
+"""Bound of the factor between the chances that a method gives itself and the accepted share."""
+PROBE = 3
+"""Tokens of a draft that is on trial."""
+TRIAL = 12
+"""Drafts after which a method has been tried."""
+BRIEF, HOLD = 8, 32
+"""Steps of a plan: of one with a trial, and of any other."""
+SAMPLED = 3
+"""Drafts of which one is looked at by position, once a method was tried."""
+TRIAL_LOSS, PROBE_LOSS = 4.0, 1.0
+"""Time that the trial of a method may lose in a run, and a later probe."""
+LOSING = 3.0
+"""Time that a text may have lost since its best moment before it leaves half of the balance to other texts."""
+PAUSE, PAUSE_MAX = 16, 1024
+"""Steps between two probes, doubled after each that loses."""
+SETTLE = 3
+"""Plain steps in a row that are measured; the first follows a draft and does not count."""
+FIRST_INTERVAL = 8
+"""Steps with drafts before plain ones are measured again, doubled each time."""
+RISK = 5.0
+"""One step may lose this part of the balance, or one plain step."""
+RESERVE = 4.0
+"""Balance from which on somebody may draft again after it was used up."""
+WAIVE, WAIVE_SHARE = 2.0, 0.03
+"""Excess of a step over its expected time from which on it was disturbed, and the share of a run that is not charged."""
+STANDING = 2.0
+"""Time that a method may take while it does not draft, before it no longer serves a text."""
+TREE_COST = 1.0
+"""Time of all rows of a tree beside its longest path: a tree gains about a token over a chain."""

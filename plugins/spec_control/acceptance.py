@@ -1,163 +1,231 @@
-"""How likely drafts are accepted: a rate of the sequence, on two time scales, and a slow shape of the method.
-
-The odds of the i-th token of a draft, given those before it, are those of the sequence's rate times what the method's
-shape says of i: behind some right tokens the next one is often easier.
-"""
+"""What drafts of a method bring: accepted tokens by position, by text, and against the chances that it gives itself."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import attrs
 
-PRIOR = 0.6
-FAST, STEADY, SHAPE = 0.12, 0.04, 0.01
-"""Weights of one tested token: in the two rates of its sequence, in the shape."""
-TESTED, TESTED_MAX = 4.0, 200.0
-"""Tokens for which the rate of a method counts at first, and in the end: it is their mean until then."""
-APART = 0.33
-"""Where the quick rate is this far from the steady one, the text has changed: the steady one restarts from it."""
+from spec_control import BIAS_MAX, PRIOR, PRIOR_TESTS, QUICK, SAMPLED, SLOW, TRIAL
+from spec_control.costs import Line, Mean
+from spec_core import DraftAttempt
+
 LOW, HIGH = 0.02, 0.98
-EVERY = 3
-"""Drafts of which one is looked at by position."""
-REFRESH = 63
-"""Drafts after which the shape is used anew, once there are as many; at first it is after fewer."""
-SELDOM = 24
-"""A position that was tested as often counts half."""
-GRAIN = 64
-"""Number of bins for acceptance rates between 0 and 1; what follows from a rate is cached by bin."""
 
 
 @attrs.define
-class Rate:
-    """Of one method in one sequence: the steady average of tested tokens counts, until the quick one leaves it.
+class Positions:
+    """Acceptance by position in the draft, of tokens behind accepted ones; a position without tests is as the last."""
 
-    tested: how many there were.
-    """
+    chances: list[Mean] = attrs.field(factory=list)
+    rate: Mean = attrs.field(factory=lambda: Mean(SLOW / 4, PRIOR, PRIOR_TESTS))
 
-    value: float
-    quick: float
-    tested: int = 0
-
-    def learn(self, tested: int, accepted: int) -> None:
-        self.tested += tested
-        self.quick = moved(self.quick, tested, accepted, FAST)
-        self.value = moved(self.value, tested, accepted, STEADY)
-        if not -APART < self.quick - self.value < APART:
-            self.value = self.quick
-
-    def learn_all(self, tested: int, accepted: int) -> None:
-        """Of several drafts, whose order is not known."""
-        self.tested += tested
-        if tested:
-            self.quick = averaged(self.quick, tested, accepted, FAST)
-            self.value = averaged(self.value, tested, accepted, STEADY)
-            if not -APART < self.quick - self.value < APART:
-                self.value = self.quick
-
-    def trust(self) -> None:
-        """A probe was accepted whole: the text may have changed to one that is easy."""
-        self.value = self.quick = (1.0 + self.quick) / 2
-
-
-@attrs.define
-class Shape:
-    """Of one method, over all sequences.
-
-    rate: where a new sequence begins. chances, tests: by position, a slow average, and how often it was tested.
-    tested: tokens for which the rate counts.
-    easier: by position, odds of its token against the mean of all; the last holds for all behind it.
-    """
-
-    rate: float = PRIOR
-    chances: list[float] = attrs.field(factory=list)
-    tests: list[int] = attrs.field(factory=list)
-    easier: list[float] = attrs.field(factory=lambda: [1.0])
-    drafts: int = 0
-    tested: float = TESTED
-    _refreshed: int = 0
-    _paths: dict[int, list[float]] = attrs.field(factory=dict)
-
-    def learn_rate(self, tested: int, accepted: int) -> None:
-        """So many tokens were tested, of one draft or of several."""
-        self.tested = min(TESTED_MAX, self.tested + tested)
-        self.rate += (accepted - tested * self.rate) / max(self.tested, tested)
-
-    def learn(self, tested: int, accepted: int) -> None:
-        """A draft of which ``tested`` positions were judged, all but the last of them or all ``accepted``.
-
-        Later on positions are looked at in some drafts only: they change slowly.
-        """
-        self.drafts += 1
-        if self.drafts < REFRESH or self.drafts % EVERY == 0:
-            self._positions(tested, accepted)
-        if self.drafts >= self._refreshed + min(REFRESH, 8 + self._refreshed):
-            self._refresh()
-
-    def _positions(self, tested: int, accepted: int) -> None:
-        chances, tests = self.chances, self.tests
-        while len(chances) < tested:
-            chances.append(chances[-1] if chances else PRIOR)
-            tests.append(0)
+    def add(self, depth: int, accepted: int) -> None:
+        tested = min(depth, accepted + 1)
+        while len(self.chances) < tested:
+            self.chances.append(Mean(SLOW, self.rate.value, PRIOR_TESTS))
         for i in range(tested):
-            tests[i] += 1
-            chances[i] += max(SHAPE, 1.0 / (tests[i] + 2)) * ((i < accepted) - chances[i])
-
-    def _refresh(self) -> None:
-        """Odds against those of the mean over what was tested; a position that was seldom tested is as the mean."""
-        self._refreshed = self.drafts
-        both = list(zip(self.chances, self.tests, strict=True))
-        mean = odds(sum(chance * times for chance, times in both) / sum(self.tests))
-        self.easier = [(odds(chance) / mean) ** (times / (times + SELDOM)) for chance, times in both]
-        self._paths.clear()
+            self.chances[i].add(float(i < accepted))
+        self.rate.add(accepted / tested, tested)
 
     def path(self, rate: float, length: int) -> list[float]:
-        """Chance that the first k tokens of a draft are accepted, for k = 0 to ``length`` or more, at this rate.
-
-        rate: in steps of 1 / ``GRAIN``.
-        """
-        key = int(rate * GRAIN)
-        found = self._paths.get(key)
-        if found is None or len(found) <= length:
-            found = self._paths[key] = self._path((key + 0.5) / GRAIN, length)
-        return found
-
-    def _path(self, rate: float, length: int) -> list[float]:
-        mean, easier = odds(rate), self.easier
-        found, survival = [1.0], 1.0
+        """Chance that the first 1 to ``length`` tokens are accepted, in a text with this rate."""
+        text, survival, path = odds(rate) / odds(self.rate.value), 1.0, []
         for i in range(length):
-            each = mean * (easier[i] if i < len(easier) else easier[-1])
-            survival *= each / (1.0 + each)
-            found.append(survival)
-        return found
+            chance = self.chances[min(i, len(self.chances) - 1)].value if self.chances else self.rate.value
+            both = text * odds(chance)
+            survival *= both / (1.0 + both)
+            path.append(survival)
+        return path
+
+
+@attrs.define
+class Calibration:
+    """Chances that a method gives itself, against the share of its tokens that is accepted."""
+
+    predicted: float = PRIOR_TESTS
+    accepted: float = PRIOR_TESTS
+
+    def add(self, confidence: Sequence[float], accepted: int) -> None:
+        """A chain. Chances behind the first rejected token were not tested."""
+        for i, chance in enumerate(confidence[: accepted + 1]):
+            self.predicted += chance - SLOW * self.predicted
+            self.accepted += (i < accepted) - SLOW * self.accepted
+
+    @property
+    def bias(self) -> float:
+        """Accepted tokens by predicted ones."""
+        return max(1.0 / BIAS_MAX, min(self.accepted / self.predicted, BIAS_MAX))
+
+
+@attrs.define
+class Gain:
+    """Tokens and time of the steps of one sequence in which a method drafted; later ones count more.
+
+    weight: of one more step. tokens, time: of a step, on average; the time is in plain steps.
+    """
+
+    weight: float
+    tokens: float = 1.0
+    time: float = 1.0
+    count: int = 0
+
+    def add(self, tokens: float, time: float, times: int) -> None:
+        """tokens, time: of so many steps, on average."""
+        self.count += times
+        weight = max(1.0 - (1.0 - self.weight) ** times, times / self.count)
+        self.tokens += weight * (tokens - self.tokens)
+        self.time += weight * (time - self.time)
+
+    @property
+    def net(self) -> float:
+        """Plain steps that one draft gains."""
+        return self.tokens - self.time
+
+
+@attrs.define
+class Drafts:
+    """Drafts of a method for a text in the steps of one plan. time: of their steps, for this text, in plain steps."""
+
+    priced: bool
+    attempts: list[DraftAttempt] = attrs.field(factory=list)
+    time: float = 0.0
+
+    @property
+    def accepted(self) -> int:
+        return sum(attempt.accepted or 0 for attempt in self.attempts)
+
+    @property
+    def tokens(self) -> int:
+        return len(self.attempts) + self.accepted
+
+    @property
+    def tested(self) -> int:
+        """Tokens behind accepted ones only."""
+        tested = (each for each in self.attempts if each.accepted is not None)
+        return sum(min(each.depth, each.accepted + 1) for each in tested)
+
+
+@attrs.define(eq=False)
+class Method:
+    """What is known of a method in this run.
+
+    gain: of its drafts. chain, tree: of those without and with branches. offers: share of steps in which it drafted
+    when it was asked. idle: plain steps that it takes in a step in which it is asked and drafts nothing; standing: in
+    one in which it is not asked. overheads: {sequences: plain steps that it takes for a draft, by its length}.
+    first: plain steps that the first draft for a text takes beside that. branching: tokens by those of the longest path.
+    whole: share of drafts that were as long as they might be.
+    lost: plain steps that its drafts have lost in all, gains subtracted. texts: for which it drafted.
+    tried_at: step of its last trial. stood: standing plain steps since its last draft. priced: it stops by a price.
+    """
+
+    name: str
+    positions: Positions = attrs.field(factory=Positions)
+    calibration: Calibration = attrs.field(factory=Calibration)
+    gain: Gain = attrs.field(factory=lambda: Gain(SLOW))
+    chain: Gain = attrs.field(factory=lambda: Gain(SLOW))
+    tree: Gain = attrs.field(factory=lambda: Gain(SLOW))
+    offers: Mean = attrs.field(factory=Mean)
+    idle: Mean = attrs.field(factory=Mean)
+    standing: Mean = attrs.field(factory=Mean)
+    first: Mean = attrs.field(factory=Mean)
+    branching: Mean = attrs.field(factory=lambda: Mean(SLOW, 1.0))
+    depth: Mean = attrs.field(factory=Mean)
+    whole: Mean = attrs.field(factory=lambda: Mean(QUICK))
+    overheads: dict[int, Line] = attrs.field(factory=dict)
+    lost: float = 0.0
+    asked: int = 0
+    texts: int = 0
+    tried_at: int = 0
+    stood: float = 0.0
+    priced: bool = False
+
+    @property
+    def is_tried(self) -> bool:
+        """Whether it is known what it brings: it has drafted often, or was asked often."""
+        return self.gain.count >= TRIAL or self.asked >= 3 * TRIAL
+
+    @property
+    def stops(self) -> bool:
+        """Whether a price ends its drafts, mostly, so that they need no other limit."""
+        return self.priced and self.whole.value < 0.5
+
+    def usual(self, length: int) -> float:
+        """Tokens of its drafts, of those that may have ``length``."""
+        return min(length, self.depth.value) if self.stops else length
+
+    def overhead(self, sequences: int, length: float) -> float:
+        """Plain steps that it takes for drafts of this length."""
+        line = self.overheads.get(sequences)
+        return line.at(length) if line else max((line.at(length) for line in self.overheads.values()), default=0.0)
+
+    def line(self, sequences: int) -> Line:
+        """What it takes for drafts, to learn from."""
+        if sequences not in self.overheads:
+            self.overheads[sequences] = Line()
+        return self.overheads[sequences]
+
+    def offer(self, drafted: bool, idle: float) -> None:
+        """It was asked. idle: plain steps that it took."""
+        self.asked += 1
+        self.offers.add(float(drafted))
+        if not drafted:
+            self.idle.add(idle)
+
+    def learn(self, drafts: Drafts) -> None:
+        tokens, time, count = drafts.tokens, drafts.time, len(drafts.attempts)
+        self.priced, self.stood = drafts.priced, 0.0
+        self.lost = max(0.0, self.lost + time - tokens)
+        self.gain.add(tokens / count, time / count, count)
+        depth, whole = sum(each.depth for each in drafts.attempts), 0
+        rows = sum(each.drafted for each in drafts.attempts)
+        (self.tree if rows > depth else self.chain).add(tokens / count, time / count, count)
+        self.depth.add(depth / count, count)
+        self.branching.add(rows / depth, count)
+        for i, attempt in enumerate(drafts.attempts):
+            whole += attempt.depth >= attempt.budget
+            if attempt.accepted is not None and (i % SAMPLED == 0 or self.gain.count < TRIAL):
+                self.positions.add(attempt.depth, attempt.accepted)
+                if attempt.confidence is not None and attempt.drafted == attempt.depth:
+                    self.calibration.add(attempt.confidence, attempt.accepted)
+        self.whole.add(whole / count, count)
+
+
+@attrs.define(eq=False)
+class Text:
+    """What is known of a sequence.
+
+    rates, gains: {method: acceptance of a token, and what its drafts gain}. lost: plain steps since its best moment.
+    pause, probe_at: steps between two probes, and the step of the next one.
+    """
+
+    number: int
+    methods: tuple[str, ...]
+    budget: int = 0
+    rates: dict[str, Mean] = attrs.field(factory=dict)
+    gains: dict[str, Gain] = attrs.field(factory=dict)
+    lost: float = 0.0
+
+    def rate(self, method: Method) -> Mean:
+        if method.name not in self.rates:
+            self.rates[method.name] = Mean(QUICK / 2, method.positions.rate.value, PRIOR_TESTS)
+        return self.rates[method.name]
+
+    def gain(self, method: Method) -> Gain:
+        """Begins as that of the method in all texts."""
+        if method.name not in self.gains:
+            self.gains[method.name] = Gain(QUICK, method.gain.tokens, method.gain.time, PRIOR_TESTS)
+        return self.gains[method.name]
+
+    def learn(self, method: Method, drafts: Drafts) -> None:
+        method.texts += method.name not in self.gains
+        count = len(drafts.attempts)
+        self.gain(method).add(drafts.tokens / count, drafts.time / count, count)
+        self.lost = max(0.0, self.lost + drafts.time - drafts.tokens)
+        if tested := drafts.tested:
+            self.rate(method).add(drafts.accepted / tested, tested)
 
 
 def odds(chance: float) -> float:
-    chance = LOW if chance < LOW else HIGH if chance > HIGH else chance
+    chance = max(LOW, min(chance, HIGH))
     return chance / (1.0 - chance)
-
-
-def moved(rate: float, tested: int, accepted: int, weight: float) -> float:
-    """A rate after one more draft; it stays between ``LOW`` and ``HIGH``."""
-    rate = 1.0 - (1.0 - rate) * (1.0 - weight) ** accepted
-    if tested > accepted:
-        rate *= 1.0 - weight
-    return LOW if rate < LOW else HIGH if rate > HIGH else rate
-
-
-def tested(depth: int, accepted: int) -> int:
-    """Tokens of a path that were tested: the accepted ones, and the first that was not."""
-    return accepted + (accepted < depth)
-
-
-def averaged(rate: float, tested: int, accepted: int, weight: float) -> float:
-    """A rate after tokens of which a share was accepted, in any order."""
-    rate += (1.0 - (1.0 - weight) ** tested) * (accepted / tested - rate)
-    return LOW if rate < LOW else HIGH if rate > HIGH else rate
-
-
-def surviving(path: list[float], survival_min: float, length_max: int) -> tuple[int, float]:
-    """Tokens up to ``length_max`` whose paths survive with at least this probability, and how many of them do."""
-    length, tokens = 0, 0.0
-    while length < length_max and path[length + 1] >= survival_min:
-        length += 1
-        tokens += path[length]
-    return length, tokens

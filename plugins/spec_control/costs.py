@@ -1,0 +1,220 @@
+"""What steps cost on this machine: a plain one, one with more rows, and what a method takes beside them.
+
+A plain step is one of the same sequences without a draft, in a run without methods. It is the unit of other costs.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Iterable
+from functools import partial
+from statistics import median
+
+import attrs
+from spec_costs.file import StepCost
+
+from spec_control import CHANGED, CLIP, RECENT, ROW, SLOW
+from spec_core import StepRecord
+
+recent = partial(deque, maxlen=RECENT)
+
+
+@attrs.define
+class Mean:
+    """An exponential mean, arithmetic at first. weight: of one more value once there were many."""
+
+    weight: float = SLOW
+    value: float = 0.0
+    count: int = 0
+
+    def add(self, value: float, times: int = 1) -> None:
+        """times: so many values, of which this is the mean."""
+        self.count += times
+        self.value += min(1.0, times * max(self.weight, 1.0 / self.count)) * (value - self.value)
+
+
+@attrs.define
+class Line:
+    """A cost that grows with a length: least squares, of which later values count more. It begins at 0 for 0."""
+
+    n: float = 0.5
+    x: float = 0.0
+    y: float = 0.0
+    xx: float = 0.0
+    xy: float = 0.0
+
+    def add(self, x: float, y: float) -> None:
+        if self.n > 4.0:
+            y = min(y, CLIP * self.at(x) + SLOW)
+        fade = 1.0 - SLOW
+        self.n, self.x, self.y = fade * self.n + 1.0, fade * self.x + x, fade * self.y + y
+        self.xx, self.xy = fade * self.xx + x * x, fade * self.xy + x * y
+
+    def at(self, x: float) -> float:
+        spread = self.n * self.xx - self.x * self.x
+        slope = max(0.0, (self.n * self.xy - self.x * self.y) / spread) if spread > 1e-9 else 0.0
+        return max(0.0, (self.y - slope * self.x) / self.n + slope * x)
+
+
+@attrs.define(eq=False)
+class Costs:
+    """Costs of one number of sequences.
+
+    forwards, besides: seconds of recent plain forwards, and of their steps beside them.
+    ratios: {rows of a forward: its time / a plain forward's}; a count of 0 is a guess.
+    waiting: {rows: seconds of forwards since the last plain step}, which the next plain step is compared with.
+    surprised: the last plain step did not agree with the one before. doubtful: a plain step must be measured next.
+    """
+
+    sequences: int
+    forwards: deque[float] = attrs.field(factory=recent)
+    besides: deque[float] = attrs.field(factory=recent)
+    ratios: dict[int, Mean] = attrs.field(factory=dict)
+    waiting: dict[int, list[float]] = attrs.field(factory=dict)
+    surprised: bool = False
+    doubtful: bool = False
+    forward: float = 0.0
+    plain: float = 0.0
+    _curve: tuple[list[int], list[float]] | None = None
+
+    # learning
+
+    def add_plain(self, forward: float, beside: float) -> None:
+        """A plain step. Forwards before it count if it is as fast as the plain ones before them."""
+        self.forwards.append(forward)
+        self.besides.append(max(0.0, beside))
+        self.surprised = bool(self.forward) and not alike(forward, self.forward)
+        if self.surprised and len(self.forwards) > 2 and not alike(self.forwards[-2], self.forward):
+            for values in (self.forwards, self.besides):
+                last = list(values)[-2:]
+                values.clear()
+                values.extend(last)
+        self.forward = median(self.forwards)
+        self.plain = self.forward + median(self.besides)
+        if not self.surprised:
+            for rows, seconds in self.waiting.items():
+                self._add_ratio(rows, median(seconds) / self.forward)
+        self.waiting.clear()
+        self.doubtful = False
+
+    def add(self, rows: int, forward: float) -> None:
+        """A forward with drafts."""
+        self.waiting.setdefault(rows, []).append(forward)
+
+    def guess(self) -> None:
+        """Costs of rows that were not yet compared with a plain step after them, from the one before.
+
+        Where they took less than expected, the machine may be faster since then: only a plain step can tell.
+        """
+        for rows, seconds in self.waiting.items():
+            if rows not in self.ratios and self.forward:
+                ratio = self._bounded(rows, median(seconds) / self.forward)
+                if ratio * CHANGED < self.at(rows):
+                    self.doubtful = True
+                else:
+                    self.ratios[rows] = Mean(value=ratio)
+                    self._curve = None
+
+    def borrow(self, other: Costs) -> None:
+        """Costs of rows of another number of sequences, until this one has its own."""
+        for rows in other.ratios:
+            if rows > self.sequences and rows not in self.ratios:
+                ratio = other.forward * other.at(rows) / self.forward
+                self.ratios[rows] = Mean(value=self._bounded(rows, ratio))
+        self._curve = None
+
+    def _add_ratio(self, rows: int, ratio: float) -> None:
+        self.ratios.setdefault(rows, Mean(4 * SLOW)).add(self._bounded(rows, ratio))
+        self._curve = None
+
+    def _bounded(self, rows: int, ratio: float) -> float:
+        """Rows at once never cost less than a plain forward, nor more than one after the other."""
+        return max(1.0, min(ratio, rows / self.sequences))
+
+    # costs
+
+    @property
+    def rows_max(self) -> int:
+        """Rows of a forward that may be tried: twice as many as were measured."""
+        return 2 * max(self.ratios, default=self.sequences)
+
+    def at(self, rows: int) -> float:
+        """Time of a forward, by that of a plain one: linear between measured numbers of rows, and beyond them."""
+        numbers, values = self._points()
+        i = bisect_left(numbers, rows)
+        if i < len(numbers) and numbers[i] == rows:
+            return values[i]
+        if i == 0:
+            return values[0]
+        if i == len(numbers):
+            slope = (values[-1] - 1.0) / (numbers[-1] - numbers[0]) if i > 1 else ROW / self.sequences
+            return values[-1] + slope * (rows - numbers[-1])
+        share = (rows - numbers[i - 1]) / (numbers[i] - numbers[i - 1])
+        return values[i - 1] + share * (values[i] - values[i - 1])
+
+    def _points(self) -> tuple[list[int], list[float]]:
+        if self._curve is None:
+            numbers = [self.sequences, *sorted(self.ratios)]
+            values = [(1.0, 1e6), *((mean.value, mean.count + 0.01) for _, mean in sorted(self.ratios.items()))]
+            self._curve = numbers, rising(values)
+        return self._curve
+
+    @property
+    def beside(self) -> float:
+        """What a plain step takes beside its forward, in plain steps."""
+        return 1.0 - self.forward / self.plain
+
+    def step(self, rows: int) -> float:
+        """Time of a step with so many rows, in plain steps, without what methods take."""
+        return 1.0 + (self.at(rows) - 1.0) * self.forward / self.plain
+
+    def plain_seconds(self, record: StepRecord) -> float:
+        """Seconds that a plain step would have taken then: a forward says how fast the machine was."""
+        seconds = record.seconds["verify"] / self.at(record.rows) * self.plain / self.forward
+        return seconds if record.rows in self.ratios else min(seconds, self.plain)
+
+
+@attrs.define(eq=False)
+class Machine:
+    """Costs by number of sequences."""
+
+    known: dict[int, Costs] = attrs.field(factory=dict)
+
+    def costs(self, sequences: int) -> Costs:
+        """Costs of steps with so many sequences."""
+        if sequences not in self.known:
+            self.known[sequences] = Costs(sequences)
+        return self.known[sequences]
+
+    def add_plain(self, sequences: int, forward: float, beside: float) -> None:
+        """A plain step of so many sequences; the first one takes over costs of the nearest number of them."""
+        costs = self.costs(sequences)
+        first = not costs.forward
+        costs.add_plain(forward, beside)
+        others = [other for other in self.known.values() if other is not costs and other.forward]
+        if first and others:
+            costs.borrow(min(others, key=lambda other: abs(other.sequences - sequences)))
+
+    def begin_with(self, steps: Iterable[StepCost]) -> None:
+        """Costs that were measured before, as whole steps; real steps replace them."""
+        seconds = {(step.batch, step.depth, step.rows): step.seconds for step in steps}
+        for (batch, depth, rows), whole in seconds.items():
+            if rows > 1 and (plain := seconds.get((batch, depth, 1))) is not None:
+                self.costs(batch)._add_ratio(batch * rows, whole / plain)
+
+
+def alike(one: float, other: float) -> bool:
+    """Whether two times are of a machine at one speed."""
+    return other / CHANGED < one < other * CHANGED
+
+
+def rising(values: list[tuple[float, float]]) -> list[float]:
+    """The nearest values that never fall: neighbours in the wrong order get their mean. values: (value, weight)."""
+    pools: list[tuple[float, float, int]] = []
+    for value, weight in values:
+        pools.append((value, weight, 1))
+        while len(pools) > 1 and pools[-2][0] > pools[-1][0]:
+            (high, much, many), (low, little, few) = pools[-2:]
+            pools[-2:] = [((high * much + low * little) / (much + little), much + little, many + few)]
+    return [value for value, _, count in pools for _ in range(count)]
