@@ -6,7 +6,20 @@ import attrs
 import pytest
 import torch
 
-from spec_core import Compat, Draft, Needs, PluginError, Refused, Request, Run, UsageError, hookimpl, load
+from spec_core import (
+    Compat,
+    Draft,
+    DraftPlan,
+    Limit,
+    Needs,
+    PluginError,
+    Refused,
+    Request,
+    Run,
+    UsageError,
+    hookimpl,
+    load,
+)
 from spec_core.host import Host, Progress, Serves
 from spec_core.testing import Oracle, RandomTrees, ToyConstraint, ToyTarget
 from spec_core.toolkit import evaluate
@@ -358,8 +371,7 @@ class Limits:
 
     @hookimpl
     def draft(self, step):
-        for seq, _ in step.undrafted:
-            step.limit(seq, 1)
+        step.plan(DraftPlan(dict.fromkeys(step.methods, Limit(1))))
 
 
 def test_a_controller_limits_drafts_where_the_engine_allows_it(target):

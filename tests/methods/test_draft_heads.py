@@ -6,7 +6,7 @@ import pytest
 import torch
 from spec_train.heads.export.write import write
 
-from spec_core import Compat, Run, Sampling, hookimpl, load
+from spec_core import Compat, DraftPlan, Limit, Run, Sampling, hookimpl, load
 from spec_core.errors import Refused
 from spec_core.toolkit import DraftLimits
 from tests.methods.drafted import check_published, draft_file
@@ -101,9 +101,9 @@ class Pauses:
 
     @hookimpl
     def draft(self, step):
-        for part in step.parts:
-            if len(part.seq.tokens) - part.seq.prompt_len not in {4, 5, 12, 60, 61, 64}:
-                step.limit(part.seq, 0)
+        lengths = {part.seq.number: len(part.seq.tokens) - part.seq.prompt_len for part in step.parts}
+        drafting = [number for number, length in lengths.items() if length in {4, 5, 12, 60, 61, 64}]
+        step.plan(DraftPlan({}, dict.fromkeys(drafting, dict.fromkeys(step.methods, Limit()))))
 
 
 @pytest.mark.parametrize("of", TARGETS)
