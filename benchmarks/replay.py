@@ -240,7 +240,7 @@ class Replay:
         class Planning(Auto):
             @hookimpl
             def draft(self, step: Step) -> None:
-                passed = len(step.records)
+                passed = sum(bool(record.attempts) for record in step.records)
                 Auto.draft(self, step)
                 if case.plans:
                     clock.take(once + each * passed)

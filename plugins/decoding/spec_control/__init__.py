@@ -23,10 +23,8 @@ BIAS_MAX = 2.0
 """Bound of the factor between the chances that a method gives itself and the accepted share."""
 PROBE = 3
 """Tokens of a draft that is on trial."""
-TRIAL = 12
-"""Drafts after which a method has been tried."""
-BRIEF, HOLD = 8, 32
-"""Steps of a plan: of one with a trial, and of any other."""
+TRIAL, HOLD = 8, 32
+"""Steps of a plan: of one with a trial, which ends after so many drafts, and of any other."""
 SAMPLED = 3
 """Drafts of which one is looked at by position, once a method was tried."""
 TRIAL_LOSS, PROBE_LOSS = 4.0, 1.0

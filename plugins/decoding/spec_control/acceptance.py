@@ -113,7 +113,7 @@ class Method:
     gain: of its drafts. chain, tree: of those without and with branches. offers: share of steps in which it drafted
     when it was asked. idle: plain steps that it takes in a step in which it is asked and drafts nothing; standing: in
     one in which it is not asked. overheads: {sequences: plain steps that it takes for a draft, by its length}.
-    first: plain steps that the first draft for a text takes beside that. branching: tokens by those of the longest path.
+    first: plain steps that the first draft for a text takes beside that, by tokens of the text. branching: tokens by those of the longest path.
     whole: share of drafts that were as long as they might be.
     lost: plain steps that its drafts have lost in all, gains subtracted. texts: for which it drafted.
     tried_at: step of its last trial. stood: standing plain steps since its last draft. priced: it stops by a price.
@@ -128,7 +128,7 @@ class Method:
     offers: Mean = attrs.field(factory=Mean)
     idle: Mean = attrs.field(factory=Mean)
     standing: Mean = attrs.field(factory=Mean)
-    first: Mean = attrs.field(factory=Mean)
+    first: Line = attrs.field(factory=Line)
     branching: Mean = attrs.field(factory=lambda: Mean(SLOW, 1.0))
     depth: Mean = attrs.field(factory=Mean)
     whole: Mean = attrs.field(factory=lambda: Mean(QUICK))
@@ -202,28 +202,29 @@ class Text:
     number: int
     methods: tuple[str, ...]
     budget: int = 0
+    tokens: int = 0
+    served: set[str] = attrs.field(factory=set)
     rates: dict[str, Mean] = attrs.field(factory=dict)
     gains: dict[str, Gain] = attrs.field(factory=dict)
     lost: float = 0.0
 
     def rate(self, method: Method) -> Mean:
-        if method.name not in self.rates:
-            self.rates[method.name] = Mean(QUICK / 2, method.positions.rate.value, PRIOR_TESTS)
-        return self.rates[method.name]
+        """Begins as that of the method in all texts."""
+        return self.rates.get(method.name) or Mean(QUICK / 2, method.positions.rate.value, PRIOR_TESTS)
 
     def gain(self, method: Method) -> Gain:
-        """Begins as that of the method in all texts."""
-        if method.name not in self.gains:
-            self.gains[method.name] = Gain(QUICK, method.gain.tokens, method.gain.time, PRIOR_TESTS)
-        return self.gains[method.name]
+        """The same."""
+        return self.gains.get(method.name) or Gain(QUICK, method.gain.tokens, method.gain.time, PRIOR_TESTS)
 
     def learn(self, method: Method, drafts: Drafts) -> None:
         method.texts += method.name not in self.gains
         count = len(drafts.attempts)
-        self.gain(method).add(drafts.tokens / count, drafts.time / count, count)
+        self.gains[method.name] = gain = self.gain(method)
+        self.rates[method.name] = rate = self.rate(method)
+        gain.add(drafts.tokens / count, drafts.time / count, count)
         self.lost = max(0.0, self.lost + drafts.time - drafts.tokens)
         if tested := drafts.tested:
-            self.rate(method).add(drafts.accepted / tested, tested)
+            rate.add(drafts.accepted / tested, tested)
 
 
 def odds(chance: float) -> float:

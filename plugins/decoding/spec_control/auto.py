@@ -14,7 +14,6 @@ from attrs.validators import ge, gt
 from spec_costs.file import read as read_costs
 
 from spec_control import (
-    BRIEF,
     FIRST_INTERVAL,
     HOLD,
     LOSING,
@@ -44,11 +43,12 @@ Limits = Mapping[str, Limit]
 
 
 class Wish(NamedTuple):
-    """A sequence that may draft: its number, the methods that its request allows, and its longest draft."""
+    """A sequence that may draft: its number, methods that its request allows, longest draft, and number of tokens."""
 
     number: int
     methods: tuple[str, ...]
     budget: int
+    tokens: int = 0
 
 
 @attrs.define(eq=False)
@@ -143,13 +143,16 @@ class Planner:
         plain, tokens = costs.plain_seconds(record), record.tokens / sequences
         names = {attempt.method for attempt in attempts}
         depth = sum(attempt.depth for attempt in attempts) / sequences
-        expected = costs.step(record.rows) + sum(self.methods[name].overhead(sequences, depth) for name in names)
+        usual = costs.step(record.rows) + sum(self.methods[name].overhead(sequences, depth) for name in names)
         time = (record.total_seconds - own) / plain
-        first = any(attempt.method not in self._text(attempt.number).gains for attempt in attempts)
-        if first:  # a method's first draft for a text evaluates what it has missed
-            for name in names:
-                self.methods[name].first.add(max(0.0, time - expected) / len(names))
-        elif len(names) == 1:
+        expected, first = usual, False
+        for attempt in attempts:  # a method's first draft for a text evaluates what it has missed
+            text, method = self._text(attempt.number), self.methods[attempt.method]
+            if attempt.method not in text.served:
+                text.served.add(attempt.method)
+                first, expected = True, expected + method.first.at(text.tokens)
+                method.first.add(text.tokens, max(0.0, time - usual))
+        if len(names) == 1 and not first:
             beside = (record.total_seconds - record.seconds["verify"] - own) / plain - costs.beside
             self.methods[attempts[0].method].line(sequences).add(depth, max(0.0, beside))
         charged = time + own / plain - self.account.waive(time - expected)
@@ -159,7 +162,7 @@ class Planner:
             self.methods[name].offer(name in names, record.seconds.get(f"draft.{name}", 0.0) / plain)
             if name in names:
                 break
-        extra = ((min(time, expected) if first else charged - own / plain) - 1.0) * sequences
+        extra = ((min(time, usual) if first else charged - own / plain) - 1.0) * sequences
         rows = sum(attempt.drafted for attempt in attempts)
         for attempt in attempts:
             each = drafts.get((attempt.number, attempt.method))
@@ -208,7 +211,7 @@ class Planner:
         for wish in wishes:
             text = texts[wish.number]
             text.methods = tuple(name for name in wish.methods if name not in drop)
-            text.budget = wish.budget
+            text.budget, text.tokens = wish.budget, wish.tokens
             drop -= {name for name in text.gains if text.gains[name].net > 0.0}
         self.texts = texts
         return [*texts.values()], drop
@@ -217,7 +220,7 @@ class Planner:
         """Whether a method serves a new text: one that takes time while it does not draft must gain, or be tried."""
         if method.standing.value <= self.account.share or not method.is_tried or method.gain.net > 0.0:
             return True
-        loss = STANDING + PROBE_LOSS + method.first.value
+        loss = STANDING + PROBE_LOSS
         return (self.steps - method.tried_at) * self.account.share >= loss
 
     def _rest(self, reason: str, steps: float, drop: set[str]) -> DraftPlan:
@@ -233,11 +236,12 @@ class Planner:
 
     def _draft(self, costs: Costs, limits: Mapping[int, Limits], drop: set[str], trial: float) -> DraftPlan:
         """Methods draft, for as many steps as the balance pays for if all of their usual drafts are rejected."""
-        account, steps = self.account, BRIEF if trial else HOLD
+        account, steps = self.account, TRIAL if trial else HOLD
         usual = max(0.01, self._loss(costs, limits, usual=True))
         steps = max(1, min(steps, self.interval - self.unmeasured, int(account.balance / usual)))
         loss = trial or max(TRIAL_LOSS / 2, account.balance / 2)
-        loss = max(0.0, min(loss, account.balance - self._loss(costs, limits)))
+        firsts = [self._first(self.texts[n], self.methods[name]) for n, one in limits.items() for name in one]
+        loss = max(0.0, min(loss + max(firsts, default=0.0), account.balance - self._loss(costs, limits)))
         self.reason = ""
         self.asked = tuple(name for name in self.methods if any(name in one for one in limits.values()))
         common, *others = limits.values()
@@ -267,6 +271,7 @@ class Planner:
             if not self._tried(method) or not (limit := self._limit(costs, text, method, trees)):
                 continue
             tokens, time = self._forecast(costs, text, method, limit)
+            time += self._first(text, method) / HOLD
             share, idle = method.offers.value, (1.0 - method.offers.value)
             value = (share * tokens + idle) / (share * time + idle * (1.0 + method.idle.value))
             if value > 1.0:
@@ -278,6 +283,10 @@ class Planner:
         after = names[names.index(best) :]
         self.pause, self.probe_at = PAUSE, self.steps + PAUSE
         return {n: limit for n, limit in limits.items() if n in after or values[n][1] >= values[best][0]}
+
+    def _first(self, text: Text, method: Method) -> float:
+        """Plain steps that its next draft takes because it is its first one for this text."""
+        return 0.0 if method.name in text.served else method.first.at(text.tokens)
 
     def _tried(self, method: Method) -> bool:
         return method.is_tried or method.lost >= TRIAL_LOSS
@@ -305,7 +314,8 @@ class Planner:
         times = [self._time(costs, method, k) for k in range(most + 1)]
         while most and times[most] - 1.0 > self.account.risk:
             most -= 1
-        if not most or (method.name not in text.gains and method.first.value > self.account.balance / 2):
+        spare = self.account.balance - (STANDING if method.gain.net > 0.0 else self.account.balance / 2)
+        if not most or self._first(text, method) > spare:
             return None
         length = most
         if not method.stops and longest is None:
@@ -458,4 +468,4 @@ def seconds_of_methods(record: StepRecord, methods: Iterable[str]) -> dict[str, 
 def wishes_of(step: Step) -> list[Wish]:
     """Sequences that may draft and want control."""
     parts = (part for part in step.parts if part.budget and part.seq.wants(step.plugin))
-    return [Wish(p.seq.number, tuple(filter(p.seq.wants, step.methods)), p.budget) for p in parts]
+    return [Wish(p.seq.number, tuple(filter(p.seq.wants, step.methods)), p.budget, p.start) for p in parts]

@@ -64,6 +64,7 @@ class Costs:
     forwards, besides: seconds of recent plain forwards, and of their steps beside them.
     ratios: {rows of a forward: its time / a plain forward's}; a count of 0 is a guess.
     waiting: {rows: seconds of forwards since the last plain step}, which the next plain step is compared with.
+    odd: {rows: a ratio that is unlike the known one}.
     surprised: the last plain step did not agree with the one before. doubtful: a plain step must be measured next.
     """
 
@@ -72,6 +73,7 @@ class Costs:
     besides: deque[float] = attrs.field(factory=recent)
     ratios: dict[int, Mean] = attrs.field(factory=dict)
     waiting: dict[int, list[float]] = attrs.field(factory=dict)
+    odd: dict[int, float] = attrs.field(factory=dict)
     surprised: bool = False
     doubtful: bool = False
     forward: float = 0.0
@@ -105,14 +107,13 @@ class Costs:
     def guess(self) -> None:
         """Costs of rows that were not yet compared with a plain step after them, from the one before.
 
-        Where they took less than expected, the machine may be faster since then: only a plain step can tell.
+        Where they are not as expected, the machine may have changed its speed since: only a plain step can tell.
         """
         for rows, seconds in self.waiting.items():
             if rows not in self.ratios and self.forward:
                 ratio = self._bounded(rows, median(seconds) / self.forward)
-                if ratio * CHANGED < self.at(rows):
-                    self.doubtful = True
-                else:
+                self.doubtful = self.doubtful or not alike(ratio, self.at(rows))
+                if not self.doubtful:
                     self.ratios[rows] = Mean(value=ratio)
                     self._curve = None
 
@@ -125,7 +126,15 @@ class Costs:
         self._curve = None
 
     def _add_ratio(self, rows: int, ratio: float) -> None:
-        self.ratios.setdefault(rows, Mean(4 * SLOW)).add(self._bounded(rows, ratio))
+        """A ratio that is unlike the known one counts if the next one is like it: the speed may have changed between."""
+        ratio, mean = self._bounded(rows, ratio), self.ratios.setdefault(rows, Mean(4 * SLOW))
+        if mean.count and not alike(ratio, mean.value):
+            before = self.odd.pop(rows, 0.0)
+            if not alike(ratio, before):
+                self.odd[rows] = ratio
+                return
+            mean.count = 0
+        mean.add(ratio)
         self._curve = None
 
     def _bounded(self, rows: int, ratio: float) -> float:
