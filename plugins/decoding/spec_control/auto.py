@@ -190,7 +190,7 @@ class Planner:
         reserve = min(RESERVE, 0.9 * account.balance_max)
         self.repaying = account.balance < (reserve if self.repaying else reserve / 4)
         if self.repaying:
-            return self._rest(REPAYING, (reserve - account.balance) / account.share, drop)
+            return self._rest(REPAYING, (1.5 * reserve - account.balance) / account.share, drop)
         limits = {text.number: self._choose(costs, text, trees) for text in texts}
         trial = self._trial(costs, texts, limits, trees)
         if not trial and not any(limits.values()):
@@ -314,7 +314,8 @@ class Planner:
         times = [self._time(costs, method, k) for k in range(most + 1)]
         while most and times[most] - 1.0 > self.account.risk:
             most -= 1
-        spare = self.account.balance - (STANDING if method.gain.net > 0.0 else self.account.balance / 2)
+        balance = self.account.balance
+        spare = balance - RESERVE if method.gain.net > 0.0 else balance / 2
         if not most or self._first(text, method) > spare:
             return None
         length = most
