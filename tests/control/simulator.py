@@ -63,7 +63,7 @@ def chance(rate: float) -> Right:
     return lambda simulation, i: simulation.rng.random() < rate
 
 
-@attrs.define(slots=False)
+@attrs.define
 class Simulation:
     """A text that never ends, and a drafter that drafts as much as it may.
 

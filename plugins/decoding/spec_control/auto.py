@@ -417,7 +417,7 @@ class Auto:
 
     def _begin(self, target: Any = None) -> None:
         """A run begins: what is measured is of one run."""
-        self.planner = Planner(Account(self.share, self.balance), self.plain_every)
+        self.planner, self._records = Planner(Account(self.share, self.balance), self.plain_every), []
         self.exact = None if target is None else target.info.exact
         if self.costs is not None and target is not None:
             file = read_costs(Path(self.costs))
