@@ -6,7 +6,6 @@ import random
 from collections.abc import Callable
 
 import attrs
-from spec_control.acceptance import Method
 from spec_control.account import Account
 from spec_control.auto import Planner, Wish
 
@@ -101,7 +100,7 @@ class Simulation:
 
     def __attrs_post_init__(self) -> None:
         self.rng = random.Random(self.seed)
-        self.planner.methods["drafter"] = Method("drafter")
+        self.planner.begin(["drafter"])
 
     def run(self, steps: int) -> Simulation:
         for _ in range(steps):

@@ -8,7 +8,7 @@ import attrs
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from spec_control.account import Report
+from spec_control.account import Report, Use
 from spec_control.auto import Auto
 from spec_methods.ngram import Ngram
 
@@ -217,8 +217,7 @@ def test_its_report_has_what_was_chosen_and_what_it_gained():
     ],
 )
 def test_its_summary_says_what_a_loss_consists_of(tokens, time, line):
-    report = Report(steps=20, tokens=tokens, time=time)
-    report.use("ngram").steps = 20
+    report = Report(Use(20, tokens, time), methods={"ngram": Use(20)})
 
     assert report.summary() == line
 

@@ -89,7 +89,7 @@ def test_a_planner_that_pays_nothing_exceeds_the_bound():
             self.account.balance = 1e9
             self.probe_at, self.pause = 0, 16
 
-    assert simulate("compute", never, planner=Lavish(Account())).excess > 10 * WORST
+    assert simulate("compute", never, planner=Lavish()).excess > 10 * WORST
 
 
 def test_a_loop_that_does_not_end_plans_exceeds_the_bound():
@@ -102,7 +102,7 @@ def test_a_loop_that_does_not_end_plans_exceeds_the_bound():
 
     right = lambda simulation, i: i < (16, 0)[simulation.step // 200 % 2]
 
-    assert simulate("middle", right, planner=Endless(Account())).excess > WORST
+    assert simulate("middle", right, planner=Endless()).excess > WORST
 
 
 @curves
@@ -164,7 +164,7 @@ def test_a_machine_that_changes_its_speed_is_noticed_in_the_next_plan():
 
 def test_plain_steps_are_measured_after_so_many_steps():
     """However well drafting pays."""
-    drafted = Simulation(memory_bound, always, planner=Planner(Account(), every=64)).run(STEPS).drafted[500:]
+    drafted = Simulation(memory_bound, always, planner=Planner(every=64)).run(STEPS).drafted[500:]
     plain = [i for i, k in enumerate(drafted) if k == 0]
 
     assert max(b - a for a, b in pairwise(plain)) <= 65

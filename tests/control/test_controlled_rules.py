@@ -26,8 +26,8 @@ class Text:
     """One branch: what was emitted, and the planner as it is then. It plans every step, as one of a new text."""
 
     def __init__(self, curve):
-        simulation = Simulation(CURVES[curve], chance(0.6), DRAFTING[curve], price=True, seed=1)
-        self.curve, self.planner, self.text = curve, simulation.run(40).planner, ()
+        simulation = Simulation(CURVES[curve], chance(0.8), DRAFTING[curve], price=True, seed=1)
+        self.curve, self.planner, self.text = curve, simulation.run(60).planner, ()
         self.limit = None
 
     def plan(self):

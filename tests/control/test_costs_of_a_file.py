@@ -25,9 +25,9 @@ def test_costs_of_a_file_count_from_the_first_step_on(tmp_path):
     auto = Auto(costs=write(tmp_path, target))
     Run(target, [("auto", auto)])
 
-    assert auto.planner.machine.costs(1).at(5) == pytest.approx(1.5)
-    assert auto.planner.machine.costs(2).at(10) == pytest.approx(2.5)
-    assert Auto().planner.machine.costs(1).at(5) != pytest.approx(1.5)
+    assert auto.planner.costs_of(1).at(5) == pytest.approx(1.5)
+    assert auto.planner.costs_of(2).at(10) == pytest.approx(2.5)
+    assert Auto().planner.costs_of(1).at(5) != pytest.approx(1.5)
 
 
 def test_costs_of_another_model_are_refused(tmp_path):

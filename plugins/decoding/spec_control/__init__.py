@@ -13,20 +13,19 @@ SLOW, QUICK = 0.02, 0.1
 """Weights of one more value: in what is known of a method, and of a method in one text."""
 CLIP = 3.0
 """Factor over its mean to which a measured overhead is cut: more was another program."""
-PRIOR = 0.6
-"""Acceptance of a token before any was tested."""
-PRIOR_TESTS = 4
-"""Tests for which a prior counts."""
+PRIOR, PRIOR_TESTS = 0.6, 4
+"""Acceptance of a token before any was tested, and tests for which it counts."""
 PRICE_MIN, PRICE_MAX = 0.02, 0.9
-"""Bounds of a price."""
+"""Bounds of a price; the acceptance of a token lies within the first and the rest to 1."""
 BIAS_MAX = 2.0
 """Bound of the factor between the chances that a method gives itself and the accepted share."""
 PROBE = 3
 """Tokens of a draft that is on trial."""
 TRIAL, HOLD = 8, 32
-"""Steps of a plan: of one with a trial, which ends after so many drafts, and of any other."""
+"""Steps of a plan: of one with a trial, which ends after as many drafts, and of any other. Plain steps are measured
+after the first trial, then after twice as many steps each time."""
 SAMPLED = 3
-"""Drafts of which one is looked at by position, once a method was tried."""
+"""Drafts of which one is looked at by position."""
 TRIAL_LOSS, PROBE_LOSS = 4.0, 1.0
 """Time that the trial of a method may lose in a run, and a later probe."""
 LOSING = 3.0
@@ -34,15 +33,9 @@ LOSING = 3.0
 PAUSE, PAUSE_MAX = 16, 1024
 """Steps between two probes, doubled after each that loses."""
 SETTLE = 3
-"""Plain steps in a row that are measured; the first follows a draft and does not count."""
-FIRST_INTERVAL = 8
-"""Steps with drafts before plain ones are measured again, doubled each time."""
-RISK = 5.0
-"""One step may lose this part of the balance, or one plain step."""
-RESERVE = 4.0
-"""Balance from which on somebody may draft again after it was used up."""
-WAIVE, WAIVE_SHARE = 2.0, 0.03
-"""Excess of a step over its expected time from which on it was disturbed, and the share of a run that is not charged."""
+"""Plain steps in a row that are measured, but for the first."""
+RISK, RESERVE = 5.0, 4.0
+"""One step may lose this part of the balance; and the balance with which drafting begins again once it was used up."""
 STANDING = 2.0
 """Time that a method may take while it does not draft, before it no longer serves a text."""
 TREE_COST = 1.0

@@ -6,16 +6,14 @@ from collections.abc import Sequence
 
 import attrs
 
-from spec_control import BIAS_MAX, PRIOR, PRIOR_TESTS, QUICK, SAMPLED, SLOW, TRIAL
+from spec_control import BIAS_MAX, PRICE_MIN, PRIOR, PRIOR_TESTS, QUICK, SAMPLED, SLOW, TRIAL
 from spec_control.costs import Line, Mean
 from spec_core import DraftAttempt
-
-LOW, HIGH = 0.02, 0.98
 
 
 @attrs.define
 class Positions:
-    """Acceptance by position in the draft, of tokens behind accepted ones; a position without tests is as the last."""
+    """Acceptance by position in the draft, of tokens behind accepted ones, and of all."""
 
     chances: list[Mean] = attrs.field(factory=list)
     rate: Mean = attrs.field(factory=lambda: Mean(SLOW / 4, PRIOR, PRIOR_TESTS))
@@ -31,10 +29,9 @@ class Positions:
     def path(self, rate: float, length: int) -> list[float]:
         """Chance that the first 1 to ``length`` tokens are accepted, in a text with this rate."""
         text, survival, path = odds(rate) / odds(self.rate.value), 1.0, []
-        for i in range(length):
-            chance = self.chances[min(i, len(self.chances) - 1)].value if self.chances else self.rate.value
-            both = text * odds(chance)
-            survival *= both / (1.0 + both)
+        for i in range(length):  # a position that was not tested is as the last one that was
+            each = text * odds(self.chances[min(i, len(self.chances) - 1)].value if self.chances else self.rate.value)
+            survival *= each / (1.0 + each)
             path.append(survival)
         return path
 
@@ -60,27 +57,24 @@ class Calibration:
 
 @attrs.define
 class Gain:
-    """Tokens and time of the steps of one sequence in which a method drafted; later ones count more.
+    """Tokens and time, in plain steps, of a step in which a method drafted. weight: of one more."""
 
-    weight: of one more step. tokens, time: of a step, on average; the time is in plain steps.
-    """
-
-    weight: float
+    weight: float = SLOW
     tokens: float = 1.0
     time: float = 1.0
     count: int = 0
 
-    def add(self, tokens: float, time: float, times: int) -> None:
-        """tokens, time: of so many steps, on average."""
+    def add(self, drafts: Drafts) -> None:
+        times = len(drafts.attempts)
         self.count += times
         weight = max(1.0 - (1.0 - self.weight) ** times, times / self.count)
-        self.tokens += weight * (tokens - self.tokens)
-        self.time += weight * (time - self.time)
+        self.tokens += weight * (drafts.tokens / times - self.tokens)
+        self.time += weight * (drafts.time / times - self.time)
 
     @property
-    def net(self) -> float:
-        """Plain steps that one draft gains."""
-        return self.tokens - self.time
+    def speed(self) -> float:
+        """Tokens by plain step."""
+        return self.tokens / self.time
 
 
 @attrs.define
@@ -102,48 +96,44 @@ class Drafts:
     @property
     def tested(self) -> int:
         """Tokens behind accepted ones only."""
-        tested = (each for each in self.attempts if each.accepted is not None)
-        return sum(min(each.depth, each.accepted + 1) for each in tested)
+        return sum(min(one.depth, one.accepted + 1) for one in self.attempts if one.accepted is not None)
 
 
 @attrs.define(eq=False)
 class Method:
     """What is known of a method in this run.
 
-    gain: of its drafts. chain, tree: of those without and with branches. offers: share of steps in which it drafted
-    when it was asked. idle: plain steps that it takes in a step in which it is asked and drafts nothing; standing: in
-    one in which it is not asked. overheads: {sequences: plain steps that it takes for a draft, by its length}.
-    first: plain steps that the first draft for a text takes beside that, by tokens of the text. branching: tokens by those of the longest path.
-    whole: share of drafts that were as long as they might be.
-    lost: plain steps that its drafts have lost in all, gains subtracted. texts: for which it drafted.
-    tried_at: step of its last trial. stood: standing plain steps since its last draft. priced: it stops by a price.
+    gain: of its drafts; chain, tree: of those without and with branches. asked: how often it was.
+    offers: share of these in which it drafted. idle: plain steps that it takes where it does not; standing: in a step
+    in which it is not asked; stood: in all such steps since its last draft.
+    overheads: {sequences: plain steps that it takes for a draft, by its length}. first: those that its first draft for
+    a text takes beside that, by tokens of the text. depth, branching: tokens of the longest path, and of all by those.
+    whole: share of drafts that were as long as they might be. priced: it asks for a price. lost: plain steps that its
+    drafts lost. tried_at: step of its last trial.
     """
 
-    name: str
     positions: Positions = attrs.field(factory=Positions)
     calibration: Calibration = attrs.field(factory=Calibration)
-    gain: Gain = attrs.field(factory=lambda: Gain(SLOW))
-    chain: Gain = attrs.field(factory=lambda: Gain(SLOW))
-    tree: Gain = attrs.field(factory=lambda: Gain(SLOW))
+    gain: Gain = attrs.field(factory=Gain)
+    chain: Gain = attrs.field(factory=Gain)
+    tree: Gain = attrs.field(factory=Gain)
+    asked: int = 0
     offers: Mean = attrs.field(factory=Mean)
     idle: Mean = attrs.field(factory=Mean)
     standing: Mean = attrs.field(factory=Mean)
-    first: Line = attrs.field(factory=Line)
-    branching: Mean = attrs.field(factory=lambda: Mean(SLOW, 1.0))
-    depth: Mean = attrs.field(factory=Mean)
-    whole: Mean = attrs.field(factory=lambda: Mean(QUICK))
-    overheads: dict[int, Line] = attrs.field(factory=dict)
-    lost: float = 0.0
-    asked: int = 0
-    texts: int = 0
-    tried_at: int = 0
     stood: float = 0.0
+    overheads: dict[int, Line] = attrs.field(factory=dict)
+    first: Line = attrs.field(factory=Line)
+    depth: Mean = attrs.field(factory=Mean)
+    branching: Mean = attrs.field(factory=lambda: Mean(SLOW, 1.0))
+    whole: Mean = attrs.field(factory=lambda: Mean(QUICK))
     priced: bool = False
+    lost: float = 0.0
+    tried_at: int = 0
 
     @property
-    def is_tried(self) -> bool:
-        """Whether it is known what it brings: it has drafted often, or was asked often."""
-        return self.gain.count >= TRIAL or self.asked >= 3 * TRIAL
+    def pays(self) -> bool:
+        return self.gain.speed > 1.0
 
     @property
     def stops(self) -> bool:
@@ -156,16 +146,14 @@ class Method:
 
     def overhead(self, sequences: int, length: float) -> float:
         """Plain steps that it takes for drafts of this length."""
-        line = self.overheads.get(sequences)
-        return line.at(length) if line else max((line.at(length) for line in self.overheads.values()), default=0.0)
+        lines = [self.overheads[sequences]] if sequences in self.overheads else self.overheads.values()
+        return max((line.at(length) for line in lines), default=0.0)
 
     def line(self, sequences: int) -> Line:
         """What it takes for drafts, to learn from."""
-        if sequences not in self.overheads:
-            self.overheads[sequences] = Line()
-        return self.overheads[sequences]
+        return self.overheads.setdefault(sequences, Line())
 
-    def offer(self, drafted: bool, idle: float) -> None:
+    def learn_offer(self, drafted: bool, idle: float) -> None:
         """It was asked. idle: plain steps that it took."""
         self.asked += 1
         self.offers.add(float(drafted))
@@ -173,60 +161,52 @@ class Method:
             self.idle.add(idle)
 
     def learn(self, drafts: Drafts) -> None:
-        tokens, time, count = drafts.tokens, drafts.time, len(drafts.attempts)
+        count = len(drafts.attempts)
+        depth, rows = sum(one.depth for one in drafts.attempts), sum(one.drafted for one in drafts.attempts)
         self.priced, self.stood = drafts.priced, 0.0
-        self.lost = max(0.0, self.lost + time - tokens)
-        self.gain.add(tokens / count, time / count, count)
-        depth, whole = sum(each.depth for each in drafts.attempts), 0
-        rows = sum(each.drafted for each in drafts.attempts)
-        (self.tree if rows > depth else self.chain).add(tokens / count, time / count, count)
+        self.lost = max(0.0, self.lost + drafts.time - drafts.tokens)
+        self.gain.add(drafts)
+        (self.tree if rows > depth else self.chain).add(drafts)
         self.depth.add(depth / count, count)
         self.branching.add(rows / depth, count)
-        for i, attempt in enumerate(drafts.attempts):
-            whole += attempt.depth >= attempt.budget
-            if attempt.accepted is not None and (i % SAMPLED == 0 or self.gain.count < TRIAL):
-                self.positions.add(attempt.depth, attempt.accepted)
-                if attempt.confidence is not None and attempt.drafted == attempt.depth:
-                    self.calibration.add(attempt.confidence, attempt.accepted)
-        self.whole.add(whole / count, count)
+        self.whole.add(sum(one.depth >= one.budget for one in drafts.attempts) / count, count)
+        for one in drafts.attempts[:: SAMPLED if self.gain.count > TRIAL else 1]:
+            if one.accepted is not None:
+                self.positions.add(one.depth, one.accepted)
+                if one.confidence is not None and one.drafted == one.depth:
+                    self.calibration.add(one.confidence, one.accepted)
 
 
 @attrs.define(eq=False)
 class Text:
     """What is known of a sequence.
 
-    rates, gains: {method: acceptance of a token, and what its drafts gain}. lost: plain steps since its best moment.
-    pause, probe_at: steps between two probes, and the step of the next one.
+    methods, budget, tokens: as in ``Wish``. served: methods that have drafted for it. lost: plain steps since its best
+    moment. rates, gains: {method: acceptance of a token, and what its drafts bring}; they begin as in all texts.
     """
 
-    number: int
-    methods: tuple[str, ...]
+    methods: tuple[str, ...] = ()
     budget: int = 0
     tokens: int = 0
     served: set[str] = attrs.field(factory=set)
+    lost: float = 0.0
     rates: dict[str, Mean] = attrs.field(factory=dict)
     gains: dict[str, Gain] = attrs.field(factory=dict)
-    lost: float = 0.0
 
-    def rate(self, method: Method) -> Mean:
-        """Begins as that of the method in all texts."""
-        return self.rates.get(method.name) or Mean(QUICK / 2, method.positions.rate.value, PRIOR_TESTS)
+    def rate(self, name: str, method: Method) -> Mean:
+        return self.rates.get(name) or Mean(QUICK / 2, method.positions.rate.value, PRIOR_TESTS)
 
-    def gain(self, method: Method) -> Gain:
-        """The same."""
-        return self.gains.get(method.name) or Gain(QUICK, method.gain.tokens, method.gain.time, PRIOR_TESTS)
+    def gain(self, name: str, method: Method) -> Gain:
+        return self.gains.get(name) or Gain(QUICK, method.gain.tokens, method.gain.time, PRIOR_TESTS)
 
-    def learn(self, method: Method, drafts: Drafts) -> None:
-        method.texts += method.name not in self.gains
-        count = len(drafts.attempts)
-        self.gains[method.name] = gain = self.gain(method)
-        self.rates[method.name] = rate = self.rate(method)
-        gain.add(drafts.tokens / count, drafts.time / count, count)
+    def learn(self, name: str, method: Method, drafts: Drafts) -> None:
+        self.gains[name], self.rates[name] = self.gain(name, method), self.rate(name, method)
+        self.gains[name].add(drafts)
         self.lost = max(0.0, self.lost + drafts.time - drafts.tokens)
         if tested := drafts.tested:
-            rate.add(drafts.accepted / tested, tested)
+            self.rates[name].add(drafts.accepted / tested, tested)
 
 
 def odds(chance: float) -> float:
-    chance = max(LOW, min(chance, HIGH))
+    chance = max(PRICE_MIN, min(chance, 1.0 - PRICE_MIN))
     return chance / (1.0 - chance)

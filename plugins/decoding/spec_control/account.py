@@ -1,13 +1,17 @@
-"""How much more time than plain decoding a run may still spend, and what it did with its time."""
+"""How much more time than plain decoding a run may still spend, and what became of its steps."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 import attrs
 
-from spec_control import RISK, WAIVE, WAIVE_SHARE
+from spec_control import RECENT, RISK, SETTLE, TRIAL
+from spec_control.acceptance import Drafts, Method, Text
+from spec_control.costs import Costs
+from spec_core import StepRecord
 
 
 @attrs.define
@@ -16,19 +20,12 @@ class Account:
 
     Every token is worth ``1 + share`` plain steps, and time is paid for in plain steps of its moment. The balance never
     exceeds ``balance_max``. Drafts are paid in advance: a plan needs a balance of at least what it may lose.
-
-    excess: the most that one step took beyond its expected time. waived: what was not charged of such steps, which are
-    disturbances of the machine, or first drafts, which load and allocate: no more than the largest of them, or
-    ``WAIVE_SHARE`` of all tokens.
     """
 
     share: float = 0.01
     balance_max: float = 20.0
     balance: float = attrs.field(default=attrs.Factory(lambda self: self.balance_max, takes_self=True), init=False)
     lowest: float = attrs.field(default=attrs.Factory(lambda self: self.balance_max, takes_self=True), init=False)
-    excess: float = attrs.field(default=0.0, init=False)
-    waived: float = attrs.field(default=0.0, init=False)
-    tokens: float = attrs.field(default=0.0, init=False)
 
     @property
     def risk(self) -> float:
@@ -42,89 +39,199 @@ class Account:
 
     def charge(self, tokens: float, time: float) -> None:
         """After a step. tokens: of each sequence, on average. time: in plain steps."""
-        self.tokens += tokens
         self.balance = min(self.balance_max, self.balance + (1.0 + self.share) * tokens - time)
         self.lowest = min(self.lowest, self.balance)
 
-    def waive(self, excess: float) -> float:
-        """A step took so much longer than expected. Returns how much of it is not charged."""
-        if excess < WAIVE:
-            return 0.0
-        self.excess = max(self.excess, excess)
-        waived = max(0.0, min(excess, max(self.excess, WAIVE_SHARE * self.tokens) - self.waived))
-        self.waived += waived
-        return waived
-
 
 @attrs.define
-class MethodUse:
-    """Steps in which a method drafted, their time and tokens, and {tokens of the longest path: drafts}."""
+class Use:
+    """Steps, their tokens and their time. lengths: {tokens of the longest path: drafts}. probes: trials of a method."""
 
     steps: int = 0
-    time: float = 0.0
     tokens: float = 0.0
+    time: float = 0.0
     probes: int = 0
     lengths: Counter[int] = attrs.field(factory=Counter)
 
-    def add(self, tokens: float, time: float) -> None:
-        self.steps += 1
-        self.tokens += tokens
-        self.time += time
-
-
-@attrs.define
-class Report:
-    """All steps that were measured, in plain steps.
-
-    off: {why nobody was allowed to draft: steps}. methods: {name: its use}.
-    """
-
-    steps: int = 0
-    time: float = 0.0
-    tokens: float = 0.0
-    off: dict[str, int] = attrs.field(factory=dict)
-    methods: dict[str, MethodUse] = attrs.field(factory=dict)
-
-    def add(self, tokens: float, time: float, reason: str, steps: int = 1) -> None:
-        """One step or more. reason: why nobody was allowed to draft, empty if somebody was."""
+    def add(self, tokens: float, time: float, steps: int = 1) -> None:
         self.steps += steps
         self.tokens += tokens
         self.time += time
-        if reason:
-            self.off[reason] = self.off.get(reason, 0) + steps
-
-    def use(self, name: str) -> MethodUse:
-        if name not in self.methods:
-            self.methods[name] = MethodUse()
-        return self.methods[name]
 
     @property
     def gain(self) -> float | None:
         """Time of plain decoding by the time that was spent."""
         return self.tokens / self.time if self.time else None
 
-    def fields(self) -> dict[str, Any]:
-        methods = {name: self._fields_of(use) for name, use in self.methods.items()}
-        return {"summary": self.summary(), "steps": self.steps, "gain": self.gain, "off": self.off, "methods": methods}
 
-    def _fields_of(self, use: MethodUse) -> dict[str, Any]:
-        return {
-            "steps": use.steps,
-            "time_share": use.time / self.time if self.time else None,
-            "gain": use.tokens / use.time if use.time else None,
-            "probes": use.probes,
-            "lengths": {str(n): count for n, count in sorted(use.lengths.items())},
-        }
+@attrs.define
+class Report:
+    """All steps that were measured. off: {why nobody was allowed to draft: steps}. methods: {name: its use}."""
+
+    all: Use = attrs.field(factory=Use)
+    off: Counter[str] = attrs.field(factory=Counter)
+    methods: dict[str, Use] = attrs.field(factory=dict)
+
+    def fields(self) -> dict[str, Any]:
+        whole = self.all
+        methods = {name: self._fields_of(use) for name, use in self.methods.items()}
+        off = {"off": dict(self.off), "methods": methods}
+        return {"summary": self.summary(), "steps": whole.steps, "gain": whole.gain, **off}
+
+    def _fields_of(self, use: Use) -> dict[str, Any]:
+        share = use.time / self.all.time if self.all.time else None
+        lengths = {str(n): count for n, count in sorted(use.lengths.items())}
+        return {"steps": use.steps, "time_share": share, "gain": use.gain, "probes": use.probes, "lengths": lengths}
 
     def summary(self) -> str:
         """One line: what was chosen, how fast it was, and what a loss consists of."""
-        if self.gain is None:
+        whole = self.all
+        if whole.gain is None:
             return "nothing measured"
-        shares = [f"{name} {use.steps / self.steps:.0%}" for name, use in self.methods.items() if use.steps]
+        shares = [f"{name} {use.steps / whole.steps:.0%}" for name, use in self.methods.items() if use.steps]
         if self.off:
-            shares.append(f"off {sum(self.off.values()) / self.steps:.0%}")
-        line = f"{', '.join(shares) or 'no draft'} of {self.steps} steps, {self.gain:.2f} times plain decoding's speed"
-        if (lost := self.time - self.tokens) < 1.0:
+            shares.append(f"off {self.off.total() / whole.steps:.0%}")
+        line = f"{', '.join(shares) or 'no draft'} of {whole.steps} steps"
+        line = f"{line}, {whole.gain:.2f} times plain decoding's speed"
+        if (lost := whole.time - whole.tokens) < 1.0:
             return line
         steps = "step" if round(lost) == 1 else "steps"
         return f"{line}: drafts lost the time of {lost:.0f} plain {steps}, which auto.balance and auto.share bound"
+
+
+@attrs.define(eq=False)
+class Learner:
+    """Charges every step to the account, and learns from it. It reads no clock.
+
+    costs: {sequences: costs}. methods: {name: method} in their order. texts: {number of a sequence: text}.
+    steps: that were learned from. unmeasured: steps with drafts since a plain one was measured; interval: after how
+    many one is due. undrafted: steps since the last one with drafts.
+    asked: methods of the present plan. reason: why it lets nobody draft.
+    """
+
+    account: Account = attrs.field(factory=Account)
+    report: Report = attrs.field(factory=Report)
+    costs: dict[int, Costs] = attrs.field(factory=dict)
+    methods: dict[str, Method] = attrs.field(factory=dict)
+    texts: dict[int, Text] = attrs.field(factory=dict)
+    steps: int = 0
+    unmeasured: int = 0
+    interval: int = TRIAL
+    undrafted: int = 0
+    asked: tuple[str, ...] = ()
+    reason: str = ""
+
+    def costs_of(self, sequences: int) -> Costs:
+        """Costs of steps with so many sequences."""
+        if sequences not in self.costs:
+            self.costs[sequences] = Costs(sequences)
+        return self.costs[sequences]
+
+    def learn(self, records: list[StepRecord], controller: str) -> None:
+        """From all steps since the last plan. controller: its name in the run."""
+        drafts: dict[tuple[int, str], Drafts] = {}
+        if len(records) > 2 * RECENT and records[-1].plain:  # the end of a long rest says enough
+            self._rest_over(len(records) - RECENT)
+            records = records[-RECENT:]
+        for record in records:
+            if record.depth is None:  # rows of a prompt: it says nothing about a plain step
+                self.undrafted = 0
+                continue
+            self.steps += 1
+            own = record.seconds.get(f"draft.{controller}", 0.0)
+            if record.attempts:
+                if all(attempt.number in self.texts for attempt in record.attempts):  # others want no control
+                    self._learn_drafts(record, own, drafts)
+            elif record.rows == record.sequences:
+                self._learn_plain(record, own)
+        for (number, name), each in drafts.items():
+            self.methods[name].learn(each)
+            self.texts[number].learn(name, self.methods[name], each)
+            self.report.methods[name].lengths.update(attempt.depth for attempt in each.attempts)
+        for costs in self.costs.values():
+            costs.guess()
+
+    def _rest_over(self, steps: int) -> None:
+        """So many plain steps, in which methods took what they usually do."""
+        standing = sum(method.standing.value for method in self.methods.values())
+        for method in self.methods.values():
+            method.stood += steps * method.standing.value
+        self.steps += steps
+        self._charge(steps, steps * (1.0 + standing), steps)
+
+    def _charge(self, tokens: float, time: float, steps: int = 1) -> None:
+        self.account.charge(tokens, time)
+        self.report.all.add(tokens, time, steps)
+        if self.reason:
+            self.report.off[self.reason] += steps
+
+    def _learn_plain(self, record: StepRecord, own: float) -> None:
+        taken = seconds_of_methods(record, self.methods)
+        beside, costs = sum(taken.values()) + own, self.costs_of(record.sequences)
+        self.undrafted += 1
+        if self.undrafted >= SETTLE - 1:  # the first forwards after drafts take longer
+            first, forward = not costs.forward, record.seconds["verify"]
+            costs.add_plain(forward, record.total_seconds - forward - beside)
+            self.unmeasured = 0
+            others = [other for other in self.costs.values() if other is not costs and other.forward]
+            if first and others:
+                costs.borrow(min(others, key=lambda other: abs(other.sequences - costs.sequences)))
+        if not costs.plain:
+            return
+        self._charge(1.0, 1.0 + beside / costs.plain)
+        for name, seconds in taken.items():
+            method, time = self.methods[name], seconds / costs.plain
+            if record.plain:
+                method.standing.add(time)
+                method.stood += time
+            elif name in self.asked:
+                method.learn_offer(False, time)
+
+    def _learn_drafts(self, record: StepRecord, own: float, drafts: dict[tuple[int, str], Drafts]) -> None:
+        """A step with drafts, which are added to ``drafts``."""
+        attempts, sequences, forward = record.attempts, record.sequences, record.seconds["verify"]
+        costs = self.costs_of(sequences)
+        self.undrafted = 0
+        self.unmeasured += 1
+        costs.add_drafted(record.rows, forward)
+        if not costs.plain:
+            return
+        plain, tokens = costs.plain_seconds(record), record.tokens / sequences
+        names = {attempt.method for attempt in attempts}
+        depth = sum(attempt.depth for attempt in attempts) / sequences
+        time = (record.total_seconds - own) / plain
+        self._charge(tokens, time + own / plain)
+        first = [attempt for attempt in attempts if attempt.method not in self.texts[attempt.number].served]
+        if first:  # a method's first draft for a text evaluates what it has missed
+            usual = costs.step(record.rows) + sum(self.methods[name].overhead(sequences, depth) for name in names)
+            for attempt in first:
+                text = self.texts[attempt.number]
+                text.served.add(attempt.method)
+                self.methods[attempt.method].first.add(text.tokens, max(0.0, time - usual))
+            time = min(time, usual)
+        elif len(names) == 1:
+            beside = (record.total_seconds - forward - own) / plain - costs.beside
+            self.methods[attempts[0].method].line(sequences).add(depth, max(0.0, beside))
+        for name in self.asked:  # up to the first that drafted
+            self.methods[name].learn_offer(name in names, record.seconds.get(f"draft.{name}", 0.0) / plain)
+            if name in names:
+                break
+        each_row = (time - 1.0) * sequences / sum(attempt.drafted for attempt in attempts)
+        for attempt in attempts:
+            key = attempt.number, attempt.method
+            if key not in drafts:
+                drafts[key] = Drafts(attempt.method in record.priced)
+            drafts[key].attempts.append(attempt)
+            drafts[key].time += 1.0 + each_row * attempt.drafted
+        for name in names:
+            self.report.methods[name].add(tokens / len(names), (time + own / plain) / len(names))
+
+
+def seconds_of_methods(record: StepRecord, methods: Iterable[str]) -> dict[str, float]:
+    """{method: seconds of all its hooks}."""
+    taken = dict.fromkeys(methods, 0.0)
+    for label, seconds in record.seconds.items():
+        name = label.partition(".")[2]
+        if name in taken:
+            taken[name] += seconds
+    return taken

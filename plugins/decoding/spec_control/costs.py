@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterable
 from functools import partial
+from itertools import accumulate
 from statistics import median
 
 import attrs
-from spec_costs.file import StepCost
 
 from spec_control import CHANGED, CLIP, RECENT, ROW, SLOW
 from spec_core import StepRecord
@@ -36,7 +35,7 @@ class Mean:
 
 @attrs.define
 class Line:
-    """A cost that grows with a length: least squares, of which later values count more. It begins at 0 for 0."""
+    """A cost that grows with a number: least squares, of which later values count more. It begins at 0 for 0."""
 
     n: float = 0.5
     x: float = 0.0
@@ -45,8 +44,7 @@ class Line:
     xy: float = 0.0
 
     def add(self, x: float, y: float) -> None:
-        if self.n > 4.0:
-            y = min(y, CLIP * self.at(x) + SLOW)
+        y = min(y, CLIP * self.at(x) + SLOW) if self.n > 4.0 else y
         fade = 1.0 - SLOW
         self.n, self.x, self.y = fade * self.n + 1.0, fade * self.x + x, fade * self.y + y
         self.xx, self.xy = fade * self.xx + x * x, fade * self.xy + x * y
@@ -61,8 +59,9 @@ class Line:
 class Costs:
     """Costs of one number of sequences.
 
-    forwards, besides: seconds of recent plain forwards, and of their steps beside them.
-    ratios: {rows of a forward: its time / a plain forward's}; a count of 0 is a guess.
+    forwards, besides: seconds of recent plain forwards, and of their steps beside them. forward, plain: seconds of a
+    plain forward and of its whole step, their medians.
+    ratios: {rows of a forward: its time by a plain forward's}; a count of 0 is a guess.
     waiting: {rows: seconds of forwards since the last plain step}, which the next plain step is compared with.
     odd: {rows: a ratio that is unlike the known one}.
     surprised: the last plain step did not agree with the one before. doubtful: a plain step must be measured next.
@@ -83,26 +82,34 @@ class Costs:
     # learning
 
     def add_plain(self, forward: float, beside: float) -> None:
-        """A plain step. Forwards before it count if it is as fast as the plain ones before them."""
+        """Learn from a plain step. Forwards before it count if it is as fast as the plain ones before them."""
+        self.surprised = bool(self.forward) and not alike(forward, self.forward)
+        if self.surprised and not alike(self.forwards[-1], self.forward):  # the second one in a row
+            self.forwards, self.besides = recent([self.forwards[-1]]), recent([self.besides[-1]])
         self.forwards.append(forward)
         self.besides.append(max(0.0, beside))
-        self.surprised = bool(self.forward) and not alike(forward, self.forward)
-        if self.surprised and len(self.forwards) > 2 and not alike(self.forwards[-2], self.forward):
-            for values in (self.forwards, self.besides):
-                last = list(values)[-2:]
-                values.clear()
-                values.extend(last)
         self.forward = median(self.forwards)
         self.plain = self.forward + median(self.besides)
         if not self.surprised:
             for rows, seconds in self.waiting.items():
-                self._add_ratio(rows, median(seconds) / self.forward)
+                self.learn(rows, median(seconds) / self.forward)
         self.waiting.clear()
         self.doubtful = False
 
-    def add(self, rows: int, forward: float) -> None:
-        """A forward with drafts."""
+    def add_drafted(self, rows: int, forward: float) -> None:
+        """A forward with drafts, to be compared with the next plain one."""
         self.waiting.setdefault(rows, []).append(forward)
+
+    def learn(self, rows: int, ratio: float) -> None:
+        """A ratio that is unlike the known one counts if the next one is like it: the speed may have changed."""
+        ratio, mean = self._bound(rows, ratio), self.ratios.setdefault(rows, Mean(4 * SLOW))
+        if mean.count and not alike(ratio, mean.value):
+            if not alike(ratio, self.odd.pop(rows, 0.0)):
+                self.odd[rows] = ratio
+                return
+            mean.count = 0
+        mean.add(ratio)
+        self._curve = None
 
     def guess(self) -> None:
         """Costs of rows that were not yet compared with a plain step after them, from the one before.
@@ -111,33 +118,20 @@ class Costs:
         """
         for rows, seconds in self.waiting.items():
             if rows not in self.ratios and self.forward:
-                ratio = self._bounded(rows, median(seconds) / self.forward)
+                ratio = self._bound(rows, median(seconds) / self.forward)
                 self.doubtful = self.doubtful or not alike(ratio, self.at(rows))
                 if not self.doubtful:
-                    self.ratios[rows] = Mean(value=ratio)
-                    self._curve = None
+                    self.ratios[rows], self._curve = Mean(value=ratio), None
 
     def borrow(self, other: Costs) -> None:
-        """Costs of rows of another number of sequences, until this one has its own."""
+        """Take over costs of rows of another number of sequences, until this one has its own."""
         for rows in other.ratios:
             if rows > self.sequences and rows not in self.ratios:
                 ratio = other.forward * other.at(rows) / self.forward
-                self.ratios[rows] = Mean(value=self._bounded(rows, ratio))
+                self.ratios[rows] = Mean(value=self._bound(rows, ratio))
         self._curve = None
 
-    def _add_ratio(self, rows: int, ratio: float) -> None:
-        """A ratio that is unlike the known one counts if the next one is like it: the speed may have changed between."""
-        ratio, mean = self._bounded(rows, ratio), self.ratios.setdefault(rows, Mean(4 * SLOW))
-        if mean.count and not alike(ratio, mean.value):
-            before = self.odd.pop(rows, 0.0)
-            if not alike(ratio, before):
-                self.odd[rows] = ratio
-                return
-            mean.count = 0
-        mean.add(ratio)
-        self._curve = None
-
-    def _bounded(self, rows: int, ratio: float) -> float:
+    def _bound(self, rows: int, ratio: float) -> float:
         """Rows at once never cost less than a plain forward, nor more than one after the other."""
         return max(1.0, min(ratio, rows / self.sequences))
 
@@ -148,9 +142,18 @@ class Costs:
         """Rows of a forward that may be tried: twice as many as were measured."""
         return 2 * max(self.ratios, default=self.sequences)
 
+    @property
+    def beside(self) -> float:
+        """What a plain step takes beside its forward, in plain steps."""
+        return 1.0 - self.forward / self.plain
+
     def at(self, rows: int) -> float:
         """Time of a forward, by that of a plain one: linear between measured numbers of rows, and beyond them."""
-        numbers, values = self._points()
+        if self._curve is None:
+            known = sorted((n, mean.value) for n, mean in self.ratios.items())
+            values = accumulate((value for _, value in known), max, initial=1.0)
+            self._curve = [self.sequences, *(n for n, _ in known)], list(values)
+        numbers, values = self._curve
         i = bisect_left(numbers, rows)
         if i < len(numbers) and numbers[i] == rows:
             return values[i]
@@ -162,18 +165,6 @@ class Costs:
         share = (rows - numbers[i - 1]) / (numbers[i] - numbers[i - 1])
         return values[i - 1] + share * (values[i] - values[i - 1])
 
-    def _points(self) -> tuple[list[int], list[float]]:
-        if self._curve is None:
-            numbers = [self.sequences, *sorted(self.ratios)]
-            values = [(1.0, 1e6), *((mean.value, mean.count + 0.01) for _, mean in sorted(self.ratios.items()))]
-            self._curve = numbers, rising(values)
-        return self._curve
-
-    @property
-    def beside(self) -> float:
-        """What a plain step takes beside its forward, in plain steps."""
-        return 1.0 - self.forward / self.plain
-
     def step(self, rows: int) -> float:
         """Time of a step with so many rows, in plain steps, without what methods take."""
         return 1.0 + (self.at(rows) - 1.0) * self.forward / self.plain
@@ -184,46 +175,6 @@ class Costs:
         return seconds if record.rows in self.ratios else min(seconds, self.plain)
 
 
-@attrs.define(eq=False)
-class Machine:
-    """Costs by number of sequences."""
-
-    known: dict[int, Costs] = attrs.field(factory=dict)
-
-    def costs(self, sequences: int) -> Costs:
-        """Costs of steps with so many sequences."""
-        if sequences not in self.known:
-            self.known[sequences] = Costs(sequences)
-        return self.known[sequences]
-
-    def add_plain(self, sequences: int, forward: float, beside: float) -> None:
-        """A plain step of so many sequences; the first one takes over costs of the nearest number of them."""
-        costs = self.costs(sequences)
-        first = not costs.forward
-        costs.add_plain(forward, beside)
-        others = [other for other in self.known.values() if other is not costs and other.forward]
-        if first and others:
-            costs.borrow(min(others, key=lambda other: abs(other.sequences - sequences)))
-
-    def begin_with(self, steps: Iterable[StepCost]) -> None:
-        """Costs that were measured before, as whole steps; real steps replace them."""
-        seconds = {(step.batch, step.depth, step.rows): step.seconds for step in steps}
-        for (batch, depth, rows), whole in seconds.items():
-            if rows > 1 and (plain := seconds.get((batch, depth, 1))) is not None:
-                self.costs(batch)._add_ratio(batch * rows, whole / plain)
-
-
 def alike(one: float, other: float) -> bool:
     """Whether two times are of a machine at one speed."""
     return other / CHANGED < one < other * CHANGED
-
-
-def rising(values: list[tuple[float, float]]) -> list[float]:
-    """The nearest values that never fall: neighbours in the wrong order get their mean. values: (value, weight)."""
-    pools: list[tuple[float, float, int]] = []
-    for value, weight in values:
-        pools.append((value, weight, 1))
-        while len(pools) > 1 and pools[-2][0] > pools[-1][0]:
-            (high, much, many), (low, little, few) = pools[-2:]
-            pools[-2:] = [((high * much + low * little) / (much + little), much + little, many + few)]
-    return [value for value, _, count in pools for _ in range(count)]
