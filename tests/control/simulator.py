@@ -6,8 +6,9 @@ import random
 from collections.abc import Callable
 
 import attrs
+from spec_control.acceptance import Text
 from spec_control.account import Account
-from spec_control.auto import Planner, Wish
+from spec_control.auto import Planner
 
 from spec_core import DraftAttempt, DraftPlan, StepRecord
 
@@ -127,8 +128,8 @@ class Simulation:
         planner.learn(self._records, "auto")
         self._records.clear()
         self.balances.append(planner.account.balance)
-        wishes = [Wish(self.number, ("drafter",) if self.served else (), LONGEST)]
-        self._plan = planner.plan(wishes, 1, trees=False)
+        text = Text(("drafter",) if self.served else (), LONGEST)
+        self._plan = planner.plan({self.number: text}, 1, trees=False)
         self._left, self._lost = self._plan.steps, 0.0
         self.served = self.served and "drafter" not in self._plan.drop
 

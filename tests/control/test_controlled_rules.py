@@ -11,7 +11,7 @@ from copy import deepcopy
 
 import numpy as np
 import pytest
-from spec_control.auto import Wish
+from spec_control.acceptance import Text as Known
 from spec_rules import block, rejection, traversal
 
 from spec_core import Draft, DraftAttempt, StepRecord
@@ -32,7 +32,7 @@ class Text:
 
     def plan(self):
         """The longest draft and its price, or None."""
-        plan = self.planner.plan([Wish(0, ("drafter",), 3)], 1, trees=False)
+        plan = self.planner.plan({0: Known(("drafter",), 3)}, 1, trees=False)
         limit = self.limit = plan.limits.get("drafter")
         return (limit.length, limit.price) if limit else None
 

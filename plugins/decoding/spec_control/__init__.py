@@ -24,12 +24,8 @@ PROBE = 3
 TRIAL, HOLD = 8, 32
 """Steps of a plan: of one with a trial, which ends after as many drafts, and of any other. Plain steps are measured
 after the first trial, then after twice as many steps each time."""
-SAMPLED = 3
-"""Drafts of which one is looked at by position."""
 TRIAL_LOSS, PROBE_LOSS = 4.0, 1.0
 """Time that the trial of a method may lose in a run, and a later probe."""
-LOSING = 3.0
-"""Time that a text may have lost since its best moment before it leaves half of the balance to other texts."""
 PAUSE, PAUSE_MAX = 16, 1024
 """Steps between two probes, doubled after each that loses."""
 SETTLE = 3

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import attrs
 
-from spec_control import BIAS_MAX, PRICE_MIN, PRIOR, PRIOR_TESTS, QUICK, SAMPLED, SLOW, TRIAL
+from spec_control import BIAS_MAX, PRICE_MIN, PRIOR, PRIOR_TESTS, QUICK, SLOW
 from spec_control.costs import Line, Mean
 from spec_core import DraftAttempt
 
@@ -34,25 +32,6 @@ class Positions:
             survival *= each / (1.0 + each)
             path.append(survival)
         return path
-
-
-@attrs.define
-class Calibration:
-    """Chances that a method gives itself, against the share of its tokens that is accepted."""
-
-    predicted: float = PRIOR_TESTS
-    accepted: float = PRIOR_TESTS
-
-    def add(self, confidence: Sequence[float], accepted: int) -> None:
-        """A chain. Chances behind the first rejected token were not tested."""
-        for i, chance in enumerate(confidence[: accepted + 1]):
-            self.predicted += chance - SLOW * self.predicted
-            self.accepted += (i < accepted) - SLOW * self.accepted
-
-    @property
-    def bias(self) -> float:
-        """Accepted tokens by predicted ones."""
-        return max(1.0 / BIAS_MAX, min(self.accepted / self.predicted, BIAS_MAX))
 
 
 @attrs.define
@@ -103,6 +82,7 @@ class Drafts:
 class Method:
     """What is known of a method in this run.
 
+    chances, shares: chances that it gives its tokens, and the share of these that is accepted.
     gain: of its drafts; chain, tree: of those without and with branches. asked: how often it was.
     offers: share of these in which it drafted. idle: plain steps that it takes where it does not; standing: in a step
     in which it is not asked; stood: in all such steps since its last draft.
@@ -113,7 +93,8 @@ class Method:
     """
 
     positions: Positions = attrs.field(factory=Positions)
-    calibration: Calibration = attrs.field(factory=Calibration)
+    chances: Mean = attrs.field(factory=lambda: Mean(SLOW, 1.0, PRIOR_TESTS))
+    shares: Mean = attrs.field(factory=lambda: Mean(SLOW, 1.0, PRIOR_TESTS))
     gain: Gain = attrs.field(factory=Gain)
     chain: Gain = attrs.field(factory=Gain)
     tree: Gain = attrs.field(factory=Gain)
@@ -132,26 +113,19 @@ class Method:
     tried_at: int = 0
 
     @property
-    def pays(self) -> bool:
-        return self.gain.speed > 1.0
+    def bias(self) -> float:
+        """The share of its tokens that is accepted by the chances that it gives them."""
+        return max(1.0 / BIAS_MAX, min(self.shares.value / self.chances.value, BIAS_MAX))
 
     @property
     def stops(self) -> bool:
         """Whether a price ends its drafts, mostly, so that they need no other limit."""
         return self.priced and self.whole.value < 0.5
 
-    def usual(self, length: int) -> float:
-        """Tokens of its drafts, of those that may have ``length``."""
-        return min(length, self.depth.value) if self.stops else length
-
     def overhead(self, sequences: int, length: float) -> float:
         """Plain steps that it takes for drafts of this length."""
         lines = [self.overheads[sequences]] if sequences in self.overheads else self.overheads.values()
         return max((line.at(length) for line in lines), default=0.0)
-
-    def line(self, sequences: int) -> Line:
-        """What it takes for drafts, to learn from."""
-        return self.overheads.setdefault(sequences, Line())
 
     def learn_offer(self, drafted: bool, idle: float) -> None:
         """It was asked. idle: plain steps that it took."""
@@ -170,26 +144,28 @@ class Method:
         self.depth.add(depth / count, count)
         self.branching.add(rows / depth, count)
         self.whole.add(sum(one.depth >= one.budget for one in drafts.attempts) / count, count)
-        for one in drafts.attempts[:: SAMPLED if self.gain.count > TRIAL else 1]:
+        for one in drafts.attempts:
             if one.accepted is not None:
                 self.positions.add(one.depth, one.accepted)
-                if one.confidence is not None and one.drafted == one.depth:
-                    self.calibration.add(one.confidence, one.accepted)
+                if one.confidence is not None and one.drafted == one.depth:  # a chain
+                    for i, chance in enumerate(one.confidence[: one.accepted + 1]):
+                        self.chances.add(chance)
+                        self.shares.add(float(i < one.accepted))
 
 
 @attrs.define(eq=False)
 class Text:
     """What is known of a sequence.
 
-    methods, budget, tokens: as in ``Wish``. served: methods that have drafted for it. lost: plain steps since its best
-    moment. rates, gains: {method: acceptance of a token, and what its drafts bring}; they begin as in all texts.
+    methods: those that its request allows. budget: its longest draft. tokens: that it has. served: methods that have
+    drafted for it.
+    rates, gains: {method: acceptance of a token, and what its drafts bring}; they begin as in all texts.
     """
 
     methods: tuple[str, ...] = ()
     budget: int = 0
     tokens: int = 0
     served: set[str] = attrs.field(factory=set)
-    lost: float = 0.0
     rates: dict[str, Mean] = attrs.field(factory=dict)
     gains: dict[str, Gain] = attrs.field(factory=dict)
 
@@ -202,9 +178,8 @@ class Text:
     def learn(self, name: str, method: Method, drafts: Drafts) -> None:
         self.gains[name], self.rates[name] = self.gain(name, method), self.rate(name, method)
         self.gains[name].add(drafts)
-        self.lost = max(0.0, self.lost + drafts.time - drafts.tokens)
-        if tested := drafts.tested:
-            self.rates[name].add(drafts.accepted / tested, tested)
+        if drafts.tested:
+            self.rates[name].add(drafts.accepted / drafts.tested, drafts.tested)
 
 
 def odds(chance: float) -> float:

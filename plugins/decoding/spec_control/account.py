@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 from typing import Any
 
 import attrs
 
 from spec_control import RECENT, RISK, SETTLE, TRIAL
 from spec_control.acceptance import Drafts, Method, Text
-from spec_control.costs import Costs
+from spec_control.costs import Costs, Line
 from spec_core import StepRecord
 
 
@@ -18,8 +17,8 @@ from spec_core import StepRecord
 class Account:
     """A token bucket of time, in plain steps.
 
-    Every token is worth ``1 + share`` plain steps, and time is paid for in plain steps of its moment. The balance never
-    exceeds ``balance_max``. Drafts are paid in advance: a plan needs a balance of at least what it may lose.
+    A token is worth ``1 + share``, and a step costs its time by that of a plain step at its moment. The balance never
+    exceeds ``balance_max``. A plan needs a balance of at least what it may lose.
     """
 
     share: float = 0.01
@@ -73,15 +72,13 @@ class Report:
     methods: dict[str, Use] = attrs.field(factory=dict)
 
     def fields(self) -> dict[str, Any]:
-        whole = self.all
-        methods = {name: self._fields_of(use) for name, use in self.methods.items()}
-        off = {"off": dict(self.off), "methods": methods}
-        return {"summary": self.summary(), "steps": whole.steps, "gain": whole.gain, **off}
-
-    def _fields_of(self, use: Use) -> dict[str, Any]:
-        share = use.time / self.all.time if self.all.time else None
-        lengths = {str(n): count for n, count in sorted(use.lengths.items())}
-        return {"steps": use.steps, "time_share": share, "gain": use.gain, "probes": use.probes, "lengths": lengths}
+        methods = {}
+        for name, use in self.methods.items():
+            lengths = {str(n): count for n, count in sorted(use.lengths.items())}
+            share = {"time_share": use.time / self.all.time if self.all.time else None}
+            methods[name] = {"steps": use.steps, "gain": use.gain, **share, "probes": use.probes, "lengths": lengths}
+        whole = {"steps": self.all.steps, "gain": self.all.gain, "off": dict(self.off)}
+        return {"summary": self.summary(), **whole, "methods": methods}
 
     def summary(self) -> str:
         """One line: what was chosen, how fast it was, and what a loss consists of."""
@@ -91,8 +88,9 @@ class Report:
         shares = [f"{name} {use.steps / whole.steps:.0%}" for name, use in self.methods.items() if use.steps]
         if self.off:
             shares.append(f"off {self.off.total() / whole.steps:.0%}")
-        line = f"{', '.join(shares) or 'no draft'} of {whole.steps} steps"
-        line = f"{line}, {whole.gain:.2f} times plain decoding's speed"
+        line = (
+            f"{', '.join(shares) or 'no draft'} of {whole.steps} steps, {whole.gain:.2f} times plain decoding's speed"
+        )
         if (lost := whole.time - whole.tokens) < 1.0:
             return line
         steps = "step" if round(lost) == 1 else "steps"
@@ -166,7 +164,10 @@ class Learner:
             self.report.off[self.reason] += steps
 
     def _learn_plain(self, record: StepRecord, own: float) -> None:
-        taken = seconds_of_methods(record, self.methods)
+        taken = dict.fromkeys(self.methods, 0.0)
+        for label, seconds in record.seconds.items():
+            if (name := label.partition(".")[2]) in taken:
+                taken[name] += seconds
         beside, costs = sum(taken.values()) + own, self.costs_of(record.sequences)
         self.undrafted += 1
         if self.undrafted >= SETTLE - 1:  # the first forwards after drafts take longer
@@ -193,7 +194,7 @@ class Learner:
         costs = self.costs_of(sequences)
         self.undrafted = 0
         self.unmeasured += 1
-        costs.add_drafted(record.rows, forward)
+        costs.waiting.setdefault(record.rows, []).append(forward)
         if not costs.plain:
             return
         plain, tokens = costs.plain_seconds(record), record.tokens / sequences
@@ -210,8 +211,8 @@ class Learner:
                 self.methods[attempt.method].first.add(text.tokens, max(0.0, time - usual))
             time = min(time, usual)
         elif len(names) == 1:
-            beside = (record.total_seconds - forward - own) / plain - costs.beside
-            self.methods[attempts[0].method].line(sequences).add(depth, max(0.0, beside))
+            beside = (record.total_seconds - forward - own) / plain - 1.0 + costs.forward / costs.plain
+            self.methods[attempts[0].method].overheads.setdefault(sequences, Line()).add(depth, max(0.0, beside))
         for name in self.asked:  # up to the first that drafted
             self.methods[name].learn_offer(name in names, record.seconds.get(f"draft.{name}", 0.0) / plain)
             if name in names:
@@ -225,13 +226,3 @@ class Learner:
             drafts[key].time += 1.0 + each_row * attempt.drafted
         for name in names:
             self.report.methods[name].add(tokens / len(names), (time + own / plain) / len(names))
-
-
-def seconds_of_methods(record: StepRecord, methods: Iterable[str]) -> dict[str, float]:
-    """{method: seconds of all its hooks}."""
-    taken = dict.fromkeys(methods, 0.0)
-    for label, seconds in record.seconds.items():
-        name = label.partition(".")[2]
-        if name in taken:
-            taken[name] += seconds
-    return taken

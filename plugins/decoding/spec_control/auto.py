@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from pathlib import Path
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import Any
 
 import attrs
 from attrs.setters import NO_OP
@@ -22,17 +22,7 @@ from spec_core import Compat, DraftPlan, Limit, Step, StepRecord, hookimpl
 
 MEASURING, REPAYING, LOST = "measuring a plain step", "repaying", "not paying"
 """Why nobody drafts."""
-NOTE = "the length of drafts follows measured times, and the text of a seed depends on it here: {}; {}"
-Limits = Mapping[str, Limit]
-
-
-class Wish(NamedTuple):
-    """A sequence that may draft: its number, methods that its request allows, longest draft, and number of tokens."""
-
-    number: int
-    methods: tuple[str, ...]
-    budget: int
-    tokens: int = 0
+NOTE = "drafts follow measured times, and the text of a seed depends on them here: {}; control=fixed reproduces it"
 
 
 @attrs.define(eq=False)
@@ -57,9 +47,9 @@ class Planner(Learner):
             if rows > 1 and (plain := seconds.get((batch, depth, 1))) is not None:
                 self.costs_of(batch).learn(batch * rows, whole / plain)
 
-    def plan(self, wishes: list[Wish], sequences: int, trees: bool) -> DraftPlan:
-        """wishes: of sequences that may draft. sequences: of the step, others included. trees: drafts may branch."""
-        drop, costs, account = self._begin_texts(wishes), self.costs_of(sequences), self.account
+    def plan(self, texts: dict[int, Text], sequences: int, trees: bool) -> DraftPlan:
+        """texts: of sequences that may draft. sequences: of the step, others included. trees: drafts may branch."""
+        drop, costs, account = self._begin_texts(texts), self.costs_of(sequences), self.account
         if not costs.plain or costs.doubtful or self.unmeasured >= self.interval:
             self.interval = constants.TRIAL if costs.surprised else min(self.every, 2 * self.interval)
             return self._rest(MEASURING, constants.SETTLE, drop)
@@ -70,28 +60,28 @@ class Planner(Learner):
         limits = {number: self._choose(costs, text, trees) for number, text in self.texts.items()}
         trial = self._try_method(costs, limits, trees)
         if not any(limits.values()):
-            return self._rest(LOST, self.probe_at - self.steps, drop)
+            return self._rest(LOST, self.probe_at - self.steps if self.probe_at > self.steps else self.pause, drop)
         return self._draft(costs, limits, drop, trial)
 
-    def _begin_texts(self, wishes: list[Wish]) -> set[str]:
-        """Begin texts of new sequences, and forget those that ended. Returns methods that shall not serve a new one."""
-        drop: set[str] = set()
-        for wish in wishes:
-            if wish.number not in self.texts:
-                drop.update(name for name in wish.methods if not self._admits(self.methods[name]))
+    def _begin_texts(self, texts: dict[int, Text]) -> set[str]:
+        """Add what is known of these texts, and forget others. Returns methods that shall not serve a new one."""
+        drop, paying = set[str](), set[str]()
+        for number, text in texts.items():
+            if (known := self.texts.get(number)) is not None:
+                text.served, text.rates, text.gains = known.served, known.rates, known.gains
+                paying |= {name for name, gain in text.gains.items() if gain.speed > 1.0}
+            else:
+                drop |= {name for name in text.methods if not self._admits(self.methods[name])}
                 if self.account.plenty:  # another text may be easier
                     self.pause, self.probe_at = constants.PAUSE, self.steps
-        self.texts = {wish.number: self.texts.get(wish.number) or Text() for wish in wishes}
-        drop -= {name for text in self.texts.values() for name, gain in text.gains.items() if gain.speed > 1.0}
-        for wish in wishes:
-            text = self.texts[wish.number]
-            text.methods = tuple(name for name in wish.methods if name not in drop)
-            text.budget, text.tokens = wish.budget, wish.tokens
-        return drop
+        self.texts = texts
+        for text in texts.values():
+            text.methods = tuple(name for name in text.methods if name in paying or name not in drop)
+        return drop - paying
 
     def _admits(self, method: Method) -> bool:
         """Whether a method serves a new text: one that takes time while it does not draft must gain, or be tried."""
-        if method.standing.value <= self.account.share or not self._was_tried(method) or method.pays:
+        if method.standing.value <= self.account.share or not self._was_tried(method) or method.gain.speed > 1.0:
             return True
         loss = constants.STANDING + constants.PROBE_LOSS
         return (self.steps - method.tried_at) * self.account.share >= loss
@@ -100,12 +90,15 @@ class Planner(Learner):
         """Let nobody draft, and drop methods that take too much time even so."""
         self.reason, self.asked = reason, ()
         whole, share = max(constants.SETTLE, min(constants.PAUSE_MAX, int(steps))), self.account.share
-        costly = {name for name, method in self.methods.items() if method.standing.value > share}
-        stood = {name: self.methods[name].stood + whole * self.methods[name].standing.value for name in costly}
-        drop = drop | {name for name, time in stood.items() if time >= constants.STANDING}
-        return DraftPlan({}, steps=whole, drop=drop)
+        costly = [
+            (name, m.stood + whole * m.standing.value) for name, m in self.methods.items() if m.standing.value > share
+        ]
+        drop |= {name for name, time in costly if time >= constants.STANDING}
+        return DraftPlan({}, steps=whole, drop=frozenset(drop))
 
-    def _draft(self, costs: Costs, limits: Mapping[int, Limits], drop: set[str], trial: float) -> DraftPlan:
+    def _draft(
+        self, costs: Costs, limits: Mapping[int, Mapping[str, Limit]], drop: set[str], trial: float
+    ) -> DraftPlan:
         """Let methods draft, for as many steps as the balance pays for if all of their usual drafts are rejected."""
         balance, steps = self.account.balance, constants.TRIAL if trial else constants.HOLD
         usual = max(0.01, self._loss(costs, limits, usual=True))
@@ -116,19 +109,17 @@ class Planner(Learner):
         self.reason, self.asked = "", tuple(n for n in self.methods if any(n in one for one in limits.values()))
         common = next(iter(limits.values()))
         apart = {number: one for number, one in limits.items() if one != common}
-        return DraftPlan(common, apart, steps, loss * costs.plain, costs.plain, drop)
+        return DraftPlan(common, apart, steps, loss * costs.plain, costs.plain, frozenset(drop))
 
-    def _loss(self, costs: Costs, limits: Mapping[int, Limits], usual: bool = False) -> float:
+    def _loss(self, costs: Costs, limits: Mapping[int, Mapping[str, Limit]], usual: bool = False) -> float:
         """Plain steps that a step loses if all drafts are rejected. usual: where a price stops them, as usual."""
         rows, overhead = 0.0, 0.0
         for one in limits.values():
             drafts = [(self.methods[name], limit.length or 0) for name, limit in one.items()]
-            lengths = [(method, method.usual(length) if usual else length) for method, length in drafts]
+            lengths = [(m, min(k, m.depth.value) if usual and m.stops else k) for m, k in drafts]
             rows += max((length * method.branching.value for method, length in lengths), default=0.0)
             overhead = max([overhead, *(method.overhead(costs.sequences, length) for method, length in lengths)])
         return costs.step(costs.sequences + round(rows)) + overhead - 1.0
-
-    # choosing
 
     def _choose(self, costs: Costs, text: Text, trees: bool) -> dict[str, Limit]:
         """Limits of the method with the most tokens per time, if more than 1, and of others.
@@ -136,7 +127,7 @@ class Planner(Learner):
         They may draft where it offers nothing, or before it where their drafts are better.
         """
         limits, values = {}, {}
-        for name in text.methods if text.lost <= constants.LOSING or self.account.plenty else ():
+        for name in text.methods:
             method = self.methods[name]
             limit = self._limit(costs, text, name, trees) if self._was_tried(method) else None
             if limit is not None:
@@ -182,7 +173,9 @@ class Planner(Learner):
         most = min(text.budget, max(1, int(rows)), longest)
         times = [self._time(costs, method, k) for k in range(most + 1)]
         most = max(k for k, time in enumerate(times) if time - 1.0 <= self.account.risk)
-        if not most or self._first(text, name) > balance - (constants.RESERVE if method.pays else balance / 2):
+        if not most or self._first(text, name) > balance - (
+            constants.RESERVE if method.gain.speed > 1.0 else balance / 2
+        ):
             return None
         length, tokens, best = most, 1.0, 0.0
         if not method.stops and most < longest:
@@ -192,16 +185,14 @@ class Planner(Learner):
                     best, length = tokens / times[k], k
         last = min(len(times) - 1, max(4, round(method.depth.value)))
         slope = (times[last] - times[1]) / (last - 1) if last > 1 else times[1] - 1.0
-        price = slope * max(1.0, text.gain(name, method).speed) / method.calibration.bias
+        price = slope * max(1.0, text.gain(name, method).speed) / method.bias
         price = max(constants.PRICE_MIN, min(price, constants.PRICE_MAX))
         return Limit(length, price, self._nodes(costs, method, length) if trees else None)
 
     def _nodes(self, costs: Costs, method: Method, length: int) -> int:
         """Tokens of a tree: as many as cost no more than it may gain, or a chain where that gained more."""
         tree, chain, batch = method.tree, method.chain, costs.sequences
-        if min(tree.count, chain.count) >= constants.TRIAL and chain.speed > tree.speed:
-            return length
-        if chain.count < constants.TRIAL <= tree.count:
+        if tree.count >= constants.TRIAL and (chain.count < constants.TRIAL or chain.speed > tree.speed):
             return length
         nodes, most = length, costs.step(batch * (1 + length)) + constants.TREE_COST
         while batch * (2 + nodes) <= costs.rows_max and costs.step(batch * (2 + nodes)) <= most:
@@ -216,24 +207,20 @@ class Planner(Learner):
         nobody, plenty = not any(limits.values()), self.account.plenty
         tries = [(number, name) for number, text in self.texts.items() for name in text.methods]
         for number, name in sorted(tries, key=lambda pair: self.methods[pair[1]].tried_at if nobody else 0):
-            method = self.methods[name]
-            is_new, idle = not self._was_tried(method), name not in limits[number]
-            stale = self.steps - method.tried_at >= constants.PAUSE_MAX
-            if (plenty and (is_new or (idle and stale))) or (nobody and self.steps >= self.probe_at):
-                limit = self._limit(costs, self.texts[number], name, trees, constants.PROBE)
-                if limit is not None:
-                    names = self.texts[number].methods
-                    after = names[names.index(name) + 1 :]
-                    others = {n: one for n, one in limits[number].items() if n in after}
-                    limits[number] = {name: attrs.evolve(limit, price=min(limit.price or 0.0, 0.5)), **others}
-                    method.tried_at = self.steps
-                    self.report.methods[name].probes += 1
-                    if nobody:
-                        self.pause = min(constants.PAUSE_MAX, 2 * self.pause)
-                        self.probe_at = self.steps + self.pause
-                    return constants.TRIAL_LOSS / 2 if is_new else constants.PROBE_LOSS
-        if self.steps >= self.probe_at:
-            self.probe_at = self.steps + self.pause
+            method, text = self.methods[name], self.texts[number]
+            is_new, stale = not self._was_tried(method), self.steps - method.tried_at >= constants.PAUSE_MAX
+            is_due = plenty and (is_new or (stale and name not in limits[number]))
+            is_due = is_due or (nobody and self.steps >= self.probe_at)
+            if is_due and (limit := self._limit(costs, text, name, trees, constants.PROBE)) is not None:
+                after = text.methods[text.methods.index(name) + 1 :]
+                others = {n: one for n, one in limits[number].items() if n in after}
+                limits[number] = {name: attrs.evolve(limit, price=min(limit.price or 0.0, 0.5)), **others}
+                method.tried_at = self.steps
+                self.report.methods[name].probes += 1
+                if nobody:
+                    self.pause = min(constants.PAUSE_MAX, 2 * self.pause)
+                    self.probe_at = self.steps + self.pause
+                return constants.TRIAL_LOSS / 2 if is_new else constants.PROBE_LOSS
         return 0.0
 
 
@@ -241,18 +228,12 @@ class Planner(Learner):
 class Auto:
     """Drafts as long as they pay, and never costs more than a stated share of plain decoding."""
 
-    share: float = attrs.field(
-        default=0.01, validator=gt(0.0), metadata={"help": "time that may be lost, as a share of plain decoding"}
-    )
-    balance: float = attrs.field(
-        default=20.0, validator=gt(0.0), metadata={"help": "plain steps that may be lost beside that share"}
-    )
+    share: float = attrs.field(default=0.01, validator=gt(0.0), metadata={"help": "time to lose, by plain decoding's"})
+    balance: float = attrs.field(default=20.0, validator=gt(0.0), metadata={"help": "plain steps to lose beside that"})
     plain_every: int = attrs.field(
-        default=128, validator=ge(8), metadata={"help": "max steps with drafts until plain ones are measured"}
+        default=128, validator=ge(8), metadata={"help": "max steps until plain ones are timed"}
     )
-    costs: str | None = attrs.field(
-        default=None, metadata={"help": "file of `spec bench step --out`, with costs to begin with"}
-    )
+    costs: str | None = attrs.field(default=None, metadata={"help": "file of `spec bench step --out`, to begin with"})
     planner: Planner = attrs.field(init=False)
     exact: str | None = attrs.field(default=None, init=False)
     private: bool = attrs.field(default=False, init=False)
@@ -278,14 +259,14 @@ class Auto:
 
     @hookimpl
     def draft(self, step: Step) -> None:
-        wishing = (part for part in step.parts if part.budget and part.seq.wants(step.plugin))
-        wishes = [Wish(p.seq.number, tuple(filter(p.seq.wants, step.methods)), p.budget, p.start) for p in wishing]
+        parts = [part for part in step.parts if part.budget and part.seq.wants(step.plugin)]
+        texts = {p.seq.number: Text(tuple(filter(p.seq.wants, step.methods)), p.budget, p.start) for p in parts}
         with self._lock:
             self.private, self._name, self._records = step.private, step.plugin, step.records
             if not self.planner.methods:
                 self.planner.begin(step.methods)
             self.planner.learn(step.records, step.plugin)
-            step.plan(self.planner.plan(wishes, len(step.parts), step.trees))
+            step.plan(self.planner.plan(texts, len(step.parts), step.trees))
 
     def report(self) -> dict[str, Any]:
         """What was chosen, what it gained, and the account, in plain steps. It changes no plan."""
@@ -298,7 +279,6 @@ class Auto:
     @property
     def note(self) -> str | None:
         """Why a seed's text depends on measured time; None where it does not."""
-        again = "control=fixed reproduces it"
         if self.private:
-            return NOTE.format("the rule draws with noise of its own", again)
-        return None if self.exact in (None, "", "rows") else NOTE.format("rows are not equal to the bit", again)
+            return NOTE.format("the rule draws with noise of its own")
+        return None if self.exact in (None, "", "rows") else NOTE.format("rows are not equal to the bit")

@@ -16,7 +16,7 @@ import attrs
 from spec_control import CHANGED, CLIP, RECENT, ROW, SLOW
 from spec_core import StepRecord
 
-recent = partial(deque, maxlen=RECENT)
+recent: partial[deque[float]] = partial(deque, maxlen=RECENT)
 
 
 @attrs.define
@@ -37,22 +37,17 @@ class Mean:
 class Line:
     """A cost that grows with a number: least squares, of which later values count more. It begins at 0 for 0."""
 
-    n: float = 0.5
-    x: float = 0.0
-    y: float = 0.0
-    xx: float = 0.0
-    xy: float = 0.0
+    sums: list[float] = attrs.field(factory=lambda: [0.5, 0.0, 0.0, 0.0, 0.0])
 
     def add(self, x: float, y: float) -> None:
-        y = min(y, CLIP * self.at(x) + SLOW) if self.n > 4.0 else y
-        fade = 1.0 - SLOW
-        self.n, self.x, self.y = fade * self.n + 1.0, fade * self.x + x, fade * self.y + y
-        self.xx, self.xy = fade * self.xx + x * x, fade * self.xy + x * y
+        y = min(y, CLIP * self.at(x) + SLOW) if self.sums[0] > 4.0 else y
+        self.sums = [(1.0 - SLOW) * old + new for old, new in zip(self.sums, (1.0, x, y, x * x, x * y), strict=True)]
 
     def at(self, x: float) -> float:
-        spread = self.n * self.xx - self.x * self.x
-        slope = max(0.0, (self.n * self.xy - self.x * self.y) / spread) if spread > 1e-9 else 0.0
-        return max(0.0, (self.y - slope * self.x) / self.n + slope * x)
+        n, xs, ys, xx, xy = self.sums
+        spread = n * xx - xs * xs
+        slope = max(0.0, (n * xy - xs * ys) / spread) if spread > 1e-9 else 0.0
+        return max(0.0, (ys - slope * xs) / n + slope * x)
 
 
 @attrs.define(eq=False)
@@ -79,8 +74,6 @@ class Costs:
     plain: float = 0.0
     _curve: tuple[list[int], list[float]] | None = None
 
-    # learning
-
     def add_plain(self, forward: float, beside: float) -> None:
         """Learn from a plain step. Forwards before it count if it is as fast as the plain ones before them."""
         self.surprised = bool(self.forward) and not alike(forward, self.forward)
@@ -95,10 +88,6 @@ class Costs:
                 self.learn(rows, median(seconds) / self.forward)
         self.waiting.clear()
         self.doubtful = False
-
-    def add_drafted(self, rows: int, forward: float) -> None:
-        """A forward with drafts, to be compared with the next plain one."""
-        self.waiting.setdefault(rows, []).append(forward)
 
     def learn(self, rows: int, ratio: float) -> None:
         """A ratio that is unlike the known one counts if the next one is like it: the speed may have changed."""
@@ -135,24 +124,17 @@ class Costs:
         """Rows at once never cost less than a plain forward, nor more than one after the other."""
         return max(1.0, min(ratio, rows / self.sequences))
 
-    # costs
-
     @property
     def rows_max(self) -> int:
         """Rows of a forward that may be tried: twice as many as were measured."""
         return 2 * max(self.ratios, default=self.sequences)
 
-    @property
-    def beside(self) -> float:
-        """What a plain step takes beside its forward, in plain steps."""
-        return 1.0 - self.forward / self.plain
-
     def at(self, rows: int) -> float:
         """Time of a forward, by that of a plain one: linear between measured numbers of rows, and beyond them."""
         if self._curve is None:
             known = sorted((n, mean.value) for n, mean in self.ratios.items())
-            values = accumulate((value for _, value in known), max, initial=1.0)
-            self._curve = [self.sequences, *(n for n, _ in known)], list(values)
+            rising = accumulate((value for _, value in known), max, initial=1.0)
+            self._curve = [self.sequences, *(n for n, _ in known)], list(rising)
         numbers, values = self._curve
         i = bisect_left(numbers, rows)
         if i < len(numbers) and numbers[i] == rows:
