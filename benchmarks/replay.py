@@ -209,7 +209,8 @@ class Replay:
         for at in order:
             target.text = texts[at]["prompt"] + texts[at]["ids"]
             for _, method in methods:
-                method.at = at
+                if isinstance(method, Recalled):
+                    method.at = at
             began.clear()
             result = run.generate(texts[at]["prompt"], max_tokens=len(texts[at]["ids"])).result
             assert result.tokens == texts[at]["ids"]

@@ -69,7 +69,7 @@ class Simulation:
 
     curve: time of a forward by its rows, in plain forwards. right: see ``Right``. drafting: time of a draft.
     speed: factor of all times by step. noise: standard deviation of the factor of a step. own: plain forwards that a
-    plan takes. standing: what the drafter takes in every step that it serves. price: it asks for the price.
+    plan takes. price: it asks for the price.
     calls: plans that were made. granted: length that the present step allows. spent, emitted, plain, drafted: by step.
     """
 
@@ -80,7 +80,6 @@ class Simulation:
     noise: float = 0.0
     seed: int = 0
     own: float = 0.1
-    standing: float = 0.0
     price: bool = False
     planner: Planner = attrs.field(factory=lambda: Planner(Account()))
     step: int = 0
@@ -91,8 +90,6 @@ class Simulation:
     emitted: list[int] = attrs.field(factory=list)
     plain: list[float] = attrs.field(factory=list)
     drafted: list[int] = attrs.field(factory=list)
-    balances: list[float] = attrs.field(factory=list)
-    served: bool = True
     rng: random.Random = attrs.field(init=False)
     _records: list[StepRecord] = attrs.field(factory=list)
     _plan: DraftPlan = attrs.field(factory=lambda: DraftPlan({}))
@@ -110,7 +107,7 @@ class Simulation:
 
     def begin_text(self) -> None:
         """Another sequence follows the present one."""
-        self.number, self._left, self.served = self.number + 1, 0, True
+        self.number, self._left = self.number + 1, 0
 
     def _step(self) -> None:
         called = self._left == 0 or self._lost > self._plan.loss_max
@@ -118,7 +115,7 @@ class Simulation:
             self._make_plan()
         self._left -= 1
         limits = self._plan.limits_of(self.number)
-        self.granted = (limits["drafter"].length or 0) if limits and self.served else 0
+        self.granted = (limits["drafter"].length or 0) if limits else 0
         record = self._record(self.granted, self.own if called else 0.0, self._plan.is_plain and not called)
         self._records.append(record)
         self._lost = max(0.0, self._lost + self._plan.loss_of(record))
@@ -127,11 +124,8 @@ class Simulation:
         planner, self.calls = self.planner, self.calls + 1
         planner.learn(self._records, "auto")
         self._records.clear()
-        self.balances.append(planner.account.balance)
-        text = Text(("drafter",) if self.served else (), LONGEST)
-        self._plan = planner.plan({self.number: text}, 1, trees=False)
+        self._plan = planner.plan({self.number: Text(("drafter",), LONGEST)}, 1, trees=False)
         self._left, self._lost = self._plan.steps, 0.0
-        self.served = self.served and "drafter" not in self._plan.drop
 
     def _record(self, k: int, own: float, plain: bool) -> StepRecord:
         """A step with a draft of ``k`` tokens. own: plain forwards that the controller takes."""
@@ -139,9 +133,8 @@ class Simulation:
         accepted = next((i for i, is_right in enumerate(right) if not is_right), k)
         factor = self.speed(self.step)
         now = factor * max(0.5, self.rng.gauss(1.0, self.noise)) if self.noise else factor
-        forward, standing = now * self.curve(1 + k), now * self.standing * self.served
+        forward = now * self.curve(1 + k)
         seconds = {"verify": forward, "draft.auto": now * own, "draft.drafter": now * self.drafting * bool(k)}
-        seconds["process.drafter"] = standing
         total = sum(seconds.values()) + now * HOST
         self.step += 1
         self.spent.append(total)

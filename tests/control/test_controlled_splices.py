@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from copy import deepcopy
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -205,32 +204,3 @@ def test_siblings_of_two_methods_that_are_judged_by_one_row_shift_the_distributi
         return draft_of([draft.ids[0], int(row.argmax())], row, True)
 
     assert away(world, distribution(world, rule, "s", spoiled=beside)[0]) > SHIFTED
-
-
-def test_equal_noise_behind_two_leaves_shifts_the_distribution():
-    """What follows two siblings is drawn with one number: the rule looks behind one after it rejected the other."""
-    world = World(2, 3, 3)
-    apart, _ = distribution(world, traversal, "Ds")
-    together = coupled(world)
-
-    assert away(world, apart) < EXACT
-    assert away(world, together) > SHIFTED
-
-
-def coupled(world: World) -> np.ndarray:
-    """The distribution where both extensions of the first draft use the same uniform number; then plain decoding."""
-    chances = defaultdict(float)
-    (tree, _), *_ = two_likeliest(world.q[()])
-    rows = [world.q[(token,)] for token in tree.ids]
-    edges = sorted({0.0, 1.0, *(float(edge) for row in rows for edge in np.cumsum(row)[:-1])})
-    for low, high in pairwise(edges):
-        picks = [int(np.searchsorted(np.cumsum(row), (low + high) / 2)) for row in rows]
-        draft = tree
-        for leaf, (token, row) in enumerate(zip(picks, rows, strict=True)):
-            draft = join_drafts(draft, draft_of([token], row, True), leaf)
-        for verdict, odds in verdicts(world, traversal, (), draft, rows_of):
-            emitted = (*(draft.ids[i] for i in verdict.path), verdict.next_token)
-            for text in world.texts():
-                if text[: len(emitted)] == emitted:
-                    chances[text] += (high - low) * odds * world.chance(text, len(emitted))
-    return np.array([chances[text] for text in world.texts()])

@@ -200,8 +200,7 @@ class Learner:
         plain, tokens = costs.plain_seconds(record), record.tokens / sequences
         names = {attempt.method for attempt in attempts}
         depth = sum(attempt.depth for attempt in attempts) / sequences
-        time = (record.total_seconds - own) / plain
-        self._charge(tokens, time + own / plain)
+        time, charged = (record.total_seconds - own) / plain, record.total_seconds / plain
         first = [attempt for attempt in attempts if attempt.method not in self.texts[attempt.number].served]
         if first:  # a method's first draft for a text evaluates what it has missed
             usual = costs.step(record.rows) + sum(self.methods[name].overhead(sequences, depth) for name in names)
@@ -209,10 +208,13 @@ class Learner:
                 text = self.texts[attempt.number]
                 text.served.add(attempt.method)
                 self.methods[attempt.method].first.add(text.tokens, max(0.0, time - usual))
+            if not all(self.methods[name].gain.count for name in names):  # of a run: it also loads and allocates
+                charged -= max(0.0, time - usual)
             time = min(time, usual)
         elif len(names) == 1:
             beside = (record.total_seconds - forward - own) / plain - 1.0 + costs.forward / costs.plain
             self.methods[attempts[0].method].overheads.setdefault(sequences, Line()).add(depth, max(0.0, beside))
+        self._charge(tokens, charged)
         for name in self.asked:  # up to the first that drafted
             self.methods[name].learn_offer(name in names, record.seconds.get(f"draft.{name}", 0.0) / plain)
             if name in names:
@@ -225,4 +227,4 @@ class Learner:
             drafts[key].attempts.append(attempt)
             drafts[key].time += 1.0 + each_row * attempt.drafted
         for name in names:
-            self.report.methods[name].add(tokens / len(names), (time + own / plain) / len(names))
+            self.report.methods[name].add(tokens / len(names), charged / len(names))

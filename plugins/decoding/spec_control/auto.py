@@ -60,7 +60,7 @@ class Planner(Learner):
         limits = {number: self._choose(costs, text, trees) for number, text in self.texts.items()}
         trial = self._try_method(costs, limits, trees)
         if not any(limits.values()):
-            return self._rest(LOST, self.probe_at - self.steps if self.probe_at > self.steps else self.pause, drop)
+            return self._rest(LOST, self.probe_at - self.steps, drop)
         return self._draft(costs, limits, drop, trial)
 
     def _begin_texts(self, texts: dict[int, Text]) -> set[str]:
@@ -205,21 +205,20 @@ class Planner(Learner):
         Returns the time that this may lose, 0 where nothing is tried.
         """
         nobody, plenty = not any(limits.values()), self.account.plenty
+        if probing := nobody and self.steps >= self.probe_at:
+            self.pause = min(constants.PAUSE_MAX, 2 * self.pause)
+            self.probe_at = self.steps + self.pause
         tries = [(number, name) for number, text in self.texts.items() for name in text.methods]
         for number, name in sorted(tries, key=lambda pair: self.methods[pair[1]].tried_at if nobody else 0):
             method, text = self.methods[name], self.texts[number]
             is_new, stale = not self._was_tried(method), self.steps - method.tried_at >= constants.PAUSE_MAX
             is_due = plenty and (is_new or (stale and name not in limits[number]))
-            is_due = is_due or (nobody and self.steps >= self.probe_at)
-            if is_due and (limit := self._limit(costs, text, name, trees, constants.PROBE)) is not None:
+            if (is_due or probing) and (limit := self._limit(costs, text, name, trees, constants.PROBE)) is not None:
                 after = text.methods[text.methods.index(name) + 1 :]
                 others = {n: one for n, one in limits[number].items() if n in after}
                 limits[number] = {name: attrs.evolve(limit, price=min(limit.price or 0.0, 0.5)), **others}
                 method.tried_at = self.steps
                 self.report.methods[name].probes += 1
-                if nobody:
-                    self.pause = min(constants.PAUSE_MAX, 2 * self.pause)
-                    self.probe_at = self.steps + self.pause
                 return constants.TRIAL_LOSS / 2 if is_new else constants.PROBE_LOSS
         return 0.0
 
