@@ -30,11 +30,11 @@ def compute_bound(n: int) -> float:
     return 1 + 0.5 * (n - 1)
 
 
-def stepped(n: int) -> float:
+def staircase(n: int) -> float:
     return 1.0 if n == 1 else 1.5 if n <= 4 else 2.2 if n <= 8 else 3.2 + 0.1 * (n - 9)
 
 
-CURVES = {"memory": memory_bound, "middle": middle, "compute": compute_bound, "stepped": stepped}
+CURVES = {"memory": memory_bound, "middle": middle, "compute": compute_bound, "stepped": staircase}
 DRAFTING = {"memory": 0.06, "middle": 0.10, "compute": 0.08, "stepped": 0.10}
 """Time of a draft beside that of its rows."""
 

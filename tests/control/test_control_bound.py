@@ -72,13 +72,6 @@ def test_no_window_exceeds_the_bound_whatever_is_accepted(curve, speed, pattern,
     assert simulate(curve, right, speed, noise=noise, price=price).excess <= WORST
 
 
-@curves
-def test_a_text_that_turns_bad_after_a_good_one_is_paid_from_the_balance(curve):
-    right = lambda simulation, i: simulation.step % 700 < 400
-
-    assert simulate(curve, right).excess <= Account().balance_max
-
-
 def test_a_planner_that_pays_nothing_exceeds_the_bound():
     """The measure shows it: the same drafter without an account and with acceptance taken on trust."""
 
@@ -117,11 +110,6 @@ def test_a_drafter_that_is_always_wrong_costs_little_in_short_texts_too(curve):
         simulation.run(100).begin_text()
 
     assert simulation.speedup >= 0.98
-
-
-@curves
-def test_the_planner_is_seldom_called_where_drafts_pay(curve):
-    assert simulate(curve, chance(0.9)).calls < STEPS / 6
 
 
 @curves

@@ -42,7 +42,7 @@ def draft_of(ids: list[int], row: np.ndarray, drawn: bool) -> Draft:
     return Draft(ids, probs=rows, parents=[-1] * len(ids) if len(ids) > 1 else None, confidence=sure)
 
 
-def sampled(row: np.ndarray) -> Iterator[Weighted]:
+def draw_token(row: np.ndarray) -> Iterator[Weighted]:
     yield from ((draft_of([token], row, True), float(row[token])) for token in row.nonzero()[0].tolist())
 
 
@@ -60,7 +60,7 @@ def two_likeliest(row: np.ndarray) -> Iterator[Weighted]:
     yield draft_of(np.argsort(-row)[:2].tolist(), row, False), 1.0
 
 
-METHODS = {"s": sampled, "d": likeliest, "S": siblings, "D": two_likeliest}
+METHODS = {"s": draw_token, "d": likeliest, "S": siblings, "D": two_likeliest}
 
 
 def chance(draft: Draft, leaf: int) -> float:
@@ -68,7 +68,7 @@ def chance(draft: Draft, leaf: int) -> float:
     return float(np.prod([draft.confidence[i] for i in draft.ancestry(leaf)]))
 
 
-def spliced(world: World, text: tuple[int, ...], methods: str, length: int, price: float, only: int) -> list[Weighted]:
+def splices(world: World, text: tuple[int, ...], methods: str, length: int, price: float, only: int) -> list[Weighted]:
     """Every draft with its weight: methods go on one after the other, behind the ``only`` likeliest leaves at most."""
     drafts: list[Weighted] = list(METHODS[methods[0]](world.q[text]))
     for further in map(METHODS.__getitem__, methods[1:]):
@@ -113,7 +113,7 @@ def distribution(world, rule, methods, curve="memory", only=8, spoiled=None, rea
             continue
         length, price = branch.plan() or (0, 0.0)
         length, price = min(length, world.length - len(branch.text) - 1), max(USUAL, price)
-        drafts = spliced(world, branch.text, methods, length, price, only) if length else [(None, 1.0)]
+        drafts = splices(world, branch.text, methods, length, price, only) if length else [(None, 1.0)]
         for draft, drawn in drafts:
             draft = spoiled(draft, price) if spoiled and draft else draft
             kinds.add((len(draft), draft.proposal) if draft else (0, "none"))
