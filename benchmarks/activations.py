@@ -45,7 +45,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from benchmarks.support.rounding import FLOATS, Noisy, Rounded
 
 MODELS = ("zoo:pico", "zoo:pico-hybrid")
-PROMPTS = Path(__file__).parent.parent / "plugins" / "spec_zoo" / "prompts-200.jsonl"
+PROMPTS = Path(__file__).parent.parent / "plugins" / "models" / "spec_zoo" / "prompts-200.jsonl"
 CUT = 256
 """Tokens of a text; one after the other, so that logits of a prompt stay small."""
 SEED = 0

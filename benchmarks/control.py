@@ -37,10 +37,10 @@ import attrs
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from spec_cli.env import environment
-from spec_cli.heap import frozen_heap
 from spec_cli.main import COLLECT
-from spec_cli.prompts import Prompt, read
+from spec_commands.environment import environment
+from spec_commands.heap import frozen_heap
+from spec_commands.prompts import Prompt, read
 from spec_compare.measure import RequestSettings, batches, lap, observe, rotate, warm
 from spec_compare.prompt_source import choose
 from spec_compare.records.record import Record

@@ -30,9 +30,9 @@ import attrs
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from spec_cli.env import environment
-from spec_cli.prompt import tokens_of
-from spec_cli.prompts import Prompt, read
+from spec_commands.environment import environment
+from spec_commands.prompt import tokens_of
+from spec_commands.prompts import Prompt, read
 from spec_compare.measure import RequestSettings, lap, observe, rotate, warm
 from spec_compare.prompt_source import choose
 from spec_compare.summary import Cell, speed

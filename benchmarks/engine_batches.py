@@ -26,8 +26,8 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from spec_cli.prompt import tokens_of
-from spec_cli.prompts import read
+from spec_commands.prompt import tokens_of
+from spec_commands.prompts import read
 from spec_compare.prompt_source import choose, shipped_file
 
 from benchmarks.support import measuring

@@ -35,9 +35,9 @@ import httpx
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from spec_cli.env import environment
-from spec_cli.prompt import tokens_of
-from spec_cli.prompts import read
+from spec_commands.environment import environment
+from spec_commands.prompt import tokens_of
+from spec_commands.prompts import read
 
 from benchmarks.support.tables import ROOT, heading, row, write
 

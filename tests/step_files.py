@@ -29,7 +29,11 @@ def files_entered(method: str) -> list[str]:
     """The files, relative to the project, that a step of a new process enters: nothing is cached by other tests."""
     command = [sys.executable, __file__, method]
     done = subprocess.run(
-        command, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, check=True
+        command,
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])},
+        capture_output=True,
+        check=True,
     )
     return json.loads(done.stdout)
 

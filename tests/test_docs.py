@@ -11,9 +11,9 @@ from pathlib import Path
 import attrs
 import click
 import pytest
-from spec_cli.machine import Load
 from spec_cli.main import run
-from spec_cli.timing_warnings import TimingWarning
+from spec_commands.machine import Load
+from spec_commands.timing_warnings import TimingWarning
 from spec_compare.difference import Difference
 from spec_compare.summary import Row
 

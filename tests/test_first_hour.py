@@ -14,7 +14,7 @@ from tests.support.pages import follow
 
 pytestmark = pytest.mark.slow
 
-MODELS = ROOT / "plugins" / "spec_zoo" / "models"
+MODELS = ROOT / "plugins" / "models" / "spec_zoo" / "models"
 SHIPPED = {"model.gguf": ZOO["pico"].file, "small.gguf": ZOO["pico-draft"].file}
 """Files of the reader that the quickstart names, and the test's substitutes."""
 

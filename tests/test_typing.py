@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from spec_cli.new import KINDS, Names
 
-from tests.support.installed import ROOT, copy_source
+from tests.support.installed import FOLDERS, ROOT, copy_source
 
 CONFIG = """\
 [mypy]
@@ -68,7 +68,7 @@ def check(folder: Path, source: str) -> str:
     """What mypy says about a plugin's module in a folder of its own."""
     (folder / "mypy.ini").write_text(CONFIG)
     (folder / "plugin.py").write_text(source)
-    path = os.pathsep.join(str(ROOT / part) for part in (".", "kernels", "plugins"))
+    path = os.pathsep.join(str(ROOT / folder) for folder in FOLDERS)
     command = [sys.executable, "-m", "mypy", "--config-file", "mypy.ini", "--cache-dir", "cache", "plugin.py"]
     done = subprocess.run(command, cwd=folder, env={"MYPYPATH": path}, capture_output=True, text=True, check=False)
     assert not done.stderr
@@ -155,7 +155,7 @@ def test_the_typed_form_names_what_the_package_exports(package):
 
 
 def test_every_package_says_that_it_is_typed():
-    roots = [ROOT / "spec_core", *(ROOT / "kernels").glob("spec_*/"), *(ROOT / "plugins").glob("spec_*/")]
+    roots = [root for folder in FOLDERS for root in (ROOT / folder).glob("spec_*/")]
 
     assert [root.name for root in roots if re.match(r"spec_\w+$", root.name) and not (root / "py.typed").exists()] == []
 

@@ -11,6 +11,8 @@ import zipfile
 import pytest
 from spec_zoo import HERE
 
+from tests.support.installed import FOLDERS
+
 pytestmark = pytest.mark.slow
 
 
@@ -19,9 +21,8 @@ def test_the_wheel_holds_packages_and_models_and_nothing_else(wheel):
     tops = {n.split("/")[0] for n in names if ".dist-info" not in n}
 
     source = wheel.parent / "source"
-    roots = (".", "kernels", "plugins")
 
-    assert tops == {init.parent.name for root in roots for init in (source / root).glob("spec_*/__init__.py")}
+    assert tops == {init.parent.name for folder in FOLDERS for init in (source / folder).glob("spec_*/__init__.py")}
     models = {f"spec_zoo/models/{file.name}" for file in (HERE / "models").iterdir()}
     assert {*models, "spec_zoo/prompts.jsonl", "spec_zoo/prompts-chat.jsonl", "spec_serve/page.html"} <= set(names)
     assert {"spec_core/__init__.pyi", *(f"{top}/py.typed" for top in tops)} <= set(names)

@@ -10,7 +10,7 @@ from typing import Any
 
 import attrs
 import numpy as np
-from spec_cli.prompts import Prompt
+from spec_commands.prompts import Prompt
 
 from spec_core import Compat, Draft, Run, Step, Target, Verdict, hookimpl
 from spec_core.toolkit import choosers

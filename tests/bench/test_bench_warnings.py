@@ -6,7 +6,7 @@ import pytest
 from spec_bench.cost_warnings import CHEAPER, of_products, of_steps
 from spec_bench.products import Product
 from spec_bench.step import Cost
-from spec_cli.timing_warnings import SCATTER
+from spec_commands.timing_warnings import SCATTER
 
 
 def cost(rows: int, forward: float, median: float | None = None, depth: int = 64) -> Cost:

@@ -26,8 +26,8 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parent.parent.parent))
 
-from spec_cli.prompt import tokens_of
-from spec_cli.prompts import Prompt, read
+from spec_commands.prompt import tokens_of
+from spec_commands.prompts import Prompt, read
 from spec_compare.difference import Difference, difference
 from spec_compare.measure import RequestSettings, lap, observe
 from spec_compare.records.record import Record

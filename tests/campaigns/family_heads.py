@@ -25,8 +25,8 @@ from spec_core.early import prepare  # noqa: E402
 prepare()
 
 import torch  # noqa: E402
-from spec_zoo.training.data import split  # noqa: E402
-from spec_zoo.training.tokens import stream, train_tokenizer  # noqa: E402
+from spec_zoo.texts.data import split  # noqa: E402
+from spec_zoo.texts.tokens import stream, train_tokenizer  # noqa: E402
 
 from spec_core import Request, Run, Sampling, Target, load  # noqa: E402
 from tests.targets.tiny import classes  # noqa: E402

@@ -159,7 +159,7 @@ def one(args: Any) -> None:
 
 
 def prompts(args: Any) -> list[Any]:
-    from spec_cli.prompts import read
+    from spec_commands.prompts import read
     from spec_compare.prompt_source import choose
     from spec_zoo import HERE
 
@@ -232,7 +232,7 @@ def difference(
     target: Any, temperature: float, seed: int, prompt: Any, plain: list[int], other: list[int]
 ) -> dict[str, Any]:
     """The first difference of two texts, and the distance of the two best scores there."""
-    from spec_cli.prompt import tokens_of
+    from spec_commands.prompt import tokens_of
 
     from spec_core import Needs, Sampling
     from spec_core.toolkit import evaluate, gap

@@ -15,7 +15,7 @@ from time import perf_counter
 
 import attrs
 import torch
-from spec_cli.prompts import Prompt, read
+from spec_commands.prompts import Prompt, read
 from spec_compare.difference import difference
 from spec_compare.measure import Contender, Record, RequestSettings, batches, lap, observe
 from spec_compare.prompt_source import choose

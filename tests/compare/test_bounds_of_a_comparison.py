@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 import pytest
-from spec_cli.prompts import Prompt
+from spec_commands.prompts import Prompt
 from spec_compare import calibration, measure
 from spec_compare.bounds import drafting, weighted_median
 from spec_compare.calibration import Calibration

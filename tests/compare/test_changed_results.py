@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from spec_cli.main import run
-from spec_cli.printing import COMMANDS, json_safe, printable
+from spec_commands.printing import COMMANDS, json_safe, printable
 from spec_compare.records.reading import LAPS
 
 from tests.support.changed_results import READERS, change_lines, faults, write

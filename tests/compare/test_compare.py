@@ -9,8 +9,8 @@ import json
 from itertools import count
 
 import pytest
-from spec_cli import machine
 from spec_cli.main import run
+from spec_commands import machine
 from spec_compare import calibration, measure
 
 from spec_core import load

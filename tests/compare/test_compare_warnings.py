@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import attrs
 import pytest
-from spec_cli.machine import Load
-from spec_cli.timing_warnings import BUSY, CROWDED, DISTURBED, SCATTER
+from spec_commands.machine import Load
+from spec_commands.timing_warnings import BUSY, CROWDED, DISTURBED, SCATTER
 from spec_compare.measure import Lap, Record, Steps
 from spec_compare.summary import rows
 from spec_compare.table import show

@@ -6,7 +6,7 @@ import json
 
 import attrs
 import pytest
-from spec_cli.prompts import Prompt
+from spec_commands.prompts import Prompt
 from spec_compare import difference, exactness, measure
 from spec_compare.exactness import explain, rows_at, starts, statement
 from spec_compare.measure import Contender, RequestSettings, Setup

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 from spec_cli.main import run
-from spec_cli.prompts import Prompt, read
+from spec_commands.prompts import Prompt, read
 from spec_compare.inputs import suites
 from spec_compare.inputs.conversations import bucket
 from spec_compare.inputs.sources import source, suite, texts

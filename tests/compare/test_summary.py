@@ -7,8 +7,8 @@ import io
 import attrs
 import pytest
 from rich.console import Console
-from spec_cli import common
-from spec_cli.prompts import Prompt
+from spec_commands import common
+from spec_commands.prompts import Prompt
 from spec_compare.columns import COLUMNS, FEW, by_position, informative_columns
 from spec_compare.difference import first_difference
 from spec_compare.measure import Lap, Record, Steps, batches, rotate

@@ -15,8 +15,8 @@ from types import SimpleNamespace
 import pytest
 import safetensors.torch
 from safetensors.torch import load_file
-from spec_cli.env import facts
 from spec_cli.main import run
+from spec_commands.environment import facts
 
 from spec_core import __main__
 from spec_core.assembly.discovery import find_plugin

@@ -6,10 +6,10 @@ import io
 import json
 
 import pytest
-from spec_cli import prompts
 from spec_cli.main import run
 from spec_cli.show import has_colours
 from spec_cli.watch import NAMES, Prefill, prefill
+from spec_commands import prompts
 
 from spec_core import Request, Run, load
 from spec_core.testing import ToyTarget

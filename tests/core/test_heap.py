@@ -5,8 +5,8 @@ from __future__ import annotations
 import gc
 import weakref
 
-from spec_cli.heap import frozen_heap
 from spec_cli.main import run
+from spec_commands.heap import frozen_heap
 
 from spec_core import Run
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
-from spec_cli.machine import Moment, load_between, moment
+from spec_commands.machine import Moment, load_between, moment
 
 STAT = """\
 cpu  300 20 100 5000 7 3 2 75 40 30

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from spec_methods.gdn_rollback import GdnRollback, choose, memory
+from spec_rollback.gdn_rollback import GdnRollback, choose, memory
 
 from spec_core import Draft, Needs, load
 from spec_core.testing import RollbackConformance, TargetConformance

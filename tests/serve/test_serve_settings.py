@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from spec_cli import common
 from spec_cli.main import run
+from spec_commands import common
 from spec_serve.command import adapt, without_own
 from spec_serve.settings import ServeSettings
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from spec_cli.main import run
-from spec_cli.printing import COMMANDS
+from spec_commands.printing import COMMANDS
 from spec_compare.records.reading import LAPS
 
 VALUES: tuple[Any, ...] = (

@@ -6,12 +6,16 @@ import fcntl
 import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import attrs
 import pytest
 
 ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+FOLDERS: list[str] = PROJECT["tool"]["setuptools"]["packages"]["find"]["where"]
+"""Folders of packages, relative to the project."""
 OFFLINE = {"PIP_NO_INDEX": "1", "PIP_NO_DEPS": "1", "PIP_NO_BUILD_ISOLATION": "0", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
 """Nothing is downloaded: dependencies come from the environment of the tests."""
 BARE = {"PYTEST_ADDOPTS": "-p no:xdist -p no:hypothesispytest -p no:cacheprovider"}

@@ -33,7 +33,7 @@ SCHEMAS = (
     {"type": "object", "properties": {"a": {"type": "boolean"}, "b": {"maxLength": 4, "type": "string"}}},
 )
 """Of constrained requests; their texts are short, or are cut at the length."""
-PROMPTS = Path(__file__).parents[2] / "plugins" / "spec_zoo" / "prompts.jsonl"
+PROMPTS = Path(__file__).parents[2] / "plugins" / "models" / "spec_zoo" / "prompts.jsonl"
 
 
 @attrs.frozen

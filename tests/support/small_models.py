@@ -8,10 +8,11 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 import torch
-from spec_zoo.training.export import write, write_hybrid
-from spec_zoo.training.hybrid import Hybrid, HybridShape, Mtp
-from spec_zoo.training.model import Model, Shape
-from spec_zoo.training.tokens import train_tokenizer
+from spec_zoo.texts.tokens import train_tokenizer
+
+from tools.zoo.export import write, write_hybrid
+from tools.zoo.hybrid import Hybrid, HybridShape, Mtp
+from tools.zoo.model import Model, Shape
 
 TEXTS = ["def add(a, b):\n    return a + b\n", "the quick brown fox jumps over the lazy dog. ", "x = [1, 2, 3]\n"] * 20
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import attrs
 import torch
-from spec_cli.prompts import read
+from spec_commands.prompts import read
 from spec_kernels import native
 from spec_kernels.model.shapes import Experts
 from spec_kernels.model.source import bytes_of

@@ -8,8 +8,8 @@ import pytest
 from spec_train.data import texts
 from spec_train.data.reduced_vocabulary import default_draft_vocab
 from spec_zoo import CHAT_PROMPTS
-from spec_zoo.training import data as library
-from spec_zoo.training.chat import questions as chat_questions
+from spec_zoo.texts import data as library
+from spec_zoo.texts.chat import questions as chat_questions
 
 from spec_core import load
 from tests.support.small_models import tiny_gguf

@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 from spec_cli.main import run
-from spec_cli.prompts import read
+from spec_commands.prompts import read
 from spec_zoo import CHAT_PROMPTS, ZOO
 from spec_zoo.packages import Package
 

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from spec_targets.files.gguf import open_gguf
 from spec_zoo import HERE, PROMPTS, ZOO, path
-from spec_zoo.training import data, prompts, tasks, tokens
-from spec_zoo.training.trigram import Trigram
+from spec_zoo.texts import data, prompts, tasks, tokens
 
 from spec_core import Run, Sampling, UsageError, load
+from tools.zoo.prompts import MAX_TOKENS
+from tools.zoo.trigram import Trigram
 
 MODELS = ("pico", "pico-draft", "pico-hybrid")
 HEADS = tuple(name for name in ("pico-eagle3", "pico-dflash") if ZOO[name].there())
@@ -145,7 +146,7 @@ def test_shipped_prompts_fit_and_have_four_families():
 
     assert {p["family"] for p in lines} == set(prompts.FAMILIES)
     assert len({p["id"] for p in lines}) == len(lines) >= 32
-    assert max(len(tokenizer.encode(p["prompt"])) for p in lines) <= prompts.MAX_TOKENS
+    assert max(len(tokenizer.encode(p["prompt"])) for p in lines) <= MAX_TOKENS
 
 
 def test_training_and_held_out_files_are_apart(tmp_path):

@@ -1,0 +1,157 @@
+"""``spec check``: the promises of the contract, tested on an installed plugin."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import click
+from spec_commands import common
+from spec_commands.printing import say
+
+from spec_core.commands import PLUGIN_KINDS, Entry, discover, find_plugin, import_plugin, parse_method
+from spec_core.errors import UsageError, nearest
+
+if TYPE_CHECKING:
+    from spec_core.testing import Outcome
+
+KITS = {
+    "method": "DrafterConformance",
+    "rule": "RuleConformance",
+    "rollback": "RollbackConformance",
+    "control": "ControllerConformance",
+    "target": "TargetConformance",
+}
+DECLARED = ("learns_from_verdicts", "shares_between_sequences", "keeps_former_text", "tolerance", "batch_tolerance")
+"""Attributes of a kit's class that ``--declare`` may set."""
+WORDS = {"true": True, "false": False}
+BADGE = """<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="20" role="img" aria-label="{label}: {said}">
+<title>{label}: {said}</title>
+<rect width="{left}" height="20" fill="#555"/><rect x="{left}" width="{right}" height="20" fill="{colour}"/>
+<g fill="#fff" font-family="Verdana,DejaVu Sans,sans-serif" font-size="11" text-anchor="middle">
+<text x="{label_at}" y="14">{label}</text><text x="{said_at}" y="14">{said}</text>
+</g>
+</svg>
+"""
+LABEL, GREEN, RED = "spec-core", "#2c7a2c", "#b3261e"
+LETTER, MARGIN = 7, 10
+"""Pixels of a letter of the badge, and beside its texts."""
+
+
+@click.command()
+@click.argument("plugin")
+@click.option("-m", "--model", help="Test it on this model in place of the kit's toy model.")
+@click.option("--declare", multiple=True, metavar="NAME=VALUE", help="An intended deviation, as on the test class.")
+@click.option("--badge", type=click.Path(path_type=Path, dir_okay=False), help="Write the result as an SVG image.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per promise.")
+def check(plugin: str, model: str | None, declare: tuple[str, ...], badge: Path | None, as_json: bool) -> int:
+    """Test the promises of the contract on an installed plugin. Exit code 1 if one is broken.
+
+    PLUGIN is NAME, NAME=FILE or NAME:key=value; for a target SCHEME:LOCATION.
+    """
+    entry, make = subject(plugin)
+    declared: dict[str, Any] = declarations(declare)
+    if model is not None:
+        from spec_core import load
+
+        target = load(model)
+        declared["target"] = lambda: target
+    outcomes = outcomes_of(entry, make, declared)
+    for outcome in outcomes:
+        if as_json:
+            say(common.as_json(attrs.asdict(outcome)))
+        elif outcome.result == "broken":
+            say(f"broken: {outcome.promise}\n  {finding(outcome)}")
+    counts: Counter[str] = Counter(outcome.result for outcome in outcomes)
+    if badge is not None:
+        write_badge(badge, counts)
+    common.note(
+        f"{entry.kind} {entry.name} of {entry.distribution} {entry.version}: {counts['kept']} promises kept, "
+        f"{counts['broken']} broken, {counts['skipped']} not applicable"
+    )
+    return 1 if counts["broken"] else 0
+
+
+def subject(plugin: str) -> tuple[Entry, Callable[[], Any]]:
+    """The entry of what is tested, and what makes a new one. Raises UsageError."""
+    from spec_core import load
+    from spec_core.commands import construct
+
+    scheme, colon, location = plugin.partition(":")
+    if colon and any(entry.name == scheme for entry in discover(("target",))):
+        return find_plugin(scheme, ("target",)), lambda: load(f"{scheme}:{location}")
+    name, given = parse_method(plugin)
+    entry = find_plugin(name, PLUGIN_KINDS)
+    cls = import_plugin(entry)
+    construct(cls, given, name)
+    return entry, lambda: construct(cls, given, name)
+
+
+def finding(outcome: Outcome) -> str:
+    """What was found, without how to run the check alone in pytest."""
+    return outcome.found.partition("found: ")[2].rpartition("\n")[0]
+
+
+def declarations(given: Iterable[str]) -> dict[str, Any]:
+    """{attribute: value} from NAME=VALUE. Raises UsageError."""
+    named: dict[str, Any] = {}
+    for text in given:
+        name, _, value = text.partition("=")
+        if name not in DECLARED:
+            raise UsageError(f"--declare {text}: unknown", hint=f"declare one of: {nearest(name, DECLARED)}")
+        try:
+            named[name] = float(value) if "tolerance" in name else WORDS.get(value.lower(), value)
+        except ValueError as error:
+            raise UsageError(f"--declare {text}: {value!r} is no number", hint=f"write {name}=0.001") from error
+    return named
+
+
+def outcomes_of(entry: Entry, make: Callable[[], Any], declared: dict[str, Any]) -> list[Outcome]:
+    """The outcome of every promise. Raises UsageError without pytest, and if the plugin refuses the target."""
+    try:
+        from spec_core import testing
+
+        kit, conform = getattr(testing, KITS[entry.kind]), testing.conform
+    except ImportError as error:
+        raise UsageError(f"the conformance kit needs {error.name}", hint="pip install pytest") from error
+    if entry.kind in ("method", "control", "rollback"):
+        recurrent = entry.kind == "rollback"
+        target = declared["target"]() if "target" in declared else testing.ToyTarget(recurrent=recurrent)
+        check_accepts(target, [] if recurrent else [make()], make() if recurrent else None)
+    return conform(kit, make, **declared)
+
+
+def check_accepts(target: Any, methods: list[Any], rollback: Any) -> None:
+    """Raise UsageError if a plugin refuses the target of the checks."""
+    from spec_core.commands import check as check_together
+    from spec_core.errors import Refused
+
+    try:
+        check_together(target, methods, None, rollback, {})
+    except Refused as error:
+        raise UsageError(error.reason, hint=f"{error.hint}, or name a model that it accepts: -m MODEL") from error
+
+
+def write_badge(file: Path, counts: Counter[str]) -> None:
+    """A picture with the number of kept promises, or of broken ones."""
+    broken = counts["broken"]
+    summary = f"{broken} of {broken + counts['kept']} promises broken" if broken else f"{counts['kept']} promises kept"
+    left, right = (MARGIN + LETTER * len(text) for text in (LABEL, summary))
+    picture = BADGE.format(
+        width=left + right,
+        left=left,
+        right=right,
+        label=escape(LABEL),
+        said=escape(summary),
+        label_at=left / 2,
+        said_at=left + right / 2,
+        colour=RED if broken else GREEN,
+    )
+    try:
+        common.write(file, picture.encode())
+    except OSError as error:
+        raise common.unwritable(file, error) from error

@@ -1,0 +1,187 @@
+"""``spec generate``: texts, streamed, coloured by the method that drafted each token, or as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import click
+from spec_commands import common, prompt, prompts
+from spec_commands.heap import frozen_heap
+from spec_commands.printing import say
+
+from spec_cli import constraint_options, show
+from spec_cli.watch import Watch, prefill
+from spec_core.errors import UsageError
+
+if TYPE_CHECKING:
+    from spec_core import Request, Result, Run, Tokenizer
+    from spec_core.commands import Generation, Logprob, Settings
+
+REQUEST = [
+    click.option("--logit-bias", "logit_bias", multiple=True, metavar="ID=B", help="Add B to the logit of a token."),
+    click.option("--logprobs", type=int, help="With --json: log-probabilities of each token and of the N best."),
+    click.option("--stop", multiple=True, help="Stop at this text."),
+    click.option("--stop-token", "stop_tokens", type=int, multiple=True, help="Stop at this token."),
+    click.option("--ignore-eos", is_flag=True, help="Do not stop at the model's own end tokens."),
+    *constraint_options.OPTIONS,
+]
+
+
+@click.command()
+@common.add(common.MODEL, common.METHODS, prompt.OPTIONS, common.GENERATION, REQUEST)
+@click.option("--prompts", "many", type=click.Path(path_type=Path), help="JSONL file of prompts, run as one batch.")
+@click.option("--show-drafts", is_flag=True, help="Colour each token by the method that drafted it.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="One JSON object instead of text; with --prompts one line per prompt."
+)
+def generate(many: Path | None, show_drafts: bool, as_json: bool, **flags: Any) -> None:
+    """Generate a text, or with --prompts several. Methods change the speed, never the text.
+
+    A line of --prompts is {"id": "1", "prompt": "..."}. Instead of "prompt" it may have "messages", a chat for the
+    model's template, or "tokens", a list of ids.
+    """
+    watch = Watch(perf_counter())
+    places = common.take(flags, "prompt", "file", "tokens", "chat", "messages")
+    asked = common.take(flags, "logit_bias", "logprobs", "stop", "stop_tokens", "ignore_eos", *constraint_options.NAMES)
+    if asked["logprobs"] is not None and not as_json:
+        raise UsageError("--logprobs needs --json", hint="add --json, or leave --logprobs out")
+    settings = common.settings_of(flags)
+    requests = requests_of(many, places, request_of(asked, settings))
+    with common.load_run(common.prepare_run(settings), settings) as run:
+        _generate(run, requests, settings, watch, many is not None, show_drafts, as_json)
+
+
+def _generate(
+    run: Run, requests: list[Request], settings: Settings, watch: Watch, many: bool, show_drafts: bool, as_json: bool
+) -> None:
+    """Generate and print the texts. many: of --prompts."""
+    generations = start(run, requests, watch)
+    if run.stats.lossy:
+        common.note(f"LOSSY: {run.stats.lossy}")
+    shower = _shower(run, show_drafts, as_json)
+    with frozen_heap():
+        for generation, request in zip(generations, requests, strict=True):
+            if many and not as_json:
+                say(f"--- {request.name}")
+            for event in generation:
+                shower(event)
+            result, times = generation.result, times_of(generation, watch)
+            if as_json:
+                body = report(result, run.target.tokenizer, times)
+                body = {"id": request.name, **body} if many else whole(body, run, settings)
+                say(common.as_json(body))
+            else:
+                say()
+                common.note(summary(result, times, plugin_summaries(run)))
+
+
+def requests_of(many: Path | None, places: dict[str, Any], request: Request) -> list[Request]:
+    """A request for every prompt, named by its id. Raises UsageError if prompts are passed in two ways."""
+    if many is None:
+        return [attrs.evolve(request, prompt=prompt.prompt_from(**places))]
+    chat = places.pop("chat")
+    if given := [prompt.FLAGS[name] for name, value in places.items() if value is not None]:
+        raise UsageError(f"prompts were passed by {' and '.join([*given, '--prompts'])}", hint="pass them once")
+    return [attrs.evolve(request, prompt=p.given, name=p.id) for p in prompts.read(many, chat)]
+
+
+def start(run: Run, requests: list[Request], watch: Watch) -> list[Generation]:
+    """Starts all requests, with the watch and the prompts' progress as observers."""
+    watch.asked = watch.now()
+    generations = run.generate(requests) if len(requests) > 1 else [run.generate(requests[0])]
+    run.observe(watch.look)
+    run.observe(prefill(g.seq for g in generations).look)
+    return generations
+
+
+def times_of(generation: Generation, watch: Watch) -> dict[str, float | None]:
+    result = generation.result
+    return watch.times(generation.seq, result.prompt_tokens - result.reused, len(result.tokens))
+
+
+def request_of(asked: dict[str, Any], settings: Settings) -> Any:
+    """The request without its prompt, so that errors in it are raised before a model is loaded."""
+    from spec_core import Request
+
+    biases = dict(_bias(text) for text in asked.pop("logit_bias"))
+    sampling = common.sampling_of(settings, logit_bias=biases, logprobs=asked.pop("logprobs"))
+    asked["constraint"] = constraint_options.constraint_of(**common.take(asked, *constraint_options.NAMES))
+    return Request([], max_tokens=settings["max_tokens"], seed=settings["seed"], sampling=sampling, **asked)
+
+
+def _bias(text: str) -> tuple[int, float]:
+    token, _, bias = text.partition("=")
+    try:
+        return int(token), float(bias)
+    except ValueError as error:
+        raise UsageError(f"--logit-bias {text!r} must be ID=B", hint="write --logit-bias 42=-1.5") from error
+
+
+def _shower(run: Run, show_drafts: bool, as_json: bool) -> show.Show:
+    if as_json:
+        return show.nothing
+    return show.drafts(c.name for c in run.plugins if c.name in run.drafters) if show_drafts else show.plain
+
+
+def report(result: Result, tokenizer: Tokenizer | None, times: dict[str, float | None]) -> dict[str, Any]:
+    """What ``--json`` prints for one text; names of ``stats`` as in docs/metrics.md."""
+    body = {
+        "text": result.text,
+        "tokens": result.tokens,
+        "finish_reason": result.finish_reason,
+        "seed": result.seed,
+        "prompt_tokens": result.prompt_tokens,
+        "times": times,
+        "stats": result.stats,
+    }
+    if result.logprobs is not None:
+        pairs = zip(result.tokens, result.logprobs, strict=False)
+        body["logprobs"] = [_logprob(token, p, tokenizer) for token, p in pairs]
+    return body
+
+
+def whole(body: dict[str, Any], run: Run, settings: Settings) -> dict[str, Any]:
+    """The report of a run with one text: with the run's statistics and settings."""
+    return {
+        **body,
+        "stats": {**run.stats.report(), **body["stats"]},
+        "kernels": run.target.info.kernels or None,
+        "settings": settings.as_json(),
+    }
+
+
+def _logprob(token: int, p: Logprob, tokenizer: Tokenizer | None) -> dict[str, Any]:
+    return {**_token(token, p.value, tokenizer), "top": [_token(t, value, tokenizer) for t, value in p.top]}
+
+
+def _token(token: int, logprob: float, tokenizer: Tokenizer | None) -> dict[str, Any]:
+    """text: its bytes decoded by themselves, U+FFFD for a part of a character; empty for a control token."""
+    text = None if tokenizer is None else tokenizer.token_bytes(token).decode("utf-8", "replace")
+    return {"token": token, "text": text, "logprob": logprob}
+
+
+def plugin_summaries(run: Run) -> list[str]:
+    """What plugins say of the run so far, each in a few words."""
+    reports = run.stats.report()["reports"]
+    return [f"{name}: {report['summary']}" for name, report in reports.items() if report.get("summary")]
+
+
+def summary(result: Result, times: dict[str, float | None], reports: Iterable[str] = ()) -> str:
+    """One line: tokens, speed, tokens per step, acceptance, what plugins report, start-up."""
+    stats = result.stats
+    parts = [f"{len(result.tokens)} tokens, finished by {result.finish_reason}"]
+    if times["first_token_seconds"] is not None:
+        parts.append(f"first after {times['first_token_seconds']:.2f} s")
+    if times["tokens_per_second"] is not None:
+        parts.append(f"then {times['tokens_per_second']:.1f} tokens/s")
+    if stats["tokens_per_step"]:
+        parts.append(f"{stats['tokens_per_step']:.2f} tokens per step")
+    if stats["draft_acceptance"] is not None:
+        parts.append(f"{stats['accepted']} of {stats['drafted']} drafted accepted ({stats['draft_acceptance']:.0%})")
+    if stats["tv_distance"]:
+        parts.append(f"total variation {stats['tv_distance']:.2f}")
+    return " · ".join([*parts, *reports, f"start-up {times['startup_seconds']:.2f} s"])

@@ -1,0 +1,93 @@
+"""``spec new KIND NAME``: a package to start a plugin from, with tests."""
+
+from __future__ import annotations
+
+import re
+from importlib import resources
+from pathlib import Path
+
+import attrs
+import click
+from spec_commands.printing import say
+
+from spec_core.commands import GROUPS, discover
+from spec_core.errors import UsageError, why
+
+ENDS = {"target": ":load"}
+"""The object that an entry point names, for kinds where it is not the plugin's class."""
+KINDS = ("method", "rule", "target", "rollback", "control")
+PROJECT = """[build-system]
+requires = ["setuptools>=77"]
+build-backend = "setuptools.build_meta"
+
+[project]
+name = "spec-{name}"
+version = "0.1.0"
+dependencies = ["spec-core>=0.1"]
+
+[project.entry-points."{group}"]
+{name} = "{module}{end}"
+
+[tool.setuptools]
+py-modules = ["{module}"]
+"""
+
+
+@attrs.frozen
+class Names:
+    """Names used in the package of a plugin."""
+
+    kind: str
+    name: str
+
+    @property
+    def module(self) -> str:
+        return "spec_" + self.name.replace("-", "_")
+
+    @property
+    def cls(self) -> str:
+        return "".join(word.capitalize() for word in self.name.split("-"))
+
+    def project(self) -> str:
+        end = ENDS.get(self.kind, f":{self.cls}")
+        return PROJECT.format(name=self.name, group=GROUPS[self.kind], module=self.module, end=end)
+
+    def fill(self, template: str) -> str:
+        text = (resources.files("spec_cli") / "templates" / f"{template}.txt").read_text("utf-8")
+        return text.replace("{{Class}}", self.cls).replace("{{module}}", self.module)
+
+
+@click.command()
+@click.argument("kind", type=click.Choice(KINDS))
+@click.argument("name")
+@click.option("--into", type=click.Path(path_type=Path), default=Path(), help="Parent of the new folder.")
+def new(kind: str, name: str, into: Path) -> None:
+    """Write a plugin package with passing tests, as in the pages "Write a ..."."""
+    check(name)
+    names = Names(kind, name)
+    folder = into / f"spec-{name}"
+    write(folder, names)
+    say(f"{folder}: {', '.join(sorted(file.name for file in folder.iterdir()))}")
+    say(f"next: cd {folder} && pip install -e . && pytest -q", err=True)
+
+
+def check(name: str) -> None:
+    """Raise UsageError for a name that cannot be an entry point and a module, or that is taken."""
+    if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z][a-z0-9]*)*", name):
+        raise UsageError(f"{name!r} is not a plugin name", hint="use lower-case letters, digits and hyphens: my-plugin")
+    if entry := next((entry for entry in discover() if entry.name == name), None):
+        raise UsageError(
+            f"{name!r} is already a {entry.kind} of {entry.distribution}",
+            hint="choose another name: names of plugins must be unique",
+        )
+
+
+def write(folder: Path, names: Names) -> None:
+    """Write the three files. Raises UsageError if the folder exists or cannot be created."""
+    try:
+        folder.mkdir(parents=True)
+        (folder / "pyproject.toml").write_text(names.project(), "utf-8")
+        (folder / f"{names.module}.py").write_text(names.fill(names.kind), "utf-8")
+        (folder / f"test_{names.module}.py").write_text(names.fill(f"{names.kind}_test"), "utf-8")
+    except OSError as error:
+        raise UsageError(f"{folder}: {why(error)}", hint="choose another name, or a folder with --into") from error

@@ -1,0 +1,52 @@
+"""``spec plugins``: installed plugins, from package metadata."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+from spec_commands import common
+from spec_commands.printing import say
+
+from spec_core.commands import PLUGIN_KINDS, Entry, discover, hooks_of, import_plugin
+from spec_core.errors import UsageError
+
+NAME = 16
+"""Least width of the column of names."""
+
+
+@click.command()
+@click.option("--hooks", is_flag=True, help="Also list each plugin's hooks, or why it cannot be imported.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
+def plugins(hooks: bool, as_json: bool) -> None:
+    """List installed plugins: name, kind, distribution, version."""
+    plugins_by_kind = discover()
+    width = max((len(entry.name) for entry in plugins_by_kind), default=0) + 1
+    for entry in plugins_by_kind:
+        row: dict[str, Any] = {
+            "name": entry.name,
+            "kind": entry.kind,
+            "distribution": entry.distribution,
+            "version": entry.version,
+        }
+        if hooks:
+            row |= _hooks(entry)
+        say(common.as_json(row) if as_json else _line(row, max(width, NAME)))
+
+
+def _hooks(entry: Entry) -> dict[str, Any]:
+    """The hooks of a plugin, or the error if it cannot be imported."""
+    if entry.kind not in PLUGIN_KINDS:
+        return {"hooks": []}
+    try:
+        cls = import_plugin(entry)
+    except UsageError as error:
+        return {"hooks": [], "problem": error.reason}
+    return {"hooks": hooks_of(cls)}
+
+
+def _line(row: dict, width: int) -> str:
+    """width: of the column of names."""
+    where = f"{row['distribution']} {row['version']}"
+    summary = row.get("problem") or ", ".join(row.get("hooks", []))
+    return f"{row['name']:{width}}{row['kind']:10}{where:24}{summary}".rstrip()

@@ -1,0 +1,77 @@
+"""``spec settings``: every value and where it came from."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import textwrap
+from typing import Any
+
+import attrs
+import click
+from spec_commands import common
+from spec_commands.printing import say
+
+from spec_core.commands import DEFAULT, Setting, Settings, name_of, parse_method
+from spec_core.errors import UsageError
+
+
+@click.command()
+@common.add(common.MODEL, common.METHODS, common.GENERATION)
+@click.option("--toml", "as_toml", is_flag=True, help="Print a settings file that reproduces them.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+def settings(as_toml: bool, as_json: bool, **flags: Any) -> None:
+    """Print all settings and where each came from, including those of named plugins."""
+    if as_toml and as_json:
+        raise UsageError("--toml and --json were both passed", hint="pass one of them")
+    resolved = with_plugins(common.settings_of(flags))
+    if as_toml:
+        sys.stdout.write(resolved.as_toml())
+    elif as_json:
+        say(common.as_json(resolved.as_json()))
+    else:
+        for name, setting in resolved.table.items():
+            say(_line(f"{name:26} {_format(setting.value):19} {setting.origin:13}", setting.help))
+
+
+def _line(row: str, help: str) -> str:
+    """One line; on a terminal that is too narrow for it, the help is on the lines below."""
+    width = shutil.get_terminal_size().columns
+    if not sys.stdout.isatty() or len(row) + 1 + len(help) <= width:
+        return f"{row} {help}".rstrip()
+    return "\n".join([row.rstrip(), *textwrap.wrap(help, width - 1, initial_indent="    ", subsequent_indent="    ")])
+
+
+def _format(value: Any) -> str:
+    if value is None:
+        return "-"
+    return ",".join(map(str, value)) or "-" if isinstance(value, tuple) else str(value)
+
+
+def with_plugins(resolved: Settings) -> Settings:
+    """The table with all settings of the chosen plugins, checked, defaults included. Raises UsageError."""
+    table = dict(resolved.table)
+    chosen = [*resolved["methods"], *(n for n in (resolved["rule"], resolved["rollback"]) if n)]
+    for spec in chosen:
+        name, own = parse_method(spec)
+        given = {key: s for key, s in table.items() if key.startswith(f"{name}.")}
+        for key, value in own.items():
+            given[f"{name}.{key}"] = attrs.evolve(table["methods"], name=f"{name}.{key}", value=value)
+        table |= of_plugin(name, given)
+    common.check_used(resolved, {name_of(spec) for spec in chosen})
+    return Settings(table)
+
+
+def of_plugin(name: str, given: dict[str, Setting]) -> dict[str, Setting]:
+    """Settings of one plugin by dotted name. Raises UsageError for unknown names and invalid values."""
+    from spec_core.commands import construct, find_plugin, import_plugin
+
+    cls = import_plugin(find_plugin(name))
+    plugin = construct(cls, {key.partition(".")[2]: s.value for key, s in given.items()}, name)
+    fields = {}
+    for field in attrs.fields(cls) if attrs.has(cls) else ():
+        key = f"{name}.{field.name}"
+        if field.init and not field.name.startswith("_"):
+            origin = given[key].origin if key in given else DEFAULT
+            fields[key] = Setting(key, getattr(plugin, field.name), origin, field.metadata.get("help", ""))
+    return fields

@@ -1,0 +1,91 @@
+"""Observes a run for a command: times of tokens, and the progress of prefill."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import click
+from spec_commands.common import is_terminal, note
+
+if TYPE_CHECKING:
+    from spec_core import Sequence, Step
+
+PATIENCE = 1.0
+"""Seconds of prefill before its progress is shown."""
+
+
+@attrs.define(eq=False)
+class Watch:
+    """Times of the first and last token of every text. began: start of the command; asked: of the requests. Seconds."""
+
+    began: float
+    now: Callable[[], float] = perf_counter
+    asked: float = 0.0
+    first: dict[Sequence, float] = attrs.field(factory=dict)
+    last: dict[Sequence, float] = attrs.field(factory=dict)
+
+    def look(self, step: Step) -> None:
+        now = self.now()
+        for part in step.parts:
+            if part.emitted:
+                self.first.setdefault(part.seq, now)
+                self.last[part.seq] = now
+
+    def times(self, seq: Sequence, prompt: int, tokens: int) -> dict[str, float | None]:
+        """Seconds and rates of one text; None if it has too few tokens.
+
+        prompt: number of prompt tokens that were evaluated; tokens: number of output tokens.
+        """
+        if seq not in self.first:
+            return {**dict.fromkeys(NAMES), "startup_seconds": self.asked - self.began}
+        first, decode = self.first[seq] - self.asked, self.last[seq] - self.first[seq]
+        return {
+            "startup_seconds": self.asked - self.began,
+            "first_token_seconds": first,
+            "decode_seconds": decode,
+            "prompt_tokens_per_second": prompt / first if first > 0 else None,
+            "tokens_per_second": (tokens - 1) / decode if decode > 0 else None,
+        }
+
+
+NAMES = (
+    "startup_seconds", "first_token_seconds", "decode_seconds", "prompt_tokens_per_second", "tokens_per_second",
+)  # fmt: skip
+
+
+@attrs.define(eq=False)
+class Prefill:
+    """Shows the progress of a long prefill: in one line on a terminal, elsewhere in a line for every tenth."""
+
+    seqs: list[Sequence]
+    terminal: bool
+    now: Callable[[], float] = perf_counter
+    say: Callable[[str], None] = note
+    began: float = attrs.field(default=attrs.Factory(lambda self: self.now(), takes_self=True))
+    shown: int = 0
+    over: bool = False
+
+    def look(self, _: Any) -> None:
+        """Called after each step. Prints nothing in the first second, nor after the end of prefill."""
+        total = sum(seq.prompt_len for seq in self.seqs)
+        done = sum(min(seq.evaluated, seq.prompt_len) for seq in self.seqs)
+        if self.over or self.now() - self.began < PATIENCE:
+            return
+        self.over = done >= total
+        if self.terminal:
+            self._show("" if self.over else f"prompt: {done} of {total} tokens")
+        elif not self.over and (tenth := done * 10 // total) > self.shown:
+            self.shown = tenth
+            self.say(f"prompt: {done} of {total} tokens")
+
+    def _show(self, text: str) -> None:
+        """Overwrites the line before; an empty text clears it."""
+        click.echo(f"\r{text:40}\r{text}", nl=False, err=True)
+
+
+def prefill(seqs: Iterable[Sequence]) -> Prefill:
+    return Prefill(list(seqs), is_terminal(sys.stderr))

@@ -1,0 +1,214 @@
+"""A comparison in one zip file that a paper can cite: its results, costs, schema and report, with their hashes."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import math
+import zipfile
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import attrs
+from spec_commands import common
+
+from spec_compare.outcome import Outcome, recompute
+from spec_compare.records import costs, schema
+from spec_compare.records.reading import LAPS, SUMMARY, read
+from spec_compare.summary import Row
+from spec_core.errors import UsageError, quote, why
+
+MANIFEST, SCHEMA, REPORT = "manifest.json", "results.schema.json", "report.html"
+FORMAT, VERSION = "spec-core bundle", "1.0"
+NEEDED, OPTIONAL = (LAPS, SUMMARY, SCHEMA), (costs.NAME, REPORT)
+DATE = (1980, 1, 1, 0, 0, 0)
+"""Of every entry, so that equal contents make equal bundles."""
+LARGEST = 4 << 30
+"""Max bytes of all entries."""
+RATIO_MAX = 40
+"""Max bytes of all entries for one of the file: records are compressed to a fifth."""
+MANIFEST_LARGEST, SUMMARY_LARGEST = 1 << 20, 64 << 20
+PIECE = 1 << 20
+"""Bytes that are unpacked and hashed at once."""
+CLOSE = 1e-9
+"""Relative difference that rounding on another machine may make."""
+HINT = "get the bundle again from its source, or make it again with `spec compare bundle DIR FILE`"
+
+
+def write(folder: Path, file: Path, report: bool) -> str:
+    """Write the bundle of a complete comparison; returns its SHA-256. report: with the HTML page.
+
+    Raises UsageError if the comparison is not complete, or the file cannot be written.
+    """
+    comparison = read(folder)
+    if not comparison.complete:
+        raise UsageError(
+            f"{folder} has {len(comparison.laps)} of {comparison.header.laps} laps",
+            hint="continue the comparison with the same command and --out",
+        )
+    result = recompute(comparison)
+    data = zip_files(contents(folder, result, report))
+    try:
+        common.write(file, data)
+    except OSError as error:
+        raise common.unwritable(file, error) from error
+    return hashlib.sha256(data).hexdigest()
+
+
+def contents(folder: Path, result: Outcome, report: bool) -> dict[str, bytes]:
+    """{name: data} of everything but the manifest. The summary is recomputed, as ``check`` will do."""
+    files = {LAPS: (folder / LAPS).read_bytes(), SCHEMA: schema.FILE.read_bytes()}
+    files[SUMMARY] = json.dumps(result.body(), indent=1, ensure_ascii=False, default=str).encode()
+    if (folder / costs.NAME).exists():
+        files[costs.NAME] = (folder / costs.NAME).read_bytes()
+    if report:
+        from spec_compare.report import page, svg
+
+        svg.check()
+        files[REPORT] = page.page(result).encode("utf-8", "replace")
+    return files
+
+
+def zip_files(files: Mapping[str, bytes]) -> bytes:
+    manifest = {"format": FORMAT, "version": VERSION, "files": {name: entry(data) for name, data in files.items()}}
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in {MANIFEST: json.dumps(manifest, indent=1).encode(), **files}.items():
+            archive.writestr(zipfile.ZipInfo(name, DATE), data, zipfile.ZIP_DEFLATED)
+    return out.getvalue()
+
+
+def entry(data: bytes) -> dict[str, Any]:
+    return {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+
+
+def check(file: Path) -> tuple[Outcome, str]:
+    """The outcome recomputed from a bundle's records, and the SHA-256 of the bundle.
+
+    Raises UsageError if the file is no bundle, is truncated, has other contents than its manifest says, or if its
+    summary is not what its records give.
+    """
+    with TemporaryDirectory() as folder:
+        unzip(file, Path(folder))
+        comparison = read(Path(folder))
+        if not comparison.complete:
+            extent = f"{len(comparison.laps)} of {comparison.header.laps} laps"
+            raise UsageError(f"{file} has {extent}: its records were cut", hint=HINT)
+        result = recompute(comparison)
+        _check_rows(file, (Path(folder) / SUMMARY).read_bytes(), result.rows)
+    try:
+        with file.open("rb") as stream:
+            return result, hashlib.file_digest(stream, "sha256").hexdigest()
+    except OSError as error:
+        raise UsageError(f"{file}: {why(error)}", hint=HINT) from error
+
+
+def unzip(file: Path, folder: Path) -> None:
+    """Write the files of a bundle to a folder, each of the size and hash that the manifest says."""
+    try:
+        size = file.stat().st_size
+        with zipfile.ZipFile(file) as archive:
+            _check_methods(file, archive)
+            listed = _manifest(file, archive)
+            _check_names(file, archive, listed)
+            _check_sizes(file, listed, size)
+            for name, facts in listed.items():
+                _extract(file, archive, name, facts, folder / name)
+    except (zipfile.BadZipFile, zipfile.LargeZipFile, EOFError, OSError, ValueError, NotImplementedError) as error:
+        raise UsageError(f"{file} is not a bundle, or a damaged one: {why(error)}", hint=HINT) from error
+    except (RuntimeError, zlib.error) as error:
+        raise UsageError(f"{file} is damaged: {why(error)}", hint=HINT) from error
+
+
+def _manifest(file: Path, archive: zipfile.ZipFile) -> dict[str, dict[str, Any]]:
+    names = archive.namelist()
+    if names.count(MANIFEST) != 1:
+        raise UsageError(f"{file} is not a bundle: it has no {MANIFEST}", hint=HINT)
+    if archive.getinfo(MANIFEST).file_size > MANIFEST_LARGEST:
+        raise UsageError(f"{file}: {MANIFEST} is too large", hint=HINT)
+    manifest = json.loads(archive.read(MANIFEST))
+    if (
+        not isinstance(manifest, dict)
+        or manifest.get("format") != FORMAT
+        or not isinstance(manifest.get("files"), dict)
+    ):
+        raise UsageError(f"{file}: {MANIFEST} is not one of {FORMAT}", hint=HINT)
+    if str(manifest.get("version")).partition(".")[0] != VERSION.partition(".")[0]:
+        raise UsageError(f"{file} has the format version {quote(manifest.get('version'))}, not {VERSION}", hint=HINT)
+    return manifest["files"]
+
+
+def _check_names(file: Path, archive: zipfile.ZipFile, listed: Mapping[str, Any]) -> None:
+    names = sorted(archive.namelist())
+    if names != sorted([MANIFEST, *listed]):
+        raise UsageError(f"{file} has other files than its manifest lists: {quote(names)}", hint=HINT)
+    if missing := [name for name in NEEDED if name not in listed]:
+        raise UsageError(f"{file} has no {', '.join(missing)}", hint=HINT)
+    if unknown := [name for name in listed if name not in (*NEEDED, *OPTIONAL)]:
+        raise UsageError(f"{file} has {quote(unknown[0])}, which no bundle has", hint=HINT)
+
+
+def _check_methods(file: Path, archive: zipfile.ZipFile) -> None:
+    """Other methods reserve as much memory as an entry asks for, before a byte is unpacked."""
+    if other := {entry.compress_type for entry in archive.infolist()} - {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}:
+        raise UsageError(f"{file} is compressed by method {min(other)}, a bundle is by deflate", hint=HINT)
+
+
+def _check_sizes(file: Path, listed: Mapping[str, Any], size: int) -> None:
+    """Refuse contents that are too large for a file of ``size`` bytes, before anything is unpacked."""
+    total = 0
+    for name, facts in listed.items():
+        if not isinstance(facts, dict) or type(facts.get("bytes")) is not int or facts["bytes"] < 0:
+            raise UsageError(f"{file}: {MANIFEST} has no size of {name}", hint=HINT)
+        total += facts["bytes"]
+    if total > min(LARGEST, RATIO_MAX * size):
+        raise UsageError(f"{file} has {size} bytes and announces contents of {total}, which no bundle has", hint=HINT)
+    if listed[SUMMARY]["bytes"] > SUMMARY_LARGEST:
+        raise UsageError(f"{file}: {SUMMARY} is too large", hint=HINT)
+
+
+def _extract(file: Path, archive: zipfile.ZipFile, name: str, facts: dict[str, Any], to: Path) -> None:
+    """Unpack an entry in pieces. Reads no more than the manifest announces."""
+    digest, count = hashlib.sha256(), 0
+    with archive.open(name) as stream, to.open("wb") as out:
+        while count <= facts["bytes"] and (piece := stream.read(min(PIECE, facts["bytes"] + 1 - count))):
+            digest.update(piece)
+            out.write(piece)
+            count += len(piece)
+    if {"bytes": count, "sha256": digest.hexdigest()} != facts:
+        raise UsageError(f"{file}: {name} is not what its manifest says: its size or SHA-256 differs", hint=HINT)
+
+
+def _check_rows(file: Path, summary: bytes, rows: list[Row]) -> None:
+    """Raises UsageError for the first figure of the summary that the records do not give."""
+    try:
+        claimed = json.loads(summary)["rows"]
+        names = [(row["contender"], row["family"]) for row in claimed]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise UsageError(f"{file}: {SUMMARY} is malformed: {why(error)}", hint=HINT) from error
+    if names != [(row.contender, row.family) for row in rows]:
+        raise UsageError(f"{file}: {SUMMARY} has other rows than the records", hint=HINT)
+    for claim, row in zip(claimed, rows, strict=True):
+        for name, value in json.loads(common.as_json(attrs.asdict(row))).items():
+            if not same(claim.get(name), value):
+                raise UsageError(
+                    f"{file}: {SUMMARY} says {name} {quote(claim.get(name))} of {row.contender} on {row.family}, "
+                    f"the records give {quote(value)}",
+                    hint=HINT,
+                )
+
+
+def same(a: Any, b: Any) -> bool:
+    """Equal, up to rounding."""
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
+    if isinstance(a, list) and isinstance(b, list):
+        return len(a) == len(b) and all(map(same, a, b))
+    if isinstance(a, float) or isinstance(b, float):
+        numbers = type(a) in (int, float) and type(b) in (int, float)
+        return numbers and math.isclose(a, b, rel_tol=CLOSE, abs_tol=CLOSE)
+    return type(a) is type(b) and a == b

@@ -1,0 +1,154 @@
+"""The command ``spec compare``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.core import ParameterSource
+from spec_commands import common
+from spec_commands.printing import say
+
+from spec_compare import stored
+from spec_core.errors import UsageError
+
+if TYPE_CHECKING:
+    from spec_compare.outcome import Outcome
+
+COMPARE = [
+    click.option(
+        "--contenders", "contenders_file", type=click.Path(path_type=Path), help="A TOML file of [[contender]] tables."
+    ),
+    click.option(
+        "--sweep", "sweeps", multiple=True, metavar="KEY=V,V", help="Every contender once per value; may be repeated."
+    ),
+    click.option(
+        "--target",
+        "targets",
+        multiple=True,
+        metavar="MODEL",
+        help="Every contender on this model too, such as transformers:DIRECTORY; may be repeated.",
+    ),
+    click.option(
+        "--prompts", "file", type=click.Path(path_type=Path), help="JSON lines, a text file, or a directory of them."
+    ),
+    click.option("--suite", help="Prompts of a suite that a package has: humaneval."),
+    click.option("--prompt-tokens", type=click.IntRange(1), help="Cut prompts to this length."),
+    click.option("--chat", is_flag=True, help="Apply the model's chat template to prompts, as a user message."),
+    click.option("--family", "families", multiple=True, help="Only these families of prompts."),
+    click.option("--limit", type=click.IntRange(1), help="Max prompts of each family."),
+    click.option("--repeats", type=click.IntRange(1), default=1, show_default=True, help="Measurements per prompt."),
+    click.option("--batch", type=click.IntRange(1), default=1, show_default=True, help="Prompts per batch."),
+    click.option("--reuse-turns", is_flag=True, help="A turn of a conversation reuses the rows of the turn before."),
+    click.option("--trace", is_flag=True, help="Record the draft of every step."),
+    click.option(
+        "--oracle",
+        "oracles",
+        type=click.IntRange(1),
+        multiple=True,
+        metavar="K",
+        help="Add a contender that knows the text and drafts K tokens.",
+    ),
+    click.option("--bounds/--no-bounds", default=True, help="Measure steps first, for the bounds of speedups."),
+    click.option("--exact", is_flag=True, help="Say whether texts are equal by construction; explain differences."),
+    click.option("--costs", type=click.Path(path_type=Path), help="Costs that spec bench step --out wrote."),
+]
+
+
+@click.group(invoke_without_command=True, subcommand_metavar="[COMMAND]")
+@common.add(common.MODEL, common.METHODS, common.GENERATION, COMPARE)
+@click.option("--out", type=click.Path(path_type=Path), help="A directory for results; an interrupted run continues.")
+@click.option(
+    "--executor",
+    type=click.Choice(["local", "ray"]),
+    default="local",
+    show_default=True,
+    help="Where it runs: this process, or the machines of a Ray cluster, each with a part of the contenders.",
+)
+@click.option(
+    "--ray-address", metavar="ADDRESS", help="The cluster; the default is RAY_ADDRESS, else one started here."
+)
+@click.option("--report", type=click.Path(path_type=Path), help="An HTML file with tables, figures and texts.")
+@click.option("--wide", is_flag=True, help="All columns, however wide.")
+@click.option("--json", "as_json", is_flag=True, help="The summary as one JSON object.")
+@click.pass_context
+def compare(
+    ctx: click.Context,
+    out: Path | None,
+    executor: str,
+    ray_address: str | None,
+    report: Path | None,
+    wide: bool,
+    as_json: bool,
+    **flags: Any,
+) -> int | None:
+    """Compare methods with plain decoding, measured in the same run.
+
+    Each --method is a contender; A+B is a chain of two. The default prompts come with the model. If a contender's
+    text differs from plain decoding's, its speed is not shown and the exit code is 1.
+    Instead of "prompt", a line of --prompts may have "messages", a chat for the model's template, or "tokens", ids.
+    """
+    if ctx.invoked_subcommand is not None:
+        _check_alone(ctx)
+        return None
+    if executor == "ray":
+        return _on_ray(out, flags, ray_address, report, wide, as_json)
+    if ray_address is not None:
+        raise UsageError("--ray-address was passed without --executor ray", hint="pass both, or neither")
+    from spec_compare.comparison import run_comparison
+
+    if report is not None:
+        from spec_compare.report import page, svg
+
+        svg.check()
+        flags["trace"] = True
+    exact = flags["exact"]
+    result = run_comparison(out, flags)
+    if report is not None:
+        page.write(report, result)
+    if as_json:
+        say(common.as_json(result.body()))
+    else:
+        _show(result, wide, exact)
+    return 1 if result.differences else 0
+
+
+def _on_ray(
+    out: Path | None, flags: dict[str, Any], address: str | None, report: Path | None, wide: bool, as_json: bool
+) -> int:
+    """The parts one after the other, as their machines measured them: figures of two machines are never pooled."""
+    from spec_compare.executors import on_ray
+
+    if report is not None:
+        raise UsageError("--report is one of one machine", hint="spec compare report OUT/part-0 FILE, of every part")
+    exact = flags["exact"]
+    parts = on_ray.run_parts(out, flags, address)
+    if as_json:
+        say(common.as_json({"parts": {name: result.body() for name, result in parts.items()}}))
+    for name, result in parts.items() if not as_json else ():
+        say(f"{name}, measured on {result.header.host}")
+        _show(result, wide, exact)
+    return 1 if any(result.differences for result in parts.values()) else 0
+
+
+def _show(result: Outcome, wide: bool, exact: bool) -> None:
+    from spec_compare import exactness, table
+
+    table.show(result.rows, result.differences, result.warnings, wide, result.header.batch, result.baselines)
+    for line in [exactness.statement(target) for target in result.header.targets] if exact else []:
+        say(line)
+
+
+def _check_alone(ctx: click.Context) -> None:
+    """Raises UsageError for an option before the name of a subcommand: it would have no effect."""
+    for param in ctx.command.params:
+        if param.name and ctx.get_parameter_source(param.name) is ParameterSource.COMMANDLINE:
+            raise UsageError(
+                f"{param.opts[0]} is no option of `spec compare {ctx.invoked_subcommand}`",
+                hint=f"write options after the name; see spec compare {ctx.invoked_subcommand} --help",
+            )
+
+
+for command in (stored.show, stored.merge, stored.export, stored.report, stored.bundle, stored.check):
+    compare.add_command(command)

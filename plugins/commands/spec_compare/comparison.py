@@ -1,0 +1,163 @@
+"""Runs a comparison from its settings: everything that can be refused is refused before the first measurement."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any
+
+from spec_commands import common
+from spec_commands.common import Settings
+
+from spec_compare import calibration, contenders, difference, exactness, oracle, prompt_source
+from spec_compare.calibration import Calibration
+from spec_compare.contenders import Entrant
+from spec_compare.entries import entries
+from spec_compare.executors.part import WHOLE, Shard, Written, ignore_line
+from spec_compare.inputs import sources
+from spec_compare.inputs.sources import PromptSource
+from spec_compare.measure import RequestSettings, Setup, measure, warm_up
+from spec_compare.outcome import Outcome, outcome
+from spec_compare.progress import progress
+from spec_compare.records import collect
+from spec_compare.records import costs as recorded_costs
+from spec_compare.records.header import Header
+from spec_compare.records.reading import Comparison
+from spec_compare.records.record import Lap
+from spec_compare.records.same import threads
+from spec_compare.records.writing import Results
+from spec_core import Target
+from spec_core.errors import UsageError
+
+PLACE = ("file", "suite", "chat")
+CHOICE = ("families", "limit")
+SCALE = ("repeats", "batch", "reuse_turns", "trace", "prompt_tokens")
+NAMED = ("contenders_file", "sweeps", "targets")
+WANTED = (*NAMED, "oracles", "bounds", "costs", "exact")
+
+
+def run_comparison(
+    out: Path | None, flags: dict[str, Any], part: Shard = WHOLE, written: Written = ignore_line
+) -> Outcome:
+    """The comparison, or a part of it; with ``out`` it is written there, and continued if it was interrupted.
+
+    written: called with the lines of the results.
+    """
+    choice, scale, place, accounts = (common.take(flags, *names) for names in (CHOICE, SCALE, PLACE, WANTED))
+    settings = common.settings_of(flags)
+    results = None if out is None else Results(out, written)
+    entered = part.of(entries(settings, *(accounts[name] for name in NAMED)))
+    before = None if results is None else results.before
+    targets = contenders.check_contenders(settings, entered, None if before is None else recorded_threads(before))
+    source = found_source(targets.values(), **place)
+    chosen = prompt_source.choose(source.prompts, source.name, **choice)
+    scale["prompt_tokens"] = scale["prompt_tokens"] or source.max_tokens
+    terms = RequestSettings(settings["max_tokens"], common.sampling_of(settings), settings["seed"], **scale)
+    entrants = contenders.entrants(settings, entered, targets, chosen, terms)
+    entrants += oracle.entrants(entrants, accounts["oracles"])
+    header, rows = prepare_runs(
+        entrants, settings, collect.prompt_facts(chosen, source.name, terms), hashed=out is not None
+    )
+    if results is not None:
+        results.begin(header)
+    setups = {e.contender.baseline: e.contender.setup for e in entrants}
+    with closing(measure_costs(setups, rows, accounts, before)) as costs:
+        costs.begin()
+        calibration.announce(costs.costs(), settings["draft_max"], terms.batch)
+        laps = run_all(entrants, header, results, costs)
+    labels = {c.name: c.label for c in header.contenders if c.label is not None}
+    differing = difference.differences(laps, labels, setups, chosen)
+    if accounts["exact"]:
+        differing = exactness.explain(differing, laps, setups, chosen)
+    result = outcome(header, laps, labels, differing, costs.costs())
+    if results is not None:
+        recorded_costs.write(results.out, result.costs)
+        results.conclude(result.body())
+    return result
+
+
+def number_of_contenders(flags: dict[str, Any]) -> int:
+    """Contenders that the flags name, beside plain decoding."""
+    flags = dict(flags)
+    *_, accounts = (common.take(flags, *names) for names in (CHOICE, SCALE, PLACE, WANTED))
+    return len(entries(common.settings_of(flags), *(accounts[name] for name in NAMED)))
+
+
+def measure_costs(
+    setups: Mapping[str, Setup], rows: Mapping[str, int], accounts: Mapping[str, Any], before: Comparison | None
+) -> Calibration:
+    """Costs of steps for the bounds. Those of a comparison that is complete are not measured again."""
+    if not accounts["bounds"]:
+        return Calibration()
+    if before is not None and before.complete:
+        return Calibration(recorded_costs.read(before.folder) or {})
+    if accounts["costs"] is not None:
+        return calibration.from_file(accounts["costs"], setups)
+    return calibration.of(setups, rows)
+
+
+def recorded_threads(before: Comparison) -> int:
+    """The number of CPU threads of the run that was interrupted: a measured choice might be another one now."""
+    number = threads(before.header.targets[0])
+    return int(number) if number is not None and number.isdigit() else 0
+
+
+def found_source(targets: Iterable[Target], file: Path | None, suite: str | None, chat: bool) -> PromptSource:
+    """The prompts that were asked for: of a file, a directory or a suite, else of the first model that has some."""
+    if file is not None and suite is not None:
+        raise UsageError("--prompts and --suite were both passed", hint="pass one of them")
+    return (
+        sources.suite(suite, chat)
+        if suite is not None
+        else sources.source(file or prompt_source.shipped_file(targets), chat)
+    )
+
+
+def prepare_runs(
+    entrants: list[Entrant], settings: Settings, facts: collect.PromptFacts, hashed: bool
+) -> tuple[Header, dict[str, int]]:
+    """Make every run once, so that refusals come before measurements, and warm it up.
+
+    Returns the header, and for each baseline the rows of the largest draft.
+    """
+    with ExitStack() as stack:
+        runs = {e.contender.name: stack.enter_context(e.contender.make()) for e in entrants}
+        common.note_owners(runs.values(), settings)
+        for contender in (e.contender for e in entrants):
+            setup = contender.setup
+            warm_up(contender.name, runs[contender.name], setup.prompts, setup.terms)
+        labels = contenders.labels(runs, entrants)
+        header = collect.header(entrants, runs, labels, facts, settings, hashed)
+        return header, calibration.widths(entrants, runs)
+
+
+def run_all(entrants: list[Entrant], header: Header, results: Results | None, costs: Calibration) -> list[Lap]:
+    """All laps; those of an interrupted run are taken from its results. Each is written before the next is run.
+
+    costs: goes on between the laps.
+    """
+    finished = [] if results is None else results.laps
+    _announce(entrants, header, finished)
+    laps = list(finished)
+    if len(finished) == header.laps:
+        return laps
+    labels = [c.name for c in header.contenders if c.label is not None]
+    with progress(header.laps, finished, labels) as on_lap:
+        done = {lap.number for lap in finished}
+        for lap in measure([e.contender for e in entrants], header.repeats, done, on_lap):
+            if results is not None:
+                results.add(lap)
+            laps.append(lap)
+            costs.after(lap.seconds)
+    return laps
+
+
+def _announce(entrants: list[Entrant], header: Header, finished: list[Lap]) -> None:
+    setup = entrants[0].contender.setup
+    what = f"{len(setup.prompts)} prompts, {len(entrants)} contenders, at most {setup.terms.max_tokens} tokens each"
+    common.note(f"{setup.target.info.name}: {what}")
+    if kernels := setup.target.info.kernels:
+        common.note(f"kernels: {kernels}")
+    if finished:
+        common.note(f"{len(finished)} of {header.laps} laps are recorded; continuing after them")

@@ -1,0 +1,181 @@
+"""The contenders with their targets: plain decoding first, once for each set of settings that changes its text."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import attrs
+from spec_commands import common
+from spec_commands.common import Settings
+from spec_commands.prompts import Prompt
+
+from spec_compare import prompt_source as chosen_prompts
+from spec_compare import titles
+from spec_compare.entries import ContenderEntry
+from spec_compare.measure import Contender, RequestSettings, Setup
+from spec_compare.records.record import PLAIN
+from spec_core import Run, Target
+from spec_core.commands import LoadSettings, PluginInstance, check
+from spec_core.commands import Settings as Resolved
+from spec_core.errors import UsageError
+
+IN_DISTRIBUTION = "equal in distribution, not in tokens"
+"""Label of a rule that draws with its own noise, at temperatures above 0."""
+TEXT = (
+    "max_tokens", "seed", "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty",
+    "frequency_penalty",
+)  # fmt: skip
+"""Settings of a text: contenders that differ in one are compared with different plain texts."""
+LOADING = ("model", *(f.name for f in attrs.fields(LoadSettings)))
+"""Settings of a target."""
+
+
+@attrs.frozen(eq=False)
+class Entrant:
+    """A contender with its settings and its methods."""
+
+    contender: Contender
+    settings: Resolved
+    methods: list[str]
+    origin: Callable[[str], str]
+
+
+def check_contenders(
+    settings: Settings, entered: list[ContenderEntry], threads: int | None = None
+) -> dict[Hashable, Target]:
+    """The target of every contender, by ``loading``: loaded after every chain has accepted its metadata.
+
+    threads: CPU threads where the settings leave the choice open. Raises UsageError, Refused.
+    """
+    by_key = {loading(e.settings): e.settings for e in entered or [ContenderEntry(settings, [])]}
+    bare = {key: common.target_of(own, weights=False) for key, own in by_key.items()}
+    used: set[str] = set()
+    for entry in (e for e in entered if e.methods):
+        with _name_model(entry.settings["model"], len(bare) > 1):
+            used |= {c.name for c in _check_fit(entry, bare[loading(entry.settings)])}
+    common.check_used(settings, used)
+    return {key: common.target_of(_with_threads(own, threads)) for key, own in by_key.items()}
+
+
+def _check_fit(entry: ContenderEntry, target: Target) -> list[PluginInstance]:
+    """The plugins of a contender. Raises UsageError, Refused."""
+    own = entry.settings
+    return check(target, entry.methods, own["rule"], own["rollback"], common.plugin_settings(own), own["control"])
+
+
+@contextmanager
+def _name_model(model: str, several: bool) -> Iterator[None]:
+    """Errors say on which model, where there are several."""
+    try:
+        yield
+    except UsageError as error:
+        if not several:
+            raise
+        raise type(error)(f"on {model}: {error.reason}", hint=error.hint) from error
+
+
+def _with_threads(settings: Settings, threads: int | None) -> Settings:
+    if not threads or settings["threads"]:
+        return settings
+    return Resolved({**settings.table, "threads": attrs.evolve(settings.table["threads"], value=threads)})
+
+
+def loading(settings: Settings) -> Hashable:
+    """Equal for settings that load the same target in the same way."""
+    return tuple(settings[name] for name in LOADING)
+
+
+def text_of(settings: Settings) -> Hashable:
+    """Equal for settings under which plain decoding gives the same text."""
+    return (loading(settings), *(settings[name] for name in TEXT))
+
+
+def entrants(
+    settings: Settings,
+    entered: list[ContenderEntry],
+    targets: dict[Hashable, Target],
+    prompts: list[Prompt],
+    terms: RequestSettings,
+) -> list[Entrant]:
+    """Plain decoding of every set of settings that is used, then the contenders. Raises UsageError for equal names."""
+    setups: dict[Hashable, Setup] = {}
+    places = titles.places({e.settings["model"] for e in [ContenderEntry(settings, []), *entered]})
+    plain: list[Entrant] = []
+    for entry in entered or [ContenderEntry(settings, [])]:
+        key = text_of(entry.settings)
+        if key not in setups:
+            own = targets[loading(entry.settings)]
+            setups[key] = setup(baseline(settings, entry.settings, places), entry.settings, own, prompts, terms)
+            plain.append(_plain(setups[key], baseline_settings(settings, entry.settings)))
+    named = [(name, e) for name, e in zip(named_all(entered, places), entered, strict=True) if e.methods]
+    contenders = [*plain, *(_entrant(name, entry, setups[text_of(entry.settings)]) for name, entry in named)]
+    for name, times in Counter(e.contender.name for e in contenders).items():
+        if times > 1:
+            raise UsageError(f"{times} contenders are named {name!r}", hint="give each a name, or pass it once")
+    return contenders
+
+
+def baseline(base: Settings, own: Settings, places: Mapping[Any, str]) -> str:
+    """The name of plain decoding with these settings: how they differ from the command's."""
+    different = [(name, own[name]) for name in (*LOADING, *TEXT) if own[name] != base[name]]
+    return " ".join([PLAIN, *(_setting(*one, places) for one in different)])
+
+
+def setup(name: str, own: Settings, target: Target, prompts: list[Prompt], terms: RequestSettings) -> Setup:
+    """The prompts and request settings of contenders with these settings. name: of their plain decoding."""
+    own_terms = attrs.evolve(terms, max_tokens=own["max_tokens"], sampling=common.sampling_of(own), seed=own["seed"])
+    return Setup(name, target, own_terms, chosen_prompts.fitting(prompts, target, own_terms))
+
+
+def named_all(entered: list[ContenderEntry], places: Mapping[Any, str]) -> list[str]:
+    """The names of the contenders: made from methods if the user gave none, then what a table or sweep set."""
+    chain_names = titles.names([e.methods for e in entered])
+    return [
+        " ".join([e.name or name, *(_setting(*one, places) for one in e.suffix)])
+        for e, name in zip(entered, chain_names, strict=True)
+    ]
+
+
+def _setting(name: str, value: Any, places: Mapping[Any, str]) -> str:
+    return f"{name}={places[value] if name == 'model' else titles.value_text(value)}"
+
+
+def baseline_settings(base: Settings, own: Settings) -> Settings:
+    """The command's settings, with what changes the plain text from those of a contender."""
+    return Resolved({**base.table, **{name: own.table[name] for name in (*LOADING, *TEXT)}})
+
+
+def _plain(setup: Setup, settings: Settings) -> Entrant:
+    """Plain decoding without the rule."""
+    contender = Contender(setup.baseline, _maker(setup, settings, []), setup, remembers=False)
+    return Entrant(contender, settings, [], ContenderEntry(settings, []).origin)
+
+
+def _entrant(name: str, entry: ContenderEntry, setup: Setup) -> Entrant:
+    contender = Contender(name, _maker(setup, entry.settings, entry.methods), setup)
+    return Entrant(contender, entry.settings, entry.methods, entry.origin)
+
+
+def _maker(setup: Setup, settings: Settings, methods: list[str]) -> Callable[[], Run]:
+    """No run reuses rows of an earlier prompt; of an earlier turn only if the user asks for it."""
+    shape: dict[str, Any] = {"reuse": setup.terms.reuse_turns, "max_sequences": setup.terms.batch}
+    return lambda: common.run_of(setup.target, settings, methods, judged=bool(methods), **shape)
+
+
+def labels(runs: dict[str, Run], entered: list[Entrant]) -> dict[str, str]:
+    """{contender: why its tokens may differ from plain decoding's}; contenders that may not differ are left out."""
+    exactness = {}
+    for contender in (e.contender for e in entered):
+        run, name = runs[contender.name], contender.name
+        if run.stats.lossy:
+            exactness[name] = f"LOSSY: {run.stats.lossy}"
+        elif contender.setup.terms.sampling.temperature > 0 and name != contender.baseline and _private(run):
+            exactness[name] = IN_DISTRIBUTION
+    return exactness
+
+
+def _private(run: Run) -> bool:
+    return any(c.compat.noise == "private" for c in run.plugins)

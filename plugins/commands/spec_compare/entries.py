@@ -1,0 +1,236 @@
+"""The contenders that the user asked for: every --method, every ``[[contender]]`` of a file, and their sweeps."""
+
+from __future__ import annotations
+
+import tomllib
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import attrs
+from spec_commands import common
+from spec_commands.common import Settings
+
+from spec_compare.titles import title, value_text
+from spec_core.commands import (
+    DEFAULT,
+    format_method,
+    name_of,
+    parse_method,
+    resolve,
+    resolve_paths,
+    setting_owners,
+    split_methods,
+)
+from spec_core.errors import UsageError, why
+
+CONTENDER, SWEEP, TARGET = "contender", "sweep", "--target"
+"""Origins of settings: a table of the file of contenders, a sweep, and an option."""
+OWN = ("name", "sweep")
+"""Keys of a ``[[contender]]`` that are no settings."""
+EXAMPLE = 'write [[contender]] with methods = ["NAME"], settings as in spec.toml, and name = "..." if you like'
+
+
+@attrs.frozen
+class ContenderEntry:
+    """A contender before anything is loaded.
+
+    name: as the user wrote it, None to make one. settings: with those of this contender alone. methods: a chain.
+    suffix: (setting, value) that a sweep or a table set, for the name. origins: {setting of a plugin: where it came
+    from}.
+    """
+
+    settings: Settings
+    methods: list[str]
+    name: str | None = None
+    suffix: tuple[tuple[str, Any], ...] = ()
+    origins: Mapping[str, str] = attrs.field(factory=dict)
+
+    @property
+    def plugins(self) -> set[str]:
+        """Names of the plugins that it names."""
+        named = [self.settings[kind] for kind in ("rule", "rollback", "control")]
+        return {name_of(part) for part in [*self.methods, *(n for n in named if n)]}
+
+    def origin(self, key: str) -> str:
+        """Where a setting of a plugin came from."""
+        setting = self.settings.table.get(key)
+        return self.origins.get(key) or (DEFAULT if setting is None else setting.origin)
+
+
+def entries(
+    settings: Settings, file: Path | None, sweeps: Iterable[str], models: Iterable[str] = ()
+) -> list[ContenderEntry]:
+    """All contenders except plain decoding, in the order of the command, then of the file. Raises UsageError.
+
+    models: further ones, on which every contender runs too.
+    """
+    listed = [_method(settings, spec) for spec in once(settings["methods"])]
+    listed += [] if file is None else [one for table in tables(file) for one in contender(settings, table, file)]
+    sweep = dict(map(parsed_sweep, sweeps))
+    if file is None and not listed and (sweep or models):
+        listed = [ContenderEntry(settings, [])]
+    return on_models(swept_all(listed, sweep), once_each(settings, models))
+
+
+def once_each(settings: Settings, models: Iterable[str]) -> list[str]:
+    """The further models. Raises UsageError for one that is named twice."""
+    for model, times in Counter([settings["model"], *models]).items():
+        if times > 1:
+            raise UsageError(f"the model {model} was passed {times} times", hint="pass it once, with -m or --target")
+    return list(models)
+
+
+def on_models(unplaced: list[ContenderEntry], models: Iterable[str]) -> list[ContenderEntry]:
+    """Every contender on its own model, then on each of these; one whose table names a model stays on that one."""
+    return [
+        one
+        for entry in unplaced
+        for one in (entry, *(change_settings(entry, {"model": m}, TARGET) for m in models if not _has_its_own(entry)))
+    ]
+
+
+def _has_its_own(entry: ContenderEntry) -> bool:
+    return any(key == "model" for key, _ in entry.suffix) or entry.settings.table["model"].origin == CONTENDER
+
+
+def once(specs: Iterable[str]) -> tuple[str, ...]:
+    """Raises UsageError for a method that is passed twice."""
+    for spec, times in Counter(specs).items():
+        if times > 1:
+            raise UsageError(f"--method {spec} was passed {times} times", hint="pass each contender once")
+    return tuple(specs)
+
+
+def _method(settings: Settings, spec: str) -> ContenderEntry:
+    methods = split_methods(spec, common.installed_names())
+    origin = settings.table["methods"].origin
+    return ContenderEntry(settings, methods, origins={key: origin for part in methods for key in _keys(part)})
+
+
+def _keys(part: str) -> list[str]:
+    name, own = parse_method(part)
+    return [f"{name}.{key}" for key in own]
+
+
+def tables(file: Path) -> list[dict[str, Any]]:
+    """The ``[[contender]]`` tables of a file, relative paths resolved against it. Raises UsageError."""
+    try:
+        read = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise UsageError(f"{file}: {why(error)}", hint=EXAMPLE) from error
+    if unknown := set(read) - {CONTENDER}:
+        raise UsageError(f"{file}: {min(unknown)!r} is not a [[contender]]", hint=EXAMPLE)
+    listed = read.get(CONTENDER)
+    if not isinstance(listed, list) or not listed or not all(isinstance(table, dict) for table in listed):
+        raise UsageError(f"{file} has no [[contender]]", hint=EXAMPLE)
+    return [resolve_paths(table, file.parent) for table in listed]
+
+
+def contender(settings: Settings, table: Mapping[str, Any], file: Path) -> list[ContenderEntry]:
+    """The contenders of one table: several if it has a sweep. Raises UsageError that names the file."""
+    name, sweep = table.get("name"), table.get("sweep", {})
+    if name is not None and (not isinstance(name, str) or not name.strip()):
+        raise UsageError(f"{file}: the name {name!r} is not a text", hint=EXAMPLE)
+    if not isinstance(sweep, Mapping):
+        raise UsageError(f"{file}: sweep is not a table", hint='write sweep = { "ngram.draft_max" = [4, 8] }')
+    own = {key: value for key, value in table.items() if key not in OWN}
+    methods = _methods(own.pop("methods", []), file)
+    try:
+        entry = change_settings(ContenderEntry(settings, methods, name), _flat(own), CONTENDER)
+        return combine(attrs.evolve(entry, suffix=() if name else entry.suffix), _list_values(_flat(sweep), file))
+    except UsageError as error:
+        where = f"{file}, contender {name or title(methods)!r}"
+        raise UsageError(f"{where}: {error.reason}", hint=error.hint) from error
+
+
+def _methods(given: Any, file: Path) -> list[str]:
+    listed = [given] if isinstance(given, str) else given
+    if not isinstance(listed, list) or not all(isinstance(one, str) for one in listed):
+        raise UsageError(f"{file}: methods = {given!r:.60} is not a list of names", hint=EXAMPLE)
+    return [part for one in listed for part in split_methods(one, common.installed_names())]
+
+
+def _flat(table: Mapping[str, Any]) -> dict[str, Any]:
+    """{"ngram": {"draft_max": 4}} as {"ngram.draft_max": 4}."""
+    flat: dict[str, Any] = {}
+    for key, value in table.items():
+        flat |= {f"{key}.{k}": v for k, v in value.items()} if isinstance(value, Mapping) else {key: value}
+    return flat
+
+
+def _list_values(sweep: Mapping[str, Any], file: Path) -> dict[str, list[Any]]:
+    for key, values in sweep.items():
+        if not isinstance(values, list) or not values:
+            raise UsageError(f"sweep of {key}: {values!r:.40} is not a list of values", hint=f"write {key} = [4, 8]")
+    return dict(sweep)
+
+
+def parsed_sweep(text: str) -> tuple[str, list[Any]]:
+    """``KEY=VALUE,VALUE`` of the command line. Raises UsageError."""
+    key, equals, values = text.partition("=")
+    listed = [value for value in values.split(",") if value]
+    if not key or not equals or not listed:
+        raise UsageError(f"--sweep {text!r} must be KEY=VALUE,VALUE", hint="write --sweep ngram.draft_max=4,8,16")
+    return key, listed
+
+
+def swept_all(unswept: list[ContenderEntry], sweep: Mapping[str, list[Any]]) -> list[ContenderEntry]:
+    """Every contender with every combination of the values that concern it.
+
+    Raises UsageError for a sweep of a plugin that no contender has.
+    """
+    for key in sweep:
+        plugin, dot, _ = key.rpartition(".")
+        if dot and not any(plugin in entry.plugins for entry in unswept):
+            raise UsageError(f"--sweep {key}: no contender uses {plugin!r}", hint=f"add --method {plugin}")
+    return [one for entry in unswept for one in combine(entry, _concerning(entry, sweep))]
+
+
+def _concerning(entry: ContenderEntry, sweep: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
+    return {k: values for k, values in sweep.items() if "." not in k or k.rpartition(".")[0] in entry.plugins}
+
+
+def combine(entry: ContenderEntry, sweep: Mapping[str, list[Any]]) -> list[ContenderEntry]:
+    """The contender once for each combination of values."""
+    return [change_settings(entry, dict(zip(sweep, values, strict=True)), SWEEP) for values in product(*sweep.values())]
+
+
+def change_settings(entry: ContenderEntry, values: Mapping[str, Any], origin: str) -> ContenderEntry:
+    """The contender with other settings. Raises UsageError for an unknown name or a value that does not fit.
+
+    Settings of a method of its chain become a part of the method's name, as in ``NAME:key=value``.
+    """
+    of_methods = {key: value for key, value in values.items() if _concerns(key, entry.methods)}
+    others = {key: value for key, value in values.items() if key not in of_methods}
+    resolve(dict(values), {}, {}, setting_owners())
+    methods = [_with(part, of_methods) for part in entry.methods]
+    shown = of_methods if entry.name else {}
+    suffix = tuple({**shown, **others}.items())
+    return attrs.evolve(
+        entry,
+        methods=methods,
+        settings=override(entry.settings, others, origin),
+        suffix=entry.suffix + suffix,
+        origins={**entry.origins, **dict.fromkeys(of_methods, origin)},
+    )
+
+
+def _concerns(key: str, methods: list[str]) -> bool:
+    plugin, dot, _ = key.rpartition(".")
+    return bool(dot) and plugin in map(name_of, methods)
+
+
+def _with(part: str, values: Mapping[str, Any]) -> str:
+    """A method with settings of its own added."""
+    name, own = parse_method(part)
+    more = {k.rpartition(".")[2]: value_text(v) for k, v in values.items() if k.rpartition(".")[0] == name}
+    return format_method(name, own | more)
+
+
+def override(settings: Settings, values: Mapping[str, Any], origin: str) -> Settings:
+    """The settings with other values, checked. Raises UsageError."""
+    resolved = resolve(dict(values), {}, {}, setting_owners())
+    return Settings({**settings.table, **{k: attrs.evolve(resolved.table[k], origin=origin) for k in values}})

@@ -1,0 +1,112 @@
+"""Explains differences: whether plain decoding, in steps of the contender's shape, chooses another token there too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import attrs
+from spec_commands.prompt import tokens_of
+from spec_commands.prompts import Prompt
+
+from spec_compare.conversation import next_prompt
+from spec_compare.difference import Difference, answers
+from spec_compare.measure import Setup
+from spec_compare.records.header import TargetFacts
+from spec_compare.records.record import Lap, Record
+from spec_compare.summary import text_of, truth
+from spec_core import Draft, Request, Run, Step, hookimpl
+
+EQUAL = {
+    "rows": "rows have equal bits alone, with drafts and in a batch",
+    "chains": "rows of text and of drafts that are chains have equal bits",
+}
+"""What a target has checked of its rows, by the first word of what it reports."""
+
+
+@attrs.define(eq=False)
+class Shapes:
+    """Drafts the tokens of plain decoding, as many as a contender drafted in the step that began at that position.
+
+    text: prompt and output of plain decoding. lengths: {output position: drafted tokens}.
+    """
+
+    text: list[int]
+    lengths: Mapping[int, int]
+
+    @hookimpl
+    def draft(self, step: Step) -> None:
+        for seq, budget in step.undrafted:
+            count = min(budget, self.lengths.get(seq.t, 0))
+            ahead = self.text[len(seq.tokens) : len(seq.tokens) + count]
+            if count:
+                step.propose(seq, Draft(ahead + [0] * (count - len(ahead))))
+
+
+def explain(
+    differing: Iterable[Difference], laps: list[Lap], setups: Mapping[str, Setup], prompts: Iterable[Prompt]
+) -> list[Difference]:
+    """The differences, each with the rows of the contender's step, and whether plain decoding flips at that shape.
+
+    The shapes of other prompts of a batch are not repeated.
+    """
+    plain, texts, by_id = truth(laps), answers(laps), {prompt.id: prompt for prompt in prompts}
+    result = []
+    for difference in differing:
+        record = record_of(difference, laps, plain)
+        setup = setups[record.baseline]
+        turn = next_prompt(by_id[record.prompt], texts[record.baseline, record.prompt][: record.turn], setup.target)
+        prompt, own_text = tokens_of(turn, setup.target), plain[text_of(record)]
+        flips = (
+            replay(record, prompt, own_text, setup)[: difference.position + 1] != own_text[: difference.position + 1]
+        )
+        result.append(attrs.evolve(difference, rows=rows_at(record, difference.position), flips=flips))
+    return result
+
+
+def record_of(difference: Difference, laps: Iterable[Lap], plain: Mapping[tuple[str, str, int], list[int]]) -> Record:
+    """The text in which the difference was found."""
+    return next(
+        r
+        for lap in laps
+        for r in lap.records
+        if (r.contender, r.prompt) == (difference.contender, difference.prompt) and r.tokens != plain[text_of(r)]
+    )
+
+
+def replay(record: Record, prompt: list[int], plain: list[int], setup: Setup) -> list[int]:
+    """The text of plain decoding with the steps of a record. The default rule: its choices are the target's."""
+    lengths = {t: drafted for t, drafted in starts(record) if drafted}
+    longest = max(lengths.values(), default=0)
+    terms = setup.terms
+    request = Request(
+        prompt, max_tokens=terms.max_tokens, sampling=terms.sampling, seed=record.seed, name=record.prompt
+    )
+    methods = [("shapes", Shapes(prompt + plain, lengths))] if longest else []
+    with Run(setup.target, methods, draft_max=longest, nodes_max=max(longest, 1), reuse=False) as run:
+        return run.generate(request).result.tokens
+
+
+def starts(record: Record) -> list[tuple[int, int]]:
+    """(output position at which it began, drafted tokens) of each step."""
+    positions, t = [], 1
+    for emitted, drafted in zip(record.steps.emitted, record.steps.drafted, strict=True):
+        positions.append((t, drafted))
+        t += emitted
+    return positions
+
+
+def rows_at(record: Record, position: int) -> int:
+    """Rows of the step that chose the token at this output position; the first token comes from the prompt's."""
+    began = [drafted for t, drafted in starts(record) if t <= position]
+    return 1 + began[-1] if began else record.prompt_tokens
+
+
+def statement(target: TargetFacts) -> str:
+    """What can be said about a target before any text is compared."""
+    claim = target.exact or "its target does not report it"
+    if equal := EQUAL.get(claim.partition(":")[0]):
+        return (
+            f"{target.model}: exact by construction: {equal}, as was checked when it was loaded; "
+            "a text that differs is a bug"
+        )
+    return f"{target.model}: not exact by construction ({claim}): texts may differ where the two best scores are close"

@@ -1,0 +1,60 @@
+"""Reads prompts: JSON lines, conversations of several turns, a text file, or a directory of text files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import attrs
+from spec_commands.prompts import Prompt, as_messages, read
+
+from spec_compare.inputs import conversations, suites
+from spec_core.errors import UsageError, why
+
+TEXTS = (".txt", ".md")
+"""Suffixes of files that are one prompt each."""
+
+
+@attrs.frozen
+class PromptSource:
+    """Prompts and where they come from. max_tokens: length to which the source wants them cut, None for no limit."""
+
+    name: str
+    prompts: list[Prompt]
+    max_tokens: int | None = None
+
+
+def source(path: Path, chat: bool) -> PromptSource:
+    """The prompts of a file or directory. chat: texts become user messages. Raises UsageError."""
+    if path.is_dir() or path.suffix in TEXTS:
+        return PromptSource(str(path), as_messages(path, list(texts(path))) if chat else list(texts(path)))
+    if conversations.has_turns(path):
+        return PromptSource(str(path), [*conversations.read(path)], conversations.bucket(path))
+    return PromptSource(str(path), read(path, chat), conversations.bucket(path))
+
+
+def suite(name: str, chat: bool) -> PromptSource:
+    """The prompts of a suite that an installed package has. Raises UsageError that says how to get it."""
+    prompts, path = suites.prompts(name)
+    return PromptSource(f"{name} ({path})", as_messages(path, prompts) if chat else prompts)
+
+
+def texts(path: Path) -> Iterator[Prompt]:
+    """Each text file is a prompt; the folder below ``path`` is its family. Raises UsageError."""
+    files = sorted(p for p in path.rglob("*") if p.is_file() and p.suffix in TEXTS) if path.is_dir() else [path]
+    if not files:
+        raise UsageError(f"{path} has no files that end in {' or '.join(TEXTS)}", hint="put each prompt into a file")
+    for file in files:
+        name = file.relative_to(path) if path.is_dir() else Path(file.name)
+        family = name.parts[0] if len(name.parts) > 1 else (path.name or "texts")
+        yield Prompt(name.as_posix(), family, _read(file))
+
+
+def _read(file: Path) -> str:
+    try:
+        text = file.read_text("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{file}: {why(error)}", hint="give text files in UTF-8") from error
+    if not text.strip():
+        raise UsageError(f"{file} is empty", hint="remove it, or write a prompt into it")
+    return text

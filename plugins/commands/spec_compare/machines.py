@@ -1,0 +1,129 @@
+"""The same comparison on several machines: their figures side by side, never pooled."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import attrs
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from spec_commands.printing import text_of
+
+from spec_compare.columns import identical
+from spec_compare.outcome import Outcome, recompute
+from spec_compare.records.header import ContenderFacts, Header
+from spec_compare.records.reading import read
+from spec_compare.summary import ALL, Row
+from spec_core.errors import UsageError, quote
+
+WIDE = 200
+"""Width if the output is not a terminal: lines are not folded."""
+MACHINE = ("threads", "device")
+"""Settings that may differ between machines."""
+
+
+@attrs.frozen(eq=False)
+class Column:
+    """One machine. title: its name, and its directory if several have that name."""
+
+    title: str
+    folder: Path
+    outcome: Outcome
+
+
+def columns(folders: Iterable[Path]) -> list[Column]:
+    """The machines in this order. Raises UsageError if they did not run the same comparison."""
+    results = [(folder, recompute(read(folder))) for folder in folders]
+    if len(results) < 2:
+        raise UsageError("merge needs two directories or more", hint="spec compare merge A B; show DIR prints one")
+    first_folder, first = results[0]
+    for folder, outcome in results[1:]:
+        if different := differences(first.header, outcome.header):
+            raise UsageError(
+                f"{folder} has another comparison than {first_folder}: {different[0]}",
+                hint="merge the results of one command line on several machines",
+            )
+    hosts = [outcome.header.host for _, outcome in results]
+    return [Column(_title(o.header, f, hosts.count(o.header.host) > 1), f, o) for f, o in results]
+
+
+def _title(header: Header, folder: Path, ambiguous: bool) -> str:
+    host = header.host or "?"
+    return f"{host} ({folder.name})" if ambiguous else host
+
+
+def differences(a: Header, b: Header) -> list[str]:
+    """What makes two comparisons different ones, in words."""
+    old, new = question(a), question(b)
+    return [
+        f"{key} is {quote(old.get(key))} and {quote(new.get(key))}"
+        for key in dict.fromkeys([*old, *new])
+        if key not in old or key not in new or old[key] != new[key]
+    ]
+
+
+def question(header: Header) -> dict[str, Any]:
+    """Everything that must be equal: prompts, models, contenders and their settings, not machine or version."""
+    asked: dict[str, Any] = {name: getattr(header, name) for name in ("seed", "batch", "reuse_turns")}
+    asked["prompts"] = header.prompts.sha256
+    asked |= {f"model {i}: files": [f.sha256 for f in target.files] for i, target in enumerate(header.targets)}
+    for contender in header.contenders:
+        asked |= _settings(contender)
+    return asked
+
+
+def _settings(contender: ContenderFacts) -> dict[str, Any]:
+    values = {name: s.value for name, s in contender.settings.items() if name not in (*MACHINE, "model", "methods")}
+    return {f"{contender.name}: {name}": value for name, value in values.items()} | {f"{contender.name}": "a contender"}
+
+
+def body(columns: list[Column]) -> dict[str, Any]:
+    """The rows of every machine, and what it is."""
+    return {
+        "machines": [
+            {
+                "machine": c.title,
+                "cpu": c.outcome.header.environment.get("cpu"),
+                "device": c.outcome.header.targets[0].device,
+                "rows": [attrs.asdict(row) for row in c.outcome.rows],
+            }
+            for c in columns
+        ]
+    }
+
+
+def show(columns: list[Column]) -> None:
+    """A table per family: a line per contender, rate and speedup of each machine in columns of its own."""
+    console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else WIDE, highlight=False)
+    families = list(dict.fromkeys(row.family for c in columns for row in c.outcome.rows))
+    for family in families[:-1] if len(families) == 2 else families:
+        with console.capture() as captured:
+            console.print(
+                text_of("all families" if family == ALL else family, style="bold"), _table(columns, family), sep="\n"
+            )
+        sys.stdout.write("\n".join(line.rstrip() for line in captured.get().splitlines()) + "\n")
+
+
+def _table(columns: list[Column], family: str) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("method")
+    for column in columns:
+        table.add_column(text_of(f"{column.title}\ntokens/s"), justify="right")
+        table.add_column(text_of("speedup"), justify="right")
+        table.add_column(text_of("identical"))
+    names = list(dict.fromkeys(row.contender for c in columns for row in c.outcome.rows))
+    for name in names:
+        table.add_row(text_of(name), *(text_of(cell) for c in columns for cell in _cells(c, name, family)))
+    return table
+
+
+def _cells(column: Column, name: str, family: str) -> tuple[str, str, str]:
+    row: Row | None = next((r for r in column.outcome.rows if (r.contender, r.family) == (name, family)), None)
+    if row is None:
+        return "-", "-", "-"
+    rate = "-" if row.rate is None else f"{row.rate:.1f}"
+    return rate, "-" if row.speedup is None else f"{row.speedup:.2f}×", identical(row)

@@ -1,0 +1,206 @@
+"""Collects the header of a comparison."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import sys
+from collections import Counter
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import attrs
+from spec_commands import machine
+from spec_commands.common import Settings, as_json
+from spec_commands.environment import environment
+from spec_commands.prompts import Prompt
+
+from spec_compare.contenders import Entrant
+from spec_compare.conversation import Conversation, turns_of
+from spec_compare.measure import RequestSettings, batches
+from spec_compare.records.files import commit, hash_files, hashed_below
+from spec_compare.records.header import (
+    FORMAT,
+    VERSION,
+    ContenderFacts,
+    File,
+    Header,
+    PromptFacts,
+    Session,
+    Setting,
+    TargetFacts,
+)
+from spec_compare.summary import INTERVAL, RESAMPLES
+from spec_core import Run, Target, UsageError, load
+from spec_core.commands import discover
+
+
+def header(
+    entrants: list[Entrant],
+    runs: dict[str, Run],
+    labels: dict[str, str],
+    prompts: PromptFacts,
+    settings: Settings,
+    hashed: bool,
+) -> Header:
+    """Everything that identifies the experiment. hashed: read every file of a model once, for its hash."""
+    before, terms = machine.moment(), entrants[0].contender.setup.terms
+    targets = list({id(e.contender.setup.target): e for e in entrants}.values())
+    index = {id(e.contender.setup.target): i for i, e in enumerate(targets)}
+    groups = len(batches(entrants[0].contender.setup.prompts, terms.batch))
+    return Header(
+        format=FORMAT,
+        version=".".join(map(str, VERSION)),
+        date=now(),
+        command=list(sys.argv),
+        commit=commit(),
+        host=platform.node(),
+        memory_bytes=memory(),
+        processors=before.processors,
+        load_average=before.average,
+        environment=environment(),
+        targets=[target_facts(e.contender.setup.target, e.settings["model"], hashed) for e in targets],
+        prompts=prompts,
+        contenders=[
+            contender_facts(e, runs[e.contender.name], labels, index[id(e.contender.setup.target)], hashed)
+            for e in entrants
+        ],
+        settings={name: Setting(plain(s.value), s.origin) for name, s in sorted(settings.table.items())},
+        seed=settings["seed"],
+        repeats=terms.repeats,
+        batch=terms.batch,
+        reuse_turns=terms.reuse_turns,
+        trace=terms.trace,
+        laps=groups * terms.repeats * len(entrants),
+        interval=INTERVAL,
+        resamples=RESAMPLES,
+    )
+
+
+def session(laps: int) -> Session:
+    """A continuation. laps: number of those that are finished."""
+    return Session(now(), list(sys.argv), machine.moment().average, laps)
+
+
+def now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def memory() -> int | None:
+    """Bytes of memory of the machine, None if the system does not report them."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):
+        return None
+
+
+def target_facts(target: Target, model: str, hashed: bool) -> TargetFacts:
+    info = target.info
+    return TargetFacts(
+        name=info.name,
+        model=str(model),
+        family=info.family,
+        device=info.device,
+        dtype=info.dtype,
+        context=info.context,
+        vocab_id=info.vocab_id,
+        exact=info.exactness,
+        threads=info.threads or None,
+        kernels=info.kernels or None,
+        quantisation=dict(info.types),
+        files=files_of(target) if hashed else [],
+    )
+
+
+def files_of(target: Target) -> list[File]:
+    """The files of a loaded model; none if its loader does not name one."""
+    file = target.info.file
+    return [] if not file else hash_files(Path(file))
+
+
+def contender_facts(entrant: Entrant, run: Run, labels: dict[str, str], target: int, hashed: bool) -> ContenderFacts:
+    contender, settings = entrant.contender, entrant.settings
+    read = run.plugins if hashed else []
+    return ContenderFacts(
+        name=contender.name,
+        baseline=contender.baseline,
+        target=target,
+        methods=entrant.methods,
+        rule=settings["rule"] if entrant.methods else None,
+        rollback=settings["rollback"],
+        control=settings["control"],
+        label=labels.get(contender.name),
+        plugins=[c.name for c in run.plugins],
+        settings=in_force(entrant, run),
+        files=[file for c in read for file in method_files(c.name, c.plugin, run.target)],
+        controllers=[c.name for c in run.plugins if c.controls],
+        proposals={name: sorted(kinds) for name, kinds in run.proposals.items()},
+    )
+
+
+def in_force(entrant: Entrant, run: Run) -> dict[str, Setting]:
+    """Every setting of the core, and every field of the run's plugins."""
+    table = {name: Setting(plain(s.value), s.origin) for name, s in entrant.settings.table.items() if "." not in name}
+    table["methods"] = Setting(entrant.methods, table["methods"].origin)
+    for chosen in run.plugins:
+        cls = type(chosen.plugin)
+        for field in attrs.fields(cls) if attrs.has(cls) and chosen.plugin is not run.target else ():
+            if field.init and not field.name.startswith("_"):
+                key = f"{chosen.name}.{field.name}"
+                table[key] = Setting(plain(getattr(chosen.plugin, field.name)), entrant.origin(key))
+    return dict(sorted(table.items()))
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON has it."""
+    return json.loads(as_json(value))
+
+
+def method_files(name: str, plugin: Any, target: Target) -> list[File]:
+    """Files that a plugin loaded: its setting ``file``, or the model or head that came with the target."""
+    if plugin is target or not attrs.has(type(plugin)) or "file" not in attrs.fields_dict(type(plugin)):
+        return []
+    location = plugin.file or target.info.companions.get(name)
+    return [] if location is None else files_at(location)
+
+
+def files_at(location: Any) -> list[File]:
+    """The files at a method's location: of a model, if a target knows it, or whatever lies there.
+
+    Empty for a location that is neither a path nor a model: only its plugin knows what it means.
+    """
+    if not isinstance(location, str | os.PathLike):
+        return []
+    path = Path(location)
+    if path.is_file():
+        return hash_files(path)
+    if not path.is_dir() and not has_scheme(str(location)):
+        return []
+    try:
+        return files_of(load(str(location), weights=False))
+    except UsageError:
+        if not path.is_dir():
+            raise
+        return hashed_below(path)
+
+
+def has_scheme(location: str) -> bool:
+    """Whether the location begins with the scheme of an installed target."""
+    return any(location.startswith(f"{entry.name}:") for entry in discover(("target",)))
+
+
+def prompt_facts(prompts: list[Prompt], source: str, terms: RequestSettings) -> PromptFacts:
+    digest = hashlib.sha256()
+    for prompt in prompts:
+        digest.update((as_json([prompt.id, prompt.family, content(prompt)]) + "\n").encode())
+    families = Counter(prompt.family for prompt in prompts)
+    turns = max(map(turns_of, prompts))
+    return PromptFacts(source, digest.hexdigest(), dict(families), turns, terms.prompt_tokens)
+
+
+def content(prompt: Prompt) -> Any:
+    """What identifies a prompt, whatever the target makes of it."""
+    return list(prompt.turns) if isinstance(prompt, Conversation) else prompt.given

@@ -1,0 +1,36 @@
+"""The costs of steps that belong to a comparison: ``costs.jsonl``, a line per baseline."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from spec_commands import common
+from spec_costs import file
+from spec_costs.file import Costs
+
+from spec_core.errors import UsageError, why
+
+NAME = "costs.jsonl"
+
+
+def write(folder: Path, costs: Mapping[str, Costs]) -> None:
+    """Raises UsageError if the file cannot be written."""
+    lines = [common.as_json(file.as_json(own_costs, baseline=name)) + "\n" for name, own_costs in costs.items()]
+    try:
+        common.write(folder / NAME, "".join(lines).encode())
+    except OSError as error:
+        raise common.unwritable(folder, error) from error
+
+
+def read(folder: Path) -> dict[str, Costs] | None:
+    """{baseline: costs}; None if the comparison has none. Raises UsageError for a malformed file."""
+    path = folder / NAME
+    if not path.exists():
+        return None
+    try:
+        lines = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+        return {str(line["baseline"]): file.parse_costs(line, str(path)) for line in lines}
+    except (OSError, ValueError, RecursionError, KeyError, TypeError) as error:
+        raise UsageError(f"{path}: {why(error)}", hint="pass a directory that `spec compare --out` wrote") from error

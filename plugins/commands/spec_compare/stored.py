@@ -1,0 +1,127 @@
+"""``spec compare show``, ``merge`` and ``export``: work on the results of earlier comparisons, without a model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+from spec_commands import common
+from spec_commands.printing import say
+
+from spec_core.errors import UsageError
+
+DIRECTORY = click.Path(path_type=Path)
+
+
+@click.command()
+@click.argument("directory", metavar="DIR", type=DIRECTORY)
+@click.option("--wide", is_flag=True, help="All columns, however wide.")
+@click.option("--json", "as_json", is_flag=True, help="The summary as one JSON object.")
+def show(directory: Path, wide: bool, as_json: bool) -> int:
+    """Print the tables of results, recomputed from their records.
+
+    Of an interrupted comparison: those of the prompts that every contender has finished.
+    """
+    from spec_compare import outcome, table
+    from spec_compare.records.reading import read
+
+    comparison = read(directory)
+    if not comparison.complete:
+        common.note(f"{directory}: {len(comparison.laps)} of {comparison.header.laps} laps are finished")
+    result = outcome.recompute(comparison)
+    if not result.laps:
+        raise UsageError(f"{directory} has no prompt that every contender finished", hint="continue the comparison")
+    if as_json:
+        say(common.as_json(result.body()))
+    else:
+        table.show(result.rows, result.differences, result.warnings, wide, result.header.batch, result.baselines)
+    return 1 if result.differences else 0
+
+
+@click.command()
+@click.argument("directory", metavar="DIR", type=DIRECTORY)
+@click.argument("file", metavar="FILE", type=DIRECTORY)
+def report(directory: Path, file: Path) -> None:
+    """Write the HTML report of results: tables, figures and texts in one file."""
+    from spec_compare.outcome import recompute
+    from spec_compare.records.reading import read
+    from spec_compare.report import page, svg
+
+    svg.check()
+    result = recompute(read(directory))
+    if not result.laps:
+        raise UsageError(f"{directory} has no prompt that every contender finished", hint="continue the comparison")
+    page.write(file, result)
+
+
+@click.command()
+@click.argument("directory", metavar="DIR", type=DIRECTORY)
+@click.argument("file", metavar="FILE", type=DIRECTORY)
+@click.option("--report/--no-report", default=True, help="With the HTML report; needs the extra [report].")
+def bundle(directory: Path, file: Path, report: bool) -> None:
+    """Write results as one zip file with hashes, for a paper to cite: records, summary, schema, costs and report."""
+    from spec_compare import bundle as bundles
+
+    digest = bundles.write(directory, file, report)
+    common.note(f"written: {file}")
+    say(f"sha256 {digest}")
+
+
+@click.command()
+@click.argument("file", metavar="BUNDLE", type=DIRECTORY)
+@click.option("--wide", is_flag=True, help="All columns, however wide.")
+def check(file: Path, wide: bool) -> None:
+    """Verify a bundle, and print its tables, recomputed from its records.
+
+    A bundle that is truncated, that was altered, or whose summary does not follow from its records is refused.
+    """
+    from spec_compare import bundle as bundles
+    from spec_compare import table
+
+    result, digest = bundles.check(file)
+    table.show(result.rows, result.differences, result.warnings, wide, result.header.batch, result.baselines)
+    common.note(f"{file}: hashes and figures agree with {result.header.laps} laps of {result.header.date}")
+    say(f"sha256 {digest}")
+
+
+@click.command()
+@click.argument("directories", metavar="DIR DIR...", nargs=-1, required=True, type=DIRECTORY)
+@click.option("--json", "as_json", is_flag=True, help="The rows of every machine as one JSON object.")
+def merge(directories: tuple[Path, ...], as_json: bool) -> None:
+    """Show the same comparison of several machines side by side. Their times are never pooled.
+
+    The prompts, request settings and contenders must be equal.
+    """
+    from spec_compare import machines
+
+    columns = machines.columns(directories)
+    if as_json:
+        say(common.as_json(machines.body(columns)))
+    else:
+        machines.show(columns)
+
+
+@click.command()
+@click.argument("directory", metavar="DIR", type=DIRECTORY)
+@click.option("--csv", "csv", type=DIRECTORY, help="Write a row per contender and family to this file.")
+@click.option("--parquet", type=DIRECTORY, help="The same as Parquet; needs the extra [parquet].")
+@click.option("--texts", type=DIRECTORY, help="Write a row per text to this CSV file.")
+@click.option("--spec-bench", "spec_bench", type=DIRECTORY, help="Write Spec-Bench's answer files to this directory.")
+def export(
+    directory: Path, csv: Path | None, parquet: Path | None, texts: Path | None, spec_bench: Path | None
+) -> None:
+    """Write results in the formats of other programs."""
+    from spec_compare.exports import answers, tables
+    from spec_compare.outcome import recompute
+    from spec_compare.records.reading import read
+
+    writers = {csv: tables.csv, parquet: tables.parquet, texts: tables.texts, spec_bench: answers.write}
+    chosen_writers = {path: write for path, write in writers.items() if path is not None}
+    if not chosen_writers:
+        raise UsageError(
+            "no format was named", hint="pass --csv FILE, --parquet FILE, --texts FILE or --spec-bench DIR"
+        )
+    result = recompute(read(directory))
+    for path, write in chosen_writers.items():
+        for file in write(result, path):
+            common.note(f"written: {file}")

@@ -1,0 +1,223 @@
+"""The command ``spec serve``."""
+
+from __future__ import annotations
+
+import json
+import ssl
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import click
+from spec_commands import common
+from spec_commands.heap import frozen_heap
+
+from spec_core.commands import DEFAULT, Settings
+from spec_core.errors import UsageError, why
+from spec_serve.memory import MIB, Plan, check, plan
+from spec_serve.settings import ServeSettings
+
+if TYPE_CHECKING:
+    from spec_core import Run, Target
+    from spec_core.commands import PluginInstance
+    from spec_serve.engine import Engine
+    from spec_serve.terms import Terms
+
+NAME = "serve"
+NEEDED = ("fastapi", "uvicorn", "prometheus_client")
+PREFILL_BUDGET = 128
+"""Prompt rows of a step in which others generate, where nobody says."""
+OWN = [
+    click.option("--host", help="Address to listen at; the default is localhost."),
+    click.option("--port", type=int, help="Port to listen at; the default is 8080, 0 takes a free one."),
+    click.option("--api-key", "api_key", help="Key that clients must send; better given as SPEC_SERVE__API_KEY."),
+    click.option("--api-key-file", "api_key_file", help="File with a key in every line."),
+    click.option("--allowed-host", "allowed_host", help="Other names of this server, separated by commas."),
+    click.option("--allowed-origin", "allowed_origin", help="Origins whose pages may call it, separated by commas."),
+    click.option("--ssl-cert-file", "ssl_cert_file", help="Certificate (PEM) with which the server speaks HTTPS."),
+    click.option("--ssl-key-file", "ssl_key_file", help="Private key (PEM) of the certificate."),
+    click.option("--strict-model", "strict_model", flag_value=True, default=None, help="Refuse names of other models."),
+    click.option("--lenient", flag_value=True, default=None, help="Ignore fields that are unknown or not supported."),
+    click.option("--chat-template", "chat_template", help="Chat template in place of the model's, or a name: chatml."),
+    click.option("--chat-template-file", "chat_template_file", help="File of a chat template."),
+    click.option("--chat-template-kwargs", "chat_template_kwargs", help="JSON object: variables of the template."),
+    click.option("--reasoning-format", "reasoning_format", help="Where thinking goes: auto, none, deepseek, ..."),
+    click.option("--alias", help="Name of the model in the API."),
+    click.option("--prompt-cache", "prompt_cache", help="File that keeps the prompt cache across a restart."),
+]
+OWN_NAMES = (
+    "host", "port", "api_key", "api_key_file", "ssl_cert_file", "ssl_key_file", "allowed_host", "allowed_origin",
+    "strict_model", "lenient",
+    "chat_template", "chat_template_file", "chat_template_kwargs", "reasoning_format", "alias", "prompt_cache",
+)  # fmt: skip
+"""Of the flags above."""
+
+
+@click.command()
+@common.add(common.MODEL, common.METHODS, common.GENERATION, OWN)
+def serve(**flags: Any) -> None:
+    """Serve a model over HTTP, with the APIs of OpenAI, Anthropic and llama-server.
+
+    Sampling options are the defaults of requests that leave a field out. Ctrl-C or SIGTERM ends in order.
+    """
+    _check_installed()
+    own = common.take(flags, *OWN_NAMES)
+    flags |= {f"{NAME}.{name}": value for name, value in own.items()}
+    settings = common.settings_of(flags)
+    from spec_serve.server import listening
+
+    limits = limits_of(settings)
+    listener = listening(limits)
+    settings = adapt(without_own(settings))
+    run, settings = run_of(settings, limits)
+    _serve(run, settings, limits, listener)
+
+
+def _check_installed() -> None:
+    missing = [name for name in NEEDED if find_spec(name) is None]
+    if missing:
+        raise UsageError(
+            f"spec serve needs {', '.join(missing).replace('_', '-')}",
+            hint="install the extra: pip install 'spec-core[serve]'",
+        )
+
+
+def limits_of(settings: Settings) -> ServeSettings:
+    """The server's own settings. Raises UsageError."""
+    from spec_core.commands import construct
+    from spec_serve import keys, origins, templates
+
+    limits = construct(ServeSettings, settings.values_of(NAME), NAME)
+    keys.keys_of(limits)
+    templates.template_of(limits)
+    _check_variables(limits)
+    _check_encryption(limits)
+    origins.check_origins(limits)
+    return limits
+
+
+def _check_variables(limits: ServeSettings) -> None:
+    """Raises UsageError where the variables of the chat template are no JSON object."""
+    try:
+        variables = json.loads(limits.chat_template_kwargs or "{}")
+    except ValueError:
+        variables = None
+    if not isinstance(variables, dict):
+        raise UsageError(
+            f"--chat-template-kwargs is {limits.chat_template_kwargs!r:.60}",
+            hint='give a JSON object, such as {"enable_thinking": false}',
+        )
+
+
+def _check_encryption(limits: ServeSettings) -> None:
+    """Raises UsageError where the certificate and its key are not a pair that can be read."""
+    if (limits.ssl_cert_file is None) != (limits.ssl_key_file is None):
+        raise UsageError("a certificate needs its key", hint="give both --ssl-cert-file and --ssl-key-file")
+    if limits.ssl_cert_file is None:
+        return
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(limits.ssl_cert_file, limits.ssl_key_file)
+    except OSError as error:  # ssl's own errors are some
+        raise UsageError(
+            f"--ssl-cert-file {limits.ssl_cert_file}, --ssl-key-file {limits.ssl_key_file}: {why(error)}",
+            hint="name PEM files of a certificate and its private key",
+        ) from error
+
+
+def without_own(settings: Settings) -> Settings:
+    """The settings without the server's: those of the run."""
+    return Settings({name: s for name, s in settings.table.items() if not name.startswith(f"{NAME}.")})
+
+
+def run_of(settings: Settings, limits: ServeSettings) -> tuple[Run, Settings]:
+    """The run, and its settings with the room of the prompt cache. Raises UsageError, Refused."""
+    from spec_serve.templates import template_of
+
+    prepared = common.prepare_run(settings)
+    memory_plan = _plan(prepared.target, prepared.plugins, settings, limits)
+    settings = _with_defaults(settings, cache_tokens=memory_plan.cached)
+    if prepared.target.tokenizer is None:
+        raise UsageError(f"{prepared.target.info.name} has no tokenizer", hint="serve a model that has one")
+    template = template_of(limits)
+    run = common.load_run(prepared, settings)
+    if template is not None:
+        run.target.tokenizer.chat_template = template
+    return run, settings
+
+
+def _plan(target: Target, plugins: list[PluginInstance], settings: Settings, limits: ServeSettings) -> Plan:
+    """The memory plan, printed and checked."""
+    asked = settings.table["cache_tokens"]
+    cached = None if asked.origin == DEFAULT else asked.value
+    cached = 0 if not settings["reuse"] else cached
+    memory_plan = plan(target.info, plugins, settings["max_sequences"], limits.cache_mib * MIB, cached)
+    check(memory_plan, limits.memory_mib * MIB, target.info.device)
+    common.note("memory plan:\n" + "\n".join(memory_plan.lines()))
+    return memory_plan
+
+
+def adapt(settings: Settings) -> Settings:
+    """With other defaults of the run: a method that fails is switched off, long prompts leave others their pace."""
+    return _with_defaults(settings, on_error="isolate", prefill_budget=PREFILL_BUDGET)
+
+
+def _with_defaults(settings: Settings, **defaults: Any) -> Settings:
+    """With other defaults: what a user gave stays."""
+    table = dict(settings.table)
+    for name, value in defaults.items():
+        if table[name].origin == DEFAULT:
+            table[name] = attrs.evolve(table[name], value=value, origin=f"spec {NAME}")
+    return Settings(table)
+
+
+def _restore_cache(run: Run, limits: ServeSettings) -> Path | None:
+    """The file of the prompt cache, whose prefixes are evaluated now. Raises UsageError."""
+    from spec_serve import kept
+
+    if limits.prompt_cache is None:
+        return None
+    path = Path(limits.prompt_cache)
+    if not run.settings.reuse:
+        raise UsageError("--prompt-cache keeps nothing with reuse=false", hint="leave one of them out")
+    kept.check_folder(path)
+    prefixes = kept.read(path, run)
+    fitting = kept.fitting(prefixes, run)
+    if prefixes:
+        rows = sum(len(prefix.tokens) for prefix in fitting)
+        common.note(f"prompt cache: evaluating {len(fitting)} of {len(prefixes)} prefixes of {path}, {rows} tokens")
+    kept.evaluate(run, fitting)
+    return path
+
+
+def prepare(run: Run, settings: Settings, limits: ServeSettings) -> tuple[Engine, Terms]:
+    """The engine of a server that does not listen yet, and what it holds requests to. Raises UsageError."""
+    from spec_serve import kept, logs
+    from spec_serve.engine import Engine
+    from spec_serve.terms import Terms
+    from spec_serve.tracing import Tracing
+
+    cache = _restore_cache(run, limits)
+    logs.begin(as_json=limits.log == "json")
+    engine = Engine(run, limits.queue)
+    if cache is not None:
+        engine.closing.append(partial(kept.write, cache))
+    terms = Terms(run, limits.alias or settings["model"], limits, settings)
+    if limits.traces:
+        engine.finished.append(Tracing(terms.model))
+    if run.stats.lossy:
+        common.note(f"LOSSY: {run.stats.lossy}")
+    return engine, terms
+
+
+def _serve(run: Run, settings: Settings, limits: ServeSettings, listener: Any) -> None:
+    from spec_serve.app import create_app
+    from spec_serve.server import serve as listen
+    from spec_serve.server import start_listening, warn_of_everyone
+
+    engine, terms = prepare(run, settings, limits)
+    common.note(f"serving {terms.model} at {start_listening(listener, limits)}")
+    warn_of_everyone(listener, limits)
+    with frozen_heap():
+        listen(create_app(engine, terms), engine, limits, listener)

@@ -1,0 +1,1 @@
+"""Owners of recurrent state: they restore it after rejected drafts. One file each."""

@@ -1,0 +1,1 @@
+"""The texts that the models were trained on, and prompts of the same kinds."""
