@@ -5,11 +5,12 @@
 - A type of blocks checks its shape and writes its name, a value counts its elements, and numpy's type of a type is
   looked up in a table that is made for it: each is done once for every type.
 - Blocks of one shape are compared with each other in order to be broadcast.
-- The check of sums and products for overflow is made of six operations of the language; here of three of numpy.
+- Sums and products of integers are computed again in 64 bits, for an assertion that only its debug mode makes.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 from collections.abc import Callable
 from typing import Any
@@ -29,7 +30,8 @@ def fast_interpreter():
     prepare_language_once(interpreter.InterpretedFunction)
     remember_types(core, interpreter)
     compare_shapes_first(TritonSemantic)
-    check_overflows_in_numpy(TritonSemantic, core)
+    options = interpreter.interpreter_builder.options
+    interpreter.interpreter_builder.options = dataclasses.replace(options, sanitize_overflow=options.debug)
 
 
 def prepare_language_once(function_class: Any) -> None:
@@ -87,17 +89,3 @@ def compare_shapes_first(semantic_class: Any) -> None:
         return broadcast(self, lhs, rhs)
 
     semantic_class.broadcast_impl_value = broadcast_different
-
-
-def check_overflows_in_numpy(semantic_class: Any, core: Any) -> None:
-    operations = {"add": np.add, "sub": np.subtract, "mul": np.multiply}
-
-    def check(self, lhs, rhs, binary_op):
-        type = lhs.type.scalar
-        if type.int_bitwidth >= 64:
-            return
-        wide = operations[binary_op.__name__](lhs.handle.data, rhs.handle.data, dtype=np.int64)
-        low, high = type.get_int_min_value(), type.get_int_max_value()
-        assert ((wide >= low) & (wide <= high)).all(), f"{type} overflow detected for operation {binary_op.__name__}"
-
-    semantic_class.binary_op_sanitize_overflow_impl = check
