@@ -14,6 +14,7 @@ from spec_rules import block, k_seq, point_mass, rejection, traversal
 from spec_core import Draft
 from spec_core.contract.splice import join_drafts, leaves
 from spec_core.toolkit import draft_distribution
+from tests.support.pairs import every_pair
 
 EXACT, SHIFTED = 1e-12, 1e-3
 RULES = {"rejection": rejection, "block": block, "traversal": traversal, "k-seq": k_seq, "point-mass": point_mass}
@@ -76,13 +77,11 @@ def behind_leaves(world: World, draft: Draft | None, weight: float, further: Fur
     return grown
 
 
-@rules
-@pytest.mark.parametrize("methods", MIXES)
-@pytest.mark.parametrize("sparse", [False, True], ids=["random", "sparse"])
+@every_pair(rule=RULES, methods=MIXES, sparse=[False, True])
 def test_a_chain_of_several_methods_is_judged_without_loss(rule, methods, sparse):
     world = World(3, 4, 5, sparse=sparse)
 
-    assert distance(world, rule.decisions, splice(world, methods)) < EXACT
+    assert distance(world, RULES[rule].decisions, splice(world, methods)) < EXACT
 
 
 @rules
