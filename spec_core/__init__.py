@@ -1,14 +1,13 @@
 """Speculative decoding methods as plugins: five hooks, one loop, the target's own text.
 
 ``load`` a target, make a ``Run`` with some methods, and iterate over ``generate``. torch is imported when one of these
-names is first used, not by ``import spec_core`` (``spec_core.early``).
+names is first used, not by ``import spec_core`` (``spec_core.lazy``).
 """
 
 from __future__ import annotations
 
-from spec_core.early import lazy
-from spec_core.early import prepare as prepare
 from spec_core.hookspecs import CONTRACT, hookimpl
+from spec_core.lazy import lazy
 
 _WHERE = {
     "Batch": "contract.batch",
@@ -46,6 +45,7 @@ _WHERE = {
     "Verdict": "contract.values",
     "load": "assembly.loading",
     "load_tokenizer": "assembly.loading",
+    "prepare": "loop.prepare",
 }
 
 __all__ = ["CONTRACT", "hookimpl", *sorted(_WHERE)]

@@ -25,7 +25,7 @@ from spec_core.assembly.discovery import (
     setting_owners,
 )
 from spec_core.assembly.hooks import hooks_of
-from spec_core.early import lazy
+from spec_core.lazy import lazy
 from spec_core.settings.environment import find_misspelt
 from spec_core.settings.file import read_file, resolve_paths
 from spec_core.settings.named import format_method, name_of, parse_method, split_methods

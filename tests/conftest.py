@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from spec_core.early import prepare
+from spec_core.lazy import call_before_torch
 
 # Both are read when torch is imported: how many threads there are, and how they wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-prepare()
+call_before_torch()
 
 import torch  # noqa: E402
 from spec_kernels import native  # noqa: E402

@@ -92,7 +92,7 @@ class Sequence:
     evaluated: number of rows the target holds. delivered: number of rows that ``process`` has delivered.
     reused: rows taken over from an earlier request with the same beginning.
     number: how many requests the run had before it; part of the key of private noise, so no two requests share noise.
-    rounds: number of steps with a verdict for it. finish: "stop", "complete", "length", "cancelled", "error"
+    verdict_count: number of steps with a verdict for it. finish: "stop", "complete", "length", "cancelled", "error"
         or None.
     error: the exception that ended it, its own or another sequence's of the same step.
     text: its text as it grows, or None.
@@ -124,14 +124,14 @@ class Sequence:
     evaluated: int = 0
     delivered: int = 0
     reused: int = 0
-    rounds: int = 0
+    verdict_count: int = 0
     finish: str | None = None
     error: Exception | None = None
     text: Any = None
     matcher: Matcher | None = None
 
     @property
-    def t(self) -> int:
+    def output_position(self) -> int:
         """Output position of the next token: 0 is the first generated one."""
         return len(self.tokens) - self.prompt_len + self.offset
 

@@ -342,8 +342,8 @@ class Step:
     def drawing(self, seq: Sequence, i: int, branch: int = 0) -> tuple[NoiseKey, int]:
         """The key of ``noise(seq, i, branch)``: (seed, stream, domain), and its output position."""
         if not self.private:
-            return (seq.seed, seq.noise_stream, DOMAIN_TOKEN), seq.t + i
-        return (private_key(seq.seed, seq.noise_stream), seq.number, draft_domain(i, branch)), seq.t
+            return (seq.seed, seq.noise_stream, DOMAIN_TOKEN), seq.output_position + i
+        return (private_key(seq.seed, seq.noise_stream), seq.number, draft_domain(i, branch)), seq.output_position
 
     # accept
 
@@ -353,7 +353,9 @@ class Step:
         Drafters cannot read them, and no other step or request of the run gets the same numbers.
         """
         self._in("coins", "accept")
-        return uniform(private_key(seq.seed, seq.noise_stream), seq.t, np.arange(n), seq.number, DOMAIN_COIN)
+        return uniform(
+            private_key(seq.seed, seq.noise_stream), seq.output_position, np.arange(n), seq.number, DOMAIN_COIN
+        )
 
     def choosing(self, seq: Sequence) -> NoiseKey:
         """(seed, stream, domain) of the noise with which the core chooses a token."""

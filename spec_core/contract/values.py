@@ -14,7 +14,7 @@ import torch
 from attrs.validators import deep_iterable, in_, instance_of, is_callable, optional
 from torch import Tensor
 
-from spec_core.errors import NotAskedFor, nearest
+from spec_core.errors import NotRequested, nearest
 from spec_core.sampling.given import ints, strings
 
 Proposal = Literal["deterministic", "sampled", "unknown"]
@@ -386,10 +386,10 @@ class TargetInfo:
 
 
 class HiddenStates(dict[int, Tensor]):
-    """{i: hidden states} that a plugin requested; any other i raises NotAskedFor, which says how to request it."""
+    """{i: hidden states} that a plugin requested; any other i raises NotRequested, which says how to request it."""
 
     def __missing__(self, i: int) -> Tensor:
         there = ", ".join(map(str, sorted(self))) or "none"
-        raise NotAskedFor(
+        raise NotRequested(
             f"hidden[{i}] was not requested (got {there}): compat must return Compat(needs=Needs(hidden={{{i}}}))"
         )

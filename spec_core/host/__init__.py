@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spec_core.early import lazy
+from spec_core.lazy import lazy
 
 if TYPE_CHECKING:
     from spec_core.host.choice import sample_then_match as sample_then_match

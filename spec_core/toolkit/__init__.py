@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from spec_core.early import lazy
+from spec_core.lazy import lazy
 
 if TYPE_CHECKING:
     from spec_core.contract.parts import decode_after as decode_after

@@ -11,7 +11,7 @@ from spec_commands.prompts import Prompt
 from spec_compare import calibration, measure
 from spec_compare.bounds import drafting, weighted_median
 from spec_compare.calibration import Calibration
-from spec_compare.measure import Contender, RequestSettings, Setup
+from spec_compare.measure import Baseline, Contender, RequestSettings
 from spec_compare.summary import rows
 from spec_costs import steps
 
@@ -70,7 +70,7 @@ RIGHT = {
     "all": lambda i, seq: True,
     "none": lambda i, seq: False,
     "first two": lambda i, seq: i < 2,
-    "mixed": lambda i, seq: (seq.t + i) % 5 != 0,
+    "mixed": lambda i, seq: (seq.output_position + i) % 5 != 0,
     "by text": lambda i, seq: seq.name in ("p0", "p2") or i < 1,
 }
 
@@ -90,7 +90,7 @@ def measure_drafter(clock: Simulated, cost: str, right: str, length: int, each: 
     target = TimedTarget(clock, COSTS[cost])
     with Run(target, reuse=False) as plain:
         texts = {p.id: p.given + plain.generate(p.given, max_tokens=61).result.tokens for p in PROMPTS}
-    setup = Setup("plain", target, TERMS, PROMPTS)
+    setup = Baseline("plain", target, TERMS, PROMPTS)
     drafter = lambda: TimedOracle(clock, each, text=texts, right=RIGHT[right], length=length, vocab=48)
     contenders = [
         Contender("plain", lambda: Run(target, reuse=False), setup),
@@ -167,7 +167,7 @@ def test_one_disturbed_lap_does_not_change_the_cost_of_drafts():
 
 def test_plain_decoding_has_the_bound_of_the_machine_alone(clock):
     target = TimedTarget(clock, COSTS["linear"])
-    setup = Setup("plain", target, TERMS, PROMPTS)
+    setup = Baseline("plain", target, TERMS, PROMPTS)
     costs = calibration.of({"plain": setup}, {"plain": 5})
     costs.begin()
     laps = list(measure.measure([Contender("plain", lambda: Run(target, reuse=False), setup)], 1))
@@ -180,7 +180,7 @@ def test_plain_decoding_has_the_bound_of_the_machine_alone(clock):
 def test_turns_between_laps_take_a_share_of_their_time(clock):
     """Laps of 18 seconds allow a turn of 18 seconds after every tenth lap on average, and one long lap allows two."""
     target = TimedTarget(clock, COSTS["flat"])
-    costs = calibration.of({"plain": Setup("plain", target, TERMS, PROMPTS)}, {"plain": 3})
+    costs = calibration.of({"plain": Baseline("plain", target, TERMS, PROMPTS)}, {"plain": 3})
     costs.begin()
     (rounds, _) = costs.measured["plain"]
     count = lambda: len(rounds.timings[1]) - calibration.FIRST

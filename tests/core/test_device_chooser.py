@@ -249,7 +249,9 @@ def test_a_step_copies_the_rows_of_all_sequences_at_once(install, monkeypatch):
     install()
     monkeypatch.setattr(native, "module", None)
     requests = [Request([1, i], max_tokens=9, name=f"{i}", **sampling_keywords(i, 1.0)) for i in range(3)]
-    run = Run(AwayTarget(**DENSE), [Fixed(lambda step, seq, budget: Draft([seq.t % 48, 5, 7]))], draft_max=3)
+    run = Run(
+        AwayTarget(**DENSE), [Fixed(lambda step, seq, budget: Draft([seq.output_position % 48, 5, 7]))], draft_max=3
+    )
     seqs = [run.submit(request) for request in requests]
     run.step()
     Away.reads.clear()

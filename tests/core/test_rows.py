@@ -7,7 +7,7 @@ import torch
 from toys import DRAFTERS, STRATEGIES, Watcher, drafter, finish, plain, sampling_keywords, texts, toy_run
 
 from spec_core import Compat, Needs, Request, Run, hookimpl
-from spec_core.errors import NotAskedFor
+from spec_core.errors import NotRequested
 from spec_core.testing import ToyTarget
 
 
@@ -155,7 +155,7 @@ def test_hidden_states_that_nobody_asked_for_say_how_to_ask():
             for _, span in rows.by_sequence():
                 assert span.hidden[1] is not None and span.hidden.get(2) is None
                 for read in (span.hidden, rows.step.output.hidden):
-                    with pytest.raises(NotAskedFor) as error:
+                    with pytest.raises(NotRequested) as error:
                         read[2]
                     warnings.append(str(error.value))
 

@@ -53,7 +53,7 @@ def test_state_when_drafting_comes_and_goes(strategy):
     pattern = [0, 2, 0, 0, 3, 1, 4, 0]
 
     def make(step, seq, budget):
-        n = min(budget, pattern[seq.rounds % len(pattern)])
+        n = min(budget, pattern[seq.verdict_count % len(pattern)])
         at = len(seq.tokens)
         ids = [*known[at : at + n - 1], 0] if n > 1 else known[at : at + n]
         return Draft(ids) if ids else None

@@ -97,7 +97,7 @@ def test_noise_is_the_same_however_often_it_is_asked_for():
         for i in (0, 1, 300):
             references.append(step.noise(seq, i))
             assert torch.equal(references[-1], step.noise(seq, i))
-            assert torch.equal(references[-1], gumbel(seq.seed, seq.t + i, 48))
+            assert torch.equal(references[-1], gumbel(seq.seed, seq.output_position + i, 48))
         with pytest.raises(ValueError, match="the first is 0"):
             step.noise(seq, -1)
         with pytest.raises(TypeError):

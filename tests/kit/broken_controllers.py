@@ -18,7 +18,7 @@ class Halves:
     @hookimpl
     def draft(self, step) -> None:
         for seq, budget in step.undrafted:
-            if seq.rounds % 2:
+            if seq.verdict_count % 2:
                 self.shorten(step, seq, budget)
 
     def shorten(self, step, seq, budget) -> None:

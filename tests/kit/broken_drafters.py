@@ -365,7 +365,7 @@ class DrawsFromOldNumbers(Sampler):
     """Has numbers of its own for every position, the same whenever it is drawn."""
 
     def draw(self, step, seq, i, q):
-        return int((q.log() + gumbel(seq.seed, seq.t + i, len(q), domain=5)).argmax())
+        return int((q.log() + gumbel(seq.seed, seq.output_position + i, len(q), domain=5)).argmax())
 
 
 @attrs.define(eq=False)

@@ -218,7 +218,7 @@ def test_an_engine_that_stops_while_a_request_comes_takes_none(monkeypatch):
 
     with Run(load("zoo:pico")) as run:
         engine = Engine(run, 1)
-        monkeypatch.setattr(engine, "_orders", Orders())
+        monkeypatch.setattr(engine, "_commands", Orders())
         with pytest.raises(ApiError) as refused:
             engine.submit([Job(Request([5]), outlet=None)])
 

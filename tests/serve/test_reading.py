@@ -13,10 +13,10 @@ pytest.importorskip("fastapi", reason="needs the extra serve")
 import attrs
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from spec_serve.fields import Function, Tool
 from spec_serve.harmony import CALL, MARKS, RETURN
 from spec_serve.parts import AnswerPart
 from spec_serve.reading import Reads
+from spec_serve.schemas import Function, Tool
 
 from spec_core import load
 from tests.support.marked import Marked, speaking

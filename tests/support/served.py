@@ -21,8 +21,8 @@ from spec_serve.command import adapt
 from spec_serve.connections import protocol_class
 from spec_serve.engine import Engine
 from spec_serve.server import GRACE_SECONDS, Server, listening
+from spec_serve.server_config import ServerConfig
 from spec_serve.settings import ServeSettings
-from spec_serve.terms import Terms
 
 from spec_core import Request, Run, RunSettings, Sampling, Target, load
 from spec_core.commands import resolve, setting_owners
@@ -88,7 +88,7 @@ def serving(
         engine = Engine(run, own.queue)
         listener = listening(own)
         config = uvicorn.Config(
-            create_app(engine, Terms(run, name, own, settings)),
+            create_app(engine, ServerConfig(run, name, own, settings)),
             log_level="error",
             timeout_graceful_shutdown=int(own.shutdown_seconds) + GRACE_SECONDS,
             http=protocol_class(own),

@@ -49,4 +49,4 @@ def write(out: Path, target: Target, costs: list[Cost], drafts: list[DraftCost],
         common.write(out, (json.dumps(body, indent=1, ensure_ascii=False, default=str) + "\n").encode())
     except OSError as error:
         raise common.unwritable(out, error) from error
-    common.note(f"written: {out}")
+    common.print_note(f"written: {out}")

@@ -69,7 +69,7 @@ def check(plugin: str, model: str | None, declare: tuple[str, ...], badge: Path 
     counts: Counter[str] = Counter(outcome.result for outcome in outcomes)
     if badge is not None:
         write_badge(badge, counts)
-    common.note(
+    common.print_note(
         f"{entry.kind} {entry.name} of {entry.distribution} {entry.version}: {counts['kept']} promises kept, "
         f"{counts['broken']} broken, {counts['skipped']} not applicable"
     )

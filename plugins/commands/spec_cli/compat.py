@@ -19,7 +19,7 @@ NEEDED = ("final", "trees", "logits", "all_logits", "constraints", "predictions"
 
 
 @click.command()
-@common.add(common.MODEL, common.METHODS)
+@common.options(common.MODEL, common.METHODS)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def compat(as_json: bool, **flags: Any) -> int:
     """Check target and plugins from metadata: what each owns, needs and refuses."""

@@ -32,7 +32,7 @@ REQUEST = [
 
 
 @click.command()
-@common.add(common.MODEL, common.METHODS, prompt.OPTIONS, common.GENERATION, REQUEST)
+@common.options(common.MODEL, common.METHODS, prompt.OPTIONS, common.GENERATION, REQUEST)
 @click.option("--prompts", "many", type=click.Path(path_type=Path), help="JSONL file of prompts, run as one batch.")
 @click.option("--show-drafts", is_flag=True, help="Colour each token by the method that drafted it.")
 @click.option(
@@ -45,8 +45,10 @@ def generate(many: Path | None, show_drafts: bool, as_json: bool, **flags: Any) 
     model's template, or "tokens", a list of ids.
     """
     watch = Watch(perf_counter())
-    places = common.take(flags, "prompt", "file", "tokens", "chat", "messages")
-    asked = common.take(flags, "logit_bias", "logprobs", "stop", "stop_tokens", "ignore_eos", *constraint_options.NAMES)
+    places = common.pop_flags(flags, "prompt", "file", "tokens", "chat", "messages")
+    asked = common.pop_flags(
+        flags, "logit_bias", "logprobs", "stop", "stop_tokens", "ignore_eos", *constraint_options.NAMES
+    )
     if asked["logprobs"] is not None and not as_json:
         raise UsageError("--logprobs needs --json", hint="add --json, or leave --logprobs out")
     settings = common.settings_of(flags)
@@ -61,7 +63,7 @@ def _generate(
     """Generate and print the texts. many: of --prompts."""
     generations = start(run, requests, watch)
     if run.stats.lossy:
-        common.note(f"LOSSY: {run.stats.lossy}")
+        common.print_note(f"LOSSY: {run.stats.lossy}")
     shower = _shower(run, show_drafts, as_json)
     with frozen_heap():
         for generation, request in zip(generations, requests, strict=True):
@@ -76,7 +78,7 @@ def _generate(
                 say(common.as_json(body))
             else:
                 say()
-                common.note(summary(result, times, plugin_summaries(run)))
+                common.print_note(summary(result, times, plugin_summaries(run)))
 
 
 def requests_of(many: Path | None, places: dict[str, Any], request: Request) -> list[Request]:
@@ -109,7 +111,7 @@ def request_of(asked: dict[str, Any], settings: Settings) -> Any:
 
     biases = dict(_bias(text) for text in asked.pop("logit_bias"))
     sampling = common.sampling_of(settings, logit_bias=biases, logprobs=asked.pop("logprobs"))
-    asked["constraint"] = constraint_options.constraint_of(**common.take(asked, *constraint_options.NAMES))
+    asked["constraint"] = constraint_options.constraint_of(**common.pop_flags(asked, *constraint_options.NAMES))
     return Request([], max_tokens=settings["max_tokens"], seed=settings["seed"], sampling=sampling, **asked)
 
 

@@ -14,9 +14,9 @@ import click
 from spec_commands.debug import DEBUG, debug_option, debugging
 from spec_commands.printing import say
 
-from spec_core import prepare
 from spec_core.commands import Entry, core_fields, discover, find_plugin, import_plugin
 from spec_core.errors import LoadError, PluginError, SpecError, UsageError, nearest
+from spec_core.lazy import call_before_torch
 
 INTERRUPTED = 130
 STDOUT = 1
@@ -103,7 +103,7 @@ def _replace_closed_stdout() -> TextIO:
 
 def run(argv: list[str] | None = None) -> int:
     """Run one command and return its exit code."""
-    prepare()
+    call_before_torch()
     flags: dict[str, bool] = {}
     try:
         value = cli.main(argv, prog_name="spec", standalone_mode=False, obj=flags)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 import click
-from spec_commands.common import is_terminal, note
+from spec_commands.common import is_terminal, print_note
 
 if TYPE_CHECKING:
     from spec_core import Sequence, Step
@@ -64,7 +64,7 @@ class Prefill:
     seqs: list[Sequence]
     terminal: bool
     now: Callable[[], float] = perf_counter
-    say: Callable[[str], None] = note
+    say: Callable[[str], None] = print_note
     began: float = attrs.field(default=attrs.Factory(lambda self: self.now(), takes_self=True))
     shown: int = 0
     over: bool = False

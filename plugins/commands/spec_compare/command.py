@@ -57,7 +57,7 @@ COMPARE = [
 
 
 @click.group(invoke_without_command=True, subcommand_metavar="[COMMAND]")
-@common.add(common.MODEL, common.METHODS, common.GENERATION, COMPARE)
+@common.options(common.MODEL, common.METHODS, common.GENERATION, COMPARE)
 @click.option("--out", type=click.Path(path_type=Path), help="A directory for results; an interrupted run continues.")
 @click.option(
     "--executor",

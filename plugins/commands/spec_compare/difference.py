@@ -11,7 +11,7 @@ from spec_commands.prompt import tokens_of
 from spec_commands.prompts import Prompt
 
 from spec_compare.conversation import next_prompt
-from spec_compare.measure import RequestSettings, Setup
+from spec_compare.measure import Baseline, RequestSettings
 from spec_compare.records.record import Lap, Record
 from spec_compare.summary import text_of, truth
 from spec_core import Target
@@ -41,7 +41,7 @@ class Difference:
 
 
 def differences(
-    laps: Iterable[Lap], labels: Iterable[str], setups: Mapping[str, Setup], prompts: list[Prompt]
+    laps: Iterable[Lap], labels: Iterable[str], setups: Mapping[str, Baseline], prompts: list[Prompt]
 ) -> list[Difference]:
     """The first difference of every text that is not plain decoding's, with scores from a new forward.
 

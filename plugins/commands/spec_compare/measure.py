@@ -19,7 +19,7 @@ from spec_commands.prompts import Prompt
 from spec_costs import drafting
 
 from spec_compare.conversation import next_prompt, turns_of
-from spec_compare.meters import Meter
+from spec_compare.energy import Meter
 from spec_compare.records.record import PLAIN, Lap, PromptSteps, Record, Steps
 from spec_compare.tracing import Drafts, add_prompt_step, pieces
 from spec_core import Part, Request, Result, Run, Sampling, Sequence, Step, Target
@@ -72,7 +72,7 @@ class RequestSettings:
 
 
 @attrs.frozen(eq=False)
-class Setup:
+class Baseline:
     """What contenders share with the plain decoding that they are compared with.
 
     baseline: name of that plain decoding. prompts: as this target takes them.
@@ -93,7 +93,7 @@ class Contender:
 
     name: str
     make: Callable[[], Run]
-    setup: Setup | None = None
+    setup: Baseline | None = None
     remembers: bool = True
 
     @property
@@ -259,7 +259,7 @@ def lap_of(contender: Contender, run: Run, watch: Watch, group: list[Prompt], sl
     )
 
 
-def observe(run: Run, setup: Setup | None = None) -> tuple[Run, Watch]:
+def observe(run: Run, setup: Baseline | None = None) -> tuple[Run, Watch]:
     watch = Watch(trace=setup is not None and setup.terms.trace)
     run.observe(watch.look)
     return run, watch

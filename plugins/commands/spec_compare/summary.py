@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 from spec_costs.curve import Curves
 
-from spec_compare import latency, spec_bench
+from spec_compare import latency, spec_bench_dataset
 from spec_compare.bounds import bounds
 from spec_compare.records.record import Lap, Record
 from spec_core.toolkit import DraftStatistics
@@ -169,7 +169,7 @@ def row(
         split=_shares(_sums(lap.split for lap in own_laps)),
         forwards={n: v / (tally.emitted or 1) for n, v in _sums(lap.forwards for lap in own_laps).items()},
         **{key: counted[key] for key in COUNTED},
-        spec_bench=spec_bench.figures(records, plain, shown),
+        spec_bench=spec_bench_dataset.figures(records, plain, shown),
         **latency.figures(own_laps, speeds["rate"] is not None),
         **_bounds(own_laps, _laps_of(laps, baseline, family), tally, costs, speeds["speedup"]),
     )

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from rich import box
 from rich.console import Console
 from rich.table import Table
-from spec_commands.common import note
+from spec_commands.common import print_note
 from spec_commands.printing import text_of
 from spec_commands.timing_warnings import TimingWarning
 
@@ -128,7 +128,7 @@ def _print(console: Console, heading: str, rows: list[Row], names: list[str], ba
         console.print(text_of(heading, style="bold"), table, "", sep="\n")
     sys.stdout.write("\n".join(line.rstrip() for line in captured.get().splitlines()) + "\n")
     if out:
-        note(f"left out for lack of room: {', '.join(out)}; --wide and --json have everything")
+        print_note(f"left out for lack of room: {', '.join(out)}; --wide and --json have everything")
 
 
 def fitting(console: Console, rows: list[Row], names: list[str], batch: int = 1) -> tuple[Table, list[str]]:

@@ -61,7 +61,7 @@ def measure(
     warm = False
 
     def look(step: Step) -> None:
-        if warm and all(part.seq.t > len(part.emitted) for part in step.parts):
+        if warm and all(part.seq.output_position > len(part.emitted) for part in step.parts):
             seconds.setdefault(depth(step), []).append(method_seconds(step.seconds))
 
     with make(Lengths(lengths)) as run:

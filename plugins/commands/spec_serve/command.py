@@ -16,6 +16,7 @@ from spec_commands.heap import frozen_heap
 
 from spec_core.commands import DEFAULT, Settings
 from spec_core.errors import UsageError, why
+from spec_serve import prompt_cache
 from spec_serve.memory import MIB, Plan, check, plan
 from spec_serve.settings import ServeSettings
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from spec_core import Run, Target
     from spec_core.commands import PluginInstance
     from spec_serve.engine import Engine
-    from spec_serve.terms import Terms
+    from spec_serve.server_config import ServerConfig
 
 NAME = "serve"
 NEEDED = ("fastapi", "uvicorn", "prometheus_client")
@@ -56,14 +57,14 @@ OWN_NAMES = (
 
 
 @click.command()
-@common.add(common.MODEL, common.METHODS, common.GENERATION, OWN)
+@common.options(common.MODEL, common.METHODS, common.GENERATION, OWN)
 def serve(**flags: Any) -> None:
     """Serve a model over HTTP, with the APIs of OpenAI, Anthropic and llama-server.
 
     Sampling options are the defaults of requests that leave a field out. Ctrl-C or SIGTERM ends in order.
     """
     _check_installed()
-    own = common.take(flags, *OWN_NAMES)
+    own = common.pop_flags(flags, *OWN_NAMES)
     flags |= {f"{NAME}.{name}": value for name, value in own.items()}
     settings = common.settings_of(flags)
     from spec_serve.server import listening
@@ -154,7 +155,7 @@ def _plan(target: Target, plugins: list[PluginInstance], settings: Settings, lim
     cached = 0 if not settings["reuse"] else cached
     memory_plan = plan(target.info, plugins, settings["max_sequences"], limits.cache_mib * MIB, cached)
     check(memory_plan, limits.memory_mib * MIB, target.info.device)
-    common.note("memory plan:\n" + "\n".join(memory_plan.lines()))
+    common.print_note("memory plan:\n" + "\n".join(memory_plan.lines()))
     return memory_plan
 
 
@@ -174,40 +175,41 @@ def _with_defaults(settings: Settings, **defaults: Any) -> Settings:
 
 def _restore_cache(run: Run, limits: ServeSettings) -> Path | None:
     """The file of the prompt cache, whose prefixes are evaluated now. Raises UsageError."""
-    from spec_serve import kept
 
     if limits.prompt_cache is None:
         return None
     path = Path(limits.prompt_cache)
     if not run.settings.reuse:
         raise UsageError("--prompt-cache keeps nothing with reuse=false", hint="leave one of them out")
-    kept.check_folder(path)
-    prefixes = kept.read(path, run)
-    fitting = kept.fitting(prefixes, run)
+    prompt_cache.check_folder(path)
+    prefixes = prompt_cache.read(path, run)
+    fitting = prompt_cache.fitting(prefixes, run)
     if prefixes:
         rows = sum(len(prefix.tokens) for prefix in fitting)
-        common.note(f"prompt cache: evaluating {len(fitting)} of {len(prefixes)} prefixes of {path}, {rows} tokens")
-    kept.evaluate(run, fitting)
+        common.print_note(
+            f"prompt cache: evaluating {len(fitting)} of {len(prefixes)} prefixes of {path}, {rows} tokens"
+        )
+    prompt_cache.evaluate(run, fitting)
     return path
 
 
-def prepare(run: Run, settings: Settings, limits: ServeSettings) -> tuple[Engine, Terms]:
+def prepare(run: Run, settings: Settings, limits: ServeSettings) -> tuple[Engine, ServerConfig]:
     """The engine of a server that does not listen yet, and what it holds requests to. Raises UsageError."""
-    from spec_serve import kept, logs
+    from spec_serve import logs
     from spec_serve.engine import Engine
-    from spec_serve.terms import Terms
+    from spec_serve.server_config import ServerConfig
     from spec_serve.tracing import Tracing
 
     cache = _restore_cache(run, limits)
     logs.begin(as_json=limits.log == "json")
     engine = Engine(run, limits.queue)
     if cache is not None:
-        engine.closing.append(partial(kept.write, cache))
-    terms = Terms(run, limits.alias or settings["model"], limits, settings)
+        engine.closing.append(partial(prompt_cache.write, cache))
+    terms = ServerConfig(run, limits.alias or settings["model"], limits, settings)
     if limits.traces:
         engine.finished.append(Tracing(terms.model))
     if run.stats.lossy:
-        common.note(f"LOSSY: {run.stats.lossy}")
+        common.print_note(f"LOSSY: {run.stats.lossy}")
     return engine, terms
 
 
@@ -217,7 +219,7 @@ def _serve(run: Run, settings: Settings, limits: ServeSettings, listener: Any) -
     from spec_serve.server import start_listening, warn_of_everyone
 
     engine, terms = prepare(run, settings, limits)
-    common.note(f"serving {terms.model} at {start_listening(listener, limits)}")
+    common.print_note(f"serving {terms.model} at {start_listening(listener, limits)}")
     warn_of_everyone(listener, limits)
     with frozen_heap():
         listen(create_app(engine, terms), engine, limits, listener)

@@ -11,8 +11,8 @@ import attrs
 from spec_core import Tokenizer
 from spec_serve import thinking
 from spec_serve.errors import ApiError
-from spec_serve.fields import Conversation, Message, Tool, ToolCall
 from spec_serve.reading import has_channels
+from spec_serve.schemas import Conversation, Message, Tool, ToolCall
 
 ROLES = ("system", "user", "assistant", "tool")
 WRITTEN = (

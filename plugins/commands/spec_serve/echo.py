@@ -17,8 +17,8 @@ import numpy as np
 from spec_core import Request, Sampling, Target
 from spec_core.commands import Logprob
 from spec_serve.errors import api_error_of
-from spec_serve.job import Done, Failed, Job, Outlet, messages
-from spec_serve.terms import Terms
+from spec_serve.job import Done, EventQueue, Failed, Job, messages
+from spec_serve.server_config import ServerConfig
 
 FORCED = "forced"
 
@@ -77,7 +77,7 @@ class Echo:
     scores: list[Logprob] = attrs.field(factory=list)
 
 
-def requests(ids: list[int], best: int, model: Request, terms: Terms) -> list[Request]:
+def requests(ids: list[int], best: int, model: Request, terms: ServerConfig) -> list[Request]:
     """Requests whose texts are the prompt after its first token. model: what the answer itself asks for."""
     ends = [at + 1 for at, token in enumerate(ids) if at and token in terms.target.info.eog and at + 1 < len(ids)]
     cuts = sorted({1, *ends, len(ids)})
@@ -97,9 +97,9 @@ def requests(ids: list[int], best: int, model: Request, terms: Terms) -> list[Re
     ]
 
 
-def jobs(ids: list[int], best: int, model: Request, deadline: float | None, terms: Terms) -> list[Job]:
+def jobs(ids: list[int], best: int, model: Request, deadline: float | None, terms: ServerConfig) -> list[Job]:
     """The same as jobs, with an outlet of their own."""
-    outlet = Outlet()
+    outlet = EventQueue()
     submitted = requests(ids, best, model, terms)
     return [Job(request, outlet, index=i, streamed=False, deadline=deadline) for i, request in enumerate(submitted)]
 

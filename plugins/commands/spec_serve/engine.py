@@ -36,7 +36,7 @@ class Engine:
         self.open: set[Job] = set()
         self.draining = False
         self.failed: BaseException | None = None
-        self._orders: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._commands: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._numbers = count()
         self._stopped = False
         run.observe(self._look)
@@ -60,7 +60,7 @@ class Engine:
         for job in jobs:
             job.number, job.asked = next(self._numbers), now
         self.open.update(jobs)
-        self._orders.put(partial(self._submit, jobs))
+        self._commands.put(partial(self._submit, jobs))
         try:
             self._check_alive()  # it may have stopped before it could see these jobs
         except ApiError:
@@ -75,7 +75,7 @@ class Engine:
         """Nobody waits for these any more."""
         for job in jobs:
             if job in self.open:
-                self._orders.put(partial(self._cancel, job))
+                self._commands.put(partial(self._cancel, job))
 
     def cancel_all(self) -> None:
         """End every text now; what it has so far is its result."""
@@ -84,7 +84,7 @@ class Engine:
     def close(self) -> None:
         """Cancel what runs, give the run's memory back, and end the thread."""
         self.draining = True
-        self._orders.put(self._stop)
+        self._commands.put(self._stop)
         if self._thread.is_alive():
             self._thread.join()
 
@@ -101,7 +101,7 @@ class Engine:
     def _serve(self) -> None:
         try:
             while not self._stopped:
-                self._take_orders()
+                self._run_commands()
                 if self.run.busy:
                     self._step()
                 self._deliver()
@@ -119,13 +119,13 @@ class Engine:
             look(self.run)
         self.run.close()
 
-    def _take_orders(self) -> None:
+    def _run_commands(self) -> None:
         """All that are there; with nothing to run, wait for one."""
         if not self.run.busy:
-            self._orders.get()()
+            self._commands.get()()
         try:
             while True:
-                self._orders.get_nowait()()
+                self._commands.get_nowait()()
         except Empty:
             pass
 

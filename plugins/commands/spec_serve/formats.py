@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from spec_serve.body import Body
+from spec_serve.strict_model import Body
 
 
 class NamedSchema(Body):

@@ -11,12 +11,12 @@ from starlette.responses import Response
 
 from spec_core import Tokenizer
 from spec_core.toolkit import encode_after, encode_part
-from spec_serve.body import ANY, Body, ListOf
 from spec_serve.errors import ApiError
 from spec_serve.lengths import check_text
 from spec_serve.llama import CompletionAnswer, LlamaCompletion, complete
 from spec_serve.routes import api_router, generates
 from spec_serve.service import ServiceOf
+from spec_serve.strict_model import ANY, Body, ListOf
 
 router = api_router("llama-server")
 MARKS = (

@@ -13,12 +13,12 @@ import attrs
 
 from spec_core import Emitted, Tokenizer
 from spec_serve import call_forms, harmony, thinking
-from spec_serve.calls import Call, CallReader
-from spec_serve.fields import ReasoningFormat, Tool
 from spec_serve.harmony import HarmonyReader
 from spec_serve.job import Job
 from spec_serve.parts import AnswerPart, Mark, Piece, Pieces, Places, marks_of, spell
+from spec_serve.schemas import ReasoningFormat, Tool
 from spec_serve.thinking import ThoughtReader
+from spec_serve.tool_calls import Call, CallReader
 
 NAMES = (
     *harmony.MARKS, thinking.OPENING, thinking.CLOSING, call_forms.OPENING, call_forms.CLOSING, call_forms.LISTED,

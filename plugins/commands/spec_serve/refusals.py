@@ -12,9 +12,9 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from spec_core import SpecError
-from spec_serve.body import REFUSED
 from spec_serve.errors import ApiError, api_error_of
 from spec_serve.guard import answer
+from spec_serve.strict_model import REFUSED
 
 STATUS = {404: "no such path; /openapi.json lists them", 405: "another method than this path takes"}
 

@@ -9,9 +9,9 @@ from pydantic import BaseModel
 
 from spec_core import Result, Run, Tokenizer
 from spec_core.toolkit import decode_after
-from spec_serve.asked import PREDICTION
 from spec_serve.errors import api_error_of
-from spec_serve.job import Done, Failed, Job, Outlet, Prompted, messages
+from spec_serve.generation_params import PREDICTION
+from spec_serve.job import Done, EventQueue, Failed, Job, Prompted, messages
 
 
 class Usage(BaseModel):
@@ -77,7 +77,7 @@ class Finished:
         return "deadline" if self.job.expired else "stop" if reason == "complete" else reason
 
 
-async def wait_for_all(outlet: Outlet, count: int) -> list[Finished]:
+async def wait_for_all(outlet: EventQueue, count: int) -> list[Finished]:
     """The ends of ``count`` texts, in the order of their answer. Raises the error that ended one of them."""
     finished = []
     async for job, message in messages(outlet, count):

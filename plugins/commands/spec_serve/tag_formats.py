@@ -13,8 +13,8 @@ from pydantic import Field, ValidationError
 from spec_grammar import JsonSchema, Regex, StructuralTags, Tag, grammar
 from spec_grammar.compiled import Compiled
 
-from spec_serve.body import Body
 from spec_serve.errors import ApiError
+from spec_serve.strict_model import Body
 
 FIELD = "structural_tag"
 

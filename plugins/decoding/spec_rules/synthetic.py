@@ -54,7 +54,7 @@ class Synthetic:
     def coin(self, seq: Sequence) -> float:
         """One uniform per step: the pattern of a prompt depends on the setting's seed, not on text or drafter."""
         prompt = crc32(np.array(seq.tokens[: seq.prompt_len], dtype=np.int64).tobytes())
-        return float(uniform(self.seed, seq.t, np.array([prompt]), seq.noise_stream, DOMAIN_SYNTHETIC)[0])
+        return float(uniform(self.seed, seq.output_position, np.array([prompt]), seq.noise_stream, DOMAIN_SYNTHETIC)[0])
 
 
 def kept_count(rates: tuple[float, ...], u: float) -> int:

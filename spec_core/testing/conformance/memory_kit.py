@@ -126,7 +126,7 @@ class MemoryChecks(DraftChecks):
         self._needs_fixed_tokens()
         requests = self.long_requests()
         often = self.drafts_of(requests, rule=Cut(0))
-        now_and_then = self.drafts_of(requests, [Limiter(lambda seq: seq.t % 3 == 0)], rule=Cut(0))
+        now_and_then = self.drafts_of(requests, [Limiter(lambda seq: seq.output_position % 3 == 0)], rule=Cut(0))
         self.same_drafts(now_and_then, often, requests, now_and_then)
         for late in (4, LONG // 2, LONG - 4):
             held_back = Limiter(from_output(late))
@@ -229,7 +229,7 @@ class MemoryChecks(DraftChecks):
         seqs = []
         for request in requests:
             seqs.append(run.submit(request))
-            while run.busy and not (beside and len(seqs) == 1 and seqs[0].rounds >= 2):
+            while run.busy and not (beside and len(seqs) == 1 and seqs[0].verdict_count >= 2):
                 run.step()
         for seq, request in zip(seqs, requests, strict=True):
             same(run.take(seq).tokens, self.plain(request), describe_request(request))
@@ -297,7 +297,7 @@ class MemoryChecks(DraftChecks):
         sizes: list[int] = []
         while run.busy:
             run.step()
-            if len(sizes) < len(at) and seq.t >= at[len(sizes)]:
+            if len(sizes) < len(at) and seq.output_position >= at[len(sizes)]:
                 sizes.append(weight([plugin, seq.stash], outside=[run, target, seq]))
         return sizes
 
@@ -337,7 +337,7 @@ def near(one: Draft | None, two: Draft | None) -> bool:
 
 def from_output(t: int) -> Callable[[Sequence], bool]:
     """True for sequences with at least t output tokens."""
-    return lambda seq: seq.t >= t
+    return lambda seq: seq.output_position >= t
 
 
 def overwrite(views: list[torch.Tensor]) -> None:

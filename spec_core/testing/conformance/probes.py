@@ -14,7 +14,7 @@ from spec_core.contract.sequence import Sequence
 from spec_core.contract.step import Step
 from spec_core.contract.target import Target
 from spec_core.contract.values import KINDS, Compat, Draft, Needs, Verdict
-from spec_core.errors import NotAskedFor
+from spec_core.errors import NotRequested
 from spec_core.hookspecs import hookimpl
 from spec_core.loop.run import Run
 from spec_core.toolkit.choosing import choosers, walk
@@ -70,10 +70,10 @@ class Rests:
 
 
 class Hidden:
-    """Rows of logits of a plugin that did not declare to read them: any use raises NotAskedFor."""
+    """Rows of logits of a plugin that did not declare to read them: any use raises NotRequested."""
 
     def __getattr__(self, name: str) -> Any:
-        raise NotAskedFor(
+        raise NotRequested(
             "logits were read in rollback or process: compat must return Compat(needs=Needs(logits=True))"
         )
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import attrs
 
-from spec_compare.executors.part import Shard
+from spec_compare.executors.shard import Shard
 from spec_compare.records.reading import LAPS
 from spec_core.errors import SpecError, UsageError
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from spec_commands import common
-from spec_commands.common import note
+from spec_commands.common import print_note
 
 from spec_compare.columns import COLUMNS, informative_columns, title
 from spec_compare.outcome import Outcome
@@ -26,7 +26,7 @@ def write(path: Path, result: Outcome) -> None:
         common.write(path, page(result).encode("utf-8", "replace"))
     except OSError as error:
         raise common.unwritable(path, error) from error
-    note(f"written: {path}")
+    print_note(f"written: {path}")
 
 
 def page(result: Outcome) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 import attrs
 import numpy as np
 import torch
-from spec_commands.common import note
+from spec_commands.common import print_note
 from spec_commands.printing import say
 from torch import Tensor
 
@@ -78,11 +78,15 @@ class TrainingRun:
         data = self.with_answers(read_data(self.target, self.options.data, self.options.schedule, MINUTES))
         shape, d2t = choose_shape(self.options.head, self.target.info, self.teacher.sources, data)
         student = new_student(shape, d2t, self.target, self.options.schedule.seed, depth_of(self.options.head))
-        note(f"{shape.kind} head of {count_parameters(student.head):,} parameters reads hidden states {shape.sources}")
+        print_note(
+            f"{shape.kind} head of {count_parameters(student.head):,} parameters reads hidden states {shape.sources}"
+        )
         log = self.trainer(student, data).run()
         self.finish(student, d2t)
         whole = time.monotonic() - began
-        note(f"{clock(log.spent)} of training, {clock(whole)} since this call began, with answers and preparations")
+        print_note(
+            f"{clock(log.spent)} of training, {clock(whole)} since this call began, with answers and preparations"
+        )
         self.report(log)
 
     def with_answers(self, data: TrainingData) -> TrainingData:
@@ -90,7 +94,9 @@ class TrainingRun:
         if not data.generate:
             return data
         if math.isfinite(data.seconds):
-            note(f"the target answers prompts first, for at most {clock(data.seconds)}, which --minutes does not count")
+            print_note(
+                f"the target answers prompts first, for at most {clock(data.seconds)}, which --minutes does not count"
+            )
         options, seed = self.options.data, self.options.schedule.seed
         length = max(2, min(self.options.schedule.length, self.target.info.context - options.answer - 2))
         prompts = make_prompts(data.prompts or data.texts, data.generate, length, seed)
@@ -100,7 +106,7 @@ class TrainingRun:
             return attrs.evolve(data, answers=read_answers(path))
         answers = self.answerer.answers(path, prompts, how, data.seconds, AnswerProgress(len(prompts)))
         tokens = sum(len(text.tokens) - text.start for text in answers)
-        note(f"{len(answers)} answers of {tokens:,} tokens to train on")
+        print_note(f"{len(answers)} answers of {tokens:,} tokens to train on")
         return attrs.evolve(data, answers=answers)
 
     def trainer(self, student: Student, data: TrainingData) -> Trainer:
@@ -155,7 +161,7 @@ class TrainingRun:
                 output.remove(path)
 
     def report(self, log: Log) -> None:
-        note(f"loss {curve(log.losses)}")
+        print_note(f"loss {curve(log.losses)}")
         say(f"{log.step} steps, loss {log.loss:.8f}, {log.results[-1][1]}")
         say(f"written: {self.options.output.out}")
 
@@ -204,7 +210,7 @@ def choose_draft_vocab(count: int | None, vocab: int, data: TrainingData, counts
         return None
     answers = reduced_vocabulary.count_tokens([TextSample(text.tokens[text.start :]) for text in data.answers], vocab)
     chosen, covered = reduced_vocabulary.most_frequent(answers, counts, count)
-    note(f"{count} of {vocab} tokens can be drafted: {covered:.1%} of the texts")
+    print_note(f"{count} of {vocab} tokens can be drafted: {covered:.1%} of the texts")
     return torch.from_numpy(chosen)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import attrs
 import numpy as np
-from spec_commands.common import note
+from spec_commands.common import print_note
 
 from spec_core.errors import UsageError
 from spec_train.data.dataset import Dataset
@@ -52,7 +52,7 @@ class Trainer:
             self._train(optimizers)
         except KeyboardInterrupt:
             self._save(optimizers)
-            note(f"stopped at step {self.log.step}")
+            print_note(f"stopped at step {self.log.step}")
             raise
         if not all(p.isfinite().all() for p in self.student.head.parameters()):
             raise self._divergence_error()

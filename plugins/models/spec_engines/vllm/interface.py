@@ -31,7 +31,7 @@ GREEDY = 1e-5
 """vLLM takes the most likely token below this temperature."""
 
 
-def told_of(config: Any) -> dict[str, Any]:
+def spec_config_of(config: Any) -> dict[str, Any]:
     """``additional_config["spec"]``."""
     return dict((config.additional_config or {}).get("spec") or {})
 

@@ -29,7 +29,7 @@ class Proposer:
         check_installed()
         interface.check(config)
         self.config = config
-        self.told = interface.told_of(config)
+        self.told = interface.spec_config_of(config)
         self.bare = describe(config.model_config.model, **interface.facts(config))
         self.serves = interface.serves(config.model_config)
         self.coupled = bool(self.told.get("coupled"))

@@ -23,7 +23,7 @@ _chosen: dict[int, str] = {}
 """The number of threads of this process: bits depend on it, so later models use the same number."""
 
 
-def alone() -> None:
+def reset_after_fork() -> None:
     """In a forked child, set torch to one thread if a model was loaded before: torch would wait forever for
     threads that a fork does not copy. The native forward starts its own threads again."""
     if _chosen:
@@ -33,7 +33,7 @@ def alone() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=alone)
+    os.register_at_fork(after_in_child=reset_after_fork)
 
 
 def choose_threads(threads: int, executor: Executor) -> str:

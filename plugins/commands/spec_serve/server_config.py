@@ -16,7 +16,7 @@ from spec_serve.settings import ServeSettings
 
 
 @attrs.frozen(slots=False)
-class Terms:
+class ServerConfig:
     """What the server holds requests to. model: its name in the API. settings: all that were resolved."""
 
     run: Run

@@ -12,18 +12,18 @@ from collections.abc import Callable, Mapping
 from importlib import metadata
 from typing import Any
 
-EARLY = "spec_core.early"
+BEFORE_TORCH = "spec_core.before_torch"
 """Entry point group of functions that take no arguments and do not import torch."""
 
 
 @functools.cache
-def prepare() -> None:
+def call_before_torch() -> None:
     """Call each of them, once. A failure is only a warning, since a run works without these settings."""
-    for point in metadata.entry_points(group=EARLY):
+    for point in metadata.entry_points(group=BEFORE_TORCH):
         try:
             point.load()()
         except Exception as error:
-            warnings.warn(f"{EARLY} {point.name!r} failed: {type(error).__name__}: {error}", stacklevel=2)
+            warnings.warn(f"{BEFORE_TORCH} {point.name!r} failed: {type(error).__name__}: {error}", stacklevel=2)
 
 
 def lazy(module: dict[str, Any], where: Mapping[str, str]) -> Callable[[str], Any]:
@@ -35,7 +35,7 @@ def lazy(module: dict[str, Any], where: Mapping[str, str]) -> Callable[[str], An
     def get(name: str) -> Any:
         if name not in where:
             raise AttributeError(f"module {module['__name__']!r} has no attribute {name!r}")
-        prepare()
+        call_before_torch()
         module[name] = getattr(importlib.import_module(f"spec_core.{where[name]}"), name)
         return module[name]
 

@@ -7,8 +7,8 @@ from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import Field, model_validator
 
-from spec_serve.body import ANY, Body, ListOf, field_error
 from spec_serve.formats import Format, ResponseFormat, StructuredOutputs
+from spec_serve.strict_model import ANY, Body, ListOf, field_error
 
 NAME = r"^[A-Za-z0-9_.-]{1,64}$"
 """Of a function."""

@@ -23,7 +23,7 @@ class Shard:
         return list(entries[first:last])
 
 
-WHOLE = Shard()
+ALL_WORK = Shard()
 Written = Callable[[bytes], None]
 """Called with lines of the results after they were written."""
 

@@ -26,7 +26,7 @@ from spec_serve.call_forms import (
     Tools,
     object_call,
 )
-from spec_serve.fields import Tool
+from spec_serve.schemas import Tool
 
 __all__ = ["CLOSING", "OPENING", "Call", "CallReader"]
 
