@@ -166,7 +166,9 @@ def test_a_text_through_the_kernels_is_the_plain_text(monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("capability", [80, 89, 90])
+@pytest.mark.parametrize(
+    "capability", [90, pytest.param(89, marks=pytest.mark.release), pytest.param(80, marks=pytest.mark.release)]
+)
 def test_kernels_compile_for_a_device_that_is_not_here(capability):
     """For a vocabulary of 151,936; exact kernels round every product and sum."""
     script = Path(__file__).parent.parent / "kernels" / "compile_for_gpu.py"
