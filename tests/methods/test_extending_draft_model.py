@@ -28,6 +28,8 @@ def one_thread():
 
 
 class TestExtendingDraftModel(DrafterConformance):
+    """It drafts as without ``extend`` where no other method drafts before it."""
+
     learns_from_verdicts = "length"
 
     def make(self):

@@ -26,6 +26,8 @@ def one_thread():
 
 
 class TestExtendingMtp(DrafterConformance):
+    """It drafts as without ``extend`` where no other method drafts before it."""
+
     learns_from_verdicts = "length"
 
     def make(self):

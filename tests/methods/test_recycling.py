@@ -19,14 +19,9 @@ from spec_core.toolkit import likeliest
 from tests.methods.extending import SAMPLINGS, Begins, ran, requests, texts_of
 
 
-class TestRecycling(DrafterConformance):
-    learns_from_verdicts = "tokens"
-
-    def make(self):
-        return Recycling()
-
-
 class TestExtendingRecycling(DrafterConformance):
+    """It drafts as without ``extend`` where no other method drafts before it."""
+
     learns_from_verdicts = "tokens"
 
     def make(self):

@@ -30,14 +30,9 @@ class TestSuffix(DrafterConformance):
         return Suffix()
 
 
-class TestSuffixTrees(DrafterConformance):
-    learns_from_verdicts = "tokens"
-
-    def make(self):
-        return Suffix(width=3, p_min=0.01)
-
-
 class TestExtendingSuffixTrees(DrafterConformance):
+    """It drafts as without ``extend`` where no other method drafts before it."""
+
     learns_from_verdicts = "tokens"
 
     def make(self):
