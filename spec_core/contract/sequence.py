@@ -47,7 +47,7 @@ class Stash:
         return key in self._values
 
     def fork(self) -> Stash:
-        """For a sequence that begins with the same rows: copies of the values that have ``fork()``, nothing else."""
+        """Stash for a sequence that begins with the same rows: copies of the values that have ``fork()``."""
         copy = Stash()
         copy._values = {key: value.fork() for key, value in self._values.items() if hasattr(value, "fork")}
         return copy

@@ -46,7 +46,7 @@ class NextTokenLayer(Protocol):
     def heads(self) -> tuple[int, int]: ...
 
     def operations(self, source: Any) -> Iterable[Any]:
-        """Its operations, from tensors of its own and of a trunk: input ``hidden``, taps ``final`` and ``logits``."""
+        """Operations, from tensors of the layer and of a trunk: input ``hidden``, taps ``final`` and ``logits``."""
 
     def rotation(self) -> tuple[Tensor, float]:
         """Radians per position of every rotated pair, float32 [pairs], and the factor of cos and sin."""

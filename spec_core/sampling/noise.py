@@ -94,7 +94,7 @@ def _words(ids: np.ndarray, half: np.uint64, rest: tuple[Words, ...], keys: Keys
 
 
 def _all_words(count: int, half: np.uint64, rest: tuple[Words, ...], keys: Keys) -> np.ndarray:
-    """The same for all ids below ``count``; every counter is computed once."""
+    """``_words`` of all ids below ``count``; every counter is computed once."""
     counter = np.arange(-(-count // 64) * 16, dtype=np.uint64) | half
     words = np.stack(philox((counter, *rest), keys))
     return words.reshape(4, -1, 16).swapaxes(0, 1).reshape(-1)[:count]

@@ -1,4 +1,4 @@
-"""When a sequence ends, and its visible text.
+"""The end of a sequence, and its visible text.
 
 Decided token by token, from committed text only: a rejected draft can neither end a sequence nor add to its text.
 """

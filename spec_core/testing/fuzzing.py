@@ -29,7 +29,7 @@ FAULTS = (0.002, 0.01, 0.05)
 
 TEMPERATURES = (0.0, 0.4, 0.8, 1.2, 1.5)
 SHARES = (0.05, 0.4, 0.9)
-"""Of the vocabulary that a constraint allows."""
+"""Shares of the vocabulary that a constraint allows."""
 
 
 @attrs.define

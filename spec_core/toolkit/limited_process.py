@@ -36,7 +36,7 @@ ENDS = {
     "SIGBUS": "it overflowed its stack",
     "SIGABRT": "it ran out of memory or failed",
 }
-"""What a signal says of a process that it ended."""
+"""Messages of the signals that end a process."""
 
 
 class ProcessEnded(Exception):
@@ -133,7 +133,7 @@ class LimitedProcess:
                 pipe.close()
 
     def _forget(self) -> None:
-        """After a fork: the child belongs to the parent, and another thread may have held the lock."""
+        """Forget the child after a fork: it belongs to the parent, and another thread may have held the lock."""
         self._lock = Lock()
         if self._child is not None:
             for pipe in (self._child.stdin, self._child.stdout):
