@@ -171,7 +171,7 @@ def start_run(case: str) -> Run:
 
 
 def _check(run: Run, drafts: bool) -> None:
-    """With drafts a step emits three tokens, two of them drafted. Raises AssertionError if the work is another."""
+    """Check the tokens of a step: three with drafts, two of them drafted, else one. Raises AssertionError."""
     tokens, sources = ([1, 2, 3], ["null-drafter", "null-drafter", None]) if drafts else ([1], [None])
     events = run.step()
     sequences = len(run.running)

@@ -1,4 +1,4 @@
-"""What named methods add to a step, by the length of their drafts: Td(k)."""
+"""Time that named methods add to a step, by the length of their drafts: Td(k)."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _maker(target: Target, settings: Settings, methods: list[str]) -> Callable[[
 
 
 def prompts(target: Target, file: Path | None) -> list[Prompt]:
-    """Prompts of a file, or those that come with the model. Raises UsageError if there are none."""
+    """Prompts of a file, or else of the model. Raises UsageError if there are none."""
     path = file or target.info.prompts
     if path is None:
         raise UsageError(

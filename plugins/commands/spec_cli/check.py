@@ -92,7 +92,7 @@ def subject(plugin: str) -> tuple[Entry, Callable[[], Any]]:
 
 
 def finding(outcome: Outcome) -> str:
-    """What was found, without how to run the check alone in pytest."""
+    """The finding, without the command that runs the check alone in pytest."""
     return outcome.found.partition("found: ")[2].rpartition("\n")[0]
 
 

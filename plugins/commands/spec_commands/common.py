@@ -126,7 +126,7 @@ def model_of(settings: Settings) -> str:
 
 
 def load_options(settings: Settings) -> dict[str, Any]:
-    """What the settings say to a loader: always device, dtype, threads and context, the rest only if it is set."""
+    """Options of a loader: always device, dtype, threads and context, the rest only if it is set."""
     import attrs
 
     from spec_core.commands import LoadSettings

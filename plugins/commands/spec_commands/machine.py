@@ -1,4 +1,4 @@
-"""How busy the machine was during a measurement: processor time of this process, and of all others."""
+"""Load of the machine during a measurement: processor time of this process, and of all others."""
 
 from __future__ import annotations
 

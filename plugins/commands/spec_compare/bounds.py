@@ -1,4 +1,4 @@
-"""What bounds the speedup of a contender: the machine, its drafts' own cost, and their acceptance."""
+"""Bounds of the speedup of a contender: the machine, its drafts' own cost, and their acceptance."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class Bounds:
 
 
 def bounds(laps: Sequence[Lap], plain: Sequence[Lap], tally: DraftStatistics, costs: Curves, draft_max: int) -> Bounds:
-    """Of the laps of one contender. plain: laps of plain decoding on the same prompts. tally: pooled over its records.
-    draft_max: longest draft that a run allows.
+    """Bounds of the laps of one contender. plain: laps of plain decoding on the same prompts. tally: pooled over its
+    records. draft_max: longest draft that a run allows.
     """
     records = [record for lap in laps for record in lap.records]
     step = costs.at(depth(records))
@@ -93,7 +93,7 @@ def acceptance_bound(step: Cost, tally: DraftStatistics, records: list[Record], 
 
 
 def _constant(step: Cost, tally: DraftStatistics, drafting: Cost) -> Bound:
-    """Up to the last position that was tested often enough."""
+    """Bound of a constant acceptance, up to the last position that was tested often enough."""
     _, counts, right = tally.positions
     sure = []
     for kept, tested in zip(right, counts, strict=True):

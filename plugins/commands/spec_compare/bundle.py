@@ -26,7 +26,7 @@ MANIFEST, SCHEMA, REPORT = "manifest.json", "results.schema.json", "report.html"
 FORMAT, VERSION = "spec-core bundle", "1.0"
 NEEDED, OPTIONAL = (LAPS, SUMMARY, SCHEMA), (costs.NAME, REPORT)
 DATE = (1980, 1, 1, 0, 0, 0)
-"""Of every entry, so that equal contents make equal bundles."""
+"""Date of every entry, so that equal contents make equal bundles."""
 LARGEST = 4 << 30
 """Max bytes of all entries."""
 RATIO_MAX = 40

@@ -55,7 +55,7 @@ class ContenderEntry:
         return {name_of(part) for part in [*self.methods, *(n for n in named if n)]}
 
     def origin(self, key: str) -> str:
-        """Where a setting of a plugin came from."""
+        """Origin of a setting of a plugin."""
         setting = self.settings.table.get(key)
         return self.origins.get(key) or (DEFAULT if setting is None else setting.origin)
 

@@ -30,7 +30,7 @@ CIRCUMSTANCES = {
     "environment": "object",
     "settings": "object",
 }
-"""What ``outcome.circumstances`` adds, but for ``threads`` and ``kernels``, which a target may leave out."""
+"""Fields that ``outcome.circumstances`` adds, but for ``threads`` and ``kernels``, which a target may leave out."""
 
 
 def summary() -> dict[str, Any]:

@@ -84,7 +84,7 @@ SHORT = 0.9
 
 
 def rest(row: Row, rows: Iterable[Row], baselines: Mapping[str, str]) -> str:
-    """Where the time of a step goes, beside plain decoding's, if less than SHORT of the bound was reached; else empty.
+    """Parts of the time of a step, beside plain decoding's, if less than SHORT of the bound was reached; else empty.
 
     baselines: {contender: the plain decoding it is compared with}.
     """

@@ -64,7 +64,7 @@ def check_references(what: str, grammars: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _inner(value: Any) -> list[Any]:
-    """What a value holds; a text or number holds nothing."""
+    """The values inside a value; a text or number has none."""
     if isinstance(value, dict):
         return list(value.values())
     return value if isinstance(value, list) else []

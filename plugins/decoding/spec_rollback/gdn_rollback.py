@@ -20,7 +20,7 @@ from spec_core.toolkit import RecurrentSizes
 
 Strategy = Literal["auto", "snapshot", "replay", "checkpoint"]
 TRACES: dict[str, Literal["states", "inputs"] | None] = {"snapshot": "states", "replay": "inputs", "checkpoint": None}
-"""What each strategy records in a forward."""
+"""Records of each strategy in a forward."""
 SHARE = 0.5
 """Share of the free memory that traces may take."""
 

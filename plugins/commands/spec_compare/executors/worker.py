@@ -18,7 +18,7 @@ from spec_compare.records.reading import LAPS
 from spec_core.errors import SpecError, UsageError
 
 LINE, FILE, ERROR = "line", "file", "error"
-"""What a worker sends: a line of the results, a file that is written at the end, the reason and hint of an error."""
+"""Kinds of message: a line of the results, a file that is written at the end, the reason and hint of an error."""
 Message = tuple[str, Any]
 Queue = queue.SimpleQueue[Message | Exception | None]
 

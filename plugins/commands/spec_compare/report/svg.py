@@ -16,7 +16,7 @@ INK, FAINT = "#0000f0", "#0000f1"
 """Stand for ``--ink``, text and axes, and ``--faint``, lines of the grid."""
 VARIABLES = {colour: f"var(--c{i})" for i, colour in enumerate(SERIES)} | {INK: "var(--ink)", FAINT: "var(--faint)"}
 MARKERS = "os^DvPX*"
-"""Of the series, so that they differ without colours too."""
+"""Markers of the series, so that they differ without colours too."""
 STYLE: Any = {
     "svg.fonttype": "none",
     "svg.hashsalt": "spec",

@@ -1,4 +1,4 @@
-"""Texts and prompts to train on: from a JSONL file, or those that a target provides."""
+"""Texts and prompts to train on: from a JSONL file, or from a target."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def of_target(target: Target) -> list[TextEntry]:
 
 
 def prompts_of_target(target: Target, count: int) -> list[TextEntry]:
-    """Up to ``count`` prompts that the target provides, and has to answer first."""
+    """At most ``count`` prompts that the target provides, and has to answer first."""
     provided = training_texts(target)
     return [] if provided is None or not count else [TextEntry(text, None) for text in provided.prompts(count)]
 

@@ -27,8 +27,8 @@ FETCH_NORM, MATCH_NORM, STRENGTH = 2.5, 1.5, 3.0
 
 @attrs.frozen(eq=False)
 class Positions:
-    """Of some texts: features [N, inputs x width]; last [N, D], their last part; tokens: [N] ids of the token j
-    positions earlier, for each j."""
+    """Positions of some texts: features [N, inputs x width]; last [N, D], their last part; tokens: [N] ids of the token
+    j positions earlier, for each j."""
 
     features: Tensor
     last: Tensor

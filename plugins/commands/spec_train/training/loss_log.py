@@ -48,7 +48,7 @@ def is_before(line: str, step: int) -> bool:
 
 
 def line_of(log: Log, progress: float, result: Result | None) -> dict[str, Any]:
-    """What is known after a step, or of an evaluation. loss: smoothed."""
+    """Line of the log after a step, or after an evaluation. loss: smoothed."""
     facts: dict[str, Any] = {"step": log.step, "share": round(progress, 6), "seconds": round(log.spent, 3)}
     if result is None:
         return facts | {"loss": log.loss}

@@ -90,7 +90,7 @@ class TrainingRun:
         self.report(log)
 
     def with_answers(self, data: TrainingData) -> TrainingData:
-        """With the target's answers to as many prompts as were requested."""
+        """Add the target's answers to the requested number of prompts."""
         if not data.generate:
             return data
         if math.isfinite(data.seconds):
@@ -130,7 +130,7 @@ class TrainingRun:
         return Trainer(student, dataset, evaluation, schedule, self.checkpoint, run, on_step)
 
     def initialise(self, student: Student, dataset: Dataset) -> None:
-        """Set the weights to those of another head, or to those that can be computed without training."""
+        """Copy the weights of another head, or compute the weights that need no training."""
         if self.options.head.first is not None:
             from_head.copy_weights(student, self.options.head.first, self.target.info.layers)
             return
@@ -179,7 +179,7 @@ def depth_of(options: HeadOptions) -> int:
 
 
 def make_schedule(options: ScheduleOptions, width: int) -> Schedule:
-    """With the defaults of duration and learning rate. width: of the head."""
+    """Make a schedule; duration and learning rate have defaults. width: of the head."""
     minutes = None if options.steps else options.minutes or MINUTES
     lr = options.lr or LR * min(1.0, (LR_WIDTH / width) ** 0.5)
     return Schedule(options.seed, lr, options.batch, options.steps, minutes)

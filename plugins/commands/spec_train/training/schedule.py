@@ -14,7 +14,7 @@ WARMUP, DECAY = 0.02, 0.6
 
 @attrs.frozen
 class Schedule:
-    """How long and how fast: by ``steps`` or by ``minutes``. lr: max learning rate. batch: samples of a step."""
+    """Duration, in ``steps`` or in ``minutes``, and learning rate. lr: max learning rate. batch: samples of a step."""
 
     seed: int
     lr: float

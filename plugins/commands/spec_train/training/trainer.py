@@ -95,7 +95,7 @@ class Trainer:
         return float(loss.detach())
 
     def _divergence_error(self) -> UsageError:
-        """There is nothing worth saving."""
+        """Error of a diverged training, which leaves no weights to save."""
         return UsageError(
             f"after {self.log.step} steps the loss or a weight became NaN or infinite",
             hint=f"pass a smaller --lr than {self.schedule.lr:g}, and remove {self.checkpoint.name} if there is one",

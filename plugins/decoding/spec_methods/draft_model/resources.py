@@ -1,4 +1,4 @@
-"""What a draft model takes of the machine: memory, and threads of its own."""
+"""Resources of a draft model: memory, and threads of its own."""
 
 from __future__ import annotations
 

@@ -30,10 +30,10 @@ FLASH_ATTENTION = 1
 PARTIAL = 1
 """Flag of state functions: recurrent state alone."""
 EMBEDDING = ("embd", "inp_embd", "inp_scaled", "model.input_embed")
-"""Names of what enters block 0, by architecture; the last one that is computed does."""
+"""Names of the input of block 0, by architecture; the last one that is computed counts."""
 FINAL = "result_norm"
 DIMENSIONS = 4
-"""Models with positions in several dimensions read so many of each row given as an embedding."""
+"""Positions of each row given as an embedding, in models with positions in several dimensions."""
 IDS = ctypes.POINTER(ctypes.c_int32)
 Owners = Sequence[Sequence[int]] | None
 
@@ -53,7 +53,7 @@ def _silent(level: int, text: bytes, data: Any) -> None:
 
 @attrs.frozen
 class Facts:
-    """What llama.cpp says about a model. layers: blocks of the trunk, without those for drafting."""
+    """Facts of llama.cpp about a model. layers: blocks of the trunk, without those for drafting."""
 
     width: int
     layers: int
@@ -101,7 +101,7 @@ def offloads() -> bool:
 
 @attrs.frozen
 class Size:
-    """Of a sequence's memory. cache: ggml's number of the type of keys and values. trees: drafts may branch."""
+    """Size of a sequence's memory. cache: ggml's number of the type of keys and values. trees: drafts may branch."""
 
     positions: int
     threads: int
@@ -147,7 +147,7 @@ class Context:
 
     @property
     def snapshots(self) -> int:
-        """How many rows back recurrent state can be rolled; 0 without recurrent layers."""
+        """Number of rows that recurrent state can be rolled back; 0 without recurrent layers."""
         return int(api.llama_n_rs_seq(self.handle))
 
     def decode(
@@ -274,12 +274,12 @@ class Taps:
         return True
 
     def request(self, names: Mapping[int, Sequence[str]]) -> None:
-        """names: {hidden state: names of tensors, of which the last that is computed is meant}."""
+        """Request hidden states. names: {hidden state: names of tensors}; the last one that is computed counts."""
         self.keys = {name: key for key, several in names.items() for name in several}
         self.found = {key: [] for key in names}
 
     def collect(self, given: Tensor | None) -> None:
-        """After a call. given: the embeddings of its rows, which no operation computes.
+        """Collect the hidden states of a call. given: the embeddings of its rows, which no operation computes.
 
         Raises TargetError if llama.cpp computed nothing of the requested names.
         """

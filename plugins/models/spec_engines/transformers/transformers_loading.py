@@ -35,7 +35,7 @@ ROUNDED = "transformers multiplies rows in the shapes of a step, and libraries s
 
 @attrs.frozen
 class Wish:
-    """How a model is to be loaded; weights: False reads metadata only. compiled: by torch.compile."""
+    """Options of loading a model. weights: False reads metadata only. compiled: by torch.compile."""
 
     device: str = "auto"
     dtype: str = "auto"

@@ -43,7 +43,7 @@ class TransformersTarget:
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of what is computed; weights may be quantised."""
+        """Dtype of computed values; weights may be quantised."""
         return getattr(torch, self.info.dtype)
 
     # the Target protocol
@@ -59,7 +59,7 @@ class TransformersTarget:
             )
 
     def _evaluate(self, batch: Batch, needs: Needs) -> list[Found]:
-        """What the calls for a batch computed, in the order of its rows."""
+        """Outputs of the calls for a batch, in the order of its rows."""
         for part in batch.parts:
             part.seq.slot.state.cut(part.start)
         if self.kinds.recurrent:

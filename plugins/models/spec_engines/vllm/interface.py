@@ -26,7 +26,7 @@ from spec_engines.vllm.model import SERVES
 from spec_engines.vllm.requests import Requests, Share, switch_fields
 
 NO_TOKEN = -1
-"""What vLLM writes after the tokens of a request that committed fewer than another one of its step."""
+"""Filler of vLLM after the tokens of a request that committed fewer than another one of its step."""
 GREEDY = 1e-5
 """vLLM takes the most likely token below this temperature."""
 
@@ -61,7 +61,7 @@ def check_rows(config: Any, needs: Needs) -> None:
 
 
 def serves(model: Any) -> Serves:
-    """What vLLM tells of a model, from its class: hidden states between blocks need the interface for EAGLE-3.
+    """Services of vLLM for a model, from its class: hidden states between blocks need the interface for EAGLE-3.
 
     model: vLLM's configuration of it, or a directory. Raises UsageError for a directory that vLLM does not load.
     """

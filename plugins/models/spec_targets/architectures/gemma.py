@@ -25,7 +25,7 @@ NAMES = plus_one(
     }
 )
 PATTERN2, PATTERN3 = 2, 6
-"""Of so many blocks the last attends to everything, the others have a window."""
+"""Periods of attention, in blocks: the last block of a period attends to everything, the others have a window."""
 BY_WIDTH = {("gemma2", 46), ("gemma3", 62)}
 """Models of 27B, by their number of blocks: scores are scaled by the width of the model over its heads, which GGUF
 files do not say."""
@@ -40,7 +40,7 @@ DEFAULTS: dict[str, Any] = {
     "sliding_window": 4096,
     "vocab_size": 262208,
 }
-"""Of transformers, for configs of Gemma 3 that leave them out."""
+"""Defaults of transformers, for configs of Gemma 3 that leave them out."""
 READ = ("layer_types", "hidden_act")
 
 

@@ -167,8 +167,8 @@ def _layer_types(sizes: Mapping[str, Any]) -> list[Any]:
 
 
 def _aux(raw: Mapping[str, Any], head: Head) -> tuple[tuple[int, ...] | None, Reading]:
-    """At the top level, ids are layers whose input is read (vLLM, nvidia, speculators); in
-    ``eagle_config``, layers whose output is read (SpecForge)."""
+    """Ids of the layers that the head reads: at the top level their inputs (vLLM, nvidia, speculators), in
+    ``eagle_config`` their outputs (SpecForge)."""
     nested = raw.get("eagle_config")
     listed, reading = raw.get(AUX), "inputs"
     if listed is None and isinstance(nested, dict):
@@ -178,7 +178,7 @@ def _aux(raw: Mapping[str, Any], head: Head) -> tuple[tuple[int, ...] | None, Re
 
 
 def _residual(raw: Mapping[str, Any], head: Head) -> bool:
-    """Loaders of speculators files disagree on the default, so the key is required."""
+    """``norm_before_residual`` of a head; required in speculators files: their loaders disagree on the default."""
     if head.producer == "speculators" and "norm_before_residual" not in raw:
         raise UsageError(
             f"{head.name}: config.json has no norm_before_residual, which a speculators file needs",
@@ -206,7 +206,7 @@ def _dflash(head: Head, raw: Mapping[str, Any], sizes: Mapping[str, Any], source
 
 
 def _limits(head: Head) -> Any:
-    """What block_facts asks of a config."""
+    """Context and vocabulary, as ``block_facts`` reads them."""
     return attrs.make_class("Limits", ["context", "vocab"])(head.context, head.vocab)
 
 

@@ -24,7 +24,7 @@ _chosen: dict[int, str] = {}
 
 
 def reset_after_fork() -> None:
-    """In a forked child, set torch to one thread if a model was loaded before: torch would wait forever for
+    """Set torch to one thread in a forked child if a model was loaded before: torch would wait forever for
     threads that a fork does not copy. The native forward starts its own threads again."""
     if _chosen:
         torch.set_num_threads(1)

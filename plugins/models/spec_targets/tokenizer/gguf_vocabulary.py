@@ -61,7 +61,7 @@ class Metadata:
 
 
 Flags = Mapping[str, Mapping[str, Any]]
-"""How tokens match, by their texts: ``lstrip``, ``rstrip``, ``single_word``, ``normalized``."""
+"""Matching of tokens, by their texts: ``lstrip``, ``rstrip``, ``single_word``, ``normalized``."""
 
 
 def from_gguf(
@@ -70,8 +70,8 @@ def from_gguf(
     ends: frozenset[int] = frozenset(),
     flags: Flags | None = None,
 ) -> Tokenizer:
-    """The tokenizer of a model. ends: ids that end a text beside those that the metadata declares. flags: those of
-    tokens that are declared; None if none are, as in GGUF. Raises UsageError for an unknown kind or pre-tokenizer."""
+    """The tokenizer of a model. ends: ids that end a text beside the metadata's. flags: matching of the
+    declared tokens; None if none are declared, as in GGUF. Raises UsageError for an unknown kind or pre-tokenizer."""
     meta = Metadata(metadata, where, ends, flags)
     makers = {"gpt2": _bpe, "llama": _spm}
     model = meta.of("model", str, required=True)
