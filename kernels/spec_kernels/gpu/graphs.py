@@ -83,7 +83,7 @@ class Buckets:
 
     @property
     def captured(self) -> int:
-        """How many are captured graphs."""
+        """Number of captured graphs."""
         return sum(bucket.graph is not None for bucket in self._buckets.values())
 
     def __len__(self) -> int:

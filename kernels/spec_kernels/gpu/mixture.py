@@ -26,7 +26,7 @@ SORTED = 64 if INTERPRETED else 1
 LINES = 1024
 """Lines that are sorted at once."""
 NONE = -1
-"""In place of the number of a gated unit."""
+"""Stands for the number of a gated unit where there is none."""
 FEW, MANY = 16, 64
 """Lines of a tile, where an expert has few of them or many."""
 

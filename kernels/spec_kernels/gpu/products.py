@@ -24,7 +24,7 @@ FEWEST = 16
 ROWS = 128
 """Rows of the largest tile."""
 BLOCK_ROWS = 64
-"""The same of matrices in blocks."""
+"""Rows of the largest tile of matrices in blocks."""
 PART = 128
 """Every part of k is a multiple of this, unless there is one part only."""
 BLOCK_PART = 512
@@ -32,12 +32,12 @@ BLOCK_PART = 512
 TILES = 128
 """Outputs in tiles of 64: matrices with more of them than this fill a device without parts of k."""
 PROGRAMS = {"bytes": 768, "nibbles": 1536}
-"""The same, times parts, of matrices in blocks: to unpack takes many warps on each multiprocessor."""
+"""Tiles, times parts, of matrices in blocks that fill a device: unpacking takes many warps on each multiprocessor."""
 
 
 @dataclass(frozen=True)
 class Tiling:
-    """How a tile is computed.
+    """Options of computing a tile.
 
     outputs, inputs: of a tile. warps, stages: of a program. Of blocks, inputs and warps decide in which order columns
     are added; of floats nothing changes a bit of the result.

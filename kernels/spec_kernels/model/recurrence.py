@@ -1,4 +1,4 @@
-"""What the recurrent layers of one forward share: states, which row continues which, and the trace."""
+"""Data that the recurrent layers of one forward share: states, the parent of each row, and the trace."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class Trace:
         return self.recorded.nbytes
 
     def replay(self, pool: StatePlaces, place: int, rows: Sequence[int]) -> None:
-        """To be called within ``pool.steady``."""
+        """Replay the rows from the state in ``place``; call it within ``pool.steady``."""
         self.recorded.replay(pool, place, [self.rows[row] for row in rows])
 
 
@@ -170,7 +170,7 @@ class Lines:
     def add(
         self, place: int, start: int, pending: int, parents: Sequence[int], kept: Sequence[int], traced: int
     ) -> None:
-        """Add the rows of one sequence: pending ones, of which the last is stored in ``place``, and drafts.
+        """Add the rows of one sequence: pending rows, the last with its state in ``place``, and drafts.
 
         start: position of the first pending row    parents: of the drafts, -1 is the last pending row
         kept: places of the first drafts' states    traced: how many drafts are traced

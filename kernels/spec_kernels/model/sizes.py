@@ -1,7 +1,6 @@
 """Checks every size in a description before an executor is made.
 
-The native program reads and writes as many numbers as an operation says, without further checks: inconsistent sizes
-must be found here.
+The native program trusts the sizes of an operation when it reads and writes: inconsistent sizes must be found here.
 """
 
 from __future__ import annotations

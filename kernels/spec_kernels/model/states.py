@@ -26,7 +26,7 @@ class StatePlaces(ABC):
     @property
     @abstractmethod
     def places(self) -> int:
-        """How many there are."""
+        """Number of places."""
 
     @abstractmethod
     def state(self, place: int) -> tuple[Tensor, Tensor]:
@@ -34,7 +34,7 @@ class StatePlaces(ABC):
 
     @abstractmethod
     def _add(self, count: int) -> None:
-        """Add at least so many places."""
+        """Add at least ``count`` places."""
 
     def take(self, count: int = 1) -> list[int]:
         """Places with undefined content. Not within ``steady``."""

@@ -164,7 +164,7 @@ class Arena:
     # what is wanted
 
     def _wishes(self, model: Model) -> Iterable[Wish]:
-        """In reading order; an embedding table that is not also the output matrix comes last."""
+        """Wishes in reading order; an embedding table that is not also the output matrix comes last."""
         for op, after in zip(model.ops, (*model.ops[1:], None), strict=True):
             if isinstance(op, Linear):
                 pair = isinstance(after, GLU) and op.outs == (after.gate, after.up) and op.biases == (None, None)

@@ -246,7 +246,7 @@ def call_of(name: str, arguments: Mapping[str, Any]) -> Call:
 
 
 def value_of(text: str, schema: Any) -> Any:
-    """What the text of a value means: a text, unless the schema says otherwise and it is JSON."""
+    """Value of a text: the text itself, unless the schema says otherwise and it is JSON."""
     kinds = schema.get("type") if isinstance(schema, Mapping) else None
     kinds = [kinds] if isinstance(kinds, str) else kinds or []
     if "string" in kinds and not ("null" in kinds and text == "null"):

@@ -53,7 +53,7 @@ OWN_NAMES = (
     "strict_model", "lenient",
     "chat_template", "chat_template_file", "chat_template_kwargs", "reasoning_format", "alias", "prompt_cache",
 )  # fmt: skip
-"""Of the flags above."""
+"""Names of the flags above."""
 
 
 @click.command()
@@ -160,12 +160,12 @@ def _plan(target: Target, plugins: list[PluginInstance], settings: Settings, lim
 
 
 def adapt(settings: Settings) -> Settings:
-    """With other defaults of the run: a method that fails is switched off, long prompts leave others their pace."""
+    """Set a server's defaults of the run: a failing method is switched off, long prompts do not slow others down."""
     return _with_defaults(settings, on_error="isolate", prefill_budget=PREFILL_BUDGET)
 
 
 def _with_defaults(settings: Settings, **defaults: Any) -> Settings:
-    """With other defaults: what a user gave stays."""
+    """Set other defaults; settings of the user stay."""
     table = dict(settings.table)
     for name, value in defaults.items():
         if table[name].origin == DEFAULT:

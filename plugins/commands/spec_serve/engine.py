@@ -1,4 +1,4 @@
-"""The thread that owns the run. Others hand it orders, which it takes between two steps, and never wait for it."""
+"""The thread that owns the run. Other threads queue commands, which it executes between two steps, without blocking."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ class Engine:
         self._stopped = True
 
     def _look(self, step: Step) -> None:
-        """At the end of every step: who has begun, and what was drafted."""
+        """Note at the end of every step which jobs have begun, and what was drafted."""
         self.counters.forward(step)
         for part in step.parts:
             job = self.jobs.get(part.seq)
@@ -228,7 +228,7 @@ class Engine:
                 job.drafted = Drafted(part.draft.ids, part.sources, path)
 
     def _tell_prompted(self, job: Job, processed: int, seconds: float) -> None:
-        """How much of its prompt is evaluated, where the client asked for it."""
+        """Report how much of its prompt is evaluated, if the client asked for it."""
         if job.prompted and job.streamed and job.seq is not None:
             total = job.seq.prompt_len
             job.tell(Prompted(min(processed, total), job.seq.reused, total, seconds))
@@ -239,12 +239,12 @@ class Engine:
 
 
 def line(job: Job, result: Result) -> str:
-    """What the log says of a finished text."""
+    """Line of the log about a finished text."""
     return " ".join(f"{name}={value}" for name, value in numbers(job, result).items())
 
 
 def numbers(job: Job, result: Result) -> dict[str, str | int | float]:
-    """Of a finished text, and nothing of what was written."""
+    """Numbers of a finished text, without its content."""
     stats = result.stats
     return {
         "request": job.request.name,

@@ -1,4 +1,4 @@
-"""What every request passes before a route sees it: its host and origin, the key, and the limits of its body."""
+"""Checks of every request before its route: its host and origin, the key, and the limits of its body."""
 
 from __future__ import annotations
 

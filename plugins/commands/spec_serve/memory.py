@@ -20,7 +20,7 @@ MIB = 1 << 20
 CHECKPOINTS = 9
 """States that a sequence of a hybrid keeps: its own, and those from which its prefix can be continued."""
 LIMIT = Path("/sys/fs/cgroup/memory.max")
-"""What a container may use."""
+"""File with the memory limit of a container."""
 
 
 @attrs.frozen
@@ -45,7 +45,7 @@ class Plan:
         return self.weights + self.step + sum(self.drafters.values()) + self.slots + self.cache
 
     def lines(self) -> list[str]:
-        """For people."""
+        """Lines of the plan for people."""
         drafters = [f"{_mib(size):>9} weights of {name}" for name, size in self.drafters.items()]
         return [
             f"{_mib(self.weights):>9} weights",

@@ -1,4 +1,4 @@
-"""Which pages may call a server without a key: its own, and those of allowed origins.
+"""Pages that may call a server without a key: its own, and pages of allowed origins.
 
 A page of a stranger reaches a server of this machine in two ways: from its own origin, which the browser names, or as a
 name that leads to this machine after the page was loaded (DNS rebinding), which the header ``Host`` shows.
@@ -57,7 +57,7 @@ class Origins:
 
 
 def origins_of(limits: ServeSettings) -> Origins | None:
-    """What a server without a key checks; None for one with a key, which a page of a stranger does not have."""
+    """Origins that a server without a key checks; None for one with a key, which a page of a stranger does not have."""
     if keys_of(limits):
         return None
     address = _address(_name(limits.host))

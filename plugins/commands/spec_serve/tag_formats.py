@@ -30,7 +30,7 @@ class Structure(Body):
 
 
 class Content(Body):
-    """What stands in a tag of the second form."""
+    """Content of a tag of the second form."""
 
     where: ClassVar[str] = "structural_tag.format.tags.content"
 
@@ -85,7 +85,7 @@ class StructuralTag(Body):
 
 
 def structural_tag(given: str | Mapping[str, Any]) -> StructuralTags:
-    """Of a JSON text or an object. Raises ApiError where it is neither form."""
+    """Structural tags of a JSON text or an object. Raises ApiError where it is neither form."""
     try:
         tag = json.loads(given) if isinstance(given, str) else given
         return StructuralTag.model_validate(tag).constraint()

@@ -115,7 +115,7 @@ class DeviceChoice:
         )
 
     def _upload_plain(self, description: Description) -> tuple[Tensor, ...]:
-        """The same without adjusted rows: slices of the buffers are made once for each number of draws."""
+        """Upload a description without adjusted rows: slices of the buffers are made once for each number of draws."""
         shape = description.draws.shape
         if shape not in self._plain:
             size = description.draws.size

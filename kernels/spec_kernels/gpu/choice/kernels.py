@@ -32,7 +32,7 @@ _ROW, _COPY = tl.constexpr(ROW), tl.constexpr(COPY)
 
 @attrs.frozen(eq=False)
 class Tiles:
-    """What the launches write about every tile of B draws.
+    """Results of the launches for every tile of B draws.
 
     largest: [B, T] float32, its largest logit, NaN if any is. lower, upper: [B, T] float32, bounds of its best score.
     scores: [B, T] float64, its best score, -inf if that cannot win. tokens: [B, T] int32, the token with that score.
