@@ -52,7 +52,7 @@ SEED = 0
 
 
 def texts(target: Any, rows: int) -> list[Tensor]:
-    """Tokens of prompts, int64, so many altogether: one of each family in turn."""
+    """Tokens of prompts, int64, ``rows`` altogether: one prompt of each family in turn."""
     prompts = [json.loads(line) for line in PROMPTS.read_text().splitlines()]
     families = {family: [p for p in prompts if p["family"] == family] for family in {p["family"]: 0 for p in prompts}}
     pieces, left = [], rows

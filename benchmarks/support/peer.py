@@ -87,7 +87,7 @@ def tokens(count: int) -> list[int]:
 
 
 class Llama:
-    """A context of llama.cpp with a number of sequences, of which all but ``decode_each`` use the first."""
+    """A context of llama.cpp with a number of sequences; all functions but ``decode_each`` use the first."""
 
     def __init__(self, model: str, context: int, threads: int, sequences: int = 1, repacked: bool = True) -> None:
         """repacked: weights may be stored anew for the processor, as llama.cpp's programs do; else they stay as the

@@ -1,4 +1,4 @@
-"""What a replay needs of a model: its texts, what methods draft at every position of them, and what steps take."""
+"""Data of a model for a replay: its texts, what methods draft at every position of them, and what steps take."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def record_methods(methods: Iterable[str], recorder: Recorder) -> dict[str, Any]
 
 
 def of_forwards(texts: Texts) -> list[float]:
-    """Seconds of a forward with 1, 2, ... rows, which never fall; between those that were made they are linear."""
+    """Seconds of a forward with 1, 2, ... rows, which never fall; they are linear between measured numbers of rows."""
     times = medians((len(step.ids), step.seconds["verify"]) for *_, seen in texts for step in seen)
     lengths = sorted(times)
     each = np.interp(range(LONGEST + 1), lengths, [times[length] for length in lengths])
