@@ -1,4 +1,4 @@
-"""Methods inside vLLM: are texts those of vLLM alone, and are as many drafts accepted as in this project's own loop?
+"""Methods inside vLLM: are texts equal to vLLM's alone, and is acceptance equal to this project's own loop?
 
 ``VLLM_PYTHON tests/campaigns/inside_vllm.py [-m zoo:pico] [--dtype float32] [--tensor-parallel 2] [--limit 13]``
 ``VLLM_PYTHON tests/campaigns/inside_vllm.py --temperature 0.8 --limit 5``

@@ -127,7 +127,7 @@ def chance(counts: Counter[Text], distribution: dict[Text, float]) -> float:
 
 
 def campaign(count: int, kept: Path | None, cases: list[str] = CASES) -> Iterator[tuple[str, Counter[Text]]]:
-    """(case, counts) of every case once it has so many texts. kept: where counts are saved after every block."""
+    """(case, counts) of every case once it has ``count`` texts. kept: where counts are saved after every block."""
     counted: dict[str, dict[str, int]] = json.loads(kept.read_text("utf-8")) if kept and kept.exists() else {}
     for case in cases:
         counts: Counter[Text] = Counter({text_of(key): n for key, n in counted.get(case, {}).items()})

@@ -145,7 +145,7 @@ def test_a_row_that_the_target_did_not_return_ends_its_sequence_alone(install):
 
 
 def with_fields(**fields):
-    """The twin's answer to draws of which some arrays are replaced: a chooser that reads them wrongly."""
+    """The twin's answer to draws with some arrays replaced: a chooser that reads them wrongly."""
 
     def change(logits, draws):
         return reference.choose_tokens(logits, attrs.evolve(draws, **{k: f(draws) for k, f in fields.items()}))

@@ -54,7 +54,7 @@ def check_last_row(target, seq, tokens, draft=None):
 
 @pytest.mark.parametrize("kept", [(), (0,), (0, 2), (1,), (1, 3), (1, 3, 5), (1, 4)])
 def test_rows_behind_a_kept_path_are_those_of_its_text(kept):
-    """Behind it: a tree with more paths, of which one is kept, and a chain."""
+    """Behind it: a tree with more paths, one of them kept, and a chain."""
     target = tiny()
     seq = open_sequence(target)
     keep(target, check_last_row(target, seq, TEXT, TREE), [kept])

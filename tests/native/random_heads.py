@@ -1,4 +1,4 @@
-"""Random draft heads on random models: widths, borrowed matrices, inputs and flags drawn, also those that must be
+"""Random draft heads on random models: widths, borrowed matrices, inputs and flags are drawn, even ones that must be
 refused. Drafts are held against the reference, texts against plain decoding, prompts given as embeddings included.
 Seconds for the suite; for long in tests/campaigns/soak.py.
 """

@@ -104,7 +104,7 @@ def _alone(target: Target, rng: random.Random, prompt: list[int], n: int, drawn:
 
 
 def _among_drafts(target: Target, rng: random.Random, tokens: list[int], prompt: int) -> Tensor:
-    """The same logits, from forwards of a row and 1 to 17 drafts: those that follow in the text, or others."""
+    """The same logits, from forwards of a row and 1 to 17 drafts: the next tokens of the text, or others."""
     seq, at, rows = _begin(target, tokens[:prompt]), prompt - 1, []
     while at < len(tokens) - 1:
         drafts = tokens[at + 1 : -1][: rng.randint(0, MAX_DRAFTS)]

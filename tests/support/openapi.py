@@ -67,7 +67,7 @@ class DescribedServer:
             self.failures.append(f"{sent}: {answer.status_code} {answer.text:.300}: {problems}")
 
     def send_generated(self, cases: int, first: int) -> None:
-        """Send about so many cases, divided among all operations, half of them with bodies that do not fit."""
+        """Send about ``cases`` cases, divided among all operations, half of them with bodies that do not fit."""
         share = -(-cases // sum(2 if operation.body else 1 for operation in self.operations))
         for number, operation in enumerate(self.operations):
             self._sender(operation, GenerationMode.POSITIVE, share, first + number)()
@@ -75,7 +75,7 @@ class DescribedServer:
                 self._sender(operation, GenerationMode.NEGATIVE, share, first + number)()
 
     def _sender(self, operation: Any, mode: GenerationMode, cases: int, first: int) -> Callable[[], None]:
-        """A function that sends so many cases of an operation."""
+        """A function that sends ``cases`` cases of an operation."""
         known = _fields(operation)
 
         @seed(first)

@@ -113,7 +113,7 @@ def prompts() -> list[str]:
 
 @attrs.frozen
 class Asked:
-    """A request of a campaign. cut: after so many events the client leaves; None is never. wait: seconds before it."""
+    """A request of a campaign. cut: events after which the client leaves; None is never. wait: seconds before it."""
 
     body: dict[str, Any]
     request: Request
@@ -186,7 +186,7 @@ async def _all(url: str, many: list[Asked], concurrency: int) -> list[Got]:
 
 
 def answers(url: str, many: list[Asked], concurrency: int) -> list[Got]:
-    """What the clients of these requests got, so many of them at once."""
+    """Answers that the clients of these requests got, ``concurrency`` of them at once."""
     return asyncio.run(_all(url, many, concurrency))
 
 

@@ -91,7 +91,7 @@ def differing(kind: str, kernels: str, seed: int, each: int, longest: int = 48) 
 
 
 def growth(kind: str, kernels: str, runs: int, close: bool) -> tuple[float, float, int]:
-    """One request in so many runs: resident MB after a fifth of them and at the end, and the places of the pool.
+    """One request in several runs: resident MB after a fifth of them and at the end, and the places of the pool.
 
     close: every second run is closed, the others are dropped.
     """

@@ -29,7 +29,7 @@ MUTATIONS = 100
 """Of each kind; the campaign by hand had thousands."""
 ROOM = 300 << 20
 MAX_SECONDS = 20
-"""Of CPU time and for one small file, many times what it takes: a number believed from a header takes for ever."""
+"""Max CPU seconds for one small file, many times its needs: a number believed from a header takes for ever."""
 KEYS = [
     "block_count", "context_length", "embedding_length", "feed_forward_length", "attention.head_count",
     "attention.head_count_kv", "attention.key_length", "attention.value_length", "attention.layer_norm_rms_epsilon",

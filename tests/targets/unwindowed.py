@@ -17,7 +17,7 @@ from tests.targets.tiny import model
 FAMILIES = ("llama", "qwen2", "qwen3", "qwen3moe", "glm4moe", "qwen3next", "qwen35", "qwen35moe")
 HYBRID = ("qwen3next", "qwen35", "qwen35moe")
 HEADS = {"glm4moe": [4, 12, 20, 24], "qwen3next": [8, 16, 24], "qwen35": [8, 16, 24], "qwen35moe": [8, 16, 24]}
-"""Widths of which the part that rotates is even."""
+"""Widths whose rotating part is even."""
 LINEAR = {
     "in_proj_qkv": "attn_qkv",
     "in_proj_z": "attn_gate",
