@@ -1,4 +1,4 @@
-"""What activations of 15 and of 8 bits cost in precision, beside what the weights' own rounding costs.
+"""Cost of activations of 15 and of 8 bits in precision, beside the cost of the weights' own rounding.
 
     python benchmarks/activations.py [FILE ...] [--requantise Q4_0,Q6_K] [--rows 1024] [--peer PYTHON]
 

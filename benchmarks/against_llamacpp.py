@@ -109,7 +109,7 @@ def rounds(peer: Peer, side: Side, depth: int, rows: list[int], count: int) -> d
 
 
 def report(times: dict[int, list[list[float]]]) -> list[dict[str, float]]:
-    """For each number of rows: median milliseconds, the median ratio, and ratios to one row of the peer."""
+    """Lines by number of rows: median milliseconds, the median ratio, and ratios to one row of the peer."""
     first = times[min(times)]
     return [
         {

@@ -52,7 +52,7 @@ def halves(draw: np.random.Generator, about: float) -> np.ndarray:
 
 
 BLOCKS = {"Q8_0": (q8_0, 32), "Q4_K": (q4_k, 256), "Q6_K": (q6_k, 256)}
-"""By type: a function that draws blocks, and the number of weights of a block."""
+"""Functions that draw blocks of a type, and the number of weights of a block."""
 
 
 def matrix(kind: str, blocks: np.ndarray, rows: int, columns: int) -> np.ndarray:
