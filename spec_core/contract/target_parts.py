@@ -1,7 +1,7 @@
 """Optional parts of a target, beyond the protocol: attributes that a loader sets, each read by a function here.
 
-A target without a part has no attribute of that name, or None. What is described in operations is so in those of
-``spec_kernels.model.ops``, which every layer executor runs.
+A target without a part has no attribute of that name, or None. Every layer executor runs the operations of
+``spec_kernels.model.ops``.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class TrainingTexts(Protocol):
         """Texts to learn from."""
 
     def prompts(self, count: int) -> Sequence[str | Messages]:
-        """Up to ``count`` prompts that the model answers first."""
+        """Prompts that the model answers first, at most ``count``."""
 
 
 def layer_executor(target: Any) -> LayerExecutor | None:

@@ -180,7 +180,7 @@ class Draft:
     def children(self, i: int) -> dict[int, int]:
         """{token id: draft index} of the children of draft ``i`` (-1: the last committed token).
 
-        Of equal siblings, the first is returned.
+        The first of equal siblings is returned.
         """
         if self.parents is None:
             return {self.ids[i + 1]: i + 1} if i + 1 < len(self.ids) else {}

@@ -36,8 +36,12 @@ LOWER = np.uint64(1 << 31)
 """Added to the first word of a counter for the lower halves."""
 DOMAIN_TOKEN = 0
 """Domain word of token noise, shared by plain decoding, the default rule and drafters."""
-DOMAIN_COIN, DOMAIN_CHOICE, DOMAIN_KEY = 1, 3, 4
-"""Domain words of private noise: a rule's coins, the core's choice for undecided sequences, and the key of both."""
+DOMAIN_COIN = 1
+"""Domain word of private noise for a rule's coins."""
+DOMAIN_CHOICE = 3
+"""Domain word of private noise for the core's choice for undecided sequences."""
+DOMAIN_KEY = 4
+"""Domain word of private noise for the key of the other two."""
 DOMAIN_DRAFT = 1 << 31
 """First domain word of drafters' noise under a rule with private noise; every node of a draft has its own."""
 BRANCHES = 1 << 16

@@ -148,7 +148,7 @@ LIMITS = "SPEC_LIMITED_PROCESS"
 
 
 def answer_messages(answer: Callable[[bytes], bytes], environment: Mapping[str, str] = os.environ) -> None:
-    """Answer messages until the parent closes the pipe. What ``answer`` prints goes to standard error."""
+    """Answer messages until the parent closes the pipe. Output of ``answer`` goes to standard error."""
     cpu_seconds, memory, stack = (float(part) for part in environment[LIMITS].split())
     source, sink = os.fdopen(os.dup(0), "rb", 0), os.fdopen(os.dup(1), "wb", 0)
     os.dup2(2, 1)

@@ -28,8 +28,10 @@ from spec_core.toolkit.tree import DraftLimits, TreeLimits
 
 BACKLOG = 256
 """Max pairs that wait for the next draft; more are evaluated at once."""
-FEW, LATER = 16, 32
-"""Rows of a step whose states may be read later; and steps after which they are read in any case."""
+FEW = 16
+"""Max rows of a step whose states may be read later."""
+LATER = 32
+"""Steps after which states are read in any case."""
 
 
 @attrs.define(eq=False)

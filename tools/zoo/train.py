@@ -22,8 +22,10 @@ from torch import nn
 
 from tools.zoo import recipes
 
-TASK_SHARE, REPEAT_SHARE = 0.22, 0.10
-"""Shares of the rows that are edit and record tasks, and repeated spans."""
+TASK_SHARE = 0.22
+"""Share of the rows that are edit and record tasks."""
+REPEAT_SHARE = 0.10
+"""Share of the rows that are repeated spans."""
 TASKS = 30_000
 MICRO = 4
 """Number of rows in one backward pass."""

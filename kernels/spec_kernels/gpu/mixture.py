@@ -27,8 +27,10 @@ LINES = 1024
 """Lines that are sorted at once."""
 NONE = -1
 """Stands for the number of a gated unit where there is none."""
-FEW, MANY = 16, 64
-"""Lines of a tile, where an expert has few of them or many."""
+FEW = 16
+"""Lines of a tile, where an expert has few of them."""
+MANY = 64
+"""Lines of a tile, where an expert has many of them."""
 
 
 @dataclass(frozen=True, eq=False)

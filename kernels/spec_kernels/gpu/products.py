@@ -39,8 +39,8 @@ PROGRAMS = {"bytes": 768, "nibbles": 1536}
 class Tiling:
     """Options of computing a tile.
 
-    outputs, inputs: of a tile. warps, stages: of a program. Of blocks, inputs and warps decide in which order columns
-    are added; of floats nothing changes a bit of the result.
+    outputs, inputs: of a tile. warps, stages: of a program. Inputs and warps decide in which order columns of
+    blocks are added; for floats nothing changes a bit of the result.
     """
 
     outputs: int

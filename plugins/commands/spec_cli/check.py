@@ -38,8 +38,10 @@ BADGE = """<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="20" r
 </svg>
 """
 LABEL, GREEN, RED = "spec-core", "#2c7a2c", "#b3261e"
-LETTER, MARGIN = 7, 10
-"""Pixels of a letter of the badge, and beside its texts."""
+LETTER = 7
+"""Pixels of a letter of the badge."""
+MARGIN = 10
+"""Pixels beside a text of the badge."""
 
 
 @click.command()

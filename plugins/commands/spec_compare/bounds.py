@@ -86,7 +86,7 @@ def acceptance_bound(step: Cost, tally: DraftStatistics, records: list[Record], 
     """The larger of two speedups: with the best constant draft length in the steps that had a draft, and with the
     lengths as they were drafted.
 
-    A method that chooses its lengths well exceeds every constant length. Of trees only the second is defined.
+    A method that chooses its lengths well exceeds every constant length. Only the second is defined for trees.
     """
     lengths = as_drafted(step, _steps(records), drafting) or 1.0
     return max(lengths, _constant(step, tally, drafting).speedup if tally.drafted == tally.depth else 1.0)

@@ -91,7 +91,7 @@ def number_of_contenders(flags: dict[str, Any]) -> int:
 def measure_costs(
     setups: Mapping[str, Baseline], rows: Mapping[str, int], accounts: Mapping[str, Any], before: Comparison | None
 ) -> Calibration:
-    """Costs of steps for the bounds. Those of a comparison that is complete are not measured again."""
+    """Costs of steps for the bounds. A complete comparison's are not measured again."""
     if not accounts["bounds"]:
         return Calibration()
     if before is not None and before.complete:

@@ -45,7 +45,7 @@ def differences(
 ) -> list[Difference]:
     """The first difference of every text that is not plain decoding's, with scores from a new forward.
 
-    labels: contenders whose text may differ. setups: by baseline. Of a conversation, its first turn that differs.
+    labels: contenders whose text may differ. setups: by baseline. Conversations: the first turn that differs.
     """
     laps, asked_for = list(laps), {p.id: p for p in prompts}
     plain, texts = truth(laps), answers(laps)

@@ -26,8 +26,12 @@ from spec_core.commands import (
 )
 from spec_core.errors import UsageError, why
 
-CONTENDER, SWEEP, TARGET = "contender", "sweep", "--target"
-"""Origins of settings: a table of the file of contenders, a sweep, and an option."""
+CONTENDER = "contender"
+"""Origin of a setting: a table of the file of contenders."""
+SWEEP = "sweep"
+"""Origin of a setting: a sweep."""
+TARGET = "--target"
+"""Origin of a setting: the option ``--target``."""
 OWN = ("name", "sweep")
 """Keys of a ``[[contender]]`` that are no settings."""
 EXAMPLE = 'write [[contender]] with methods = ["NAME"], settings as in spec.toml, and name = "..." if you like'

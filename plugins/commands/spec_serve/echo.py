@@ -1,6 +1,6 @@
 """Log-probabilities of a prompt: a text that a constraint holds to the prompt itself.
 
-What is generated after the first token of the prompt is the rest of the prompt, token by token, with the
+The text generated after the first token of the prompt is the rest of the prompt, token by token, with the
 log-probabilities of the model's own rows. The method ``forced`` drafts it, where the server has it, so that several
 tokens are evaluated at once. A token that ends a text ends such a text too, and another one goes on after it.
 """

@@ -1,4 +1,4 @@
-"""Bodies of requests: their fields and types. What is unknown, or known and not supported, is refused by its name."""
+"""Bodies of requests: their fields and types. A field that is unknown or not supported is refused by its name."""
 
 from __future__ import annotations
 

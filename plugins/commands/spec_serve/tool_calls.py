@@ -40,7 +40,7 @@ OPENED = re.compile("|".join(re.escape(opening) for opening in OPENINGS))
 class CallReader:
     """Splits a text, piece by piece, into what is said and the calls in it.
 
-    tools: {name: JSON schema of its parameters}. What looks like a call and is none of these tools stays text.
+    tools: {name: JSON schema of its parameters}. A call of none of these tools stays text.
     single: at most one call is read, what follows it is left out.
     """
 

@@ -1,7 +1,7 @@
 """Converts llama.cpp's grammar notation (GBNF) to that of llguidance (Lark).
 
 Rules that do not refer to themselves, directly or through others, become terminals: each is one regular expression, so
-that no choice inside it depends on where a token ends. What GBNF has and Lark has not is refused with its line.
+that no choice inside it depends on where a token ends. Features that Lark lacks are refused with their line.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ class GrammarMatcher:
         return np.stack(rows)
 
     def forced_tokens(self, count_max: int) -> list[int]:
-        """Up to ``count_max`` tokens of the bytes that the grammar leaves no choice about, as the tokenizer
+        """Tokens, at most ``count_max``, of the bytes that the grammar leaves no choice about, as the tokenizer
         writes them.
         """
         with panics_as_errors():

@@ -25,7 +25,7 @@ class ExtendChecks(Conformance):
     """Part of DrafterConformance."""
 
     def answer(self) -> Compat:
-        """Its answer in compat, if it extends."""
+        """The method's answer in compat, if it extends."""
         answer = ask_compat(self.make(), SUBJECT, self.model)
         if answer is None or not answer.extends:
             pytest.skip("does not extend the drafts of others")

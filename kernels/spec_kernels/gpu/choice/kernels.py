@@ -22,8 +22,10 @@ COUNTERS = tl.constexpr(512)
 """Counters of noise in a tile; each gives words for four tokens."""
 TILE = 4 * COUNTERS.value
 """Tokens of a program."""
-ABSOLUTE, RELATIVE = tl.constexpr(1e-3), tl.constexpr(2e-6)
-"""Above the error of a float32 score: an absolute part, and a relative part for large quotients."""
+ABSOLUTE = tl.constexpr(1e-3)
+"""Absolute bound of the error of a float32 score."""
+RELATIVE = tl.constexpr(2e-6)
+"""Relative bound of the error of a float32 score, for large quotients."""
 COLDEST = tl.constexpr(1e-30)
 """Scores at temperatures below this, 0 apart, have no bounds in float32."""
 _FIELDS, _TEMPERATURE, _SEED, _COUNTER = map(tl.constexpr, (FIELDS, TEMPERATURE // 2, SEED, COUNTER))

@@ -13,8 +13,10 @@ from torch import Tensor
 
 HEIGHT = 16
 """Lines of one expert in one product."""
-OUTPUTS, INPUTS = 64, 64
-"""Outputs of one program, and inputs summed in one product."""
+OUTPUTS = 64
+"""Outputs of one program."""
+INPUTS = 64
+"""Inputs that are summed in one product."""
 WIDE = 1024
 """Outputs of one program that only adds."""
 

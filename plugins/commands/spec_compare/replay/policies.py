@@ -122,7 +122,7 @@ def load_policy(policy: Policy, target: Any) -> Policy:
 
 
 def _answer(plugin: Any, target: Any) -> Compat:
-    """Its answer to ``compat``, which may name the target or not."""
+    """The policy's answer to ``compat``, which may name the target or not."""
     if not hasattr(plugin, "compat"):
         return Compat()
     named = bool(inspect.signature(plugin.compat).parameters)

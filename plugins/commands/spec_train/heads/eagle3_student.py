@@ -70,7 +70,7 @@ class Eagle3Student:
 
 
 def pair_ranges(samples: Sequence[Sample], depth: int) -> list[PairRange]:
-    """The pairs of each sample. Those of its prompt are attended to, but not trained."""
+    """The pairs of each sample. Pairs of its prompt are attended to, but not trained."""
     ranges, first = [], 0
     for sample in samples:
         pairs = len(sample.tokens) - 1

@@ -21,8 +21,12 @@ from spec_train.init.regression import FAST, SLOW, principal, ridge
 
 CODE = 32
 """Dimensions of the code of a token."""
-FETCH_NORM, MATCH_NORM, STRENGTH = 2.5, 1.5, 3.0
-"""Weights of the query and key norms in the two layers, and the scale of the copy relative to the rest."""
+FETCH_NORM = 2.5
+"""Weight of the query and key norms in the first layer."""
+MATCH_NORM = 1.5
+"""Weight of the query and key norms in the second layer."""
+STRENGTH = 3.0
+"""Scale of the copy relative to the rest."""
 
 
 @attrs.frozen(eq=False)

@@ -44,12 +44,16 @@ from spec_train.training.training_progress import AnswerProgress, StepProgress, 
 
 MINUTES = 20.0
 """Default duration."""
-MEMORY_BYTES, DISK_BYTES = 1 << 30, 16 << 30
-"""Max bytes of samples in memory, and on disk; what does not fit is computed again."""
+MEMORY_BYTES = 1 << 30
+"""Max bytes of samples in memory."""
+DISK_BYTES = 16 << 30
+"""Max bytes of samples on disk; further ones are computed again."""
 INIT_SAMPLES = 96
 """Number of samples that the initialisation is fitted to."""
-LR, LR_WIDTH = 2.5e-3, 192
-"""Learning rate at this width and below; it falls with the square root of the width."""
+LR = 2.5e-3
+"""Learning rate at LR_WIDTH and below; it falls with the square root of the width."""
+LR_WIDTH = 192
+"""Width up to which the learning rate is LR."""
 
 
 @attrs.frozen(eq=False)

@@ -8,8 +8,10 @@ from collections.abc import Iterator
 import attrs
 import torch
 
-WARMUP, DECAY = 0.02, 0.6
-"""Shares of the time in which the learning rate rises, and in which it falls to zero."""
+WARMUP = 0.02
+"""Share of the time in which the learning rate rises."""
+DECAY = 0.6
+"""Share of the time in which the learning rate falls to zero."""
 
 
 @attrs.frozen

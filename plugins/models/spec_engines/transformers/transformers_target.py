@@ -16,8 +16,10 @@ from spec_engines.transformers.call import Caller, Found, Span, group_spans
 from spec_engines.transformers.layout import Layout
 from spec_engines.transformers.quantised import matrix
 
-EVERY, CHECKPOINTS_MAX = 256, 4
-"""A model with recurrent layers keeps checkpoints at the end of a prompt and every EVERY tokens, the last ones only."""
+EVERY = 256
+"""Tokens between two checkpoints of a model with recurrent layers, which also keeps one at the end of a prompt."""
+CHECKPOINTS_MAX = 4
+"""Max checkpoints of a sequence: the last ones are kept."""
 
 
 @attrs.define(eq=False)

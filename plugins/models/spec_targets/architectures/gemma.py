@@ -24,8 +24,11 @@ NAMES = plus_one(
         "post_ffw_norm.weight": "post_feedforward_layernorm.weight",
     }
 )
-PATTERN2, PATTERN3 = 2, 6
-"""Periods of attention, in blocks: the last block of a period attends to everything, the others have a window."""
+PATTERN2 = 2
+"""Period of Gemma 2's attention, in blocks: the last block of a period attends to everything, the others have a
+window."""
+PATTERN3 = 6
+"""Period of Gemma 3's attention, in blocks, as ``PATTERN2``."""
 BY_WIDTH = {("gemma2", 46), ("gemma3", 62)}
 """Models of 27B, by their number of blocks: scores are scaled by the width of the model over its heads, which GGUF
 files do not say."""

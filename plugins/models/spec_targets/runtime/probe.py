@@ -20,9 +20,12 @@ from torch import Tensor
 
 from spec_targets.runtime.build import Executor
 
-CONTEXT, BEFORE, DRAFTS = 120, 3, 2 * TILE + 1
-"""Rows before the tested one, how many of them share its forward, and rows after it: these begin a new tile of
-the cache."""
+CONTEXT = 120
+"""Rows before the tested one."""
+BEFORE = 3
+"""Rows before the tested one that share its forward."""
+DRAFTS = 2 * TILE + 1
+"""Rows after the tested one: they begin a new tile of the cache."""
 
 
 def explain_inexact(executor: Executor, context: int) -> str | None:

@@ -176,7 +176,7 @@ def _spm(meta: Metadata) -> Tokenizer:
 def _merges(meta: Metadata, vocab: Mapping[str, int], scores: list[float]) -> list[tuple[str, str]]:
     """SentencePiece merges by score: every split of a piece into two pieces, best piece first.
 
-    Of equal scores, which user-defined pieces have, the one with the longer left side is first.
+    Among equal scores, which user-defined pieces have, the longer left side is first.
     """
     merges: list[tuple[float, tuple[str, str]]] = []
     for i, piece in enumerate(meta.tokens):
