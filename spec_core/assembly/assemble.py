@@ -79,7 +79,7 @@ def _add_controller(answered: list[PluginInstance], target: Any, control: Any, g
 
 
 def _check_given(given: Given) -> None:
-    """Every plugin with settings must be installed, whether it is used or not. Raises UsageError."""
+    """Check that every plugin with settings is installed, whether it is used or not. Raises UsageError."""
     known = {entry.name for entry in discover(PLUGIN_KINDS)} if given else set()
     for name in given:
         if name not in known:

@@ -91,7 +91,7 @@ def drafted_proposals(chosen: list[PluginInstance]) -> dict[str, frozenset[str]]
 
 
 def check_proposals(chosen: list[PluginInstance]) -> None:
-    """Every method's kinds of proposal must be judged by the rule. Raises Refused before anything runs."""
+    """Check that the rule judges every method's kinds of proposal. Raises Refused before anything runs."""
     rules = [c for c in chosen if "accept" in c.hooks and c.compat.judges is not None]
     drafted = drafted_proposals(chosen)
     for rule in rules:

@@ -62,11 +62,11 @@ class UnreadableLayer:
     heads: tuple[int, int] = (0, 0)
 
     def operations(self, source: Any) -> Iterable[Any]:
-        """Nothing can be said of them. Raises NotImplementedError."""
+        """Unknown operations. Raises NotImplementedError."""
         raise NotImplementedError(self.problem)
 
     def rotation(self) -> tuple[Tensor, float]:
-        """Nothing can be said of it. Raises NotImplementedError."""
+        """Unknown rotation. Raises NotImplementedError."""
         raise NotImplementedError(self.problem)
 
 

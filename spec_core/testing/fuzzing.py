@@ -193,7 +193,7 @@ class Round:
         return len(tokens)
 
     def _count(self, report: Report) -> None:
-        """Every fault must have switched its fuzzer off, or ended its step; nothing else may have."""
+        """Count faults. Every fault must have switched its fuzzer off, or ended its step; nothing else may have."""
         faults: Counter[str] = sum((fuzzer.did for fuzzer in self.fuzzers), Counter())
         stats = self.run.stats.report()
         raised = [error.reason for error in self.raised if not isinstance(error.__cause__, self.endings)]

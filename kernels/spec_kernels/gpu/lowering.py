@@ -93,7 +93,7 @@ class Program:
         self._write(list(of.model.ops))
 
     def _write(self, rest: list[ops.Op]) -> None:
-        """Each method takes an operation and the one after it, and returns whether it has fused that one."""
+        """Write all operations. A method takes one and the next one, and returns whether it has fused the next."""
         at = 0
         while at < len(rest):
             op, after = rest[at], rest[at + 1] if at + 1 < len(rest) else None

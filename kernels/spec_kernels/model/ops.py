@@ -37,7 +37,7 @@ class Weight:
 
     @cached_property
     def key(self) -> tuple[str, bytes | None]:
-        """Equal for weights with the same values."""
+        """Key that is equal for weights with the same values."""
         return self.name, None if self.rows is None else self.rows.numpy().tobytes()
 
 

@@ -55,7 +55,7 @@ class RecurrentSlot:
             self.pool.put(self.current, state)
 
     def close(self) -> None:
-        """Takes no lock: the garbage collector may call it."""
+        """Close without a lock: the garbage collector may call it."""
         self.pool.give([self.current, *self._spare])
         self._spare = []
 
@@ -136,7 +136,7 @@ class Recurrence:
         self.recorded = list(drafts) if kind == "inputs" else []
 
     def steady(self) -> AbstractContextManager[None]:
-        """Held by a forward: no other thread replaces the pool's tensors meanwhile."""
+        """Lock that a forward holds: no other thread replaces the pool's tensors meanwhile."""
         return self.pool.steady()
 
     def record(self, x: Tensor, k: Tensor, d: Tensor, g: Tensor) -> None:

@@ -172,7 +172,7 @@ class Sizes:
         self.widths[op.out] = shape.q_width
 
     def _check_cache(self, name: str, shape: HeadShape, layer: int) -> None:
-        """All layers share one cache, so their shapes must be equal."""
+        """Check that shapes are equal, since all layers share one cache."""
         cache = self.model.heads
         if cache is None:
             raise ValueError(f"{name}: no operation stores keys and values")

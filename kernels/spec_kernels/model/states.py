@@ -51,11 +51,11 @@ class StatePlaces(ABC):
         return taken
 
     def give(self, places: list[int]) -> None:
-        """Takes no lock: the garbage collector may call it."""
+        """Give places back without a lock: the garbage collector may call it."""
         self._free.extend(places)
 
     def steady(self) -> AbstractContextManager[None]:
-        """While it is open, memory of states is not replaced. Must not be nested."""
+        """Lock under which memory of states is not replaced. Must not be nested."""
         return self._lock.reading()
 
     def clear(self, place: int) -> None:

@@ -56,7 +56,7 @@ class Lowering:
             self.program.recurrence(*recurrence(self.model))
 
     def _write(self, rest: list[ops.Op]) -> None:
-        """Each method takes an operation and those after it, and returns how many of these it has fused."""
+        """Write all operations. A method takes one and the next ones, and returns how many of these it has fused."""
         at = 0
         while at < len(rest):
             op = rest[at]

@@ -139,7 +139,7 @@ class Arena:
             at += wish.matrix_bytes * first.count
 
     def __getitem__(self, weights: tuple[Weight, ...]) -> Tiles:
-        """Raises ValueError for tiles of other sizes: another model has read a weight of the same name."""
+        """Tiles of a weight. Raises ValueError for other sizes: another model has read a weight of the same name."""
         tiles, first = self.tiles[tuple(w.key for w in weights)], weights[0]
         n = first.n if len(weights) == 1 else paired_rows(first.n)
         if (tiles.n, tiles.k, tiles.count) != (n, first.k, first.count):

@@ -29,7 +29,7 @@ def chains(settings: Settings) -> dict[str, list[str]]:
 def measure(
     target: Target, settings: Settings, prompts: Sequence[Prompt], repeats: int, sampling: Sampling
 ) -> list[DraftCost]:
-    """Every named method, on texts of these prompts."""
+    """Measure every named method on texts of these prompts."""
     longest = settings["draft_max"]
     requests = [Request(p.given, max_tokens=TOKENS, sampling=sampling, seed=p.seed(0), name=p.id) for p in prompts]
     costs = []

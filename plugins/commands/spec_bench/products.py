@@ -86,7 +86,7 @@ def activations(type: str) -> list[str]:
 
 
 def measure(type: str, rows: Sequence[int], repeats: int, sizes: Sequence[str], isa: str | None) -> list[Product]:
-    """Every number of rows with every activation format of the type."""
+    """Measure every number of rows with every activation format of the type."""
     products = []
     for size in sizes:
         source = RandomMatrix(type, SIZES[size])

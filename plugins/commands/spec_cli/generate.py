@@ -92,7 +92,7 @@ def requests_of(many: Path | None, places: dict[str, Any], request: Request) -> 
 
 
 def start(run: Run, requests: list[Request], watch: Watch) -> list[Generation]:
-    """Starts all requests, with the watch and the prompts' progress as observers."""
+    """Start all requests, with the watch and the prompts' progress as observers."""
     watch.asked = watch.now()
     generations = run.generate(requests) if len(requests) > 1 else [run.generate(requests[0])]
     run.observe(watch.look)

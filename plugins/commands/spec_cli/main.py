@@ -93,7 +93,7 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def _replace_closed_stdout() -> TextIO:
-    """Replaces a closed standard output: writing fails, and no other file gets its descriptor."""
+    """Replace a closed standard output: writing fails, and no other file gets its descriptor."""
     descriptor = os.open(os.devnull, os.O_RDONLY)
     if descriptor != STDOUT:
         os.dup2(descriptor, STDOUT)

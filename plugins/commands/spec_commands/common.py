@@ -235,7 +235,7 @@ def note_owners(runs: Iterable[Run], settings: Settings) -> None:
 
 
 def check_used(settings: Settings, names: Iterable[str]) -> None:
-    """Raises UsageError for a flag that sets a plugin which is not one of these.
+    """Raise UsageError for a flag that sets a plugin which is not one of these.
 
     Settings of other plugins in the file or the environment are noted if they are none.
     """

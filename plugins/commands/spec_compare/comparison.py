@@ -137,7 +137,7 @@ def prepare_runs(
 
 
 def run_all(entrants: list[ContenderPlan], header: Header, results: Results | None, costs: Calibration) -> list[Lap]:
-    """All laps; those of an interrupted run are taken from its results. Each is written before the next is run.
+    """Run all laps; laps of an interrupted run are taken from its results. Each is written before the next is run.
 
     costs: goes on between the laps.
     """

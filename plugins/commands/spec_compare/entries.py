@@ -101,7 +101,7 @@ def _has_its_own(entry: ContenderEntry) -> bool:
 
 
 def once(specs: Iterable[str]) -> tuple[str, ...]:
-    """Raises UsageError for a method that is passed twice."""
+    """Raise UsageError for a method that is passed twice."""
     for spec, times in Counter(specs).items():
         if times > 1:
             raise UsageError(f"--method {spec} was passed {times} times", hint="pass each contender once")

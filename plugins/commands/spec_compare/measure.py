@@ -179,7 +179,7 @@ def _add(table: dict[str, Any], name: str, more: float) -> None:
 
 
 def warm(runs: dict[str, Run], prompts: list[Prompt], terms: RequestSettings) -> None:
-    """Runs every contender once, briefly, without measuring."""
+    """Run every contender once, briefly, without measuring."""
     for name, run in runs.items():
         warm_up(name, run, prompts, terms)
 
@@ -285,7 +285,7 @@ def batches(prompts: list[Prompt], size: int) -> list[list[Prompt]]:
 def lap(
     name: str, run: Run, watch: Watch, group: list[Prompt], terms: RequestSettings, repeat: int, baseline: str = PLAIN
 ) -> Lap:
-    """Runs all prompts of a group together until they finish; conversations turn by turn."""
+    """Run all prompts of a group together until they finish; conversations turn by turn."""
     watch.clear()
     records: list[Record] = []
     spent = Clock(0.0, 0.0)

@@ -67,7 +67,7 @@ class Costs:
         return Curve({0: 0.0} | seconds_by_drafts) if seconds_by_drafts else None
 
     def check(self, target: Target) -> None:
-        """Raises UsageError if they were measured with another model or on another device."""
+        """Raise UsageError if they were measured with another model or on another device."""
         for name, here in machine(target).items():
             if self.machine.get(name) != here:
                 there = self.machine.get(name)
@@ -90,7 +90,7 @@ def as_json(costs: Costs, **more: Any) -> dict[str, Any]:
 
 
 def read(path: Path) -> Costs:
-    """Raises UsageError for a file that cannot be read, or is not one of costs."""
+    """Read costs. Raises UsageError for a file that cannot be read, or is not one of costs."""
     try:
         body = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError, RecursionError) as error:

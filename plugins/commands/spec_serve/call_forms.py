@@ -183,7 +183,7 @@ class Reading:
         return Found([call_of(name[1], arguments)], at + len(CLOSING))
 
     def _require_end(self, end: re.Pattern[str], text: str, at: int) -> None:
-        """Raises NeedMore as long as the new text has no end: a long value is not read again with every piece."""
+        """Raise NeedMore as long as the new text has no end: a long value is not read again with every piece."""
         start = max(at, self.searched)
         match = end.search(text, start)
         self.searched = match.end() if match else max(start, len(text) - len(CLOSING))

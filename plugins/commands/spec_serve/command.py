@@ -100,7 +100,7 @@ def limits_of(settings: Settings) -> ServeSettings:
 
 
 def _check_variables(limits: ServeSettings) -> None:
-    """Raises UsageError where the variables of the chat template are no JSON object."""
+    """Raise UsageError where the variables of the chat template are no JSON object."""
     try:
         variables = json.loads(limits.chat_template_kwargs or "{}")
     except ValueError:
@@ -113,7 +113,7 @@ def _check_variables(limits: ServeSettings) -> None:
 
 
 def _check_encryption(limits: ServeSettings) -> None:
-    """Raises UsageError where the certificate and its key are not a pair that can be read."""
+    """Raise UsageError where the certificate and its key are not a pair that can be read."""
     if (limits.ssl_cert_file is None) != (limits.ssl_key_file is None):
         raise UsageError("a certificate needs its key", hint="give both --ssl-cert-file and --ssl-key-file")
     if limits.ssl_cert_file is None:

@@ -72,7 +72,7 @@ class Engine:
             raise ApiError(503, "the engine has stopped after an error; see the server's log", code="engine")
 
     def cancel(self, jobs: Iterable[Job]) -> None:
-        """Nobody waits for these any more."""
+        """Cancel jobs that nobody waits for any more."""
         for job in jobs:
             if job in self.open:
                 self._commands.put(partial(self._cancel, job))
@@ -120,7 +120,7 @@ class Engine:
         self.run.close()
 
     def _run_commands(self) -> None:
-        """All that are there; with nothing to run, wait for one."""
+        """Run all queued commands; with nothing else to run, wait for one."""
         if not self.run.busy:
             self._commands.get()()
         try:
@@ -175,7 +175,7 @@ class Engine:
         job.tell(message)
 
     def _submit(self, jobs: list[Job]) -> None:
-        """All of them, or none: the first that is refused takes the others with it."""
+        """Submit all jobs, or none: the first refused one takes the others with it."""
         try:
             for job in jobs:
                 job.seq = self.run.submit(job.request)

@@ -98,7 +98,7 @@ def available() -> int | None:
 
 
 def check(plan: Plan, limit: int, device: str = "cpu") -> None:
-    """Raises UsageError where the plan does not fit. limit: bytes that were allowed, 0 is what is free."""
+    """Raise UsageError where the plan does not fit. limit: bytes that were allowed, 0 is what is free."""
     free = limit or (available() if device.startswith("cpu") else free_bytes(device))
     if free is not None and plan.total > free:
         raise UsageError(

@@ -29,7 +29,7 @@ class Origins:
     allowed: tuple[str, ...]
 
     def check(self, headers: Headers) -> None:
-        """Raises ApiError for a page of a stranger."""
+        """Raise ApiError for a page of a stranger."""
         host = headers.get("host")
         if host is not None and not self._has_host(host):
             raise ApiError(
@@ -72,7 +72,7 @@ def split(text: str | None) -> tuple[str, ...]:
 
 
 def check_origins(limits: ServeSettings) -> None:
-    """Raises UsageError for an origin that no browser sends."""
+    """Raise UsageError for an origin that no browser sends."""
     for origin in split(limits.allowed_origin):
         parts = urlsplit(origin)
         if origin != ANY and (not parts.scheme or not parts.netloc or parts.path or parts.query):

@@ -89,7 +89,7 @@ def write(path: Path, run: Run) -> None:
 
 
 def check_folder(path: Path) -> None:
-    """Raises UsageError where the file could not be written at the end."""
+    """Raise UsageError where the file could not be written at the end."""
     if not os.access(path.parent, os.W_OK | os.X_OK):
         raise UsageError(
             f"--prompt-cache {path}: the folder {path.parent} does not exist or cannot be written",
@@ -121,7 +121,7 @@ def read(path: Path, run: Run) -> list[Prefix]:
 
 
 def read_prefixes(data: bytes, run: Run) -> list[Prefix]:
-    """Raises ValueError where it is no prompt cache of this vocabulary."""
+    """Raise ValueError where it is no prompt cache of this vocabulary."""
     head, _, body = data.partition(b"\n")
     if len(data) > BYTES_MAX:
         raise ValueError(f"the file is longer than {BYTES_MAX} bytes")

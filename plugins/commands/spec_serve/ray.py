@@ -113,12 +113,12 @@ class Replica:
         return self.counts.of(serve.get_replica_context().replica_id.unique_id)
 
     def check_health(self) -> None:
-        """Asked by Ray, which replaces a replica that raises."""
+        """Check health for Ray, which replaces a replica that raises."""
         if not self.engine.healthy:
             raise RuntimeError("the engine has stopped")
 
     def __del__(self) -> None:
-        """Called by Ray when running requests have ended, or their time has."""
+        """Close the replica; Ray calls this when running requests have ended, or their time has."""
         self.engine.close()
 
 
@@ -181,7 +181,7 @@ def _lost_replica_error(error: Exception) -> ApiError:
 
 
 def app(args: dict[str, Any]) -> serve.Application:
-    """Builds the application: ``serve run spec_serve.ray:app model=zoo:pico methods=ngram replicas=2``.
+    """Build the application: ``serve run spec_serve.ray:app model=zoo:pico methods=ngram replicas=2``.
 
     args: settings of ``spec serve``, ``config`` for a file of them, and ``replicas``, the number of servers.
     Raises UsageError.

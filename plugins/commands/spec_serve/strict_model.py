@@ -70,7 +70,7 @@ IGNORED: ContextVar[set[str] | None] = ContextVar("ignored", default=None)
 
 
 def _refuse(name: str, problem: str, code: str) -> None:
-    """Raises a refusal of the field, or warns once where the server is lenient."""
+    """Raise a refusal of the field, or warn once where the server is lenient."""
     ignored = IGNORED.get()
     if ignored is None:
         raise field_error(name, problem, code)

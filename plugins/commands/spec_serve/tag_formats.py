@@ -73,7 +73,7 @@ class StructuralTag(Body):
     format: TriggeredTags | None = None
 
     def constraint(self) -> StructuralTags:
-        """Raises ApiError for no form, both, or another number of triggers than one."""
+        """Raise ApiError for no form, both, or another number of triggers than one."""
         if (self.structures is None) == (self.format is None):
             raise ApiError(400, f"{FIELD} needs either 'structures' with 'triggers', or 'format'", FIELD)
         if self.format is not None:

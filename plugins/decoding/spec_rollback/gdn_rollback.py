@@ -94,7 +94,7 @@ def memory(sizes: RecurrentSizes, n: int) -> dict[str, int]:
 
 
 def choose(need: Mapping[str, int], free: int) -> str:
-    """Measured (docs/benchmarks.md): replay is as fast as snapshots and takes a few per cent of their memory."""
+    """Choose a strategy: replay is as fast as snapshots, in a few per cent of their memory (docs/benchmarks.md)."""
     return "replay" if need["replay"] <= SHARE * free else "checkpoint"
 
 

@@ -92,7 +92,7 @@ def reads_states(answer: Compat) -> bool:
 
 
 def record_first_tokens(run: Run) -> Drafted:
-    """Fills up, while the run steps, with the first token of everything that the method proposed."""
+    """Record, while the run steps, the first token of every proposal of the method."""
     firsts: Drafted = {}
 
     def on_step(step: Step) -> None:

@@ -68,7 +68,7 @@ def kept_spans(lineage: Lineage) -> list[tuple[int, int]]:
 
 @functools.lru_cache(maxsize=8)
 def _spans_on_device(lineage: Lineage, device: torch.device) -> Tensor:
-    """Made once per forward, for all layers."""
+    """Spans on the device, made once per forward, for all layers."""
     return torch.tensor(kept_spans(lineage), dtype=torch.int64).to(device)
 
 

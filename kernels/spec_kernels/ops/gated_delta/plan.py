@@ -44,7 +44,7 @@ class Plan:
 
 @functools.lru_cache(maxsize=8)
 def plan(lineage: Lineage) -> Plan:
-    """Made once per forward, for all layers."""
+    """Plan of a lineage, made once per forward, for all layers."""
     works: list[list[list[Work]]] = []
     for first, end in lineage.ends():
         stages = _stages(dict(lineage.chunks), first, end)

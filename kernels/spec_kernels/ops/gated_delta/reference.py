@@ -59,7 +59,7 @@ def decays(g: Tensor) -> Tensor:
 
 
 def _writes(k: Tensor, d: Tensor, decay: Tensor) -> list[tuple[Tensor, Tensor, Tensor]]:
-    """Per row what ``_advance`` takes, as views. k: [R, Hv, Dk]    d: [R, Hv, Dv]    decay: [R, Hv, 1 or Dk]"""
+    """Arguments of ``_advance`` for every row, as views. k: [R, Hv, Dk]    d: [R, Hv, Dv]    decay: [R, Hv, 1 or Dk]"""
     return list(zip(k[..., None].unbind(0), d[:, :, None].unbind(0), decay[..., None].unbind(0), strict=True))
 
 

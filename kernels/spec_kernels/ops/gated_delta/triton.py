@@ -118,7 +118,7 @@ def replay(
 
 @functools.lru_cache(maxsize=64)
 def _on_device(path: tuple[int, ...], device: torch.device) -> Tensor:
-    """All layers replay the same path."""
+    """Path on the device, made once since all layers replay the same path."""
     return torch.tensor(path, dtype=torch.int64).to(device)
 
 

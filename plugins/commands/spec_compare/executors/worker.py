@@ -64,7 +64,7 @@ def messages(job: Job) -> Iterator[Message]:
 
 
 def _measure(job: Job, sent: Queue) -> dict[str, bytes]:
-    """Every file beside the results, by name."""
+    """Measure, and return every file beside the results by its name."""
     from spec_compare.comparison import run_comparison
 
     _enter(job)

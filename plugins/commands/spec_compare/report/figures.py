@@ -51,7 +51,7 @@ def figures(result: Outcome) -> Iterator[Figure]:
 
 
 def speedups(result: Outcome, rows: list[Row]) -> Figure:
-    """Over all prompts with intervals, and of each family."""
+    """Figure of the speedups over all prompts with intervals, and of each family."""
     families = [row for row in result.rows if row.family != ALL and row.speedup is not None]
     with svg.axes(height=0.9 + 0.42 * len(rows)) as ax:
         for y, row in enumerate(rows):

@@ -21,7 +21,7 @@ ENVIRONMENT = ("python", "system", "cpu", "simd", "kernels")
 
 
 def write(path: Path, result: Outcome) -> None:
-    """Raises UsageError if the file cannot be written."""
+    """Write the report. Raises UsageError if the file cannot be written."""
     try:
         common.write(path, page(result).encode("utf-8", "replace"))
     except OSError as error:

@@ -45,7 +45,7 @@ WIDTH, HEIGHT = 5.2, 3.2
 
 
 def check() -> None:
-    """Raises UsageError if matplotlib is not installed."""
+    """Raise UsageError if matplotlib is not installed."""
     try:
         import matplotlib  # noqa: F401
     except ImportError as error:

@@ -21,7 +21,7 @@ class LossLog:
     _started: bool = False
 
     def __call__(self, log: Log, progress: float, result: Result | None) -> None:
-        """Raises UsageError if the file cannot be written."""
+        """Write a line. Raises UsageError if the file cannot be written."""
         try:
             if not self._started:
                 self._begin(log.step if result is None else log.step + 1)

@@ -67,7 +67,7 @@ class TrainingRun:
 
     @classmethod
     def of(cls, target: Target, options: TrainOptions) -> TrainingRun:
-        """Raises UsageError for options that the target does not allow."""
+        """Make a run. Raises UsageError for options that the target does not allow."""
         if target.tokenizer is None:
             raise UsageError(f"{target.info.name} has no tokenizer", hint="train on a model that has one")
         schedule = options.schedule
@@ -114,7 +114,7 @@ class TrainingRun:
         return attrs.evolve(data, answers=answers)
 
     def trainer(self, student: Student, data: TrainingData) -> Trainer:
-        """Everything that a training needs; the student is initialised unless there is a checkpoint."""
+        """Make the trainer; the student is initialised unless there is a checkpoint."""
         options, shape = self.options.schedule, student.head.shape
         texts = data.training_texts(student.min_tokens, options.length)
         dataset = Dataset(self.teacher, texts, MEMORY_BYTES, self.answerer.cache)

@@ -33,7 +33,7 @@ class Clock:
     spent: float = 0.0
 
     def shares(self) -> Iterator[float]:
-        """Yields the share of the time that has passed, until all of it has."""
+        """Shares of the time that has passed, until all of it has."""
         start = time.monotonic() - self.spent
         while True:
             self.spent = time.monotonic() - start

@@ -66,7 +66,7 @@ class Model:
     """A loaded model; freed when it is garbage collected. allocate: False reads metadata only."""
 
     def __init__(self, path: str, allocate: bool = True, offload: bool = False) -> None:
-        """Raises UsageError for a file that llama.cpp cannot load."""
+        """Load a model. Raises UsageError for a file that llama.cpp cannot load."""
         api.llama_log_set(_silent, None)
         api.llama_backend_init()
         wish = api.llama_model_default_params()
@@ -176,7 +176,7 @@ class Context:
         return self._logits(sum(outputs))
 
     def _logits(self, count: int) -> Tensor:
-        """Copied, because llama.cpp may free its memory; to one place, because allocating a tensor takes longer."""
+        """Copy the logits, because llama.cpp may free their memory; to one place, because allocation takes longer."""
         if self.logits.shape[0] != count:
             self.logits = torch.empty(count, self.vocab)
         if count:
@@ -260,7 +260,7 @@ class Taps:
         self.callback = api.ggml_backend_sched_eval_callback(self._on_operation)
 
     def _on_operation(self, tensor: int, ask: bool, data: Any) -> bool:
-        """Called for every operation: first whether its result is wanted, then with the result."""
+        """Answer for every operation: first whether its result is wanted, then take the result."""
         if not self.keys:
             return not ask
         key = self.keys.get(_base.ggml_get_name(tensor).decode("utf-8", "replace"))

@@ -46,7 +46,7 @@ class LlamaCppRows:
             self.length = length
 
     def restore(self, state: bytes | None, length: int) -> None:
-        """Back to a state of recurrent layers after ``length`` rows; None is the beginning."""
+        """Restore a state of recurrent layers after ``length`` rows; None is the beginning."""
         if state is None:
             self.context.cut(0)
         else:

@@ -30,7 +30,7 @@ class Layout:
 
     @classmethod
     def of(cls, model: Any) -> Layout:
-        """Raises UsageError for a model that has no such parts."""
+        """Find the layout of a model. Raises UsageError for a model that has no such parts."""
         count = model.config.get_text_config().num_hidden_layers
         decoder = model.get_decoder()
         blocks = next((m for m in decoder.children() if isinstance(m, nn.ModuleList) and len(m) == count), None)

@@ -21,7 +21,7 @@ def quantisation_of(config: Any) -> dict[str, Any] | None:
 
 
 def check_library(config: Any, name: str) -> None:
-    """Raises UsageError if transformers cannot read weights that are quantised in this way, on this machine."""
+    """Raise UsageError if transformers cannot read weights that are quantised in this way, on this machine."""
     if (how := quantisation_of(config)) is None:
         return
     try:

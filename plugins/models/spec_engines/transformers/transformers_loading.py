@@ -46,7 +46,7 @@ class Wish:
 
     @property
     def place(self) -> torch.device:
-        """Raises UsageError for a device that torch does not have."""
+        """Choose the device. Raises UsageError for a device that torch does not have."""
         if self.device == "auto":
             return torch.device("cuda" if torch.cuda.is_available() else "cpu")
         try:

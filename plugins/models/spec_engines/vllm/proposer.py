@@ -56,7 +56,7 @@ class Proposer:
         interface.tap(self.runner, host.needs)
 
     def propose(self, sampled_token_ids: list[list[int]], *_: Any, **__: Any) -> list[list[int]]:
-        """No drafts yet: the worker asks for them when the step is complete."""
+        """Return no drafts yet: the worker asks for them when the step is complete."""
         return [[] for _ in sampled_token_ids]
 
     def report(self) -> dict[str, Any]:

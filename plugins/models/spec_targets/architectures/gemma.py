@@ -92,7 +92,7 @@ def gemma2_from_hf(json: ConfigJson) -> Config:
 
 
 def gemma3_from_hf(json: ConfigJson) -> Config:
-    """Newer configs have the rotary parameters of both kinds of blocks in one object."""
+    """Config of Gemma 3; newer files have the rotary parameters of both kinds of blocks in one object."""
     raw = {**DEFAULTS, **json.raw}
     rope = raw.get("rope_parameters")
     if isinstance(rope, Mapping) and isinstance(rope.get("full_attention"), Mapping):

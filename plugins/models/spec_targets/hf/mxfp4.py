@@ -49,7 +49,7 @@ class Mxfp4:
 
 
 def join_scales(tensors: Mapping[str, StoredTensor], where: str) -> dict[str, Mxfp4]:
-    """All of them by their names as floats. Raises UsageError for codes and scales that do not fit together."""
+    """All MXFP4 tensors by their names as floats. Raises UsageError for codes and scales that do not fit together."""
     matrices = {}
     for name, codes in tensors.items():
         stem, scales = name.removesuffix("_blocks"), tensors.get(f"{name.removesuffix('_blocks')}_scales")

@@ -184,7 +184,7 @@ class TorchTarget:
         return start
 
     def close(self, seq: Sequence) -> None:
-        """Takes no lock."""
+        """Close without a lock."""
         held, seq.slot.state = seq.slot.state, None
         if held is not None and held.recurrent is not None:
             held.recurrent.close()
