@@ -71,7 +71,7 @@ def _trace_step(run: Run) -> tuple[list[Emitted], list[Path]]:
 
 
 def of_the_core(files: list[str]) -> list[str]:
-    """Those of ``spec_core``."""
+    """Source files of ``spec_core``."""
     return [file for file in files if file.startswith("spec_core/")]
 
 

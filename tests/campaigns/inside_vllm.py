@@ -199,7 +199,7 @@ class Report:
 
 
 def count_columns(counts: dict[str, Any]) -> dict[str, Any]:
-    """Of the statistics of a contender: acceptance, and the milliseconds of a step that plugins took."""
+    """Columns of the statistics of a contender: acceptance, and the milliseconds of a step that plugins took."""
     if not counts:
         return {}
     steps = counts["forwards"]["target"]

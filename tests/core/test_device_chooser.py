@@ -24,7 +24,7 @@ CPU = torch.device("cpu")
 
 
 class Rounded(ToyTarget):
-    """Its logits have a type that choosers take, and that the native code of the core does not."""
+    """A target whose logits have a type that choosers take, and the native code of the core does not."""
 
     def forward(self, batch, needs):
         output = super().forward(batch, needs)

@@ -29,7 +29,7 @@ METHODS: dict[str, Any] = {"eagle3": eagle3, "dflash": dflash}
 WIDTHS = (20, 32, 36, 64, 72, 100, 128)
 SETTINGS = {"eagle3": {"p_min": 0.0, "draft_max": 4}, "dflash": {"p_min": 0.0}}
 TOKENS = 12
-"""Of a text."""
+"""Tokens of a text."""
 
 
 class HeadTensors(Drawn):

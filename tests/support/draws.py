@@ -73,12 +73,12 @@ def hundred_million(kernels: str, threads: int) -> Target:
 
 
 def draws(target: Target, seed: int, count: int) -> int:
-    """How many of ``count`` seeded draws have another row among drafts than alone."""
+    """Number of ``count`` seeded draws that have another row among drafts than alone."""
     return _differing(target, seed, count, drawn=True)
 
 
 def rows(target: Target, seed: int, count: int) -> int:
-    """The same of rows of random text."""
+    """Number of rows of random text with other logits among drafts than alone."""
     return _differing(target, seed, count, drawn=False)
 
 

@@ -33,7 +33,7 @@ CHECKS = [
 """What of an answer is compared with the description. A body that fits it may be refused, for what its values mean."""
 LENGTHS = ("max_tokens", "max_output_tokens", "n_predict", "max_completion_tokens")
 MAX_TOKENS = 4
-"""Of an answer: what is tested is the request."""
+"""Max tokens of an answer: the request is tested, not its text."""
 KEY = "secret"
 AUTHORIZATION = {"Authorization": f"Bearer {KEY}"}
 

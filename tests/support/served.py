@@ -32,7 +32,7 @@ SCHEMAS = (
     {"type": "array", "items": {"type": "integer", "minimum": 0, "maximum": 99}, "minItems": 1, "maxItems": 4},
     {"type": "object", "properties": {"a": {"type": "boolean"}, "b": {"maxLength": 4, "type": "string"}}},
 )
-"""Of constrained requests; their texts are short, or are cut at the length."""
+"""Schemas of constrained requests; their texts are short, or are cut at the length."""
 PROMPTS = Path(__file__).parents[2] / "plugins" / "models" / "spec_zoo" / "prompts.jsonl"
 
 
@@ -146,7 +146,7 @@ def _request(rng: random.Random, text: str, methods: Sequence[str]) -> Asked:
 
 @attrs.frozen
 class Got:
-    """What a client has when its stream ends, or when it leaves. finish: None where it left."""
+    """Data that a client has when its stream ends, or when it leaves. finish: None where it left."""
 
     text: str
     finish: str | None

@@ -114,7 +114,7 @@ def parts(path: Path) -> Model:
 
 
 def gguf(path: Path, rng: random.Random) -> bytes:
-    """Its bytes with one field changed."""
+    """Bytes of a file with one field changed."""
     model = parts(path).copy()
     kind = rng.random()
     if kind < 0.5:
@@ -212,7 +212,7 @@ def safetensors(path: Path, rng: random.Random) -> None:
 
 
 def fault(seed: int) -> str | None:
-    """What is wrong with the treatment of a changed file, or None: a traceback, a vague error, time or memory."""
+    """Fault in the treatment of a changed file, or None: a traceback, a vague error, time or memory."""
     with tempfile.TemporaryDirectory() as folder:
         name, path = mutate(seed, Path(folder))
         began, before = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
