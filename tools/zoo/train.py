@@ -119,7 +119,7 @@ def train(name: str, out: Path, minutes: float, batch: int, length: int, lr: flo
 
 
 def backward(model: nn.Module, rows: torch.Tensor) -> float:
-    """Gradients of the mean loss, a few rows at a time: activations stay in the processor's cache."""
+    """Compute gradients of the mean loss, a few rows at a time: activations stay in the processor's cache."""
     total = 0.0
     for part in rows.split(MICRO):
         loss = model.loss(part) * (len(part) / len(rows))

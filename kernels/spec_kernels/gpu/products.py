@@ -92,7 +92,10 @@ def tiling(matrix: Matrix, rows: int, gated: bool = False) -> Tiling:
 
 
 def _block_tiling(matrix: Matrix, rows: int, gated: bool) -> Tiling:
-    """Inputs and warps are the same for all rows. With four warps triton makes products that unpack half as fast."""
+    """Tiling of a matrix in blocks, with the same inputs and warps for all rows.
+
+    With four warps triton makes products that unpack half as fast.
+    """
     if matrix.dtype == torch.float32:
         return Tiling(32, 64, 2, 2)
     few = triton.cdiv(matrix.n, 64) <= TILES // 2 and not gated

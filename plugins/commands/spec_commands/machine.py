@@ -58,7 +58,7 @@ def load_between(before: Moment, after: Moment) -> Load:
 
 
 def _others(before: Moment, after: Moment) -> float | None:
-    """None if the system reports less time than this process used: its figure is then of something else."""
+    """Processor time of other processes; None if the system reports less time than this process used."""
     seconds, own = after.wall - before.wall, after.own - before.own
     if before.busy is None or after.busy is None or seconds <= 0:
         return None

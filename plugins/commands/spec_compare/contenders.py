@@ -68,7 +68,7 @@ def _check_fit(entry: ContenderEntry, target: Target) -> list[PluginInstance]:
 
 @contextmanager
 def _name_model(model: str, several: bool) -> Iterator[None]:
-    """Errors say on which model, where there are several."""
+    """Add the model to errors, if there are several."""
     try:
         yield
     except UsageError as error:

@@ -144,7 +144,7 @@ class Reading:
         return self.json_end.find(text)
 
     def _function(self, text: str, at: int, final: bool, closing: bool) -> Found:
-        """Parameters as text between tags; one ends where the next one, or the end of the function, follows."""
+        """Call with parameters as text between tags; each ends before the next one or the end of the function."""
         head = HEAD.match(text, at)
         if head is None:
             raise NoCall if ">" in text[at:] else NeedMore

@@ -158,7 +158,7 @@ def _message(at: int, message: Message) -> dict[str, Any]:
 
 
 def _call(at: int, call: ToolCall) -> dict[str, Any]:
-    """Templates print the arguments themselves, so they are given as an object."""
+    """Call with its arguments as an object, since templates print them themselves."""
     try:
         arguments = json.loads(call.function.arguments or "{}")
     except (ValueError, RecursionError) as error:

@@ -203,7 +203,7 @@ def max_tokens(given: int | None, terms: ServerConfig, otherwise: int) -> int:
 
 
 def bias_of(given: Mapping[str, float] | None) -> dict[int, float]:
-    """OpenAI's ``{"42": -1.5}``."""
+    """Biases of tokens from OpenAI's ``{"42": -1.5}``."""
     return {token_id(key): bias for key, bias in (given or {}).items()}
 
 

@@ -56,7 +56,7 @@ class ThoughtReader:
         return thought
 
     def _answer(self) -> str:
-        """White space between the thinking and the answer belongs to neither."""
+        """Answer without the white space between the reasoning and it."""
         if not self.answered:
             return ""
         text = self._rest.lstrip() if self._fresh else self._rest

@@ -57,7 +57,7 @@ class Compiled:
         """Check limits before anything is compiled. Raises UsageError."""
 
     def _compile(self, target: Target, words: Any) -> Any:
-        """Compiled in a process of its own first, unless the same grammar was compiled before."""
+        """Compile in a process of its own first, unless the same grammar was compiled before."""
         grammars = self.grammars(target)
         text = text_of(grammars)
         if (ready := RECENT.get(target.tokenizer, text)) is not None:

@@ -93,7 +93,7 @@ def _set_features(student: DFlashStudent, positions: Positions, white: Tensor, c
 
 
 def _set_fetch(student: DFlashStudent, mask: Tensor, words: Tensor, code: Tensor, unused: Tensor) -> None:
-    """Head d of the first layer: mask rows attend d + 1 positions back, to rows of the block only."""
+    """Set head d of the first layer: mask rows attend d + 1 positions back, to rows of the block only."""
     head, s = student.head, student.head.shape
     q, k, v, out = (head[f"blk.0.attn_{x}.weight"] for x in ("q", "k", "v", "output"))
     fast = torch.nonzero(head.theta > FAST).flatten()
@@ -112,7 +112,7 @@ def _set_fetch(student: DFlashStudent, mask: Tensor, words: Tensor, code: Tensor
 def _set_match(
     student: DFlashStudent, mask: Tensor, unused: Tensor, dims: Tensor, basis: Tensor, spread: Tensor
 ) -> None:
-    """Head d of the second layer: matches the fetched token with the token d positions before a position."""
+    """Set head d of the second layer: it matches the fetched token with the token d positions before a position."""
     head, s = student.head, student.head.shape
     q, k, v, out = (head[f"blk.1.attn_{x}.weight"] for x in ("q", "k", "v", "output"))
     own, eye = s.width - CODE * s.heads, torch.eye(s.width)

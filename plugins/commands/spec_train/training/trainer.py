@@ -86,7 +86,7 @@ class Trainer:
             yield done
 
     def _backward(self) -> float:
-        """Gradients of the mean loss of a batch."""
+        """Compute gradients of the mean loss of a batch."""
         rng = np.random.default_rng([self.schedule.seed, 2, self.log.step])
         samples = self.dataset.batch(self.schedule.seed, self.log.step, self.schedule.batch)
         with autocast(self.student.head.theta.device):

@@ -48,7 +48,7 @@ _base.ggml_backend_tensor_get.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctyp
 
 @api.llama_log_callback
 def _silent(level: int, text: bytes, data: Any) -> None:
-    """llama.cpp writes hundreds of lines for a model."""
+    """Drop the hundreds of lines that llama.cpp writes for a model."""
 
 
 @attrs.frozen

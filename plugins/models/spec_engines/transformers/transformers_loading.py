@@ -131,7 +131,7 @@ def _model(directory: Path, kind: torch.dtype, place: torch.device) -> Any:
 
 
 def _check_complete(missing: Collection[str], directory: Path) -> None:
-    """transformers itself fills missing tensors with random numbers."""
+    """Refuse missing tensors, which transformers itself fills with random numbers."""
     if missing:
         raise UsageError(
             f"{directory.name}: its files lack {len(missing)} tensors of the model, the first is {min(missing)}",

@@ -159,7 +159,7 @@ class Drafting:
         return output
 
     def _longest(self, positions: int) -> int:
-        """vLLM takes no drafts of any request once one of them is this near to the longest text."""
+        """Max length of drafts; 0 near the longest text, where vLLM takes no drafts of any request."""
         n = self.runner.num_spec_tokens
         return n if positions + n <= self.runner.effective_drafter_max_model_len else 0
 
@@ -283,7 +283,7 @@ def request_of(state: Any, context: int) -> Request:
 
 
 def seed_of(params: Any) -> int:
-    """0 without a seed: it is the noise of drafts then, which do not change the distribution of texts."""
+    """Seed of a request; 0 without one: the seed of drafts, which do not change the distribution of texts."""
     return int(params.seed or 0) % 2**64
 
 

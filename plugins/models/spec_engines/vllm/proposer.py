@@ -42,7 +42,7 @@ class Proposer:
         self.requests: Requests
 
     def load_model(self, model: Any) -> None:
-        """vLLM loaded its model. Raises UsageError without the worker of this package."""
+        """Start the host, as vLLM has loaded its model. Raises UsageError without the worker of this package."""
         if self.runner is None:
             raise UsageError(
                 f"{type(self).__name__} was made by another worker than this project's",
