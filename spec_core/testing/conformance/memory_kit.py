@@ -42,7 +42,7 @@ EARLIER, LATER = 550, 1050
 ROWS_APART = 1e-3
 """Max difference of probs by rounding."""
 LONG_BEGINNING = 80
-"""Rows that are sooner copied than evaluated again."""
+"""Rows from which a prefix is copied instead of evaluated again."""
 LONG = 48
 """Tokens after which a text has repeated itself."""
 LEARNING = '\nif earlier verdicts shall change later drafts, declare it: learns_from_verdicts = "length" or "tokens"'
