@@ -83,6 +83,7 @@ def exported_names(package: ModuleType) -> Iterator[tuple[str, Any]]:
 
 def describe(name: str, value: Any) -> str:
     """The entry of a class, a function or a constant."""
+    value = inspect.unwrap(value)  # of a cache
     if inspect.isclass(value):
         return "\n\n".join(filter(None, [f"### {name}", *_class(name, value)]))
     if inspect.isfunction(value):
