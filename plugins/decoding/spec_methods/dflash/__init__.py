@@ -45,7 +45,7 @@ class DFlashState:
     estimate: AcceptanceEstimate = attrs.field(factory=AcceptanceEstimate)
 
     def fork(self) -> DFlashState:
-        """For another sequence with the same rows; its acceptance rate is its own."""
+        """Copy for another sequence with the same rows; its acceptance rate is its own."""
         return DFlashState(self.context.fork())
 
 
@@ -98,7 +98,7 @@ class DFlash:
 
     @hookimpl
     def draft(self, step: Step) -> None:
-        """One forward for all sequences, then tokens from its rows, as many as are likely to be accepted."""
+        """Evaluate one forward for all sequences, then draft the tokens of its rows that are likely to be accepted."""
         blocks = [b for seq, budget in step.undrafted if (b := self._begin(step, seq, budget))]
         if not blocks:
             return
