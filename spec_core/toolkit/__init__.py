@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     from spec_core.toolkit.orders import Orders as Orders
     from spec_core.toolkit.pair_drafter import PairDrafter as PairDrafter
     from spec_core.toolkit.pair_drafter import PairState as PairState
+    from spec_core.toolkit.pair_tree import learn_draft as learn_draft
     from spec_core.toolkit.place import BranchPoint as BranchPoint
     from spec_core.toolkit.place import branch_points as branch_points
     from spec_core.toolkit.place import extension_estimate as extension_estimate
@@ -138,6 +139,7 @@ _WHERE = {
     "largest": "sampling.choose",
     "layer_executor": "contract.target_parts",
     "layer_ids_field": "toolkit.fields",
+    "learn_draft": "toolkit.pair_tree",
     "likeliest": "sampling.choose",
     "match_estimates": "toolkit.acceptance",
     "next_token_layer": "contract.target_parts",

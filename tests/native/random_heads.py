@@ -13,8 +13,9 @@ from unittest import mock
 import attrs
 import torch
 from spec_kernels.model.batch import ForwardBatch, SequenceRows, numbers
+from spec_kernels.model.head import spread, tokens_of
 from spec_methods import dflash, eagle3
-from spec_methods.dflash.layers import Context, Layers
+from spec_methods.block_drafters.layers import Context, Layers
 from spec_methods.eagle3.layer import Layer
 from spec_targets.heads.head import Head
 from spec_targets.heads.head_file import HeadFile
@@ -213,12 +214,13 @@ def far(case: Case) -> float:
 
 def _logits(case: Case, target: Target, states: list[Tensor], tokens: list[int]) -> Tensor:
     facts, trunk = case.file(), target.executor
-    if case.head.kind == "dflash":
+    if case.head.fills_blocks:
         layers = Layers(facts, trunk)
         context = Context(layers.fill.cache(64), token=tokens[-1])
         context.take(0, torch.cat(states, -1))
         layers.learn([context])
-        return layers.blocks([context], [case.head.block - 1])[0]
+        (rows,), _ = layers.blocks([context], [layers.longest])
+        return spread(rows, tokens_of(case.head, rows.device), case.head.vocab)
     layer = Layer(facts, trunk)
     memory = layer.memory()
     memory.take(0, tokens, layer.features(states), {})

@@ -15,7 +15,7 @@ from spec_targets.files.gguf import GgufFile
 from spec_targets.files.texts import Texts
 from spec_targets.gguf.gguf_weights import floats
 from spec_targets.heads import tensors
-from spec_targets.heads.head import Head
+from spec_targets.heads.head import Head, HeadKind
 from spec_targets.runtime.config import Config
 
 NORM_OF_ENCODER = {"eagle3": "input_norm.weight", "dflash": "hidden_norm.weight"}
@@ -23,6 +23,8 @@ NORM_OF_ENCODER = {"eagle3": "input_norm.weight", "dflash": "hidden_norm.weight"
 NEUTRAL = {"attention.value_scale": 1.0, "embedding_scale": 1.0, "logit_scale": 1.0, "final_logit_softcapping": 0.0}
 """Optional factors, with their neutral value; other values are not supported."""
 NEUTRAL_EAGLE3 = {"attention.sliding_window": 0}
+BLOCK_MAX = 1024
+"""Tokens of the largest block that is read; a forward has a row for each."""
 
 
 class GgufHead:
@@ -86,7 +88,7 @@ def read(file: GgufFile) -> tuple[Head, GgufHead]:
     config = _config(file, keys)
     config.check(where)
     source = GgufHead(file, kind, (config.heads, config.kv_heads))
-    _check_neutral(keys, where, NEUTRAL if kind == "dflash" else NEUTRAL | NEUTRAL_EAGLE3)
+    _check_neutral(keys, where, NEUTRAL | NEUTRAL_EAGLE3 if kind == "eagle3" else NEUTRAL)
     head = _head(file, keys, config, source)
     tensors.check(head, source)
     return head, source
@@ -97,7 +99,7 @@ def _config(file: GgufFile, keys: Keys) -> Config:
     width, heads = keys.get("embedding_length", kind=int), keys.get("attention.head_count", kind=int)
     head = keys.get("attention.key_length", width // max(1, heads), int)
     return Config(
-        arch="qwen3" if keys.arch == "dflash" else "llama",
+        arch="llama" if keys.arch == "eagle3" else "qwen3",
         name=name_of(file),
         layers=keys.get("block_count", kind=int),
         width=width,
@@ -145,7 +147,7 @@ def _head(file: GgufFile, keys: Keys, c: Config, source: GgufHead) -> Head:
     target_width = keys.get("target_hidden_size", c.width, int)
     prefix = "blk.0."
     return Head(
-        kind="eagle3" if keys.arch == "eagle3" else "dflash",
+        kind=_kind(keys.arch, source),
         name=c.name,
         producer="llama.cpp",
         width=c.width,
@@ -174,8 +176,15 @@ def _head(file: GgufFile, keys: Keys, c: Config, source: GgufHead) -> Head:
         biases=source.shape(f"{prefix}attn_q.bias") is not None,
         fc_bias=source.shape("fc.bias") is not None,
         output_bias=source.shape(f"{prefix}attn_output.bias") is not None,
-        **(_blocks(file, keys, c) if keys.arch == "dflash" else {}),
+        **({} if keys.arch == "eagle3" else _blocks(file, keys, c) | sequential_facts(source, source.where)),
+        anchor=keys.get("sample_from_anchor", False, bool),
     )
+
+
+def _kind(arch: str, source: GgufHead) -> HeadKind:
+    if arch == "eagle3":
+        return "eagle3"
+    return "dflash" if source.shape("markov_w1.weight") is None else "dspark"
 
 
 def _inputs(where: str, wide: int, width: int) -> int:
@@ -238,9 +247,10 @@ def block_facts(
     block: Any, mask: Any, windows: tuple[int, ...], causal: tuple[bool, ...], c: Config, where: str
 ) -> dict[str, Any]:
     """Fields of a block drafter. Raises UsageError for an impossible size or token."""
-    if type(block) is not int or not 2 <= block <= c.context:
+    block_max = min(c.context, BLOCK_MAX)
+    if type(block) is not int or not 2 <= block <= block_max:
         raise UsageError(
-            f"{where}: its block size is {repr(block)[:40]}, 2 to {c.context} (its context) was needed",
+            f"{where}: its block size is {repr(block)[:40]}, 2 to {block_max} was needed",
             hint="get the file again",
         )
     if type(mask) is not int or not 0 <= mask < c.vocab:
@@ -251,3 +261,23 @@ def block_facts(
     if any(type(w) is not int or not 0 <= w < 1 << 31 for w in windows):
         raise UsageError(f"{where}: a sliding window of {max(windows)} positions", hint="get the file again")
     return {"block": block, "mask": mask, "windows": windows, "causal": causal}
+
+
+def sequential_facts(source: tensors.TensorSource, where: str, rank: Any = None) -> dict[str, Any]:
+    """Fields of a sequential part and of a confidence head, by the shapes of their tensors.
+
+    rank: of the matrices, as the file states it. Raises UsageError where it is another.
+    """
+    markov, confidence = source.shape("markov_w1.weight"), source.shape("conf_proj.weight")
+    stored = markov[-1] if markov else 0
+    if rank is not None and rank != stored:
+        raise UsageError(
+            f"{where}: markov_rank is {repr(rank)[:40]}, its Markov matrices have rank {stored}", hint=tensors.DAMAGED
+        )
+    reads, width = confidence[-1] if confidence else 0, (source.shape("output_norm.weight") or (0,))[0]
+    if reads not in (0, width, width + stored):
+        raise UsageError(
+            f"{where}: its confidence head reads {reads} numbers, {width} or {width + stored} were needed",
+            hint=tensors.DAMAGED,
+        )
+    return {"markov": stored, "confidence": reads}

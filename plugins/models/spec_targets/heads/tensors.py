@@ -20,9 +20,8 @@ Shapes = dict[str, tuple[int, ...]]
 DAMAGED = "its metadata and its tensors do not belong together; get the file again"
 FAMILIES = {
     "DFlash2": ("candidate_selector", "attention_conv", "mlp_conv", "selector_", "attn_conv_", "ffn_conv_"),
-    "DSpark": ("markov_", "conf_proj", "confidence_head"),
 }
-"""Newer kinds of block drafters, by parts of their tensor names."""
+"""Kinds of block drafters that are not read, by parts of their tensor names."""
 WHOLE = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 """Dtypes of the mapping ``d2t``."""
 UNREAD = ("d2t", "t2d", "rope_freqs.weight")
@@ -54,9 +53,20 @@ def tensor_shapes(head: Head) -> Shapes:
     shapes |= {f"input_norm.{i}.weight": (head.target_width,) for i in range(head.inputs)} if head.fc_norm else {}
     shapes |= {"token_embd.weight": (head.vocab, head.width)} if head.own_embedding else {}
     shapes |= {"output.weight": (head.draft_vocab, head.width)} if head.own_output else {}
-    shapes |= {"hidden_norm.weight": (head.width,)} if head.kind == "dflash" else {}
+    shapes |= {"hidden_norm.weight": (head.width,)} if head.fills_blocks else {}
+    shapes |= _sequential(head)
     for i in range(head.layers):
         shapes |= {f"blk.{i}.{name}": shape for name, shape in _block(head).items()}
+    return shapes
+
+
+def _sequential(h: Head) -> Shapes:
+    """Tensors of the sequential part and of the confidence head."""
+    shapes: Shapes = {}
+    if h.markov:
+        shapes |= {"markov_w1.weight": (h.vocab, h.markov), "markov_w2.weight": (h.draft_vocab, h.markov)}
+    if h.confidence:
+        shapes |= {"conf_proj.weight": (1, h.confidence), "conf_proj.bias": (1,)}
     return shapes
 
 
@@ -85,7 +95,7 @@ def check_family(names: Iterable[str], where: str) -> None:
         for family, parts in FAMILIES.items():
             if any(part in name for part in parts):
                 raise UsageError(
-                    f"{where}: this is a {family} head (it has {name[:80]!r}); supported are eagle3 and dflash",
+                    f"{where}: this is a {family} head (it has {name[:80]!r}); supported are eagle3, dflash and dspark",
                     hint="use the DFlash or EAGLE-3 head of the same model",
                 )
 
