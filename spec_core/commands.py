@@ -5,7 +5,8 @@ Plugins: ``discover`` lists the installed ones, ``find_plugin`` finds one by nam
 ``Settings``; ``resolve_paths`` resolves the relative paths of a file's table; ``name_of`` and ``parse_method`` read
 ``NAME:key=value``; ``core_fields`` are the core's own, ``setting_owners`` gives the first parts of dotted settings.
 Before a run: ``prepare`` checks it from metadata and gives what ``load`` makes a run of, ``check`` calls ``compat`` of
-the plugins alone, ``construct`` makes a plugin with its settings, ``prompt_tokens`` checks a prompt.
+the plugins alone, ``construct`` makes a plugin with its settings, ``prompt_tokens`` checks a prompt. A program calls
+``call_before_torch`` first, for settings of libraries that torch loads.
 
 Importing this module does not import torch; the first use of ``Generation``, ``Logprob``, ``PluginInstance``,
 ``check``, ``construct``, ``prepare`` or ``prompt_tokens`` does.
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from spec_core.assembly.construct import PluginInstance as PluginInstance
     from spec_core.assembly.construct import construct as construct
     from spec_core.assembly.prepare import Prepared as Prepared
+    from spec_core.lazy import call_before_torch as call_before_torch
     from spec_core.loop.generation import Generation as Generation
     from spec_core.loop.prepare import prepare as prepare
     from spec_core.loop.request.admission import prompt_tokens as prompt_tokens
@@ -49,6 +51,7 @@ _WHERE = {
     "Prepared": "assembly.prepare",
     "check": "assembly.assemble",
     "construct": "assembly.construct",
+    "call_before_torch": "lazy",
     "prepare": "loop.prepare",
     "prompt_tokens": "loop.request.admission",
 }
@@ -66,6 +69,7 @@ __all__ = [
     "Prepared",
     "Setting",
     "Settings",
+    "call_before_torch",
     "check",
     "construct",
     "core_fields",

@@ -14,9 +14,8 @@ import click
 from spec_commands.debug import DEBUG, debug_option, debugging
 from spec_commands.printing import say
 
-from spec_core.commands import Entry, core_fields, discover, find_plugin, import_plugin
+from spec_core.commands import Entry, call_before_torch, core_fields, discover, find_plugin, import_plugin
 from spec_core.errors import LoadError, PluginError, SpecError, UsageError, nearest
-from spec_core.lazy import call_before_torch
 
 INTERRUPTED = 130
 STDOUT = 1
