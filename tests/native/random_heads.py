@@ -14,7 +14,8 @@ import attrs
 import torch
 from spec_kernels.model.batch import ForwardBatch, SequenceRows, numbers
 from spec_kernels.model.head import spread, tokens_of
-from spec_methods import dflash, eagle3
+from spec_methods import eagle3
+from spec_methods.block_drafters import drafter as blocks
 from spec_methods.block_drafters.layers import Context, Layers
 from spec_methods.eagle3.layer import Layer
 from spec_targets.heads.head import Head
@@ -26,7 +27,7 @@ from spec_core import Request, Run, Target, UsageError
 from spec_core.errors import Refused
 from tests.native.programs import FAR, SHALLOW, Drawn, Program, program
 
-METHODS: dict[str, Any] = {"eagle3": eagle3, "dflash": dflash}
+METHODS: dict[str, Any] = {"eagle3": eagle3, "dflash": blocks}
 WIDTHS = (20, 32, 36, 64, 72, 100, 128)
 SETTINGS = {"eagle3": {"p_min": 0.0, "draft_max": 4}, "dflash": {"p_min": 0.0}}
 TOKENS = 12

@@ -54,7 +54,9 @@ class BlockTree:
             return None
         drawn = self.drafter.uses_target_noise(self.step, self.seq)
         parents = [node.parent for node in nodes]
-        return Draft([n.token for n in nodes], "unknown" if drawn else "deterministic", None, parents, confidences(nodes))
+        return Draft(
+            [n.token for n in nodes], "unknown" if drawn else "deterministic", None, parents, confidences(nodes)
+        )
 
     def _children(self, path: Path, parent: int, chance: float) -> Iterator[BlockNode]:
         """Likely tokens after a path. The likeliest first token is drafted in any case, since the forward is done."""
