@@ -14,7 +14,7 @@ import torch
 from spec_kernels.model.batch import ForwardBatch, SequenceRows, embedding
 from spec_kernels.model.build import Builder
 from spec_kernels.model.head import PREFIX, block_shape, output, own, shared_weights
-from spec_kernels.model.ops import Embed, Input, Model, Op, Rotate, Store
+from spec_kernels.model.ops import Add, BlockConv, Embed, Input, Linear, Model, Op, Rotate, Store
 from torch import Tensor
 
 from spec_core.toolkit import HeadFile
@@ -155,8 +155,25 @@ def filling(builders: Sequence[Builder], head: Any) -> Iterator[Op]:
     yield Embed("x", first.weight(own(first, "token_embd.weight")))
     for i, builder in enumerate(builders):
         block = builder.at(f"{PREFIX}blk.{i}.", i)
-        yield block.norm("x", "h", "attn_norm.weight")
-        yield from block.attention(causal=bool(head.causal and head.causal[i]))
-        yield block.norm("x", "h", "ffn_norm.weight")
-        yield from block.mlp(head.ff)
+        attention = block.attention(causal=bool(head.causal and head.causal[i]), residual=not head.conv_taps)
+        yield from _around(attention, block, head, "attn")
+        yield from _around(block.mlp(head.ff, residual=not head.conv_taps), block, head, "ffn")
     yield from first.output_ops(PREFIX + "output_norm.weight", output(first))
+
+
+def _around(layer: Iterator[Op], block: Builder, head: Any, part: str) -> Iterator[Op]:
+    """A layer with its norm, and between two convolutions over the block where the head has them (DFlash2)."""
+    if not head.conv_taps:
+        yield block.norm("x", "h", f"{part}_norm.weight")
+        yield from layer
+        return
+    size, base = head.conv_taps * head.conv_groups, block.read(f"{part}_conv_base", (2, head.conv_taps, head.width))
+    name = f"{part}_conv_proj.weight"
+    block.declare(name, (2 * size, head.width))
+    kernels = tuple(block.weight(name, rows) for rows in torch.arange(2 * size).chunk(2))
+    yield block.norm("x", "n", f"{part}_norm.weight")
+    yield Linear("n", ("kernel_in", "kernel_out"), kernels, (None, None))
+    yield BlockConv("n", "kernel_in", "h", base[0].contiguous())
+    yield from layer
+    yield BlockConv("h", "kernel_out", "conv", base[1].contiguous())
+    yield Add("x", "conv", "x")

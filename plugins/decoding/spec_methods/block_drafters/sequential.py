@@ -90,6 +90,31 @@ class Markov(Independent):
         return [float(chance) for chance in torch.sigmoid(scores).nan_to_num(0.0)]
 
 
+class Selector(Independent):
+    """The likeliest tokens of a row, each with a score of its own by the token before and the row's state.
+
+    logit(b) + <successor[b], predecessor[a] * hidden state>, for the ``candidates`` likeliest b after a token a.
+    """
+
+    sequential = True
+
+    def __init__(self, file: HeadFile, trunk: Any) -> None:
+        super().__init__(file, trunk)
+        at = trunk_device(trunk)
+        names = ("selector_predecessor.weight", "selector_successor.weight", "selector_hidden.weight")
+        self.predecessor, self.successor, self.hidden = (file.source.load(name).float().to(at) for name in names)
+
+    def follow(self, rows: Sequence[tuple[int, Tensor, Tensor]]) -> list[Conditional]:
+        return [Conditional(self._scores(*row)) for row in rows]
+
+    def _scores(self, token: int, row: Tensor, state: Tensor) -> Tensor:
+        """[V]: scores of the candidates, -inf for all others."""
+        logits = spread(row[None], self.ids, self.head.vocab)[0]
+        best, candidates = logits.topk(min(self.head.candidates, len(row)))
+        added = self.successor[candidates] @ (self.predecessor[token] * (self.hidden @ state.float()))
+        return torch.full_like(logits, -torch.inf).index_copy_(0, candidates, best + added.to(best.dtype))
+
+
 def trunk_device(executor: Any) -> Any:
     """The device of an executor; the processor's where it says none."""
     return getattr(executor, "device", "cpu")
@@ -97,4 +122,6 @@ def trunk_device(executor: Any) -> Any:
 
 def sequential_part(file: HeadFile, trunk: Any) -> Independent:
     """The sequential part that a head's file describes."""
+    if file.head.selector:
+        return Selector(file, trunk)
     return Markov(file, trunk) if file.head.markov else Independent(file, trunk)

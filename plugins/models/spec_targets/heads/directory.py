@@ -31,11 +31,18 @@ NAMES = {
     "markov_head.markov_w2.weight": "markov_w2.weight",
     "confidence_head.proj.weight": "conf_proj.weight",
     "confidence_head.proj.bias": "conf_proj.bias",
+    "candidate_selector.predecessor_codebook": "selector_predecessor.weight",
+    "candidate_selector.successor_codebook": "selector_successor.weight",
+    "candidate_selector.hidden_projection.weight": "selector_hidden.weight",
     "d2t": "d2t",
     "t2d": "t2d",
 }
 LAYER = {
     "input_layernorm.weight": "attn_norm.weight",
+    "attention_conv.base_kernel": "attn_conv_base",
+    "attention_conv.kernel_projection.weight": "attn_conv_proj.weight",
+    "mlp_conv.base_kernel": "ffn_conv_base",
+    "mlp_conv.kernel_projection.weight": "ffn_conv_proj.weight",
     "hidden_norm.weight": "attn_norm_2.weight",
     "post_attention_layernorm.weight": "ffn_norm.weight",
     "self_attn.o_proj.weight": "attn_output.weight",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -23,6 +23,8 @@ NORM_OF_ENCODER = {"eagle3": "input_norm.weight", "dflash": "hidden_norm.weight"
 NEUTRAL = {"attention.value_scale": 1.0, "embedding_scale": 1.0, "logit_scale": 1.0, "final_logit_softcapping": 0.0}
 """Optional factors, with their neutral value; other values are not supported."""
 NEUTRAL_EAGLE3 = {"attention.sliding_window": 0}
+CANDIDATES_MAX = 256
+"""Tokens that a selector chooses from at most."""
 BLOCK_MAX = 1024
 """Tokens of the largest block that is read; a forward has a row for each."""
 
@@ -83,7 +85,6 @@ class GgufHead:
 def read(file: GgufFile) -> tuple[Head, GgufHead]:
     """Description and tensors. Raises UsageError for anything missing, damaged or unsupported."""
     where, kind = file.path.name, file.metadata["general.architecture"]
-    tensors.check_family(file.tensors, where)
     keys = Keys(file, kind)
     config = _config(file, keys)
     config.check(where)
@@ -176,7 +177,7 @@ def _head(file: GgufFile, keys: Keys, c: Config, source: GgufHead) -> Head:
         biases=source.shape(f"{prefix}attn_q.bias") is not None,
         fc_bias=source.shape("fc.bias") is not None,
         output_bias=source.shape(f"{prefix}attn_output.bias") is not None,
-        **({} if keys.arch == "eagle3" else _blocks(file, keys, c) | sequential_facts(source, source.where)),
+        **({} if keys.arch == "eagle3" else _blocks(file, keys, c) | _sequential(file, keys, c, source)),
         anchor=keys.get("sample_from_anchor", False, bool),
     )
 
@@ -184,6 +185,8 @@ def _head(file: GgufFile, keys: Keys, c: Config, source: GgufHead) -> Head:
 def _kind(arch: str, source: GgufHead) -> HeadKind:
     if arch == "eagle3":
         return "eagle3"
+    if source.shape("selector_hidden.weight") is not None:
+        return "dflash2"
     return "dflash" if source.shape("markov_w1.weight") is None else "dspark"
 
 
@@ -261,6 +264,40 @@ def block_facts(
     if any(type(w) is not int or not 0 <= w < 1 << 31 for w in windows):
         raise UsageError(f"{where}: a sliding window of {max(windows)} positions", hint="get the file again")
     return {"block": block, "mask": mask, "windows": windows, "causal": causal}
+
+
+OPTIONS = ("conv_kernel_size", "conv_group_size", "selector_rank", "selector_top_k")
+"""Sizes of convolutions and selector, as files state them."""
+
+
+def _sequential(file: GgufFile, keys: Keys, c: Config, source: GgufHead) -> dict[str, Any]:
+    stated = {name: file.metadata.get(f"{keys.arch}.{name}") for name in OPTIONS}
+    return sequential_facts(source, source.where) | selector_facts(source, c.width, stated, source.where)
+
+
+def selector_facts(source: tensors.TensorSource, width: int, stated: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Fields of convolutions and of a selector, by the shapes of their tensors and what the file states of them.
+
+    Raises UsageError for sizes that do not fit.
+    """
+    base, hidden = source.shape("blk.0.attn_conv_base"), source.shape("selector_hidden.weight")
+    if base is None and hidden is None:
+        return {}
+    group, taps = stated.get("conv_group_size"), base[1] if base and len(base) == 3 else 0
+    rank, candidates = hidden[0] if hidden else 0, stated.get("selector_top_k")
+    _check_size(where, "conv_group_size", group, range(1, width + 1))
+    _check_size(where, "conv_kernel_size", stated.get("conv_kernel_size"), (taps,))
+    _check_size(where, "selector_rank", stated.get("selector_rank"), (rank,))
+    _check_size(where, "selector_top_k", candidates, range(1, CANDIDATES_MAX + 1))
+    if width % group:
+        raise UsageError(f"{where}: conv_group_size is {group}, its width is {width}", hint=tensors.DAMAGED)
+    return {"conv_taps": taps, "conv_groups": width // group, "selector": rank, "candidates": candidates}
+
+
+def _check_size(where: str, name: str, value: Any, good: Sequence[int]) -> None:
+    if type(value) is not int or value not in good:
+        needed = str(good[0]) if len(good) == 1 else f"{good[0]} to {good[-1]}"
+        raise UsageError(f"{where}: {name} is {repr(value)[:40]}, {needed} was needed", hint=tensors.DAMAGED)
 
 
 def sequential_facts(source: tensors.TensorSource, where: str, rank: Any = None) -> dict[str, Any]:

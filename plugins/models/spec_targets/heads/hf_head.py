@@ -11,13 +11,13 @@ import attrs
 from spec_core.errors import UsageError
 from spec_targets.heads import tensors
 from spec_targets.heads.directory import HfHead
-from spec_targets.heads.gguf_head import block_facts, layer_ids, sequential_facts
+from spec_targets.heads.gguf_head import block_facts, layer_ids, selector_facts, sequential_facts
 from spec_targets.heads.head import Head, HeadKind, Reading
 from spec_targets.hf.config import config_of, divisors_of
 from spec_targets.runtime.config import Config
 
 EAGLE3 = ("LlamaForCausalLMEagle3", "Eagle3Speculator", "Eagle3DraftModel")
-DFLASH = ("DFlashDraftModel", "DFlashSpeculator")
+DFLASH = ("DFlashDraftModel", "DFlashSpeculator", "DFlash2DraftModel", "DFlash2Speculator")
 DSPARK = ("Qwen3DSparkModel", "DSparkDraftModel", "DSparkSpeculator", "Lfm2DSparkDraftModel")
 AUX = "eagle_aux_hidden_state_layer_ids"
 NEUTRAL: dict[str, Any] = {
@@ -42,7 +42,6 @@ def read(directory: Path, raw: Mapping[str, Any]) -> tuple[Head, HfHead]:
     """Description and tensors. Raises UsageError for anything missing, damaged or unsupported."""
     name = directory.name
     source = HfHead(directory)
-    tensors.check_family(source.names(), name)
     kind = kind_of(raw, source)
     sizes = raw.get("transformer_layer_config", raw)
     if not isinstance(sizes, dict):
@@ -82,6 +81,8 @@ def _check_names(raw: Mapping[str, Any], kind: HeadKind, where: str) -> None:
 def kind_of(raw: Mapping[str, Any], source: HfHead) -> HeadKind:
     """The kind, from the config or else from the tensors. Raises UsageError for a head that is none of them."""
     names = f"{raw.get('speculators_model_type')} {raw.get('architectures')}"
+    if "DFlash2" in names or "dflash2" in names or source.shape("selector_hidden.weight") is not None:
+        return "dflash2"
     if "DSpark" in names or "dspark" in names or source.shape("markov_w1.weight") is not None:
         return "dspark"
     if "dflash_config" in raw or "DFlash" in names or "dflash" in names:
@@ -89,7 +90,7 @@ def kind_of(raw: Mapping[str, Any], source: HfHead) -> HeadKind:
     if "agle3" in names or source.shape("blk.0.attn_norm_2.weight") is not None:
         return "eagle3"
     raise UsageError(
-        f"{source.where}: this is no eagle3, dflash or dspark head ({names[:60]})",
+        f"{source.where}: this is no eagle3, dflash, dspark or dflash2 head ({names[:60]})",
         hint="give one of them; EAGLE-1 and EAGLE-2 are not supported",
     )
 
@@ -226,6 +227,7 @@ def _dflash(head: Head, raw: Mapping[str, Any], sizes: Mapping[str, Any], source
         anchor=head.kind == "dspark" and _samples_from_anchor(options, head.name),
         **{**facts, "causal": _causal(options, windows, head.name)},
         **sequential_facts(source, head.name, options.get("markov_rank")),
+        **selector_facts(source, head.width, options, head.name),
     )
 
 

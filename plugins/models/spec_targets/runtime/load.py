@@ -85,13 +85,20 @@ def make_target(
         weight_bytes=size,
         row_bytes=row_bytes(config, executor, choice, kind),
         step_bytes=build.step_bytes(config, choice),
-        layer_max={"head": MAX_HEAD, "inputs": MAX_INPUTS} if choice.native else {},
+        layer_max=_layer_max(choice),
     )
     if executor is not None:
         info = with_exactness(info, explain_inexact(executor, config.context))
     layer = NextnLayer.of(config, weights, divisors, context) if config.nextn else None
     kind_of_target = RecurrentTarget if config.recurrent else TorchTarget
     return kind_of_target(info, tokenizer, config, weights, executor, executor, layer)
+
+
+def _layer_max(choice: ExecutorOptions) -> dict[str, int]:
+    """Limits of layers that run beside the target."""
+    if choice.native:
+        return {"head": MAX_HEAD, "inputs": MAX_INPUTS}
+    return {"conv_taps": 0} if choice.gpu else {}
 
 
 def with_exactness(info: TargetInfo, why: str | None) -> TargetInfo:
