@@ -96,7 +96,7 @@ class RandomWeights:
 
 
 class RandomBlocks(RandomWeights):
-    """The same with matrices in quantised blocks, equal at every reading."""
+    """Random matrices in quantised blocks, equal at every reading."""
 
     def __init__(self, shape: DenseShape, types: dict[str, str], device: str) -> None:
         """types: of tensors by their part of a name, as ``attn_v``; of others: ``""``."""

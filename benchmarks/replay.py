@@ -55,7 +55,7 @@ USUAL = {"draft-model": 0.35}
 LARGE_BALANCE = 500.0
 """Plain steps of a ledger that is hardly ever used up."""
 PROMPT_ROW = 0.1
-"""What a row of a prompt takes, by a forward of one row; no figure depends on it."""
+"""Time of a row of a prompt, as a share of a forward of one row; no figure depends on it."""
 
 
 @attrs.define
@@ -130,7 +130,7 @@ class Replayed:
 class Recalled:
     """A method whose drafts were recorded; it stops by the price as ``TokenDrafter`` does.
 
-    usual: the price without a controller. at: of which text. estimate: of the present one.
+    usual: the price without a controller. at: number of the text. estimate: of the present text.
     """
 
     record: dict[str, Any]

@@ -32,7 +32,7 @@ RELEASE = "release"
 def pytest_addoption(parser):
     parser.addoption("--misbehave", action="store_true", help="run everything on a product that sums badly on purpose")
     parser.addoption("--quick", action="store_true", help=f"{VARIANTS} variants of a test, and no slow one")
-    parser.addoption("--variants", type=int, help="at most so many variants of a test, two or more")
+    parser.addoption("--variants", type=int, help="max variants of a test, two or more")
     parser.addoption("--release", action="store_true", help="everything: also tests that only releases need")
 
 

@@ -69,11 +69,11 @@ ENGINES = {
 """Packages of other engines, and the modules that may import them."""
 
 SERVER = ("fastapi", "prometheus_client", "pydantic", "starlette", "uvicorn")
-"""What only the server needs."""
+"""Packages that only the server needs."""
 METRICS = "spec_engines.vllm.metrics"
 """Counts in the metrics of another server, where prometheus_client is installed."""
 CLUSTER = ("spec_compare.executors", "spec_serve.ray")
-"""What may import Ray."""
+"""Modules that may import Ray."""
 MODELS = ("spec_kernels.model", "spec_kernels.native")
 TRITON = re.compile(r"spec_kernels\.(ops\.\w+\.triton|gpu(\.\w+)+)")
 """Modules that may import triton, which is an optional package."""
@@ -158,7 +158,7 @@ def exists(*parts: str) -> bool:
 
 
 def private(module: str, source: str) -> list[str]:
-    """What a plugin imports from the core that is not public."""
+    """Imports of a plugin from the core that are not public."""
     names = sorted(name for name in imports(source, module) if not public(name))
     return [f"{module} imports {name}, which is not public" for name in names]
 

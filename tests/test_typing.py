@@ -65,7 +65,7 @@ def text() -> str:
 
 
 def check(folder: Path, source: str) -> str:
-    """What mypy says about a plugin's module in a folder of its own."""
+    """Output of mypy about a plugin's module in a folder of its own."""
     (folder / "mypy.ini").write_text(CONFIG)
     (folder / "plugin.py").write_text(source)
     path = os.pathsep.join(str(ROOT / folder) for folder in FOLDERS)

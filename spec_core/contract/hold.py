@@ -1,4 +1,4 @@
-"""What a controller said of the steps that are drafted like one in which it was called."""
+"""Limits that a controller set for the steps that are drafted like the one in which it was called."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from spec_core.contract.spent import StepRecord
 
 
 class Hold(NamedTuple):
-    """As of ``step.hold``. joining: False where the step had more than one sequence."""
+    """The arguments of ``step.hold``. joining: False where the step had more than one sequence."""
 
     steps: int
     loss: float

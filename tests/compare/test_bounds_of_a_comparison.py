@@ -155,7 +155,7 @@ def test_a_machine_that_slowed_down_changes_no_bound(clock):
 
 
 def test_one_disturbed_lap_does_not_change_the_cost_of_drafts():
-    """Three laps of ten steps, in one of which drafting was interrupted; and a short lap, which weighs less."""
+    """Drafting was interrupted in one of three laps of ten steps; a short lap weighs less."""
     plain_lap = lap("x", "a", 1, [1])
     laps = [attrs.evolve(plain_lap, drafting={"4": [10, s]}) for s in (1.0, 100.0, 1.2)]
     laps.append(attrs.evolve(plain_lap, drafting={"4": [1, 0.01], "2": [5, 1.0]}))
@@ -196,7 +196,7 @@ def test_turns_between_laps_take_a_share_of_their_time(clock):
 
 
 def test_where_the_time_of_a_step_goes_is_said_below_nine_tenths_of_a_bound():
-    """A rate of 500/s at two tokens per step are 4 ms, of which three quarters are the forward."""
+    """A rate of 500/s at two tokens per step is 4 ms a step; three quarters of it are the forward."""
     from types import SimpleNamespace
 
     from spec_compare.table import rest

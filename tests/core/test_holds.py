@@ -100,7 +100,7 @@ def test_it_does_not_end_where_tokens_are_worth_their_time():
 
 @pytest.mark.parametrize("share, asked", [(0.0, [1, 2, 4, 5]), (SECONDS, [1, 2, 8])])
 def test_a_share_of_its_own_forward_says_what_a_token_is_worth(share, asked):
-    """Where that is known for as many rows; otherwise it is as many seconds as were said."""
+    """The share counts if it is known for the step's number of rows; otherwise ``per_token`` does."""
     _, controller = run_of(holds(loss=0.0, per_token=SECONDS, of_forward={3: share}), REQUEST)
     assert controller.asked[: len(asked)] == asked
 

@@ -67,7 +67,7 @@ class Controller:
 
 
 def rests(step):
-    """In the third step and no other."""
+    """Rest in the third step and no other."""
     if step.number == 2:
         step.rest(5)
 

@@ -173,7 +173,7 @@ def test_greedy_drafts_of_several_sequences_are_those_of_each_alone(drafter, cal
 
 @with_both
 def test_greedy_and_sampled_sequences_and_rows_that_a_rule_reads_are_drafted_in_one_step(calls):
-    """Rows are kept for those that were drawn; the others branch."""
+    """Rows are kept for drawn drafts; the others branch."""
     both = [request(i, Sampling(temperature=0.8 * (i % 2))) for i in range(4)]
     by_name, _ = drafts_of(start("eagle3", 0.0, "rejection", width=3, draft_max=3), both)
 

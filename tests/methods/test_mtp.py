@@ -37,7 +37,7 @@ def hybrid():
 
 
 def drafts(target, method, tokens: list[int], n: int) -> tuple[list[int], torch.Tensor]:
-    """As in ``spec draft``: through the hooks of a run, with hidden states of the target's own forward."""
+    """Drafts as in ``spec draft``: through the hooks of a run, with hidden states of the target's own forward."""
     return drafted_by(Run(target, [method], draft_max=n), tokens, n)
 
 

@@ -294,7 +294,7 @@ def test_trees_stay_within_their_bound():
 
 
 def test_a_shared_matrix_helps_the_next_request():
-    """The same text again takes fewer steps; by default it takes as many."""
+    """The same text again takes fewer steps; by default their number is the same."""
     counts = {}
     for shared in (False, True):
         target = ToyTarget(seed=2, recurrent=False)

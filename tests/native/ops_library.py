@@ -131,7 +131,7 @@ def here() -> list[str]:
 
 
 def at(x: np.ndarray | None) -> int | None:
-    """Its address; the caller must keep the array alive during the call."""
+    """Address of an array; the caller must keep it alive during the call."""
     return None if x is None else x.ctypes.data
 
 

@@ -1,4 +1,4 @@
-"""Random draft heads on random models: widths, borrowed matrices, inputs and flags drawn, also those that must be
+"""Random draft heads on random models: widths, borrowed matrices, inputs and flags are drawn, even ones that must be
 refused. Drafts are held against the reference, texts against plain decoding, prompts given as embeddings included.
 Seconds for the suite; for long in tests/campaigns/soak.py.
 """
@@ -31,7 +31,7 @@ METHODS: dict[str, Any] = {"eagle3": eagle3, "dflash": blocks}
 WIDTHS = (20, 32, 36, 64, 72, 100, 128)
 SETTINGS = {"eagle3": {"p_min": 0.0, "draft_max": 4}, "dflash": {"p_min": 0.0}}
 TOKENS = 12
-"""Of a text."""
+"""Tokens of a text."""
 
 
 class HeadTensors(Drawn):

@@ -73,7 +73,7 @@ def random_models(first: int, last: int) -> subprocess.CompletedProcess[str]:
 
 
 def random_heads(first: int, last: int) -> subprocess.CompletedProcess[str]:
-    """The same of draft heads."""
+    """Run random draft heads under sanitizers."""
     return _random("heads", first, last)
 
 

@@ -18,10 +18,10 @@ from spec_core.toolkit import draft_distribution
 EXACT, SHIFTED = 1e-12, 1e-3
 RULES = {"rejection": rejection, "block": block, "traversal": traversal, "k-seq": k_seq, "point-mass": point_mass}
 MIXES = ["".join(mix) for n in (1, 2, 3) for mix in itertools.product("sd", repeat=n)]
-"""Of every token of a chain, whether it was sampled or is deterministic."""
+"""Kinds of the tokens of a chain: sampled or deterministic."""
 
 Further = Callable[[World, Draft | None, int], Iterator[tuple[Draft, float]]]
-"""What one method may draft behind a leaf, each with its probability."""
+"""Drafts of one method behind a leaf, each with its probability."""
 
 rules = pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
 

@@ -56,7 +56,7 @@ METHODS = {
 SETTINGS: dict[str, tuple[str, dict[str, Any]]] = {
     "eagle3-tree": ("eagle3", {"width": 3, "draft_max": 3, "p_min": 0.1})
 }
-"""Of names that stand for a method with settings."""
+"""Settings of names that stand for a method with settings."""
 
 
 @functools.cache
@@ -127,7 +127,7 @@ def requests(part: int, parts: int) -> list[Request]:
 
 
 def differing(kind: str, method: str, part: int, parts: int) -> int:
-    """How many texts of a method are not plain decoding's: one by one, and several at a time in random order."""
+    """Number of a method's texts that differ from plain decoding's: one by one, and several at once in random order."""
     asked, rng = requests(part, parts), random.Random(part)
     torch.set_num_threads(1)
     expected = texts(kind, [], asked, 1)

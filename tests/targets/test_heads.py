@@ -487,7 +487,7 @@ MISFITS = {
 
 
 def refused_by_the_command(model, kind, path, monkeypatch, capsys):
-    """What ``spec generate`` says to standard error; no weight of the target may be read."""
+    """Message of ``spec generate`` on standard error; no weight of the target may be read."""
 
     def read(*arguments):
         raise AssertionError("weights of the target are read")

@@ -1,4 +1,4 @@
-"""What kernels of this package can run, before weights are read."""
+"""Checks that the kernels of this package can run a model, before weights are read."""
 
 from __future__ import annotations
 

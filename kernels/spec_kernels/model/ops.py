@@ -2,7 +2,7 @@
 
 A model is a list of these, executed in order. Names of values may be written again. ``x``, if an
 operation has it, is its input. The arithmetic is the formula in the docstring. An operation does not depend on the
-number of rows or their sequences, except those that read other rows: ``Store``, ``Attend``, ``Delta``,
+number of rows or their sequences, except the ones that read other rows: ``Store``, ``Attend``, ``Delta``,
 ``BlockConv``.
 """
 
@@ -38,7 +38,7 @@ class Weight:
 
     @cached_property
     def key(self) -> tuple[str, bytes | None]:
-        """Equal for weights with the same values."""
+        """Key that is equal for weights with the same values."""
         return self.name, None if self.rows is None else self.rows.numpy().tobytes()
 
 

@@ -1,7 +1,6 @@
 """Checks every size in a description before an executor is made.
 
-The native program reads and writes as many numbers as an operation says, without further checks: inconsistent sizes
-must be found here.
+The native program trusts the sizes of an operation when it reads and writes: inconsistent sizes must be found here.
 """
 
 from __future__ import annotations
@@ -184,7 +183,7 @@ class Sizes:
         self.widths[op.out] = shape.q_width
 
     def _check_cache(self, name: str, shape: HeadShape, layer: int) -> None:
-        """All layers share one cache, so their shapes must be equal."""
+        """Check that shapes are equal, since all layers share one cache."""
         cache = self.model.heads
         if cache is None:
             raise ValueError(f"{name}: no operation stores keys and values")

@@ -1,4 +1,4 @@
-"""What a method adds to a step: its drafting, and its work on the committed rows."""
+"""Time that a method adds to a step: its drafting, and its work on the committed rows."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ EARLIER, LATER = 550, 1050
 ROWS_APART = 1e-3
 """Max difference of probs by rounding."""
 LONG_BEGINNING = 80
-"""Rows that are sooner copied than evaluated again."""
+"""Rows from which a prefix is copied instead of evaluated again."""
 LONG = 48
 """Tokens after which a text has repeated itself."""
 LEARNING = '\nif earlier verdicts shall change later drafts, declare it: learns_from_verdicts = "length" or "tokens"'
@@ -62,7 +62,7 @@ class MemoryChecks(DraftChecks):
     shares_between_sequences: ClassVar[bool] = False
     keeps_former_text: ClassVar[bool] = False
     declarable: str = ""
-    """What the author may declare if the finding of the present check is meant."""
+    """Declaration that allows the finding of the present check, if it is meant."""
 
     def agree(self, one: Draft | None, two: Draft | None) -> bool:
         """Whether these drafts, after the same text with different histories, are as equal as declared."""
@@ -346,7 +346,7 @@ def overwrite(views: list[torch.Tensor]) -> None:
 
 
 def continuing_request(request: Request, text: list[int], m: int) -> Request:
-    """The same request, with the text before its m-th token as the prompt, so that its next token is that one."""
+    """Copy of a request with the text before its m-th token as the prompt, so that its next token is that one."""
     count = m - 1 - len(request.prompt)
     return attrs.evolve(request, prompt=text[: m - 1], max_tokens=request.max_tokens - count, offset=count)
 

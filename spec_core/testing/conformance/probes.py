@@ -185,7 +185,7 @@ class Rewinds(Watched):
 
 
 def copy_output(output: TargetOutput) -> TargetOutput:
-    """The same values in new tensors."""
+    """Copy of an output in new tensors."""
     hidden = {i: h.clone() for i, h in output.hidden.items()}
     final = None if output.final is None else output.final.clone()
     return attrs.evolve(output, logits=output.logits.clone(), hidden=hidden, final=final)

@@ -73,7 +73,7 @@ def price(prices: Prices, source: str) -> float:
 
 
 def _kept_tokens(part: RecordedPart, pieces: Iterable[RecordedPiece], limits: Limits, prices: Prices) -> list[bool]:
-    """Which tokens of the draft are left. A price ends a path at the first token whose chance is below it."""
+    """Mask of the draft's tokens that are left. A price ends a path at the first token whose chance is below it."""
     draft = part.draft
     kept: list[bool] = []
     chances: list[float] = []

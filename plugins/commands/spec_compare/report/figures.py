@@ -33,7 +33,7 @@ class Figure:
 
 
 def figures(result: Outcome) -> Iterator[Figure]:
-    """Those for which the outcome has data."""
+    """Figures for which the outcome has data."""
     rows = [row for row in result.rows if row.family == ALL]
     drafting = [row for row in rows if row.draft_acceptance is not None]
     timed = [row for row in drafting if row.speedup is not None]
@@ -51,7 +51,7 @@ def figures(result: Outcome) -> Iterator[Figure]:
 
 
 def speedups(result: Outcome, rows: list[Row]) -> Figure:
-    """Over all prompts with intervals, and of each family."""
+    """Figure of the speedups over all prompts with intervals, and of each family."""
     families = [row for row in result.rows if row.family != ALL and row.speedup is not None]
     with svg.axes(height=0.9 + 0.42 * len(rows)) as ax:
         for y, row in enumerate(rows):
@@ -115,7 +115,7 @@ def acceptance(result: Outcome, rows: list[Row]) -> Figure:
 
 
 def lengths(result: Outcome, rows: list[Row]) -> Figure:
-    """How many drafted tokens a step accepted."""
+    """Figure of the number of accepted tokens of a draft."""
     shares = {row.contender: _shares(records_of(result, row.contender)) for row in rows}
     with svg.axes() as ax:
         for name, own_shares in shares.items():
@@ -127,7 +127,7 @@ def lengths(result: Outcome, rows: list[Row]) -> Figure:
         ax.legend()
         drawn = ax.figure
     cells = [[name, str(n), f"{own_shares[n]:.1%}"] for name, own_shares in shares.items() for n in sorted(own_shares)]
-    about = "Share of the drafts of which so many tokens were accepted. Steps without a draft are left out."
+    about = "Share of the drafts by their number of accepted tokens. Steps without a draft are left out."
     return _figure("lengths", "Accepted lengths", about, drawn, ["contender", "accepted", "share"], cells)
 
 
@@ -234,7 +234,7 @@ def contenders_of(result: Outcome, baseline: str) -> list[str]:
 
 
 def curve_of(result: Outcome, baseline: str) -> Curve:
-    """At the mean depth of the laps."""
+    """Cost curve at the mean depth of the laps."""
     return result.costs[baseline].curves(result.header.batch).at(depth(records_of(result, baseline)))
 
 

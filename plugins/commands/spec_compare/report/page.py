@@ -21,7 +21,7 @@ ENVIRONMENT = ("python", "system", "cpu", "simd", "kernels")
 
 
 def write(path: Path, result: Outcome) -> None:
-    """Raises UsageError if the file cannot be written."""
+    """Write the report. Raises UsageError if the file cannot be written."""
     try:
         common.write(path, page(result).encode("utf-8", "replace"))
     except OSError as error:
@@ -77,7 +77,7 @@ def tables(result: Outcome) -> list[tuple[str, list[str], list[list[str]]]]:
 
 
 def facts(result: Outcome) -> list[tuple[str, str]]:
-    """What the numbers depend on."""
+    """Facts that the numbers depend on."""
     header = result.header
     settings = {name: setting.value for name, setting in header.settings.items()}
     rows: list[tuple[str, Any]] = [

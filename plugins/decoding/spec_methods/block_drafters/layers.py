@@ -54,7 +54,7 @@ class Context:
         self.waits = end - self.done
 
     def take_waiting(self) -> list[Tensor]:
-        """What waits, which counts as done from now on."""
+        """Take the waiting rows, which count as done from now on."""
         waiting, self.waiting = self.waiting, []
         self.done, self.waits = self.done + self.waits, 0
         return waiting
@@ -136,7 +136,7 @@ class Layers:
 
 
 def storing(builders: Sequence[Builder], head: Any) -> Iterator[Op]:
-    """From hidden states to a feature, and from its norm to keys and values of every layer."""
+    """Operations from hidden states to a feature, and from its norm to keys and values of every layer."""
     yield Input("z", head.inputs * head.target_width)
     yield builders[0].linear("z", "c", PREFIX + "fc", (head.width, head.inputs * head.target_width))
     yield builders[0].norm("c", "c", PREFIX + "hidden_norm.weight")
@@ -150,7 +150,7 @@ def storing(builders: Sequence[Builder], head: Any) -> Iterator[Op]:
 
 
 def filling(builders: Sequence[Builder], head: Any) -> Iterator[Op]:
-    """From a block to logits; in layers that are not causal its tokens attend in both directions."""
+    """Operations from a block to logits; its tokens attend in both directions in layers that are not causal."""
     first = builders[0]
     yield Embed("x", first.weight(own(first, "token_embd.weight")))
     for i, builder in enumerate(builders):

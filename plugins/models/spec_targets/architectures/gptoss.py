@@ -16,7 +16,7 @@ from spec_targets.architectures.names import ATTENTION, ENDS
 from spec_targets.runtime.config import Config
 
 PATTERN = 2
-"""Of so many blocks the last attends to everything, the others have a window."""
+"""Period of attention, in blocks: the last block of a period attends to everything, the others have a window."""
 FUSED, DOWN = "mlp.experts.gate_up_proj", "mlp.experts.down_proj"
 
 

@@ -98,7 +98,7 @@ class Keys:
         return layers
 
     def experts(self, sigmoid: bool = False) -> Experts | None:
-        """How experts are chosen; None if there are none. sigmoid: by sigmoid scores, else by softmax."""
+        """Choice of experts; None if there are none. sigmoid: by sigmoid scores, else by softmax."""
         count = self.integer("expert_count", 0)
         if not count:
             return None

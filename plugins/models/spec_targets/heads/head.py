@@ -145,7 +145,7 @@ class Head:
         sources = self.sources(target.layers, reading)
         if len(sources) != self.inputs:
             fact = f"{self.name}: it reads {self.inputs} hidden states and names {len(sources)} layers"
-            return f"{fact}; as many were needed", "get the file again, or a head that names its layers"
+            return f"{fact}; one for each was needed", "get the file again, or a head that names its layers"
         if not all(0 <= i <= target.layers for i in sources):
             fact = f"{self.name}: it reads the hidden states {', '.join(map(str, sources))}"
             hint = "use a head trained for this model, or the other reading of its layer ids (inputs, outputs)"

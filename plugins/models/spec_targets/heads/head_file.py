@@ -71,7 +71,7 @@ class HeadFile:
         return self.head.misfit(target.info, reading) or self._other_tokens(target)
 
     def _other_tokens(self, target: Any) -> Problem | None:
-        """Compares the file's own tokenizer, if any, with the target's, padding aside."""
+        """Compare the file's own tokenizer, if any, with the target's, padding aside."""
         own, other = self.tokenizer, target.tokenizer
         if own is None or other is None or own.identity == other.identity:
             return None

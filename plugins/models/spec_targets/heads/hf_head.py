@@ -58,7 +58,7 @@ def read(directory: Path, raw: Mapping[str, Any]) -> tuple[Head, HfHead]:
 
 
 def _check_rotary(config: Config) -> None:
-    """Heads rotate every dimension of q and k. Raises UsageError for one that rotates a part of them."""
+    """Raise UsageError for a head that rotates a part of the dimensions of q and k."""
     if config.rotary_dim != config.head:
         raise UsageError(
             f"{config.name}: partial_rotary_factor rotates {config.rotary_dim} of {config.head} dimensions of an "
@@ -184,8 +184,8 @@ def _layer_types(sizes: Mapping[str, Any]) -> list[Any]:
 
 
 def _aux(raw: Mapping[str, Any], head: Head) -> tuple[tuple[int, ...] | None, Reading]:
-    """At the top level, ids are layers whose input is read (vLLM, nvidia, speculators); in
-    ``eagle_config``, layers whose output is read (SpecForge)."""
+    """Ids of the layers that the head reads: at the top level their inputs (vLLM, nvidia, speculators), in
+    ``eagle_config`` their outputs (SpecForge)."""
     nested = raw.get("eagle_config")
     listed, reading = raw.get(AUX), "inputs"
     if listed is None and isinstance(nested, dict):
@@ -195,7 +195,7 @@ def _aux(raw: Mapping[str, Any], head: Head) -> tuple[tuple[int, ...] | None, Re
 
 
 def _residual(raw: Mapping[str, Any], head: Head) -> bool:
-    """Loaders of speculators files disagree on the default, so the key is required."""
+    """``norm_before_residual`` of a head; required in speculators files: their loaders disagree on the default."""
     if head.producer == "speculators" and "norm_before_residual" not in raw:
         raise UsageError(
             f"{head.name}: config.json has no norm_before_residual, which a speculators file needs",
@@ -239,7 +239,7 @@ def _samples_from_anchor(options: Mapping[str, Any], name: str) -> bool:
 
 
 def _limits(head: Head) -> Any:
-    """What block_facts asks of a config."""
+    """Context and vocabulary, as ``block_facts`` reads them."""
     return attrs.make_class("Limits", ["context", "vocab"])(head.context, head.vocab)
 
 
@@ -250,7 +250,7 @@ def _check_neutral(options: Mapping[str, Any], name: str, neutral_values: Mappin
 
 
 def _block_ids(options: Mapping[str, Any], head: Head) -> tuple[tuple[int, ...] | None, Reading]:
-    """speculators counts layers whose input is read, z-lab layers whose output is read."""
+    """Ids of layers: speculators counts layers whose input is read, z-lab layers whose output is read."""
     for key, reading in (("aux_hidden_state_layer_ids", "inputs"), ("target_layer_ids", "outputs")):
         if options.get(key) is not None:
             return layer_ids(options[key], key, head.name), "inputs" if reading == "inputs" else "outputs"
@@ -258,7 +258,7 @@ def _block_ids(options: Mapping[str, Any], head: Head) -> tuple[tuple[int, ...] 
 
 
 def _windows(sizes: Mapping[str, Any], head: Head) -> tuple[int, ...]:
-    """Per layer the sliding window, 0 for full attention."""
+    """Sliding window of each layer, 0 for full attention."""
     kinds = sizes.get("layer_types") or ["full_attention"] * head.layers
     known = {"full_attention", "sliding_attention"}
     if not isinstance(kinds, list) or len(kinds) != head.layers or not set(map(str, kinds)) <= known:
@@ -275,7 +275,7 @@ def _windows(sizes: Mapping[str, Any], head: Head) -> tuple[int, ...]:
 
 
 def _causal(options: Mapping[str, Any], windows: tuple[int, ...], name: str) -> tuple[bool, ...]:
-    """Sliding layers are causal inside the block (vLLM, SGLang, SpecForge) unless the file says otherwise."""
+    """Whether layers are causal inside the block; sliding ones are (vLLM, SGLang, SpecForge) by default."""
     if _flag(options, "sliding_window_non_causal", name):
         return (False,) * len(windows)
     given = next((_flag(options, key, name) for key in ("causal", "is_causal") if options.get(key) is not None), None)

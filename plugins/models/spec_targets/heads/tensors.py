@@ -1,6 +1,6 @@
 """The tensors of a head, by one set of names: those of GGUF where they exist.
 
-What stands before ``fc`` is ``input_norm.weight`` over all hidden states together or ``input_norm.I.weight`` for each;
+The norm before ``fc`` is ``input_norm.weight`` over all hidden states together or ``input_norm.I.weight`` for each;
 ``hidden_norm.weight`` stands after ``fc`` (dflash). ``blk.0.attn_norm.weight`` norms the token's embedding and
 ``blk.0.attn_norm_2.weight`` the feature (eagle3). Rows of q and k are ordered so that halves of a head turn together.
 """

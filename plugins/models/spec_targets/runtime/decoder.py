@@ -15,7 +15,7 @@ from spec_targets.runtime.config import Config
 DIVISORS = ("rope_freqs.weight", "blk.0.rope_freqs.weight")
 """Tensors that hold divisors of rotary frequencies, which are read with the metadata."""
 FACTORS = ("rope_factors_long.weight", "rope_factors_short.weight")
-"""The same of longrope."""
+"""Tensors that hold the divisors of longrope."""
 
 
 def decoder(config: Config, source: TensorSource, interleaved: bool) -> tuple[Op, ...]:

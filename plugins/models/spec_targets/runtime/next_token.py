@@ -44,7 +44,7 @@ class NextnLayer:
         return self.config.head, self.config.rotary_dim
 
     def operations(self, source: TensorSource) -> Iterable[Op]:
-        """Its operations, from tensors of its own and of a trunk."""
+        """Operations, from tensors of the layer and of a trunk."""
         return nextn_layer(self.config, source, self.interleaved)
 
     def rotation(self) -> tuple[Tensor, float]:

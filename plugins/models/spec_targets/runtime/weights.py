@@ -46,7 +46,7 @@ def trunk_shapes(config: Config, weights: Weights) -> dict[str, Shape]:
 
 
 def check(config: Config, weights: Weights) -> dict[str, Shape]:
-    """Raise UsageError for a missing, misshapen or unused tensor; returns those that the trunk reads."""
+    """Raise UsageError for a missing, misshapen or unused tensor; returns the shapes that the trunk reads."""
 
     def compare(name: str, shape: Shape | None, needed: Shape) -> None:
         if shape is None:
