@@ -9,6 +9,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from spec_kernels.model.head import spread, tokens_of
 from spec_kernels.model.trunk import executor_of
+from spec_methods.block_drafters.dflash2 import DFlash2
 from spec_methods.block_drafters.dspark import DSpark
 from spec_methods.block_drafters.layers import Layers
 from spec_methods.block_drafters.sequential import sequential_part
@@ -16,7 +17,7 @@ from spec_methods.block_drafters.sequential import sequential_part
 from spec_core import Request, Run, load
 from spec_core.errors import UsageError
 from spec_core.testing import DrafterConformance
-from tests.methods.heads import TARGETS, check_lossless, method, spark_file, tiny
+from tests.methods.heads import TARGETS, check_lossless, method, selector_file, spark_file, tiny
 from tests.support.golden import golden
 from tests.support.small_heads import edit_config
 from tests.support.small_models import tiny_hybrid
@@ -64,7 +65,7 @@ def test_a_block_is_that_of_the_original_implementation(name, form, kernels):
 @pytest.mark.parametrize("slots", [1, 3])
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize("of", TARGETS)
-@pytest.mark.parametrize("name", ["dflash-tree", "dspark", "dspark-bonus", "dspark-tree"])
+@pytest.mark.parametrize("name", ["dflash-tree", "dspark", "dspark-bonus", "dspark-tree", "dflash2", "dflash2-tree"])
 def test_texts_equal_plain_decoding(name, of, temperature, slots):
     steps = check_lossless(name, of, 120 if name == "dspark-tree" else None, temperature, slots)
 
@@ -114,9 +115,14 @@ class TestDSpark(DrafterConformance):
         return [[1, 2, 3, 4, 1, 2, 3, 4, 1, 2], [7]]
 
 
-def damage_head(tmp_path, config=(), tensors=()):
-    """A copy of the golden head with other values in its config and other tensors."""
-    path, source = tmp_path / "head", golden("dspark/qwen3") / "hf"
+class TestDFlash2(TestDSpark):
+    def make(self):
+        return DFlash2(file=str(selector_file("hybrid", 120)), p_min=0.0, draft_max=2)
+
+
+def damage_head(tmp_path, config=(), tensors=(), name="dspark/qwen3"):
+    """A copy of a golden head with other values in its config and other tensors."""
+    path, source = tmp_path / "head", golden(name) / "hf"
     path.mkdir()
     (path / "config.json").write_text((source / "config.json").read_text("utf-8"), "utf-8")
     save_file(load_file(source / "model.safetensors") | dict(tensors), path / "model.safetensors")
@@ -139,5 +145,28 @@ def damage_head(tmp_path, config=(), tensors=()):
 def test_hostile_heads_are_refused_by_name(config, tensors, message, tmp_path):
     with pytest.raises(UsageError) as refused:
         load(damage_head(tmp_path, config, tensors), weights=False)
+
+    assert message in str(refused.value)
+
+
+SELECTOR = {"mask_token_id": 511, "target_layer_ids": [0, 1, 3], "conv_kernel_size": 2, "conv_group_size": 16}
+SELECTOR |= {"selector_rank": 24, "selector_top_k": 7}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"selector_rank": 2**31}, "selector_rank is 2147483648, 24 was needed"),
+        ({"selector_top_k": 10**6}, "selector_top_k is 1000000, 1 to 256 was needed"),
+        ({"conv_group_size": 24}, "conv_group_size is 24, its width is 64"),
+        ({"conv_group_size": 32}, "has shape [16, 64], [8, 64] was needed"),
+        ({"conv_kernel_size": 3}, "conv_kernel_size is 3, 2 was needed"),
+        ({"conv_group_size": -1}, "conv_group_size is -1"),
+    ],
+)
+def test_hostile_selectors_are_refused_by_name(change, message, tmp_path):
+    path = damage_head(tmp_path, {"dflash_config": SELECTOR | change}, name="dflash2/qwen3")
+    with pytest.raises(UsageError) as refused:
+        load(path, weights=False)
 
     assert message in str(refused.value)
