@@ -7,7 +7,7 @@ from typing import Any, Literal
 import attrs
 from torch import Tensor
 
-from spec_targets.runtime.rope import Scaling
+from spec_targets.description.rope import Scaling
 
 Reading = Literal["inputs", "outputs"]
 Problem = tuple[str, str]
