@@ -11,12 +11,12 @@ from torch import Tensor
 
 from spec_core.errors import UsageError
 from spec_targets.architectures.keys import Keys, name_of
+from spec_targets.description.config import Config
 from spec_targets.files.gguf import GgufFile
 from spec_targets.files.texts import Texts
 from spec_targets.gguf.gguf_weights import floats
 from spec_targets.heads import tensors
 from spec_targets.heads.head import Head, HeadKind
-from spec_targets.runtime.config import Config
 
 NORM_OF_ENCODER = {"eagle3": "input_norm.weight", "dflash": "hidden_norm.weight"}
 """Meaning of ``enc.output_norm.weight``: before ``fc`` in one kind, after it in the other."""

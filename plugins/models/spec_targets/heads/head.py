@@ -7,7 +7,7 @@ from typing import Any, Literal
 import attrs
 from torch import Tensor
 
-from spec_targets.runtime.rope import Scaling
+from spec_targets.description.rope import Scaling
 
 HeadKind = Literal["eagle3", "dflash", "dspark", "dflash2"]
 Reading = Literal["inputs", "outputs"]

@@ -9,12 +9,12 @@ from typing import Any
 import attrs
 
 from spec_core.errors import UsageError
+from spec_targets.description.config import Config
 from spec_targets.heads import tensors
 from spec_targets.heads.directory import HfHead
 from spec_targets.heads.gguf_head import block_facts, layer_ids, selector_facts, sequential_facts
 from spec_targets.heads.head import Head, HeadKind, Reading
 from spec_targets.hf.config import config_of, divisors_of
-from spec_targets.runtime.config import Config
 
 EAGLE3 = ("LlamaForCausalLMEagle3", "Eagle3Speculator", "Eagle3DraftModel")
 DFLASH = ("DFlashDraftModel", "DFlashSpeculator", "DFlash2DraftModel", "DFlash2Speculator")

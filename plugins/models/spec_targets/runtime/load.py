@@ -16,10 +16,10 @@ from spec_kernels.ops.dispatch import missing
 
 from spec_core import TargetInfo, UsageError
 from spec_core.toolkit import RecurrentSizes
+from spec_targets.description.config import Config
 from spec_targets.files.mapped import release
 from spec_targets.runtime import build
 from spec_targets.runtime.build import Executor, ExecutorOptions
-from spec_targets.runtime.config import Config
 from spec_targets.runtime.next_token import NextnLayer
 from spec_targets.runtime.probe import explain_inexact
 from spec_targets.runtime.rotation import MAX_POSITIONS, tables
