@@ -11,7 +11,7 @@ from typing import Any
 
 from benchmarks.support.results import ROOT, read, read_table
 from benchmarks.support.tables import heading, row, with_tables
-from tools import charts
+from tools import block_trees, charts
 from tools.charts import LABELS, WIDTH, Dot, Scale
 
 PICTURES = ROOT / "docs" / "figures"
@@ -248,6 +248,7 @@ CHARTS: dict[str, Callable[[], str]] = {
     "end-to-end.svg": end_to_end_figure,
     "rollback.svg": rollback_figure,
     "precision.svg": precision_figure,
+    "block-trees.svg": block_trees.figure,
 }
 """Files of docs/figures."""
 

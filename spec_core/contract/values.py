@@ -339,8 +339,8 @@ class TargetInfo:
     file: where its weights are. types: {storage type: tensors}. options: the settings with which it was loaded.
     kernels, threads: what executes it, for people. weight_bytes, row_bytes, step_bytes: memory of all weights, of a
     position of a sequence, and of the largest step; None if they are not known. recurrent: sizes of gated delta layers.
-    layer_max: limits of layers that its executor runs beside it: ``head``, of an attention head, and ``inputs``, hidden
-    states that a layer reads; a missing one is no limit.
+    layer_max: limits of layers that its executor runs beside it: ``head``, width of an attention head, ``inputs``,
+    hidden states that a layer reads, ``conv_taps``, rows of a block that a convolution reads; a missing one is none.
     companions: {method: location} of a drafter that belongs to it. prompts: a file of prompts that belongs to it.
     """
 

@@ -46,6 +46,7 @@ from spec_core.toolkit.limited_process import answer_messages as answer_messages
 from spec_core.toolkit.orders import Orders as Orders
 from spec_core.toolkit.pair_drafter import PairDrafter as PairDrafter
 from spec_core.toolkit.pair_drafter import PairState as PairState
+from spec_core.toolkit.pair_tree import learn_draft as learn_draft
 from spec_core.toolkit.place import BranchPoint as BranchPoint
 from spec_core.toolkit.place import branch_points as branch_points
 from spec_core.toolkit.place import extension_estimate as extension_estimate

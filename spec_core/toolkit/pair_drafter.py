@@ -21,7 +21,7 @@ from spec_core.contract.step import Step
 from spec_core.contract.values import Draft, Proposal
 from spec_core.hookspecs import hookimpl
 from spec_core.toolkit.acceptance import AcceptanceEstimate
-from spec_core.toolkit.pair_tree import PairTree, learn
+from spec_core.toolkit.pair_tree import PairTree, learn_draft
 from spec_core.toolkit.place import COMMITTED, BranchPoint, branch_points, extension_estimate, tested_extensions
 from spec_core.toolkit.token_drafter import PartialDraft, SampleMode, TokenDrafter
 from spec_core.toolkit.tree import DraftLimits, TreeLimits
@@ -164,7 +164,7 @@ class PairDrafter:
         for seq, part in step.draft_results:
             state = seq.stash[self.state]
             state.drafted = True
-            learn(state.estimate, part.draft, part.full_verdict.path)
+            learn_draft(state.estimate, part.draft, part.full_verdict.path)
         for seq, tested in tested_extensions(step):
             seq.stash[self.state].reached.add(tested, 1)
 

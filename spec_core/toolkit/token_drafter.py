@@ -81,11 +81,12 @@ class TokenDrafter:
         """The survival below which a draft for this sequence ends in this step."""
         return step.price(seq, self.p_min, self.usual)
 
-    def extend(self, step: Step, draft: PartialDraft, row: Tensor) -> int:
+    def extend(self, step: Step, draft: PartialDraft, row: Tensor, estimate: float | None = None) -> int:
         """Add the token chosen from ``row``; end the draft if it is not likely enough to be accepted.
 
         The token is kept: its forward is done, and one more row is cheap for the target. A row of NaN counts as
-        probability 0. row: [V] logits.
+        probability 0. row: [V] logits. estimate: the drafter's own chance that the token is accepted, in place of the
+        token's probability and the acceptance rate so far.
         """
         mask = allowed_mask(draft.seq, draft.path)
         token, chance, probs = (
@@ -94,10 +95,10 @@ class TokenDrafter:
             else (*likeliest(adjust(row, UNCHANGED, [], 0, mask)[None], 1)[0][0], None)
         )
         draft.ids.append(token)
-        draft.confidence.append(chance)
+        draft.confidence.append(chance if estimate is None else estimate)
         if probs is not None:
             draft.probs.append(probs)
-        draft.survival *= chance * draft.estimate.value
+        draft.survival *= chance * draft.estimate.value if estimate is None else estimate
         full = len(draft.ids) >= draft.budget or token in draft.seq.stop.tokens
         draft.open = draft.survival >= self.price(step, draft.seq) and not full
         return token

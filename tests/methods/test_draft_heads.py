@@ -104,7 +104,7 @@ def test_states_that_are_read_after_a_pause_give_the_drafts_of_those_read_at_onc
     seen = []
     for later in (True, False):
         if not later:
-            monkeypatch.setattr("spec_methods.dflash.BACKLOG", 0)
+            monkeypatch.setattr("spec_methods.block_drafters.drafter.BACKLOG", 0)
             monkeypatch.setattr("spec_methods.eagle3.Eagle3.later", lambda self, span: None)
         run, drafts = Run(tiny(of), [method(kind, of, None), ("pauses", Pauses())], max_sequences=slots), []
         run.observe(lambda step, drafts=drafts: drafts.extend(drafts_of(step)))

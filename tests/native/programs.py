@@ -17,7 +17,7 @@ from spec_kernels.model.source import bytes_of
 from spec_kernels.native.executor import Native, Options
 from spec_kernels.ops.dequant import TYPES, dequantize
 from spec_targets.architectures import OURS, family_of
-from spec_targets.runtime.config import Config
+from spec_targets.description.config import Config
 from spec_targets.runtime.load import make_target
 from spec_targets.runtime.weights import trunk_shapes
 from torch import Tensor

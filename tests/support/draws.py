@@ -8,7 +8,7 @@ import random
 
 import torch
 from spec_kernels.model.source import bytes_of
-from spec_targets.runtime.config import Config
+from spec_targets.description.config import Config
 from spec_targets.runtime.load import make_target
 from spec_targets.runtime.weights import trunk_shapes
 from torch import Tensor

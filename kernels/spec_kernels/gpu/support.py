@@ -29,6 +29,8 @@ def misfit(model: Model) -> str | None:
     for op in model.ops:
         if isinstance(op, ops.Attend) and op.shape.group > GROUP_MAX:
             return f"{op.shape.group} query heads share a key head, GPU kernels run at most {GROUP_MAX}"
+        if isinstance(op, ops.BlockConv):
+            return "convolutions over the rows of a block have no GPU kernel"
     return None
 
 

@@ -124,6 +124,17 @@ class Sizes:
         self.wide(f"Add of {op.x!r}", op.y, width)
         self.widths[op.out] = width
 
+    def blockconv(self, op: ops.BlockConv) -> None:
+        name, width = f"BlockConv of {op.x!r}", self.read(f"BlockConv of {op.x!r}", op.x)
+        need(name, "the number of dimensions of the base", op.base.dim(), 2)
+        need(name, "the width of the base", op.base.shape[1], width)
+        if op.out in (op.x, op.kernel):
+            raise ValueError(f"{name}: it writes {op.out!r}, which it reads in other rows")
+        kernel = self.read(name, op.kernel)
+        pieces(name, f"the width of {op.kernel!r}", kernel, len(op.base))
+        pieces(name, "the width of the stream", width, kernel // len(op.base))
+        self.widths[op.out] = width
+
     def softcap(self, op: ops.SoftCap) -> None:
         self.read(f"SoftCap of {op.x!r}", op.x)
         if not 0 < op.cap < math.inf:

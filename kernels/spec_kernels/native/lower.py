@@ -202,6 +202,12 @@ class Lowering:
         gate, width = self.index_of(op.gate), self.width(op.x)
         self.program.gate(self.value_index(op.x, width), gate, width)
 
+    def blockconv(self, op: ops.BlockConv, after: list[Any]) -> None:
+        x, kernel, width = self.index_of(op.x), self.index_of(op.kernel), self.width(op.x)
+        taps, groups = len(op.base), self.width(op.kernel) // len(op.base)
+        out = self.value_index(op.out, width)
+        self.program.block_conv(x, kernel, out, width, taps, groups, self.vector(op.base))
+
     def concat(self, op: ops.Concat, after: list[Any]) -> None:
         xs = tuple(self.index_of(x) for x in op.xs)
         self.program.concat(xs, self.value_index(op.out, sum(self.width(x) for x in op.xs)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ from spec_commands.common import print_note
 from spec_compare.columns import COLUMNS, informative_columns, title
 from spec_compare.outcome import Outcome
 from spec_compare.records.header import TargetFacts
-from spec_compare.report.figures import figures
+from spec_compare.report.figures import Figure, figures
+from spec_compare.report.reliability import reliability
 from spec_compare.report.reported_texts import clean, sources, texts
 from spec_compare.summary import ALL
 from spec_compare.table import describe_difference, reading
@@ -53,12 +55,19 @@ def page(result: Outcome) -> str:
         warnings=result.warnings,
         differences=result.differences,
         said=describe_difference,
-        figures=[(figure, Markup(figure.svg)) for figure in figures(result)],
+        figures=[(figure, Markup(figure.svg)) for figure in _figures(result)],
         prompts=shown,
         hidden=hidden,
         sources=sources(shown),
         traced=any(one.spans for prompt in shown for one in prompt.texts),
     )
+
+
+def _figures(result: Outcome) -> Iterator[Figure]:
+    yield from figures(result)
+    contenders = [row.contender for row in result.rows if row.family == ALL and row.draft_acceptance is not None]
+    if (figure := reliability(result, contenders)) is not None:
+        yield figure
 
 
 def tables(result: Outcome) -> list[tuple[str, list[str], list[list[str]]]]:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from spec_targets.architectures.config_json import ConfigJson
 from spec_targets.architectures.keys import Keys
-from spec_targets.runtime.config import Config
+from spec_targets.description.config import Config
 
 
 @attrs.frozen

@@ -12,7 +12,7 @@ from spec_targets.architectures.config_json import ConfigJson
 from spec_targets.architectures.family import Family, plus_one
 from spec_targets.architectures.keys import Keys
 from spec_targets.architectures.names import ATTENTION, ENDS, MLP
-from spec_targets.runtime.config import Config
+from spec_targets.description.config import Config
 
 NAMES = plus_one(
     ENDS

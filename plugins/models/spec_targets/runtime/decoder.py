@@ -10,7 +10,7 @@ from spec_kernels.model.ops import Embed, Op, Tap
 from spec_kernels.model.source import TensorSource
 
 from spec_targets.architectures import family_of
-from spec_targets.runtime.config import Config
+from spec_targets.description.config import Config
 
 DIVISORS = ("rope_freqs.weight", "blk.0.rope_freqs.weight")
 """Tensors that hold divisors of rotary frequencies, which are read with the metadata."""

@@ -9,7 +9,7 @@ from spec_kernels.model.ops import Op
 from spec_kernels.model.source import TensorSource, TensorSubset
 from torch import Tensor
 
-from spec_targets.runtime.config import Config
+from spec_targets.description.config import Config
 from spec_targets.runtime.decoder import nextn_layer
 from spec_targets.runtime.rotation import tables
 from spec_targets.runtime.weights import TensorMismatch, Weights, nextn

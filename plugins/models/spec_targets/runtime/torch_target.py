@@ -32,8 +32,8 @@ from spec_core import (
 )
 from spec_core.errors import SequencesFailed, TargetError, message
 from spec_core.toolkit import LayerExecutor, NextTokenLayer, TrainingTexts
+from spec_targets.description.config import Config
 from spec_targets.runtime.build import Executor
-from spec_targets.runtime.config import Config
 from spec_targets.runtime.weights import Weights
 
 FIRST_ROWS = 64

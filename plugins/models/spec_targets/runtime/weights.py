@@ -10,7 +10,7 @@ from spec_kernels.model.source import Shape, ShapeRecorder
 from torch import Tensor
 
 from spec_core.errors import UsageError
-from spec_targets.runtime.config import Config
+from spec_targets.description.config import Config
 from spec_targets.runtime.decoder import decoder, nextn_layer
 
 

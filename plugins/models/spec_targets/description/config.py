@@ -8,7 +8,7 @@ import attrs
 from spec_kernels.model.shapes import BlockShape, DeltaShape, Experts, HeadShape
 
 from spec_core.errors import UsageError
-from spec_targets.runtime.rope import Scaling
+from spec_targets.description.rope import Scaling
 
 MAX_LAYERS = 1 << 12
 MAX_HEAD = 1 << 10
