@@ -40,11 +40,13 @@ MODELS = {"mtp": "zoo:pico-hybrid"}
 SETTINGS: dict[str, dict[str, Any]] = {
     "draft-model": {"file": "zoo:pico-draft"},
     "eagle3": {"file": "zoo:pico-eagle3", "width": 3},
-    "dflash": {"file": "zoo:pico-dflash"},
+    "dflash": {"file": "zoo:pico-dflash", "width": 3},
     "recycling": {"width": 3},
     "suffix": {"width": 3},
 }
 """Settings of methods that need a file or can branch."""
+NEEDS = {"dspark": "dflash", "dflash2": "dflash"}
+"""Methods whose needs are those of another, whose head is at hand."""
 
 
 def engines() -> str:
@@ -113,6 +115,7 @@ def cell(method: str, serves: Serves) -> str:
 
 def needs_of(method: str, serves: Serves) -> Needs:
     """Needs of a method, by its ``compat``. Raises Refused where the engine does not serve it."""
+    method = NEEDS.get(method, method)
     described = load(MODELS.get(method, "zoo:pico"), weights=False)
     model = EngineModel(described.info, described.tokenizer, next_token_layer=next_token_layer(described))
     return check(model, [(method, SETTINGS.get(method, {}))], serves)[0].compat.needs

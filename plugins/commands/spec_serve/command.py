@@ -16,7 +16,6 @@ from spec_commands.heap import frozen_heap
 
 from spec_core.commands import DEFAULT, Settings
 from spec_core.errors import UsageError, why
-from spec_serve import prompt_cache
 from spec_serve.memory import MIB, Plan, check, plan
 from spec_serve.settings import ServeSettings
 
@@ -176,6 +175,8 @@ def _with_defaults(settings: Settings, **defaults: Any) -> Settings:
 def _restore_cache(run: Run, limits: ServeSettings) -> Path | None:
     """The file of the prompt cache, whose prefixes are evaluated now. Raises UsageError."""
 
+    from spec_serve import prompt_cache
+
     if limits.prompt_cache is None:
         return None
     path = Path(limits.prompt_cache)
@@ -195,7 +196,7 @@ def _restore_cache(run: Run, limits: ServeSettings) -> Path | None:
 
 def prepare(run: Run, settings: Settings, limits: ServeSettings) -> tuple[Engine, ServerConfig]:
     """The engine of a server that does not listen yet, and what it holds requests to. Raises UsageError."""
-    from spec_serve import logs
+    from spec_serve import logs, prompt_cache
     from spec_serve.engine import Engine
     from spec_serve.server_config import ServerConfig
     from spec_serve.tracing import Tracing
