@@ -178,14 +178,14 @@ def measure(unit: Unit, target: Target, limit: int, repeat: int) -> dict[str, An
 
 
 def shuffle(groups: Iterable[list[Prompt]], repeat: int) -> list[list[Prompt]]:
-    """In another order in each repeat: what ``auto`` learns first should not always be the same text."""
+    """Shuffle prompts in each repeat: ``auto`` should not always learn from the same text first."""
     order = [*groups]
     random.Random(repeat).shuffle(order)
     return order
 
 
 def share_times(records: list[Record]) -> list[Record]:
-    """Of prompts that run at once, each has an equal part of the time from the last first token to the end of all."""
+    """Share the time from the last first token to the end of all equally among prompts that run at once."""
     last = max(records, key=lambda record: record.first_seconds + record.decode_seconds)
     began = max(record.first_seconds for record in records)
     times = (last.first_seconds + last.decode_seconds - began) / len(records), last.cpu_seconds / len(records)
@@ -254,7 +254,7 @@ def oracle(cells_by_contender: Cells, names: list[str]) -> float:
 
 
 def lines(unit: Unit, laps: list[dict[str, Any]]) -> list[Line]:
-    """Of every family and chain, then over all families."""
+    """Lines of every family and chain, then over all families."""
     table_lines: list[Line] = []
     for family in [*dict.fromkeys(one["family"] for one in laps), ALL]:
         cells_by_contender = cells(one for one in laps if family in (one["family"], ALL))
@@ -285,7 +285,7 @@ def table(table_lines: list[Line]) -> list[str]:
 
 
 def summary(table_lines: list[Line]) -> list[str]:
-    """Of all families together, with the family in which auto gained least."""
+    """Summary of all families together, with the family in which auto gained least."""
     columns = ["methods", "auto (90 %)", "median of prompts", "CPU time", "best fixed", "auto of it", "oracle"]
     rows = []
     for one in table_lines:
@@ -316,7 +316,7 @@ def verdict(table_lines: list[Line]) -> list[str]:
 
 
 def laps_of(unit: Unit) -> list[dict[str, Any]]:
-    """What was kept of a unit, by repeat."""
+    """Laps that were kept of a unit, by repeat."""
     files = (unit.file(repeat) for repeat in range(100))
     return [json.loads(file.read_text("utf-8")) for file in files if file.exists()]
 

@@ -53,7 +53,7 @@ USUAL = {"draft-model": 0.35}
 FIXED = (LONGEST, 8, 4, 2)
 """Longest drafts of runs without a controller; the first is what methods do by themselves."""
 PROMPT_ROW = 0.1
-"""What a row of a prompt takes, by a forward of one row; no figure depends on it."""
+"""Time of a row of a prompt, as a share of a forward of one row; no figure depends on it."""
 
 
 @attrs.define
@@ -128,7 +128,7 @@ class Replayed:
 class Recalled:
     """A method whose drafts were recorded; it stops by the price as ``TokenDrafter`` does.
 
-    usual: the price without a controller. at: of which text. estimate: of the present one.
+    usual: the price without a controller. at: number of the text. estimate: of the present text.
     """
 
     record: dict[str, Any]

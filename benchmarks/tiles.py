@@ -1,4 +1,4 @@
-"""What the rows of a tile cost: a forward of few rows with tiles of 1, 2, 4 and 8, in turns.
+"""Cost of the rows of a tile: a forward of few rows with tiles of 1, 2, 4 and 8, in turns.
 
     python benchmarks/tiles.py [-m MODEL | --random] [--threads N] [--cached N] [--repeats N]
 
@@ -15,9 +15,9 @@ from time import perf_counter, process_time
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from spec_core.early import prepare
+from spec_core.lazy import call_before_torch
 
-prepare()
+call_before_torch()
 
 import torch  # noqa: E402
 from spec_kernels.model import tiles  # noqa: E402

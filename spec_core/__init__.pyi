@@ -30,55 +30,13 @@ from spec_core.contract.values import Needs as Needs
 from spec_core.contract.values import Refusal as Refusal
 from spec_core.contract.values import TargetInfo as TargetInfo
 from spec_core.contract.values import Verdict as Verdict
-from spec_core.early import prepare as prepare
 from spec_core.errors import PluginError as PluginError
 from spec_core.errors import Refused as Refused
 from spec_core.errors import SpecError as SpecError
 from spec_core.errors import UsageError as UsageError
 from spec_core.hookspecs import CONTRACT as CONTRACT
 from spec_core.hookspecs import hookimpl as hookimpl
+from spec_core.loop.prepare import prepare as prepare
 from spec_core.loop.run import Run as Run
 from spec_core.sampling.parameters import Sampling as Sampling
 from spec_core.settings.tables import RunSettings as RunSettings
-
-__all__ = [
-    "CONTRACT",
-    "Batch",
-    "Compat",
-    "Constraint",
-    "Draft",
-    "DraftAttempt",
-    "DraftPlan",
-    "Emitted",
-    "Limit",
-    "Matcher",
-    "Needs",
-    "Part",
-    "Piece",
-    "PluginError",
-    "Refusal",
-    "Refused",
-    "Request",
-    "Result",
-    "Rows",
-    "Run",
-    "RunSettings",
-    "Sampling",
-    "Sequence",
-    "Slot",
-    "Span",
-    "SpecError",
-    "Stash",
-    "StashKey",
-    "Step",
-    "StepRecord",
-    "Target",
-    "TargetInfo",
-    "TargetOutput",
-    "Tokenizer",
-    "UsageError",
-    "Verdict",
-    "hookimpl",
-    "load",
-    "load_tokenizer",
-]

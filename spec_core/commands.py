@@ -5,7 +5,8 @@ Plugins: ``discover`` lists the installed ones, ``find_plugin`` finds one by nam
 ``Settings``; ``resolve_paths`` resolves the relative paths of a file's table; ``name_of`` and ``parse_method`` read
 ``NAME:key=value``; ``core_fields`` are the core's own, ``setting_owners`` gives the first parts of dotted settings.
 Before a run: ``prepare`` checks it from metadata and gives what ``load`` makes a run of, ``check`` calls ``compat`` of
-the plugins alone, ``construct`` makes a plugin with its settings, ``prompt_tokens`` checks a prompt.
+the plugins alone, ``construct`` makes a plugin with its settings, ``prompt_tokens`` checks a prompt. A program calls
+``call_before_torch`` first, for settings of libraries that torch loads.
 
 Importing this module does not import torch; the first use of ``Generation``, ``Logprob``, ``PluginInstance``,
 ``check``, ``construct``, ``prepare`` or ``prompt_tokens`` does.
@@ -25,7 +26,7 @@ from spec_core.assembly.discovery import (
     setting_owners,
 )
 from spec_core.assembly.hooks import hooks_of
-from spec_core.early import lazy
+from spec_core.lazy import importer
 from spec_core.settings.environment import find_misspelt
 from spec_core.settings.file import read_file, resolve_paths
 from spec_core.settings.named import format_method, name_of, parse_method, split_methods
@@ -37,20 +38,22 @@ if TYPE_CHECKING:
     from spec_core.assembly.construct import PluginInstance as PluginInstance
     from spec_core.assembly.construct import construct as construct
     from spec_core.assembly.prepare import Prepared as Prepared
+    from spec_core.lazy import call_before_torch as call_before_torch
     from spec_core.loop.generation import Generation as Generation
     from spec_core.loop.prepare import prepare as prepare
     from spec_core.loop.request.admission import prompt_tokens as prompt_tokens
     from spec_core.sampling.logprob import Logprob as Logprob
 
 _WHERE = {
-    "Generation": "loop.generation",
-    "Logprob": "sampling.logprob",
-    "PluginInstance": "assembly.construct",
-    "Prepared": "assembly.prepare",
-    "check": "assembly.assemble",
-    "construct": "assembly.construct",
-    "prepare": "loop.prepare",
-    "prompt_tokens": "loop.request.admission",
+    "Generation": "spec_core.loop.generation",
+    "Logprob": "spec_core.sampling.logprob",
+    "PluginInstance": "spec_core.assembly.construct",
+    "Prepared": "spec_core.assembly.prepare",
+    "check": "spec_core.assembly.assemble",
+    "construct": "spec_core.assembly.construct",
+    "call_before_torch": "spec_core.lazy",
+    "prepare": "spec_core.loop.prepare",
+    "prompt_tokens": "spec_core.loop.request.admission",
 }
 
 __all__ = [
@@ -66,6 +69,7 @@ __all__ = [
     "Prepared",
     "Setting",
     "Settings",
+    "call_before_torch",
     "check",
     "construct",
     "core_fields",
@@ -87,7 +91,7 @@ __all__ = [
 ]
 
 
-__getattr__ = lazy(globals(), _WHERE)
+__getattr__ = importer(globals(), _WHERE)
 
 
 def __dir__() -> list[str]:

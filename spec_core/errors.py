@@ -108,7 +108,7 @@ class NoTokenAllowed(TargetError, ConstraintError, UsageError):
     """A request forbids every token: by its bias, or by a constraint with a dead end or without bounds. It ends."""
 
 
-class NotAskedFor(KeyError):
+class NotRequested(KeyError):
     """A plugin reads a hidden state that its ``compat`` did not request."""
 
     def __str__(self) -> str:

@@ -9,7 +9,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def paths(text: str) -> list[str]:
-    """What is in backticks and has a slash, without placeholders."""
+    """Texts in backticks with a slash, without placeholders."""
     return [p for p in re.findall(r"`([\w./]+/[\w./]+)`", text) if "NAME" not in p and not p.startswith("shared/")]
 
 

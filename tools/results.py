@@ -12,7 +12,7 @@ from typing import Any
 
 from benchmarks.support.results import ROOT, read, read_table
 from benchmarks.support.tables import heading, row, with_tables
-from tools import charts
+from tools import block_trees, charts
 from tools.charts import LABELS, WIDTH, Dot, Scale
 
 PICTURES = ROOT / "docs" / "figures"
@@ -274,6 +274,7 @@ CHARTS: dict[str, Callable[[], str]] = {
     "rollback.svg": rollback_figure,
     "precision.svg": precision_figure,
     "account.svg": account_figure,
+    "block-trees.svg": block_trees.figure,
 }
 """Files of docs/figures."""
 

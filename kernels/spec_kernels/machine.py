@@ -57,9 +57,9 @@ def wait_passively() -> None:
 
 
 def waiting() -> str:
-    """How threads wait, for ``spec env``."""
+    """Way in which threads wait, for ``spec env``."""
     settings = ", ".join(f"{name}={os.environ[name]}" for name in (*WAITING, "KMP_BLOCKTIME") if name in os.environ)
     if _late == [True]:
-        hint = "import spec_core.early and call its prepare() first, or set OMP_WAIT_POLICY=passive"
+        hint = "call spec_core.lazy.call_before_torch() first, or set OMP_WAIT_POLICY=passive"
         return f"torch was imported before it could be set ({settings or 'torch spins'}); {hint}"
     return settings or "torch's own: threads spin"

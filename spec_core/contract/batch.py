@@ -50,7 +50,7 @@ class TargetOutput:
 
     logits: [rows, V] float; the last pending row and the draft rows of every deciding part, in batch order;
         with ``Needs.all_logits`` every row of the batch.
-    hidden: {i: [R, D]} the requested hidden states; another i raises NotAskedFor.
+    hidden: {i: [R, D]} the requested hidden states; another i raises NotRequested.
     final: [R, D] after the final norm, or None.
     trace: what was recorded as ``Needs.trace`` requests, or None.
     """

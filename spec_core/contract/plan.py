@@ -20,6 +20,10 @@ def _length(value: int | None) -> int | None:
     return None if value is None else index(value)
 
 
+def _names(value: Iterable[str]) -> frozenset[str]:
+    return frozenset(value)
+
+
 @attrs.frozen
 class Limit:
     """How much one method may draft for a sequence. Raises ValueError for a value outside of its range.
@@ -64,7 +68,7 @@ class DraftPlan:
     steps: int = attrs.field(default=1, converter=index)
     loss_max: float = math.inf
     plain_seconds: float = 0.0
-    drop: frozenset[str] = attrs.field(default=frozenset(), converter=frozenset)
+    drop: frozenset[str] = attrs.field(default=frozenset(), converter=_names)
 
     def __attrs_post_init__(self) -> None:
         if self.steps < 1:

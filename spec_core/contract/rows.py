@@ -24,7 +24,7 @@ class Span:
     tokens: the n tokens of these rows.
     next: the n tokens that follow them, so pairs (hidden i, token i+1) are complete.
     next_embeds: {index: [D]} where the next position was given as an embedding (its token is -1).
-    hidden: {i: [n, D]}; an i that no plugin asked for raises NotAskedFor. final: [n, D] or None.
+    hidden: {i: [n, D]}; an i that no plugin asked for raises NotRequested. final: [n, D] or None.
     """
 
     start: int

@@ -47,7 +47,7 @@ class Stash:
         return key in self._values
 
     def fork(self) -> Stash:
-        """For a sequence that begins with the same rows: copies of the values that have ``fork()``, nothing else."""
+        """Stash for a sequence that begins with the same rows: copies of the values that have ``fork()``."""
         copy = Stash()
         copy._values = {key: value.fork() for key, value in self._values.items() if hasattr(value, "fork")}
         return copy
@@ -92,7 +92,7 @@ class Sequence:
     evaluated: number of rows the target holds. delivered: number of rows that ``process`` has delivered.
     reused: rows taken over from an earlier request with the same beginning.
     number: how many requests the run had before it; part of the key of private noise, so no two requests share noise.
-    rounds: number of steps with a verdict for it. finish: "stop", "complete", "length", "cancelled", "error"
+    verdict_count: number of steps with a verdict for it. finish: "stop", "complete", "length", "cancelled", "error"
         or None.
     error: the exception that ended it, its own or another sequence's of the same step.
     text: its text as it grows, or None.
@@ -124,14 +124,14 @@ class Sequence:
     evaluated: int = 0
     delivered: int = 0
     reused: int = 0
-    rounds: int = 0
+    verdict_count: int = 0
     finish: str | None = None
     error: Exception | None = None
     text: Any = None
     matcher: Matcher | None = None
 
     @property
-    def t(self) -> int:
+    def output_position(self) -> int:
         """Output position of the next token: 0 is the first generated one."""
         return len(self.tokens) - self.prompt_len + self.offset
 
@@ -145,7 +145,7 @@ class Sequence:
         return self.methods is None or plugin in self.methods
 
     def drop(self, methods: frozenset[str], plugins: Iterable[str]) -> None:
-        """Only the core calls this: these methods no longer serve it. plugins: all of the run."""
+        """Drop methods that no longer serve it; for the core alone. plugins: all of the run."""
         if methods:
             self.methods = (frozenset(plugins) if self.methods is None else self.methods) - methods
 

@@ -117,7 +117,7 @@ class Step:
 
     @property
     def undrafted(self) -> Iterator[tuple[Sequence, int]]:
-        """(sequence, budget) of those that may draft and have no draft yet; budget is at least 1."""
+        """(sequence, budget) of each that may draft and has no draft yet; budget is at least 1."""
         self._in("undrafted", "draft")
         for part in self.parts:
             if part.budget and part.draft is None and part.seq.wants(self.plugin):
@@ -140,7 +140,7 @@ class Step:
         return tuple(name for name, kinds in self.proposals.items() if kinds)
 
     def plan(self, plan: DraftPlan) -> None:
-        """Set what methods may draft, in this step and those that follow while the plan lasts.
+        """Set what methods may draft, in this step and the next ones, while the plan lasts.
 
         It has no effect on a sequence whose request wants no control. No hook of the controller is called in the
         steps that follow the plan. For a controller, which is called before all methods and drafts nothing:
@@ -222,9 +222,9 @@ class Step:
 
     def _further(self, part: Part, depth: int) -> int:
         """Longest path that the asking plugin may add behind a token of this depth."""
-        return min(part.budget - depth, self._left(part), part.length_max(self.plugin))
+        return min(part.budget - depth, self._tokens_left(part), part.length_max(self.plugin))
 
-    def _left(self, part: Part) -> int:
+    def _tokens_left(self, part: Part) -> int:
         """Tokens that the asking plugin may add to a draft of others."""
         whole = part.nodes if self.trees else part.budget
         return min(whole - part.drafted, self._nodes(part))
@@ -243,7 +243,7 @@ class Step:
         if draft.proposal == "sampled":
             draft = own(draft)
         longest = self._further(part, part.draft.depths[leaf])
-        check_draft(draft, longest, self._left(part), self.target.info.vocab, self.trees)
+        check_draft(draft, longest, self._tokens_left(part), self.target.info.vocab, self.trees)
         if seq.confidence_min:
             draft = shorten_draft(draft, seq.confidence_min, 0)
         if draft is not None:
@@ -276,8 +276,8 @@ class Step:
     def drawing(self, seq: Sequence, i: int, branch: int = 0) -> tuple[NoiseKey, int]:
         """The key of ``noise(seq, i, branch)``: (seed, stream, domain), and its output position."""
         if not self.private:
-            return (seq.seed, seq.noise_stream, DOMAIN_TOKEN), seq.t + i
-        return (private_key(seq.seed, seq.noise_stream), seq.number, draft_domain(i, branch)), seq.t
+            return (seq.seed, seq.noise_stream, DOMAIN_TOKEN), seq.output_position + i
+        return (private_key(seq.seed, seq.noise_stream), seq.number, draft_domain(i, branch)), seq.output_position
 
     # accept
 
@@ -287,7 +287,9 @@ class Step:
         Drafters cannot read them, and no other step or request of the run gets the same numbers.
         """
         self._in("coins", "accept")
-        return uniform(private_key(seq.seed, seq.noise_stream), seq.t, np.arange(n), seq.number, DOMAIN_COIN)
+        return uniform(
+            private_key(seq.seed, seq.noise_stream), seq.output_position, np.arange(n), seq.number, DOMAIN_COIN
+        )
 
     def choosing(self, seq: Sequence) -> NoiseKey:
         """(seed, stream, domain) of the noise with which the core chooses a token."""

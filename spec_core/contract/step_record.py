@@ -34,7 +34,7 @@ class StepRecord:
 
     number: the step's. total_seconds: seconds from its beginning to its end, without those of observers.
     seconds: as in ``Step``.
-    sequences, rows: of its forward; as many rows as sequences where each evaluated one token and nobody drafted.
+    sequences, rows: of its forward; the numbers are equal where each evaluated one token and nobody drafted.
     tokens: that all its sequences emitted. depth: position of the first row of the longest sequence, None where rows
     of a prompt were evaluated.
     attempts: drafts in the order of sequences and methods. priced: as in ``Step``.

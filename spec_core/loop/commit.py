@@ -69,7 +69,7 @@ def commit(step: Step, learners: frozenset[str]) -> Rows:
         kept = len(part.verdict.path) if part.verdict else 0
         end = part.end + kept
         seq.tokens += part.emitted
-        seq.rounds += part.decides
+        seq.verdict_count += part.decides
         seq.evaluated = end if part.rewound is None else min(end, part.rewound)
         _hold(seq)
         if end > seq.delivered:
@@ -127,7 +127,7 @@ def _events(step: Step, part: Part) -> list[Emitted]:
     sources = part.sources if drafted else []
     logprobs = None if seq.sampling.logprobs is None else _logprobs(step, part, seq.sampling.logprobs)
     pieces = _pieces(seq, count)
-    first = seq.t - count
+    first = seq.output_position - count
     return [
         Emitted(
             seq,

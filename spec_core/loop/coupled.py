@@ -66,7 +66,15 @@ def _jobs(step: Step, logits: Tensor) -> tuple[dict[Sequence, tuple[Any, ...]], 
         part = step.part(seq)
         if part.logits_row + part.drafted < rows:
             ids, parents = (None, None) if part.draft is None else (part.draft.ids, part.draft.parents)
-            row = first + part.logits_row * stride, stride, kind, n, seq.sampling._terms, step.choosing(seq), seq.t
+            row = (
+                first + part.logits_row * stride,
+                stride,
+                kind,
+                n,
+                seq.sampling._terms,
+                step.choosing(seq),
+                seq.output_position,
+            )
             masks = () if part.masks is None else bits(part.masks)
             jobs[seq] = (*row, seq.tokens, seq.prompt_len, ids, parents, *masks)
         else:

@@ -27,7 +27,7 @@ Call = Callable[[Any], Any]
 CLOSE = "close"
 """The last call of a plugin."""
 HOOKS = "draft", "accept", "rollback", "process"
-"""Those that every step calls."""
+"""Hooks that every step calls."""
 
 
 class Hooks:

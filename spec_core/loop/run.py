@@ -33,8 +33,8 @@ from spec_core.loop.request.admission import sequence
 from spec_core.loop.request.arguments import all_of, check_alone, request_of, several, split_keywords
 from spec_core.loop.schedule import Scheduler, plan
 from spec_core.loop.slots import Slots
+from spec_core.loop.starved_plugins import StarvedPlugins
 from spec_core.loop.stats import Stats
-from spec_core.loop.unoffered import Unoffered
 from spec_core.settings.tables import RunSettings
 from spec_core.toolkit.drive import batch
 from spec_core.toolkit.finalizers import close_on_collect, defer_finalizers
@@ -119,7 +119,7 @@ class Run:
             trees=self.needs.trees,
             private=self._private,
         )
-        self._unoffered = Unoffered.among(self.plugins)
+        self._starved = StarvedPlugins.among(self.plugins)
         self._observers: list[Callable[[Step], None]] = []
         self._follower = PlanFollower(self._hooks.controllers)
         self._calls = Calls(self.plugins, self._hooks, self.needs)
@@ -186,8 +186,8 @@ class Run:
     def _count(self, step: Step) -> None:
         """Add the step to the statistics, then call the observers, whose own time does not count as the step's."""
         self.stats.add(step)
-        if self._unoffered.before:
-            self._unoffered.look(step)
+        if self._starved.before:
+            self._starved.look(step)
         whole = perf_counter() - step.began
         self._last_record = self._follower.end(step, whole, step.seconds, step.rows["target"])
         for on_step in self._observers:
@@ -196,7 +196,7 @@ class Run:
     def _close(self, step: Step, events: list[Emitted]) -> list[Emitted]:
         self._scheduler.after(step)
         if not self.busy:
-            self._unoffered.say()
+            self._starved.say()
         if step.failures:
             raise step.failures[0]
         return events

@@ -30,7 +30,7 @@ FAULTS = (0.002, 0.01, 0.05)
 
 TEMPERATURES = (0.0, 0.4, 0.8, 1.2, 1.5)
 SHARES = (0.05, 0.4, 0.9)
-"""Of the vocabulary that a constraint allows."""
+"""Shares of the vocabulary that a constraint allows."""
 
 
 @attrs.define
@@ -198,7 +198,7 @@ class Round:
         return len(tokens)
 
     def _count(self, report: Report) -> None:
-        """Every fault must have switched its fuzzer off, or ended its step; nothing else may have."""
+        """Count faults. Every fault must have switched its fuzzer off, or ended its step; nothing else may have."""
         faults: Counter[str] = sum((fuzzer.did for fuzzer in self.fuzzers), Counter())
         stats = self.run.stats.report()
         raised = [error.reason for error in self.raised if not isinstance(error.__cause__, self.endings)]

@@ -89,7 +89,14 @@ def row_draws(step: Step, seq: Sequence, rows: int) -> list[Draw]:
         path = [draft.ids[i] for i in draft.ancestry(row - 1)] if draft and row and seq.sampling.adjusts else []
         history = seq.tokens, seq.prompt_len, path
         draws.append(
-            Draw(part.logits_row + row, seq.sampling, source, seq.t + depths[row], history, step.mask(seq, row))
+            Draw(
+                part.logits_row + row,
+                seq.sampling,
+                source,
+                seq.output_position + depths[row],
+                history,
+                step.mask(seq, row),
+            )
         )
     return draws
 
@@ -106,7 +113,9 @@ def choice_on_host(step: Step, seq: Sequence, rows: Tensor) -> Choose:
     def choice(row: int) -> int:
         depth = draft.depths[row - 1] if row and draft else 0
         history = step.history(seq, row), seq.prompt_len, ()
-        token, logit, _ = draw_token(rows[row], seq.sampling, source, seq.t + depth, history, step.mask(seq, row))
+        token, logit, _ = draw_token(
+            rows[row], seq.sampling, source, seq.output_position + depth, history, step.mask(seq, row)
+        )
         return finite_choice([token], [logit])
 
     return choice

@@ -23,9 +23,9 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
-from spec_core.early import prepare  # noqa: E402
+from spec_core.lazy import call_before_torch  # noqa: E402
 
-prepare()
+call_before_torch()
 
 import torch  # noqa: E402
 from transformers.utils import logging  # noqa: E402

@@ -20,9 +20,9 @@ from time import perf_counter
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
-from spec_core.early import prepare  # noqa: E402
+from spec_core.lazy import call_before_torch  # noqa: E402
 
-prepare()
+call_before_torch()
 
 import torch  # noqa: E402
 from spec_zoo.texts.data import split  # noqa: E402

@@ -20,9 +20,9 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
-from spec_core.early import prepare  # noqa: E402
+from spec_core.lazy import call_before_torch  # noqa: E402
 
-prepare()
+call_before_torch()
 
 from spec_compare.records.reading import read  # noqa: E402
 
@@ -30,7 +30,7 @@ from tests.compare.test_continue import COMMAND, TOML  # noqa: E402
 from tests.support import kills  # noqa: E402
 
 PROMPTS = 15
-"""Of four contenders: 60 laps in one repeat."""
+"""Prompts of four contenders: 60 laps in one repeat."""
 PAUSE = 0.05
 """Seconds after each lap."""
 STRIDE = 9

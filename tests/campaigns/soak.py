@@ -38,9 +38,9 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
-from spec_core.early import prepare  # noqa: E402
+from spec_core.lazy import call_before_torch  # noqa: E402
 
-prepare()
+call_before_torch()
 
 import torch  # noqa: E402
 from spec_kernels import native as native_model  # noqa: E402
@@ -73,7 +73,7 @@ RANDOM = {
     "programs": (programs.differences, sanitized.random_models),
     "heads": (random_heads.wrong, sanitized.random_heads),
 }
-"""What is drawn: one seed here, and a range of them under sanitizers."""
+"""Functions that draw: one seed here, and a range of them under sanitizers."""
 
 
 def parts() -> Iterator[tuple[str, Part]]:

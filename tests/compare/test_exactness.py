@@ -9,7 +9,7 @@ import pytest
 from spec_commands.prompts import Prompt
 from spec_compare import difference, exactness, measure
 from spec_compare.exactness import explain, rows_at, starts, statement
-from spec_compare.measure import Contender, RequestSettings, Setup
+from spec_compare.measure import Baseline, Contender, RequestSettings
 from spec_compare.records.header import TargetFacts
 from spec_compare.records.record import Steps
 from spec_compare.table import describe_difference
@@ -40,7 +40,7 @@ class Rounding(QuickTarget):
 
 def differences(target, *methods):
     """Explained differences of a contender, and its laps."""
-    setup = Setup("plain", target, TERMS, PROMPTS)
+    setup = Baseline("plain", target, TERMS, PROMPTS)
     contenders = [
         Contender("plain", lambda: Run(target, reuse=False), setup),
         Contender("other", lambda: Run(target, [("repeat", Repeat()), *methods], reuse=False), setup),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import attrs
 import pytest
-from spec_compare import latency, meters
-from spec_compare.meters import Counter, Meter, rapl
+from spec_compare import energy, latency
+from spec_compare.energy import Counter, Meter, rapl
 
 from tests.compare.test_summary import TEN, lap, pair, row
 
@@ -23,8 +23,8 @@ def test_the_peak_is_reset_before_a_lap_and_read_after_it(status):
     meter = Meter("cpu", *status)
     meter.begin()
 
-    assert status[1].read_text() == meters.RESET_PEAK
-    assert meter.end() == meters.Usage(2048 * 1024, None, None)
+    assert status[1].read_text() == energy.RESET_PEAK
+    assert meter.end() == energy.Usage(2048 * 1024, None, None)
 
 
 def test_a_peak_that_cannot_be_reset_is_not_reported(status, tmp_path):
@@ -37,10 +37,10 @@ def test_a_peak_that_cannot_be_reset_is_not_reported(status, tmp_path):
 @pytest.fixture
 def packages(tmp_path):
     """Two processor packages, a part of the first, and one that only root may read."""
-    for name, energy, range_max in (("0", "5000000", "9000000"), ("0:0", "1", "2"), ("1", "2500000", "9000000")):
+    for name, joules, range_max in (("0", "5000000", "9000000"), ("0:0", "1", "2"), ("1", "2500000", "9000000")):
         zone = tmp_path / f"intel-rapl:{name}"
         zone.mkdir()
-        (zone / "energy_uj").write_text(energy)
+        (zone / "energy_uj").write_text(joules)
         (zone / "max_energy_range_uj").write_text(range_max)
     (tmp_path / "intel-rapl:2").mkdir()
     return tmp_path
@@ -64,7 +64,7 @@ def test_a_counter_that_started_again_is_continued(packages):
 
 
 def test_a_machine_without_counters_reports_nothing(tmp_path, status):
-    assert rapl(tmp_path) == [] == meters.nvml("cpu")
+    assert rapl(tmp_path) == [] == energy.nvml("cpu")
     meter = Meter("cpu", *status)
     meter.begin()
     assert meter.end().joules is None

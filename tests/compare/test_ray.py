@@ -8,7 +8,7 @@ import sys
 import pytest
 from spec_cli.main import run
 from spec_compare.executors import on_ray
-from spec_compare.executors.part import Shard
+from spec_compare.executors.shard import Shard
 from spec_compare.records.reading import read
 
 COMMON = ["compare", "-m", "zoo:pico", "--threads", "1", "--no-bounds", "--family", "edit", "--limit", "2", "-n", "12"]

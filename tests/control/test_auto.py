@@ -77,7 +77,7 @@ def all_kinds(kind, texts, seed):
     """A target and methods. texts: {name of a request: its prompt and output}."""
     if kind == "trees":
         return ToyTarget(recurrent=False), [("oracle", RandomTrees(texts, seed)), Ngram(n_min=1)]
-    right = Oracle(texts, lambda i, seq: (seq.t + i) % 4 > 0, 6)
+    right = Oracle(texts, lambda i, seq: (seq.output_position + i) % 4 > 0, 6)
     methods = [right, Ngram(n_min=1, extend=kind == "splices")]
     if kind == "hybrid":
         return ToyTarget(recurrent=True), [*methods, ToyRollback()]

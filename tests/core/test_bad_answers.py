@@ -87,7 +87,7 @@ def test_a_bad_proposal_is_its_plugins_error(bad):
     """The error names the plugin; under isolate every text stays plain, and earlier proposals of the step are kept."""
 
     def make(step, seq, budget):
-        return BAD[bad]() if seq.name == "1" and seq.t > 2 else Draft([1])
+        return BAD[bad]() if seq.name == "1" and seq.output_position > 2 else Draft([1])
 
     settings = {"draft_max": 8, "nodes_max": 20}
     run = toy_run(("bad", Proposes(make)), **settings)
@@ -152,7 +152,7 @@ def test_a_bad_verdict_is_its_rules_error(bad):
         @hookimpl
         def accept(self, step):
             for seq in step.undecided:
-                if seq.t > 2:
+                if seq.output_position > 2:
                     step.decide(seq, VERDICTS[bad]())
 
     run = Run(ToyTarget(**DENSE), [ones(2)], rule=("rule", Rule()), on_error="isolate")
@@ -190,9 +190,9 @@ def test_logits_that_are_no_numbers_end_their_sequence(cut, on_error):
         def forward(self, batch, needs):
             output = super().forward(batch, needs)
             for part in batch.parts:
-                if part.decides and part.seq.name == "1" and part.seq.t == 3:
+                if part.decides and part.seq.name == "1" and part.seq.output_position == 3:
                     output.logits[part.logits_row, 7] = math.nan
-                elif part.decides and part.drafted == 2 and part.seq.t == 5:
+                elif part.decides and part.drafted == 2 and part.seq.output_position == 5:
                     output.logits[part.logits_row + 2] = math.nan  # after a wrong draft: nobody reads it
             return output
 
@@ -215,7 +215,7 @@ def test_sequences_that_a_target_names_end_alone():
 
     class Full(ToyTarget):
         def forward(self, batch, needs):
-            named = [p.seq for p in batch.parts if p.seq.name == "1" and p.seq.t >= 3]
+            named = [p.seq for p in batch.parts if p.seq.name == "1" and p.seq.output_position >= 3]
             if named:
                 raise SequencesFailed({seq: TargetError("no room", hint="wait") for seq in named})
             return super().forward(batch, needs)

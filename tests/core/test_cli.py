@@ -370,6 +370,6 @@ def test_env_names_versions_and_kernels(spec):
 
 def test_a_fact_that_cannot_be_told_says_why():
     """``spec env`` is for bug reports, so a broken package must not make it fail."""
-    broken = EntryPoint("kernels", "no_such_package:fact", "spec_core.facts")
+    broken = EntryPoint("kernels", "no_such_package:fact", "spec_core.environment_info")
 
     assert facts([broken])["kernels"].startswith("unknown: ModuleNotFoundError")

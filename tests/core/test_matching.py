@@ -233,7 +233,7 @@ def test_noise_is_private_when_the_rule_says_so():
 
     def make(step, seq, budget):
         again = step.noise(seq, 0)
-        drawn.append((seq.t, step.noise(seq, 0), step.noise(seq, 1)))
+        drawn.append((seq.output_position, step.noise(seq, 0), step.noise(seq, 1)))
         assert torch.equal(again, drawn[-1][1])
 
     from spec_core.sampling.noise import gumbel

@@ -108,7 +108,7 @@ def pending(run: Run) -> list[dict[str, int]]:
 
 
 def test_a_long_prompt_leaves_a_step_that_generates_short():
-    """At most prefill_budget prompt rows beside sequences that generate; without such, as many as fit."""
+    """At most prefill_budget prompt rows beside sequences that generate; without such, all that fit."""
     run = toy_run(SILENT, target={"context": 200}, prefill_chunk=64, prefill_budget=8)
     steps = pending(run)
     run.submit([1, 2], max_tokens=40, name="short")

@@ -7,8 +7,9 @@ import torch
 from toys import DRAFTERS, STRATEGIES, Watcher, drafter, finish, plain, sampling_keywords, texts, toy_run
 
 from spec_core import Compat, Needs, Request, Run, hookimpl
-from spec_core.errors import NotAskedFor
+from spec_core.errors import NotRequested
 from spec_core.testing import ToyTarget
+from tests.support.pairs import every_pair
 
 
 def watch(kind: str, requests: list[Request], strategy: str = "snapshot", **settings):
@@ -19,9 +20,7 @@ def watch(kind: str, requests: list[Request], strategy: str = "snapshot", **sett
     return watcher, run, seqs
 
 
-@pytest.mark.parametrize("kind", DRAFTERS)
-@pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize("chunk", [1, 3, 256], ids=lambda c: f"chunk-{c}")
+@every_pair(chunk=[1, 3, 256], strategy=STRATEGIES, kind=DRAFTERS)
 def test_every_row_is_told_once_with_fresh_hidden_states(chunk, strategy, kind):
     """With chunks, rewinding and trees: contiguous rows, right next tokens, states equal to a new forward's."""
     requests = [
@@ -155,7 +154,7 @@ def test_hidden_states_that_nobody_asked_for_say_how_to_ask():
             for _, span in rows.by_sequence():
                 assert span.hidden[1] is not None and span.hidden.get(2) is None
                 for read in (span.hidden, rows.step.output.hidden):
-                    with pytest.raises(NotAskedFor) as error:
+                    with pytest.raises(NotRequested) as error:
                         read[2]
                     warnings.append(str(error.value))
 

@@ -10,7 +10,7 @@ from spec_core.testing import Oracle
 
 
 def script_drafter(request: Request, script: list[tuple[int, int] | None], **more):
-    """A drafter that drafts d tokens of which the first a are right, step by step; None drafts nothing."""
+    """A drafter that drafts d tokens, the first a of them right, step by step; None drafts nothing."""
     known = list(request.prompt) + plain(request).tokens
     turns = iter(script)
 
@@ -201,7 +201,7 @@ def test_a_position_behind_a_leaf_is_not_tested():
 
     def make(step, seq, budget):
         right, then = known[len(seq.tokens)], known[len(seq.tokens) + 1]
-        parent = 0 if seq.t == 1 else 1
+        parent = 0 if seq.output_position == 1 else 1
         return Draft([(right + 1) % 48, right, then], parents=[-1, -1, parent])
 
     stats = toy_run(Tree(make)).generate(request).result.stats

@@ -16,7 +16,7 @@ SAMPLED = {"sampling": Sampling(temperature=0.8, logprobs=2)}
 
 
 def open_generation(run: Run, i: int):
-    """A generation of which one event was read, and a reference to its sequence."""
+    """A generation after its first event, and a reference to its sequence."""
     generation = run.generate([1, i % 48], max_tokens=30, seed=i, **SAMPLED)
     next(generation)
     return generation, weakref.ref(generation.seq)
@@ -97,7 +97,7 @@ def test_noise_is_the_same_however_often_it_is_asked_for():
         for i in (0, 1, 300):
             references.append(step.noise(seq, i))
             assert torch.equal(references[-1], step.noise(seq, i))
-            assert torch.equal(references[-1], gumbel(seq.seed, seq.t + i, 48))
+            assert torch.equal(references[-1], gumbel(seq.seed, seq.output_position + i, 48))
         with pytest.raises(ValueError, match="the first is 0"):
             step.noise(seq, -1)
         with pytest.raises(TypeError):

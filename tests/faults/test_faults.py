@@ -232,7 +232,7 @@ def test_only_an_owner_rewinds(strategy):
         @hookimpl
         def rollback(self, step):
             for seq in step.verdicts:
-                if seq.t > 3:
+                if seq.output_position > 3:
                     step.rewind(seq, 1)
 
     run = check_isolated(Meddles(), strategy)

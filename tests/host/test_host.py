@@ -185,9 +185,9 @@ def test_a_draft_ends_with_the_output(target):
     "reported, message",
     [
         ({"y": Progress([1])}, "no request has the key 'y'"),
-        ({"x": Progress([9, 9])}, "2 tokens were committed, of which only the first 0 were drafted"),
-        ({"x": Progress([4, 9, 9])}, "3 tokens were committed, of which only the first 1 were drafted"),
-        ({"x": Progress([4, 5, 1], checked=1)}, "3 tokens were committed, of which only the first 1 were drafted"),
+        ({"x": Progress([9, 9])}, "2 tokens were committed, and only the first 0 were drafted"),
+        ({"x": Progress([4, 9, 9])}, "3 tokens were committed, and only the first 1 were drafted"),
+        ({"x": Progress([4, 5, 1], checked=1)}, "3 tokens were committed, and only the first 1 were drafted"),
         ({"x": Progress([1], start=5)}, "rows 3 to 4 were left out"),
     ],
 )

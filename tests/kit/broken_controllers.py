@@ -19,7 +19,7 @@ class Halves:
     def draft(self, step) -> None:
         halves = {}
         for part in step.parts:
-            if part.budget and part.seq.rounds % 2:
+            if part.budget and part.seq.verdict_count % 2:
                 self.shorten(step, part.seq, part.budget)
                 halves[part.seq.number] = dict.fromkeys(step.methods, Limit(part.budget // 2))
         if halves:

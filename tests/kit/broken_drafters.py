@@ -217,7 +217,7 @@ class AdvancesTheConstraint(Lookup):
 
 @attrs.define(eq=False)
 class CountsThemIn(Lookup):
-    """Counts sequences in and out, but a cancelled one has no last row; it has room for as many as run at once."""
+    """Counts sequences in and out, but a cancelled one has no last row; its room is the number that runs at once."""
 
     inside: set = attrs.field(factory=set, init=False)
 
@@ -365,7 +365,7 @@ class DrawsFromOldNumbers(Sampler):
     """Has numbers of its own for every position, the same whenever it is drawn."""
 
     def draw(self, step, seq, i, q):
-        return int((q.log() + gumbel(seq.seed, seq.t + i, len(q), domain=5)).argmax())
+        return int((q.log() + gumbel(seq.seed, seq.output_position + i, len(q), domain=5)).argmax())
 
 
 @attrs.define(eq=False)

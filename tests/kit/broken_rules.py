@@ -33,7 +33,7 @@ class Matches:
 
     def choice(self, step, seq, row: int) -> int:
         draft = step.part(seq).draft
-        t = seq.t + (draft.depths[row - 1] if row else 0)
+        t = seq.output_position + (draft.depths[row - 1] if row else 0)
         if seq.sampling.temperature == 0:
             return int(self.adjust_row(step, seq, row).argmax())
         ids, z = support(self.adjust_row(step, seq, row), seq.sampling)
@@ -65,7 +65,7 @@ class LeavesThePath(Matches):
 
 
 class ReadsRowsOfAll(Matches):
-    """Says that it judges every proposal, and takes those that are not deterministic for sampled ones."""
+    """Declares that it judges every proposal, but treats each one that is not deterministic as sampled."""
 
     def verdict(self, step, seq):
         draft = step.part(seq).draft
@@ -131,7 +131,7 @@ class Rejects(Matches):
         return (p - q).clamp_min(0)
 
     def draw(self, step, seq, weights) -> int:
-        return int((weights.log() + self.noise(step, seq, seq.t)).argmax())
+        return int((weights.log() + self.noise(step, seq, seq.output_position)).argmax())
 
 
 class HasNoResidual(Rejects):

@@ -269,3 +269,93 @@ class Raises(Healthy):
     def forward(self, batch, needs):
         assert not any(part.drafted for part in batch.parts), "not expected"
         return super().forward(batch, needs)
+
+
+class Input:
+    """An operation of a layer."""
+
+
+class Tap(Input):
+    """Another one."""
+
+
+class Half:
+    """A source with one tensor."""
+
+    def shape(self, name):
+        return (256, 32) if name in ("half.weight", "token_embd.weight") else None
+
+
+class Further:
+    """A layer that predicts one token further."""
+
+    problem, names, source, heads = None, frozenset({"half.weight"}), Half(), (8, 4)
+
+    def operations(self, source):
+        return [Input(), Tap()]
+
+    def rotation(self):
+        return torch.ones(2), 1.0
+
+
+class Executor:
+    """Runs further layers. target: the one whose embedding it has."""
+
+    def __init__(self, target) -> None:
+        self.target, self.source = target, self
+
+    def shape(self, name):
+        return tuple(self.target.tensor(name).shape)
+
+    def with_layers(self, model, source):
+        """Not called by the kit."""
+
+
+class Texts:
+    """Texts of the target."""
+
+    def texts(self):
+        return ["a text"]
+
+    def prompts(self, count):
+        return ["a prompt"] * count
+
+
+class HasParts(Healthy):
+    """Healthy: every optional part."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.next_token_layer, self.layer_executor, self.training_texts = Further(), Executor(self), Texts()
+
+
+class NamesAMissingTensor(HasParts):
+    """Its layer has a tensor that its source lacks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.next_token_layer.names = frozenset({"half.weight", "other.weight"})
+
+
+class RotatesTooFewPairs(HasParts):
+    """Half of the rotated dimensions have an angle."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.next_token_layer.rotation = lambda: (torch.ones(1), 1.0)
+
+
+class LendsAnotherEmbedding(HasParts):
+    """Its executor has an embedding of another shape."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer_executor.shape = lambda name: (1, 1)
+
+
+class GivesMorePrompts(HasParts):
+    """Has one prompt more than were requested."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.training_texts.prompts = lambda count: ["a prompt"] * (count + 1)

@@ -12,7 +12,7 @@ pytest.importorskip("fastapi", reason="needs the extra serve")
 
 from hypothesis import given
 from hypothesis import strategies as st
-from spec_serve.calls import CallReader
+from spec_serve.tool_calls import CallReader
 
 TOOLS = {"add": {"properties": {"a": {"type": "integer"}, "note": {"type": "string"}}}, "now": {}}
 ADD = '<tool_call>\n{"name": "add", "arguments": {"a": 1}}\n</tool_call>'

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import attrs
 import pytest
+from spec_serve import token_logprobs
 
 pytest.importorskip("fastapi", reason="needs the extra serve")
 
-from spec_serve import tokens
 
 from spec_core import load
 from spec_core.commands import Logprob
@@ -20,7 +20,7 @@ BODY = {"prompt": "x", "max_tokens": 40, "logprobs": 2}
 
 @attrs.frozen
 class Bytes:
-    """A tokenizer of which only the bytes of tokens are asked."""
+    """A tokenizer that is asked for the bytes of tokens alone."""
 
     of: list[bytes]
 
@@ -30,14 +30,14 @@ class Bytes:
 
 def test_tokens_with_equal_texts_and_the_drawn_one_keep_their_own_entries():
     words = Bytes([b"a", b"a", b"\xe4", b"\xe5", b"", b"", b"b"])
-    name, top = tokens.name_logprobs(6, Logprob(-7.0, tuple((i, -1.0 - i) for i in range(6))), words)
+    name, top = token_logprobs.name_logprobs(6, Logprob(-7.0, tuple((i, -1.0 - i) for i in range(6))), words)
 
     assert name == "b"
     assert top == {
         "a": -1.0, "token_id:1": -2.0, "bytes:\\xe4": -3.0, "bytes:\\xe5": -4.0, "token_id:4": -5.0,
         "token_id:5": -6.0, "b": -7.0,
     }  # fmt: skip
-    assert tokens.name_logprobs(1, Logprob(-2.0, ((0, -1.0), (1, -2.0))), words)[0] == "token_id:1"
+    assert token_logprobs.name_logprobs(1, Logprob(-2.0, ((0, -1.0), (1, -2.0))), words)[0] == "token_id:1"
 
 
 @pytest.mark.parametrize("best", [0, 1, 3])

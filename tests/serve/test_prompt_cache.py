@@ -8,13 +8,13 @@ import signal
 from hashlib import sha256
 
 import pytest
+from spec_serve import prompt_cache
 
 pytest.importorskip("fastapi", reason="needs the extra serve")
 pytest.importorskip("httpx", reason="needs httpx")
 
 import httpx
-from spec_serve import kept
-from spec_serve.kept import Prefix
+from spec_serve.prompt_cache import Prefix
 
 from spec_core import Request, Run, UsageError, load
 from tests.serve.test_operation import program
@@ -37,10 +37,10 @@ def test_a_conversation_goes_on_after_a_restart(tmp_path, model, method):
     with Run(target, method, max_sequences=1, cache_tokens=2000) as run:
         first = generate(run, FIRST)
         generate(run, OTHER)
-        kept.save(tmp_path / "cache", run)
+        prompt_cache.save(tmp_path / "cache", run)
     again = FIRST + first.text + "\nx = "
     with Run(target, method, max_sequences=1, cache_tokens=2000) as run, Run(target, reuse=False) as plain:
-        kept.evaluate(run, kept.read(tmp_path / "cache", run))
+        prompt_cache.evaluate(run, prompt_cache.read(tmp_path / "cache", run))
         for prompt in (again, OTHER, FIRST):
             result = generate(run, prompt)
             assert result.tokens == generate(plain, prompt).tokens
@@ -52,26 +52,26 @@ def test_the_file_has_prefixes_with_their_salts_and_is_its_owners_alone(tmp_path
     with Run(load("zoo:pico"), max_sequences=2, cache_tokens=2000) as run:
         generate(run, FIRST, "one")
         generate(run, OTHER, "two")
-        assert kept.save(path, run) == 2
-        prefixes = kept.read(path, run)
+        assert prompt_cache.save(path, run) == 2
+        prefixes = prompt_cache.read(path, run)
     assert [prefix.salt for prefix in prefixes] == ["one", "two"]
     assert path.stat().st_mode & 0o777 == 0o600
     assert os.listdir(tmp_path) == ["cache"]
     with Run(load("zoo:pico"), max_sequences=2, cache_tokens=2000) as run:
-        kept.evaluate(run, prefixes)
+        prompt_cache.evaluate(run, prefixes)
         assert generate(run, FIRST, "two").reused == 0
         assert generate(run, FIRST, "one").reused > 0
 
 
 def file_of(contents):
     body = (contents if isinstance(contents, str) else json.dumps(contents)).encode()
-    return kept.MAGIC + b" " + sha256(body).hexdigest().encode() + b"\n" + body
+    return prompt_cache.MAGIC + b" " + sha256(body).hexdigest().encode() + b"\n" + body
 
 
 WRONG = {
     "empty": (b"", "another version"),
     "older": (b"spec-prompt-cache 0", "another version"),
-    "no checksum": (kept.MAGIC, "cut or damaged"),
+    "no checksum": (prompt_cache.MAGIC, "cut or damaged"),
     "no json": (file_of("{"), "Expecting"),
     "nested": (file_of("[" * 100_000), "nested too deeply"),
     "a list": (file_of([]), "no list of prefixes"),
@@ -100,7 +100,7 @@ def run():
 def test_a_prompt_cache_that_cannot_be_used_is_a_warning(tmp_path, run, data, message, caplog):
     (tmp_path / "cache").write_bytes(data)
 
-    assert kept.read(tmp_path / "cache", run) == []
+    assert prompt_cache.read(tmp_path / "cache", run) == []
     assert message in caplog.text and "is replaced at the end" in caplog.text
 
 
@@ -108,27 +108,27 @@ def test_a_file_of_another_kind_is_refused(tmp_path, run):
     """It would be replaced at the end."""
     (tmp_path / "model.gguf").write_bytes(b"GGUF\x03\x00")
     with pytest.raises(UsageError, match="is no prompt cache"):
-        kept.read(tmp_path / "model.gguf", run)
+        prompt_cache.read(tmp_path / "model.gguf", run)
 
 
 def test_what_is_written_is_under_the_limit_of_what_is_read(tmp_path, run, monkeypatch):
     """Long texts of many salts: the most recently used ones have room."""
     prefixes = [Prefix((1,) * 200, f"salt {i}") for i in range(100)]
-    monkeypatch.setattr(kept, "BYTES_MAX", 20_000)
-    monkeypatch.setattr(kept, "prefixes", lambda run: prefixes)
+    monkeypatch.setattr(prompt_cache, "BYTES_MAX", 20_000)
+    monkeypatch.setattr(prompt_cache, "prefixes", lambda run: prefixes)
 
-    count = kept.save(tmp_path / "cache", run)
+    count = prompt_cache.save(tmp_path / "cache", run)
 
     assert 10 < count < 100 and (tmp_path / "cache").stat().st_size < 20_000
-    assert kept.read(tmp_path / "cache", run) == prefixes[-count:]
+    assert prompt_cache.read(tmp_path / "cache", run) == prefixes[-count:]
 
 
 @pytest.mark.parametrize("prefix", PREFIXES.values(), ids=PREFIXES)
 def test_a_prefix_that_cannot_be_one_is_refused(run, prefix):
     right = {"vocabulary": run.target.info.vocab_id, "prefixes": [[[1, 2], "", [1]]]}
-    assert kept.read_prefixes(file_of(right), run) == [Prefix((1, 2), "", (1,))]
+    assert prompt_cache.read_prefixes(file_of(right), run) == [Prefix((1, 2), "", (1,))]
     with pytest.raises(ValueError, match="a prefix must be"):
-        kept.read_prefixes(file_of({**right, "prefixes": [prefix]}), run)
+        prompt_cache.read_prefixes(file_of({**right, "prefixes": [prefix]}), run)
 
 
 def test_every_cut_and_every_changed_byte_is_found(run):
@@ -136,21 +136,21 @@ def test_every_cut_and_every_changed_byte_is_found(run):
     for at in range(len(whole)):
         for data in (whole[:at], whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :]):
             with pytest.raises(ValueError, match=r"cut or damaged|another version"):
-                kept.read_prefixes(data, run)
+                prompt_cache.read_prefixes(data, run)
 
 
 def test_the_latest_prefixes_are_taken_where_there_is_no_room_for_all(run):
     context = run.target.info.context
     prefixes = [Prefix((1,) * (context - 1)), Prefix((2,) * context), Prefix((3,) * 60), Prefix((4,) * 60)]
-    assert kept.fitting(prefixes, run) == prefixes[2:]
+    assert prompt_cache.fitting(prefixes, run) == prefixes[2:]
 
 
 def test_files_that_cannot_be_read_or_written_are_refused_at_the_start(tmp_path, run):
     with pytest.raises(UsageError, match="cannot be read"):
-        kept.read(tmp_path, run)
+        prompt_cache.read(tmp_path, run)
     with pytest.raises(UsageError, match="does not exist or cannot be written"):
-        kept.check_folder(tmp_path / "none" / "cache")
-    assert kept.read(tmp_path / "none", run) == []
+        prompt_cache.check_folder(tmp_path / "none" / "cache")
+    assert prompt_cache.read(tmp_path / "none", run) == []
 
 
 def test_a_server_starts_again_with_what_it_had(tmp_path):

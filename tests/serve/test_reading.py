@@ -1,4 +1,4 @@
-"""What a model thinks, says and calls, read from the form in which its family writes it, however it is divided."""
+"""Reasoning, content and calls of a model, read from the form of its family, however the text is divided."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ pytest.importorskip("fastapi", reason="needs the extra serve")
 import attrs
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from spec_serve.fields import Function, Tool
 from spec_serve.harmony import CALL, MARKS, RETURN
 from spec_serve.parts import AnswerPart
 from spec_serve.reading import Reads
+from spec_serve.schemas import Function, Tool
 
 from spec_core import load
 from tests.support.marked import Marked, speaking
@@ -69,7 +69,7 @@ class Given:
 
 @attrs.frozen
 class Event:
-    """What a reader sees of a token."""
+    """A token as a reader sees it."""
 
     token: int
     text: str

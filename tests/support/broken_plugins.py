@@ -131,8 +131,12 @@ OWNERS = [
 ]
 
 
-def target(check: str, broken: Any) -> Case:
-    return Case(TargetConformance, f"test_{check}", broken, targets.Healthy, {"batch_tolerance": 1e-12})
+def target(check: str, broken: Any, healthy: Any = targets.Healthy) -> Case:
+    return Case(TargetConformance, f"test_{check}", broken, healthy, {"batch_tolerance": 1e-12})
+
+
+def target_part(check: str, broken: Any) -> Case:
+    return target(check, broken, targets.HasParts)
 
 
 TARGETS = [
@@ -162,6 +166,10 @@ TARGETS = [
     target("attention_is_owned", targets.OwnsNothing),
     target("requests_with_one_beginning_share_rows", targets.StartsAnew),
     target("a_prefix_can_be_copied", targets.CopiesNothing),
+    target_part("the_next_token_layer_is_readable", targets.NamesAMissingTensor),
+    target_part("the_next_token_layer_rotates_its_heads", targets.RotatesTooFewPairs),
+    target_part("the_layer_executor_has_the_weights_of_the_target", targets.LendsAnotherEmbedding),
+    target_part("training_texts_are_texts", targets.GivesMorePrompts),
 ]
 
 

@@ -21,8 +21,8 @@ from spec_serve.command import adapt
 from spec_serve.connections import protocol_class
 from spec_serve.engine import Engine
 from spec_serve.server import GRACE_SECONDS, Server, listening
+from spec_serve.server_config import ServerConfig
 from spec_serve.settings import ServeSettings
-from spec_serve.terms import Terms
 
 from spec_core import Request, Run, RunSettings, Sampling, Target, load
 from spec_core.commands import resolve, setting_owners
@@ -32,7 +32,7 @@ SCHEMAS = (
     {"type": "array", "items": {"type": "integer", "minimum": 0, "maximum": 99}, "minItems": 1, "maxItems": 4},
     {"type": "object", "properties": {"a": {"type": "boolean"}, "b": {"maxLength": 4, "type": "string"}}},
 )
-"""Of constrained requests; their texts are short, or are cut at the length."""
+"""Schemas of constrained requests; their texts are short, or are cut at the length."""
 PROMPTS = Path(__file__).parents[2] / "plugins" / "models" / "spec_zoo" / "prompts.jsonl"
 
 
@@ -88,7 +88,7 @@ def serving(
         engine = Engine(run, own.queue)
         listener = listening(own)
         config = uvicorn.Config(
-            create_app(engine, Terms(run, name, own, settings)),
+            create_app(engine, ServerConfig(run, name, own, settings)),
             log_level="error",
             timeout_graceful_shutdown=int(own.shutdown_seconds) + GRACE_SECONDS,
             http=protocol_class(own),
@@ -113,7 +113,7 @@ def prompts() -> list[str]:
 
 @attrs.frozen
 class Asked:
-    """A request of a campaign. cut: after so many events the client leaves; None is never. wait: seconds before it."""
+    """A request of a campaign. cut: events after which the client leaves; None is never. wait: seconds before it."""
 
     body: dict[str, Any]
     request: Request
@@ -146,7 +146,7 @@ def _request(rng: random.Random, text: str, methods: Sequence[str]) -> Asked:
 
 @attrs.frozen
 class Got:
-    """What a client has when its stream ends, or when it leaves. finish: None where it left."""
+    """Data that a client has when its stream ends, or when it leaves. finish: None where it left."""
 
     text: str
     finish: str | None
@@ -186,7 +186,7 @@ async def _all(url: str, many: list[Asked], concurrency: int) -> list[Got]:
 
 
 def answers(url: str, many: list[Asked], concurrency: int) -> list[Got]:
-    """What the clients of these requests got, so many of them at once."""
+    """Answers that the clients of these requests got, ``concurrency`` of them at once."""
     return asyncio.run(_all(url, many, concurrency))
 
 

@@ -106,7 +106,7 @@ class Liar:
     def accept(self, step) -> None:
         for seq in list(step.undecided):
             best = int(step.logits(seq)[0].argmax())
-            step.decide(seq, Verdict((), (best + 1) % 48 if seq.t >= 4 else best))
+            step.decide(seq, Verdict((), (best + 1) % 48 if seq.output_position >= 4 else best))
 
 
 @attrs.define(eq=False)

@@ -1,4 +1,4 @@
-"""What kernels of this package can run, before weights are read."""
+"""Checks that the kernels of this package can run a model, before weights are read."""
 
 from __future__ import annotations
 
@@ -29,6 +29,8 @@ def misfit(model: Model) -> str | None:
     for op in model.ops:
         if isinstance(op, ops.Attend) and op.shape.group > GROUP_MAX:
             return f"{op.shape.group} query heads share a key head, GPU kernels run at most {GROUP_MAX}"
+        if isinstance(op, ops.BlockConv):
+            return "convolutions over the rows of a block have no GPU kernel"
     return None
 
 

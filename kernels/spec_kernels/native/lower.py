@@ -1,4 +1,4 @@
-"""From the description of a model to the native program; some neighbouring operations are fused.
+"""Lowers the description of a model to the native program; some neighbouring operations are fused.
 
 Norm of heads + Rotate         -> heads
 Norm of heads + Gate by silu   -> gated_norm
@@ -21,14 +21,14 @@ from spec_kernels.native.weights import TILE, Arena, Tiles
 
 HEADINGS = ("final", "logits")
 ACTIVATIONS = ("silu", "gelu", "clamped")
-"""In the order of ``enum spec_glu``."""
+"""Activations in the order of ``enum spec_glu``."""
 
 
 class Lowering:
     """Writes a program. Sizes of the model must have been checked (model/sizes.py, limits.py).
 
-    ``taps`` are the names of its outputs, in order; ``widths`` their widths; ``bound`` those that a product writes into
-    the caller's memory, whose rows have room for whole tiles.
+    ``taps`` are the names of its outputs, in order; ``widths`` their widths; ``bound`` the outputs that a product
+    writes into the caller's memory, whose rows have room for whole tiles.
     """
 
     def __init__(self, model: Model, arena: Arena, bits: int, cache: str, isa: str | None) -> None:
@@ -56,7 +56,7 @@ class Lowering:
             self.program.recurrence(*recurrence(self.model))
 
     def _write(self, rest: list[ops.Op]) -> None:
-        """Each method takes an operation and those after it, and returns how many of these it has fused."""
+        """Write all operations. A method takes one and the next ones, and returns how many of these it has fused."""
         at = 0
         while at < len(rest):
             op = rest[at]
@@ -65,7 +65,7 @@ class Lowering:
 
     # values
 
-    def value(self, name: str, width: int) -> int:
+    def value_index(self, name: str, width: int) -> int:
         """The value of a name, to be written; its earlier quantised rows are dropped."""
         if (name, width) not in self._values:
             self._values[name, width] = self.program.value(width)
@@ -73,7 +73,7 @@ class Lowering:
         self._quantised = {(n, b) for n, b in self._quantised if n != name}
         return self._now[name][0]
 
-    def of(self, name: str) -> int:
+    def index_of(self, name: str) -> int:
         return self._now[name][0]
 
     def width(self, name: str) -> int:
@@ -86,7 +86,7 @@ class Lowering:
             self._qrows[key] = self.program.qrows(*key)
         if (name, bits) not in self._quantised:
             self._quantised = {(n, b) for n, b in self._quantised if (self.width(n), b) != key} | {(name, bits)}
-            self.program.quantise(self.of(name), self._qrows[key])
+            self.program.quantise(self.index_of(name), self._qrows[key])
         return self._qrows[key]
 
     def vector(self, values: Tensor | None) -> int:
@@ -96,51 +96,51 @@ class Lowering:
         self._kept.append(values.float().contiguous())
         return self._kept[-1].data_ptr()
 
-    def bits_of(self, tiles: Tiles) -> int:
+    def activation_bits(self, tiles: Tiles) -> int:
         return 32 if tiles.floats else self.bits
 
     # operations
 
     def embed(self, op: ops.Embed, after: list[Any]) -> None:
         tiles = self.arena[(op.table,)]
-        self.program.embed(self.value(op.out, tiles.k), tiles.handle, op.scale)
+        self.program.embed(self.value_index(op.out, tiles.k), tiles.handle, op.scale)
 
     def input(self, op: ops.Input, after: list[Any]) -> None:
         self.inputs.append(op.out)
-        self.program.input(self.value(op.out, op.width), op.width)
+        self.program.input(self.value_index(op.out, op.width), op.width)
 
     def norm(self, op: ops.Norm, after: list[Any]) -> int:
         width, dim = self.width(op.x), len(op.weight)
         weight = self.vector(op.weight)
         follower = after[0] if after else None
         if self._gates(follower, op.out, width, "silu"):
-            x, z, heads = self.of(op.x), self.of(follower.gate), width // dim
-            self.program.gated_norm(x, z, self.value(op.out, width), heads, dim, weight, op.eps)
+            x, z, heads = self.index_of(op.x), self.index_of(follower.gate), width // dim
+            self.program.gated_norm(x, z, self.value_index(op.out, width), heads, dim, weight, op.eps)
             return 1
         if dim == width:
-            x = self.of(op.x)
-            self.program.norm(x, self.value(op.out, width), weight, width, op.eps)
+            x = self.index_of(op.x)
+            self.program.norm(x, self.value_index(op.out, width), weight, width, op.eps)
             return 0
         if op.x != op.out:
             raise NotImplementedError(f"a norm of heads from {op.x} to {op.out}")
         rotates = isinstance(follower, ops.Rotate) and follower.x == op.out and follower.shape.dim == dim
         turn = (follower.shape.rotary_dim, follower.shape.table) if rotates else (0, 0)
-        self.program.heads(self.value(op.out, width), width // dim, dim, weight, op.eps, *turn)
+        self.program.heads(self.value_index(op.out, width), width // dim, dim, weight, op.eps, *turn)
         return int(rotates)
 
     def rotate(self, op: ops.Rotate, after: list[Any]) -> None:
         width, shape = self.width(op.x), op.shape
         turn = shape.rotary_dim, shape.table
-        self.program.heads(self.value(op.x, width), width // shape.dim, shape.dim, 0, 0.0, *turn)
+        self.program.heads(self.value_index(op.x, width), width // shape.dim, shape.dim, 0, 0.0, *turn)
 
     def store(self, op: ops.Store, after: list[Any]) -> None:
-        self.program.store(self.of(op.k), self.of(op.v), op.layer, op.shape.kv_heads)
+        self.program.store(self.index_of(op.k), self.index_of(op.v), op.layer, op.shape.kv_heads)
 
     def attend(self, op: ops.Attend, after: list[Any]) -> int:
         gated = bool(after) and self._gates(after[0], op.out, op.shape.q_width, "sigmoid")
-        gate = self.of(after[0].gate) if gated else -1
-        s, q = op.shape, self.of(op.q)
-        out = self.value(op.out, s.q_width)
+        gate = self.index_of(after[0].gate) if gated else -1
+        s, q = op.shape, self.index_of(op.q)
+        out = self.value_index(op.out, s.q_width)
         numbers = (op.layer, s.heads, s.kv_heads, s.dim, s.window, s.scale, op.causal, s.cap, self.vector(op.sinks))
         self.program.attend(q, gate, out, *numbers)
         return int(gated)
@@ -155,12 +155,12 @@ class Lowering:
         if together and self.arena.is_paired(*op.weights):
             return self._pair(op, after[0])
         parts: dict[int, list[tuple[Any, int, int]]] = {}
-        add = -1 if op.add is None else self.of(op.add)
+        add = -1 if op.add is None else self.index_of(op.add)
         for out, weight, bias in zip(op.outs, op.weights, op.biases, strict=True):
             tiles = self.arena[(weight,)]
             bound = self._bound(op, out, after)
-            at = self.value(out, tiles.n) if bound is None else bound
-            parts.setdefault(self.bits_of(tiles), []).append((tiles.handle, at, self.vector(bias)))
+            at = self.value_index(out, tiles.n) if bound is None else bound
+            parts.setdefault(self.activation_bits(tiles), []).append((tiles.handle, at, self.vector(bias)))
         for bits, some in parts.items():
             self.program.linear(self.qrows(op.x, bits), tuple(some), add, False, 0)
         return 0
@@ -179,57 +179,65 @@ class Lowering:
 
     def _pair(self, op: ops.Linear, glu: ops.GLU) -> int:
         tiles, by = self.arena[op.weights], ACTIVATIONS.index(glu.act)
-        qrows = self.qrows(op.x, self.bits_of(tiles))
-        self.program.linear(qrows, ((tiles.handle, self.value(glu.out, op.weights[0].n), 0),), -1, True, by)
+        qrows = self.qrows(op.x, self.activation_bits(tiles))
+        self.program.linear(qrows, ((tiles.handle, self.value_index(glu.out, op.weights[0].n), 0),), -1, True, by)
         return 1
 
     def glu(self, op: ops.GLU, after: list[Any]) -> None:
-        gate, up, width = self.of(op.gate), self.of(op.up), self.width(op.up)
-        self.program.glu(gate, up, self.value(op.out, width), width, ACTIVATIONS.index(op.act))
+        gate, up, width = self.index_of(op.gate), self.index_of(op.up), self.width(op.up)
+        self.program.glu(gate, up, self.value_index(op.out, width), width, ACTIVATIONS.index(op.act))
 
     def add(self, op: ops.Add, after: list[Any]) -> None:
-        x, y, width = self.of(op.x), self.of(op.y), self.width(op.x)
-        self.program.add(x, y, self.value(op.out, width), width)
+        x, y, width = self.index_of(op.x), self.index_of(op.y), self.width(op.x)
+        self.program.add(x, y, self.value_index(op.out, width), width)
 
     def softcap(self, op: ops.SoftCap, after: list[Any]) -> None:
-        """In the memory of the value; its quantised rows are dropped."""
+        """Add a soft cap in the memory of the value; its quantised rows are dropped."""
         self._quantised = {(n, b) for n, b in self._quantised if n != op.x}
-        self.program.softcap(self.of(op.x), self.width(op.x), op.cap)
+        self.program.softcap(self.index_of(op.x), self.width(op.x), op.cap)
 
     def gate(self, op: ops.Gate, after: list[Any]) -> None:
         if op.by != "sigmoid" or op.x != op.out:
             raise NotImplementedError(f"a gate by {op.by} from {op.x} to {op.out}")
-        gate, width = self.of(op.gate), self.width(op.x)
-        self.program.gate(self.value(op.x, width), gate, width)
+        gate, width = self.index_of(op.gate), self.width(op.x)
+        self.program.gate(self.value_index(op.x, width), gate, width)
+
+    def blockconv(self, op: ops.BlockConv, after: list[Any]) -> None:
+        x, kernel, width = self.index_of(op.x), self.index_of(op.kernel), self.width(op.x)
+        taps, groups = len(op.base), self.width(op.kernel) // len(op.base)
+        out = self.value_index(op.out, width)
+        self.program.block_conv(x, kernel, out, width, taps, groups, self.vector(op.base))
 
     def concat(self, op: ops.Concat, after: list[Any]) -> None:
-        xs = tuple(self.of(x) for x in op.xs)
-        self.program.concat(xs, self.value(op.out, sum(self.width(x) for x in op.xs)))
+        xs = tuple(self.index_of(x) for x in op.xs)
+        self.program.concat(xs, self.value_index(op.out, sum(self.width(x) for x in op.xs)))
 
     def delta(self, op: ops.Delta, after: list[Any]) -> None:
         s, p = op.shape, self.program
-        x, beta, alpha = (self.of(name) for name in (op.qkv, op.beta, op.alpha))
-        mixed, rates = self.value("delta.qkv", s.channels), self.value("delta.rates", 2 * s.value_heads)
-        d, o = self.value("delta.d", s.value_width), self.value(op.out, s.value_width)
+        x, beta, alpha = (self.index_of(name) for name in (op.qkv, op.beta, op.alpha))
+        mixed, rates = self.value_index("delta.qkv", s.channels), self.value_index("delta.rates", 2 * s.value_heads)
+        d, o = self.value_index("delta.d", s.value_width), self.value_index(op.out, s.value_width)
         p.conv(x, mixed, op.layer, self.vector(op.conv))
         p.rates(mixed, rates, alpha, beta, self.vector(op.rate), self.vector(op.dt), op.eps, s.key_dim**-0.5)
         p.delta(x, mixed, rates, o, d, op.layer)
 
     def mixture(self, op: ops.Mixture, after: list[Any]) -> None:
         e, up, down = op.experts, self.arena[op.gate, op.up], self.arena[(op.down,)]
-        x, scores, add = (self.of(name) for name in (op.x, op.scores, op.add))
+        x, scores, add = (self.index_of(name) for name in (op.x, op.scores, op.add))
         router = (e.count, e.used, e.normalise, e.sigmoid, e.groups, e.groups_used, e.scale, self.vector(op.bias))
         stacks = ((up.handle, up.nbytes), (down.handle, down.nbytes))
-        out, act = self.value(op.out, self.width(op.x)), ACTIVATIONS.index(op.act)
+        out, act = self.value_index(op.out, self.width(op.x)), ACTIVATIONS.index(op.act)
         biases = tuple(self.vector(in_tiles(bias)) for bias in op.biases or ()) or (0, 0, 0)
-        self.program.mixture(x, scores, add, out, self.bits_of(up), self.bits_of(down), *stacks, router, act, biases)
+        self.program.mixture(
+            x, scores, add, out, self.activation_bits(up), self.activation_bits(down), *stacks, router, act, biases
+        )
 
     def pick(self, op: ops.Pick, after: list[Any]) -> None:
-        x = self.of(op.x)
-        self.program.pick(x, self.value(op.out, self.width(op.x)), HEADINGS.index(op.rows))
+        x = self.index_of(op.x)
+        self.program.pick(x, self.value_index(op.out, self.width(op.x)), HEADINGS.index(op.rows))
 
     def tap(self, op: ops.Tap, after: list[Any]) -> None:
-        self.program.tap(self.of(op.x), len(self.taps))
+        self.program.tap(self.index_of(op.x), len(self.taps))
         self.taps.append(op.name)
         self.widths.append(self.width(op.x))
 

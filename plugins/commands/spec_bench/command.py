@@ -36,7 +36,7 @@ def bench() -> None:
 
 
 @bench.command()
-@common.add(common.MODEL, common.METHODS[:1], common.SAMPLING)
+@common.options(common.MODEL, common.METHODS[:1], common.SAMPLING)
 @click.option("--rows", help="Rows of one sequence in a forward; the default is 1 to 64.")
 @click.option("--depth", "depths", default="64,448", show_default=True, help="Rows in the cache.")
 @click.option("--batch", "batches", default="1", show_default=True, help="Sequences that run as one batch.")
@@ -54,7 +54,7 @@ def step(as_json: bool, out: Path | None, **flags: Any) -> None:
     from spec_bench import bandwidth, cost_warnings, methods, speed_bounds, table
     from spec_bench import step as steps
 
-    choice = common.take(flags, "rows", "depths", "batches", "repeats", "prompts")
+    choice = common.pop_flags(flags, "rows", "depths", "batches", "repeats", "prompts")
     rows = list(steps.ROWS) if choice["rows"] is None else numbers(choice["rows"], "--rows")
     depths, batches = numbers(choice["depths"], "--depth"), numbers(choice["batches"], "--batch")
     settings = common.settings_of(flags)
@@ -161,7 +161,7 @@ def kernels(as_json: bool, **flags: Any) -> None:
     if as_json:
         say(common.as_json([attrs.asdict(p) for p in measured]))
         for warning in warnings:
-            common.note(f"warning: {warning.text}")
+            common.print_note(f"warning: {warning.text}")
     else:
         table.kernels(measured)
         table.show_warnings(warnings)

@@ -19,7 +19,7 @@ NEEDED = ("final", "trees", "logits", "all_logits", "constraints", "predictions"
 
 
 @click.command()
-@common.add(common.MODEL, common.METHODS)
+@common.options(common.MODEL, common.METHODS)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def compat(as_json: bool, **flags: Any) -> int:
     """Check target and plugins from metadata: what each owns, needs and refuses."""
@@ -60,7 +60,7 @@ def answer(chosen: PluginInstance) -> dict[str, Any]:
 
 
 def describe_needs(needs: Any) -> list[str]:
-    """What every forward must return for the plugin, in words."""
+    """Outputs that the plugin needs of every forward, in words."""
     outputs = [f"hidden {' '.join(map(str, sorted(needs.hidden)))}"] if needs.hidden else []
     outputs += [name for name in NEEDED if getattr(needs, name)]
     outputs += [f"weights {' '.join(sorted(needs.weights))}"] if needs.weights else []

@@ -37,7 +37,7 @@ FORCE = 1e9
 
 
 @click.command()
-@common.add(common.MODEL)
+@common.options(common.MODEL)
 @click.option("--method", required=True, metavar="NAME[=FILE]", help="The method that drafts.")
 @click.option("--rollback", help="Owner of the recurrent state, if several are installed.")
 @click.option("--tokens", required=True, help="The context; its last token is the one not yet evaluated.")
@@ -67,14 +67,14 @@ def draft(method: str, tokens: str, count: int, out: Path, **flags: Any) -> None
     if rows is not None:
         tensors["logits"] = rows.float()
     else:
-        common.note(f"{method} provides no logits")
+        common.print_note(f"{method} provides no logits")
     if len(drafted) < count:
-        common.note(f"{method} drafted {len(drafted)} of {count} tokens")
+        common.print_note(f"{method} drafted {len(drafted)} of {count} tokens")
     common.save(tensors, out)
 
 
 def whole_drafts(settings: Settings, method: str) -> Settings:
-    """The settings with the method's thresholds off, except those that the user passed."""
+    """The settings with the method's thresholds off, unless the user passed them."""
     name = name_of(method)
     cls = import_plugin(find_plugin(name))
     own = {f"{name}.{f.name}": f for f in (attrs.fields(cls) if attrs.has(cls) else ())}

@@ -32,7 +32,7 @@ REQUEST = [
 
 
 @click.command()
-@common.add(common.MODEL, common.METHODS, prompt.OPTIONS, common.GENERATION, REQUEST)
+@common.options(common.MODEL, common.METHODS, prompt.OPTIONS, common.GENERATION, REQUEST)
 @click.option("--prompts", "many", type=click.Path(path_type=Path), help="JSONL file of prompts, run as one batch.")
 @click.option("--show-drafts", is_flag=True, help="Colour each token by the method that drafted it.")
 @click.option(
@@ -45,8 +45,10 @@ def generate(many: Path | None, show_drafts: bool, as_json: bool, **flags: Any) 
     model's template, or "tokens", a list of ids.
     """
     watch = Watch(perf_counter())
-    places = common.take(flags, "prompt", "file", "tokens", "chat", "messages")
-    asked = common.take(flags, "logit_bias", "logprobs", "stop", "stop_tokens", "ignore_eos", *constraint_options.NAMES)
+    places = common.pop_flags(flags, "prompt", "file", "tokens", "chat", "messages")
+    asked = common.pop_flags(
+        flags, "logit_bias", "logprobs", "stop", "stop_tokens", "ignore_eos", *constraint_options.NAMES
+    )
     if asked["logprobs"] is not None and not as_json:
         raise UsageError("--logprobs needs --json", hint="add --json, or leave --logprobs out")
     settings = common.settings_of(flags)
@@ -61,7 +63,7 @@ def _generate(
     """Generate and print the texts. many: of --prompts."""
     generations = start(run, requests, watch)
     if run.stats.lossy:
-        common.note(f"LOSSY: {run.stats.lossy}")
+        common.print_note(f"LOSSY: {run.stats.lossy}")
     shower = _shower(run, show_drafts, as_json)
     with frozen_heap():
         for generation, request in zip(generations, requests, strict=True):
@@ -76,7 +78,7 @@ def _generate(
                 say(common.as_json(body))
             else:
                 say()
-                common.note(summary(result, times, plugin_summaries(run)))
+                common.print_note(summary(result, times, plugin_summaries(run)))
 
 
 def requests_of(many: Path | None, places: dict[str, Any], request: Request) -> list[Request]:
@@ -90,7 +92,7 @@ def requests_of(many: Path | None, places: dict[str, Any], request: Request) -> 
 
 
 def start(run: Run, requests: list[Request], watch: Watch) -> list[Generation]:
-    """Starts all requests, with the watch and the prompts' progress as observers."""
+    """Start all requests, with the watch and the prompts' progress as observers."""
     watch.asked = watch.now()
     generations = run.generate(requests) if len(requests) > 1 else [run.generate(requests[0])]
     run.observe(watch.look)
@@ -109,7 +111,7 @@ def request_of(asked: dict[str, Any], settings: Settings) -> Any:
 
     biases = dict(_bias(text) for text in asked.pop("logit_bias"))
     sampling = common.sampling_of(settings, logit_bias=biases, logprobs=asked.pop("logprobs"))
-    asked["constraint"] = constraint_options.constraint_of(**common.take(asked, *constraint_options.NAMES))
+    asked["constraint"] = constraint_options.constraint_of(**common.pop_flags(asked, *constraint_options.NAMES))
     return Request([], max_tokens=settings["max_tokens"], seed=settings["seed"], sampling=sampling, **asked)
 
 
@@ -128,7 +130,7 @@ def _shower(run: Run, show_drafts: bool, as_json: bool) -> show.Show:
 
 
 def report(result: Result, tokenizer: Tokenizer | None, times: dict[str, float | None]) -> dict[str, Any]:
-    """What ``--json`` prints for one text; names of ``stats`` as in docs/metrics.md."""
+    """Object that ``--json`` prints for one text; names of ``stats`` as in docs/metrics.md."""
     body = {
         "text": result.text,
         "tokens": result.tokens,
@@ -165,7 +167,7 @@ def _token(token: int, logprob: float, tokenizer: Tokenizer | None) -> dict[str,
 
 
 def plugin_summaries(run: Run) -> list[str]:
-    """What plugins say of the run so far, each in a few words."""
+    """Summaries of the run so far by its plugins, each in a few words."""
     reports = run.stats.report()["reports"]
     return [f"{name}: {report['summary']}" for name, report in reports.items() if report.get("summary")]
 

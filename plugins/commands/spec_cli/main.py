@@ -1,4 +1,4 @@
-"""The ``spec`` program. Commands are found by entry point; torch is imported only by those that run a model."""
+"""The ``spec`` program. Commands are found by entry point; torch is imported only by commands that run a model."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ import click
 from spec_commands.debug import DEBUG, debug_option, debugging
 from spec_commands.printing import say
 
-from spec_core import prepare
-from spec_core.commands import Entry, core_fields, discover, find_plugin, import_plugin
+from spec_core.commands import Entry, call_before_torch, core_fields, discover, find_plugin, import_plugin
 from spec_core.errors import LoadError, PluginError, SpecError, UsageError, nearest
 
 INTERRUPTED = 130
@@ -29,7 +28,7 @@ HINT = "standard output must be open and its disk not full; to write to a file: 
 
 
 class Commands(click.Group):
-    """Its commands are the entry points of the group ``spec_core.commands``."""
+    """Group of the commands that are entry points of ``spec_core.commands``."""
 
     def _entries(self) -> dict[str, Entry]:
         return {entry.name: entry for entry in discover(["command"])}
@@ -93,7 +92,7 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def _replace_closed_stdout() -> TextIO:
-    """Replaces a closed standard output: writing fails, and no other file gets its descriptor."""
+    """Replace a closed standard output: writing fails, and no other file gets its descriptor."""
     descriptor = os.open(os.devnull, os.O_RDONLY)
     if descriptor != STDOUT:
         os.dup2(descriptor, STDOUT)
@@ -103,7 +102,7 @@ def _replace_closed_stdout() -> TextIO:
 
 def run(argv: list[str] | None = None) -> int:
     """Run one command and return its exit code."""
-    prepare()
+    call_before_torch()
     flags: dict[str, bool] = {}
     try:
         value = cli.main(argv, prog_name="spec", standalone_mode=False, obj=flags)

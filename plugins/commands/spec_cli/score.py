@@ -11,7 +11,7 @@ from spec_commands.evaluation import evaluate_tokens
 
 
 @click.command()
-@common.add(common.MODEL)
+@common.options(common.MODEL)
 @click.option("--tokens", required=True, help="Token ids: 1,2,3.")
 @click.option("--hidden", is_flag=True, help="Write hidden states too.")
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="A safetensors file.")

@@ -17,7 +17,7 @@ from spec_core.errors import UsageError
 
 
 @click.command()
-@common.add(common.MODEL, common.METHODS, common.GENERATION)
+@common.options(common.MODEL, common.METHODS, common.GENERATION)
 @click.option("--toml", "as_toml", is_flag=True, help="Print a settings file that reproduces them.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def settings(as_toml: bool, as_json: bool, **flags: Any) -> None:

@@ -76,12 +76,12 @@ NARROW = ("float16", "bfloat16")
 """Dtypes that most CPUs convert to float32 and back around every product."""
 
 
-def take(flags: dict[str, Any], *names: str) -> dict[str, Any]:
+def pop_flags(flags: dict[str, Any], *names: str) -> dict[str, Any]:
     """Remove a command's own flags from all flags; the rest are settings."""
     return {name: flags.pop(name) for name in names}
 
 
-def add(*groups: Sequence[Callable[[Any], Any]]) -> Callable[[Any], Any]:
+def options(*groups: Sequence[Callable[[Any], Any]]) -> Callable[[Any], Any]:
     """A decorator that adds these groups of options to a command."""
 
     def decorate(command: Any) -> Any:
@@ -103,7 +103,7 @@ def settings_of(flags: dict[str, Any]) -> Settings:
         given[key] = value
     plugins = setting_owners()
     for variable, nearly in find_misspelt(os.environ, plugins).items():
-        note(f"warning: {variable} is not a setting and is ignored; did you mean {nearly}?")
+        print_note(f"warning: {variable} is not a setting and is ignored; did you mean {nearly}?")
     return resolve(given, os.environ, read_file(config, os.environ), plugins)
 
 
@@ -114,7 +114,7 @@ def target_of(settings: Settings, weights: bool = True) -> Target:
 
     target = load(model_of(settings), **load_options(settings) | ({} if weights else {"weights": False}))
     if weights and (warning := slow(target)):
-        note(warning)
+        print_note(warning)
     return target
 
 
@@ -126,7 +126,7 @@ def model_of(settings: Settings) -> str:
 
 
 def load_options(settings: Settings) -> dict[str, Any]:
-    """What the settings say to a loader: always device, dtype, threads and context, the rest only if it is set."""
+    """Options of a loader: always device, dtype, threads and context, the rest only if it is set."""
     import attrs
 
     from spec_core.commands import LoadSettings
@@ -161,7 +161,7 @@ def load_run(prepared: Prepared, settings: Settings, **changes: Any) -> Run:
 
     run = prepared.load(attrs.evolve(settings.build(RunSettings), **changes))
     if warning := slow(run.target):
-        note(warning)
+        print_note(warning)
     note_owners([run], settings)
     return run
 
@@ -231,11 +231,11 @@ def note_owners(runs: Iterable[Run], settings: Settings) -> None:
         if c.compat.owns and c.name not in named and c.plugin is not run.target
     }
     for name, owns in owners.items():
-        note(f"{name} restores the target's {' and '.join(sorted(owns))} state after rejected drafts")
+        print_note(f"{name} restores the target's {' and '.join(sorted(owns))} state after rejected drafts")
 
 
 def check_used(settings: Settings, names: Iterable[str]) -> None:
-    """Raises UsageError for a flag that sets a plugin which is not one of these.
+    """Raise UsageError for a flag that sets a plugin which is not one of these.
 
     Settings of other plugins in the file or the environment are noted if they are none.
     """
@@ -264,7 +264,7 @@ def note_misspelt(settings: Settings, used: set[str]) -> None:
         except UsageError:
             continue  # it cannot be imported here, and is not used
         if key not in known:
-            note(f"warning: {plugin} has no setting {key!r} ({setting.origin}); it has: {nearest(key, known)}")
+            print_note(f"warning: {plugin} has no setting {key!r} ({setting.origin}); it has: {nearest(key, known)}")
 
 
 def fields_of(cls: Any) -> list[str]:
@@ -318,7 +318,7 @@ def save(tensors: dict[str, Tensor], out: Path) -> None:
         write(out, data)
     except OSError as error:
         raise unwritable(out, error) from error
-    note(f"{out}: {', '.join(f'{name} {list(t.shape)}' for name, t in tensors.items())}")
+    print_note(f"{out}: {', '.join(f'{name} {list(t.shape)}' for name, t in tensors.items())}")
 
 
 def write(out: Path, data: bytes) -> None:
@@ -344,7 +344,7 @@ def is_terminal(stream: TextIO) -> bool:
     return stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
-def note(text: str) -> None:
+def print_note(text: str) -> None:
     """Print progress or a remark on standard error."""
     say(text, err=True)
 

@@ -20,7 +20,7 @@ PACKAGES = (
     "safetensors",
     "tokenizers",
 )
-FACTS = "spec_core.facts"
+FACTS = "spec_core.environment_info"
 """Entry points of functions without arguments; each returns a text that is shown under the entry point's name."""
 
 

@@ -15,9 +15,9 @@ from spec_costs.file import Costs, StepCost, machine
 from spec_costs.limits import limits, sentence
 from spec_costs.steps import Rounds
 
-from spec_compare.contenders import Entrant
+from spec_compare.contenders import ContenderPlan
 from spec_compare.conversation import next_prompt
-from spec_compare.measure import Setup
+from spec_compare.measure import Baseline
 from spec_core import Run, Target
 
 ROWS = (1, 2, 3, 4, 5, 6, 8, 9, 12, 16, 17, 24, 32, 33, 48, 64, 65)
@@ -59,7 +59,7 @@ class Calibration:
             rounds.round()
 
     def costs(self) -> dict[str, Costs]:
-        """What was measured so far."""
+        """Costs that were measured so far."""
         return self.given | {name: _costs(rounds) for name, rounds in self.measured.items()}
 
     def close(self) -> None:
@@ -77,7 +77,7 @@ def _costs(measured: list[Rounds]) -> Costs:
     return Costs(machine(measured[0].target), costs)
 
 
-def from_file(path: Path, setups: Mapping[str, Setup]) -> Calibration:
+def from_file(path: Path, setups: Mapping[str, Baseline]) -> Calibration:
     """Costs that ``spec bench step --out`` wrote. Raises UsageError if they belong to another model or machine."""
     costs = file.read(path)
     for setup in setups.values():
@@ -86,7 +86,7 @@ def from_file(path: Path, setups: Mapping[str, Setup]) -> Calibration:
     return Calibration(dict.fromkeys(setups, costs))
 
 
-def of(setups: Mapping[str, Setup], rows: Mapping[str, int]) -> Calibration:
+def of(setups: Mapping[str, Baseline], rows: Mapping[str, int]) -> Calibration:
     """Costs that are to be measured. rows: of the largest draft of each baseline.
 
     A baseline whose context has no room for them is left out, with a note.
@@ -95,24 +95,24 @@ def of(setups: Mapping[str, Setup], rows: Mapping[str, int]) -> Calibration:
     return Calibration(measured=measured)
 
 
-def _rounds(setup: Setup, rows: int) -> list[Rounds]:
-    """At the beginning of the shortest text, and at the end of the longest."""
+def _rounds(setup: Baseline, rows: int) -> list[Rounds]:
+    """Rounds of measurements at the beginning of the shortest text, and at the end of the longest."""
     target, terms = setup.target, setup.terms
     rows = min(rows, (target.info.context - 2) // (steps.WARM + 2))
     if rows < 1:
-        common.note(f"no bounds: a context of {target.info.context} positions has no room to measure steps")
+        common.print_note(f"no bounds: a context of {target.info.context} positions has no room to measure steps")
         return []
     numbers = sorted({n for n in ROWS if n < rows} | {rows})
     return [Rounds(target, numbers, depth, terms.batch, terms.sampling) for depth in _depths(setup, target, rows)]
 
 
-def _depths(setup: Setup, target: Target, rows: int) -> list[int]:
+def _depths(setup: Baseline, target: Target, rows: int) -> list[int]:
     room = target.info.context - rows * (steps.WARM + 2) - 1
     lengths = [len(tokens_of(next_prompt(p, [], target), target)) for p in setup.prompts]
     return sorted({min(room, min(lengths)), min(room, max(lengths) + setup.terms.max_tokens)})
 
 
-def widths(entered: Iterable[Entrant], runs: Mapping[str, Run]) -> dict[str, int]:
+def widths(entered: Iterable[ContenderPlan], runs: Mapping[str, Run]) -> dict[str, int]:
     """{baseline: rows of the largest draft that one of its contenders may make, and its pending token}."""
     rows_by_contender: dict[str, int] = {}
     for entrant in entered:
@@ -127,4 +127,4 @@ def announce(costs: Mapping[str, Costs], draft_max: int, batch: int) -> None:
     for name, own_costs in costs.items():
         for depth, curve in own_costs.curves(batch).by_depth.items():
             limits_text = sentence(limits(curve, draft_max, batch, depth))
-            common.note(f"{name}, {depth} cached rows: {limits_text}")
+            common.print_note(f"{name}, {depth} cached rows: {limits_text}")

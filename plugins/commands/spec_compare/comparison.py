@@ -12,45 +12,47 @@ from spec_commands.common import Settings
 
 from spec_compare import calibration, contenders, difference, exactness, oracle, prompt_source
 from spec_compare.calibration import Calibration
-from spec_compare.contenders import Entrant
+from spec_compare.contenders import ContenderPlan
 from spec_compare.entries import entries
-from spec_compare.executors.part import WHOLE, Shard, Written, ignore_line
+from spec_compare.executors.shard import ALL_WORK, Shard, Written, ignore_line
 from spec_compare.inputs import sources
 from spec_compare.inputs.sources import PromptSource
-from spec_compare.measure import RequestSettings, Setup, measure, warm_up
+from spec_compare.measure import Baseline, RequestSettings, measure, warm_up
 from spec_compare.outcome import Outcome, outcome
 from spec_compare.progress import progress
 from spec_compare.records import collect
 from spec_compare.records import costs as recorded_costs
+from spec_compare.records.continuation import threads
 from spec_compare.records.header import Header
 from spec_compare.records.reading import Comparison
 from spec_compare.records.record import Lap
-from spec_compare.records.same import threads
 from spec_compare.records.writing import Results
 from spec_core import Target
 from spec_core.errors import UsageError
 
-PLACE = ("file", "suite", "chat")
-CHOICE = ("families", "limit")
-SCALE = ("repeats", "batch", "reuse_turns", "trace", "prompt_tokens")
-NAMED = ("contenders_file", "sweeps", "targets")
-WANTED = (*NAMED, "oracles", "bounds", "costs", "exact")
+PROMPT_FLAGS = ("file", "suite", "chat")
+PROMPT_FILTERS = ("families", "limit")
+SIZE_FLAGS = ("repeats", "batch", "reuse_turns", "trace", "prompt_tokens")
+CONTENDER_FLAGS = ("contenders_file", "sweeps", "targets")
+ACCOUNT_FLAGS = (*CONTENDER_FLAGS, "oracles", "bounds", "costs", "exact")
 
 
 def run_comparison(
-    out: Path | None, flags: dict[str, Any], part: Shard = WHOLE, written: Written = ignore_line
+    out: Path | None, flags: dict[str, Any], part: Shard = ALL_WORK, written: Written = ignore_line
 ) -> Outcome:
     """The comparison, or a part of it; with ``out`` it is written there, and continued if it was interrupted.
 
     written: called with the lines of the results.
     """
-    choice, scale, place, accounts = (common.take(flags, *names) for names in (CHOICE, SCALE, PLACE, WANTED))
+    choice, scale, place, accounts = (
+        common.pop_flags(flags, *names) for names in (PROMPT_FILTERS, SIZE_FLAGS, PROMPT_FLAGS, ACCOUNT_FLAGS)
+    )
     settings = common.settings_of(flags)
     results = None if out is None else Results(out, written)
-    entered = part.of(entries(settings, *(accounts[name] for name in NAMED)))
+    entered = part.of(entries(settings, *(accounts[name] for name in CONTENDER_FLAGS)))
     before = None if results is None else results.before
     targets = contenders.check_contenders(settings, entered, None if before is None else recorded_threads(before))
-    source = found_source(targets.values(), **place)
+    source = prompt_source_of(targets.values(), **place)
     chosen = prompt_source.choose(source.prompts, source.name, **choice)
     scale["prompt_tokens"] = scale["prompt_tokens"] or source.max_tokens
     terms = RequestSettings(settings["max_tokens"], common.sampling_of(settings), settings["seed"], **scale)
@@ -80,14 +82,16 @@ def run_comparison(
 def number_of_contenders(flags: dict[str, Any]) -> int:
     """Contenders that the flags name, beside plain decoding."""
     flags = dict(flags)
-    *_, accounts = (common.take(flags, *names) for names in (CHOICE, SCALE, PLACE, WANTED))
-    return len(entries(common.settings_of(flags), *(accounts[name] for name in NAMED)))
+    *_, accounts = (
+        common.pop_flags(flags, *names) for names in (PROMPT_FILTERS, SIZE_FLAGS, PROMPT_FLAGS, ACCOUNT_FLAGS)
+    )
+    return len(entries(common.settings_of(flags), *(accounts[name] for name in CONTENDER_FLAGS)))
 
 
 def measure_costs(
-    setups: Mapping[str, Setup], rows: Mapping[str, int], accounts: Mapping[str, Any], before: Comparison | None
+    setups: Mapping[str, Baseline], rows: Mapping[str, int], accounts: Mapping[str, Any], before: Comparison | None
 ) -> Calibration:
-    """Costs of steps for the bounds. Those of a comparison that is complete are not measured again."""
+    """Costs of steps for the bounds. A complete comparison's are not measured again."""
     if not accounts["bounds"]:
         return Calibration()
     if before is not None and before.complete:
@@ -103,7 +107,7 @@ def recorded_threads(before: Comparison) -> int:
     return int(number) if number is not None and number.isdigit() else 0
 
 
-def found_source(targets: Iterable[Target], file: Path | None, suite: str | None, chat: bool) -> PromptSource:
+def prompt_source_of(targets: Iterable[Target], file: Path | None, suite: str | None, chat: bool) -> PromptSource:
     """The prompts that were asked for: of a file, a directory or a suite, else of the first model that has some."""
     if file is not None and suite is not None:
         raise UsageError("--prompts and --suite were both passed", hint="pass one of them")
@@ -115,7 +119,7 @@ def found_source(targets: Iterable[Target], file: Path | None, suite: str | None
 
 
 def prepare_runs(
-    entrants: list[Entrant], settings: Settings, facts: collect.PromptFacts, hashed: bool
+    entrants: list[ContenderPlan], settings: Settings, facts: collect.PromptFacts, hashed: bool
 ) -> tuple[Header, dict[str, int]]:
     """Make every run once, so that refusals come before measurements, and warm it up.
 
@@ -132,8 +136,8 @@ def prepare_runs(
         return header, calibration.widths(entrants, runs)
 
 
-def run_all(entrants: list[Entrant], header: Header, results: Results | None, costs: Calibration) -> list[Lap]:
-    """All laps; those of an interrupted run are taken from its results. Each is written before the next is run.
+def run_all(entrants: list[ContenderPlan], header: Header, results: Results | None, costs: Calibration) -> list[Lap]:
+    """Run all laps; laps of an interrupted run are taken from its results. Each is written before the next is run.
 
     costs: goes on between the laps.
     """
@@ -153,11 +157,11 @@ def run_all(entrants: list[Entrant], header: Header, results: Results | None, co
     return laps
 
 
-def _announce(entrants: list[Entrant], header: Header, finished: list[Lap]) -> None:
+def _announce(entrants: list[ContenderPlan], header: Header, finished: list[Lap]) -> None:
     setup = entrants[0].contender.setup
     what = f"{len(setup.prompts)} prompts, {len(entrants)} contenders, at most {setup.terms.max_tokens} tokens each"
-    common.note(f"{setup.target.info.name}: {what}")
+    common.print_note(f"{setup.target.info.name}: {what}")
     if kernels := setup.target.info.kernels:
-        common.note(f"kernels: {kernels}")
+        common.print_note(f"kernels: {kernels}")
     if finished:
-        common.note(f"{len(finished)} of {header.laps} laps are recorded; continuing after them")
+        common.print_note(f"{len(finished)} of {header.laps} laps are recorded; continuing after them")

@@ -15,7 +15,7 @@ from spec_commands.prompts import Prompt
 from spec_compare import prompt_source as chosen_prompts
 from spec_compare import titles
 from spec_compare.entries import ContenderEntry
-from spec_compare.measure import Contender, RequestSettings, Setup
+from spec_compare.measure import Baseline, Contender, RequestSettings
 from spec_compare.records.record import PLAIN
 from spec_core import Run, Target
 from spec_core.commands import LoadSettings, PluginInstance, check
@@ -34,7 +34,7 @@ LOADING = ("model", *(f.name for f in attrs.fields(LoadSettings)))
 
 
 @attrs.frozen(eq=False)
-class Entrant:
+class ContenderPlan:
     """A contender with its settings and its methods."""
 
     contender: Contender
@@ -68,7 +68,7 @@ def _check_fit(entry: ContenderEntry, target: Target) -> list[PluginInstance]:
 
 @contextmanager
 def _name_model(model: str, several: bool) -> Iterator[None]:
-    """Errors say on which model, where there are several."""
+    """Add the model to errors, if there are several."""
     try:
         yield
     except UsageError as error:
@@ -84,12 +84,12 @@ def _with_threads(settings: Settings, threads: int | None) -> Settings:
 
 
 def loading(settings: Settings) -> Hashable:
-    """Equal for settings that load the same target in the same way."""
+    """Key that is equal for settings that load the same target in the same way."""
     return tuple(settings[name] for name in LOADING)
 
 
 def text_of(settings: Settings) -> Hashable:
-    """Equal for settings under which plain decoding gives the same text."""
+    """Key that is equal for settings under which plain decoding gives the same text."""
     return (loading(settings), *(settings[name] for name in TEXT))
 
 
@@ -99,11 +99,11 @@ def entrants(
     targets: dict[Hashable, Target],
     prompts: list[Prompt],
     terms: RequestSettings,
-) -> list[Entrant]:
+) -> list[ContenderPlan]:
     """Plain decoding of every set of settings that is used, then the contenders. Raises UsageError for equal names."""
-    setups: dict[Hashable, Setup] = {}
+    setups: dict[Hashable, Baseline] = {}
     places = titles.places({e.settings["model"] for e in [ContenderEntry(settings, []), *entered]})
-    plain: list[Entrant] = []
+    plain: list[ContenderPlan] = []
     for entry in entered or [ContenderEntry(settings, [])]:
         key = text_of(entry.settings)
         if key not in setups:
@@ -124,10 +124,10 @@ def baseline(base: Settings, own: Settings, places: Mapping[Any, str]) -> str:
     return " ".join([PLAIN, *(_setting(*one, places) for one in different)])
 
 
-def setup(name: str, own: Settings, target: Target, prompts: list[Prompt], terms: RequestSettings) -> Setup:
+def setup(name: str, own: Settings, target: Target, prompts: list[Prompt], terms: RequestSettings) -> Baseline:
     """The prompts and request settings of contenders with these settings. name: of their plain decoding."""
     own_terms = attrs.evolve(terms, max_tokens=own["max_tokens"], sampling=common.sampling_of(own), seed=own["seed"])
-    return Setup(name, target, own_terms, chosen_prompts.fitting(prompts, target, own_terms))
+    return Baseline(name, target, own_terms, chosen_prompts.fitting(prompts, target, own_terms))
 
 
 def named_all(entered: list[ContenderEntry], places: Mapping[Any, str]) -> list[str]:
@@ -148,24 +148,24 @@ def baseline_settings(base: Settings, own: Settings) -> Settings:
     return Resolved({**base.table, **{name: own.table[name] for name in (*LOADING, *TEXT)}})
 
 
-def _plain(setup: Setup, settings: Settings) -> Entrant:
+def _plain(setup: Baseline, settings: Settings) -> ContenderPlan:
     """Plain decoding without the rule."""
     contender = Contender(setup.baseline, _maker(setup, settings, []), setup, remembers=False)
-    return Entrant(contender, settings, [], ContenderEntry(settings, []).origin)
+    return ContenderPlan(contender, settings, [], ContenderEntry(settings, []).origin)
 
 
-def _entrant(name: str, entry: ContenderEntry, setup: Setup) -> Entrant:
+def _entrant(name: str, entry: ContenderEntry, setup: Baseline) -> ContenderPlan:
     contender = Contender(name, _maker(setup, entry.settings, entry.methods), setup)
-    return Entrant(contender, entry.settings, entry.methods, entry.origin)
+    return ContenderPlan(contender, entry.settings, entry.methods, entry.origin)
 
 
-def _maker(setup: Setup, settings: Settings, methods: list[str]) -> Callable[[], Run]:
-    """No run reuses rows of an earlier prompt; of an earlier turn only if the user asks for it."""
+def _maker(setup: Baseline, settings: Settings, methods: list[str]) -> Callable[[], Run]:
+    """Maker of runs. No run reuses rows of an earlier prompt; of an earlier turn only if the user asks for it."""
     shape: dict[str, Any] = {"reuse": setup.terms.reuse_turns, "max_sequences": setup.terms.batch}
     return lambda: common.run_of(setup.target, settings, methods, judged=bool(methods), **shape)
 
 
-def labels(runs: dict[str, Run], entered: list[Entrant]) -> dict[str, str]:
+def labels(runs: dict[str, Run], entered: list[ContenderPlan]) -> dict[str, str]:
     """{contender: why its tokens may differ from plain decoding's}; contenders that may not differ are left out."""
     exactness = {}
     for contender in (e.contender for e in entered):

@@ -10,7 +10,7 @@ from spec_commands.prompts import Prompt
 
 from spec_compare.conversation import next_prompt
 from spec_compare.difference import Difference, answers
-from spec_compare.measure import Setup
+from spec_compare.measure import Baseline
 from spec_compare.records.header import TargetFacts
 from spec_compare.records.record import Lap, Record
 from spec_compare.summary import text_of, truth
@@ -20,12 +20,12 @@ EQUAL = {
     "rows": "rows have equal bits alone, with drafts and in a batch",
     "chains": "rows of text and of drafts that are chains have equal bits",
 }
-"""What a target has checked of its rows, by the first word of what it reports."""
+"""Descriptions of the checks of a target's rows, by the first word of its report."""
 
 
 @attrs.define(eq=False)
 class Shapes:
-    """Drafts the tokens of plain decoding, as many as a contender drafted in the step that began at that position.
+    """Drafts tokens of plain decoding, with the lengths of a contender's drafts at the same positions.
 
     text: prompt and output of plain decoding. lengths: {output position: drafted tokens}.
     """
@@ -36,14 +36,14 @@ class Shapes:
     @hookimpl
     def draft(self, step: Step) -> None:
         for seq, budget in step.undrafted:
-            count = min(budget, self.lengths.get(seq.t, 0))
+            count = min(budget, self.lengths.get(seq.output_position, 0))
             ahead = self.text[len(seq.tokens) : len(seq.tokens) + count]
             if count:
                 step.propose(seq, Draft(ahead + [0] * (count - len(ahead))))
 
 
 def explain(
-    differing: Iterable[Difference], laps: list[Lap], setups: Mapping[str, Setup], prompts: Iterable[Prompt]
+    differing: Iterable[Difference], laps: list[Lap], setups: Mapping[str, Baseline], prompts: Iterable[Prompt]
 ) -> list[Difference]:
     """The differences, each with the rows of the contender's step, and whether plain decoding flips at that shape.
 
@@ -73,7 +73,7 @@ def record_of(difference: Difference, laps: Iterable[Lap], plain: Mapping[tuple[
     )
 
 
-def replay(record: Record, prompt: list[int], plain: list[int], setup: Setup) -> list[int]:
+def replay(record: Record, prompt: list[int], plain: list[int], setup: Baseline) -> list[int]:
     """The text of plain decoding with the steps of a record. The default rule: its choices are the target's."""
     lengths = {t: drafted for t, drafted in starts(record) if drafted}
     longest = max(lengths.values(), default=0)
@@ -102,7 +102,7 @@ def rows_at(record: Record, position: int) -> int:
 
 
 def statement(target: TargetFacts) -> str:
-    """What can be said about a target before any text is compared."""
+    """Statement about the exactness of a target before any text is compared."""
     claim = target.exact or "its target does not report it"
     if equal := EQUAL.get(claim.partition(":")[0]):
         return (

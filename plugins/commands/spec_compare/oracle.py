@@ -7,8 +7,8 @@ from collections.abc import Callable
 import attrs
 from spec_commands import common
 
-from spec_compare.contenders import Entrant
-from spec_compare.measure import Contender, Setup, Watch, batches, lap
+from spec_compare.contenders import ContenderPlan
+from spec_compare.measure import Baseline, Contender, Watch, batches, lap
 from spec_core import Draft, Run, Sequence, StashKey, Step, hookimpl
 from spec_core.commands import Settings
 
@@ -50,13 +50,13 @@ class Recorder:
             self.texts[tuple(seq.tokens[: seq.prompt_len])] = seq.tokens
 
 
-def entrants(entered: list[Entrant], lengths: tuple[int, ...]) -> list[Entrant]:
-    """For every plain decoding of a comparison, an oracle of each draft length."""
+def entrants(entered: list[ContenderPlan], lengths: tuple[int, ...]) -> list[ContenderPlan]:
+    """Oracles of each draft length, for every plain decoding of a comparison."""
     plain = [e for e in entered if e.contender.name == e.contender.baseline]
     return [_entrant(e, length, _texts(e.contender)) for e in plain for length in dict.fromkeys(lengths)]
 
 
-def _entrant(plain: Entrant, length: int, texts: Callable[[], Texts]) -> Entrant:
+def _entrant(plain: ContenderPlan, length: int, texts: Callable[[], Texts]) -> ContenderPlan:
     setup, longest = plain.contender.setup, plain.settings.table["draft_max"]
     table = {**plain.settings.table, "draft_max": attrs.evolve(longest, value=max(longest.value, length))}
     settings = Settings(table)
@@ -66,10 +66,10 @@ def _entrant(plain: Entrant, length: int, texts: Callable[[], Texts]) -> Entrant
         return common.run_of(setup.target, settings, methods, False, max_sequences=setup.terms.batch, **_reuse(setup))
 
     name = setup.baseline.replace("plain", f"{NAME} {length}", 1)
-    return Entrant(Contender(name, make, setup, remembers=False), settings, [NAME], plain.origin)
+    return ContenderPlan(Contender(name, make, setup, remembers=False), settings, [NAME], plain.origin)
 
 
-def _reuse(setup: Setup) -> dict[str, bool]:
+def _reuse(setup: Baseline) -> dict[str, bool]:
     return {"reuse": setup.terms.reuse_turns}
 
 

@@ -14,7 +14,7 @@ import attrs
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-from spec_commands.common import is_terminal, note
+from spec_commands.common import is_terminal, print_note
 from spec_commands.printing import printable
 
 from spec_compare.records.record import Lap
@@ -56,7 +56,7 @@ def _line(state: State, lap: Lap) -> None:
     state.add(lap)
     if state.done * LINES // state.total > before:
         details = ", ".join(part for part in (state.time_left(), state.speedups()) if part)
-        note(f"measured {state.done} of {state.total}" + (f": {details}" if details else ""))
+        print_note(f"measured {state.done} of {state.total}" + (f": {details}" if details else ""))
 
 
 @attrs.define(eq=False)

@@ -20,14 +20,14 @@ DIRECTORY = click.Path(path_type=Path)
 def show(directory: Path, wide: bool, as_json: bool) -> int:
     """Print the tables of results, recomputed from their records.
 
-    Of an interrupted comparison: those of the prompts that every contender has finished.
+    An interrupted comparison has tables of the prompts that every contender has finished.
     """
     from spec_compare import outcome, table
     from spec_compare.records.reading import read
 
     comparison = read(directory)
     if not comparison.complete:
-        common.note(f"{directory}: {len(comparison.laps)} of {comparison.header.laps} laps are finished")
+        common.print_note(f"{directory}: {len(comparison.laps)} of {comparison.header.laps} laps are finished")
     result = outcome.recompute(comparison)
     if not result.laps:
         raise UsageError(f"{directory} has no prompt that every contender finished", hint="continue the comparison")
@@ -63,7 +63,7 @@ def bundle(directory: Path, file: Path, report: bool) -> None:
     from spec_compare import bundle as bundles
 
     digest = bundles.write(directory, file, report)
-    common.note(f"written: {file}")
+    common.print_note(f"written: {file}")
     say(f"sha256 {digest}")
 
 
@@ -80,7 +80,7 @@ def check(file: Path, wide: bool) -> None:
 
     result, digest = bundles.check(file)
     table.show(result.rows, result.differences, result.warnings, wide, result.header.batch, result.baselines)
-    common.note(f"{file}: hashes and figures agree with {result.header.laps} laps of {result.header.date}")
+    common.print_note(f"{file}: hashes and figures agree with {result.header.laps} laps of {result.header.date}")
     say(f"sha256 {digest}")
 
 
@@ -124,4 +124,4 @@ def export(
     result = recompute(read(directory))
     for path, write in chosen_writers.items():
         for file in write(result, path):
-            common.note(f"written: {file}")
+            common.print_note(f"written: {file}")

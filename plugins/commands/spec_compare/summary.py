@@ -1,4 +1,4 @@
-"""From laps to rows: no speed without equality, pooled and per-prompt means, intervals over prompts."""
+"""Summarises laps as rows: no speed without equality, pooled and per-prompt means, intervals over prompts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 from spec_costs.curve import Curves
 
-from spec_compare import latency, spec_bench
+from spec_compare import latency, spec_bench_dataset
 from spec_compare.bounds import bounds
 from spec_compare.records.record import Lap, Record
 from spec_core.toolkit import DraftStatistics
@@ -169,7 +169,7 @@ def row(
         split=_shares(_sums(lap.split for lap in own_laps)),
         forwards={n: v / (tally.emitted or 1) for n, v in _sums(lap.forwards for lap in own_laps).items()},
         **{key: counted[key] for key in COUNTED},
-        spec_bench=spec_bench.figures(records, plain, shown),
+        spec_bench=spec_bench_dataset.figures(records, plain, shown),
         **latency.figures(own_laps, speeds["rate"] is not None),
         **_bounds(own_laps, _laps_of(laps, baseline, family), tally, costs, speeds["speedup"]),
     )
@@ -253,7 +253,7 @@ def _laps_of(laps: list[Lap], name: str, family: str) -> list[Lap]:
 
 
 def _cells(records: list[Record]) -> dict[str, Cell]:
-    """By prompt; the turns of a conversation count together."""
+    """Cells by prompt; the turns of a conversation count together."""
     by_prompt: dict[str, dict[int, list[Record]]] = {}
     for record in records:
         by_prompt.setdefault(record.prompt, {}).setdefault(record.repeat, []).append(record)

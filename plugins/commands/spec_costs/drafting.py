@@ -1,4 +1,4 @@
-"""What a method adds to a step: its drafting, and its work on the committed rows."""
+"""Time that a method adds to a step: its drafting, and its work on the committed rows."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def measure(
     warm = False
 
     def look(step: Step) -> None:
-        if warm and all(part.seq.t > len(part.emitted) for part in step.parts):
+        if warm and all(part.seq.output_position > len(part.emitted) for part in step.parts):
             seconds.setdefault(depth(step), []).append(method_seconds(step.seconds))
 
     with make(Lengths(lengths)) as run:

@@ -56,7 +56,7 @@ class Timing:
 def measure(
     target: Target, rows: Sequence[int], depth: int, batch: int, repeats: int, sampling: Sampling
 ) -> dict[int, list[Timing]]:
-    """{rows of each sequence: timings of so many steps}. depth: prompt tokens of each sequence.
+    """{rows of each sequence: timings of ``repeats`` steps}. depth: prompt tokens of each sequence.
 
     Raises UsageError for what does not fit into the context.
     """
@@ -119,7 +119,7 @@ class Rounds:
 
     def _ready(self) -> bool:
         running = self._run.running
-        return len(running) == self.batch and all(seq.t <= DRIFT for seq in running)
+        return len(running) == self.batch and all(seq.output_position <= DRIFT for seq in running)
 
     def _start(self, rows: int) -> None:
         """New texts, past their prompts and some steps."""
@@ -129,7 +129,7 @@ class Rounds:
         for i in range(self.batch):
             prompt = [1 + (i + t) % (vocab - 1) for t in range(self.depth)]
             self._run.submit(prompt, max_tokens=left, sampling=self.sampling, seed=i, ignore_eos=True, name=str(i))
-        while len(self._run.running) < self.batch or any(seq.t == 0 for seq in self._run.running):
+        while len(self._run.running) < self.batch or any(seq.output_position == 0 for seq in self._run.running):
             self._run.step()
         self._filler.drafts = rows - 1
         for _ in range(WARM):

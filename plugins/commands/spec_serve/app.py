@@ -20,8 +20,8 @@ from spec_serve.keys import keys_of
 from spec_serve.lenient import Lenient
 from spec_serve.origins import origins_of, split
 from spec_serve.refusals import HANDLERS, refuse
+from spec_serve.server_config import ServerConfig
 from spec_serve.service import Service
-from spec_serve.terms import Terms
 
 ROUTERS = (
     openai.router,
@@ -56,7 +56,7 @@ def _operation_id(route: APIRoute) -> str:
     return route.name
 
 
-def create_app(engine: Engine, terms: Terms, behind: bool = False) -> FastAPI:
+def create_app(engine: Engine, terms: ServerConfig, behind: bool = False) -> FastAPI:
     """The application. The engine is started and closed with it.
 
     behind: another server calls it, so that hosts and origins of requests are not its own to check.
@@ -85,8 +85,8 @@ def create_app(engine: Engine, terms: Terms, behind: bool = False) -> FastAPI:
     return app
 
 
-def _add_middlewares(app: FastAPI, terms: Terms, behind: bool) -> None:
-    """From the inside out: a refusal of the guard has headers of CORS, a failure those and the id of its request."""
+def _add_middlewares(app: FastAPI, terms: ServerConfig, behind: bool) -> None:
+    """Add middlewares, inner ones first: refusals of the guard have headers of CORS, failures also the request's id."""
     limits = terms.limits
     app.add_middleware(ServerErrorMiddleware, handler=refuse)
     if limits.lenient:

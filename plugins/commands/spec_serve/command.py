@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from spec_core import Run, Target
     from spec_core.commands import PluginInstance
     from spec_serve.engine import Engine
-    from spec_serve.terms import Terms
+    from spec_serve.server_config import ServerConfig
 
 NAME = "serve"
 NEEDED = ("fastapi", "uvicorn", "prometheus_client")
@@ -52,18 +52,18 @@ OWN_NAMES = (
     "strict_model", "lenient",
     "chat_template", "chat_template_file", "chat_template_kwargs", "reasoning_format", "alias", "prompt_cache",
 )  # fmt: skip
-"""Of the flags above."""
+"""Names of the flags above."""
 
 
 @click.command()
-@common.add(common.MODEL, common.METHODS, common.GENERATION, OWN)
+@common.options(common.MODEL, common.METHODS, common.GENERATION, OWN)
 def serve(**flags: Any) -> None:
     """Serve a model over HTTP, with the APIs of OpenAI, Anthropic and llama-server.
 
     Sampling options are the defaults of requests that leave a field out. Ctrl-C or SIGTERM ends in order.
     """
     _check_installed()
-    own = common.take(flags, *OWN_NAMES)
+    own = common.pop_flags(flags, *OWN_NAMES)
     flags |= {f"{NAME}.{name}": value for name, value in own.items()}
     settings = common.settings_of(flags)
     from spec_serve.server import listening
@@ -99,7 +99,7 @@ def limits_of(settings: Settings) -> ServeSettings:
 
 
 def _check_variables(limits: ServeSettings) -> None:
-    """Raises UsageError where the variables of the chat template are no JSON object."""
+    """Raise UsageError where the variables of the chat template are no JSON object."""
     try:
         variables = json.loads(limits.chat_template_kwargs or "{}")
     except ValueError:
@@ -112,7 +112,7 @@ def _check_variables(limits: ServeSettings) -> None:
 
 
 def _check_encryption(limits: ServeSettings) -> None:
-    """Raises UsageError where the certificate and its key are not a pair that can be read."""
+    """Raise UsageError where the certificate and its key are not a pair that can be read."""
     if (limits.ssl_cert_file is None) != (limits.ssl_key_file is None):
         raise UsageError("a certificate needs its key", hint="give both --ssl-cert-file and --ssl-key-file")
     if limits.ssl_cert_file is None:
@@ -154,17 +154,17 @@ def _plan(target: Target, plugins: list[PluginInstance], settings: Settings, lim
     cached = 0 if not settings["reuse"] else cached
     memory_plan = plan(target.info, plugins, settings["max_sequences"], limits.cache_mib * MIB, cached)
     check(memory_plan, limits.memory_mib * MIB, target.info.device)
-    common.note("memory plan:\n" + "\n".join(memory_plan.lines()))
+    common.print_note("memory plan:\n" + "\n".join(memory_plan.lines()))
     return memory_plan
 
 
 def adapt(settings: Settings) -> Settings:
-    """With other defaults of the run: a method that fails is switched off, long prompts leave others their pace."""
+    """Set a server's defaults of the run: a failing method is switched off, long prompts do not slow others down."""
     return _with_defaults(settings, on_error="isolate", prefill_budget=PREFILL_BUDGET)
 
 
 def _with_defaults(settings: Settings, **defaults: Any) -> Settings:
-    """With other defaults: what a user gave stays."""
+    """Set other defaults; settings of the user stay."""
     table = dict(settings.table)
     for name, value in defaults.items():
         if table[name].origin == DEFAULT:
@@ -174,40 +174,43 @@ def _with_defaults(settings: Settings, **defaults: Any) -> Settings:
 
 def _restore_cache(run: Run, limits: ServeSettings) -> Path | None:
     """The file of the prompt cache, whose prefixes are evaluated now. Raises UsageError."""
-    from spec_serve import kept
+
+    from spec_serve import prompt_cache
 
     if limits.prompt_cache is None:
         return None
     path = Path(limits.prompt_cache)
     if not run.settings.reuse:
         raise UsageError("--prompt-cache keeps nothing with reuse=false", hint="leave one of them out")
-    kept.check_folder(path)
-    prefixes = kept.read(path, run)
-    fitting = kept.fitting(prefixes, run)
+    prompt_cache.check_folder(path)
+    prefixes = prompt_cache.read(path, run)
+    fitting = prompt_cache.fitting(prefixes, run)
     if prefixes:
         rows = sum(len(prefix.tokens) for prefix in fitting)
-        common.note(f"prompt cache: evaluating {len(fitting)} of {len(prefixes)} prefixes of {path}, {rows} tokens")
-    kept.evaluate(run, fitting)
+        common.print_note(
+            f"prompt cache: evaluating {len(fitting)} of {len(prefixes)} prefixes of {path}, {rows} tokens"
+        )
+    prompt_cache.evaluate(run, fitting)
     return path
 
 
-def prepare(run: Run, settings: Settings, limits: ServeSettings) -> tuple[Engine, Terms]:
+def prepare(run: Run, settings: Settings, limits: ServeSettings) -> tuple[Engine, ServerConfig]:
     """The engine of a server that does not listen yet, and what it holds requests to. Raises UsageError."""
-    from spec_serve import kept, logs
+    from spec_serve import logs, prompt_cache
     from spec_serve.engine import Engine
-    from spec_serve.terms import Terms
+    from spec_serve.server_config import ServerConfig
     from spec_serve.tracing import Tracing
 
     cache = _restore_cache(run, limits)
     logs.begin(as_json=limits.log == "json")
     engine = Engine(run, limits.queue)
     if cache is not None:
-        engine.closing.append(partial(kept.write, cache))
-    terms = Terms(run, limits.alias or settings["model"], limits, settings)
+        engine.closing.append(partial(prompt_cache.write, cache))
+    terms = ServerConfig(run, limits.alias or settings["model"], limits, settings)
     if limits.traces:
         engine.finished.append(Tracing(terms.model))
     if run.stats.lossy:
-        common.note(f"LOSSY: {run.stats.lossy}")
+        common.print_note(f"LOSSY: {run.stats.lossy}")
     return engine, terms
 
 
@@ -217,7 +220,7 @@ def _serve(run: Run, settings: Settings, limits: ServeSettings, listener: Any) -
     from spec_serve.server import start_listening, warn_of_everyone
 
     engine, terms = prepare(run, settings, limits)
-    common.note(f"serving {terms.model} at {start_listening(listener, limits)}")
+    common.print_note(f"serving {terms.model} at {start_listening(listener, limits)}")
     warn_of_everyone(listener, limits)
     with frozen_heap():
         listen(create_app(engine, terms), engine, limits, listener)

@@ -1,6 +1,6 @@
 """Log-probabilities of a prompt: a text that a constraint holds to the prompt itself.
 
-What is generated after the first token of the prompt is the rest of the prompt, token by token, with the
+The text generated after the first token of the prompt is the rest of the prompt, token by token, with the
 log-probabilities of the model's own rows. The method ``forced`` drafts it, where the server has it, so that several
 tokens are evaluated at once. A token that ends a text ends such a text too, and another one goes on after it.
 """
@@ -17,8 +17,8 @@ import numpy as np
 from spec_core import Request, Sampling, Target
 from spec_core.commands import Logprob
 from spec_serve.errors import api_error_of
-from spec_serve.job import Done, Failed, Job, Outlet, messages
-from spec_serve.terms import Terms
+from spec_serve.job import Done, EventQueue, Failed, Job, messages
+from spec_serve.server_config import ServerConfig
 
 FORCED = "forced"
 
@@ -77,7 +77,7 @@ class Echo:
     scores: list[Logprob] = attrs.field(factory=list)
 
 
-def requests(ids: list[int], best: int, model: Request, terms: Terms) -> list[Request]:
+def requests(ids: list[int], best: int, model: Request, terms: ServerConfig) -> list[Request]:
     """Requests whose texts are the prompt after its first token. model: what the answer itself asks for."""
     ends = [at + 1 for at, token in enumerate(ids) if at and token in terms.target.info.eog and at + 1 < len(ids)]
     cuts = sorted({1, *ends, len(ids)})
@@ -97,15 +97,15 @@ def requests(ids: list[int], best: int, model: Request, terms: Terms) -> list[Re
     ]
 
 
-def jobs(ids: list[int], best: int, model: Request, deadline: float | None, terms: Terms) -> list[Job]:
-    """The same as jobs, with an outlet of their own."""
-    outlet = Outlet()
+def jobs(ids: list[int], best: int, model: Request, deadline: float | None, terms: ServerConfig) -> list[Job]:
+    """Jobs that score a text, with an outlet of their own."""
+    outlet = EventQueue()
     submitted = requests(ids, best, model, terms)
     return [Job(request, outlet, index=i, streamed=False, deadline=deadline) for i, request in enumerate(submitted)]
 
 
 async def scores(submitted: list[Job]) -> list[Logprob]:
-    """Of the tokens after the first. Raises the error that ended one of the texts."""
+    """Log-probabilities of the tokens after the first. Raises the error that ended one of the texts."""
     scores_by_row: dict[int, list[Logprob]] = {}
     if not submitted:
         return []

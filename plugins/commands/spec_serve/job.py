@@ -15,7 +15,7 @@ from spec_core import Emitted, Request, Result, Sequence
 from spec_serve.errors import api_error_of
 
 REQUEST_ID: ContextVar[str] = ContextVar("request_id", default="")
-"""Of the HTTP request that is being answered, in its header ``X-Request-Id``."""
+"""Id of the HTTP request that is being answered, from its header ``X-Request-Id``."""
 
 
 @attrs.frozen
@@ -34,7 +34,7 @@ class Accepted:
 
 @attrs.frozen(eq=False)
 class Prompted:
-    """How much of a prompt is evaluated. processed: tokens, with cached ones. seconds: since its first forward."""
+    """Progress of a prompt's evaluation. processed: tokens, with cached ones. seconds: since its first forward."""
 
     processed: int
     cache: int
@@ -68,7 +68,7 @@ Message: TypeAlias = Accepted | Prompted | Progress | Done | Failed
 
 
 @attrs.define(eq=False)
-class Outlet:
+class EventQueue:
     """Messages of several jobs, from any thread to the event loop that made it."""
 
     loop: asyncio.AbstractEventLoop = attrs.field(factory=asyncio.get_running_loop)
@@ -93,7 +93,7 @@ class Job:
     """
 
     request: Request
-    outlet: Outlet
+    outlet: EventQueue
     index: int = 0
     prompt: int = 0
     trace: bool = False
@@ -118,7 +118,7 @@ class Job:
         self.outlet.put(self, message)
 
 
-async def messages(outlet: Outlet, count: int) -> AsyncIterator[tuple[Job, Message]]:
+async def messages(outlet: EventQueue, count: int) -> AsyncIterator[tuple[Job, Message]]:
     """Messages of ``count`` jobs until all of them have ended."""
     while count:
         job, message = await outlet.queue.get()
@@ -126,7 +126,7 @@ async def messages(outlet: Outlet, count: int) -> AsyncIterator[tuple[Job, Messa
         yield job, message
 
 
-async def wait_until_accepted(outlet: Outlet, jobs: list[Job]) -> None:
+async def wait_until_accepted(outlet: EventQueue, jobs: list[Job]) -> None:
     """Wait until the engine has accepted all of them; raises the error with which it refused one."""
     for _ in jobs:
         _, message = await outlet.queue.get()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from spec_serve.errors import ApiError
 
 if TYPE_CHECKING:
-    from spec_serve.terms import Terms
+    from spec_serve.server_config import ServerConfig
 
 TOKEN_BYTES_MIN = 256
 """Bytes that a token is taken to have at most, if all of the vocabulary's have fewer: control tokens, and characters
@@ -22,12 +22,12 @@ def token_bytes_max(tokenizer: Any) -> int:
     return max(TOKEN_BYTES_MIN, *(len(tokenizer.token_bytes(i)) for i in range(tokenizer.vocab_size)))
 
 
-def prompt_max(terms: Terms) -> int:
+def prompt_max(terms: ServerConfig) -> int:
     """Tokens that a prompt may have."""
     return min(terms.limits.prompt_max or terms.context, terms.context - 1)
 
 
-def check_text(text: str, terms: Terms, field: str = "prompt") -> str:
+def check_text(text: str, terms: ServerConfig, field: str = "prompt") -> str:
     """The text. Raises ApiError where its tokens would be too many, whatever they are."""
     tokenizer: Any = terms.target.tokenizer
     tokens_min = len(text) // token_bytes_max(tokenizer)
@@ -36,14 +36,14 @@ def check_text(text: str, terms: Terms, field: str = "prompt") -> str:
     return text
 
 
-def check_ids(ids: Sequence[Any], terms: Terms, field: str = "prompt") -> Sequence[Any]:
+def check_ids(ids: Sequence[Any], terms: ServerConfig, field: str = "prompt") -> Sequence[Any]:
     """The ids. Raises ApiError where they are too many."""
     if len(ids) > prompt_max(terms):
         raise _too_long(str(len(ids)), terms, field)
     return ids
 
 
-def _too_long(count: str, terms: Terms, field: str) -> ApiError:
+def _too_long(count: str, terms: ServerConfig, field: str) -> ApiError:
     """The refusal, with the numbers by llama-server's names."""
     most = prompt_max(terms)
     problem = f"the {field} has {count} tokens, which exceeds the available context size: at most {most} are allowed"

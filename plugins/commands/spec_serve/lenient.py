@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 
-from spec_serve.body import IGNORED
+from spec_serve.strict_model import IGNORED
 
 
 @attrs.define(eq=False)

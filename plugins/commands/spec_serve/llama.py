@@ -12,19 +12,19 @@ from starlette.responses import Response
 
 from spec_core import Emitted, Tokenizer
 from spec_core.toolkit import encode_after, encode_part
-from spec_serve import report, tokens
-from spec_serve.asked import TOKEN_ID, Ask, ask, max_tokens
-from spec_serve.body import ANY, Body, ListOf
+from spec_serve import report, token_logprobs
 from spec_serve.errors import ApiError, api_error_of
-from spec_serve.fields import Count, Generate, Number
-from spec_serve.job import Done, Failed, Job, Outlet, Progress, Prompted, messages
+from spec_serve.generation_params import TOKEN_ID, GenerationParams, ask, max_tokens
+from spec_serve.job import Done, EventQueue, Failed, Job, Progress, Prompted, messages
 from spec_serve.lengths import check_ids, check_text
 from spec_serve.llama_slots import generation
 from spec_serve.report import Finished
 from spec_serve.routes import api_router, generates
+from spec_serve.schemas import Count, Generate, Number
+from spec_serve.server_config import ServerConfig
 from spec_serve.service import Service, ServiceOf
 from spec_serve.stream import as_json, event
-from spec_serve.terms import Terms
+from spec_serve.strict_model import ANY, Body, ListOf
 
 router = api_router("llama-server")
 STOPS = {"length": "limit", "cancelled": "limit", "deadline": "limit"}
@@ -71,7 +71,7 @@ class LlamaCompletion(Generate):
 
 
 class CompletionAnswer(BaseModel):
-    """Without ``response_fields``, which choose among these."""
+    """Fields of an answer; ``response_fields`` choose among them."""
 
     index: int | None = None
     content: str | None = None
@@ -172,11 +172,11 @@ def _size(prompt: OnePrompt) -> int:
     return len(prompt) if isinstance(prompt, str) else sum(len(p) if isinstance(p, str) else 1 for p in prompt)
 
 
-def _all_ids(prompts: list[OnePrompt], terms: Terms) -> list[str | list[int]]:
+def _all_ids(prompts: list[OnePrompt], terms: ServerConfig) -> list[str | list[int]]:
     return [ids_of(prompt, terms) for prompt in prompts]
 
 
-def ids_of(given: OnePrompt, terms: Terms) -> str | list[int]:
+def ids_of(given: OnePrompt, terms: ServerConfig) -> str | list[int]:
     """A text, ids, or a list in which both are mixed: only the first text in it may begin with a token of its own.
 
     Raises ApiError for a list of more parts than the context has places.
@@ -200,10 +200,10 @@ def _next_ids(text: str, before: list[int], tokenizer: Tokenizer) -> list[int]:
 
 @attrs.frozen
 class Told:
-    """What an answer has beside its text.
+    """Fields of an answer beside its text.
 
     silent: no text, its prompt was evaluated only. timed: timings in every chunk. fields: names of the fields that
-    are told, all where there are none; ``a/b`` is the field b of a.
+    are sent, all of them if empty; ``a/b`` is the field b of a.
     """
 
     tokens: bool = False
@@ -238,17 +238,17 @@ def _inner(value: Any, path: list[str]) -> Any:
 class LlamaAnswer:
     """The answer of ``/completion`` to one prompt. index: of the prompt."""
 
-    terms: Terms
+    terms: ServerConfig
     job: Job
-    outlet: Outlet
+    outlet: EventQueue
     prompt: OnePrompt
     told: Told
     index: int = 0
     ids: list[int] = attrs.field(factory=list)
     probabilities: list[dict[str, Any]] = attrs.field(factory=list)
 
-    async def whole(self) -> dict[str, Any]:
-        """In one piece. Raises the error that ended the text."""
+    async def response(self) -> dict[str, Any]:
+        """Return the answer in one piece. Raises the error that ended the text."""
         [finished] = await report.wait_for_all(self.outlet, 1)
         for step in self.job.steps:
             self._note(step.events)
@@ -273,8 +273,8 @@ class LlamaAnswer:
 
     def _note(self, events: list[Emitted]) -> list[dict[str, Any]]:
         assert self.terms.target.tokenizer is not None
-        self.ids += [e.token for e in tokens.text_events(events)]
-        logprobs = tokens.llama_logprobs(events, self.terms.target.tokenizer)
+        self.ids += [e.token for e in token_logprobs.text_events(events)]
+        logprobs = token_logprobs.llama_logprobs(events, self.terms.target.tokenizer)
         self.probabilities += logprobs
         return logprobs
 
@@ -284,7 +284,7 @@ class LlamaAnswer:
         chunk: dict[str, Any] = {
             "index": self.index,
             "content": "".join(e.text for e in message.events),
-            "tokens": [e.token for e in tokens.text_events(message.events)],
+            "tokens": [e.token for e in token_logprobs.text_events(message.events)],
             "stop": False,
             "id_slot": self.job.slot,
             "tokens_predicted": message.events[-1].t + 1,
@@ -295,7 +295,7 @@ class LlamaAnswer:
         if self.told.timed:
             chunk["timings"] = report.timings_so_far(self.job, message.events[-1].t + 1)
         if self.job.trace:
-            chunk["speculative"] = tokens.trace(message.events, message.drafted, self.terms.target.tokenizer)
+            chunk["speculative"] = token_logprobs.trace(message.events, message.drafted, self.terms.target.tokenizer)
         return chunk
 
     def _final(self, finished: Finished, text: str, ids: list[int]) -> dict[str, Any]:
@@ -343,9 +343,9 @@ class Answers:
     parts: list[LlamaAnswer]
     several: bool
 
-    async def whole(self) -> Any:
-        """In one piece. Raises the error that ended a text."""
-        answers = [await one.whole() for one in self.parts]
+    async def response(self) -> Any:
+        """Return the answers in one piece. Raises the error that ended a text."""
+        answers = [await one.response() for one in self.parts]
         return answers if self.several else answers[0]
 
     async def chunks(self) -> AsyncIterator[str]:
@@ -355,7 +355,7 @@ class Answers:
                 yield text
 
 
-def ask_of(body: LlamaCompletion, terms: Terms) -> Ask:
+def ask_of(body: LlamaCompletion, terms: ServerConfig) -> GenerationParams:
     """The body as a request without a prompt. Raises ApiError or UsageError."""
     assert terms.target.tokenizer is not None
     if body.repeat_penalty is not None:

@@ -10,13 +10,13 @@ from starlette.responses import Response
 
 from spec_core import Request, Run
 from spec_core.commands import DEFAULT
-from spec_serve.asked import SAMPLING, defaults
 from spec_serve.engine import Engine
 from spec_serve.errors import ApiError
+from spec_serve.generation_params import SAMPLING, defaults
 from spec_serve.job import Job
 from spec_serve.routes import api_router, refusals
+from spec_serve.server_config import ServerConfig
 from spec_serve.service import EngineOf, Json, TermsOf
-from spec_serve.terms import Terms
 
 router = api_router("llama-server")
 OFF = {
@@ -55,7 +55,7 @@ class Props(BaseModel):
 
 @router.get("/slots", response_model=list[Slot], responses=refusals(503))
 async def list_slots(engine: EngineOf, terms: TermsOf, fail_on_no_slot: str = "") -> Response:
-    """What every slot does. fail_on_no_slot: 503 where all of them are busy."""
+    """State of every slot. fail_on_no_slot: answer 503 if all of them are busy."""
     slots_now = slots(engine, terms)
     if fail_on_no_slot and all(slot["is_processing"] for slot in slots_now):
         raise ApiError(503, "no slot is free", code="unavailable")
@@ -68,7 +68,7 @@ async def get_props(terms: TermsOf) -> Response:
     return Json(props(terms))
 
 
-def generation(request: Request, terms: Terms) -> dict[str, Any]:
+def generation(request: Request, terms: ServerConfig) -> dict[str, Any]:
     """``generation_settings``: what a request was resolved to."""
     sampling = request.sampling
     names = {"repetition_penalty": "repeat_penalty"}
@@ -92,8 +92,8 @@ def generation(request: Request, terms: Terms) -> dict[str, Any]:
     }
 
 
-def _biases(request: Request, terms: Terms) -> list[dict[str, Any]]:
-    """Of tokens, null where they are forbidden: ends of the text too, where they are ignored."""
+def _biases(request: Request, terms: ServerConfig) -> list[dict[str, Any]]:
+    """Biases of tokens, null for forbidden ones, among them ends of the text if they are ignored."""
     ignored = sorted(terms.target.info.eog) if request.ignore_eos else []
     biases = {token: float("-inf") for token in ignored} | dict(request.sampling.logit_bias)
     return [{"token": t, "bias": b if b > float("-inf") else None} for t, b in biases.items()]
@@ -104,18 +104,18 @@ def control(request: Request, run: Run) -> str:
     return next((c.name for c in run.plugins if c.controls), "fixed") if request.control else "fixed"
 
 
-def _types(request: Request, terms: Terms) -> list[str]:
+def _types(request: Request, terms: ServerConfig) -> list[str]:
     names = [chosen.name for chosen in terms.run.plugins if chosen.name in terms.run.drafters]
     return [name for name in names if request.methods is None or name in request.methods]
 
 
-def slots(engine: Engine, terms: Terms) -> list[dict[str, Any]]:
+def slots(engine: Engine, terms: ServerConfig) -> list[dict[str, Any]]:
     """``/slots``: one entry for each sequence that may run at once."""
     busy = {job.slot: job for job in list(engine.open) if job.slot >= 0}
     return [_slot(i, busy.get(i), terms) for i in range(terms.run.settings.max_sequences)]
 
 
-def _slot(number: int, job: Job | None, terms: Terms) -> dict[str, Any]:
+def _slot(number: int, job: Job | None, terms: ServerConfig) -> dict[str, Any]:
     body: dict[str, Any] = {
         "id": number,
         "n_ctx": terms.context,
@@ -143,7 +143,7 @@ def _slot(number: int, job: Job | None, terms: Terms) -> dict[str, Any]:
     }
 
 
-def _params(terms: Terms) -> dict[str, Any]:
+def _params(terms: ServerConfig) -> dict[str, Any]:
     """Defaults of a request; seed -1 is a random one."""
     seed, longest = terms.settings.table["seed"], terms.settings.table["max_tokens"]
     return {
@@ -153,7 +153,7 @@ def _params(terms: Terms) -> dict[str, Any]:
     }
 
 
-def props(terms: Terms) -> dict[str, Any]:
+def props(terms: ServerConfig) -> dict[str, Any]:
     """``/props``: what the server runs, and every setting with its origin."""
     target, run = terms.target, terms.run
     assert target.tokenizer is not None

@@ -8,14 +8,14 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from spec_core.errors import quote
-from spec_serve import asked
-from spec_serve.body import Body, ListOf
+from spec_serve import generation_params
 from spec_serve.conversation import Talk
 from spec_serve.errors import ApiError
-from spec_serve.fields import Conversation, Ids, Message, Tool
 from spec_serve.routes import READS, api_router, refusals
+from spec_serve.schemas import Conversation, Ids, Message, Tool
 from spec_serve.service import Json, ServiceOf
 from spec_serve.stream import as_json
+from spec_serve.strict_model import Body, ListOf
 
 router = api_router("llama-server")
 SLICE = 10_000
@@ -103,6 +103,6 @@ def _detokenize(tokens: list[int], tokenizer: Any) -> str:
 @router.post("/apply-template", response_model=Prompt, responses=refusals(*READS))
 async def apply_template(body: ApplyTemplate, service: ServiceOf) -> Response:
     """Messages as the model's chat template writes them."""
-    tools = asked.tools_of(body.tools, None, service.terms.limits)
+    tools = generation_params.tools_of(body.tools, None, service.terms.limits)
     talk = Talk(body.messages, tools, body, service.terms.template_defaults)
     return Json({"prompt": await service.threads.run(talk.size, talk.render, service.tokenizer)})

@@ -7,8 +7,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from spec_serve.body import ANY, Body, ListOf
-from spec_serve.fields import NAME, Count, Generate
+from spec_serve.schemas import NAME, Count, Generate
+from spec_serve.strict_model import ANY, Body, ListOf
 
 MARKED: Mapping[str, tuple[Any, ...]] = {"cache_control": (ANY,)}
 """Prompts are cached without being marked."""

@@ -11,21 +11,21 @@ import attrs
 from pydantic import BaseModel
 from starlette.responses import Response
 
-from spec_serve import asked, fields, report
-from spec_serve.calls import Call
+from spec_serve import generation_params, report, schemas
 from spec_serve.conversation import Talk
 from spec_serve.errors import ApiError, api_error_of
 from spec_serve.formats import ResponseFormat
-from spec_serve.job import Done, Failed, Job, Outlet, Progress
+from spec_serve.job import Done, EventQueue, Failed, Job, Progress
 from spec_serve.job import messages as told
 from spec_serve.message_fields import Block, MessageChoice, Messages, MessageTool, Turn
 from spec_serve.parts import AnswerPart
 from spec_serve.reading import Reader
 from spec_serve.report import Finished
 from spec_serve.routes import READS, TypedErrorAnswer, api_router, generates, refusals
+from spec_serve.server_config import ServerConfig
 from spec_serve.service import Json, ServiceOf
 from spec_serve.stream import as_json
-from spec_serve.terms import Terms
+from spec_serve.tool_calls import Call
 
 router = api_router("Anthropic", TypedErrorAnswer)
 REASONS = {"length": "max_tokens", "deadline": "max_tokens", "cancelled": "max_tokens"}
@@ -49,10 +49,10 @@ async def create_message(body: Messages, service: ServiceOf) -> Response:
     if body.max_tokens is None:
         raise ApiError(400, "max_tokens is missing", "max_tokens")
     chat = as_chat(body)
-    ask, talk, _ = asked.ask_chat(chat, service.terms)
+    ask, talk, _ = generation_params.ask_chat(chat, service.terms)
     name = f"msg_{uuid4().hex}"
     jobs, outlet = await service.submit(ask, [talk], 1, name)
-    reader = asked.reads_of(chat, talk.tools, ask, service.terms).reader(jobs[0], service.tokenizer)
+    reader = generation_params.reads_of(chat, talk.tools, ask, service.terms).reader(jobs[0], service.tokenizer)
     return await service.respond(MessageReply(service.terms, jobs[0], outlet, name, reader), jobs, body.stream)
 
 
@@ -64,9 +64,9 @@ class MessageTokens(BaseModel):
     "/v1/messages/count_tokens", response_model=MessageTokens, responses=refusals(*READS, model=TypedErrorAnswer)
 )
 async def count_message_tokens(body: Messages, service: ServiceOf) -> Response:
-    """How many tokens the prompt of a message has."""
+    """Number of tokens of a message's prompt."""
     chat = as_chat(body)
-    tools = asked.tools_of(chat.tools, chat.tool_choice, service.terms.limits)
+    tools = generation_params.tools_of(chat.tools, chat.tool_choice, service.terms.limits)
     talk = Talk(chat.messages, tools, chat, service.terms.template_defaults)
     [ids] = await service.encode(talk)
     return Json({"input_tokens": len(ids)})
@@ -75,16 +75,16 @@ async def count_message_tokens(body: Messages, service: ServiceOf) -> Response:
 # from its body to a chat
 
 
-def as_chat(body: Messages) -> fields.Chat:
-    """The same request as a chat. Raises ApiError for what it cannot have."""
-    shared = {name: getattr(body, name) for name in fields.Generate.model_fields}
+def as_chat(body: Messages) -> schemas.Chat:
+    """The request as a chat. Raises ApiError for fields that a chat cannot have."""
+    shared = {name: getattr(body, name) for name in schemas.Generate.model_fields}
     if body.stop_sequences is not None:
         if body.stop is not None:
             raise ApiError(400, "stop and stop_sequences are both given; write one", "stop_sequences")
         shared["stop"] = body.stop_sequences
-    system = [fields.Message(role="system", content=_text(body.system, "system"))] if body.system else []
+    system = [schemas.Message(role="system", content=_text(body.system, "system"))] if body.system else []
     choice = body.tool_choice
-    return fields.Chat(
+    return schemas.Chat(
         **shared,
         messages=[*system, *(message for at, turn in enumerate(body.messages) for message in _chat_messages(at, turn))],
         max_tokens=body.max_tokens,
@@ -111,11 +111,11 @@ def _format(body: Messages) -> ResponseFormat | None:
     return None if format is None else ResponseFormat(type="json_schema", schema=format.schema_)
 
 
-def _tool(tool: MessageTool) -> fields.Tool:
-    function = fields.Function(
+def _tool(tool: MessageTool) -> schemas.Tool:
+    function = schemas.Function(
         name=tool.name, description=tool.description, parameters=tool.input_schema, strict=tool.strict
     )
-    return fields.Tool(type="function", function=function)
+    return schemas.Tool(type="function", function=function)
 
 
 def _choice(choice: MessageChoice) -> Any:
@@ -123,49 +123,49 @@ def _choice(choice: MessageChoice) -> Any:
         return CHOICES[choice.type]
     if choice.name is None:
         raise ApiError(400, "a tool_choice of type 'tool' needs a name", "tool_choice.name")
-    return fields.ToolChoice(type="function", function=fields.Named(name=choice.name))
+    return schemas.ToolChoice(type="function", function=schemas.Named(name=choice.name))
 
 
-def _chat_messages(at: int, turn: Turn) -> list[fields.Message]:
+def _chat_messages(at: int, turn: Turn) -> list[schemas.Message]:
     """A message as those of a chat: results of tools are messages of their own."""
     where = f"messages[{at}].content"
     if isinstance(turn.content, str):
-        return [fields.Message(role=turn.role, content=turn.content)]
+        return [schemas.Message(role=turn.role, content=turn.content)]
     if turn.role == "assistant":
         return [_assistant_message(turn.content, where)]
-    converted: list[fields.Message] = []
+    converted: list[schemas.Message] = []
     texts: list[Block] = []
     for block in turn.content:
         if block.type != "tool_result":
             texts.append(block)
             continue
-        converted += [fields.Message(role=turn.role, content=_text(texts, where))] if texts else []
+        converted += [schemas.Message(role=turn.role, content=_text(texts, where))] if texts else []
         texts = []
         content = _text(block.content or "", where)
         converted.append(
-            fields.Message(role="tool", content=content, tool_call_id=_require(block, "tool_use_id", where))
+            schemas.Message(role="tool", content=content, tool_call_id=_require(block, "tool_use_id", where))
         )
     return (
-        [*converted, fields.Message(role=turn.role, content=_text(texts, where))]
+        [*converted, schemas.Message(role=turn.role, content=_text(texts, where))]
         if texts or not converted
         else converted
     )
 
 
-def _assistant_message(blocks: list[Block], where: str) -> fields.Message:
+def _assistant_message(blocks: list[Block], where: str) -> schemas.Message:
     """An assistant's message, with what it thought and called."""
     kinds = ("thinking", "redacted_thinking", "tool_use")
     calls = [
-        fields.ToolCall(
+        schemas.ToolCall(
             id=_require(block, "id", where),
-            function=fields.CalledFunction(
+            function=schemas.CalledFunction(
                 name=_require(block, "name", where), arguments=json.dumps(block.input or {})
             ),
         )
         for block in blocks
         if block.type == "tool_use"
     ]
-    return fields.Message(
+    return schemas.Message(
         role="assistant",
         content=_text([block for block in blocks if block.type not in kinds], where),
         tool_calls=calls or None,
@@ -199,16 +199,16 @@ def _text(content: str | list[Block], where: str) -> str:
 class MessageReply:
     """An answer as its text comes: blocks of what was thought, said and called."""
 
-    terms: Terms
+    terms: ServerConfig
     job: Job
-    outlet: Outlet
+    outlet: EventQueue
     name: str
     reader: Reader
     blocks: list[dict[str, Any]] = attrs.field(factory=list)
     _open: bool = False
 
-    async def whole(self) -> dict[str, Any]:
-        """In one piece. Raises the error that ended the text."""
+    async def response(self) -> dict[str, Any]:
+        """Return the answer in one piece. Raises the error that ended the text."""
         [finished] = await report.wait_for_all(self.outlet, 1)
         for step in self.job.steps:
             self._events(self.reader.put(step.events))
@@ -297,7 +297,7 @@ class MessageReply:
 
 
 def usage(finished: Finished) -> dict[str, int]:
-    """Tokens by Anthropic's names: those that were read from the cache are none of the input's."""
+    """Tokens by Anthropic's names: tokens from the cache do not count as input."""
     result = finished.result
     return {
         "input_tokens": result.prompt_tokens - result.reused,

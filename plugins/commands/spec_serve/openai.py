@@ -13,19 +13,19 @@ from pydantic import BaseModel
 from starlette.responses import Response
 
 from spec_core import Emitted, Run, Tokenizer
-from spec_serve import asked, echo, fields, report, tokens
-from spec_serve.asked import Ask
-from spec_serve.calls import Call
+from spec_serve import echo, generation_params, report, schemas, token_logprobs
 from spec_serve.conversation import Talk
 from spec_serve.echo import Echo
 from spec_serve.errors import ApiError, api_error_of
-from spec_serve.job import Done, Failed, Job, Outlet, Progress, Prompted, messages
+from spec_serve.generation_params import GenerationParams
+from spec_serve.job import Done, EventQueue, Failed, Job, Progress, Prompted, messages
 from spec_serve.parts import AnswerPart, Places
 from spec_serve.reading import Reader, Reads
 from spec_serve.report import Finished
 from spec_serve.routes import READS, api_router, generates, refusals
 from spec_serve.service import Json, Service, ServiceOf
 from spec_serve.stream import event
+from spec_serve.tool_calls import Call
 
 router = api_router("OpenAI")
 
@@ -35,7 +35,7 @@ class ChatMessage(BaseModel):
     content: str | None
     refusal: None
     reasoning_content: str | None = None
-    tool_calls: list[fields.ToolCall] | None = None
+    tool_calls: list[schemas.ToolCall] | None = None
 
 
 class Choice(BaseModel):
@@ -74,24 +74,24 @@ class TextCompletion(Completed):
 
 
 @router.post("/v1/completions", response_model=TextCompletion, responses=generates())
-async def create_completion(body: fields.Completion, service: ServiceOf) -> Response:
+async def create_completion(body: schemas.Completion, service: ServiceOf) -> Response:
     """Continue a text, token ids, or several of them."""
     terms = service.terms
     prompts = _prompts(body.prompt)
-    n = asked.count(body, len(prompts), terms.limits)
-    tokens_max = asked.max_tokens(asked.length(body), terms, asked.SHORT)
-    ask = asked.ask(body, terms, tokens_max, body.logprobs, asked.bias_of(body.logit_bias))
+    n = generation_params.count(body, len(prompts), terms.limits)
+    tokens_max = generation_params.max_tokens(generation_params.length(body), terms, generation_params.SHORT)
+    ask = generation_params.ask(body, terms, tokens_max, body.logprobs, generation_params.bias_of(body.logit_bias))
     echoes = await _echoes(service, ask, prompts) if body.echo else []
     return await _complete(service, body, ask, prompts, n, chat=False, echoes=echoes)
 
 
 @router.post("/v1/chat/completions", response_model=ChatCompletion, responses=generates())
 @router.post("/chat/completions", include_in_schema=False)
-async def create_chat_completion(body: fields.Chat, service: ServiceOf) -> Response:
+async def create_chat_completion(body: schemas.Chat, service: ServiceOf) -> Response:
     """Answer a conversation."""
     terms = service.terms
-    ask, talk, n = asked.ask_chat(body, terms)
-    reads = asked.reads_of(body, talk.tools, ask, terms)
+    ask, talk, n = generation_params.ask_chat(body, terms)
+    reads = generation_params.reads_of(body, talk.tools, ask, terms)
     prompt = None
     if body.verbose or (terms.limits.verbose and body.verbose is None):
         prompt = await service.threads.run(talk.size, talk.render, service.tokenizer)
@@ -99,7 +99,7 @@ async def create_chat_completion(body: fields.Chat, service: ServiceOf) -> Respo
 
 
 async def _complete(
-    service: Service, body: fields.OpenAI, ask: Ask, prompts: list[Any], n: int, chat: bool, **more: Any
+    service: Service, body: schemas.OpenAI, ask: GenerationParams, prompts: list[Any], n: int, chat: bool, **more: Any
 ) -> Response:
     name = f"{'chatcmpl' if chat else 'cmpl'}-{uuid4().hex}"
     jobs, outlet = await service.submit(ask, prompts, n, name)
@@ -129,7 +129,7 @@ def _prompts(given: Any) -> list[Any]:
     return list(given)
 
 
-async def _echoes(service: Service, ask: Ask, prompts: list[Any]) -> list[Echo]:
+async def _echoes(service: Service, ask: GenerationParams, prompts: list[Any]) -> list[Echo]:
     """The prompts as parts of their answers, with log-probabilities where those of the text were asked for."""
     echoes, best = [], ask.request.sampling.logprobs
     for prompt, ids in zip(prompts, await service.encode(*prompts), strict=True):
@@ -151,9 +151,9 @@ class InputTokens(BaseModel):
 
 @router.post("/v1/chat/completions/input_tokens", response_model=InputTokens, responses=refusals(*READS))
 @router.post("/chat/completions/input_tokens", include_in_schema=False)
-async def count_chat_tokens(body: fields.Chat, service: ServiceOf) -> Response:
-    """How many tokens the prompt of a conversation has."""
-    tools = asked.tools_of(body.tools, body.tool_choice, service.terms.limits)
+async def count_chat_tokens(body: schemas.Chat, service: ServiceOf) -> Response:
+    """Number of tokens of a conversation's prompt."""
+    tools = generation_params.tools_of(body.tools, body.tool_choice, service.terms.limits)
     talk = Talk(body.messages, tools, body, service.terms.template_defaults)
     [ids] = await service.encode(talk)
     return Json({"object": "response.input_tokens", "input_tokens": len(ids)})
@@ -205,7 +205,7 @@ class CompletionAnswer:
 
     run: Run
     jobs: list[Job]
-    outlet: Outlet
+    outlet: EventQueue
     name: str
     model: str
     chat: bool
@@ -227,7 +227,7 @@ class CompletionAnswer:
         assert self.run.target.tokenizer is not None
         return self.run.target.tokenizer
 
-    async def whole(self) -> dict[str, Any]:
+    async def response(self) -> dict[str, Any]:
         """The answer in one piece. Raises the error that ended one of its texts."""
         self.done = await report.wait_for_all(self.outlet, len(self.jobs))
         choices = [self._choice(finished) for finished in self.done]
@@ -260,7 +260,7 @@ class CompletionAnswer:
         """Log-probabilities that begin with those of the prompt, where it is part of the text."""
         if not self.echoes or job.request.sampling.logprobs is None:
             return logprobs
-        echoed = tokens.echo_logprobs(self.echoes[job.prompt], self.tokenizer)
+        echoed = token_logprobs.echo_logprobs(self.echoes[job.prompt], self.tokenizer)
         return {name: [*first, *(logprobs or {}).get(name, ())] for name, first in echoed.items()}
 
     def _reader(self, job: Job) -> Reader:
@@ -273,7 +273,7 @@ class CompletionAnswer:
         return "tool_calls" if reader is not None and reader.calls and finished.reason == "stop" else finished.reason
 
     def _trace(self, step: Progress) -> dict[str, Any]:
-        return tokens.trace(step.events, step.drafted, self.tokenizer)
+        return token_logprobs.trace(step.events, step.drafted, self.tokenizer)
 
     async def chunks(self) -> AsyncIterator[str]:
         """Server-sent events: the texts as they come, the numbers in the last."""
@@ -306,7 +306,7 @@ class CompletionAnswer:
         return {} if self.usage or len(self.done) < len(self.jobs) else self._extras()
 
     def _progress(self, job: Job, message: Progress) -> dict[str, Any] | None:
-        """What a step adds; None where it adds nothing yet."""
+        """Chunk that a step adds; None if it adds nothing yet."""
         self.written[job] += len(message.events)
         if self.chat:
             delta: Any = self._delta(job, self._reader(job).put(message.events))
@@ -332,9 +332,9 @@ class CompletionAnswer:
 
     def _logprobs(self, job: Job, events: list[Emitted]) -> dict[str, Any] | None:
         if self.chat:
-            return tokens.chat_logprobs(events, self.tokenizer)
+            return token_logprobs.chat_logprobs(events, self.tokenizer)
         places = self.places.setdefault(job, Places.of(job, self.tokenizer, len(self._echo_text(job))))
-        return tokens.completion_logprobs(events, places, self.tokenizer)
+        return token_logprobs.completion_logprobs(events, places, self.tokenizer)
 
     @property
     def _kind(self) -> str:

@@ -1,4 +1,4 @@
-"""What the application answers to a request that it refuses."""
+"""Answers of the application to refused requests."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from spec_core import SpecError
-from spec_serve.body import REFUSED
 from spec_serve.errors import ApiError, api_error_of
 from spec_serve.guard import answer
+from spec_serve.strict_model import REFUSED
 
 STATUS = {404: "no such path; /openapi.json lists them", 405: "another method than this path takes"}
 
@@ -46,7 +46,7 @@ HANDLERS: dict[int | type[Exception], Callable[[Request, Any], Coroutine[Any, An
     ValidationError: refuse_converted_body,
     HTTPException: refuse_request,
 }
-"""Of errors that a route raises."""
+"""Handlers of errors that a route raises."""
 
 
 def _invalid(errors: Sequence[Any]) -> ApiError:

@@ -11,18 +11,18 @@ import attrs
 from pydantic import BaseModel
 from starlette.responses import Response
 
-from spec_serve import asked, fields, report, tokens
-from spec_serve.calls import Call
+from spec_serve import generation_params, report, schemas, token_logprobs
 from spec_serve.errors import ApiError, api_error_of
 from spec_serve.formats import ResponseFormat
-from spec_serve.job import Done, Failed, Job, Outlet, Progress, Prompted, messages
+from spec_serve.job import Done, EventQueue, Failed, Job, Progress, Prompted, messages
 from spec_serve.parts import AnswerPart
 from spec_serve.reading import Reader
 from spec_serve.report import Finished
 from spec_serve.routes import api_router, generates
+from spec_serve.server_config import ServerConfig
 from spec_serve.service import ServiceOf
 from spec_serve.stream import as_json
-from spec_serve.terms import Terms
+from spec_serve.tool_calls import Call
 
 router = api_router("OpenAI")
 STATUS = {"length": "incomplete", "deadline": "incomplete", "cancelled": "cancelled"}
@@ -51,25 +51,25 @@ class ResponseAnswer(report.Extras):
 
 @router.post("/v1/responses", response_model=ResponseAnswer, responses=generates())
 @router.post("/responses", include_in_schema=False)
-async def create_response(body: fields.Responses, service: ServiceOf) -> Response:
+async def create_response(body: schemas.Responses, service: ServiceOf) -> Response:
     """Answer a conversation, in the form of OpenAI's newer API. Nothing is stored."""
     chat = as_chat(body)
-    ask, talk, _ = asked.ask_chat(chat, service.terms)
+    ask, talk, _ = generation_params.ask_chat(chat, service.terms)
     name = uuid4().hex
     jobs, outlet = await service.submit(ask, [talk], 1, f"resp_{name}")
-    reader = asked.reads_of(chat, talk.tools, ask, service.terms).reader(jobs[0], service.tokenizer)
+    reader = generation_params.reads_of(chat, talk.tools, ask, service.terms).reader(jobs[0], service.tokenizer)
     return await service.respond(ResponseReply(service.terms, body, jobs[0], outlet, name, reader), jobs, body.stream)
 
 
 # from its body to a conversation
 
 
-def as_chat(body: fields.Responses) -> fields.Chat:
-    """The same request as a chat. Raises ApiError for an item that lacks a field."""
-    items = [fields.Item(role="user", content=body.input)] if isinstance(body.input, str) else body.input
-    messages = [fields.Message(role="system", content=body.instructions)] if body.instructions else []
-    shared = {name: getattr(body, name) for name in fields.Generate.model_fields}
-    return fields.Chat(
+def as_chat(body: schemas.Responses) -> schemas.Chat:
+    """The request as a chat. Raises ApiError for an item that lacks a field."""
+    items = [schemas.Item(role="user", content=body.input)] if isinstance(body.input, str) else body.input
+    messages = [schemas.Message(role="system", content=body.instructions)] if body.instructions else []
+    shared = {name: getattr(body, name) for name in schemas.Generate.model_fields}
+    return schemas.Chat(
         **shared,
         messages=[*messages, *_messages(items)],
         max_completion_tokens=body.max_output_tokens,
@@ -84,24 +84,24 @@ def as_chat(body: fields.Responses) -> fields.Chat:
     )
 
 
-def _format(text: fields.TextOptions | None) -> ResponseFormat | None:
+def _format(text: schemas.TextOptions | None) -> ResponseFormat | None:
     if text is None or text.format is None:
         return None
     return ResponseFormat(type=text.format.type, schema=text.format.schema_)
 
 
-def _tool(tool: fields.FlatTool) -> fields.Tool:
+def _tool(tool: schemas.FlatTool) -> schemas.Tool:
     given = tool.model_dump(exclude={"type"}, exclude_none=True)
-    return fields.Tool(type="function", function=fields.Function(**given))
+    return schemas.Tool(type="function", function=schemas.Function(**given))
 
 
 def _choice(choice: Any) -> Any:
-    if not isinstance(choice, fields.FlatChoice):
+    if not isinstance(choice, schemas.FlatChoice):
         return choice
-    return fields.ToolChoice(type="function", function=fields.Named(name=choice.name))
+    return schemas.ToolChoice(type="function", function=schemas.Named(name=choice.name))
 
 
-def _messages(items: list[fields.Item]) -> list[fields.Message]:
+def _messages(items: list[schemas.Item]) -> list[schemas.Message]:
     """Messages of the items; what was thought belongs to the assistant's message after it."""
     converted, thought = [], None
     for at, item in enumerate(items):
@@ -115,17 +115,17 @@ def _messages(items: list[fields.Item]) -> list[fields.Message]:
     return converted
 
 
-def _message(at: int, item: fields.Item) -> fields.Message:
+def _message(at: int, item: schemas.Item) -> schemas.Message:
     needs = {"message": ("role", "content"), "function_call": ("call_id", "name", "arguments")}
     for name in needs.get(item.type, ("call_id", "output")):
         if getattr(item, name) is None:
             raise ApiError(400, f"an item of type {item.type!r} needs {name}", f"input[{at}].{name}")
     if item.type == "message":
-        return fields.Message(role=item.role or "", content=_text(item.content))
+        return schemas.Message(role=item.role or "", content=_text(item.content))
     if item.type == "function_call_output":
-        return fields.Message(role="tool", content=_text(item.output), tool_call_id=item.call_id)
-    function = fields.CalledFunction(name=item.name or "", arguments=item.arguments or "")
-    return fields.Message(role="assistant", tool_calls=[fields.ToolCall(id=item.call_id or "", function=function)])
+        return schemas.Message(role="tool", content=_text(item.output), tool_call_id=item.call_id)
+    function = schemas.CalledFunction(name=item.name or "", arguments=item.arguments or "")
+    return schemas.Message(role="assistant", tool_calls=[schemas.ToolCall(id=item.call_id or "", function=function)])
 
 
 def _text(content: Any) -> str:
@@ -154,17 +154,17 @@ KINDS = {
     "content": Kind("message", "output_text", "msg", {"role": "assistant"}, logprobs=True),
     "reasoning": Kind("reasoning", "reasoning_text", "rs", {"summary": []}),
 }
-"""By the kind of a part."""
+"""Kinds of items by the kind of a part."""
 
 
 @attrs.define(eq=False)
 class ResponseReply:
     """An answer as its text comes. name: the part of its ids that is its own. reader: makes its items of the text."""
 
-    terms: Terms
-    body: fields.Responses
+    terms: ServerConfig
+    body: schemas.Responses
     job: Job
-    outlet: Outlet
+    outlet: EventQueue
     name: str
     reader: Reader
     created: int = attrs.field(factory=lambda: int(time()))
@@ -173,8 +173,8 @@ class ResponseReply:
     numbers: int = 0
     written: int = 0
 
-    async def whole(self) -> dict[str, Any]:
-        """In one piece. Raises the error that ended the text."""
+    async def response(self) -> dict[str, Any]:
+        """Return the answer in one piece. Raises the error that ended the text."""
         [finished] = await report.wait_for_all(self.outlet, 1)
         for step in self.job.steps:
             self._events(self.reader.put(step.events))
@@ -261,10 +261,10 @@ class ResponseReply:
         ]
 
     def _logprobs(self) -> list[Any]:
-        """Of all tokens so far, where they were asked for."""
+        """Log-probabilities of all tokens so far, if they were asked for."""
         tokenizer = self.terms.target.tokenizer
         assert tokenizer is not None
-        logprobs = tokens.chat_logprobs([e for step in self.job.steps for e in step.events], tokenizer)
+        logprobs = token_logprobs.chat_logprobs([e for step in self.job.steps for e in step.events], tokenizer)
         return logprobs["content"] if logprobs else []
 
     # a call
@@ -325,11 +325,11 @@ class ResponseReply:
         }
 
 
-def _format_of(text: fields.TextOptions | None) -> dict[str, Any]:
+def _format_of(text: schemas.TextOptions | None) -> dict[str, Any]:
     if text is None or text.format is None:
         return {"type": "text"}
     return text.format.model_dump(by_alias=True, exclude_none=True)
 
 
 def _dump(value: Any) -> Any:
-    return value.model_dump() if isinstance(value, fields.FlatChoice) else value
+    return value.model_dump() if isinstance(value, schemas.FlatChoice) else value

@@ -1,4 +1,4 @@
-"""What a route gets of the application: the way from a prompt to an answer, the engine, and the terms of the server."""
+"""Services of the application for routes: from a prompt to an answer, the engine, and the server's configuration."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import Annotated, Any, Protocol
 from fastapi import Depends, Request
 from starlette.responses import JSONResponse, Response
 
-from spec_serve.asked import Ask, encode_prompt, size_of
 from spec_serve.engine import Engine
-from spec_serve.job import Job, Outlet, wait_until_accepted
+from spec_serve.generation_params import GenerationParams, encode_prompt, size_of
+from spec_serve.job import EventQueue, Job, wait_until_accepted
 from spec_serve.metrics import Metrics
+from spec_serve.server_config import ServerConfig
 from spec_serve.stream import EventStream, as_json
-from spec_serve.terms import Terms
 from spec_serve.threads import Threads
 
 
 class Json(JSONResponse):
-    """In ASCII: a text may hold half a surrogate pair."""
+    """JSON in ASCII: a text may hold half a surrogate pair."""
 
     def render(self, content: Any) -> bytes:
         return as_json(content).encode()
@@ -29,7 +29,7 @@ class Json(JSONResponse):
 class Answer(Protocol):
     """An answer as its texts come: in one piece, or as server-sent events."""
 
-    async def whole(self) -> Any: ...
+    async def response(self) -> Any: ...
 
     def chunks(self) -> AsyncIterator[str]: ...
 
@@ -37,7 +37,7 @@ class Answer(Protocol):
 class Service:
     """The way from a prompt to an answer, over one engine."""
 
-    def __init__(self, engine: Engine, terms: Terms) -> None:
+    def __init__(self, engine: Engine, terms: ServerConfig) -> None:
         self.engine = engine
         self.terms = terms
         self.metrics = Metrics(engine)
@@ -55,12 +55,14 @@ class Service:
     def _encode(self, prompts: Sequence[Any]) -> list[list[int]]:
         return [encode_prompt(prompt, self.terms) for prompt in prompts]
 
-    async def submit(self, ask: Ask, prompts: list[Any], n: int, name: str) -> tuple[list[Job], Outlet]:
+    async def submit(
+        self, ask: GenerationParams, prompts: list[Any], n: int, name: str
+    ) -> tuple[list[Job], EventQueue]:
         """Jobs that the engine has accepted: ``n`` for each prompt. Raises ApiError."""
         ids = await self.encode(*prompts)
         if ask.request.constraint is not None:
             await self.threads.compile(ask.compile_constraint, self.terms.target)
-        outlet = Outlet()
+        outlet = EventQueue()
         jobs = ask.jobs(outlet, ids, n, name)
         self.engine.submit(jobs)
         try:
@@ -76,7 +78,7 @@ class Service:
         if stream:
             return EventStream(answer.chunks(), leave)
         try:
-            return Json(await answer.whole())
+            return Json(await answer.response())
         finally:
             leave()
 
@@ -90,10 +92,10 @@ async def get_engine(request: Request) -> Engine:
     return (await get_service(request)).engine
 
 
-async def get_terms(request: Request) -> Terms:
+async def get_terms(request: Request) -> ServerConfig:
     return (await get_service(request)).terms
 
 
 ServiceOf = Annotated[Service, Depends(get_service)]
 EngineOf = Annotated[Engine, Depends(get_engine)]
-TermsOf = Annotated[Terms, Depends(get_terms)]
+TermsOf = Annotated[ServerConfig, Depends(get_terms)]

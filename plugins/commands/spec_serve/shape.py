@@ -13,7 +13,7 @@ from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from spec_serve.stream import Left, until_left
+from spec_serve.stream import ClientDisconnected, run_until_disconnect
 
 PARTS_MAX = 20_000
 """Objects and lists of a body, nested ones included."""
@@ -26,7 +26,7 @@ KEY_MAX = 4_096
 
 
 def check_shape(body: Any) -> None:
-    """Raises HTTPException for a body of too many parts. The cost is in proportion to the limit, not to the body."""
+    """Raise HTTPException for a body of too many parts. The cost is in proportion to the limit, not to the body."""
     waiting, parts, keys = [body], 0, 0
     while waiting:
         part = waiting.pop()
@@ -67,8 +67,8 @@ class CheckedRoute(APIRoute):
             checked = CheckedRequest(request.scope, request.receive)
             try:
                 await checked.body()  # what follows it is the end of the connection
-                return await until_left(request.receive, handler(checked))
-            except (Left, ClientDisconnect):  # what waited for a thread holds no memory any more
+                return await run_until_disconnect(request.receive, handler(checked))
+            except (ClientDisconnected, ClientDisconnect):  # what waited for a thread holds no memory any more
                 return Response(status_code=499)
 
         return handle

@@ -1,4 +1,4 @@
-"""Answers that end when the client leaves: as server-sent events, or whole."""
+"""Streaming and whole responses that are cancelled when the client disconnects."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from fastapi.sse import EventSourceResponse
-from starlette.responses import Response
 
 T = TypeVar("T")
 QUIET_SECONDS = 15.0
-"""After so long without an event a comment is sent, so that proxies keep the connection open."""
+"""Seconds without an event after which a comment is sent, so that proxies keep the connection open."""
 
 
-class Left(Exception):
+class ClientDisconnected(Exception):
     """The client has closed the connection."""
 
 
@@ -30,14 +29,14 @@ def as_json(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"))
 
 
-async def until_left(receive: Callable[[], Awaitable[Any]], work: Coroutine[Any, Any, T]) -> T:
-    """The result of the work. Raises Left where the client leaves before it is done."""
+async def run_until_disconnect(receive: Callable[[], Awaitable[Any]], work: Coroutine[Any, Any, T]) -> T:
+    """The result of the work. Raises ClientDisconnected where the client leaves before it is done."""
     doing, leaving = asyncio.ensure_future(work), asyncio.ensure_future(_wait_for_disconnect(receive))
     try:
         await asyncio.wait({doing, leaving}, return_when=asyncio.FIRST_COMPLETED)
         if doing.done():
             return doing.result()
-        raise Left
+        raise ClientDisconnected
     finally:
         for task in (doing, leaving):
             task.cancel()
@@ -49,14 +48,6 @@ async def _wait_for_disconnect(receive: Callable[[], Awaitable[Any]]) -> None:
         pass
 
 
-async def whole(work: Coroutine[Any, Any, Response], leave: Callable[[], None]) -> Response:
-    """An answer in one piece. leave: called at the end, also where the route stops because the client has left."""
-    try:
-        return await work
-    finally:
-        leave()
-
-
 class EventStream(EventSourceResponse):
     """Server-sent events. leave: called at the end, also where the client did not wait for it.
 
@@ -64,19 +55,19 @@ class EventStream(EventSourceResponse):
     """
 
     def __init__(self, events: AsyncIterator[str], leave: Callable[[], None]) -> None:
-        super().__init__(alive(events), headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
+        super().__init__(with_keepalive(events), headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
         self.leave = leave
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         try:
-            await until_left(receive, self.stream_response(send))
-        except (Left, OSError):
+            await run_until_disconnect(receive, self.stream_response(send))
+        except (ClientDisconnected, OSError):
             pass
         finally:
             self.leave()
 
 
-async def alive(events: AsyncIterator[str]) -> AsyncIterator[str]:
+async def with_keepalive(events: AsyncIterator[str]) -> AsyncIterator[str]:
     """The events, and comments while there are none."""
     following = asyncio.ensure_future(anext(events, None))
     try:

@@ -107,7 +107,7 @@ def train() -> None:
 
 
 @train.command()
-@common.add(common.MODEL, DATA, SCHEDULE, HEAD)
+@common.options(common.MODEL, DATA, SCHEDULE, HEAD)
 @click.option(
     "--format", "layout", type=click.Choice(["gguf", "speculators", "safeailab"]), default="gguf", show_default=True
 )
@@ -135,7 +135,7 @@ def eagle3(**flags: Any) -> None:
 
 
 @train.command()
-@common.add(common.MODEL, DATA, SCHEDULE, HEAD)
+@common.options(common.MODEL, DATA, SCHEDULE, HEAD)
 @click.option(
     "--format", "layout", type=click.Choice(["gguf", "speculators", "z-lab"]), default="gguf", show_default=True
 )
@@ -166,13 +166,13 @@ def _train(head: type[HeadOptions], flags: dict[str, Any]) -> None:
         try:
             TrainingRun.of(common.target_of(settings), options).run()
         except KeyboardInterrupt:
-            common.note(f"stopped: run the same command again to continue from the files beside {out}")
+            common.print_note(f"stopped: run the same command again to continue from the files beside {out}")
             raise
 
 
 def _options(head: type[HeadOptions], flags: dict[str, Any]) -> TrainOptions:
     """The options of training, taken from the flags; what is left are settings of the core. Raises UsageError."""
-    taken = common.take(flags, *names(DataOptions, ScheduleOptions, OutputOptions, head))
+    taken = common.pop_flags(flags, *names(DataOptions, ScheduleOptions, OutputOptions, head))
     if taken["minutes"] and taken["steps"]:
         raise UsageError("--minutes and --steps were both passed", hint="pass one of them")
     if taken["stored"] == "q8_0" and taken["layout"] != "gguf":

@@ -83,13 +83,13 @@ class Method:
     """What is known of a method in this run.
 
     chances, shares: chances that it gives its tokens, and the share of these that is accepted.
-    gain: of its drafts; chain, tree: of those without and with branches. asked: how often it was.
+    gain: of its drafts; chain, tree: of drafts without and with branches. asked: how often it was called.
     offers: share of these in which it drafted. idle: plain steps that it takes where it does not; standing: in a step
     in which it is not asked; stood: in all such steps since its last draft.
-    overheads: {sequences: plain steps that it takes for a draft, by its length}. first: those that its first draft for
-    a text takes beside that, by tokens of the text. depth, branching: tokens of the longest path, and of all by those.
-    whole: share of drafts that were as long as they might be. priced: it asks for a price. lost: plain steps that its
-    drafts lost. tried_at: step of its last trial.
+    overheads: {sequences: plain steps that it takes for a draft, by its length}. first: plain steps that its first
+    draft for a text takes beside that, by tokens of the text. depth: tokens of the longest path; branching: of all
+    paths, over depth. whole: share of drafts that were as long as they might be. priced: it asks for a price.
+    lost: plain steps that its drafts lost. tried_at: step of its last trial.
     """
 
     positions: Positions = attrs.field(factory=Positions)
@@ -157,8 +157,8 @@ class Method:
 class Text:
     """What is known of a sequence.
 
-    methods: those that its request allows. budget: its longest draft. tokens: that it has. served: methods that have
-    drafted for it.
+    methods: allowed by its request. budget: its longest draft. tokens: its length. served: methods that have drafted
+    for it.
     rates, gains: {method: acceptance of a token, and what its drafts bring}; they begin as in all texts.
     """
 

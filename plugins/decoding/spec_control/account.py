@@ -37,7 +37,7 @@ class Account:
         return self.balance >= self.balance_max / 2
 
     def charge(self, tokens: float, time: float) -> None:
-        """After a step. tokens: of each sequence, on average. time: in plain steps."""
+        """Charge a step. tokens: of each sequence, on average. time: in plain steps."""
         self.balance = min(self.balance_max, self.balance + (1.0 + self.share) * tokens - time)
         self.lowest = min(self.lowest, self.balance)
 
@@ -120,13 +120,13 @@ class Learner:
     reason: str = ""
 
     def costs_of(self, sequences: int) -> Costs:
-        """Costs of steps with so many sequences."""
+        """Costs of steps with this number of sequences."""
         if sequences not in self.costs:
             self.costs[sequences] = Costs(sequences)
         return self.costs[sequences]
 
     def learn(self, records: list[StepRecord], controller: str) -> None:
-        """From all steps since the last plan. controller: its name in the run."""
+        """Learn from all steps since the last plan. controller: its name in the run."""
         drafts: dict[tuple[int, str], Drafts] = {}
         if len(records) > 2 * RECENT and records[-1].plain:  # the end of a long rest says enough
             self._rest_over(len(records) - RECENT)
@@ -150,7 +150,7 @@ class Learner:
             costs.guess()
 
     def _rest_over(self, steps: int) -> None:
-        """So many plain steps, in which methods took what they usually do."""
+        """Charge plain steps in which methods took what they usually do."""
         standing = sum(method.standing.value for method in self.methods.values())
         for method in self.methods.values():
             method.stood += steps * method.standing.value
@@ -189,7 +189,7 @@ class Learner:
                 method.learn_offer(False, time)
 
     def _learn_drafts(self, record: StepRecord, own: float, drafts: dict[tuple[int, str], Drafts]) -> None:
-        """A step with drafts, which are added to ``drafts``."""
+        """Learn from a step with drafts, which are added to ``drafts``."""
         attempts, sequences, forward = record.attempts, record.sequences, record.seconds["verify"]
         costs = self.costs_of(sequences)
         self.undrafted = 0

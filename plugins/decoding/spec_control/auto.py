@@ -48,7 +48,7 @@ class Planner(Learner):
                 self.costs_of(batch).learn(batch * rows, whole / plain)
 
     def plan(self, texts: dict[int, Text], sequences: int, trees: bool) -> DraftPlan:
-        """texts: of sequences that may draft. sequences: of the step, others included. trees: drafts may branch."""
+        """The next plan. texts: of sequences that may draft. sequences: of the step, others included. trees: drafts may branch."""
         drop, costs, account = self._begin_texts(texts), self.costs_of(sequences), self.account
         if not costs.plain or costs.doubtful or self.unmeasured >= self.interval:
             self.interval = constants.TRIAL if costs.surprised else min(self.every, 2 * self.interval)
@@ -99,7 +99,7 @@ class Planner(Learner):
     def _draft(
         self, costs: Costs, limits: Mapping[int, Mapping[str, Limit]], drop: set[str], trial: float
     ) -> DraftPlan:
-        """Let methods draft, for as many steps as the balance pays for if all of their usual drafts are rejected."""
+        """Let methods draft, while the balance pays for their steps with all usual drafts rejected."""
         balance, steps = self.account.balance, constants.TRIAL if trial else constants.HOLD
         usual = max(0.01, self._loss(costs, limits, usual=True))
         steps = max(1, min(steps, self.interval - self.unmeasured, int(balance / usual)))
@@ -162,12 +162,12 @@ class Planner(Learner):
         return 1.0 + sum(path), self._time(costs, method, length) + first
 
     def _time(self, costs: Costs, method: Method, length: int) -> float:
-        """Of a step in which a method drafts so many tokens for every sequence."""
+        """Time of a step in which a method drafts ``length`` tokens for every sequence."""
         rows = costs.sequences * (1.0 + length * method.branching.value)
         return costs.step(round(rows)) + method.overhead(costs.sequences, length)
 
     def _limit(self, costs: Costs, text: Text, name: str, trees: bool, longest: int = 1 << 30) -> Limit | None:
-        """The length with the most tokens per time of those that the balance allows. longest: of a trial."""
+        """The length with the most tokens per time that the balance allows. longest: of a trial."""
         method, balance = self.methods[name], self.account.balance
         rows = (costs.rows_max - costs.sequences) / (costs.sequences * method.branching.value)
         most = min(text.budget, max(1, int(rows)), longest)
@@ -190,7 +190,7 @@ class Planner(Learner):
         return Limit(length, price, self._nodes(costs, method, length) if trees else None)
 
     def _nodes(self, costs: Costs, method: Method, length: int) -> int:
-        """Tokens of a tree: as many as cost no more than it may gain, or a chain where that gained more."""
+        """Tokens of a tree that cost no more than it may gain, or of a chain where that gained more."""
         tree, chain, batch = method.tree, method.chain, costs.sequences
         if tree.count >= constants.TRIAL and (chain.count < constants.TRIAL or chain.speed > tree.speed):
             return length
@@ -200,7 +200,7 @@ class Planner(Learner):
         return nodes
 
     def _try_method(self, costs: Costs, limits: dict[int, dict[str, Limit]], trees: bool) -> float:
-        """Let one text try a method of which little is known, or after a pause the one that was tried longest ago.
+        """Let one text try a little known method, or after a pause the one that was tried longest ago.
 
         Returns the time that this may lose, 0 where nothing is tried.
         """

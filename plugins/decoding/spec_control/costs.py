@@ -28,14 +28,14 @@ class Mean:
     count: int = 0
 
     def add(self, value: float, times: int = 1) -> None:
-        """times: so many values, of which this is the mean."""
+        """Add the mean of ``times`` values."""
         self.count += times
         self.value += min(1.0, times * max(self.weight, 1.0 / self.count)) * (value - self.value)
 
 
 @attrs.define
 class Line:
-    """A cost that grows with a number: least squares, of which later values count more. It begins at 0 for 0."""
+    """A cost that grows with a number, by least squares; later values count more. It is 0 for 0."""
 
     sums: list[float] = attrs.field(factory=lambda: [0.5, 0.0, 0.0, 0.0, 0.0])
 
@@ -126,7 +126,7 @@ class Costs:
 
     @property
     def rows_max(self) -> int:
-        """Rows of a forward that may be tried: twice as many as were measured."""
+        """Rows of a forward that may be tried: twice the number that was measured."""
         return 2 * max(self.ratios, default=self.sequences)
 
     def at(self, rows: int) -> float:
@@ -148,7 +148,7 @@ class Costs:
         return values[i - 1] + share * (values[i] - values[i - 1])
 
     def step(self, rows: int) -> float:
-        """Time of a step with so many rows, in plain steps, without what methods take."""
+        """Time of a step with ``rows`` rows, in plain steps, without what methods take."""
         return 1.0 + (self.at(rows) - 1.0) * self.forward / self.plain
 
     def plain_seconds(self, record: StepRecord) -> float:

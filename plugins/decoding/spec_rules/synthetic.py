@@ -54,11 +54,11 @@ class Synthetic:
     def coin(self, seq: Sequence) -> float:
         """One uniform per step: the pattern of a prompt depends on the setting's seed, not on text or drafter."""
         prompt = crc32(np.array(seq.tokens[: seq.prompt_len], dtype=np.int64).tobytes())
-        return float(uniform(self.seed, seq.t, np.array([prompt]), seq.noise_stream, DOMAIN_SYNTHETIC)[0])
+        return float(uniform(self.seed, seq.output_position, np.array([prompt]), seq.noise_stream, DOMAIN_SYNTHETIC)[0])
 
 
 def kept_count(rates: tuple[float, ...], u: float) -> int:
-    """How many positions are kept for one uniform: at least i + 1 with probability rates[i], since rates fall."""
+    """Number of positions that are kept for one uniform: at least i + 1 with probability rates[i], since rates fall."""
     return sum(u < rate for rate in rates)
 
 

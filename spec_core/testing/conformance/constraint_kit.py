@@ -109,7 +109,7 @@ class ConstraintConformance(Conformance):
         requests = self.requests()
         plain = self.texts(requests)
         known = {r.name: [*r.prompt, *text] for r, text in zip(requests, plain, strict=True)}
-        drafter = Oracle(known, lambda i, seq: (i + seq.rounds) % 3 > 0, vocab=self.model.info.vocab)
+        drafter = Oracle(known, lambda i, seq: (i + seq.verdict_count) % 3 > 0, vocab=self.model.info.vocab)
         texts = together(self.run([drafter]), [self.with_constraint(request) for request in requests])
         for tokens, expected, request in zip(texts, plain, requests, strict=True):
             same(tokens, expected, f"seed={request.seed}")

@@ -42,7 +42,7 @@ EARLIER, LATER = 550, 1050
 ROWS_APART = 1e-3
 """Max difference of probs by rounding."""
 LONG_BEGINNING = 80
-"""Rows that are sooner copied than evaluated again."""
+"""Rows from which a prefix is copied instead of evaluated again."""
 LONG = 48
 """Tokens after which a text has repeated itself."""
 LEARNING = '\nif earlier verdicts shall change later drafts, declare it: learns_from_verdicts = "length" or "tokens"'
@@ -62,7 +62,7 @@ class MemoryChecks(DraftChecks):
     shares_between_sequences: ClassVar[bool] = False
     keeps_former_text: ClassVar[bool] = False
     declarable: str = ""
-    """What the author may declare if the finding of the present check is meant."""
+    """Declaration that allows the finding of the present check, if it is meant."""
 
     def agree(self, one: Draft | None, two: Draft | None) -> bool:
         """Whether these drafts, after the same text with different histories, are as equal as declared."""
@@ -126,7 +126,7 @@ class MemoryChecks(DraftChecks):
         self._needs_fixed_tokens()
         requests = self.long_requests()
         often = self.drafts_of(requests, rule=Cut(0))
-        now_and_then = self.drafts_of(requests, [Limiter(lambda seq: seq.t % 3 == 0)], rule=Cut(0))
+        now_and_then = self.drafts_of(requests, [Limiter(lambda seq: seq.output_position % 3 == 0)], rule=Cut(0))
         self.same_drafts(now_and_then, often, requests, now_and_then)
         for late in (4, LONG // 2, LONG - 4):
             held_back = Limiter(from_output(late))
@@ -229,7 +229,7 @@ class MemoryChecks(DraftChecks):
         seqs = []
         for request in requests:
             seqs.append(run.submit(request))
-            while run.busy and not (beside and len(seqs) == 1 and seqs[0].rounds >= 2):
+            while run.busy and not (beside and len(seqs) == 1 and seqs[0].verdict_count >= 2):
                 run.step()
         for seq, request in zip(seqs, requests, strict=True):
             same(run.take(seq).tokens, self.plain(request), describe_request(request))
@@ -297,7 +297,7 @@ class MemoryChecks(DraftChecks):
         sizes: list[int] = []
         while run.busy:
             run.step()
-            if len(sizes) < len(at) and seq.t >= at[len(sizes)]:
+            if len(sizes) < len(at) and seq.output_position >= at[len(sizes)]:
                 sizes.append(weight([plugin, seq.stash], outside=[run, target, seq]))
         return sizes
 
@@ -337,7 +337,7 @@ def near(one: Draft | None, two: Draft | None) -> bool:
 
 def from_output(t: int) -> Callable[[Sequence], bool]:
     """True for sequences with at least t output tokens."""
-    return lambda seq: seq.t >= t
+    return lambda seq: seq.output_position >= t
 
 
 def overwrite(views: list[torch.Tensor]) -> None:
@@ -346,7 +346,7 @@ def overwrite(views: list[torch.Tensor]) -> None:
 
 
 def continuing_request(request: Request, text: list[int], m: int) -> Request:
-    """The same request, with the text before its m-th token as the prompt, so that its next token is that one."""
+    """Copy of a request with the text before its m-th token as the prompt, so that its next token is that one."""
     count = m - 1 - len(request.prompt)
     return attrs.evolve(request, prompt=text[: m - 1], max_tokens=request.max_tokens - count, offset=count)
 

@@ -15,7 +15,7 @@ from spec_core.contract.sequence import Sequence
 from spec_core.contract.step import Step
 from spec_core.contract.target import Target
 from spec_core.contract.values import KINDS, Compat, Draft, Needs, Verdict
-from spec_core.errors import NotAskedFor
+from spec_core.errors import NotRequested
 from spec_core.hookspecs import hookimpl
 from spec_core.loop.run import Run
 from spec_core.toolkit.choosing import choosers, walk
@@ -76,10 +76,10 @@ class Rests:
 
 
 class Hidden:
-    """Rows of logits of a plugin that did not declare to read them: any use raises NotAskedFor."""
+    """Rows of logits of a plugin that did not declare to read them: any use raises NotRequested."""
 
     def __getattr__(self, name: str) -> Any:
-        raise NotAskedFor(
+        raise NotRequested(
             "logits were read in rollback or process: compat must return Compat(needs=Needs(logits=True))"
         )
 
@@ -191,7 +191,7 @@ class Rewinds(Watched):
 
 
 def copy_output(output: TargetOutput) -> TargetOutput:
-    """The same values in new tensors."""
+    """Copy of an output in new tensors."""
     hidden = {i: h.clone() for i, h in output.hidden.items()}
     final = None if output.final is None else output.final.clone()
     return attrs.evolve(output, logits=output.logits.clone(), hidden=hidden, final=final)

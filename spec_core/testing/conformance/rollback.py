@@ -53,8 +53,8 @@ class RollbackConformance(Gated, SettingsChecks):
     def test_state_in_steps_without_a_draft(self) -> None:
         requests = self.requests()
         pattern = [2, 0, 0, 4, 0, 1, 3]
-        drafter = self.right(requests, lambda seq: pattern[seq.rounds % 7])
-        sometimes = Limiter(lambda seq: pattern[seq.rounds % 7] > 0, "oracle")
+        drafter = self.right(requests, lambda seq: pattern[seq.verdict_count % 7])
+        sometimes = Limiter(lambda seq: pattern[seq.verdict_count % 7] > 0, "oracle")
         self.run_and_compare(self.run([sometimes, drafter]), requests)
 
     @promise("A prompt as long as a draft is handled as a prompt: of 1 token, of K, K + 1 and K + 2.")
@@ -71,7 +71,9 @@ class RollbackConformance(Gated, SettingsChecks):
         requests[0] = attrs.evolve(requests[0], methods=())
         drafter = self.right(requests, lambda seq: int(seq.name) % 5)
         run = self.run([drafter], prefill_chunk=3, draft_max=4, max_batched_tokens=24)
-        self.run_and_compare(run, requests, each=lambda seqs: run.cancel(seqs[-1]) if seqs[-1].t > 5 else None)
+        self.run_and_compare(
+            run, requests, each=lambda seqs: run.cancel(seqs[-1]) if seqs[-1].output_position > 5 else None
+        )
 
     @promise("If a stop lies inside a draft, the state ends before the stop, which is never evaluated.")
     def test_state_when_a_stop_lies_inside_the_draft(self) -> None:

@@ -14,10 +14,11 @@ from spec_core.contract.target import Target, Tokenizer, lacking
 from spec_core.contract.values import Compat, Draft, Needs
 from spec_core.testing.conformance.base import describe_request, expect, same, together
 from spec_core.testing.conformance.drive import Row, close, feed, forward, host, keep
-from spec_core.testing.conformance.exact_rows import TREE, RowChecks
+from spec_core.testing.conformance.exact_rows import TREE
 from spec_core.testing.conformance.memory_kit import Checkpoints
 from spec_core.testing.conformance.probes import Watched
 from spec_core.testing.conformance.promise import Found, promise
+from spec_core.testing.conformance.target_parts_kit import TargetPartChecks
 from spec_core.testing.drafters import RandomTrees
 from spec_core.toolkit.drive import open_sequence
 
@@ -27,7 +28,7 @@ MOST_CONTEXT = 4096
 """Longer contexts are not filled to the end."""
 
 
-class TargetConformance(RowChecks):
+class TargetConformance(TargetPartChecks):
     """Inherit, and let ``make`` return a new target.
 
     tolerance: share of the largest value by which two ways to the same result may differ; None selects it by dtype.
@@ -306,7 +307,7 @@ class TargetConformance(RowChecks):
             draft_max=4,
         )
         one = run.submit(first)
-        while one.rounds < 2:
+        while one.verdict_count < 2:
             run.step()
         two = run.submit(other)
         together(run, [])

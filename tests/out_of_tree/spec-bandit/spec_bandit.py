@@ -34,7 +34,7 @@ class Memory:
     asked: str | None = None
 
     def best(self, names: list[str], width: float) -> str:
-        """Of equal bounds the first named."""
+        """Name of the method with the largest bound; the first of equal ones."""
         arms = {name: self.arms.setdefault(name, Arm()) for name in names}
         rounds = 1 + sum(arm.asked for arm in arms.values())
         return max(names, key=lambda name: arms[name].upper_bound(rounds, width))

@@ -23,9 +23,9 @@ typedef struct {
     pid_t pid;
 } Program;
 
-static spec_program *of(PyObject *self) { return ((Program *)self)->program; }
+static spec_program *program_of(PyObject *self) { return ((Program *)self)->program; }
 
-static PyObject *number(int32_t made) { return made < 0 ? PyErr_NoMemory() : PyLong_FromLong(made); }
+static PyObject *as_long(int32_t made) { return made < 0 ? PyErr_NoMemory() : PyLong_FromLong(made); }
 
 /* ---- arguments */
 
@@ -40,7 +40,7 @@ static int weight_of(PyObject *tuple, spec_weight *w) {
 }
 
 /* A copy of `count` floats at an address; NULL for address 0. */
-static int kept(spec_program *p, unsigned long long address, int count, float **copy) {
+static int copy_floats(spec_program *p, unsigned long long address, int count, float **copy) {
     *copy = NULL;
     if (!address) return 1;
     *copy = spec_keep(p, (const float *)(uintptr_t)address, count);
@@ -48,7 +48,7 @@ static int kept(spec_program *p, unsigned long long address, int count, float **
     return *copy != NULL;
 }
 
-static PyObject *added(const spec_op *op) {
+static PyObject *none_or_error(const spec_op *op) {
     if (!op) return PyErr_NoMemory();
     Py_RETURN_NONE;
 }
@@ -57,19 +57,19 @@ static PyObject *added(const spec_op *op) {
 
 static PyObject *value(PyObject *self, PyObject *args) {
     int width;
-    return PyArg_ParseTuple(args, "i", &width) ? number(spec_add_value(of(self), width)) : NULL;
+    return PyArg_ParseTuple(args, "i", &width) ? as_long(spec_add_value(program_of(self), width)) : NULL;
 }
 
 static PyObject *qrows(PyObject *self, PyObject *args) {
     int k, bits;
-    return PyArg_ParseTuple(args, "ii", &k, &bits) ? number(spec_add_qrows(of(self), k, bits)) : NULL;
+    return PyArg_ParseTuple(args, "ii", &k, &bits) ? as_long(spec_add_qrows(program_of(self), k, bits)) : NULL;
 }
 
 /* value, tap: the value is written to the memory of the output */
 static PyObject *bind(PyObject *self, PyObject *args) {
     int v, tap;
     if (!PyArg_ParseTuple(args, "ii", &v, &tap)) return NULL;
-    of(self)->values[v].tap = tap;
+    program_of(self)->values[v].tap = tap;
     Py_RETURN_NONE;
 }
 
@@ -96,16 +96,16 @@ static PyObject *threads(PyObject *self, PyObject *args) {
 
 /* kind, layers, kv_heads, dim */
 static PyObject *memory(PyObject *self, PyObject *args) {
-    spec_memory *m = &of(self)->memory;
+    spec_memory *m = &program_of(self)->memory;
     if (!PyArg_ParseTuple(args, "iiii", &m->kind, &m->layers, &m->kv_heads, &m->dim)) return NULL;
     Py_RETURN_NONE;
 }
 
 /* layers, key_heads, value_heads, key_dim, value_dim, kernel, address of key_of int32 */
 static PyObject *recurrence(PyObject *self, PyObject *args) {
-    spec_recurrence *r = &of(self)->recurrence;
+    spec_recurrence *r = &program_of(self)->recurrence;
     unsigned long long key_of;
-    if (!PyArg_ParseTuple(args, "iiiiiiK", &of(self)->recurring, &r->key_heads, &r->value_heads, &r->key_dim,
+    if (!PyArg_ParseTuple(args, "iiiiiiK", &program_of(self)->recurring, &r->key_heads, &r->value_heads, &r->key_dim,
                           &r->value_dim, &r->kernel, &key_of))
         return NULL;
     r->channels = 2 * r->key_heads * r->key_dim + r->value_heads * r->value_dim;
@@ -148,20 +148,20 @@ static PyObject *embed(PyObject *self, PyObject *args) {
     PyObject *table;
     spec_weight w;
     if (!PyArg_ParseTuple(args, "iOf", &out, &table, &scale) || !weight_of(table, &w)) return NULL;
-    spec_op *op = spec_add_op(of(self), SPEC_EMBED);
-    if (op) op->out = out, op->weights[0] = w, op->width = w.k, op->scale = scale, of(self)->vocabulary = w.n;
-    return added(op);
+    spec_op *op = spec_add_op(program_of(self), SPEC_EMBED);
+    if (op) op->out = out, op->weights[0] = w, op->width = w.k, op->scale = scale, program_of(self)->vocabulary = w.n;
+    return none_or_error(op);
 }
 
 /* out, width: inputs are numbered in the order of these calls */
 static PyObject *input(PyObject *self, PyObject *args) {
     int out, width;
-    spec_program *p = of(self);
+    spec_program *p = program_of(self);
     if (!PyArg_ParseTuple(args, "ii", &out, &width)) return NULL;
     if (p->inputs == SPEC_INPUTS) return PyErr_Format(PyExc_ValueError, "more than %d inputs", SPEC_INPUTS);
     spec_op *op = spec_add_op(p, SPEC_INPUT);
     if (op) op->out = out, op->width = width, op->index = p->inputs, p->input_widths[p->inputs++] = width;
-    return added(op);
+    return none_or_error(op);
 }
 
 /* x, out, address of the weight [width], width, eps */
@@ -170,10 +170,10 @@ static PyObject *norm(PyObject *self, PyObject *args) {
     unsigned long long weight;
     float eps, *vector;
     if (!PyArg_ParseTuple(args, "iiKif", &x, &out, &weight, &width, &eps)) return NULL;
-    if (!kept(of(self), weight, width, &vector)) return NULL;
-    spec_op *op = spec_add_op(of(self), SPEC_NORM);
+    if (!copy_floats(program_of(self), weight, width, &vector)) return NULL;
+    spec_op *op = spec_add_op(program_of(self), SPEC_NORM);
     if (op) op->x = x, op->out = out, op->width = width, op->vector = vector, op->eps = eps;
-    return added(op);
+    return none_or_error(op);
 }
 
 /* x, heads, dim, address of the weight [dim] or 0, eps, rotary_dim, rotary table */
@@ -182,57 +182,57 @@ static PyObject *heads(PyObject *self, PyObject *args) {
     unsigned long long weight;
     float eps, *vector;
     if (!PyArg_ParseTuple(args, "iiiKfii", &x, &count, &dim, &weight, &eps, &rotary_dim, &table)) return NULL;
-    if (!kept(of(self), weight, dim, &vector)) return NULL;
-    spec_op *op = spec_add_op(of(self), SPEC_HEADS);
+    if (!copy_floats(program_of(self), weight, dim, &vector)) return NULL;
+    spec_op *op = spec_add_op(program_of(self), SPEC_HEADS);
     if (!op) return PyErr_NoMemory();
     op->x = x, op->heads = count, op->dim = dim, op->vector = vector, op->eps = eps;
     op->rotary_dim = rotary_dim, op->table = table;
-    return added(op);
+    return none_or_error(op);
 }
 
 /* k, v, layer, kv_heads */
 static PyObject *store(PyObject *self, PyObject *args) {
     int k, v, layer, kv_heads;
     if (!PyArg_ParseTuple(args, "iiii", &k, &v, &layer, &kv_heads)) return NULL;
-    spec_op *op = spec_add_op(of(self), SPEC_STORE);
+    spec_op *op = spec_add_op(program_of(self), SPEC_STORE);
     if (op) op->x = k, op->y = v, op->layer = layer, op->kv_heads = kv_heads;
-    return added(op);
+    return none_or_error(op);
 }
 
 /* x, qrows */
 static PyObject *quantise(PyObject *self, PyObject *args) {
     int x, to;
     if (!PyArg_ParseTuple(args, "ii", &x, &to)) return NULL;
-    spec_op *op = spec_add_op(of(self), SPEC_QUANTISE);
+    spec_op *op = spec_add_op(program_of(self), SPEC_QUANTISE);
     if (op) op->x = x, op->qrows = to;
-    return added(op);
+    return none_or_error(op);
 }
 
 /* x, gate, width */
 static PyObject *gate(PyObject *self, PyObject *args) {
     int x, y, width;
     if (!PyArg_ParseTuple(args, "iii", &x, &y, &width)) return NULL;
-    spec_op *op = spec_add_op(of(self), SPEC_GATE);
+    spec_op *op = spec_add_op(program_of(self), SPEC_GATE);
     if (op) op->x = x, op->y = y, op->width = width;
-    return added(op);
+    return none_or_error(op);
 }
 
 /* gate, up, out, width, enum spec_glu */
 static PyObject *glu(PyObject *self, PyObject *args) {
     int x, y, out, width, by;
     if (!PyArg_ParseTuple(args, "iiiii", &x, &y, &out, &width, &by)) return NULL;
-    spec_op *op = spec_add_op(of(self), SPEC_GLU);
+    spec_op *op = spec_add_op(program_of(self), SPEC_GLU);
     if (op) op->x = x, op->y = y, op->out = out, op->width = width, op->glu = by;
-    return added(op);
+    return none_or_error(op);
 }
 
 /* x, y, out, width */
 static PyObject *add(PyObject *self, PyObject *args) {
     int x, y, out, width;
     if (!PyArg_ParseTuple(args, "iiii", &x, &y, &out, &width)) return NULL;
-    spec_op *op = spec_add_op(of(self), SPEC_ADD);
+    spec_op *op = spec_add_op(program_of(self), SPEC_ADD);
     if (op) op->x = x, op->y = y, op->out = out, op->width = width;
-    return added(op);
+    return none_or_error(op);
 }
 
 /* x, width, cap */
@@ -240,9 +240,9 @@ static PyObject *softcap(PyObject *self, PyObject *args) {
     int x, width;
     float cap;
     if (!PyArg_ParseTuple(args, "iif", &x, &width, &cap)) return NULL;
-    spec_op *op = spec_add_op(of(self), SPEC_SOFTCAP);
+    spec_op *op = spec_add_op(program_of(self), SPEC_SOFTCAP);
     if (op) op->x = op->out = x, op->width = width, op->cap = cap;
-    return added(op);
+    return none_or_error(op);
 }
 
 /* x, z, out, heads, dim, address of the weight [dim], eps */
@@ -251,10 +251,23 @@ static PyObject *gated_norm(PyObject *self, PyObject *args) {
     unsigned long long weight;
     float eps, *vector;
     if (!PyArg_ParseTuple(args, "iiiiiKf", &x, &z, &out, &count, &dim, &weight, &eps)) return NULL;
-    if (!kept(of(self), weight, dim, &vector)) return NULL;
-    spec_op *op = spec_add_op(of(self), SPEC_GATED_NORM);
+    if (!copy_floats(program_of(self), weight, dim, &vector)) return NULL;
+    spec_op *op = spec_add_op(program_of(self), SPEC_GATED_NORM);
     if (op) op->x = x, op->y = z, op->out = out, op->heads = count, op->dim = dim, op->vector = vector, op->eps = eps;
-    return added(op);
+    return none_or_error(op);
+}
+
+/* x, kernel, out, width, taps, groups, address of the base [taps, width] */
+static PyObject *block_conv(PyObject *self, PyObject *args) {
+    int x, y, out, width, taps, groups;
+    unsigned long long base;
+    float *vector;
+    if (!PyArg_ParseTuple(args, "iiiiiiK", &x, &y, &out, &width, &taps, &groups, &base)) return NULL;
+    if (!copy_floats(program_of(self), base, taps * width, &vector)) return NULL;
+    spec_op *op = spec_add_op(program_of(self), SPEC_BLOCK_CONV);
+    if (op) op->x = x, op->y = y, op->out = out, op->width = width, op->dim = taps, op->heads = groups;
+    if (op) op->vector = vector;
+    return none_or_error(op);
 }
 
 /* values, out */
@@ -264,21 +277,21 @@ static PyObject *concat(PyObject *self, PyObject *args) {
     if (!PyArg_ParseTuple(args, "O!i", &PyTuple_Type, &xs, &out)) return NULL;
     if (PyTuple_Size(xs) > SPEC_INPUTS)
         return PyErr_Format(PyExc_ValueError, "more than %d values to concatenate", SPEC_INPUTS);
-    spec_op *op = spec_add_op(of(self), SPEC_CONCAT);
+    spec_op *op = spec_add_op(program_of(self), SPEC_CONCAT);
     if (!op) return PyErr_NoMemory();
     op->out = out, op->parts = (int)PyTuple_Size(xs);
     for (int i = 0; i < op->parts; i++) op->xs[i] = (int)PyLong_AsLong(PyTuple_GetItem(xs, i));
-    return added(op);
+    return none_or_error(op);
 }
 
 /* x, index of the output */
 static PyObject *tap(PyObject *self, PyObject *args) {
     int x, index;
     if (!PyArg_ParseTuple(args, "ii", &x, &index)) return NULL;
-    spec_op *op = spec_add_op(of(self), SPEC_TAP);
+    spec_op *op = spec_add_op(program_of(self), SPEC_TAP);
     if (op) op->x = x, op->index = index;
-    if (index >= of(self)->taps) of(self)->taps = index + 1;
-    return added(op);
+    if (index >= program_of(self)->taps) program_of(self)->taps = index + 1;
+    return none_or_error(op);
 }
 
 /* qrows, ((weight, out, address of the bias or 0), ...), add or -1, paired, enum spec_glu of pairs */
@@ -294,11 +307,11 @@ static PyObject *linear(PyObject *self, PyObject *args) {
         unsigned long long bias;
         if (!PyArg_ParseTuple(PyTuple_GetItem(parts, i), "OiK", &weight, &made.outs[i], &bias)) return NULL;
         if (!weight_of(weight, &made.weights[i])) return NULL;
-        if (!kept(of(self), bias, made.weights[i].n, &made.biases[i])) return NULL;
+        if (!copy_floats(program_of(self), bias, made.weights[i].n, &made.biases[i])) return NULL;
     }
-    spec_op *op = spec_add_op(of(self), SPEC_LINEAR);
+    spec_op *op = spec_add_op(program_of(self), SPEC_LINEAR);
     if (op) *op = made, op->qrows = from, op->x = add, op->y = op->out = SPEC_NONE, op->paired = paired, op->glu = by;
-    return added(op);
+    return none_or_error(op);
 }
 
 /* q, gate or -1, out, layer, heads, kv_heads, dim, window, scale, causal, cap or 0, address of the sinks or 0 */
@@ -308,10 +321,10 @@ static PyObject *attend(PyObject *self, PyObject *args) {
     if (!PyArg_ParseTuple(args, "iiiiiiiifpfK", &made.x, &made.y, &made.out, &made.layer, &made.heads, &made.kv_heads,
                           &made.dim, &made.window, &made.scale, &made.causal, &made.cap, &sinks))
         return NULL;
-    if (!kept(of(self), sinks, made.heads, &made.vector)) return NULL;
-    spec_op *op = spec_add_op(of(self), SPEC_ATTEND);
+    if (!copy_floats(program_of(self), sinks, made.heads, &made.vector)) return NULL;
+    spec_op *op = spec_add_op(program_of(self), SPEC_ATTEND);
     if (op) *op = made;
-    return added(op);
+    return none_or_error(op);
 }
 
 /* x, out, layer, address of the weight [kernel, channels] */
@@ -319,55 +332,55 @@ static PyObject *conv(PyObject *self, PyObject *args) {
     int x, out, layer;
     unsigned long long weight;
     float *vector;
-    const spec_recurrence *r = &of(self)->recurrence;
+    const spec_recurrence *r = &program_of(self)->recurrence;
     if (!PyArg_ParseTuple(args, "iiiK", &x, &out, &layer, &weight)) return NULL;
-    if (!kept(of(self), weight, r->kernel * r->channels, &vector)) return NULL;
-    spec_op *op = spec_add_op(of(self), SPEC_CONV);
+    if (!copy_floats(program_of(self), weight, r->kernel * r->channels, &vector)) return NULL;
+    spec_op *op = spec_add_op(program_of(self), SPEC_CONV);
     if (op) op->x = x, op->out = out, op->layer = layer, op->vector = vector;
-    return added(op);
+    return none_or_error(op);
 }
 
 /* q k v, rates, alpha, beta, addresses of rate and dt [value heads], eps, scale of q */
 static PyObject *rates(PyObject *self, PyObject *args) {
-    int x, y, alpha, beta, count = of(self)->recurrence.value_heads;
+    int x, y, alpha, beta, count = program_of(self)->recurrence.value_heads;
     unsigned long long rate, dt;
     float eps, scale, *vector, *vector2;
     if (!PyArg_ParseTuple(args, "iiiiKKff", &x, &y, &alpha, &beta, &rate, &dt, &eps, &scale)) return NULL;
-    if (!kept(of(self), rate, count, &vector) || !kept(of(self), dt, count, &vector2)) return NULL;
-    spec_op *op = spec_add_op(of(self), SPEC_RATES);
+    if (!copy_floats(program_of(self), rate, count, &vector) || !copy_floats(program_of(self), dt, count, &vector2)) return NULL;
+    spec_op *op = spec_add_op(program_of(self), SPEC_RATES);
     if (op) {
         op->x = x, op->y = y, op->xs[0] = alpha, op->xs[1] = beta;
         op->vector = vector, op->vector2 = vector2, op->eps = eps, op->scale = scale;
     }
-    return added(op);
+    return none_or_error(op);
 }
 
 /* x (inputs of the convolution), q k v, rates, o, d, layer: the delta rule, and its record for replay */
 static PyObject *delta(PyObject *self, PyObject *args) {
     int x, mixed, rate, o, d, layer;
     if (!PyArg_ParseTuple(args, "iiiiii", &x, &mixed, &rate, &o, &d, &layer)) return NULL;
-    spec_op *op = spec_add_op(of(self), SPEC_DELTA);
+    spec_op *op = spec_add_op(program_of(self), SPEC_DELTA);
     if (!op) return PyErr_NoMemory();
     op->x = mixed, op->y = rate, op->out = o, op->outs[0] = d, op->layer = layer;
-    op = spec_add_op(of(self), SPEC_RECORD);
+    op = spec_add_op(program_of(self), SPEC_RECORD);
     if (op) op->layer = layer, op->xs[0] = x, op->xs[1] = mixed, op->xs[2] = d, op->xs[3] = rate;
-    return added(op);
+    return none_or_error(op);
 }
 
 /* x, out, list of selected rows */
 static PyObject *pick(PyObject *self, PyObject *args) {
     int x, out, index;
     if (!PyArg_ParseTuple(args, "iii", &x, &out, &index)) return NULL;
-    spec_op *op = spec_add_op(of(self), SPEC_PICK);
+    spec_op *op = spec_add_op(program_of(self), SPEC_PICK);
     if (op) op->x = x, op->out = out, op->index = index;
-    return added(op);
+    return none_or_error(op);
 }
 
 /* x, scores, add, out, bits of x, bits of the inner rows, up: (weight of gate and up in pairs of tiles, bytes of an
    expert), down: likewise, (experts, top, normalise, sigmoid, groups, groups_used, scale, address of the bias or 0),
    enum spec_glu, addresses of the biases of gate, up and down or 0: [experts, width padded to whole tiles] */
 static PyObject *mixture(PyObject *self, PyObject *args) {
-    spec_program *p = of(self);
+    spec_program *p = program_of(self);
     int x, scores, add, out;
     PyObject *up, *down, *router;
     spec_mixture m = {0};
@@ -382,12 +395,12 @@ static PyObject *mixture(PyObject *self, PyObject *args) {
     if (!PyArg_ParseTuple(router, "iiiiiifK", &r->experts, &r->top, &r->normalise, &r->sigmoid, &r->groups,
                           &r->groups_used, &r->scale, &bias))
         return NULL;
-    if (!kept(p, bias, r->experts, &vector)) return NULL;
+    if (!copy_floats(p, bias, r->experts, &vector)) return NULL;
     r->bias = vector, made.up.bytes = up_bytes, made.down.bytes = down_bytes;
     m.top = r->top, m.experts = r->experts, m.k = made.up.one.k, m.inner = made.down.one.k;
     for (int i = 0; i < 3; i++) {
         size_t width = spec_round_up((size_t)(i < 2 ? m.inner : m.k), 16);
-        if (!kept(p, biases[i], r->experts * (int)width, &made.biases[i])) return NULL;
+        if (!copy_floats(p, biases[i], r->experts * (int)width, &made.biases[i])) return NULL;
     }
     made.mixture = spec_add_mixture(p, &m);
     if (made.mixture < 0) return PyErr_NoMemory();
@@ -398,7 +411,7 @@ static PyObject *mixture(PyObject *self, PyObject *args) {
         *op = made, op->kind = kinds[i];
         op->x = kinds[i] == SPEC_ROUTE ? scores : x, op->y = add, op->out = out;
     }
-    return added(op);
+    return none_or_error(op);
 }
 
 /* ---- running */
@@ -447,6 +460,7 @@ static PyMethodDef methods[] = {
     {"add", add, METH_VARARGS, NULL},
     {"softcap", softcap, METH_VARARGS, NULL},
     {"gated_norm", gated_norm, METH_VARARGS, NULL},
+    {"block_conv", block_conv, METH_VARARGS, NULL},
     {"concat", concat, METH_VARARGS, NULL},
     {"tap", tap, METH_VARARGS, NULL},
     {"linear", linear, METH_VARARGS, NULL},

@@ -66,6 +66,7 @@ enum spec_kind {
     SPEC_CONV,
     SPEC_DELTA,
     SPEC_PICK,
+    SPEC_BLOCK_CONV,
     SPEC_SORT,
     SPEC_GATHER,
     SPEC_UP,

@@ -18,7 +18,7 @@ import attrs
 from spec_commands import common
 
 from spec_compare.comparison import number_of_contenders
-from spec_compare.executors.part import Shard
+from spec_compare.executors.shard import Shard
 from spec_compare.executors.worker import ERROR, FILE, Job, Message, messages
 from spec_compare.outcome import Outcome, recompute
 from spec_compare.records import writing
@@ -135,7 +135,7 @@ def follow(ray: Any, job: Job, machine: Machine, folder: Path) -> None:
             f"the worker of {folder.name} on {machine.host} ended: {type(error).__name__}",
             hint=f"finished laps are in {folder}; the same command with the same --out continues there",
         ) from error
-    common.note(f"{folder.name}: finished")
+    common.print_note(f"{folder.name}: finished")
 
 
 def take(message: Message, folder: Path, machine: Machine) -> None:

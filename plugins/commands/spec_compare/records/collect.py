@@ -18,7 +18,7 @@ from spec_commands.common import Settings, as_json
 from spec_commands.environment import environment
 from spec_commands.prompts import Prompt
 
-from spec_compare.contenders import Entrant
+from spec_compare.contenders import ContenderPlan
 from spec_compare.conversation import Conversation, turns_of
 from spec_compare.measure import RequestSettings, batches
 from spec_compare.records.files import commit, hash_files, hashed_below
@@ -39,7 +39,7 @@ from spec_core.commands import discover
 
 
 def header(
-    entrants: list[Entrant],
+    entrants: list[ContenderPlan],
     runs: dict[str, Run],
     labels: dict[str, str],
     prompts: PromptFacts,
@@ -81,7 +81,7 @@ def header(
 
 
 def session(laps: int) -> Session:
-    """A continuation. laps: number of those that are finished."""
+    """A continuation. laps: number of finished laps."""
     return Session(now(), list(sys.argv), machine.moment().average, laps)
 
 
@@ -121,7 +121,9 @@ def files_of(target: Target) -> list[File]:
     return [] if not file else hash_files(Path(file))
 
 
-def contender_facts(entrant: Entrant, run: Run, labels: dict[str, str], target: int, hashed: bool) -> ContenderFacts:
+def contender_facts(
+    entrant: ContenderPlan, run: Run, labels: dict[str, str], target: int, hashed: bool
+) -> ContenderFacts:
     contender, settings = entrant.contender, entrant.settings
     read = run.plugins if hashed else []
     return ContenderFacts(
@@ -141,7 +143,7 @@ def contender_facts(entrant: Entrant, run: Run, labels: dict[str, str], target: 
     )
 
 
-def in_force(entrant: Entrant, run: Run) -> dict[str, Setting]:
+def in_force(entrant: ContenderPlan, run: Run) -> dict[str, Setting]:
     """Every setting of the core, and every field of the run's plugins."""
     table = {name: Setting(plain(s.value), s.origin) for name, s in entrant.settings.table.items() if "." not in name}
     table["methods"] = Setting(entrant.methods, table["methods"].origin)
@@ -202,5 +204,5 @@ def prompt_facts(prompts: list[Prompt], source: str, terms: RequestSettings) -> 
 
 
 def content(prompt: Prompt) -> Any:
-    """What identifies a prompt, whatever the target makes of it."""
+    """Content that identifies a prompt, independent of the target."""
     return list(prompt.turns) if isinstance(prompt, Conversation) else prompt.given

@@ -10,13 +10,13 @@ from typing import Any, Literal
 import attrs
 from spec_commands import common
 
-from spec_compare.executors.part import Written, ignore_line
+from spec_compare.executors.shard import Written, ignore_line
 from spec_compare.records import collect
 from spec_compare.records.aliases import aliases
+from spec_compare.records.continuation import check_same
 from spec_compare.records.header import Header
 from spec_compare.records.reading import LAPS, SUMMARY, Comparison, read
 from spec_compare.records.record import Lap, Record
-from spec_compare.records.same import check_same
 from spec_compare.records.schema import stored_fields
 from spec_core.errors import UsageError
 
@@ -67,7 +67,7 @@ class Results:
         """Write the summary, and print the paths of both files."""
         text = json.dumps(body, indent=1, ensure_ascii=False, default=str)
         self._try(lambda: common.write(self.out / SUMMARY, text.encode()))
-        common.note(f"written: {self.out / LAPS}, {self.out / SUMMARY}")
+        common.print_note(f"written: {self.out / LAPS}, {self.out / SUMMARY}")
 
     def _append(self, objects: list[dict[str, Any]], mode: Literal["ab", "wb"] = "ab") -> None:
         lines = "".join(common.as_json(one) + "\n" for one in objects).encode()

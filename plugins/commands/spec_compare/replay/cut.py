@@ -84,7 +84,7 @@ def price(limits: Limits, source: str) -> float:
 
 
 def _kept_tokens(part: RecordedPart, pieces: Iterable[RecordedPiece], limits: Limits) -> list[bool]:
-    """Which tokens of the draft are left. A price ends a path at the first token whose chance is below it."""
+    """Mask of the draft's tokens that are left. A price ends a path at the first token whose chance is below it."""
     draft = part.draft
     kept: list[bool] = []
     chances: list[float] = []

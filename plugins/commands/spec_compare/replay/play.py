@@ -22,11 +22,11 @@ from spec_core.toolkit import DraftStatistics, PlanFollower
 
 @attrs.define
 class Replayed:
-    """What a policy would have done. choices: sequences of steps in which it might choose. same: chosen as recorded.
+    """Effect of a policy on recorded steps.
 
-    censored: choices that allow more than was recorded; they count with what was recorded. tally: of the steps in which
-    every sequence generates. seconds: that such steps take, by their drafted tokens. plain_seconds: that plain decoding
-    takes for the same tokens.
+    choices: sequences of steps in which it might choose. same: chosen as recorded. censored: choices that allow more
+    than was recorded; they count as recorded. tally: of the steps in which every sequence generates. seconds: of such
+    steps, by their drafted tokens. plain_seconds: of plain decoding for the same tokens.
     """
 
     choices: int = 0

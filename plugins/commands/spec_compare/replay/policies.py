@@ -1,4 +1,4 @@
-"""What is replayed: an installed controller, the one of the recording, or a rule for the length of drafts."""
+"""Policies that are replayed: an installed controller, the one of the recording, or a rule for the length of drafts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from spec_core.errors import UsageError
 
 @attrs.define(eq=False)
 class Longest:
-    """Drafts of at most so many tokens."""
+    """Drafts of at most ``length`` tokens."""
 
     length: int
 
@@ -38,7 +38,7 @@ class MinChance:
 
 @attrs.frozen(eq=False)
 class Policy:
-    """What chooses lengths. recorded: the controller of the recording, whose choices are compared."""
+    """A chooser of draft lengths. recorded: the controller of the recording, whose choices are compared."""
 
     name: str
     plugin: Any
@@ -92,7 +92,7 @@ def recorded_policy(contender: ContenderFacts) -> Policy | None:
 
 
 def controller(spec: str) -> Policy:
-    """From ``NAME`` or ``NAME:key=value``."""
+    """Create the policy of a controller, ``NAME`` or ``NAME:key=value``."""
     name, given = parse_method(spec)
     return Policy(spec, create(name, given))
 
@@ -120,7 +120,7 @@ def load_policy(policy: Policy, target: Any) -> Policy:
 
 
 def _answer(plugin: Any, target: Any) -> Compat:
-    """Its answer to ``compat``, which may name the target or not."""
+    """The policy's answer to ``compat``, which may name the target or not."""
     if not hasattr(plugin, "compat"):
         return Compat()
     named = bool(inspect.signature(plugin.compat).parameters)

@@ -124,7 +124,7 @@ def _part(record: Record, trace: Trace, i: int, text: RecordedText, output: int)
 
 
 def _check(trace: Trace, i: int, draft: Draft | None) -> None:
-    """Raises ValueError for columns that contradict each other."""
+    """Raise ValueError for columns that contradict each other."""
     drafted = 0 if draft is None else len(draft)
     if len(trace.sources[i]) != drafted or sum(trace.pieces[i]) != drafted or min(trace.pieces[i], default=1) < 1:
         raise ValueError(f"step {trace.step[i]} has {drafted} drafted tokens, its sources or pieces others")

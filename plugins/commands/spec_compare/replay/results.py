@@ -11,7 +11,7 @@ import attrs
 from rich import box
 from rich.console import Console
 from rich.table import Table
-from spec_commands.common import note
+from spec_commands.common import print_note
 from spec_commands.printing import text_of
 
 from spec_compare.records.header import ContenderFacts, Header
@@ -61,7 +61,7 @@ def replay(
     if not comparison.header.trace:
         raise UsageError(f"{comparison.folder} has no traces", hint=AGAIN)
     if comparison.sessions:
-        note("the comparison was interrupted: a controller may have measured other times than those recorded")
+        print_note("the comparison was interrupted: a controller may have measured other times than those recorded")
     rows: list[Row] = []
     for facts in choose(comparison.header, contenders):
         runs = _runs(comparison.laps, facts.name)

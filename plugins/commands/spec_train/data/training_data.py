@@ -1,4 +1,4 @@
-"""What a head is trained and evaluated on: texts, prompts, and the target's answers."""
+"""Data on which a head is trained and evaluated: texts, prompts, and the target's answers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import attrs
 import numpy as np
-from spec_commands.common import note
+from spec_commands.common import print_note
 
 from spec_core import Target
 from spec_core.errors import UsageError
@@ -59,7 +59,9 @@ def read_data(target: Target, options: DataOptions, schedule: ScheduleOptions, m
         entries, held_out = texts.split(entries, schedule.seed)
     else:
         held_out = texts.read(Path(shipped))
-    note(f"{len(entries) or len(prompts)} {'texts' if entries else 'prompts'} to train on, {len(held_out)} held out")
+    print_note(
+        f"{len(entries) or len(prompts)} {'texts' if entries else 'prompts'} to train on, {len(held_out)} held out"
+    )
     tokenized = texts.tokenize(entries, target)
     unanswered = [entry.prompt_tokens(target) for entry in [*entries, *prompts] if entry.text is None]
     generate = options.generate or len(prompts)

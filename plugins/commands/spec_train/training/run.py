@@ -11,7 +11,7 @@ from typing import Any
 import attrs
 import numpy as np
 import torch
-from spec_commands.common import note
+from spec_commands.common import print_note
 from spec_commands.printing import say
 from torch import Tensor
 
@@ -44,12 +44,16 @@ from spec_train.training.training_progress import AnswerProgress, StepProgress, 
 
 MINUTES = 20.0
 """Default duration."""
-MEMORY_BYTES, DISK_BYTES = 1 << 30, 16 << 30
-"""Max bytes of samples in memory, and on disk; what does not fit is computed again."""
+MEMORY_BYTES = 1 << 30
+"""Max bytes of samples in memory."""
+DISK_BYTES = 16 << 30
+"""Max bytes of samples on disk; further ones are computed again."""
 INIT_SAMPLES = 96
 """Number of samples that the initialisation is fitted to."""
-LR, LR_WIDTH = 2.5e-3, 192
-"""Learning rate at this width and below; it falls with the square root of the width."""
+LR = 2.5e-3
+"""Learning rate at LR_WIDTH and below; it falls with the square root of the width."""
+LR_WIDTH = 192
+"""Width up to which the learning rate is LR."""
 
 
 @attrs.frozen(eq=False)
@@ -63,7 +67,7 @@ class TrainingRun:
 
     @classmethod
     def of(cls, target: Target, options: TrainOptions) -> TrainingRun:
-        """Raises UsageError for options that the target does not allow."""
+        """Make a run. Raises UsageError for options that the target does not allow."""
         if target.tokenizer is None:
             raise UsageError(f"{target.info.name} has no tokenizer", hint="train on a model that has one")
         schedule = options.schedule
@@ -78,19 +82,25 @@ class TrainingRun:
         data = self.with_answers(read_data(self.target, self.options.data, self.options.schedule, MINUTES))
         shape, d2t = choose_shape(self.options.head, self.target.info, self.teacher.sources, data)
         student = new_student(shape, d2t, self.target, self.options.schedule.seed, depth_of(self.options.head))
-        note(f"{shape.kind} head of {count_parameters(student.head):,} parameters reads hidden states {shape.sources}")
+        print_note(
+            f"{shape.kind} head of {count_parameters(student.head):,} parameters reads hidden states {shape.sources}"
+        )
         log = self.trainer(student, data).run()
         self.finish(student, d2t)
         whole = time.monotonic() - began
-        note(f"{clock(log.spent)} of training, {clock(whole)} since this call began, with answers and preparations")
+        print_note(
+            f"{clock(log.spent)} of training, {clock(whole)} since this call began, with answers and preparations"
+        )
         self.report(log)
 
     def with_answers(self, data: TrainingData) -> TrainingData:
-        """With the target's answers to as many prompts as were requested."""
+        """Add the target's answers to the requested number of prompts."""
         if not data.generate:
             return data
         if math.isfinite(data.seconds):
-            note(f"the target answers prompts first, for at most {clock(data.seconds)}, which --minutes does not count")
+            print_note(
+                f"the target answers prompts first, for at most {clock(data.seconds)}, which --minutes does not count"
+            )
         options, seed = self.options.data, self.options.schedule.seed
         length = max(2, min(self.options.schedule.length, self.target.info.context - options.answer - 2))
         prompts = make_prompts(data.prompts or data.texts, data.generate, length, seed)
@@ -100,11 +110,11 @@ class TrainingRun:
             return attrs.evolve(data, answers=read_answers(path))
         answers = self.answerer.answers(path, prompts, how, data.seconds, AnswerProgress(len(prompts)))
         tokens = sum(len(text.tokens) - text.start for text in answers)
-        note(f"{len(answers)} answers of {tokens:,} tokens to train on")
+        print_note(f"{len(answers)} answers of {tokens:,} tokens to train on")
         return attrs.evolve(data, answers=answers)
 
     def trainer(self, student: Student, data: TrainingData) -> Trainer:
-        """Everything that a training needs; the student is initialised unless there is a checkpoint."""
+        """Make the trainer; the student is initialised unless there is a checkpoint."""
         options, shape = self.options.schedule, student.head.shape
         texts = data.training_texts(student.min_tokens, options.length)
         dataset = Dataset(self.teacher, texts, MEMORY_BYTES, self.answerer.cache)
@@ -124,7 +134,7 @@ class TrainingRun:
         return Trainer(student, dataset, evaluation, schedule, self.checkpoint, run, on_step)
 
     def initialise(self, student: Student, dataset: Dataset) -> None:
-        """Set the weights to those of another head, or to those that can be computed without training."""
+        """Copy the weights of another head, or compute the weights that need no training."""
         if self.options.head.first is not None:
             from_head.copy_weights(student, self.options.head.first, self.target.info.layers)
             return
@@ -155,7 +165,7 @@ class TrainingRun:
                 output.remove(path)
 
     def report(self, log: Log) -> None:
-        note(f"loss {curve(log.losses)}")
+        print_note(f"loss {curve(log.losses)}")
         say(f"{log.step} steps, loss {log.loss:.8f}, {log.results[-1][1]}")
         say(f"written: {self.options.output.out}")
 
@@ -173,7 +183,7 @@ def depth_of(options: HeadOptions) -> int:
 
 
 def make_schedule(options: ScheduleOptions, width: int) -> Schedule:
-    """With the defaults of duration and learning rate. width: of the head."""
+    """Make a schedule; duration and learning rate have defaults. width: of the head."""
     minutes = None if options.steps else options.minutes or MINUTES
     lr = options.lr or LR * min(1.0, (LR_WIDTH / width) ** 0.5)
     return Schedule(options.seed, lr, options.batch, options.steps, minutes)
@@ -204,7 +214,7 @@ def choose_draft_vocab(count: int | None, vocab: int, data: TrainingData, counts
         return None
     answers = reduced_vocabulary.count_tokens([TextSample(text.tokens[text.start :]) for text in data.answers], vocab)
     chosen, covered = reduced_vocabulary.most_frequent(answers, counts, count)
-    note(f"{count} of {vocab} tokens can be drafted: {covered:.1%} of the texts")
+    print_note(f"{count} of {vocab} tokens can be drafted: {covered:.1%} of the texts")
     return torch.from_numpy(chosen)
 
 

@@ -6,15 +6,17 @@ import time
 from collections.abc import Sequence
 
 import attrs
-from spec_commands.common import note
+from spec_commands.common import print_note
 
 from spec_train.training.evaluation import Result
 from spec_train.training.log import Log
 from spec_train.training.schedule import Schedule
 
 BARS = "▁▂▃▄▅▆▇█"
-STEP_SECONDS, ANSWER_SECONDS = 15.0, 60.0
-"""Max time between two lines."""
+STEP_SECONDS = 15.0
+"""Max time between two lines about steps."""
+ANSWER_SECONDS = 60.0
+"""Max time between two lines about answers."""
 WIDTH = 60
 
 
@@ -28,7 +30,7 @@ class AnswerProgress:
     def __call__(self, done: int) -> None:
         if done % max(1, self.total // 10) == 0 or time.monotonic() - self.shown > ANSWER_SECONDS:
             self.shown = time.monotonic()
-            note(f"answered {done} of {self.total} prompts")
+            print_note(f"answered {done} of {self.total} prompts")
 
 
 @attrs.define
@@ -40,10 +42,10 @@ class StepProgress:
 
     def __call__(self, log: Log, progress: float, result: Result | None) -> None:
         if result is not None:
-            note(f"{progress:4.0%}  step {log.step}  loss {log.loss:.3f}  {result}")
+            print_note(f"{progress:4.0%}  step {log.step}  loss {log.loss:.3f}  {result}")
         elif time.monotonic() - self.shown > STEP_SECONDS:
             self.shown = time.monotonic()
-            note(f"{progress:4.0%}  step {log.step}  loss {log.loss:.3f}  {self._time_left(log, progress)}")
+            print_note(f"{progress:4.0%}  step {log.step}  loss {log.loss:.3f}  {self._time_left(log, progress)}")
 
     def _time_left(self, log: Log, progress: float) -> str:
         if self.schedule.minutes:

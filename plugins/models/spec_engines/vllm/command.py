@@ -25,7 +25,7 @@ def vllm() -> None:
 
 @vllm.command(context_settings={"ignore_unknown_options": True})
 @click.argument("model")
-@common.add(common.METHODS[:1], common.METHODS[-1:])
+@common.options(common.METHODS[:1], common.METHODS[-1:])
 @click.option("--draft-max", "draft_max", type=int, help="Longest draft; vLLM calls it num_speculative_tokens.")
 @click.option("-o", "options", multiple=True, metavar="KEY=VALUE", help="A setting of a plugin: NAME.key=value.")
 @click.option("--coupled", is_flag=True, help="Texts of requests with a seed do not depend on drafts.")
@@ -70,7 +70,7 @@ def command_of(model: str, settings: Settings, arguments: tuple[str, ...] = (), 
 
 
 def ask_vllm(model: str) -> Any:
-    """What vLLM tells of this model; imports vLLM, which takes seconds."""
+    """Ask vLLM about this model; imports vLLM, which takes seconds."""
     from spec_engines.vllm import interface
 
     return interface.serves(model)

@@ -14,7 +14,7 @@ log = logging.getLogger("spec_core")
 
 
 @attrs.define
-class Unoffered:
+class StarvedPlugins:
     """Watches plugins with a draft hook and no declared ``drafts``, until each was offered a sequence once.
 
     before: {plugin: plugins called before it}. steps: {plugin: steps in which those drafted for every sequence}.
@@ -24,7 +24,7 @@ class Unoffered:
     steps: dict[str, int] = attrs.field(factory=dict)
 
     @classmethod
-    def among(cls, plugins: Iterable[PluginInstance]) -> Unoffered:
+    def among(cls, plugins: Iterable[PluginInstance]) -> StarvedPlugins:
         drafters = [c for c in plugins if c.proposals]
         names = [c.name for c in drafters]
         return cls(

@@ -8,7 +8,7 @@ import attrs
 from spec_kernels.model.shapes import BlockShape, DeltaShape, Experts, HeadShape
 
 from spec_core.errors import UsageError
-from spec_targets.runtime.rope import Scaling
+from spec_targets.description.rope import Scaling
 
 MAX_LAYERS = 1 << 12
 MAX_HEAD = 1 << 10
@@ -17,7 +17,7 @@ MAX_HEAD = 1 << 10
 
 @attrs.frozen
 class Config:
-    """Sizes of a decoder. head: width of one attention head, of which ``rotary_dim`` dimensions rotate.
+    """Sizes of a decoder. head: width of one attention head; ``rotary_dim`` of its dimensions rotate.
 
     ff: width of a dense feed-forward layer, expert_ff of one expert, shared_ff of the shared expert (0: none).
     dense: leading blocks without experts. recurrent: blocks that are gated delta nets, of shape ``delta``.

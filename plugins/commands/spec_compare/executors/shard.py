@@ -23,10 +23,10 @@ class Shard:
         return list(entries[first:last])
 
 
-WHOLE = Shard()
+ALL_WORK = Shard()
 Written = Callable[[bytes], None]
 """Called with lines of the results after they were written."""
 
 
 def ignore_line(line: bytes) -> None:
-    """Nobody listens."""
+    """Ignore a line: nobody listens."""

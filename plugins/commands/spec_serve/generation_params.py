@@ -1,4 +1,4 @@
-"""From a body to requests of the core: defaults, aliases and limits."""
+"""Turns a body into requests of the core: defaults, aliases and limits."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from spec_core.errors import nearest, quote
 from spec_serve import structured
 from spec_serve.conversation import Talk, describe_tools
 from spec_serve.errors import ApiError
-from spec_serve.fields import Chat, Generate, OpenAI, Predicted, Speculative, Tool, ToolChoice
-from spec_serve.job import Job, Outlet
+from spec_serve.job import EventQueue, Job
 from spec_serve.lengths import check_ids, check_text
 from spec_serve.reading import Reads, has_channels
+from spec_serve.schemas import Chat, Generate, OpenAI, Predicted, Speculative, Tool, ToolChoice
+from spec_serve.server_config import ServerConfig
 from spec_serve.settings import ServeSettings
-from spec_serve.terms import Terms
 
 SEEDS, SHORT, UNLIMITED = 1 << 64, 16, 1 << 31
 """``SHORT``: max_tokens of ``/v1/completions`` where nobody says, as in OpenAI's API."""
 RANDOM_BITS = 53
-"""Of a random seed: a client whose numbers are floats, such as a browser, can send it back as it is."""
+"""Bits of a random seed: a client whose numbers are floats, such as a browser, can send it back as it is."""
 SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty")
 ALIASES = {
     "draft-simple": "draft-model", "draft_model": "draft-model", "standalone": "draft-model",
@@ -41,10 +41,10 @@ PREDICTION = "prediction"
 
 
 @attrs.frozen
-class Ask:
-    """A request before its prompts are known.
+class GenerationParams:
+    """Generation parameters of a request, without its prompts.
 
-    trace: report drafts. streamed: tell of every step. prompted: tell how much of the prompt is evaluated.
+    trace: report drafts. streamed: send an event per step. prompted: report how much of the prompt is evaluated.
     """
 
     request: Request
@@ -53,8 +53,8 @@ class Ask:
     streamed: bool
     prompted: bool = False
 
-    def calling(self, constraint: Constraint | None) -> Ask:
-        """With the constraint of a text that may, or must, call tools; None leaves it as it is."""
+    def calling(self, constraint: Constraint | None) -> GenerationParams:
+        """Set the constraint of a text that may, or must, call tools; None changes nothing."""
         if constraint is None:
             return self
         return attrs.evolve(self, request=attrs.evolve(self.request, constraint=constraint))
@@ -64,10 +64,10 @@ class Ask:
         if self.request.constraint is not None:
             self.request.constraint.start(target)
 
-    def predicting(self, prediction: str) -> Ask:
+    def predicting(self, prediction: str) -> GenerationParams:
         return attrs.evolve(self, request=attrs.evolve(self.request, prediction=prediction))
 
-    def jobs(self, outlet: Outlet, prompts: list[list[int]], n: int, name: str) -> list[Job]:
+    def jobs(self, outlet: EventQueue, prompts: list[list[int]], n: int, name: str) -> list[Job]:
         """A job for each of ``n`` texts of every prompt, in the order of the answer."""
         return [
             Job(
@@ -85,7 +85,9 @@ class Ask:
         ]
 
 
-def ask(body: Generate, terms: Terms, max_tokens: int, logprobs: int | None, bias: Mapping[int, float]) -> Ask:
+def ask(
+    body: Generate, terms: ServerConfig, max_tokens: int, logprobs: int | None, bias: Mapping[int, float]
+) -> GenerationParams:
     """The body as a request without a prompt. Raises ApiError or UsageError.
 
     logprobs: how many best tokens to report at every position, None is no log-probabilities.
@@ -117,11 +119,11 @@ def ask(body: Generate, terms: Terms, max_tokens: int, logprobs: int | None, bia
         constraint=structured.constraint(body),
     )
     deadline = perf_counter() + min(seconds) if seconds else None
-    return Ask(request, deadline, speculative.trace, bool(body.stream), bool(body.return_progress))
+    return GenerationParams(request, deadline, speculative.trace, bool(body.stream), bool(body.return_progress))
 
 
-def ask_chat(body: Chat, terms: Terms) -> tuple[Ask, Talk, int]:
-    """What a conversation asks for, and how many texts. Raises ApiError or UsageError."""
+def ask_chat(body: Chat, terms: ServerConfig) -> tuple[GenerationParams, Talk, int]:
+    """Parameters of a conversation, and the number of texts. Raises ApiError or UsageError."""
     lengths = {length(body), body.max_completion_tokens} - {None}
     if len(lengths) > 1:
         raise ApiError(400, "max_tokens and max_completion_tokens differ; write one", "max_completion_tokens")
@@ -145,11 +147,11 @@ def _seed(given: int | None, settings: Settings) -> int:
     return secrets.randbits(RANDOM_BITS) if setting.origin == DEFAULT else setting.value
 
 
-def defaults(terms: Terms) -> dict[str, Any]:
+def defaults(terms: ServerConfig) -> dict[str, Any]:
     return {name: terms.settings[name] for name in SAMPLING}
 
 
-def _check_model(body: Generate, terms: Terms) -> None:
+def _check_model(body: Generate, terms: ServerConfig) -> None:
     if terms.limits.strict_model and body.model not in (None, "", terms.model):
         problem = f"the model {body.model!r:.80} does not exist; this server has {terms.model!r}"
         raise ApiError(404, problem, "model", "model_not_found")
@@ -194,14 +196,14 @@ def length(body: OpenAI) -> int | None:
     return UNLIMITED if body.n_predict < 0 else body.n_predict
 
 
-def max_tokens(given: int | None, terms: Terms, otherwise: int) -> int:
+def max_tokens(given: int | None, terms: ServerConfig, otherwise: int) -> int:
     """The request's, or the server's setting where there is one, or ``otherwise``."""
     setting = terms.settings.table["max_tokens"]
     return given if given is not None else otherwise if setting.origin == DEFAULT else setting.value
 
 
 def bias_of(given: Mapping[str, float] | None) -> dict[int, float]:
-    """OpenAI's ``{"42": -1.5}``."""
+    """Biases of tokens from OpenAI's ``{"42": -1.5}``."""
     return {token_id(key): bias for key, bias in (given or {}).items()}
 
 
@@ -241,20 +243,20 @@ def tools_of(given: list[Tool] | None, choice: str | ToolChoice | None, limits: 
     return [] if choice == "none" else tools
 
 
-def calls_of(body: Chat, tools: list[Tool], ask: Ask, tokenizer: Any) -> Constraint | None:
+def calls_of(body: Chat, tools: list[Tool], ask: GenerationParams, tokenizer: Any) -> Constraint | None:
     """The constraint of a text that may, or must, call these tools, in a form that is read; None is no constraint."""
     choice = body.tool_choice.model_dump() if isinstance(body.tool_choice, ToolChoice) else body.tool_choice or "auto"
     channels, parallel = has_channels(tokenizer.chat_template), body.parallel_tool_calls is not False
     return structured.tools_constraint(describe_tools(tools), choice, channels, parallel, ask.request.constraint)
 
 
-def reads_of(body: Chat, tools: list[Tool], ask: Ask, terms: Terms) -> Reads:
-    """How the text becomes an answer."""
+def reads_of(body: Chat, tools: list[Tool], ask: GenerationParams, terms: ServerConfig) -> Reads:
+    """Options of reading the text as an answer."""
     single, format = body.parallel_tool_calls is False, body.reasoning_format or terms.limits.reasoning_format
     return Reads(tools, single, format, structured.is_all_answer(ask.request.constraint))
 
 
-def predicted_text(given: Predicted | None, terms: Terms) -> str:
+def predicted_text(given: Predicted | None, terms: ServerConfig) -> str:
     """The text that a request predicts. Raises ApiError where no method would read it."""
     if given is None:
         return ""
@@ -276,7 +278,7 @@ def size_of(prompt: Any) -> int:
     return prompt.size if isinstance(prompt, Talk) else len(prompt)
 
 
-def encode_prompt(prompt: Any, terms: Terms) -> list[int]:
+def encode_prompt(prompt: Any, terms: ServerConfig) -> list[int]:
     """Token ids of a text, of ids, or of a conversation. Slow for long ones: not for the event loop.
 
     Raises ApiError for one that is too long, before it is tokenized where its length shows that.

@@ -14,7 +14,7 @@ from spec_core.errors import UsageError
 
 @attrs.frozen
 class Scaling:
-    """How rotary positions are scaled beyond the trained context.
+    """Scaling of rotary positions beyond the trained context.
 
     ``linear`` divides positions by factor; ``yarn`` (Peng et al., 2309.00071) slows slow frequencies only and scales
     cos and sin; ``longrope`` (Ding et al., 2402.13753) divides each frequency by its own number, one of ``long`` in a
@@ -60,8 +60,8 @@ def rope_frequencies(
 ) -> tuple[Tensor, float]:
     """Radians per position [rotated / 2] float32, and the factor of cos and sin.
 
-    context: positions that the model is loaded with. Longrope follows it, not the length of a text: keys in a cache
-    would not fit those that come later.
+    context: positions that the model is loaded with. Longrope follows it, not the length of a text: otherwise keys
+    in a cache would not fit later ones.
     """
     theta = frequencies(rotated, base)
     if divisors is not None:

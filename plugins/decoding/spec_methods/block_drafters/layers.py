@@ -1,4 +1,4 @@
-"""The DFlash head: blocks of masked tokens, filled in one forward (z-lab, DFlash: block diffusion drafting).
+"""The layers of a block head: masked tokens, filled in one forward (z-lab, DFlash: block diffusion drafting).
 
 Features of committed positions become keys and values of every layer; a block of the last token and masks attends to
 them and to itself.
@@ -13,12 +13,14 @@ from typing import Any
 import torch
 from spec_kernels.model.batch import ForwardBatch, SequenceRows, embedding
 from spec_kernels.model.build import Builder
-from spec_kernels.model.head import PREFIX, block_shape, output, own, shared_weights, spread, tokens_of
-from spec_kernels.model.ops import Embed, Input, Model, Op, Rotate, Store
+from spec_kernels.model.head import PREFIX, block_shape, output, own, shared_weights
+from spec_kernels.model.ops import Add, BlockConv, Embed, Input, Linear, Model, Op, Rotate, Store
 from torch import Tensor
 
 from spec_core.toolkit import HeadFile
 
+TAPS = ("logits", "final")
+"""Outputs of a block's forward."""
 FIRST_ROWS = 64
 """Initial positions of a cache; it grows."""
 
@@ -52,7 +54,7 @@ class Context:
         self.waits = end - self.done
 
     def take_waiting(self) -> list[Tensor]:
-        """What waits, which counts as done from now on."""
+        """Take the waiting rows, which count as done from now on."""
         waiting, self.waiting = self.waiting, []
         self.done, self.waits = self.done + self.waits, 0
         return waiting
@@ -74,7 +76,6 @@ class Layers:
         builders = [Builder(block_shape(self.head, window), source) for window in windows]
         self.store = trunk.with_layers(Model(tuple(storing(builders, self.head)), *frequencies), source)
         self.fill = trunk.with_layers(Model(tuple(filling(builders, self.head)), *frequencies), source)
-        self.ids = tokens_of(self.head, self.device)
 
     def context(self) -> Context:
         """The context of a new sequence."""
@@ -101,27 +102,41 @@ class Layers:
         at = torch.tensor(positions, device=self.device)
         self.store.run(ForwardBatch(None, at, sequences, inputs=inputs, logits=[], final=[], taps=()))
 
-    def blocks(self, contexts: Sequence[Context], drafts: Sequence[int]) -> list[Tensor]:
-        """Logits [n, V] of a block of n + 1 tokens after each context, in one pass; drafts: n for each."""
+    @property
+    def longest(self) -> int:
+        """Tokens that a block predicts at most."""
+        return int(self.head.block) - self._skipped
+
+    @property
+    def _skipped(self) -> int:
+        """Rows at the start of a block that predict nothing: that of the last token, unless it predicts the first."""
+        return int(not self.head.anchor)
+
+    def blocks(self, contexts: Sequence[Context], drafts: Sequence[int]) -> tuple[list[Tensor], list[Tensor]]:
+        """Logits [n, Vd] of a block that predicts n tokens after each context, and their states [n, D], in one pass.
+
+        drafts: n for each.
+        """
         tokens: list[int] = []
         positions: list[int] = []
         output_rows: list[int] = []
-        sequences, given = [], {}
+        sequences, given, skipped = [], {}, self._skipped
         for c, n in zip(contexts, drafts, strict=True):
-            first = len(tokens)
+            first, rows = len(tokens), n + skipped
             if c.embed is not None:
                 given[first] = c.embed
-            sequences.append(SequenceRows(c.room(c.done + n + 1), first, n + 1, c.done))
-            tokens += [c.token] + [self.head.mask] * n
-            positions += range(c.done, c.done + n + 1)
-            output_rows += range(first + 1, first + n + 1)
+            sequences.append(SequenceRows(c.room(c.done + rows), first, rows, c.done))
+            tokens += [c.token] + [self.head.mask] * (rows - 1)
+            positions += range(c.done, c.done + rows)
+            output_rows += range(first + skipped, first + rows)
         both = torch.tensor([tokens, positions], device=self.device)
-        outputs = self.fill.run(ForwardBatch(both[0], both[1], sequences, given, logits=output_rows, final=output_rows))
-        return list(spread(outputs["logits"], self.ids, self.head.vocab).split(list(drafts)))
+        batch = ForwardBatch(both[0], both[1], sequences, given, logits=output_rows, final=output_rows, taps=TAPS)
+        outputs = self.fill.run(batch)
+        return list(outputs["logits"].split(list(drafts))), list(outputs["final"].split(list(drafts)))
 
 
 def storing(builders: Sequence[Builder], head: Any) -> Iterator[Op]:
-    """From hidden states to a feature, and from its norm to keys and values of every layer."""
+    """Operations from hidden states to a feature, and from its norm to keys and values of every layer."""
     yield Input("z", head.inputs * head.target_width)
     yield builders[0].linear("z", "c", PREFIX + "fc", (head.width, head.inputs * head.target_width))
     yield builders[0].norm("c", "c", PREFIX + "hidden_norm.weight")
@@ -135,13 +150,30 @@ def storing(builders: Sequence[Builder], head: Any) -> Iterator[Op]:
 
 
 def filling(builders: Sequence[Builder], head: Any) -> Iterator[Op]:
-    """From a block to logits; in layers that are not causal its tokens attend in both directions."""
+    """Operations from a block to logits; its tokens attend in both directions in layers that are not causal."""
     first = builders[0]
     yield Embed("x", first.weight(own(first, "token_embd.weight")))
     for i, builder in enumerate(builders):
         block = builder.at(f"{PREFIX}blk.{i}.", i)
-        yield block.norm("x", "h", "attn_norm.weight")
-        yield from block.attention(causal=bool(head.causal and head.causal[i]))
-        yield block.norm("x", "h", "ffn_norm.weight")
-        yield from block.mlp(head.ff)
+        attention = block.attention(causal=bool(head.causal and head.causal[i]), residual=not head.conv_taps)
+        yield from _around(attention, block, head, "attn")
+        yield from _around(block.mlp(head.ff, residual=not head.conv_taps), block, head, "ffn")
     yield from first.output_ops(PREFIX + "output_norm.weight", output(first))
+
+
+def _around(layer: Iterator[Op], block: Builder, head: Any, part: str) -> Iterator[Op]:
+    """A layer with its norm, and between two convolutions over the block where the head has them (DFlash2)."""
+    if not head.conv_taps:
+        yield block.norm("x", "h", f"{part}_norm.weight")
+        yield from layer
+        return
+    size, base = head.conv_taps * head.conv_groups, block.read(f"{part}_conv_base", (2, head.conv_taps, head.width))
+    name = f"{part}_conv_proj.weight"
+    block.declare(name, (2 * size, head.width))
+    kernels = tuple(block.weight(name, rows) for rows in torch.arange(2 * size).chunk(2))
+    yield block.norm("x", "n", f"{part}_norm.weight")
+    yield Linear("n", ("kernel_in", "kernel_out"), kernels, (None, None))
+    yield BlockConv("n", "kernel_in", "h", base[0].contiguous())
+    yield from layer
+    yield BlockConv("h", "kernel_out", "conv", base[1].contiguous())
+    yield Add("x", "conv", "x")

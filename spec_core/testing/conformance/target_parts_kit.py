@@ -1,0 +1,74 @@
+"""Conformance of a target's optional parts: each is checked where it exists."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from spec_core.contract.target_parts import layer_executor, next_token_layer, training_texts
+from spec_core.testing.conformance.base import expect
+from spec_core.testing.conformance.exact_rows import RowChecks
+from spec_core.testing.conformance.promise import promise
+
+PROMPTS = 3
+"""Prompts that are requested of a model's training texts."""
+
+
+class TargetPartChecks(RowChecks):
+    """Part of the class of targets."""
+
+    @promise("next_token_layer, if there is one, names tensors that its source has, and describes its operations.")
+    def test_the_next_token_layer_is_readable(self) -> None:
+        layer = next_token_layer(self.model)
+        if layer is None:
+            pytest.skip("the target has no layer that predicts one token further")
+        if layer.problem is not None:
+            expect(isinstance(layer.problem, str) and bool(layer.problem), f"problem is {layer.problem!r}")
+            return
+        expect(bool(layer.names), "it names no tensor")
+        missing = sorted(name for name in layer.names if layer.source.shape(name) is None)
+        expect(not missing, f"its source has no {', '.join(missing)}")
+        operations = [type(operation).__name__ for operation in layer.operations(layer.source)]
+        expect("Input" in operations and "Tap" in operations, f"its operations are {operations}")
+
+    @promise("The rotation of a next_token_layer covers the rotated dimensions of its heads: float32 [pairs].")
+    def test_the_next_token_layer_rotates_its_heads(self) -> None:
+        layer = next_token_layer(self.model)
+        if layer is None or layer.problem is not None:
+            pytest.skip("the target has no layer that predicts one token further, or none that can be used")
+        width, rotated = layer.heads
+        angles, factor = layer.rotation()
+        expect(0 <= rotated <= width, f"{rotated} of {width} dimensions rotate")
+        expect(angles.dtype == torch.float32, f"angles are {angles.dtype}")
+        expect(2 * angles.numel() >= rotated, f"{angles.numel()} pairs for {rotated} rotated dimensions")
+        expect(isinstance(factor, float) and factor > 0, f"the factor is {factor!r}")
+
+    @promise("layer_executor, if there is one, reads the tensors of the target that heads may use.")
+    def test_the_layer_executor_has_the_weights_of_the_target(self) -> None:
+        executor = layer_executor(self.model)
+        if executor is None:
+            pytest.skip("the target runs no further layers")
+        name = "token_embd.weight"
+        shape, own = executor.source.shape(name), tuple(self.model.tensor(name).shape)
+        expect(shape is not None and tuple(shape) == own, f"{name} is {shape} there, {own} in the target")
+        expect(callable(getattr(executor, "with_layers", None)), "it has no with_layers")
+
+    @promise(
+        "training_texts, if there are some, are texts that the tokenizer reads, and at most the prompts requested."
+    )
+    def test_training_texts_are_texts(self) -> None:
+        provided = training_texts(self.model)
+        if provided is None:
+            pytest.skip("no texts belong to the target")
+        texts, prompts = provided.texts(), provided.prompts(PROMPTS)
+        expect(bool(texts) and all(isinstance(text, str) and text for text in texts), "a text is empty, or none")
+        expect(len(prompts) <= PROMPTS, f"{len(prompts)} prompts in place of {PROMPTS}")
+        expect(all(isinstance(prompt, (str, list)) for prompt in prompts), _kinds(prompts))
+        if self.model.tokenizer is not None:
+            expect(bool(self.model.tokenizer.encode(texts[0])), "the tokenizer reads nothing of a text")
+
+
+def _kinds(prompts: Any) -> str:
+    return f"prompts are {sorted({type(prompt).__name__ for prompt in prompts})}"
