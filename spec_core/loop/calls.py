@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import reduce
 from operator import or_
 
@@ -13,7 +13,7 @@ from spec_core.contract.batch import Part
 from spec_core.contract.rows import Rows
 from spec_core.contract.step import Step
 from spec_core.contract.values import Needs
-from spec_core.loop.guard import Call, Hooks
+from spec_core.loop.guard import Hooks
 from spec_core.loop.schedule import has_drafts, of_prompts
 
 NO_PLUGINS: frozenset[str] = frozenset()
@@ -21,42 +21,47 @@ NO_PLUGINS: frozenset[str] = frozenset()
 
 @attrs.frozen(eq=False)
 class StepCalls:
-    """The hooks of one step.
+    """The hooks of one step. A plugin that is switched off within the step is not called any more.
 
-    drafted, undrafted: {hook: call} of a step with a draft, and of one in which nobody drafted.
-    learners: plugins that read the committed rows, with ``process``. needs: what the forward returns.
+    left_out: plugins that are not called; undrafted: that are not called after the draft hook if nobody drafted.
+    without_rows: that do not read the committed rows. needs: what the forward returns.
     """
 
-    drafted: Mapping[str, Call]
-    undrafted: Mapping[str, Call]
-    process_call: Call
-    learners: frozenset[str]
+    hooks: Hooks
+    left_out: frozenset[str]
+    undrafted: frozenset[str]
+    without_rows: frozenset[str]
     needs: Needs
+
+    @property
+    def learners(self) -> frozenset[str]:
+        """Plugins that read the committed rows, with ``process``."""
+        return self.hooks.learners - self.without_rows
 
     def draft(self, step: Step) -> None:
         """Call the draft hooks, in the user's order, where a sequence may draft."""
         if step.drafting:
-            self._call("draft", self.drafted, step)
+            self._call("draft", self.left_out, step)
 
     def accept(self, step: Step) -> None:
         """Call the rules."""
-        self._call("accept", self._after_draft(step), step)
+        self._call("accept", self._left_out_after(step), step)
 
     def rollback(self, step: Step) -> None:
         """Call the owners of state, and methods that read verdicts."""
-        self._call("rollback", self._after_draft(step), step)
+        self._call("rollback", self._left_out_after(step), step)
 
     def process(self, step: Step, rows: Rows) -> None:
         """Call those who read the committed rows. The caller raises failures, after the events are delivered."""
         step.phase = "process"
-        self.process_call(rows)
+        self.hooks.calls_without(self.without_rows)["process"](rows)
 
-    def _after_draft(self, step: Step) -> Mapping[str, Call]:
-        return self.drafted if has_drafts(step.parts) else self.undrafted
+    def _left_out_after(self, step: Step) -> frozenset[str]:
+        return self.left_out if has_drafts(step.parts) else self.undrafted
 
-    def _call(self, hook: str, calls: Mapping[str, Call], step: Step) -> None:
+    def _call(self, hook: str, left_out: frozenset[str], step: Step) -> None:
         step.phase = hook
-        calls[hook](step)
+        self.hooks.calls_without(left_out)[hook](step)
         if step.failures:
             raise step.failures[0]
 
@@ -74,10 +79,6 @@ class Calls:
         self._catching_up = frozenset(chosen.name for chosen in self._plugins if catches_up(chosen))
         self._idle: dict[frozenset[str], frozenset[str]] = {}
         self._calls: dict[tuple[frozenset[str], bool, bool], StepCalls] = {}
-
-    def forget(self) -> None:
-        """A plugin was switched off."""
-        self._calls.clear()
 
     def of(self, step: Step, following: bool) -> StepCalls:
         """Who is called in a step. following: it follows a controller's plan."""
@@ -103,12 +104,10 @@ class Calls:
         return names
 
     def _choose(self, idle: frozenset[str], following: bool, prompts: bool) -> StepCalls:
-        hooks, catching_up = self._hooks, self._catching_up - idle
-        left_out = idle | hooks.controllers if following else idle
-        without_rows = left_out if prompts else left_out | catching_up
-        drafted, undrafted = hooks.calls_without(left_out), hooks.calls_without(left_out | catching_up)
-        process = hooks.calls_without(without_rows)["process"]
-        return StepCalls(drafted, undrafted, process, hooks.learners - without_rows, self._read(idle))
+        catching_up = self._catching_up - idle
+        left_out = idle | self._hooks.controllers if following else idle
+        undrafted = left_out | catching_up
+        return StepCalls(self._hooks, left_out, undrafted, left_out if prompts else undrafted, self._read(idle))
 
     def _read(self, idle: frozenset[str]) -> Needs:
         """What a forward returns where these methods read nothing."""

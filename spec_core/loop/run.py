@@ -360,5 +360,4 @@ class Run:
             log.warning("%s; it is switched off for this run", failure.reason)
             self.stats.switched_off[name] = failure.reason
             self._hooks.switch_off(name)
-            self._calls.forget()
             self.drafters -= {name}

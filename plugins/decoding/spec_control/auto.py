@@ -48,7 +48,7 @@ class Planner(Learner):
                 self.costs_of(batch).learn(batch * rows, whole / plain)
 
     def plan(self, texts: dict[int, Text], sequences: int, trees: bool) -> DraftPlan:
-        """The next plan. texts: of sequences that may draft. sequences: of the step, others included. trees: drafts may branch."""
+        """The next plan. texts: of sequences that may draft. sequences: of the step. trees: drafts may branch."""
         drop, costs, account = self._begin_texts(texts), self.costs_of(sequences), self.account
         if not costs.plain or costs.doubtful or self.unmeasured >= self.interval:
             self.interval = constants.TRIAL if costs.surprised else min(self.every, 2 * self.interval)

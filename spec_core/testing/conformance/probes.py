@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, cast
 
 import attrs
@@ -42,21 +42,20 @@ def record_drafts(run: Run, plugin: str = SUBJECT) -> Drafts:
 
 @attrs.define(eq=False)
 class Limiter:
-    """A controller that allows drafts only if ``may(sequence)``."""
+    """A controller that lets a method draft for a sequence only if ``may[method]`` says so; others always."""
 
-    may: Callable[[Sequence], bool]
-    method: str = SUBJECT
+    may: Mapping[str, Callable[[Sequence], bool]]
 
     @hookimpl
     def compat(self) -> Compat:
         return Compat(drafts=())
 
-    @hookimpl(tryfirst=True)
+    @hookimpl
     def draft(self, step: Step) -> None:
-        allowed = {method: Limit() for method in step.methods}
-        others = {method: limit for method, limit in allowed.items() if method != self.method}
-        limited = [part.seq.number for part in step.parts if part.budget and not self.may(part.seq)]
-        step.plan(DraftPlan(allowed, dict.fromkeys(limited, others)))
+        step.plan(DraftPlan({}, {part.seq.number: self._limits(step, part.seq) for part in step.parts}))
+
+    def _limits(self, step: Step, seq: Sequence) -> dict[str, Limit]:
+        return {name: Limit() for name in step.methods if name not in self.may or self.may[name](seq)}
 
 
 class Rests:
