@@ -1,4 +1,4 @@
-"""What activations of 15 and of 8 bits cost in precision, beside what the weights' own rounding costs.
+"""Cost of activations of 15 and of 8 bits in precision, beside the cost of the weights' own rounding.
 
     python benchmarks/activations.py [FILE ...] [--requantise Q4_0,Q6_K] [--rows 1024] [--peer PYTHON]
 
@@ -52,7 +52,7 @@ SEED = 0
 
 
 def texts(target: Any, rows: int) -> list[Tensor]:
-    """Tokens of prompts, int64, so many altogether: one of each family in turn."""
+    """Tokens of prompts, int64, ``rows`` altogether: one prompt of each family in turn."""
     prompts = [json.loads(line) for line in PROMPTS.read_text().splitlines()]
     families = {family: [p for p in prompts if p["family"] == family] for family in {p["family"]: 0 for p in prompts}}
     pieces, left = [], rows

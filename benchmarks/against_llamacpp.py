@@ -5,8 +5,8 @@
 
 PYTHON is an interpreter that has llama-cpp-python 0.3.36, built natively (support/peer.py). Both sides evaluate the
 same tokens after ``depth`` cached rows, with the logits of every row and their argmax, in a loop over the lowest-level
-call: ``llama_decode`` there, ``target.forward``'s executor here. 512 rows and more are a prompt, of which only the last
-row's logits are computed. Tokenisation is not timed, nor is resetting a cache to ``depth``, for which llama.cpp has to
+call: ``llama_decode`` there, ``target.forward``'s executor here. 512 rows and more are a prompt: only the last row's
+logits are computed. Tokenisation is not timed, nor is resetting a cache to ``depth``, for which llama.cpp has to
 evaluate the cached rows of a hybrid again.
 With ``--sequences`` a forward is one row of each of that many sequences, each after ``depth`` rows of its own.
 A round is one burst of each side, in alternating order; a ratio is that of one round.
@@ -35,7 +35,7 @@ MARGIN = 512
 
 
 class Ours:
-    """This project's executor with a cache for each of a number of sequences, of which ``side`` uses the first."""
+    """This project's executor with a cache for each of a number of sequences; ``side`` uses the first."""
 
     def __init__(self, model: str, depth: int, threads: int, activations: str, sequences: int = 1) -> None:
         from spec_kernels.model.recurrence import RecurrentSlot
@@ -109,7 +109,7 @@ def rounds(peer: Peer, side: Side, depth: int, rows: list[int], count: int) -> d
 
 
 def report(times: dict[int, list[list[float]]]) -> list[dict[str, float]]:
-    """For each number of rows: median milliseconds, the median ratio, and ratios to one row of the peer."""
+    """Lines by number of rows: median milliseconds, the median ratio, and ratios to one row of the peer."""
     first = times[min(times)]
     return [
         {
@@ -129,7 +129,7 @@ def main() -> None:
     parser.add_argument("--peer", required=True, help="an interpreter with llama-cpp-python")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--depth", type=int, default=64, help="cached rows")
-    parser.add_argument("--sequences", type=int, default=1, help="one row of each of so many sequences")
+    parser.add_argument("--sequences", type=int, default=1, help="number of sequences, with one row each")
     parser.add_argument("--activations", default="auto")
     parser.add_argument("--rows", type=int, nargs="*", default=list(ROWS))
     parser.add_argument("--rounds", type=int, default=7)

@@ -1,4 +1,4 @@
-"""What dot products of bytes would cost in attention: KL of emulations against attention in float32.
+"""Cost of dot products of bytes in attention: KL of emulations against attention in float32.
 
     python benchmarks/attention_bits.py [MODEL ...] [--texts 2] [--rows 2048]
 

@@ -1,4 +1,4 @@
-"""What smaller KV caches cost in precision and bring in time: native logits against those with a float32 cache.
+"""Cost of smaller KV caches in precision, and their gain in time: native logits against those with a float32 cache.
 
     python benchmarks/caches.py [MODEL ...] [--texts 8] [--rows 512] [--depths 64,448,2048]
 

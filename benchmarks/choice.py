@@ -3,7 +3,7 @@
     python benchmarks/choice.py [--json] [--vocab 49152 151936] [--repeats N] [--isa NAME]
 
 Rows are random. peaked: a few tokens have most of the mass, as after most tokens of a text. broad: normal with a
-standard deviation of 3, of which top-p 0.95 keeps thousands of tokens. flat: normal with one of 0.5, of which top-p
+standard deviation of 3: top-p 0.95 keeps thousands of tokens. flat: normal with a standard deviation of 0.5: top-p
 keeps nearly all. Nothing is printed unless both forms choose the same tokens. One thread; each figure is a median.
 """
 

@@ -13,7 +13,7 @@ from spec_kernels.model.build import Builder
 from spec_kernels.model.ops import Embed, Model, Op, Tap
 from spec_kernels.model.shapes import BlockShape, HeadShape
 from spec_kernels.ops.dequant import TYPES, dequantize
-from spec_targets.runtime.config import Config
+from spec_targets.description.config import Config
 from spec_targets.runtime.load import make_target
 from torch import Tensor
 
@@ -96,7 +96,7 @@ class RandomWeights:
 
 
 class RandomBlocks(RandomWeights):
-    """The same with matrices in quantised blocks, equal at every reading."""
+    """Random matrices in quantised blocks, equal at every reading."""
 
     def __init__(self, shape: DenseShape, types: dict[str, str], device: str) -> None:
         """types: of tensors by their part of a name, as ``attn_v``; of others: ``""``."""

@@ -5,8 +5,8 @@
     python benchmarks/end_to_end.py --write                                  # write tables of earlier measurements
 
 PYTHON: see support/peer.py. A lap is one side on one prompt: plain decoding or a method with default settings here,
-llama.cpp's plain decoding there, with as many tokens as the plain text here. The order of sides rotates. Prompts are
-token ids, from the model's own template if it is a chat model; loading and tokenisation are not timed. Prefill ends
+llama.cpp's plain decoding there, as long as the plain text here. The order of sides rotates. Prompts are token ids,
+from the model's own template if it is a chat model; loading and tokenisation are not timed. Prefill ends
 with the first token, decoding with the last; decoding tokens to text is timed here, but not in llama.cpp.
 
 The plain text is generated first; a method whose text differs from it gets no figure.

@@ -74,7 +74,7 @@ class Watch:
         self.ended: float | None = None
 
     def begin(self) -> None:
-        """Before a prompt, whose first step is not counted."""
+        """Begin a prompt, whose first step is not counted."""
         self.loops, self.ended = [], None
 
     def __call__(self, step: Step) -> None:
@@ -272,7 +272,7 @@ def _append(file: Path, about: dict[str, Any], tokens: list[int], figures: dict[
 
 
 FIRST = {"transformers": "generate", "llamacpp": "llama-cpp-python"}
-"""What ratios refer to: the engine's own plain decoding."""
+"""Base of ratios: the engine's own plain decoding."""
 
 
 def table(results: Iterable[dict[str, Any]]) -> list[str]:

@@ -89,7 +89,7 @@ def fastest(calls: dict[str, Callable[[], object]], seconds: float) -> dict[str,
 
 
 def share_of_products(place: Path, rows: int, depth: int) -> float:
-    """Of the native code's time."""
+    """Share of products in the native code's time."""
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder) / "perf.data"
         once = [sys.executable, __file__, "--only", str(place), "--rows", str(rows), "--depth", str(depth)]

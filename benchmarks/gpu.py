@@ -41,7 +41,7 @@ from spec_core import Request, Run, Sampling
 from spec_core.toolkit import DraftLimits
 
 TYPES = ("BF16", "Q8_0", "Q4_K")
-"""Of matrices."""
+"""Types of matrices."""
 PROMPT = 512
 """Rows of a prompt, in one forward."""
 DRAFTED = 4
@@ -53,7 +53,7 @@ BATCHES = ((8, 1), (8, 5), (32, 1), (32, 5))
 """Sequences, and rows of each."""
 REPEATS = 30
 TEXTS, TOKENS = 20, 48
-"""Of the check of texts: requests of each sampling, and tokens of each."""
+"""Size of the check of texts: requests of each sampling, and tokens of each."""
 
 
 def median_seconds(call: Callable[[], Any], repeats: int = REPEATS) -> float:
@@ -93,7 +93,7 @@ class Steps:
         return ForwardBatch(self.tokens(sequences * rows), positions, spans)
 
     def seconds(self, sequences: int, rows: int, context: int) -> float:
-        """Of one step's graph."""
+        """Seconds of one step's graph."""
         batch = self.batch(sequences, rows, context)
         for _ in range(3):
             self.executor.run(batch)

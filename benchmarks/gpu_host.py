@@ -1,4 +1,4 @@
-"""What the host does between two graphs: steps of a Run over a device that answers at once.
+"""Time of the host between two graphs: steps of a Run over a device that answers at once.
 
 The executor describes every step and fills its upload as on a device; launches, and the choice's kernels, are doubles
 that give the next token of a periodic text. Their time is left out. No device is needed.
@@ -45,13 +45,13 @@ class Device:
         self.tokens = np.zeros(1, np.int32)
 
     def run(self, bucket: Bucket, given: Any = None) -> None:
-        """Of ``Bucket.run``: the rows of a step are remembered."""
+        """Double of ``Bucket.run``: it remembers the rows of a step."""
         began = perf_counter()
         self.tokens = bucket.layout.host.numpy()[TOKEN : bucket.layout.rows.numel() : bucket.layout.rows.shape[1]]
         self.seconds += perf_counter() - began
 
     def choose(self, logits: torch.Tensor, description: Any) -> torch.Tensor:
-        """Of ``DeviceChoice._choose``: the upload is real, the tokens follow those of the rows."""
+        """Double of ``DeviceChoice._choose``: the upload is real, the tokens follow those of the rows."""
         draws, *_ = self.choice._upload(description)
         began = perf_counter()
         out = torch.zeros(2, len(draws), dtype=torch.int32)

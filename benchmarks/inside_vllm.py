@@ -94,7 +94,7 @@ def table(args: Any, names: list[str]) -> None:
 
 
 def equal(contender_runs: list[dict[str, Any]], plain: list[dict[str, Any]]) -> str:
-    """How many texts of all rounds are those of plain decoding in the same round."""
+    """Number of texts of all rounds that equal plain decoding's in the same round."""
     rounds = [(a["texts"], b["texts"]) for a, b in zip(contender_runs, plain, strict=True) if a["rate"] and b["rate"]]
     same = [x == y for a, b in rounds for x, y in zip(a, b, strict=True)]
     return f"{sum(same)} of {len(same)}"

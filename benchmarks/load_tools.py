@@ -34,12 +34,12 @@ from benchmarks.serving import MODEL, PEER, PLAIN, TOKENS, Contender, Server, co
 from benchmarks.support.tables import heading, row
 
 FIELDS = {"cache_prompt": False, "temperature": 0}
-"""Of every request. llama-server and this server know them."""
+"""Fields of every request. llama-server and this server know them."""
 
 
 @attrs.frozen
 class Found:
-    """What a tool reports. rate: tokens/s. p95: ms between tokens. failed: requests without an answer."""
+    """Report of a tool. rate: tokens/s. p95: ms between tokens. failed: requests without an answer."""
 
     rate: float
     p95: float

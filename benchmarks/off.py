@@ -1,4 +1,4 @@
-"""What a request that is off costs in a run with methods: its CPU time against that of a run without methods.
+"""Cost of a request that is off in a run with methods: its CPU time against that of a run without methods.
 
     python benchmarks/off.py -m pico --method ngram --method eagle3 --rounds 200
 
@@ -35,7 +35,7 @@ def interval(pairs: list[tuple[float, float]], rng: random.Random) -> tuple[floa
 
 
 def ratio(pairs: list[tuple[float, float]]) -> float:
-    """By the medians of both: a disturbed text does not count."""
+    """Ratio of the medians of both: a disturbed text does not count."""
     return statistics.median(one for one, _ in pairs) / statistics.median(other for _, other in pairs)
 
 

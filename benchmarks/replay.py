@@ -1,15 +1,14 @@
-"""``control=auto`` over recorded texts, on a simulated clock: without the noise of a measurement, and in parts.
+"""``control=auto`` over recorded texts, on a simulated clock: without the noise of a measurement.
 
     python benchmarks/replay.py -m pico --temperature 0.8               # records once, in build/replay
     python benchmarks/replay.py -m pico --orders 24 ngram               # only this list of methods
-    python benchmarks/replay.py --write                                 # write the table of docs/control.md
+    python benchmarks/replay.py --write                                 # write benchmarks/results/control.json
 
 Real are the loop, the controller, ``ngram`` and ``suffix``. Looked up are the target's tokens, the drafts of methods
-with a model, and what everything takes: medians of real runs. A forward takes that times a normal factor, whose
-standard deviation is ``--noise``. Each order of the prompts is a run of its own.
-Speedup over plain decoding on the same clock: of the faster of the default settings and ``draft_max=8``; of ``auto``,
-mean and standard error over the orders; and of ``auto`` where plans take no time, where a method takes none in a step
-in which it offers nothing, both, where the ledger has 500 plain steps in the place of 20, and all of that.
+with a model, and what everything takes: medians of real runs. ``wrong`` is a method whose tokens are never right. A
+forward takes that times a normal factor, whose standard deviation is ``--noise``. Each order of the prompts is a run.
+Speedup over plain decoding on the same clock: of the fastest of FIXED, and of ``auto``, mean and standard error over
+the orders.
 """
 
 from __future__ import annotations
@@ -28,7 +27,6 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-import spec_control.auto
 from spec_control.auto import Auto
 from spec_methods.ngram import Ngram
 from spec_methods.suffix import Suffix
@@ -36,26 +34,26 @@ from spec_methods.suffix import Suffix
 import spec_core.loop.guard
 import spec_core.loop.run
 from benchmarks.comparison import MODELS
-from benchmarks.control import PAGE, TOKENS, prompts
+from benchmarks.control import TOKENS, WRONG, Wrong, prompts
 from benchmarks.support.recorded import LONGEST, LOOKUPS, Recorder, record_methods
-from benchmarks.support.tables import ROOT, heading, row, write
+from benchmarks.support.results import save
+from benchmarks.support.tables import ROOT, heading, row
 from spec_core import Compat, Draft, Needs, Run, StashKey, Step, TargetInfo, TargetOutput, hookimpl, load
 from spec_core.toolkit import AcceptanceEstimate
 
 KEPT = ROOT / "build" / "replay"
 CHAINS = {
-    "pico": ["ngram", "suffix", "draft-model", "ngram+draft-model"],
-    "pico-hybrid": ["ngram", "draft-model", "mtp", "ngram+mtp"],
-    "smollm2": ["ngram", "suffix"],
+    "pico": ["ngram", "suffix", "draft-model", "ngram+draft-model", WRONG],
+    "smollm2": ["ngram", "suffix", WRONG],
 }
-UNITS = [("smollm2", 0.0), ("smollm2", 0.8), ("pico", 0.0), ("pico", 0.8), ("pico-hybrid", 0.8)]
+UNITS = [("smollm2", 0.0), ("smollm2", 0.8), ("pico", 0.0), ("pico", 0.8)]
 """Models and temperatures of the table."""
 USUAL = {"draft-model": 0.35}
 """Prices without a controller, where they are not 0.3."""
-LARGE_BALANCE = 500.0
-"""Plain steps of a ledger that is hardly ever used up."""
+FIXED = (LONGEST, 8, 4, 2)
+"""Longest drafts of runs without a controller; the first is what methods do by themselves."""
 PROMPT_ROW = 0.1
-"""What a row of a prompt takes, by a forward of one row; no figure depends on it."""
+"""Time of a row of a prompt, as a share of a forward of one row; no figure depends on it."""
 
 
 @attrs.define
@@ -130,7 +128,7 @@ class Replayed:
 class Recalled:
     """A method whose drafts were recorded; it stops by the price as ``TokenDrafter`` does.
 
-    usual: the price without a controller. at: of which text. estimate: of the present one.
+    usual: the price without a controller. at: number of the text. estimate: of the present text.
     """
 
     record: dict[str, Any]
@@ -165,8 +163,8 @@ class Recalled:
             seq.stash[self.estimate][1].learn(part.drafted, len(part.full_verdict.path))
 
 
-def time_method(cls: type, record: dict[str, Any], clock: Clock, free: bool, *given: Any) -> Any:
-    """A method of this class whose hooks take what was recorded. free: nothing where it offers nothing."""
+def time_method(cls: type, record: dict[str, Any], clock: Clock, *arguments: Any) -> Any:
+    """A method of this class whose hooks take what was recorded."""
 
     class Timed(cls):
         begun = -1
@@ -181,19 +179,10 @@ def time_method(cls: type, record: dict[str, Any], clock: Clock, free: bool, *gi
                 clock.take(
                     record["first"] + record["each"] * part.drafted + begins * record["row"] * part.seq.prompt_len
                 )
-            elif not free:
+            else:
                 clock.take(record["idle"])
 
-    return Timed(*given)
-
-
-@attrs.frozen
-class Case:
-    """Whether plans and asking take time, and what is in the ledger."""
-
-    plans: bool = True
-    asking: bool = True
-    balance: float = 20.0
+    return Timed(*arguments)
 
 
 @attrs.define
@@ -206,71 +195,57 @@ class Replay:
 
     def __attrs_post_init__(self) -> None:
         spec_core.loop.run.perf_counter = spec_core.loop.guard.perf_counter = self.clock
-        spec_control.auto.preemptions = lambda: 0
 
-    def speedup(
-        self, chain: str, order: list[int], seed: int, setting: int | None = None, case: Case = Case()
-    ) -> float:
+    def speedup(self, chain: str, order: list[int], seed: int, setting: int | None = None) -> float:
         """setting: ``auto`` if None, or the longest draft of a run without it."""
         self.clock.noise, self.clock.rng = self.noise, random.Random(seed)
         texts, target = self.record["texts"], Replayed(self.record, self.clock)
-        methods = [(name, self._method(name, not case.asking)) for name in chain.split("+")]
+        methods = [(name, self._method(name)) for name in chain.split("+")]
         more: dict[str, Any] = {"control": "fixed", "draft_max": setting} if setting else {}
-        named = methods if setting else [*methods, ("auto", self._controller(case))]
+        named = methods if setting else [*methods, ("auto", self._controller())]
         run = Run(target, methods=named, reuse=False, max_sequences=1, **more)
         tokens, spent, began = 0, 0.0, [0.0]
         run.observe(lambda step: began.append(self.clock.now))
         for at in order:
             target.text = texts[at]["prompt"] + texts[at]["ids"]
             for _, method in methods:
-                method.at = at
+                if isinstance(method, Recalled):
+                    method.at = at
             began.clear()
             result = run.generate(texts[at]["prompt"], max_tokens=len(texts[at]["ids"])).result
             assert result.tokens == texts[at]["ids"]
             tokens, spent = tokens + len(result.tokens) - 1, spent + self.clock.now - began[0]
         return tokens * (self.record["forward"][0] + self.record["host"]) / spent
 
-    def _method(self, name: str, free: bool) -> Any:
+    def _method(self, name: str) -> Any:
+        if name == WRONG:
+            return Wrong()
         recorded_method = self.record["methods"][name]
         if name in LOOKUPS:
-            return time_method({"ngram": Ngram, "suffix": Suffix}[name], recorded_method, self.clock, free)
-        return time_method(Recalled, recorded_method, self.clock, free, recorded_method, USUAL.get(name, 0.3))
+            return time_method({"ngram": Ngram, "suffix": Suffix}[name], recorded_method, self.clock)
+        return time_method(Recalled, recorded_method, self.clock, recorded_method, USUAL.get(name, 0.3))
 
-    def _controller(self, case: Case) -> Auto:
+    def _controller(self) -> Auto:
         clock, (once, each) = self.clock, self.record["plan"]
 
         class Planning(Auto):
             @hookimpl
             def draft(self, step: Step) -> None:
-                passed = len(step.records)
+                drafted = sum(bool(record.attempts) for record in step.records)
                 Auto.draft(self, step)
-                if case.plans:
-                    clock.take(once + each * passed)
+                clock.take(once + each * drafted)
 
-        return Planning(balance=case.balance)
-
-
-CASES = {
-    "as it is": Case(),
-    "plans are free": Case(plans=False),
-    "asking is free": Case(asking=False),
-    "both are": Case(plans=False, asking=False),
-    "500 in the ledger": Case(balance=LARGE_BALANCE),
-    "all of that": Case(plans=False, asking=False, balance=LARGE_BALANCE),
-}
+        return Planning()
 
 
 def figures(replay: Replay, chain: str, orders: int) -> list[str]:
-    """Cells of a line: the best of two fixed settings, and of ``auto`` the mean and standard error in every case."""
+    """Cells of a line: the best fixed setting, the mean and standard error of ``auto``, and its share of the best."""
     texts = range(len(replay.record["texts"]))
-    best = max(replay.speedup(chain, [*texts], 0, setting) for setting in (LONGEST, 8))
-    cells = [f"`{chain}`", f"{best:.2f}"]
-    for case in CASES.values():
-        mixed = (random.Random(seed).sample(texts, len(texts)) for seed in range(orders))
-        speedups = [replay.speedup(chain, order, seed, case=case) for seed, order in enumerate(mixed)]
-        error = statistics.stdev(speedups) / len(speedups) ** 0.5 if len(speedups) > 1 else 0.0
-        cells.append(f"{statistics.mean(speedups):.2f} ± {error:.2f}")
-    return cells
+    best = max((1.0, "none"), *((replay.speedup(chain, [*texts], 0, one), str(one)) for one in FIXED))
+    mixed = (random.Random(seed).sample(texts, len(texts)) for seed in range(orders))
+    speedups = [replay.speedup(chain, order, seed) for seed, order in enumerate(mixed)]
+    error, mean = statistics.stdev(speedups) / len(speedups) ** 0.5, statistics.mean(speedups)
+    return [f"`{chain}`", f"{best[0]:.2f} ({best[1]})", f"{mean:.2f} ± {error:.2f}", f"{mean / best[0]:.2f}"]
 
 
 def lines(model: str, temperature: float, orders: int, noise: float, chains: list[str]) -> Iterator[str]:
@@ -283,7 +258,7 @@ def record_of(model: str, temperature: float, chains: list[str]) -> dict[str, An
     """Kept in a file, and recorded where there is none."""
     path = KEPT / f"{model}-{temperature:g}.json"
     if not path.exists():
-        methods = dict.fromkeys(name for chain in chains for name in chain.split("+"))
+        methods = dict.fromkeys(name for chain in chains for name in chain.split("+") if name != WRONG)
         target = load(f"zoo:{model}", threads=1)
         record = record_methods(methods, Recorder(target, prompts(model, 10), TOKENS, temperature))
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -301,13 +276,13 @@ def main() -> None:
     parser.add_argument("chains", nargs="*", help="lists of methods, joined with +")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    table = heading(["model", "temperature", "methods", "fixed", *CASES])
+    table = heading(["model", "temperature", "methods", "best fixed (longest draft)", "auto", "of it"])
     for model, temperature in UNITS if args.write else [(args.model, args.temperature)]:
         for line in lines(model, temperature, args.orders, args.noise, args.chains):
             print(line, flush=True)
             table.append(line)
     if args.write:
-        write(PAGE, lambda name: table if name == "replay" else None)
+        save("control", lambda name: table if name == "replay" else None)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ import attrs
 import torch
 from spec_kernels.model.shapes import DeltaShape
 from spec_kernels.model.source import bytes_of
-from spec_targets.runtime.config import Config
+from spec_targets.description.config import Config
 from spec_targets.runtime.load import make_target
 from spec_targets.runtime.torch_target import TorchTarget
 from spec_targets.runtime.weights import trunk_shapes

@@ -6,7 +6,7 @@
 
 Every server is a process with one thread, pinned to the first processor that this process may use; the client keeps
 the second. All are started before anything is measured, and one at a time has work: a burst of streamed requests to
-``/v1/completions``, so many at once, temperature 0, TOKENS tokens each, no prompt cache. The order of servers rotates.
+``/v1/completions``, several at once, temperature 0, TOKENS tokens each, no prompt cache. The order of servers rotates.
 
 tokens/s: tokens of a burst over its seconds, prompts included; CPU: over the processor seconds of the server. Time per
 token: of a request, from its first token to its last. First token: from the request. Ratios are medians over rounds.
@@ -104,7 +104,7 @@ class Server:
     process: subprocess.Popen[bytes]
 
     def cpu_seconds(self) -> float:
-        """Of all processes of the server."""
+        """CPU seconds of all processes of the server."""
         return sum(cpu_seconds(pid) for pid in family(self.process.pid))
 
 

@@ -8,7 +8,7 @@ beside the loops. Every measurement is a process of its own, since OpenMP reads 
 ratios are those of one round. ``spinning 2`` is two threads that wait as torch's own threads do.
 
 The second form compares T(n), milliseconds of a forward of n rows, with one and with two threads, alone and beside the
-loops, in pairs of bursts of an eighth of a second, the first of which alternates. The scheduler's slices are
+loops, in pairs of bursts of an eighth of a second, in alternating order. The scheduler's slices are
 milliseconds long, so the median ratio of many short pairs varies less than that of a few long rounds. Its 90 % interval
 is a bootstrap interval; above 1, two threads are faster. ``--pin``, on Linux: the calling thread keeps the first core
 that this process may use, its other threads and the loops keep the second.

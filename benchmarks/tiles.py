@@ -1,4 +1,4 @@
-"""What the rows of a tile cost: a forward of few rows with tiles of 1, 2, 4 and 8, in turns.
+"""Cost of the rows of a tile: a forward of few rows with tiles of 1, 2, 4 and 8, in turns.
 
     python benchmarks/tiles.py [-m MODEL | --random] [--threads N] [--cached N] [--repeats N]
 

@@ -8,6 +8,8 @@ from spec_core.contract.batch import Piece as Piece
 from spec_core.contract.batch import TargetOutput as TargetOutput
 from spec_core.contract.constraint import Constraint as Constraint
 from spec_core.contract.matcher import Matcher as Matcher
+from spec_core.contract.plan import DraftPlan as DraftPlan
+from spec_core.contract.plan import Limit as Limit
 from spec_core.contract.request import Emitted as Emitted
 from spec_core.contract.request import Request as Request
 from spec_core.contract.request import Result as Result
@@ -17,9 +19,9 @@ from spec_core.contract.sequence import Sequence as Sequence
 from spec_core.contract.sequence import Slot as Slot
 from spec_core.contract.sequence import Stash as Stash
 from spec_core.contract.sequence import StashKey as StashKey
-from spec_core.contract.spent import DraftAttempt as DraftAttempt
-from spec_core.contract.spent import StepRecord as StepRecord
 from spec_core.contract.step import Step as Step
+from spec_core.contract.step_record import DraftAttempt as DraftAttempt
+from spec_core.contract.step_record import StepRecord as StepRecord
 from spec_core.contract.target import Target as Target
 from spec_core.contract.target import Tokenizer as Tokenizer
 from spec_core.contract.values import Compat as Compat
@@ -38,44 +40,3 @@ from spec_core.loop.prepare import prepare as prepare
 from spec_core.loop.run import Run as Run
 from spec_core.sampling.parameters import Sampling as Sampling
 from spec_core.settings.tables import RunSettings as RunSettings
-
-__all__ = [
-    "CONTRACT",
-    "Batch",
-    "Compat",
-    "Constraint",
-    "Draft",
-    "DraftAttempt",
-    "Emitted",
-    "Matcher",
-    "Needs",
-    "Part",
-    "Piece",
-    "PluginError",
-    "Refusal",
-    "Refused",
-    "Request",
-    "Result",
-    "Rows",
-    "Run",
-    "RunSettings",
-    "Sampling",
-    "Sequence",
-    "Slot",
-    "Span",
-    "SpecError",
-    "Stash",
-    "StashKey",
-    "Step",
-    "StepRecord",
-    "Target",
-    "TargetInfo",
-    "TargetOutput",
-    "Tokenizer",
-    "UsageError",
-    "Verdict",
-    "hookimpl",
-    "load",
-    "load_tokenizer",
-    "prepare",
-]

@@ -26,7 +26,7 @@ from spec_core.assembly.discovery import (
     setting_owners,
 )
 from spec_core.assembly.hooks import hooks_of
-from spec_core.lazy import lazy
+from spec_core.lazy import importer
 from spec_core.settings.environment import find_misspelt
 from spec_core.settings.file import read_file, resolve_paths
 from spec_core.settings.named import format_method, name_of, parse_method, split_methods
@@ -45,15 +45,15 @@ if TYPE_CHECKING:
     from spec_core.sampling.logprob import Logprob as Logprob
 
 _WHERE = {
-    "Generation": "loop.generation",
-    "Logprob": "sampling.logprob",
-    "PluginInstance": "assembly.construct",
-    "Prepared": "assembly.prepare",
-    "check": "assembly.assemble",
-    "construct": "assembly.construct",
-    "call_before_torch": "lazy",
-    "prepare": "loop.prepare",
-    "prompt_tokens": "loop.request.admission",
+    "Generation": "spec_core.loop.generation",
+    "Logprob": "spec_core.sampling.logprob",
+    "PluginInstance": "spec_core.assembly.construct",
+    "Prepared": "spec_core.assembly.prepare",
+    "check": "spec_core.assembly.assemble",
+    "construct": "spec_core.assembly.construct",
+    "call_before_torch": "spec_core.lazy",
+    "prepare": "spec_core.loop.prepare",
+    "prompt_tokens": "spec_core.loop.request.admission",
 }
 
 __all__ = [
@@ -91,7 +91,7 @@ __all__ = [
 ]
 
 
-__getattr__ = lazy(globals(), _WHERE)
+__getattr__ = importer(globals(), _WHERE)
 
 
 def __dir__() -> list[str]:

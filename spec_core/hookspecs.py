@@ -51,12 +51,12 @@ def draft(step: Step) -> None:
     """Propose tokens for the sequences that have no draft yet.
 
     Called once per step, if any sequence may draft. Plugins are called in the order in which the user named them; a
-    sequence that has a draft is not offered to later plugins, except to those that declared ``Compat(extends=True)``:
+    sequence that has a draft is only offered to later plugins that declared ``Compat(extends=True)``:
     they may extend a draft that is shorter than its budget, with ``step.leaves`` and ``step.extend``. A sequence is
     offered once it has generated a token and ``process`` has delivered all evaluated rows (the last token's row is not
     evaluated yet). A plugin that never drafts (a controller) is called before the others, wherever it was named: it
     returns ``Compat(drafts=())``, is installed in the group ``spec_core.control``, or is marked ``tryfirst``. Only a
-    controller may limit the drafts of other plugins, with ``step.limit``.
+    controller may limit the drafts of other plugins, with ``step.plan``.
 
     :param step: ``step.undrafted`` yields ``(seq, budget)``, budget at least 1: call
         ``step.propose(seq, Draft(...))`` with a path of 1 to budget tokens, or skip the sequence.

@@ -1,6 +1,7 @@
 """One thread per test process: several processes run in parallel, and small models gain nothing from more threads."""
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,10 @@ import pytest
 
 from spec_core.lazy import call_before_torch
 
+# Also where the environment forbids it, as images do: every worker would rewrite the assertions of all files anew, and
+# every process that a test starts compile what it imports.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # Both are read when torch is imported: how many threads there are, and how they wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 call_before_torch()
@@ -32,7 +37,7 @@ RELEASE = "release"
 def pytest_addoption(parser):
     parser.addoption("--misbehave", action="store_true", help="run everything on a product that sums badly on purpose")
     parser.addoption("--quick", action="store_true", help=f"{VARIANTS} variants of a test, and no slow one")
-    parser.addoption("--variants", type=int, help="at most so many variants of a test, two or more")
+    parser.addoption("--variants", type=int, help="max variants of a test, two or more")
     parser.addoption("--release", action="store_true", help="everything: also tests that only releases need")
 
 

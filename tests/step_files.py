@@ -1,6 +1,6 @@
-"""Which source files a decoding step enters: ``python tests/step_files.py METHOD`` lists them.
+"""Lists the source files that a decoding step enters: ``python tests/step_files.py METHOD``.
 
-The step is one in the middle of a text, with a draft of `ngram` or `draft-model` of which the target accepts a part,
+The step is one in the middle of a text, with a draft of `ngram` or `draft-model` that the target accepts in part,
 on `zoo:pico` with one thread. A file counts when one of its functions is called in that step.
 """
 
@@ -71,7 +71,7 @@ def _trace_step(run: Run) -> tuple[list[Emitted], list[Path]]:
 
 
 def of_the_core(files: list[str]) -> list[str]:
-    """Those of ``spec_core``."""
+    """Source files of ``spec_core``."""
     return [file for file in files if file.startswith("spec_core/")]
 
 

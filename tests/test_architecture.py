@@ -69,15 +69,15 @@ ENGINES = {
 """Packages of other engines, and the modules that may import them."""
 
 SERVER = ("fastapi", "prometheus_client", "pydantic", "starlette", "uvicorn")
-"""What only the server needs."""
+"""Packages that only the server needs."""
 METRICS = "spec_engines.vllm.metrics"
 """Counts in the metrics of another server, where prometheus_client is installed."""
 CLUSTER = ("spec_compare.executors", "spec_serve.ray")
-"""What may import Ray."""
+"""Modules that may import Ray."""
 MODELS = ("spec_kernels.model", "spec_kernels.native")
 TRITON = re.compile(r"spec_kernels\.(ops\.\w+\.triton|gpu(\.\w+)+)")
 """Modules that may import triton, which is an optional package."""
-METHOD_NAMES = re.compile(r"\b(ngram|eagle3?|mtp|dflash|draft[-_]model|gdn)\b", re.IGNORECASE)
+METHOD_NAMES = re.compile(r"\b(ngram|eagle3?|mtp|dflash2?|dspark|draft[-_]model|gdn)\b", re.IGNORECASE)
 LONGEST = 400
 
 
@@ -158,7 +158,7 @@ def exists(*parts: str) -> bool:
 
 
 def private(module: str, source: str) -> list[str]:
-    """What a plugin imports from the core that is not public."""
+    """Imports of a plugin from the core that are not public."""
     names = sorted(name for name in imports(source, module) if not public(name))
     return [f"{module} imports {name}, which is not public" for name in names]
 
@@ -497,8 +497,6 @@ FREE = frozenset({"bed", "embed", "exceed", "feed", "need", "proceed", "seed", "
 EMPTY_WORDS = frozenset({"found", "made", "mine", "said", "told", "wanted"})
 """Names that do not say what a local is."""
 NAMED = {**SOURCES, "benchmarks": ROOT / "benchmarks", "tests": ROOT / "tests", "tools": ROOT / "tools"}
-OUT_OF_THE_RULE = frozenset({"spec_control"})
-"""The controller keeps its names, and so do its tests."""
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -537,14 +535,12 @@ def empty_locals(source: str) -> list[str]:
     return sorted(EMPTY_WORDS & {*names})
 
 
-@pytest.mark.parametrize("package", sorted(NAMED.keys() - OUT_OF_THE_RULE))
+@pytest.mark.parametrize("package", NAMED)
 def test_functions_are_verbs_or_nouns_and_locals_say_what_they_are(package):
     """The rule on names in CONTRIBUTING.md."""
     lines: list[str] = []
     for file in sorted(NAMED[package].rglob("*.py")):
         module = ".".join(file.relative_to(NAMED[package].parent).with_suffix("").parts)
-        if module.startswith("tests.control."):
-            continue
         source = file.read_text("utf-8")
         lines += [f"{module}: def {name}" for name in participles(source)]
         lines += [f"{module}: local {name}" for name in empty_locals(source)]

@@ -30,7 +30,7 @@ from tools.document import PAGES as GENERATED
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 LITERALS = ("Reading", "SampleMode")
-"""Of the toolkit: types without a name of their own."""
+"""Types of the toolkit without a name of their own."""
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
 FOLLOWED = (
     "write-a-method.md",
@@ -156,7 +156,7 @@ def test_every_plugin_has_a_page_with_its_settings(kind, plugin):
 
 
 def default_text(default):
-    """As on a page: nothing for none, words of the settings file for the others."""
+    """Default as on a page: nothing for none, words of the settings file for the others."""
     if default is None:
         return ""
     if isinstance(default, tuple):

@@ -1,4 +1,4 @@
-"""What ``make release`` refuses, and the files it needs: changelog, fragments, citation."""
+"""Refusals of ``make release``, and the files it needs: changelog, fragments, citation."""
 
 from __future__ import annotations
 

@@ -150,7 +150,7 @@ def test_the_glossary_has_the_words_of_other_programs(term):
 
 
 class Noted:
-    """What a page would register, as {(kind, name): anchor}: it stands in for Sphinx's environment and its domains."""
+    """Anchors of a page, as {(kind, name): anchor}: it stands in for Sphinx's environment and its domains."""
 
     def __init__(self, page: str) -> None:
         self.docname, self.found = page, {}

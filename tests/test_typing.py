@@ -65,7 +65,7 @@ def text() -> str:
 
 
 def check(folder: Path, source: str) -> str:
-    """What mypy says about a plugin's module in a folder of its own."""
+    """Output of mypy about a plugin's module in a folder of its own."""
     (folder / "mypy.ini").write_text(CONFIG)
     (folder / "plugin.py").write_text(source)
     path = os.pathsep.join(str(ROOT / folder) for folder in FOLDERS)
@@ -144,14 +144,15 @@ def stub(package: Path) -> set[str]:
     return {alias.asname for node in imports for alias in node.names if alias.asname}
 
 
-@pytest.mark.parametrize("package", ["spec_core", "spec_core.toolkit", "spec_core.testing"])
+@pytest.mark.parametrize("package", ["spec_core", "spec_core.toolkit", "spec_core.host", "spec_core.testing"])
 def test_the_typed_form_names_what_the_package_exports(package):
-    """``__init__.pyi`` of ``spec_core``, imports for type checkers in the others."""
+    """Its stub, or imports for type checkers; every name can be imported."""
     module = __import__(package, fromlist=["__all__"])
     file = Path(module.__file__)
-    typed = stub(file.with_suffix(".pyi") if package == "spec_core" else file)
+    typed = stub(file.with_suffix(".pyi") if file.with_suffix(".pyi").exists() else file)
 
     assert typed == set(module.__all__)
+    assert [name for name in typed if not hasattr(module, name)] == []
 
 
 def test_every_package_says_that_it_is_typed():

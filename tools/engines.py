@@ -40,11 +40,13 @@ MODELS = {"mtp": "zoo:pico-hybrid"}
 SETTINGS: dict[str, dict[str, Any]] = {
     "draft-model": {"file": "zoo:pico-draft"},
     "eagle3": {"file": "zoo:pico-eagle3", "width": 3},
-    "dflash": {"file": "zoo:pico-dflash"},
+    "dflash": {"file": "zoo:pico-dflash", "width": 3},
     "recycling": {"width": 3},
     "suffix": {"width": 3},
 }
-"""Of methods that need a file, and of those that can branch, which are asked to."""
+"""Settings of methods that need a file or can branch."""
+NEEDS = {"dspark": "dflash", "dflash2": "dflash"}
+"""Methods whose needs are those of another, whose head is at hand."""
 
 
 def engines() -> str:
@@ -97,7 +99,7 @@ def method_names() -> list[str]:
 
 
 def everything() -> Serves:
-    """What targets of this project serve: all that a method may need."""
+    """Services of this project's targets: all that a method may need."""
     every = {name: True for name in WORDS if name != "weights"}
     return Serves(**every, weights=MATRICES)
 
@@ -112,14 +114,15 @@ def cell(method: str, serves: Serves) -> str:
 
 
 def needs_of(method: str, serves: Serves) -> Needs:
-    """What a method needs of an engine, by its ``compat``. Raises Refused where the engine does not serve it."""
+    """Needs of a method, by its ``compat``. Raises Refused where the engine does not serve it."""
+    method = NEEDS.get(method, method)
     described = load(MODELS.get(method, "zoo:pico"), weights=False)
     model = EngineModel(described.info, described.tokenizer, next_token_layer=next_token_layer(described))
     return check(model, [(method, SETTINGS.get(method, {}))], serves)[0].compat.needs
 
 
 def reads(method: str) -> str:
-    """What a method reads besides tokens, in words."""
+    """Inputs of a method besides tokens, in words."""
     needs = needs_of(method, everything())
     return ", ".join(what for name, what in WORDS.items() if name != "trees" and getattr(needs, name)) or "tokens"
 

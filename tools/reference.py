@@ -48,7 +48,7 @@ GROUPS = {
 }
 """Names of ``spec_core`` in reading order. ``CONTRACT`` and ``hookimpl`` are described in the introduction."""
 INTRODUCTION = """\
-What `spec_core`, `spec_core.toolkit`, `spec_core.host`, `spec_core.testing` and `spec_core.commands` export.
+The exports of `spec_core`, `spec_core.toolkit`, `spec_core.host`, `spec_core.testing` and `spec_core.commands`.
 The text is that of their docstrings.
 The arguments of the hooks are described in [hooks](hooks.md); what stays stable in [contract](contract.md).
 `spec_core.CONTRACT` is the version of the contract, and `spec_core.hookimpl` marks a method of a plugin as a hook.
@@ -83,6 +83,7 @@ def exported_names(package: ModuleType) -> Iterator[tuple[str, Any]]:
 
 def describe(name: str, value: Any) -> str:
     """The entry of a class, a function or a constant."""
+    value = inspect.unwrap(value)  # of a cache
     if inspect.isclass(value):
         return "\n\n".join(filter(None, [f"### {name}", *_class(name, value)]))
     if inspect.isfunction(value):
@@ -145,7 +146,7 @@ def _source_type(cls: type, field: Any) -> Any:
 
 
 def _members(cls: type) -> Iterator[tuple[str, Any]]:
-    """Its own public methods and properties, without hooks and tests of the kit, which have pages of their own."""
+    """Own public methods and properties, without hooks and tests of the kit, which have pages of their own."""
     for name, value in vars(cls).items():
         shown = isinstance(value, PROPERTIES) or (inspect.isfunction(value) and not hasattr(value, "spec_core_impl"))
         if shown and not name.startswith(("_", "test_")):

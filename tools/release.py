@@ -44,7 +44,7 @@ def version_of(root: Path) -> str:
 
 
 def check_ready(root: Path, version: str, tag: bool) -> None:
-    """Raises ReleaseError for a tree that cannot be released."""
+    """Raise ReleaseError for a tree that cannot be released."""
     if changes := git(root, "status", "--porcelain"):
         raise ReleaseError(f"the working tree has changes:\n{changes}\ncommit or remove them first")
     if not re.search(rf"^## {re.escape(version)}\b", (root / "CHANGELOG.md").read_text("utf-8"), re.MULTILINE):
@@ -101,7 +101,7 @@ def build(root: Path, work: Path, version: str) -> Path:
 
 
 def check_wheel(wheel: Path) -> None:
-    """Raises ReleaseError for a wheel without the compiled extensions, which setup.py treats as optional."""
+    """Raise ReleaseError for a wheel without the compiled extensions, which setup.py treats as optional."""
     names = zipfile.ZipFile(wheel).namelist()
     if missing := [module for module in NATIVE if not any(name.startswith(module + ".") for name in names)]:
         raise ReleaseError(f"{wheel.name} has no {', '.join(missing)}: install a C compiler and its headers")

@@ -1,6 +1,7 @@
 """Generates the tables and figures of measured results: ``python -m tools.results``.
 
-Reads ``benchmarks/results``; writes marked tables of docs/benchmarks.md and README.md, and docs/figures/*.svg.
+Reads ``benchmarks/results``; writes marked tables of docs/benchmarks.md, docs/control.md and README.md, and
+docs/figures/*.svg.
 """
 
 from __future__ import annotations
@@ -11,11 +12,12 @@ from typing import Any
 
 from benchmarks.support.results import ROOT, read, read_table
 from benchmarks.support.tables import heading, row, with_tables
-from tools import charts
+from tools import block_trees, charts
 from tools.charts import LABELS, WIDTH, Dot, Scale
 
 PICTURES = ROOT / "docs" / "figures"
 PAGE = ROOT / "docs" / "benchmarks.md"
+CONTROL = ROOT / "docs" / "control.md"
 README = ROOT / "README.md"
 TEMPERATURES = ("0", "0.8")
 MODELS = ("smollm2", "pico", "pico-hybrid")
@@ -109,6 +111,12 @@ def precision() -> list[str]:
     columns = ["model", "weights", "KL int15", "KL int8", "weight noise", "share", "flips int8", "flips of noise"]
     rows = [row(r[c] for c in columns) for r in records("activations", "divergence")]
     return [*heading(columns), *rows, *source("activations", "divergence")]
+
+
+def replay() -> list[str]:
+    """Speedups of the controller on recorded texts."""
+    columns = read_table("control", "replay")["columns"]
+    return [*heading(columns), *(row(r.values()) for r in records("control", "replay")), *source("control", "replay")]
 
 
 def readme() -> list[str]:
@@ -233,6 +241,21 @@ def precision_figure() -> str:
     return charts.picture("KL divergence by 8-bit activations and by weights", about, [*parts, *panel], y - 8)
 
 
+def account_figure() -> str:
+    """The balance of the controller's account, and the length of drafts, over the steps of a run."""
+    results, x, parts = records("control", "account"), (66.0, WIDTH - 30.0), list[str]()
+    ticks = {"balance": (0, 5, 10, 15, 20), "draft": (0, 4, 8)}
+    titles = {"balance": "balance of the account, in plain steps", "draft": "tokens of a draft"}
+    for top, name in zip((40, 250), ticks, strict=True):
+        y = Scale(0, ticks[name][-1] * 1.1, top + 160, top)
+        values = [float(r[name]) for r in results]
+        steps = [r["step"] if int(r["step"]) % 200 == 0 else "" for r in results]
+        parts += charts.curves(Scale(0, len(values) - 1, *x), y, titles[name], [values], steps, ticks[name])
+    parts.append(charts.text(WIDTH / 2, 448, "steps; drafts are always wrong from 400 to 800", "middle", "dim"))
+    about = "The balance falls from 20 to 4 when drafts turn wrong; then nobody drafts until a trial is accepted again."
+    return charts.picture("The account of the controller auto", about, parts, 462)
+
+
 TABLES: dict[str, Callable[[], list[str]]] = {
     "methods": methods,
     "steps": steps,
@@ -241,6 +264,8 @@ TABLES: dict[str, Callable[[], list[str]]] = {
     "precision": precision,
 }
 """Marked tables of docs/benchmarks.md."""
+CONTROL_TABLES: dict[str, Callable[[], list[str]]] = {"replay": replay}
+"""Marked tables of docs/control.md."""
 README_TABLES: dict[str, Callable[[], list[str]]] = {"speedups": readme}
 CHARTS: dict[str, Callable[[], str]] = {
     "methods.svg": methods_figure,
@@ -248,6 +273,8 @@ CHARTS: dict[str, Callable[[], str]] = {
     "end-to-end.svg": end_to_end_figure,
     "rollback.svg": rollback_figure,
     "precision.svg": precision_figure,
+    "account.svg": account_figure,
+    "block-trees.svg": block_trees.figure,
 }
 """Files of docs/figures."""
 
@@ -255,7 +282,7 @@ CHARTS: dict[str, Callable[[], str]] = {
 def pages() -> dict[str, str]:
     """The text of every generated file, by its path from the root; pages with their tables replaced."""
     texts = {f"docs/figures/{name}": draw() for name, draw in CHARTS.items()}
-    for page, tables in ((PAGE, TABLES), (README, README_TABLES)):
+    for page, tables in ((PAGE, TABLES), (CONTROL, CONTROL_TABLES), (README, README_TABLES)):
         lines = {name: make() for name, make in tables.items()}
         texts[page.relative_to(ROOT).as_posix()] = with_tables(page.read_text("utf-8"), lines.get)
     return texts

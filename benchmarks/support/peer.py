@@ -46,7 +46,7 @@ class Peer:
         if not line:
             sys.exit(f"{python} did not start: it needs llama-cpp-python 0.3.36, built for this machine")
         self.about: str = json.loads(line)
-        """Its version, and the processor features it was built with."""
+        """Version of the peer, and the processor features it was built with."""
 
     def ask(self, **request: Any) -> Any:
         self.process.stdin.write(json.dumps(request) + "\n")
@@ -87,7 +87,7 @@ def tokens(count: int) -> list[int]:
 
 
 class Llama:
-    """A context of llama.cpp with a number of sequences, of which all but ``decode_each`` use the first."""
+    """A context of llama.cpp with a number of sequences; all functions but ``decode_each`` use the first."""
 
     def __init__(self, model: str, context: int, threads: int, sequences: int = 1, repacked: bool = True) -> None:
         """repacked: weights may be stored anew for the processor, as llama.cpp's programs do; else they stay as the
@@ -211,7 +211,7 @@ def sampler(llama: Llama, temperature: float, seed: int) -> Iterator[Callable[[]
 
 
 def generate(llama: Llama, prompt: list[int], count: int, temperature: float, seed: int) -> dict[str, Any]:
-    """As ``Peer.generate``. Generation continues after an end token."""
+    """Generate as ``Peer.generate`` does. Generation continues after an end token."""
     llama.keep(0)
     with sampler(llama, temperature, seed & 0xFFFFFFFF) as choose:
         began = perf_counter()

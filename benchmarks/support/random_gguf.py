@@ -2,9 +2,9 @@
 
     python benchmarks/support/random_gguf.py --size 0.6b --type Q4_K FILE
 
-90m: 12 layers of 768, vocabulary 20,000. 0.6b: the shape of Qwen3-0.6B. vocabulary: one small layer, with as many
-tokens and merges as Qwen3 has, to time the start of a program. Matrices and the tied embedding table have the given
-type, norms are ones. A matrix repeats a few thousand random blocks, all of which are read by a forward.
+90m: 12 layers of 768, vocabulary 20,000. 0.6b: the shape of Qwen3-0.6B. vocabulary: one small layer, with the
+numbers of tokens and merges of Qwen3, to time the start of a program. Matrices and the tied embedding table have the
+given type, norms are ones. A matrix repeats a few thousand random blocks; a forward reads all of it.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def halves(draw: np.random.Generator, about: float) -> np.ndarray:
 
 
 BLOCKS = {"Q8_0": (q8_0, 32), "Q4_K": (q4_k, 256), "Q6_K": (q6_k, 256)}
-"""By type: a function that draws blocks, and the number of weights of a block."""
+"""Functions that draw blocks of a type, and the number of weights of a block."""
 
 
 def matrix(kind: str, blocks: np.ndarray, rows: int, columns: int) -> np.ndarray:
@@ -115,7 +115,7 @@ def add_tokenizer(writer: Any, vocab: int, merges: int) -> None:
 
 
 def merge_pairs(letters: list[str], count: int) -> list[tuple[str, str]]:
-    """Pairs of earlier tokens, each of which makes a new one of at most 16 letters; the first is ``a b``."""
+    """Pairs of earlier tokens; each pair makes a new token of at most 16 letters; the first pair is ``a b``."""
     rng, known, pairs = random.Random(0), [*letters, "ab"], [("a", "b")]
     seen = set(known)
     while len(pairs) < count:

@@ -1,4 +1,4 @@
-"""What a replay needs of a model: its texts, what methods draft at every position of them, and what steps take."""
+"""Data of a model for a replay: its texts, what methods draft at every position of them, and what steps take."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class Recorder:
 
 
 def record_methods(methods: Iterable[str], recorder: Recorder) -> dict[str, Any]:
-    """As a JSON object. forward: seconds by rows. host: of a step beside it. See ``of_method`` and ``of_plans``."""
+    """Record methods. forward: seconds by rows. host: of a step beside it. See ``of_method`` and ``of_plans``."""
     names = [*methods]
     lengths, auto = {"methods": [("lengths", Lengths())]}, {"methods": ["ngram"], "control": "auto"}
     texts = recorder.texts(plain={}, lengths=lengths, auto=auto, **{name: {"methods": [name]} for name in names})
@@ -137,7 +137,7 @@ def record_methods(methods: Iterable[str], recorder: Recorder) -> dict[str, Any]
 
 
 def of_forwards(texts: Texts) -> list[float]:
-    """Seconds of a forward with 1, 2, ... rows, which never fall; between those that were made they are linear."""
+    """Seconds of a forward with 1, 2, ... rows, which never fall; they are linear between measured numbers of rows."""
     times = medians((len(step.ids), step.seconds["verify"]) for *_, seen in texts for step in seen)
     lengths = sorted(times)
     each = np.interp(range(LONGEST + 1), lengths, [times[length] for length in lengths])
@@ -145,7 +145,7 @@ def of_forwards(texts: Texts) -> list[float]:
 
 
 def of_method(texts: Texts, host: float) -> dict[str, Any]:
-    """What steps take beside the forward, and beside ``host``, which those of plain decoding take.
+    """Times of steps beside the forward and beside ``host``, the time of plain decoding there.
 
     idle: where it offers nothing. first, each: of a draft, and of each of its tokens. row: of the first draft for a
     text, for each token of the prompt.
@@ -171,7 +171,7 @@ def of_plans(texts: Texts) -> list[float]:
 
 
 def medians(pairs: Iterable[tuple[int, float]], few: int = 5) -> dict[int, float]:
-    """By number, where there are a few of it."""
+    """Medians by number, where there are a few values of it."""
     times_by_rows = defaultdict[int, list[float]](list)
     for number, value in pairs:
         times_by_rows[number].append(value)

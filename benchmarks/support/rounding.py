@@ -1,4 +1,4 @@
-"""How weights are rounded: the step of every stored number, and weights rounded anew to another type.
+"""Rounding of weights: the step of every stored number, and weights rounded anew to another type.
 
 ``steps`` reads the steps of a file's blocks. ``rounded`` rounds to the nearest number of a type with the scales that
 follow from the largest and the smallest number of a block; llama.cpp searches for slightly better scales. Blocks of 256
@@ -107,7 +107,7 @@ class Rounded:
 
 
 class Noisy:
-    """The same weights, each moved at random by at most half a step: noise as large as that of rounding them."""
+    """Weights moved at random by at most half a step each: noise as large as that of rounding them."""
 
     def __init__(self, source: Rounded, seed: int) -> None:
         self.source, self.seed = source, seed

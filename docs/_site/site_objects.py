@@ -82,7 +82,7 @@ def _bold(paragraph: nodes.paragraph) -> bool:
 
 
 def _fields(item: nodes.Node) -> Iterator[str]:
-    """Names with types, of which one line may describe several; a parameter has no type."""
+    """Names with types, several on one line if they share it; a parameter has no type."""
     for child in item.children[0].children:
         if isinstance(child, nodes.literal) and (match := FIELD.match(child.astext())):
             yield match[1]

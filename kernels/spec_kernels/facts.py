@@ -12,7 +12,7 @@ from spec_kernels.ops import dispatch
 
 
 def kernels() -> str:
-    """Which executor runs what, and why."""
+    """Executors in use, and the reasons."""
     if native.problem():
         floats = f"no native forward: {native.problem()}; quantised blocks become floats at load"
         return f"{dispatch.in_use()}; {floats}; {gpu_forward()}"

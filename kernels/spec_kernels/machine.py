@@ -57,7 +57,7 @@ def wait_passively() -> None:
 
 
 def waiting() -> str:
-    """How threads wait, for ``spec env``."""
+    """Way in which threads wait, for ``spec env``."""
     settings = ", ".join(f"{name}={os.environ[name]}" for name in (*WAITING, "KMP_BLOCKTIME") if name in os.environ)
     if _late == [True]:
         hint = "call spec_core.lazy.call_before_torch() first, or set OMP_WAIT_POLICY=passive"

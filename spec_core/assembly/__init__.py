@@ -1,1 +1,1 @@
-"""From names to the plugins of a run: discovery, construction, matching, loading."""
+"""Assembly of the plugins of a run from their names: discovery, construction, matching, loading."""

@@ -1,4 +1,4 @@
-"""From the user's choice of plugins to the plugins of a run, checked before any weight is read."""
+"""Assembles the plugins that a user chose, and checks them before any weight is read."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _one_by_one(methods: Iterable[Any]) -> Iterator[Any]:
 
 
 def _add_controller(answered: list[PluginInstance], target: Any, control: Any, given: Given) -> list[PluginInstance]:
-    """With the controller of the settings first, if something drafts and no controller was named as a method."""
+    """Put the controller of the settings first, if something drafts and no controller was named as a method."""
     controller = create_plugin(control, given, ("control",))
     if any(c.controls for c in answered) or not any(c.proposals for c in answered):
         return answered
@@ -79,7 +79,7 @@ def _add_controller(answered: list[PluginInstance], target: Any, control: Any, g
 
 
 def _check_given(given: Given) -> None:
-    """Every plugin with settings must be installed, whether it is used or not. Raises UsageError."""
+    """Check that every plugin with settings is installed, whether it is used or not. Raises UsageError."""
     known = {entry.name for entry in discover(PLUGIN_KINDS)} if given else set()
     for name in given:
         if name not in known:

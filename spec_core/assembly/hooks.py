@@ -1,4 +1,4 @@
-"""Which hooks a plugin implements, with their options."""
+"""The hooks that a plugin implements, with their options."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def load(model: str | Path, **options: Any) -> Target:
         raise
     except Exception as error:
         raise _load_error(entry, location, f"{type(error).__name__}: {message(error)}") from error
-    # A location of which only tensors are read, such as a draft head, may lack the rest.
+    # A target that is only read for its tensors, such as a draft head, may lack the rest.
     described = options.get("weights") is False and hasattr(target, "info") and hasattr(target, "tensor")
     if not described and (problem := lacking(target)):
         raise _load_error(entry, location, problem)

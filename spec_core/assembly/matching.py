@@ -20,7 +20,7 @@ def ask_all(chosen: Iterable[PluginInstance], target: Any) -> list[PluginInstanc
 
 
 def refuse_unfit(answered: list[PluginInstance]) -> list[PluginInstance]:
-    """The same plugins, if none refuses and no names clash. Raises Refused with all refusals together."""
+    """Return the plugins if none refuses and no names clash. Raises Refused with all refusals together."""
     refusals = [(c.name, r) for c in answered for r in c.compat.refusals]
     if refusals:
         raise Refused(
@@ -55,7 +55,7 @@ def _check_names(chosen: list[PluginInstance]) -> None:
 
 
 def check_owners(chosen: list[PluginInstance], states: frozenset[str]) -> None:
-    """When drafting, every kind of target state needs exactly one owner: without one the text would be wrong."""
+    """Check that every kind of target state has exactly one owner: drafts without one would make the text wrong."""
     for state in sorted(states):
         owners = [c.name for c in chosen if state in c.compat.owns]
         if len(owners) != 1:
@@ -91,7 +91,7 @@ def drafted_proposals(chosen: list[PluginInstance]) -> dict[str, frozenset[str]]
 
 
 def check_proposals(chosen: list[PluginInstance]) -> None:
-    """Every method's kinds of proposal must be judged by the rule. Raises Refused before anything runs."""
+    """Check that the rule judges every method's kinds of proposal. Raises Refused before anything runs."""
     rules = [c for c in chosen if "accept" in c.hooks and c.compat.judges is not None]
     drafted = drafted_proposals(chosen)
     for rule in rules:
@@ -108,7 +108,7 @@ def check_proposals(chosen: list[PluginInstance]) -> None:
 
 
 def _check_mixed(rule: PluginInstance, chosen: list[PluginInstance], drafted: dict[str, frozenset[str]]) -> None:
-    """A rule that was not written for drafts of which only some tokens were drawn never meets one."""
+    """Refuse drafts that are drawn in part only, unless the rule judges them."""
     if "mixed" in (rule.compat.judges or ()):
         return
     for extender in (c for c in chosen if c.compat.extends):

@@ -64,7 +64,7 @@ class Prepared:
 def prepare_plugins(
     target: Any, methods: Any, rule: Any, rollback: Any, plugin_settings: Any, control: Any, loading: dict[str, Any]
 ) -> Prepared:
-    """See ``spec_core.loop.prepare.prepare``; loading: options of ``load``."""
+    """Prepare plugins, see ``spec_core.loop.prepare.prepare``; loading: options of ``load``."""
     named = [methods] if isinstance(methods, str) else list(methods)
     accept = lambda of: check(of, named, rule, rollback, plugin_settings or {}, control)
     if isinstance(target, (str, Path)):

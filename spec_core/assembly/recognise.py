@@ -34,7 +34,7 @@ def recognise(path: Path) -> str:
 
 
 def ask_targets(path: Path, points: Iterable[metadata.EntryPoint]) -> tuple[list[str], list[str]]:
-    """Schemes that recognise the path, and messages of those that failed."""
+    """Schemes that recognise the path, and messages of the failed ones."""
     matches: list[str] = []
     failed: list[str] = []
     for point in points:

@@ -9,6 +9,7 @@ import attrs
 import numpy as np
 from torch import Tensor
 
+from spec_core.contract.plan import Limit
 from spec_core.contract.values import Draft, HiddenStates, Verdict
 
 if TYPE_CHECKING:
@@ -96,8 +97,8 @@ class Part:
     row, first_draft_row: batch rows of the first pending token and of the first draft token.
     logits_row: row in ``TargetOutput.logits`` of the last pending token; draft rows follow it.
     verdict: the verdict after the cut at stop tokens and limits. full_verdict: the one before that cut.
-    rule: the plugin that decided. limits: {plugin, or None for all: longest draft that a controller allows}.
-    prices: {plugin, or None for all: min chance of a drafted token}. emitted: tokens committed by this step.
+    rule: the plugin that decided. emitted: tokens committed by this step.
+    limits: {method: Limit} of a controller's plan, where a method without one does not draft; None without a plan.
     masks: [1+K, ceil(V / 32)] uint32, the tokens that the request's constraint allows at every row; None without one.
     dead_ends: rows at which it allows no token, though the text is not complete.
     rewound: position the sequence was rewound to, or None.
@@ -119,8 +120,7 @@ class Part:
     rule: str | None = None
     emitted: list[int] = attrs.field(factory=list)
     rewound: int | None = None
-    limits: dict[str | None, int] = attrs.field(factory=dict)
-    prices: dict[str | None, float] = attrs.field(factory=dict)
+    limits: Mapping[str, Limit] | None = None
     masks: np.ndarray | None = None
     dead_ends: frozenset[int] = frozenset()
 
@@ -143,6 +143,20 @@ class Part:
     def end(self) -> int:
         """One past the last pending row."""
         return self.start + len(self.pending)
+
+    def length_max(self, method: str) -> int:
+        """Longest path that a method may draft; 0 if a plan lets it draft nothing."""
+        if self.limits is None:
+            return self.budget
+        limit = self.limits.get(method)
+        if limit is None:
+            return 0
+        return self.budget if limit.length is None else min(limit.length, self.budget)
+
+    def nodes_max(self, method: str) -> int:
+        """Most tokens of a tree that a method may draft."""
+        limit = None if self.limits is None else self.limits.get(method)
+        return self.nodes if limit is None or limit.nodes is None else min(limit.nodes, self.nodes)
 
 
 @attrs.frozen(eq=False)

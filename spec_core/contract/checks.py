@@ -20,7 +20,7 @@ def check_proposal(draft: Draft, declared: frozenset[str]) -> None:
 
 
 def check_extension(whole: Draft, leaf: int) -> None:
-    """All tokens that follow one token come from one method: only a token that nothing follows can be extended."""
+    """Check that all tokens after one token come from one method: only a token without successors can be extended."""
     if not 0 <= leaf < len(whole) or whole.children(leaf):
         raise ValueError(f"token {leaf} of a draft of {len(whole)} is not a leaf: extend where nothing follows")
 
@@ -79,7 +79,7 @@ def _check_siblings(draft: Draft) -> None:
 
 
 def _check_probs(draft: Draft, vocab: int) -> None:
-    """Every row of a ``sampled`` draft must be a distribution in which its token has a positive probability."""
+    """Check that every row of a ``sampled`` draft is a distribution with a positive probability of its token."""
     probs = draft.probs
     if probs is None or probs.shape != (len(draft.ids), vocab):
         got = None if probs is None else list(probs.shape)
@@ -93,7 +93,7 @@ def _check_probs(draft: Draft, vocab: int) -> None:
 
 
 def _check_rows(probs: torch.Tensor) -> None:
-    """Two passes over [K, V]. If the sum is near 1, no term is NaN or infinite."""
+    """Check rows in two passes over [K, V]. If the sum is near 1, no term is NaN or infinite."""
     sums = probs.sum(-1)
     if bool(((sums - 1).abs() < ONE_WITHIN).all()) and float(probs.min()) >= 0:
         return

@@ -34,7 +34,7 @@ class Matcher(Protocol):
         """
 
     def forced_tokens(self, count_max: int) -> list[int]:
-        """Up to ``count_max`` tokens that probably follow, as the constraint leaves no other text. Nothing changes."""
+        """Tokens, at most ``count_max``, that probably follow: the constraint leaves no other text. Nothing changes."""
 
 
 def words(vocab: int) -> int:

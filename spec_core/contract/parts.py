@@ -1,7 +1,7 @@
 """Parts of a text: the ids and the text of what follows other tokens.
 
 Some vocabularies write a space before a whole text and drop it again when they decode one. A part of a text has no such
-space: its ids and its text are those that the same characters have in the middle of a whole text.
+space: its ids and its text are the same as in the middle of a whole text.
 """
 
 from __future__ import annotations

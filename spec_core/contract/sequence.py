@@ -47,7 +47,7 @@ class Stash:
         return key in self._values
 
     def fork(self) -> Stash:
-        """For a sequence that begins with the same rows: copies of the values that have ``fork()``, nothing else."""
+        """Stash for a sequence that begins with the same rows: copies of the values that have ``fork()``."""
         copy = Stash()
         copy._values = {key: value.fork() for key, value in self._values.items() if hasattr(value, "fork")}
         return copy
@@ -145,7 +145,7 @@ class Sequence:
         return self.methods is None or plugin in self.methods
 
     def drop(self, methods: frozenset[str], plugins: Iterable[str]) -> None:
-        """Only the core calls this: these methods no longer serve it. plugins: all of the run."""
+        """Drop methods that no longer serve it; for the core alone. plugins: all of the run."""
         if methods:
             self.methods = (frozenset(plugins) if self.methods is None else self.methods) - methods
 

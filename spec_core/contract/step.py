@@ -8,7 +8,7 @@ Length: one object, with everything that hooks may do in a step.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from operator import index
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -20,9 +20,9 @@ from torch import Tensor
 
 from spec_core.contract.batch import Batch, DraftResult, Part, Piece, TargetOutput, shares
 from spec_core.contract.checks import check_draft, check_extension, check_proposal, check_verdict
-from spec_core.contract.hold import Hold
-from spec_core.contract.spent import StepRecord
+from spec_core.contract.plan import NO_LIMITS, DraftPlan
 from spec_core.contract.splice import join_drafts, likely_first
+from spec_core.contract.step_record import StepRecord
 from spec_core.contract.trimming import shorten_draft
 from spec_core.contract.values import Draft, Verdict
 from spec_core.errors import NoFiniteLogit, NoTokenAllowed, PhaseError
@@ -55,10 +55,9 @@ class Step:
     phase: the hook that runs now. plugin: the one whose hook runs now. current_sequence: the one it accessed last.
     batch: rows of the forward, None before it. output: what it computed, None before it.
     number: steps of the run before it. last_record: of the last completed step, None in the first.
-    records: of the steps since a controller was last called, oldest first. A rest leaves those of its last two steps
-    (one, without tokens and depth, if it ended early). The run clears the list after the draft hooks.
-    priced: plugins that asked for a price that a controller had set.
-    resting: (steps, without, joining) of ``rest``. held: of ``hold``.
+    records: of the steps since a controller was last called, oldest first. The run clears the list after its call.
+    priced: plugins that asked for a price that a controller had set. draft_plan, planner: the plan
+    made in this step, and who made it.
     seconds: {hook.plugin, or "verify": seconds}. forwards, rows: {plugin, or "target": number in this step}.
     """
 
@@ -81,8 +80,8 @@ class Step:
     last_record: StepRecord | None = None
     records: list[StepRecord] = attrs.field(factory=list)
     priced: set[str] = attrs.field(factory=set)
-    resting: tuple[int, frozenset[str], bool] | None = None
-    held: Hold | None = None
+    draft_plan: DraftPlan | None = None
+    planner: str = ""
     seconds: dict[str, float] = attrs.field(factory=dict)
     forwards: dict[str, int] = attrs.field(factory=dict)
     rows: dict[str, int] = attrs.field(factory=dict)
@@ -118,124 +117,57 @@ class Step:
 
     @property
     def undrafted(self) -> Iterator[tuple[Sequence, int]]:
-        """(sequence, budget) of those that may draft and have no draft yet; budget is at least 1."""
+        """(sequence, budget) of each that may draft and has no draft yet; budget is at least 1."""
         self._in("undrafted", "draft")
         for part in self.parts:
             if part.budget and part.draft is None and part.seq.wants(self.plugin):
-                budget = self._budget(part)
+                budget = part.length_max(self.plugin)
                 if budget > 0:
                     self.current_sequence = part.seq
                     yield part.seq, budget
 
-    def _budget(self, part: Part) -> int:
-        limits = part.limits
-        if not limits:
-            return part.budget
-        return min(part.budget, limits.get(None, part.budget), limits.get(self.plugin, part.budget))
-
     def nodes(self, seq: Sequence) -> int:
         """Max tokens of a tree for this sequence; the budget limits its depth."""
         self._in("nodes", "draft")
-        return self._by_seq[seq].nodes if self.trees else self._budget(self._by_seq[seq])
+        return self._nodes(self._by_seq[seq])
 
-    def limit(self, seq: Sequence, n: int, method: str | None = None) -> None:
-        """Limit drafts for this sequence to ``n`` tokens, for all methods or one. It can only be lowered; 0: no draft.
+    def _nodes(self, part: Part) -> int:
+        return part.nodes_max(self.plugin) if self.trees else part.length_max(self.plugin)
 
-        It has no effect on a sequence whose request wants no control.
-        For controllers, which are called before all methods: Compat(drafts=()). Raises ValueError if the plugin
-        drafts: it could be called after other methods, when a limit has no effect.
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """Methods of the run, in the order in which they are called."""
+        return tuple(name for name, kinds in self.proposals.items() if kinds)
+
+    def plan(self, plan: DraftPlan) -> None:
+        """Set what methods may draft, in this step and the next ones, while the plan lasts.
+
+        It has no effect on a sequence whose request wants no control. No hook of the controller is called in the
+        steps that follow the plan. For a controller, which is called before all methods and drafts nothing:
+        Compat(drafts=()). Raises ValueError for any other plugin, for a second plan in one step, and for a method
+        that the run does not have.
         """
-        self._controls("limit")
-        if not seq.wants(self.plugin):
-            return
-        n, limits = index(n), self._by_seq[seq].limits
-        limits[method] = min(n, limits.get(method, n))
-
-    def set_price(self, seq: Sequence, chance: float, method: str | None = None) -> None:
-        """A drafted token pays here if its whole path is accepted with at least this chance, by anybody or one method.
-
-        Only upwards. For a controller, like ``limit``, and raises the same.
-        """
-        self._controls("set_price")
-        if not seq.wants(self.plugin):
-            return
-        prices = self._by_seq[seq].prices
-        prices[method] = max(float(chance), prices.get(method, 0.0))
-
-    def rest(self, steps: int, without: Iterable[str] = (), joining: bool = False) -> None:
-        """Nobody drafts in the next ``steps`` steps, unless a sequence joins that a method serves.
-
-        It has no effect if a sequence of this step wants no control.
-
-        The draft hooks of methods, and all hooks of controllers, are not called in these steps: they take as long as
-        steps without methods, beside what methods do in ``rollback`` and ``process``. The last call counts.
-        For a controller, like ``limit``, and raises the same, and ValueError for fewer than 0 steps. Another engine
-        may ignore it.
-
-        :param without: methods that are dropped, as by ``drop``, from sequences that begin in these steps.
-        :param joining: a sequence that joins does not end it.
-        """
-        self._controls("rest")
-        if all(part.seq.wants(self.plugin) for part in self.parts):
-            self.resting = step_count(steps), frozenset(without), joining
-
-    def hold(
-        self,
-        steps: int,
-        loss: float,
-        per_token: float,
-        without: Iterable[str] = (),
-        joining: bool = False,
-        of_forward: Mapping[int, float] | None = None,
-        rest: int = 0,
-        unlisted: int | None = None,
-    ) -> None:
-        """Limits and prices of this step stand for the next ``steps`` steps too, and no controller is called in them.
-
-        It ends when a sequence joins or ends, or when the last of these steps, one or more, lost ``loss`` seconds: took
-        so much longer than ``per_token`` seconds for each of their tokens, of all sequences on average. What steps
-        before them gained does not count.
-        It has no effect if a sequence of this step wants no control, or beside another controller; ``rest`` takes
-        precedence. The last call counts.
-        For a controller, like ``limit``, and raises the same, and ValueError for fewer than 0 steps. Another engine
-        may ignore it.
-
-        :param without: methods that are dropped, as by ``drop``, from sequences that begin in these steps.
-        :param joining: where this step has one sequence, the one that follows it gets the same limits and prices, and
-            does not end it.
-        :param of_forward: by number of rows, a share of the time of a forward that counts instead of ``per_token`` in
-            steps with as many rows: it follows a machine that becomes faster or slower meanwhile. What these steps lose
-            is counted at the speed of ``per_token``.
-        :param rest: steps after the last of these in which nobody drafts, as after ``rest``, before a controller is
-            called; none if it ended before.
-        :param unlisted: it also ends after so many steps whose number of rows is not in ``of_forward``; None for any.
-        """
-        self._controls("hold")
-        if all(part.seq.wants(self.plugin) for part in self.parts):
-            alone = bool(joining) and len(self.parts) == 1
-            shares = {rows: float(share) for rows, share in (of_forward or {}).items()}
-            steps, rest, dropped = step_count(steps), step_count(rest), frozenset(without)
-            unlisted = None if unlisted is None else step_count(unlisted)
-            self.held = Hold(steps, float(loss), float(per_token), dropped, alone, shares, rest, unlisted)
-
-    def drop(self, seq: Sequence, method: str) -> None:
-        """From the next step on, a method no longer serves this sequence: it drafts nothing and gets no rows.
-
-        Hidden states that only this method reads are not computed then. It cannot be taken back, as the method misses
-        rows; a later request whose prompt begins with this text reuses only the rows that the method has seen.
-        For a controller, like ``limit``, and raises the same.
-        """
-        self._controls("drop")
-        if seq.wants(self.plugin):
-            seq.drop(frozenset([method]), self.proposals)
-
-    def _controls(self, what: str) -> None:
-        self._in(what, "draft")
+        self._in("plan", "draft")
         if self.proposals.get(self.plugin):
             raise ValueError(
-                f"step.{what} is for controllers, which never draft: return Compat(drafts=()) "
+                "step.plan is for controllers, which never draft: return Compat(drafts=()) "
                 "from compat, or propose a shorter draft"
             )
+        if self.draft_plan is not None:
+            raise ValueError("this step has a plan already: call step.plan once")
+        if unknown := sorted({*plan.methods} - {*self.methods}):
+            raise ValueError(f"the plan names {', '.join(unknown)}; the methods of this run are {list(self.methods)}")
+        self.draft_plan, self.planner = plan, self.plugin
+        self.apply(plan, self.plugin)
+        for part in self.parts:
+            if plan.drop and part.seq.wants(self.plugin):
+                part.seq.drop(plan.drop, self.proposals)
+
+    def apply(self, plan: DraftPlan, controller: str) -> None:
+        """Only the core calls this: set the limits of a plan for the sequences that want this control."""
+        for part in self.parts:
+            if part.seq.wants(controller):
+                part.limits = plan.limits_of(part.seq.number)
 
     def price(self, seq: Sequence, fixed: float | None, usual: float) -> float:
         """The min chance, 0 to 1, with which a path must be accepted for another token to pay.
@@ -247,11 +179,11 @@ class Step:
         """
         if fixed is not None:
             return fixed
-        prices = self._by_seq[seq].prices
-        if not prices:
+        limit = (self._by_seq[seq].limits or NO_LIMITS).get(self.plugin)
+        if limit is None or limit.price is None:
             return usual
         self.priced.add(self.plugin)
-        return max(prices.get(None, 0.0), prices.get(self.plugin, 0.0))
+        return limit.price
 
     def propose(self, seq: Sequence, draft: Draft) -> None:
         """Propose a draft. Raises ValueError or TypeError if it breaks the contract."""
@@ -262,8 +194,7 @@ class Step:
         check_proposal(draft, self.proposals.get(self.plugin, frozenset()))
         if draft.proposal == "sampled":
             draft = own(draft)
-        budget = self._budget(part)
-        check_draft(draft, budget, part.nodes if self.trees else budget, self.target.info.vocab, self.trees)
+        check_draft(draft, part.length_max(self.plugin), self._nodes(part), self.target.info.vocab, self.trees)
         if seq.confidence_min or seq.draft_min:
             draft = shorten_draft(draft, seq.confidence_min, seq.draft_min)
         if draft is not None:
@@ -291,9 +222,12 @@ class Step:
 
     def _further(self, part: Part, depth: int) -> int:
         """Longest path that the asking plugin may add behind a token of this depth."""
-        whole = min(part.budget, part.limits.get(None, part.budget)) - depth
-        nodes = (part.nodes if self.trees else part.budget) - part.drafted
-        return min(whole, nodes, part.limits.get(self.plugin, whole))
+        return min(part.budget - depth, self._tokens_left(part), part.length_max(self.plugin))
+
+    def _tokens_left(self, part: Part) -> int:
+        """Tokens that the asking plugin may add to a draft of others."""
+        whole = part.nodes if self.trees else part.budget
+        return min(whole - part.drafted, self._nodes(part))
 
     def extend(self, seq: Sequence, draft: Draft, leaf: int) -> None:
         """Append a draft behind a token that nothing follows: its first tokens follow ``leaf``.
@@ -308,8 +242,8 @@ class Step:
         check_proposal(draft, self.proposals.get(self.plugin, frozenset()))
         if draft.proposal == "sampled":
             draft = own(draft)
-        left = (part.nodes if self.trees else part.budget) - part.drafted
-        check_draft(draft, self._further(part, part.draft.depths[leaf]), left, self.target.info.vocab, self.trees)
+        longest = self._further(part, part.draft.depths[leaf])
+        check_draft(draft, longest, self._tokens_left(part), self.target.info.vocab, self.trees)
         if seq.confidence_min:
             draft = shorten_draft(draft, seq.confidence_min, 0)
         if draft is not None:
@@ -460,13 +394,6 @@ def _blame(seq: Sequence, error: Exception) -> Exception:
     if isinstance(error, NoFiniteLogit) and forbids:
         return NoTokenAllowed("every token is banned: no logit is above -inf", hint="remove a bias of -inf")
     return error
-
-
-def step_count(steps: int) -> int:
-    """A number of steps. Raises ValueError below 0."""
-    if (n := index(steps)) < 0:
-        raise ValueError(f"{n} steps: a number of steps is 0 or more")
-    return n
 
 
 def own(draft: Draft) -> Draft:

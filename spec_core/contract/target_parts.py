@@ -1,7 +1,7 @@
 """Optional parts of a target, beyond the protocol: attributes that a loader sets, each read by a function here.
 
-A target without a part has no attribute of that name, or None. What is described in operations is so in those of
-``spec_kernels.model.ops``, which every layer executor runs.
+A target without a part has no attribute of that name, or None. Every layer executor runs the operations of
+``spec_kernels.model.ops``.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class NextTokenLayer(Protocol):
     def heads(self) -> tuple[int, int]: ...
 
     def operations(self, source: Any) -> Iterable[Any]:
-        """Its operations, from tensors of its own and of a trunk: input ``hidden``, taps ``final`` and ``logits``."""
+        """Operations, from tensors of the layer and of a trunk: input ``hidden``, taps ``final`` and ``logits``."""
 
     def rotation(self) -> tuple[Tensor, float]:
         """Radians per position of every rotated pair, float32 [pairs], and the factor of cos and sin."""
@@ -62,11 +62,11 @@ class UnreadableLayer:
     heads: tuple[int, int] = (0, 0)
 
     def operations(self, source: Any) -> Iterable[Any]:
-        """Nothing can be said of them. Raises NotImplementedError."""
+        """Unknown operations. Raises NotImplementedError."""
         raise NotImplementedError(self.problem)
 
     def rotation(self) -> tuple[Tensor, float]:
-        """Nothing can be said of it. Raises NotImplementedError."""
+        """Unknown rotation. Raises NotImplementedError."""
         raise NotImplementedError(self.problem)
 
 
@@ -77,7 +77,7 @@ class TrainingTexts(Protocol):
         """Texts to learn from."""
 
     def prompts(self, count: int) -> Sequence[str | Messages]:
-        """Up to ``count`` prompts that the model answers first."""
+        """Prompts that the model answers first, at most ``count``."""
 
 
 def layer_executor(target: Any) -> LayerExecutor | None:

@@ -1,4 +1,4 @@
-"""What a request leaves of a proposed draft: no token of low confidence, and nothing shorter than it wants."""
+"""Shortens a proposed draft as its request asks: no token of low confidence, no draft below its minimum length."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from spec_core.contract.values import Draft
 
 
 def shorten_draft(draft: Draft, confidence_min: float, draft_min: int) -> Draft | None:
-    """The draft without its tokens below ``confidence_min`` and those that follow them; None if it is too short then.
+    """The draft without tokens below ``confidence_min`` and their descendants; None if it is too short then.
 
     A draft without confidences is not cut.
     """

@@ -25,7 +25,7 @@ PROPOSALS: frozenset[Proposal] = frozenset({"deterministic", "sampled", "unknown
 KINDS: frozenset[Kind] = PROPOSALS | {"mixed"}
 """Kinds of proposal that a rule may judge."""
 Exact = Literal["rows", "chains", "no", ""]
-"""Which rows of a target have equal bits in every forward, see ``TargetInfo.exact``."""
+"""Rows of a target that have equal bits in every forward, see ``TargetInfo.exact``."""
 EXACT: tuple[Exact, ...] = ("rows", "chains", "no", "")
 
 tensor_eq = attrs.cmp_using(eq=torch.equal)
@@ -180,7 +180,7 @@ class Draft:
     def children(self, i: int) -> dict[int, int]:
         """{token id: draft index} of the children of draft ``i`` (-1: the last committed token).
 
-        Of equal siblings, the first is returned.
+        The first of equal siblings is returned.
         """
         if self.parents is None:
             return {self.ids[i + 1]: i + 1} if i + 1 < len(self.ids) else {}
@@ -193,7 +193,7 @@ class Draft:
 
 @attrs.frozen
 class Verdict:
-    """Which tokens of a draft are kept, and the token that follows them.
+    """The tokens of a draft that are kept, and the token that follows them.
 
     path: draft indices from the root to the last kept token; a chain of k kept tokens is 0 ... k-1.
     next_token: the token after the path, which is not a drafted one.
@@ -208,7 +208,7 @@ class Verdict:
 
 @attrs.frozen
 class Needs:
-    """What a forward must return besides the logits that the rules need.
+    """Outputs of a forward besides the logits that the rules need.
 
     logits: the plugin reads rows of logits in ``rollback`` or ``process`` (``step.logits``, ``step.output.logits``). A
         run always has them, other engines may not.
@@ -274,7 +274,7 @@ class Compat:
     drafts: the kinds of proposal that it drafts; None means ``deterministic`` for a plugin with a draft hook, empty
         means that it never drafts.
     extends: it may extend the drafts of other methods, with ``step.leaves`` and ``step.extend``.
-    judges: for a rule, the kinds of proposal it can judge, ``mixed`` for drafts of which only some tokens were drawn;
+    judges: for a rule, the kinds of proposal it can judge, ``mixed`` for drafts that are drawn in part only;
         None means all.
     noise: for a rule, ``shared`` if it decides with the noise that drafters may read, else ``private``.
     lossy: for a rule, why its text does not have the target's distribution; None if it has.
@@ -315,7 +315,7 @@ class Compat:
 
 @attrs.frozen
 class RecurrentSizes:
-    """Of recurrent layers: how many there are; bytes of one layer after one token, and of its record of a token."""
+    """Recurrent layers: their number, bytes of one layer's state, and bytes of its record of a token."""
 
     layers: int
     state_bytes: int
@@ -339,8 +339,8 @@ class TargetInfo:
     file: where its weights are. types: {storage type: tensors}. options: the settings with which it was loaded.
     kernels, threads: what executes it, for people. weight_bytes, row_bytes, step_bytes: memory of all weights, of a
     position of a sequence, and of the largest step; None if they are not known. recurrent: sizes of recurrent layers.
-    layer_max: limits of layers that its executor runs beside it: ``head``, of an attention head, and ``inputs``, hidden
-    states that a layer reads; a missing one is no limit.
+    layer_max: limits of layers that its executor runs beside it: ``head``, width of an attention head, ``inputs``,
+    hidden states that a layer reads, ``conv_taps``, rows of a block that a convolution reads; a missing one is none.
     companions: {method: location} of a drafter that belongs to it. prompts: a file of prompts that belongs to it.
     """
 
@@ -376,7 +376,7 @@ class TargetInfo:
 
     @property
     def row_device(self) -> str:
-        """Where tokens and positions of a batch are."""
+        """Device of the tokens and positions of a batch."""
         return self.batch_device or self.device
 
     @property

@@ -6,19 +6,19 @@ from time import perf_counter
 
 import attrs
 
-from spec_core.contract.spent import StepRecord
 from spec_core.contract.step import Step
-from spec_core.toolkit.orders import Orders
+from spec_core.contract.step_record import StepRecord
+from spec_core.toolkit.plan_follower import PlanFollower
 
 
 @attrs.define(eq=False)
 class Clock:
     """number: of the step that the engine makes now. last: time of the step before it, None where none was timed.
 
-    drafts: the step of drafts that the engine verifies now. orders: what steps took; rests and holds are not followed.
+    drafts: the step of drafts that the engine verifies now. follower: of controllers' plans.
     """
 
-    orders: Orders
+    follower: PlanFollower
     number: int = 0
     last: StepRecord | None = None
     drafts: Step | None = None
@@ -33,5 +33,5 @@ class Clock:
         if self.drafts is not None:
             whole = perf_counter() - self.drafts.began
             seconds = self.drafts.seconds | step.seconds | {"verify": step.began - self._left}
-            self.last = self.orders.over(step, whole, seconds, rows)
+            self.last = self.follower.end(step, whole, seconds, rows)
         self.number += 1

@@ -20,6 +20,7 @@ from spec_core.errors import PluginError, UsageError, quote
 from spec_core.host.clock import Clock
 from spec_core.host.engine import EngineModel, Serves, check, plugin_view
 from spec_core.host.progress import Progress, advance, output, verified_part
+from spec_core.loop.calls import NO_PLUGINS
 from spec_core.loop.commit import commit
 from spec_core.loop.guard import Hooks, unregister_all
 from spec_core.loop.request.admission import sequence
@@ -27,7 +28,7 @@ from spec_core.loop.request.arguments import request_of, split_keywords
 from spec_core.loop.schedule import draft_limit, remaining
 from spec_core.loop.stats import Stats
 from spec_core.settings.tables import RunSettings
-from spec_core.toolkit.orders import Orders
+from spec_core.toolkit.plan_follower import PlanFollower
 
 log = logging.getLogger("spec_core")
 
@@ -74,7 +75,7 @@ class Host:
         self._hooks = Hooks(self.plugins, self._handle_failure)
         self._sequences: dict[Hashable, Sequence] = {}
         self._asked: dict[Hashable, Part] = {}
-        self._clock = Clock(Orders(self._hooks.controllers))
+        self._clock = Clock(PlanFollower(self._hooks.controllers))
         self._numbers = count()
         self._observers: list[Callable[[Step], None]] = []
         self._new_step = partial(
@@ -138,7 +139,7 @@ class Host:
     def _learn(self, reported: Mapping[Hashable, Progress], rows: int | None) -> None:
         """Rollback and process for what the engine committed."""
         clock = self._clock
-        step = self._new_step(number=clock.number, last_record=clock.last, records=clock.orders.records)
+        step = self._new_step(number=clock.number, last_record=clock.last, records=clock.follower.records)
         for key, one in reported.items():
             step.add(verified_part(self._sequence(key), self._asked.get(key), one))
         step.output = output(step.parts, reported.values(), self.needs)
@@ -150,7 +151,7 @@ class Host:
             self._asked.pop(key, None)
             advance(self._sequence(key), one.tokens)
         self._ask("rollback", step, step)
-        self._ask("process", step, commit(step, self._hooks.learners))
+        self._ask("process", step, commit(step, self._hooks.learners - self._left_out))
         clock.step_ended(step, rows)
         self._count(step)
 
@@ -166,13 +167,15 @@ class Host:
 
     def _draft(self, reported: Mapping[Hashable, Progress], budgets: Mapping[Hashable, int]) -> dict[Any, Draft]:
         clock = self._clock
-        step = self._new_step(number=clock.number, last_record=clock.last, records=clock.orders.records)
+        step = self._new_step(number=clock.number, last_record=clock.last, records=clock.follower.records)
         parts = {key: self._share(key, budgets) for key, one in reported.items() if one.tokens}
+        clock.follower.begin([part.seq for part in parts.values()])
         for part in parts.values():
             step.add(part)
-        if step.drafting:
+        clock.follower.apply(step)
+        if step.drafting and not clock.follower.plain:
             self._ask("draft", step, step)
-            clock.orders.take(step)
+            clock.follower.take(step)
             self._count(step)
         self._asked |= {key: part for key, part in parts.items() if part.budget}
         clock.step_began(step)
@@ -186,9 +189,14 @@ class Host:
         nodes = max(budget, self.settings.nodes_max) if budget else 0
         return Part(seq, len(seq.tokens) - 1, seq.tokens[-1:], decides=True, budget=budget, nodes=nodes)
 
+    @property
+    def _left_out(self) -> frozenset[str]:
+        """Plugins that are not called in a step that follows a plan."""
+        return self._hooks.controllers if self._clock.follower.following else NO_PLUGINS
+
     def _ask(self, hook: str, step: Step, argument: Any) -> None:
         step.phase = hook
-        self._hooks.call[hook](argument)
+        self._hooks.calls_without(self._left_out)[hook](argument)
         if step.failures:
             raise step.failures[0]
 

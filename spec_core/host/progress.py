@@ -115,7 +115,7 @@ def _verdict(draft: Draft | None, tokens: tuple[int, ...], name: str) -> Verdict
         node = None if draft is None else draft.children(path[-1] if path else -1).get(token)
         if node is None:
             raise UsageError(
-                f"{name}: {len(tokens)} tokens were committed, of which only the first {len(path)} were drafted",
+                f"{name}: {len(tokens)} tokens were committed, and only the first {len(path)} were drafted",
                 hint="call step with every token that was committed since the last call, and with checked if the "
                 "draft was shortened",
             )

@@ -17,7 +17,7 @@ Key = tuple[str, tuple[int, ...], int]
 
 @attrs.define(eq=False)
 class FreeSlots:
-    """rows: of all slots together: those that memory was reserved for, and at least ROWS_MIN for each."""
+    """Slots of finished sequences. rows: of all slots together, reserved in memory, at least ROWS_MIN for each."""
 
     rows: int = 0
     _entries: dict[Slot, tuple[Key, int]] = attrs.field(factory=dict)

@@ -27,7 +27,7 @@ Call = Callable[[Any], Any]
 CLOSE = "close"
 """The last call of a plugin."""
 HOOKS = "draft", "accept", "rollback", "process"
-"""Those that every step calls."""
+"""Hooks that every step calls."""
 
 
 class Hooks:
@@ -43,7 +43,6 @@ class Hooks:
         self.manager = hookspecs.manager()
         failed, chosen_plugins = weakly(failed), list(plugins)
         self.controllers = frozenset(chosen.name for chosen in chosen_plugins if chosen.controls)
-        self._all_catching_up = frozenset(chosen.name for chosen in chosen_plugins if catches_up(chosen))
         for chosen in reversed(chosen_plugins):
             if not self.manager.has_plugin(chosen.name):
                 self.manager.register(guard_plugin(chosen.plugin, chosen.name, failed, chosen.controls), chosen.name)
@@ -54,9 +53,6 @@ class Hooks:
         """Bind the calls of each hook; repeated when a plugin is switched off."""
         self.call = {name: broadcast(self.manager, name) for name in HOOKS}
         self._without = {frozenset[str](): self.call}
-        self._learning = dict[frozenset[str], frozenset[str]]()
-        self._catching_up = dict[frozenset[str], frozenset[str]]()
-        self._joined = dict[tuple[frozenset[str], frozenset[str]], frozenset[str]]()
         self.learners = frozenset(hook.plugin_name for hook in self.manager.hook.process.get_hookimpls())
 
     def calls_without(self, plugins: frozenset[str]) -> dict[str, Call]:
@@ -66,37 +62,10 @@ class Hooks:
             calls = self._without[plugins] = {name: broadcast(self.manager, name, plugins) for name in HOOKS}
         return calls
 
-    def learners_without(self, without: frozenset[str]) -> frozenset[str]:
-        """``learners`` in a step in which these plugins are not asked."""
-        learners = self._learning.get(without)
-        if learners is None:
-            learners = self._learning[without] = self.learners - without
-        return learners
-
-    def catching_up(self, idle: frozenset[str]) -> frozenset[str]:
-        """Methods that read generated tokens later, in a step in which these are not called at all."""
-        methods = self._catching_up.get(idle)
-        if methods is None:
-            methods = self._catching_up[idle] = self._all_catching_up - idle
-        return methods
-
-    def union(self, plugins: frozenset[str], others: frozenset[str]) -> frozenset[str]:
-        """All of them; the same object every time, whose hash is known."""
-        both = self._joined.get((plugins, others))
-        if both is None:
-            both = self._joined[plugins, others] = plugins | others
-        return both
-
     def switch_off(self, name: str) -> None:
         """Stop calling this plugin."""
         self.manager.unregister(name=name)
         self._bind()
-
-
-def catches_up(chosen: PluginInstance) -> bool:
-    """Whether a plugin is a method that need not be called for every step."""
-    needed = bool(chosen.compat.owns) or "accept" in chosen.hooks
-    return chosen.compat.catches_up and bool(chosen.proposals) and not needed
 
 
 def close_plugins(plugins: Iterable[PluginInstance]) -> None:

@@ -16,11 +16,12 @@ from spec_core.assembly.matching import drafted_proposals, wants_probs
 from spec_core.assembly.prepare import Prepared, prepare_plugins
 from spec_core.contract.request import Emitted, Request, Result
 from spec_core.contract.sequence import Sequence, Slot
-from spec_core.contract.spent import StepRecord
 from spec_core.contract.step import Step
+from spec_core.contract.step_record import StepRecord
 from spec_core.contract.target import Target
 from spec_core.contract.values import Needs
 from spec_core.errors import PluginError, SequencesFailed, UsageError
+from spec_core.loop.calls import NO_PLUGINS, Calls
 from spec_core.loop.commit import commit, cut, events_of
 from spec_core.loop.constrain import constrain
 from spec_core.loop.coupled import Coupled
@@ -30,15 +31,14 @@ from spec_core.loop.guard import Hooks, affected_parts, close_plugins, unregiste
 from spec_core.loop.outputs import Outputs
 from spec_core.loop.request.admission import sequence
 from spec_core.loop.request.arguments import all_of, check_alone, request_of, several, split_keywords
-from spec_core.loop.schedule import Scheduler, has_drafts, of_prompts, plan
-from spec_core.loop.serving import NOBODY, Serving
+from spec_core.loop.schedule import Scheduler, plan
 from spec_core.loop.slots import Slots
 from spec_core.loop.starved_plugins import StarvedPlugins
 from spec_core.loop.stats import Stats
 from spec_core.settings.tables import RunSettings
 from spec_core.toolkit.drive import batch
 from spec_core.toolkit.finalizers import close_on_collect, defer_finalizers
-from spec_core.toolkit.orders import Orders
+from spec_core.toolkit.plan_follower import PlanFollower
 
 log = logging.getLogger("spec_core")
 Prompt = Request | str | list[int] | list[dict[str, Any]]
@@ -121,13 +121,12 @@ class Run:
         )
         self._starved = StarvedPlugins.among(self.plugins)
         self._observers: list[Callable[[Step], None]] = []
-        self._orders = Orders(self._hooks.controllers)
-        self._serving = Serving(self.plugins, self.needs)
-        self._idle = self._unasked = self._unread = self._catching_up = NOBODY
+        self._follower = PlanFollower(self._hooks.controllers)
+        self._calls = Calls(self.plugins, self._hooks, self.needs)
         self._lock = FairLock()
         self._stepping = False
         self._steps = 0
-        self._spent: StepRecord | None = None
+        self._last_record: StepRecord | None = None
         self._memory = close_on_collect(self, self.target, slots)
         weakref.finalize(self, unregister_all, self._hooks.manager).atexit = False
 
@@ -139,61 +138,36 @@ class Run:
         step = self._plan(began)  # which sequences run, pending rows, budgets
         if not step.parts:
             return []
-        self._ask("draft", step, when=step.drafting)  # in the user's order
-        self._orders.take(step)  # what a controller said of the steps that follow
-        self._leave_out_undrafted(step)  # methods that need not hear of a step without a draft
-        if not self._verify(step):  # one forward: pending tokens and drafts of all
+        calls = self._calls.of(step, self._follower.following)
+        calls.draft(step)  # in the user's order
+        self._follower.take(step)
+        if not self._verify(step, calls.needs):  # one forward: pending tokens and drafts of all
             return self._close(step, [])
         if step.constrained:
             constrain(step)  # the tokens that are allowed at every row
-        self._ask("accept", step)  # kept path, and the token after it
+        calls.accept(step)  # kept path, and the token after it
         cut(step)  # cut at stop and limit
-        self._ask("rollback", step)  # every owner of state
-        rows = commit(step, self._hooks.learners_without(self._unread))  # committed rows only
+        calls.rollback(step)  # every owner of state
+        rows = commit(step, calls.learners)  # committed rows only
         events = events_of(step)
-        step.phase = "process"
-        self._hooks.calls_without(self._unread)["process"](rows)
+        calls.process(step, rows)
         self._outputs.deliver(events)
         self._count(step)
         return self._close(step, events)
 
     def _plan(self, began: float) -> Step:
-        orders = self._orders
-        step = self._new_step(number=self._steps, last_record=self._spent, records=orders.records, began=began)
+        follower = self._follower
+        step = self._new_step(number=self._steps, last_record=self._last_record, records=follower.records, began=began)
         self._steps += 1
-        orders.begin(self._scheduler.running, self.proposals)
-        drafters = NOBODY if orders.resting else self.drafters
+        follower.begin(self._scheduler.running)
+        drafters = NO_PLUGINS if follower.plain else self.drafters
         step = plan(self._scheduler.running, self.target, self.settings, drafters, step)
-        orders.repeat(step)
-        self._leave_out(step)
+        follower.apply(step)
         return step
 
-    def _leave_out(self, step: Step) -> None:
-        """Which plugins are not called in this step, and whose rows are not read."""
-        hooks = self._hooks
-        self._idle = self._unasked = self._unread = self._serving.idle(step.parts)
-        if self._orders.resting or self._orders.holding:
-            self._unasked = self._unread = hooks.union(self._idle, hooks.controllers)
-        self._catching_up = hooks.catching_up(self._idle)
-        if self._catching_up and not of_prompts(step.parts):
-            self._unread = hooks.union(self._unasked, self._catching_up)
-
-    def _leave_out_undrafted(self, step: Step) -> None:
-        """Of a step in which nobody drafted, methods that catch up hear with their next draft."""
-        if self._catching_up and not has_drafts(step.parts):
-            self._unasked = self._hooks.union(self._unasked, self._catching_up)
-
-    def _ask(self, hook: str, step: Step, when: bool = True) -> None:
-        step.phase = hook
-        if when:
-            self._hooks.calls_without(self._unasked)[hook](step)
-        if step.failures:
-            raise step.failures[0]
-
-    def _verify(self, step: Step) -> bool:
+    def _verify(self, step: Step, needs: Needs) -> bool:
         """The target's one forward. If it raises, this step's sequences, or those it names, fail; the run goes on."""
         step.phase = "verify"
-        needs = self._serving.read(self._idle)
         step.batch = batch(step, needs, self.target.info.row_device)
         began = perf_counter()
         try:
@@ -215,7 +189,7 @@ class Run:
         if self._starved.before:
             self._starved.look(step)
         whole = perf_counter() - step.began
-        self._spent = self._orders.over(step, whole, step.seconds, step.rows["target"])
+        self._last_record = self._follower.end(step, whole, step.seconds, step.rows["target"])
         for on_step in self._observers:
             on_step(step)
 

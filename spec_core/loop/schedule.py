@@ -21,7 +21,7 @@ PREFILL_ROWS_MIN = 64
 
 @attrs.define(eq=False)
 class Scheduler:
-    """The sequences of a run: those that wait for a slot, in the order of submission, and those that run.
+    """The sequences of a run: waiting for a slot, in the order of submission, and running.
 
     ended: called with every sequence that leaves, after it was removed from both lists.
     dropped: sequences whose iterator was dropped.

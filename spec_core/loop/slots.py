@@ -13,7 +13,7 @@ from spec_core.loop.free_slots import FreeSlots, common_prefix
 from spec_core.toolkit import finalizers
 
 COPY_ROWS_MIN = 64
-"""Rows that are sooner evaluated again than copied."""
+"""Length of prefixes that are evaluated again instead of copied."""
 
 
 @attrs.define(eq=False)

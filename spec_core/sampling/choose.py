@@ -1,4 +1,4 @@
-"""From a target row to a token: bias, penalties and cuts, then the seeded choice.
+"""Chooses a token from a target row: bias, penalties and cuts, then the seeded choice.
 
 Plain decoding and verification call the same function, so a method changes neither the distribution nor, for one
 seed, the text.
@@ -22,7 +22,7 @@ from spec_core.sampling.parameters import LOWEST, Sampling
 from spec_core.sampling.reference import NoiseKey
 
 History = tuple[Sequence[int], int, Sequence[int]]
-"""What penalties read: the text before a choice, the prompt's length, and drafts after it."""
+"""Tokens that penalties read: the text before a choice, the prompt's length, and drafts after it."""
 NOTHING: History = ((), 0, ())
 KINDS = {torch.float32: 0, torch.float64: 1}
 """Types of rows, as numbered in the native code."""

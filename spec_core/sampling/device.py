@@ -114,7 +114,7 @@ def _create(device: torch.device) -> Chooser:
 
 
 def difference(chooser: Chooser, device: torch.device, dtype: torch.dtype, vocab: int) -> str | None:
-    """Where a chooser differs from the core on some rows; None if it gives the same tokens and largest logits."""
+    """The first difference between a chooser and the core; None if tokens and largest logits are equal."""
     logits, draws = examples(dtype, vocab)
     tokens, largest = chooser(logits.to(device), pack(draws, vocab))
     if not len(tokens) == len(largest) == len(draws):

@@ -76,7 +76,7 @@ class Changes:
 
     @classmethod
     def of_text(cls, sampling: Sampling, tokens: Sequence[int], prompt: int, vocab: int) -> Changes:
-        """After a text without drafted tokens. Rows given as embeddings (-1) are skipped."""
+        """Changes after a text without drafted tokens. Rows given as embeddings (-1) are skipped."""
         text = np.array(tokens if _penalises(sampling) else (), np.int64)
         occurs, times = _count(text, vocab) > 0, _count(text[prompt:], vocab)
         bias, changes = np.zeros(vocab), occurs.copy()
@@ -86,7 +86,7 @@ class Changes:
         return cls(ids, bias[ids], times[ids], occurs[ids])
 
     def after(self, drafted: Sequence[int]) -> Changes:
-        """After the text and drafted tokens. ``ids`` must be ascending; in the result, new ones come last."""
+        """Changes after the text and drafted tokens. ``ids`` must be ascending; in the result, new ones come last."""
         path, counts = np.unique(np.array([token for token in drafted if token >= 0], np.int64), return_counts=True)
         places = np.searchsorted(self.ids, path)
         known = np.isin(path, self.ids[places[places < len(self.ids)]])

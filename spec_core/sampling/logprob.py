@@ -22,7 +22,7 @@ class Logprob:
 
 
 def logprob(row: Tensor, token: int, best: int) -> Logprob:
-    """From the verified row, before temperature and penalties, within 1e-9. row: [V]."""
+    """Log-probability from the verified row, before temperature and penalties, within 1e-9. row: [V]."""
     here = host(row)
     values = here.numpy()
     first, _, total = reference.mass(values) if native.module is None else native.module.mass(*place(here))

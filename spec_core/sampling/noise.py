@@ -36,8 +36,12 @@ LOWER = np.uint64(1 << 31)
 """Added to the first word of a counter for the lower halves."""
 DOMAIN_TOKEN = 0
 """Domain word of token noise, shared by plain decoding, the default rule and drafters."""
-DOMAIN_COIN, DOMAIN_CHOICE, DOMAIN_KEY = 1, 3, 4
-"""Domain words of private noise: a rule's coins, the core's choice for undecided sequences, and the key of both."""
+DOMAIN_COIN = 1
+"""Domain word of private noise for a rule's coins."""
+DOMAIN_CHOICE = 3
+"""Domain word of private noise for the core's choice for undecided sequences."""
+DOMAIN_KEY = 4
+"""Domain word of private noise for the key of the other two."""
 DOMAIN_DRAFT = 1 << 31
 """First domain word of drafters' noise under a rule with private noise; every node of a draft has its own."""
 BRANCHES = 1 << 16
@@ -94,7 +98,7 @@ def _words(ids: np.ndarray, half: np.uint64, rest: tuple[Words, ...], keys: Keys
 
 
 def _all_words(count: int, half: np.uint64, rest: tuple[Words, ...], keys: Keys) -> np.ndarray:
-    """The same for all ids below ``count``; every counter is computed once."""
+    """``_words`` of all ids below ``count``; every counter is computed once."""
     counter = np.arange(-(-count // 64) * 16, dtype=np.uint64) | half
     words = np.stack(philox((counter, *rest), keys))
     return words.reshape(4, -1, 16).swapaxes(0, 1).reshape(-1)[:count]

@@ -53,7 +53,7 @@ def _as(kind: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 @attrs.frozen(slots=False)
 class Sampling:
-    """How a token is chosen. The defaults leave the target's distribution unchanged; temperature 0 is greedy.
+    """Sampling parameters. The defaults leave the target's distribution unchanged; temperature 0 is greedy.
 
     temperature: 0 to 100; 0 takes the likeliest token after bias and penalties. top_k: keep the k most likely tokens,
     0 is off. top_p: keep the most likely tokens up to this mass. min_p: drop tokens below this share of the most
@@ -103,5 +103,5 @@ class Sampling:
 
     @cached_property
     def _unadjusted(self) -> Sampling:
-        """The same for rows to which bias and penalties were already applied."""
+        """This sampling for rows to which bias and penalties were already applied."""
         return Sampling(*self._cuts) if self.adjusts else self

@@ -1,4 +1,4 @@
-"""From an adjusted row to a token, in numpy: the reference of the native code, and used where that is not built.
+"""Chooses a token from an adjusted row in numpy: the reference of the native code, and used where that is not built.
 
 All on the host, rows [n] float32 or float64; every number is exact or made by the same operations on every machine.
 """
@@ -48,7 +48,7 @@ def rank_ids(z: np.ndarray, count: int) -> np.ndarray:
 
 
 def _reaching(mass: np.ndarray, share: float) -> int:
-    """How many weights are needed for a sum of this share of the total."""
+    """Number of weights whose sum reaches this share of the total."""
     sums = mass.cumsum()
     needed = np.ceil(share * np.float64(sums[-1]))
     limit = int(needed) if needed < np.float64(sums[-1]) else int(sums[-1])

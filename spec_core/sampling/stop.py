@@ -1,4 +1,4 @@
-"""When a sequence ends, and its visible text.
+"""The end of a sequence, and its visible text.
 
 Decided token by token, from committed text only: a rejected draft can neither end a sequence nor add to its text.
 """
@@ -45,7 +45,7 @@ class Text:
         return self._release(final=False)
 
     def end(self) -> None:
-        """No more tokens: release the text that was held back, unless a stop text removed it."""
+        """End the text: release what was held back, unless a stop text removed it."""
         if not self.stopped:
             self.held += self.decoder.end()
             self._release(final=True)

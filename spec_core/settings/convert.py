@@ -90,7 +90,7 @@ def structure(value: Any, field: attrs.Attribute, name: str) -> Any:
 
 
 def _expectation(field: attrs.Attribute, value: Any, error: Exception) -> str:
-    """What the field accepts. The validator's message repeats the name and the value, which are removed."""
+    """Values that the field accepts: the validator's message without the name and the value, which it repeats."""
     if get_origin(field.type) is Literal:
         return f"give one of {', '.join(map(str, get_args(field.type)))}"
     while inner := getattr(error, "exceptions", None):

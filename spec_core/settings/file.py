@@ -46,7 +46,7 @@ def resolve_paths(table: Mapping[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def _resolve_file(spec: str, folder: Path) -> str:
-    """The same for a plugin as named in the file, or every plugin of a chain."""
+    """Resolve the path of a plugin as named in the file, or of every plugin of a chain."""
     return "+".join(_resolve_method(one, folder) for one in spec.split("+"))
 
 
@@ -58,6 +58,6 @@ def _resolve_method(spec: str, folder: Path) -> str:
 
 
 def _resolve_path(path: str, folder: Path) -> str:
-    """The same for one path; a location with a scheme, such as zoo:pico, is left to its loader."""
+    """Resolve one path; a location with a scheme, such as zoo:pico, is left to its loader."""
     here = folder / path
     return str(here) if here.exists() or not SCHEME.match(path) else path

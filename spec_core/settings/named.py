@@ -1,4 +1,4 @@
-"""How a user names a plugin: ``NAME``, ``NAME=FILE``, or ``NAME:key=value,key=value``.
+"""Names of plugins as users write them: ``NAME``, ``NAME=FILE``, or ``NAME:key=value,key=value``.
 
 The last form sets values for this use of the plugin only, so that one comparison can run
 ``NAME:depth=2`` and ``NAME:depth=4``.
@@ -49,7 +49,7 @@ def split_methods(spec: str, known: Container[str]) -> list[str]:
 
 
 def extending(spec: str) -> str:
-    """The same method with ``extend=true``."""
+    """Name of the method with ``extend=true``."""
     name, settings = parse_method(spec)
     return format_method(name, settings | {"extend": "true"})
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import attrs
 
 MAX_THREADS = 1024
-"""torch takes numbers below 2**31, but starting so many threads ends the process."""
+"""Max threads. torch accepts numbers below 2**31, but the process ends when it starts them."""
 
 
 def option(default: Any, help: str, low: float | None = None, high: float | None = None) -> Any:
@@ -76,7 +76,7 @@ class TextSettings:
 
 @attrs.frozen
 class ChoiceSettings:
-    """What runs."""
+    """Model, methods, rule, rollback and controller of a run."""
 
     model: str | None = option(None, "a GGUF file, a Hugging Face directory, or scheme:location such as zoo:pico")
     methods: tuple[str, ...] = option((), "methods in the order in which they draft: NAME, NAME=FILE or NAME:key=value")

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 import attrs
 import torch
 
+from spec_core.contract.plan import DraftPlan
 from spec_core.contract.rows import Rows
 from spec_core.contract.sequence import Sequence
 from spec_core.contract.step import Step
@@ -191,7 +192,7 @@ DRAFTING: dict[str, Fault] = {
     "not-numbers": _proposes(_poisoned_draft),
     "twice": _twice,
     "decides-in-draft": _decides(lambda fuzzer: Verdict((), 0)),
-    "limits-and-drafts": lambda fuzzer, step, seq: step.limit(seq, 0),
+    "limits-and-drafts": lambda fuzzer, step, seq: step.plan(DraftPlan({})),
 }
 """Faults for an offered sequence."""
 

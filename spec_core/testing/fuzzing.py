@@ -9,6 +9,7 @@ from typing import Any
 
 import attrs
 
+from spec_core.contract.plan import DraftPlan, Limit
 from spec_core.contract.request import Request, Result
 from spec_core.contract.sequence import Sequence
 from spec_core.contract.step import Step
@@ -29,7 +30,7 @@ FAULTS = (0.002, 0.01, 0.05)
 
 TEMPERATURES = (0.0, 0.4, 0.8, 1.2, 1.5)
 SHARES = (0.05, 0.4, 0.9)
-"""Of the vocabulary that a constraint allows."""
+"""Shares of the vocabulary that a constraint allows."""
 
 
 @attrs.define
@@ -121,9 +122,13 @@ class Limiter:
 
     @hookimpl
     def draft(self, step: Step) -> None:
-        for seq, budget in step.undrafted:
-            if self.rng.random() < 0.05:
-                step.limit(seq, self.rng.randrange(budget + 1))
+        allowed = dict.fromkeys(step.methods, Limit())
+        limited = {
+            part.seq.number: dict.fromkeys(step.methods, Limit(self.rng.randrange(part.budget + 1)))
+            for part in step.parts
+            if part.budget and self.rng.random() < 0.05
+        }
+        step.plan(DraftPlan(allowed, limited, steps=self.rng.choice((1, 1, 1, 3))))
 
 
 class Round:
@@ -193,7 +198,7 @@ class Round:
         return len(tokens)
 
     def _count(self, report: Report) -> None:
-        """Every fault must have switched its fuzzer off, or ended its step; nothing else may have."""
+        """Count faults. Every fault must have switched its fuzzer off, or ended its step; nothing else may have."""
         faults: Counter[str] = sum((fuzzer.did for fuzzer in self.fuzzers), Counter())
         stats = self.run.stats.report()
         raised = [error.reason for error in self.raised if not isinstance(error.__cause__, self.endings)]

@@ -58,7 +58,7 @@ class QuickTarget:
         )
 
     def tensor(self, name: str) -> Tensor:
-        """No matrix produces these logits; methods that read one get the embedding, as with tied matrices."""
+        """The embedding, as with tied matrices: no matrix produces these logits."""
         return {"token_embd.weight": self._embed, "output.weight": self._embed}[name]
 
     def open(self, seq: Sequence, want: int) -> int:
@@ -75,7 +75,7 @@ class QuickTarget:
         """None: there is no state."""
 
     def restore(self, seq: Sequence, position: int) -> None:
-        """Does nothing: there is no state."""
+        """Do nothing: there is no state."""
 
     @hookimpl
     def compat(self) -> Compat:

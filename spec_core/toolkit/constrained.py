@@ -1,4 +1,4 @@
-"""What a request's constraint allows after drafted tokens. For drafters.
+"""Tokens that a request's constraint allows after drafted tokens. For drafters.
 
 A constraint that raises ends its own sequence here too: it is no failure of the drafter that asked.
 """
@@ -34,7 +34,7 @@ def allowed_mask(seq: Sequence, drafted: Tokens[int] = ()) -> np.ndarray | None:
 
 
 def forced_tokens(seq: Sequence, drafted: Tokens[int], count_max: int) -> list[int]:
-    """Up to ``count_max`` tokens that the constraint leaves no choice about, after committed text and ``drafted``.
+    """Tokens, at most ``count_max``, that the constraint leaves no choice about, after committed text and ``drafted``.
 
     Another tokenization of the same text may be allowed, so they are probable, not certain. Empty without a constraint.
     """

@@ -17,7 +17,7 @@ Reading = Literal["auto", "inputs", "outputs"]
 
 
 class HeadFile(Protocol):
-    """What ``load(FILE, weights=False)`` gives for the file of a draft head.
+    """The answer of ``load(FILE, weights=False)`` for the file of a draft head.
 
     head: its description, with ``kind`` and ``sources(layers, reading)``. source: its tensors, a
     ``spec_kernels.model.source.TensorSource``. names: of its tensors.

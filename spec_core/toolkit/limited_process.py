@@ -36,7 +36,7 @@ ENDS = {
     "SIGBUS": "it overflowed its stack",
     "SIGABRT": "it ran out of memory or failed",
 }
-"""What a signal says of a process that it ended."""
+"""Messages of the signals that end a process."""
 
 
 class ProcessEnded(Exception):
@@ -133,7 +133,7 @@ class LimitedProcess:
                 pipe.close()
 
     def _forget(self) -> None:
-        """After a fork: the child belongs to the parent, and another thread may have held the lock."""
+        """Forget the child after a fork: it belongs to the parent, and another thread may have held the lock."""
         self._lock = Lock()
         if self._child is not None:
             for pipe in (self._child.stdin, self._child.stdout):
@@ -148,7 +148,7 @@ LIMITS = "SPEC_LIMITED_PROCESS"
 
 
 def answer_messages(answer: Callable[[bytes], bytes], environment: Mapping[str, str] = os.environ) -> None:
-    """Answer messages until the parent closes the pipe. What ``answer`` prints goes to standard error."""
+    """Answer messages until the parent closes the pipe. Output of ``answer`` goes to standard error."""
     cpu_seconds, memory, stack = (float(part) for part in environment[LIMITS].split())
     source, sink = os.fdopen(os.dup(0), "rb", 0), os.fdopen(os.dup(1), "wb", 0)
     os.dup2(2, 1)

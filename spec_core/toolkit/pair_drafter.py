@@ -21,15 +21,17 @@ from spec_core.contract.step import Step
 from spec_core.contract.values import Draft, Proposal
 from spec_core.hookspecs import hookimpl
 from spec_core.toolkit.acceptance import AcceptanceEstimate
-from spec_core.toolkit.pair_tree import PairTree, learn
+from spec_core.toolkit.pair_tree import PairTree, learn_draft
 from spec_core.toolkit.place import COMMITTED, BranchPoint, branch_points, extension_estimate, tested_extensions
 from spec_core.toolkit.token_drafter import PartialDraft, SampleMode, TokenDrafter
 from spec_core.toolkit.tree import DraftLimits, TreeLimits
 
 BACKLOG = 256
 """Max pairs that wait for the next draft; more are evaluated at once."""
-FEW, LATER = 16, 32
-"""Rows of a step whose states may be read later; and steps after which they are read in any case."""
+FEW = 16
+"""Max rows of a step whose states may be read later."""
+LATER = 32
+"""Steps after which states are read in any case."""
 
 
 @attrs.define(eq=False)
@@ -51,11 +53,11 @@ class PairState:
         self.reached.fade()
 
     def chance(self, place: BranchPoint) -> float:
-        """That all tokens drafted before ``place`` are accepted."""
+        """Probability that all tokens drafted before ``place`` are accepted."""
         return self.reached.value if place.chance is None else place.chance
 
     def fork(self) -> PairState:
-        """For another sequence with the same rows; its acceptance rate is its own."""
+        """Copy for another sequence with the same rows; its acceptance rate is its own."""
         return PairState(self.pairs.fork(), unread=[*self.unread])
 
 
@@ -74,7 +76,7 @@ class PairDraft(PartialDraft):
 
     @property
     def behind(self) -> bool:
-        """Whether a token of another method stands between what was read and the last before its own."""
+        """Whether the layer still has to read tokens of another method before it can draft its own."""
         return self.read < len(self.place.path) - (self.hidden is not None)
 
     def pairs(self) -> Any:
@@ -162,7 +164,7 @@ class PairDrafter:
         for seq, part in step.draft_results:
             state = seq.stash[self.state]
             state.drafted = True
-            learn(state.estimate, part.draft, part.full_verdict.path)
+            learn_draft(state.estimate, part.draft, part.full_verdict.path)
         for seq, tested in tested_extensions(step):
             seq.stash[self.state].reached.add(tested, 1)
 
@@ -240,9 +242,9 @@ class PairDrafter:
                 d.hidden = state
 
     def _all_at_once(self, step: Step, drafts: Rowing[PairDraft | PairTree]) -> None:
-        """All drafts in one call, however long they get, but for those whose tokens have to be chosen here.
+        """Draft in one call, whatever the lengths, all sequences whose tokens need not be chosen here.
 
-        Rows that a rule reads are kept of all drafts of a call: those that need theirs have a call of their own.
+        A call keeps the rows of all its drafts or of none: drafts whose rows a rule reads have a call of their own.
         """
         whole = [(d, limits) for d in drafts if (limits := d.whole(step, self.layer.chooses)) is not None]
         for keep in (True, False):

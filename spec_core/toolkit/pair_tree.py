@@ -150,7 +150,7 @@ class PairTree:
             self.nodes[node].hidden = hidden
 
 
-def learn(estimate: AcceptanceEstimate, draft: Draft, path: tuple[int, ...]) -> None:
+def learn_draft(estimate: AcceptanceEstimate, draft: Draft, path: tuple[int, ...]) -> None:
     """Count the likeliest token after each accepted one, as a chain would have drafted it."""
     if draft.parents is None:
         estimate.learn(len(draft), len(path))

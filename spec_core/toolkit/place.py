@@ -1,4 +1,4 @@
-"""Where a chain begins: behind committed text, or behind the likeliest leaf of another method's draft.
+"""The beginning of a chain: behind committed text, or behind the likeliest leaf of another method's draft.
 
 For drafters with a model or a layer of their own. They evaluate the drafted tokens before the leaf, then draft on.
 """
@@ -48,7 +48,7 @@ class BranchPoint:
 
 
 COMMITTED = BranchPoint()
-"""Behind committed text."""
+"""The place behind committed text."""
 
 
 def branch_points(step: Step) -> Iterator[tuple[Sequence, BranchPoint, int]]:

@@ -11,7 +11,7 @@ from spec_core.contract.values import Draft
 
 
 class Counts(NamedTuple):
-    """Of one part with a verdict: depth drafted, nodes, kept and tested drafts, emitted tokens."""
+    """Counts of one part with a verdict: depth drafted, nodes, kept and tested drafts, emitted tokens."""
 
     depth: int
     nodes: int
@@ -30,7 +30,7 @@ def draft_counts(part: Part) -> dict[str, Any]:
 
 
 def counts_of(part: Part) -> Counts:
-    """The same as a named tuple, for less time."""
+    """Counts of a part as a named tuple, which takes less time than a dictionary."""
     draft, emitted = part.draft, len(part.emitted)
     if draft is None:
         return Counts(0, 0, 0, 0, emitted)
@@ -145,7 +145,7 @@ def _count(counts: dict[int, int], positions: int, drafts: int = 1) -> None:
 
 
 def _at_least(counts: dict[int, int], longest: int) -> list[int]:
-    """For each position how many drafts went as far."""
+    """Number of drafts that reach each position."""
     totals, drafts = [], 0
     for positions in range(longest, 0, -1):
         drafts += counts.get(positions, 0)

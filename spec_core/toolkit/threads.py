@@ -38,7 +38,7 @@ def use_threads(count: int) -> None:
 
 
 def keep_to_one() -> None:
-    """In a child of a fork: one thread, if there were several before."""
+    """Keep a forked child to one thread, if there were several before."""
     if _threads.used:
         _threads.used, _threads.lost = False, True
         torch.set_num_threads(1)

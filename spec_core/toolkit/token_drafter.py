@@ -1,4 +1,4 @@
-"""For drafters that choose token by token from rows of logits: how a token is chosen, and when a draft ends.
+"""Choice of drafted tokens from rows of logits, and the end of a draft, for drafters that draft token by token.
 
 A draft continues while all of it is likely to be accepted: the product over its tokens of their probability times the
 drafter's acceptance rate so far in this sequence must not fall below ``p_min``, or the controller's price.
@@ -30,7 +30,7 @@ from spec_core.toolkit.tree import DraftLimits, DraftNoise
 UNCHANGED = Sampling()
 SampleMode = Literal["auto", "greedy", "sampled"]
 TINY = 1e-9
-"""Least chance of the tokens before a draft that a threshold is divided by."""
+"""Lower bound of the chance of the tokens before a draft: a threshold is divided by it."""
 
 
 @attrs.define(eq=False)
@@ -81,11 +81,12 @@ class TokenDrafter:
         """The survival below which a draft for this sequence ends in this step."""
         return step.price(seq, self.p_min, self.usual)
 
-    def extend(self, step: Step, draft: PartialDraft, row: Tensor) -> int:
+    def extend(self, step: Step, draft: PartialDraft, row: Tensor, estimate: float | None = None) -> int:
         """Add the token chosen from ``row``; end the draft if it is not likely enough to be accepted.
 
         The token is kept: its forward is done, and one more row is cheap for the target. A row of NaN counts as
-        probability 0. row: [V] logits.
+        probability 0. row: [V] logits. estimate: the drafter's own chance that the token is accepted, in place of the
+        token's probability and the acceptance rate so far.
         """
         mask = allowed_mask(draft.seq, draft.path)
         token, chance, probs = (
@@ -94,10 +95,10 @@ class TokenDrafter:
             else (*likeliest(adjust(row, UNCHANGED, [], 0, mask)[None], 1)[0][0], None)
         )
         draft.ids.append(token)
-        draft.confidence.append(chance)
+        draft.confidence.append(chance if estimate is None else estimate)
         if probs is not None:
             draft.probs.append(probs)
-        draft.survival *= chance * draft.estimate.value
+        draft.survival *= chance * draft.estimate.value if estimate is None else estimate
         full = len(draft.ids) >= draft.budget or token in draft.seq.stop.tokens
         draft.open = draft.survival >= self.price(step, draft.seq) and not full
         return token
@@ -105,8 +106,8 @@ class TokenDrafter:
     def chooser(
         self, step: Step, seq: Sequence, longest: int, ranks: bool = False, place: BranchPoint = COMMITTED
     ) -> Any:
-        """What chooses the tokens of a draft where its forwards are made, in place of ``extend``, or of ``candidates``
-        where it ``ranks`` the tokens of a tree: a capsule of ``spec_chooser`` (sampling/native/chooser.h), for one
+        """A chooser of a draft's tokens where its forwards are made, in place of ``extend``, or of ``candidates`` if it
+        ``ranks`` the tokens of a tree: a capsule of ``spec_chooser`` (sampling/native/chooser.h), for one
         draft of paths of at most ``longest`` tokens that begin at ``place``. None without the extension, and for a
         request with a constraint, whose masks are made between the forwards.
         """
@@ -123,7 +124,7 @@ class TokenDrafter:
         return first, t, (then - t, second[2] - first[2])
 
     def limits(self, step: Step, draft: PartialDraft, chooses: Callable[[Sampling], bool]) -> DraftLimits | None:
-        """Of a chain that is made in one call; None where its tokens have to be chosen here, as under a constraint.
+        """Limits of a chain that is made in one call; None if its tokens must be chosen here, as under a constraint.
 
         chooses: whether who makes it draws tokens with such a sampling.
         """

@@ -30,7 +30,7 @@ def drafts_on_host(step: Step, seqs: Iterable[Sequence]) -> dict[Sequence, Draft
 
 
 def copy_to_host(tensors: list[Tensor]) -> list[Tensor]:
-    """The same rows [n, V] on the host. Those on a device are joined there and copied together."""
+    """Copies of rows [n, V] on the host. Rows on a device are joined there and copied together."""
     away = [tensor.detach() for tensor in tensors if not tensor.is_cpu]
     if not away:
         return tensors

@@ -42,7 +42,7 @@ class TreeLimits:
 
 @attrs.frozen
 class DraftNoise:
-    """With what the tokens of a chain are drawn.
+    """Noise that draws the tokens of a chain.
 
     source, position: key and output position of the first token's noise, ``Step.drawing``. onward: what is added to
     position and domain for every token. chance: of a token, by the distance of its score to the second.
@@ -57,7 +57,7 @@ class DraftNoise:
 
 @attrs.frozen
 class DraftLimits(TreeLimits):
-    """Of a draft that is made in one call, as ``spec_kernels.model.drafts`` describes it.
+    """Limits of a draft that is made in one call, as ``spec_kernels.model.drafts`` describes it.
 
     trust: share of drafts that is accepted, by which every chance is multiplied. chooser: who chooses its tokens,
     ``TokenDrafter.chooser``; None takes the most likely one. noise: the same for executors that draw on a device.

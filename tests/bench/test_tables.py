@@ -174,7 +174,7 @@ def test_all_sides_run_on_every_prompt_and_the_peer_makes_as_many_tokens(bench):
 
     saved_laps = [Lap(**one) for one in unit["laps"]]
     assert [lap.side for lap in saved_laps] == [PEER, PLAIN, "ngram", PLAIN, "ngram", PEER], "who is first rotates"
-    assert {lap.prompt for lap in saved_laps} == {"0", "1"}, "as many prompts as asked for"
+    assert {lap.prompt for lap in saved_laps} == {"0", "1"}, "the number of prompts asked for"
     assert all(lap.equal for lap in saved_laps)
     assert bench.peer.asked == [(3, lap.tokens, 0.8) for lap in saved_laps if lap.side == PEER]
     assert {(lap.prompt, lap.tokens) for lap in saved_laps if lap.side == PLAIN} == {

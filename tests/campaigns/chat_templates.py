@@ -46,7 +46,7 @@ def main(folder: Path) -> int:
                 differ += 1
                 print(f"{file.name}, {name}:\n  transformers {expected!r}\n  ours {ours!r}")
             equal, refused = equal + (expected == ours), refused + (expected is None)
-    print(f"{equal} equal, of which both refuse {refused}; {differ} differ")
+    print(f"{equal} equal ({refused} refused by both); {differ} differ")
     return differ > 0
 
 

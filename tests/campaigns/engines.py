@@ -138,7 +138,7 @@ def measure(model: str, engine: str, temperature: float, args: argparse.Namespac
 
 
 def prompts_of(model: str, limit: int) -> list[Prompt]:
-    """As many prompts, spread over the families of a file; SmolLM2 has 40 chats, and texts for the rest."""
+    """``limit`` prompts, spread over the families of a file; SmolLM2 has 40 chats, and texts for the rest."""
     texts = read(HERE / "prompts-200.jsonl")
     if model != "zoo:smollm2":
         return evenly(texts, limit)

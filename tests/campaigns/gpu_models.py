@@ -49,7 +49,7 @@ ROLLBACKS = {"dense": None, "hybrid": "gdn-rollback"}
 
 
 def golden_differences() -> dict[str, float]:
-    """Of every case and length: the largest difference from the golden logits, in bars."""
+    """Differences of every case and length: the largest difference from the golden logits, in bars."""
     results = {}
     for name, prefix in CASES.items():
         folder = GOLDEN / name

@@ -34,9 +34,9 @@ from tests.support.served import alone, answers, requests
 METHODS = ["ngram", "draft-model", "suffix"]
 MODEL = "zoo:pico"
 POOL = 200
-"""Requests of users, each of which is sent many times."""
+"""Number of users' requests; each is sent many times."""
 BESIDE_MIB = 700
-"""Of a process beside what the plan counts: Python, torch and libraries."""
+"""MiB of a process that the plan does not count: Python, torch and libraries."""
 
 
 POLL = """

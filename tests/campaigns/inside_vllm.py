@@ -1,4 +1,4 @@
-"""Methods inside vLLM: are texts those of vLLM alone, and are as many drafts accepted as in this project's own loop?
+"""Methods inside vLLM: are texts equal to vLLM's alone, and is acceptance equal to this project's own loop?
 
 ``VLLM_PYTHON tests/campaigns/inside_vllm.py [-m zoo:pico] [--dtype float32] [--tensor-parallel 2] [--limit 13]``
 ``VLLM_PYTHON tests/campaigns/inside_vllm.py --temperature 0.8 --limit 5``
@@ -199,7 +199,7 @@ class Report:
 
 
 def count_columns(counts: dict[str, Any]) -> dict[str, Any]:
-    """Of the statistics of a contender: acceptance, and the milliseconds of a step that plugins took."""
+    """Columns of the statistics of a contender: acceptance, and the milliseconds of a step that plugins took."""
     if not counts:
         return {}
     steps = counts["forwards"]["target"]

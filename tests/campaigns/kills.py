@@ -30,7 +30,7 @@ from tests.compare.test_continue import COMMAND, TOML  # noqa: E402
 from tests.support import kills  # noqa: E402
 
 PROMPTS = 15
-"""Of four contenders: 60 laps in one repeat."""
+"""Prompts of four contenders: 60 laps in one repeat."""
 PAUSE = 0.05
 """Seconds after each lap."""
 STRIDE = 9

@@ -133,7 +133,7 @@ signal.signal(signal.SIGTERM, lambda *_: os.kill(pid, signal.SIGTERM))
 said = link.recv(32)
 sys.exit(int(said or 1))
 """
-"""In place of llama-server: asks the process below for a server, and lives as long as it."""
+"""Program in place of llama-server: it asks the process below for a server, and lives as long as it."""
 
 
 @contextmanager
@@ -209,7 +209,7 @@ ALONE = (
     "--no-slots", "--verbose", "--context-shift", "--no-ui", "--no-models-autoload", "--jinja", "--no-jinja",
     "--no-mmproj", "--no-cache-idle-slots", "--ui-mcp-proxy", "--backend_sampling",
 )  # fmt: skip
-"""Its flags without a value, and ours for them: none."""
+"""Flags of llama-server without a value, which have no counterpart here."""
 
 
 def translate(arguments: Sequence[str]) -> list[str]:
@@ -239,7 +239,7 @@ def translate(arguments: Sequence[str]) -> list[str]:
 
 
 def outcomes(tests: Path, launcher: Path, python: str, only: str) -> dict[str, str]:
-    """What became of each test."""
+    """Outcome of each test."""
     report = tests / "report.xml"
     names = [f"unit/test_{name}.py" for name in FILES if only in name]
     command = [python, "-m", "pytest", *names, "-q", f"--junitxml={report}", f"--timeout={TIMEOUT_SECONDS}"]

@@ -95,7 +95,7 @@ def usable(schemas: Iterator[dict[str, Any]], target: Target, count: int, compac
 
 @attrs.define
 class Way:
-    """What one choice of methods gave: tokens, steps and seconds, of all texts."""
+    """Result of one choice of methods: tokens, steps and seconds, of all texts."""
 
     run: Run
     tokens: int = 0

@@ -73,7 +73,7 @@ RANDOM = {
     "programs": (programs.differences, sanitized.random_models),
     "heads": (random_heads.wrong, sanitized.random_heads),
 }
-"""What is drawn: one seed here, and a range of them under sanitizers."""
+"""Functions that draw: one seed here, and a range of them under sanitizers."""
 
 
 def parts() -> Iterator[tuple[str, Part]]:

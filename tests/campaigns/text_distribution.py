@@ -88,7 +88,7 @@ def distribution_of(case: str) -> dict[Text, float]:
 
 
 def second(target: QuickTarget, case: str, seed: int) -> Text:
-    """What the second of two equal requests says, alone in a run with the first, which ended before."""
+    """Text of the second of two equal requests, alone in a run with the first, which ended before."""
     store, rule = case.split()
     run = Run(target, [(store, STORES[store]())], rule=RULES[rule], reuse=False)
     world = WORLDS[store]
@@ -98,7 +98,7 @@ def second(target: QuickTarget, case: str, seed: int) -> Text:
 
 
 def texts(case: str, seeds: range) -> Counter[Text]:
-    """How often each text was the second one's."""
+    """Counts of the second request's texts."""
     target = WORLDS[case.split()[0]].target
     return Counter(second(target, case, seed) for seed in seeds)
 
@@ -110,7 +110,7 @@ def away(counts: Counter[Text], distribution: dict[Text, float]) -> float:
 
 
 def bound_of(n: int, cells: int) -> float:
-    """What the total variation of a sample of n, drawn rightly, exceeds with chance ``IMPROBABLE`` at most.
+    """Bound that the total variation of a sample of n, drawn rightly, exceeds with chance ``IMPROBABLE`` at most.
 
     Its mean is at most sqrt(cells / n) / 2, by Cauchy and Schwarz; one sample more or less moves it by 1 / n, so it is
     above its mean by more than e with a chance of at most exp(-2 n e^2) (McDiarmid).
@@ -127,7 +127,7 @@ def chance(counts: Counter[Text], distribution: dict[Text, float]) -> float:
 
 
 def campaign(count: int, kept: Path | None, cases: list[str] = CASES) -> Iterator[tuple[str, Counter[Text]]]:
-    """(case, counts) of every case once it has so many texts. kept: where counts are saved after every block."""
+    """(case, counts) of every case once it has ``count`` texts. kept: where counts are saved after every block."""
     counted: dict[str, dict[str, int]] = json.loads(kept.read_text("utf-8")) if kept and kept.exists() else {}
     for case in cases:
         counts: Counter[Text] = Counter({text_of(key): n for key, n in counted.get(case, {}).items()})

@@ -109,7 +109,7 @@ def try_requests(url: str, asked: dict[str, dict[str, Any]], control: str, args:
 
 
 def wrong(name: str, rose: dict[str, float], control: str) -> Iterator[str]:
-    """What the counters should not say."""
+    """Errors of the counters."""
     of = {key: {m: rose.get(f'{key}{{method="{m}"}}', 0.0) for m in METHODS} for key in (DRAFTS, TOKENS, ACCEPTED)}
     drafts, tokens = sum(of[DRAFTS].values()), sum(of[TOKENS].values())
     if (drafts > 0) != (name not in ("off", "unknown switch")):

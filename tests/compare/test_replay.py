@@ -12,7 +12,7 @@ from spec_compare.replay.cut import cut
 from spec_compare.replay.recorded import RecordedPart, RecordedText, steps_of
 from spec_compare.replay.results import replay
 
-from spec_core import Compat, Draft, UsageError, hookimpl
+from spec_core import Compat, Draft, Limit, UsageError, hookimpl
 
 COMMON = ["-m", "zoo:pico", "--threads", "1", "--no-bounds", "--trace", "--family", "edit"]
 TEXT = RecordedText(0, 4, [9] * 40, "a")
@@ -26,14 +26,6 @@ def run_comparison(out, *more: str):
 
 def rows(comparison, controls=(), lengths=(), chances=(), contenders=()):
     return replay(comparison, controls, lengths, chances, contenders)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def no_interruptions():
-    """A record has no interruptions by the operating system, which ``auto`` does not charge for."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("spec_control.auto.preemptions", lambda: 0)
-        yield
 
 
 @pytest.fixture(scope="module")
@@ -115,15 +107,13 @@ def test_a_limited_recording_says_nothing_about_longer_drafts(comparison_folder)
 # one draft
 
 
-def part(draft, sources, pieces, uncut=(), limits=None, prices=None, budget=8):
-    return RecordedPart(
-        TEXT, 10, 1, 5, budget, draft, sources, pieces, list(uncut), len(uncut) + 1, limits or {}, prices or {}
-    )
+def part(draft, sources, pieces, uncut=(), limits=None, budget=8):
+    return RecordedPart(TEXT, 10, 1, 5, budget, draft, sources, pieces, list(uncut), len(uncut) + 1, limits)
 
 
 def test_a_tree_keeps_what_is_above_the_limit():
     tree = Draft([1, 2, 3, 4], parents=[-1, -1, 0, 2])
-    left = cut(part(tree, ["m"] * 4, [4], uncut=(0, 2, 3)), {None: 2}, {}, ["m"])
+    left = cut(part(tree, ["m"] * 4, [4], uncut=(0, 2, 3)), {"m": Limit(2)}, ["m"])
 
     assert (left.draft.ids, left.draft.parents) == ((1, 2, 3), (-1, -1, 0))
     assert left.path == (0, 2) and not left.censored
@@ -132,7 +122,7 @@ def test_a_tree_keeps_what_is_above_the_limit():
 def test_the_limit_of_a_method_counts_from_where_it_went_on():
     """Two tokens of one method, then three of another behind them."""
     recorded_part = part(Draft([1, 2, 3, 4, 5]), ["a", "a", "b", "b", "b"], [2, 3], uncut=(0, 1, 2, 3))
-    left = cut(recorded_part, {"b": 1}, {}, ["a", "b"])
+    left = cut(recorded_part, {"a": Limit(), "b": Limit(1)}, ["a", "b"])
 
     assert [(p.source, p.draft.ids, p.first, p.leaf) for p in left.pieces] == [("a", (1, 2), 0, -1), ("b", (3,), 2, 1)]
     assert left.path == (0, 1, 2) and not left.censored
@@ -141,20 +131,20 @@ def test_the_limit_of_a_method_counts_from_where_it_went_on():
 def test_a_price_ends_a_draft_where_the_path_is_too_unlikely():
     recorded_part = part(Draft([1, 2, 3], confidence=[0.9, 0.5, 0.9]), ["a"] * 3, [3], uncut=(0, 1, 2))
 
-    assert cut(recorded_part, {}, {None: 0.5}, ["a"]).draft.ids == (1,)
-    assert cut(recorded_part, {}, {None: 0.45}, ["a"]).draft.ids == (1, 2)
-    assert cut(recorded_part, {}, {"b": 0.95}, ["a"]).draft.ids == (1, 2, 3)
+    assert cut(recorded_part, {"a": Limit(price=0.5)}, ["a"]).draft.ids == (1,)
+    assert cut(recorded_part, {"a": Limit(price=0.45)}, ["a"]).draft.ids == (1, 2)
+    assert cut(recorded_part, {"a": Limit(), "b": Limit(price=0.95)}, ["a"]).draft.ids == (1, 2, 3)
 
 
 @pytest.mark.parametrize(
     ("then", "now", "censored"),
     [
-        ({None: 3}, {None: 4}, True),
-        ({None: 4}, {None: 8}, False),
-        ({None: 3}, {None: 3}, False),
-        ({"a": 3}, {}, True),
-        ({None: 3}, {None: 2}, False),
-        ({None: 3}, {"a": 0}, True),
+        ({"a": Limit(3)}, {"a": Limit(4)}, True),
+        ({"a": Limit(4)}, {"a": Limit(8)}, False),
+        ({"a": Limit(3)}, {"a": Limit(3)}, False),
+        ({"a": Limit(3)}, None, True),
+        ({"a": Limit(3)}, {"a": Limit(2)}, False),
+        ({"a": Limit(3), "b": Limit()}, {"b": Limit()}, True),
     ],
     ids=["more", "it ended by itself", "as much", "no limit now", "less", "another one is asked"],
 )
@@ -162,7 +152,7 @@ def test_what_the_record_does_not_say_is_censored(then, now, censored):
     """Three tokens by one method; another one could have drafted instead."""
     recorded_part = part(Draft([1, 2, 3]), ["a"] * 3, [3], uncut=(0, 1, 2), limits=then)
 
-    assert cut(recorded_part, now, {}, ["a", "b"] if now == {"a": 0} else ["a"]).censored == censored
+    assert cut(recorded_part, now, ["a", "b"] if now and "b" in now else ["a"]).censored == censored
 
 
 # what is refused

@@ -28,7 +28,7 @@ def folder(monkeypatch, tmp_path):
 
 
 def on_another_machine(folder, source: str, name: str, factor: float) -> None:
-    """The same results with another host and other times."""
+    """Change results to another host and other times."""
     (folder / name).mkdir()
     changed = []
     for line in map(json.loads, (folder / source / "results.jsonl").read_text().splitlines()):

@@ -124,7 +124,7 @@ def test_a_table_fits_its_terminal(width, name, batch):
 
 
 def test_the_wide_table_has_every_figure_that_there_is():
-    """Columns of which no row has a figure are left out: here there is one machine without an energy counter."""
+    """Columns without a figure in any row are left out: here there is one machine without an energy counter."""
     figures = {
         "tokens_per_step": 2.5,
         "draft_acceptance": 0.5,
@@ -173,7 +173,7 @@ def test_the_bounds_are_read_out_in_a_line(capsys):
 
 
 def record_of_drafts(times: int, tokens: int, kept: int) -> DraftStatistics:
-    """Steps with drafts of equal length, of each of which the first ``kept`` tokens are accepted."""
+    """Steps with drafts of equal length; the first ``kept`` tokens of each are accepted."""
     tested = {min(tokens, kept + 1): times}
     return DraftStatistics(steps=times, drafts=times, reached={tokens: times}, tested=tested, kept={kept: times})
 

@@ -1,4 +1,4 @@
-"""A machine, a drafter and a text on a simulated clock, for a controller that reads none."""
+"""A machine, a drafter and texts on a simulated clock, for a planner that reads none."""
 
 from __future__ import annotations
 
@@ -6,17 +6,16 @@ import random
 from collections.abc import Callable
 
 import attrs
-from spec_control.hold import UNKNOWN
-from spec_control.learning import Learner, Memory
-from spec_control.pacer import Pacer
-from spec_control.track import Done, Track
+from spec_control.acceptance import Text
+from spec_control.account import Account
+from spec_control.auto import Planner
 
-from spec_core import StepRecord
-from spec_core.contract.hold import Hold
-from spec_core.contract.spent import DraftAttempt
+from spec_core import DraftAttempt, DraftPlan, StepRecord
 
 HOST = 0.05
 """Time of a step beside forward and drafting, in plain forwards."""
+LONGEST = 16
+"""The budget of a sequence."""
 
 
 def memory_bound(n: int) -> float:
@@ -31,11 +30,11 @@ def compute_bound(n: int) -> float:
     return 1 + 0.5 * (n - 1)
 
 
-def stepped(n: int) -> float:
+def staircase(n: int) -> float:
     return 1.0 if n == 1 else 1.5 if n <= 4 else 2.2 if n <= 8 else 3.2 + 0.1 * (n - 9)
 
 
-CURVES = {"memory": memory_bound, "middle": middle, "compute": compute_bound, "stepped": stepped}
+CURVES = {"memory": memory_bound, "middle": middle, "compute": compute_bound, "stepped": staircase}
 DRAFTING = {"memory": 0.06, "middle": 0.10, "compute": 0.08, "stepped": 0.10}
 """Time of a draft beside that of its rows."""
 
@@ -66,10 +65,12 @@ def chance(rate: float) -> Right:
 
 @attrs.define
 class Simulation:
-    """One sequence and one method that drafts as much as it may.
+    """A text that never ends, and a drafter that drafts as much as it may.
 
-    speed: {step: factor of all times} at the moment. noise: standard deviation of a step's time, relative.
-    spent, emitted, plain: of every step, its time, its tokens, and the time of a plain step in its place.
+    curve: time of a forward by its rows, in plain forwards. right: see ``Right``. drafting: time of a draft.
+    speed: factor of all times by step. noise: standard deviation of the factor of a step. own: plain forwards that a
+    plan takes. price: it asks for the price.
+    calls: plans that were made. granted: length that the present step allows. spent, emitted, plain, drafted: by step.
     """
 
     curve: Callable[[int], float]
@@ -78,59 +79,78 @@ class Simulation:
     speed: Callable[[int], float] = lambda step: 1.0
     noise: float = 0.0
     seed: int = 0
-    pacer: Pacer = attrs.field(factory=Pacer)
+    own: float = 0.1
+    price: bool = False
+    planner: Planner = attrs.field(factory=lambda: Planner(Account()))
     step: int = 0
     granted: int = 0
+    calls: int = 0
+    number: int = 0
     spent: list[float] = attrs.field(factory=list)
     emitted: list[int] = attrs.field(factory=list)
     plain: list[float] = attrs.field(factory=list)
     drafted: list[int] = attrs.field(factory=list)
-    track: Track = attrs.field(init=False)
     rng: random.Random = attrs.field(init=False)
+    _records: list[StepRecord] = attrs.field(factory=list)
+    _plan: DraftPlan = attrs.field(factory=lambda: DraftPlan({}))
+    _left: int = 0
+    _lost: float = 0.0
 
     def __attrs_post_init__(self) -> None:
-        self.track = Track((self.pacer.arm("drafter"),))
         self.rng = random.Random(self.seed)
+        self.planner.begin(["drafter"])
 
     def run(self, steps: int) -> Simulation:
         for _ in range(steps):
             self._step()
         return self
 
+    def begin_text(self) -> None:
+        """Another sequence follows the present one."""
+        self.number, self._left = self.number + 1, 0
+
     def _step(self) -> None:
-        grants = self.pacer.plan([self.track], 1, 100)[0]
-        k, accepted, forward, whole = self._made(grants[0].length if grants else 0)
-        if k:
-            self.pacer.learn(self.track, self.track.arms[0], k, k, accepted, k)
-        used = {self.track.arms[0]: k} if k else {}
-        done = Done(1, 100, 1 + k, accepted + 1, used, cold=0, stands=1)
-        self.pacer.settle(done, forward, whole)
+        called = self._left == 0 or self._lost > self._plan.loss_max
+        if called:
+            self._make_plan()
+        self._left -= 1
+        limits = self._plan.limits_of(self.number)
+        self.granted = (limits["drafter"].length or 0) if limits else 0
+        record = self._record(self.granted, self.own if called else 0.0, self._plan.is_plain and not called)
+        self._records.append(record)
+        self._lost = max(0.0, self._lost + self._plan.loss_of(record))
 
-    def _made(self, k: int, own: float = 0.0) -> tuple[int, int, float, float]:
-        """A step with a draft of ``k`` tokens. Returns k, how many are accepted, times of the forward and in all.
+    def _make_plan(self) -> None:
+        planner, self.calls = self.planner, self.calls + 1
+        planner.learn(self._records, "auto")
+        self._records.clear()
+        self._plan = planner.plan({self.number: Text(("drafter",), LONGEST)}, 1, trees=False)
+        self._left, self._lost = self._plan.steps, 0.0
 
-        own: plain forwards that the controller takes.
-        """
-        self.granted = k
+    def _record(self, k: int, own: float, plain: bool) -> StepRecord:
+        """A step with a draft of ``k`` tokens. own: plain forwards that the controller takes."""
         right = [self.right(self, i) for i in range(k)]
-        accepted = next((i for i, r in enumerate(right) if not r), k)
+        accepted = next((i for i, is_right in enumerate(right) if not is_right), k)
         factor = self.speed(self.step)
         now = factor * max(0.5, self.rng.gauss(1.0, self.noise)) if self.noise else factor
         forward = now * self.curve(1 + k)
-        whole = forward + now * (self.drafting * bool(k) + HOST + own)
+        seconds = {"verify": forward, "draft.auto": now * own, "draft.drafter": now * self.drafting * bool(k)}
+        total = sum(seconds.values()) + now * HOST
         self.step += 1
-        self.spent.append(whole)
+        self.spent.append(total)
         self.emitted.append(accepted + 1)
         self.plain.append(factor * (self.curve(1) + HOST))
         self.drafted.append(k)
-        return k, accepted, forward, whole
+        attempts = (DraftAttempt(self.number, "drafter", k, k, k, accepted),) if k else ()
+        priced = {"drafter"} if self.price else ()
+        return StepRecord(self.step, total, seconds, 1, 1 + k, accepted + 1, 100, attempts, priced, plain)
 
     @property
     def excess(self) -> float:
-        """The most that a window's time exceeds (1 + income) times that of plain decoding by, in plain steps."""
+        """The most that a window's time exceeds (1 + share) times that of plain decoding by, in plain steps."""
         worst = running = 0.0
         for spent, emitted, plain in zip(self.spent, self.emitted, self.plain, strict=True):
-            running = max(0.0, running + spent / plain - (1 + self.pacer.ledger.income) * emitted)
+            running = max(0.0, running + spent / plain - (1 + self.planner.account.share) * emitted)
             worst = max(worst, running)
         return worst
 
@@ -139,60 +159,3 @@ class Simulation:
         """Time of plain decoding by the time that was spent."""
         tokens = sum(e * p for e, p in zip(self.emitted, self.plain, strict=True))
         return tokens / sum(self.spent)
-
-
-@attrs.define
-class Planned(Simulation):
-    """The same, with plans that hold and rests, as in a run: the controller learns from all their steps at once.
-
-    own: plain forwards that it takes where it is called. calls: how often that was.
-    """
-
-    own: float = 0.1
-    calls: int = 0
-    learner: Learner = attrs.field(init=False)
-    _passed: list[StepRecord] = attrs.field(factory=list)
-    _ahead: int = 0
-    _then: int = 0
-    _resting: bool = False
-    _loss: float = 0.0
-    _past: float = 0.0
-    _unlisted: int = 0
-
-    def __attrs_post_init__(self) -> None:
-        super().__attrs_post_init__()
-        self.learner = Learner(self.pacer, {0: Memory(self.track)})
-
-    def _step(self) -> None:
-        lost = not self._resting and (self._past > self._loss or self._unlisted >= UNKNOWN)
-        if self._ahead == 0 and self._then and not lost:
-            self._resting, self._ahead, self._then = True, self._then, 0
-        called = self._ahead == 0 or lost
-        if called:
-            self._plan()
-        else:
-            self._ahead -= 1
-        own, resting = self.own * called, self._resting and not called
-        grants = () if resting else self.learner.memories[0].grants
-        k, accepted, forward, whole = self._made(grants[0].length if grants else 0, own)
-        tried = (DraftAttempt(0, "drafter", k, k, k, accepted),) if k else ()
-        seconds = {"verify": forward, "draft.auto": whole * own / (self.curve(1 + k) + HOST + own)}
-        spent = StepRecord(self.step, whole, seconds, 1, 1 + k, accepted + 1, 100, tried, resting=resting)
-        if resting and self._ahead and self._passed[-1].resting:
-            self._passed.pop()
-        self._passed.append(spent)
-        if not (called or resting):
-            self._past = max(0.0, self._past + self._lost(spent))
-            self._unlisted += spent.rows not in self.pacer.shares
-
-    def _lost(self, spent: StepRecord) -> float:
-        """As of a run; nothing is learned while a plan holds."""
-        return Hold(0, 0.0, self.pacer.machine.plain, frozenset(), False, self.pacer.shares).loss_of(spent)
-
-    def _plan(self) -> None:
-        pacer, self.calls = self.pacer, self.calls + 1
-        self.learner.learn(self._passed, "auto", {"drafter": frozenset({"deterministic"})})
-        self._passed.clear()
-        self.learner.memories[0].grants = pacer.plan([self.track], 1, 100)[0]
-        self._resting, self._ahead, self._then = bool(pacer.quiet), pacer.quiet or pacer.hold, pacer.then
-        self._loss, self._past, self._unlisted = pacer.loss * pacer.machine.plain, 0.0, 0

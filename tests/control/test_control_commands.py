@@ -38,7 +38,7 @@ def test_json_has_the_report_and_the_setting(spec):
     body = json.loads(out)
 
     assert body["settings"]["control"] == {"value": "auto", "origin": "flag"}
-    assert {"gain", "ledger", "methods", "off", "off_periods"} <= set(body["stats"]["reports"]["auto"])
+    assert {"gain", "ledger", "methods", "off"} <= set(body["stats"]["reports"]["auto"])
     assert json.loads(spec("generate", *MODEL, "--json")[1])["stats"]["reports"] == {}
 
 

@@ -11,12 +11,11 @@ from copy import deepcopy
 
 import numpy as np
 import pytest
-from spec_control.pacer import Pacer
-from spec_control.track import Done, Track
+from spec_control.acceptance import Text as Known
 from spec_rules import block, rejection, traversal
 
-from spec_core import Draft
-from tests.control.simulator import CURVES, DRAFTING, HOST
+from spec_core import Draft, DraftAttempt, StepRecord
+from tests.control.simulator import CURVES, DRAFTING, HOST, Simulation, chance
 from tests.rules.exact import World, case_of, outcomes
 
 rules = pytest.mark.parametrize("rule", [rejection, block, traversal], ids=lambda rule: rule.__name__.split(".")[1])
@@ -24,39 +23,43 @@ LENGTH, EXACT = 4, 1e-12
 
 
 class Text:
-    """One branch: what was emitted, and the controller as it is then."""
+    """One branch: what was emitted, and the planner as it is then. It plans every step, as one of a new text."""
 
     def __init__(self, curve):
-        self.curve, self.pacer, self.text = curve, Pacer(), ()
-        self.pacer.choice.longest = 3
-        self.pacer.steps = 2
-        self.track = Track((self.pacer.arm("drafter"),))
-        self.track.arms[0].priced = True
-        self.settle(1, 0, {})
+        simulation = Simulation(CURVES[curve], chance(0.8), DRAFTING[curve], price=True, seed=1)
+        self.curve, self.planner, self.text = curve, simulation.run(60).planner, ()
+        self.limit = None
 
-    def settle(self, tokens, drafted, used):
-        forward = CURVES[self.curve](1 + drafted)
-        whole = forward + HOST + DRAFTING[self.curve] * bool(drafted)
-        self.pacer.settle(Done(1, 100, 1 + drafted, tokens, used, cold=0, stands=1), forward, whole)
+    def plan(self):
+        """The longest draft and its price, or None."""
+        plan = self.planner.plan({0: Known(("drafter",), 3)}, 1, trees=False)
+        limit = self.limit = plan.limits.get("drafter")
+        return (limit.length, limit.price) if limit else None
 
-    def after(self, ids, verdict, granted):
+    def learn(self, tokens, drafted, depth, accepted, confidence):
+        """A step that emitted so many tokens. drafted: tokens of its draft, whose longest path has ``depth``."""
+        budget = self.limit.length if self.limit else 0
+        tried = (DraftAttempt(0, "drafter", budget, drafted, depth, accepted, confidence),) if drafted else ()
+        forward, drafting = CURVES[self.curve](1 + drafted), DRAFTING[self.curve] * bool(drafted)
+        seconds = {"verify": forward, "draft.drafter": drafting}
+        total = forward + drafting + HOST
+        self.planner.learn([StepRecord(0, total, seconds, 1, 1 + drafted, tokens, 100, tried, {"drafter"})], "auto")
+
+    def after(self, ids, verdict, confidence=None):
         """The branch in which this draft was judged so."""
         other = deepcopy(self)
         other.text += (*(ids[i] for i in verdict.path), verdict.next_token)
-        if ids:
-            arm = other.track.arms[0]
-            other.pacer.learn(other.track, arm, len(ids), len(ids), len(verdict.path), granted)
-        other.settle(len(verdict.path) + 1, len(ids), {other.track.arms[0]: len(ids)} if ids else {})
+        other.learn(len(verdict.path) + 1, len(ids), len(ids), len(verdict.path), confidence)
         return other
 
 
 def drafts(world, text, length, price, drop):
     """Every draft with its weight: drawn token by token while the chance of what was drawn is at least the price."""
 
-    def extend(ids, chance, weight):
+    def extend(ids, chance_of_ids, weight):
         row = world.q[(*text, *ids)]
         for token in row.nonzero()[0].tolist():
-            after, survival = [*ids, token], chance * row[token]
+            after, survival = [*ids, token], chance_of_ids * row[token]
             if len(after) < length and survival >= price:
                 yield from extend(after, survival, weight * row[token])
             else:
@@ -67,24 +70,24 @@ def drafts(world, text, length, price, drop):
 
 def distribution(world, rule, curve, drop=False):
     """Of all texts of LENGTH tokens; what is emitted beyond is cut. drop: the last token goes if it was unlikely."""
-    found = defaultdict(float)
+    chances = defaultdict(float)
     kinds = set()
     todo = [(Text(curve), 1.0)]
     while todo:
         branch, weight = todo.pop()
         if len(branch.text) >= LENGTH:
-            found[branch.text[:LENGTH]] += weight
+            chances[branch.text[:LENGTH]] += weight
             continue
-        grants = branch.pacer.plan([branch.track], 1, 100)[0]
-        longest = min(grants[0].length if grants else 0, LENGTH - len(branch.text) - 1)
-        for ids, drawn in drafts(world, branch.text, longest, max(0.3, grants[0].price) if grants else 0.0, drop):
+        length, price = branch.plan() or (0, 0.0)
+        longest = min(length, LENGTH - len(branch.text) - 1)
+        for ids, drawn in drafts(world, branch.text, longest, max(0.3, price), drop):
             kinds.add(len(ids))
-            for verdict, chance in judged(world, rule, branch.text, ids):
-                todo.append((branch.after(ids, verdict, longest), weight * drawn * chance))
-    return np.array([found[text] for text in world.texts()]), kinds
+            for verdict, odds in verdicts(world, rule, branch.text, ids):
+                todo.append((branch.after(ids, verdict), weight * drawn * odds))
+    return np.array([chances[text] for text in world.texts()]), kinds
 
 
-def judged(world, rule, text, ids):
+def verdicts(world, rule, text, ids):
     draft = Draft(ids, proposal="sampled") if ids else None
     p = lambda row: world.p[(*text, *ids[:row])]
     q = lambda i: world.q[(*text, *ids[:i])]
@@ -109,16 +112,16 @@ class Chosen:
 @pytest.mark.parametrize("seed", range(2))
 def test_the_distribution_is_the_targets_with_the_controller_in_the_loop(rule, curve, seed):
     world = World(2, LENGTH, seed)
-    found, lengths = distribution(world, rule, curve)
+    chances, lengths = distribution(world, rule, curve)
 
     assert len(lengths) >= 3, "the controller never chose another length"
-    assert np.abs(found - world.distribution()).sum() / 2 < EXACT
+    assert np.abs(chances - world.distribution()).sum() / 2 < EXACT
 
 
 @rules
-def test_a_drawn_token_that_is_set_aside_is_found(rule):
+def test_a_drawn_token_that_is_set_aside_shifts_the_distribution(rule):
     """The same enumeration, with the last token dropped for its own chance: no longer the target's distribution."""
     world = World(2, LENGTH, 0)
-    found, _ = distribution(world, rule, "memory", drop=True)
+    chances, _ = distribution(world, rule, "memory", drop=True)
 
-    assert np.abs(found - world.distribution()).sum() / 2 > 1e-3
+    assert np.abs(chances - world.distribution()).sum() / 2 > 1e-3

@@ -6,7 +6,7 @@ import attrs
 import pytest
 from toys import DRAFTERS, Fixed, drafter, plain, sampling_keywords, texts, together, toy_run
 
-from spec_core import Draft, Request, Run, RunSettings, UsageError, hookimpl
+from spec_core import Draft, DraftPlan, Limit, Request, Run, RunSettings, UsageError, hookimpl
 from spec_core.testing import Oracle, ToyTarget
 
 
@@ -217,45 +217,23 @@ def test_more_sequences_than_rows_all_come_to_an_end():
     assert [plain(r).tokens for r in requests] == [r.tokens for r in results]
 
 
-def test_limits_only_go_down():
-    """A controller's limit shortens drafts; a later, larger limit does not lengthen them again; 0 is a plain step."""
-    offered = []
+def test_a_plan_limits_each_method():
+    """One that it does not name is offered nothing, nor is one with a limit of 0."""
+    offers = []
 
     class Control:
         @hookimpl(tryfirst=True)
         def draft(self, step):
-            for seq, _ in list(step.undrafted):
-                step.limit(seq, 3)
-                step.limit(seq, 7)
-                step.limit(seq, 2, method="short")
-                step.limit(seq, 0, method="off")
+            step.plan(DraftPlan({"short": Limit(2), "long": Limit(3), "off": Limit(0)}))
 
     def noting(name):
-        return name, Fixed(lambda step, seq, budget: offered.append((name, budget)))
+        return name, Fixed(lambda step, seq, budget: offers.append((name, budget)))
 
-    run = toy_run([noting("off"), noting("short"), noting("long"), Control()])
+    run = toy_run([noting("off"), noting("short"), noting("long"), noting("missing"), Control()])
     list(run.generate([1, 2], max_tokens=20))
 
-    assert offered[:2] == [("short", 2), ("long", 3)]
-    assert "off" not in {name for name, _ in offered}
-
-
-@pytest.mark.parametrize("n", [-1, 0], ids=["negative", "zero"])
-def test_a_limit_of_nothing_is_a_plain_step(n):
-    """With a limit below 1 the sequence is offered to no method."""
-    method = asks()
-
-    class Control:
-        @hookimpl(tryfirst=True)
-        def draft(self, step):
-            for seq, _ in list(step.undrafted):
-                step.limit(seq, n)
-
-    run = toy_run([method, Control()])
-    result = run.generate([1, 2], max_tokens=6).result
-
-    assert not method.asked
-    assert plain(Request([1, 2], max_tokens=6)).tokens == result.tokens
+    assert offers[:2] == [("short", 2), ("long", 3)]
+    assert {name for name, _ in offers} == {"short", "long"}
 
 
 def test_a_tree_is_bounded_in_tokens_and_in_depth():

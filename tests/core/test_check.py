@@ -8,6 +8,7 @@ from xml.etree import ElementTree
 import pytest
 from spec_cli.main import run
 
+from tests.support.small_models import tiny_gguf, tiny_hybrid
 from tests.support.toy_plugins import install
 
 
@@ -54,9 +55,9 @@ def test_as_json_it_lists_every_promise(check):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("plugin", ["rejection", "auto", "zoo:pico", "gdn-rollback -m zoo:pico-hybrid"])
+@pytest.mark.parametrize("plugin", ["rejection", "auto", "gguf:{dense}", "gdn-rollback -m {hybrid}"])
 def test_plugins_of_every_kind_can_be_checked(check, plugin):
-    code, out, _ = check(*plugin.split())
+    code, out, _ = check(*plugin.format(dense=tiny_gguf(), hybrid=tiny_hybrid()).split())
 
     assert (code, out) == (0, "")
 

@@ -73,7 +73,7 @@ def test_a_chooser_goes_on_behind_its_own_tokens(isa, part):
 
 
 def noise_of(case):
-    """As ``Step.noise``, of a case whose domain is another for every token."""
+    """``Step.noise`` of a case whose domain is another for every token."""
     seed, stream, domain = case.source
     return lambda seq, i, ids: gumbel(seed, case.t + i, ids, stream, domain + i * (1 << 16) & 0xFFFFFFFF)
 

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.native.compiled import key, once, texts
+
 ROOT = Path(__file__).parents[2]
 SOURCES = ROOT / "spec_core" / "sampling" / "native"
 FLAGS = ["-shared", "-fPIC", "-std=gnu11", "-g", "-O1", "-ffp-contract=off", "-Wall", "-Wextra", "-Werror", "-pthread"]
@@ -34,13 +36,13 @@ def runtime(name: str) -> str:
 
 
 @pytest.mark.slow
-def test_no_sanitizer_complains_about_a_choice(tmp_path):
+def test_no_sanitizer_complains_about_a_choice():
     if shutil.which("gcc") is None or not all(os.path.isabs(runtime(f"lib{name}.so")) for name in ("asan", "ubsan")):
         pytest.skip("no gcc with sanitizers")
-    built = tmp_path / "_choice.abi3.so"
-    headers = f"-I{sysconfig.get_paths()['include']}"
     sources = sorted(map(str, SOURCES.glob("*.c")))
-    subprocess.run(["gcc", *FLAGS, *SANITIZE, headers, *sources, "-o", str(built), "-lm"], check=True)
+    command = ["gcc", *FLAGS, *SANITIZE, f"-I{sysconfig.get_paths()['include']}", *sources, "-lm"]
+    compile_to = lambda path: subprocess.run([*command, "-o", path], check=True)
+    built = once("choice_sanitized", f"{key(command, set(texts(SOURCES)))}.so", compile_to)
     environment = os.environ | {
         "LD_PRELOAD": f"{runtime('libasan.so')} {runtime('libubsan.so')}",
         "ASAN_OPTIONS": "detect_leaks=0",

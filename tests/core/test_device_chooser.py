@@ -24,7 +24,7 @@ CPU = torch.device("cpu")
 
 
 class Rounded(ToyTarget):
-    """Its logits have a type that choosers take, and that the native code of the core does not."""
+    """A target whose logits have a type that choosers take, and the native code of the core does not."""
 
     def forward(self, batch, needs):
         output = super().forward(batch, needs)
@@ -145,7 +145,7 @@ def test_a_row_that_the_target_did_not_return_ends_its_sequence_alone(install):
 
 
 def with_fields(**fields):
-    """The twin's answer to draws of which some arrays are replaced: a chooser that reads them wrongly."""
+    """The twin's answer to draws with some arrays replaced: a chooser that reads them wrongly."""
 
     def change(logits, draws):
         return reference.choose_tokens(logits, attrs.evolve(draws, **{k: f(draws) for k, f in fields.items()}))

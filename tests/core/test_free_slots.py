@@ -77,7 +77,7 @@ def test_common_prefix_of_any_length(n):
 
 @pytest.mark.parametrize("model", ["zoo:pico", "zoo:pico-hybrid"])
 def test_many_short_texts_of_their_own_salts_take_what_the_cache_may_have(model):
-    """A slot counts as the rows that are reserved for it, not as those that it has."""
+    """A slot counts with the rows reserved for it, not with its evaluated rows."""
     with Run(load(model), max_sequences=1, cache_tokens=2_000) as run:
         for i in range(60):
             run.generate(Request([5, 6, 7], max_tokens=1, cache_salt=f"user {i}")).result

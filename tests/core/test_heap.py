@@ -1,4 +1,4 @@
-"""What a command keeps until it ends is not searched by the garbage collector, and what comes after it is."""
+"""The garbage collector does not search the objects that a command keeps until it ends, only later ones."""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ from toys import DRAFTERS, STRATEGIES, WARPERS, Watcher, drafter, finish_checked
 
 from spec_core import Request, Run, Sampling
 from spec_core.testing import ToyRollback, ToyTarget
+from tests.support.pairs import every_pair
 
 TEMPERATURES = (0.0, 0.8, 1.5)
 CUTS = {
@@ -54,9 +55,7 @@ def test_a_batch_gives_each_sequence_its_plain_text(kind, strategy, temperature)
         assert [known[r.name][len(r.prompt) :] for r in requests] == [r.tokens for r in results]
 
 
-@pytest.mark.parametrize("warper", WARPERS)
-@pytest.mark.parametrize("kind", DRAFTERS)
-@pytest.mark.parametrize("temperature", TEMPERATURES, ids=lambda t: f"T{t}")
+@every_pair(warper=WARPERS, kind=DRAFTERS, temperature=TEMPERATURES)
 def test_every_warper_sees_the_drafted_prefix_of_its_row(temperature, kind, warper):
     """One sequence: penalties count the tokens that the draft assumes, so the choice is that of plain decoding."""
     for seed in range(2):
@@ -74,9 +73,7 @@ def test_every_warper_sees_the_drafted_prefix_of_its_row(temperature, kind, warp
         assert known["a"][3:] == result.tokens
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize("cut", CUTS)
-@pytest.mark.parametrize("kind", DRAFTERS)
+@every_pair(kind=DRAFTERS, cut=CUTS, strategy=STRATEGIES)
 def test_the_shape_of_a_step_changes_no_text(kind, cut, strategy):
     """Chunked prompts, few rows, few slots, short drafts: the division of work does not change the text."""
     requests = ragged_requests(11, 0.9)

@@ -6,7 +6,7 @@ import attrs
 import pytest
 from toys import STRATEGIES, Drafts, Fixed, Says, dense, finish, ones, plain, toy_run
 
-from spec_core import Compat, Draft, Needs, Refusal, Refused, Request, Run, hookimpl
+from spec_core import Compat, Draft, DraftPlan, Needs, Refusal, Refused, Request, Run, hookimpl
 from spec_core.errors import PhaseError, PluginError
 from spec_core.testing import RandomTrees, ToyRollback, ToyTarget
 
@@ -271,7 +271,7 @@ def test_private_noise_is_new_for_every_branch(noise):
 
 CALLS = {
     "undrafted": lambda step, seq: list(step.undrafted),
-    "limit": lambda step, seq: step.limit(seq, 1),
+    "plan": lambda step, seq: step.plan(DraftPlan({})),
     "nodes": lambda step, seq: step.nodes(seq),
     "noise": lambda step, seq: step.noise(seq, 0),
     "propose": lambda step, seq: step.propose(seq, Draft([1])),
@@ -285,7 +285,7 @@ CALLS = {
     "fail": lambda step, seq: step.fail(seq, ValueError()),  # kept last: it ends the sequence
 }
 ALLOWED = {
-    "draft": {"undrafted", "limit", "nodes", "noise", "propose"},
+    "draft": {"undrafted", "plan", "nodes", "noise", "propose"},
     "accept": {"undecided", "logits", "history", "decide", "fail"},
     "rollback": {"logits", "history", "verdicts", "kept_rows", "rewind", "fail"},
     "process": {"logits", "history", "verdicts", "kept_rows"},

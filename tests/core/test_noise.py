@@ -70,7 +70,7 @@ def test_philox_of_many_counters_is_that_of_each():
 
 
 def slow_uniform(seed: int, t: int, token: int, stream: int, domain: int = 0) -> float:
-    """As the module says it: which word of which counter, and what becomes of two of them."""
+    """The uniform by the module's description: the word of the counter, and the combination of two words."""
     counter, word = token // 64 * 16 + token % 16, token // 16 % 4
     key = [seed & 0xFFFFFFFF, seed >> 32]
     high, low = (slow_philox([counter | half, t, stream, domain], key)[word] for half in (0, 1 << 31))

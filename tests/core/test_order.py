@@ -6,7 +6,7 @@ import attrs
 import pytest
 from toys import Fixed, dense, finish, ones, plain
 
-from spec_core import Compat, Draft, Request, Run, UsageError, hookimpl
+from spec_core import Compat, Draft, DraftPlan, Limit, Request, Run, UsageError, hookimpl
 from spec_core.assembly.construct import PluginInstance
 from spec_core.errors import PluginError
 from spec_core.testing import ToyTarget
@@ -83,8 +83,7 @@ def test_a_controller_named_last_limits_what_the_others_draft():
 
         @hookimpl
         def draft(self, step):
-            for seq, _ in step.undrafted:
-                step.limit(seq, 1)
+            step.plan(DraftPlan({"m": Limit(1)}))
 
     offered = []
     run = dense([("m", Fixed(lambda step, seq, budget: offered.append(budget))), Halves()])
@@ -111,10 +110,9 @@ def test_only_what_drafts_nothing_may_limit():
     class Unsaid:
         @hookimpl
         def draft(self, step):
-            for seq, _ in step.undrafted:
-                step.limit(seq, 1)
+            step.plan(DraftPlan({"m": Limit(1)}))
 
-    with pytest.raises(PluginError, match=r"'unsaid' failed in draft.* step\.limit is for controllers"):
+    with pytest.raises(PluginError, match=r"'unsaid' failed in draft.* step\.plan is for controllers"):
         list(dense([Unsaid(), ("m", ones())]).generate([1, 2], max_tokens=4))
 
 
@@ -124,8 +122,8 @@ def test_what_is_never_offered_anything_hears_of_it_once(caplog):
     class Unsaid:
         @hookimpl
         def draft(self, step):
-            for seq, _ in step.undrafted:
-                step.limit(seq, 1)
+            for _ in step.undrafted:
+                step.plan(DraftPlan({"m": Limit(1)}))
 
     run = dense([("m", ones()), Unsaid()])
     for _ in range(2):

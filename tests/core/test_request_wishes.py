@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from toys import Fixed, finish, plain, toy_run
 
-from spec_core import Compat, Draft, Request, Run, UsageError, hookimpl
+from spec_core import Compat, Draft, DraftPlan, Limit, Request, Run, UsageError, hookimpl
 from spec_core.contract.trimming import shorten_draft
 from spec_core.testing import ToyTarget
 
@@ -108,7 +108,7 @@ def pending(run: Run) -> list[dict[str, int]]:
 
 
 def test_a_long_prompt_leaves_a_step_that_generates_short():
-    """At most prefill_budget prompt rows beside sequences that generate; without such, as many as fit."""
+    """At most prefill_budget prompt rows beside sequences that generate; without such, all that fit."""
     run = toy_run(SILENT, target={"context": 200}, prefill_chunk=64, prefill_budget=8)
     steps = pending(run)
     run.submit([1, 2], max_tokens=40, name="short")
@@ -181,17 +181,14 @@ class Short:
 
     @hookimpl
     def draft(self, step):
-        for part in step.parts:
-            if part.budget:
-                step.limit(part.seq, 1)
-                step.set_price(part.seq, 0.5)
+        step.plan(DraftPlan(dict.fromkeys(step.methods, Limit(1, price=0.5))))
 
 
 def test_a_request_without_control_keeps_whole_drafts_beside_one_that_is_limited():
     lengths, prices = {"free": set(), "limited": set()}, {"free": set(), "limited": set()}
     run = toy_run(Fixed(lambda step, seq, budget: Draft(CHAIN.ids[:budget]) if budget <= 4 else CHAIN), control=Short())
     run.observe(lambda s: [lengths[p.seq.name].add(len(p.draft or ())) for p in s.parts if p.budget >= 4])
-    run.observe(lambda s: [prices[p.seq.name].update(p.prices.values()) for p in s.parts])
+    run.observe(lambda s: [prices[p.seq.name].update(one.price for one in (p.limits or {}).values()) for p in s.parts])
     free = run.submit([5, 6], max_tokens=12, name="free", control=False)
     limited = run.submit([5, 6], max_tokens=12, name="limited")
     finish(run)

@@ -9,6 +9,7 @@ from toys import DRAFTERS, STRATEGIES, Watcher, drafter, finish, plain, sampling
 from spec_core import Compat, Needs, Request, Run, hookimpl
 from spec_core.errors import NotRequested
 from spec_core.testing import ToyTarget
+from tests.support.pairs import every_pair
 
 
 def watch(kind: str, requests: list[Request], strategy: str = "snapshot", **settings):
@@ -19,9 +20,7 @@ def watch(kind: str, requests: list[Request], strategy: str = "snapshot", **sett
     return watcher, run, seqs
 
 
-@pytest.mark.parametrize("kind", DRAFTERS)
-@pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize("chunk", [1, 3, 256], ids=lambda c: f"chunk-{c}")
+@every_pair(chunk=[1, 3, 256], strategy=STRATEGIES, kind=DRAFTERS)
 def test_every_row_is_told_once_with_fresh_hidden_states(chunk, strategy, kind):
     """With chunks, rewinding and trees: contiguous rows, right next tokens, states equal to a new forward's."""
     requests = [

@@ -1,4 +1,4 @@
-"""From a row of logits to a token: the order of warpers, ties, boundaries, the distribution, exact logprobs."""
+"""The choice of a token from logits: the order of warpers, ties, boundaries, the distribution, exact logprobs."""
 
 from __future__ import annotations
 

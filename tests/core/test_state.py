@@ -24,6 +24,7 @@ from toys import (
 
 from spec_core import Compat, Draft, Request, Run, hookimpl
 from spec_core.testing import Oracle, RandomTrees, ToyRollback, ToyTarget
+from tests.support.pairs import every_pair
 
 every_strategy = pytest.mark.parametrize("strategy", STRATEGIES)
 
@@ -252,10 +253,7 @@ SHIPPED = {
 }
 
 
-@every_strategy
-@pytest.mark.parametrize("method", SHIPPED)
-@pytest.mark.parametrize("temperature", [0.0, 0.8])
-@pytest.mark.parametrize("batch", [1, 5])
+@every_pair(strategy=STRATEGIES, method=SHIPPED, temperature=[0.0, 0.8], batch=[1, 5])
 def test_state_with_methods_that_need_no_weights(strategy, method, temperature, batch):
     prompts = [[1 + i + j % (2 + i) for j in range(8 + 3 * i)] for i in range(5)]
     requests = [

@@ -10,7 +10,7 @@ from spec_core.testing import Oracle
 
 
 def script_drafter(request: Request, script: list[tuple[int, int] | None], **more):
-    """A drafter that drafts d tokens of which the first a are right, step by step; None drafts nothing."""
+    """A drafter that drafts d tokens, the first a of them right, step by step; None drafts nothing."""
     known = list(request.prompt) + plain(request).tokens
     turns = iter(script)
 

@@ -16,7 +16,7 @@ SAMPLED = {"sampling": Sampling(temperature=0.8, logprobs=2)}
 
 
 def open_generation(run: Run, i: int):
-    """A generation of which one event was read, and a reference to its sequence."""
+    """A generation after its first event, and a reference to its sequence."""
     generation = run.generate([1, i % 48], max_tokens=30, seed=i, **SAMPLED)
     next(generation)
     return generation, weakref.ref(generation.seq)

@@ -196,7 +196,7 @@ class Fixed:
 
 
 def ones(n: int = 2) -> Fixed:
-    """Always drafts n times the token 1, or as many as fit."""
+    """Always drafts n times the token 1, or fewer if the budget is smaller."""
     return Fixed(lambda step, seq, budget: Draft([1] * min(n, budget)))
 
 

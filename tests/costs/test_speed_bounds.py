@@ -71,7 +71,7 @@ def test_the_acceptance_bound_is_the_best_over_all_outcomes(rates):
 
 
 def test_steps_as_they_were_drafted_take_their_usual_time():
-    """Three steps: no draft, four tokens of which two are accepted, and a tree of six tokens in three levels."""
+    """Three steps: no draft, four tokens with two accepted, and a tree of six tokens in three levels."""
     steps = [(0, 0, 1), (4, 4, 3), (6, 3, 4)]
     drafting = Curve({0: 0.1, 3: 0.3, 4: 0.4})
 

@@ -25,7 +25,7 @@ from tests.support.small_models import tiny_gguf
 from tools.engines import ADAPTERS, SETTINGS, cell, everything, method_names
 
 OWN = ("reference", "native")
-"""Of this project: plain torch and native code."""
+"""Executors of this project: plain torch and native code."""
 ENGINES = (*OWN, "transformers", "llamacpp", "vLLM")
 MODELS = ("pico", "pico-hybrid")
 PROMPT, LENGTH = [5, 6, 7, 8, 5, 6, 7, 8, 5, 6, 7], 6
@@ -49,7 +49,7 @@ RUNS = [
 
 
 def location(engine: str, model: str) -> str:
-    """Of a model for an engine. Skips where the engine is not installed."""
+    """Location of a model for an engine. Skips where the engine is not installed."""
     if engine in OWN:
         if engine == "native" and (problem := native.problem()):
             pytest.skip(problem)
@@ -80,7 +80,7 @@ def plain(engine: str, model: str) -> list[int]:
 
 
 def request_fields(engine: str, model: str, method: str) -> dict[str, Any]:
-    """What requests have besides a prompt, where a method drafts from it."""
+    """Fields of requests besides a prompt, where a method drafts from them."""
     if method == "forced":
         return {"constraint": ToyConstraint(share=0.0)}
     return {"prediction": plain(engine, model)} if method == "prediction" else {}
@@ -175,7 +175,7 @@ WRONG = {
     "no layer in the file": ("mtp", {"file": "zoo:pico-draft"}, "mtp: pico-draft has no NextN layer"),
 }
 COMPANIONS = {"no draft model", "no head of eagle3", "no head of dflash"}
-"""What is found beside a model of the zoo."""
+"""Refusals that do not occur with the zoo, whose models have these companions."""
 
 
 @pytest.mark.parametrize("engine", ENGINES)

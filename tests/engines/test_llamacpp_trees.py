@@ -25,7 +25,7 @@ ROUNDING = 5e-3
 """In a forward of many rows flash attention computes in float16."""
 TEXT = [1, 2, 3, 4]
 TREE = Draft([5, 6, 7, 8, 9, 10], parents=[-1, -1, 0, 1, 1, 3])
-"""Its paths are 5 7, 6 8 10 and 6 9."""
+"""A tree with the paths 5 7, 6 8 10 and 6 9."""
 WIDE = Draft([11, 12, 13, 14, 15], parents=[-1, -1, -1, -1, 2])
 
 
@@ -54,7 +54,7 @@ def check_last_row(target, seq, tokens, draft=None):
 
 @pytest.mark.parametrize("kept", [(), (0,), (0, 2), (1,), (1, 3), (1, 3, 5), (1, 4)])
 def test_rows_behind_a_kept_path_are_those_of_its_text(kept):
-    """Behind it: a tree with more paths, of which one is kept, and a chain."""
+    """Behind it: a tree with more paths, one of them kept, and a chain."""
     target = tiny()
     seq = open_sequence(target)
     keep(target, check_last_row(target, seq, TEXT, TREE), [kept])

@@ -125,7 +125,7 @@ def test_a_checkpoint_that_lacks_a_tensor_is_refused(tmp_path):
 
 
 class Packed(nn.Module):
-    """How libraries of other kinds keep a matrix: whole numbers beside scales."""
+    """A matrix as libraries of other kinds keep it: whole numbers beside scales."""
 
     def __init__(self, **tensors: torch.Tensor) -> None:
         super().__init__()

@@ -33,7 +33,7 @@ def pico():
 
 
 def calls(target, lengths, drafts=None, starts=None) -> list[tuple[int, int]]:
-    """[lines, rows] of each call of the model in one step of sequences with so many pending tokens."""
+    """[lines, rows] of each call of the model in one step. lengths: pending tokens of each sequence."""
     parts = []
     for i, length in enumerate(lengths):
         seq, start = open_sequence(target), 0 if starts is None else starts[i]

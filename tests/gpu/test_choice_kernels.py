@@ -33,7 +33,7 @@ from spec_kernels.gpu.choice.kernels import TILE
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 TWINS = {"kernels": DeviceChoice(DEVICE), "reference": reference.choose_tokens}
 SHORT = {"kernels": 12, "reference": 400}
-"""How many random choices the interpreter makes in a second or two, and numpy."""
+"""Numbers of random choices that the interpreter, and numpy, make in a second or two."""
 
 
 def check(choose, logits: torch.Tensor, draws: list[Draw]) -> None:
@@ -138,7 +138,7 @@ def test_the_least_recently_used_launches_are_dropped():
 
 
 class Rounded(ToyTarget):
-    """Its logits have a type that only choosers take without a copy."""
+    """A target whose logits have a type that only choosers take without a copy."""
 
     def forward(self, batch, needs):
         output = super().forward(batch, needs)
@@ -166,7 +166,9 @@ def test_a_text_through_the_kernels_is_the_plain_text(monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("capability", [80, 89, 90])
+@pytest.mark.parametrize(
+    "capability", [90, pytest.param(89, marks=pytest.mark.release), pytest.param(80, marks=pytest.mark.release)]
+)
 def test_kernels_compile_for_a_device_that_is_not_here(capability):
     """For a vocabulary of 151,936; exact kernels round every product and sum."""
     script = Path(__file__).parent.parent / "kernels" / "compile_for_gpu.py"

@@ -1,4 +1,4 @@
-"""What only a device shows of whole forwards: captured graphs, races, memory, threads, sizes of real layers.
+"""Properties of whole forwards that only a device shows: captured graphs, races, memory, threads, sizes of real layers.
 
 On a machine without one these are skipped, and untested there.
 """

@@ -48,7 +48,7 @@ def one_thread():
 
 
 class Pair:
-    """The same model on GPU kernels and on the reference, each with caches of its own."""
+    """A model on GPU kernels and on the reference, each with caches of its own."""
 
     def __init__(self, path, **options):
         self.reference = load(path, kernels="reference", device="cpu", dtype="float32", threads=1, **options).executor

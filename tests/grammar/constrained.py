@@ -1,4 +1,4 @@
-"""What the tests of structured output share: schemas, models and plain constrained texts."""
+"""Shared parts of the tests of structured output: schemas, models and plain constrained texts."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def plain(target: Target, asked: list[Request]) -> list[tuple[list[int], str]]:
 
 
 def valid(text: str, schema: Any) -> bool:
-    """By another implementation than the one that made the grammar."""
+    """Whether a text is valid by another implementation than the one that made the grammar."""
     import jsonschema
 
     try:

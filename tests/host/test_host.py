@@ -6,7 +6,20 @@ import attrs
 import pytest
 import torch
 
-from spec_core import Compat, Draft, Needs, PluginError, Refused, Request, Run, UsageError, hookimpl, load
+from spec_core import (
+    Compat,
+    Draft,
+    DraftPlan,
+    Limit,
+    Needs,
+    PluginError,
+    Refused,
+    Request,
+    Run,
+    UsageError,
+    hookimpl,
+    load,
+)
 from spec_core.host import Host, Progress, Serves
 from spec_core.testing import Oracle, RandomTrees, ToyConstraint, ToyTarget
 from spec_core.toolkit import evaluate
@@ -172,9 +185,9 @@ def test_a_draft_ends_with_the_output(target):
     "reported, message",
     [
         ({"y": Progress([1])}, "no request has the key 'y'"),
-        ({"x": Progress([9, 9])}, "2 tokens were committed, of which only the first 0 were drafted"),
-        ({"x": Progress([4, 9, 9])}, "3 tokens were committed, of which only the first 1 were drafted"),
-        ({"x": Progress([4, 5, 1], checked=1)}, "3 tokens were committed, of which only the first 1 were drafted"),
+        ({"x": Progress([9, 9])}, "2 tokens were committed, and only the first 0 were drafted"),
+        ({"x": Progress([4, 9, 9])}, "3 tokens were committed, and only the first 1 were drafted"),
+        ({"x": Progress([4, 5, 1], checked=1)}, "3 tokens were committed, and only the first 1 were drafted"),
         ({"x": Progress([1], start=5)}, "rows 3 to 4 were left out"),
     ],
 )
@@ -358,8 +371,7 @@ class Limits:
 
     @hookimpl
     def draft(self, step):
-        for seq, _ in step.undrafted:
-            step.limit(seq, 1)
+        step.plan(DraftPlan(dict.fromkeys(step.methods, Limit(1))))
 
 
 def test_a_controller_limits_drafts_where_the_engine_allows_it(target):

@@ -6,7 +6,7 @@ from time import sleep
 
 import pytest
 
-from spec_core import Compat, hookimpl
+from spec_core import Compat, DraftPlan, Limit, hookimpl
 from spec_core.host import EngineModel, Host, Progress
 from spec_core.testing import ToyTarget
 from tests.support.fake_engine import FakeEngine, model_of
@@ -28,8 +28,7 @@ class Recorder:
     @hookimpl
     def draft(self, step):
         self.asked.append((step.number, step.last_record))
-        for part in step.parts:
-            step.set_price(part.seq, 0.01)
+        step.plan(DraftPlan({"ngram": Limit(price=0.01)}))
 
     @hookimpl
     def rollback(self, step):

@@ -78,7 +78,7 @@ def compile_only(run):
 
 
 def like_layers(dtype: torch.dtype) -> None:
-    """What layers compute in the model's own dtype."""
+    """Compile the kernels that layers run in the model's own dtype."""
     empty = lambda *shape: torch.empty(shape, dtype=dtype)
     rms_norm(empty(ROWS, 2048), torch.empty(2048), 1e-6)
     rope(empty(ROWS, 16, 256), torch.arange(ROWS), torch.empty(32), "halves")

@@ -1,5 +1,5 @@
 """Kernels run in triton's interpreter."""
 
-from tests.support.interpreter import language_is_prepared_once
+from tests.support.interpreter import fast_interpreter
 
-__all__ = ["language_is_prepared_once"]
+__all__ = ["fast_interpreter"]

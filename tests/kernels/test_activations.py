@@ -1,4 +1,4 @@
-"""Which type activations get: the rule by types of weights, what forces it, what names it, equal bits under it."""
+"""The type of activations: the rule by types of weights, what forces it, what names it, equal bits under it."""
 
 from __future__ import annotations
 

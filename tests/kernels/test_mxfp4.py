@@ -9,7 +9,7 @@ from spec_kernels.ops.dequant import dequantize
 
 
 def draw_blocks(rows: int, blocks: int) -> torch.Tensor:
-    """Random codes under exponents of float16, of which every one occurs."""
+    """Random codes under exponents of float16; every exponent occurs."""
     codes = torch.randint(0, 256, (rows, blocks, 17), generator=torch.Generator().manual_seed(rows), dtype=torch.uint8)
     codes[..., 0] = (LOWEST + torch.arange(rows * blocks) % (HIGHEST - LOWEST + 1)).view(rows, blocks).to(torch.uint8)
     return codes.flatten(1)

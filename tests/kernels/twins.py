@@ -44,7 +44,7 @@ class Case:
         return getattr(importlib.import_module(f"spec_kernels.ops.{self.folder}.{kind}"), self.op)
 
     def results(self, kind: str, arguments: Arguments) -> dict[str, Tensor]:
-        """What one form returns and writes, on the CPU; the arguments stay as they are."""
+        """Results that one form returns and writes, on the CPU; the arguments stay as they are."""
         own = {n: a.clone() if n in self.writes else a for n, a in arguments.items()}
         returned = self.form(kind)(**own)
         returned = returned if isinstance(returned, tuple) else (returned,) if self.outputs else ()
@@ -63,7 +63,7 @@ def _move_tensor(m: Tensor, device: str, dtype: torch.dtype) -> Tensor:
 
 
 def spread(m: Tensor) -> Tensor:
-    """The same rows, with NaN in the memory between them."""
+    """Rows with NaN in the memory between them."""
     memory = torch.full((len(m), m[0].numel() + 5), torch.nan, dtype=m.dtype, device=m.device)
     rows = memory[:, : m[0].numel()].unflatten(1, m.shape[1:])
     return rows.copy_(m)
@@ -161,7 +161,7 @@ def for_conv(lineage: Lineage, channels: int, width: int) -> Arguments:
 
 
 KEY_OF = {"tiled": [0, 1, 0, 1], "grouped": [0, 0, 1, 1], "shared": [0, 0]}
-"""Which key head serves each value head."""
+"""Key head that serves each value head."""
 
 
 def for_delta(lineage: Lineage, decay: str = "head", heads: str = "shared") -> Arguments:
@@ -184,7 +184,7 @@ def for_delta(lineage: Lineage, decay: str = "head", heads: str = "shared") -> A
 
 
 def for_repeats() -> Arguments:
-    """The same key in every row, without decay, with full writes: the worst conditioned run."""
+    """One key in every row, without decay, with full writes: the worst conditioned run."""
     given = for_delta(chain(21, runs=((0, 19),)), "head")
     ones = torch.ones(21, 2)
     return given | {"k": spread(given["k"][:1].expand(21, 1, 20)), "g": spread(0 * ones), "beta": spread(ones)}

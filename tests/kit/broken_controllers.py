@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import attrs
 
-from spec_core import Compat, Sampling, hookimpl
+from spec_core import Compat, DraftPlan, Limit, Sampling, hookimpl
 
 
 @attrs.define(eq=False)
@@ -17,12 +17,16 @@ class Halves:
 
     @hookimpl
     def draft(self, step) -> None:
-        for seq, budget in step.undrafted:
-            if seq.verdict_count % 2:
-                self.shorten(step, seq, budget)
+        halves = {}
+        for part in step.parts:
+            if part.budget and part.seq.verdict_count % 2:
+                self.shorten(step, part.seq, part.budget)
+                halves[part.seq.number] = dict.fromkeys(step.methods, Limit(part.budget // 2))
+        if halves:
+            step.plan(DraftPlan(dict.fromkeys(step.methods, Limit()), halves))
 
     def shorten(self, step, seq, budget) -> None:
-        step.limit(seq, budget // 2)
+        """Called for each sequence whose draft is halved."""
 
 
 class Raises(Halves):

@@ -217,7 +217,7 @@ class AdvancesTheConstraint(Lookup):
 
 @attrs.define(eq=False)
 class CountsThemIn(Lookup):
-    """Counts sequences in and out, but a cancelled one has no last row; it has room for as many as run at once."""
+    """Counts sequences in and out, but a cancelled one has no last row; its room is the number that runs at once."""
 
     inside: set = attrs.field(factory=set, init=False)
 

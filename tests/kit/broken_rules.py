@@ -65,7 +65,7 @@ class LeavesThePath(Matches):
 
 
 class ReadsRowsOfAll(Matches):
-    """Says that it judges every proposal, and takes those that are not deterministic for sampled ones."""
+    """Declares that it judges every proposal, but treats each one that is not deterministic as sampled."""
 
     def verdict(self, step, seq):
         draft = step.part(seq).draft

@@ -7,7 +7,6 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 import pytest
-from spec_methods.draft_model import DraftModel
 from spec_methods.ngram import Ngram
 
 from spec_core import load
@@ -23,26 +22,6 @@ from spec_core.testing import (
 from tests.kit.fading import Fades, Fading, FadingAlone
 from tests.support.small_models import tiny_gguf
 from tests.targets.tiny import model, save
-
-
-class TestNgram(DrafterConformance):
-    learns_from_verdicts = "length"
-
-    def make(self):
-        return Ngram()
-
-
-class TestDraftModel(DrafterConformance):
-    learns_from_verdicts = "length"
-
-    def make(self):
-        return DraftModel(file=str(tiny_gguf(1, context=128)), draft_max=2, p_min=0.0)
-
-    def target(self):
-        return load(tiny_gguf(context=128), dtype="float32", device="cpu")
-
-    def prompts(self):
-        return [[1, 2, 3, 4, 1, 2, 3, 4, 1, 2]]
 
 
 class TestCoupled(RuleConformance):
@@ -109,6 +88,8 @@ class TestOwnerOfTheOnlyState(RollbackConformance):
 
 
 class TestExtendingNgram(DrafterConformance):
+    """It drafts as without ``extend`` where no other method drafts before it."""
+
     learns_from_verdicts = "length"
 
     def make(self):

@@ -88,7 +88,7 @@ class Begins:
 
 
 def extensions(part: Part, method: str) -> Iterator[tuple[Piece, list[int]]]:
-    """What a method appended in a step, each with the drafted tokens before it."""
+    """Pieces that a method appended in a step, each with the drafted tokens before it."""
     for piece in part.pieces:
         if piece.source == method and piece.leaf >= 0 and part.draft is not None:
             yield piece, [part.draft.ids[i] for i in part.draft.ancestry(piece.leaf)]

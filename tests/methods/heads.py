@@ -7,6 +7,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 import torch
+from safetensors.torch import load_file, save_file
 from spec_train.heads.export.write import write
 
 from spec_core import Request, Run, Sampling, Target, load
@@ -28,6 +29,12 @@ METHODS = {
     "dflash": ("dflash", {"p_min": 0.0}),
     "dflash-short": ("dflash", {"p_min": 0.0, "draft_max": 2}),
     "dflash-sliding": ("dflash", {"p_min": 0.0}),
+    "dflash-tree": ("dflash", {"p_min": 0.0, "width": 3, "nodes_max": 9}),
+    "dspark": ("dspark", {"p_min": 0.0}),
+    "dspark-bonus": ("dspark", {"p_min": 0.0}),
+    "dflash2": ("dflash2", {"p_min": 0.0}),
+    "dflash2-tree": ("dflash2", {"p_min": 0.0, "width": 3, "nodes_max": 9}),
+    "dspark-tree": ("dspark", {"p_min": 0.0, "width": 4, "nodes_max": 12}),
 }
 """A head's method and its settings, without the file."""
 WINDOW = 5
@@ -58,6 +65,48 @@ def sliding_file(of: str, rows: int | None = None) -> Path:
     return edit_config(path, lambda config: config["transformer_layer_config"].update(kinds))
 
 
+@cache
+def spark_file(of: str, rows: int | None = None, bonus: bool = False) -> Path:
+    """Of dspark: a dflash head with random Markov matrices and a confidence head.
+
+    bonus: the first row predicts nothing, and confidence reads states alone.
+    """
+    torch.manual_seed(0)
+    target, rank, path = tiny(of), 6, Path(mkdtemp()) / "dspark"
+    write(train("dflash", target, rows), target, path, "speculators", "f32")
+    vocab, width = target.info.vocab, target.info.width
+    tensors = load_file(path / "model.safetensors") | {
+        "markov_head.markov_w1.weight": torch.randn(vocab, rank),
+        "markov_head.markov_w2.weight": torch.randn(rows or vocab, rank),
+        "confidence_head.proj.weight": torch.randn(1, width + (0 if bonus else rank)) / 3,
+        "confidence_head.proj.bias": torch.ones(1),
+    }
+    save_file(tensors, path / "model.safetensors")
+    stated = {"speculators_model_type": "dspark", "architectures": ["DSparkSpeculator"], "markov_rank": rank}
+    return edit_config(path, lambda config: config.update(stated, sample_from_anchor=not bonus))
+
+
+@cache
+def selector_file(of: str, rows: int | None = None) -> Path:
+    """Of dflash2: a dflash head with random convolutions and a selector."""
+    torch.manual_seed(0)
+    target, rank, path = tiny(of), 6, Path(mkdtemp()) / "dflash2"
+    write(train("dflash", target, rows), target, path, "speculators", "f32")
+    vocab, width, taps, group = target.info.vocab, target.info.width, 2, 8
+    tensors = load_file(path / "model.safetensors") | {
+        "candidate_selector.predecessor_codebook": torch.randn(vocab, rank),
+        "candidate_selector.successor_codebook": torch.randn(vocab, rank),
+        "candidate_selector.hidden_projection.weight": torch.randn(rank, width),
+    }
+    for name in (f"layers.{i}.{part}" for i in (0, 1) for part in ("attention_conv", "mlp_conv")):
+        tensors[f"{name}.base_kernel"] = torch.rand(2, taps, width)
+        tensors[f"{name}.kernel_projection.weight"] = torch.randn(2 * taps * width // group, width) / 9
+    save_file(tensors, path / "model.safetensors")
+    sizes = {"conv_kernel_size": taps, "conv_group_size": group, "selector_rank": rank, "selector_top_k": 5}
+    stated = {"speculators_model_type": "dflash2", "architectures": ["DFlash2Speculator"], **sizes}
+    return edit_config(path, lambda config: config.update(stated))
+
+
 def requests(temperature: float) -> list[Request]:
     sampling = Sampling(temperature=temperature)
     return [Request([3 * i + 1, 4, i + 9], max_tokens=20, seed=i, sampling=sampling, name=f"{i}") for i in range(5)]
@@ -66,7 +115,12 @@ def requests(temperature: float) -> list[Request]:
 def method(name: str, of: str, rows: int | None = None) -> tuple[str, dict]:
     """One of METHODS with a random head. rows: of its logits, where it drafts part of the vocabulary."""
     kind, settings = METHODS[name]
-    file = sliding_file(of, rows) if name.endswith("sliding") else head_file(kind, of, rows)
+    if kind == "dflash2":
+        file = selector_file(of, rows)
+    elif kind == "dspark":
+        file = spark_file(of, rows, name.endswith("bonus"))
+    else:
+        file = sliding_file(of, rows) if name.endswith("sliding") else head_file(kind, of, rows)
     return kind, {"file": str(file), **settings}
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import attrs
 import pytest
 import torch
-from spec_methods.dflash import DFlash
-from spec_methods.dflash.layers import Layers
+from spec_methods.block_drafters.dflash import DFlash
+from spec_methods.block_drafters.layers import Layers
 from spec_train.heads.dflash import DFlash as Trainable
 from spec_train.heads.export.trained import Trained
 from spec_train.heads.export.write import write
@@ -69,7 +69,7 @@ def test_windows_and_causal_layers_are_those_that_were_trained(causal, kernels, 
     context.take(0, features)
     head.learn([context])
     context.token = tokens[-1]
-    (rows,) = head.blocks([context], [3])
+    (rows,), _ = head.blocks([context], [3])
 
     expected = hidden @ table.T
     assert (rows - expected).abs().max() <= 5e-5 * (expected.max() - expected.min())

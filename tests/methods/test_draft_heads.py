@@ -6,18 +6,18 @@ import pytest
 import torch
 from spec_train.heads.export.write import write
 
-from spec_core import Compat, Run, Sampling, hookimpl, load
+from spec_core import Compat, DraftPlan, Limit, Run, Sampling, hookimpl, load
 from spec_core.errors import Refused
 from spec_core.toolkit import DraftLimits
 from tests.methods.drafted import check_published, draft_file
 from tests.methods.heads import METHODS, TARGETS, check_lossless, head_file, method, tiny
+from tests.support.pairs import every_pair
 from tests.support.small_heads import train
 from tests.support.small_models import tiny_gguf
 
 PUBLISHED = ("eagle3/llama-d2t", "eagle3/llama-full", "eagle3/qwen3-speculators", "dflash/qwen3", "dflash/qwen35")
 KINDS = ("eagle3", "dflash")
 LAYOUTS = [("eagle3", "safeailab"), ("eagle3", "speculators"), ("dflash", "z-lab"), ("dflash", "speculators")]
-every_method = pytest.mark.parametrize("name", METHODS)
 
 
 @pytest.fixture(autouse=True)
@@ -25,10 +25,7 @@ def one_thread():
     torch.set_num_threads(1)
 
 
-@pytest.mark.parametrize("kernels", ["native", "reference"])
-@pytest.mark.parametrize("context", ["ctx20", "ctx33"])
-@pytest.mark.parametrize("file", ["model-f32.gguf", "hf"])
-@pytest.mark.parametrize("name", PUBLISHED)
+@every_pair(name=PUBLISHED, file=["model-f32.gguf", "hf"], context=["ctx20", "ctx33"], kernels=["native", "reference"])
 def test_a_published_head_drafts_what_its_original_drafts(name, file, context, kernels, tmp_path):
     check_published(name, file, context, kernels, tmp_path / "draft.safetensors")
 
@@ -56,22 +53,20 @@ def forwards(name: str, step) -> int:
     return depth if METHODS[name][0] == "eagle3" else min(depth, 1)
 
 
-@pytest.mark.parametrize("rows", [None, 120], ids=["whole", "reduced"])
-@pytest.mark.parametrize("temperature", [0.0, 0.8])
-@pytest.mark.parametrize("slots", [1, 5])
-@pytest.mark.parametrize("of", TARGETS)
-@every_method
+@every_pair(name=METHODS, of=TARGETS, slots=[1, 5], temperature=[0.0, 0.8], rows=[None, 120])
 def test_text_and_state_are_plain_and_forwards_are_counted(name, of, slots, temperature, rows):
     for step in check_lossless(name, of, rows, temperature, slots):
         count = step.forwards.get(METHODS[name][0], 0)
         assert count == forwards(name, step) or (name == "eagle3-few-nodes" and count > forwards(name, step))
 
 
-@pytest.mark.parametrize("strategy", ["snapshot", "replay", "checkpoint"])
-@pytest.mark.parametrize("temperature", [0.0, 0.8])
-@pytest.mark.parametrize("slots", [1, 5])
-@pytest.mark.parametrize("of", ["hybrid", "lfm2"])
-@every_method
+@every_pair(
+    name=METHODS,
+    of=["hybrid", "lfm2"],
+    slots=[1, 5],
+    strategy=["snapshot", "replay", "checkpoint"],
+    temperature=[0.0, 0.8],
+)
 def test_text_and_state_are_plain_with_every_way_to_roll_back(name, of, slots, strategy, temperature):
     check_lossless(name, of, None, temperature, slots, rollback=("gdn-rollback", {"strategy": strategy}))
 
@@ -102,9 +97,9 @@ class Pauses:
 
     @hookimpl
     def draft(self, step):
-        for part in step.parts:
-            if len(part.seq.tokens) - part.seq.prompt_len not in {4, 5, 12, 60, 61, 64}:
-                step.limit(part.seq, 0)
+        lengths = {part.seq.number: len(part.seq.tokens) - part.seq.prompt_len for part in step.parts}
+        drafting = [number for number, length in lengths.items() if length in {4, 5, 12, 60, 61, 64}]
+        step.plan(DraftPlan({}, dict.fromkeys(drafting, dict.fromkeys(step.methods, Limit()))))
 
 
 @pytest.mark.parametrize("of", TARGETS)
@@ -115,7 +110,7 @@ def test_states_that_are_read_after_a_pause_give_the_drafts_of_those_read_at_onc
     seen = []
     for later in (True, False):
         if not later:
-            monkeypatch.setattr("spec_methods.dflash.BACKLOG", 0)
+            monkeypatch.setattr("spec_methods.block_drafters.drafter.BACKLOG", 0)
             monkeypatch.setattr("spec_methods.eagle3.Eagle3.later", lambda self, span: None)
         run, drafts = Run(tiny(of), [method(kind, of, None), ("pauses", Pauses())], max_sequences=slots), []
         run.observe(lambda step, drafts=drafts: drafts.extend(drafts_of(step)))
@@ -169,9 +164,7 @@ def test_the_native_call_believes_no_map_of_tokens(bad):
         layer.draft([memory.pairs()], [DraftLimits(5, 5, 1, 0.0)])
 
 
-@pytest.mark.parametrize("temperature", [0.3, 0.8])
-@pytest.mark.parametrize("rule", ["rejection", "block", "traversal", "k-seq"])
-@every_method
+@every_pair(name=METHODS, rule=["rejection", "block", "traversal", "k-seq"], temperature=[0.3, 0.8])
 def test_sampled_drafts_show_what_they_were_drawn_from(name, rule, temperature):
     """Chains with probabilities over the target's vocabulary: 0 for tokens that the head cannot draft."""
     run, drafts = Run(tiny("dense"), [method(name, "dense", 120)], rule=rule), []

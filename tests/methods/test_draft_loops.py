@@ -20,6 +20,7 @@ from spec_core.sampling import native
 from spec_core.toolkit import DraftLimits, TokenDrafter
 from tests.methods import heads
 from tests.support import choices
+from tests.support.pairs import every_pair
 from tests.support.small_models import tiny_gguf, tiny_hybrid
 
 VOCAB = 300
@@ -100,13 +101,11 @@ def in_python(monkeypatch, form: str) -> None:
         monkeypatch.setattr(native, "module", None)
 
 
-FORMS = pytest.mark.parametrize("form", ["native choice", "written choice"])
+FORMS = ["native choice", "written choice"]
 
 
 @with_both
-@FORMS
-@pytest.mark.parametrize("rule", RULES, ids=str)
-@pytest.mark.parametrize("drafter", DRAFTERS)
+@every_pair(drafter=DRAFTERS, rule=RULES, form=FORMS)
 def test_a_sampled_draft_in_one_call_is_the_one_of_single_steps(drafter, rule, form, calls, monkeypatch):
     """Of one sequence, then of three that are drafted together."""
     drawn = settings(DRAFTERS.index(drafter), 6)
@@ -133,10 +132,7 @@ TREES = [
 
 
 @with_both
-@FORMS
-@pytest.mark.parametrize("temperature", [0.0, 0.8])
-@pytest.mark.parametrize("tree", TREES, ids=str)
-@pytest.mark.parametrize("drafter", ["eagle3", "eagle3-reduced"])
+@every_pair(drafter=["eagle3", "eagle3-reduced"], tree=TREES, temperature=[0.0, 0.8], form=FORMS)
 def test_a_tree_in_one_call_is_the_one_of_single_forwards(drafter, tree, temperature, form, calls, monkeypatch):
     """Tokens, parents and chances, to the bit, of three sequences together; a rule of its own noise ranks by chance."""
     rng = np.random.default_rng(tree["width"])
@@ -173,7 +169,7 @@ def test_greedy_drafts_of_several_sequences_are_those_of_each_alone(drafter, cal
 
 @with_both
 def test_greedy_and_sampled_sequences_and_rows_that_a_rule_reads_are_drafted_in_one_step(calls):
-    """Rows are kept for those that were drawn; the others branch."""
+    """Rows are kept for drawn drafts; the others branch."""
     both = [request(i, Sampling(temperature=0.8 * (i % 2))) for i in range(4)]
     by_name, _ = drafts_of(start("eagle3", 0.0, "rejection", width=3, draft_max=3), both)
 

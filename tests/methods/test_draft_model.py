@@ -62,7 +62,7 @@ def test_k_drafts_cost_k_forwards_and_one_of_the_target(target):
 
 
 def test_all_sequences_share_one_forward(target):
-    """Four sequences drafted together need as many forwards as the longest, not four times as many."""
+    """Four sequences drafted together need the forwards of the longest, not four times their number."""
     methods = [("draft-model", {"file": str(tiny_gguf(1)), "p_min": 0.0, "draft_max": 4})]
     _, one = texts(target, methods)
     _, four = texts(target, methods, batch=4)

@@ -16,6 +16,7 @@ from spec_core.sampling import native
 from spec_core.testing import DrafterConformance
 from spec_core.toolkit import BranchPoint, TokenDrafter
 from tests.methods.extending import SAMPLINGS, Begins, Witness, extensions, ran, requests, target_of, texts_of
+from tests.support.pairs import every_pair
 from tests.support.small_models import tiny_gguf
 
 OTHER, SAME = str(tiny_gguf(1)), str(tiny_gguf(0, layers=4))
@@ -27,6 +28,8 @@ def one_thread():
 
 
 class TestExtendingDraftModel(DrafterConformance):
+    """It drafts as without ``extend`` where no other method drafts before it."""
+
     learns_from_verdicts = "length"
 
     def make(self):
@@ -60,10 +63,12 @@ BEGINNINGS = {
 }
 
 
-@pytest.mark.parametrize("form", ["native", "python"])
-@pytest.mark.parametrize("rule", [None, "rejection", "traversal", "point-mass"], ids=str)
-@pytest.mark.parametrize("begins", BEGINNINGS)
-@pytest.mark.parametrize("sampling", SAMPLINGS)
+@every_pair(
+    sampling=SAMPLINGS,
+    begins=BEGINNINGS,
+    rule=[None, "rejection", "traversal", "point-mass"],
+    form=["native", "python"],
+)
 def test_it_appends_what_it_drafts_alone_behind_the_same_text(sampling, begins, rule, form, monkeypatch):
     """Tokens and rows, from forwards of a new sequence of the draft model, with the noise of the very positions."""
     if form == "python":
@@ -103,9 +108,7 @@ def test_the_witness_finds_noise_of_another_position(monkeypatch):
 # text
 
 
-@pytest.mark.parametrize("kind", ["dense", "hybrid", "lfm2"])
-@pytest.mark.parametrize("sampling", SAMPLINGS)
-@pytest.mark.parametrize("begins", BEGINNINGS)
+@every_pair(kind=["dense", "hybrid", "lfm2"], sampling=SAMPLINGS, begins=BEGINNINGS)
 def test_texts_are_plain(kind, sampling, begins):
     """Sequences together, their drafts begun by another method or not, kept to any length."""
     asked = requests(SAMPLINGS[sampling], count=4)

@@ -16,6 +16,7 @@ from spec_core.testing import DrafterConformance
 from spec_core.toolkit import TokenDrafter, evaluate
 from tests.methods.extending import SAMPLINGS, Begins, Witness, extensions, ran, requests, target_of, texts_of
 from tests.support.golden import golden
+from tests.support.pairs import every_pair
 from tests.support.small_models import tiny_hybrid
 
 
@@ -25,6 +26,8 @@ def one_thread():
 
 
 class TestExtendingMtp(DrafterConformance):
+    """It drafts as without ``extend`` where no other method drafts before it."""
+
     learns_from_verdicts = "length"
 
     def make(self):
@@ -60,10 +63,7 @@ def teacher_forced(run, text, drafted):
     return rows[0]
 
 
-@pytest.mark.parametrize("form", ["native", "python"])
-@pytest.mark.parametrize("rule", [None, "rejection", "point-mass"], ids=str)
-@pytest.mark.parametrize("begins", BEGINNINGS)
-@pytest.mark.parametrize("sampling", SAMPLINGS)
+@every_pair(sampling=SAMPLINGS, begins=BEGINNINGS, rule=[None, "rejection", "point-mass"], form=["native", "python"])
 def test_it_appends_what_its_layer_says_behind_these_tokens(sampling, begins, rule, form, monkeypatch):
     """Tokens and rows, of three sequences together that have drafts of different lengths to read, or none."""
     if form == "python":

@@ -16,6 +16,7 @@ import torch
 from spec_train.heads.export.write import write
 
 from spec_core import Request, Run, Sampling, Target, load
+from tests.support.pairs import every_pair
 from tests.support.small_heads import train
 from tests.targets import convolved, unwindowed
 from tests.targets.gate import finish_checked
@@ -111,9 +112,11 @@ def plain(family: str, temperature: float) -> list[list[int]]:
     return [run.generate(request).result.tokens for request in requests(family, temperature)]
 
 
-@pytest.mark.parametrize("temperature", [0.0, 0.8])
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("family", [family for family in FAMILIES if family != "gpt-oss-notruncate"])
+@every_pair(
+    family=[family for family in FAMILIES if family != "gpt-oss-notruncate"],
+    method=METHODS,
+    temperature=[0.0, 0.8],
+)
 def test_texts_and_states_are_those_of_plain_decoding(family, method, temperature):
     if lacking(family):
         pytest.skip(f"this transformers has no classes of {family}")

@@ -9,12 +9,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from spec_cli.draft import drafted_by
-from spec_methods.mtp import Mtp
 from spec_targets.runtime.next_token import nextn_problem
 
 from spec_core import Request, Run, Sampling, load
 from spec_core.errors import Refused, UsageError
-from spec_core.testing import DrafterConformance
 from spec_core.toolkit.pair_drafter import BACKLOG
 from tests.support.golden import golden
 from tests.support.small_models import tiny_hybrid
@@ -37,7 +35,7 @@ def hybrid():
 
 
 def drafts(target, method, tokens: list[int], n: int) -> tuple[list[int], torch.Tensor]:
-    """As in ``spec draft``: through the hooks of a run, with hidden states of the target's own forward."""
+    """Drafts as in ``spec draft``: through the hooks of a run, with hidden states of the target's own forward."""
     return drafted_by(Run(target, [method], draft_max=n), tokens, n)
 
 
@@ -133,16 +131,3 @@ def test_a_damaged_layer_is_refused_by_the_name_of_its_tensor(monkeypatch, tenso
     with pytest.raises(Refused, match=f"'blk.4.{tensor}' of the NextN layer is") as refused:
         Run(bare, ["mtp"])
     assert "convert the model again" in str(refused.value.hint)
-
-
-class TestMtp(DrafterConformance):
-    learns_from_verdicts = "length"
-
-    def make(self):
-        return Mtp(p_min=0.0, draft_max=2)
-
-    def target(self):
-        return load(tiny_hybrid(context=128), dtype="float32", device="cpu")
-
-    def prompts(self):
-        return [[1, 2, 3, 4, 1, 2, 3, 4, 1, 2], [7]]

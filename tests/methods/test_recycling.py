@@ -19,14 +19,9 @@ from spec_core.toolkit import likeliest
 from tests.methods.extending import SAMPLINGS, Begins, ran, requests, texts_of
 
 
-class TestRecycling(DrafterConformance):
-    learns_from_verdicts = "tokens"
-
-    def make(self):
-        return Recycling()
-
-
 class TestExtendingRecycling(DrafterConformance):
+    """It drafts as without ``extend`` where no other method drafts before it."""
+
     learns_from_verdicts = "tokens"
 
     def make(self):
@@ -294,7 +289,7 @@ def test_trees_stay_within_their_bound():
 
 
 def test_a_shared_matrix_helps_the_next_request():
-    """The same text again takes fewer steps; by default it takes as many."""
+    """The same text again takes fewer steps; by default their number is the same."""
     counts = {}
     for shared in (False, True):
         target = ToyTarget(seed=2, recurrent=False)

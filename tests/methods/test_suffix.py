@@ -30,14 +30,9 @@ class TestSuffix(DrafterConformance):
         return Suffix()
 
 
-class TestSuffixTrees(DrafterConformance):
-    learns_from_verdicts = "tokens"
-
-    def make(self):
-        return Suffix(width=3, p_min=0.01)
-
-
 class TestExtendingSuffixTrees(DrafterConformance):
+    """It drafts as without ``extend`` where no other method drafts before it."""
+
     learns_from_verdicts = "tokens"
 
     def make(self):
@@ -175,7 +170,7 @@ def test_memory_stays_under_its_bound():
 
 
 def draft_after(tokens: list[int], evidence: AcceptanceEstimates | None = None, **limits) -> list:
-    """What is drafted after a text of which all but the last token was learnt."""
+    """Draft after a text that was learnt but for its last token."""
     track = Track(Store(1000, 32))
     track.write(tokens[:-1])
     asked = TreeLimits(**{"depth": 8, "nodes": 8, "width": 1, "p_min": 0.1} | limits)
@@ -333,7 +328,7 @@ def steps(shared: bool, prompts: list[list[int]], seeds: list[int]) -> list[int]
 
 
 def test_shared_outputs_help_a_later_request_and_only_on_request():
-    """The same request again: with sharing in far fewer steps, without it in as many as before."""
+    """The same request again: with sharing in far fewer steps, without it in the same number."""
     same = ([[1, 2, 3]] * 2, [4, 4])
     first, second = steps(True, *same)
     alone = steps(False, *same)

@@ -66,7 +66,7 @@ class Machine:
 
 @attrs.frozen
 class Outcome:
-    """hashes: a line for every trial. said: the instruction sets of each part, and those that differ."""
+    """hashes: a line for every trial. said: the instruction sets of each part, and the differing ones."""
 
     code: int
     hashes: list[str]

@@ -17,7 +17,7 @@ from spec_kernels.model.source import bytes_of
 from spec_kernels.native.executor import Native, Options
 from spec_kernels.ops.dequant import TYPES, dequantize
 from spec_targets.architectures import OURS, family_of
-from spec_targets.runtime.config import Config
+from spec_targets.description.config import Config
 from spec_targets.runtime.load import make_target
 from spec_targets.runtime.weights import trunk_shapes
 from torch import Tensor
@@ -57,8 +57,8 @@ FAR = 2e-3
 """Root mean square of the difference to the reference with 15 bits, as a share of the range of its logits; models as
 random as these are 4 times as sensitive as trained ones, and 8 bits can choose another expert."""
 PER_BLOCK = 1.5e-4
-"""The same of one block in deep models, whose roundings add up like independent ones: 567 blocks of 8 products that
-round by 2**-15 give 2e-3, of which 2.03e-3 were measured."""
+"""Root mean square of one block in deep models, whose roundings add up like independent ones: 567 blocks of 8 products
+that round by 2**-15 should give 2e-3; 2.03e-3 were measured."""
 
 
 def config(rng: random.Random) -> Config:

@@ -1,4 +1,4 @@
-"""Random draft heads on random models: widths, borrowed matrices, inputs and flags drawn, also those that must be
+"""Random draft heads on random models: widths, borrowed matrices, inputs and flags are drawn, even ones that must be
 refused. Drafts are held against the reference, texts against plain decoding, prompts given as embeddings included.
 Seconds for the suite; for long in tests/campaigns/soak.py.
 """
@@ -13,8 +13,11 @@ from unittest import mock
 import attrs
 import torch
 from spec_kernels.model.batch import ForwardBatch, SequenceRows, numbers
-from spec_methods import dflash, eagle3
-from spec_methods.dflash.layers import Context, Layers
+from spec_kernels.model.head import spread, tokens_of
+from spec_methods import eagle3
+from spec_methods.block_drafters import drafter as blocks
+from spec_methods.block_drafters.layers import Context, Layers
+from spec_methods.block_drafters.sequential import sequential_part
 from spec_methods.eagle3.layer import Layer
 from spec_targets.heads.head import Head
 from spec_targets.heads.head_file import HeadFile
@@ -25,11 +28,12 @@ from spec_core import Request, Run, Target, UsageError
 from spec_core.errors import Refused
 from tests.native.programs import FAR, SHALLOW, Drawn, Program, program
 
-METHODS: dict[str, Any] = {"eagle3": eagle3, "dflash": dflash}
+METHODS: dict[str, Any] = {"eagle3": eagle3, "dflash": blocks, "dspark": blocks, "dflash2": blocks}
 WIDTHS = (20, 32, 36, 64, 72, 100, 128)
 SETTINGS = {"eagle3": {"p_min": 0.0, "draft_max": 4}, "dflash": {"p_min": 0.0}}
+"""Of a method; those of the other block drafters are dflash's."""
 TOKENS = 12
-"""Of a text."""
+"""Tokens of a text."""
 
 
 class HeadTensors(Drawn):
@@ -61,9 +65,8 @@ class Case:
     def generate(self, target: Target, request: Request, drafting: bool) -> tuple[list[int], int]:
         """The text, and the number of drafted tokens."""
         kind, drafted = self.head.kind, 0
-        settings = {"file": "random", **SETTINGS[kind]}
-        if kind == "eagle3":
-            settings["width"] = 1 + 2 * (self.seed % 2)  # chains, and trees
+        settings = {"file": "random", **SETTINGS.get(kind, SETTINGS["dflash"])}
+        settings["width"] = 1 + 2 * (self.seed % 2)  # chains, and trees
         with mock.patch.object(METHODS[kind], "load", lambda *a, **k: self.file()):
             run = Run(target, [(kind, settings)] if drafting else [])
 
@@ -79,7 +82,8 @@ def case(seed: int) -> Case:
     rng = random.Random(f"{seed} head")
     base = program(seed)
     kind = rng.choice(sorted(METHODS))
-    return Case(seed, base, (_eagle3 if kind == "eagle3" else _dflash)(_sizes(rng, base), rng))
+    sizes = _sizes(rng, base)
+    return Case(seed, base, _eagle3(sizes, rng) if kind == "eagle3" else _block(kind, sizes, rng))
 
 
 def _sizes(rng: random.Random, program: Program) -> dict[str, Any]:
@@ -124,12 +128,28 @@ def _eagle3(sizes: dict[str, Any], rng: random.Random) -> Head:
     return Head("eagle3", layers=1, **sizes, **flags, **({norm: True} if norm else {}))
 
 
-def _dflash(sizes: dict[str, Any], rng: random.Random) -> Head:
+def _block(kind: Any, sizes: dict[str, Any], rng: random.Random) -> Head:
     layers = rng.randint(1, 3)
     windows = tuple(rng.choice([0, 0, 5]) for _ in range(layers))
     causal = tuple(rng.random() < 0.5 for _ in range(layers))
     block = {"block": rng.randint(2, 8), "mask": rng.randrange(sizes["vocab"]), "windows": windows, "causal": causal}
-    return Head("dflash", layers=layers, **sizes, **block)
+    return Head(kind, layers=layers, **sizes, **block, **_sequential(kind, sizes["width"], rng))
+
+
+def _sequential(kind: str, width: int, rng: random.Random) -> dict[str, Any]:
+    """Fields of a Markov part, or of convolutions and a selector."""
+    rank = rng.randint(1, 40)
+    if kind == "dspark":
+        return {"markov": rank, "confidence": rng.choice([0, width, width + rank]), "anchor": rng.random() < 0.5}
+    if kind == "dflash2":
+        groups = rng.choice([n for n in (1, 2, 4, width) if width % n == 0])
+        return {
+            "conv_taps": rng.randint(1, 3),
+            "conv_groups": groups,
+            "selector": rank,
+            "candidates": rng.randint(1, 9),
+        }
+    return {}
 
 
 def wrong(seed: int) -> list[str]:
@@ -213,12 +233,16 @@ def far(case: Case) -> float:
 
 def _logits(case: Case, target: Target, states: list[Tensor], tokens: list[int]) -> Tensor:
     facts, trunk = case.file(), target.executor
-    if case.head.kind == "dflash":
+    if case.head.fills_blocks:
         layers = Layers(facts, trunk)
         context = Context(layers.fill.cache(64), token=tokens[-1])
         context.take(0, torch.cat(states, -1))
         layers.learn([context])
-        return layers.blocks([context], [case.head.block - 1])[0]
+        (rows,), (states,) = layers.blocks([context], [layers.longest])
+        if case.head.markov:
+            part = sequential_part(facts, trunk)
+            return torch.stack([part.follow([(tokens[0], *row)])[0].logits for row in zip(rows, states, strict=True)])
+        return spread(rows, tokens_of(case.head, rows.device), case.head.vocab)
     layer = Layer(facts, trunk)
     memory = layer.memory()
     memory.take(0, tokens, layer.features(states), {})

@@ -58,9 +58,9 @@ def lacking() -> list[Path]:
     return sorted(file for isa, flag in NEEDED.items() if flag not in has for file in SOURCES.rglob(f"*_{isa}.c"))
 
 
-def start(*command: str) -> subprocess.CompletedProcess[str]:
+def start(*command: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Python with these arguments, in a process in which every test and program uses the library."""
-    environment = {"LD_PRELOAD": " ".join(runtimes()), "ASAN_OPTIONS": "detect_leaks=0"}
+    environment |= {"LD_PRELOAD": " ".join(runtimes()), "ASAN_OPTIONS": "detect_leaks=0"}
     environment |= {"SPEC_NATIVE_LIBRARY": str(library()), "SPEC_NATIVE_FLAGS": " ".join((*SANITIZE, *CALLS))}
     return subprocess.run(
         [sys.executable, *command], cwd=ROOT, env=os.environ | environment, capture_output=True, text=True
@@ -73,7 +73,7 @@ def random_models(first: int, last: int) -> subprocess.CompletedProcess[str]:
 
 
 def random_heads(first: int, last: int) -> subprocess.CompletedProcess[str]:
-    """The same of draft heads."""
+    """Run random draft heads under sanitizers."""
     return _random("heads", first, last)
 
 

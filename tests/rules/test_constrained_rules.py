@@ -1,6 +1,6 @@
 """Every rule under a constraint: the text has the distribution of plain constrained decoding, by enumeration.
 
-The masks are those that the core makes for a draft, with full rows where nothing can follow.
+The masks are the core's masks for a draft, with full rows where nothing can follow.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ LOSSY = {
 TINY = {"vocab": 8, "width": 4, "recurrent": False}
 CHAIN = Draft([1, 2, 3, 4, 5])
 TREE = Draft([6, 1, 2, 3, 7, 4, 5], parents=[-1, -1, 1, 2, 2, 3, 5])
-"""Its longest path has nodes that are not first children."""
+"""A tree whose longest path has nodes that are not first children."""
 
 lossy = pytest.mark.parametrize("rule", LOSSY)
 

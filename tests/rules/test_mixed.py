@@ -14,14 +14,15 @@ from spec_rules import block, k_seq, point_mass, rejection, traversal
 from spec_core import Draft
 from spec_core.contract.splice import join_drafts, leaves
 from spec_core.toolkit import draft_distribution
+from tests.support.pairs import every_pair
 
 EXACT, SHIFTED = 1e-12, 1e-3
 RULES = {"rejection": rejection, "block": block, "traversal": traversal, "k-seq": k_seq, "point-mass": point_mass}
 MIXES = ["".join(mix) for n in (1, 2, 3) for mix in itertools.product("sd", repeat=n)]
-"""Of every token of a chain, whether it was sampled or is deterministic."""
+"""Kinds of the tokens of a chain: sampled or deterministic."""
 
 Further = Callable[[World, Draft | None, int], Iterator[tuple[Draft, float]]]
-"""What one method may draft behind a leaf, each with its probability."""
+"""Drafts of one method behind a leaf, each with its probability."""
 
 rules = pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
 
@@ -76,13 +77,11 @@ def behind_leaves(world: World, draft: Draft | None, weight: float, further: Fur
     return grown
 
 
-@rules
-@pytest.mark.parametrize("methods", MIXES)
-@pytest.mark.parametrize("sparse", [False, True], ids=["random", "sparse"])
+@every_pair(rule=RULES, methods=MIXES, sparse=[False, True])
 def test_a_chain_of_several_methods_is_judged_without_loss(rule, methods, sparse):
     world = World(3, 4, 5, sparse=sparse)
 
-    assert distance(world, rule.decisions, splice(world, methods)) < EXACT
+    assert distance(world, RULES[rule].decisions, splice(world, methods)) < EXACT
 
 
 @rules

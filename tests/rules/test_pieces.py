@@ -33,7 +33,7 @@ def test_nothing_left_is_the_distribution_itself():
 
 
 def token_of(weights: list[float], u: float) -> int:
-    """Of the host; that of a device is the same."""
+    """Token of the host; a device's is the same."""
     rows = torch.tensor([weights], dtype=torch.float64)
     token = draw(rows[0].numpy(), u)
     assert draw_tokens(rows, torch.tensor([u], dtype=torch.float64)).tolist() == [token]

@@ -119,7 +119,7 @@ def test_a_grammar_applied_to_the_drafters_row_does_not(rule):
 
 
 COSTS = (1.0, 1.0, 1.35, 1.35)
-"""Of verifying 0 to 3 drafts: stepped, like the sizes a graph was captured for."""
+"""Costs of verifying 0 to 3 drafts: stepped, like the sizes a graph was captured for."""
 
 
 def survivals(rows: list[np.ndarray]) -> np.ndarray:

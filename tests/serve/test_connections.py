@@ -37,7 +37,7 @@ def connect(server):
 
 
 def read_to_end(connection):
-    """What the server sends until it closes the connection."""
+    """Read all that the server sends until it closes the connection."""
     data = b""
     with suppress(ConnectionResetError):
         while part := connection.recv(4096):

@@ -20,7 +20,7 @@ def server(request):
 
 
 def expected_rows(ids):
-    """Of each token after the first: the whole row that chose it, one prompt at a time."""
+    """The whole row that chose each token after the first, one prompt at a time."""
     target, rows = load("zoo:pico"), []
     for at in range(1, len(ids)):
         with Run(target) as run:

@@ -14,7 +14,7 @@ from tests.support.faults import Load
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("seconds", "every"), [(12, 1), pytest.param(60, 2, marks=pytest.mark.release)])
+@pytest.mark.parametrize(("seconds", "every"), [(6, 0.5), pytest.param(60, 2, marks=pytest.mark.release)])
 def test_faults_harm_nobody_else(seconds, every):
     """every: seconds between two forwards that raise."""
     summary = Load("zoo:pico", seconds, fault_every=every).run()

@@ -1,4 +1,4 @@
-"""What the page about the server prepares for AIPerf and guidellm."""
+"""AIPerf and guidellm run as the page about the server says."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ BODY = {"prompt": "x", "max_tokens": 40, "logprobs": 2}
 
 @attrs.frozen
 class Bytes:
-    """A tokenizer of which only the bytes of tokens are asked."""
+    """A tokenizer that is asked for the bytes of tokens alone."""
 
     of: list[bytes]
 

@@ -226,7 +226,7 @@ def test_an_engine_that_stops_while_a_request_comes_takes_none(monkeypatch):
 
 
 def test_texts_that_run_at_the_end_are_finished(monkeypatch):
-    """The server takes no more requests, and ends when those that run have ended."""
+    """The server takes no more requests, and ends when running requests have ended."""
     with serving("zoo:pico") as server, ThreadPoolExecutor(1) as pool:
         body = {**LONG, "max_tokens": 300}
         running = pool.submit(server.post, "/v1/completions", body)

@@ -1,4 +1,4 @@
-"""Without a key only the server's own names and pages are answered, and those that are allowed."""
+"""Without a key only the server's own names and pages, and allowed ones, are answered."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a model thinks, says and calls, read from the form in which its family writes it, however it is divided."""
+"""Reasoning, content and calls of a model, read from the form of its family, however the text is divided."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Given:
 
 @attrs.frozen
 class Event:
-    """What a reader sees of a token."""
+    """A token as a reader sees it."""
 
     token: int
     text: str

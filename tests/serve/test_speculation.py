@@ -1,4 +1,4 @@
-"""How a request is drafted for: asked per request, visible in its answer, without a change to its text."""
+"""Drafting for a request: asked per request, visible in its answer, without a change to its text."""
 
 from __future__ import annotations
 

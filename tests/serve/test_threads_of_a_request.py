@@ -1,4 +1,4 @@
-"""How often a request changes its thread before the run has it."""
+"""Number of times that a request changes its thread before the run has it."""
 
 from __future__ import annotations
 

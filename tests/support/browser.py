@@ -64,7 +64,7 @@ class Tab:
         return self.call("Runtime.evaluate", expression=script, returnByValue=True)["result"].get("value")
 
     def wait(self, script: str, seconds: float = 20) -> Any:
-        """Its value when it is true."""
+        """Wait until an expression is true, and return its value."""
         end = monotonic() + seconds
         while not (value := self.ask(script)):
             assert monotonic() < end, f"{script}: {self.errors}"

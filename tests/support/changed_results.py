@@ -19,7 +19,7 @@ VALUES: tuple[Any, ...] = (
     None, True, 0, 1, -1, 3, 10**6, 2**63, 10**30, 0.5, -0.0, 1e-300, 9e299, "", "x", "plain", "\ud800",
     "a\x1b[2Jb\x07", "\x9b31m", "\u202eabc", [], [1], ["x"], [None], [-1], {}, {"x": 1}, {"x": "y"}, {"": []},
 )  # fmt: skip
-"""What replaces a value: of its type or of another."""
+"""Values that replace a value: of its type or of another."""
 READERS: tuple[tuple[str, ...], ...] = (
     ("compare", "show", "DIR"),
     ("compare", "show", "DIR", "--json"),
@@ -89,7 +89,7 @@ def write(lines: list[dict[str, Any]], folder: Path) -> None:
 
 
 def faults(folder: Path, whole: Path, readers: Any = READERS) -> list[str]:
-    """What the commands did wrong: a traceback, or a character on the terminal that commands it."""
+    """Faults of the commands: a traceback, or a character on the terminal that commands it."""
     unnoticed = []
     names = {"DIR": str(folder), "WHOLE": str(whole)}
     for reader in readers:

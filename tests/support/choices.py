@@ -118,7 +118,7 @@ class Place(ctypes.Structure):
 
 
 class Chooser(ctypes.Structure):
-    """What a capsule of ``spec_chooser`` points to (chooser.h), called as a loop that drafts calls it."""
+    """The structure that a capsule of ``spec_chooser`` points to (chooser.h), called as a loop that drafts calls it."""
 
     _fields_ = (
         ("context", ctypes.c_void_p),

@@ -8,7 +8,7 @@ import random
 
 import torch
 from spec_kernels.model.source import bytes_of
-from spec_targets.runtime.config import Config
+from spec_targets.description.config import Config
 from spec_targets.runtime.load import make_target
 from spec_targets.runtime.weights import trunk_shapes
 from torch import Tensor
@@ -73,12 +73,12 @@ def hundred_million(kernels: str, threads: int) -> Target:
 
 
 def draws(target: Target, seed: int, count: int) -> int:
-    """How many of ``count`` seeded draws have another row among drafts than alone."""
+    """Number of ``count`` seeded draws that have another row among drafts than alone."""
     return _differing(target, seed, count, drawn=True)
 
 
 def rows(target: Target, seed: int, count: int) -> int:
-    """The same of rows of random text."""
+    """Number of rows of random text with other logits among drafts than alone."""
     return _differing(target, seed, count, drawn=False)
 
 
@@ -104,7 +104,7 @@ def _alone(target: Target, rng: random.Random, prompt: list[int], n: int, drawn:
 
 
 def _among_drafts(target: Target, rng: random.Random, tokens: list[int], prompt: int) -> Tensor:
-    """The same logits, from forwards of a row and 1 to 17 drafts: those that follow in the text, or others."""
+    """The same logits, from forwards of a row and 1 to 17 drafts: the next tokens of the text, or others."""
     seq, at, rows = _begin(target, tokens[:prompt]), prompt - 1, []
     while at < len(tokens) - 1:
         drafts = tokens[at + 1 : -1][: rng.randint(0, MAX_DRAFTS)]

@@ -21,7 +21,7 @@ HEAD = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/j
 METHODS = ["ngram", "draft-model"]
 GOOD, BAD = 3, 3
 STEPS = 400
-"""After so many the method ``late`` raises."""
+"""Steps after which the method ``late`` raises."""
 
 
 class Late:

@@ -16,8 +16,14 @@ ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 FOLDERS: list[str] = PROJECT["tool"]["setuptools"]["packages"]["find"]["where"]
 """Folders of packages, relative to the project."""
-OFFLINE = {"PIP_NO_INDEX": "1", "PIP_NO_DEPS": "1", "PIP_NO_BUILD_ISOLATION": "0", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
-"""Nothing is downloaded: dependencies come from the environment of the tests."""
+OFFLINE = {
+    "PIP_NO_INDEX": "1",
+    "PIP_NO_DEPS": "1",
+    "PIP_NO_BUILD_ISOLATION": "0",
+    "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+    "PIP_COMPILE": "0",
+}
+"""Nothing is downloaded: dependencies come from the environment of the tests. Python compiles what it imports."""
 BARE = {"PYTEST_ADDOPTS": "-p no:xdist -p no:hypothesispytest -p no:cacheprovider"}
 """Of the borrowed programs only pytest is on the path."""
 

@@ -59,7 +59,7 @@ def command(arguments: list[str], pause: float) -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    """Of that process: without settings of the user."""
+    """Environment of that process, without settings of the user."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("SPEC_")}
     return kept | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
 

@@ -19,7 +19,7 @@ _mm, _bmm = torch.mm, torch.bmm
 
 
 def _pieces(a: Tensor, b: Tensor, pieces: int) -> Tensor:
-    """a [..., R, k] b [..., k, n], summed in so many pieces of the inner dimension."""
+    """a [..., R, k] b [..., k, n], summed in ``pieces`` pieces of the inner dimension."""
     multiply = _mm if a.dim() == 2 else _bmm
     step = max(1, -(-a.shape[-1] // pieces))
     parts = [multiply(a[..., i : i + step].contiguous(), b[..., i : i + step, :]) for i in range(0, a.shape[-1], step)]

@@ -33,7 +33,7 @@ CHECKS = [
 """What of an answer is compared with the description. A body that fits it may be refused, for what its values mean."""
 LENGTHS = ("max_tokens", "max_output_tokens", "n_predict", "max_completion_tokens")
 MAX_TOKENS = 4
-"""Of an answer: what is tested is the request."""
+"""Max tokens of an answer: the request is tested, not its text."""
 KEY = "secret"
 AUTHORIZATION = {"Authorization": f"Bearer {KEY}"}
 
@@ -67,7 +67,7 @@ class DescribedServer:
             self.failures.append(f"{sent}: {answer.status_code} {answer.text:.300}: {problems}")
 
     def send_generated(self, cases: int, first: int) -> None:
-        """Send about so many cases, divided among all operations, half of them with bodies that do not fit."""
+        """Send about ``cases`` cases, divided among all operations, half of them with bodies that do not fit."""
         share = -(-cases // sum(2 if operation.body else 1 for operation in self.operations))
         for number, operation in enumerate(self.operations):
             self._sender(operation, GenerationMode.POSITIVE, share, first + number)()
@@ -75,7 +75,7 @@ class DescribedServer:
                 self._sender(operation, GenerationMode.NEGATIVE, share, first + number)()
 
     def _sender(self, operation: Any, mode: GenerationMode, cases: int, first: int) -> Callable[[], None]:
-        """A function that sends so many cases of an operation."""
+        """A function that sends ``cases`` cases of an operation."""
         known = _fields(operation)
 
         @seed(first)

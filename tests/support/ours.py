@@ -12,7 +12,7 @@ import pytest
 
 @contextmanager
 def without_strangers() -> Iterator[None]:
-    """Discovery finds this project's plugins and those that a test installs, and ignores others in the environment."""
+    """Discovery finds this project's plugins and the test's own, and ignores others in the environment."""
     strangers = {point for dist in metadata.distributions() if dist.name != "spec-core" for point in plugins_of(dist)}
     real = metadata.entry_points
 

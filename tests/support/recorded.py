@@ -9,7 +9,7 @@ from typing import Any
 
 
 def lines(file: Path) -> Iterator[dict[str, Any]]:
-    """Those of a file, none if there is no file; a line that was cut off in the middle is left out."""
+    """Lines of a file, none if there is no file; a line that was cut off in the middle is left out."""
     for line in file.read_text("utf-8").splitlines() if file.exists() else ():
         try:
             yield json.loads(line)

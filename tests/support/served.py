@@ -32,7 +32,7 @@ SCHEMAS = (
     {"type": "array", "items": {"type": "integer", "minimum": 0, "maximum": 99}, "minItems": 1, "maxItems": 4},
     {"type": "object", "properties": {"a": {"type": "boolean"}, "b": {"maxLength": 4, "type": "string"}}},
 )
-"""Of constrained requests; their texts are short, or are cut at the length."""
+"""Schemas of constrained requests; their texts are short, or are cut at the length."""
 PROMPTS = Path(__file__).parents[2] / "plugins" / "models" / "spec_zoo" / "prompts.jsonl"
 
 
@@ -113,7 +113,7 @@ def prompts() -> list[str]:
 
 @attrs.frozen
 class Asked:
-    """A request of a campaign. cut: after so many events the client leaves; None is never. wait: seconds before it."""
+    """A request of a campaign. cut: events after which the client leaves; None is never. wait: seconds before it."""
 
     body: dict[str, Any]
     request: Request
@@ -146,7 +146,7 @@ def _request(rng: random.Random, text: str, methods: Sequence[str]) -> Asked:
 
 @attrs.frozen
 class Got:
-    """What a client has when its stream ends, or when it leaves. finish: None where it left."""
+    """Data that a client has when its stream ends, or when it leaves. finish: None where it left."""
 
     text: str
     finish: str | None
@@ -186,7 +186,7 @@ async def _all(url: str, many: list[Asked], concurrency: int) -> list[Got]:
 
 
 def answers(url: str, many: list[Asked], concurrency: int) -> list[Got]:
-    """What the clients of these requests got, so many of them at once."""
+    """Answers that the clients of these requests got, ``concurrency`` of them at once."""
     return asyncio.run(_all(url, many, concurrency))
 
 

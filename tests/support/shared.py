@@ -20,7 +20,7 @@ METHODS: dict[str, tuple[list[Any], ...]] = {
     "toy": ([], ["ngram"], ["ngram"], []),
     "random": ([], ["ngram"], ["suffix"], ["recycling"]),
 }
-"""Of the four runs."""
+"""Methods of the four runs."""
 MODELS = {"dense": "zoo:pico", "hybrid": "zoo:pico-hybrid"}
 SAMPLINGS = (Sampling(), Sampling(temperature=0.8), Sampling(temperature=0.8, top_p=0.9, repetition_penalty=1.1))
 PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
@@ -58,7 +58,7 @@ def requests(on: Target, seed: int, count: int, longest: int) -> list[Request]:
 
 
 def differing(kind: str, kernels: str, seed: int, each: int, longest: int = 48) -> int:
-    """How many texts of four runs, in four threads on one target, are not those of a single run.
+    """Number of texts of four runs, in four threads on one target, that differ from a single run's.
 
     Each thread begins and closes several runs, so that places are taken, given back and added all the time.
     """
@@ -91,7 +91,7 @@ def differing(kind: str, kernels: str, seed: int, each: int, longest: int = 48) 
 
 
 def growth(kind: str, kernels: str, runs: int, close: bool) -> tuple[float, float, int]:
-    """One request in so many runs: resident MB after a fifth of them and at the end, and the places of the pool.
+    """One request in several runs: resident MB after a fifth of them and at the end, and the places of the pool.
 
     close: every second run is closed, the others are dropped.
     """

@@ -16,7 +16,7 @@ from spec_commands.prompts import read
 from spec_kernels import native
 from spec_kernels.model.shapes import Experts
 from spec_kernels.model.source import bytes_of
-from spec_targets.runtime.config import Config
+from spec_targets.description.config import Config
 from spec_targets.runtime.load import make_target
 from spec_train.heads.export.write import write
 from spec_zoo import HERE
@@ -56,7 +56,7 @@ METHODS = {
 SETTINGS: dict[str, tuple[str, dict[str, Any]]] = {
     "eagle3-tree": ("eagle3", {"width": 3, "draft_max": 3, "p_min": 0.1})
 }
-"""Of names that stand for a method with settings."""
+"""Settings of names that stand for a method with settings."""
 
 
 @functools.cache
@@ -127,10 +127,9 @@ def requests(part: int, parts: int) -> list[Request]:
 
 
 def differing(kind: str, method: str, part: int, parts: int) -> int:
-    """How many texts of a method are not plain decoding's: one by one, and several at a time in random order."""
+    """Number of a method's texts that differ from plain decoding's: one by one, and several at once in random order."""
     asked, rng = requests(part, parts), random.Random(part)
-    torch.set_num_threads(1)
-    expected = texts(kind, [], asked, 1)
+    expected = plain_texts(kind, part, parts)
     torch.set_num_threads(1 + part % 2)
     methods = chain(kind, method)
     alone = texts(kind, methods, asked, 1)
@@ -138,6 +137,13 @@ def differing(kind: str, method: str, part: int, parts: int) -> int:
     mixed = texts(kind, methods, [asked[i] for i in order], TOGETHER)
     together = [mixed[order.index(i)] for i in range(len(asked))]
     return sum(text != text_here for side in (alone, together) for text, text_here in zip(side, expected, strict=True))
+
+
+@functools.lru_cache
+def plain_texts(kind: str, part: int, parts: int) -> list[list[int]]:
+    """What plain decoding makes of these requests, on one thread."""
+    torch.set_num_threads(1)
+    return texts(kind, [], requests(part, parts), 1)
 
 
 def texts(kind: str, methods: Methods, asked: list[Request], together: int) -> list[list[int]]:

@@ -28,7 +28,7 @@ from tests.support.small_models import tiny_gguf, tiny_hybrid
 from tests.targets.containers import TYPES, VALUES, Model, open_model, pack_typed
 
 SECONDS, ROOM = 20, 400 << 20
-"""Of CPU time and of memory for one file of less than a megabyte, many times what it takes."""
+"""Limits of CPU time and memory for one file of less than a megabyte, many times its needs."""
 JSON = [
     None, True, False, 0, 1, 2, 3, 5, 7, 16, 31, 33, 255, 2**16, 2**31 - 1, 2**31, 2**63, 10**400, -1, -(2**63),
     0.0, 0.5, -1.5, 1e-30, 1e30, 1e300, float("nan"), float("inf"), "", "none", "yarn", "linear\n\x1b[2J", "1" * 5000,
@@ -116,7 +116,7 @@ def parts(path: Path) -> Model:
 
 
 def gguf(path: Path, rng: random.Random) -> bytes:
-    """Its bytes with one field changed."""
+    """Bytes of a file with one field changed."""
     model = parts(path).copy()
     kind = rng.random()
     if kind < 0.5:
@@ -214,7 +214,7 @@ def safetensors(path: Path, rng: random.Random) -> None:
 
 
 def fault(seed: int) -> str | None:
-    """What is wrong with the treatment of a changed file, or None: a traceback, a vague error, time or memory."""
+    """Fault in the treatment of a changed file, or None: a traceback, a vague error, time or memory."""
     with tempfile.TemporaryDirectory() as folder:
         name, path = mutate(seed, Path(folder))
         began, before = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -97,7 +97,7 @@ def _decode(target: Target, tokens: list[int]) -> Tensor:
 
 
 def _logits(place: Path, tokens: list[int]) -> Iterator[tuple[str, Tensor]]:
-    """Of every executor; those of an instruction set with other bits than the best one are not numbers."""
+    """Logits of every executor; those of an instruction set with other bits than the best one are not numbers."""
     yield "reference", _decode(load(place, kernels="reference", **EXACT), tokens)
     if native.problem() is not None:
         return

@@ -1,4 +1,4 @@
-"""What a chat template sees and can do is what transformers gives it: constructs of published templates."""
+"""A chat template sees and can do the same as in transformers: constructs of published templates."""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ def test_bits_do_not_depend_on_the_masked_context_behind(multiply, context):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("multiply, threads", [("real", 2), ("misbehaving", 1)], indirect=["multiply"])
 def test_draws_of_the_zoo_are_the_same_alone_and_among_drafts(multiply, threads):
     target = load("zoo:pico", kernels="reference")
     torch.set_num_threads(threads)

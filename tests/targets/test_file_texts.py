@@ -16,7 +16,7 @@ GIVEN = ["", "a", " leading", "größer", "日本語", "\0"]
 
 
 def stored_texts(texts: list[bytes]) -> Texts:
-    """As a file has them, behind three bytes of something else."""
+    """Texts as a file has them, behind three bytes of something else."""
     data, ends = b"xyz", array("Q")
     for text in texts:
         data += len(text).to_bytes(8, "little") + text

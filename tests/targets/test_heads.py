@@ -353,8 +353,12 @@ BAD = {
     "the block is over the context": ("z-lab", config(lambda c: c.update(block_size=999)), "block size is 999"),
     "the mask is no token": ("z-lab", config(lambda c: c["dflash_config"].update(mask_token_id=300)), "mask token"),
     "another option": ("z-lab", config(lambda c: c["dflash_config"].update(output_multiplier=2.0)), "not supported"),
-    "DFlash2": ("z-lab", tensors(lambda t: t.update({"candidate_selector.hidden": torch.ones(2)})), "DFlash2"),
-    "DSpark": ("z-lab", tensors(lambda t: t.update({"markov_head.w1.weight": torch.ones(2)})), "DSpark"),
+    "DFlash2": (
+        "z-lab",
+        tensors(lambda t: t.update({"candidate_selector.hidden": torch.ones(2)})),
+        "candidate_selector.hidden",
+    ),
+    "DSpark": ("z-lab", tensors(lambda t: t.update({"markov_head.w1.weight": torch.ones(2)})), "markov_head.w1"),
 }
 
 
@@ -487,7 +491,7 @@ MISFITS = {
 
 
 def refused_by_the_command(model, kind, path, monkeypatch, capsys):
-    """What ``spec generate`` says to standard error; no weight of the target may be read."""
+    """Message of ``spec generate`` on standard error; no weight of the target may be read."""
 
     def read(*arguments):
         raise AssertionError("weights of the target are read")

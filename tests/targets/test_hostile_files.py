@@ -23,7 +23,8 @@ from tests.support.small_models import tiny_gguf
 
 MUTATIONS = 2500
 MAX_SECONDS = 20
-"""Of one file of some kilobytes, a thousand times what it takes: a number believed from a header takes for ever."""
+"""Max seconds for one file of some kilobytes, a thousand times its needs: a number believed from a header takes for
+ever."""
 
 
 @pytest.fixture(scope="module")

@@ -26,10 +26,10 @@ from tests.support.small_models import tiny_hybrid
 from tests.targets.containers import TYPES, VALUES, Model, open_model, pack_typed
 
 MUTATIONS = 100
-"""Of each kind; the campaign by hand had thousands."""
+"""Mutations of each kind; the campaign by hand had thousands."""
 ROOM = 300 << 20
 MAX_SECONDS = 20
-"""Of CPU time and for one small file, many times what it takes: a number believed from a header takes for ever."""
+"""Max CPU seconds for one small file, many times its needs: a number believed from a header takes for ever."""
 KEYS = [
     "block_count", "context_length", "embedding_length", "feed_forward_length", "attention.head_count",
     "attention.head_count_kv", "attention.key_length", "attention.value_length", "attention.layer_norm_rms_epsilon",
@@ -81,7 +81,7 @@ def survives(data: bytes, path: Path) -> list[str]:
 
 
 def used_or_refused(path: Path, size: int) -> list[str]:
-    """What is refused of a model, without work beyond its size, with at most 300 MB more than it has."""
+    """Refusals of a model, without work beyond its size, with at most 300 MB more than it has."""
     began, before = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     refused = tries(path)
     assert time.process_time() - began < MAX_SECONDS
@@ -118,7 +118,7 @@ def lose(model: Model, rng: random.Random) -> None:
 
 
 def another_name(model: Model, rng: random.Random) -> str:
-    """Of a tensor that is there, or would be in another block or architecture."""
+    """Name of a tensor that is there, or would be in another block or architecture."""
     other = ["ssm_a", "ssm_ba.weight", "attn_qkv.weight", "attn_qkv.bias", "attn_q.bias", "attn_output.bias"]
     other += ["ffn_gate_inp.weight", "ffn_down_shexp.weight", "nextn.embed_tokens.weight"]
     other += ["nextn.shared_head_head.weight", "nextn.shared_head_norm.weight", "rope_freqs.weight"]

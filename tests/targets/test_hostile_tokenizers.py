@@ -110,7 +110,7 @@ def test_a_text_is_neither_cut_nor_padded_nor_repeated_by_its_file(tmp_path):
 
 
 def test_normalisers_of_published_tokenizers_are_far_from_the_limit():
-    """Llama, Gemma, Qwen, and those that replace quotes and runs of spaces."""
+    """Llama, Gemma, Qwen, and normalisers that replace quotes and runs of spaces."""
     llama = {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "▁"}, replace({"String": " "}, "▁")]}
     albert = [
         replace({"String": "``"}, '"'),

@@ -10,12 +10,12 @@ from spec_core import Request, Run, Sampling, load
 from spec_core.errors import Refused
 from spec_core.testing import Oracle, RandomTrees
 from tests.methods.heads import method as head
+from tests.support.pairs import every_pair
 from tests.support.small_models import tiny_gguf, tiny_hybrid, tiny_lfm2
 from tests.targets.drive import forward, part, sequence
 from tests.targets.gate import finish_checked
 
 STRATEGIES = ("snapshot", "replay", "checkpoint")
-every_strategy = pytest.mark.parametrize("strategy", STRATEGIES)
 
 
 KINDS = {"hybrid": tiny_hybrid, "lfm2": tiny_lfm2, "lfm2moe": lambda: tiny_lfm2(moe=True)}
@@ -68,10 +68,7 @@ DRAFTERS = {
 }
 
 
-@every_strategy
-@pytest.mark.parametrize("drafts", DRAFTERS)
-@pytest.mark.parametrize("temperature", [0.0, 0.8])
-@pytest.mark.parametrize("batch", [1, 5])
+@every_pair(strategy=STRATEGIES, drafts=DRAFTERS, temperature=[0.0, 0.8], batch=[1, 5])
 def test_state_and_text_after_every_step(target, plain, strategy, drafts, temperature, batch):
     sent, results = plain[temperature]
     rollback = ("gdn-rollback", {"strategy": strategy})
@@ -108,7 +105,7 @@ def test_a_restored_snapshot_is_no_copy(target):
     assert len(set(places)) > 1
 
 
-@every_strategy
+@pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_second_turn_evaluates_its_new_tokens_and_at_most_an_interval(target, strategy):
     target.every, before = 32, target.every
     first = requests(0.0, n=40)[3]
@@ -194,10 +191,7 @@ HEADS = ("eagle3", "eagle3-tree", "dflash")
 
 
 @pytest.mark.slow
-@every_strategy
-@pytest.mark.parametrize("method", [*METHODS, *HEADS])
-@pytest.mark.parametrize("temperature", [0.0, 0.8])
-@pytest.mark.parametrize("batch", [1, 5])
+@every_pair(strategy=STRATEGIES, method=[*METHODS, *HEADS], temperature=[0.0, 0.8], batch=[1, 5])
 def test_state_and_text_with_every_method(target, kind, repeated_texts, strategy, method, temperature, batch):
     if method == "mtp" and kind != "hybrid":
         pytest.skip("it has no layer that predicts further ahead")

@@ -56,7 +56,7 @@ def test_transformers_reads_the_directory_of_this_test(mxfp4_model):
 
 
 def far(mxfp4_model: Made, place, **options) -> float:
-    """In units of the rounding floor."""
+    """Distance in units of the rounding floor."""
     expected = logits(mxfp4_model.model, TOKENS)
     got = fresh(load(place, **EXACT, **options), TOKENS).logits
     return (expected - got).abs().max().item() / rounding_floor(mxfp4_model.model, TOKENS, expected)

@@ -69,7 +69,7 @@ def quantised_case(name: str, kernels: str) -> Case:
 
 
 def root_mean_square(expected: torch.Tensor, got: torch.Tensor) -> float:
-    """Of the difference, as a share of the range of the logits."""
+    """Root mean square of the difference, as a share of the range of the logits."""
     return ((expected - got).square().mean().sqrt() / (expected.max() - expected.min())).item()
 
 

@@ -71,7 +71,7 @@ def test_trained_models_with_drafting_models_and_heads_in_four_threads(kind):
 @pytest.mark.parametrize("kernels", EXECUTORS)
 @pytest.mark.parametrize("close", [True, False], ids=["closed", "dropped"])
 def test_runs_one_after_the_other_take_the_same_places(kernels, close, small):
-    """As many as one of them needs: 40 runs of a request would have left 40."""
+    """The places that one of them needs: 40 runs of a request would have left 40."""
     gc.disable()  # nothing has to be collected
     try:
         *_, places = shared.growth("hybrid", kernels, 40, close)
@@ -115,7 +115,7 @@ def test_a_run_is_closed_while_another_steps(kernels, small):
 
 
 def test_growth_waits_for_a_forward_and_loses_nothing_it_writes():
-    """What a forward writes into the tensors that it has is in those that replace them."""
+    """Values that a forward writes into its tensors are in the tensors that replace them."""
     pool = StatePool(SHAPE, layers=2)
     (own,) = pool.take()
     grower = Thread(target=pool.take, args=(5,))

@@ -102,7 +102,7 @@ def test_a_vocabulary_without_a_prefix_has_one_way_to_encode():
 
 
 def models_of_sentencepiece() -> list[Path]:
-    """Those of the golden families, and that of Mistral 7B if the package that ships it is installed."""
+    """Models of the golden families, and Mistral 7B's if the package that ships it is installed."""
     files = [golden(family) / "hf" / "tokenizer.model" for family in (*FAMILIES, "gemma3")]
     package = importlib.util.find_spec("mistral_common")
     folders = (package and package.submodule_search_locations) or []

@@ -31,7 +31,7 @@ CASES = {
     "gpt-oss-notruncate/hf": "",
     "gpt-oss-notruncate/model-f32.gguf": "truncated.",
 }
-"""Which tensors belong to which file: GGUF files have no window of Mistral, and none of YaRN's ``truncate``."""
+"""Tensors of each file: GGUF files have no window of Mistral, and none of YaRN's ``truncate``."""
 
 
 @pytest.fixture(autouse=True)

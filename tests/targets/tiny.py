@@ -88,7 +88,7 @@ CALM = {"embed_tokens": 2.0, "conv1d": 1.0, "conv.conv": 1.0, "lm_head": 0.25}
 
 
 def classes(arch: str) -> tuple[Any, Any]:
-    """Of a config and of a model; None for one that this release of transformers lacks."""
+    """Classes of a config and of a model; None for one that this release of transformers lacks."""
     config, model_class = (CLASSES | NEWER | WINDOWED)[arch]
     return getattr(transformers, config, None), getattr(transformers, model_class, None)
 

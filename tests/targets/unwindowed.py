@@ -17,7 +17,7 @@ from tests.targets.tiny import model
 FAMILIES = ("llama", "qwen2", "qwen3", "qwen3moe", "glm4moe", "qwen3next", "qwen35", "qwen35moe")
 HYBRID = ("qwen3next", "qwen35", "qwen35moe")
 HEADS = {"glm4moe": [4, 12, 20, 24], "qwen3next": [8, 16, 24], "qwen35": [8, 16, 24], "qwen35moe": [8, 16, 24]}
-"""Widths of which the part that rotates is even."""
+"""Widths whose rotating part is even."""
 LINEAR = {
     "in_proj_qkv": "attn_qkv",
     "in_proj_z": "attn_gate",
@@ -108,7 +108,7 @@ def _glm(rng: random.Random, layers: int) -> dict[str, Any]:
 
 
 def _delta(rng: random.Random, layers: int) -> dict[str, Any]:
-    """At least one block of each kind, for transformers' cache."""
+    """Sizes with one block of each kind or more, for transformers' cache."""
     kinds = ["linear_attention", "full_attention", *rng.choices(["linear_attention", "full_attention"], k=layers - 2)]
     rng.shuffle(kinds)
     keys = rng.randint(1, 3)
@@ -212,7 +212,7 @@ def _divisors(c: Any) -> dict[str, Tensor]:
 
 
 def _divisor(rope: dict[str, Any], length: float) -> float:
-    """Of the pair that turns once in ``length`` positions."""
+    """Divisor of the pair that turns once in ``length`` positions."""
     low, high, factor = rope["low_freq_factor"], rope["high_freq_factor"], rope["factor"]
     turns = rope["original_max_position_embeddings"] / length
     if not low <= turns <= high:
@@ -222,7 +222,7 @@ def _divisor(rope: dict[str, Any], length: float) -> float:
 
 
 def _tensors(model: PreTrainedModel, family: str) -> dict[str, Tensor]:
-    """Of glm4moe and the hybrids, which store norms less 1."""
+    """Tensors of glm4moe and the hybrids, which store norms less 1."""
     tensors: dict[str, Tensor] = {}
     for name, tensor in model.state_dict().items():
         if name == "lm_head.weight" and model.config.tie_word_embeddings:
@@ -255,7 +255,7 @@ def _of_block(name: str, value: Tensor, c: Any, family: str) -> dict[str, Tensor
 
 
 def _of_delta(name: str, value: Tensor, c: Any, family: str) -> dict[str, Tensor]:
-    """Of a gated delta net. Files of Qwen3.5 have value heads in another order than checkpoints."""
+    """Tensors of a gated delta net. Files of Qwen3.5 have value heads in another order than checkpoints."""
     if name == "in_proj_qkvz.weight":
         return _apart(value, c)
     if name == "conv1d.weight":

@@ -1,4 +1,4 @@
-"""What heads attend to in training, their losses, and how they are evaluated."""
+"""Attention of heads in training, their losses, and their evaluation."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from spec_train.training.schedule import Clock
 
 
 def test_shares_rise_to_one_and_include_the_time_before_an_interruption(monkeypatch):
-    """Ten seconds a step, of two minutes, half a minute of which was spent before."""
+    """Ten seconds a step, of two minutes; half a minute was spent before."""
     now = iter(range(0, 10_000, 10))
     monkeypatch.setattr(schedule.time, "monotonic", lambda: float(next(now)))
     clock = Clock(2.0, 30.0)

@@ -156,7 +156,7 @@ def test_prompts_are_answered_by_the_target_first(kind, tmp_path, capsys):
 
 
 class Stop:
-    """Ctrl-C after so many steps."""
+    """Ctrl-C after ``after`` steps."""
 
     def __init__(self, after):
         self.after = after

@@ -56,7 +56,7 @@ def parse_share(target: Target, samples: int = 50, n: int = 160) -> float:
 
 
 def complete(text: str) -> str:
-    """Without the last statement, which the token limit may have cut."""
+    """Program without its last statement, which the token limit may have cut."""
     lines = text.split("\n")
     margins = [i for i, line in enumerate(lines) if line[:1].strip() and line[:1] not in ")]}#\"'"]
     return "\n".join(lines[: margins[-1]]) if margins else text

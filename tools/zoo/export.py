@@ -84,7 +84,7 @@ def checkpoint(path: Path) -> dict[str, Tensor]:
 def write(
     path: Path, name: str, shape: Shape, state: Mapping[str, Tensor], tokenizer: dict, kind: str = "Q8_0"
 ) -> None:
-    """Writes a dense model. kind: the type of matrices."""
+    """Write a dense model. kind: the type of matrices."""
     with output.atomic(path) as part, open_writer(part, "qwen3") as writer:
         _add_metadata(writer, name, shape, shape.layers)
         add_tokenizer(writer, tokenizer)
@@ -100,7 +100,7 @@ def write_hybrid(
     tokenizer: dict,
     kind: str = "Q8_0",
 ) -> None:
-    """Writes a hybrid model, with its MTP layer if there is one. kind: the type of matrices."""
+    """Write a hybrid model, with its MTP layer if there is one. kind: the type of matrices."""
     nextn = int(mtp is not None)
     with output.atomic(path) as part, open_writer(part, "qwen35") as writer:
         _add_metadata(writer, name, shape, shape.layers + nextn)

@@ -60,7 +60,7 @@ def _delta(mixer: State) -> dict[str, Tensor]:
 
 
 def add_metadata(writer: gguf.GGUFWriter, shape: HybridShape, nextn: int) -> None:
-    """Additional metadata of an architecture with gated delta nets and an MTP layer."""
+    """Add metadata of an architecture with gated delta nets and an MTP layer."""
     blocks = shape.layers + nextn
     writer.add_array(
         "qwen35.attention.recurrent_layers", [i < shape.layers and not shape.full(i) for i in range(blocks)]

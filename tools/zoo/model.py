@@ -95,7 +95,7 @@ class Model(nn.Module):
         self._start()
 
     def _start(self) -> None:
-        """Small random weights; matrices that write to the residual stream start smaller in deeper models."""
+        """Set small random weights; matrices that write to the residual stream start smaller in deeper models."""
         for name, p in self.named_parameters():
             if p.dim() == 2:
                 std = 0.02 if "embed" in name else p.shape[1] ** -0.5 * 0.7

@@ -13,8 +13,10 @@ from spec_zoo.texts import data
 from spec_zoo.texts.prompts import makers
 from tokenizers import Tokenizer
 
-SHIPPED, MANY = 10, 50
-"""Number of prompts of each family in the shipped set, and in the large one."""
+SHIPPED = 10
+"""Number of prompts of each family in the shipped set."""
+MANY = 50
+"""Number of prompts of each family in the large set."""
 MAX_TOKENS = 340
 
 

@@ -13,7 +13,7 @@ from tools.zoo.hybrid import Hybrid, MtpOnFrozen
 from tools.zoo.model import SHAPES, Distilled, Model
 
 NAMES = (*SHAPES, "pico-draft-distilled", "pico-hybrid", "pico-hybrid-mtp")
-"""In order of training: the draft model is distilled from ``pico``, the hybrid starts from it; MTP is last."""
+"""Names in order of training: the draft model is distilled from ``pico``, the hybrid starts from it; MTP is last."""
 TRANSFER = 0.08
 """Share of the hybrid's training time in which its delta nets learn to imitate attention."""
 

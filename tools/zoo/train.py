@@ -22,8 +22,10 @@ from torch import nn
 
 from tools.zoo import recipes
 
-TASK_SHARE, REPEAT_SHARE = 0.22, 0.10
-"""Shares of the rows that are edit and record tasks, and repeated spans."""
+TASK_SHARE = 0.22
+"""Share of the rows that are edit and record tasks."""
+REPEAT_SHARE = 0.10
+"""Share of the rows that are repeated spans."""
 TASKS = 30_000
 MICRO = 4
 """Number of rows in one backward pass."""
@@ -117,7 +119,7 @@ def train(name: str, out: Path, minutes: float, batch: int, length: int, lr: flo
 
 
 def backward(model: nn.Module, rows: torch.Tensor) -> float:
-    """Gradients of the mean loss, a few rows at a time: activations stay in the processor's cache."""
+    """Compute gradients of the mean loss, a few rows at a time: activations stay in the processor's cache."""
     total = 0.0
     for part in rows.split(MICRO):
         loss = model.loss(part) * (len(part) / len(rows))

@@ -15,7 +15,7 @@ from spec_kernels.gpu.launch import device_function, prefetch
 EARLY = tl.constexpr(2)
 """Tiles of floats that are read into the cache before the wait for the previous kernel; of blocks it is one."""
 LINE_BYTES = tl.constexpr(128)
-"""Of the second-level cache."""
+"""Bytes of a line of the second-level cache."""
 UNIT = tl.constexpr(2.0**23)
 """Numbers are this much smaller, and scales larger, except for codes."""
 

@@ -18,7 +18,7 @@ ASIDES_MIN = 16
 
 
 def rows_max(pieces: int, heads: HeadShape | None) -> int:
-    """Rows of a chunk whose texts have so many pieces."""
+    """Max rows of a chunk whose texts have ``pieces`` pieces."""
     if heads is None:
         return ROWS_MAX
     rows = SUMS_BYTES // (pieces * heads.heads * (heads.dim + 2) * 4)

@@ -26,7 +26,7 @@ CHANNELS = 256
 
 @dataclass(frozen=True, eq=False)
 class DeltaInputs:
-    """What one layer computes from its rows.
+    """Inputs that one layer computes from its rows.
 
     conv: float32 [W, C]. rate, dt: float32 [Hv]. layer: of the pool.
     q: float32 [P, Hk, Dk]. v: float32 [P, Hv, Dv]. rates: float32 [P, Hv], how much of a value is written. record:

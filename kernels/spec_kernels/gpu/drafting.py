@@ -39,7 +39,7 @@ _COUNTER, _DEPTH, _STEP = map(tl.constexpr, (COUNTER, DEPTH, STEP))
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """What a choice writes about every tile of B rows: float32 [B, T], and the token of each best score, int32.
+    """Results of a choice for every tile of B rows: float32 [B, T], and the token of each best score, int32.
 
     best, second: the largest scores. top, mass: the largest logit, and the sum of exp(logit - top).
     """
@@ -59,7 +59,7 @@ class Scores:
 
 @dataclass(frozen=True, eq=False)
 class Following:
-    """What a choice prepares for the next forward, whose rows and tiles are those of the sequences in order.
+    """Inputs that a choice prepares for the next forward, whose rows and tiles are those of the sequences in order.
 
     rows, tiles: int32 [B, FIELDS], see ``layout``. chains: int32 [B, CHAIN_FIELDS]: the draw of the next token, see
     ``choice.description``, with the depth of the chain, and what is added to output position and domain of its noise.

@@ -35,7 +35,7 @@ from spec_kernels.model.source import TensorSource
 
 @dataclass(eq=False)
 class Shared:
-    """What executors of one target share: weights, and pools of caches by their shape."""
+    """Resources that the executors of one target share: weights, and pools of caches by their shape."""
 
     matrices: Matrices
     positions: int
@@ -43,7 +43,7 @@ class Shared:
     borrowers: WeakKeyDictionary[TensorSource, Matrices] = field(default_factory=WeakKeyDictionary)
 
     def lend(self, source: TensorSource) -> Shared:
-        """The same for models whose own weights come from ``source``; they share these too."""
+        """Shared resources for models whose own weights come from ``source``; they share these too."""
         if source not in self.borrowers:
             self.borrowers[source] = self.matrices.lend()
         return replace(self, matrices=self.borrowers[source])

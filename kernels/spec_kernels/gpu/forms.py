@@ -1,4 +1,4 @@
-"""How types of quantised blocks lie on the device. Needs no triton.
+"""Layout of quantised blocks on the device. Needs no triton.
 
 integers      uint8 [n, k] of Q8_0, plus 128; of others the low four bits, uint8 [n, 32 a run of 64]: byte j of a
               run holds weights j and j + 32, the last run may be half empty

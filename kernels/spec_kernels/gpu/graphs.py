@@ -54,7 +54,7 @@ class Bucket(Generic[P]):
                 given(self.program.embedded)
 
     def _capture(self) -> torch.cuda.CUDAGraph:
-        """No kernel is compiled or loaded during a capture: all have run."""
+        """Capture the program: all kernels have run, so that none is compiled or loaded meanwhile."""
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # other threads may call CUDA meanwhile
@@ -83,7 +83,7 @@ class Buckets:
 
     @property
     def captured(self) -> int:
-        """How many are captured graphs."""
+        """Number of captured graphs."""
         return sum(bucket.graph is not None for bucket in self._buckets.values())
 
     def __len__(self) -> int:

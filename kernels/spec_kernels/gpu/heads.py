@@ -25,9 +25,9 @@ class Rotary:
 
 @dataclass(frozen=True, eq=False)
 class Heads:
-    """What one launch computes.
+    """Inputs and outputs of one launch.
 
-    parts: columns of ``queries`` heads, then of as many keys and values as the pool has, if ``cached``, side by side.
+    parts: columns of ``queries`` heads, then, if ``cached``, of the pool's keys and values, side by side.
     q_norm, k_norm: of each head, or None. q: [P, queries, D]. layer: of the pool.
     """
 

@@ -1,4 +1,4 @@
-"""How kernels are launched, and dependent launches: a kernel starts while the one before it ends.
+"""Launches of kernels, and dependent launches: a kernel starts while the one before it ends.
 
 Every kernel first lets its successor start (``start_next``), then reads what no kernel of a step writes, weights and
 the description of the step, and then waits for the memory of its predecessor (``wait_for_previous``). Each one must

@@ -160,7 +160,7 @@ def places_among(final: list[int] | None, logits: list[int] | None) -> list[int]
 
 
 def tree_paths(parents: Sequence[int]) -> list[list[int]]:
-    """For each draft the drafts of its path, its own last. Raises ValueError beyond DEPTH."""
+    """Drafts of the path of each draft, its own last. Raises ValueError beyond DEPTH."""
     paths: list[list[int]] = []
     for i, parent in enumerate(parents):
         paths.append([*(paths[parent] if parent >= 0 else ()), i])

@@ -1,4 +1,4 @@
-"""From the description of a model to the launches of one step, for one bucket; neighbouring operations are fused.
+"""Turns the description of a model into the launches of a step, for one bucket; neighbouring operations are fused.
 
 Linear + Norm, or + Add + Norm   -> the sum of parts, the stream and both norms in one kernel (``sums``)
 Linear of q, k, v + Norm + Rotate + Store -> heads (``heads``)
@@ -43,7 +43,7 @@ GLUS: dict[str, Function] = {"silu": "silu_glu", "gelu": "gelu_glu", "clamped": 
 
 @dataclass(frozen=True, eq=False)
 class Facilities:
-    """What all programs of an executor share.
+    """Resources that all programs of an executor share.
 
     vectors: small tensors of the description, on the device. scratch: memory that is written and read within a step:
     steps of all threads follow one another in one stream. launching: held while launches of a step are queued.
@@ -93,7 +93,7 @@ class Program:
         self._write(list(of.model.ops))
 
     def _write(self, rest: list[ops.Op]) -> None:
-        """Each method takes an operation and the one after it, and returns whether it has fused that one."""
+        """Write all operations. A method takes one and the next one, and returns whether it has fused the next."""
         at = 0
         while at < len(rest):
             op, after = rest[at], rest[at + 1] if at + 1 < len(rest) else None

@@ -33,7 +33,7 @@ class Matrices:
         self._staging: list[tuple[Tensor, Any]] = []
 
     def lend(self) -> Matrices:
-        """The same matrices for another model, whose own weights stay its own: heads have equal names."""
+        """Share the matrices with another model, whose own weights stay its own: heads have equal names."""
         borrower = Matrices(self.dtype, self.device)
         borrower._matrices.update(self._matrices)
         return borrower
@@ -114,7 +114,7 @@ class Matrices:
 
 
 def _order(weight: Weight, rows: int) -> Tensor | None:
-    """Which of the stored rows make up a weight; None: all in stored order."""
+    """Indices of the stored rows that make up a weight; None: all in stored order."""
     if weight.rows is None:
         return None
     return (torch.arange(weight.count)[:, None] * (rows // weight.count) + weight.rows).flatten()

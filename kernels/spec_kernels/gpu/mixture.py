@@ -26,9 +26,11 @@ SORTED = 64 if INTERPRETED else 1
 LINES = 1024
 """Lines that are sorted at once."""
 NONE = -1
-"""In place of the number of a gated unit."""
-FEW, MANY = 16, 64
-"""Lines of a tile, where an expert has few of them or many."""
+"""Stands for the number of a gated unit where there is none."""
+FEW = 16
+"""Lines of a tile, where an expert has few of them."""
+MANY = 64
+"""Lines of a tile, where an expert has many of them."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -123,7 +123,7 @@ class PagedCache:
         return len(self.pages) * PAGE
 
     def reserve(self, positions: int) -> bool:
-        """Enlarge to at least so many positions; whether memory was taken. Contents are kept."""
+        """Enlarge to at least ``positions``; whether memory was taken. Contents are kept."""
         if positions <= self.length:
             return False
         self.grow(positions)
@@ -139,7 +139,7 @@ class PagedCache:
         self.pool.tables[self.line, first : len(self.pages)] = offsets.to(self.pool.device)
 
     def copy(self) -> PagedCache:
-        """The same rows in memory of their own."""
+        """Copy the rows to memory of their own."""
         copy = self.pool.open(self.length)
         for to, page in zip(copy.pages, self.pages, strict=True):
             to.copy_(page)

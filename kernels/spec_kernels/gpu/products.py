@@ -24,7 +24,7 @@ FEWEST = 16
 ROWS = 128
 """Rows of the largest tile."""
 BLOCK_ROWS = 64
-"""The same of matrices in blocks."""
+"""Rows of the largest tile of matrices in blocks."""
 PART = 128
 """Every part of k is a multiple of this, unless there is one part only."""
 BLOCK_PART = 512
@@ -32,15 +32,15 @@ BLOCK_PART = 512
 TILES = 128
 """Outputs in tiles of 64: matrices with more of them than this fill a device without parts of k."""
 PROGRAMS = {"bytes": 768, "nibbles": 1536}
-"""The same, times parts, of matrices in blocks: to unpack takes many warps on each multiprocessor."""
+"""Tiles, times parts, of matrices in blocks that fill a device: unpacking takes many warps on each multiprocessor."""
 
 
 @dataclass(frozen=True)
 class Tiling:
-    """How a tile is computed.
+    """Options of computing a tile.
 
-    outputs, inputs: of a tile. warps, stages: of a program. Of blocks, inputs and warps decide in which order columns
-    are added; of floats nothing changes a bit of the result.
+    outputs, inputs: of a tile. warps, stages: of a program. Inputs and warps decide in which order columns of
+    blocks are added; for floats nothing changes a bit of the result.
     """
 
     outputs: int
@@ -92,7 +92,10 @@ def tiling(matrix: Matrix, rows: int, gated: bool = False) -> Tiling:
 
 
 def _block_tiling(matrix: Matrix, rows: int, gated: bool) -> Tiling:
-    """Inputs and warps are the same for all rows. With four warps triton makes products that unpack half as fast."""
+    """Tiling of a matrix in blocks, with the same inputs and warps for all rows.
+
+    With four warps triton makes products that unpack half as fast.
+    """
     if matrix.dtype == torch.float32:
         return Tiling(32, 64, 2, 2)
     few = triton.cdiv(matrix.n, 64) <= TILES // 2 and not gated

@@ -79,7 +79,7 @@ def _shape(parts: Sequence[Tensor], rows: int) -> list[Tensor]:
 
 
 def uncut_rows(lineage: Lineage, first: int, count: int) -> int:
-    """How many of ``count`` rows from ``first`` on a chunk may hold: it cuts neither a piece of a run nor drafts.
+    """Number of ``count`` rows from ``first`` on that a chunk may hold: it cuts neither a piece of a run nor drafts.
 
     Drafts follow the first row of a sequence whose state is kept.
     """

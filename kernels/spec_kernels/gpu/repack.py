@@ -1,4 +1,4 @@
-"""From blocks of a file to matrices in a form that kernels read, and back to floats."""
+"""Repacks blocks of a file as matrices in a form that kernels read, and back to floats."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Matrix:
 
 
 def repack(data: Tensor, form: Form) -> MatrixTensors:
-    """From blocks of a file, uint8 [r, bytes of a row], exactly."""
+    """Repack blocks of a file, uint8 [r, bytes of a row], exactly."""
     blocks = data.reshape(-1, TYPES[form.type].bytes)
     numbers = INTEGERS[form.type](blocks).reshape(len(data), -1)
     by_block = lambda values, dtype: values.contiguous().view(dtype).view(len(data), -1).T

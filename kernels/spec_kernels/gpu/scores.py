@@ -28,7 +28,7 @@ LOG2_E = tl.constexpr(1.4426950408889634)
 
 @dataclass(frozen=True, eq=False)
 class Attention:
-    """What the two launches of a layer compute.
+    """Inputs and outputs of the two launches of a layer.
 
     layer: of the pool. causal: rows attend up to their own place, else to all rows of their sequence.
     sinks: float32 [H], see ``Attend``, or None. tree: some sequence has a tree.

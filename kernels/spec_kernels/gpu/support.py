@@ -1,4 +1,4 @@
-"""What kernels of this package can run, before weights are read."""
+"""Checks that the kernels of this package can run a model, before weights are read."""
 
 from __future__ import annotations
 
@@ -31,6 +31,8 @@ def misfit(model: Model) -> str | None:
             return f"{op.shape.group} query heads share a key head, GPU kernels run at most {GROUP_MAX}"
         if isinstance(op, ops.ShortConv):
             return "short convolutions have no GPU kernel"
+        if isinstance(op, ops.BlockConv):
+            return "convolutions over the rows of a block have no GPU kernel"
     return None
 
 

@@ -10,7 +10,7 @@ from spec_kernels.model.ops import Activation
 from spec_kernels.ops.rowwise import rowwise
 
 LIMIT, ALPHA = 7.0, 1.702
-"""Of the clamped gated unit (gpt-oss)."""
+"""Constants of the clamped gated unit (gpt-oss)."""
 
 
 def silu(x: Tensor) -> Tensor:
@@ -26,7 +26,7 @@ def tanh(x: Tensor) -> Tensor:
 
 
 def gelu(x: Tensor) -> Tensor:
-    """By the tanh formula."""
+    """GELU by the tanh formula."""
     return rowwise(lambda rows: torch.ops.aten.gelu.out(rows, approximate="tanh", out=rows), x.clone())
 
 

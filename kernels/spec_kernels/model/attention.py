@@ -36,7 +36,7 @@ def attention(
 def _tile(
     q: Tensor, keys: Tensor, values: Tensor, start: int, shape: HeadShape, last: int | None, sinks: Tensor | None
 ) -> Tensor:
-    """Up to TILE rows, PLACES positions of scores at a time; a column of ones after the values gives the sums."""
+    """Attention of TILE rows or fewer, PLACES scores at a time; a column of ones after the values gives the sums."""
     n, (heads, total, dim) = len(q), keys.shape
     end = min(total, (start + n if last is None else last + 1))
     queries = F.pad(q, (0, 0, 0, 0, 0, TILE - n)).unflatten(1, (heads, -1)).permute(1, 0, 2, 3).flatten(1, 2).float()

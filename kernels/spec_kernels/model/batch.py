@@ -78,7 +78,7 @@ class ForwardBatch:
     recurrence: Recurrence | None = None
 
     def steady(self) -> AbstractContextManager[None]:
-        """Held by the executor during a forward: shared states are not moved meanwhile."""
+        """Lock that the executor holds during a forward: shared states are not moved meanwhile."""
         return _NOTHING_MOVES if self.recurrence is None else self.recurrence.steady()
 
 

@@ -52,7 +52,7 @@ class Builder:
     # the end of a model
 
     def output_ops(self, norm: str, head: Weight, bias: Tensor | None = None, cap: float = 0.0) -> Iterator[Op]:
-        """From the stream to the state after the last norm and to logits, for the requested rows.
+        """Operations from the stream to the state after the last norm and to logits, for the requested rows.
 
         cap: of the logits, see ``SoftCap``; 0: none.
         """
@@ -60,7 +60,7 @@ class Builder:
         yield from self.logits_ops(norm, head, bias, cap)
 
     def logits_ops(self, norm: str, head: Weight, bias: Tensor | None = None, cap: float = 0.0) -> Iterator[Op]:
-        """The same if only requested rows are left."""
+        """Operations from the stream to logits, if only requested rows are left."""
         yield self.norm("x", "h", norm)
         yield Tap("h", "final")
         yield Pick("h", "h", "logits")

@@ -46,7 +46,7 @@ class KVCache:
         self.keys, self.values = keys, values
 
     def copy(self) -> KVCache:
-        """The same rows in memory of their own."""
+        """Copy the rows to memory of their own."""
         layers, _, length, _ = self.keys.shape
         copy = KVCache(layers, self.shape, length, self.keys.dtype, self.keys.device)
         copy.keys.copy_(self.keys)

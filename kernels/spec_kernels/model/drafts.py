@@ -15,7 +15,7 @@ from spec_kernels.model.ops import Input, Model
 
 
 class DraftNoise(Protocol):
-    """Of the tokens of one chain: they are drawn at this temperature, with the noise of the request.
+    """Noise of the tokens of one chain: they are drawn at this temperature, with the noise of the request.
 
     source: seed, stream and domain. position: of the output. Both are those of the first token, see
     ``spec_core.sampling.noise``; onward: what is added to position and domain for every token.
@@ -34,7 +34,7 @@ class DraftNoise(Protocol):
 
 
 class DraftLimits(Protocol):
-    """Of one sequence's draft.
+    """Limits of one sequence's draft.
 
     depth: max path length    nodes: max tokens    width: max children of a node, and nodes evaluated at each depth; 1
         is a chain, in which ``nodes`` is ``depth``

@@ -2,7 +2,8 @@
 
 A model is a list of these, executed in order. Names of values may be written again. ``x``, if an
 operation has it, is its input. The arithmetic is the formula in the docstring. An operation does not depend on the
-number of rows or their sequences, except those that read other rows: ``Store``, ``Attend``, ``Delta``, ``ShortConv``.
+number of rows or their sequences, except the ones that read other rows: ``Store``, ``Attend``, ``Delta``,
+``ShortConv``, ``BlockConv``.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class Weight:
 
     @cached_property
     def key(self) -> tuple[str, bytes | None]:
-        """Equal for weights with the same values."""
+        """Key that is equal for weights with the same values."""
         return self.name, None if self.rows is None else self.rows.numpy().tobytes()
 
 
@@ -122,6 +123,21 @@ class Concat:
 
     xs: tuple[str, ...]
     out: str
+
+
+@dataclass(frozen=True, eq=False)
+class BlockConv:
+    """out[r] = sum over t of x[r - t] · (base[t] + kernel[r, t, group of the channel]), t = 0 ... T - 1.
+
+    A causal convolution over a sequence's rows in this batch, which are a chain; zero before the first. Channels of
+    neighbouring groups of equal size share what ``kernel``, rows [R, T · groups], adds.
+    base: float32 [T, width]
+    """
+
+    x: str
+    kernel: str
+    out: str
+    base: Tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -243,7 +259,7 @@ class Tap:
 
 
 Op = (
-    Embed | Input | Norm | Linear | GLU | Gate | Add | SoftCap | Concat
+    Embed | Input | Norm | Linear | GLU | Gate | Add | SoftCap | Concat | BlockConv
     | Rotate | Store | Attend | Delta | ShortConv | Mixture | Pick | Tap
 )  # fmt: skip
 

@@ -78,7 +78,7 @@ class PairMemory:
             self.embeds |= {start + i: embedding(given, self.width) for i, given in embeds.items()}
 
     def fork(self) -> PairMemory:
-        """The same memory for another sequence. Hidden states never change, so they are shared."""
+        """Memory for another sequence with the same pairs. Hidden states never change, so they are shared."""
         waiting = list(self.tokens), list(self.hidden), dict(self.embeds)
         cache = None if self.cache is None else self.cache.copy()
         return PairMemory(cache, self.width, self.done, *waiting)

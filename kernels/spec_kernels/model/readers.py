@@ -20,7 +20,7 @@ class ReadersLock:
         _all.add(self)
 
     def reset(self) -> None:
-        """Held by nobody: in the child of a fork, where the threads that held it are not."""
+        """Make the lock free, as in the child of a fork, where the threads that held it are not."""
         self._held = Lock()
         self._changed = Condition(self._held)
         self._readers = self._writers_waiting = 0

@@ -1,4 +1,4 @@
-"""What the recurrent layers of one forward share: states, which row continues which, and the trace."""
+"""Data that the recurrent layers of one forward share: states, the parent of each row, and the trace."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class RecurrentSlot:
             self.pool.put(self.current, state)
 
     def close(self) -> None:
-        """Takes no lock: the garbage collector may call it."""
+        """Close without a lock: the garbage collector may call it."""
         self.pool.give([self.current, *self._spare])
         self._spare = []
 
@@ -118,7 +118,7 @@ class Trace:
         return self.recorded.nbytes
 
     def replay(self, pool: StatePlaces, place: int, rows: Sequence[int]) -> None:
-        """To be called within ``pool.steady``."""
+        """Replay the rows from the state in ``place``; call it within ``pool.steady``."""
         self.recorded.replay(pool, place, [self.rows[row] for row in rows])
 
 
@@ -137,7 +137,7 @@ class Recurrence:
         self.recorded = list(drafts) if kind == "inputs" else []
 
     def steady(self) -> AbstractContextManager[None]:
-        """Held by a forward: no other thread replaces the pool's tensors meanwhile."""
+        """Lock that a forward holds: no other thread replaces the pool's tensors meanwhile."""
         return self.pool.steady()
 
     def record(self, x: Tensor, *rule: Tensor) -> None:
@@ -171,7 +171,7 @@ class Lines:
     def add(
         self, place: int, start: int, pending: int, parents: Sequence[int], kept: Sequence[int], traced: int
     ) -> None:
-        """Add the rows of one sequence: pending ones, of which the last is stored in ``place``, and drafts.
+        """Add the rows of one sequence: pending rows, the last with its state in ``place``, and drafts.
 
         start: position of the first pending row    parents: of the drafts, -1 is the last pending row
         kept: places of the first drafts' states    traced: how many drafts are traced

@@ -171,6 +171,18 @@ class Pass:
     def softcap(self, op: ops.SoftCap) -> None:
         self.values[op.x] = tanh(self[op.x] / op.cap) * op.cap
 
+    def blockconv(self, op: ops.BlockConv) -> None:
+        x, base = self[op.x], self.of.here(op.base).to(self[op.x].dtype)
+        taps, groups = len(base), self[op.kernel].shape[1] // len(base)
+        added = self[op.kernel].view(len(x), taps, groups).repeat_interleave(x.shape[1] // groups, 2)
+        out = torch.zeros_like(x)
+        for s in self.batch.sequences:
+            for tap in range(min(taps, s.rows)):
+                end = s.first + s.rows
+                rows, before = slice(s.first + tap, end), slice(s.first, end - tap)
+                out[rows] += x[before] * (base[tap] + added[rows, tap])
+        self.values[op.out] = out
+
     def concat(self, op: ops.Concat) -> None:
         self.values[op.out] = torch.cat([self[x] for x in op.xs], 1)
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class HeadShape:
-    """H query heads in K groups, each of width ``dim``, of which the first ``rotary_dim`` dimensions rotate.
+    """H query heads in K groups, each of width ``dim``; its first ``rotary_dim`` dimensions rotate.
 
     scale: factor of the scores. window: max positions that a query attends to, its own included; 0 means all.
     cap: scores become cap · tanh(score / cap); 0 means that they stay. table: which of the model's rotary tables.
@@ -40,7 +40,7 @@ class HeadShape:
 
 @dataclass(frozen=True)
 class Experts:
-    """How experts are chosen. sigmoid: by sigmoid scores with a bias, else softmax. groups: see ``route_sigmoid``."""
+    """Choice of experts. sigmoid: by sigmoid scores with a bias, else softmax. groups: see ``route_sigmoid``."""
 
     count: int
     used: int
@@ -131,7 +131,7 @@ RecurrentShape = DeltaShape | ConvShape
 
 @dataclass(frozen=True)
 class BlockShape:
-    """What the blocks of a model have in common.
+    """Shape that the blocks of a model share.
 
     interleaved: rows of q and k are stored so that neighbouring dimensions rotate together, else halves of a head.
     reads: width of the rows from which q, k and v are computed; 0 means ``width``.

@@ -1,7 +1,6 @@
 """Checks every size in a description before an executor is made.
 
-The native program reads and writes as many numbers as an operation says, without further checks: inconsistent sizes
-must be found here.
+The native program trusts the sizes of an operation when it reads and writes: inconsistent sizes must be found here.
 """
 
 from __future__ import annotations
@@ -125,6 +124,17 @@ class Sizes:
         self.wide(f"Add of {op.x!r}", op.y, width)
         self.widths[op.out] = width
 
+    def blockconv(self, op: ops.BlockConv) -> None:
+        name, width = f"BlockConv of {op.x!r}", self.read(f"BlockConv of {op.x!r}", op.x)
+        need(name, "the number of dimensions of the base", op.base.dim(), 2)
+        need(name, "the width of the base", op.base.shape[1], width)
+        if op.out in (op.x, op.kernel):
+            raise ValueError(f"{name}: it writes {op.out!r}, which it reads in other rows")
+        kernel = self.read(name, op.kernel)
+        pieces(name, f"the width of {op.kernel!r}", kernel, len(op.base))
+        pieces(name, "the width of the stream", width, kernel // len(op.base))
+        self.widths[op.out] = width
+
     def softcap(self, op: ops.SoftCap) -> None:
         self.read(f"SoftCap of {op.x!r}", op.x)
         if not 0 < op.cap < math.inf:
@@ -173,7 +183,7 @@ class Sizes:
         self.widths[op.out] = shape.q_width
 
     def _check_cache(self, name: str, shape: HeadShape, layer: int) -> None:
-        """All layers share one cache, so their shapes must be equal."""
+        """Check that shapes are equal, since all layers share one cache."""
         cache = self.model.heads
         if cache is None:
             raise ValueError(f"{name}: no operation stores keys and values")

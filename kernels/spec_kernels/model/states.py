@@ -27,7 +27,7 @@ class StatePlaces(ABC):
     @property
     @abstractmethod
     def places(self) -> int:
-        """How many there are."""
+        """Number of places."""
 
     @abstractmethod
     def state(self, place: int) -> tuple[Tensor, Tensor]:
@@ -35,7 +35,7 @@ class StatePlaces(ABC):
 
     @abstractmethod
     def _add(self, count: int) -> None:
-        """Add at least so many places."""
+        """Add at least ``count`` places."""
 
     def take(self, count: int = 1) -> list[int]:
         """Places with undefined content. Not within ``steady``."""
@@ -52,11 +52,11 @@ class StatePlaces(ABC):
         return taken
 
     def give(self, places: list[int]) -> None:
-        """Takes no lock: the garbage collector may call it."""
+        """Give places back without a lock: the garbage collector may call it."""
         self._free.extend(places)
 
     def steady(self) -> AbstractContextManager[None]:
-        """While it is open, memory of states is not replaced. Must not be nested."""
+        """Lock under which memory of states is not replaced. Must not be nested."""
         return self._lock.reading()
 
     def clear(self, place: int) -> None:

@@ -53,7 +53,7 @@ def product(x: Tensor, weight: Tensor, out: Tensor | None = None) -> Tensor:
 
 
 def _in_steps(x: Tensor, weight: Tensor, out: Tensor, done: int, step: int) -> int:
-    """As many products of ``step`` rows as fit, from row ``done`` on; returns the first remaining row."""
+    """Compute all products of ``step`` rows that fit, from row ``done`` on; returns the first remaining row."""
     for i in range(done, len(x) - step + 1, step):
         torch.mm(x[i : i + step], weight, out=out[i : i + step])
         done = i + step

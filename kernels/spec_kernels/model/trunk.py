@@ -1,7 +1,7 @@
-"""What a draft layer takes from its target: an executor that can run the layer, and the matrices that it lacks.
+"""The part of a target that a draft layer uses: an executor that can run the layer, and the matrices that it lacks.
 
 A target that runs on an executor of this package shares it as ``target.layer_executor``: its weights are then not read
-twice. Of any other target only ``tensor(name)`` is used.
+twice. Any other target is only asked for ``tensor(name)``.
 """
 
 from __future__ import annotations

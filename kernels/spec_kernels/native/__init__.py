@@ -37,8 +37,8 @@ def problem() -> str | None:
 
 @functools.cache
 def instruction_sets() -> tuple[str, ...]:
-    """Those of this processor, the best first, from the one that ``SPEC_INSTRUCTION_SET`` names; none without the
-    extension. Raises ValueError where the variable names none of them."""
+    """Instruction sets of this processor, the best first, from the one that ``SPEC_INSTRUCTION_SET`` names; none
+    without the extension. Raises ValueError if the variable names none of them."""
     sets = () if _native is None else tuple(_native.instruction_sets())
     named = os.environ.get("SPEC_INSTRUCTION_SET")
     if not named or not sets:

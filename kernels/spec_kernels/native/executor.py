@@ -206,7 +206,7 @@ class Native:
 
 
 def _with_rows(chains: list[Drafted], logits: Tensor) -> list[Drafted]:
-    """Chains with their rows: the first of all chains lie before the second of those that have one, and so on."""
+    """Chains with their rows: the first rows of all chains lie before the second rows, and so on."""
     places: list[list[int]] = [[] for _ in chains]
     first = 0
     for depth in range(max(len(chain.tokens) for chain in chains)):

@@ -1,4 +1,4 @@
-"""From the description of a model to the native program; some neighbouring operations are fused.
+"""Lowers the description of a model to the native program; some neighbouring operations are fused.
 
 Norm of heads + Rotate         -> heads
 Norm of heads + Gate by silu   -> gated_norm
@@ -22,14 +22,14 @@ from spec_kernels.native.weights import TILE, Arena, Tiles
 
 HEADINGS = ("final", "logits")
 ACTIVATIONS = ("silu", "gelu", "clamped")
-"""In the order of ``enum spec_glu``."""
+"""Activations in the order of ``enum spec_glu``."""
 
 
 class Lowering:
     """Writes a program. Sizes of the model must have been checked (model/sizes.py, limits.py).
 
-    ``taps`` are the names of its outputs, in order; ``widths`` their widths; ``bound`` those that a product writes into
-    the caller's memory, whose rows have room for whole tiles.
+    ``taps`` are the names of its outputs, in order; ``widths`` their widths; ``bound`` the outputs that a product
+    writes into the caller's memory, whose rows have room for whole tiles.
     """
 
     def __init__(self, model: Model, arena: Arena, bits: int, cache: str, isa: str | None) -> None:
@@ -57,7 +57,7 @@ class Lowering:
             self.program.recurrence(*recurrence(self.model))
 
     def _write(self, rest: list[ops.Op]) -> None:
-        """Each method takes an operation and those after it, and returns how many of these it has fused."""
+        """Write all operations. A method takes one and the next ones, and returns how many of these it has fused."""
         at = 0
         while at < len(rest):
             op = rest[at]
@@ -193,7 +193,7 @@ class Lowering:
         self.program.add(x, y, self.value_index(op.out, width), width)
 
     def softcap(self, op: ops.SoftCap, after: list[Any]) -> None:
-        """In the memory of the value; its quantised rows are dropped."""
+        """Add a soft cap in the memory of the value; its quantised rows are dropped."""
         self._quantised = {(n, b) for n, b in self._quantised if n != op.x}
         self.program.softcap(self.index_of(op.x), self.width(op.x), op.cap)
 
@@ -202,6 +202,12 @@ class Lowering:
             raise NotImplementedError(f"a gate by {op.by} from {op.x} to {op.out}")
         gate, width = self.index_of(op.gate), self.width(op.x)
         self.program.gate(self.value_index(op.x, width), gate, width)
+
+    def blockconv(self, op: ops.BlockConv, after: list[Any]) -> None:
+        x, kernel, width = self.index_of(op.x), self.index_of(op.kernel), self.width(op.x)
+        taps, groups = len(op.base), self.width(op.kernel) // len(op.base)
+        out = self.value_index(op.out, width)
+        self.program.block_conv(x, kernel, out, width, taps, groups, self.vector(op.base))
 
     def concat(self, op: ops.Concat, after: list[Any]) -> None:
         xs = tuple(self.index_of(x) for x in op.xs)

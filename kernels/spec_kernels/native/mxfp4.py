@@ -38,7 +38,7 @@ def _exact(blocks: Tensor) -> bool:
 
 
 def as_q5_0(blocks: Tensor) -> Tensor:
-    """uint8 [R, 17 n] to [R, 22 n], for blocks of which ``exact`` is true."""
+    """Convert blocks for which ``exact`` is true, uint8 [R, 17 n] to [R, 22 n]."""
     given = blocks.reshape(-1, MXFP4).numpy()
     converted = np.empty((len(given), Q5_0), dtype=np.uint8)
     for at in range(0, len(given), PIECE):

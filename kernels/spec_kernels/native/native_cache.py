@@ -64,7 +64,7 @@ class NativeCache:
         del old
 
     def copy(self) -> NativeCache:
-        """The same rows in memory of their own."""
+        """Copy the rows to memory of their own."""
         copy = NativeCache(self.shape, self.length)
         copy.memory.copy_(self.memory)
         return copy

@@ -139,7 +139,7 @@ class Arena:
             at += wish.matrix_bytes * first.count
 
     def __getitem__(self, weights: tuple[Weight, ...]) -> Tiles:
-        """Raises ValueError for tiles of other sizes: another model has read a weight of the same name."""
+        """Tiles of a weight. Raises ValueError for other sizes: another model has read a weight of the same name."""
         tiles, first = self.tiles[tuple(w.key for w in weights)], weights[0]
         n = first.n if len(weights) == 1 else paired_rows(first.n)
         if (tiles.n, tiles.k, tiles.count) != (n, first.k, first.count):
@@ -164,7 +164,7 @@ class Arena:
     # what is wanted
 
     def _wishes(self, model: Model) -> Iterable[Wish]:
-        """In reading order; an embedding table that is not also the output matrix comes last."""
+        """Wishes in reading order; an embedding table that is not also the output matrix comes last."""
         for op, after in zip(model.ops, (*model.ops[1:], None), strict=True):
             if isinstance(op, Linear):
                 pair = isinstance(after, GLU) and op.outs == (after.gate, after.up) and op.biases == (None, None)

@@ -1,4 +1,4 @@
-"""Which row of a batch continues which, for recurrences over chains, trees and several sequences."""
+"""The parent of each row of a batch, for recurrences over chains, trees and several sequences."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def rowwise(op: Callable[..., Any], *rows: Tensor) -> Tensor:
 
 
 def _together(rows: Tensor) -> int:
-    """How many rows one call may process."""
+    """Number of rows that one call may process."""
     if rows.is_cuda or not len(rows):
         return len(rows)
     width = rows.numel() // len(rows)

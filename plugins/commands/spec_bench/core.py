@@ -136,7 +136,7 @@ class Ratio:
 
 
 def measure(steps: int, repeats: int) -> list[CaseTime]:
-    """Every case, with one thread."""
+    """Measure every case with one thread."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -171,7 +171,7 @@ def start_run(case: str) -> Run:
 
 
 def _check(run: Run, drafts: bool) -> None:
-    """With drafts a step emits three tokens, two of them drafted. Raises AssertionError if the work is another."""
+    """Check the tokens of a step: three with drafts, two of them drafted, else one. Raises AssertionError."""
     tokens, sources = ([1, 2, 3], ["null-drafter", "null-drafter", None]) if drafts else ([1], [None])
     events = run.step()
     sequences = len(run.running)
@@ -188,7 +188,7 @@ def _seconds(run: Run, steps: int) -> float:
 
 
 def against(folder: Path, steps: int, rounds: int) -> list[Ratio]:
-    """Both checkouts in turns, each in a process of its own. Raises UsageError if one of them fails."""
+    """Measure both checkouts in turns, each in a process of its own. Raises UsageError if one of them fails."""
     pairs: dict[str, list[tuple[float, float]]] = {case: [] for case in CASES}
     here = Path(__file__).resolve().parents[3]
     for i in range(rounds):

@@ -27,7 +27,7 @@ def of_products(products: list[Product]) -> list[TimingWarning]:
 
 
 def scatter(name: str, best: float, median: float) -> list[TimingWarning]:
-    """Warns if the median of the repeats is far above the fastest one."""
+    """Warning if the median of the repeats is far above the fastest one."""
     if median <= SCATTER * best:
         return []
     message = f"{name}: the median of the repeats is {median / best:.1f} times the fastest one"
@@ -35,7 +35,7 @@ def scatter(name: str, best: float, median: float) -> list[TimingWarning]:
 
 
 def warn_about_bounds(costs: list[Cost]) -> list[TimingWarning]:
-    """Warns if steps of one depth and batch take less time than those with the fewest rows."""
+    """Warnings if steps of one depth and batch take less time than steps with the fewest rows."""
     first = min(costs, key=lambda c: c.rows)
     cheap = [cost for cost in costs if cost.forward < CHEAPER * first.forward]
     message = f"took less time than {first.rows}: the forward of {first.rows} was disturbed; {QUIET}"

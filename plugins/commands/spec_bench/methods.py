@@ -1,4 +1,4 @@
-"""What named methods add to a step, by the length of their drafts: Td(k)."""
+"""Time that named methods add to a step, by the length of their drafts: Td(k)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def chains(settings: Settings) -> dict[str, list[str]]:
 def measure(
     target: Target, settings: Settings, prompts: Sequence[Prompt], repeats: int, sampling: Sampling
 ) -> list[DraftCost]:
-    """Every named method, on texts of these prompts."""
+    """Measure every named method on texts of these prompts."""
     longest = settings["draft_max"]
     requests = [Request(p.given, max_tokens=TOKENS, sampling=sampling, seed=p.seed(0), name=p.id) for p in prompts]
     costs = []
@@ -44,7 +44,7 @@ def _maker(target: Target, settings: Settings, methods: list[str]) -> Callable[[
 
 
 def prompts(target: Target, file: Path | None) -> list[Prompt]:
-    """Prompts of a file, or those that come with the model. Raises UsageError if there are none."""
+    """Prompts of a file, or else of the model. Raises UsageError if there are none."""
     path = file or target.info.prompts
     if path is None:
         raise UsageError(

@@ -27,7 +27,7 @@ PART = 256
 
 @attrs.frozen
 class Product:
-    """seconds: the fastest call with so many rows, including quantising them and returning the results.
+    """Times of a product with ``rows`` rows. seconds: the fastest call, with quantising them and returning the results.
 
     median: of all calls. cpu_seconds: median of the processor time of this process in a call, all threads.
     """
@@ -86,7 +86,7 @@ def activations(type: str) -> list[str]:
 
 
 def measure(type: str, rows: Sequence[int], repeats: int, sizes: Sequence[str], isa: str | None) -> list[Product]:
-    """Every number of rows with every activation format of the type."""
+    """Measure every number of rows with every activation format of the type."""
     products = []
     for size in sizes:
         source = RandomMatrix(type, SIZES[size])
@@ -103,7 +103,7 @@ def measure(type: str, rows: Sequence[int], repeats: int, sizes: Sequence[str], 
 
 
 def time_forward(executor: Native, rows: int, repeats: int) -> tuple[float, float, float]:
-    """Seconds of the fastest of so many calls, their median, and the median of their processor time.
+    """Seconds of the fastest of ``repeats`` calls, their median, and the median of their processor time.
 
     A warm-up call before them is not counted.
     """

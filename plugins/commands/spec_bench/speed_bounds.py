@@ -19,7 +19,7 @@ from spec_core import Target
 
 
 def limits_of(costs: list[Cost], drafts: list[DraftCost], draft_max: int) -> list[Limits]:
-    """For every depth and batch: drafts that cost nothing, then, with batch 1, those of each measured method.
+    """Limits at every depth and batch: for drafts that cost nothing, then, with batch 1, for each measured method.
 
     A curve without steps of one row says nothing about speedups, and is left out.
     """
@@ -36,7 +36,7 @@ def limits_of(costs: list[Cost], drafts: list[DraftCost], draft_max: int) -> lis
 
 
 def _of(method: str, drafts: list[DraftCost], curve: Curve, longest: int, depth: int) -> Limits:
-    """Up to the longest draft that the method made."""
+    """Limits of a method, up to the longest draft that it made."""
     costs_by_drafts = {d.drafts: d.seconds for d in drafts if d.method == method}
     return limits(curve, min(longest, max(costs_by_drafts)), 1, depth, method, Curve({0: 0.0} | costs_by_drafts))
 

@@ -53,7 +53,7 @@ class Cost:
 def measure(
     target: Target, rows: Sequence[int], depth: int, batch: int, repeats: int, sampling: Sampling
 ) -> list[Cost]:
-    """Times steps of ``batch`` sequences after prompts of ``depth`` tokens. Raises UsageError if they do not fit."""
+    """Measure steps of ``batch`` sequences after prompts of ``depth`` tokens. Raises UsageError if they do not fit."""
     measured = steps.measure(target, rows, depth, batch, repeats, sampling)
     read = bytes_read(target, depth, batch)
     return [cost(n, batch, depth, timings, read) for n, timings in measured.items()]

@@ -27,7 +27,7 @@ def steps(target: Any, costs: list[Cost], reads: float | None) -> None:
     say(f"{info.name} on {info.device}, {info.dtype}, threads: {info.threads or None}")
     say(f"kernels: {info.kernels or 'not reported'}")
     if reads is not None:
-        say(f"reading as many bytes as the weights have: {reads / 1e9:.1f} GB/s")
+        say(f"reading bytes of the weights' size: {reads / 1e9:.1f} GB/s")
     for (depth, batch), group in groupby(costs, key=lambda c: (c.depth, c.batch)):
         say(f"\ndepth {depth}, batch {batch}")
         say(COLUMNS)

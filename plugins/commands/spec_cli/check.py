@@ -38,8 +38,10 @@ BADGE = """<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="20" r
 </svg>
 """
 LABEL, GREEN, RED = "spec-core", "#2c7a2c", "#b3261e"
-LETTER, MARGIN = 7, 10
-"""Pixels of a letter of the badge, and beside its texts."""
+LETTER = 7
+"""Pixels of a letter of the badge."""
+MARGIN = 10
+"""Pixels beside a text of the badge."""
 
 
 @click.command()
@@ -92,7 +94,7 @@ def subject(plugin: str) -> tuple[Entry, Callable[[], Any]]:
 
 
 def finding(outcome: Outcome) -> str:
-    """What was found, without how to run the check alone in pytest."""
+    """The finding, without the command that runs the check alone in pytest."""
     return outcome.found.partition("found: ")[2].rpartition("\n")[0]
 
 

@@ -60,7 +60,7 @@ def answer(chosen: PluginInstance) -> dict[str, Any]:
 
 
 def describe_needs(needs: Any) -> list[str]:
-    """What every forward must return for the plugin, in words."""
+    """Outputs that the plugin needs of every forward, in words."""
     outputs = [f"hidden {' '.join(map(str, sorted(needs.hidden)))}"] if needs.hidden else []
     outputs += [name for name in NEEDED if getattr(needs, name)]
     outputs += [f"weights {' '.join(sorted(needs.weights))}"] if needs.weights else []

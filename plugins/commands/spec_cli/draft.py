@@ -74,7 +74,7 @@ def draft(method: str, tokens: str, count: int, out: Path, **flags: Any) -> None
 
 
 def whole_drafts(settings: Settings, method: str) -> Settings:
-    """The settings with the method's thresholds off, except those that the user passed."""
+    """The settings with the method's thresholds off, unless the user passed them."""
     name = name_of(method)
     cls = import_plugin(find_plugin(name))
     own = {f"{name}.{f.name}": f for f in (attrs.fields(cls) if attrs.has(cls) else ())}

@@ -92,7 +92,7 @@ def requests_of(many: Path | None, places: dict[str, Any], request: Request) -> 
 
 
 def start(run: Run, requests: list[Request], watch: Watch) -> list[Generation]:
-    """Starts all requests, with the watch and the prompts' progress as observers."""
+    """Start all requests, with the watch and the prompts' progress as observers."""
     watch.asked = watch.now()
     generations = run.generate(requests) if len(requests) > 1 else [run.generate(requests[0])]
     run.observe(watch.look)
@@ -130,7 +130,7 @@ def _shower(run: Run, show_drafts: bool, as_json: bool) -> show.Show:
 
 
 def report(result: Result, tokenizer: Tokenizer | None, times: dict[str, float | None]) -> dict[str, Any]:
-    """What ``--json`` prints for one text; names of ``stats`` as in docs/metrics.md."""
+    """Object that ``--json`` prints for one text; names of ``stats`` as in docs/metrics.md."""
     body = {
         "text": result.text,
         "tokens": result.tokens,
@@ -167,7 +167,7 @@ def _token(token: int, logprob: float, tokenizer: Tokenizer | None) -> dict[str,
 
 
 def plugin_summaries(run: Run) -> list[str]:
-    """What plugins say of the run so far, each in a few words."""
+    """Summaries of the run so far by its plugins, each in a few words."""
     reports = run.stats.report()["reports"]
     return [f"{name}: {report['summary']}" for name, report in reports.items() if report.get("summary")]
 

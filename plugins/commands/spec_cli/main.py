@@ -1,4 +1,4 @@
-"""The ``spec`` program. Commands are found by entry point; torch is imported only by those that run a model."""
+"""The ``spec`` program. Commands are found by entry point; torch is imported only by commands that run a model."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ HINT = "standard output must be open and its disk not full; to write to a file: 
 
 
 class Commands(click.Group):
-    """Its commands are the entry points of the group ``spec_core.commands``."""
+    """Group of the commands that are entry points of ``spec_core.commands``."""
 
     def _entries(self) -> dict[str, Entry]:
         return {entry.name: entry for entry in discover(["command"])}
@@ -92,7 +92,7 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def _replace_closed_stdout() -> TextIO:
-    """Replaces a closed standard output: writing fails, and no other file gets its descriptor."""
+    """Replace a closed standard output: writing fails, and no other file gets its descriptor."""
     descriptor = os.open(os.devnull, os.O_RDONLY)
     if descriptor != STDOUT:
         os.dup2(descriptor, STDOUT)

@@ -22,11 +22,11 @@ Show = Callable[["Emitted"], None]
 
 
 def nothing(event: Emitted) -> None:
-    """Prints nothing."""
+    """Print nothing."""
 
 
 def plain(event: Emitted) -> None:
-    """Prints the text as it is generated."""
+    """Print the text as it is generated."""
     if event.text:
         sys.stdout.write(printable_text(event.text))
         sys.stdout.flush()
@@ -38,7 +38,7 @@ def printable_text(text: str) -> str:
 
 
 def drafts(methods: Iterable[str]) -> Show:
-    """Prints the tokens of each method in its own colour, or brackets without colours; the legend is a note."""
+    """Print the tokens of each method in its own colour, or brackets without colours; the legend is a note."""
     marks = _colours(methods) if has_colours() else _brackets(methods)
     legend = ", ".join(mark(printable(name)) for name, mark in marks.items())
     summary = (

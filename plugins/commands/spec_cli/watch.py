@@ -70,7 +70,7 @@ class Prefill:
     over: bool = False
 
     def look(self, _: Any) -> None:
-        """Called after each step. Prints nothing in the first second, nor after the end of prefill."""
+        """Print progress after a step, but not in the first second, nor after the end of prefill."""
         total = sum(seq.prompt_len for seq in self.seqs)
         done = sum(min(seq.evaluated, seq.prompt_len) for seq in self.seqs)
         if self.over or self.now() - self.began < PATIENCE:
@@ -83,7 +83,7 @@ class Prefill:
             self.say(f"prompt: {done} of {total} tokens")
 
     def _show(self, text: str) -> None:
-        """Overwrites the line before; an empty text clears it."""
+        """Overwrite the line before; an empty text clears it."""
         click.echo(f"\r{text:40}\r{text}", nl=False, err=True)
 
 

@@ -126,7 +126,7 @@ def model_of(settings: Settings) -> str:
 
 
 def load_options(settings: Settings) -> dict[str, Any]:
-    """What the settings say to a loader: always device, dtype, threads and context, the rest only if it is set."""
+    """Options of a loader: always device, dtype, threads and context, the rest only if it is set."""
     import attrs
 
     from spec_core.commands import LoadSettings
@@ -235,7 +235,7 @@ def note_owners(runs: Iterable[Run], settings: Settings) -> None:
 
 
 def check_used(settings: Settings, names: Iterable[str]) -> None:
-    """Raises UsageError for a flag that sets a plugin which is not one of these.
+    """Raise UsageError for a flag that sets a plugin which is not one of these.
 
     Settings of other plugins in the file or the environment are noted if they are none.
     """

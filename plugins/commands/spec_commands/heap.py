@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def frozen_heap() -> Iterator[None]:
-    """Objects that exist now are not searched by the garbage collector meanwhile.
+    """Keep the garbage collector from searching objects that exist now.
 
     With a small model loaded there are 180,000, and a full collection takes 0.1 seconds, in the middle of some step.
     """

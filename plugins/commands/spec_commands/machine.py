@@ -1,4 +1,4 @@
-"""How busy the machine was during a measurement: processor time of this process, and of all others."""
+"""Load of the machine during a measurement: processor time of this process, and of all others."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def load_between(before: Moment, after: Moment) -> Load:
 
 
 def _others(before: Moment, after: Moment) -> float | None:
-    """None if the system reports less time than this process used: its figure is then of something else."""
+    """Processor time of other processes; None if the system reports less time than this process used."""
     seconds, own = after.wall - before.wall, after.own - before.own
     if before.busy is None or after.busy is None or seconds <= 0:
         return None

@@ -120,7 +120,7 @@ CHECKS = {"prompt": _text, "messages": _messages, "tokens": _tokens}
 
 
 def check_ids(path: Path, prompts: Sequence[Prompt]) -> None:
-    """Raises UsageError for an id that occurs twice."""
+    """Raise UsageError for an id that occurs twice."""
     seen = set()
     for prompt in prompts:
         if prompt.id in seen:

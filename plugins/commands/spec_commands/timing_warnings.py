@@ -10,8 +10,8 @@ import attrs
 from spec_commands.machine import Load
 
 SCATTER = 1.3
-"""The same work repeats within a few per cent on a quiet machine. At 1.3 a disturbance is as large as the gain of many
-methods."""
+"""Ratio of times of equal work above which a measurement is disturbed. On a quiet machine they differ by a few per
+cent; at 1.3 a disturbance is as large as the gain of many methods."""
 DISTURBED = 0.1
 """Share of disturbed measurements below which medians and intervals are trusted, without a warning."""
 BUSY = 0.1
@@ -34,7 +34,7 @@ class TimingWarning:
 
 
 def slow_count(slowdowns: Sequence[float]) -> int:
-    """How many took more than SCATTER times as long as expected; 0 if their share is at most DISTURBED.
+    """Number of measurements above SCATTER times the expected time; 0 if their share is at most DISTURBED.
 
     slowdowns: for each measurement, its time over the time that the same work needs.
     """

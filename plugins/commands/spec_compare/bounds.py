@@ -1,4 +1,4 @@
-"""What bounds the speedup of a contender: the machine, its drafts' own cost, and their acceptance."""
+"""Bounds of the speedup of a contender: the machine, its drafts' own cost, and their acceptance."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class Bounds:
 
 
 def bounds(laps: Sequence[Lap], plain: Sequence[Lap], tally: DraftStatistics, costs: Curves, draft_max: int) -> Bounds:
-    """Of the laps of one contender. plain: laps of plain decoding on the same prompts. tally: pooled over its records.
-    draft_max: longest draft that a run allows.
+    """Bounds of the laps of one contender. plain: laps of plain decoding on the same prompts. tally: pooled over its
+    records. draft_max: longest draft that a run allows.
     """
     records = [record for lap in laps for record in lap.records]
     step = costs.at(depth(records))
@@ -86,14 +86,14 @@ def acceptance_bound(step: Cost, tally: DraftStatistics, records: list[Record], 
     """The larger of two speedups: with the best constant draft length in the steps that had a draft, and with the
     lengths as they were drafted.
 
-    A method that chooses its lengths well exceeds every constant length. Of trees only the second is defined.
+    A method that chooses its lengths well exceeds every constant length. Only the second is defined for trees.
     """
     lengths = as_drafted(step, _steps(records), drafting) or 1.0
     return max(lengths, _constant(step, tally, drafting).speedup if tally.drafted == tally.depth else 1.0)
 
 
 def _constant(step: Cost, tally: DraftStatistics, drafting: Cost) -> Bound:
-    """Up to the last position that was tested often enough."""
+    """Bound of a constant acceptance, up to the last position that was tested often enough."""
     _, counts, right = tally.positions
     sure = []
     for kept, tested in zip(right, counts, strict=True):

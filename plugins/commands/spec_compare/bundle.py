@@ -26,7 +26,7 @@ MANIFEST, SCHEMA, REPORT = "manifest.json", "results.schema.json", "report.html"
 FORMAT, VERSION = "spec-core bundle", "1.0"
 NEEDED, OPTIONAL = (LAPS, SUMMARY, SCHEMA), (costs.NAME, REPORT)
 DATE = (1980, 1, 1, 0, 0, 0)
-"""Of every entry, so that equal contents make equal bundles."""
+"""Date of every entry, so that equal contents make equal bundles."""
 LARGEST = 4 << 30
 """Max bytes of all entries."""
 RATIO_MAX = 40
@@ -153,7 +153,7 @@ def _check_names(file: Path, archive: zipfile.ZipFile, listed: Mapping[str, Any]
 
 
 def _check_methods(file: Path, archive: zipfile.ZipFile) -> None:
-    """Other methods reserve as much memory as an entry asks for, before a byte is unpacked."""
+    """Refuse other compression than deflate: some reserve the memory that an entry asks for before unpacking a byte."""
     if other := {entry.compress_type for entry in archive.infolist()} - {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}:
         raise UsageError(f"{file} is compressed by method {min(other)}, a bundle is by deflate", hint=HINT)
 
@@ -184,7 +184,7 @@ def _extract(file: Path, archive: zipfile.ZipFile, name: str, facts: dict[str, A
 
 
 def _check_rows(file: Path, summary: bytes, rows: list[Row]) -> None:
-    """Raises UsageError for the first figure of the summary that the records do not give."""
+    """Raise UsageError for the first figure of the summary that the records do not give."""
     try:
         claimed = json.loads(summary)["rows"]
         names = [(row["contender"], row["family"]) for row in claimed]
@@ -203,7 +203,7 @@ def _check_rows(file: Path, summary: bytes, rows: list[Row]) -> None:
 
 
 def same(a: Any, b: Any) -> bool:
-    """Equal, up to rounding."""
+    """Whether numbers are equal up to rounding."""
     if isinstance(a, dict) and isinstance(b, dict):
         return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
     if isinstance(a, list) and isinstance(b, list):

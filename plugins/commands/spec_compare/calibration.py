@@ -59,7 +59,7 @@ class Calibration:
             rounds.round()
 
     def costs(self) -> dict[str, Costs]:
-        """What was measured so far."""
+        """Costs that were measured so far."""
         return self.given | {name: _costs(rounds) for name, rounds in self.measured.items()}
 
     def close(self) -> None:
@@ -96,7 +96,7 @@ def of(setups: Mapping[str, Baseline], rows: Mapping[str, int]) -> Calibration:
 
 
 def _rounds(setup: Baseline, rows: int) -> list[Rounds]:
-    """At the beginning of the shortest text, and at the end of the longest."""
+    """Rounds of measurements at the beginning of the shortest text, and at the end of the longest."""
     target, terms = setup.target, setup.terms
     rows = min(rows, (target.info.context - 2) // (steps.WARM + 2))
     if rows < 1:

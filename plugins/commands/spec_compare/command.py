@@ -141,7 +141,7 @@ def _show(result: Outcome, wide: bool, exact: bool) -> None:
 
 
 def _check_alone(ctx: click.Context) -> None:
-    """Raises UsageError for an option before the name of a subcommand: it would have no effect."""
+    """Raise UsageError for an option before the name of a subcommand: it would have no effect."""
     for param in ctx.command.params:
         if param.name and ctx.get_parameter_source(param.name) is ParameterSource.COMMANDLINE:
             raise UsageError(

@@ -91,7 +91,7 @@ def number_of_contenders(flags: dict[str, Any]) -> int:
 def measure_costs(
     setups: Mapping[str, Baseline], rows: Mapping[str, int], accounts: Mapping[str, Any], before: Comparison | None
 ) -> Calibration:
-    """Costs of steps for the bounds. Those of a comparison that is complete are not measured again."""
+    """Costs of steps for the bounds. A complete comparison's are not measured again."""
     if not accounts["bounds"]:
         return Calibration()
     if before is not None and before.complete:
@@ -137,7 +137,7 @@ def prepare_runs(
 
 
 def run_all(entrants: list[ContenderPlan], header: Header, results: Results | None, costs: Calibration) -> list[Lap]:
-    """All laps; those of an interrupted run are taken from its results. Each is written before the next is run.
+    """Run all laps; laps of an interrupted run are taken from its results. Each is written before the next is run.
 
     costs: goes on between the laps.
     """

@@ -68,7 +68,7 @@ def _check_fit(entry: ContenderEntry, target: Target) -> list[PluginInstance]:
 
 @contextmanager
 def _name_model(model: str, several: bool) -> Iterator[None]:
-    """Errors say on which model, where there are several."""
+    """Add the model to errors, if there are several."""
     try:
         yield
     except UsageError as error:
@@ -84,12 +84,12 @@ def _with_threads(settings: Settings, threads: int | None) -> Settings:
 
 
 def loading(settings: Settings) -> Hashable:
-    """Equal for settings that load the same target in the same way."""
+    """Key that is equal for settings that load the same target in the same way."""
     return tuple(settings[name] for name in LOADING)
 
 
 def text_of(settings: Settings) -> Hashable:
-    """Equal for settings under which plain decoding gives the same text."""
+    """Key that is equal for settings under which plain decoding gives the same text."""
     return (loading(settings), *(settings[name] for name in TEXT))
 
 
@@ -160,7 +160,7 @@ def _entrant(name: str, entry: ContenderEntry, setup: Baseline) -> ContenderPlan
 
 
 def _maker(setup: Baseline, settings: Settings, methods: list[str]) -> Callable[[], Run]:
-    """No run reuses rows of an earlier prompt; of an earlier turn only if the user asks for it."""
+    """Maker of runs. No run reuses rows of an earlier prompt; of an earlier turn only if the user asks for it."""
     shape: dict[str, Any] = {"reuse": setup.terms.reuse_turns, "max_sequences": setup.terms.batch}
     return lambda: common.run_of(setup.target, settings, methods, judged=bool(methods), **shape)
 

@@ -25,7 +25,7 @@ class Difference:
 
     plain, other: the tokens; None at the end of a text. best, scores: the target's two best tokens and their scores,
     before noise. rows: of the step in which the contender chose its token. flips: whether plain decoding, in steps with
-    as many rows as the contender's, differs there or before too. Empty and None if they were not computed.
+    the contender's number of rows, differs there or before too. Empty and None if they were not computed.
     """
 
     contender: str
@@ -45,7 +45,7 @@ def differences(
 ) -> list[Difference]:
     """The first difference of every text that is not plain decoding's, with scores from a new forward.
 
-    labels: contenders whose text may differ. setups: by baseline. Of a conversation, its first turn that differs.
+    labels: contenders whose text may differ. setups: by baseline. Conversations: the first turn that differs.
     """
     laps, asked_for = list(laps), {p.id: p for p in prompts}
     plain, texts = truth(laps), answers(laps)
@@ -62,7 +62,7 @@ def differences(
 
 
 def recorded_differences(laps: list[Lap], labels: Container[str]) -> list[Difference]:
-    """The same from records alone, without scores."""
+    """Differences from records alone, without scores."""
     plain = truth(laps)
     first: dict[tuple[str, str], Difference] = {}
     for record in (r for lap in laps if lap.contender not in labels for r in lap.records):

@@ -51,7 +51,7 @@ class Meter:
 
     @classmethod
     def of(cls, device: str) -> Meter:
-        """With the energy counters of this machine."""
+        """Meter with the energy counters of this machine."""
         return cls(device, counters=[*rapl(), *nvml(device)])
 
     def begin(self) -> None:

@@ -26,8 +26,12 @@ from spec_core.commands import (
 )
 from spec_core.errors import UsageError, why
 
-CONTENDER, SWEEP, TARGET = "contender", "sweep", "--target"
-"""Origins of settings: a table of the file of contenders, a sweep, and an option."""
+CONTENDER = "contender"
+"""Origin of a setting: a table of the file of contenders."""
+SWEEP = "sweep"
+"""Origin of a setting: a sweep."""
+TARGET = "--target"
+"""Origin of a setting: the option ``--target``."""
 OWN = ("name", "sweep")
 """Keys of a ``[[contender]]`` that are no settings."""
 EXAMPLE = 'write [[contender]] with methods = ["NAME"], settings as in spec.toml, and name = "..." if you like'
@@ -55,7 +59,7 @@ class ContenderEntry:
         return {name_of(part) for part in [*self.methods, *(n for n in named if n)]}
 
     def origin(self, key: str) -> str:
-        """Where a setting of a plugin came from."""
+        """Origin of a setting of a plugin."""
         setting = self.settings.table.get(key)
         return self.origins.get(key) or (DEFAULT if setting is None else setting.origin)
 
@@ -97,7 +101,7 @@ def _has_its_own(entry: ContenderEntry) -> bool:
 
 
 def once(specs: Iterable[str]) -> tuple[str, ...]:
-    """Raises UsageError for a method that is passed twice."""
+    """Raise UsageError for a method that is passed twice."""
     for spec, times in Counter(specs).items():
         if times > 1:
             raise UsageError(f"--method {spec} was passed {times} times", hint="pass each contender once")

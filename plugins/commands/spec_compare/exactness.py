@@ -20,12 +20,12 @@ EQUAL = {
     "rows": "rows have equal bits alone, with drafts and in a batch",
     "chains": "rows of text and of drafts that are chains have equal bits",
 }
-"""What a target has checked of its rows, by the first word of what it reports."""
+"""Descriptions of the checks of a target's rows, by the first word of its report."""
 
 
 @attrs.define(eq=False)
 class Shapes:
-    """Drafts the tokens of plain decoding, as many as a contender drafted in the step that began at that position.
+    """Drafts tokens of plain decoding, with the lengths of a contender's drafts at the same positions.
 
     text: prompt and output of plain decoding. lengths: {output position: drafted tokens}.
     """
@@ -102,7 +102,7 @@ def rows_at(record: Record, position: int) -> int:
 
 
 def statement(target: TargetFacts) -> str:
-    """What can be said about a target before any text is compared."""
+    """Statement about the exactness of a target before any text is compared."""
     claim = target.exact or "its target does not report it"
     if equal := EQUAL.get(claim.partition(":")[0]):
         return (

@@ -31,7 +31,7 @@ def figures(laps: Sequence[Lap], passed: bool) -> dict[str, Any]:
 
 
 def percentiles(values: Iterable[float]) -> dict[str, float]:
-    """By name; empty without values. Linear between neighbours, as numpy's default."""
+    """Percentiles by name; empty without values. Linear between neighbours, as numpy's default."""
     ordered = sorted(values)
     return {name: _at(ordered, share) for name, share in SHARES.items()} if ordered else {}
 

@@ -1,4 +1,4 @@
-"""How busy the machine was during the laps, from what each lap recorded."""
+"""Load of the machine during the laps, from the records of each lap."""
 
 from __future__ import annotations
 

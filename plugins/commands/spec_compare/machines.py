@@ -1,4 +1,4 @@
-"""The same comparison on several machines: their figures side by side, never pooled."""
+"""One comparison on several machines: their figures side by side, never pooled."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _title(header: Header, folder: Path, ambiguous: bool) -> str:
 
 
 def differences(a: Header, b: Header) -> list[str]:
-    """What makes two comparisons different ones, in words."""
+    """Differences between the questions of two comparisons, in words."""
     old, new = question(a), question(b)
     return [
         f"{key} is {quote(old.get(key))} and {quote(new.get(key))}"

@@ -1,8 +1,8 @@
 """Run every contender on every prompt, interleaved, all timed in the same way.
 
-Decode time begins after the step that emits a prompt's first token, so it excludes prefill; tokens are those that the
-loop emitted. Contenders take turns on each batch of prompts, in a rotating order, after a warm-up. Nothing is
-reused from an earlier prompt, and a method's memory between requests is empty at the start of every repeat.
+Decode time begins after the step that emits a prompt's first token, so it excludes prefill; emitted tokens count.
+Contenders take turns on each batch of prompts, in a rotating order, after a warm-up. Nothing is reused from an earlier
+prompt, and a method's memory between requests is empty at the start of every repeat.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class RequestSettings:
 
 @attrs.frozen(eq=False)
 class Baseline:
-    """What contenders share with the plain decoding that they are compared with.
+    """Setup that contenders share with the plain decoding that they are compared with.
 
     baseline: name of that plain decoding. prompts: as this target takes them.
     """
@@ -179,7 +179,7 @@ def _add(table: dict[str, Any], name: str, more: float) -> None:
 
 
 def warm(runs: dict[str, Run], prompts: list[Prompt], terms: RequestSettings) -> None:
-    """Runs every contender once, briefly, without measuring."""
+    """Run every contender once, briefly, without measuring."""
     for name, run in runs.items():
         warm_up(name, run, prompts, terms)
 
@@ -228,7 +228,7 @@ def measure(
 
 
 def _laps(slots: list[Slot], contenders: list[Contender], done: Collection[int]) -> Iterator[tuple[Slot, Lap]]:
-    """The laps of one repeat by these contenders, without those that are done and not needed for their memory."""
+    """The laps of one repeat by these contenders, except finished laps that no memory between requests needs."""
     by_name = {c.name: c for c in contenders}
     groups = {c.name: batches(c.setup.prompts, c.setup.terms.batch) for c in contenders}
     with ExitStack() as runs:
@@ -285,7 +285,7 @@ def batches(prompts: list[Prompt], size: int) -> list[list[Prompt]]:
 def lap(
     name: str, run: Run, watch: Watch, group: list[Prompt], terms: RequestSettings, repeat: int, baseline: str = PLAIN
 ) -> Lap:
-    """Runs all prompts of a group together until they finish; conversations turn by turn."""
+    """Run all prompts of a group together until they finish; conversations turn by turn."""
     watch.clear()
     records: list[Record] = []
     spent = Clock(0.0, 0.0)

@@ -51,7 +51,7 @@ class Recorder:
 
 
 def entrants(entered: list[ContenderPlan], lengths: tuple[int, ...]) -> list[ContenderPlan]:
-    """For every plain decoding of a comparison, an oracle of each draft length."""
+    """Oracles of each draft length, for every plain decoding of a comparison."""
     plain = [e for e in entered if e.contender.name == e.contender.baseline]
     return [_entrant(e, length, _texts(e.contender)) for e in plain for length in dict.fromkeys(lengths)]
 

@@ -1,4 +1,4 @@
-"""What a comparison found: rows, differences and warnings, from its laps and its header alone."""
+"""Outcome of a comparison: rows, differences and warnings, from its laps and its header alone."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def outcome(
 
 
 def curves(header: Header, costs: Mapping[str, Costs]) -> summary.Costs:
-    """For every contender whose baseline has costs."""
+    """Cost curves and longest draft of every contender whose baseline has costs."""
     known = {name: own_costs.curves(header.batch) for name, own_costs in costs.items()}
     return {c.name: (known[c.baseline], draft_max(c)) for c in header.contenders if c.baseline in known}
 
@@ -78,7 +78,7 @@ def draft_max(contender: ContenderFacts) -> int:
 
 
 def limits_of_costs(header: Header, costs: Mapping[str, Costs]) -> list[Limits]:
-    """What the costs allow a free drafter, for every baseline and depth."""
+    """Limits of a free drafter by the costs, for every baseline and depth."""
     facts = {c.name: draft_max(c) for c in header.contenders}
     return [
         limits(curve, facts.get(name, 0), header.batch, depth, name)
@@ -106,7 +106,7 @@ def whole_groups(laps: list[Lap]) -> list[Lap]:
 
 
 def work(lap: Lap) -> tuple[int, tuple[str, ...]]:
-    """What all contenders do in their own lap: repeat and prompts."""
+    """Repeat and prompts of a lap, which are the same for all contenders."""
     return lap.repeat, tuple(dict.fromkeys(record.prompt for record in lap.records))
 
 

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 def choose(prompts: list[Prompt], name: str, families: Iterable[str] = (), limit: int | None = None) -> list[Prompt]:
-    """At most ``limit`` prompts of each named family, or of every family. Raises UsageError for an unknown family.
+    """Choose at most ``limit`` prompts of each named family, or of every family. name: of the file, for the error.
 
-    name: of the file, for the error.
+    Raises UsageError for an unknown family.
     """
     families = set(families)
     known = {p.family for p in prompts}

@@ -20,7 +20,7 @@ DIRECTORY = click.Path(path_type=Path)
 def show(directory: Path, wide: bool, as_json: bool) -> int:
     """Print the tables of results, recomputed from their records.
 
-    Of an interrupted comparison: those of the prompts that every contender has finished.
+    An interrupted comparison has tables of the prompts that every contender has finished.
     """
     from spec_compare import outcome, table
     from spec_compare.records.reading import read

@@ -1,4 +1,4 @@
-"""From laps to rows: no speed without equality, pooled and per-prompt means, intervals over prompts."""
+"""Summarises laps as rows: no speed without equality, pooled and per-prompt means, intervals over prompts."""
 
 from __future__ import annotations
 
@@ -253,7 +253,7 @@ def _laps_of(laps: list[Lap], name: str, family: str) -> list[Lap]:
 
 
 def _cells(records: list[Record]) -> dict[str, Cell]:
-    """By prompt; the turns of a conversation count together."""
+    """Cells by prompt; the turns of a conversation count together."""
     by_prompt: dict[str, dict[int, list[Record]]] = {}
     for record in records:
         by_prompt.setdefault(record.prompt, {}).setdefault(record.repeat, []).append(record)

@@ -30,7 +30,7 @@ CIRCUMSTANCES = {
     "environment": "object",
     "settings": "object",
 }
-"""What ``outcome.circumstances`` adds, but for ``threads`` and ``kernels``, which a target may leave out."""
+"""Fields that ``outcome.circumstances`` adds, but for ``threads`` and ``kernels``, which a target may leave out."""
 
 
 def summary() -> dict[str, Any]:
@@ -51,7 +51,7 @@ def _of_type(kind: Any) -> dict[str, Any]:
 
 
 def _object(cls: type) -> dict[str, Any]:
-    """Every field of a class is required."""
+    """Schema of a class, whose fields are all required."""
     fields = attrs.fields(attrs.resolve_types(cls))
     return {
         "type": "object",

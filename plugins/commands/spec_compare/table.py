@@ -33,7 +33,7 @@ def show(
     batch: int = 1,
     baselines: Mapping[str, str] | None = None,
 ) -> None:
-    """Prints a table per family, the one over all prompts last, then bounds, differences and warnings.
+    """Print a table per family, the one over all prompts last, then bounds, differences and warnings.
 
     batch: prompts that ran together. baselines: {contender: the plain decoding it is compared with}.
     """
@@ -84,7 +84,7 @@ SHORT = 0.9
 
 
 def rest(row: Row, rows: Iterable[Row], baselines: Mapping[str, str]) -> str:
-    """Where the time of a step goes, beside plain decoding's, if less than SHORT of the bound was reached; else empty.
+    """Parts of the time of a step, beside plain decoding's, if less than SHORT of the bound was reached; else empty.
 
     baselines: {contender: the plain decoding it is compared with}.
     """
@@ -122,7 +122,7 @@ def _why(d: Difference) -> str:
 
 
 def _print(console: Console, heading: str, rows: list[Row], names: list[str], batch: int) -> None:
-    """Removes trailing spaces of lines, for output to a file."""
+    """Remove trailing spaces of lines, for output to a file."""
     with console.capture() as captured:
         table, out = fitting(console, rows, names, batch)
         console.print(text_of(heading, style="bold"), table, "", sep="\n")

@@ -38,7 +38,7 @@ def scatter(laps: list[Lap], device: str) -> list[TimingWarning]:
 
 
 def slowdowns(laps: list[Lap], device: str) -> list[float]:
-    """For each lap, its time over that of the fastest repeat, or over its processor time if that ratio is larger.
+    """Time of each lap over that of the fastest repeat, or over its processor time if that ratio is larger.
 
     Processor time is used on a CPU only: a process that waits for another device does not spend it.
     """

@@ -11,7 +11,7 @@ from spec_core.commands import format_method, parse_method
 
 
 def names(chains: list[list[str]]) -> list[str]:
-    """Without files; with their names where two would be called the same. Settings of their own stay."""
+    """Names of chains without files, or with the names of files if two would be called the same. Settings stay."""
     short = [title(c) for c in chains]
     often = Counter(short)
     return [name if often[name] == 1 else title(c, _with_file) for name, c in zip(short, chains, strict=True)]

@@ -24,9 +24,10 @@ class Drafts:
         trace.sources.append([] if draft is None else part.sources)
         trace.confidence.append(None if draft is None or draft.confidence is None else list(draft.confidence))
         trace.path.append([] if part.full_verdict is None else list(part.full_verdict.path[: len(part.emitted)]))
-        trace.limits.append({name or "": n for name, n in part.limits.items()})
+        limits = part.limits or {}
+        trace.limits.append({} if part.limits is None else {name: part.length_max(name) for name in step.methods})
         trace.seconds.append(dict(step.seconds))
-        trace.prices.append({name or "": chance for name, chance in part.prices.items()})
+        trace.prices.append({name: limit.price for name, limit in limits.items() if limit.price is not None})
         trace.priced.append(sorted(step.priced))
         trace.pieces.append([len(piece.draft) for piece in part.pieces])
         trace.uncut.append([] if part.full_verdict is None else list(part.full_verdict.path))

@@ -1,1 +1,1 @@
-"""What steps and drafts cost on this machine, and the bounds of a speedup that follow. A library of commands."""
+"""Costs of steps and drafts on this machine, and the bounds of a speedup that follow. A library of commands."""

@@ -1,4 +1,4 @@
-"""What a method adds to a step: its drafting, and its work on the committed rows."""
+"""Time that a method adds to a step: its drafting, and its work on the committed rows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import attrs
 
-from spec_core import Compat, Request, Run, Step, hookimpl
+from spec_core import Compat, DraftPlan, Limit, Request, Run, Step, hookimpl
 
 ADDED = ("draft", "process")
 """Hooks whose time is the method's. Rolling the target back also happens in the steps of a cost curve."""
@@ -43,8 +43,7 @@ class Lengths:
     @hookimpl
     def draft(self, step: Step) -> None:
         longest = next(self.upcoming)
-        for seq, _ in step.undrafted:
-            step.limit(seq, longest)
+        step.plan(DraftPlan(dict.fromkeys(step.methods, Limit(longest))))
 
 
 def measure(

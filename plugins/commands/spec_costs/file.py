@@ -15,7 +15,7 @@ from spec_costs.curve import Curve, Curves
 
 FORMAT, VERSION = "spec-costs", "1.0"
 MACHINE = ("target", "device", "dtype", "threads", "kernels")
-"""What costs belong to: all of them must be equal where the costs are used."""
+"""Facts that costs depend on: all must be equal where the costs are used."""
 AGAIN = "measure again with `spec bench step --out FILE`"
 MANY = 1 << 20
 """Max rows, sequences, cached rows and entries: a file from a stranger may name any number."""
@@ -23,7 +23,7 @@ MANY = 1 << 20
 
 @attrs.frozen
 class StepCost:
-    """seconds: median time of a step with so many rows of each sequence. depth: cached rows of each sequence."""
+    """Cost of a step. rows: of each sequence. seconds: median time. depth: cached rows of each sequence."""
 
     batch: int
     depth: int
@@ -46,7 +46,7 @@ class DraftCost:
 
 @attrs.frozen
 class Costs:
-    """What steps and drafts cost. machine: the values of MACHINE."""
+    """Costs of steps and drafts. machine: the values of MACHINE."""
 
     machine: dict[str, Any]
     steps: list[StepCost]
@@ -67,7 +67,7 @@ class Costs:
         return Curve({0: 0.0} | seconds_by_drafts) if seconds_by_drafts else None
 
     def check(self, target: Target) -> None:
-        """Raises UsageError if they were measured with another model or on another device."""
+        """Raise UsageError if they were measured with another model or on another device."""
         for name, here in machine(target).items():
             if self.machine.get(name) != here:
                 there = self.machine.get(name)
@@ -90,7 +90,7 @@ def as_json(costs: Costs, **more: Any) -> dict[str, Any]:
 
 
 def read(path: Path) -> Costs:
-    """Raises UsageError for a file that cannot be read, or is not one of costs."""
+    """Read costs. Raises UsageError for a file that cannot be read, or is not one of costs."""
     try:
         body = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError, RecursionError) as error:

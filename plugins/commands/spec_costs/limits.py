@@ -1,4 +1,4 @@
-"""What costs allow before any text is seen: the speedup of a perfect drafter, and what acceptance a draft must have."""
+"""Limits by costs before any text is seen: the speedup of a perfect drafter, and what acceptance a draft must have."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class Timing:
 def measure(
     target: Target, rows: Sequence[int], depth: int, batch: int, repeats: int, sampling: Sampling
 ) -> dict[int, list[Timing]]:
-    """{rows of each sequence: timings of so many steps}. depth: prompt tokens of each sequence.
+    """{rows of each sequence: timings of ``repeats`` steps}. depth: prompt tokens of each sequence.
 
     Raises UsageError for what does not fit into the context.
     """

@@ -86,7 +86,7 @@ def create_app(engine: Engine, terms: ServerConfig, behind: bool = False) -> Fas
 
 
 def _add_middlewares(app: FastAPI, terms: ServerConfig, behind: bool) -> None:
-    """From the inside out: a refusal of the guard has headers of CORS, a failure those and the id of its request."""
+    """Add middlewares, inner ones first: refusals of the guard have headers of CORS, failures also the request's id."""
     limits = terms.limits
     app.add_middleware(ServerErrorMiddleware, handler=refuse)
     if limits.lenient:

@@ -144,7 +144,7 @@ class Reading:
         return self.json_end.find(text)
 
     def _function(self, text: str, at: int, final: bool, closing: bool) -> Found:
-        """Parameters as text between tags; one ends where the next one, or the end of the function, follows."""
+        """Call with parameters as text between tags; each ends before the next one or the end of the function."""
         head = HEAD.match(text, at)
         if head is None:
             raise NoCall if ">" in text[at:] else NeedMore
@@ -183,7 +183,7 @@ class Reading:
         return Found([call_of(name[1], arguments)], at + len(CLOSING))
 
     def _require_end(self, end: re.Pattern[str], text: str, at: int) -> None:
-        """Raises NeedMore as long as the new text has no end: a long value is not read again with every piece."""
+        """Raise NeedMore as long as the new text has no end: a long value is not read again with every piece."""
         start = max(at, self.searched)
         match = end.search(text, start)
         self.searched = match.end() if match else max(start, len(text) - len(CLOSING))
@@ -246,7 +246,7 @@ def call_of(name: str, arguments: Mapping[str, Any]) -> Call:
 
 
 def value_of(text: str, schema: Any) -> Any:
-    """What the text of a value means: a text, unless the schema says otherwise and it is JSON."""
+    """Value of a text: the text itself, unless the schema says otherwise and it is JSON."""
     kinds = schema.get("type") if isinstance(schema, Mapping) else None
     kinds = [kinds] if isinstance(kinds, str) else kinds or []
     if "string" in kinds and not ("null" in kinds and text == "null"):

@@ -16,7 +16,6 @@ from spec_commands.heap import frozen_heap
 
 from spec_core.commands import DEFAULT, Settings
 from spec_core.errors import UsageError, why
-from spec_serve import prompt_cache
 from spec_serve.memory import MIB, Plan, check, plan
 from spec_serve.settings import ServeSettings
 
@@ -53,7 +52,7 @@ OWN_NAMES = (
     "strict_model", "lenient",
     "chat_template", "chat_template_file", "chat_template_kwargs", "reasoning_format", "alias", "prompt_cache",
 )  # fmt: skip
-"""Of the flags above."""
+"""Names of the flags above."""
 
 
 @click.command()
@@ -100,7 +99,7 @@ def limits_of(settings: Settings) -> ServeSettings:
 
 
 def _check_variables(limits: ServeSettings) -> None:
-    """Raises UsageError where the variables of the chat template are no JSON object."""
+    """Raise UsageError where the variables of the chat template are no JSON object."""
     try:
         variables = json.loads(limits.chat_template_kwargs or "{}")
     except ValueError:
@@ -113,7 +112,7 @@ def _check_variables(limits: ServeSettings) -> None:
 
 
 def _check_encryption(limits: ServeSettings) -> None:
-    """Raises UsageError where the certificate and its key are not a pair that can be read."""
+    """Raise UsageError where the certificate and its key are not a pair that can be read."""
     if (limits.ssl_cert_file is None) != (limits.ssl_key_file is None):
         raise UsageError("a certificate needs its key", hint="give both --ssl-cert-file and --ssl-key-file")
     if limits.ssl_cert_file is None:
@@ -160,12 +159,12 @@ def _plan(target: Target, plugins: list[PluginInstance], settings: Settings, lim
 
 
 def adapt(settings: Settings) -> Settings:
-    """With other defaults of the run: a method that fails is switched off, long prompts leave others their pace."""
+    """Set a server's defaults of the run: a failing method is switched off, long prompts do not slow others down."""
     return _with_defaults(settings, on_error="isolate", prefill_budget=PREFILL_BUDGET)
 
 
 def _with_defaults(settings: Settings, **defaults: Any) -> Settings:
-    """With other defaults: what a user gave stays."""
+    """Set other defaults; settings of the user stay."""
     table = dict(settings.table)
     for name, value in defaults.items():
         if table[name].origin == DEFAULT:
@@ -175,6 +174,8 @@ def _with_defaults(settings: Settings, **defaults: Any) -> Settings:
 
 def _restore_cache(run: Run, limits: ServeSettings) -> Path | None:
     """The file of the prompt cache, whose prefixes are evaluated now. Raises UsageError."""
+
+    from spec_serve import prompt_cache
 
     if limits.prompt_cache is None:
         return None
@@ -195,7 +196,7 @@ def _restore_cache(run: Run, limits: ServeSettings) -> Path | None:
 
 def prepare(run: Run, settings: Settings, limits: ServeSettings) -> tuple[Engine, ServerConfig]:
     """The engine of a server that does not listen yet, and what it holds requests to. Raises UsageError."""
-    from spec_serve import logs
+    from spec_serve import logs, prompt_cache
     from spec_serve.engine import Engine
     from spec_serve.server_config import ServerConfig
     from spec_serve.tracing import Tracing

@@ -59,7 +59,7 @@ class Talk:
         return sum(map(len, self.texts)) + TURN * len(self.messages) + sum(len(str(value)) for value in values if value)
 
     def encode(self, tokenizer: Any) -> Any:
-        """What the chat template makes of it."""
+        """Encode the conversation by the chat template."""
         keywords = self._keywords(tokenizer)
         if not keywords and not self.continued:
             return conversation(self.messages, self.tools, tokenizer)
@@ -158,7 +158,7 @@ def _message(at: int, message: Message) -> dict[str, Any]:
 
 
 def _call(at: int, call: ToolCall) -> dict[str, Any]:
-    """Templates print the arguments themselves, so they are given as an object."""
+    """Call with its arguments as an object, since templates print them themselves."""
     try:
         arguments = json.loads(call.function.arguments or "{}")
     except (ValueError, RecursionError) as error:
@@ -192,7 +192,7 @@ def _without_tools(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def _add_tools(messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """With the tools in the system message."""
+    """Add the tools to the system message."""
     text = WRITTEN.format("\n".join(json.dumps(tool, ensure_ascii=False) for tool in tools))
     if messages[0]["role"] == "system":
         first, *rest = messages

@@ -1,4 +1,4 @@
-"""What the server counts while requests run. Written by the engine's thread alone."""
+"""Counters of the server while requests run. Written by the engine's thread alone."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Log-probabilities of a prompt: a text that a constraint holds to the prompt itself.
 
-What is generated after the first token of the prompt is the rest of the prompt, token by token, with the
+The text generated after the first token of the prompt is the rest of the prompt, token by token, with the
 log-probabilities of the model's own rows. The method ``forced`` drafts it, where the server has it, so that several
 tokens are evaluated at once. A token that ends a text ends such a text too, and another one goes on after it.
 """
@@ -98,14 +98,14 @@ def requests(ids: list[int], best: int, model: Request, terms: ServerConfig) -> 
 
 
 def jobs(ids: list[int], best: int, model: Request, deadline: float | None, terms: ServerConfig) -> list[Job]:
-    """The same as jobs, with an outlet of their own."""
+    """Jobs that score a text, with an outlet of their own."""
     outlet = EventQueue()
     submitted = requests(ids, best, model, terms)
     return [Job(request, outlet, index=i, streamed=False, deadline=deadline) for i, request in enumerate(submitted)]
 
 
 async def scores(submitted: list[Job]) -> list[Logprob]:
-    """Of the tokens after the first. Raises the error that ended one of the texts."""
+    """Log-probabilities of the tokens after the first. Raises the error that ended one of the texts."""
     scores_by_row: dict[int, list[Logprob]] = {}
     if not submitted:
         return []

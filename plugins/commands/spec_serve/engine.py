@@ -1,4 +1,4 @@
-"""The thread that owns the run. Others hand it orders, which it takes between two steps, and never wait for it."""
+"""The thread that owns the run. Other threads queue commands, which it executes between two steps, without blocking."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Engine:
             raise ApiError(503, "the engine has stopped after an error; see the server's log", code="engine")
 
     def cancel(self, jobs: Iterable[Job]) -> None:
-        """Nobody waits for these any more."""
+        """Cancel jobs that nobody waits for any more."""
         for job in jobs:
             if job in self.open:
                 self._commands.put(partial(self._cancel, job))
@@ -120,7 +120,7 @@ class Engine:
         self.run.close()
 
     def _run_commands(self) -> None:
-        """All that are there; with nothing to run, wait for one."""
+        """Run all queued commands; with nothing else to run, wait for one."""
         if not self.run.busy:
             self._commands.get()()
         try:
@@ -175,7 +175,7 @@ class Engine:
         job.tell(message)
 
     def _submit(self, jobs: list[Job]) -> None:
-        """All of them, or none: the first that is refused takes the others with it."""
+        """Submit all jobs, or none: the first refused one takes the others with it."""
         try:
             for job in jobs:
                 job.seq = self.run.submit(job.request)
@@ -209,7 +209,7 @@ class Engine:
         self._stopped = True
 
     def _look(self, step: Step) -> None:
-        """At the end of every step: who has begun, and what was drafted."""
+        """Note at the end of every step which jobs have begun, and what was drafted."""
         self.counters.forward(step)
         for part in step.parts:
             job = self.jobs.get(part.seq)
@@ -228,7 +228,7 @@ class Engine:
                 job.drafted = Drafted(part.draft.ids, part.sources, path)
 
     def _tell_prompted(self, job: Job, processed: int, seconds: float) -> None:
-        """How much of its prompt is evaluated, where the client asked for it."""
+        """Report how much of its prompt is evaluated, if the client asked for it."""
         if job.prompted and job.streamed and job.seq is not None:
             total = job.seq.prompt_len
             job.tell(Prompted(min(processed, total), job.seq.reused, total, seconds))
@@ -239,12 +239,12 @@ class Engine:
 
 
 def line(job: Job, result: Result) -> str:
-    """What the log says of a finished text."""
+    """Line of the log about a finished text."""
     return " ".join(f"{name}={value}" for name, value in numbers(job, result).items())
 
 
 def numbers(job: Job, result: Result) -> dict[str, str | int | float]:
-    """Of a finished text, and nothing of what was written."""
+    """Numbers of a finished text, without its content."""
     stats = result.stats
     return {
         "request": job.request.name,

@@ -21,7 +21,7 @@ class NamedSchema(Body):
 
 
 class ResponseFormat(Body):
-    """What the text must be: free, a JSON object, JSON of a schema, or free text with tags (tag_formats.py)."""
+    """Required form of the text: free, a JSON object, JSON of a schema, or free text with tags (tag_formats.py)."""
 
     where: ClassVar[str] = "response_format"
 
@@ -52,7 +52,7 @@ class StructuredOutputs(Body):
 
 
 class Format(Body):
-    """As ``response_format``, its schema without a level of its own."""
+    """``response_format``, with its schema on the same level."""
 
     where: ClassVar[str] = "text.format"
 

@@ -1,4 +1,4 @@
-"""From a body to requests of the core: defaults, aliases and limits."""
+"""Turns a body into requests of the core: defaults, aliases and limits."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from spec_serve.settings import ServeSettings
 SEEDS, SHORT, UNLIMITED = 1 << 64, 16, 1 << 31
 """``SHORT``: max_tokens of ``/v1/completions`` where nobody says, as in OpenAI's API."""
 RANDOM_BITS = 53
-"""Of a random seed: a client whose numbers are floats, such as a browser, can send it back as it is."""
+"""Bits of a random seed: a client whose numbers are floats, such as a browser, can send it back as it is."""
 SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty")
 ALIASES = {
     "draft-simple": "draft-model", "draft_model": "draft-model", "standalone": "draft-model",
@@ -42,9 +42,9 @@ PREDICTION = "prediction"
 
 @attrs.frozen
 class GenerationParams:
-    """A request before its prompts are known.
+    """Generation parameters of a request, without its prompts.
 
-    trace: report drafts. streamed: tell of every step. prompted: tell how much of the prompt is evaluated.
+    trace: report drafts. streamed: send an event per step. prompted: report how much of the prompt is evaluated.
     """
 
     request: Request
@@ -54,7 +54,7 @@ class GenerationParams:
     prompted: bool = False
 
     def calling(self, constraint: Constraint | None) -> GenerationParams:
-        """With the constraint of a text that may, or must, call tools; None leaves it as it is."""
+        """Set the constraint of a text that may, or must, call tools; None changes nothing."""
         if constraint is None:
             return self
         return attrs.evolve(self, request=attrs.evolve(self.request, constraint=constraint))
@@ -123,7 +123,7 @@ def ask(
 
 
 def ask_chat(body: Chat, terms: ServerConfig) -> tuple[GenerationParams, Talk, int]:
-    """What a conversation asks for, and how many texts. Raises ApiError or UsageError."""
+    """Parameters of a conversation, and the number of texts. Raises ApiError or UsageError."""
     lengths = {length(body), body.max_completion_tokens} - {None}
     if len(lengths) > 1:
         raise ApiError(400, "max_tokens and max_completion_tokens differ; write one", "max_completion_tokens")
@@ -203,7 +203,7 @@ def max_tokens(given: int | None, terms: ServerConfig, otherwise: int) -> int:
 
 
 def bias_of(given: Mapping[str, float] | None) -> dict[int, float]:
-    """OpenAI's ``{"42": -1.5}``."""
+    """Biases of tokens from OpenAI's ``{"42": -1.5}``."""
     return {token_id(key): bias for key, bias in (given or {}).items()}
 
 
@@ -251,7 +251,7 @@ def calls_of(body: Chat, tools: list[Tool], ask: GenerationParams, tokenizer: An
 
 
 def reads_of(body: Chat, tools: list[Tool], ask: GenerationParams, terms: ServerConfig) -> Reads:
-    """How the text becomes an answer."""
+    """Options of reading the text as an answer."""
     single, format = body.parallel_tool_calls is False, body.reasoning_format or terms.limits.reasoning_format
     return Reads(tools, single, format, structured.is_all_answer(ask.request.constraint))
 

@@ -1,4 +1,4 @@
-"""What every request passes before a route sees it: its host and origin, the key, and the limits of its body."""
+"""Checks of every request before its route: its host and origin, the key, and the limits of its body."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def answer(error: ApiError, path: str = "") -> Response:
 
 
 def add_request_id(send: Any, given: str) -> Any:
-    """Every answer has an id in a header: the client's, where it is a short word, or a new one."""
+    """Add an id to the headers of an answer: the client's, if it is a short word, or a new one."""
     name = given if ID.fullmatch(given) else uuid4().hex
     REQUEST_ID.set(name)
 
@@ -80,7 +80,7 @@ class Guard:
         await self.app(scope, self._limit_body(receive), send)
 
     def check(self, path: str, headers: Headers) -> None:
-        """Raises ApiError for a page of a stranger, a wrong key, or a body that says that it is too long."""
+        """Raise ApiError for a page of a stranger, a wrong key, or a body that says that it is too long."""
         if self.origins is not None and path not in HEALTH:
             self.origins.check(headers)
         self._check_key(path, headers)

@@ -43,7 +43,7 @@ class HarmonyReader:
     _fresh: bool = False
 
     def put(self, piece: Piece) -> list[AnswerPart | Call]:
-        """What this piece adds."""
+        """Parts and calls that this piece adds."""
         if isinstance(piece, str):
             return self._text(piece)
         if piece.name == MESSAGE:

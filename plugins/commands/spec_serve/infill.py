@@ -31,7 +31,7 @@ MARKS = (
 REPOSITORY = ("<|repo_name|>", "<repo_name>", "<|fim_repo|>", "<reponame>")
 FILE = ("<|file_sep|>", "<file_sep>", "<|fim_sep|>")
 NAME = "filename"
-"""Of the file with the gap, and ``myproject`` of its repository, as llama-server writes them."""
+"""Name of the file with the gap; its repository is ``myproject``, as llama-server writes them."""
 
 LINE = 32
 """Characters around another file, about."""
@@ -82,7 +82,7 @@ class FillTokens:
 
     @classmethod
     def of(cls, tokenizer: Tokenizer) -> FillTokens | None:
-        """Those that its file names, or those with a known name; None where the tokenizer lacks one."""
+        """Tokens that the tokenizer's file names, or tokens with a known name; None where one is missing."""
         named = getattr(tokenizer, "fim", None) or {}
         if {"pre", "suf", "mid"} <= set(named):
             return cls(named["pre"], named["suf"], named["mid"], named.get("rep"), named.get("sep"))

@@ -15,7 +15,7 @@ from spec_core import Emitted, Request, Result, Sequence
 from spec_serve.errors import api_error_of
 
 REQUEST_ID: ContextVar[str] = ContextVar("request_id", default="")
-"""Of the HTTP request that is being answered, in its header ``X-Request-Id``."""
+"""Id of the HTTP request that is being answered, from its header ``X-Request-Id``."""
 
 
 @attrs.frozen
@@ -34,7 +34,7 @@ class Accepted:
 
 @attrs.frozen(eq=False)
 class Prompted:
-    """How much of a prompt is evaluated. processed: tokens, with cached ones. seconds: since its first forward."""
+    """Progress of a prompt's evaluation. processed: tokens, with cached ones. seconds: since its first forward."""
 
     processed: int
     cache: int

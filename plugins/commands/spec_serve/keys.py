@@ -35,7 +35,7 @@ def keys_of(limits: ServeSettings) -> Keys:
 
 
 def _read(path: Path) -> tuple[bytes, ...]:
-    """One key in every line; empty lines and those that begin with # are none."""
+    """Read a key from every line that is not empty and does not begin with #."""
     try:
         with path.open("rb") as file:
             data = file.read(BYTES_MAX)

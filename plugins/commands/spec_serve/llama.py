@@ -71,7 +71,7 @@ class LlamaCompletion(Generate):
 
 
 class CompletionAnswer(BaseModel):
-    """Without ``response_fields``, which choose among these."""
+    """Fields of an answer; ``response_fields`` choose among them."""
 
     index: int | None = None
     content: str | None = None
@@ -200,10 +200,10 @@ def _next_ids(text: str, before: list[int], tokenizer: Tokenizer) -> list[int]:
 
 @attrs.frozen
 class Told:
-    """What an answer has beside its text.
+    """Fields of an answer beside its text.
 
     silent: no text, its prompt was evaluated only. timed: timings in every chunk. fields: names of the fields that
-    are told, all where there are none; ``a/b`` is the field b of a.
+    are sent, all of them if empty; ``a/b`` is the field b of a.
     """
 
     tokens: bool = False
@@ -248,7 +248,7 @@ class LlamaAnswer:
     probabilities: list[dict[str, Any]] = attrs.field(factory=list)
 
     async def response(self) -> dict[str, Any]:
-        """In one piece. Raises the error that ended the text."""
+        """Return the answer in one piece. Raises the error that ended the text."""
         [finished] = await report.wait_for_all(self.outlet, 1)
         for step in self.job.steps:
             self._note(step.events)
@@ -344,7 +344,7 @@ class Answers:
     several: bool
 
     async def response(self) -> Any:
-        """In one piece. Raises the error that ended a text."""
+        """Return the answers in one piece. Raises the error that ended a text."""
         answers = [await one.response() for one in self.parts]
         return answers if self.several else answers[0]
 

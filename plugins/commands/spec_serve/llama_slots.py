@@ -55,7 +55,7 @@ class Props(BaseModel):
 
 @router.get("/slots", response_model=list[Slot], responses=refusals(503))
 async def list_slots(engine: EngineOf, terms: TermsOf, fail_on_no_slot: str = "") -> Response:
-    """What every slot does. fail_on_no_slot: 503 where all of them are busy."""
+    """State of every slot. fail_on_no_slot: answer 503 if all of them are busy."""
     slots_now = slots(engine, terms)
     if fail_on_no_slot and all(slot["is_processing"] for slot in slots_now):
         raise ApiError(503, "no slot is free", code="unavailable")
@@ -93,7 +93,7 @@ def generation(request: Request, terms: ServerConfig) -> dict[str, Any]:
 
 
 def _biases(request: Request, terms: ServerConfig) -> list[dict[str, Any]]:
-    """Of tokens, null where they are forbidden: ends of the text too, where they are ignored."""
+    """Biases of tokens, null for forbidden ones, among them ends of the text if they are ignored."""
     ignored = sorted(terms.target.info.eog) if request.ignore_eos else []
     biases = {token: float("-inf") for token in ignored} | dict(request.sampling.logit_bias)
     return [{"token": t, "bias": b if b > float("-inf") else None} for t, b in biases.items()]

@@ -20,7 +20,7 @@ MIB = 1 << 20
 CHECKPOINTS = 9
 """States that a sequence of a hybrid keeps: its own, and those from which its prefix can be continued."""
 LIMIT = Path("/sys/fs/cgroup/memory.max")
-"""What a container may use."""
+"""File with the memory limit of a container."""
 
 
 @attrs.frozen
@@ -45,7 +45,7 @@ class Plan:
         return self.weights + self.step + sum(self.drafters.values()) + self.slots + self.cache
 
     def lines(self) -> list[str]:
-        """For people."""
+        """Lines of the plan for people."""
         drafters = [f"{_mib(size):>9} weights of {name}" for name, size in self.drafters.items()]
         return [
             f"{_mib(self.weights):>9} weights",
@@ -98,7 +98,7 @@ def available() -> int | None:
 
 
 def check(plan: Plan, limit: int, device: str = "cpu") -> None:
-    """Raises UsageError where the plan does not fit. limit: bytes that were allowed, 0 is what is free."""
+    """Raise UsageError where the plan does not fit. limit: bytes that were allowed, 0 is what is free."""
     free = limit or (available() if device.startswith("cpu") else free_bytes(device))
     if free is not None and plan.total > free:
         raise UsageError(

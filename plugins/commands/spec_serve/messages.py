@@ -64,7 +64,7 @@ class MessageTokens(BaseModel):
     "/v1/messages/count_tokens", response_model=MessageTokens, responses=refusals(*READS, model=TypedErrorAnswer)
 )
 async def count_message_tokens(body: Messages, service: ServiceOf) -> Response:
-    """How many tokens the prompt of a message has."""
+    """Number of tokens of a message's prompt."""
     chat = as_chat(body)
     tools = generation_params.tools_of(chat.tools, chat.tool_choice, service.terms.limits)
     talk = Talk(chat.messages, tools, chat, service.terms.template_defaults)
@@ -76,7 +76,7 @@ async def count_message_tokens(body: Messages, service: ServiceOf) -> Response:
 
 
 def as_chat(body: Messages) -> schemas.Chat:
-    """The same request as a chat. Raises ApiError for what it cannot have."""
+    """The request as a chat. Raises ApiError for fields that a chat cannot have."""
     shared = {name: getattr(body, name) for name in schemas.Generate.model_fields}
     if body.stop_sequences is not None:
         if body.stop is not None:
@@ -208,7 +208,7 @@ class MessageReply:
     _open: bool = False
 
     async def response(self) -> dict[str, Any]:
-        """In one piece. Raises the error that ended the text."""
+        """Return the answer in one piece. Raises the error that ended the text."""
         [finished] = await report.wait_for_all(self.outlet, 1)
         for step in self.job.steps:
             self._events(self.reader.put(step.events))
@@ -297,7 +297,7 @@ class MessageReply:
 
 
 def usage(finished: Finished) -> dict[str, int]:
-    """Tokens by Anthropic's names: those that were read from the cache are none of the input's."""
+    """Tokens by Anthropic's names: tokens from the cache do not count as input."""
     result = finished.result
     return {
         "input_tokens": result.prompt_tokens - result.reused,

@@ -152,7 +152,7 @@ class InputTokens(BaseModel):
 @router.post("/v1/chat/completions/input_tokens", response_model=InputTokens, responses=refusals(*READS))
 @router.post("/chat/completions/input_tokens", include_in_schema=False)
 async def count_chat_tokens(body: schemas.Chat, service: ServiceOf) -> Response:
-    """How many tokens the prompt of a conversation has."""
+    """Number of tokens of a conversation's prompt."""
     tools = generation_params.tools_of(body.tools, body.tool_choice, service.terms.limits)
     talk = Talk(body.messages, tools, body, service.terms.template_defaults)
     [ids] = await service.encode(talk)
@@ -306,7 +306,7 @@ class CompletionAnswer:
         return {} if self.usage or len(self.done) < len(self.jobs) else self._extras()
 
     def _progress(self, job: Job, message: Progress) -> dict[str, Any] | None:
-        """What a step adds; None where it adds nothing yet."""
+        """Chunk that a step adds; None if it adds nothing yet."""
         self.written[job] += len(message.events)
         if self.chat:
             delta: Any = self._delta(job, self._reader(job).put(message.events))

@@ -1,4 +1,4 @@
-"""Which pages may call a server without a key: its own, and those of allowed origins.
+"""Pages that may call a server without a key: its own, and pages of allowed origins.
 
 A page of a stranger reaches a server of this machine in two ways: from its own origin, which the browser names, or as a
 name that leads to this machine after the page was loaded (DNS rebinding), which the header ``Host`` shows.
@@ -29,7 +29,7 @@ class Origins:
     allowed: tuple[str, ...]
 
     def check(self, headers: Headers) -> None:
-        """Raises ApiError for a page of a stranger."""
+        """Raise ApiError for a page of a stranger."""
         host = headers.get("host")
         if host is not None and not self._has_host(host):
             raise ApiError(
@@ -57,7 +57,7 @@ class Origins:
 
 
 def origins_of(limits: ServeSettings) -> Origins | None:
-    """What a server without a key checks; None for one with a key, which a page of a stranger does not have."""
+    """Origins that a server without a key checks; None for one with a key, which a page of a stranger does not have."""
     if keys_of(limits):
         return None
     address = _address(_name(limits.host))
@@ -72,7 +72,7 @@ def split(text: str | None) -> tuple[str, ...]:
 
 
 def check_origins(limits: ServeSettings) -> None:
-    """Raises UsageError for an origin that no browser sends."""
+    """Raise UsageError for an origin that no browser sends."""
     for origin in split(limits.allowed_origin):
         parts = urlsplit(origin)
         if origin != ANY and (not parts.scheme or not parts.netloc or parts.path or parts.query):

@@ -40,7 +40,7 @@ class Places:
 
     @classmethod
     def of(cls, job: Job, tokenizer: Tokenizer, at: int = 0) -> Places:
-        """Those of the text of a job, which follows its prompt. at: characters before the text."""
+        """Places in the text of a job, which follows its prompt. at: characters before the text."""
         request = job.request
         exact = request.constraint is not None
         return cls(stream_after(tokenizer, list(request.prompt), exact=exact), at)  # type: ignore[arg-type]
@@ -65,7 +65,7 @@ class Pieces:
     _waiting: deque[tuple[int, Mark]] = attrs.field(factory=deque)
 
     def put(self, events: Iterable[Emitted]) -> list[Piece]:
-        """What these events show. A mark comes when the text before it is visible."""
+        """Pieces that these events show. A mark comes when the text before it is visible."""
         pieces: list[Piece] = []
         for event in events:
             at = self.places.before(event.token)
@@ -86,7 +86,7 @@ class Pieces:
 
 
 def marks_of(names: Iterable[str], tokenizer: Tokenizer) -> dict[int, Mark]:
-    """Those of the names that are control tokens of this tokenizer."""
+    """Marks of the names that are control tokens of this tokenizer."""
     encoded = {name: tokenizer.encode(name, special=True, bos=False) for name in names}
     return {ids[0]: Mark(name) for name, ids in encoded.items() if len(ids) == 1 and not tokenizer.token_bytes(ids[0])}
 

@@ -24,7 +24,7 @@ log = logging.getLogger("spec_serve")
 KIND = b"spec-prompt-cache"
 MAGIC = KIND + b" 1"
 BYTES_MAX = 1 << 28
-"""Of a file that is read, and so of one that is written."""
+"""Max bytes of a file that is read, and so of one that is written."""
 HEAD_BYTES = 4096
 """Room in the file for all but its prefixes."""
 HINT = "remove the file, or name another one with --prompt-cache"
@@ -40,7 +40,7 @@ class Prefix:
 
 
 def prefixes(run: Run) -> list[Prefix]:
-    """Of the run's free slots, the least recently used first. A row given as an embedding has no token and ends it."""
+    """Prefixes of the run's free slots, the least recently used first. A row given as an embedding ends a prefix."""
     prefixes_of_run = []
     for slot in run.free_slots:
         tokens = slot.tokens[: slot.evaluated]
@@ -89,7 +89,7 @@ def write(path: Path, run: Run) -> None:
 
 
 def check_folder(path: Path) -> None:
-    """Raises UsageError where the file could not be written at the end."""
+    """Raise UsageError where the file could not be written at the end."""
     if not os.access(path.parent, os.W_OK | os.X_OK):
         raise UsageError(
             f"--prompt-cache {path}: the folder {path.parent} does not exist or cannot be written",
@@ -121,7 +121,7 @@ def read(path: Path, run: Run) -> list[Prefix]:
 
 
 def read_prefixes(data: bytes, run: Run) -> list[Prefix]:
-    """Raises ValueError where it is no prompt cache of this vocabulary."""
+    """Raise ValueError where it is no prompt cache of this vocabulary."""
     head, _, body = data.partition(b"\n")
     if len(data) > BYTES_MAX:
         raise ValueError(f"the file is longer than {BYTES_MAX} bytes")

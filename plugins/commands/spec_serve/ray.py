@@ -40,7 +40,7 @@ ONE_SERVER = ("host", "port", "prompt_cache")
 READ = ("cache_salt", "tools", "instructions", "messages", "input", "input_extra", "input_prefix", "prompt")
 """Fields of a body that the beginning of a prompt comes from, in its order."""
 SCOPE = ("type", "asgi", "http_version", "method", "scheme", "path", "raw_path", "root_path", "query_string", "headers")
-"""What a replica has to know of a connection."""
+"""Fields of a connection that a replica needs."""
 MANY = 10_000
 """Requests that the ingress passes on at once: replicas limit their number."""
 
@@ -109,16 +109,16 @@ class Replica:
             messages.put_nowait(None)
 
     def metrics(self) -> list[Metric]:
-        """Of this replica, under its name."""
+        """Metrics of this replica, under its name."""
         return self.counts.of(serve.get_replica_context().replica_id.unique_id)
 
     def check_health(self) -> None:
-        """Asked by Ray, which replaces a replica that raises."""
+        """Check health for Ray, which replaces a replica that raises."""
         if not self.engine.healthy:
             raise RuntimeError("the engine has stopped")
 
     def __del__(self) -> None:
-        """Called by Ray when running requests have ended, or their time has."""
+        """Close the replica; Ray calls this when running requests have ended, or their time has."""
         self.engine.close()
 
 
@@ -148,7 +148,7 @@ class Ingress:
         return bytes(body)
 
     async def _metrics(self) -> Response:
-        """Of all replicas that live: those of one would go up and down."""
+        """Metrics of all living replicas: those of a single one would go up and down."""
         servers = await self.replicas.broadcast("metrics").results_async(return_exceptions=True)
         living = [counts for counts in servers if not isinstance(counts, RayError)]
         return Response(Together(living).text(), media_type=CONTENT_TYPE)
@@ -181,7 +181,7 @@ def _lost_replica_error(error: Exception) -> ApiError:
 
 
 def app(args: dict[str, Any]) -> serve.Application:
-    """Builds the application: ``serve run spec_serve.ray:app model=zoo:pico methods=ngram replicas=2``.
+    """Build the application: ``serve run spec_serve.ray:app model=zoo:pico methods=ngram replicas=2``.
 
     args: settings of ``spec serve``, ``config`` for a file of them, and ``replicas``, the number of servers.
     Raises UsageError.
@@ -218,7 +218,7 @@ def _check_shared(settings: Settings) -> None:
 
 
 def _options(settings: Settings, limits: ServeSettings, replicas: int) -> dict[str, Any]:
-    """Of the deployment: a replica has as many requests as its slots and its queue, as many more wait for one."""
+    """Options of the deployment: a replica has requests for its slots and its queue; a second queue waits for one."""
     slots = settings["max_sequences"]
     router: dict[str, Any] = {
         "request_router_class": ROUTER,

@@ -1,4 +1,4 @@
-"""From the text of a model to an answer: what it thinks, what it says and what it calls, by the form of its family.
+"""Reads the text of a model as an answer: reasoning, content and calls, by the form of its family.
 
 The form is told by the chat template: channels of gpt-oss, or ``<think>`` at the beginning of the text.
 """
@@ -48,10 +48,10 @@ def known_marks(tokenizer: Tokenizer) -> dict[int, Mark]:
 
 @attrs.frozen
 class Reads:
-    """How the answers of a request are read.
+    """Options of reading the answers of a request.
 
-    tools: what the model may call. single: no more than one call. format: where thinking goes. whole: the text is all
-    answer, as with a constraint that holds from its beginning.
+    tools: functions that the model may call. single: no more than one call. format: where thinking goes. whole: the
+    text is all answer, as with a constraint that holds from its beginning.
     """
 
     tools: Sequence[Tool] = ()
@@ -105,7 +105,7 @@ class Reader:
         return [] if reader is None else reader.calls
 
     def put(self, events: Iterable[Emitted]) -> list[AnswerPart | Call]:
-        """What these events add to the answer, in order."""
+        """Parts that these events add to the answer, in order."""
         pieces = self.pieces.put(events)
         if self.channels is not None:
             return _join(part for piece in pieces for part in self.channels.put(piece))
@@ -116,7 +116,7 @@ class Reader:
         return [*_reasoning(thought), *self._read_answer(text if self.legacy else answer)]
 
     def end(self) -> list[AnswerPart | Call]:
-        """What was held back until the end of the text."""
+        """Parts that were held back until the end of the text."""
         if self.channels is not None:
             return _join(self.channels.end())
         thought, answer = self.thoughts.end() if self.thoughts is not None else ("", "")
@@ -142,7 +142,7 @@ def _reasoning(text: str) -> list[AnswerPart | Call]:
 
 
 def _join(parts: Iterable[AnswerPart | Call]) -> list[AnswerPart | Call]:
-    """With neighbours of one kind as one part."""
+    """Join neighbours of one kind."""
     joined: list[AnswerPart | Call] = []
     for part in parts:
         last = joined[-1] if joined else None

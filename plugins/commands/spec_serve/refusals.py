@@ -1,4 +1,4 @@
-"""What the application answers to a request that it refuses."""
+"""Answers of the application to refused requests."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ HANDLERS: dict[int | type[Exception], Callable[[Request, Any], Coroutine[Any, An
     ValidationError: refuse_converted_body,
     HTTPException: refuse_request,
 }
-"""Of errors that a route raises."""
+"""Handlers of errors that a route raises."""
 
 
 def _invalid(errors: Sequence[Any]) -> ApiError:

@@ -56,7 +56,7 @@ class DecodingMetrics(BaseModel):
 
 
 class Extras(BaseModel):
-    """What an answer of OpenAI's form has beside it."""
+    """Fields beside an answer of OpenAI's form."""
 
     timings: Timings
     metrics: DecodingMetrics
@@ -72,7 +72,7 @@ class Finished:
 
     @property
     def reason(self) -> str:
-        """As APIs know it: a text that its constraint completed has stopped."""
+        """Reason in the APIs' words: a text that its constraint completed has stopped."""
         reason = self.result.finish_reason
         return "deadline" if self.job.expired else "stop" if reason == "complete" else reason
 
@@ -113,7 +113,7 @@ def usage_of(read: int, written: int) -> dict[str, int]:
 
 
 def _prediction_counts(done: list[Finished]) -> dict[str, Any]:
-    """How many drafted tokens of a request's prediction were accepted, and how many were not."""
+    """Numbers of accepted and rejected drafted tokens of a request's prediction."""
     if not any(f.job.request.prediction for f in done):
         return {}
     kept = sum(f.job.kept[PREDICTION] for f in done)
@@ -149,7 +149,7 @@ def progress_of(message: Prompted, timed: bool) -> dict[str, Any]:
 
 
 def timings_so_far(job: Job, written: int) -> dict[str, Any]:
-    """The same of a text that is not finished."""
+    """Timings of a text that is not finished."""
     assert job.seq is not None
     prompt_n, prompt_ms = job.seq.prompt_len - job.seq.reused, 1000 * (job.first - job.begun)
     return {
@@ -198,12 +198,12 @@ def _histogram(done: list[Finished], steps: int, longest: int) -> list[int]:
     for finished in done:
         for i, n in enumerate(finished.result.stats["accepted_per_pos"]):
             kept[i] += n
-    reached = [steps, *kept, 0]  # drafts of which at least i tokens were kept
+    reached = [steps, *kept, 0]  # drafts with at least i kept tokens
     return [reached[i] - reached[i + 1] for i in range(longest + 1)]
 
 
 def extras(done: list[Finished], run: Run) -> dict[str, Any]:
-    """What an answer of OpenAI's form has beside it."""
+    """Fields beside an answer of OpenAI's form."""
     return {
         "timings": timings(done),
         "metrics": {"speculative_decoding": speculation(done, run)},

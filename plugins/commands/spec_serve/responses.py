@@ -65,7 +65,7 @@ async def create_response(body: schemas.Responses, service: ServiceOf) -> Respon
 
 
 def as_chat(body: schemas.Responses) -> schemas.Chat:
-    """The same request as a chat. Raises ApiError for an item that lacks a field."""
+    """The request as a chat. Raises ApiError for an item that lacks a field."""
     items = [schemas.Item(role="user", content=body.input)] if isinstance(body.input, str) else body.input
     messages = [schemas.Message(role="system", content=body.instructions)] if body.instructions else []
     shared = {name: getattr(body, name) for name in schemas.Generate.model_fields}
@@ -154,7 +154,7 @@ KINDS = {
     "content": Kind("message", "output_text", "msg", {"role": "assistant"}, logprobs=True),
     "reasoning": Kind("reasoning", "reasoning_text", "rs", {"summary": []}),
 }
-"""By the kind of a part."""
+"""Kinds of items by the kind of a part."""
 
 
 @attrs.define(eq=False)
@@ -174,7 +174,7 @@ class ResponseReply:
     written: int = 0
 
     async def response(self) -> dict[str, Any]:
-        """In one piece. Raises the error that ended the text."""
+        """Return the answer in one piece. Raises the error that ended the text."""
         [finished] = await report.wait_for_all(self.outlet, 1)
         for step in self.job.steps:
             self._events(self.reader.put(step.events))
@@ -261,7 +261,7 @@ class ResponseReply:
         ]
 
     def _logprobs(self) -> list[Any]:
-        """Of all tokens so far, where they were asked for."""
+        """Log-probabilities of all tokens so far, if they were asked for."""
         tokenizer = self.terms.target.tokenizer
         assert tokenizer is not None
         logprobs = token_logprobs.chat_logprobs([e for step in self.job.steps for e in step.events], tokenizer)

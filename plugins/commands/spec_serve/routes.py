@@ -1,4 +1,4 @@
-"""What the routers of all APIs have in common: the key, and the description of refusals and streams."""
+"""Shared by the routers of all APIs: the key, and the description of refusals and streams."""
 
 from __future__ import annotations
 

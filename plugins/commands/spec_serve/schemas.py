@@ -1,4 +1,4 @@
-"""Bodies of requests: their fields and types. What is unknown, or known and not supported, is refused by its name."""
+"""Bodies of requests: their fields and types. A field that is unknown or not supported is refused by its name."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from spec_serve.formats import Format, ResponseFormat, StructuredOutputs
 from spec_serve.strict_model import ANY, Body, ListOf, field_error
 
 NAME = r"^[A-Za-z0-9_.-]{1,64}$"
-"""Of a function."""
+"""Pattern of a function's name."""
 Number = Annotated[float, Field(allow_inf_nan=False)]
 """A JSON number."""
 Ids = ListOf[int]
@@ -20,11 +20,11 @@ Count = Annotated[int, Field(ge=0, lt=1 << 63)]
 
 
 ReasoningFormat: TypeAlias = Literal["auto", "none", "deepseek", "deepseek-legacy"]
-"""As in llama-server: where thinking goes. ``auto`` is ``deepseek``."""
+"""Place of reasoning in an answer, as in llama-server. ``auto`` is ``deepseek``."""
 
 
 class Speculative(Body):
-    """How this request is drafted for. It changes how fast the text comes, never the text."""
+    """Drafting for this request. It changes the speed of the text, never the text."""
 
     where: ClassVar[str] = "speculative"
 
@@ -57,7 +57,7 @@ class StreamOptions(Body):
 
 
 class Generate(Body):
-    """What all ways of generating have in common. A field that is left out, or null, has the server's setting."""
+    """Fields of all ways of generating. A field that is left out, or null, has the server's setting."""
 
     model: str | None = None
     temperature: Number | None = None
@@ -129,7 +129,7 @@ class ContentPart(Body):
 
 
 class Function(Body):
-    """What a model may call. parameters: a JSON schema."""
+    """A function that a model may call. parameters: a JSON schema."""
 
     where: ClassVar[str] = "a tool's function"
 
@@ -198,7 +198,7 @@ class Predicted(Body):
 
 
 class Conversation(Body):
-    """How messages become a prompt."""
+    """Options of turning messages into a prompt."""
 
     chat_template_kwargs: dict[str, Any] | None = Field(default=None, description="Variables of the chat template.")
     reasoning_effort: str | None = Field(

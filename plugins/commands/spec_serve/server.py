@@ -24,7 +24,7 @@ from spec_serve.settings import ServeSettings
 
 log = logging.getLogger("spec_serve")
 GRACE_SECONDS = 5
-"""What cancelled requests have to send their last event."""
+"""Seconds for cancelled requests to send their last event."""
 
 
 class Server(uvicorn.Server):

@@ -1,4 +1,4 @@
-"""What the server holds requests to."""
+"""Server-wide configuration: run, model name, limits, settings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from spec_serve.settings import ServeSettings
 
 @attrs.frozen(slots=False)
 class ServerConfig:
-    """What the server holds requests to. model: its name in the API. settings: all that were resolved."""
+    """Server-wide configuration. model: its name in the API. settings: all that were resolved."""
 
     run: Run
     model: str
@@ -31,7 +31,7 @@ class ServerConfig:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Of what answers: another one where the model, its settings or this program change."""
+        """Fingerprint of the answering system: it changes with the model, its settings and this program."""
         settings = json.dumps(self.settings.as_json(), default=str)
         text = "\0".join((version("spec-core"), self.target.info.vocab_id or "", settings))
         return f"b{sha256(text.encode()).hexdigest()[:12]}"

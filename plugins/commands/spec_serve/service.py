@@ -1,4 +1,4 @@
-"""What a route gets of the application: the way from a prompt to an answer, the engine, and the terms of the server."""
+"""Services of the application for routes: from a prompt to an answer, the engine, and the server's configuration."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from spec_serve.threads import Threads
 
 
 class Json(JSONResponse):
-    """In ASCII: a text may hold half a surrogate pair."""
+    """JSON in ASCII: a text may hold half a surrogate pair."""
 
     def render(self, content: Any) -> bytes:
         return as_json(content).encode()

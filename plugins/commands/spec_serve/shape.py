@@ -26,7 +26,7 @@ KEY_MAX = 4_096
 
 
 def check_shape(body: Any) -> None:
-    """Raises HTTPException for a body of too many parts. The cost is in proportion to the limit, not to the body."""
+    """Raise HTTPException for a body of too many parts. The cost is in proportion to the limit, not to the body."""
     waiting, parts, keys = [body], 0, 0
     while waiting:
         part = waiting.pop()

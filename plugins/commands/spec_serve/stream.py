@@ -1,4 +1,4 @@
-"""Answers that end when the client leaves: as server-sent events, or whole."""
+"""Streaming and whole responses that are cancelled when the client disconnects."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fastapi.sse import EventSourceResponse
 
 T = TypeVar("T")
 QUIET_SECONDS = 15.0
-"""After so long without an event a comment is sent, so that proxies keep the connection open."""
+"""Seconds without an event after which a comment is sent, so that proxies keep the connection open."""
 
 
 class ClientDisconnected(Exception):

@@ -1,4 +1,4 @@
-"""What all bodies of requests have in common: what is unknown, or known and not supported, is refused by its name."""
+"""Base class of all bodies of requests: a field that is unknown or not supported is refused by its name."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from spec_serve.shape import ENTRIES_MAX
 log = logging.getLogger("spec_serve")
 ANY = object()
 IGNORED_MAX = 1000
-"""Names of which a lenient server warns."""
+"""Max names that a lenient server warns about."""
 
 
 T = TypeVar("T")
@@ -36,7 +36,7 @@ def field_error(name: str, problem: str, code: str = REFUSED) -> PydanticCustomE
 class Body(BaseModel):
     """A body whose unknown fields are refused.
 
-    neutral: fields of the original API that have no form here, each with values that ask for nothing.
+    neutral: unsupported fields of the original API, each with the values that are accepted because they change nothing.
     where: how a refusal calls the body. ids: fields of token ids, and of biases for them, which may be long.
     """
 
@@ -70,7 +70,7 @@ IGNORED: ContextVar[set[str] | None] = ContextVar("ignored", default=None)
 
 
 def _refuse(name: str, problem: str, code: str) -> None:
-    """Raises a refusal of the field, or warns once where the server is lenient."""
+    """Raise a refusal of the field, or warn once where the server is lenient."""
     ignored = IGNORED.get()
     if ignored is None:
         raise field_error(name, problem, code)

@@ -27,7 +27,7 @@ TITLES = ("type", "title", "description", "$schema")
 
 
 def constraint(body: Any) -> Constraint | None:
-    """What a body asks for; None for free text. Raises ApiError for several constraints, UsageError for a wrong one.
+    """Constraint of a body; None for free text. Raises ApiError for several constraints, UsageError for a wrong one.
 
     body: any body that generates; fields that it does not have count as left out.
     """
@@ -76,7 +76,7 @@ def _from_structured_outputs(asked: StructuredOutputs, compact: bool) -> Constra
 
 
 def _kind(kind: str, value: Any, compact: bool) -> Constraint | None:
-    """Of a field of vLLM's ``structured_outputs``."""
+    """Constraint of a field of vLLM's ``structured_outputs``."""
     if kind == "json":
         return JsonSchema(value, compact)
     if kind == "json_object":
@@ -143,7 +143,7 @@ def tools_constraint(
 
 
 def _demanded_functions(functions: Mapping[str, Any], choice: str | Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The functions of which one must be called; None where none must."""
+    """The functions to call, if the model must call one of them; else None."""
     if isinstance(choice, Mapping):
         name = choice["function"]["name"]
         if name not in functions:

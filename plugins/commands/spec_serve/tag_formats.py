@@ -30,7 +30,7 @@ class Structure(Body):
 
 
 class Content(Body):
-    """What stands in a tag of the second form."""
+    """Content of a tag of the second form."""
 
     where: ClassVar[str] = "structural_tag.format.tags.content"
 
@@ -73,7 +73,7 @@ class StructuralTag(Body):
     format: TriggeredTags | None = None
 
     def constraint(self) -> StructuralTags:
-        """Raises ApiError for no form, both, or another number of triggers than one."""
+        """Raise ApiError for no form, both, or another number of triggers than one."""
         if (self.structures is None) == (self.format is None):
             raise ApiError(400, f"{FIELD} needs either 'structures' with 'triggers', or 'format'", FIELD)
         if self.format is not None:
@@ -85,7 +85,7 @@ class StructuralTag(Body):
 
 
 def structural_tag(given: str | Mapping[str, Any]) -> StructuralTags:
-    """Of a JSON text or an object. Raises ApiError where it is neither form."""
+    """Structural tags of a JSON text or an object. Raises ApiError where it is neither form."""
     try:
         tag = json.loads(given) if isinstance(given, str) else given
         return StructuralTag.model_validate(tag).constraint()

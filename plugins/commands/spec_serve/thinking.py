@@ -1,4 +1,4 @@
-"""What a model thinks before it answers, in its text between ``<think>`` and ``</think>``."""
+"""Reasoning of a model before its answer, in its text between ``<think>`` and ``</think>``."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class ThoughtReader:
         return thought, self._answer()
 
     def end(self) -> tuple[str, str]:
-        """What was held back."""
+        """Reasoning and answer that were held back."""
         rest, self._rest = self._rest, ""
         return (rest.rstrip(), "") if self.inside else ("", rest)
 
@@ -42,7 +42,7 @@ class ThoughtReader:
             self.answered, self._fresh = True, False
 
     def _reasoning(self) -> str:
-        """Up to the closing; what may be its beginning, and white space before it, is held back."""
+        """Reasoning up to the closing; a possible beginning of it, and white space before it, are held back."""
         text = self._rest.lstrip() if self._fresh else self._rest
         self._fresh = self._fresh and not text
         at = text.find(CLOSING)
@@ -56,7 +56,7 @@ class ThoughtReader:
         return thought
 
     def _answer(self) -> str:
-        """White space between the thinking and the answer belongs to neither."""
+        """Answer without the white space between the reasoning and it."""
         if not self.answered:
             return ""
         text = self._rest.lstrip() if self._fresh else self._rest

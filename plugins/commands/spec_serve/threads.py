@@ -26,7 +26,7 @@ COMPILING_MAX = 4
 
 
 def _run_and_trim(work: Callable[..., Result], *arguments: Any) -> Result:
-    """Long work; the memory that it has freed returns to the system, since each thread's allocator would keep it."""
+    """Run long work, then return its freed memory to the system, since each thread's allocator would keep it."""
     try:
         return work(*arguments)
     finally:

@@ -12,12 +12,12 @@ from spec_serve.parts import Places
 
 
 def text(token: int, tokenizer: Tokenizer) -> str:
-    """Of a token's bytes alone: a replacement character where they are part of one."""
+    """Text of a token's bytes alone: a replacement character where they are part of one."""
     return tokenizer.token_bytes(token).decode("utf-8", "replace")
 
 
 def text_events(events: list[Emitted]) -> list[Emitted]:
-    """Those that are part of the text: a token that ends it is not."""
+    """Events of tokens that are part of the text: a token that ends it is not."""
     return [e for e in events if e.token not in e.seq.stop.tokens]
 
 
@@ -59,7 +59,7 @@ def completion_logprobs(events: list[Emitted], places: Places, tokenizer: Tokeni
 
 
 def echo_logprobs(given: Echo, tokenizer: Tokenizer) -> dict[str, list[Any]]:
-    """Of the tokens of a prompt; nothing is known of the first."""
+    """Log-probabilities of the tokens of a prompt; the first has none."""
     places = Places(tokenizer.stream())
     tops = [name_logprobs(token, p, tokenizer) for token, p in zip(given.ids[1:], given.scores, strict=True)]
     return {
@@ -103,7 +103,7 @@ def llama_logprobs(events: list[Emitted], tokenizer: Tokenizer) -> list[dict[str
 
 
 def trace(events: list[Emitted], drafted: Drafted | None, tokenizer: Tokenizer) -> dict[str, Any]:
-    """Of one step: each token with its source, and what was drafted and not kept."""
+    """Trace of one step: each token with its source, and the rejected drafted tokens."""
     tokens = [{"id": e.token, "text": e.text, "source": e.source} for e in events]
     if drafted is None:
         return {"tokens": tokens, "drafted_by": [], "draft_n": 0, "rejected": []}

@@ -32,7 +32,7 @@ __all__ = ["CLOSING", "OPENING", "Call", "CallReader"]
 
 FIRST_KEY = re.compile(r'\{\s*(?:\Z|"(\w*)(?:\Z|(")))')
 KEYS = ("name", "arguments", "parameters", "type", "id")
-"""With which the object of a call may begin."""
+"""Keys with which the object of a call may begin."""
 OPENED = re.compile("|".join(re.escape(opening) for opening in OPENINGS))
 
 
@@ -40,7 +40,7 @@ OPENED = re.compile("|".join(re.escape(opening) for opening in OPENINGS))
 class CallReader:
     """Splits a text, piece by piece, into what is said and the calls in it.
 
-    tools: {name: JSON schema of its parameters}. What looks like a call and is none of these tools stays text.
+    tools: {name: JSON schema of its parameters}. A call of none of these tools stays text.
     single: at most one call is read, what follows it is left out.
     """
 
@@ -59,7 +59,7 @@ class CallReader:
         return cls({t.function.name: t.function.parameters or {} for t in tools}, single)
 
     def put(self, text: str) -> list[str | Call]:
-        """What the text says so far beyond what was returned before, and the calls that it completed, in order."""
+        """New text and the calls that it completed, in order."""
         self._rest += text
         return self._all(final=False)
 

@@ -26,7 +26,7 @@ def names(*classes: type) -> list[str]:
 
 @attrs.frozen
 class DataOptions(FromFlags):
-    """What the head is trained and evaluated on.
+    """Options of the data for training and evaluation.
 
     data: a JSONL file; None: the texts or prompts of the target. generate: prompts that the target answers first; None:
     the default of the target. answer: max tokens of an answer. temperature: of the answers; one is drawn for each.
@@ -89,8 +89,8 @@ class Eagle3Options(HeadOptions):
 
 @attrs.frozen
 class DFlashOptions(HeadOptions):
-    """layers: of the head. block: tokens of a block, the first of which is known. mask: id of the token that stands for
-    an unknown one; None: a token that does not occur in the data."""
+    """Options of a DFlash head. block: tokens of a block, with the known one first. mask: id of the token that stands
+    for an unknown one; None: a token that does not occur in the data."""
 
     kind: ClassVar[Kind] = "dflash"
 

@@ -1,163 +1,187 @@
-"""How likely drafts are accepted: a rate of the sequence, on two time scales, and a slow shape of the method.
-
-The odds of the i-th token of a draft, given those before it, are those of the sequence's rate times what the method's
-shape says of i: behind some right tokens the next one is often easier.
-"""
+"""What drafts of a method bring: accepted tokens by position, by text, and against the chances that it gives itself."""
 
 from __future__ import annotations
 
 import attrs
 
-PRIOR = 0.6
-FAST, STEADY, SHAPE = 0.12, 0.04, 0.01
-"""Weights of one tested token: in the two rates of its sequence, in the shape."""
-TESTED, TESTED_MAX = 4.0, 200.0
-"""Tokens for which the rate of a method counts at first, and in the end: it is their mean until then."""
-APART = 0.33
-"""Where the quick rate is this far from the steady one, the text has changed: the steady one restarts from it."""
-LOW, HIGH = 0.02, 0.98
-EVERY = 3
-"""Drafts of which one is looked at by position."""
-REFRESH = 63
-"""Drafts after which the shape is used anew, once there are as many; at first it is after fewer."""
-SELDOM = 24
-"""A position that was tested as often counts half."""
-GRAIN = 64
-"""Number of bins for acceptance rates between 0 and 1; what follows from a rate is cached by bin."""
+from spec_control import BIAS_MAX, PRICE_MIN, PRIOR, PRIOR_TESTS, QUICK, SLOW
+from spec_control.costs import Line, Mean
+from spec_core import DraftAttempt
 
 
 @attrs.define
-class Rate:
-    """Of one method in one sequence: the steady average of tested tokens counts, until the quick one leaves it.
+class Positions:
+    """Acceptance by position in the draft, of tokens behind accepted ones, and of all."""
 
-    tested: how many there were.
-    """
+    chances: list[Mean] = attrs.field(factory=list)
+    rate: Mean = attrs.field(factory=lambda: Mean(SLOW / 4, PRIOR, PRIOR_TESTS))
 
-    value: float
-    quick: float
-    tested: int = 0
-
-    def learn(self, tested: int, accepted: int) -> None:
-        self.tested += tested
-        self.quick = moved(self.quick, tested, accepted, FAST)
-        self.value = moved(self.value, tested, accepted, STEADY)
-        if not -APART < self.quick - self.value < APART:
-            self.value = self.quick
-
-    def learn_all(self, tested: int, accepted: int) -> None:
-        """Of several drafts, whose order is not known."""
-        self.tested += tested
-        if tested:
-            self.quick = averaged(self.quick, tested, accepted, FAST)
-            self.value = averaged(self.value, tested, accepted, STEADY)
-            if not -APART < self.quick - self.value < APART:
-                self.value = self.quick
-
-    def trust(self) -> None:
-        """A probe was accepted whole: the text may have changed to one that is easy."""
-        self.value = self.quick = (1.0 + self.quick) / 2
-
-
-@attrs.define
-class Shape:
-    """Of one method, over all sequences.
-
-    rate: where a new sequence begins. chances, tests: by position, a slow average, and how often it was tested.
-    tested: tokens for which the rate counts.
-    easier: by position, odds of its token against the mean of all; the last holds for all behind it.
-    """
-
-    rate: float = PRIOR
-    chances: list[float] = attrs.field(factory=list)
-    tests: list[int] = attrs.field(factory=list)
-    easier: list[float] = attrs.field(factory=lambda: [1.0])
-    drafts: int = 0
-    tested: float = TESTED
-    _refreshed: int = 0
-    _paths: dict[int, list[float]] = attrs.field(factory=dict)
-
-    def learn_rate(self, tested: int, accepted: int) -> None:
-        """So many tokens were tested, of one draft or of several."""
-        self.tested = min(TESTED_MAX, self.tested + tested)
-        self.rate += (accepted - tested * self.rate) / max(self.tested, tested)
-
-    def learn(self, tested: int, accepted: int) -> None:
-        """A draft of which ``tested`` positions were judged, all but the last of them or all ``accepted``.
-
-        Later on positions are looked at in some drafts only: they change slowly.
-        """
-        self.drafts += 1
-        if self.drafts < REFRESH or self.drafts % EVERY == 0:
-            self._positions(tested, accepted)
-        if self.drafts >= self._refreshed + min(REFRESH, 8 + self._refreshed):
-            self._refresh()
-
-    def _positions(self, tested: int, accepted: int) -> None:
-        chances, tests = self.chances, self.tests
-        while len(chances) < tested:
-            chances.append(chances[-1] if chances else PRIOR)
-            tests.append(0)
+    def add(self, depth: int, accepted: int) -> None:
+        tested = min(depth, accepted + 1)
+        while len(self.chances) < tested:
+            self.chances.append(Mean(SLOW, self.rate.value, PRIOR_TESTS))
         for i in range(tested):
-            tests[i] += 1
-            chances[i] += max(SHAPE, 1.0 / (tests[i] + 2)) * ((i < accepted) - chances[i])
-
-    def _refresh(self) -> None:
-        """Odds against those of the mean over what was tested; a position that was seldom tested is as the mean."""
-        self._refreshed = self.drafts
-        both = list(zip(self.chances, self.tests, strict=True))
-        mean = odds(sum(chance * times for chance, times in both) / sum(self.tests))
-        self.easier = [(odds(chance) / mean) ** (times / (times + SELDOM)) for chance, times in both]
-        self._paths.clear()
+            self.chances[i].add(float(i < accepted))
+        self.rate.add(accepted / tested, tested)
 
     def path(self, rate: float, length: int) -> list[float]:
-        """Chance that the first k tokens of a draft are accepted, for k = 0 to ``length`` or more, at this rate.
-
-        rate: in steps of 1 / ``GRAIN``.
-        """
-        key = int(rate * GRAIN)
-        found = self._paths.get(key)
-        if found is None or len(found) <= length:
-            found = self._paths[key] = self._path((key + 0.5) / GRAIN, length)
-        return found
-
-    def _path(self, rate: float, length: int) -> list[float]:
-        mean, easier = odds(rate), self.easier
-        found, survival = [1.0], 1.0
-        for i in range(length):
-            each = mean * (easier[i] if i < len(easier) else easier[-1])
+        """Chance that the first 1 to ``length`` tokens are accepted, in a text with this rate."""
+        text, survival, path = odds(rate) / odds(self.rate.value), 1.0, []
+        for i in range(length):  # a position that was not tested is as the last one that was
+            each = text * odds(self.chances[min(i, len(self.chances) - 1)].value if self.chances else self.rate.value)
             survival *= each / (1.0 + each)
-            found.append(survival)
-        return found
+            path.append(survival)
+        return path
+
+
+@attrs.define
+class Gain:
+    """Tokens and time, in plain steps, of a step in which a method drafted. weight: of one more."""
+
+    weight: float = SLOW
+    tokens: float = 1.0
+    time: float = 1.0
+    count: int = 0
+
+    def add(self, drafts: Drafts) -> None:
+        times = len(drafts.attempts)
+        self.count += times
+        weight = max(1.0 - (1.0 - self.weight) ** times, times / self.count)
+        self.tokens += weight * (drafts.tokens / times - self.tokens)
+        self.time += weight * (drafts.time / times - self.time)
+
+    @property
+    def speed(self) -> float:
+        """Tokens by plain step."""
+        return self.tokens / self.time
+
+
+@attrs.define
+class Drafts:
+    """Drafts of a method for a text in the steps of one plan. time: of their steps, for this text, in plain steps."""
+
+    priced: bool
+    attempts: list[DraftAttempt] = attrs.field(factory=list)
+    time: float = 0.0
+
+    @property
+    def accepted(self) -> int:
+        return sum(attempt.accepted or 0 for attempt in self.attempts)
+
+    @property
+    def tokens(self) -> int:
+        return len(self.attempts) + self.accepted
+
+    @property
+    def tested(self) -> int:
+        """Tokens behind accepted ones only."""
+        return sum(min(one.depth, one.accepted + 1) for one in self.attempts if one.accepted is not None)
+
+
+@attrs.define(eq=False)
+class Method:
+    """What is known of a method in this run.
+
+    chances, shares: chances that it gives its tokens, and the share of these that is accepted.
+    gain: of its drafts; chain, tree: of drafts without and with branches. asked: how often it was called.
+    offers: share of these in which it drafted. idle: plain steps that it takes where it does not; standing: in a step
+    in which it is not asked; stood: in all such steps since its last draft.
+    overheads: {sequences: plain steps that it takes for a draft, by its length}. first: plain steps that its first
+    draft for a text takes beside that, by tokens of the text. depth: tokens of the longest path; branching: of all
+    paths, over depth. whole: share of drafts that were as long as they might be. priced: it asks for a price.
+    lost: plain steps that its drafts lost. tried_at: step of its last trial.
+    """
+
+    positions: Positions = attrs.field(factory=Positions)
+    chances: Mean = attrs.field(factory=lambda: Mean(SLOW, 1.0, PRIOR_TESTS))
+    shares: Mean = attrs.field(factory=lambda: Mean(SLOW, 1.0, PRIOR_TESTS))
+    gain: Gain = attrs.field(factory=Gain)
+    chain: Gain = attrs.field(factory=Gain)
+    tree: Gain = attrs.field(factory=Gain)
+    asked: int = 0
+    offers: Mean = attrs.field(factory=Mean)
+    idle: Mean = attrs.field(factory=Mean)
+    standing: Mean = attrs.field(factory=Mean)
+    stood: float = 0.0
+    overheads: dict[int, Line] = attrs.field(factory=dict)
+    first: Line = attrs.field(factory=Line)
+    depth: Mean = attrs.field(factory=Mean)
+    branching: Mean = attrs.field(factory=lambda: Mean(SLOW, 1.0))
+    whole: Mean = attrs.field(factory=lambda: Mean(QUICK))
+    priced: bool = False
+    lost: float = 0.0
+    tried_at: int = 0
+
+    @property
+    def bias(self) -> float:
+        """The share of its tokens that is accepted by the chances that it gives them."""
+        return max(1.0 / BIAS_MAX, min(self.shares.value / self.chances.value, BIAS_MAX))
+
+    @property
+    def stops(self) -> bool:
+        """Whether a price ends its drafts, mostly, so that they need no other limit."""
+        return self.priced and self.whole.value < 0.5
+
+    def overhead(self, sequences: int, length: float) -> float:
+        """Plain steps that it takes for drafts of this length."""
+        lines = [self.overheads[sequences]] if sequences in self.overheads else self.overheads.values()
+        return max((line.at(length) for line in lines), default=0.0)
+
+    def learn_offer(self, drafted: bool, idle: float) -> None:
+        """It was asked. idle: plain steps that it took."""
+        self.asked += 1
+        self.offers.add(float(drafted))
+        if not drafted:
+            self.idle.add(idle)
+
+    def learn(self, drafts: Drafts) -> None:
+        count = len(drafts.attempts)
+        depth, rows = sum(one.depth for one in drafts.attempts), sum(one.drafted for one in drafts.attempts)
+        self.priced, self.stood = drafts.priced, 0.0
+        self.lost = max(0.0, self.lost + drafts.time - drafts.tokens)
+        self.gain.add(drafts)
+        (self.tree if rows > depth else self.chain).add(drafts)
+        self.depth.add(depth / count, count)
+        self.branching.add(rows / depth, count)
+        self.whole.add(sum(one.depth >= one.budget for one in drafts.attempts) / count, count)
+        for one in drafts.attempts:
+            if one.accepted is not None:
+                self.positions.add(one.depth, one.accepted)
+                if one.confidence is not None and one.drafted == one.depth:  # a chain
+                    for i, chance in enumerate(one.confidence[: one.accepted + 1]):
+                        self.chances.add(chance)
+                        self.shares.add(float(i < one.accepted))
+
+
+@attrs.define(eq=False)
+class Text:
+    """What is known of a sequence.
+
+    methods: allowed by its request. budget: its longest draft. tokens: its length. served: methods that have drafted
+    for it.
+    rates, gains: {method: acceptance of a token, and what its drafts bring}; they begin as in all texts.
+    """
+
+    methods: tuple[str, ...] = ()
+    budget: int = 0
+    tokens: int = 0
+    served: set[str] = attrs.field(factory=set)
+    rates: dict[str, Mean] = attrs.field(factory=dict)
+    gains: dict[str, Gain] = attrs.field(factory=dict)
+
+    def rate(self, name: str, method: Method) -> Mean:
+        return self.rates.get(name) or Mean(QUICK / 2, method.positions.rate.value, PRIOR_TESTS)
+
+    def gain(self, name: str, method: Method) -> Gain:
+        return self.gains.get(name) or Gain(QUICK, method.gain.tokens, method.gain.time, PRIOR_TESTS)
+
+    def learn(self, name: str, method: Method, drafts: Drafts) -> None:
+        self.gains[name], self.rates[name] = self.gain(name, method), self.rate(name, method)
+        self.gains[name].add(drafts)
+        if drafts.tested:
+            self.rates[name].add(drafts.accepted / drafts.tested, drafts.tested)
 
 
 def odds(chance: float) -> float:
-    chance = LOW if chance < LOW else HIGH if chance > HIGH else chance
+    chance = max(PRICE_MIN, min(chance, 1.0 - PRICE_MIN))
     return chance / (1.0 - chance)
-
-
-def moved(rate: float, tested: int, accepted: int, weight: float) -> float:
-    """A rate after one more draft; it stays between ``LOW`` and ``HIGH``."""
-    rate = 1.0 - (1.0 - rate) * (1.0 - weight) ** accepted
-    if tested > accepted:
-        rate *= 1.0 - weight
-    return LOW if rate < LOW else HIGH if rate > HIGH else rate
-
-
-def tested(depth: int, accepted: int) -> int:
-    """Tokens of a path that were tested: the accepted ones, and the first that was not."""
-    return accepted + (accepted < depth)
-
-
-def averaged(rate: float, tested: int, accepted: int, weight: float) -> float:
-    """A rate after tokens of which a share was accepted, in any order."""
-    rate += (1.0 - (1.0 - weight) ** tested) * (accepted / tested - rate)
-    return LOW if rate < LOW else HIGH if rate > HIGH else rate
-
-
-def surviving(path: list[float], survival_min: float, length_max: int) -> tuple[int, float]:
-    """Tokens up to ``length_max`` whose paths survive with at least this probability, and how many of them do."""
-    length, tokens = 0, 0.0
-    while length < length_max and path[length + 1] >= survival_min:
-        length += 1
-        tokens += path[length]
-    return length, tokens

@@ -1,4 +1,4 @@
-"""From a grammar to a state per request: compiled once per tokenizer, and copied for every request."""
+"""Turns a grammar into a state per request: compiled once per tokenizer, and copied for every request."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ LIMITS = {
     "step_max_items": 10_000,
     "verbose_errors": False,
 }
-"""Of llguidance, for one grammar: symbols, work of its lexer, and items of its parser for one mask."""
+"""Limits of llguidance for one grammar: symbols, work of its lexer, and items of its parser for one mask."""
 SECONDS_KEPT_MAX = 0.1
 """A grammar that took longer to compile may be large, and is not kept for later requests."""
 
 
 @attrs.define(eq=False)
 class Compiled:
-    """What constraints share: ``start``. Subclasses give their grammars, which may depend on the tokenizer.
+    """Base class of constraints, with ``start``. Subclasses give their grammars, which may depend on the tokenizer.
 
     what: names the constraint in messages.
     """
@@ -57,7 +57,7 @@ class Compiled:
         """Check limits before anything is compiled. Raises UsageError."""
 
     def _compile(self, target: Target, words: Any) -> Any:
-        """Compiled in a process of its own first, unless the same grammar was compiled before."""
+        """Compile in a process of its own first, unless the same grammar was compiled before."""
         grammars = self.grammars(target)
         text = text_of(grammars)
         if (ready := RECENT.get(target.tokenizer, text)) is not None:

@@ -1,7 +1,7 @@
-"""From llama.cpp's grammar notation (GBNF) to that of llguidance (Lark).
+"""Converts llama.cpp's grammar notation (GBNF) to that of llguidance (Lark).
 
 Rules that do not refer to themselves, directly or through others, become terminals: each is one regular expression, so
-that no choice inside it depends on where a token ends. What GBNF has and Lark has not is refused with its line.
+that no choice inside it depends on where a token ends. Features that Lark lacks are refused with their line.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Piece:
 
 
 def lark_of(text: str) -> str:
-    """The same grammar in Lark's notation. Raises UsageError for what is no GBNF, or cannot be converted."""
+    """The grammar in Lark's notation. Raises UsageError for text that is no GBNF, or cannot be converted."""
     rules = split(pieces(text))
     if "root" not in rules:
         raise UsageError("the grammar has no rule 'root'", hint='begin with root ::= "..."')

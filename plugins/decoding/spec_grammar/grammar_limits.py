@@ -19,7 +19,7 @@ PATH_MAX = 2000
 
 
 def check_size(what: str, text: str) -> None:
-    """Raises UsageError for a text that is too long, or that is not UTF-8."""
+    """Raise UsageError for a text that is too long, or that is not UTF-8."""
     try:
         size = len(text.encode())
     except UnicodeEncodeError as error:
@@ -31,7 +31,7 @@ def check_size(what: str, text: str) -> None:
 
 
 def check_depth(what: str, schema: Any) -> None:
-    """Raises UsageError for a schema that is nested too deeply. Not recursive, since the depth is what is unknown."""
+    """Raise UsageError for a schema that is nested too deeply. Not recursive, since the depth is what is unknown."""
     level, depth = [schema], 0
     while level := [inner for outer in level for inner in _inner(outer)]:
         depth += 1
@@ -40,7 +40,7 @@ def check_depth(what: str, schema: Any) -> None:
 
 
 def check_numbers(what: str, schema: Any) -> None:
-    """Raises UsageError for whole numbers that the compiler would cut. schema: not nested deeply."""
+    """Raise UsageError for whole numbers that the compiler would cut. schema: not nested deeply."""
     level = [schema]
     while level:
         wrong = next((v for v in level if isinstance(v, int) and not -INTEGER_MAX - 1 <= v <= INTEGER_MAX), None)
@@ -52,7 +52,7 @@ def check_numbers(what: str, schema: Any) -> None:
 
 
 def check_references(what: str, grammars: Sequence[Mapping[str, Any]]) -> None:
-    """Raises UsageError for a chain of references that is too long. grammars: as llguidance reads them."""
+    """Raise UsageError for a chain of references that is too long. grammars: as llguidance reads them."""
     for grammar in grammars:
         text = grammar.get("lark_grammar")
         depth = schema_depth(grammar["json_schema"]) if text is None else lark_depth(text)
@@ -64,7 +64,7 @@ def check_references(what: str, grammars: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _inner(value: Any) -> list[Any]:
-    """What a value holds; a text or number holds nothing."""
+    """The values inside a value; a text or number has none."""
     if isinstance(value, dict):
         return list(value.values())
     return value if isinstance(value, list) else []

@@ -79,7 +79,7 @@ class GrammarMatcher:
         return np.stack(rows)
 
     def forced_tokens(self, count_max: int) -> list[int]:
-        """Up to ``count_max`` tokens of the bytes that the grammar leaves no choice about, as the tokenizer
+        """Tokens, at most ``count_max``, of the bytes that the grammar leaves no choice about, as the tokenizer
         writes them.
         """
         with panics_as_errors():
@@ -112,7 +112,7 @@ class GrammarMatcher:
         return self._rows[self._length]
 
     def _compute_mask(self) -> np.ndarray:
-        """Computed outside of the interpreter's lock."""
+        """Compute a mask outside of the interpreter's lock."""
         state = self._current_state()
         row = np.zeros(-(-self.vocab // WORD), np.int32)
         begun = thread_time()
@@ -123,7 +123,7 @@ class GrammarMatcher:
         return row.view(np.uint32)
 
     def _charge(self, seconds: float) -> None:
-        """Raises NoTokenAllowed for a grammar whose masks take too long, since all texts wait for them."""
+        """Raise NoTokenAllowed for a grammar whose masks take too long, since all texts wait for them."""
         self._excess += max(0.0, seconds - MASK_SECONDS)
         if self._excess > EXCESS_SECONDS:
             raise NoTokenAllowed(
@@ -133,6 +133,6 @@ class GrammarMatcher:
 
 
 def _check(state: Any) -> None:
-    """Raises NoTokenAllowed where the grammar has become too complex."""
+    """Raise NoTokenAllowed where the grammar has become too complex."""
     if state.is_error():
         raise NoTokenAllowed(f"the grammar became too complex: {reason(state.get_error())}", hint=SIMPLER)

@@ -1,4 +1,4 @@
-"""What llguidance says of an error, for a user."""
+"""Messages of llguidance's errors, for a user."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SIMPLER = "simplify the grammar: fewer alternatives that begin alike, shorter re
 REASON_MAX = 300
 """Characters of an error that are shown."""
 INTERNAL = re.compile(r"<state>|<non-verbose/>|stack backtrace:|\n\s*0: ")
-"""Where the library's own state, or the calls that led to a panic, begin."""
+"""Beginning of the library's own state, or of the calls that led to a panic."""
 
 
 def reason(error: str) -> str:

@@ -1,4 +1,4 @@
-"""How deep a schema or grammar is, counted along its references.
+"""Depth of a schema or grammar, counted along its references.
 
 Compilers follow references recursively, so a chain of rules is as deep as nested brackets, and cannot be seen in the
 nesting of the text. Depth here is that of a depth-first search in the order of the text, which visits every place once,
@@ -39,12 +39,12 @@ def depth(graph: Graph) -> int:
 
 
 def schema_depth(schema: Any) -> int:
-    """Of a JSON schema: nested values and ``$ref`` to others count alike."""
+    """Depth of a JSON schema: nested values and ``$ref`` to others count alike."""
     return depth(_schema_graph(schema))
 
 
 def lark_depth(text: str) -> int:
-    """Of a grammar in Lark's notation: rules and terminals that name others."""
+    """Depth of a grammar in Lark's notation: rules and terminals that name others."""
     definitions = list(DEFINITION.finditer(text))
     numbers = {"start": 0} | {match[1]: i for i, match in enumerate(definitions, 1)}
     bodies: list[list[int]] = [[] for _ in range(len(definitions) + 1)]

@@ -30,7 +30,7 @@ _keys: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
 
 @attrs.frozen
 class Trial:
-    """What came of it. error: empty where the grammar can be used. seconds: of a processor."""
+    """Result of a trial. error: empty if the grammar can be used. seconds: of a processor."""
 
     error: str
     seconds: float

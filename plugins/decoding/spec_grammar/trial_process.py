@@ -34,7 +34,7 @@ def answer(message: bytes) -> bytes:
 
 
 def _error(tokenizer: Any, grammar: str, limits: dict[str, Any]) -> str:
-    """What is wrong with the grammar; empty where it can be used."""
+    """Error of the grammar; empty if it can be used."""
     matcher = llguidance.LLMatcher(tokenizer, grammar, log_level=0, limits=llguidance.LLParserLimits(**limits))
     if not matcher.is_error():
         mask = (ctypes.c_uint32 * -(-tokenizer.vocab_size // 32))()

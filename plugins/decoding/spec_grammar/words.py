@@ -29,7 +29,7 @@ def library() -> ModuleType:
 
 @attrs.define(eq=False)
 class Words:
-    """What llguidance asks of a tokenizer. tokens: bytes by id; a control token has a name that no text has."""
+    """A tokenizer as llguidance reads it. tokens: bytes by id; a control token has a name that no text has."""
 
     tokens: Sequence[bytes]
     special_token_ids: list[int]

@@ -19,7 +19,7 @@ DECAY = 0.98
 """Decay of the counts at each look-up, so that old rejections lose weight."""
 PRIOR_WEIGHT = 2.0
 P_MIN = 0.3
-"""Where neither the user nor a controller gives one."""
+"""Default that holds if neither the user nor a controller sets one."""
 
 Log = list[int]
 Place = tuple[Log, int]
@@ -28,7 +28,7 @@ Place = tuple[Log, int]
 
 @attrs.define(eq=False)
 class Index:
-    """From every n-gram of one length to the positions after it, latest last. Keys are the tokens themselves."""
+    """Positions after every n-gram of one length, latest last. Keys are the tokens themselves."""
 
     n: int
     ways: int
@@ -36,7 +36,7 @@ class Index:
     places: dict[tuple[int, ...], list[Place]] = attrs.field(factory=dict)
 
     def learn(self, log: Log, start: int) -> None:
-        """Add the n-grams that end at or after ``start``, including those that begin before it."""
+        """Add the n-grams that end at or after ``start``, even if they begin before it."""
         n, places = self.n, self.places
         for end in range(max(start + 1, n), len(log) + 1):
             key = tuple(log[end - n : end])
@@ -152,18 +152,18 @@ class Ngram:
         return memory
 
     def _start(self, seq: Sequence, before: NgramState | None) -> NgramState:
-        """Of a sequence that begins, maybe with rows of one ``before`` it."""
+        """State of a sequence that begins, maybe with rows of one ``before`` it."""
         if before is None or before.log != seq.tokens[: len(before.log)]:
             return NgramState(self.common if self.shared else self._index(), seq.number)
         before.number = seq.number
         return before
 
     def _continuation(self, step: Step, seq: Sequence, text: list[int], budget: int, leaf: int = -1) -> list[int]:
-        """What may follow ``text``: committed tokens, and drafted ones up to ``leaf``."""
+        """Tokens that may follow ``text``: committed tokens, and drafted ones up to ``leaf``."""
         memory = self._catch_up(seq)
         places = memory.index.find(text)
         if not places:
-            return []  # as in most steps, where all that this takes is lost
+            return []  # as in most steps, so this path is kept short
         return self._draft(memory, places, text, budget, step.price(seq, self.p_min, P_MIN), leaf)
 
     def _draft(
@@ -205,7 +205,7 @@ def best_match(places: list[Place], history: list[int], longest: int) -> tuple[i
 
 
 def agreement(place: Place, tail: list[int]) -> int:
-    """How many tokens before the place equal the last ones; 0 for stale places."""
+    """Number of tokens before the place that equal the last ones; 0 for stale places."""
     log, at = place
     n = min(at, len(tail))
     if n == 0 or at > len(log):

@@ -18,14 +18,14 @@ DECAY = 0.98
 """Decay of the counts at each draft, so that old rejections lose weight."""
 PRIOR_WEIGHT = 2.0
 P_MIN = 0.3
-"""Where neither the user nor a controller gives one."""
+"""Default that holds if neither the user nor a controller sets one."""
 START = 16
 """Tokens of agreement that the beginning of a prediction counts as, before the output has any."""
 
 
 @attrs.define(eq=False)
 class Place:
-    """Where the output of one request is in its prediction.
+    """Position of the output of one request in its prediction.
 
     number: the request's, since a slot outlives it. at: index of the token that should come next, -1 where it is lost.
     lost: the index at which it was lost. match: tokens before it that agree. read: output tokens that were followed.

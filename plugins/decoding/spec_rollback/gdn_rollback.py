@@ -21,7 +21,7 @@ from spec_core.toolkit import RecurrentSizes
 
 Strategy = Literal["auto", "snapshot", "replay", "checkpoint"]
 TRACES: dict[str, Literal["states", "inputs"] | None] = {"snapshot": "states", "replay": "inputs", "checkpoint": None}
-"""What each strategy records in a forward."""
+"""Records of each strategy in a forward."""
 SHARE = 0.5
 """Share of the free memory that traces may take."""
 
@@ -95,7 +95,7 @@ def memory(sizes: RecurrentSizes, n: int) -> dict[str, int]:
 
 
 def choose(need: Mapping[str, int], free: int) -> str:
-    """Measured (docs/benchmarks.md): replay is as fast as snapshots and takes a few per cent of their memory."""
+    """Choose a strategy: replay is as fast as snapshots, in a few per cent of their memory (docs/benchmarks.md)."""
     return "replay" if need["replay"] <= SHARE * free else "checkpoint"
 
 

@@ -24,8 +24,8 @@ DRAWN = frozenset({"sampled", "deterministic", "mixed"})
 def judge(step: Step, decisions: Callable[[Case], Decision]) -> None:
     """Decide the sequences that sample and have a draft. decisions: builds a rule's tree.
 
-    Rows on the host are read when the walk reaches them. Of rows on a device all numbers are computed there, and those
-    of all sequences are transferred once.
+    Rows on the host are read when the walk reaches them. Rows on a device are judged there, and the
+    numbers of all sequences are transferred once.
     """
     seqs = sampling_with_draft(step)
     if seqs and not step.logits(seqs[0]).is_cpu:

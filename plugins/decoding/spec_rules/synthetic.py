@@ -58,7 +58,7 @@ class Synthetic:
 
 
 def kept_count(rates: tuple[float, ...], u: float) -> int:
-    """How many positions are kept for one uniform: at least i + 1 with probability rates[i], since rates fall."""
+    """Number of positions that are kept for one uniform: at least i + 1 with probability rates[i], since rates fall."""
     return sum(u < rate for rate in rates)
 
 

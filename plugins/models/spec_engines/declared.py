@@ -1,4 +1,4 @@
-"""What an adapter declares about its engine, for the documentation and for tests."""
+"""Declarations of an adapter about its engine, for the documentation and for tests."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ OWN_LOOP = {
     "constraints": True,
     "predictions": True,
 }
-"""What a target serves that gives hidden states and matrices: requests are those of this project's loop."""
+"""Services of a target that gives hidden states and matrices: its requests come from this project's loop."""
 
 
 @attrs.frozen
 class Engine:
-    """What another engine serves; each field is a sentence or a few words for a table.
+    """Services of another engine; each field is a sentence or a few words for a table.
 
     scheme: of ``load``, or the engine's name. extra: of the installation. models: what it loads. devices: where it
     runs. logits, hidden: what plugins can read. trees: whether drafts may branch. recurrent: how recurrent state is

@@ -23,7 +23,7 @@ def problem() -> str | None:
 
 
 def fact() -> str:
-    """How tokens are chosen here, for ``spec env``."""
+    """The implementation that chooses tokens here, for ``spec env``."""
     if module is None:
         return f"in Python, the same tokens, slower; the native code is not used: {problem()}"
     best, *others = allowed_sets(module.instruction_sets())

@@ -78,7 +78,7 @@ static int draft_of(choice_job *job, PyObject *tokens, PyObject *ids, PyObject *
     int32_t count = 0;
     if (parents != Py_None && !(job->parents = numbers(parents, &count, 0))) return 0;
     if (job->parents && count != job->drafted) {
-        PyErr_SetString(PyExc_ValueError, "give as many parents as tokens");
+        PyErr_SetString(PyExc_ValueError, "give one parent for each token");
         return 0;
     }
     job->path = malloc((size_t)(job->drafted + 1) * sizeof *job->path);

@@ -111,7 +111,7 @@ static void forget(PyObject *capsule) {
     if (face) release(face->context);
 }
 
-/* Makes scratch for so many tokens after the history, which is read only if a penalty needs it. */
+/* Makes scratch for the tokens after the history, which is read only if a penalty needs it. */
 static int prepared(chooser *c, PyObject *tokens) {
     const choice_job *job = &c->job;
     if (c->vocabulary < 1 || c->longest < 1 || c->job.prompt < 0) {

@@ -73,7 +73,7 @@ class DraftChecks(Conformance):
         vocab = self.model.info.vocab
         self.all_offered(lambda offer: not all(0 <= token < vocab for token in offer.draft.ids))
 
-    @promise("Only sequences of step.undrafted are drafted, not those that already have a draft.")
+    @promise("Only sequences of step.undrafted are drafted, none that already has a draft.")
     def test_only_offered_sequences_are_drafted(self) -> None:
         known = {r.name: self.text_of(r) for r in self.requests()[::2]}
         served = Oracle({**dict.fromkeys(map(str, range(99)), []), **known}, vocab=self.model.info.vocab)
@@ -215,7 +215,7 @@ def frequency(tokens: torch.Tensor, q: torch.Tensor) -> tuple[int, float]:
 
 @attrs.define(eq=False)
 class MetadataOnly:
-    """A target of which only the metadata can be read."""
+    """A target whose metadata are all that can be read."""
 
     inner: Any
 

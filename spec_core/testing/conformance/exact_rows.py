@@ -30,7 +30,7 @@ class RowChecks(Gated):
 
     @property
     def texts(self) -> list[list[int]]:
-        """At least three texts of 64 tokens, fewer in a short context: a prompt, and tokens that do not repeat."""
+        """Three texts or more of 64 tokens, fewer in a short context: a prompt, and tokens that do not repeat."""
         prompts, info = self.prompts(), self.model.info
         length = max(SHORTEST, min(LENGTH, info.context - max(WIDTHS) - 8))
         varied = [(7 * i * i + 31 * i + 5) % (1 + info.vocab // 2) for i in range(length)]

@@ -25,7 +25,7 @@ class ExtendChecks(Conformance):
     """Part of DrafterConformance."""
 
     def answer(self) -> Compat:
-        """What it says in compat, if it extends."""
+        """The method's answer in compat, if it extends."""
         answer = ask_compat(self.make(), SUBJECT, self.model)
         if answer is None or not answer.extends:
             pytest.skip("does not extend the drafts of others")
@@ -92,7 +92,7 @@ def reads_states(answer: Compat) -> bool:
 
 
 def record_first_tokens(run: Run) -> Drafted:
-    """Fills up, while the run steps, with the first token of everything that the method proposed."""
+    """Record, while the run steps, the first token of every proposal of the method."""
     firsts: Drafted = {}
 
     def on_step(step: Step) -> None:

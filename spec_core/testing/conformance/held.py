@@ -1,4 +1,4 @@
-"""How much memory an object keeps alive, and which tensors, through fields and containers."""
+"""Memory and tensors that an object keeps alive through fields and containers."""
 
 from __future__ import annotations
 

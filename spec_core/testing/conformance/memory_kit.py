@@ -42,7 +42,7 @@ EARLIER, LATER = 550, 1050
 ROWS_APART = 1e-3
 """Max difference of probs by rounding."""
 LONG_BEGINNING = 80
-"""Rows that are sooner copied than evaluated again."""
+"""Rows from which a prefix is copied instead of evaluated again."""
 LONG = 48
 """Tokens after which a text has repeated itself."""
 LEARNING = '\nif earlier verdicts shall change later drafts, declare it: learns_from_verdicts = "length" or "tokens"'
@@ -62,7 +62,7 @@ class MemoryChecks(DraftChecks):
     shares_between_sequences: ClassVar[bool] = False
     keeps_former_text: ClassVar[bool] = False
     declarable: str = ""
-    """What the author may declare if the finding of the present check is meant."""
+    """Declaration that allows the finding of the present check, if it is meant."""
 
     def agree(self, one: Draft | None, two: Draft | None) -> bool:
         """Whether these drafts, after the same text with different histories, are as equal as declared."""
@@ -126,10 +126,12 @@ class MemoryChecks(DraftChecks):
         self._needs_fixed_tokens()
         requests = self.long_requests()
         often = self.drafts_of(requests, rule=Cut(0))
-        now_and_then = self.drafts_of(requests, [Limiter(lambda seq: seq.output_position % 3 == 0)], rule=Cut(0))
+        now_and_then = self.drafts_of(
+            requests, [Limiter({SUBJECT: lambda seq: seq.output_position % 3 == 0})], rule=Cut(0)
+        )
         self.same_drafts(now_and_then, often, requests, now_and_then)
         for late in (4, LONG // 2, LONG - 4):
-            held_back = Limiter(from_output(late))
+            held_back = Limiter({SUBJECT: from_output(late)})
             first = {(r.name, len(r.prompt) + late) for r in requests}
             self.same_drafts(often, self.drafts_of(requests, [held_back], rule=Cut(0)), requests, first)
 
@@ -159,9 +161,8 @@ class MemoryChecks(DraftChecks):
         self._needs_fixed_tokens()
         requests = self.long_requests()
         alone = self.drafts_of(requests, rule=Cut(0))
-        odd = Limiter(lambda seq: len(seq.tokens) % 2 == 1, "one")
-        even = Limiter(lambda seq: len(seq.tokens) % 2 == 0, "two")
-        methods = [("odd", odd), ("even", even), ("one", self.make()), ("two", self.make())]
+        turns = {"one": lambda seq: len(seq.tokens) % 2 == 1, "two": lambda seq: len(seq.tokens) % 2 == 0}
+        methods = [("turns", Limiter(turns)), ("one", self.make()), ("two", self.make())]
         run = self.run([Judge("shared"), *methods], target=self.long_model, rule=Cut(0))
         ones, twos = record_drafts(run, "one"), record_drafts(run, "two")
         together(run, requests)
@@ -265,7 +266,7 @@ class MemoryChecks(DraftChecks):
         steps = min(MANY, target.info.context - len(request.prompt) - 24)
         request = attrs.evolve(request, max_tokens=steps + 20)
         last = len(request.prompt) + steps
-        late = Limiter(lambda seq: len(seq.tokens) >= last)
+        late = Limiter({SUBJECT: lambda seq: len(seq.tokens) >= last})
         drafts = self.drafts_of([request], [late], rule=Cut(0))
         again = continuing_request(request, self.text_of(request, target), last)
         fresh, key = self.drafts_of([again], rule=Cut(0)), (request.name, last)
@@ -282,7 +283,7 @@ class MemoryChecks(DraftChecks):
 
     def _growth(self, may: Callable[[Sequence], bool]) -> int:
         """Bytes by which the memory of one sequence grows between two steps, after a backlog has reached its bound."""
-        sizes = self._sizes([EARLIER, LATER], Limiter(may))
+        sizes = self._sizes([EARLIER, LATER], Limiter({SUBJECT: may}))
         return sizes[1] - sizes[0]
 
     def _sizes(self, at: list[int], *methods: Any) -> list[int]:
@@ -346,7 +347,7 @@ def overwrite(views: list[torch.Tensor]) -> None:
 
 
 def continuing_request(request: Request, text: list[int], m: int) -> Request:
-    """The same request, with the text before its m-th token as the prompt, so that its next token is that one."""
+    """Copy of a request with the text before its m-th token as the prompt, so that its next token is that one."""
     count = m - 1 - len(request.prompt)
     return attrs.evolve(request, prompt=text[: m - 1], max_tokens=request.max_tokens - count, offset=count)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, cast
 
 import attrs
@@ -10,6 +10,7 @@ import torch
 
 from spec_core.assembly.hooks import ask_compat, implementations
 from spec_core.contract.batch import Batch, TargetOutput
+from spec_core.contract.plan import DraftPlan, Limit
 from spec_core.contract.sequence import Sequence
 from spec_core.contract.step import Step
 from spec_core.contract.target import Target
@@ -41,24 +42,27 @@ def record_drafts(run: Run, plugin: str = SUBJECT) -> Drafts:
 
 @attrs.define(eq=False)
 class Limiter:
-    """A controller that allows drafts only if ``may(sequence)``."""
+    """A controller that lets a method draft for a sequence only if ``may[method]`` says so; others always."""
 
-    may: Callable[[Sequence], bool]
-    method: str = SUBJECT
+    may: Mapping[str, Callable[[Sequence], bool]]
 
     @hookimpl
     def compat(self) -> Compat:
         return Compat(drafts=())
 
-    @hookimpl(tryfirst=True)
+    @hookimpl
     def draft(self, step: Step) -> None:
-        for part in step.parts:
-            if part.budget and not self.may(part.seq):
-                step.limit(part.seq, 0, self.method)
+        step.plan(DraftPlan({}, {part.seq.number: self._limits(step, part.seq) for part in step.parts}))
+
+    def _limits(self, step: Step, seq: Sequence) -> dict[str, Limit]:
+        return {name: Limit() for name in step.methods if name not in self.may or self.may[name](seq)}
 
 
 class Rests:
-    """A controller that lets nobody draft in three steps of four."""
+    """A controller that lets nobody draft in four steps, then anybody in one."""
+
+    def __init__(self) -> None:
+        self.drafting = False
 
     @hookimpl
     def compat(self) -> Compat:
@@ -66,7 +70,8 @@ class Rests:
 
     @hookimpl
     def draft(self, step: Step) -> None:
-        step.rest(3)
+        self.drafting = not self.drafting
+        step.plan(DraftPlan(dict.fromkeys(step.methods, Limit())) if self.drafting else DraftPlan({}, steps=4))
 
 
 class Hidden:
@@ -185,7 +190,7 @@ class Rewinds(Watched):
 
 
 def copy_output(output: TargetOutput) -> TargetOutput:
-    """The same values in new tensors."""
+    """Copy of an output in new tensors."""
     hidden = {i: h.clone() for i, h in output.hidden.items()}
     final = None if output.final is None else output.final.clone()
     return attrs.evolve(output, logits=output.logits.clone(), hidden=hidden, final=final)

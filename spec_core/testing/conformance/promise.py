@@ -16,7 +16,7 @@ BASE = "test_one_request_is_survived"
 """The check that all others require."""
 BROKEN, UNCHECKED = "promise broken", "not checked"
 FRAMES = 4
-"""How many of an exception's innermost calls are shown."""
+"""Number of an exception's innermost calls that are shown."""
 
 
 class Broken(pytest.fail.Exception):  # type: ignore[name-defined]

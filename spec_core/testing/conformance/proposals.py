@@ -53,6 +53,6 @@ def proposals(plugin: str = SUBJECT) -> Iterator[list[Offer]]:
 def _offer(step: Step, seq: Sequence, draft: Draft) -> Offer:
     part = step.part(seq)
     free = part.draft is None and part.budget > 0 and seq.wants(step.plugin)
-    budget = min([part.budget, *(n for method, n in part.limits.items() if method in (None, step.plugin))])
-    nodes = part.nodes if step.trees else budget
+    budget = part.length_max(step.plugin)
+    nodes = part.nodes_max(step.plugin) if step.trees else budget
     return Offer(seq, len(seq.tokens), draft, budget, nodes, free, step.wants_probs)

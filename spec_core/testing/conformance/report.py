@@ -40,5 +40,5 @@ def _method(value: Any) -> Any:
 
 
 def conform(kit: type, make: Callable[[], Any], **declared: Any) -> list[Outcome]:
-    """All checks of a kit, in order; see ``outcome``."""
+    """Run all checks of a kit, in order; see ``outcome``."""
     return [outcome(kit, check, make, **declared) for check, _ in promises(kit)]

@@ -54,7 +54,7 @@ class RollbackConformance(Gated, SettingsChecks):
         requests = self.requests()
         pattern = [2, 0, 0, 4, 0, 1, 3]
         drafter = self.right(requests, lambda seq: pattern[seq.verdict_count % 7])
-        sometimes = Limiter(lambda seq: pattern[seq.verdict_count % 7] > 0, "oracle")
+        sometimes = Limiter({"oracle": lambda seq: pattern[seq.verdict_count % 7] > 0})
         self.run_and_compare(self.run([sometimes, drafter]), requests)
 
     @promise("A prompt as long as a draft is handled as a prompt: of 1 token, of K, K + 1 and K + 2.")

@@ -67,7 +67,7 @@ class RuleConformance(SettingsChecks):
             yield RandomTrees(known, vocab=vocab, trees=trees)
 
     def near(self, target: Any) -> Iterator[tuple[str, list[Any]]]:
-        """Drafters of every kind of proposal that the rule judges; for mixed drafts two, one of which extends."""
+        """Drafters of every kind of proposal that the rule judges; for mixed drafts two, and the second extends."""
         judged = KINDS if self.says.judges is None else self.says.judges
         for kind in sorted(judged - {"mixed"}):  # a faulty rule may name an unknown kind
             yield f"{kind} chains", [distribution.Near(target, kind)]  # type: ignore[arg-type]

@@ -44,7 +44,7 @@ def required_fields(cls: type) -> list[attrs.Attribute]:
 
 
 def values_as_text(plugin: Any) -> dict[str, str]:
-    """{setting: its value, as written on a command line}, without those that cannot be written there."""
+    """{setting: its value, as written on a command line}, for all values that can be written there."""
     fields = setting_fields(type(plugin), SUBJECT) if attrs.has(type(plugin)) else {}
     texts = {name: as_text(getattr(plugin, name)) for name, field in fields.items() if field.type is not None}
     return {name: text for name, text in texts.items() if text is not None}

@@ -1,4 +1,4 @@
-"""After every step of a run, compares state and logits with plain decoding."""
+"""Compares state and logits with plain decoding after every step of a run."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ class TextChecks(Conformance):
         return "partner", Oracle(known, lambda i, seq: i < 2, length=3, vocab=self.model.info.vocab)
 
     def _now_and_then(self) -> Limiter:
-        return Limiter(lambda seq: len(seq.tokens) % 2 == 1, "partner")
+        return Limiter({"partner": lambda seq: len(seq.tokens) % 2 == 1})
 
     @promise("The text stays the same and the method continues, also if kept drafts are evaluated again.")
     def test_text_does_not_depend_on_how_state_is_put_back(self) -> None:

@@ -1,7 +1,7 @@
 /* Every trial on every instruction set of this processor: those of a trial must agree, and the one line that is printed
  * for it must be the same on every architecture.
  *
- *     trials [SEEDS]      the first so many of each part, all by default
+ *     trials [SEEDS]      number of trials of each part, all by default
  *
  * Prints "PART SEED HASH"; to stderr the instruction sets of each part. Exits with 1 where two of them differ. */
 #include <stdio.h>

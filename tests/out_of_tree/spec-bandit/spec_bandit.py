@@ -12,7 +12,7 @@ from math import inf, log, sqrt
 import attrs
 from attrs.validators import ge
 
-from spec_core import Compat, StashKey, hookimpl
+from spec_core import Compat, DraftPlan, Limit, StashKey, hookimpl
 
 
 @attrs.define
@@ -34,7 +34,7 @@ class Memory:
     asked: str | None = None
 
     def best(self, names: list[str], width: float) -> str:
-        """Of equal bounds the first named."""
+        """Name of the method with the largest bound; the first of equal ones."""
         arms = {name: self.arms.setdefault(name, Arm()) for name in names}
         rounds = 1 + sum(arm.asked for arm in arms.values())
         return max(names, key=lambda name: arms[name].upper_bound(rounds, width))
@@ -55,14 +55,14 @@ class Bandit:
 
     @hookimpl
     def draft(self, step):
+        arms = {}
         for seq, _ in step.undrafted:
-            names = [name for name, kinds in step.proposals.items() if kinds and seq.wants(name)]
+            names = [name for name in step.methods if seq.wants(name)]
             if len(names) > 1:
                 memory = seq.stash.setdefault(self.memory, Memory())
                 memory.asked = memory.best(names, self.width)
-                for name in names:
-                    if name != memory.asked:
-                        step.limit(seq, 0, name)
+                arms[seq.number] = {memory.asked: Limit()}
+        step.plan(DraftPlan(dict.fromkeys(step.methods, Limit()), arms))
 
     @hookimpl
     def rollback(self, step):

@@ -115,7 +115,7 @@ class DeviceChoice:
         )
 
     def _upload_plain(self, description: Description) -> tuple[Tensor, ...]:
-        """The same without adjusted rows: slices of the buffers are made once for each number of draws."""
+        """Upload a description without adjusted rows: slices of the buffers are made once for each number of draws."""
         shape = description.draws.shape
         if shape not in self._plain:
             size = description.draws.size
@@ -138,7 +138,7 @@ class DeviceChoice:
             self.copies = torch.empty((1 << (rows - 1).bit_length(), vocab), dtype=torch.float32, device=self.device)
 
     def _find_launches(self, logits: Tensor, draws: Tensor) -> Launches:
-        """The launches for these logits. Those of CUDA are captured when they are used for the second time."""
+        """The launches for these logits. CUDA launches are captured when they are used for the second time."""
         key = logits.data_ptr(), logits.stride(0), logits.shape[1], logits.dtype, len(draws)
         launches = self._launches.get(key)
         if launches is None:

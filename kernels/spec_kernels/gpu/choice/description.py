@@ -58,7 +58,7 @@ class Description:
 
     @property
     def offsets(self) -> list[int]:
-        """Where each section begins, and where the last one ends, in integers. Draws begin at 0."""
+        """Beginning of each section, and the end of the last one, in integers. Draws begin at 0."""
         offsets = [0]
         for section in self._sections:
             offsets.append(offsets[-1] + -(-section.size // ALIGNMENT) * ALIGNMENT)

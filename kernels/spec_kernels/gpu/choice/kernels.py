@@ -22,8 +22,10 @@ COUNTERS = tl.constexpr(512)
 """Counters of noise in a tile; each gives words for four tokens."""
 TILE = 4 * COUNTERS.value
 """Tokens of a program."""
-ABSOLUTE, RELATIVE = tl.constexpr(1e-3), tl.constexpr(2e-6)
-"""Above the error of a float32 score: an absolute part, and a relative part for large quotients."""
+ABSOLUTE = tl.constexpr(1e-3)
+"""Absolute bound of the error of a float32 score."""
+RELATIVE = tl.constexpr(2e-6)
+"""Relative bound of the error of a float32 score, for large quotients."""
 COLDEST = tl.constexpr(1e-30)
 """Scores at temperatures below this, 0 apart, have no bounds in float32."""
 _FIELDS, _TEMPERATURE, _SEED, _COUNTER = map(tl.constexpr, (FIELDS, TEMPERATURE // 2, SEED, COUNTER))
@@ -32,7 +34,7 @@ _ROW, _COPY = tl.constexpr(ROW), tl.constexpr(COPY)
 
 @attrs.frozen(eq=False)
 class Tiles:
-    """What the launches write about every tile of B draws.
+    """Results of the launches for every tile of B draws.
 
     largest: [B, T] float32, its largest logit, NaN if any is. lower, upper: [B, T] float32, bounds of its best score.
     scores: [B, T] float64, its best score, -inf if that cannot win. tokens: [B, T] int32, the token with that score.

@@ -50,7 +50,7 @@ static const char *misfit(const spec_drafts *d) {
     return NULL;
 }
 
-/* Number of logits in a row; 0 if there are not as many token ids. */
+/* Number of logits in a row; 0 if the number of token ids differs. */
 static int32_t classes_of(const spec_program *p, int32_t logits, PyObject *ids, const int64_t **tokens) {
     PyObject *at;
     Py_ssize_t count;

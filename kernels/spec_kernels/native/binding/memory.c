@@ -89,7 +89,7 @@ static PyObject *cache_bytes(PyObject *module, PyObject *args) {
     return PyLong_FromSize_t(spec_memory_bytes(&m, places));
 }
 
-/* shape, from, its places, to, its places (as many or more): copies the contents of a cache to a larger one */
+/* shape, from, its places, to, its places (not fewer): copies the contents of a cache to a larger one */
 static PyObject *cache_grow(PyObject *module, PyObject *args) {
     PyObject *shape;
     spec_memory m;

@@ -266,6 +266,19 @@ static PyObject *gated_norm(PyObject *self, PyObject *args) {
     return none_or_error(op);
 }
 
+/* x, kernel, out, width, taps, groups, address of the base [taps, width] */
+static PyObject *block_conv(PyObject *self, PyObject *args) {
+    int x, y, out, width, taps, groups;
+    unsigned long long base;
+    float *vector;
+    if (!PyArg_ParseTuple(args, "iiiiiiK", &x, &y, &out, &width, &taps, &groups, &base)) return NULL;
+    if (!copy_floats(program_of(self), base, taps * width, &vector)) return NULL;
+    spec_op *op = spec_add_op(program_of(self), SPEC_BLOCK_CONV);
+    if (op) op->x = x, op->y = y, op->out = out, op->width = width, op->dim = taps, op->heads = groups;
+    if (op) op->vector = vector;
+    return none_or_error(op);
+}
+
 /* values, out */
 static PyObject *concat(PyObject *self, PyObject *args) {
     PyObject *xs;
@@ -464,6 +477,7 @@ static PyMethodDef methods[] = {
     {"add", add, METH_VARARGS, NULL},
     {"softcap", softcap, METH_VARARGS, NULL},
     {"gated_norm", gated_norm, METH_VARARGS, NULL},
+    {"block_conv", block_conv, METH_VARARGS, NULL},
     {"concat", concat, METH_VARARGS, NULL},
     {"tap", tap, METH_VARARGS, NULL},
     {"linear", linear, METH_VARARGS, NULL},

@@ -51,7 +51,7 @@ size_t spec_tile_bytes(int type, int k);
 /* Bytes of a row of k inputs in a file; 0 as above. */
 size_t spec_row_bytes(int type, int k);
 
-/* Converts a file's rows to tiles. tiles: ceil(n / 16) * spec_tile_bytes(type, k) bytes, all of which are written.
+/* Converts a file's rows to tiles. tiles: ceil(n / 16) * spec_tile_bytes(type, k) bytes; all are written.
  * rows: the first row; rows are row_bytes apart (at least spec_row_bytes), at any alignment, little-endian.
  * order: indices of the n rows to take, -1 for a row of zeros; NULL: 0 ... n - 1.
  * Returns 0, or -1 if spec_tile_bytes is 0 or n < 1. */
@@ -74,7 +74,7 @@ void spec_row(const spec_weight *w, int row, float *out);
 typedef struct {
     const char *isa;
 
-    /* Bytes of so many quantised rows, a multiple of 64. */
+    /* Bytes of `rows` quantised rows, a multiple of 64. */
     size_t (*rows_bytes)(int k, int bits, int rows);
 
     /* x: rows of k floats, stride floats apart, to quantised rows. rows >= 1. */

@@ -26,7 +26,7 @@ static void put_vectors(uint8_t *lane, const uint8_t *bytes, int count) {
     for (int v = 0; v < count; v++) memcpy(lane + 64 * v, bytes + 4 * v, 4);
 }
 
-/* codes: 32, of which the low four bits are used. */
+/* codes: 32; their low four bits are used. */
 static void put_nibbles(uint8_t *lane, const uint8_t *codes) {
     uint8_t bytes[16];
     for (int i = 0; i < 16; i++) bytes[i] = (uint8_t)((codes[i] & 15) | codes[16 + i] << 4);

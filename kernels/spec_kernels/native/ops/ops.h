@@ -52,7 +52,7 @@ typedef struct {
     size_t key_head_bytes, value_head_bytes; /* distance between kv heads, multiples of 64 */
 } spec_cache;
 
-/* Bytes of one kv head for so many places (rounded up to 16): multiples of 64. */
+/* Bytes of one kv head for `places` places (rounded up to 16): multiples of 64. */
 size_t spec_key_bytes(int kind, int key_dim, int places);
 size_t spec_value_bytes(int kind, int value_dim, int places);
 

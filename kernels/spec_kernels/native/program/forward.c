@@ -44,6 +44,28 @@ static void pick(spec_program *p, const spec_op *op) {
     p->left = count;
 }
 
+/* out[r] = sum over t of x[r - t] (base[t] + kernel[r, t, group]), over the rows of each sequence: of a draft's block,
+ * which are few. heads: groups, dim: taps */
+static void block_conv(spec_program *p, const spec_op *op) {
+    const spec_request *q = p->request;
+    int group = op->width / op->heads;
+    for (int s = 0; s < q->sequences; s++) {
+        const spec_sequence *seq = &q->sequence[s];
+        for (int r = seq->first; r < seq->first + seq->rows; r++) {
+            const float *kernel = spec_rows_of(p, op->y, r);
+            float *out = spec_rows_of(p, op->out, r);
+            memset(out, 0, (size_t)op->width * sizeof(float));
+            for (int t = 0; t < op->dim && r - t >= seq->first; t++) {
+                const float *x = spec_rows_of(p, op->x, r - t), *base = op->vector + (size_t)t * (size_t)op->width;
+                for (int g = 0; g < op->heads; g++) {
+                    float added = kernel[t * op->heads + g];
+                    for (int i = g * group; i < (g + 1) * group; i++) out[i] += x[i] * (base[i] + added);
+                }
+            }
+        }
+    }
+}
+
 static void gather_angles(const spec_program *p, const spec_rotary *t) {
     size_t half = (size_t)t->rotary_dim / 2;
     for (int r = 0; r < p->request->rows; r++) {
@@ -113,6 +135,10 @@ static int next(void *context) {
         p->begin = p->at++;
         if (op->kind == SPEC_PICK) {
             pick(p, op);
+            continue;
+        }
+        if (op->kind == SPEC_BLOCK_CONV) {
+            block_conv(p, op);
             continue;
         }
         while (row_wise(op) && p->at < p->count && row_wise(&p->ops[p->at])) p->at++;

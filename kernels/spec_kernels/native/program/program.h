@@ -67,6 +67,7 @@ enum spec_kind {
     SPEC_CONV,
     SPEC_DELTA,
     SPEC_PICK,
+    SPEC_BLOCK_CONV,
     SPEC_SORT,
     SPEC_GATHER,
     SPEC_UP,

@@ -10,11 +10,11 @@
 typedef struct {
     int32_t mode, last;     /* together, trial, or alone; and the mode before the trial */
     int32_t seen, delayed;  /* forwards of a trial or of a window; those in which the caller slept */
-    int32_t pause, left;    /* forwards between two trials, and those that are left until the next may begin */
+    int32_t pause, left;    /* forwards between two trials, and the number left until the next may begin */
     double alone, together; /* seconds of the trial's forwards */
 } spec_team;
 
-int spec_team_size(int rows); /* index of the spec_team of a forward with so many rows */
+int spec_team_size(int rows); /* index of the spec_team of a forward with `rows` rows */
 
 /* Number of threads of the next forward, of at most `threads`. */
 int spec_team_choose(const spec_team *t, int threads);

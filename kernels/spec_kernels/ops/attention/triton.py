@@ -16,8 +16,10 @@ PIECE = 512
 """Cached rows of one program."""
 COLUMNS = 32
 """Cached rows in one product."""
-WIDE, NARROW = 64, 16
-"""Query rows, times heads of a group, in one product: on tensor cores, and in float32."""
+WIDE = 64
+"""Query rows, times heads of a group, in one product on tensor cores."""
+NARROW = 16
+"""Query rows, times heads of a group, in one product in float32."""
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, visible: Tensor, scale: float) -> Tensor:

@@ -12,8 +12,8 @@ def causal_conv(x: Tensor, weight: Tensor, windows: Tensor, lineage: Lineage) ->
     """y_t = Σ_j weight[j] · x_(t - W + 1 + j), per channel, along each row's ancestors.
 
     x: float32 [R, C]    weight: float32 [W, C], the current input's last
-    windows: float32 [N, W - 1, C], the inputs before a sequence's first row, oldest first; those that ``lineage``
-        keeps are overwritten with the window after their row
+    windows: float32 [N, W - 1, C], the inputs before a sequence's first row, oldest first; the ones that
+        ``lineage`` keeps are overwritten with the window after their row
     returns float32 [R, C]; a row's result depends on its ancestors only, bit for bit
     """
     width = len(weight)

@@ -21,8 +21,8 @@ def causal_conv(x: Tensor, weight: Tensor, windows: Tensor, lineage: Lineage) ->
     """y_t = Σ_j weight[j] · x_(t - W + 1 + j), per channel, along each row's ancestors.
 
     x: float32 [R, C]    weight: float32 [W, C], the current input's last
-    windows: float32 [N, W - 1, C], the inputs before a sequence's first row, oldest first; those that ``lineage``
-        keeps are overwritten with the window after their row
+    windows: float32 [N, W - 1, C], the inputs before a sequence's first row, oldest first; the ones that
+        ``lineage`` keeps are overwritten with the window after their row
     returns float32 [R, C]; a row's result depends on its ancestors only, bit for bit
     """
     rows, channels = x.shape
@@ -51,8 +51,8 @@ class Links(NamedTuple):
 def keep_windows(x: Tensor, windows: Tensor, place_size: int, links: Links, spans: Tensor) -> None:
     """Write the windows after kept rows; a window that a sequence began with is written last.
 
-    x: [R, C], rows may lie apart. windows: [*, W - 1, C], of which the first is place 0. place_size: numbers from one
-    place to the next. spans: int64 [B, 2], of each sequence its first kept row, and one behind its last row
+    x: [R, C], rows may lie apart. windows: [*, W - 1, C], from place 0 on. place_size: numbers from one
+    place to the next. spans: int64 [B, 2], the first kept row of each sequence, and one behind its last row
     """
     width, channels = windows.shape[1:]
     _keep_windows[len(spans), triton.cdiv(channels, CHANNELS)](
@@ -61,14 +61,14 @@ def keep_windows(x: Tensor, windows: Tensor, place_size: int, links: Links, span
 
 
 def kept_spans(lineage: Lineage) -> list[tuple[int, int]]:
-    """Of each sequence its first kept row, and one behind its last row."""
+    """First kept row of each sequence, and one behind its last row."""
     first_kept = lambda first, end: next((row for row in range(first, end) if lineage.keep[row] >= 0), end)
     return [(first_kept(first, end), end) for first, end in lineage.ends()]
 
 
 @functools.lru_cache(maxsize=8)
 def _spans_on_device(lineage: Lineage, device: torch.device) -> Tensor:
-    """Made once per forward, for all layers."""
+    """Spans on the device, made once per forward, for all layers."""
     return torch.tensor(kept_spans(lineage), dtype=torch.int64).to(device)
 
 

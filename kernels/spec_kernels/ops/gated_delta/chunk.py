@@ -8,7 +8,8 @@ from torch import Tensor
 CHUNK = 64
 """Rows of a run that are computed together."""
 FINE = 16
-"""The same where the decay is per channel: the decays between all pairs of rows are then a tensor of their own."""
+"""Rows of a run that are computed together if the decay is per channel: the decays between all pairs of rows are then
+a tensor of their own."""
 
 
 def chunk(q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor, state: Tensor) -> tuple[Tensor, Tensor, Tensor]:

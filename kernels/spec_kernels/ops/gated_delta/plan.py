@@ -1,4 +1,4 @@
-"""In which launches a lineage is computed, and where each piece of work finds and leaves its state."""
+"""Plans the launches of a lineage, and the places where each piece of work reads and writes its state."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Plan:
 
 @functools.lru_cache(maxsize=8)
 def plan(lineage: Lineage) -> Plan:
-    """Made once per forward, for all layers."""
+    """Plan of a lineage, made once per forward, for all layers."""
     works: list[list[list[Work]]] = []
     for first, end in lineage.ends():
         stages = _stages(dict(lineage.chunks), first, end)
@@ -68,7 +68,7 @@ def _stages(runs: dict[int, int], row: int, end: int) -> list[list[Work]]:
 
 
 def _continuations(lineage: Lineage, work: list[Work]) -> list[bool]:
-    """For each piece, whether it continues the one before it."""
+    """Whether each piece continues the one before it."""
     lasts = [None, *(first + n - 1 for first, n in work[:-1])]
     return [lineage.parents[first] == last for (first, _), last in zip(work, lasts, strict=True)]
 

@@ -23,7 +23,7 @@ def gated_delta(
 
     q, k: float32 [R, Hk, Dk], unit vectors, q scaled    v: float32 [R, Hv, Dv]    beta: float32 [R, Hv]
     g: float32, at most 0: [R, Hv], or [R, Hv, Dk] for a decay per channel (KDA)
-    states: float32 [N, Hv, Dk, Dv]; those that ``lineage`` keeps are overwritten with the state after their row
+    states: float32 [N, Hv, Dk, Dv]; the ones that ``lineage`` keeps are overwritten with the state after their row
     key_of: int64 [Hv], the key head that serves each value head
     returns o, d: float32 [R, Hv, Dv]; a row's result depends on its ancestors only, bit for bit, except that rows of
         ``lineage.chunks`` are summed in another order than rows alone
@@ -59,7 +59,7 @@ def decays(g: Tensor) -> Tensor:
 
 
 def _writes(k: Tensor, d: Tensor, decay: Tensor) -> list[tuple[Tensor, Tensor, Tensor]]:
-    """Per row what ``_advance`` takes, as views. k: [R, Hv, Dk]    d: [R, Hv, Dv]    decay: [R, Hv, 1 or Dk]"""
+    """Arguments of ``_advance`` for every row, as views. k: [R, Hv, Dk]    d: [R, Hv, Dv]    decay: [R, Hv, 1 or Dk]"""
     return list(zip(k[..., None].unbind(0), d[:, :, None].unbind(0), decay[..., None].unbind(0), strict=True))
 
 
@@ -110,7 +110,7 @@ class _Work:
         return self._after[parent] if parent >= 0 else self.states[self.lineage.source[row]]
 
     def _place(self, row: int) -> Tensor:
-        """Where the state goes: kept, in the place of a parent that nobody needs any more, or in scratch memory."""
+        """Place of the state: its own if it is kept, the place of a parent without further use, or scratch memory."""
         lineage, keep, parent = self.lineage, self.lineage.keep[row], self.lineage.parents[row]
         free = parent >= 0 and lineage.last_child[parent] == row and lineage.keep[parent] < 0
         if keep >= 0:

@@ -23,13 +23,13 @@ from spec_kernels.ops.lineage import Lineage
 COLUMNS = 8
 """Columns of a state in one warp: 32 bytes of a row, the least that memory delivers."""
 WIDE = 32
-"""The same where pieces of rows are products."""
+"""Columns of a state in one program where pieces of rows are products."""
 
 
 class Rows(NamedTuple):
-    """What all launches read and write; rows may lie apart. g: [R, Hv, Dk], of any strides
+    """Inputs and outputs of all launches; rows may lie apart. g: [R, Hv, Dk], of any strides
 
-    states: [*, Hv, Dk, Dv], of which the first is place 0. place_size: numbers from one place to the next.
+    states: [*, Hv, Dk, Dv], from place 0 on. place_size: numbers from one place to the next.
     aside: [n, Hv, Dk, Dv], for states that are laid aside. o: [R, Hv, Dv], d: the same, rows may lie apart.
     """
 
@@ -54,7 +54,7 @@ class Pieces(NamedTuple):
 
 
 class Solved(NamedTuple):
-    """What ``compute_runs`` needs memory for. w: [pieces, Hv, PIECE, Dk], u: the same with Dv, looks: with PIECE"""
+    """Memory of ``compute_runs``. w: [pieces, Hv, PIECE, Dk], u: the same with Dv, looks: with PIECE"""
 
     w: Tensor
     u: Tensor
@@ -68,7 +68,7 @@ def gated_delta(
 
     q, k: float32 [R, Hk, Dk], unit vectors, q scaled    v: float32 [R, Hv, Dv]    beta: float32 [R, Hv]
     g: float32, at most 0: [R, Hv], or [R, Hv, Dk] for a decay per channel (KDA)
-    states: float32 [N, Hv, Dk, Dv]; those that ``lineage`` keeps are overwritten with the state after their row
+    states: float32 [N, Hv, Dk, Dv]; the ones that ``lineage`` keeps are overwritten with the state after their row
     key_of: int64 [Hv], the key head that serves each value head
     returns o, d: float32 [R, Hv, Dv]; a row's result depends on its ancestors only, bit for bit, except that rows of
         ``lineage.chunks`` are summed in another order than rows alone
@@ -118,7 +118,7 @@ def replay(
 
 @functools.lru_cache(maxsize=64)
 def _on_device(path: tuple[int, ...], device: torch.device) -> Tensor:
-    """All layers replay the same path."""
+    """Path on the device, made once since all layers replay the same path."""
     return torch.tensor(path, dtype=torch.int64).to(device)
 
 
@@ -163,7 +163,7 @@ def _leave(state, entry, states, aside, PLACE: tl.constexpr, SIZE: tl.constexpr,
 
 @device_function
 def _advance(state, k, d, decay):
-    """The same rounding wherever it is inlined: one product, then one fused product and sum."""
+    """Next state, with the same rounding wherever it is inlined: one product, then one fused product and sum."""
     return tl.fma(k[:, None], d[None, :], state * decay[:, None])
 
 
@@ -244,7 +244,7 @@ def replay_columns(
 def compute_runs(rows: Rows, pieces: Pieces, solved: Solved) -> None:
     """Pieces of runs. With W and U the solutions of (I + A) [W U] = beta [exp(G) k, v], a piece's d is U - W S.
 
-    solved: of as many of the first pieces as are computed.
+    solved: memory of the first pieces, which are the computed ones.
     """
     heads, key_dim, value_dim = rows.states.shape[1:]
     q, k, v, beta, g = rows.q, rows.k, rows.v, rows.beta, rows.g

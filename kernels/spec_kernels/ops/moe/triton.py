@@ -13,8 +13,10 @@ from torch import Tensor
 
 HEIGHT = 16
 """Lines of one expert in one product."""
-OUTPUTS, INPUTS = 64, 64
-"""Outputs of one program, and inputs summed in one product."""
+OUTPUTS = 64
+"""Outputs of one program."""
+INPUTS = 64
+"""Inputs that are summed in one product."""
 WIDE = 1024
 """Outputs of one program that only adds."""
 
@@ -54,7 +56,7 @@ def _route(
     scores = tl.load(logits + row * row_stride + at * stride, at < E, other=float("-inf")).to(tl.float32)
     rest = tl.exp(scores - tl.max(scores, 0))
     rest = rest / tl.sum(rest, 0)
-    # Below every weight, those that became 0 included.
+    # Below every weight, even below 0.
     rest = tl.where(at < E, rest, -1.0)
     values, experts = tl.zeros([PLACES], tl.float32), tl.zeros([PLACES], tl.int32)
     for i in range(TOP):

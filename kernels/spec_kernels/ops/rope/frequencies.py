@@ -1,4 +1,4 @@
-"""How fast each pair of a head rotates: radians per position, and what long-context scalings make of them.
+"""Frequencies of the pairs of a head, in radians per position, and their long-context scalings.
 
 D is the number of rotated dimensions of a head; there are D / 2 pairs.
 """

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 Pairs = Literal["interleaved", "halves"]
-"""Which dimensions form pair i of D rotated ones: (2i, 2i + 1), or (i, i + D / 2)."""
+"""Dimensions of pair i of D rotated ones: (2i, 2i + 1), or (i, i + D / 2)."""
 
 
 def rope(x: Tensor, positions: Tensor, frequencies: Tensor, pairs: Pairs, rope_scale: float = 1.0) -> Tensor:

@@ -1,1 +1,1 @@
-"""Where contenders run: in this process, or on the workers of a Ray cluster."""
+"""Executors of contenders: this process, or the workers of a Ray cluster."""

@@ -29,4 +29,4 @@ Written = Callable[[bytes], None]
 
 
 def ignore_line(line: bytes) -> None:
-    """Nobody listens."""
+    """Ignore a line: nobody listens."""

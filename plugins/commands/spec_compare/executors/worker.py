@@ -17,8 +17,12 @@ from spec_compare.executors.shard import Shard
 from spec_compare.records.reading import LAPS
 from spec_core.errors import SpecError, UsageError
 
-LINE, FILE, ERROR = "line", "file", "error"
-"""What a worker sends: a line of the results, a file that is written at the end, the reason and hint of an error."""
+LINE = "line"
+"""Kind of a message: a line of the results."""
+FILE = "file"
+"""Kind of a message: a file that is written at the end."""
+ERROR = "error"
+"""Kind of a message: the reason and hint of an error."""
 Message = tuple[str, Any]
 Queue = queue.SimpleQueue[Message | Exception | None]
 
@@ -60,7 +64,7 @@ def messages(job: Job) -> Iterator[Message]:
 
 
 def _measure(job: Job, sent: Queue) -> dict[str, bytes]:
-    """Every file beside the results, by name."""
+    """Measure, and return every file beside the results by its name."""
     from spec_compare.comparison import run_comparison
 
     _enter(job)

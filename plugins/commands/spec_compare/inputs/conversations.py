@@ -14,7 +14,7 @@ from spec_core.errors import UsageError
 
 EXAMPLE = 'write lines of {"question_id": 81, "category": "writing", "turns": ["...", "..."]}'
 THROUGHPUT = re.compile(r"throughput_(\d{1,3})k", re.IGNORECASE)
-"""Files of SPEED-Bench whose prompts have a length of so many times 1,024 tokens."""
+"""Names of SPEED-Bench files with the length of their prompts, in units of 1,024 tokens."""
 
 
 def has_turns(path: Path) -> bool:

@@ -40,7 +40,7 @@ def suite(name: str, chat: bool) -> PromptSource:
 
 
 def texts(path: Path) -> Iterator[Prompt]:
-    """Each text file is a prompt; the folder below ``path`` is its family. Raises UsageError."""
+    """Prompts of text files, one each; the folder below ``path`` is the family. Raises UsageError."""
     files = sorted(p for p in path.rglob("*") if p.is_file() and p.suffix in TEXTS) if path.is_dir() else [path]
     if not files:
         raise UsageError(f"{path} has no files that end in {' or '.join(TEXTS)}", hint="put each prompt into a file")

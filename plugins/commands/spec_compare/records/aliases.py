@@ -10,7 +10,7 @@ from spec_compare.records.record import Record
 VLLM = {
     "mean_acceptance_length": "accepted tokens per draft, plus 1",
     "draft_acceptance_rate": "accepted tokens per drafted token",
-    "acceptance_histogram": "number of drafts of which 0, 1, 2, ... tokens were accepted",
+    "acceptance_histogram": "number of drafts with 0, 1, 2, ... accepted tokens",
     "num_spec_steps": "steps with a draft",
     "num_accepted_draft_tokens": "accepted drafted tokens",
     "num_draft_tokens": "drafted tokens",

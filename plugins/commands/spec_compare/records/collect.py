@@ -81,7 +81,7 @@ def header(
 
 
 def session(laps: int) -> Session:
-    """A continuation. laps: number of those that are finished."""
+    """A continuation. laps: number of finished laps."""
     return Session(now(), list(sys.argv), machine.moment().average, laps)
 
 
@@ -204,5 +204,5 @@ def prompt_facts(prompts: list[Prompt], source: str, terms: RequestSettings) -> 
 
 
 def content(prompt: Prompt) -> Any:
-    """What identifies a prompt, whatever the target makes of it."""
+    """Content that identifies a prompt, independent of the target."""
     return list(prompt.turns) if isinstance(prompt, Conversation) else prompt.given

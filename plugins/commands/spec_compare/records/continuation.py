@@ -19,7 +19,7 @@ TERMS = ("commit", "processors", "seed", "repeats", "batch", "reuse_turns", "tra
 
 
 def check_same(before: Header, now: Header, out: Path) -> None:
-    """Raises UsageError that names what changed since the results were begun."""
+    """Raise UsageError that names what changed since the results were begun."""
     changed = changes(before, now)
     if changed:
         more = f", and {len(changed) - SHOWN} more" if len(changed) > SHOWN else ""

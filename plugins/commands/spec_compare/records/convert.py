@@ -33,7 +33,7 @@ def _number(value: Any, _: Any) -> float:
 
 
 def _object(cls: type, **options: Any) -> Any:
-    """Structures an object of the file as this class."""
+    """Structure an object of the file as this class."""
     bare: Any = make_dict_structure_fn(cls, converter, **options)
 
     def structure(value: Any, _: Any) -> Any:

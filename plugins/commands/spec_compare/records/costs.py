@@ -16,7 +16,7 @@ NAME = "costs.jsonl"
 
 
 def write(folder: Path, costs: Mapping[str, Costs]) -> None:
-    """Raises UsageError if the file cannot be written."""
+    """Write costs. Raises UsageError if the file cannot be written."""
     lines = [common.as_json(file.as_json(own_costs, baseline=name)) + "\n" for name, own_costs in costs.items()]
     try:
         common.write(folder / NAME, "".join(lines).encode())

@@ -24,7 +24,7 @@ HINT = "pass a directory that `spec compare --out` wrote"
 
 @attrs.frozen(eq=False)
 class Comparison:
-    """What a directory holds: the header, continuations, and the finished laps in the order of the comparison.
+    """Contents of a directory: the header, continuations, and the finished laps in the order of the comparison.
 
     end: bytes of the file up to the last complete lap. Behind it there may be a part of a lap.
     """

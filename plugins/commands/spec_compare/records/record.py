@@ -1,4 +1,4 @@
-"""What a comparison measures: laps, the records of their texts, and the steps of each text."""
+"""Measurements of a comparison: laps, the records of their texts, and the steps of each text."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Steps:
 
 @attrs.define
 class Trace:
-    """With --trace: the draft of every step, one entry per step in every list; empty or null without a draft."""
+    """Drafts of all steps, with --trace: one entry per step in every list; empty or null without a draft."""
 
     budget: list[int] = field("longest draft that was allowed", factory=list)
     ids: list[list[int]] = field("token ids of the draft", factory=list)
@@ -40,12 +40,12 @@ class Trace:
     )
     path: list[list[int]] = field("indices of the accepted tokens", factory=list)
     limits: list[dict[str, int]] = field(
-        "longest draft that controllers allowed: by method, the empty name for all methods", factory=list
+        "longest draft that a controller's plan allowed, by method; empty without a plan", factory=list
     )
     seconds: list[dict[str, float]] = field("seconds by hook and plugin, and of verify", factory=list)
     texts: list[list[str]] = field("the text of each drafted token", factory=list)
     prices: list[dict[str, float]] = field(
-        "min acceptance probability of a drafted token that controllers set: by method, the empty name for all methods",
+        "min acceptance probability of a drafted token that a controller's plan set, by method",
         factory=list,
     )
     priced: list[list[str]] = field("methods that asked for that probability", factory=list)
@@ -59,7 +59,7 @@ class Trace:
 
 @attrs.define
 class PromptSteps:
-    """With --trace: the steps up to the first token, one entry per step in every list; fields as in ``Trace``."""
+    """Steps up to the first token, with --trace: one entry per step in every list; fields as in ``Trace``."""
 
     step: list[int] = field("number of the step in the contender's run, from 0", factory=list)
     before: list[float | None] = field("seconds of the whole step before; null in the first of a run", factory=list)

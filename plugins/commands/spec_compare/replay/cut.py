@@ -1,4 +1,4 @@
-"""A recorded draft under other limits and prices: what is left of it, and whether the record says what would happen."""
+"""A recorded draft under other limits: what is left of it, and whether the record says what would happen."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from itertools import accumulate
 import attrs
 
 from spec_compare.replay.recorded import RecordedPart
-from spec_core import Draft, Piece
+from spec_core import Draft, Limit, Piece
 
-Limits = Mapping[str | None, int]
-Prices = Mapping[str | None, float]
+Limits = Mapping[str, Limit] | None
+"""Of a plan, by method; None without a plan."""
 
 
 @attrs.frozen(eq=False)
@@ -37,17 +37,24 @@ class RecordedPiece:
     leaf: int
 
 
-def cut(part: RecordedPart, limits: Limits, prices: Prices, drafters: Iterable[str]) -> CutDraft:
-    """The recorded draft as these limits and prices allow it."""
-    recorded = list(pieces_of(part))
-    if limits == part.limits and prices == part.prices:
-        kept = [True] * part.drafted
-    else:
-        kept = _kept_tokens(part, recorded, limits, prices)
+def cut(part: RecordedPart, limits: Limits, drafters: Iterable[str]) -> CutDraft:
+    """The recorded draft as these limits allow it."""
+    recorded, drafters = list(pieces_of(part)), list(drafters)
+    same = is_recorded(part, limits, drafters)
+    kept = [True] * part.drafted if same else _kept_tokens(part, recorded, limits)
     draft, index = _remaining_draft(part, kept)
     pieces = [piece for one in recorded if (piece := _piece(one, part, kept, index)) is not None]
     path = tuple(index[i] for i in _until_cut(part.uncut, kept))
-    return CutDraft(draft, pieces, path, _is_censored(part, recorded, limits, prices, kept, drafters))
+    return CutDraft(draft, pieces, path, not same and _is_censored(part, recorded, limits, kept, drafters))
+
+
+def is_recorded(part: RecordedPart, limits: Limits, drafters: Iterable[str]) -> bool:
+    """Whether these limits allow each method what it was allowed when the step was recorded."""
+    return all(
+        allowed_length(part, limits, name) == allowed_length(part, part.limits, name)
+        and price(limits, name) == price(part.limits, name)
+        for name in drafters
+    )
 
 
 def pieces_of(part: RecordedPart) -> Iterator[RecordedPiece]:
@@ -62,30 +69,35 @@ def parent(part: RecordedPart, i: int) -> int:
     return i - 1 if part.draft.parents is None else part.draft.parents[i]
 
 
-def allowed_lengths(part: RecordedPart, limits: Limits, source: str) -> tuple[int, int]:
-    """Longest path of the whole draft, and of what this method adds to it."""
-    whole = min(part.budget, limits.get(None, part.budget))
-    return whole, min(whole, limits.get(source, whole))
+def allowed_length(part: RecordedPart, limits: Limits, source: str) -> int:
+    """Longest path that this method may add."""
+    if limits is None:
+        return part.budget
+    limit = limits.get(source, Limit(0))
+    return part.budget if limit.length is None else min(part.budget, limit.length)
 
 
-def price(prices: Prices, source: str) -> float:
-    return max(prices.get(None, 0.0), prices.get(source, 0.0))
+def price(limits: Limits, source: str) -> float:
+    """Min chance of a path of this method; 0 where the plan has none."""
+    limit = None if limits is None else limits.get(source)
+    return 0.0 if limit is None or limit.price is None else limit.price
 
 
-def _kept_tokens(part: RecordedPart, pieces: Iterable[RecordedPiece], limits: Limits, prices: Prices) -> list[bool]:
-    """Which tokens of the draft are left. A price ends a path at the first token whose chance is below it."""
+def _kept_tokens(part: RecordedPart, pieces: Iterable[RecordedPiece], limits: Limits) -> list[bool]:
+    """Mask of the draft's tokens that are left. A price ends a path at the first token whose chance is below it."""
     draft = part.draft
     kept: list[bool] = []
     chances: list[float] = []
     for piece in pieces:
-        whole, own = allowed_lengths(part, limits, piece.source)
-        floor = price(prices, piece.source) if prices != part.prices else 0.0
+        own, floor = allowed_length(part, limits, piece.source), price(limits, piece.source)
+        if floor == price(part.limits, piece.source):
+            floor = 0.0  # the method stopped by it when it was recorded
         root = draft.depths[piece.leaf] if piece.leaf >= 0 else 0
         for i in range(piece.first, piece.first + piece.count):
             before, depth = parent(part, i), draft.depths[i]
             sure = 1.0 if draft.confidence is None else draft.confidence[i]
             chances.append(sure * (chances[before] if before >= 0 else 1.0))
-            fits = depth <= whole and depth - root <= own and chances[i] >= floor
+            fits = depth - root <= own and chances[i] >= floor
             kept.append(fits and (before < 0 or kept[before]))
     return kept
 
@@ -123,28 +135,19 @@ def _until_cut(path: Iterable[int], kept: list[bool]) -> Iterator[int]:
 
 
 def _is_censored(
-    part: RecordedPart,
-    pieces: list[RecordedPiece],
-    limits: Limits,
-    prices: Prices,
-    kept: list[bool],
-    drafters: Iterable[str],
+    part: RecordedPart, pieces: list[RecordedPiece], limits: Limits, kept: list[bool], drafters: Iterable[str]
 ) -> bool:
     """Whether a method may draft more than it was allowed to, or is asked where another had drafted."""
-    if limits == part.limits and prices == part.prices:
-        return False
-    if pieces and not any(kept) and any(allowed_lengths(part, limits, name)[1] for name in drafters):
+    if pieces and not any(kept) and any(allowed_length(part, limits, name) for name in drafters):
         return True
-    return any(_more(part, pieces, name, limits, prices) for name in drafters)
+    return any(_may_draft_more(part, pieces, name, limits) for name in drafters)
 
 
-def _more(part: RecordedPart, pieces: list[RecordedPiece], name: str, limits: Limits, prices: Prices) -> bool:
+def _may_draft_more(part: RecordedPart, pieces: list[RecordedPiece], name: str, limits: Limits) -> bool:
     """Whether a method that made use of all it was allowed may draft more now."""
-    (whole, own), (whole_then, own_then) = allowed_lengths(part, limits, name), allowed_lengths(part, part.limits, name)
+    own, own_then = allowed_length(part, limits, name), allowed_length(part, part.limits, name)
     used = max((_own_depth(part, piece) for piece in pieces if piece.source == name), default=0)
-    cheaper = used > 0 and price(prices, name) < price(part.prices, name)
-    deepest = 0 if part.draft is None else part.draft.depth
-    return (own > own_then and used >= own_then) or (whole > whole_then and 0 < deepest >= whole_then) or cheaper
+    return (own > own_then and used >= own_then) or (used > 0 and price(limits, name) < price(part.limits, name))
 
 
 def _own_depth(part: RecordedPart, piece: RecordedPiece) -> int:

@@ -11,22 +11,22 @@ from itertools import zip_longest
 import attrs
 import pluggy
 
-from spec_compare.replay.cut import cut
+from spec_compare.replay.cut import cut, is_recorded
 from spec_compare.replay.policies import Policy
 from spec_compare.replay.recorded import RecordedPart, RecordedStep, sequence
 from spec_compare.replay.times import StepTimes
 from spec_core import Part, PluginError, Sequence, Step, StepRecord, Target, Verdict, hookimpl
 from spec_core.errors import SpecError
-from spec_core.toolkit import DraftStatistics, Orders
+from spec_core.toolkit import DraftStatistics, PlanFollower
 
 
 @attrs.define
 class Replayed:
-    """What a policy would have done. choices: sequences of steps in which it might choose. same: chosen as recorded.
+    """Effect of a policy on recorded steps.
 
-    censored: choices that allow more than was recorded; they count with what was recorded. tally: of the steps in which
-    every sequence generates. seconds: that such steps take, by their drafted tokens. plain_seconds: that plain decoding
-    takes for the same tokens.
+    choices: sequences of steps in which it might choose. same: chosen as recorded. censored: choices that allow more
+    than was recorded; they count as recorded. tally: of the steps in which every sequence generates. seconds: of such
+    steps, by their drafted tokens. plain_seconds: of plain decoding for the same tokens.
     """
 
     choices: int = 0
@@ -47,44 +47,39 @@ class Player:
     times: StepTimes
     found: Replayed
     before: StepRecord | None = None
-    _orders: Orders = attrs.field(init=False)
+    _follower: PlanFollower = attrs.field(init=False)
     _hooks: pluggy.PluginManager = attrs.field(init=False)
     _running: dict[int, Sequence] = attrs.field(factory=dict, init=False)
 
     def __attrs_post_init__(self) -> None:
         self._hooks = pluggy.PluginManager(hookimpl.project_name)
         self._hooks.register(self.policy.plugin, self.policy.name)
-        self._orders = Orders([self.policy.name])
+        self._follower = PlanFollower([self.policy.name])
 
     def play(self, steps: Iterable[RecordedStep]) -> None:
         steps = [*steps]
         exact = [step.before for step in steps[1:]]  # what each took, as the one after it knew
         for recorded, whole in zip_longest(steps, exact):
             step = self._begin(recorded)
-            orders = self._orders
-            orders.begin([part.seq for part in step.parts], self.proposals)
-            asked = not (orders.resting or orders.holding)
-            if orders.resting:
-                for part in step.parts:
-                    part.limits[None] = 0
-            elif orders.holding:
-                orders.repeat(step)
-            elif step.drafting:
+            follower = self._follower
+            follower.begin([part.seq for part in step.parts])
+            follower.apply(step)
+            if step.drafting and not follower.following:
                 self._call("draft", step)
-            orders.take(step)
+            follower.take(step)
             for recorded_part, part in zip(recorded.parts, step.parts, strict=True):
                 self._judge(recorded_part, part)
             changed = sum(part.drafted for part in step.parts) != recorded.drafted
             step.rows["target"] = sum(len(part.pending) + part.drafted for part in step.parts)
             step.priced.update(recorded.priced)
-            if asked:
+            if not follower.following:
                 self._call("rollback", step)
             self._end(recorded, step, None if changed else whole, changed)
 
     def _begin(self, recorded: RecordedStep) -> Step:
         """The step as the policy finds it."""
-        passed = self._orders.records
-        step = Step(self.target, self.proposals, number=recorded.number, last_record=self.before, records=passed)
+        records = self._follower.records
+        step = Step(self.target, self.proposals, number=recorded.number, last_record=self.before, records=records)
         step.trees = any(part.draft is not None and part.draft.parents is not None for part in recorded.parts)
         for part in recorded.parts:
             step.add(self._part(part))
@@ -113,7 +108,7 @@ class Player:
 
     def _judge(self, recorded: RecordedPart, part: Part) -> None:
         """Give the part what is left of the recorded draft, and what the target accepted of it."""
-        left = cut(recorded, part.limits, part.prices, self._drafters)
+        left = cut(recorded, part.limits, self._drafters)
         part.draft, part.pieces = left.draft, left.pieces
         part.emitted = recorded.text.tokens[recorded.output :][: min(recorded.emitted, len(left.path) + 1)]
         if part.emitted:
@@ -121,7 +116,7 @@ class Player:
             part.verdict = Verdict(left.path[: len(part.emitted)], part.emitted[-1])
         if recorded.budget:
             self.found.choices += 1
-            self.found.same += part.limits == recorded.limits and part.prices == recorded.prices
+            self.found.same += is_recorded(recorded, part.limits, self._drafters)
             self.found.censored += left.censored
 
     @property
@@ -136,7 +131,7 @@ class Player:
             whole = exact
         elif changed and batch in times.whole:
             seconds["verify"], whole = times.verify[batch](drafted), times.whole[batch](drafted)
-        self.before = self._orders.over(step, whole, seconds, step.rows["target"])
+        self.before = self._follower.end(step, whole, seconds, step.rows["target"])
         if recorded.generates:
             for part in step.parts:
                 self.found.tally.add(part)

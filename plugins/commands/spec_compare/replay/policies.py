@@ -1,4 +1,4 @@
-"""What is replayed: an installed controller, the one of the recording, or a rule for the length of drafts."""
+"""Policies that are replayed: an installed controller, the one of the recording, or a rule for the length of drafts."""
 
 from __future__ import annotations
 
@@ -9,21 +9,20 @@ from typing import Any
 import attrs
 
 from spec_compare.records.header import ContenderFacts, TargetFacts
-from spec_core import Compat, Step, TargetInfo, hookimpl
+from spec_core import Compat, DraftPlan, Limit, Step, TargetInfo, hookimpl
 from spec_core.commands import construct, find_plugin, hooks_of, import_plugin, parse_method
 from spec_core.errors import UsageError
 
 
 @attrs.define(eq=False)
 class Longest:
-    """Drafts of at most so many tokens."""
+    """Drafts of at most ``length`` tokens."""
 
     length: int
 
     @hookimpl
     def draft(self, step: Step) -> None:
-        for part in step.parts:
-            step.limit(part.seq, self.length)
+        step.plan(DraftPlan(dict.fromkeys(step.methods, Limit(self.length))))
 
 
 @attrs.define(eq=False)
@@ -34,13 +33,12 @@ class MinChance:
 
     @hookimpl
     def draft(self, step: Step) -> None:
-        for part in step.parts:
-            step.set_price(part.seq, self.chance)
+        step.plan(DraftPlan(dict.fromkeys(step.methods, Limit(price=self.chance))))
 
 
 @attrs.frozen(eq=False)
 class Policy:
-    """What chooses lengths. recorded: the controller of the recording, whose choices are compared."""
+    """A chooser of draft lengths. recorded: the controller of the recording, whose choices are compared."""
 
     name: str
     plugin: Any
@@ -94,7 +92,7 @@ def recorded_policy(contender: ContenderFacts) -> Policy | None:
 
 
 def controller(spec: str) -> Policy:
-    """From ``NAME`` or ``NAME:key=value``."""
+    """Create the policy of a controller, ``NAME`` or ``NAME:key=value``."""
     name, given = parse_method(spec)
     return Policy(spec, create(name, given))
 
@@ -122,7 +120,7 @@ def load_policy(policy: Policy, target: Any) -> Policy:
 
 
 def _answer(plugin: Any, target: Any) -> Compat:
-    """Its answer to ``compat``, which may name the target or not."""
+    """The policy's answer to ``compat``, which may name the target or not."""
     if not hasattr(plugin, "compat"):
         return Compat()
     named = bool(inspect.signature(plugin.compat).parameters)

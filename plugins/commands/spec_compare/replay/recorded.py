@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import attrs
 
 from spec_compare.records.record import Lap, PromptSteps, Record, Trace
-from spec_core import Draft, Sampling, Sequence
+from spec_core import Draft, Limit, Sampling, Sequence
 from spec_core.errors import UsageError
 
 AGAIN = "record the comparison again with --trace"
@@ -29,8 +29,8 @@ class RecordedPart:
     """A sequence's share of a recorded step. output: tokens of the text before the step, 0 for a step of the prompt.
 
     rows: without those of the draft. sources: the method of each drafted token. pieces: number of tokens of each piece.
-    uncut: indices of the accepted tokens. emitted: number of tokens that followed. limits, prices: by method, None for
-    all. seconds: since the end of the step before.
+    uncut: indices of the accepted tokens. emitted: number of tokens that followed. limits: of a plan, by method.
+    seconds: since the end of the step before.
     """
 
     text: RecordedText
@@ -43,8 +43,7 @@ class RecordedPart:
     pieces: list[int] = attrs.field(factory=list)
     uncut: list[int] = attrs.field(factory=list)
     emitted: int = 0
-    limits: dict[str | None, int] = attrs.field(factory=dict)
-    prices: dict[str | None, float] = attrs.field(factory=dict)
+    limits: Mapping[str, Limit] | None = None
     seconds: float = 0.0
 
     @property
@@ -119,14 +118,13 @@ def _part(record: Record, trace: Trace, i: int, text: RecordedText, output: int)
         pieces=trace.pieces[i],
         uncut=trace.uncut[i],
         emitted=record.steps.emitted[i],
-        limits={name or None: limit for name, limit in trace.limits[i].items()},
-        prices={name or None: price for name, price in trace.prices[i].items()},
+        limits={name: Limit(n, trace.prices[i].get(name)) for name, n in trace.limits[i].items()} or None,
         seconds=record.steps.seconds[i],
     )
 
 
 def _check(trace: Trace, i: int, draft: Draft | None) -> None:
-    """Raises ValueError for columns that contradict each other."""
+    """Raise ValueError for columns that contradict each other."""
     drafted = 0 if draft is None else len(draft)
     if len(trace.sources[i]) != drafted or sum(trace.pieces[i]) != drafted or min(trace.pieces[i], default=1) < 1:
         raise ValueError(f"step {trace.step[i]} has {drafted} drafted tokens, its sources or pieces others")

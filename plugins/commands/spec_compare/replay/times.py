@@ -1,4 +1,4 @@
-"""What steps took, by the tokens of their drafts: medians, which a disturbance of a few steps does not change."""
+"""Times of steps, by the tokens of their drafts: medians, which a disturbance of a few steps does not change."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Curves = dict[int, Curve]
 
 @attrs.frozen(eq=False)
 class StepTimes:
-    """Of steps in which every sequence generates.
+    """Times of steps in which every sequence generates.
 
     whole: from the end of a step to the end of the next. verify: of the target's forward. plain: of plain decoding,
     from end to end.
@@ -38,7 +38,7 @@ def step_times(steps: Iterable[RecordedStep], plain: Iterable[RecordedStep]) -> 
 
 
 def by_drafted(steps: Iterable[RecordedStep]) -> dict[int, dict[int, list[RecordedStep]]]:
-    """By number of sequences and of drafted tokens."""
+    """Steps by number of sequences and of drafted tokens."""
     grouped: dict[int, dict[int, list[RecordedStep]]] = {}
     for step in steps:
         if step.generates:

@@ -33,7 +33,7 @@ class Figure:
 
 
 def figures(result: Outcome) -> Iterator[Figure]:
-    """Those for which the outcome has data."""
+    """Figures for which the outcome has data."""
     rows = [row for row in result.rows if row.family == ALL]
     drafting = [row for row in rows if row.draft_acceptance is not None]
     timed = [row for row in drafting if row.speedup is not None]
@@ -51,7 +51,7 @@ def figures(result: Outcome) -> Iterator[Figure]:
 
 
 def speedups(result: Outcome, rows: list[Row]) -> Figure:
-    """Over all prompts with intervals, and of each family."""
+    """Figure of the speedups over all prompts with intervals, and of each family."""
     families = [row for row in result.rows if row.family != ALL and row.speedup is not None]
     with svg.axes(height=0.9 + 0.42 * len(rows)) as ax:
         for y, row in enumerate(rows):
@@ -74,7 +74,7 @@ def speedups(result: Outcome, rows: list[Row]) -> Figure:
         [r.contender, number(r.speedup), span(r), *(number(_of(families, r.contender, f)) for f in heads[3:])]
         for r in rows
     ]
-    return _figure("speedup", "Speedup", about, drawn, heads, cells)
+    return figure_of("speedup", "Speedup", about, drawn, heads, cells)
 
 
 def _of(rows: list[Row], contender: str, family: str) -> float | None:
@@ -104,7 +104,7 @@ def acceptance(result: Outcome, rows: list[Row]) -> Figure:
         for row in rows
         for i, m in enumerate(row.marginal[:POSITIONS])
     ]
-    return _figure(
+    return figure_of(
         "acceptance",
         "Acceptance by position",
         about,
@@ -115,7 +115,7 @@ def acceptance(result: Outcome, rows: list[Row]) -> Figure:
 
 
 def lengths(result: Outcome, rows: list[Row]) -> Figure:
-    """How many drafted tokens a step accepted."""
+    """Figure of the number of accepted tokens of a draft."""
     shares = {row.contender: _shares(records_of(result, row.contender)) for row in rows}
     with svg.axes() as ax:
         for name, own_shares in shares.items():
@@ -127,8 +127,8 @@ def lengths(result: Outcome, rows: list[Row]) -> Figure:
         ax.legend()
         drawn = ax.figure
     cells = [[name, str(n), f"{own_shares[n]:.1%}"] for name, own_shares in shares.items() for n in sorted(own_shares)]
-    about = "Share of the drafts of which so many tokens were accepted. Steps without a draft are left out."
-    return _figure("lengths", "Accepted lengths", about, drawn, ["contender", "accepted", "share"], cells)
+    about = "Share of the drafts by their number of accepted tokens. Steps without a draft are left out."
+    return figure_of("lengths", "Accepted lengths", about, drawn, ["contender", "accepted", "share"], cells)
 
 
 def _shares(records: Sequence[Record]) -> dict[int, float]:
@@ -160,7 +160,7 @@ def step_costs(result: Outcome, baseline: str) -> Figure:
     about = "Time of a step by its rows, and where each contender works: the mean rows of its steps."
     title = "Cost of a step" if len(result.costs) == 1 else f"Cost of a step, {baseline}"
     name = f"cost-{list(result.costs).index(baseline)}"
-    return _figure(name, title, about, drawn, ["rows", "ms", "plain steps"], cells)
+    return figure_of(name, title, about, drawn, ["rows", "ms", "plain steps"], cells)
 
 
 def time_split(rows: list[Row]) -> Figure:
@@ -181,7 +181,7 @@ def time_split(rows: list[Row]) -> Figure:
         drawn = ax.figure
     cells = [[row.contender, *(f"{row.split.get(part, 0.0):.1%}" for part in parts)] for row in rows]
     about = "verify is the target's forward; host is everything outside the hooks."
-    return _figure("split", "Where the time goes", about, drawn, ["contender", *parts], cells)
+    return figure_of("split", "Where the time goes", about, drawn, ["contender", *parts], cells)
 
 
 def efficiency(result: Outcome, rows: list[Row]) -> Figure:
@@ -213,7 +213,7 @@ def efficiency(result: Outcome, rows: list[Row]) -> Figure:
         for r in rows
     ]
     about = "Below the dashed line, time is lost to rejected tokens, to drafting, or beside the forward."
-    return _figure("efficiency", "Speedup over tokens per step", about, drawn, heads, cells)
+    return figure_of("efficiency", "Speedup over tokens per step", about, drawn, heads, cells)
 
 
 def style(result: Outcome, contender: str) -> dict[str, str]:
@@ -234,7 +234,7 @@ def contenders_of(result: Outcome, baseline: str) -> list[str]:
 
 
 def curve_of(result: Outcome, baseline: str) -> Curve:
-    """At the mean depth of the laps."""
+    """Cost curve at the mean depth of the laps."""
     return result.costs[baseline].curves(result.header.batch).at(depth(records_of(result, baseline)))
 
 
@@ -248,7 +248,8 @@ def _between(curve: Curve, x: float) -> float:
     return curve(low) + (curve(low + 1) - curve(low)) * (x - low)
 
 
-def _figure(name: str, title: str, about: str, drawn: Any, heads: list[str], cells: list[list[str]]) -> Figure:
+def figure_of(name: str, title: str, about: str, drawn: Any, heads: list[str], cells: list[list[str]]) -> Figure:
+    """A drawing with its data."""
     return Figure(
         name, title, about, svg.text_of(drawn, name, f"{title}. {about} The data follow as a table."), heads, cells
     )

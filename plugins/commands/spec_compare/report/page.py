@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ from spec_commands.common import print_note
 from spec_compare.columns import COLUMNS, informative_columns, title
 from spec_compare.outcome import Outcome
 from spec_compare.records.header import TargetFacts
-from spec_compare.report.figures import figures
+from spec_compare.report.figures import Figure, figures
+from spec_compare.report.reliability import reliability
 from spec_compare.report.reported_texts import clean, sources, texts
 from spec_compare.summary import ALL
 from spec_compare.table import describe_difference, reading
@@ -21,7 +23,7 @@ ENVIRONMENT = ("python", "system", "cpu", "simd", "kernels")
 
 
 def write(path: Path, result: Outcome) -> None:
-    """Raises UsageError if the file cannot be written."""
+    """Write the report. Raises UsageError if the file cannot be written."""
     try:
         common.write(path, page(result).encode("utf-8", "replace"))
     except OSError as error:
@@ -53,12 +55,19 @@ def page(result: Outcome) -> str:
         warnings=result.warnings,
         differences=result.differences,
         said=describe_difference,
-        figures=[(figure, Markup(figure.svg)) for figure in figures(result)],
+        figures=[(figure, Markup(figure.svg)) for figure in _figures(result)],
         prompts=shown,
         hidden=hidden,
         sources=sources(shown),
         traced=any(one.spans for prompt in shown for one in prompt.texts),
     )
+
+
+def _figures(result: Outcome) -> Iterator[Figure]:
+    yield from figures(result)
+    contenders = [row.contender for row in result.rows if row.family == ALL and row.draft_acceptance is not None]
+    if (figure := reliability(result, contenders)) is not None:
+        yield figure
 
 
 def tables(result: Outcome) -> list[tuple[str, list[str], list[list[str]]]]:
@@ -77,7 +86,7 @@ def tables(result: Outcome) -> list[tuple[str, list[str], list[list[str]]]]:
 
 
 def facts(result: Outcome) -> list[tuple[str, str]]:
-    """What the numbers depend on."""
+    """Facts that the numbers depend on."""
     header = result.header
     settings = {name: setting.value for name, setting in header.settings.items()}
     rows: list[tuple[str, Any]] = [

@@ -15,7 +15,7 @@ TOKENS_MAX = 40_000
 UNPRINTABLE = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
 )
-"""Control characters, also those that change the direction of writing, and halves of surrogate pairs."""
+"""Control characters, marks of the direction of writing, and halves of surrogate pairs."""
 
 
 @attrs.frozen

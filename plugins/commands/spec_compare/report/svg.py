@@ -12,11 +12,13 @@ from spec_core.errors import UsageError
 
 SERIES = ("#0000c0", "#0000c1", "#0000c2", "#0000c3", "#0000c4", "#0000c5", "#0000c6", "#0000c7")
 """Stand for the colours ``--c0`` to ``--c7`` of the style sheet, which differ between light and dark."""
-INK, FAINT = "#0000f0", "#0000f1"
-"""Stand for ``--ink``, text and axes, and ``--faint``, lines of the grid."""
+INK = "#0000f0"
+"""Stands for ``--ink``, the colour of text and axes."""
+FAINT = "#0000f1"
+"""Stands for ``--faint``, the colour of lines of the grid."""
 VARIABLES = {colour: f"var(--c{i})" for i, colour in enumerate(SERIES)} | {INK: "var(--ink)", FAINT: "var(--faint)"}
 MARKERS = "os^DvPX*"
-"""Of the series, so that they differ without colours too."""
+"""Markers of the series, so that they differ without colours too."""
 STYLE: Any = {
     "svg.fonttype": "none",
     "svg.hashsalt": "spec",
@@ -43,7 +45,7 @@ WIDTH, HEIGHT = 5.2, 3.2
 
 
 def check() -> None:
-    """Raises UsageError if matplotlib is not installed."""
+    """Raise UsageError if matplotlib is not installed."""
     try:
         import matplotlib  # noqa: F401
     except ImportError as error:

@@ -24,7 +24,7 @@ from spec_train.data.samples import Teacher, TextSample
 SLOTS = 16
 """Number of prompts that are answered at the same time."""
 CUT_MIN, CUT_MAX = 0.3, 0.7
-"""Where a text is cut to make a prompt of it, as shares of its length."""
+"""Range of places at which a text is cut to make a prompt of it, as shares of its length."""
 
 
 def make_prompts(texts: Sequence[TextSample], count: int, length: int, seed: int) -> list[tuple[int, ...]]:
@@ -45,14 +45,14 @@ def make_prompts(texts: Sequence[TextSample], count: int, length: int, seed: int
 
 @attrs.frozen
 class AnswerOptions:
-    """How prompts are answered. max_tokens: of an answer. temperatures: one is drawn for each answer."""
+    """Options of answering prompts. max_tokens: of an answer. temperatures: one is drawn for each answer."""
 
     max_tokens: int
     temperatures: tuple[float, ...]
     seed: int
 
     def sampling(self, index: int) -> Sampling:
-        """Of the answer to prompt ``index``."""
+        """Sampling of the answer to prompt ``index``."""
         drawn = np.random.default_rng([self.seed, 5, index]).integers(len(self.temperatures))
         return Sampling(temperature=self.temperatures[int(drawn)])
 
@@ -76,7 +76,7 @@ class Answerer:
         seconds: float = math.inf,
         on_answer: Callable[[int], None] = lambda done: None,
     ) -> list[TextSample]:
-        """All answers. Those that the file has already are not generated again.
+        """All answers. Answers in the file are not generated again.
 
         seconds: after which no further prompt is started. on_answer: called with the number of answers so far. Raises
         UsageError if the disk is full, and for a file of answers to other prompts."""

@@ -36,7 +36,7 @@ class SampleCache:
         return Sample(saved["tokens"], saved["features"], TopK(saved["ids"], saved["p"]), text.start)
 
     def put(self, text: TextSample, sample: Sample) -> None:
-        """Raises UsageError if the disk is full."""
+        """Store a sample. Raises UsageError if the disk is full."""
         if sample.bytes > self.free:
             return
         self.free -= sample.bytes

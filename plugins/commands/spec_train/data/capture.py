@@ -12,10 +12,10 @@ from spec_train.data.samples import Sample, Teacher, TopK
 
 @attrs.define(eq=False)
 class Captured:
-    """Of one slot: the hidden states of its rows, and {position: distribution of the next token} of the rows whose
+    """Data of one slot: the hidden states of its rows, and {position: distribution of the next token} of the rows whose
     logits were computed.
 
-    What belongs to a reused prefix is kept.
+    Data of a reused prefix are kept.
     """
 
     features: list[Tensor] = attrs.field(factory=list)
@@ -43,9 +43,9 @@ class Capture:
                 captured.top_k[span.end - 1] = TopK.of(rows.step.output.logits[part.logits_row : part.logits_row + 1])
 
     def sample(self, seq: Sequence, start: int) -> Sample:
-        """Of a sequence that has just finished, without its last token, which was not evaluated. start: of its answer.
+        """Sample of a sequence that has just finished, without its last token, which was not evaluated.
 
-        Must be called before the next step, which may give the slot to another sequence.
+        start: of its answer. Must be called before the next step, which may give the slot to another sequence.
         """
         captured, rows = seq.stash[self.key], seq.delivered
         top_k = TopK.concat([captured.top_k[i] for i in range(start - 1, rows)])

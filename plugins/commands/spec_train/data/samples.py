@@ -46,11 +46,11 @@ class TopK:
         return cls(torch.cat([x.ids for x in parts]), torch.cat([x.p for x in parts]))
 
     def pad_front(self, rows: int) -> TopK:
-        """With ``rows`` rows of probability zero in front, which add nothing to the loss."""
+        """Add ``rows`` rows of probability zero in front, which add nothing to the loss."""
         return TopK(*(F.pad(x, (0, 0, rows, 0)) for x in (self.ids, self.p)))
 
     def __getitem__(self, rows: Tensor | slice) -> TopK:
-        """As int64 and float32."""
+        """Rows as int64 and float32."""
         return TopK(self.ids[rows].long(), self.p[rows].float())
 
 

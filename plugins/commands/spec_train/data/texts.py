@@ -1,4 +1,4 @@
-"""Texts and prompts to train on: from a JSONL file, or those that a target provides."""
+"""Texts and prompts to train on: from a JSONL file, or from a target."""
 
 from __future__ import annotations
 
@@ -21,8 +21,10 @@ EXAMPLE = (
     'write lines of {"text": "..."}, {"prompt": "...", "answer": "..."} or {"prompt": "..."}; '
     'instead of "prompt": "messages": [{"role": "user", "content": "..."}]'
 )
-HELD_OUT, HELD_OUT_MAX = 0.05, 16
-"""Share of a file's texts that is held out for the evaluation, and their max number."""
+HELD_OUT = 0.05
+"""Share of a file's texts that is held out for the evaluation."""
+HELD_OUT_MAX = 16
+"""Max number of texts that are held out."""
 
 
 @attrs.frozen
@@ -78,7 +80,7 @@ def of_target(target: Target) -> list[TextEntry]:
 
 
 def prompts_of_target(target: Target, count: int) -> list[TextEntry]:
-    """Up to ``count`` prompts that the target provides, and has to answer first."""
+    """Prompts that the target provides, and has to answer first, at most ``count``."""
     provided = training_texts(target)
     return [] if provided is None or not count else [TextEntry(text, None) for text in provided.prompts(count)]
 

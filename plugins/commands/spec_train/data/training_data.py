@@ -1,4 +1,4 @@
-"""What a head is trained and evaluated on: texts, prompts, and the target's answers."""
+"""Data on which a head is trained and evaluated: texts, prompts, and the target's answers."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from spec_train.heads.student import count_leading
 from spec_train.heads.vocabulary import Vocabulary
 
 ANCHOR_ONE_IN = 4
-"""A step trains one block for so many positions."""
+"""Positions for each block that a step trains."""
 
 
 @attrs.define(eq=False)

@@ -18,7 +18,7 @@ from spec_train.heads.vocabulary import Vocabulary
 STEP_WEIGHT = 0.8
 """Weight in the loss of each unrolled step, relative to the step before it."""
 UNROLL_ONE_IN = 2
-"""One text in so many is unrolled. The others train the first step only, on which most of the acceptance depends."""
+"""Texts for each one that is unrolled. The others train the first step only, which decides most of the acceptance."""
 
 
 @attrs.define(eq=False)
@@ -43,7 +43,7 @@ class Eagle3Student:
         return (means * weights).sum() / weights.sum()
 
     def step_losses(self, samples: Sequence[Sample], depth: int) -> list[tuple[Tensor, int]]:
-        """Of each unrolled step: the loss of all trained rows, added up, and the number of rows."""
+        """Loss of each unrolled step, added up over all trained rows, and the number of rows."""
         ranges = pair_ranges(samples, depth)
         embedded = self.vocab.embed(torch.cat([x.tokens[1:] for x in samples]))
         fused = self.head.fuse(torch.cat([x.features[:-1] for x in samples]))
@@ -70,7 +70,7 @@ class Eagle3Student:
 
 
 def pair_ranges(samples: Sequence[Sample], depth: int) -> list[PairRange]:
-    """The pairs of each sample. Those of its prompt are attended to, but not trained."""
+    """The pairs of each sample. Pairs of its prompt are attended to, but not trained."""
     ranges, first = [], 0
     for sample in samples:
         pairs = len(sample.tokens) - 1

@@ -59,8 +59,8 @@ GROUPED_MIN = 16
 def default_shape(
     kind: Literal["eagle3", "dflash"], target: Any, layers: int, heads: int | None, ff: int | None, **more: Any
 ) -> Shape:
-    """Default sizes for a target (its TargetInfo): attention heads of 64 dimensions, of 128 in wide models, a quarter
-    as many key heads if there are many heads, a feed-forward layer of 8/3 the width."""
+    """Default sizes for a target (its TargetInfo): attention heads of 64 dimensions, of 128 in wide models; one key
+    head for four heads if there are many; a feed-forward layer of 8/3 the width."""
     width = target.width
     head = min(width - width % 2, 64 if width < 2048 else 128)
     heads = heads or max(1, width // head)

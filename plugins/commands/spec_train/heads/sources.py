@@ -1,4 +1,4 @@
-"""Which hidden states of the target a head reads."""
+"""Hidden states of the target that a head reads."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from spec_train.options import DFlashOptions, HeadOptions
 
 def choose_sources(options: HeadOptions, layers: int) -> tuple[int, ...]:
     """Hidden states by number, 0 to ``layers``: those of the option, else those of the published heads. For eagle3
-    (SafeAILab) a low, a middle and a high one; for dflash (z-lab) as many as the head has layers, evenly spread.
+    (SafeAILab) a low, a middle and a high one; for dflash (z-lab) one for each layer of the head, evenly spread.
 
     layers: of the target. Raises UsageError for numbers that the target does not have.
     """

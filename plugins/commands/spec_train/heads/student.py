@@ -1,4 +1,4 @@
-"""What training needs of a head, whatever its kind."""
+"""The interface between training and a head of any kind."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class Student(Protocol):
         """Mean cross entropy in nats of its drafts with the target's distribution."""
 
     def accepted_counts(self, sample: Sample) -> list[int]:
-        """For every position, as the last known token: how many of the drafts after it are the tokens of the text."""
+        """Number of drafts after each position, as the last known token, that equal the tokens of the text."""
 
 
 def count_leading(hits: Tensor) -> list[int]:
-    """How many drafts of each row [R, K] are accepted before the first rejected one."""
+    """Number of drafts of each row [R, K] that are accepted before the first rejected one."""
     return hits.long().cumprod(1).sum(1).tolist()
 
 

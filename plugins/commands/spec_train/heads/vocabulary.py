@@ -37,8 +37,8 @@ class Vocabulary:
         return self.head["output.weight"] if self.output is None else self.output
 
     def draftable(self, top_k: TopK) -> TopK:
-        """With rows of logits as ids. The probability of a token that cannot be drafted becomes 0; the others are not
-        scaled up."""
+        """Distributions with rows of logits as ids. The probability of a token that cannot be drafted becomes 0; the
+        others are not scaled up."""
         if self._row is None:
             return top_k
         rows = self._row[top_k.ids]

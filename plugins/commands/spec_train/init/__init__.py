@@ -1,1 +1,1 @@
-"""How the weights of a head are set before the first training step."""
+"""Initial weights of a head, before the first training step."""

@@ -21,14 +21,18 @@ from spec_train.init.regression import FAST, SLOW, principal, ridge
 
 CODE = 32
 """Dimensions of the code of a token."""
-FETCH_NORM, MATCH_NORM, STRENGTH = 2.5, 1.5, 3.0
-"""Weights of the query and key norms in the two layers, and the scale of the copy relative to the rest."""
+FETCH_NORM = 2.5
+"""Weight of the query and key norms in the first layer."""
+MATCH_NORM = 1.5
+"""Weight of the query and key norms in the second layer."""
+STRENGTH = 3.0
+"""Scale of the copy relative to the rest."""
 
 
 @attrs.frozen(eq=False)
 class Positions:
-    """Of some texts: features [N, inputs x width]; last [N, D], their last part; tokens: [N] ids of the token j
-    positions earlier, for each j."""
+    """Positions of some texts: features [N, inputs x width]; last [N, D], their last part; tokens: [N] ids of the token
+    j positions earlier, for each j."""
 
     features: Tensor
     last: Tensor
@@ -89,7 +93,7 @@ def _set_features(student: DFlashStudent, positions: Positions, white: Tensor, c
 
 
 def _set_fetch(student: DFlashStudent, mask: Tensor, words: Tensor, code: Tensor, unused: Tensor) -> None:
-    """Head d of the first layer: mask rows attend d + 1 positions back, to rows of the block only."""
+    """Set head d of the first layer: mask rows attend d + 1 positions back, to rows of the block only."""
     head, s = student.head, student.head.shape
     q, k, v, out = (head[f"blk.0.attn_{x}.weight"] for x in ("q", "k", "v", "output"))
     fast = torch.nonzero(head.theta > FAST).flatten()
@@ -108,7 +112,7 @@ def _set_fetch(student: DFlashStudent, mask: Tensor, words: Tensor, code: Tensor
 def _set_match(
     student: DFlashStudent, mask: Tensor, unused: Tensor, dims: Tensor, basis: Tensor, spread: Tensor
 ) -> None:
-    """Head d of the second layer: matches the fetched token with the token d positions before a position."""
+    """Set head d of the second layer: it matches the fetched token with the token d positions before a position."""
     head, s = student.head, student.head.shape
     q, k, v, out = (head[f"blk.1.attn_{x}.weight"] for x in ("q", "k", "v", "output"))
     own, eye = s.width - CODE * s.heads, torch.eye(s.width)

@@ -86,8 +86,8 @@ def _fit_fc(student: Eagle3Student, pairs: Pairs) -> None:
 
 
 def _fit_attention(student: Eagle3Student, inputs: Tensor, residual: Tensor, fast: Tensor) -> None:
-    """inputs: [N, 2 D] of attention. residual: [N, D], what attention should add; as many of its principal directions
-    as fit into the heads are used."""
+    """Fit attention. inputs: [N, 2 D]. residual: [N, D], the values that attention should add; its first principal
+    directions are used, up to the width of the heads."""
     head, s = student.head, student.head.shape
     linear = scaled_ridge(inputs, residual)  # [D, 2 D]
     predicted = inputs @ linear.T

@@ -5,9 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-SLOW, FAST = 2e-3, 1e-1
-"""Rotary frequencies in radians per position: dimensions below SLOW change little over hundreds of positions, those
-above FAST tell adjacent positions apart."""
+SLOW = 2e-3
+"""Rotary frequency, in radians per position, below which dimensions change little over hundreds of positions."""
+FAST = 1e-1
+"""Rotary frequency, in radians per position, above which dimensions distinguish adjacent positions."""
 RIDGE, SCALED_RIDGE = 1e-2, 3e-3
 
 

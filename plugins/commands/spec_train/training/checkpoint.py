@@ -13,7 +13,7 @@ from spec_train import output
 
 
 def save(path: Path, model: nn.Module, optimizers: list[torch.optim.Optimizer], **values: Any) -> None:
-    """Raises UsageError if the disk is full."""
+    """Save a checkpoint. Raises UsageError if the disk is full."""
     state = {"model": model.state_dict(), "opts": [o.state_dict() for o in optimizers], **values}
     output.save_tensors(path, state)
 

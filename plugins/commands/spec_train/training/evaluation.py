@@ -42,7 +42,7 @@ class Evaluation:
 
 @attrs.define
 class Counts:
-    """Of a walk over answers. Position i is the i-th token of a draft."""
+    """Counts of a walk over answers. Position i is the i-th token of a draft."""
 
     draft_max: int
     steps: int = 0

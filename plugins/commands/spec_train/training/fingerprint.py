@@ -17,18 +17,18 @@ from spec_train.options import TrainOptions
 
 
 def of_answers(target: Target, options: AnswerOptions) -> str:
-    """What a file of answers depends on: the model and the options."""
+    """Fingerprint of a file of answers: of the model and the options."""
     fields = {"n": options.max_tokens, "temperatures": options.temperatures, "seed": options.seed}
     return _short([target.info.name, target.info.dtype, fields])
 
 
 def of_states(teacher: Teacher) -> str:
-    """What cached hidden states depend on."""
+    """Fingerprint of cached hidden states: of the model and the hidden states that the head reads."""
     return _short([teacher.target.info.name, teacher.target.info.dtype, list(teacher.sources)])
 
 
 def of_run(target: Target, shape: Shape, data: TrainingData, options: TrainOptions) -> str:
-    """What a checkpoint depends on: everything but the duration."""
+    """Fingerprint of a checkpoint: of everything but the duration."""
     digest = hashlib.sha256(repr(shape).encode())
     for text in data.all:
         digest.update(np.array(text.tokens, dtype=np.int32).tobytes())

@@ -21,7 +21,7 @@ class LossLog:
     _started: bool = False
 
     def __call__(self, log: Log, progress: float, result: Result | None) -> None:
-        """Raises UsageError if the file cannot be written."""
+        """Write a line. Raises UsageError if the file cannot be written."""
         try:
             if not self._started:
                 self._begin(log.step if result is None else log.step + 1)
@@ -48,7 +48,7 @@ def is_before(line: str, step: int) -> bool:
 
 
 def line_of(log: Log, progress: float, result: Result | None) -> dict[str, Any]:
-    """What is known after a step, or of an evaluation. loss: smoothed."""
+    """Line of the log after a step, or after an evaluation. loss: smoothed."""
     facts: dict[str, Any] = {"step": log.step, "share": round(progress, 6), "seconds": round(log.spent, 3)}
     if result is None:
         return facts | {"loss": log.loss}

@@ -19,7 +19,7 @@ UPDATE_RMS = 0.2
 
 
 class Muon(torch.optim.Optimizer):
-    """For matrices. dtype: of the Newton-Schulz iterations."""
+    """Optimizer for matrices. dtype: of the Newton-Schulz iterations."""
 
     def __init__(
         self,

@@ -44,12 +44,16 @@ from spec_train.training.training_progress import AnswerProgress, StepProgress, 
 
 MINUTES = 20.0
 """Default duration."""
-MEMORY_BYTES, DISK_BYTES = 1 << 30, 16 << 30
-"""Max bytes of samples in memory, and on disk; what does not fit is computed again."""
+MEMORY_BYTES = 1 << 30
+"""Max bytes of samples in memory."""
+DISK_BYTES = 16 << 30
+"""Max bytes of samples on disk; further ones are computed again."""
 INIT_SAMPLES = 96
 """Number of samples that the initialisation is fitted to."""
-LR, LR_WIDTH = 2.5e-3, 192
-"""Learning rate at this width and below; it falls with the square root of the width."""
+LR = 2.5e-3
+"""Learning rate at LR_WIDTH and below; it falls with the square root of the width."""
+LR_WIDTH = 192
+"""Width up to which the learning rate is LR."""
 
 
 @attrs.frozen(eq=False)
@@ -63,7 +67,7 @@ class TrainingRun:
 
     @classmethod
     def of(cls, target: Target, options: TrainOptions) -> TrainingRun:
-        """Raises UsageError for options that the target does not allow."""
+        """Make a run. Raises UsageError for options that the target does not allow."""
         if target.tokenizer is None:
             raise UsageError(f"{target.info.name} has no tokenizer", hint="train on a model that has one")
         schedule = options.schedule
@@ -90,7 +94,7 @@ class TrainingRun:
         self.report(log)
 
     def with_answers(self, data: TrainingData) -> TrainingData:
-        """With the target's answers to as many prompts as were requested."""
+        """Add the target's answers to the requested number of prompts."""
         if not data.generate:
             return data
         if math.isfinite(data.seconds):
@@ -110,7 +114,7 @@ class TrainingRun:
         return attrs.evolve(data, answers=answers)
 
     def trainer(self, student: Student, data: TrainingData) -> Trainer:
-        """Everything that a training needs; the student is initialised unless there is a checkpoint."""
+        """Make the trainer; the student is initialised unless there is a checkpoint."""
         options, shape = self.options.schedule, student.head.shape
         texts = data.training_texts(student.min_tokens, options.length)
         dataset = Dataset(self.teacher, texts, MEMORY_BYTES, self.answerer.cache)
@@ -130,7 +134,7 @@ class TrainingRun:
         return Trainer(student, dataset, evaluation, schedule, self.checkpoint, run, on_step)
 
     def initialise(self, student: Student, dataset: Dataset) -> None:
-        """Set the weights to those of another head, or to those that can be computed without training."""
+        """Copy the weights of another head, or compute the weights that need no training."""
         if self.options.head.first is not None:
             from_head.copy_weights(student, self.options.head.first, self.target.info.layers)
             return
@@ -179,7 +183,7 @@ def depth_of(options: HeadOptions) -> int:
 
 
 def make_schedule(options: ScheduleOptions, width: int) -> Schedule:
-    """With the defaults of duration and learning rate. width: of the head."""
+    """Make a schedule; duration and learning rate have defaults. width: of the head."""
     minutes = None if options.steps else options.minutes or MINUTES
     lr = options.lr or LR * min(1.0, (LR_WIDTH / width) ** 0.5)
     return Schedule(options.seed, lr, options.batch, options.steps, minutes)

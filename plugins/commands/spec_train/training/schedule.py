@@ -8,13 +8,15 @@ from collections.abc import Iterator
 import attrs
 import torch
 
-WARMUP, DECAY = 0.02, 0.6
-"""Shares of the time in which the learning rate rises, and in which it falls to zero."""
+WARMUP = 0.02
+"""Share of the time in which the learning rate rises."""
+DECAY = 0.6
+"""Share of the time in which the learning rate falls to zero."""
 
 
 @attrs.frozen
 class Schedule:
-    """How long and how fast: by ``steps`` or by ``minutes``. lr: max learning rate. batch: samples of a step."""
+    """Duration, in ``steps`` or in ``minutes``, and learning rate. lr: max learning rate. batch: samples of a step."""
 
     seed: int
     lr: float
@@ -31,7 +33,7 @@ class Clock:
     spent: float = 0.0
 
     def shares(self) -> Iterator[float]:
-        """Yields the share of the time that has passed, until all of it has."""
+        """Shares of the time that has passed, until all of it has."""
         start = time.monotonic() - self.spent
         while True:
             self.spent = time.monotonic() - start

@@ -86,7 +86,7 @@ class Trainer:
             yield done
 
     def _backward(self) -> float:
-        """Gradients of the mean loss of a batch."""
+        """Compute gradients of the mean loss of a batch."""
         rng = np.random.default_rng([self.schedule.seed, 2, self.log.step])
         samples = self.dataset.batch(self.schedule.seed, self.log.step, self.schedule.batch)
         with autocast(self.student.head.theta.device):
@@ -95,7 +95,7 @@ class Trainer:
         return float(loss.detach())
 
     def _divergence_error(self) -> UsageError:
-        """There is nothing worth saving."""
+        """Error of a diverged training, which leaves no weights to save."""
         return UsageError(
             f"after {self.log.step} steps the loss or a weight became NaN or infinite",
             hint=f"pass a smaller --lr than {self.schedule.lr:g}, and remove {self.checkpoint.name} if there is one",

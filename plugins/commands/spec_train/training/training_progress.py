@@ -13,8 +13,10 @@ from spec_train.training.log import Log
 from spec_train.training.schedule import Schedule
 
 BARS = "▁▂▃▄▅▆▇█"
-STEP_SECONDS, ANSWER_SECONDS = 15.0, 60.0
-"""Max time between two lines."""
+STEP_SECONDS = 15.0
+"""Max time between two lines about steps."""
+ANSWER_SECONDS = 60.0
+"""Max time between two lines about answers."""
 WIDTH = 60
 
 

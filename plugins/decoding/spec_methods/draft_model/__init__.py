@@ -43,9 +43,9 @@ from spec_methods.draft_model.vocabulary import (
 )
 
 COMMITTED = BranchPoint()
-"""Behind committed text."""
+"""The place behind committed text."""
 P_MIN = 0.35
-"""Where neither the user nor a controller gives one."""
+"""Default that holds if neither the user nor a controller sets one."""
 
 
 @attrs.define(eq=False)
@@ -71,7 +71,7 @@ class DraftModel:
     )
     device: str = attrs.field(default="auto", metadata={"help": "where the draft model runs; auto: with the target"})
     threads: int = attrs.field(
-        default=0, validator=ge(0), metadata={"help": "CPU threads of the draft model; 0: as many as the target has"}
+        default=0, validator=ge(0), metadata={"help": "CPU threads of the draft model; 0: the target's number"}
     )
     translate: bool = attrs.field(
         default=False, metadata={"help": "allow another vocabulary, and match tokens by their text"}
@@ -188,9 +188,9 @@ class DraftModel:
         return cache
 
     def _all_at_once(self, step: Step, drafts: list[Drafting]) -> None:
-        """All drafts in one call, however long they get, but for those whose tokens have to be chosen here.
+        """Draft in one call, whatever the lengths, all sequences whose tokens need not be chosen here.
 
-        Rows that a rule reads are kept of all drafts of a call: those that need theirs have a call of their own.
+        A call keeps the rows of all its drafts or of none: drafts whose rows a rule reads have a call of their own.
         """
         whole = [(d, limits) for d in drafts if (limits := self._drafter.limits(step, d, self._chooses)) is not None]
         for keep in (True, False):

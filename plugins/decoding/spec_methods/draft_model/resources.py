@@ -1,4 +1,4 @@
-"""What a draft model takes of the machine: memory, and threads of its own."""
+"""Resources of a draft model: memory, and threads of its own."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def memory_of(info: TargetInfo) -> dict[str, int]:
 
 @contextmanager
 def threads(count: int) -> Iterator[None]:
-    """Another number of threads for what is computed within; 0 is no other."""
+    """Set another number of threads for computations within; 0 changes nothing."""
     before = torch.get_num_threads()
     if count in (0, before):
         yield

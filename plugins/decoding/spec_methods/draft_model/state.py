@@ -35,7 +35,7 @@ class DraftModelState:
         self.reached.fade()
 
     def chance(self, place: BranchPoint) -> float:
-        """That all tokens drafted before ``place`` are accepted."""
+        """Probability that all tokens drafted before ``place`` are accepted."""
         return self.reached.value if place.chance is None else place.chance
 
     def agree(self, tokens: list[int]) -> int:

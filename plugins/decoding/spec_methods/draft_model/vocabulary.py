@@ -40,7 +40,7 @@ class Padded(Same):
     own: int
 
     def whole_to_draft(self, tokens: list[int]) -> list[int]:
-        """Nothing for a text with a padding token that the draft model has no row for."""
+        """Tokens for the draft model; none for a text with a padding token that it has no row for."""
         return tokens if max(tokens) < self.own else []
 
     def cut_padding(self, tokens: list[int]) -> list[int]:
@@ -90,7 +90,7 @@ def same_words(target: Target, draft: Target) -> bool:
 
 
 def shared_words(target: Target, draft: Target) -> Same:
-    """No translation, for models with the same words."""
+    """Translation between models with the same words: only padding may differ."""
     return Same() if target.info.vocab == draft.info.vocab else Padded(target.info.vocab, draft.info.vocab)
 
 

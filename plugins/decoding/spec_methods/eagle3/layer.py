@@ -51,7 +51,7 @@ class Layer(PairLayer):
 
 
 def projection(builder: Builder, head: Any) -> Iterator[Op]:
-    """From hidden states to a feature."""
+    """Operations from hidden states to a feature."""
     names = tuple(f"h{i}" for i in range(head.inputs))
     for i, name in enumerate(names):
         yield Input(name, head.target_width)
@@ -65,7 +65,7 @@ def projection(builder: Builder, head: Any) -> Iterator[Op]:
 
 
 def step(builder: Builder, head: Any) -> Iterator[Op]:
-    """From pairs to states and logits. The residual stream begins with the feature, or with its norm.
+    """Operations from pairs to states and logits. The residual stream begins with the feature, or with its norm.
 
     Pairs without an output need only their key and value: they stop after these.
     """

@@ -23,9 +23,9 @@ from spec_methods.recycling.successors import Table
 from spec_methods.recycling.tree import Evidence, Limits, Node, Order, by_chance, by_noise, grow, learn
 
 COMMITTED = BranchPoint()
-"""Behind committed text."""
+"""The place behind committed text."""
 P_MIN = 0.3
-"""Where neither the user nor a controller gives one."""
+"""Default that holds if neither the user nor a controller sets one."""
 
 
 @attrs.define(eq=False)
@@ -90,7 +90,7 @@ class Recycling:
                 step.propose(seq, draft)
 
     def _ahead(self, step: Step, seq: Sequence, place: BranchPoint, limits: Limits) -> Draft | None:
-        """What may follow committed text and the drafted tokens before ``place``, or None."""
+        """Draft after committed text and the drafted tokens before ``place``, or None."""
         memory, last = self._memory(seq), place.path[-1] if place.path else seq.tokens[-1]
         order = self._order(step, seq, place)
         memory.drafted[place.leaf] = nodes = grow(memory.table, last, order, memory.evidence, limits)

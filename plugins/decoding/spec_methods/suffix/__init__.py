@@ -19,7 +19,7 @@ from spec_methods.suffix.continuations import Node, evidence, grow
 from spec_methods.suffix.store import Store, Track
 
 P_MIN = 0.3
-"""Where neither the user nor a controller gives one."""
+"""Default that holds if neither the user nor a controller sets one."""
 
 
 @attrs.define(eq=False)
@@ -27,7 +27,7 @@ class SuffixState:
     """Data of one sequence, and of the next one in its slot if that continues its text.
 
     own: its text. common: its position among the outputs of all sequences, if shared. number: the sequence's.
-    tokens: its own, of which so many are ``written``. drafted: the current drafts, by the leaf that each follows.
+    tokens: its own; the first ``written`` are learnt. drafted: the current drafts, by the leaf that each follows.
     """
 
     own: Track
@@ -122,7 +122,7 @@ class Suffix:
         return memory
 
     def _start(self, seq: Sequence, before: SuffixState | None) -> SuffixState:
-        """Of a sequence that begins, maybe with rows of one ``before`` it: an automaton cannot remove tokens."""
+        """State of a sequence that begins, maybe with rows of one ``before`` it: an automaton cannot remove tokens."""
         if before is None or before.tokens[: before.written] != seq.tokens[: before.written]:
             own, common = Store(self.tokens_max, self.match_max), self.common
             return SuffixState(Track(own), None if common is None else Track(common), seq.number, seq.tokens)

@@ -1,4 +1,4 @@
-"""From a match to a draft: the likelihood of continuations, and the length of the draft."""
+"""Drafts from a match: the likelihood of continuations, and the length of the draft."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def grow(automaton: Automaton, match: Match, evidence: AcceptanceEstimates, limi
 
 
 def chain(automaton: Automaton, match: Match, evidence: AcceptanceEstimates, limits: TreeLimits) -> list[Node]:
-    """The same for a width of 1, in less time: the likeliest token after each other."""
+    """Draft of width 1, in less time than a tree: the likeliest token after each other."""
     nodes: list[Node] = []
     chance, longest = 1.0, automaton.match_max
     for depth in range(1, min(limits.depth, limits.nodes) + 1):

@@ -30,10 +30,10 @@ FLASH_ATTENTION = 1
 PARTIAL = 1
 """Flag of state functions: recurrent state alone."""
 EMBEDDING = ("embd", "inp_embd", "inp_scaled", "model.input_embed")
-"""Names of what enters block 0, by architecture; the last one that is computed does."""
+"""Names of the input of block 0, by architecture; the last one that is computed counts."""
 FINAL = "result_norm"
 DIMENSIONS = 4
-"""Models with positions in several dimensions read so many of each row given as an embedding."""
+"""Positions of each row given as an embedding, in models with positions in several dimensions."""
 IDS = ctypes.POINTER(ctypes.c_int32)
 Owners = Sequence[Sequence[int]] | None
 
@@ -48,12 +48,12 @@ _base.ggml_backend_tensor_get.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctyp
 
 @api.llama_log_callback
 def _silent(level: int, text: bytes, data: Any) -> None:
-    """llama.cpp writes hundreds of lines for a model."""
+    """Drop the hundreds of lines that llama.cpp writes for a model."""
 
 
 @attrs.frozen
 class Facts:
-    """What llama.cpp says about a model. layers: blocks of the trunk, without those for drafting."""
+    """Facts of llama.cpp about a model. layers: blocks of the trunk, without those for drafting."""
 
     width: int
     layers: int
@@ -66,7 +66,7 @@ class Model:
     """A loaded model; freed when it is garbage collected. allocate: False reads metadata only."""
 
     def __init__(self, path: str, allocate: bool = True, offload: bool = False) -> None:
-        """Raises UsageError for a file that llama.cpp cannot load."""
+        """Load a model. Raises UsageError for a file that llama.cpp cannot load."""
         api.llama_log_set(_silent, None)
         api.llama_backend_init()
         wish = api.llama_model_default_params()
@@ -101,7 +101,7 @@ def offloads() -> bool:
 
 @attrs.frozen
 class Size:
-    """Of a sequence's memory. cache: ggml's number of the type of keys and values. trees: drafts may branch."""
+    """Size of a sequence's memory. cache: ggml's number of the type of keys and values. trees: drafts may branch."""
 
     positions: int
     threads: int
@@ -147,7 +147,7 @@ class Context:
 
     @property
     def snapshots(self) -> int:
-        """How many rows back recurrent state can be rolled; 0 without recurrent layers."""
+        """Number of rows that recurrent state can be rolled back; 0 without recurrent layers."""
         return int(api.llama_n_rs_seq(self.handle))
 
     def decode(
@@ -176,7 +176,7 @@ class Context:
         return self._logits(sum(outputs))
 
     def _logits(self, count: int) -> Tensor:
-        """Copied, because llama.cpp may free its memory; to one place, because allocating a tensor takes longer."""
+        """Copy the logits, because llama.cpp may free their memory; to one place, because allocation takes longer."""
         if self.logits.shape[0] != count:
             self.logits = torch.empty(count, self.vocab)
         if count:
@@ -260,7 +260,7 @@ class Taps:
         self.callback = api.ggml_backend_sched_eval_callback(self._on_operation)
 
     def _on_operation(self, tensor: int, ask: bool, data: Any) -> bool:
-        """Called for every operation: first whether its result is wanted, then with the result."""
+        """Answer for every operation: first whether its result is wanted, then take the result."""
         if not self.keys:
             return not ask
         key = self.keys.get(_base.ggml_get_name(tensor).decode("utf-8", "replace"))
@@ -274,12 +274,12 @@ class Taps:
         return True
 
     def request(self, names: Mapping[int, Sequence[str]]) -> None:
-        """names: {hidden state: names of tensors, of which the last that is computed is meant}."""
+        """Request hidden states. names: {hidden state: names of tensors}; the last one that is computed counts."""
         self.keys = {name: key for key, several in names.items() for name in several}
         self.found = {key: [] for key in names}
 
     def collect(self, given: Tensor | None) -> None:
-        """After a call. given: the embeddings of its rows, which no operation computes.
+        """Collect the hidden states of a call. given: the embeddings of its rows, which no operation computes.
 
         Raises TargetError if llama.cpp computed nothing of the requested names.
         """

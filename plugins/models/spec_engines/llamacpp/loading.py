@@ -26,7 +26,7 @@ TREES = "drafts may branch: llama.cpp sums rows in the order of its cells, which
 
 @attrs.frozen
 class Wish:
-    """How a model is to be loaded; weights: False reads metadata only. trees: drafts may branch."""
+    """Options of loading a model. weights: False reads metadata only. trees: drafts may branch."""
 
     device: str = "auto"
     threads: int = 0

@@ -18,7 +18,7 @@ class LlamaCppRows:
 
     make: a new context; with True, one whose hidden states can be read. length: rows that it holds. before: recurrent
     state after the pending rows, where llama.cpp cannot roll it back. paths: sequences of llama.cpp that hold the
-    committed rows, as many as a draft had leaves. tree: the paths of a draft that branches, until it is decided.
+    committed rows, one for each leaf that a draft had. tree: the paths of a draft that branches, until it is decided.
     """
 
     def __init__(self, make: Callable[[bool], Context]) -> None:
@@ -46,7 +46,7 @@ class LlamaCppRows:
             self.length = length
 
     def restore(self, state: bytes | None, length: int) -> None:
-        """Back to a state of recurrent layers after ``length`` rows; None is the beginning."""
+        """Restore a state of recurrent layers after ``length`` rows; None is the beginning."""
         if state is None:
             self.context.cut(0)
         else:
@@ -81,12 +81,12 @@ class LlamaCppRows:
         return positions, [*[range(self.paths)] * len(text), *paths.owners]
 
     def _prepare(self, paths: int) -> None:
-        """Let at least so many sequences hold the committed rows."""
+        """Let at least ``paths`` sequences hold the committed rows."""
         self.context.share(0, range(self.paths, paths))
         self.paths = max(self.paths, paths)
 
     def keep(self, end: int, count: int, path: int) -> None:
-        """Of a draft that branches and follows position ``end``, keep the first ``count`` tokens of a path."""
+        """Keep the first ``count`` tokens of a path of a draft that branches and follows position ``end``."""
         self.context.share(path, [other for other in range(self.paths) if other != path], end)
         self.context.cut(end + count)
         self.length = end + count

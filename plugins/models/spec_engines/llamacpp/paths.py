@@ -23,7 +23,7 @@ class Paths:
 
     @classmethod
     def of(cls, draft: Draft) -> Paths:
-        """Raises TargetError for more leaves than llama.cpp was prepared for."""
+        """Paths of a draft. Raises TargetError for more leaves than llama.cpp was prepared for."""
         parents = draft.parents or ()
         leaves = sorted(set(range(len(draft.ids))) - set(parents))
         if len(leaves) > LEAVES:

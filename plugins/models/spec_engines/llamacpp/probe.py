@@ -8,8 +8,10 @@ from torch import Tensor
 from spec_core import Draft, Part, Target
 from spec_core.toolkit import forward, open_sequence
 
-PROMPT, WIDTHS = 24, (1, 2, 4, 8, 16)
-"""Tokens before the draft, and lengths of drafts."""
+PROMPT = 24
+"""Tokens before the draft."""
+WIDTHS = (1, 2, 4, 8, 16)
+"""Lengths of drafts."""
 
 
 def inexact(target: Target) -> str | None:

@@ -14,8 +14,10 @@ from spec_engines.llamacpp.binding import Context
 from spec_engines.llamacpp.memory import LlamaCppRows, join, names_of
 from spec_engines.llamacpp.paths import Paths
 
-EVERY, CHECKPOINTS_MAX = 256, 4
-"""A model with recurrent layers keeps checkpoints at the end of a prompt and every EVERY tokens, the last ones only."""
+EVERY = 256
+"""Tokens between two checkpoints of a model with recurrent layers, which also keeps one at the end of a prompt."""
+CHECKPOINTS_MAX = 4
+"""Max checkpoints of a sequence: the last ones are kept."""
 
 
 @attrs.define(eq=False)

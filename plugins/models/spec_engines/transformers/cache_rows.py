@@ -27,7 +27,7 @@ class Kinds:
 
     @classmethod
     def of(cls, config: Any) -> Kinds:
-        """Raises UsageError for a model whose cache is not made of layers of known kinds."""
+        """Kinds of layers in a model's cache. Raises UsageError if one is unknown."""
         layers = DynamicCache(config=config).layers
         for layer in layers:
             if not isinstance(layer, DynamicLayer) and not recurs(layer) and hasattr(layer, "keys"):

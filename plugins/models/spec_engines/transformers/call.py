@@ -17,9 +17,10 @@ from spec_engines.transformers.masks import branches, mask
 from spec_engines.transformers.taps import collect
 
 SHARED_ROWS = 32
-"""Sequences with more rows in a step, those of a prompt, have calls of their own: more rows are not cheaper there."""
+"""Max rows of a sequence in a shared call. Prompts have more, and calls of their own: sharing saves nothing there."""
 SHORT = 256
-"""Sequences of up to as many positions share a call; a longer one does with those of more than half its length."""
+"""Max positions of sequences that share a call, whatever their lengths; a longer one shares with sequences of more
+than half its length."""
 
 
 @attrs.frozen(eq=False)
@@ -36,13 +37,13 @@ class Span:
         return cls(part, rows, max(after - rows.start, 0))
 
     def cut(self, values: Tensor) -> Tensor:
-        """Its rows of a tensor of the batch."""
+        """The span's rows of a tensor of the batch."""
         return values[self.rows.start : self.rows.stop]
 
 
 @attrs.frozen(eq=False)
 class Found:
-    """What a call computed for a span of n rows. logits: [n - first, V]. hidden: {i: [n, D]}. final: [n, D]."""
+    """Outputs of a call for a span of n rows. logits: [n - first, V]. hidden: {i: [n, D]}. final: [n, D]."""
 
     logits: Tensor
     hidden: Mapping[int, Tensor]

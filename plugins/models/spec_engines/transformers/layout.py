@@ -13,7 +13,7 @@ from spec_core.errors import UsageError
 
 @attrs.frozen(eq=False)
 class Layout:
-    """Where hidden states and matrices are.
+    """Places of hidden states and matrices in a model.
 
     decoder: the module whose ``last_hidden_state`` the output matrix reads. blocks: in order.
     embedding, output: the modules of these matrices. positions: whether the model takes ``position_ids``, as drafts
@@ -30,7 +30,7 @@ class Layout:
 
     @classmethod
     def of(cls, model: Any) -> Layout:
-        """Raises UsageError for a model that has no such parts."""
+        """Find the layout of a model. Raises UsageError for a model that has no such parts."""
         count = model.config.get_text_config().num_hidden_layers
         decoder = model.get_decoder()
         blocks = next((m for m in decoder.children() if isinstance(m, nn.ModuleList) and len(m) == count), None)
@@ -53,5 +53,5 @@ class Layout:
         )
 
     def module(self, name: str) -> nn.Module:
-        """That of a matrix which draft heads read, by GGUF name. Raises KeyError for any other."""
+        """Module of a matrix that draft heads read, by GGUF name. Raises KeyError for any other."""
         return {"token_embd.weight": self.embedding, "output.weight": self.output}[name]

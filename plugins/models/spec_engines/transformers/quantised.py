@@ -14,14 +14,14 @@ FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
 
 def quantisation_of(config: Any) -> dict[str, Any] | None:
-    """How the weights are quantised, as config.json says; None for plain weights."""
+    """Quantisation of the weights, from config.json; None for plain weights."""
     return getattr(config, "quantization_config", None) or getattr(
         config.get_text_config(), "quantization_config", None
     )
 
 
 def check_library(config: Any, name: str) -> None:
-    """Raises UsageError if transformers cannot read weights that are quantised in this way, on this machine."""
+    """Raise UsageError if transformers cannot read weights that are quantised in this way, on this machine."""
     if (how := quantisation_of(config)) is None:
         return
     try:

@@ -1,4 +1,4 @@
-"""What a model does with a mask of the caller and with a padded batch: measured when it is loaded, on a few tokens."""
+"""Probes how a model treats a mask of the caller and a padded batch, when it is loaded, on a few tokens."""
 
 from __future__ import annotations
 

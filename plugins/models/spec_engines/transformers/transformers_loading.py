@@ -35,7 +35,7 @@ ROUNDED = "transformers multiplies rows in the shapes of a step, and libraries s
 
 @attrs.frozen
 class Wish:
-    """How a model is to be loaded; weights: False reads metadata only. compiled: by torch.compile."""
+    """Options of loading a model. weights: False reads metadata only. compiled: by torch.compile."""
 
     device: str = "auto"
     dtype: str = "auto"
@@ -46,7 +46,7 @@ class Wish:
 
     @property
     def place(self) -> torch.device:
-        """Raises UsageError for a device that torch does not have."""
+        """Choose the device. Raises UsageError for a device that torch does not have."""
         if self.device == "auto":
             return torch.device("cuda" if torch.cuda.is_available() else "cpu")
         try:
@@ -131,7 +131,7 @@ def _model(directory: Path, kind: torch.dtype, place: torch.device) -> Any:
 
 
 def _check_complete(missing: Collection[str], directory: Path) -> None:
-    """transformers itself fills missing tensors with random numbers."""
+    """Refuse missing tensors, which transformers itself fills with random numbers."""
     if missing:
         raise UsageError(
             f"{directory.name}: its files lack {len(missing)} tensors of the model, the first is {min(missing)}",

@@ -16,8 +16,10 @@ from spec_engines.transformers.call import Caller, Found, Span, group_spans
 from spec_engines.transformers.layout import Layout
 from spec_engines.transformers.quantised import matrix
 
-EVERY, CHECKPOINTS_MAX = 256, 4
-"""A model with recurrent layers keeps checkpoints at the end of a prompt and every EVERY tokens, the last ones only."""
+EVERY = 256
+"""Tokens between two checkpoints of a model with recurrent layers, which also keeps one at the end of a prompt."""
+CHECKPOINTS_MAX = 4
+"""Max checkpoints of a sequence: the last ones are kept."""
 
 
 @attrs.define(eq=False)
@@ -43,7 +45,7 @@ class TransformersTarget:
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of what is computed; weights may be quantised."""
+        """Dtype of computed values; weights may be quantised."""
         return getattr(torch, self.info.dtype)
 
     # the Target protocol
@@ -59,7 +61,7 @@ class TransformersTarget:
             )
 
     def _evaluate(self, batch: Batch, needs: Needs) -> list[Found]:
-        """What the calls for a batch computed, in the order of its rows."""
+        """Outputs of the calls for a batch, in the order of its rows."""
         for part in batch.parts:
             part.seq.slot.state.cut(part.start)
         if self.kinds.recurrent:

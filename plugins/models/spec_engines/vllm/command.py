@@ -70,7 +70,7 @@ def command_of(model: str, settings: Settings, arguments: tuple[str, ...] = (), 
 
 
 def ask_vllm(model: str) -> Any:
-    """What vLLM tells of this model; imports vLLM, which takes seconds."""
+    """Ask vLLM about this model; imports vLLM, which takes seconds."""
     from spec_engines.vllm import interface
 
     return interface.serves(model)

@@ -26,7 +26,7 @@ from spec_engines.vllm.model import SERVES
 from spec_engines.vllm.requests import Requests, Share, switch_fields
 
 NO_TOKEN = -1
-"""What vLLM writes after the tokens of a request that committed fewer than another one of its step."""
+"""Filler of vLLM after the tokens of a request that committed fewer than another one of its step."""
 GREEDY = 1e-5
 """vLLM takes the most likely token below this temperature."""
 
@@ -61,7 +61,7 @@ def check_rows(config: Any, needs: Needs) -> None:
 
 
 def serves(model: Any) -> Serves:
-    """What vLLM tells of a model, from its class: hidden states between blocks need the interface for EAGLE-3.
+    """Services of vLLM for a model, from its class: hidden states between blocks need the interface for EAGLE-3.
 
     model: vLLM's configuration of it, or a directory. Raises UsageError for a directory that vLLM does not load.
     """
@@ -159,7 +159,7 @@ class Drafting:
         return output
 
     def _longest(self, positions: int) -> int:
-        """vLLM takes no drafts of any request once one of them is this near to the longest text."""
+        """Max length of drafts; 0 near the longest text, where vLLM takes no drafts of any request."""
         n = self.runner.num_spec_tokens
         return n if positions + n <= self.runner.effective_drafter_max_model_len else 0
 
@@ -283,7 +283,7 @@ def request_of(state: Any, context: int) -> Request:
 
 
 def seed_of(params: Any) -> int:
-    """0 without a seed: it is the noise of drafts then, which do not change the distribution of texts."""
+    """Seed of a request; 0 without one: the seed of drafts, which do not change the distribution of texts."""
     return int(params.seed or 0) % 2**64
 
 

@@ -42,7 +42,7 @@ class Proposer:
         self.requests: Requests
 
     def load_model(self, model: Any) -> None:
-        """vLLM loaded its model. Raises UsageError without the worker of this package."""
+        """Start the host, as vLLM has loaded its model. Raises UsageError without the worker of this package."""
         if self.runner is None:
             raise UsageError(
                 f"{type(self).__name__} was made by another worker than this project's",
@@ -56,7 +56,7 @@ class Proposer:
         interface.tap(self.runner, host.needs)
 
     def propose(self, sampled_token_ids: list[list[int]], *_: Any, **__: Any) -> list[list[int]]:
-        """No drafts yet: the worker asks for them when the step is complete."""
+        """Return no drafts yet: the worker asks for them when the step is complete."""
         return [[] for _ in sampled_token_ids]
 
     def report(self) -> dict[str, Any]:

@@ -28,7 +28,7 @@ class Share:
     """One request in one step of vLLM.
 
     key: vLLM's id. start: position of the first row. rows: rows of the step, ``checked`` draft tokens among them.
-    tokens: those that the step committed; none while more of the prompt follows. logits: [1 + checked, V].
+    tokens: committed by the step; none while more of the prompt follows. logits: [1 + checked, V].
     hidden: {i: [rows, D]}. final: [rows, D]. Hidden states and logits are empty unless the host needs them.
     """
 

@@ -8,7 +8,7 @@ from spec_engines.vllm import interface
 
 
 class Worker(interface.platform_worker()):  # type: ignore[misc]
-    """For ``worker_cls``. Only the runner of this worker is changed."""
+    """Worker for ``worker_cls``. Only its runner differs from vLLM's."""
 
     def init_device(self) -> None:
         super().init_device()

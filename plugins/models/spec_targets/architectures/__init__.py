@@ -1,4 +1,4 @@
-"""Architectures: one file each, and those that other packages register.
+"""Architectures: one file each, and the ones that other packages register.
 
 An entry point of the group ``spec_targets.architectures`` names a ``Family``.
 """
@@ -102,7 +102,7 @@ def family_of(name: str) -> Family:
 
 
 def points() -> list[metadata.EntryPoint]:
-    """What other packages register, from metadata only."""
+    """Architectures of other packages, from metadata only."""
     return sorted(metadata.entry_points(group=GROUP), key=lambda point: point.name)
 
 

@@ -10,7 +10,7 @@ from spec_kernels.model.shapes import Experts
 from spec_core.errors import UsageError
 from spec_targets.architectures.positions import check_rope, partial_of, rope_of, scaling_of
 from spec_targets.architectures.values import read_float, read_int
-from spec_targets.runtime.config import MAX_LAYERS, Config
+from spec_targets.description.config import MAX_LAYERS, Config
 
 EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
 """Keys of the number of experts; transformers 5 writes the second."""
@@ -88,9 +88,9 @@ class ConfigJson:
     # sizes
 
     def decoder(self, reads: Collection[str] = (), *, partial: float = 1.0, **more: Any) -> Config:
-        """The sizes that every decoder has, and those given.
+        """The sizes that every decoder has, and ``more``.
 
-        reads: options that the caller reads, of those that are refused otherwise. partial: the share of a head that
+        reads: options that the caller reads, and that are refused otherwise. partial: the share of a head that
         rotates, where the config does not say.
         """
         width, heads = self.integer("hidden_size"), self.integer("num_attention_heads")
@@ -127,7 +127,7 @@ class ConfigJson:
         return layers
 
     def experts(self, sigmoid: bool = False, normalise: bool = False) -> Experts:
-        """How experts are chosen. normalise: whether weights are normalised, where the config does not say."""
+        """Choice of experts. normalise: whether weights are normalised, where the config does not say."""
         count = next((key for key in EXPERTS if key in self.raw), EXPERTS[0])
         return Experts(
             count=self.integer(count),

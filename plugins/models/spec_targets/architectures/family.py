@@ -1,4 +1,4 @@
-"""What a file of this folder says about one architecture."""
+"""The description of one architecture in a file of this folder."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from torch import Tensor
 
 from spec_targets.architectures.config_json import ConfigJson
 from spec_targets.architectures.keys import Keys
-from spec_targets.runtime.config import Config
+from spec_targets.description.config import Config
 
 
 @attrs.frozen
 class Stored:
-    """Where Hugging Face checkpoints have a tensor, and what is done to it.
+    """Place of a tensor in Hugging Face checkpoints, and its conversion.
 
     names: alternatives, the first that exists counts. They follow the prefix of the block or of the model; one that
     begins with ``/`` is whole. ``{}`` stands for the number of an expert: one tensor for each, which are stacked.
@@ -35,7 +35,7 @@ def stored_as(*names: str, change: Callable[[Tensor, Config], Tensor] | None = N
 
 
 def plus_one(names: Mapping[str, Name], *but: str) -> dict[str, Name]:
-    """The same names where checkpoints store the weights of norms less 1. but: norms that they store whole."""
+    """Names for checkpoints that store the weights of norms less 1. but: norms that they store whole."""
     return {
         name: Stored((where,), add_one) if isinstance(where, str) and "norm" in name and name not in but else where
         for name, where in names.items()
@@ -53,8 +53,8 @@ class Family:
     name: ``general.architecture`` in GGUF files. classes: ``architectures`` in config.json; model_types: ``model_type``
     in it, for configs without the former.
     gguf, hf: from the keys of a file to sizes. They raise UsageError for what is not supported.
-    block: the operations of block ``i`` of the trunk, or after it, in reading order; the tensors that a file must
-    contain are those that it reads.
+    block: the operations of block ``i`` of the trunk, or after it, in reading order; a file must contain the tensors
+    that they read.
     names: by GGUF's name, without ``blk.N.``, where checkpoints have a tensor.
     renamed: tensors that GGUF files of this architecture call otherwise, by the name in files.
     interleaved: GGUF files store rows of q and k so that neighbouring dimensions of a head rotate together.

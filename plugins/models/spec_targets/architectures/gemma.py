@@ -12,7 +12,7 @@ from spec_targets.architectures.config_json import ConfigJson
 from spec_targets.architectures.family import Family, plus_one
 from spec_targets.architectures.keys import Keys
 from spec_targets.architectures.names import ATTENTION, ENDS, MLP
-from spec_targets.runtime.config import Config
+from spec_targets.description.config import Config
 
 NAMES = plus_one(
     ENDS
@@ -24,8 +24,11 @@ NAMES = plus_one(
         "post_ffw_norm.weight": "post_feedforward_layernorm.weight",
     }
 )
-PATTERN2, PATTERN3 = 2, 6
-"""Of so many blocks the last attends to everything, the others have a window."""
+PATTERN2 = 2
+"""Period of Gemma 2's attention, in blocks: the last block of a period attends to everything, the others have a
+window."""
+PATTERN3 = 6
+"""Period of Gemma 3's attention, in blocks, as ``PATTERN2``."""
 BY_WIDTH = {("gemma2", 46), ("gemma3", 62)}
 """Models of 27B, by their number of blocks: scores are scaled by the width of the model over its heads, which GGUF
 files do not say."""
@@ -40,7 +43,7 @@ DEFAULTS: dict[str, Any] = {
     "sliding_window": 4096,
     "vocab_size": 262208,
 }
-"""Of transformers, for configs of Gemma 3 that leave them out."""
+"""Defaults of transformers, for configs of Gemma 3 that leave them out."""
 READ = ("layer_types", "hidden_act")
 
 
@@ -89,7 +92,7 @@ def gemma2_from_hf(json: ConfigJson) -> Config:
 
 
 def gemma3_from_hf(json: ConfigJson) -> Config:
-    """Newer configs have the rotary parameters of both kinds of blocks in one object."""
+    """Config of Gemma 3; newer files have the rotary parameters of both kinds of blocks in one object."""
     raw = {**DEFAULTS, **json.raw}
     rope = raw.get("rope_parameters")
     if isinstance(rope, Mapping) and isinstance(rope.get("full_attention"), Mapping):

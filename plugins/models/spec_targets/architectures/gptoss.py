@@ -13,10 +13,10 @@ from spec_targets.architectures.config_json import ConfigJson
 from spec_targets.architectures.family import Family, Name, stored_as
 from spec_targets.architectures.keys import Keys
 from spec_targets.architectures.names import ATTENTION, ENDS
-from spec_targets.runtime.config import Config
+from spec_targets.description.config import Config
 
 PATTERN = 2
-"""Of so many blocks the last attends to everything, the others have a window."""
+"""Period of attention, in blocks: the last block of a period attends to everything, the others have a window."""
 FUSED, DOWN = "mlp.experts.gate_up_proj", "mlp.experts.down_proj"
 
 

@@ -16,8 +16,8 @@ from spec_targets.architectures.config_json import ConfigJson
 from spec_targets.architectures.family import Family, Name, plus_one, stored_as
 from spec_targets.architectures.keys import Keys
 from spec_targets.architectures.names import ATTENTION, ENDS, EXPERTS, MLP, SHARED
+from spec_targets.description.config import Config
 from spec_targets.files.damage import AGAIN
-from spec_targets.runtime.config import Config
 
 
 def qkv_of(value: Tensor, c: Config) -> Tensor:

@@ -8,10 +8,10 @@ from spec_kernels.model.shapes import Experts
 from torch import float32
 
 from spec_core.errors import UsageError
+from spec_targets.description.config import MAX_HEAD, Config
+from spec_targets.description.rope import Scaling, yarn_attention
 from spec_targets.files.damage import AGAIN
 from spec_targets.files.gguf import GgufFile
-from spec_targets.runtime.config import MAX_HEAD, Config
-from spec_targets.runtime.rope import Scaling, yarn_attention
 
 
 class Keys:
@@ -110,7 +110,7 @@ class Keys:
         return layers
 
     def experts(self, sigmoid: bool = False) -> Experts | None:
-        """How experts are chosen; None if there are none. sigmoid: by sigmoid scores, else by softmax."""
+        """Choice of experts; None if there are none. sigmoid: by sigmoid scores, else by softmax."""
         count = self.integer("expert_count", 0)
         if not count:
             return None

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from spec_core.errors import UsageError
 from spec_targets.architectures.values import read_float
-from spec_targets.runtime.config import MAX_HEAD, Config
-from spec_targets.runtime.rope import Scaling, yarn_attention
+from spec_targets.description.config import MAX_HEAD, Config
+from spec_targets.description.rope import Scaling, yarn_attention
 
 
 def check_rope(raw: Mapping[str, Any], where: str) -> None:
@@ -70,8 +70,8 @@ def scaling_of(raw: Mapping[str, Any], where: str) -> Scaling:
 
 
 def _yarn_attention(rope: Mapping[str, Any], factor: float, where: str) -> float:
-    """What multiplies yarn's own factor of cos and sin: ``attention_factor`` replaces that, and ``mscale`` divided by
-    ``mscale_all_dim`` does, each with a logarithm of the scaling factor (as in transformers).
+    """Factor on yarn's own factor of cos and sin: ``attention_factor`` replaces the latter, and so does ``mscale``
+    divided by ``mscale_all_dim``, each with a logarithm of the scaling factor (as in transformers).
     """
     if rope.get("attention_factor") is not None:
         return read_float(rope, "attention_factor", where) / yarn_attention(factor)

@@ -70,7 +70,7 @@ def _identity(path: Path) -> tuple[Any, ...] | None:
 
 
 def _tokenizer(file: GgufFile) -> Any:
-    """Its tokenizer, made once, or None if it has none."""
+    """Tokenizer of a file, made once, or None if it has none."""
     from spec_targets.tokenizer.gguf_vocabulary import from_gguf
 
     if "tokenizer.ggml.model" not in file.metadata:

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from spec_core.errors import Unsupported
 from spec_targets.architectures import family_of
+from spec_targets.description.config import Config
 from spec_targets.files.gguf import GgufFile, TensorInfo
-from spec_targets.runtime.config import Config
 from spec_targets.runtime.decoder import DIVISORS
 
 PIECE = 1 << 22

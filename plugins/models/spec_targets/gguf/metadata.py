@@ -5,8 +5,8 @@ from __future__ import annotations
 from spec_core.errors import Unsupported, UsageError, nearest
 from spec_targets.architectures import BY_NAME, find_family, names
 from spec_targets.architectures.keys import Keys
+from spec_targets.description.config import Config
 from spec_targets.files.gguf import GgufFile
-from spec_targets.runtime.config import Config
 
 
 def config_of(file: GgufFile) -> Config:

@@ -15,6 +15,7 @@ from torch import Tensor
 from spec_core.errors import UsageError
 from spec_targets.files.damage import check_name, damage_error
 from spec_targets.files.safetensors import INDEX, open_directory
+from spec_targets.heads.tensors import halves
 
 PICKLED = "pytorch_model.bin"
 MASK_VECTOR = "mask_embedding.pt"
@@ -26,11 +27,22 @@ NAMES = {
     "hidden_norm.weight": "hidden_norm.weight",
     "fc.weight": "fc.weight",
     "fc.bias": "fc.bias",
+    "markov_head.markov_w1.weight": "markov_w1.weight",
+    "markov_head.markov_w2.weight": "markov_w2.weight",
+    "confidence_head.proj.weight": "conf_proj.weight",
+    "confidence_head.proj.bias": "conf_proj.bias",
+    "candidate_selector.predecessor_codebook": "selector_predecessor.weight",
+    "candidate_selector.successor_codebook": "selector_successor.weight",
+    "candidate_selector.hidden_projection.weight": "selector_hidden.weight",
     "d2t": "d2t",
     "t2d": "t2d",
 }
 LAYER = {
     "input_layernorm.weight": "attn_norm.weight",
+    "attention_conv.base_kernel": "attn_conv_base",
+    "attention_conv.kernel_projection.weight": "attn_conv_proj.weight",
+    "mlp_conv.base_kernel": "ffn_conv_base",
+    "mlp_conv.kernel_projection.weight": "ffn_conv_proj.weight",
     "hidden_norm.weight": "attn_norm_2.weight",
     "post_attention_layernorm.weight": "ffn_norm.weight",
     "self_attn.o_proj.weight": "attn_output.weight",
@@ -87,10 +99,14 @@ def our_name(name: str) -> str:
 
 
 class HfHead:
-    """Tensors of a directory; rows of q and k are already in our order."""
+    """Tensors of a directory.
+
+    pairs: {part of a name: number of attention heads} of tensors whose neighbouring rows turn together.
+    """
 
     def __init__(self, directory: Path) -> None:
         self.where = directory.name
+        self.pairs: dict[str, int] = {}
         if (directory / MASK_VECTOR).exists():
             raise UsageError(
                 f"{self.where}: a vector of its own for the mask token ({MASK_VECTOR}) is not supported",
@@ -118,7 +134,8 @@ class HfHead:
                 f"{self.where}: tensor {name!r} is {str(value.dtype).removeprefix('torch.')}, which is not supported",
                 hint="use a head with weights of float32, bfloat16 or float16",
             )
-        return value
+        heads = next((n for part, n in self.pairs.items() if part in name), 0)
+        return halves(value, heads) if heads else value
 
     def type(self, name: str) -> str:
         return TYPES.get(self.tensors[name].load().dtype, "F32")

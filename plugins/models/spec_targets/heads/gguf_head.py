@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -11,18 +11,22 @@ from torch import Tensor
 
 from spec_core.errors import UsageError
 from spec_targets.architectures.keys import Keys, name_of
+from spec_targets.description.config import Config
 from spec_targets.files.gguf import GgufFile
 from spec_targets.files.texts import Texts
 from spec_targets.gguf.gguf_weights import floats
 from spec_targets.heads import tensors
-from spec_targets.heads.head import Head
-from spec_targets.runtime.config import Config
+from spec_targets.heads.head import Head, HeadKind
 
 NORM_OF_ENCODER = {"eagle3": "input_norm.weight", "dflash": "hidden_norm.weight"}
 """Meaning of ``enc.output_norm.weight``: before ``fc`` in one kind, after it in the other."""
 NEUTRAL = {"attention.value_scale": 1.0, "embedding_scale": 1.0, "logit_scale": 1.0, "final_logit_softcapping": 0.0}
 """Optional factors, with their neutral value; other values are not supported."""
 NEUTRAL_EAGLE3 = {"attention.sliding_window": 0}
+CANDIDATES_MAX = 256
+"""Tokens that a selector chooses from at most."""
+BLOCK_MAX = 1024
+"""Tokens of the largest block that is read; a forward has a row for each."""
 
 
 class GgufHead:
@@ -81,12 +85,11 @@ class GgufHead:
 def read(file: GgufFile) -> tuple[Head, GgufHead]:
     """Description and tensors. Raises UsageError for anything missing, damaged or unsupported."""
     where, kind = file.path.name, file.metadata["general.architecture"]
-    tensors.check_family(file.tensors, where)
     keys = Keys(file, kind)
     config = _config(file, keys)
     config.check(where)
     source = GgufHead(file, kind, (config.heads, config.kv_heads))
-    _check_neutral(keys, where, NEUTRAL if kind == "dflash" else NEUTRAL | NEUTRAL_EAGLE3)
+    _check_neutral(keys, where, NEUTRAL | NEUTRAL_EAGLE3 if kind == "eagle3" else NEUTRAL)
     head = _head(file, keys, config, source)
     tensors.check(head, source)
     return head, source
@@ -97,7 +100,7 @@ def _config(file: GgufFile, keys: Keys) -> Config:
     width, heads = keys.get("embedding_length", kind=int), keys.get("attention.head_count", kind=int)
     head = keys.get("attention.key_length", width // max(1, heads), int)
     return Config(
-        arch="qwen3" if keys.arch == "dflash" else "llama",
+        arch="llama" if keys.arch == "eagle3" else "qwen3",
         name=name_of(file),
         layers=keys.get("block_count", kind=int),
         width=width,
@@ -145,7 +148,7 @@ def _head(file: GgufFile, keys: Keys, c: Config, source: GgufHead) -> Head:
     target_width = keys.get("target_hidden_size", c.width, int)
     prefix = "blk.0."
     return Head(
-        kind="eagle3" if keys.arch == "eagle3" else "dflash",
+        kind=_kind(keys.arch, source),
         name=c.name,
         producer="llama.cpp",
         width=c.width,
@@ -174,8 +177,17 @@ def _head(file: GgufFile, keys: Keys, c: Config, source: GgufHead) -> Head:
         biases=source.shape(f"{prefix}attn_q.bias") is not None,
         fc_bias=source.shape("fc.bias") is not None,
         output_bias=source.shape(f"{prefix}attn_output.bias") is not None,
-        **(_blocks(file, keys, c) if keys.arch == "dflash" else {}),
+        **({} if keys.arch == "eagle3" else _blocks(file, keys, c) | _sequential(file, keys, c, source)),
+        anchor=keys.get("sample_from_anchor", False, bool),
     )
+
+
+def _kind(arch: str, source: GgufHead) -> HeadKind:
+    if arch == "eagle3":
+        return "eagle3"
+    if source.shape("selector_hidden.weight") is not None:
+        return "dflash2"
+    return "dflash" if source.shape("markov_w1.weight") is None else "dspark"
 
 
 def _inputs(where: str, wide: int, width: int) -> int:
@@ -238,9 +250,10 @@ def block_facts(
     block: Any, mask: Any, windows: tuple[int, ...], causal: tuple[bool, ...], c: Config, where: str
 ) -> dict[str, Any]:
     """Fields of a block drafter. Raises UsageError for an impossible size or token."""
-    if type(block) is not int or not 2 <= block <= c.context:
+    block_max = min(c.context, BLOCK_MAX)
+    if type(block) is not int or not 2 <= block <= block_max:
         raise UsageError(
-            f"{where}: its block size is {repr(block)[:40]}, 2 to {c.context} (its context) was needed",
+            f"{where}: its block size is {repr(block)[:40]}, 2 to {block_max} was needed",
             hint="get the file again",
         )
     if type(mask) is not int or not 0 <= mask < c.vocab:
@@ -251,3 +264,57 @@ def block_facts(
     if any(type(w) is not int or not 0 <= w < 1 << 31 for w in windows):
         raise UsageError(f"{where}: a sliding window of {max(windows)} positions", hint="get the file again")
     return {"block": block, "mask": mask, "windows": windows, "causal": causal}
+
+
+OPTIONS = ("conv_kernel_size", "conv_group_size", "selector_rank", "selector_top_k")
+"""Sizes of convolutions and selector, as files state them."""
+
+
+def _sequential(file: GgufFile, keys: Keys, c: Config, source: GgufHead) -> dict[str, Any]:
+    stated = {name: file.metadata.get(f"{keys.arch}.{name}") for name in OPTIONS}
+    return sequential_facts(source, source.where) | selector_facts(source, c.width, stated, source.where)
+
+
+def selector_facts(source: tensors.TensorSource, width: int, stated: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Fields of convolutions and of a selector, by the shapes of their tensors and what the file states of them.
+
+    Raises UsageError for sizes that do not fit.
+    """
+    base, hidden = source.shape("blk.0.attn_conv_base"), source.shape("selector_hidden.weight")
+    if base is None and hidden is None:
+        return {}
+    group, taps = stated.get("conv_group_size"), base[1] if base and len(base) == 3 else 0
+    rank, candidates = hidden[0] if hidden else 0, stated.get("selector_top_k")
+    _check_size(where, "conv_group_size", group, range(1, width + 1))
+    _check_size(where, "conv_kernel_size", stated.get("conv_kernel_size"), (taps,))
+    _check_size(where, "selector_rank", stated.get("selector_rank"), (rank,))
+    _check_size(where, "selector_top_k", candidates, range(1, CANDIDATES_MAX + 1))
+    if width % group:
+        raise UsageError(f"{where}: conv_group_size is {group}, its width is {width}", hint=tensors.DAMAGED)
+    return {"conv_taps": taps, "conv_groups": width // group, "selector": rank, "candidates": candidates}
+
+
+def _check_size(where: str, name: str, value: Any, good: Sequence[int]) -> None:
+    if type(value) is not int or value not in good:
+        needed = str(good[0]) if len(good) == 1 else f"{good[0]} to {good[-1]}"
+        raise UsageError(f"{where}: {name} is {repr(value)[:40]}, {needed} was needed", hint=tensors.DAMAGED)
+
+
+def sequential_facts(source: tensors.TensorSource, where: str, rank: Any = None) -> dict[str, Any]:
+    """Fields of a sequential part and of a confidence head, by the shapes of their tensors.
+
+    rank: of the matrices, as the file states it. Raises UsageError where it is another.
+    """
+    markov, confidence = source.shape("markov_w1.weight"), source.shape("conf_proj.weight")
+    stored = markov[-1] if markov else 0
+    if rank is not None and rank != stored:
+        raise UsageError(
+            f"{where}: markov_rank is {repr(rank)[:40]}, its Markov matrices have rank {stored}", hint=tensors.DAMAGED
+        )
+    reads, width = confidence[-1] if confidence else 0, (source.shape("output_norm.weight") or (0,))[0]
+    if reads not in (0, width, width + stored):
+        raise UsageError(
+            f"{where}: its confidence head reads {reads} numbers, {width} or {width + stored} were needed",
+            hint=tensors.DAMAGED,
+        )
+    return {"markov": stored, "confidence": reads}

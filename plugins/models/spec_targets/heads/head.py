@@ -7,8 +7,9 @@ from typing import Any, Literal
 import attrs
 from torch import Tensor
 
-from spec_targets.runtime.rope import Scaling
+from spec_targets.description.rope import Scaling
 
+HeadKind = Literal["eagle3", "dflash", "dspark", "dflash2"]
 Reading = Literal["inputs", "outputs"]
 Problem = tuple[str, str]
 """A fault, and what to do about it."""
@@ -18,7 +19,8 @@ Problem = tuple[str, str]
 class Head:
     """Sizes and flags of a head, and which hidden states of the target it reads.
 
-    kind: ``eagle3`` (2503.01840) or ``dflash`` (block diffusion). producer: who wrote the file.
+    kind: ``eagle3`` (2503.01840), ``dflash`` (block diffusion), ``dspark`` (with Markov matrices) or ``dflash2``
+    (with convolutions and a selector). producer: who wrote the file.
     width: of the head's own stream; target_width: of the target's. inputs: hidden states it reads per position.
     heads, kv_heads, head, ff, layers, eps, context, rope_base, scaling, divisors: as in a decoder; every dimension of
     an attention head rotates, halves of it together.
@@ -32,11 +34,16 @@ class Head:
     per attention head on q and k. biases: q, k and v have biases. fc_bias, output_bias: ``fc`` has one, the attention's
     output matrix has one.
     block: tokens of a block, the last committed one included. mask: the token that stands for an unknown one.
+    anchor: the row of the last committed token predicts the first drafted one. markov: rank of the matrices that add to
+    a row what follows the token before it, 0 without them. confidence: numbers that the confidence head reads, of a
+    state, or of a state and the first factor of ``markov``; 0 without one.
+    conv_taps, conv_groups: of the convolutions around attention and feed-forward, 0 without them. selector: rank of its
+    matrices, 0 without one; candidates: tokens of a row that it chooses from.
     windows: per layer how many positions back it attends, 0 for all. causal: per layer whether rows of the block attend
     only to earlier ones.
     """
 
-    kind: Literal["eagle3", "dflash"]
+    kind: HeadKind
     name: str
     producer: str
     width: int
@@ -70,8 +77,20 @@ class Head:
     output_bias: bool = False
     block: int = 0
     mask: int = -1
+    anchor: bool = False
+    markov: int = 0
+    confidence: int = 0
+    conv_taps: int = 0
+    conv_groups: int = 0
+    selector: int = 0
+    candidates: int = 0
     windows: tuple[int, ...] = ()
     causal: tuple[bool, ...] = ()
+
+    @property
+    def fills_blocks(self) -> bool:
+        """Whether it fills blocks of masked tokens."""
+        return self.kind != "eagle3"
 
     def sources(self, layers: int, reading: Literal["auto", "inputs", "outputs"] = "auto") -> tuple[int, ...]:
         """Hidden states of a target of ``layers`` blocks: i enters block i; i = layers is the one after the final norm.
@@ -126,7 +145,7 @@ class Head:
         sources = self.sources(target.layers, reading)
         if len(sources) != self.inputs:
             fact = f"{self.name}: it reads {self.inputs} hidden states and names {len(sources)} layers"
-            return f"{fact}; as many were needed", "get the file again, or a head that names its layers"
+            return f"{fact}; one for each was needed", "get the file again, or a head that names its layers"
         if not all(0 <= i <= target.layers for i in sources):
             fact = f"{self.name}: it reads the hidden states {', '.join(map(str, sources))}"
             hint = "use a head trained for this model, or the other reading of its layer ids (inputs, outputs)"
@@ -141,6 +160,10 @@ class Head:
 
     def _too_large(self, target: Any) -> Problem | None:
         """A head runs on the target's executor, which may have limits."""
+        taps_max = target.layer_max.get("conv_taps")
+        if taps_max is not None and self.conv_taps > taps_max:
+            fact = f"{self.name}: its layers have convolutions over the rows of a block"
+            return f"{fact}, GPU kernels run none", "load the model with -o kernels=reference"
         head_max = target.layer_max.get("head")
         if head_max is not None and self.head > head_max:
             fact = f"{self.name}: its attention has heads of {self.head}"

@@ -12,11 +12,11 @@ from torch import Tensor
 from spec_core import Compat, Refusal, TargetInfo, hookimpl
 from spec_core.errors import UsageError
 from spec_core.toolkit import TrainingTexts
+from spec_targets.description.rope import rope_frequencies
 from spec_targets.files.gguf import GgufFile
 from spec_targets.heads import gguf_head, hf_head
 from spec_targets.heads.head import Head, Problem
 from spec_targets.heads.tensors import TensorSource, tensor_shapes
-from spec_targets.runtime.rope import rope_frequencies
 
 NO_MODEL = "this is a draft head, not a model"
 
@@ -71,7 +71,7 @@ class HeadFile:
         return self.head.misfit(target.info, reading) or self._other_tokens(target)
 
     def _other_tokens(self, target: Any) -> Problem | None:
-        """Compares the file's own tokenizer, if any, with the target's, padding aside."""
+        """Compare the file's own tokenizer, if any, with the target's, padding aside."""
         own, other = self.tokenizer, target.tokenizer
         if own is None or other is None or own.identity == other.identity:
             return None

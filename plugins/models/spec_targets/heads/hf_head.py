@@ -9,20 +9,22 @@ from typing import Any
 import attrs
 
 from spec_core.errors import UsageError
+from spec_targets.description.config import Config
 from spec_targets.heads import tensors
 from spec_targets.heads.directory import HfHead
-from spec_targets.heads.gguf_head import block_facts, layer_ids
-from spec_targets.heads.head import Head, Reading
+from spec_targets.heads.gguf_head import block_facts, layer_ids, selector_facts, sequential_facts
+from spec_targets.heads.head import Head, HeadKind, Reading
 from spec_targets.hf.config import config_of, divisors_of
-from spec_targets.runtime.config import Config
 
 EAGLE3 = ("LlamaForCausalLMEagle3", "Eagle3Speculator", "Eagle3DraftModel")
-DFLASH = ("DFlashDraftModel", "DFlashSpeculator")
+DFLASH = ("DFlashDraftModel", "DFlashSpeculator", "DFlash2DraftModel", "DFlash2Speculator")
+DSPARK = ("Qwen3DSparkModel", "DSparkDraftModel", "DSparkSpeculator", "Lfm2DSparkDraftModel")
 AUX = "eagle_aux_hidden_state_layer_ids"
 NEUTRAL: dict[str, Any] = {
     "attention_value_scale": 1.0, "output_multiplier": 1.0, "final_logit_softcapping": 0.0,
-    "input_embedding_scale": 1.0, "sample_from_anchor": False, "rope_is_neox_style": True, "use_swa": False,
+    "input_embedding_scale": 1.0, "use_swa": False, "markov_head_type": "vanilla",
 }  # fmt: skip
+NEUTRAL_DFLASH: dict[str, Any] = {"sample_from_anchor": False, "rope_is_neox_style": True}
 """Options of block drafters, with their neutral value; other values are not supported."""
 SLIDING = ("use_sliding_window", "sliding_window", "layer_types", "max_window_layers")
 """Keys of sliding attention, which the config reader for models does not support."""
@@ -40,12 +42,12 @@ def read(directory: Path, raw: Mapping[str, Any]) -> tuple[Head, HfHead]:
     """Description and tensors. Raises UsageError for anything missing, damaged or unsupported."""
     name = directory.name
     source = HfHead(directory)
-    tensors.check_family(source.names(), name)
     kind = kind_of(raw, source)
     sizes = raw.get("transformer_layer_config", raw)
     if not isinstance(sizes, dict):
         raise UsageError(f"{name}: config.json has transformer_layer_config = {str(sizes)[:40]!r}", hint="get it again")
     arch = "LlamaForCausalLM" if kind == "eagle3" else "Qwen3ForCausalLM"
+    _check_names(raw, kind, name)
     plain = {key: value for key, value in sizes.items() if key not in SLIDING}
     config = config_of({**plain, "architectures": [arch]}, name)
     config.check(name)
@@ -56,7 +58,7 @@ def read(directory: Path, raw: Mapping[str, Any]) -> tuple[Head, HfHead]:
 
 
 def _check_rotary(config: Config) -> None:
-    """Heads rotate every dimension of q and k. Raises UsageError for one that rotates a part of them."""
+    """Raise UsageError for a head that rotates a part of the dimensions of q and k."""
     if config.rotary_dim != config.head:
         raise UsageError(
             f"{config.name}: partial_rotary_factor rotates {config.rotary_dim} of {config.head} dimensions of an "
@@ -65,21 +67,36 @@ def _check_rotary(config: Config) -> None:
         )
 
 
-def kind_of(raw: Mapping[str, Any], source: HfHead) -> str:
-    """The kind, from the config or else from the tensors. Raises UsageError for a head that is neither."""
+def _check_names(raw: Mapping[str, Any], kind: HeadKind, where: str) -> None:
+    """Raise UsageError for a DSpark head of a family whose layers differ."""
+    names = raw.get("architectures")
+    first = str(names[0]) if isinstance(names, list) and names else DSPARK[0]
+    if kind == "dspark" and (first not in DSPARK or "deepseek" in str(raw.get("model_type"))):
+        raise UsageError(
+            f"{where}: {first[:60]} of {str(raw.get('model_type'))[:40]} is not read; known are {', '.join(DSPARK)}",
+            hint="use another head of the same model",
+        )
+
+
+def kind_of(raw: Mapping[str, Any], source: HfHead) -> HeadKind:
+    """The kind, from the config or else from the tensors. Raises UsageError for a head that is none of them."""
     names = f"{raw.get('speculators_model_type')} {raw.get('architectures')}"
+    if "DFlash2" in names or "dflash2" in names or source.shape("selector_hidden.weight") is not None:
+        return "dflash2"
+    if "DSpark" in names or "dspark" in names or source.shape("markov_w1.weight") is not None:
+        return "dspark"
     if "dflash_config" in raw or "DFlash" in names or "dflash" in names:
         return "dflash"
     if "agle3" in names or source.shape("blk.0.attn_norm_2.weight") is not None:
         return "eagle3"
     raise UsageError(
-        f"{source.where}: this is neither an eagle3 nor a dflash head ({names[:60]})",
+        f"{source.where}: this is no eagle3, dflash, dspark or dflash2 head ({names[:60]})",
         hint="give one of them; EAGLE-1 and EAGLE-2 are not supported",
     )
 
 
-def _common(raw: Mapping[str, Any], sizes: Mapping[str, Any], c: Config, source: HfHead, kind: str) -> Head:
-    """Fields that both kinds have."""
+def _common(raw: Mapping[str, Any], sizes: Mapping[str, Any], c: Config, source: HfHead, kind: HeadKind) -> Head:
+    """Fields that all kinds have."""
     target_width = raw.get("target_hidden_size") or c.width
     fc, output = source.shape("fc.weight") or (0, 0), source.shape("output.weight")
     rows = output[0] if output else c.vocab
@@ -98,7 +115,7 @@ def _common(raw: Mapping[str, Any], sizes: Mapping[str, Any], c: Config, source:
             hint=tensors.DAMAGED,
         )
     return Head(
-        kind="eagle3" if kind == "eagle3" else "dflash",
+        kind=kind,
         name=source.where,
         producer=producer(raw),
         width=c.width,
@@ -136,7 +153,7 @@ def producer(raw: Mapping[str, Any]) -> str:
 
 
 def _eagle3(head: Head, raw: Mapping[str, Any], sizes: Mapping[str, Any], source: HfHead) -> Head:
-    _check_neutral({**sizes, **raw}, head.name)
+    _check_neutral({**sizes, **raw}, head.name, NEUTRAL | NEUTRAL_DFLASH)
     _check_full_attention(sizes, head.name)
     ids, reading = _aux(raw, head)
     return attrs.evolve(
@@ -167,8 +184,8 @@ def _layer_types(sizes: Mapping[str, Any]) -> list[Any]:
 
 
 def _aux(raw: Mapping[str, Any], head: Head) -> tuple[tuple[int, ...] | None, Reading]:
-    """At the top level, ids are layers whose input is read (vLLM, nvidia, speculators); in
-    ``eagle_config``, layers whose output is read (SpecForge)."""
+    """Ids of the layers that the head reads: at the top level their inputs (vLLM, nvidia, speculators), in
+    ``eagle_config`` their outputs (SpecForge)."""
     nested = raw.get("eagle_config")
     listed, reading = raw.get(AUX), "inputs"
     if listed is None and isinstance(nested, dict):
@@ -178,7 +195,7 @@ def _aux(raw: Mapping[str, Any], head: Head) -> tuple[tuple[int, ...] | None, Re
 
 
 def _residual(raw: Mapping[str, Any], head: Head) -> bool:
-    """Loaders of speculators files disagree on the default, so the key is required."""
+    """``norm_before_residual`` of a head; required in speculators files: their loaders disagree on the default."""
     if head.producer == "speculators" and "norm_before_residual" not in raw:
         raise UsageError(
             f"{head.name}: config.json has no norm_before_residual, which a speculators file needs",
@@ -196,28 +213,44 @@ def _flag(raw: Mapping[str, Any], key: str, name: str) -> bool:
 
 def _dflash(head: Head, raw: Mapping[str, Any], sizes: Mapping[str, Any], source: HfHead) -> Head:
     options = {**raw, **raw["dflash_config"]} if isinstance(raw.get("dflash_config"), dict) else dict(raw)
-    _check_neutral({**sizes, **options}, head.name)
+    _check_neutral({**sizes, **options}, head.name, NEUTRAL if head.kind == "dspark" else NEUTRAL | NEUTRAL_DFLASH)
+    if options.get("rope_is_neox_style") is False:
+        source.pairs = {"attn_q.": head.heads, "attn_k.": head.kv_heads, "attn_q_norm.": 1, "attn_k_norm.": 1}
     ids, reading = _block_ids(options, head)
     windows = _windows(sizes, head)
     facts = block_facts(options.get("block_size"), options.get("mask_token_id"), windows, (), _limits(head), head.name)
     return attrs.evolve(
-        head, ids=ids, reading=reading, certain=True, **{**facts, "causal": _causal(options, windows, head.name)}
+        head,
+        ids=ids,
+        reading=reading,
+        certain=True,
+        anchor=head.kind == "dspark" and _samples_from_anchor(options, head.name),
+        **{**facts, "causal": _causal(options, windows, head.name)},
+        **sequential_facts(source, head.name, options.get("markov_rank")),
+        **selector_facts(source, head.width, options, head.name),
     )
 
 
+def _samples_from_anchor(options: Mapping[str, Any], name: str) -> bool:
+    """Whether the last committed token's row predicts: if the file says nothing, unless speculators wrote it."""
+    if options.get("sample_from_anchor") is not None:
+        return _flag(options, "sample_from_anchor", name)
+    return not {"transformer_layer_config", "aux_hidden_state_layer_ids"} & options.keys()
+
+
 def _limits(head: Head) -> Any:
-    """What block_facts asks of a config."""
+    """Context and vocabulary, as ``block_facts`` reads them."""
     return attrs.make_class("Limits", ["context", "vocab"])(head.context, head.vocab)
 
 
-def _check_neutral(options: Mapping[str, Any], name: str) -> None:
-    for key, neutral in NEUTRAL.items():
+def _check_neutral(options: Mapping[str, Any], name: str, neutral_values: Mapping[str, Any] = NEUTRAL) -> None:
+    for key, neutral in neutral_values.items():
         if options.get(key) not in (None, neutral):
             raise UsageError(f"{name}: {key} = {repr(options[key])[:40]} is not supported", hint="use another head")
 
 
 def _block_ids(options: Mapping[str, Any], head: Head) -> tuple[tuple[int, ...] | None, Reading]:
-    """speculators counts layers whose input is read, z-lab layers whose output is read."""
+    """Ids of layers: speculators counts layers whose input is read, z-lab layers whose output is read."""
     for key, reading in (("aux_hidden_state_layer_ids", "inputs"), ("target_layer_ids", "outputs")):
         if options.get(key) is not None:
             return layer_ids(options[key], key, head.name), "inputs" if reading == "inputs" else "outputs"
@@ -225,7 +258,7 @@ def _block_ids(options: Mapping[str, Any], head: Head) -> tuple[tuple[int, ...] 
 
 
 def _windows(sizes: Mapping[str, Any], head: Head) -> tuple[int, ...]:
-    """Per layer the sliding window, 0 for full attention."""
+    """Sliding window of each layer, 0 for full attention."""
     kinds = sizes.get("layer_types") or ["full_attention"] * head.layers
     known = {"full_attention", "sliding_attention"}
     if not isinstance(kinds, list) or len(kinds) != head.layers or not set(map(str, kinds)) <= known:
@@ -242,7 +275,7 @@ def _windows(sizes: Mapping[str, Any], head: Head) -> tuple[int, ...]:
 
 
 def _causal(options: Mapping[str, Any], windows: tuple[int, ...], name: str) -> tuple[bool, ...]:
-    """Sliding layers are causal inside the block (vLLM, SGLang, SpecForge) unless the file says otherwise."""
+    """Whether layers are causal inside the block; sliding ones are (vLLM, SGLang, SpecForge) by default."""
     if _flag(options, "sliding_window_non_causal", name):
         return (False,) * len(windows)
     given = next((_flag(options, key, name) for key in ("causal", "is_causal") if options.get(key) is not None), None)

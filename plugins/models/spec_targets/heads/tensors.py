@@ -1,6 +1,6 @@
 """The tensors of a head, by one set of names: those of GGUF where they exist.
 
-What stands before ``fc`` is ``input_norm.weight`` over all hidden states together or ``input_norm.I.weight`` for each;
+The norm before ``fc`` is ``input_norm.weight`` over all hidden states together or ``input_norm.I.weight`` for each;
 ``hidden_norm.weight`` stands after ``fc`` (dflash). ``blk.0.attn_norm.weight`` norms the token's embedding and
 ``blk.0.attn_norm_2.weight`` the feature (eagle3). Rows of q and k are ordered so that halves of a head turn together.
 """
@@ -18,11 +18,6 @@ from spec_targets.heads.head import Head
 
 Shapes = dict[str, tuple[int, ...]]
 DAMAGED = "its metadata and its tensors do not belong together; get the file again"
-FAMILIES = {
-    "DFlash2": ("candidate_selector", "attention_conv", "mlp_conv", "selector_", "attn_conv_", "ffn_conv_"),
-    "DSpark": ("markov_", "conf_proj", "confidence_head"),
-}
-"""Newer kinds of block drafters, by parts of their tensor names."""
 WHOLE = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 """Dtypes of the mapping ``d2t``."""
 UNREAD = ("d2t", "t2d", "rope_freqs.weight")
@@ -54,9 +49,24 @@ def tensor_shapes(head: Head) -> Shapes:
     shapes |= {f"input_norm.{i}.weight": (head.target_width,) for i in range(head.inputs)} if head.fc_norm else {}
     shapes |= {"token_embd.weight": (head.vocab, head.width)} if head.own_embedding else {}
     shapes |= {"output.weight": (head.draft_vocab, head.width)} if head.own_output else {}
-    shapes |= {"hidden_norm.weight": (head.width,)} if head.kind == "dflash" else {}
+    shapes |= {"hidden_norm.weight": (head.width,)} if head.fills_blocks else {}
+    shapes |= _sequential(head)
     for i in range(head.layers):
         shapes |= {f"blk.{i}.{name}": shape for name, shape in _block(head).items()}
+    return shapes
+
+
+def _sequential(h: Head) -> Shapes:
+    """Tensors of the sequential part and of the confidence head."""
+    shapes: Shapes = {}
+    if h.markov:
+        shapes |= {"markov_w1.weight": (h.vocab, h.markov), "markov_w2.weight": (h.draft_vocab, h.markov)}
+    if h.selector:
+        codebook = (h.vocab, h.selector)
+        shapes |= {"selector_predecessor.weight": codebook, "selector_successor.weight": codebook}
+        shapes |= {"selector_hidden.weight": (h.selector, h.width)}
+    if h.confidence:
+        shapes |= {"conf_proj.weight": (1, h.confidence), "conf_proj.bias": (1,)}
     return shapes
 
 
@@ -76,18 +86,10 @@ def _block(h: Head) -> Shapes:
     shapes |= {"attn_norm_2.weight": (h.width,)} if h.kind == "eagle3" else {}
     shapes |= {"attn_q_norm.weight": (h.head,), "attn_k_norm.weight": (h.head,)} if h.qk_norm else {}
     shapes |= {"attn_q.bias": (q,), "attn_k.bias": (kv,), "attn_v.bias": (kv,)} if h.biases else {}
+    for part in ("attn", "ffn") if h.conv_taps else ():
+        shapes |= {f"{part}_conv_base": (2, h.conv_taps, h.width)}
+        shapes |= {f"{part}_conv_proj.weight": (2 * h.conv_taps * h.conv_groups, h.width)}
     return shapes | ({"attn_output.bias": (h.width,)} if h.output_bias else {})
-
-
-def check_family(names: Iterable[str], where: str) -> None:
-    """Raise UsageError for a known but unsupported kind of head."""
-    for name in names:
-        for family, parts in FAMILIES.items():
-            if any(part in name for part in parts):
-                raise UsageError(
-                    f"{where}: this is a {family} head (it has {name[:80]!r}); supported are eagle3 and dflash",
-                    hint="use the DFlash or EAGLE-3 head of the same model",
-                )
 
 
 def check(head: Head, source: TensorSource) -> Shapes:

@@ -10,7 +10,7 @@ from torch import Tensor
 from spec_core.errors import UsageError, nearest
 from spec_targets.architectures import BY_CLASS, BY_MODEL_TYPE, Family, find_family, names, positions
 from spec_targets.architectures.config_json import ConfigJson
-from spec_targets.runtime.config import Config
+from spec_targets.description.config import Config
 
 
 def text_of(raw: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -12,10 +12,10 @@ from torch import Tensor
 
 from spec_core.errors import UsageError
 from spec_targets.architectures import Stored, family_of
+from spec_targets.description.config import Config
 from spec_targets.files.safetensors import StoredTensor, open_directory
 from spec_targets.files.types import BLOCKS
 from spec_targets.hf.mxfp4 import Mxfp4, join_scales
-from spec_targets.runtime.config import Config
 
 NAME = re.compile(r"blk\.(\d+)\.(.+)")
 FLOATS = ("F32", "BF16", "F16", "F64")

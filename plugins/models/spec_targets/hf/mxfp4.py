@@ -13,14 +13,14 @@ from spec_core.errors import UsageError
 from spec_targets.files.safetensors import StoredTensor
 
 BYTES = 16
-"""Of the codes of a block of 32 numbers."""
+"""Bytes of the codes of a block of 32 numbers."""
 
 
 @attrs.frozen(eq=False)
 class Mxfp4:
-    """One such tensor, with the shape that it has as floats: [experts, inputs, outputs].
+    """An MXFP4 tensor, with the shape that it has as floats: [experts, inputs, outputs].
 
-    codes: uint8 [experts, outputs, blocks, 16], of which byte i has elements 2 i and 2 i + 1 of a block.
+    codes: uint8 [experts, outputs, blocks, 16]; byte i has elements 2 i and 2 i + 1 of a block.
     scales: uint8 [experts, outputs, blocks]; a number is 2^(scale - 127) times the value of its code.
     """
 
@@ -40,8 +40,8 @@ class Mxfp4:
         return dequantize(blocks.flatten(0, 1), self.type).view(*blocks.shape[:2], -1).mT
 
     def blocks(self) -> Tensor:
-        """Blocks of GGUF's order, uint8 [experts, bytes of the inputs, outputs]: an exponent, then bytes of which the
-        low halves are the first 16 elements."""
+        """Blocks of GGUF's order, uint8 [experts, bytes of the inputs, outputs]: an exponent, then bytes whose low
+        halves are the first 16 elements."""
         codes = self.codes.load()
         elements = torch.stack([codes & 15, codes >> 4], -1).flatten(-2)
         bytes_ = elements[..., :BYTES] | elements[..., BYTES:] << 4
@@ -49,7 +49,7 @@ class Mxfp4:
 
 
 def join_scales(tensors: Mapping[str, StoredTensor], where: str) -> dict[str, Mxfp4]:
-    """All of them by their names as floats. Raises UsageError for codes and scales that do not fit together."""
+    """All MXFP4 tensors by their names as floats. Raises UsageError for codes and scales that do not fit together."""
     matrices = {}
     for name, codes in tensors.items():
         stem, scales = name.removesuffix("_blocks"), tensors.get(f"{name.removesuffix('_blocks')}_scales")

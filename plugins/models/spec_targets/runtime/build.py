@@ -22,8 +22,8 @@ from spec_kernels.native.weights import planned_type
 from torch import Tensor
 
 from spec_core.errors import UsageError, nearest
+from spec_targets.description.config import Config
 from spec_targets.files.types import BLOCKS
-from spec_targets.runtime.config import Config
 from spec_targets.runtime.decoder import decoder
 from spec_targets.runtime.weights import Weights
 

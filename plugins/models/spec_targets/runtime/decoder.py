@@ -10,12 +10,12 @@ from spec_kernels.model.ops import Embed, Op, Tap
 from spec_kernels.model.source import TensorSource
 
 from spec_targets.architectures import family_of
-from spec_targets.runtime.config import Config
+from spec_targets.description.config import Config
 
 DIVISORS = ("rope_freqs.weight", "blk.0.rope_freqs.weight")
 """Tensors that hold divisors of rotary frequencies, which are read with the metadata."""
 FACTORS = ("rope_factors_long.weight", "rope_factors_short.weight")
-"""The same of longrope."""
+"""Tensors that hold the divisors of longrope."""
 
 
 def decoder(config: Config, source: TensorSource, interleaved: bool) -> tuple[Op, ...]:

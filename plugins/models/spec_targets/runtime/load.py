@@ -16,10 +16,10 @@ from spec_kernels.ops.dispatch import missing
 
 from spec_core import TargetInfo, UsageError
 from spec_core.toolkit import RecurrentSizes
+from spec_targets.description.config import Config
 from spec_targets.files.mapped import release
 from spec_targets.runtime import build
 from spec_targets.runtime.build import Executor, ExecutorOptions
-from spec_targets.runtime.config import Config
 from spec_targets.runtime.next_token import NextnLayer
 from spec_targets.runtime.probe import explain_inexact
 from spec_targets.runtime.rotation import MAX_POSITIONS, tables
@@ -85,13 +85,20 @@ def make_target(
         weight_bytes=size,
         row_bytes=row_bytes(config, executor, choice, kind),
         step_bytes=build.step_bytes(config, choice),
-        layer_max={"head": MAX_HEAD, "inputs": MAX_INPUTS} if choice.native else {},
+        layer_max=_layer_max(choice),
     )
     if executor is not None:
         info = with_exactness(info, explain_inexact(executor, config.context))
     layer = NextnLayer.of(config, weights, divisors, context) if config.nextn else None
     kind_of_target = RecurrentTarget if config.recurrent else TorchTarget
     return kind_of_target(info, tokenizer, config, weights, executor, executor, layer)
+
+
+def _layer_max(choice: ExecutorOptions) -> dict[str, int]:
+    """Limits of layers that run beside the target."""
+    if choice.native:
+        return {"head": MAX_HEAD, "inputs": MAX_INPUTS}
+    return {"conv_taps": 0} if choice.gpu else {}
 
 
 def with_exactness(info: TargetInfo, why: str | None) -> TargetInfo:

@@ -9,7 +9,7 @@ from spec_kernels.model.ops import Op
 from spec_kernels.model.source import TensorSource, TensorSubset
 from torch import Tensor
 
-from spec_targets.runtime.config import Config
+from spec_targets.description.config import Config
 from spec_targets.runtime.decoder import nextn_layer
 from spec_targets.runtime.rotation import tables
 from spec_targets.runtime.weights import TensorMismatch, Weights, nextn
@@ -44,7 +44,7 @@ class NextnLayer:
         return self.config.head, self.config.rotary_dim
 
     def operations(self, source: TensorSource) -> Iterable[Op]:
-        """Its operations, from tensors of its own and of a trunk."""
+        """Operations, from tensors of the layer and of a trunk."""
         return nextn_layer(self.config, source, self.interleaved)
 
     def rotation(self) -> tuple[Tensor, float]:

@@ -20,9 +20,12 @@ from torch import Tensor
 
 from spec_targets.runtime.build import Executor
 
-CONTEXT, BEFORE, DRAFTS = 120, 3, 2 * TILE + 1
-"""Rows before the tested one, how many of them share its forward, and rows after it: these begin a new tile of
-the cache."""
+CONTEXT = 120
+"""Rows before the tested one."""
+BEFORE = 3
+"""Rows before the tested one that share its forward."""
+DRAFTS = 2 * TILE + 1
+"""Rows after the tested one: they begin a new tile of the cache."""
 
 
 def explain_inexact(executor: Executor, context: int) -> str | None:
@@ -60,7 +63,7 @@ def one_of_each(model: Model) -> list[int]:
 
 
 def _number_layers(ops: Iterable[Op]) -> Iterator[Op]:
-    """The same operations with their layers of caches, and those of states, counted from 0."""
+    """Operations with their layers of caches and their layers of states counted from 0."""
     caches: dict[int, int] = {}
     states: dict[int, int] = {}
     for op in ops:
@@ -79,7 +82,7 @@ def _windows(block: list[Op]) -> tuple[Any, ...]:
 
 
 def part_of(executor: Executor, chosen: Sequence[int]) -> Any:
-    """The same model with some of its blocks; their layers of caches and states are renumbered."""
+    """Model with the chosen blocks alone; their layers of caches and states are renumbered."""
     first, *blocks, last = blocks_of(executor.model)
     ops = [*first, *_number_layers(op for i in chosen for op in blocks[i]), *last]
     return executor.with_layers(replace(executor.model, ops=tuple(ops)), executor.source)
@@ -107,7 +110,7 @@ class Probe:
         return self._logits([0])
 
     def rows_in_batches(self) -> list[tuple[str, Tensor]]:
-        """The same row in several batches: description, and logits [rows, V], each of which must equal ``alone``."""
+        """One row in several batches: description, and logits [rows, V]; every row must equal ``alone``."""
         rows = [
             ("in another place of a tile", self._logits([0] * TILE)),
             ("before drafts", self._logits([DRAFTS])[:1]),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from spec_targets.runtime.config import Config
-from spec_targets.runtime.rope import Scaling, rope_frequencies
+from spec_targets.description.config import Config
+from spec_targets.description.rope import Scaling, rope_frequencies
 
 MAX_POSITIONS = 1 << 17
 """A larger context is reduced to this, unless it was requested."""

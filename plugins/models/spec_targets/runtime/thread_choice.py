@@ -15,16 +15,19 @@ from spec_targets.runtime.probe import BEFORE, Probe, blocks_of
 
 MAX_BLOCKS = 12
 """Max blocks of a model that are measured, besides the output matrix."""
-ROUNDS, SECONDS, EQUAL = 7, 0.5, 1.02
-"""Max rounds over all counts, and after three of them max seconds; the smallest count within EQUAL of the best is
-chosen."""
+ROUNDS = 7
+"""Max rounds over all counts."""
+SECONDS = 0.5
+"""Max seconds after three rounds."""
+EQUAL = 1.02
+"""Ratio of times below which counts are equal: the smallest count within it of the best is chosen."""
 
 _chosen: dict[int, str] = {}
 """The number of threads of this process: bits depend on it, so later models use the same number."""
 
 
 def reset_after_fork() -> None:
-    """In a forked child, set torch to one thread if a model was loaded before: torch would wait forever for
+    """Set torch to one thread in a forked child if a model was loaded before: torch would wait forever for
     threads that a fork does not copy. The native forward starts its own threads again."""
     if _chosen:
         torch.set_num_threads(1)

@@ -32,8 +32,8 @@ from spec_core import (
 )
 from spec_core.errors import SequencesFailed, TargetError, message
 from spec_core.toolkit import LayerExecutor, NextTokenLayer, TrainingTexts
+from spec_targets.description.config import Config
 from spec_targets.runtime.build import Executor
-from spec_targets.runtime.config import Config
 from spec_targets.runtime.weights import Weights
 
 FIRST_ROWS = 64
@@ -131,7 +131,7 @@ class TorchTarget:
             return self.executor.draft(batch, limits, keep=keep)
 
     def _continuing(self, parts: list[tuple[Sequence, int, list[int]]], more: list[int]) -> rows_of.ForwardBatch:
-        """Rows that drafts begin with, and room for so many behind each."""
+        """Rows that drafts begin with. more: room behind each, in rows."""
         sequences, ends = [], list(accumulate(len(tokens) for _, _, tokens in parts))
         for (seq, start, tokens), room, end in zip(parts, more, ends, strict=True):
             cache = self._reserve(seq.slot, start + len(tokens) + room)
@@ -184,7 +184,7 @@ class TorchTarget:
         return start
 
     def close(self, seq: Sequence) -> None:
-        """Takes no lock."""
+        """Close without a lock."""
         held, seq.slot.state = seq.slot.state, None
         if held is not None and held.recurrent is not None:
             held.recurrent.close()
@@ -248,7 +248,7 @@ class TorchTarget:
         return SequenceRows(cache, part.row, count, part.start, None if part.draft is None else part.draft.parents)
 
     def _recurrence(self, batch: Batch, needs: Needs) -> Recurrence:
-        """Which row continues which state, and where states go: after the last pending row into the slot's own."""
+        """States that rows continue, and places of new states: the one after the last pending row is the slot's own."""
         lines = Lines()
         for part in batch.parts:
             slot: RecurrentSlot = part.seq.slot.state.recurrent
@@ -287,7 +287,7 @@ class RecurrentTarget(TorchTarget):
 
 
 def _first_line(error: Exception) -> str:
-    """Of torch's errors, which are many lines long."""
+    """First line of a torch error, which is many lines long."""
     return message(error).splitlines()[0][:200]
 
 

@@ -10,7 +10,7 @@ from spec_kernels.model.source import Shape, ShapeRecorder
 from torch import Tensor
 
 from spec_core.errors import UsageError
-from spec_targets.runtime.config import Config
+from spec_targets.description.config import Config
 from spec_targets.runtime.decoder import decoder, nextn_layer
 
 
@@ -46,7 +46,7 @@ def trunk_shapes(config: Config, weights: Weights) -> dict[str, Shape]:
 
 
 def check(config: Config, weights: Weights) -> dict[str, Shape]:
-    """Raise UsageError for a missing, misshapen or unused tensor; returns those that the trunk reads."""
+    """Raise UsageError for a missing, misshapen or unused tensor; returns the shapes that the trunk reads."""
 
     def compare(name: str, shape: Shape | None, needed: Shape) -> None:
         if shape is None:

@@ -195,7 +195,7 @@ def _spm_bytes(piece: str) -> bytes:
 
 
 def _identity(texts: Sequence[str]) -> str:
-    """Of the tokens; padding at the end, which only fills up the rows of an embedding, is not part of them."""
+    """Hash of the tokens without padding at the end, which only fills up the rows of an embedding."""
     count = len(texts)
     while count and texts[count - 1] == f"[PAD{count - 1}]":
         count -= 1
@@ -203,7 +203,7 @@ def _identity(texts: Sequence[str]) -> str:
 
 
 def _end_ids(pieces: Sequence[str], known: frozenset[int]) -> frozenset[int]:
-    """Ids that end a generation: those that the file names, and those with a known text."""
+    """Ids that end a generation: the file names them, or they have a known text."""
     texts = {text: i for i, text in enumerate(pieces) if text in END_TEXTS}
     ends = known | set(texts.values())
     if ("<|return|>" in texts and "<|call|>" in texts) or (

@@ -16,7 +16,7 @@ from typing import Any
 import attrs
 
 DIGITS = 18
-"""Of a mark."""
+"""Digits of a mark."""
 LONG = 64
 """Longer names are alternatives of their own."""
 
@@ -33,7 +33,7 @@ class Piece:
 
 @attrs.define
 class ControlNames:
-    """The names of a vocabulary's control tokens. before, after: those that swallow the white space there."""
+    """The names of a vocabulary's control tokens. before, after: names that swallow the white space there."""
 
     names: frozenset[str]
     before: frozenset[str] = frozenset()

@@ -61,7 +61,7 @@ class Metadata:
 
 
 Flags = Mapping[str, Mapping[str, Any]]
-"""How tokens match, by their texts: ``lstrip``, ``rstrip``, ``single_word``, ``normalized``."""
+"""Matching of tokens, by their texts: ``lstrip``, ``rstrip``, ``single_word``, ``normalized``."""
 
 
 def from_gguf(
@@ -70,8 +70,8 @@ def from_gguf(
     ends: frozenset[int] = frozenset(),
     flags: Flags | None = None,
 ) -> Tokenizer:
-    """The tokenizer of a model. ends: ids that end a text beside those that the metadata declares. flags: those of
-    tokens that are declared; None if none are, as in GGUF. Raises UsageError for an unknown kind or pre-tokenizer."""
+    """The tokenizer of a model. ends: ids that end a text beside the metadata's. flags: matching of the
+    declared tokens; None if none are declared, as in GGUF. Raises UsageError for an unknown kind or pre-tokenizer."""
     meta = Metadata(metadata, where, ends, flags)
     makers = {"gpt2": _bpe, "llama": _spm}
     model = meta.of("model", str, required=True)
@@ -176,7 +176,7 @@ def _spm(meta: Metadata) -> Tokenizer:
 def _merges(meta: Metadata, vocab: Mapping[str, int], scores: list[float]) -> list[tuple[str, str]]:
     """SentencePiece merges by score: every split of a piece into two pieces, best piece first.
 
-    Of equal scores, which user-defined pieces have, the one with the longer left side is first.
+    Among equal scores, which user-defined pieces have, the longer left side is first.
     """
     merges: list[tuple[float, tuple[str, str]]] = []
     for i, piece in enumerate(meta.tokens):

@@ -50,7 +50,7 @@ def from_hf(directory: Path) -> Tokenizer:
 
 
 def check_ids(size: int, bytes_of_file: int, where: str) -> None:
-    """Raise UsageError for ids up to ``size``, of which a file of so many bytes can name but a few."""
+    """Raise UsageError for ids up to ``size`` if a file of ``bytes_of_file`` bytes cannot name them all."""
     if size > min(TOKENS_MAX, bytes_of_file):
         raise UsageError(
             f"{where}: a token has the id {size - 1}, in a file of {bytes_of_file} bytes", hint="get the file again"

@@ -27,7 +27,7 @@ BARE = {
 
 @attrs.frozen
 class Steps:
-    """What happens to a text before it is divided into tokens."""
+    """Changes to a text before it is divided into tokens."""
 
     normalizer: normalizers.Normalizer | None
     pre_tokenizer: pre_tokenizers.PreTokenizer | None

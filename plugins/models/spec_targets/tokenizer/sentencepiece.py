@@ -25,7 +25,7 @@ VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 Message = dict[int, Any]
 """Fields by number."""
 FLAGS = ("lstrip", "rstrip", "single_word", "normalized")
-"""How a declared token matches."""
+"""Options of matching a declared token."""
 HINT = "add the tokenizer.json of the model, or use a GGUF of it"
 
 

@@ -114,7 +114,7 @@ def _value(rng: random.Random, field: str, i: int) -> object:
 
 
 def write_records(rng: random.Random) -> str:
-    """The same records in one notation or in two."""
+    """Text of one set of records in one notation or in two."""
     fields, rows = records(rng, rng.randint(4, 12))
     first, second = rng.sample(NOTATIONS, 2)
     text = first(fields, rows)

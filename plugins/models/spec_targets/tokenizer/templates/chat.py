@@ -56,7 +56,7 @@ def plain_value(value: Any) -> Any:
 
 
 def _message(message: Any) -> Any:
-    """Without the keys that have no value, and with its reasoning by the names that templates read."""
+    """Message without keys that have no value, and with its reasoning by the names that templates read."""
     if not isinstance(message, dict):
         raise ValueError(f"a message is {type(message).__name__}")
     message = {key: value for key, value in message.items() if value is not None}

@@ -16,8 +16,12 @@ from typing import Any, NoReturn
 
 from spec_core.toolkit import answer_messages
 
-TEXT, FAILED, FULL = b"T", b"E", b"M"
-"""A prompt; a message; no memory left."""
+TEXT = b"T"
+"""Kind of an answer that is a prompt."""
+FAILED = b"E"
+"""Kind of an answer that is a message of an error."""
+FULL = b"M"
+"""Kind of an answer without memory left."""
 REASON_MAX = 300
 
 

@@ -18,7 +18,7 @@ CPU_SECONDS = 2.0
 MEMORY = 256 << 20
 """Bytes that a process may grow by for one prompt."""
 WALL_SECONDS = 30.0
-"""For a process that waits, and where the system has no limits."""
+"""Limit for a process that waits, and for systems without limits of processor time."""
 KEPT_NAMES = ("TZ", "SYSTEMROOT")
 """Variables of the environment that a process has: a template can ask for the time."""
 
@@ -41,7 +41,7 @@ class Workers:
         return LimitedProcess(program, CPU_SECONDS, memory=MEMORY, seconds=WALL_SECONDS, names=KEPT_NAMES)
 
     def _free_all(self) -> None:
-        """At the beginning, and in a child after a fork: what other threads of the parent held is free there."""
+        """Free all processes at the start, and in a forked child, where other threads of the parent hold none."""
         self._idle = list(self.all)
         self._lock = Lock()
         self._room = Semaphore(WORKERS_MAX)
@@ -79,7 +79,7 @@ class Workers:
             worker.close()
 
     def kill(self) -> None:
-        """End all processes at once, also those that render."""
+        """End all processes at once, also while they render."""
         for worker in self.all:
             worker.kill()
 

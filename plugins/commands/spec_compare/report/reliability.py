@@ -1,0 +1,96 @@
+"""How often drafted tokens were accepted, by the chance that their method gave them, from traces."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+
+import attrs
+
+from spec_compare.outcome import Outcome
+from spec_compare.records.record import Record
+from spec_compare.report import svg
+from spec_compare.report.figures import Figure, figure_of, number, records_of, shorten, style
+
+BINS = 10
+"""Bins of equal width for chances from 0 to 1."""
+FIRST = 1
+"""The position with a panel of its own; later ones share the other panel."""
+
+
+@attrs.define
+class Bin:
+    """Tested tokens with similar chances. expected: sum of their chances."""
+
+    tests: int = 0
+    accepted: int = 0
+    expected: float = 0.0
+
+
+Bins = dict[tuple[int, int], Bin]
+"""By position in the draft, from 1 on, and number of the bin."""
+
+
+def decided_tokens(record: Record) -> Iterator[tuple[int, float, bool]]:
+    """(position, chance, whether it was accepted) of the tokens whose whole path before them was accepted."""
+    trace = record.trace
+    if trace is None:
+        return
+    for chances, parents, path in zip(trace.confidence, trace.parents, trace.uncut, strict=True):
+        kept, depths = {-1, *path}, {-1: 0}
+        for i, chance in enumerate(chances or ()):
+            parent = i - 1 if parents is None else parents[i]
+            depths[i] = depths[parent] + 1
+            if parent in kept:
+                yield depths[i], chance, i in kept
+
+
+def count(records: Iterable[Record]) -> Bins:
+    """Counts of tested tokens by position and bin."""
+    bins: Bins = defaultdict(Bin)
+    for record in records:
+        for position, chance, accepted in decided_tokens(record):
+            one = bins[position, min(int(chance * BINS), BINS - 1)]
+            one.tests, one.accepted, one.expected = one.tests + 1, one.accepted + accepted, one.expected + chance
+    return dict(sorted(bins.items()))
+
+
+def curve(bins: Bins, first: bool) -> tuple[list[float], list[float]]:
+    """Mean chances, and shares accepted, of the bins of the first position or of all later ones together."""
+    joined: dict[int, Bin] = defaultdict(Bin)
+    for (position, index), one in bins.items():
+        if (position == FIRST) == first:
+            both = joined[index]
+            both.tests, both.accepted = both.tests + one.tests, both.accepted + one.accepted
+            both.expected += one.expected
+    filled = [joined[index] for index in sorted(joined)]
+    return [one.expected / one.tests for one in filled], [one.accepted / one.tests for one in filled]
+
+
+def reliability(result: Outcome, contenders: Iterable[str]) -> Figure | None:
+    """Figure of the shares accepted over the chances that methods gave; None where no trace has any."""
+    by_contender = {name: bins for name in contenders if (bins := count(records_of(result, name)))}
+    if not by_contender:
+        return None
+    with svg.axes(2) as (left, right):
+        for name, bins in by_contender.items():
+            look = style(result, name) | {"markersize": 4, "label": shorten(name)}
+            for ax, first in ((left, True), (right, False)):
+                ax.plot(*curve(bins, first), **look)
+        for ax, title in ((left, "first position"), (right, "later positions")):
+            ax.plot([0, 1], [0, 1], color=svg.FAINT)
+            ax.set_title(title, fontsize=11)
+            ax.set_xlim(0, 1)
+            ax.set_ylim(0, 1.05)
+            ax.set_xlabel("chance given by the method")
+        left.set_ylabel("accepted")
+        left.figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=2)
+        drawn = left.figure
+    cells = [
+        [name, str(position), number(one.expected / one.tests), number(one.accepted / one.tests), str(one.tests)]
+        for name, bins in by_contender.items()
+        for (position, _), one in bins.items()
+    ]
+    about = "On the diagonal, tokens are accepted as often as their method expects; below it, less often."
+    heads = ["contender", "position", "expected", "accepted", "tests"]
+    return figure_of("reliability", "Confidence and acceptance", about, drawn, heads, cells)

@@ -1,0 +1,179 @@
+"""The layers of a block head: masked tokens, filled in one forward (z-lab, DFlash: block diffusion drafting).
+
+Features of committed positions become keys and values of every layer; a block of the last token and masks attends to
+them and to itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from spec_kernels.model.batch import ForwardBatch, SequenceRows, embedding
+from spec_kernels.model.build import Builder
+from spec_kernels.model.head import PREFIX, block_shape, output, own, shared_weights
+from spec_kernels.model.ops import Add, BlockConv, Embed, Input, Linear, Model, Op, Rotate, Store
+from torch import Tensor
+
+from spec_core.toolkit import HeadFile
+
+TAPS = ("logits", "final")
+"""Outputs of a block's forward."""
+FIRST_ROWS = 64
+"""Initial positions of a cache; it grows."""
+
+
+@dataclass(eq=False)
+class Context:
+    """The head's data of a sequence: keys and values of its first ``done`` positions, ``waiting`` states [n, sources x
+    Dt] of the ``waits`` positions that follow, and the token after them, or its embedding [D] where it is -1."""
+
+    cache: Any
+    done: int = 0
+    token: int = -1
+    embed: Tensor | None = None
+    waits: int = 0
+    waiting: list[Tensor] = field(default_factory=list)
+
+    def fork(self) -> Context:
+        """A copy with rows of its own. States never change, so they are shared."""
+        return Context(self.cache.copy(), self.done, self.token, self.embed, self.waits, list(self.waiting))
+
+    def take(self, start: int, states: Tensor) -> None:
+        """States of the positions from ``start`` on, kept without a copy; those at or after it are dropped."""
+        if start < self.done + self.waits:
+            self._cut(start)
+        self.waiting.append(states)
+        self.waits += len(states)
+
+    def _cut(self, end: int) -> None:
+        kept = torch.cat(self.waiting)[: end - self.done] if end > self.done else None
+        self.done, self.waiting = min(end, self.done), [] if kept is None else [kept]
+        self.waits = end - self.done
+
+    def take_waiting(self) -> list[Tensor]:
+        """Take the waiting rows, which count as done from now on."""
+        waiting, self.waiting = self.waiting, []
+        self.done, self.waits = self.done + self.waits, 0
+        return waiting
+
+    def room(self, rows: int) -> Any:
+        self.cache.reserve(rows)
+        return self.cache
+
+
+class Layers:
+    """Two models over one cache: ``store`` writes committed positions, ``fill`` reads a block."""
+
+    def __init__(self, file: HeadFile, trunk: Any) -> None:
+        """file: of the head. trunk: of the target, whose embedding and output matrix are used if the head has none of
+        its own."""
+        self.head, self.device = file.head, getattr(trunk, "device", "cpu")
+        source, frequencies = shared_weights(file.source, trunk), file.rotation()
+        windows = self.head.windows or (0,) * self.head.layers
+        builders = [Builder(block_shape(self.head, window), source) for window in windows]
+        self.store = trunk.with_layers(Model(tuple(storing(builders, self.head)), *frequencies), source)
+        self.fill = trunk.with_layers(Model(tuple(filling(builders, self.head)), *frequencies), source)
+
+    def context(self) -> Context:
+        """The context of a new sequence."""
+        return Context(self.fill.cache(FIRST_ROWS))
+
+    def embedding(self, given: Tensor) -> Tensor:
+        """A copy of the embedding of a committed token; zeros if its width is not the head's."""
+        return embedding(given, self.head.width)
+
+    def learn(self, contexts: Sequence[Context]) -> None:
+        """Keys and values of the positions that wait, of several sequences in one pass."""
+        if not contexts:
+            return
+        sequences, first = [], 0
+        positions: list[int] = []
+        states: list[Tensor] = []
+        for c in contexts:
+            start, n = c.done, c.waits
+            sequences.append(SequenceRows(c.room(start + n), first, n, start))
+            positions += range(start, start + n)
+            states += c.take_waiting()
+            first += n
+        inputs = {"z": states[0] if len(states) == 1 else torch.cat(states)}
+        at = torch.tensor(positions, device=self.device)
+        self.store.run(ForwardBatch(None, at, sequences, inputs=inputs, logits=[], final=[], taps=()))
+
+    @property
+    def longest(self) -> int:
+        """Tokens that a block predicts at most."""
+        return int(self.head.block) - self._skipped
+
+    @property
+    def _skipped(self) -> int:
+        """Rows at the start of a block that predict nothing: that of the last token, unless it predicts the first."""
+        return int(not self.head.anchor)
+
+    def blocks(self, contexts: Sequence[Context], drafts: Sequence[int]) -> tuple[list[Tensor], list[Tensor]]:
+        """Logits [n, Vd] of a block that predicts n tokens after each context, and their states [n, D], in one pass.
+
+        drafts: n for each.
+        """
+        tokens: list[int] = []
+        positions: list[int] = []
+        output_rows: list[int] = []
+        sequences, given, skipped = [], {}, self._skipped
+        for c, n in zip(contexts, drafts, strict=True):
+            first, rows = len(tokens), n + skipped
+            if c.embed is not None:
+                given[first] = c.embed
+            sequences.append(SequenceRows(c.room(c.done + rows), first, rows, c.done))
+            tokens += [c.token] + [self.head.mask] * (rows - 1)
+            positions += range(c.done, c.done + rows)
+            output_rows += range(first + skipped, first + rows)
+        both = torch.tensor([tokens, positions], device=self.device)
+        batch = ForwardBatch(both[0], both[1], sequences, given, logits=output_rows, final=output_rows, taps=TAPS)
+        outputs = self.fill.run(batch)
+        return list(outputs["logits"].split(list(drafts))), list(outputs["final"].split(list(drafts)))
+
+
+def storing(builders: Sequence[Builder], head: Any) -> Iterator[Op]:
+    """Operations from hidden states to a feature, and from its norm to keys and values of every layer."""
+    yield Input("z", head.inputs * head.target_width)
+    yield builders[0].linear("z", "c", PREFIX + "fc", (head.width, head.inputs * head.target_width))
+    yield builders[0].norm("c", "c", PREFIX + "hidden_norm.weight")
+    for i, builder in enumerate(builders):
+        block = builder.at(f"{PREFIX}blk.{i}.", i)
+        yield block.projection(("k", "v"), x="c")
+        if head.qk_norm:
+            yield block.head_norm("k", "attn_k_norm.weight")
+        yield Rotate("k", builder.shape.heads)
+        yield Store("k", "v", builder.shape.heads, i)
+
+
+def filling(builders: Sequence[Builder], head: Any) -> Iterator[Op]:
+    """Operations from a block to logits; its tokens attend in both directions in layers that are not causal."""
+    first = builders[0]
+    yield Embed("x", first.weight(own(first, "token_embd.weight")))
+    for i, builder in enumerate(builders):
+        block = builder.at(f"{PREFIX}blk.{i}.", i)
+        attention = block.attention(causal=bool(head.causal and head.causal[i]), residual=not head.conv_taps)
+        yield from _around(attention, block, head, "attn")
+        yield from _around(block.mlp(head.ff, residual=not head.conv_taps), block, head, "ffn")
+    yield from first.output_ops(PREFIX + "output_norm.weight", output(first))
+
+
+def _around(layer: Iterator[Op], block: Builder, head: Any, part: str) -> Iterator[Op]:
+    """A layer with its norm, and between two convolutions over the block where the head has them (DFlash2)."""
+    if not head.conv_taps:
+        yield block.norm("x", "h", f"{part}_norm.weight")
+        yield from layer
+        return
+    size, base = head.conv_taps * head.conv_groups, block.read(f"{part}_conv_base", (2, head.conv_taps, head.width))
+    name = f"{part}_conv_proj.weight"
+    block.declare(name, (2 * size, head.width))
+    kernels = tuple(block.weight(name, rows) for rows in torch.arange(2 * size).chunk(2))
+    yield block.norm("x", "n", f"{part}_norm.weight")
+    yield Linear("n", ("kernel_in", "kernel_out"), kernels, (None, None))
+    yield BlockConv("n", "kernel_in", "h", base[0].contiguous())
+    yield from layer
+    yield BlockConv("h", "kernel_out", "conv", base[1].contiguous())
+    yield Add("x", "conv", "x")

@@ -1,0 +1,162 @@
+"""The sizes of a model, the same for every file format."""
+
+from __future__ import annotations
+
+import math
+
+import attrs
+from spec_kernels.model.shapes import BlockShape, ConvShape, DeltaShape, Experts, HeadShape, RecurrentShape
+
+from spec_core.errors import UsageError
+from spec_targets.description.rope import Scaling
+
+MAX_LAYERS = 1 << 12
+MAX_HEAD = 1 << 10
+"""Upper bounds of blocks and of the head widths of attention and gated delta nets, for planning memory."""
+
+
+@attrs.frozen
+class Config:
+    """Sizes of a decoder. head: width of one attention head; ``rotary_dim`` of its dimensions rotate.
+
+    ff: width of a dense feed-forward layer, expert_ff of one expert, shared_ff of the shared expert (0: none).
+    dense: leading blocks without experts. recurrent: blocks that are gated delta nets, of shape ``delta``, or short
+    convolutions, of shape ``conv``.
+    nextn: blocks after the trunk that predict further ahead.
+    scale: factor of scores; 0: 1 / sqrt(head). windows: for each block how many positions a query attends to, 0: all;
+    empty: all in every block. local_base: rotary base of blocks with a window, which are not scaled; 0: as in others.
+    score_cap, logit_cap: see ``SoftCap``, 0: none. embed_scale: factor of embeddings.
+    """
+
+    arch: str
+    name: str
+    layers: int
+    width: int
+    heads: int
+    kv_heads: int
+    head: int
+    ff: int
+    vocab: int
+    context: int
+    eps: float
+    rope_base: float
+    rotary_dim: int
+    scaling: Scaling = Scaling()
+    experts: Experts | None = None
+    expert_ff: int = 0
+    shared_ff: int = 0
+    dense: int = 0
+    delta: DeltaShape | None = None
+    conv: ConvShape | None = None
+    recurrent: frozenset[int] = frozenset()
+    nextn: int = 0
+    scale: float = 0.0
+    windows: tuple[int, ...] = ()
+    local_base: float = 0.0
+    score_cap: float = 0.0
+    logit_cap: float = 0.0
+    embed_scale: float = 1.0
+
+    @property
+    def attending(self) -> int:
+        """Blocks of the trunk with attention."""
+        return self.layers - len(self.recurrent)
+
+    @property
+    def state(self) -> RecurrentShape | None:
+        """Shape of the recurrent blocks."""
+        return self.delta or self.conv
+
+    def heads_of(self, i: int) -> HeadShape:
+        """The heads of attention in block i."""
+        window = self.windows[i] if i < len(self.windows) else 0
+        return HeadShape(
+            heads=self.heads,
+            kv_heads=self.kv_heads,
+            dim=self.head,
+            rotary_dim=self.rotary_dim,
+            scale=self.scale or self.head**-0.5,
+            window=window,
+            cap=self.score_cap,
+            table=int(bool(window and self.local_base)),
+        )
+
+    def block(self, interleaved: bool) -> BlockShape:
+        return BlockShape(self.width, self.heads_of(0), self.eps, interleaved)
+
+    def layer_of(self, i: int) -> int:
+        """The number of block i among those with the same kind of memory."""
+        before = sum(j < i for j in self.recurrent)
+        return before if i in self.recurrent else i - before
+
+    def check(self, where: str) -> None:
+        """Raise UsageError for impossible sizes."""
+        for field in ("layers", "width", "heads", "kv_heads", "head", "vocab", "context"):
+            value = getattr(self, field)
+            if not isinstance(value, int) or not 0 < value < 1 << 24:
+                raise UsageError(f"{where}: {field} is {value!r}", hint="the file is damaged; get it again")
+        self._check_blocks(where)
+        good = self.heads % self.kv_heads == 0 and 0 < self.rotary_dim <= self.head <= MAX_HEAD
+        good = good and self.rotary_dim % 2 == 0
+        if not good or not 0 < self.eps < math.inf or not 0 < self.rope_base < math.inf:
+            raise UsageError(
+                f"{where}: {self.heads} heads, {self.kv_heads} key heads of {self.head}, {self.rotary_dim} rotated, "
+                f"eps {self.eps}, rope base {self.rope_base} are inconsistent",
+                hint="the file is damaged; get it again",
+            )
+        self.scaling.check(self.rope_base, self.rotary_dim // 2, where)
+        self._check_attention(where)
+        if self.experts:
+            self._check_experts(self.experts, where)
+        if self.delta:
+            self._check_delta(self.delta, where)
+        if self.conv:
+            self._check_conv(self.conv, where)
+
+    def _check_attention(self, where: str) -> None:
+        known = len(self.windows) in (0, self.layers) and all(0 <= window < 1 << 31 for window in self.windows)
+        factors = (self.scale, self.local_base, self.score_cap, self.logit_cap)
+        if not known or not all(0 <= x < math.inf for x in factors) or not 0 < self.embed_scale < math.inf:
+            raise UsageError(
+                f"{where}: windows {str(self.windows)[:60]} of {self.layers} blocks, a local rope base of "
+                f"{self.local_base}, scores scaled by {self.scale} and capped at {self.score_cap}, logits capped at "
+                f"{self.logit_cap}, embeddings scaled by {self.embed_scale} are inconsistent",
+                hint="the file is damaged; get it again",
+            )
+
+    def _check_blocks(self, where: str) -> None:
+        if self.layers > MAX_LAYERS or not 0 <= self.nextn <= MAX_LAYERS or not 0 <= self.dense <= MAX_LAYERS:
+            raise UsageError(
+                f"{where}: {self.layers} blocks, {self.dense} of them dense, {self.nextn} after the trunk; "
+                f"0 to {MAX_LAYERS} are possible",
+                hint="the file is damaged; get it again",
+            )
+
+    @staticmethod
+    def _check_experts(e: Experts, where: str) -> None:
+        groups = 0 < e.groups_used <= e.groups <= e.count and e.count % e.groups == 0
+        if not 0 < e.used <= e.count or not groups or (e.groups > 1 and e.count < 2 * e.groups):
+            raise UsageError(
+                f"{where}: {e.used} of {e.count} experts are used, {e.groups_used} of {e.groups} groups",
+                hint="the file is damaged; get it again",
+            )
+
+    def _check_delta(self, d: DeltaShape, where: str) -> None:
+        sizes = (d.key_heads, d.value_heads, d.key_dim, d.value_dim)
+        narrow = d.key_dim <= MAX_HEAD and d.value_dim <= MAX_HEAD
+        good = (
+            narrow and all(0 < n < 1 << 16 for n in sizes) and 1 < d.kernel <= 16 and d.value_heads % d.key_heads == 0
+        )
+        if not good or not self.recurrent <= frozenset(range(self.layers)):
+            raise UsageError(
+                f"{where}: {d.value_heads} value heads over {d.key_heads} key heads of {d.key_dim} and {d.value_dim}, "
+                f"a convolution of {d.kernel}: no gated delta net has these sizes",
+                hint="the file is damaged; get it again",
+            )
+
+    def _check_conv(self, shape: ConvShape, where: str) -> None:
+        if not 1 < shape.kernel <= 16 or not self.recurrent <= frozenset(range(self.layers)):
+            raise UsageError(
+                f"{where}: a short convolution of {shape.kernel} inputs, 2 to 16 are possible",
+                hint="the file is damaged; get it again",
+            )

@@ -1,0 +1,53 @@
+"""What a step took, and what became of its drafts, for a controller."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
+
+import attrs
+
+
+class DraftAttempt(NamedTuple):
+    """What one method drafted for one sequence in a step.
+
+    number: the request's. method: its name in the run. budget: longest path that it might have drafted.
+    drafted: its tokens. depth: those of its longest path. accepted: tokens of a path that were accepted, before the cut
+    at stop tokens and limits; None if it extended a draft whose end was rejected, so that nothing of it was tested.
+    confidence: ``Draft.confidence``, the method's own chance of each of its tokens; None if it gives none.
+    """
+
+    number: int
+    method: str
+    budget: int
+    drafted: int
+    depth: int
+    accepted: int | None
+    confidence: tuple[float, ...] | None = None
+
+
+@attrs.define
+class StepRecord:
+    """What a step took; not to be changed.
+
+    Not frozen, as one is made in every step and that would take three times as long.
+
+    number: the step's. total_seconds: seconds from its beginning to its end, without those of observers.
+    seconds: as in ``Step``.
+    sequences, rows: of its forward; the numbers are equal where each evaluated one token and nobody drafted.
+    tokens: that all its sequences emitted. depth: position of the first row of the longest sequence, None where rows
+    of a prompt were evaluated.
+    attempts: drafts in the order of sequences and methods. priced: as in ``Step``.
+    plain: a plan was followed in which nobody drafts, so that no draft hook was called.
+    """
+
+    number: int
+    total_seconds: float
+    seconds: Mapping[str, float]
+    sequences: int = 0
+    rows: int = 0
+    tokens: int = 0
+    depth: int | None = None
+    attempts: tuple[DraftAttempt, ...] = ()
+    priced: Collection[str] = frozenset()
+    plain: bool = False

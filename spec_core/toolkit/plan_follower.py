@@ -1,0 +1,113 @@
+"""Follows a controller's plan, and keeps what steps took until a controller is called again."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+
+import attrs
+
+from spec_core.contract.batch import Part
+from spec_core.contract.plan import DraftPlan
+from spec_core.contract.sequence import Sequence
+from spec_core.contract.step import Step
+from spec_core.contract.step_record import DraftAttempt, StepRecord
+
+RECORDS_MAX = 4096
+"""Records that are kept for a controller; of more, the newest."""
+
+
+@attrs.define
+class PlanFollower:
+    """What a loop that makes steps does about plans: ``begin``, ``apply``, draft hooks, ``take``, then ``end``.
+
+    controllers: those of the run; without any nothing is kept.
+    following: the present step follows the plan of an earlier one, so that no controller is called in it.
+    plain: nobody may draft in it. records: see ``Step``.
+    """
+
+    controllers: Collection[str] = ()
+    following: bool = False
+    plain: bool = False
+    records: list[StepRecord] = attrs.field(factory=list)
+    _plan: DraftPlan | None = None
+    _controller: str = ""
+    _steps_left: int = 0
+    _lost: float = 0.0
+    _numbers: list[int] = attrs.field(factory=list)
+
+    def begin(self, running: list[Sequence]) -> None:
+        """A step of these sequences begins."""
+        if not self.controllers:
+            return
+        numbers = [seq.number for seq in running]
+        if self._plan is not None and (not self._lasts() or numbers != self._numbers):
+            self._plan = None
+        self._numbers = numbers
+        self.following = self._plan is not None
+        self.plain = self._plan is not None and self._plan.is_plain and self._controls_all(running)
+        self._steps_left -= self.following
+
+    def _lasts(self) -> bool:
+        assert self._plan is not None
+        return self._steps_left > 0 and self._lost <= self._plan.loss_max
+
+    def _controls_all(self, running: Iterable[Sequence]) -> bool:
+        return all(seq.wants(self._controller) for seq in running)
+
+    def apply(self, step: Step) -> None:
+        """Set the limits of a step that follows a plan."""
+        if self._plan is not None:
+            step.apply(self._plan, self._controller)
+
+    def take(self, step: Step) -> None:
+        """The draft hooks were called: follow the plan that was made, and forget the records that were read."""
+        if self.following or not step.drafting:
+            return
+        self.records.clear()
+        self._plan, self._controller, self._lost = step.draft_plan, step.planner, 0.0
+        self._steps_left = self._plan.steps - 1 if self._plan is not None else 0
+
+    def end(self, step: Step, total: float, seconds: Mapping[str, float], rows: int) -> StepRecord:
+        """A step is over; returns what it took. total, seconds, rows: as in ``StepRecord``."""
+        record = StepRecord(step.number, total, seconds, len(step.parts), rows)
+        if not self.controllers:
+            return record
+        record.tokens, record.depth, record.attempts = outcome(step.parts)
+        record.priced, record.plain = step.priced, self.plain
+        if step.drafting or self.following:
+            self.records.append(record)
+            if len(self.records) > RECORDS_MAX:
+                del self.records[0]
+        if self._plan is not None and step.drafting:
+            self._lost = max(0.0, self._lost + self._plan.loss_of(record))
+        return record
+
+
+def outcome(parts: Iterable[Part]) -> tuple[int, int | None, tuple[DraftAttempt, ...]]:
+    """What the sequences of a step did: tokens, depth and attempts of ``StepRecord``."""
+    tokens, depth, prompt = 0, 0, False
+    tried: tuple[DraftAttempt, ...] = ()
+    for part in parts:
+        tokens += len(part.emitted)
+        depth = max(depth, part.start)
+        if not part.decides or part.start < part.seq.prompt_len:
+            prompt = True
+        if part.draft is not None:
+            tried += tuple(attempts(part))
+    return tokens, None if prompt else depth, tried
+
+
+def attempts(part: Part) -> Iterator[DraftAttempt]:
+    """What each method drafted in a part that has a draft and a verdict."""
+    if part.full_verdict is None:
+        return
+    path, alone = part.full_verdict.path, len(part.pieces) == 1
+    for piece in part.pieces:
+        draft, accepted = piece.draft, None
+        if alone:
+            accepted = len(path)
+        elif piece.was_tested(path):
+            accepted = len(piece.accepted_in(path))
+        budget = part.length_max(piece.source)
+        number, tokens = part.seq.number, len(draft.ids)
+        yield DraftAttempt(number, piece.source, budget, tokens, draft.depth, accepted, draft.confidence)

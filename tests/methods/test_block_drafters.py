@@ -1,0 +1,172 @@
+"""Block drafters against independent implementations, their trees, and what they refuse."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from spec_kernels.model.head import spread, tokens_of
+from spec_kernels.model.trunk import executor_of
+from spec_methods.block_drafters.dflash2 import DFlash2
+from spec_methods.block_drafters.dspark import DSpark
+from spec_methods.block_drafters.layers import Layers
+from spec_methods.block_drafters.sequential import sequential_part
+
+from spec_core import Request, Run, load
+from spec_core.errors import UsageError
+from spec_core.testing import DrafterConformance
+from tests.methods.heads import TARGETS, check_lossless, method, selector_file, spark_file, tiny
+from tests.support.golden import golden
+from tests.support.small_heads import edit_config
+from tests.support.small_models import tiny_hybrid
+
+GOLDEN = {"dspark/qwen3": "qwen3", "dspark/qwen3-bonus": "qwen3", "dflash2/qwen3": "qwen3"}
+TOLERANCE = 2e-5
+"""Of logits; those of the golden vectors differ between implementations by as much."""
+
+
+@pytest.mark.parametrize("kernels", ["native", "reference"])
+@pytest.mark.parametrize("form", ["hf", "model-f32.gguf"])
+@pytest.mark.parametrize("name", GOLDEN)
+def test_a_block_is_that_of_the_original_implementation(name, form, kernels):
+    """Base logits, states, logits after the sequential part, confidence and tokens, from the golden features."""
+    path = golden(GOLDEN[name]) / "model-f32.gguf"
+    target = load(path, dtype="float32", cache_dtype="float32", device="cpu", kernels=kernels)
+    expected, file = load_file(golden(name) / "golden.safetensors"), load(golden(name) / form, weights=False)
+    trunk = executor_of(target)
+    layers, sequential = Layers(file, trunk), sequential_part(file, trunk)
+    for case in ("ctx20", "ctx33"):
+        of = {key.removeprefix(f"{case}."): value for key, value in expected.items() if key.startswith(case)}
+        context = layers.context()
+        context.take(0, of["features"])
+        layers.learn([context])
+        context.token = before = int(of["id_last"])
+        (rows,), (states,) = layers.blocks([context], [layers.longest])
+        tokens = []
+        chances = of.get("confidence", torch.ones(len(rows)))
+        for row, state, logits, chance in zip(rows, states, of["draft_logits"], chances, strict=True):
+            [after] = sequential.follow([(before, row, state)])
+            logits_of_all = spread(logits[None], tokens_of(file.head, "cpu"), file.head.vocab)[0]
+            finite = torch.isfinite(logits_of_all)
+            assert (after.logits[finite] - logits_of_all[finite]).abs().max() <= TOLERANCE
+            assert not torch.isfinite(after.logits[~finite]).any()
+            assert after.chance is None or after.chance == pytest.approx(float(chance), abs=TOLERANCE)
+            before = int(after.logits.argmax())
+            tokens.append(before)
+
+        assert (rows - of["base_logits"]).abs().max() <= TOLERANCE
+        assert (states - of["block_hidden"][-len(states) :]).abs().max() <= TOLERANCE
+        assert tokens == of["draft_tokens"].tolist()
+        assert (after.chance is None) == (file.head.confidence == 0)
+
+
+@pytest.mark.parametrize("slots", [1, 3])
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("of", TARGETS)
+@pytest.mark.parametrize("name", ["dflash-tree", "dspark", "dspark-bonus", "dspark-tree", "dflash2", "dflash2-tree"])
+def test_texts_equal_plain_decoding(name, of, temperature, slots):
+    steps = check_lossless(name, of, 120 if name == "dspark-tree" else None, temperature, slots)
+
+    branches = [p.draft.parents for s in steps for p in s.parts if p.draft is not None and p.draft.parents is not None]
+    assert bool(branches) == name.endswith("tree")
+    assert name.endswith("tree") <= any(len({*parents}) < len(parents) for parents in branches)
+
+
+def test_a_tree_has_the_likeliest_paths_of_its_rows():
+    """Of a greedy request: no path that was left out is likelier than a leaf."""
+    drafts = []
+    run = Run(tiny("dense"), [method("dflash-tree", "dense", None)])
+    run.observe(lambda step: drafts.extend(part.draft for part in step.parts if part.draft is not None))
+    run.generate(Request([3, 1, 4], max_tokens=6)).result
+
+    for draft in drafts:
+        chances = [math.prod(draft.confidence[i] for i in draft.ancestry(node)) for node in range(len(draft.ids))]
+        assert chances == sorted(chances, reverse=True)
+        assert len(draft.ids) <= 9 and draft.depth <= 3
+
+
+def test_the_confidence_of_the_head_is_that_of_its_draft_and_ends_it():
+    drafts = {}
+    for p_min in (0.0, 0.5):
+        kind, settings = method("dspark", "dense", None)
+        run, drafts[p_min] = Run(tiny("dense"), [(kind, {**settings, "p_min": p_min})]), []
+        run.observe(lambda step, p_min=p_min: drafts[p_min].extend(p.draft for p in step.parts if p.draft is not None))
+        run.generate(Request([3, 1, 4], max_tokens=20)).result
+
+    assert max(len(draft.ids) for draft in drafts[0.0]) == 4
+    assert min(len(draft.ids) for draft in drafts[0.5]) < 4
+    assert len({chance for draft in drafts[0.0] for chance in draft.confidence}) > 4
+    for draft in drafts[0.5]:
+        assert math.prod(draft.confidence[:-1]) >= 0.5
+
+
+class TestDSpark(DrafterConformance):
+    learns_from_verdicts = "length"
+
+    def make(self):
+        return DSpark(file=str(spark_file("hybrid", 120)), p_min=0.0, draft_max=2)
+
+    def target(self):
+        return load(tiny_hybrid(context=2048), dtype="float32", device="cpu")
+
+    def prompts(self):
+        return [[1, 2, 3, 4, 1, 2, 3, 4, 1, 2], [7]]
+
+
+class TestDFlash2(TestDSpark):
+    def make(self):
+        return DFlash2(file=str(selector_file("hybrid", 120)), p_min=0.0, draft_max=2)
+
+
+def damage_head(tmp_path, config=(), tensors=(), name="dspark/qwen3"):
+    """A copy of a golden head with other values in its config and other tensors."""
+    path, source = tmp_path / "head", golden(name) / "hf"
+    path.mkdir()
+    (path / "config.json").write_text((source / "config.json").read_text("utf-8"), "utf-8")
+    save_file(load_file(source / "model.safetensors") | dict(tensors), path / "model.safetensors")
+    return edit_config(path, lambda raw: raw.update(config))
+
+
+@pytest.mark.parametrize(
+    ("config", "tensors", "message"),
+    [
+        ({"markov_rank": 2**31}, {}, "markov_rank is 2147483648, its Markov matrices have rank 20"),
+        ({"markov_head_type": "gated"}, {}, "markov_head_type = 'gated' is not supported"),
+        ({"block_size": 4096}, {}, "its block size is 4096"),
+        ({"sample_from_anchor": "yes"}, {}, "sample_from_anchor = 'yes'"),
+        ({"architectures": ["Gemma4DSparkModel"]}, {}, "Gemma4DSparkModel of qwen3 is not read"),
+        ({}, {"markov_head.markov_w2.weight": torch.ones(7, 20)}, "has shape [7, 20], [512, 20] was needed"),
+        ({}, {"confidence_head.proj.weight": torch.full((1, 84), math.nan)}, "has NaN or infinite numbers"),
+        ({}, {"confidence_head.proj.weight": torch.ones(1, 5)}, "its confidence head reads 5 numbers, 64 or 84"),
+    ],
+)  # fmt: skip
+def test_hostile_heads_are_refused_by_name(config, tensors, message, tmp_path):
+    with pytest.raises(UsageError) as refused:
+        load(damage_head(tmp_path, config, tensors), weights=False)
+
+    assert message in str(refused.value)
+
+
+SELECTOR = {"mask_token_id": 511, "target_layer_ids": [0, 1, 3], "conv_kernel_size": 2, "conv_group_size": 16}
+SELECTOR |= {"selector_rank": 24, "selector_top_k": 7}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"selector_rank": 2**31}, "selector_rank is 2147483648, 24 was needed"),
+        ({"selector_top_k": 10**6}, "selector_top_k is 1000000, 1 to 256 was needed"),
+        ({"conv_group_size": 24}, "conv_group_size is 24, its width is 64"),
+        ({"conv_group_size": 32}, "has shape [16, 64], [8, 64] was needed"),
+        ({"conv_kernel_size": 3}, "conv_kernel_size is 3, 2 was needed"),
+        ({"conv_group_size": -1}, "conv_group_size is -1"),
+    ],
+)
+def test_hostile_selectors_are_refused_by_name(change, message, tmp_path):
+    path = damage_head(tmp_path, {"dflash_config": SELECTOR | change}, name="dflash2/qwen3")
+    with pytest.raises(UsageError) as refused:
+        load(path, weights=False)
+
+    assert message in str(refused.value)
