@@ -13,8 +13,8 @@ from spec_kernels.model.shapes import RecurrentShape
 
 
 class StatePlaces(ABC):
-    """Places for states, numbered. A place holds the state of all L layers after one token: matrices, of which a short
-    convolution has none, and the window of a convolution.
+    """Places for states, numbered. A place holds the state of all L layers after one token: the matrices of gated
+    delta nets, and the windows of convolutions. Short convolutions have no matrices: theirs are empty.
 
     A place that is taken must be given back. Several threads may use the places of one target, each its own.
     """
