@@ -1,0 +1,109 @@
+"""Files of LFM2 with blocks: native kernels are near the reference, and drafts change no text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import attrs
+import gguf
+import pytest
+from spec_kernels import native
+from spec_kernels.model.shapes import ConvShape, Experts
+from spec_targets.description.config import Config
+
+from spec_core import Run, load
+from tests.native.programs import FAR, FLOATS, Drawn
+from tests.targets.convolved import ENDS
+from tests.targets.drive import fresh
+
+pytestmark = pytest.mark.skipif(native.problem() is not None, reason=f"{native.problem()}")
+TOKENS = [7 * i * i % 60 for i in range(40)]
+DENSE = Config(
+    arch="lfm2",
+    name="random",
+    layers=3,
+    width=256,
+    heads=4,
+    kv_heads=2,
+    head=64,
+    ff=256,
+    vocab=64,
+    context=128,
+    eps=1e-5,
+    rope_base=1e6,
+    rotary_dim=64,
+    conv=ConvShape(256, 3),
+    recurrent=frozenset({0, 2}),
+)
+MODELS = {
+    "lfm2": DENSE,
+    "lfm2moe": attrs.evolve(DENSE, arch="lfm2moe", experts=Experts(4, 2, sigmoid=True), expert_ff=256, dense=1),
+}
+FINAL_NORM = ENDS["model.embedding_norm.weight"]
+
+
+class OneType(Drawn):
+    """Random tensors whose matrices have one type, but for those of convolutions and routers."""
+
+    def __init__(self, config: Config, kind: str) -> None:
+        self.kind = kind
+        super().__init__(config, 0)
+
+    def type(self, name: str) -> str:
+        plain = len(self.shapes[name]) == 1 or "conv.weight" in name or "gate_inp" in name
+        return "F32" if plain else self.kind
+
+
+def write(config: Config, kind: str, path: Path) -> Path:
+    weights, writer = OneType(config, kind), gguf.GGUFWriter(path, config.arch)
+    for key, value in keys_of(config).items():
+        add = {int: writer.add_uint32, float: writer.add_float32, list: writer.add_array}[type(value)]
+        add(f"{config.arch}.{key}", value)
+    for name, shape in weights.shapes.items():
+        own = FINAL_NORM if name == "output_norm.weight" else name
+        if weights.type(name) in FLOATS:
+            writer.add_tensor(own, weights.load(name).numpy())
+        else:
+            rows = weights.blocks(name).view(*shape[:-1], -1).numpy()
+            writer.add_tensor(own, rows, raw_dtype=gguf.GGMLQuantizationType[kind])
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def keys_of(c: Config) -> dict[str, int | float | list[int]]:
+    keys: dict[str, int | float | list[int]] = {
+        "block_count": c.layers,
+        "context_length": c.context,
+        "embedding_length": c.width,
+        "feed_forward_length": c.ff,
+        "attention.head_count": c.heads,
+        "attention.head_count_kv": [0 if i in c.recurrent else c.kv_heads for i in range(c.layers)],
+        "attention.layer_norm_rms_epsilon": c.eps,
+        "rope.freq_base": c.rope_base,
+        "shortconv.l_cache": 3,
+    }
+    if c.experts is None:
+        return keys
+    more = {"expert_count": c.experts.count, "expert_used_count": c.experts.used, "expert_gating_func": 2}
+    return keys | more | {"expert_feed_forward_length": c.expert_ff, "leading_dense_block_count": c.dense}
+
+
+@pytest.mark.parametrize("kind", ["Q8_0", "Q4_K", "Q6_K"])
+@pytest.mark.parametrize("arch", MODELS)
+def test_a_file_of_blocks_is_near_the_reference_and_drafts_change_no_text(arch, kind, tmp_path):
+    file = write(MODELS[arch], kind, tmp_path / "m.gguf")
+    options = {"activations": "int15", "cache_dtype": "float32"}
+    target, exact = load(file, kernels="native", **options), load(file, kernels="reference")
+    ours, theirs = (fresh(of, TOKENS).logits for of in (target, exact))
+    plain = Run(target).generate(TOKENS, max_tokens=24, ignore_eos=True).result.tokens
+
+    assert target.info.types[kind] >= 18
+    assert (ours - theirs).square().mean().sqrt() <= FAR * (theirs.max() - theirs.min())
+    for method in (("ngram", {"n_min": 1, "p_min": 0.0}), ("recycling", {"p_min": 0.0, "draft_max": 3})):
+        run = Run(target, [method])
+        result = run.generate(TOKENS, max_tokens=24, ignore_eos=True).result
+        assert result.tokens == plain
+        assert result.stats["drafted"] > 0
