@@ -21,7 +21,7 @@ from spec_core import UsageError, load
 from tests.support.golden import golden
 from tests.support.small_models import tiny_gguf
 
-FOLDERS = ["llama", "qwen2", "qwen3", "qwen3moe", "qwen3next", "qwen35", "qwen35moe", "glm4moe"]
+FOLDERS = ["llama", "qwen2", "qwen3", "qwen3moe", "qwen3next", "qwen35", "qwen35moe", "glm4moe", "lfm2", "lfm2moe"]
 SENTENCEPIECE = ["mistral", "phi3", "phi3-longrope", "gemma2", "gemma3"]
 """Their directories also have ``tokenizer.model``."""
 VOCABULARIES = ["qwen2", "llama-bpe", "llama-spm"]
