@@ -21,6 +21,7 @@ GROUPS = {
     "A run": (
         "load",
         "load_tokenizer",
+        "prepare",
         "Run",
         "RunSettings",
         "Request",
@@ -35,6 +36,8 @@ GROUPS = {
         "Step",
         "StepRecord",
         "DraftAttempt",
+        "DraftPlan",
+        "Limit",
         "Part",
         "Piece",
         "Batch",

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 
 import attrs
-from spec_control.acceptance import Text
+from spec_control.acceptance import TextStats
 from spec_control.account import Account
 from spec_control.auto import Planner
 
@@ -124,7 +124,7 @@ class Simulation:
         planner, self.calls = self.planner, self.calls + 1
         planner.learn(self._records, "auto")
         self._records.clear()
-        self._plan = planner.plan({self.number: Text(("drafter",), LONGEST)}, 1, trees=False)
+        self._plan = planner.plan({self.number: TextStats(("drafter",), LONGEST)}, 1, trees=False)
         self._left, self._lost = self._plan.steps, 0.0
 
     def _record(self, k: int, own: float, plain: bool) -> StepRecord:

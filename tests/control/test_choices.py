@@ -6,7 +6,7 @@ import random
 
 import attrs
 import pytest
-from spec_control.acceptance import Text
+from spec_control.acceptance import TextStats
 from spec_control.auto import Planner
 
 from spec_core import DraftAttempt, StepRecord
@@ -58,7 +58,7 @@ class Machine:
                 self.planner.learn(records, "auto")
                 records = []
                 names = tuple(name for name in self.methods if name not in self.dropped)
-                texts = {number: Text(names, 16, 50) for number in range(self.sequences)}
+                texts = {number: TextStats(names, 16, 50) for number in range(self.sequences)}
                 self.plans.append(self.planner.plan(texts, self.sequences, trees=True))
                 self.left, self.lost = self.plans[-1].steps, 0.0
                 self.dropped |= self.plans[-1].drop

@@ -11,7 +11,7 @@ from copy import deepcopy
 
 import numpy as np
 import pytest
-from spec_control.acceptance import Text as Known
+from spec_control.acceptance import TextStats as Known
 from spec_rules import block, rejection, traversal
 
 from spec_core import Draft, DraftAttempt, StepRecord
@@ -22,7 +22,7 @@ rules = pytest.mark.parametrize("rule", [rejection, block, traversal], ids=lambd
 LENGTH, EXACT = 4, 1e-12
 
 
-class Text:
+class TextStats:
     """One branch: what was emitted, and the planner as it is then. It plans every step, as one of a new text."""
 
     def __init__(self, curve):
@@ -72,7 +72,7 @@ def distribution(world, rule, curve, drop=False):
     """Of all texts of LENGTH tokens; what is emitted beyond is cut. drop: the last token goes if it was unlikely."""
     chances = defaultdict(float)
     kinds = set()
-    todo = [(Text(curve), 1.0)]
+    todo = [(TextStats(curve), 1.0)]
     while todo:
         branch, weight = todo.pop()
         if len(branch.text) >= LENGTH:

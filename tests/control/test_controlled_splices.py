@@ -18,7 +18,7 @@ from spec_rules import block, k_seq, point_mass, rejection, traversal
 from spec_core import Draft
 from spec_core.contract.splice import join_drafts, likely_first
 from spec_core.toolkit import draft_distribution
-from tests.control.test_controlled_rules import EXACT, Chosen, Text
+from tests.control.test_controlled_rules import EXACT, Chosen, TextStats
 from tests.rules.exact import World, case_of, outcomes, prefix
 
 RULES = {"rejection": rejection, "block": block, "traversal": traversal, "k-seq": k_seq, "point-mass": point_mass}
@@ -85,7 +85,7 @@ def behind(world, text, weighted, further, length, price, only) -> list[Weighted
     return grown
 
 
-class Splices(Text):
+class Splices(TextStats):
     """One branch; what methods draft together is one draft to the controller."""
 
     def judge(self, draft: Draft, verdict) -> Splices:

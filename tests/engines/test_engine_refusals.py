@@ -22,8 +22,12 @@ from tests.support.fake_engine import FakeEngine
 from tests.support.hugging_face import directory
 from tests.support.small_heads import directory as head_directory
 from tests.support.small_models import tiny_gguf
-from tools.engines import ADAPTERS, SETTINGS, cell, everything, method_names
+from tools.engines import ADAPTERS, SETTINGS, cell, everything
+from tools.engines import NEEDS as BORROWED
+from tools.engines import method_names as names_of_methods
 
+METHODS = [name for name in names_of_methods() if name not in BORROWED]
+"""Methods without the ones for whose head there is no model here."""
 OWN = ("reference", "native")
 """Executors of this project: plain torch and native code."""
 ENGINES = (*OWN, "transformers", "llamacpp", "vLLM")
@@ -43,7 +47,7 @@ RUNS = [
     (engine, model, method)
     for engine in ENGINES
     for model in MODELS
-    for method in method_names()
+    for method in METHODS
     if (engine, model, method) not in REFUSED
 ]
 
@@ -153,7 +157,7 @@ def test_every_other_method_drafts_with_what_vllm_serves(model, method):
     assert host.stats.report()["drafted"] > 0
 
 
-@pytest.mark.parametrize("method", method_names())
+@pytest.mark.parametrize("method", METHODS)
 def test_the_table_of_the_documentation_says_what_happens(method):
     """Its cells follow from what adapters declare; the runs above are what they say."""
     for engine in (adapter.ENGINE for adapter in ADAPTERS):
@@ -255,7 +259,7 @@ NEEDS = {
 }
 
 
-@pytest.mark.parametrize("method", method_names())
+@pytest.mark.parametrize("method", METHODS)
 def test_an_engine_that_tells_tokens_only_refuses_what_reads_more(method, unread):
     described = load("zoo:pico-hybrid", weights=False)
     model, named = (

@@ -35,6 +35,8 @@ OPS: dict[str, ops.Op] = {
     "input": ops.Input("given", WIDTH),
     "norm": ops.Norm("x", "h", torch.ones(WIDTH), 1e-6),
     "concat": ops.Concat(("h", "given"), "both"),
+    "kernel": ops.Linear("h", ("kernel",), (weight("kernel", 6, WIDTH),), (None,)),
+    "block convolution": ops.BlockConv("h", "kernel", "c", torch.ones(2, WIDTH)),
     "linear": ops.Linear("both", ("h",), (weight("fc", WIDTH, 2 * WIDTH),), (torch.ones(WIDTH),)),
     "qkv": ops.Linear(
         "h",
@@ -107,6 +109,18 @@ def without(name: str) -> Model:
 
 
 WRONG: dict[str, tuple[Model, str]] = {
+    "block convolution: base": (
+        model(block_convolution={"base": torch.ones(2, 16)}),
+        "BlockConv of 'h': the width of the base is 16, 24 is needed",
+    ),
+    "block convolution: groups": (
+        model(block_convolution={"base": torch.ones(4, WIDTH)}),
+        "BlockConv of 'h': the width of 'kernel' is 6, a multiple of 4 is needed",
+    ),
+    "block convolution: in place": (
+        model(block_convolution={"out": "h"}),
+        "BlockConv of 'h': it writes 'h', which it reads in other rows",
+    ),
     "product: columns": (
         model(linear={"weights": (weight("fc", WIDTH, 64),)}),
         "Linear of 'both': the width of 'both' is 48, 64 is needed",

@@ -18,6 +18,8 @@ from tests.native.programs import FAR, KINDS, OPTIONAL, SHALLOW, Drawn, Program,
 from tests.targets.drive import fresh
 
 pytestmark = pytest.mark.skipif(native.problem() is not None, reason=f"{native.problem()}")
+ONLY_IN_HEADS = {ops.Input, ops.Concat, ops.BlockConv}
+"""Operations of draft heads."""
 SEEDS = (*range(10), *range(11, 16), 57, 115)
 LONG = 10
 """The seed of a model so large that it takes half a minute."""
@@ -58,7 +60,11 @@ def test_the_seeds_of_the_suite_meet_every_operation():
     drawn = [op for case in map(program, SEEDS) for op in decoder(case.config, case.weights, case.weights.interleaved)]
     by = {kind: [op for op in drawn if isinstance(op, kind)] for kind in get_args(ops.Op)}
 
-    assert {kind for kind, members in by.items() if not members} == {ops.Input, ops.Concat}  # those of draft heads
+    assert {kind for kind, members in by.items() if not members} == {
+        ops.Input,
+        ops.Concat,
+        ops.BlockConv,
+    }  # of draft heads
     assert {op.act for op in by[ops.GLU]} == {"silu", "gelu"}
     assert {(op.act, op.biases is None) for op in by[ops.Mixture]} == {("silu", True), ("clamped", False)}
     assert {op.sinks is None for op in by[ops.Attend]} == {True, False}

@@ -154,7 +154,7 @@ class Method:
 
 
 @attrs.define(eq=False)
-class Text:
+class TextStats:
     """What is known of a sequence.
 
     methods: allowed by its request. budget: its longest draft. tokens: its length. served: methods that have drafted

@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 
 from spec_control import RECENT, RISK, SETTLE, TRIAL
-from spec_control.acceptance import Drafts, Method, Text
+from spec_control.acceptance import Drafts, Method, TextStats
 from spec_control.costs import Costs, Line
 from spec_core import StepRecord
 
@@ -111,7 +111,7 @@ class Learner:
     report: Report = attrs.field(factory=Report)
     costs: dict[int, Costs] = attrs.field(factory=dict)
     methods: dict[str, Method] = attrs.field(factory=dict)
-    texts: dict[int, Text] = attrs.field(factory=dict)
+    texts: dict[int, TextStats] = attrs.field(factory=dict)
     steps: int = 0
     unmeasured: int = 0
     interval: int = TRIAL

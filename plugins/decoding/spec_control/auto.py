@@ -15,7 +15,7 @@ from spec_costs.file import StepCost
 from spec_costs.file import read as read_costs
 
 import spec_control as constants
-from spec_control.acceptance import Method, Text
+from spec_control.acceptance import Method, TextStats
 from spec_control.account import Account, Learner, Use
 from spec_control.costs import Costs
 from spec_core import Compat, DraftPlan, Limit, Step, StepRecord, hookimpl
@@ -47,7 +47,7 @@ class Planner(Learner):
             if rows > 1 and (plain := seconds.get((batch, depth, 1))) is not None:
                 self.costs_of(batch).learn(batch * rows, whole / plain)
 
-    def plan(self, texts: dict[int, Text], sequences: int, trees: bool) -> DraftPlan:
+    def plan(self, texts: dict[int, TextStats], sequences: int, trees: bool) -> DraftPlan:
         """The next plan. texts: of sequences that may draft. sequences: of the step. trees: drafts may branch."""
         drop, costs, account = self._begin_texts(texts), self.costs_of(sequences), self.account
         if not costs.plain or costs.doubtful or self.unmeasured >= self.interval:
@@ -63,7 +63,7 @@ class Planner(Learner):
             return self._rest(LOST, self.probe_at - self.steps, drop)
         return self._draft(costs, limits, drop, trial)
 
-    def _begin_texts(self, texts: dict[int, Text]) -> set[str]:
+    def _begin_texts(self, texts: dict[int, TextStats]) -> set[str]:
         """Add what is known of these texts, and forget others. Returns methods that shall not serve a new one."""
         drop, paying = set[str](), set[str]()
         for number, text in texts.items():
@@ -121,7 +121,7 @@ class Planner(Learner):
             overhead = max([overhead, *(method.overhead(costs.sequences, length) for method, length in lengths)])
         return costs.step(costs.sequences + round(rows)) + overhead - 1.0
 
-    def _choose(self, costs: Costs, text: Text, trees: bool) -> dict[str, Limit]:
+    def _choose(self, costs: Costs, text: TextStats, trees: bool) -> dict[str, Limit]:
         """Limits of the method with the most tokens per time, if more than 1, and of others.
 
         They may draft where it offers nothing, or before it where their drafts are better.
@@ -148,11 +148,11 @@ class Planner(Learner):
         trial = constants.TRIAL
         return method.gain.count >= trial or method.asked >= 3 * trial or method.lost >= constants.TRIAL_LOSS
 
-    def _first(self, text: Text, name: str) -> float:
+    def _first(self, text: TextStats, name: str) -> float:
         """Plain steps that its next draft takes because it is its first one for this text."""
         return 0.0 if name in text.served else self.methods[name].first.at(text.tokens)
 
-    def _forecast(self, costs: Costs, text: Text, name: str, length: int) -> tuple[float, float]:
+    def _forecast(self, costs: Costs, text: TextStats, name: str, length: int) -> tuple[float, float]:
         """Tokens and time of a step with its draft. One that stops by a price is judged by what its drafts gained."""
         method, first = self.methods[name], self._first(text, name) / constants.HOLD
         if method.stops:
@@ -166,7 +166,7 @@ class Planner(Learner):
         rows = costs.sequences * (1.0 + length * method.branching.value)
         return costs.step(round(rows)) + method.overhead(costs.sequences, length)
 
-    def _limit(self, costs: Costs, text: Text, name: str, trees: bool, longest: int = 1 << 30) -> Limit | None:
+    def _limit(self, costs: Costs, text: TextStats, name: str, trees: bool, longest: int = 1 << 30) -> Limit | None:
         """The length with the most tokens per time that the balance allows. longest: of a trial."""
         method, balance = self.methods[name], self.account.balance
         rows = (costs.rows_max - costs.sequences) / (costs.sequences * method.branching.value)
@@ -259,7 +259,7 @@ class Auto:
     @hookimpl
     def draft(self, step: Step) -> None:
         parts = [part for part in step.parts if part.budget and part.seq.wants(step.plugin)]
-        texts = {p.seq.number: Text(tuple(filter(p.seq.wants, step.methods)), p.budget, p.start) for p in parts}
+        texts = {p.seq.number: TextStats(tuple(filter(p.seq.wants, step.methods)), p.budget, p.start) for p in parts}
         with self._lock:
             self.private, self._name, self._records = step.private, step.plugin, step.records
             if not self.planner.methods:

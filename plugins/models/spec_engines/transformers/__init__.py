@@ -37,6 +37,10 @@ ENGINE = Engine(
         "test_kept_paths_are_moved_together": CHAINS,
         "test_rows_are_as_exact_as_declared": "it declares no exact rows",
         "test_a_prefix_can_be_copied": "it does not copy rows: a prefix serves one sequence at a time",
+        "test_the_next_token_layer_is_readable": "most models have no layer that predicts one token further",
+        "test_the_next_token_layer_rotates_its_heads": "most models have no layer that predicts one token further",
+        "test_the_layer_executor_has_the_weights_of_the_target": "further layers run beside it",
+        "test_training_texts_are_texts": "no texts belong to a model",
     },
 )
 ALLOWED = KERNELS | {"weights": (True, False, "auto"), "cache_dtype": ("auto",)}
