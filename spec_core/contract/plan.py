@@ -83,9 +83,10 @@ class DraftPlan:
         return not self.limits and not any(self.sequences.values())
 
     @property
-    def methods(self) -> Iterable[str]:
+    def methods(self) -> frozenset[str]:
         """Methods that it names."""
-        return {*self.limits, *self.drop, *(name for limits in self.sequences.values() for name in limits)}
+        named = {*self.limits, *self.drop, *(name for limits in self.sequences.values() for name in limits)}
+        return frozenset(named)
 
     def limits_of(self, number: int) -> Mapping[str, Limit]:
         """Limits of a sequence. number: ``Sequence.number``."""

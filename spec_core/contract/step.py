@@ -155,7 +155,7 @@ class Step:
             )
         if self.draft_plan is not None:
             raise ValueError("this step has a plan already: call step.plan once")
-        if unknown := sorted({*plan.methods} - {*self.methods}):
+        if unknown := sorted(plan.methods - {*self.methods}):
             raise ValueError(f"the plan names {', '.join(unknown)}; the methods of this run are {list(self.methods)}")
         self.draft_plan, self.planner = plan, self.plugin
         self.apply(plan, self.plugin)

@@ -45,7 +45,8 @@ class PlanFollower:
         self._numbers = numbers
         self.following = self._plan is not None
         self.plain = self._plan is not None and self._plan.is_plain and self._controls_all(running)
-        self._steps_left -= self.following
+        if self.following:
+            self._steps_left -= 1
 
     def _lasts(self) -> bool:
         assert self._plan is not None

@@ -92,7 +92,7 @@ def all_kinds(kind, texts, seed):
     kind=st.sampled_from(["chains", "splices", "trees", "hybrid"]),
 )
 def test_no_controller_changes_a_text(seed, temperature, slots, kind):
-    """Any plans, at random, and those that follow the clock: the texts of plain decoding."""
+    """Random plans, and plans that follow the clock, give the texts of plain decoding."""
     requests = [
         Request([*PROMPT, i], max_tokens=24, seed=seed + i, name=str(i), sampling=Sampling(temperature=temperature))
         for i in range(3)

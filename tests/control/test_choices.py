@@ -173,7 +173,7 @@ def test_a_method_that_takes_time_without_drafting_stays_where_it_gains():
 
 
 def test_a_first_draft_that_costs_more_than_the_balance_is_not_made_again():
-    """Each text would lose as much: the first one shows what it takes."""
+    """The first draft shows its cost, and each text would lose it again."""
     machine = Machine({"slow": Method(0.5, first=30.0)})
     machine.run(100)
     drafts = len(machine.drafts)

@@ -66,7 +66,7 @@ def test_noise_of_the_clock_does_not_exceed_the_bound(curve, right, noise):
     price=st.booleans(),
 )
 def test_no_window_exceeds_the_bound_whatever_is_accepted(curve, speed, pattern, period, noise, price):
-    """Any pattern of acceptance: of the drafts of so many steps, so many tokens are right."""
+    """Each entry of the pattern is the number of right tokens in the drafts of ``period`` steps."""
     right = lambda simulation, i: i < pattern[simulation.step // period % len(pattern)]
 
     assert simulate(curve, right, speed, noise=noise, price=price).excess <= WORST

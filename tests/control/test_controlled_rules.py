@@ -37,7 +37,7 @@ class TextStats:
         return (limit.length, limit.price) if limit else None
 
     def learn(self, tokens, drafted, depth, accepted, confidence):
-        """A step that emitted so many tokens. drafted: tokens of its draft, whose longest path has ``depth``."""
+        """Learn a step. tokens: emitted. drafted: tokens of its draft. depth: length of its longest path."""
         budget = self.limit.length if self.limit else 0
         tried = (DraftAttempt(0, "drafter", budget, drafted, depth, accepted, confidence),) if drafted else ()
         forward, drafting = CURVES[self.curve](1 + drafted), DRAFTING[self.curve] * bool(drafted)

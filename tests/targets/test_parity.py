@@ -178,7 +178,7 @@ def test_a_file_and_a_directory_of_one_model_give_the_same_bits(arch, kernels):
 
 @pytest.mark.parametrize("arch", (*HYBRID, *SHORT))
 def test_recurrent_states_are_those_of_the_reference(arch, kernels):
-    """Matrices by value head of the checkpoint's order, of those that have any, and last inputs of convolutions."""
+    """Compare the last inputs of convolutions, and matrices, in the checkpoint's order of value heads."""
     case = Case(f"{arch}/hf", kernels, cache_dtype="float32")
     seq = sequence(case.target, case.tokens("prompt_37"))
     forward(case.target, part(seq, 0, case.tokens("prompt_37")))

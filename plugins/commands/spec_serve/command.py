@@ -174,7 +174,6 @@ def _with_defaults(settings: Settings, **defaults: Any) -> Settings:
 
 def _restore_cache(run: Run, limits: ServeSettings) -> Path | None:
     """The file of the prompt cache, whose prefixes are evaluated now. Raises UsageError."""
-
     from spec_serve import prompt_cache
 
     if limits.prompt_cache is None:

@@ -123,7 +123,7 @@ class BlockDrafter:
             return
         self.layers.learn([b.context for b in blocks if b.context.waits])
         rows, states = self.layers.blocks([b.context for b in blocks], [b.budget for b in blocks])
-        step.report_cost(forwards=1, rows=sum(b.budget + 1 for b in blocks))
+        step.report_cost(forwards=1, rows=sum(b.budget + self.layers.known_rows for b in blocks))
         for block, logits, hidden in zip(blocks, rows, states, strict=True):
             block.rows, block.states = logits, hidden
         self._fill_chains(step, [block for block in blocks if not block.branches])

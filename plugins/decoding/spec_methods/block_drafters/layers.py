@@ -105,10 +105,10 @@ class Layers:
     @property
     def longest(self) -> int:
         """Tokens that a block predicts at most."""
-        return int(self.head.block) - self._skipped
+        return int(self.head.block) - self.known_rows
 
     @property
-    def _skipped(self) -> int:
+    def known_rows(self) -> int:
         """Rows at the start of a block that predict nothing: that of the last token, unless it predicts the first."""
         return int(not self.head.anchor)
 
@@ -120,15 +120,15 @@ class Layers:
         tokens: list[int] = []
         positions: list[int] = []
         output_rows: list[int] = []
-        sequences, given, skipped = [], {}, self._skipped
+        sequences, given, known = [], {}, self.known_rows
         for c, n in zip(contexts, drafts, strict=True):
-            first, rows = len(tokens), n + skipped
+            first, rows = len(tokens), n + known
             if c.embed is not None:
                 given[first] = c.embed
             sequences.append(SequenceRows(c.room(c.done + rows), first, rows, c.done))
             tokens += [c.token] + [self.head.mask] * (rows - 1)
             positions += range(c.done, c.done + rows)
-            output_rows += range(first + skipped, first + rows)
+            output_rows += range(first + known, first + rows)
         both = torch.tensor([tokens, positions], device=self.device)
         batch = ForwardBatch(both[0], both[1], sequences, given, logits=output_rows, final=output_rows, taps=TAPS)
         outputs = self.fill.run(batch)

@@ -35,15 +35,12 @@ class Independent:
     def __init__(self, file: HeadFile, trunk: Any) -> None:
         """file: of the head. trunk: the executor of its layers."""
         self.head = file.head
-        self.ids = tokens_of(self.head, getattr(trunk, "device", "cpu"))
+        self.ids = tokens_of(self.head, trunk_device(trunk))
 
     def follow(self, rows: Sequence[tuple[int, Tensor, Tensor]]) -> list[Conditional]:
         """For each (token before, logits [Vd], state [D] after the last norm): what the row predicts after it."""
-        logits = self._bias(rows, torch.stack([row for _, row, _ in rows]))
+        logits = torch.stack([row for _, row, _ in rows])
         return [Conditional(row) for row in spread(logits, self.ids, self.head.vocab)]
-
-    def _bias(self, rows: Sequence[tuple[int, Tensor, Tensor]], logits: Tensor) -> Tensor:
-        return logits
 
 
 class Markov(Independent):

@@ -11,15 +11,13 @@ from collections.abc import Iterator
 import attrs
 from torch import Tensor
 
-from spec_core import Draft, Sampling, Sequence, Step
+from spec_core import Draft, Sequence, Step
 from spec_core.toolkit import TokenDrafter, TreeLimits, TreeNode, confidences, grow_tree
 from spec_methods.block_drafters.sequential import Independent
 
 Path = tuple[int, ...]
 Candidates = list[tuple[int, float]]
 """Tokens, the likeliest first, with their chances."""
-NO_PENALTIES = Sampling()
-"""Whose tokens do not depend on those before."""
 
 
 @attrs.define(eq=False)
@@ -91,6 +89,5 @@ class BlockTree:
     @property
     def _depends_on_path(self) -> bool:
         sampling = self.seq.sampling
-        penalties = sampling.repetition_penalty, sampling.presence_penalty, sampling.frequency_penalty
-        neutral = NO_PENALTIES.repetition_penalty, NO_PENALTIES.presence_penalty, NO_PENALTIES.frequency_penalty
-        return self.seq.matcher is not None or penalties != neutral
+        penalties = sampling.repetition_penalty != 1.0 or sampling.presence_penalty or sampling.frequency_penalty
+        return self.seq.matcher is not None or bool(penalties)

@@ -11,8 +11,8 @@ import attrs
 from spec_core.errors import UsageError
 from spec_targets.description.config import Config
 from spec_targets.heads import tensors
+from spec_targets.heads.block_facts import block_facts, layer_ids, selector_facts, sequential_facts
 from spec_targets.heads.directory import HfHead
-from spec_targets.heads.gguf_head import block_facts, layer_ids, selector_facts, sequential_facts
 from spec_targets.heads.head import Head, HeadKind, Reading
 from spec_targets.hf.config import config_of, divisors_of
 
@@ -218,7 +218,8 @@ def _dflash(head: Head, raw: Mapping[str, Any], sizes: Mapping[str, Any], source
         source.pairs = {"attn_q.": head.heads, "attn_k.": head.kv_heads, "attn_q_norm.": 1, "attn_k_norm.": 1}
     ids, reading = _block_ids(options, head)
     windows = _windows(sizes, head)
-    facts = block_facts(options.get("block_size"), options.get("mask_token_id"), windows, (), _limits(head), head.name)
+    block, mask = options.get("block_size"), options.get("mask_token_id")
+    facts = block_facts(block, mask, windows, (), (head.context, head.vocab), head.name)
     return attrs.evolve(
         head,
         ids=ids,
@@ -236,11 +237,6 @@ def _samples_from_anchor(options: Mapping[str, Any], name: str) -> bool:
     if options.get("sample_from_anchor") is not None:
         return _flag(options, "sample_from_anchor", name)
     return not {"transformer_layer_config", "aux_hidden_state_layer_ids"} & options.keys()
-
-
-def _limits(head: Head) -> Any:
-    """Context and vocabulary, as ``block_facts`` reads them."""
-    return attrs.make_class("Limits", ["context", "vocab"])(head.context, head.vocab)
 
 
 def _check_neutral(options: Mapping[str, Any], name: str, neutral_values: Mapping[str, Any] = NEUTRAL) -> None:
