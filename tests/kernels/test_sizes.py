@@ -35,6 +35,7 @@ OPS: dict[str, ops.Op] = {
     "input": ops.Input("given", WIDTH),
     "norm": ops.Norm("x", "h", torch.ones(WIDTH), 1e-6),
     "concat": ops.Concat(("h", "given"), "both"),
+    "columns": ops.Columns("h", "part", 4, 6),
     "kernel": ops.Linear("h", ("kernel",), (weight("kernel", 6, WIDTH),), (None,)),
     "block convolution": ops.BlockConv("h", "kernel", "c", torch.ones(2, WIDTH)),
     "linear": ops.Linear("both", ("h",), (weight("fc", WIDTH, 2 * WIDTH),), (torch.ones(WIDTH),)),
@@ -160,7 +161,11 @@ WRONG: dict[str, tuple[Model, str]] = {
     ),
     "store": (model(store={"k": "q"}), "Store of 'q': the width of 'q' is 48, 24 is needed"),
     "store: values": (model(store={"v": "q"}), "Store of 'k': the width of 'q' is 48, 24 is needed"),
-    "store: layer": (model(store={"layer": 1}), "Store of 'k': the layer is 1, the model has 0 to 0"),
+    "store: layer": (model(store={"layer": 1}), r"stored in layers \[1\], 0 to 0 is needed"),
+    "store: a borrowed cache": (
+        replace(model(), borrowed=(HEADS,)),
+        "a model that reads another model's cache stores keys and values",
+    ),
     "attend": (
         model(attend={"shape": replace(HEADS, heads=6)}),
         "Attend of 'q': the width of 'q' is 48, 72 is needed",
@@ -177,6 +182,19 @@ WRONG: dict[str, tuple[Model, str]] = {
     "attend: no cache": (without("store"), "Attend of 'q': no operation stores keys and values"),
     "gate": (model(gate={"gate": "k"}), "Gate of 'a': the width of 'k' is 24, 48 is needed"),
     "glu": (model(glu={"up": "q"}), "GLU of 'g': the width of 'q' is 48, 40 is needed"),
+    "columns": (
+        model(columns={"start": 20}),
+        "Columns of 'h': 20 to 25 are needed, it has 0 to 23",
+    ),
+    "columns: none": (model(columns={"width": 0}), "Columns of 'h': 4 to 3 are needed"),
+    "embed: no rows in place of tokens": (
+        model(embed={"given": False}),
+        "Embed of 'x': the first embedding takes the rows given in place of tokens",
+    ),
+    "mixture: factors": (
+        model(mixture={"factors": torch.ones(3)}),
+        r"Mixture of 'h': the shape of the factors is \(3,\), \(4,\) is needed",
+    ),
     "add": (model(add={"y": "q"}), "Add of 'f': the width of 'q' is 48, 40 is needed"),
     "cap": (model(cap={"cap": 0.0}), "SoftCap of 'f': the cap is 0.0, a positive number is needed"),
     "attend: sinks": (
@@ -286,8 +304,8 @@ def test_every_operation_has_a_size_that_is_refused():
 
 LARGE = {
     "attention head": (
-        model(attend={"shape": replace(HEADS, dim=512)}),
-        "the width of an attention head: 512 were found, native kernels run at most 256",
+        model(attend={"shape": replace(HEADS, dim=1024)}),
+        "the width of an attention head: 1024 were found, native kernels run at most 512",
     ),
     "convolution": (model(delta={"shape": replace(DELTA, kernel=17)}), "the width of a convolution: 17 were found"),
     "short convolution": (short(conv={"shape": replace(CONV, kernel=17)}), "the width of a convolution: 17 were found"),

@@ -16,7 +16,8 @@ CLOSE = 1e-5
 def memory_of(target, seq: Sequence) -> dict[str, torch.Tensor]:
     """The state that a slot keeps of the evaluated rows."""
     held, n = seq.slot.state, seq.evaluated
-    memory = dict(zip(("keys", "values"), held.cache.read(n), strict=True))
+    parts = (zip(("keys", "values"), held.cache.read(layer, n), strict=True) for layer in range(held.cache.layers))
+    memory = {f"{name} of layer {layer}": rows for layer, part in enumerate(parts) for name, rows in part}
     states = () if held.recurrent is None else held.recurrent.copy()
     return memory | {name: m for name, m in zip(("matrices", "windows"), states, strict=False) if m.numel()}
 

@@ -50,10 +50,10 @@ class Shared:
 
     def pool(self, model: Model) -> Pool | None:
         """The pool of a model's caches; None without attention."""
-        shape = model.heads
-        if shape is None:
+        if not model.cached:
             return None
-        key = model.attending, shape.kv_heads, shape.dim
+        shape = model.cached[0]
+        key = len(model.cached), shape.kv_heads, shape.dim
         if key not in self.pools:
             self.pools[key] = Pool(*key, self.positions, self.matrices.dtype, self.matrices.device)
         return self.pools[key]
@@ -91,7 +91,7 @@ class Gpu:
         self.facilities = Facilities(model, self.shared.matrices, pool, states, self._rotary(), {}, dtype, device)
         self.buckets = Buckets()
         self._embedded = embedding_width(model)
-        self._height = HEIGHT if model.heads is None else max(1, HEIGHT // _group(model))
+        self._height = HEIGHT if not model.cached else max(1, HEIGHT // _group(model))
         # Rows that attend in both directions have no tree.
         self._trees = all(op.causal for op in model.ops if isinstance(op, Attend))
 
@@ -151,7 +151,7 @@ class Gpu:
         if (None if states is None else states.pool) is not self.facilities.states:
             raise ValueError("states of recurrent layers are needed if a model has any, in places of its executor")
         pieces = max(s.end for s in batch.sequences) // PAGE + 1
-        chunks = list(cut_chunks(batch, rows_max(pieces, self.model.heads)))
+        chunks = list(cut_chunks(batch, rows_max(pieces, next(iter(self.model.cached), None))))
         copied = self._copies or len(chunks) > 1
         results: list[dict[str, Tensor]] = []
         records: list[Tensor] = []

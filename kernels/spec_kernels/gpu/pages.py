@@ -145,10 +145,14 @@ class PagedCache:
             to.copy_(page)
         return copy
 
-    def read(self, count: int) -> tuple[Tensor, Tensor]:
-        """Keys and values [L, K, count, D] of the first positions."""
+    @property
+    def layers(self) -> int:
+        return self.pool.layers
+
+    def read(self, layer: int, count: int) -> tuple[Tensor, Tensor]:
+        """Keys and values [K, count, D] of a layer's first positions, copied."""
         pages = self.pages[: triton.cdiv(count, PAGE)]
-        keys, values = (torch.cat([page[:, i] for page in pages], 2)[:, :, :count] for i in (0, 1))
+        keys, values = (torch.cat([page[layer, i] for page in pages], 1)[:, :count] for i in (0, 1))
         return keys, values
 
     def compact(self, start: int, places: list[int]) -> None:

@@ -26,6 +26,10 @@ def is_interpreted() -> bool:
 
 def misfit(model: Model) -> str | None:
     """The first operation of a model that has no kernel, in words; None if all have one."""
+    if len({(shape.kv_heads, shape.dim) for shape in model.cached}) > 1:
+        return "layers with heads of different sizes have no GPU kernel"
+    if model.borrowed:
+        return "layers that read another model's cache have no GPU kernel"
     for op in model.ops:
         if isinstance(op, ops.Attend) and op.shape.group > GROUP_MAX:
             return f"{op.shape.group} query heads share a key head, GPU kernels run at most {GROUP_MAX}"
@@ -33,6 +37,10 @@ def misfit(model: Model) -> str | None:
             return "short convolutions have no GPU kernel"
         if isinstance(op, ops.BlockConv):
             return "convolutions over the rows of a block have no GPU kernel"
+        if isinstance(op, ops.Columns) or (isinstance(op, ops.Add) and op.scale != 1.0):
+            return "columns of a value and scaled sums have no GPU kernel"
+        if isinstance(op, ops.Mixture) and (op.add is None or op.factors is not None):
+            return "experts with factors, or without a sum, have no GPU kernel"
     return None
 
 

@@ -6,7 +6,7 @@ gate, and dimensions of a head in the order in which its halves rotate together.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import torch
@@ -16,6 +16,7 @@ from spec_kernels.model.ops import (
     GLU,
     Activation,
     Attend,
+    Concat,
     Delta,
     Gate,
     Linear,
@@ -79,26 +80,42 @@ class Builder:
         causal: bool = True,
         sinks: bool = False,
         residual: bool = True,
+        parts: Sequence[str] = ("k", "v"),
+        value_norm: bool = False,
     ) -> Iterator[Op]:
         """x + out(attention(rope(norm(q)), rope(norm(k)), v) · sigmoid(gate))
 
         norms: q and k of each head have a norm. biases: q, k and v have biases. None: if the file has them.
         gated: ``attn_q`` holds, per head, queries and then a gate. sinks: heads have sinks, see ``Attend``.
-        residual: False: the result is ``h``, and ``x`` stays.
+        residual: False: the result is ``h``, and ``x`` stays. parts: without ``v`` values are the keys before their
+        norm; without both the layer reads what an earlier one has stored. value_norm: values of each head are
+        normalised.
         """
         shape = self.shape.heads
-        yield self.projection(("q", "k", "v", "gate") if gated else ("q", "k", "v"), biases, gated)
-        if norms or (norms is None and self.has("attn_q_norm.weight", "attn_k_norm.weight")):
+        yield self.projection(("q", *parts, "gate") if gated else ("q", *parts), biases, gated)
+        norms = self.has("attn_q_norm.weight", "attn_k_norm.weight") if norms is None else norms
+        if norms:
             yield self.head_norm("q", "attn_q_norm.weight")
-            yield self.head_norm("k", "attn_k_norm.weight")
         yield Rotate("q", shape)
-        yield Rotate("k", shape)
-        yield Store("k", "v", shape, self.layer)
+        if parts:
+            yield from self.store(norms, parts, value_norm)
         scores = self.vector("attn_sinks.weight", shape.heads) if sinks else None
         yield Attend("q", "a", shape, self.layer, causal, scores)
         if gated:
             yield Gate("a", "gate", "a", "sigmoid")
         yield self.onto("a", "attn_output", (self.shape.width, shape.q_width), residual)
+
+    def store(self, norms: bool, parts: Sequence[str] = ("k", "v"), value_norm: bool = False) -> Iterator[Op]:
+        """Operations from projected keys and values to the cache, see ``attention``."""
+        shape = self.shape.heads
+        if "v" not in parts:
+            yield Concat(("k",), "v")
+        if value_norm:
+            yield Norm("v", "v", torch.ones(shape.dim), self.shape.eps)
+        if norms:
+            yield self.head_norm("k", "attn_k_norm.weight")
+        yield Rotate("k", shape)
+        yield Store("k", "v", shape, self.layer)
 
     def projection(
         self, names: tuple[str, ...], biases: bool | None = None, gated: bool = False, x: str = "h"
@@ -231,22 +248,27 @@ class Builder:
         shared_gate: bool = False,
         act: Activation = "silu",
         biases: bool = False,
+        router: str = "h",
+        residual: bool = True,
     ) -> Iterator[Op]:
         """x + the chosen experts of width ``ff``, and a shared expert of width ``shared_ff``, 0: none.
 
-        shared_gate: the shared expert has a gate of width 1. biases: router and experts have biases.
+        shared_gate: the shared expert has a gate of width 1. biases: router and experts have biases. router: the value
+        that the router reads. residual: False: the result is ``h``, and ``x`` stays.
         """
         routers = [self._wide("ffn_gate_inp.weight", experts.count)]
         if shared_gate:
             routers.append(self._wide("ffn_gate_inp_shexp.weight", 1))
         first = self.vector("ffn_gate_inp.bias", experts.count) if biases else None
-        yield Linear("h", ("scores", "share")[: len(routers)], tuple(routers), (first, None)[: len(routers)])
+        yield Linear(router, ("scores", "share")[: len(routers)], tuple(routers), (first, None)[: len(routers)])
         choice = experts.sigmoid and self.has("exp_probs_b.bias")
         bias = self.vector("exp_probs_b.bias", experts.count) if choice else None
         gate, up = self._expert_inputs(experts.count, ff)
         down = self.matrix("ffn_down_exps.weight", (experts.count, self.shape.width, ff))
         added = self._expert_biases(experts.count, ff) if biases else None
-        yield Mixture("h", "scores", "x", "x", experts, bias, gate, up, down, act, added)
+        factors = self.vector("ffn_down_exps.scale", experts.count) if self.has("ffn_down_exps.scale") else None
+        out, add = ("x", "x") if residual else ("h", None)
+        yield Mixture("h", "scores", out, add, experts, bias, gate, up, down, act, added, factors)
         if shared_ff:
             yield from self.mlp(shared_ff, "_shexp", "share" if shared_gate else None)
 

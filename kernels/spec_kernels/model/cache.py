@@ -1,6 +1,8 @@
-"""Keys and values of one sequence, allocated once: the reference's cache."""
+"""Keys and values of one sequence: the reference's cache."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -9,27 +11,26 @@ from spec_kernels.model.shapes import HeadShape
 
 
 class KVCache:
-    """Attention rows of all layers for one slot: keys and values [L, K, T, D], zeros until written."""
+    """Attention rows of all layers for one slot: of each layer keys and values [K, T, D], zeros until written."""
 
     def __init__(
         self,
-        layers: int,
-        shape: HeadShape,
+        shapes: Sequence[HeadShape],
         length: int,
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
     ) -> None:
-        self.shape = shape
-        self.keys, self.values = _zeros((layers, shape.kv_heads, length, shape.dim), dtype, torch.device(device))
+        """shapes: of each layer."""
+        self.shapes, self.length, self.dtype, self.device = tuple(shapes), length, dtype, torch.device(device)
+        self.keys, self.values = self._zeros(), self._zeros()
 
     @property
-    def length(self) -> int:
-        """Number of positions."""
-        return self.keys.shape[2]
+    def layers(self) -> int:
+        return len(self.shapes)
 
-    def read(self, count: int) -> tuple[Tensor, Tensor]:
-        """Keys and values [L, K, count, D] of the first positions."""
-        return self.keys[:, :, :count], self.values[:, :, :count]
+    def read(self, layer: int, count: int) -> tuple[Tensor, Tensor]:
+        """Keys and values [K, count, D] of a layer's first positions."""
+        return self.keys[layer][:, :count], self.values[layer][:, :count]
 
     def reserve(self, length: int) -> bool:
         """Enlarge to at least ``length`` positions; whether it was. It is doubled, so that few steps allocate."""
@@ -40,28 +41,31 @@ class KVCache:
 
     def grow(self, length: int) -> None:
         """Enlarge to ``length`` positions; contents are kept."""
-        layers, heads, old, dim = self.keys.shape
-        keys, values = _zeros((layers, heads, length, dim), self.keys.dtype, self.keys.device)
-        keys[:, :, :old], values[:, :, :old] = self.keys, self.values
+        old, self.length = self.length, length
+        keys, values = self._zeros(), self._zeros()
+        for held, grown in ((self.keys, keys), (self.values, values)):
+            for before, after in zip(held, grown, strict=True):
+                after[:, :old] = before
         self.keys, self.values = keys, values
 
     def copy(self) -> KVCache:
         """Copy the rows to memory of their own."""
-        layers, _, length, _ = self.keys.shape
-        copy = KVCache(layers, self.shape, length, self.keys.dtype, self.keys.device)
-        copy.keys.copy_(self.keys)
-        copy.values.copy_(self.values)
+        copy = KVCache(self.shapes, self.length, self.dtype, self.device)
+        for held, copied in ((self.keys, copy.keys), (self.values, copy.values)):
+            for source, target in zip(held, copied, strict=True):
+                target.copy_(source)
         return copy
 
     def compact(self, start: int, places: list[int]) -> None:
         """Move ``places`` (ascending, each at or after its new place) to ``start`` and up."""
-        index = torch.tensor(places, device=self.keys.device)
+        index = torch.tensor(places, device=self.device)
         end = start + len(places)
-        for m in (self.keys, self.values):
-            m[:, :, start:end] = m.index_select(2, index)
+        for m in (*self.keys, *self.values):
+            m[:, start:end] = m.index_select(1, index)
 
-
-def _zeros(size: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Keys and values. Rollbacks also write there, outside of a forward."""
-    with torch.inference_mode(False):
-        return torch.zeros(size, dtype=dtype, device=device), torch.zeros(size, dtype=dtype, device=device)
+    def _zeros(self) -> list[Tensor]:
+        """Rows of every layer. Rollbacks also write there, outside of a forward."""
+        with torch.inference_mode(False):
+            return [
+                torch.zeros((s.kv_heads, self.length, s.dim), dtype=self.dtype, device=self.device) for s in self.shapes
+            ]

@@ -21,13 +21,17 @@ def mixture(
     matrices: tuple[Tensor, Tensor, Tensor],
     act: Activation = "silu",
     biases: tuple[Tensor, ...] | None = None,
+    factors: Tensor | None = None,
 ) -> Tensor:
     """Σ weight_e · down_e(act(gate_e x) · up_e x).
 
     x: [R, D]    scores: [R, E]    matrices: gate and up [E, D, F], down [E, F, D]    biases: [E, F], [E, F] and [E, D]
+    factors: [E] of the weights
     """
     gate, up, down = matrices
     weights, chosen = chosen_of(scores, shape, bias)
+    if factors is not None:
+        weights = weights * factors[chosen]
     if on_cuda([x]) and act == "silu" and biases is None:
         return experts(x, weights, chosen, gate.mT, up.mT, down.mT)
     total = torch.zeros_like(x, dtype=torch.float32)

@@ -44,11 +44,15 @@ class Weight:
 
 @dataclass(frozen=True, eq=False)
 class Embed:
-    """out = table[token] · scale, or the row given in place of the token, as it is."""
+    """out = table[token] · scale, or the row given in place of the token, as it is.
+
+    given: False: rows in place of tokens are of another embedding; theirs is that of token 0.
+    """
 
     out: str
     table: Weight
     scale: float = 1.0
+    given: bool = True
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,11 +106,12 @@ class Gate:
 
 @dataclass(frozen=True, eq=False)
 class Add:
-    """out = x + y"""
+    """out = (x + y) · scale"""
 
     x: str
     y: str
     out: str
+    scale: float = 1.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,6 +128,16 @@ class Concat:
 
     xs: tuple[str, ...]
     out: str
+
+
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """out = columns ``start`` to ``start + width - 1`` of x"""
+
+    x: str
+    out: str
+    start: int
+    width: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -221,14 +236,16 @@ class ShortConv:
 class Mixture:
     """out = add + Σ weight_e · down_e(act(gate_e x) · up_e x) over the experts that the router's scores choose.
 
-    scores: the router's [R, E]    bias: float32 [E] for the choice of experts only, not for their weights, or None
+    add: None: nothing is added    scores: the router's [R, E]
+    bias: float32 [E] for the choice of experts only, not for their weights, or None
+    factors: float32 [E] of the weights of experts, after they are normalised, or None
     gate, up: [F, D] per expert    down: [D, F]    biases: float32 [E, F], [E, F] and [E, D] of the three, or None
     """
 
     x: str
     scores: str
     out: str
-    add: str
+    add: str | None
     experts: Experts
     bias: Tensor | None
     gate: Weight
@@ -236,6 +253,7 @@ class Mixture:
     down: Weight
     act: Activation = "silu"
     biases: tuple[Tensor, Tensor, Tensor] | None = None
+    factors: Tensor | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -259,7 +277,7 @@ class Tap:
 
 
 Op = (
-    Embed | Input | Norm | Linear | GLU | Gate | Add | SoftCap | Concat | BlockConv
+    Embed | Input | Norm | Linear | GLU | Gate | Add | SoftCap | Concat | Columns | BlockConv
     | Rotate | Store | Attend | Delta | ShortConv | Mixture | Pick | Tap
 )  # fmt: skip
 
@@ -288,12 +306,14 @@ class Model:
     frequencies: float32 [rotary_dim / 2], radians per position; None without rotation. rope_scale: of cos and sin.
     local: both of them for heads whose shape has ``table`` 1. Outputs are taps; that of the output matrix is named
     ``logits``.
+    borrowed: shapes of all layers of another model's cache, in which this model reads and writes nothing.
     """
 
     ops: tuple[Op, ...]
     frequencies: Tensor | None = None
     rope_scale: float = 1.0
     local: tuple[Tensor, float] | None = None
+    borrowed: tuple[HeadShape, ...] = ()
 
     @cached_property
     def tables(self) -> list[tuple[Tensor, float]]:
@@ -307,14 +327,15 @@ class Model:
         return next((op.shape for op in self.ops if isinstance(op, Delta | ShortConv)), None)
 
     @cached_property
-    def heads(self) -> HeadShape | None:
-        """Shape of the heads in the cache."""
-        return next((op.shape for op in self.ops if isinstance(op, Store)), None)
-
-    @cached_property
-    def attending(self) -> int:
-        """Number of layers in the cache."""
-        return sum(isinstance(op, Store) for op in self.ops)
+    def cached(self) -> tuple[HeadShape, ...]:
+        """Shapes of the heads in the cache, by layer. Raises ValueError for a layer that is missing or stored twice."""
+        shapes = {op.layer: op.shape for op in self.ops if isinstance(op, Store)}
+        stores = sum(isinstance(op, Store) for op in self.ops)
+        if self.borrowed and stores:
+            raise ValueError("a model that reads another model's cache stores keys and values")
+        if sorted(shapes) != list(range(stores)):
+            raise ValueError(f"keys and values are stored in layers {sorted(shapes)}, 0 to {stores - 1} is needed")
+        return self.borrowed or tuple(shapes[layer] for layer in range(stores))
 
     @cached_property
     def recurring(self) -> int:

@@ -62,9 +62,8 @@ class Reference:
 
     def cache(self, length: int) -> KVCache | None:
         """Memory of one sequence for ``length`` positions; None without attention."""
-        if self.model.heads is None:
-            return None
-        return KVCache(self.model.attending, self.model.heads, length, self.dtype, self.device)
+        shapes = self.model.cached
+        return KVCache(shapes, length, self.dtype, self.device) if shapes else None
 
     def states(self) -> StatePool | None:
         """A pool of recurrent states; None without recurrent layers."""
@@ -138,8 +137,9 @@ class Pass:
         table, batch = self.of.weights[op.table.key], self.batch
         rows = table.index_select(1, batch.tokens.clamp_min(0)).T.contiguous()
         rows = rows if op.scale == 1.0 else rows * op.scale
-        check_given(batch.given, op.table.k)
-        for row, given in batch.given.items():
+        if op.given:
+            check_given(batch.given, op.table.k)
+        for row, given in batch.given.items() if op.given else ():
             rows[row] = given.to(rows)
         self.values[op.out] = rows
 
@@ -166,7 +166,8 @@ class Pass:
         self.values[op.out] = x * GATES[op.by](self[op.gate]).to(x.dtype)
 
     def add(self, op: ops.Add) -> None:
-        self.values[op.out] = self[op.x] + self[op.y]
+        total = self[op.x] + self[op.y]
+        self.values[op.out] = total if op.scale == 1.0 else total * op.scale
 
     def softcap(self, op: ops.SoftCap) -> None:
         self.values[op.x] = tanh(self[op.x] / op.cap) * op.cap
@@ -186,6 +187,9 @@ class Pass:
     def concat(self, op: ops.Concat) -> None:
         self.values[op.out] = torch.cat([self[x] for x in op.xs], 1)
 
+    def columns(self, op: ops.Columns) -> None:
+        self.values[op.out] = self[op.x][:, op.start : op.start + op.width].contiguous()
+
     def rotate(self, op: ops.Rotate) -> None:
         heads, positions = self[op.x].unflatten(1, (-1, op.shape.dim)), self.batch.positions
         longest = max(s.end for s in self.batch.sequences)
@@ -200,7 +204,7 @@ class Pass:
         for s in self.batch.sequences:
             rows, places = slice(s.first, s.first + s.rows), slice(s.start, s.end)
             for held, new in ((s.cache.keys, op.k), (s.cache.values, op.v)):
-                held[op.layer, :, places] = self[new][rows].unflatten(1, (op.shape.kv_heads, -1)).transpose(0, 1)
+                held[op.layer][:, places] = self[new][rows].unflatten(1, (op.shape.kv_heads, -1)).transpose(0, 1)
 
     def attend(self, op: ops.Attend) -> None:
         q = self[op.q].unflatten(1, (op.shape.heads, -1))
@@ -241,11 +245,11 @@ class Pass:
         self.values[op.out] = self[op.c] * y.to(self.of.dtype)
 
     def mixture(self, op: ops.Mixture) -> None:
-        bias = None if op.bias is None else self.of.here(op.bias)
+        bias, factors = (None if m is None else self.of.here(m) for m in (op.bias, op.factors))
         gate, up, down = (as_stack(self.of.weights[w.key]) for w in (op.gate, op.up, op.down))
         biases = None if op.biases is None else tuple(map(self.of.here, op.biases))
-        output = mixture(self[op.x], self[op.scores], op.experts, bias, (gate, up, down), op.act, biases)
-        self.values[op.out] = self[op.add] + output
+        output = mixture(self[op.x], self[op.scores], op.experts, bias, (gate, up, down), op.act, biases, factors)
+        self.values[op.out] = output if op.add is None else self[op.add] + output
 
     def pick(self, op: ops.Pick) -> None:
         """Keep some rows. Rows are numbered as in the batch, so earlier picks are taken into account."""

@@ -50,6 +50,8 @@ class Sizes:
 
     def embed(self, op: ops.Embed) -> None:
         one(f"Embed of {op.out!r}", op.table)
+        if not op.given and self.table is None:
+            raise ValueError(f"Embed of {op.out!r}: the first embedding takes the rows given in place of tokens")
         if self.table is not None:
             need(f"Embed of {op.out!r}", "the number of tokens", op.table.n, self.table)
         self.table, self.widths[op.out] = op.table.n, op.table.k
@@ -92,13 +94,15 @@ class Sizes:
     def mixture(self, op: ops.Mixture) -> None:
         name, width, e = f"Mixture of {op.x!r}", self.read(f"Mixture of {op.x!r}", op.x), op.experts
         self.wide(name, op.scores, e.count)
-        self.wide(name, op.add, width)
+        if op.add is not None:
+            self.wide(name, op.add, width)
         inner = op.gate.n
         for weight, shape in ((op.gate, (inner, width)), (op.up, (inner, width)), (op.down, (width, inner))):
             need(name, f"the shape of {weight.name!r}", (weight.n, weight.k), shape)
             need(name, f"the number of matrices of {weight.name!r}", weight.count, e.count)
-        if op.bias is not None:
-            need(name, "the shape of the bias", tuple(op.bias.shape), (e.count,))
+        for what, vector in (("bias", op.bias), ("factors", op.factors)):
+            if vector is not None:
+                need(name, f"the shape of the {what}", tuple(vector.shape), (e.count,))
         for bias, weight in zip(op.biases or (), (op.gate, op.up, op.down), strict=False):
             need(name, f"the shape of the bias of {weight.name!r}", tuple(bias.shape), (e.count, weight.n))
         if not (1 <= e.used <= e.count and 1 <= e.groups_used <= e.groups and e.count % e.groups == 0):
@@ -123,6 +127,14 @@ class Sizes:
         width = self.read(f"Add of {op.x!r}", op.x)
         self.wide(f"Add of {op.x!r}", op.y, width)
         self.widths[op.out] = width
+
+    def columns(self, op: ops.Columns) -> None:
+        width = self.read(f"Columns of {op.x!r}", op.x)
+        if op.start < 0 or op.width < 1 or op.start + op.width > width:
+            raise ValueError(
+                f"Columns of {op.x!r}: {op.start} to {op.start + op.width - 1} are needed, it has 0 to {width - 1}"
+            )
+        self.widths[op.out] = op.width
 
     def blockconv(self, op: ops.BlockConv) -> None:
         name, width = f"BlockConv of {op.x!r}", self.read(f"BlockConv of {op.x!r}", op.x)
@@ -183,12 +195,13 @@ class Sizes:
         self.widths[op.out] = shape.q_width
 
     def _check_cache(self, name: str, shape: HeadShape, layer: int) -> None:
-        """Check that shapes are equal, since all layers share one cache."""
-        cache = self.model.heads
-        if cache is None:
+        """Check that keys and values have the shape that the layer has in the cache."""
+        layers = self.model.cached
+        if not layers:
             raise ValueError(f"{name}: no operation stores keys and values")
-        need(name, "(key heads, head width)", (shape.kv_heads, shape.dim), (cache.kv_heads, cache.dim))
-        inside(name, layer, self.model.attending)
+        inside(name, layer, len(layers))
+        cached = layers[layer]
+        need(name, "(key heads, head width)", (shape.kv_heads, shape.dim), (cached.kv_heads, cached.dim))
 
     # recurrent layers
 

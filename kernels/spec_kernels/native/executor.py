@@ -68,7 +68,7 @@ class Native:
         }
         self._embedded = embedding_width(model)
         self._input_widths = [op.width for op in model.ops if isinstance(op, Input)]
-        self._shape = None if model.heads is None else lowering.shape
+        self._shape = lowering.shape if model.cached else None
         self._rotary_positions, self._threads, self._rotary_lock = 0, 1, ReadersLock()
         self._rotary: list[Tensor] = []  # old ones are kept: another thread may be reading them
 
@@ -77,8 +77,8 @@ class Native:
         return self.options.isa or instruction_sets()[0]
 
     def with_layers(self, model: Model, source: TensorSource) -> Native:
-        """An executor of another model that shares weights of equal names with this one."""
-        return Native(model, source, self.options, self.arena.tiles)
+        """An executor of another model that shares weights of equal names with this one, and reads its caches."""
+        return Native(model, source, replace(self.options, cache=self.cache_type), self.arena.tiles)
 
     def cache(self, length: int) -> NativeCache | None:
         """Memory of one sequence for ``length`` positions; None without attention."""

@@ -18,6 +18,7 @@ from spec_kernels.model import ops
 from spec_kernels.model.ops import Model
 from spec_kernels.model.shapes import DeltaShape
 from spec_kernels.native import CACHES, instruction_sets, module
+from spec_kernels.native.native_cache import CacheShape
 from spec_kernels.native.weights import TILE, Arena, Tiles
 
 HEADINGS = ("final", "logits")
@@ -49,10 +50,9 @@ class Lowering:
         self._write(list(model.ops))
 
     def _memory(self, kind: int) -> None:
-        heads = self.model.heads
-        if heads is not None:
-            self.shape = (kind, self.model.attending, heads.kv_heads, heads.dim)
-            self.program.memory(*self.shape)
+        if self.model.cached:
+            self.shape = CacheShape.of(kind, self.model.cached)
+            self.program.memory(*self.shape.arguments)
         if self.model.recurrent is not None:
             self.program.recurrence(*recurrence(self.model))
 
@@ -104,7 +104,7 @@ class Lowering:
 
     def embed(self, op: ops.Embed, after: list[Any]) -> None:
         tiles = self.arena[(op.table,)]
-        self.program.embed(self.value_index(op.out, tiles.k), tiles.handle, op.scale)
+        self.program.embed(self.value_index(op.out, tiles.k), tiles.handle, op.scale, not op.given)
 
     def input(self, op: ops.Input, after: list[Any]) -> None:
         self.inputs.append(op.out)
@@ -189,8 +189,9 @@ class Lowering:
         self.program.glu(gate, up, self.value_index(op.out, width), width, ACTIVATIONS.index(op.act))
 
     def add(self, op: ops.Add, after: list[Any]) -> None:
-        x, y, width = self.index_of(op.x), self.index_of(op.y), self.width(op.x)
-        self.program.add(x, y, self.value_index(op.out, width), width)
+        first, second = (op.y, op.x) if op.out == op.y else (op.x, op.y)  # C copies the first to ``out``
+        x, y, width = self.index_of(first), self.index_of(second), self.width(op.x)
+        self.program.add(x, y, self.value_index(op.out, width), width, op.scale)
 
     def softcap(self, op: ops.SoftCap, after: list[Any]) -> None:
         """Add a soft cap in the memory of the value; its quantised rows are dropped."""
@@ -213,6 +214,10 @@ class Lowering:
         xs = tuple(self.index_of(x) for x in op.xs)
         self.program.concat(xs, self.value_index(op.out, sum(self.width(x) for x in op.xs)))
 
+    def columns(self, op: ops.Columns, after: list[Any]) -> None:
+        x = self.index_of(op.x)
+        self.program.columns(x, self.value_index(op.out, op.width), op.start, op.width)
+
     def delta(self, op: ops.Delta, after: list[Any]) -> None:
         s, p = op.shape, self.program
         x, beta, alpha = (self.index_of(name) for name in (op.qkv, op.beta, op.alpha))
@@ -230,8 +235,10 @@ class Lowering:
 
     def mixture(self, op: ops.Mixture, after: list[Any]) -> None:
         e, up, down = op.experts, self.arena[op.gate, op.up], self.arena[(op.down,)]
-        x, scores, add = (self.index_of(name) for name in (op.x, op.scores, op.add))
-        router = (e.count, e.used, e.normalise, e.sigmoid, e.groups, e.groups_used, e.scale, self.vector(op.bias))
+        x, scores = self.index_of(op.x), self.index_of(op.scores)
+        add = -1 if op.add is None else self.index_of(op.add)
+        vectors = self.vector(op.bias), self.vector(op.factors)
+        router = (e.count, e.used, e.normalise, e.sigmoid, e.groups, e.groups_used, e.scale, *vectors)
         stacks = ((up.handle, up.nbytes), (down.handle, down.nbytes))
         out, act = self.value_index(op.out, self.width(op.x)), ACTIVATIONS.index(op.act)
         biases = tuple(self.vector(in_tiles(bias)) for bias in op.biases or ()) or (0, 0, 0)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from torch import Tensor
 
+from spec_kernels.model.shapes import HeadShape
 from spec_kernels.native import CACHES, module
 
 AUTO = "auto"
 CHOICES = (AUTO, *CACHES)
 TILE = 16
 ALIGNED = 64
+BLOCK = 32
 KINDS = (torch.float32, torch.float16)
 
 
@@ -28,22 +32,39 @@ def place_bytes(kind: str, heads: int, dim: int) -> int:
     return heads * 2 * dim * KINDS[CACHES.index(kind)].itemsize
 
 
+class CacheShape:
+    """Layers of a cache as C takes them.
+
+    kind: an index of ``CACHES``    layers: int32 [L, 2], key heads and head width of each
+    """
+
+    __slots__ = ("arguments", "kind", "layers")
+
+    def __init__(self, kind: int, layers: Tensor) -> None:
+        self.kind, self.layers = kind, layers
+        self.arguments = kind, len(layers), layers.data_ptr()
+
+    @classmethod
+    def of(cls, kind: int, shapes: Sequence[HeadShape]) -> CacheShape:
+        return cls(kind, torch.tensor([(s.kv_heads, s.dim) for s in shapes], dtype=torch.int32))
+
+
 class NativeCache:
     """Attention rows of all layers for one slot, in one piece of memory.
 
-    shape: (kind, layers, K, D), kind an index of ``CACHES``    length: places, a multiple of TILE
+    length: places, a multiple of TILE
     """
 
     __slots__ = ("address", "length", "memory", "shape")
 
-    def __init__(self, shape: tuple[int, int, int, int], length: int) -> None:
+    def __init__(self, shape: CacheShape, length: int) -> None:
         self.shape = shape
         self._take(length)
 
     def _take(self, length: int) -> None:
         self.length = -(-length // TILE) * TILE
         # Zero pages of the system: unwritten rows take no memory, and can be copied.
-        size = module().cache_bytes(self.shape, self.length)
+        size = module().cache_bytes(self.shape.arguments, self.length)
         whole = np.zeros(size + ALIGNED, dtype=np.uint8)
         skip = -whole.ctypes.data % ALIGNED
         self.memory = torch.from_numpy(whole[skip : skip + size])
@@ -60,7 +81,7 @@ class NativeCache:
         """Enlarge to ``length`` positions; contents are kept."""
         old, address, places = self.memory, self.address, self.length
         self._take(length)
-        module().cache_grow(self.shape, address, places, self.address, self.length)
+        module().cache_grow(self.shape.arguments, address, places, self.address, self.length)
         del old
 
     def copy(self) -> NativeCache:
@@ -71,14 +92,63 @@ class NativeCache:
 
     def compact(self, start: int, places: list[int]) -> None:
         """Move ``places`` (ascending, each at or after its new place) to ``start`` and up."""
-        module().cache_compact(self.shape, self.address, self.length, start, places)
+        module().cache_compact(self.shape.arguments, self.address, self.length, start, places)
 
-    def read(self, count: int) -> tuple[Tensor, Tensor]:
-        """Keys and values float32 [L, K, count, D] of the first positions; not for a cache in blocks."""
-        kind, layers, heads, dim = self.shape
-        keys = self.length * dim * KINDS[kind].itemsize
-        per_head = self.memory.view(layers, -1)
-        both = per_head[:, : heads * keys], per_head[:, heads * keys :]
-        tiles = both[0].reshape(-1).view(KINDS[kind]).view(layers, heads, -1, dim, TILE)
-        values = both[1].reshape(-1).view(KINDS[kind]).view(layers, heads, self.length, -1)
-        return tiles.transpose(3, 4).flatten(2, 3)[:, :, :count].float(), values[:, :, :count, :dim].float()
+    @property
+    def layers(self) -> int:
+        return len(self.shape.layers)
+
+    def read(self, layer: int, count: int) -> tuple[Tensor, Tensor]:
+        """Keys and values float32 [K, count, D] of a layer's first positions: copies, whatever their form."""
+        keys, values = (part.view(int(self.shape.layers[layer, 0]), -1) for part in self._parts(layer))
+        dim = int(self.shape.layers[layer, 1])
+        if CACHES[self.shape.kind] == "q8":
+            return byte_keys(keys, dim)[:, :count], byte_values(values, dim)[:, :count]
+        kind = KINDS[self.shape.kind]
+        tiles = keys[:, : self.length * dim * kind.itemsize].view(kind).unflatten(1, (-1, dim, TILE))
+        rows = values[:, : self.length * padded(dim) * kind.itemsize].view(kind).unflatten(1, (self.length, -1))
+        return tiles.transpose(2, 3).flatten(1, 2)[:, :count].float(), rows[:, :count, :dim].float()
+
+    def _parts(self, layer: int) -> tuple[Tensor, Tensor]:
+        """The bytes of a layer's keys, and of its values, of all heads."""
+        bytes_of = lambda one: module().cache_bytes((self.shape.kind, 1, one.data_ptr()), self.length)
+        first = sum(bytes_of(one) for one in self.shape.layers[:layer])
+        heads, dim = self.shape.layers[layer].tolist()
+        keys = heads * whole(self.length // TILE * key_tile_bytes(self.shape.kind, dim))
+        return self.memory[first : first + keys], self.memory[first + keys : first + bytes_of(self.shape.layers[layer])]
+
+
+def padded(dim: int) -> int:
+    """Numbers of a row of values."""
+    return -(-dim // TILE) * TILE
+
+
+def whole(size: int) -> int:
+    """Bytes of a head's keys or values."""
+    return -(-size // ALIGNED) * ALIGNED
+
+
+def key_tile_bytes(kind: int, dim: int) -> int:
+    """Bytes of TILE keys of one head."""
+    if CACHES[kind] == "q8":
+        return TILE * (4 * -(-dim // 4) + 2 * -(-dim // BLOCK))
+    return TILE * dim * KINDS[kind].itemsize
+
+
+def byte_keys(memory: Tensor, dim: int) -> Tensor:
+    """Keys float32 [K, T, dim] from tiles of integers + 128 [dim / 4, TILE, 4] and scales float16 [blocks, TILE]."""
+    size = key_tile_bytes(CACHES.index("q8"), dim)
+    tiles = memory[:, : memory.shape[1] // size * size].unflatten(1, (-1, size))
+    quads = -(-dim // 4)
+    integers = tiles[..., : quads * TILE * 4].unflatten(-1, (quads, TILE, 4)).transpose(2, 3).flatten(3)[..., :dim]
+    scales = tiles[..., quads * TILE * 4 :].contiguous().view(torch.float16).unflatten(-1, (-1, TILE)).mT.float()
+    return ((integers.float() - 128) * scales.repeat_interleave(BLOCK, -1)[..., :dim]).flatten(1, 2)
+
+
+def byte_values(memory: Tensor, dim: int) -> Tensor:
+    """Values float32 [K, T, dim] from tiles of integers [TILE / 4, padded dim, 4] and scales float32 [TILE]."""
+    size = TILE * padded(dim) + 4 * TILE
+    tiles = memory[:, : memory.shape[1] // size * size].unflatten(1, (-1, size))
+    integers = tiles[..., : TILE * padded(dim)].view(torch.int8).unflatten(-1, (TILE // 4, -1, 4)).transpose(3, 4)
+    scales = tiles[..., TILE * padded(dim) :].contiguous().view(torch.float32)
+    return (integers.flatten(2, 3)[..., :dim].float() * scales.unsqueeze(-1)).flatten(1, 2)

@@ -73,10 +73,13 @@ static PyObject *rows_of(PyObject *module, PyObject *args) {
     Py_RETURN_NONE;
 }
 
-/* ---- caches, described by (kind, layers, kv_heads, dim) */
+/* ---- caches, described by (kind, layers, address of the shapes, int32 [layers][2]) */
 
 static int memory_of(PyObject *tuple, spec_memory *m) {
-    return PyArg_ParseTuple(tuple, "iiii", &m->kind, &m->layers, &m->kv_heads, &m->dim);
+    word shapes;
+    if (!PyArg_ParseTuple(tuple, "iiK", &m->kind, &m->layers, &shapes)) return 0;
+    m->shapes = at(shapes);
+    return 1;
 }
 
 /* shape, places -> bytes */
@@ -100,7 +103,7 @@ static PyObject *cache_grow(PyObject *module, PyObject *args) {
     if (more < places) return PyErr_Format(PyExc_ValueError, "a cache of %d places cannot hold %d", more, places);
     for (int layer = 0; layer < m.layers; layer++) {
         spec_cache a = spec_memory_layer(&m, at(from), places, layer), b = spec_memory_layer(&m, at(to), more, layer);
-        for (int h = 0; h < m.kv_heads; h++) {
+        for (int h = 0; h < a.kv_heads; h++) {
             size_t head = (size_t)h;
             memcpy(b.keys + head * b.key_head_bytes, a.keys + head * a.key_head_bytes, a.key_head_bytes);
             memcpy(b.values + head * b.value_head_bytes, a.values + head * a.value_head_bytes, a.value_head_bytes);

@@ -94,10 +94,17 @@ static PyObject *threads(PyObject *self, PyObject *args) {
     Py_RETURN_NONE;
 }
 
-/* kind, layers, kv_heads, dim */
+/* kind, layers, address of the shapes, int32 [layers][2] */
 static PyObject *memory(PyObject *self, PyObject *args) {
     spec_memory *m = &program_of(self)->memory;
-    if (!PyArg_ParseTuple(args, "iiii", &m->kind, &m->layers, &m->kv_heads, &m->dim)) return NULL;
+    unsigned long long shapes;
+    int kind, layers;
+    if (!PyArg_ParseTuple(args, "iiK", &kind, &layers, &shapes)) return NULL;
+    size_t bytes = 2 * (size_t)layers * sizeof(int32_t);
+    int32_t *copy = malloc(bytes);
+    if (!copy) return PyErr_NoMemory();
+    memcpy(copy, (const void *)(uintptr_t)shapes, bytes);
+    m->kind = kind, m->layers = layers, m->shapes = copy;
     Py_RETURN_NONE;
 }
 
@@ -141,15 +148,16 @@ static PyObject *rotary(PyObject *self, PyObject *args) {
     Py_RETURN_NONE;
 }
 
-/* out, table, scale */
+/* out, table, scale, whether rows in place of tokens are of another embedding */
 static PyObject *embed(PyObject *self, PyObject *args) {
-    int out;
+    int out, other;
     float scale;
     PyObject *table;
     spec_weight w;
-    if (!PyArg_ParseTuple(args, "iOf", &out, &table, &scale) || !weight_of(table, &w)) return NULL;
+    if (!PyArg_ParseTuple(args, "iOfp", &out, &table, &scale, &other) || !weight_of(table, &w)) return NULL;
     spec_op *op = spec_add_op(program_of(self), SPEC_EMBED);
     if (op) op->out = out, op->weights[0] = w, op->width = w.k, op->scale = scale, program_of(self)->vocabulary = w.n;
+    if (op) op->index = other;
     return none_or_error(op);
 }
 
@@ -235,12 +243,22 @@ static PyObject *glu(PyObject *self, PyObject *args) {
     return none_or_error(op);
 }
 
-/* x, y, out, width */
+/* x, y, out, width, scale */
 static PyObject *add(PyObject *self, PyObject *args) {
     int x, y, out, width;
-    if (!PyArg_ParseTuple(args, "iiii", &x, &y, &out, &width)) return NULL;
+    float scale;
+    if (!PyArg_ParseTuple(args, "iiiif", &x, &y, &out, &width, &scale)) return NULL;
     spec_op *op = spec_add_op(program_of(self), SPEC_ADD);
-    if (op) op->x = x, op->y = y, op->out = out, op->width = width;
+    if (op) op->x = x, op->y = y, op->out = out, op->width = width, op->scale = scale;
+    return none_or_error(op);
+}
+
+/* x, out, first column, width */
+static PyObject *columns(PyObject *self, PyObject *args) {
+    int x, out, start, width;
+    if (!PyArg_ParseTuple(args, "iiii", &x, &out, &start, &width)) return NULL;
+    spec_op *op = spec_add_op(program_of(self), SPEC_COLUMNS);
+    if (op) op->x = x, op->out = out, op->index = start, op->width = width;
     return none_or_error(op);
 }
 
@@ -393,8 +411,8 @@ static PyObject *pick(PyObject *self, PyObject *args) {
 }
 
 /* x, scores, add, out, bits of x, bits of the inner rows, up: (weight of gate and up in pairs of tiles, bytes of an
-   expert), down: likewise, (experts, top, normalise, sigmoid, groups, groups_used, scale, address of the bias or 0),
-   enum spec_glu, addresses of the biases of gate, up and down or 0: [experts, width padded to whole tiles] */
+   expert), down: likewise, (experts, top, normalise, sigmoid, groups, groups_used, scale, addresses of the bias and of
+   the factors or 0), enum spec_glu, addresses of the biases of gate, up and down or 0: [experts, width padded to whole tiles] */
 static PyObject *mixture(PyObject *self, PyObject *args) {
     spec_program *p = program_of(self);
     int x, scores, add, out;
@@ -402,17 +420,18 @@ static PyObject *mixture(PyObject *self, PyObject *args) {
     spec_mixture m = {0};
     spec_op made = {.qrows = SPEC_NONE, .x = SPEC_NONE, .y = SPEC_NONE, .out = SPEC_NONE};
     spec_router *r = &made.router;
-    unsigned long long up_bytes, down_bytes, bias, biases[3];
-    float *vector;
+    unsigned long long up_bytes, down_bytes, bias, factors, biases[3];
+    float *vectors[2];
     if (!PyArg_ParseTuple(args, "iiiiii(OK)(OK)Oi(KKK)", &x, &scores, &add, &out, &m.bits, &m.inner_bits, &up,
                           &up_bytes, &down, &down_bytes, &router, &made.glu, &biases[0], &biases[1], &biases[2]))
         return NULL;
     if (!weight_of(up, &made.up.one) || !weight_of(down, &made.down.one)) return NULL;
-    if (!PyArg_ParseTuple(router, "iiiiiifK", &r->experts, &r->top, &r->normalise, &r->sigmoid, &r->groups,
-                          &r->groups_used, &r->scale, &bias))
+    if (!PyArg_ParseTuple(router, "iiiiiifKK", &r->experts, &r->top, &r->normalise, &r->sigmoid, &r->groups,
+                          &r->groups_used, &r->scale, &bias, &factors))
         return NULL;
-    if (!copy_floats(p, bias, r->experts, &vector)) return NULL;
-    r->bias = vector, made.up.bytes = up_bytes, made.down.bytes = down_bytes;
+    if (!copy_floats(p, bias, r->experts, &vectors[0])) return NULL;
+    if (!copy_floats(p, factors, r->experts, &vectors[1])) return NULL;
+    r->bias = vectors[0], r->factors = vectors[1], made.up.bytes = up_bytes, made.down.bytes = down_bytes;
     m.top = r->top, m.experts = r->experts, m.k = made.up.one.k, m.inner = made.down.one.k;
     for (int i = 0; i < 3; i++) {
         size_t width = spec_round_up((size_t)(i < 2 ? m.inner : m.k), 16);
@@ -479,6 +498,7 @@ static PyMethodDef methods[] = {
     {"gated_norm", gated_norm, METH_VARARGS, NULL},
     {"block_conv", block_conv, METH_VARARGS, NULL},
     {"concat", concat, METH_VARARGS, NULL},
+    {"columns", columns, METH_VARARGS, NULL},
     {"tap", tap, METH_VARARGS, NULL},
     {"linear", linear, METH_VARARGS, NULL},
     {"attend", attend, METH_VARARGS, NULL},

@@ -20,7 +20,7 @@ called from any number of threads at once, as long as no two calls write the sam
 #include <stdint.h>
 
 #define SPEC_LANES 16     /* positions of a tile of keys */
-#define SPEC_MAX_HEAD 256 /* max key_dim and value_dim of attention */
+#define SPEC_MAX_HEAD 512 /* max key_dim and value_dim of attention */
 #define SPEC_MAX_TAPS 16  /* max width of a convolution */
 #define SPEC_MAX_TOP 64   /* max experts per row */
 
@@ -146,13 +146,14 @@ size_t spec_conv_scratch(int width, int channels); /* channels: of one call */
    sigmoid: the best by sigmoid + bias (bias may be NULL); the weights are without bias. If groups > 1, experts are
    selected only from the `groups_used` groups with the largest sum of their two best; groups divides experts, and a
    group has at least 2 members.
-   normalise: weights are divided by their sum (+ 1e-20 for sigmoid), then multiplied by scale.
+   normalise: weights are divided by their sum (+ 1e-20 for sigmoid), then multiplied by scale, and by the expert's
+   factor if `factors`, [experts], is not NULL.
    Best first; among equals the lowest index first; NaN counts as the worst. top <= experts, top <= SPEC_MAX_TOP,
    groups <= SPEC_MAX_TOP. */
 typedef struct {
     int32_t experts, top, normalise, sigmoid, groups, groups_used;
     float scale;
-    const float *bias;
+    const float *bias, *factors;
 } spec_router;
 
 /* ---------------------------------------------------------------- the table */
@@ -167,7 +168,7 @@ typedef struct {
     /* Adjacent heads of a row, in place: each normalised as above if weight [dim] is given, then its first
        `rotary_dim` dimensions rotated: (a, b) -> (a cos - b sin, a sin + b cos), where pair i is dimensions i and
        i + rotary_dim / 2.
-       cos, sin: row r at + r angle_stride, [rotary_dim / 2]; rotary_dim even, <= dim; 0: no rotation. dim <= 256 */
+       cos, sin: row r at + r angle_stride, [rotary_dim / 2]; rotary_dim even, <= dim; 0: no rotation. dim <= SPEC_MAX_HEAD */
     void (*heads)(float *x, size_t stride, int rows, int heads, int dim, const float *weight, float eps,
                   const float *cos, const float *sin, size_t angle_stride, int rotary_dim);
 

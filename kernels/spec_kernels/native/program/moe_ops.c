@@ -1,6 +1,6 @@
 /* A mixture of experts: selects experts for every row, then computes every selected expert for its rows.
  *
- *     out = add + sum over the row's experts e of weight_e down_e(act(gate_e x) up_e x), best first
+ *     out = add (or 0) + sum over the row's experts e of weight_e down_e(act(gate_e x) up_e x), best first
  *
  * A pair is a row and one of its experts; pairs are numbered by expert, then by row. */
 #include "program.h"
@@ -113,7 +113,8 @@ void spec_sum_rows(spec_program *p, const spec_op *op, int first, int rows) {
     size_t width = spec_round_up((size_t)m->k, 16);
     for (int r = first; r < first + rows; r++) {
         float *out = spec_rows_of(p, op->out, r);
-        if (op->out != op->y) memcpy(out, spec_rows_of(p, op->y, r), (size_t)m->k * sizeof(float));
+        if (op->y == SPEC_NONE) memset(out, 0, (size_t)m->k * sizeof(float));
+        else if (op->out != op->y) memcpy(out, spec_rows_of(p, op->y, r), (size_t)m->k * sizeof(float));
         for (int i = r * m->top; i < (r + 1) * m->top; i++)
             p->ops_table->add(out, 0, m->expert_out + (size_t)m->place[i] * width, 0, m->weights + i, 1, m->k);
     }

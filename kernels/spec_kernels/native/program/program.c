@@ -43,7 +43,7 @@ void spec_program_free(spec_program *p) {
     for (int i = 0; i < p->mixture_count; i++) free_mixture(&p->mixtures[i]);
     free_scratch(p);
     free(p->vectors), free(p->mixtures), free(p->ops), free(p->values), free(p->qrows), free(p->arena);
-    free(p->recurrence.key_of), free(p);
+    free(p->recurrence.key_of), free((void *)p->memory.shapes), free(p);
 }
 
 int32_t spec_add_value(spec_program *p, int width) {
@@ -148,14 +148,24 @@ int spec_reserve(spec_program *p, int rows) {
 
 /* ---- caches */
 
-size_t spec_memory_bytes(const spec_memory *m, int places) {
-    size_t head = spec_key_bytes(m->kind, m->dim, places) + spec_value_bytes(m->kind, m->dim, places);
-    return (size_t)m->layers * (size_t)m->kv_heads * head;
+/* Bytes of the first `layers` layers. */
+static size_t bytes_before(const spec_memory *m, int places, int layers) {
+    size_t bytes = 0, head = 0;
+    for (int i = 0, dim = -1; i < layers; i++) {
+        if (m->shapes[2 * i + 1] != dim) {
+            dim = m->shapes[2 * i + 1];
+            head = spec_key_bytes(m->kind, dim, places) + spec_value_bytes(m->kind, dim, places);
+        }
+        bytes += (size_t)m->shapes[2 * i] * head;
+    }
+    return bytes;
 }
 
+size_t spec_memory_bytes(const spec_memory *m, int places) { return bytes_before(m, places, m->layers); }
+
 spec_cache spec_memory_layer(const spec_memory *m, uint8_t *base, int places, int layer) {
-    size_t key = spec_key_bytes(m->kind, m->dim, places), value = spec_value_bytes(m->kind, m->dim, places);
-    uint8_t *keys = base + (size_t)layer * (size_t)m->kv_heads * (key + value);
-    return (spec_cache){m->kind, m->kv_heads, m->dim, m->dim, places, keys, keys + (size_t)m->kv_heads * key,
-                        key,     value};
+    int kv_heads = m->shapes[2 * layer], dim = m->shapes[2 * layer + 1];
+    size_t key = spec_key_bytes(m->kind, dim, places), value = spec_value_bytes(m->kind, dim, places);
+    uint8_t *keys = base + bytes_before(m, places, layer);
+    return (spec_cache){m->kind, kv_heads, dim, dim, places, keys, keys + (size_t)kv_heads * key, key, value};
 }

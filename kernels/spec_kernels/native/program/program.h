@@ -57,6 +57,7 @@ enum spec_kind {
     SPEC_SOFTCAP,
     SPEC_GATED_NORM,
     SPEC_CONCAT,
+    SPEC_COLUMNS,
     SPEC_TAP,
     SPEC_RATES,
     SPEC_RECORD,
@@ -105,9 +106,11 @@ typedef struct {
     float *f, *expert_out; /* [pairs, inner], [pairs, width] */
 } spec_mixture;
 
-/* The layers of a cache in contiguous memory: for each layer the keys of all heads, then the values. */
+/* The layers of a cache in contiguous memory: for each layer the keys of all heads, then the values.
+   shapes: [layers][2], kv heads and head width of each layer. */
 typedef struct {
-    int32_t kind, layers, kv_heads, dim;
+    int32_t kind, layers;
+    const int32_t *shapes;
 } spec_memory;
 
 size_t spec_memory_bytes(const spec_memory *m, int places);

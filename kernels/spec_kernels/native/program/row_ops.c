@@ -8,9 +8,10 @@ static void embed(spec_program *p, const spec_op *op, int first, int rows) {
     size_t bytes = (size_t)op->width * sizeof(float);
     for (int r = first; r < first + rows; r++) {
         float *out = spec_rows_of(p, op->out, r);
-        if (q->given && q->given[r]) memcpy(out, q->given[r], bytes);
+        int replaced = q->given && q->given[r];
+        if (replaced && !op->index) memcpy(out, q->given[r], bytes);
         else {
-            spec_row(&op->weights[0], (int)q->tokens[r], out);
+            spec_row(&op->weights[0], replaced ? 0 : (int)q->tokens[r], out);
             for (int i = 0; op->scale != 1.0f && i < op->width; i++) out[i] *= op->scale;
         }
     }
@@ -74,6 +75,10 @@ static void add(spec_program *p, const spec_op *op, int first, int rows) {
         memmove(spec_rows_of(p, op->out, r), spec_rows_of(p, op->x, r), (size_t)op->width * sizeof(float));
     p->ops_table->add(spec_rows_of(p, op->out, first), p->values[op->out].stride, spec_rows_of(p, op->y, first),
                       p->values[op->y].stride, NULL, rows, op->width);
+    for (int r = first; op->scale != 1.0f && r < first + rows; r++) {
+        float *out = spec_rows_of(p, op->out, r);
+        for (int i = 0; i < op->width; i++) out[i] *= op->scale;
+    }
 }
 
 static void concat(spec_program *p, const spec_op *op, int first, int rows) {
@@ -85,6 +90,11 @@ static void concat(spec_program *p, const spec_op *op, int first, int rows) {
             out += width;
         }
     }
+}
+
+static void columns(spec_program *p, const spec_op *op, int first, int rows) {
+    for (int r = first; r < first + rows; r++)
+        memcpy(spec_rows_of(p, op->out, r), spec_rows_of(p, op->x, r) + op->index, (size_t)op->width * sizeof(float));
 }
 
 static void tap(spec_program *p, const spec_op *op, int first, int rows) {
@@ -141,6 +151,7 @@ void spec_do_rows(spec_program *p, const spec_op *op, int first, int rows) {
     case SPEC_QUANTISE: quantise(p, op, first, rows); break;
     case SPEC_GATE: gate(p, op, first, rows); break;
     case SPEC_CONCAT: concat(p, op, first, rows); break;
+    case SPEC_COLUMNS: columns(p, op, first, rows); break;
     case SPEC_TAP: tap(p, op, first, rows); break;
     case SPEC_RATES: rates(p, op, first, rows); break;
     case SPEC_RECORD: record(p, op, first, rows); break;

@@ -25,6 +25,10 @@ class Config:
     nextn: blocks after the trunk that predict further ahead.
     scale: factor of scores; 0: 1 / sqrt(head). windows: for each block how many positions a query attends to, 0: all;
     empty: all in every block. local_base: rotary base of blocks with a window, which are not scaled; 0: as in others.
+    local_head, local_kv_heads: of blocks with a window, where all of a head rotates; 0: as in others.
+    sharing: last blocks of the trunk that read keys and values of the last block of their kind, with a window or
+    without, before them. ffs: widths of dense feed-forward layers by block, where they differ. per_layer: width of a
+    block's own embedding of a token, 0: none.
     score_cap, logit_cap: see ``SoftCap``, 0: none. embed_scale: factor of embeddings.
     """
 
@@ -53,14 +57,24 @@ class Config:
     scale: float = 0.0
     windows: tuple[int, ...] = ()
     local_base: float = 0.0
+    local_head: int = 0
+    local_kv_heads: int = 0
+    sharing: int = 0
+    ffs: tuple[int, ...] = ()
+    per_layer: int = 0
     score_cap: float = 0.0
     logit_cap: float = 0.0
     embed_scale: float = 1.0
 
     @property
-    def attending(self) -> int:
-        """Blocks of the trunk with attention."""
-        return self.layers - len(self.recurrent)
+    def cached(self) -> tuple[HeadShape, ...]:
+        """Shapes of the layers in the cache: of blocks of the trunk that store keys and values."""
+        return tuple(self.heads_of(i) for i in range(self.owners) if i not in self.recurrent)
+
+    @property
+    def owners(self) -> int:
+        """Blocks of the trunk with keys and values, or states, of their own."""
+        return self.layers - self.sharing
 
     @property
     def state(self) -> RecurrentShape | None:
@@ -70,11 +84,12 @@ class Config:
     def heads_of(self, i: int) -> HeadShape:
         """The heads of attention in block i."""
         window = self.windows[i] if i < len(self.windows) else 0
+        head, kv_heads = (self.local_head, self.local_kv_heads) if window else (0, 0)
         return HeadShape(
             heads=self.heads,
-            kv_heads=self.kv_heads,
-            dim=self.head,
-            rotary_dim=self.rotary_dim,
+            kv_heads=kv_heads or self.kv_heads,
+            dim=head or self.head,
+            rotary_dim=head or self.rotary_dim,
             scale=self.scale or self.head**-0.5,
             window=window,
             cap=self.score_cap,
@@ -84,10 +99,21 @@ class Config:
     def block(self, interleaved: bool) -> BlockShape:
         return BlockShape(self.width, self.heads_of(0), self.eps, interleaved)
 
+    def ff_of(self, i: int) -> int:
+        """Width of the dense feed-forward layer of block i."""
+        return self.ffs[i] if self.ffs else self.ff
+
+    def owner_of(self, i: int) -> int:
+        """The block whose keys and values block i reads."""
+        if not self.owners <= i < self.layers:
+            return i
+        return max(j for j in range(self.owners) if bool(self.windows[j]) == bool(self.windows[i]))
+
     def layer_of(self, i: int) -> int:
-        """The number of block i among those with the same kind of memory."""
-        before = sum(j < i for j in self.recurrent)
-        return before if i in self.recurrent else i - before
+        """The number of block i among those with the same kind of memory; of the block whose memory it reads."""
+        owner = self.owner_of(i)
+        before = sum(j < owner for j in self.recurrent)
+        return before if i in self.recurrent else owner - before
 
     def check(self, where: str) -> None:
         """Raise UsageError for impossible sizes."""
@@ -106,6 +132,7 @@ class Config:
             )
         self.scaling.check(self.rope_base, self.rotary_dim // 2, where)
         self._check_attention(where)
+        self._check_local(where)
         if self.experts:
             self._check_experts(self.experts, where)
         if self.delta:
@@ -121,6 +148,21 @@ class Config:
                 f"{where}: windows {str(self.windows)[:60]} of {self.layers} blocks, a local rope base of "
                 f"{self.local_base}, scores scaled by {self.scale} and capped at {self.score_cap}, logits capped at "
                 f"{self.logit_cap}, embeddings scaled by {self.embed_scale} are inconsistent",
+                hint="the file is damaged; get it again",
+            )
+
+    def _check_local(self, where: str) -> None:
+        head, kv_heads = self.local_head or self.head, self.local_kv_heads or self.kv_heads
+        kinds = {bool(window) for window in self.windows}
+        owned = {bool(window) for window in self.windows[: self.owners]}
+        good = 0 <= self.sharing < self.layers and (not self.sharing or (owned == kinds and not self.recurrent))
+        good = good and 0 < head <= MAX_HEAD and head % 2 == 0 and kv_heads > 0 and self.heads % kv_heads == 0
+        good = good and len(self.ffs) in (0, self.layers) and all(0 < ff < 1 << 24 for ff in self.ffs)
+        if not good or not 0 <= self.per_layer < 1 << 16:
+            raise UsageError(
+                f"{where}: {kv_heads} key heads of {head} in blocks with a window, {self.sharing} of {self.layers} "
+                f"blocks that share a cache, feed-forward widths {str(self.ffs)[:60]}, embeddings of {self.per_layer} "
+                "for each block are inconsistent",
                 hint="the file is damaged; get it again",
             )
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 import attrs
 from spec_kernels.ops.rope import frequencies, yarn
-from torch import Tensor, tensor
+from torch import Tensor, arange, tensor
 
 from spec_core.errors import UsageError
 
@@ -18,11 +18,12 @@ class Scaling:
 
     ``linear`` divides positions by factor; ``yarn`` (Peng et al., 2309.00071) slows slow frequencies only and scales
     cos and sin; ``longrope`` (Ding et al., 2402.13753) divides each frequency by its own number, one of ``long`` in a
-    context longer than ``original`` and one of ``short`` in others; llama3's scaling is given as divisors instead.
+    context longer than ``original`` and one of ``short`` in others; ``proportional`` turns only the share ``factor``
+    of the pairs, the first ones; llama3's scaling is given as divisors instead.
     whole: the ends of yarn's ramp are rounded to whole pairs. attention: a further factor of cos and sin.
     """
 
-    kind: Literal["none", "linear", "yarn", "longrope"] = "none"
+    kind: Literal["none", "linear", "yarn", "longrope", "proportional"] = "none"
     factor: float = 1.0
     original: int = 0
     fast: float = 32.0
@@ -68,6 +69,8 @@ def rope_frequencies(
         theta = theta / divisors.float()
     if scaling.kind == "linear":
         return theta / scaling.factor, 1.0
+    if scaling.kind == "proportional":
+        return theta.index_fill(0, arange(int(len(theta) * scaling.factor), len(theta)), 0.0), 1.0
     if scaling.kind == "yarn":
         slowed = yarn(theta, base, scaling.factor, scaling.original, scaling.fast, scaling.slow, scaling.whole)
         return slowed, yarn_attention(scaling.factor) * scaling.attention

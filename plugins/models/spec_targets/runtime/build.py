@@ -111,7 +111,8 @@ def unable(config: Config, device: torch.device, dtype: torch.dtype) -> str | No
         return f"native kernels are for the CPU, this is {device}"
     if dtype != torch.float32:
         return f"native kernels compute in float32, dtype is {str(dtype).removeprefix('torch.')}"
-    return native.problem() or misfit(config.heads_of(0), config.state, config.experts)
+    widest = max((config.heads_of(i) for i in range(config.layers)), key=lambda shape: shape.dim)
+    return native.problem() or misfit(widest, config.state, config.experts)
 
 
 def unable_on_gpu(config: Config, weights: Weights, device: torch.device, dtype: torch.dtype) -> str | None:
@@ -150,7 +151,7 @@ def executor(
     positions: max of a text and its drafts.
     """
     source = TensorSubset(weights, names)
-    model = Model(_description(config, source, weights).ops, *tables[0], *tables[1:])
+    model = Model(_description(config, source, weights).ops, *tables[0], local=next(iter(tables[1:]), None))
     if choice.gpu:
         from spec_kernels.gpu.executor import Gpu  # imports triton, which other executors do not need
 

@@ -148,9 +148,9 @@ def describe(
 def row_bytes(config: Config, executor: Executor | None, choice: ExecutorOptions, dtype: torch.dtype) -> int:
     """Bytes of one position in the caches of all layers; without an executor, of the largest type it may choose."""
     if not choice.native:
-        return config.attending * 2 * config.kv_heads * config.head * dtype.itemsize
+        return sum(2 * shape.kv_width for shape in config.cached) * dtype.itemsize
     kind = executor.cache_type if isinstance(executor, Native) else native_cache.choose(choice.cache_dtype, bits=15)
-    return config.attending * native_cache.place_bytes(kind, config.kv_heads, config.head)
+    return sum(native_cache.place_bytes(kind, shape.kv_heads, shape.dim) for shape in config.cached)
 
 
 def recurrent(config: Config) -> RecurrentSizes | None:

@@ -57,9 +57,12 @@ def blocks_of(model: Model) -> list[list[Op]]:
 
 
 def one_of_each(model: Model) -> list[int]:
-    """The first block of each kind."""
-    kinds = [tuple(type(op) for op in block) + _windows(block) for block in blocks_of(model)]
-    return sorted({kind: i for i, kind in reversed(list(enumerate(kinds[1:-1])))}.values())
+    """The first block of each kind, and the blocks whose keys and values they read."""
+    blocks = blocks_of(model)[1:-1]
+    kinds = [tuple(type(op) for op in block) + _windows(block) for block in blocks]
+    firsts = set({kind: i for i, kind in reversed(list(enumerate(kinds)))}.values())
+    owners = {op.layer: i for i, block in enumerate(blocks) for op in block if isinstance(op, Store)}
+    return sorted(firsts | {owners[op.layer] for i in firsts for op in blocks[i] if isinstance(op, Attend)})
 
 
 def _number_layers(ops: Iterable[Op]) -> Iterator[Op]:
@@ -95,7 +98,7 @@ class Probe:
         self.executor, self.part, self.context = executor, part_of(executor, chosen), context
         self.pool = executor.states()
         numbers = torch.Generator().manual_seed(0)
-        (vocabulary,) = (op.table.n for op in executor.model.ops if isinstance(op, Embed))
+        (vocabulary,) = {op.table.n for op in executor.model.ops if isinstance(op, Embed)}
         self.tokens = torch.randint(vocabulary, (context + 1 + DRAFTS,), generator=numbers)
         self.cache, self.place = self._room()
         start = context - BEFORE
@@ -155,8 +158,7 @@ class Probe:
         return self.part.run(ForwardBatch(self.tokens[at], at, sequences, recurrence=recurrence))["logits"]
 
     def _room(self) -> tuple[Any, int]:
-        """The whole model's, which has the layers of every part."""
-        cache = self.executor.cache(self.context + 1 + DRAFTS)
+        cache = self.part.cache(self.context + 1 + DRAFTS)
         return cache, -1 if self.pool is None else self.pool.take()[0]
 
     def _state(self, place: int) -> tuple[Tensor, Tensor] | None:

@@ -17,5 +17,6 @@ def tables(config: Config, divisors: Tensor | None, context: int) -> list[tuple[
     length = context or min(config.context, MAX_POSITIONS)
     rotations = [rope_frequencies(config.rotary_dim, config.rope_base, config.scaling, divisors, length)]
     if config.local_base:
-        rotations.append(rope_frequencies(config.rotary_dim, config.local_base, Scaling(), None))
+        rotated = config.local_head or config.rotary_dim
+        rotations.append(rope_frequencies(rotated, config.local_base, Scaling(), None))
     return rotations

@@ -62,7 +62,7 @@ def check(config: Config, weights: Weights) -> dict[str, Shape]:
 
     shapes = _read(ShapeRecorder(weights, compare), config, weights)
     for name in weights.names():
-        if name not in shapes and not _spare(name, config.layers):
+        if name not in shapes and not _is_spare(name, config):
             raise UsageError(
                 f"{weights.where}: tensor {name[:80]!r} is not part of the {config.arch} architecture "
                 "as supported here",
@@ -96,7 +96,11 @@ def nextn(config: Config, weights: Weights) -> dict[str, Shape]:
     return recorder.wanted
 
 
-def _spare(name: str, layers: int) -> bool:
-    """Whether a trunk does not need this tensor: further blocks, and scales of activations that stay floats."""
-    block = re.match(r"blk\.([0-9]{1,9})\.", name)
-    return (block is not None and int(block[1]) >= layers) or name.endswith(".input_scale")
+def _is_spare(name: str, config: Config) -> bool:
+    """Whether a trunk does not need this tensor: further blocks, scales of activations that stay floats, and keys and
+    values of blocks that read those of others."""
+    block = re.match(r"blk\.([0-9]{1,9})\.(.*)", name)
+    if block is None:
+        return name.endswith(".input_scale")
+    i, unused = int(block[1]), block[2].startswith(("attn_k.", "attn_v.", "attn_k_norm."))
+    return i >= config.layers or name.endswith(".input_scale") or (unused and i >= config.owners)
