@@ -13,6 +13,7 @@ from importlib import metadata
 from spec_core.errors import UsageError
 from spec_targets.architectures.family import Family, Stored, plus_one, stored_as
 from spec_targets.architectures.gemma import GEMMA2, GEMMA3
+from spec_targets.architectures.gemma4 import GEMMA4
 from spec_targets.architectures.glm4moe import GLM4_MOE
 from spec_targets.architectures.gptoss import GPT_OSS
 from spec_targets.architectures.hybrid import QWEN3_NEXT, QWEN35, QWEN35_MOE
@@ -36,7 +37,7 @@ __all__ = [
 
 GROUP = "spec_targets.architectures"
 OURS = (
-    LLAMA, QWEN2, QWEN3, QWEN3_MOE, GLM4_MOE, QWEN3_NEXT, QWEN35, QWEN35_MOE, PHI3, GEMMA2, GEMMA3, GPT_OSS,
+    LLAMA, QWEN2, QWEN3, QWEN3_MOE, GLM4_MOE, QWEN3_NEXT, QWEN35, QWEN35_MOE, PHI3, GEMMA2, GEMMA3, GEMMA4, GPT_OSS,
     LFM2, LFM2_MOE,
 )  # fmt: skip
 

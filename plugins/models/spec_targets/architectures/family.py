@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import attrs
 from spec_kernels.model.build import Builder
@@ -55,6 +55,7 @@ class Family:
     gguf, hf: from the keys of a file to sizes. They raise UsageError for what is not supported.
     block: the operations of block ``i`` of the trunk, or after it, in reading order; a file must contain the tensors
     that they read.
+    before: operations between the embedding and the first block.
     names: by GGUF's name, without ``blk.N.``, where checkpoints have a tensor.
     renamed: tensors that GGUF files of this architecture call otherwise, by the name in files.
     interleaved: GGUF files store rows of q and k so that neighbouring dimensions of a head rotate together.
@@ -68,4 +69,5 @@ class Family:
     block: Callable[[Builder, Config, int], Iterator[Op]]
     names: Mapping[str, Name]
     renamed: Mapping[str, str] = attrs.field(factory=dict)
+    before: Callable[[Builder, Config], Iterable[Op]] = lambda builder, config: ()
     interleaved: bool = False

@@ -33,7 +33,12 @@ def rope_of(raw: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def partial_of(raw: Mapping[str, Any], where: str, default: float) -> float:
-    """Share of a head that rotates; published configs of some families omit the family's default."""
+    """Share of a head that rotates; published configs of some families omit the family's default.
+
+    Of proportional scaling it is 1: the share there says which pairs stand still.
+    """
+    if _kind(rope_of(raw)) == "proportional":
+        return 1.0
     older = read_float(raw, "partial_rotary_factor", where, default)
     return read_float(rope_of(raw), "partial_rotary_factor", where, older)
 
@@ -49,10 +54,12 @@ def scaling_of(raw: Mapping[str, Any], where: str) -> Scaling:
         return Scaling()
     if kind == "longrope":
         return _longrope(raw, rope, where)
+    if kind == "proportional":
+        return Scaling("proportional", read_float(rope, "partial_rotary_factor", where, 1.0))
     if kind not in ("linear", "yarn"):
         raise UsageError(
             f"{where}: rope scaling {kind[:60]!r} is not supported",
-            hint="supported: default, linear, llama3, longrope, yarn",
+            hint="supported: default, linear, llama3, longrope, proportional, yarn",
         )
     length = read_float(raw, "max_position_embeddings", where)
     original = int(read_float(rope, "original_max_position_embeddings", where, length))

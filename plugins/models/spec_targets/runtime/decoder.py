@@ -31,6 +31,7 @@ def _decoder(c: Config, b: Builder) -> Iterator[Op]:
         b.declare(name, (c.rotary_dim // 2,))
     table = b.matrix("token_embd.weight", (c.vocab, c.width))
     yield Embed("x", table, c.embed_scale)
+    yield from family_of(c.arch).before(b, c)
     for i in range(c.layers):
         yield Tap("x", f"hidden.{i}")
         yield from _block(c, b, i)
