@@ -136,7 +136,7 @@ def damage_head(tmp_path, config=(), tensors=(), name="dspark/qwen3"):
         ({"markov_head_type": "gated"}, {}, "markov_head_type = 'gated' is not supported"),
         ({"block_size": 4096}, {}, "its block size is 4096"),
         ({"sample_from_anchor": "yes"}, {}, "sample_from_anchor = 'yes'"),
-        ({"architectures": ["Gemma4DSparkModel"]}, {}, "Gemma4DSparkModel of qwen3 is not read"),
+        ({"architectures": ["Gemma4DSparkModel"]}, {}, "'blk.0.post_attention_norm.weight' is missing"),
         ({}, {"markov_head.markov_w2.weight": torch.ones(7, 20)}, "has shape [7, 20], [512, 20] was needed"),
         ({}, {"confidence_head.proj.weight": torch.full((1, 84), math.nan)}, "has NaN or infinite numbers"),
         ({}, {"confidence_head.proj.weight": torch.ones(1, 5)}, "its confidence head reads 5 numbers, 64 or 84"),

@@ -29,7 +29,7 @@ def target_weights(source: TensorSource) -> frozenset[str]:
 
 def block_shape(head: Any, window: int = 0) -> BlockShape:
     """The shape of a head's blocks, from its description."""
-    heads = HeadShape(head.heads, head.kv_heads, head.head, head.head, head.head**-0.5, window)
+    heads = HeadShape(head.heads, head.kv_heads, head.head, head.head, head.scale or head.head**-0.5, window)
     return BlockShape(head.width, heads, head.eps, reads=head.width * (2 if head.kind == "eagle3" else 1))
 
 

@@ -14,7 +14,7 @@ import torch
 from spec_kernels.model.batch import ForwardBatch, SequenceRows, embedding
 from spec_kernels.model.build import Builder
 from spec_kernels.model.head import PREFIX, block_shape, output, own, shared_weights
-from spec_kernels.model.ops import Add, BlockConv, Embed, Input, Linear, Model, Op, Rotate, Store
+from spec_kernels.model.ops import Add, BlockConv, Embed, Input, Linear, Model, Op
 from torch import Tensor
 
 from spec_core.toolkit import HeadFile
@@ -142,30 +142,35 @@ def storing(builders: Sequence[Builder], head: Any) -> Iterator[Op]:
     yield builders[0].norm("c", "c", PREFIX + "hidden_norm.weight")
     for i, builder in enumerate(builders):
         block = builder.at(f"{PREFIX}blk.{i}.", i)
-        yield block.projection(("k", "v"), x="c")
-        if head.qk_norm:
-            yield block.head_norm("k", "attn_k_norm.weight")
-        yield Rotate("k", builder.shape.heads)
-        yield Store("k", "v", builder.shape.heads, i)
+        yield block.projection(parts_of(head), x="c")
+        yield from block.store(head.qk_norm, parts_of(head), head.post_norms)
 
 
 def filling(builders: Sequence[Builder], head: Any) -> Iterator[Op]:
     """Operations from a block to logits; its tokens attend in both directions in layers that are not causal."""
     first = builders[0]
-    yield Embed("x", first.weight(own(first, "token_embd.weight")))
+    yield Embed("x", first.weight(own(first, "token_embd.weight")), head.embed_scale)
     for i, builder in enumerate(builders):
-        block = builder.at(f"{PREFIX}blk.{i}.", i)
-        attention = block.attention(causal=bool(head.causal and head.causal[i]), residual=not head.conv_taps)
-        yield from _around(attention, block, head, "attn")
-        yield from _around(block.mlp(head.ff, residual=not head.conv_taps), block, head, "ffn")
+        block, residual = builder.at(f"{PREFIX}blk.{i}.", i), not (head.conv_taps or head.post_norms)
+        causal, values = bool(head.causal and head.causal[i]), {"parts": parts_of(head), "value_norm": head.post_norms}
+        yield from _around(block.attention(causal=causal, residual=residual, **values), block, head, "attn")
+        yield from _around(block.mlp(head.ff, act=head.act, residual=residual), block, head, "ffn")
     yield from first.output_ops(PREFIX + "output_norm.weight", output(first))
 
 
+def parts_of(head: Any) -> tuple[str, ...]:
+    """What a layer projects beside queries: values are the keys where the head has no matrix of theirs."""
+    return ("k", "v") if head.own_values else ("k",)
+
+
 def _around(layer: Iterator[Op], block: Builder, head: Any, part: str) -> Iterator[Op]:
-    """A layer with its norm, and between two convolutions over the block where the head has them (DFlash2)."""
+    """A layer with its norm, and with another after it (Gemma 4) or between two convolutions over the block (DFlash2)
+    where the head has them."""
     if not head.conv_taps:
         yield block.norm("x", "h", f"{part}_norm.weight")
         yield from layer
+        if head.post_norms:
+            yield from _after_norm(block, part)
         return
     size, base = head.conv_taps * head.conv_groups, block.read(f"{part}_conv_base", (2, head.conv_taps, head.width))
     name = f"{part}_conv_proj.weight"
@@ -177,3 +182,9 @@ def _around(layer: Iterator[Op], block: Builder, head: Any, part: str) -> Iterat
     yield from layer
     yield BlockConv("h", "kernel_out", "conv", base[1].contiguous())
     yield Add("x", "conv", "x")
+
+
+def _after_norm(block: Builder, part: str) -> Iterator[Op]:
+    """x + norm(h), after feed-forward scaled by the factor of the layer."""
+    yield block.norm("h", "h", "post_attention_norm.weight" if part == "attn" else "post_ffw_norm.weight")
+    yield Add("x", "h", "x", 1.0 if part == "attn" else float(block.vector("layer_output_scale.weight", 1)))

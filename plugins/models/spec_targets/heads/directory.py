@@ -53,6 +53,13 @@ LAYER = {
     "mlp.up_proj.weight": "ffn_up.weight",
     "mlp.down_proj.weight": "ffn_down.weight",
 } | {f"self_attn.{x}_proj.{kind}": f"attn_{x}.{kind}" for x in "qkv" for kind in ("weight", "bias")}
+POST_NORMS = LAYER | {
+    "post_attention_layernorm.weight": "post_attention_norm.weight",
+    "pre_feedforward_layernorm.weight": "ffn_norm.weight",
+    "post_feedforward_layernorm.weight": "post_ffw_norm.weight",
+    "layer_scalar": "layer_output_scale.weight",
+}
+"""Names in heads with norms on both sides of a layer."""
 OLD_NORMS = {"aux_norm_low": 0, "aux_norm_mid": 1, "aux_norm_high": 2}
 """Older names of ``fc_norm.I``."""
 TARGETS_OWN = re.compile(r"verifier_.*|.*\.rotary_emb\..*")
@@ -84,13 +91,13 @@ class Loaded:
         return self.value
 
 
-def our_name(name: str) -> str:
-    """Our name of a tensor in a published head; unknown names are returned unchanged."""
+def our_name(name: str, layer: Mapping[str, str] = LAYER) -> str:
+    """Our name of a tensor in a published head; unknown names are returned unchanged. layer: names in a layer."""
     name = name.removeprefix("model.")
     if name in NAMES:
         return NAMES[name]
     if match := re.fullmatch(r"(?:midlayer|layers\.([0-9]{1,9}))\.(.+)", name):
-        return f"blk.{int(match[1] or 0)}.{LAYER.get(match[2], match[2])}"
+        return f"blk.{int(match[1] or 0)}.{layer.get(match[2], match[2])}"
     if match := re.fullmatch(r"fc_norm\.([0-9]{1,9})\.weight", name):
         return f"input_norm.{match[1]}.weight"
     if (stem := name.removesuffix(".weight")) in OLD_NORMS:
@@ -113,8 +120,10 @@ class HfHead:
                 hint="use another head",
             )
         self.tensors: dict[str, Stored] = {}
-        for name, tensor in open_tensors(directory).items():
-            if (ours := our_name(name)) in self.tensors:
+        stored = open_tensors(directory)
+        layer = POST_NORMS if any(name.endswith("pre_feedforward_layernorm.weight") for name in stored) else LAYER
+        for name, tensor in stored.items():
+            if (ours := our_name(name, layer)) in self.tensors:
                 raise UsageError(
                     f"{self.where}: two of its tensors are {ours!r}, one was needed", hint="use another head"
                 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -21,9 +22,11 @@ from spec_targets.heads.head import Head, HeadKind
 
 NORM_OF_ENCODER = {"eagle3": "input_norm.weight", "dflash": "hidden_norm.weight"}
 """Meaning of ``enc.output_norm.weight``: before ``fc`` in one kind, after it in the other."""
-NEUTRAL = {"attention.value_scale": 1.0, "embedding_scale": 1.0, "logit_scale": 1.0, "final_logit_softcapping": 0.0}
+NEUTRAL = {"attention.value_scale": 1.0, "logit_scale": 1.0, "final_logit_softcapping": 0.0}
 """Optional factors, with their neutral value; other values are not supported."""
-NEUTRAL_EAGLE3 = {"attention.sliding_window": 0}
+NEUTRAL_EAGLE3 = {"attention.sliding_window": 0, "embedding_scale": 1.0}
+ACTIVATIONS: dict[str, Any] = {"silu": "silu", "gelu_pytorch_tanh": "gelu"}
+"""Functions of feed-forward layers, by their names in files."""
 
 
 class GgufHead:
@@ -223,7 +226,7 @@ def _blocks(file: GgufFile, keys: Keys, c: Config) -> dict[str, Any]:
             hint="get the file again",
         )
     causal = keys.get("attention.causal", False, bool)
-    return block_facts(
+    return _layer_facts(keys) | block_facts(
         keys.get("block_size", kind=int),
         file.metadata.get("tokenizer.ggml.mask_token_id"),
         tuple(window if on else 0 for on in sliding),
@@ -233,6 +236,26 @@ def _blocks(file: GgufFile, keys: Keys, c: Config) -> dict[str, Any]:
     )
 
 
+def _layer_facts(keys: Keys) -> dict[str, Any]:
+    """Fields of layers that are not those of Qwen3. Raises UsageError for an unknown activation or factor."""
+    act = keys.get("hidden_activation", "silu", str)
+    scales = {name: keys.number(key, default) for name, key, default in SCALES}
+    if act not in ACTIVATIONS or not all(0 <= scale < math.inf for scale in scales.values()):
+        raise UsageError(
+            f"{keys.where}: its layers have the activation {act[:40]!r} and the factors {scales}; "
+            f"{' or '.join(ACTIVATIONS)} and positive numbers were needed",
+            hint="use another head",
+        )
+    return {
+        "act": ACTIVATIONS[act],
+        "post_norms": "blk.0.post_ffw_norm.weight" in keys.file.tensors,
+        "own_values": "blk.0.attn_v.weight" in keys.file.tensors,
+        **scales,
+    }
+
+
+SCALES = (("embed_scale", "embedding_scale", 1.0), ("scale", "attention.scale", 0.0))
+"""Factors of embeddings and of scores: our names, those of files, and their defaults."""
 OPTIONS = ("conv_kernel_size", "conv_group_size", "selector_rank", "selector_top_k")
 """Sizes of convolutions and selector, as files state them."""
 

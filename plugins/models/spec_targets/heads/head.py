@@ -39,6 +39,9 @@ class Head:
     state, or of a state and the first factor of ``markov``; 0 without one.
     conv_taps, conv_groups: of the convolutions around attention and feed-forward, 0 without them. selector: rank of its
     matrices, 0 without one; candidates: tokens of a row that it chooses from.
+    embed_scale: factor of embeddings. scale: of scores, 0: 1 / sqrt(head). act: of feed-forward layers. post_norms:
+    attention and feed-forward have a norm after them too, values a norm without weight, and the stream a factor of each
+    layer (Gemma 4). own_values: without, values are the keys before their norm.
     windows: per layer how many positions back it attends, 0 for all. causal: per layer whether rows of the block attend
     only to earlier ones.
     """
@@ -84,6 +87,11 @@ class Head:
     conv_groups: int = 0
     selector: int = 0
     candidates: int = 0
+    embed_scale: float = 1.0
+    scale: float = 0.0
+    act: Literal["silu", "gelu"] = "silu"
+    post_norms: bool = False
+    own_values: bool = True
     windows: tuple[int, ...] = ()
     causal: tuple[bool, ...] = ()
 

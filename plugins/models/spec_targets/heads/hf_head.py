@@ -18,7 +18,8 @@ from spec_targets.hf.config import config_of, divisors_of
 
 EAGLE3 = ("LlamaForCausalLMEagle3", "Eagle3Speculator", "Eagle3DraftModel")
 DFLASH = ("DFlashDraftModel", "DFlashSpeculator", "DFlash2DraftModel", "DFlash2Speculator")
-DSPARK = ("Qwen3DSparkModel", "DSparkDraftModel", "DSparkSpeculator", "Lfm2DSparkDraftModel")
+GEMMA4 = "Gemma4DSparkModel"
+DSPARK = ("Qwen3DSparkModel", "DSparkDraftModel", "DSparkSpeculator", "Lfm2DSparkDraftModel", GEMMA4)
 AUX = "eagle_aux_hidden_state_layer_ids"
 NEUTRAL: dict[str, Any] = {
     "attention_value_scale": 1.0, "output_multiplier": 1.0, "final_logit_softcapping": 0.0,
@@ -48,6 +49,8 @@ def read(directory: Path, raw: Mapping[str, Any]) -> tuple[Head, HfHead]:
         raise UsageError(f"{name}: config.json has transformer_layer_config = {str(sizes)[:40]!r}", hint="get it again")
     arch = "LlamaForCausalLM" if kind == "eagle3" else "Qwen3ForCausalLM"
     _check_names(raw, kind, name)
+    if _is_gemma4(raw):
+        sizes = _gemma4_sizes(sizes, name)
     plain = {key: value for key, value in sizes.items() if key not in SLIDING}
     config = config_of({**plain, "architectures": [arch]}, name)
     config.check(name)
@@ -55,6 +58,28 @@ def read(directory: Path, raw: Mapping[str, Any]) -> tuple[Head, HfHead]:
     head = (_eagle3 if kind == "eagle3" else _dflash)(_common(raw, sizes, config, source, kind), raw, sizes, source)
     tensors.check(head, source)
     return head, source
+
+
+GEMMA4_NEUTRAL: dict[str, Any] = {
+    "hidden_activation": "gelu_pytorch_tanh", "num_kv_shared_layers": 0, "hidden_size_per_layer_input": 0,
+    "enable_moe_block": False, "final_logit_softcapping": 0.0,
+}  # fmt: skip
+"""Options of Gemma 4's layers, with the value that is supported in a draft head."""
+
+
+def _is_gemma4(raw: Mapping[str, Any]) -> bool:
+    return GEMMA4 in str(raw.get("architectures"))
+
+
+def _gemma4_sizes(sizes: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Sizes of layers of Gemma 4, all with full attention, by the keys of other families."""
+    _check_neutral(sizes, name, GEMMA4_NEUTRAL)
+    _check_full_attention(sizes, name)
+    rope = sizes.get("rope_parameters")
+    full = rope.get("full_attention") if isinstance(rope, dict) else None
+    wide = {"head_dim": "global_head_dim", "num_key_value_heads": "num_global_key_value_heads"}
+    stated = {key: sizes[own] for key, own in wide.items() if sizes.get(own) is not None}
+    return {**sizes, **stated, "rope_parameters": full or rope}
 
 
 def _check_rotary(config: Config) -> None:
@@ -168,12 +193,12 @@ def _eagle3(head: Head, raw: Mapping[str, Any], sizes: Mapping[str, Any], source
 
 
 def _check_full_attention(sizes: Mapping[str, Any], name: str) -> None:
-    """Raise UsageError for an eagle3 head with sliding windows."""
+    """Raise UsageError for a head with sliding windows, where it may have none."""
     full = {"use_sliding_window": (None, False), "layer_types": (None, ["full_attention"] * len(_layer_types(sizes)))}
     for key, accepted in full.items():
         if sizes.get(key) not in accepted:
             raise UsageError(
-                f"{name}: {key} = {repr(sizes[key])[:60]} is not supported in an eagle3 head",
+                f"{name}: {key} = {repr(sizes[key])[:60]} is not supported in such a head",
                 hint="use a head whose layers all have full attention",
             )
 
@@ -225,11 +250,23 @@ def _dflash(head: Head, raw: Mapping[str, Any], sizes: Mapping[str, Any], source
         ids=ids,
         reading=reading,
         certain=True,
+        **_gemma4_layers(head, source) if _is_gemma4(raw) else {},
         anchor=head.kind == "dspark" and _samples_from_anchor(options, head.name),
         **{**facts, "causal": _causal(options, windows, head.name)},
         **sequential_facts(source, head.name, options.get("markov_rank")),
         **selector_facts(source, head.width, options, head.name),
     )
+
+
+def _gemma4_layers(head: Head, source: HfHead) -> dict[str, Any]:
+    """Fields of a head with layers of Gemma 4."""
+    return {
+        "embed_scale": head.width**0.5,
+        "scale": 1.0,
+        "act": "gelu",
+        "post_norms": True,
+        "own_values": source.shape("blk.0.attn_v.weight") is not None,
+    }
 
 
 def _samples_from_anchor(options: Mapping[str, Any], name: str) -> bool:

@@ -83,6 +83,11 @@ def _block(h: Head) -> Shapes:
         "ffn_up.weight": (h.ff, h.width),
         "ffn_down.weight": (h.width, h.ff),
     }
+    if not h.own_values:
+        del shapes["attn_v.weight"]
+    if h.post_norms:
+        shapes |= {"post_attention_norm.weight": (h.width,), "post_ffw_norm.weight": (h.width,)}
+        shapes |= {"layer_output_scale.weight": (1,)}
     shapes |= {"attn_norm_2.weight": (h.width,)} if h.kind == "eagle3" else {}
     shapes |= {"attn_q_norm.weight": (h.head,), "attn_k_norm.weight": (h.head,)} if h.qk_norm else {}
     shapes |= {"attn_q.bias": (q,), "attn_k.bias": (kv,), "attn_v.bias": (kv,)} if h.biases else {}
