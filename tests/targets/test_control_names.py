@@ -23,6 +23,8 @@ TEMPLATES = {
     "mistral": "{{ bos_token }}{% for m in messages %}{{ m.content }}{{ eos_token }}{% endfor %}x",
     "gemma3": "{{ bos_token }}{% for m in messages %}<start_of_turn>{{ m.role }}\n{{ m.content }}<end_of_turn>\n"
     "{% endfor %}",
+    "gemma4-e": "{{ bos_token }}{% for m in messages %}<|turn>{{ m.role }}\n{{ m.content }}<turn|>\n"
+    "{% endfor %}<|turn>model\n",
 }
 FORMS = {
     "gguf": lambda folder: from_gguf(open_gguf(folder / "model-f32.gguf").metadata),

@@ -24,6 +24,7 @@ from tests.support.small_models import tiny_gguf
 FOLDERS = ["llama", "qwen2", "qwen3", "qwen3moe", "qwen3next", "qwen35", "qwen35moe", "glm4moe", "lfm2", "lfm2moe"]
 SENTENCEPIECE = ["mistral", "phi3", "phi3-longrope", "gemma2", "gemma3"]
 """Their directories also have ``tokenizer.model``."""
+GEMMA4 = ["gemma4-e", "gemma4-k", "gemma4-moe"]
 VOCABULARIES = ["qwen2", "llama-bpe", "llama-spm"]
 
 
@@ -46,7 +47,9 @@ SOURCES = {
     "tokenizer.json": lambda folder: from_hf(folder / "hf"),
     "tokenizer.model": lambda folder: from_sentencepiece(folder / "hf"),
 }
-OF_FOLDERS = [(name, source) for name in [*FOLDERS, *SENTENCEPIECE, "gpt-oss"] for source in ("gguf", "tokenizer.json")]
+OF_FOLDERS = [
+    (name, source) for name in [*FOLDERS, *SENTENCEPIECE, *GEMMA4, "gpt-oss"] for source in ("gguf", "tokenizer.json")
+]
 
 
 @pytest.mark.parametrize("name, source", [*OF_FOLDERS, *((name, "tokenizer.model") for name in SENTENCEPIECE)])
@@ -59,7 +62,7 @@ def test_the_models_own_tokenizer_gives_the_golden_ids(name, source):
     for check in checks:
         assert check["ids"] == tokenizer.encode(check["text"], bos=False), check["text"]
         assert tokenizer.decode(check["ids"]) == (
-            check["text"].replace("▁", " ") if name in SENTENCEPIECE else check["text"]
+            check["text"].replace("▁", " ") if name in SENTENCEPIECE + GEMMA4 else check["text"]
         )
 
 

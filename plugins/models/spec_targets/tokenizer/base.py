@@ -205,6 +205,8 @@ def _identity(texts: Sequence[str]) -> str:
 def _end_ids(pieces: Sequence[str], known: frozenset[int]) -> frozenset[int]:
     """Ids that end a generation: the file names them, or they have a known text."""
     texts = {text: i for i, text in enumerate(pieces) if text in END_TEXTS}
+    if "<|tool_response>" in texts:
+        texts.pop("</s>", None)  # in Gemma 4's vocabulary a tag of HTML
     ends = known | set(texts.values())
     if ("<|return|>" in texts and "<|call|>" in texts) or (
         "<|flush|>" in texts and {"<|call|>", "<|calls|>"} & set(texts)

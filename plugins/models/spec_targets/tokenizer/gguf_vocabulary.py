@@ -1,8 +1,8 @@
-"""A tokenizer from GGUF metadata: byte-level BPE, or SentencePiece with merges made from its scores."""
+"""A tokenizer from GGUF metadata: BPE over bytes or characters, or SentencePiece with merges made from its scores."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import islice
 from operator import add
 from typing import Any
@@ -14,7 +14,7 @@ from spec_core.errors import UsageError, nearest
 from spec_targets.files.texts import Texts
 from spec_targets.tokenizer.base import SPECIAL, Tokenizer
 from spec_targets.tokenizer.hostile import refuse_failures
-from spec_targets.tokenizer.known import flags_of
+from spec_targets.tokenizer.known import GEMMA4_CONTROL, flags_of
 from spec_targets.tokenizer.patterns import ADD_BOS, COMPOSE, IGNORE_MERGES, NO_BOS, PATTERNS
 from spec_targets.tokenizer.prefix import Steps
 
@@ -55,6 +55,10 @@ class Metadata:
             raise UsageError(f"{self.where}: {key} token is {value} of {len(self.tokens)}", hint=DAMAGED)
         return value
 
+    def mark_control(self, names: Collection[str]) -> None:
+        """Make the tokens of these names control tokens, whatever the file says."""
+        self.types = [CONTROL if text in names else kind for text, kind in zip(self.tokens, self.types, strict=True)]
+
     def ids(self, *kinds: int) -> list[int]:
         chosen = set(kinds)
         return [i for i, kind in enumerate(self.types) if kind in chosen]
@@ -73,7 +77,7 @@ def from_gguf(
     """The tokenizer of a model. ends: ids that end a text beside the metadata's. flags: matching of the
     declared tokens; None if none are declared, as in GGUF. Raises UsageError for an unknown kind or pre-tokenizer."""
     meta = Metadata(metadata, where, ends, flags)
-    makers = {"gpt2": _bpe, "llama": _spm}
+    makers = {"gpt2": _bpe, "llama": _spm, "gemma4": _character_bpe}
     model = meta.of("model", str, required=True)
     if model not in makers:
         raise UsageError(
@@ -100,6 +104,36 @@ def _bpe(meta: Metadata) -> Tokenizer:
         backend.normalizer = normalizers.NFC()
     add_bos = meta.of("add_bos_token", bool)
     return _finish(meta, backend, add_bos=pre in ADD_BOS if add_bos is None else add_bos, no_bos=pre in NO_BOS)
+
+
+def _character_bpe(meta: Metadata) -> Tokenizer:
+    """BPE over characters, ``▁`` for spaces, bytes for characters without a token, and bos before every text.
+
+    A text is divided at newlines only; runs of them are merged like other text.
+    """
+    meta.mark_control(GEMMA4_CONTROL)
+    meta.of("bos_token_id", int, required=True)
+    meta.of("add_bos_token", bool)  # checked and not used, as in llama.cpp: these models need bos
+    vocab = _first_ids(meta.tokens)
+    texts = meta.of("merges", LISTS, required=True)
+    merges = _pairs(texts, vocab, meta.tokens)
+    _check_complete(meta, vocab, texts, merges)
+    backend = Backend(models.BPE(vocab, merges, byte_fallback=True))
+    backend.normalizer = normalizers.Replace(" ", "▁")
+    backend.pre_tokenizer = pre_tokenizers.Split(Regex(r"\n+"), behavior="isolated")
+    return _finish(meta, backend, add_bos=True, spm=True)
+
+
+def _check_complete(
+    meta: Metadata, vocab: Mapping[str, int], texts: Sequence[Any], merges: Sequence[tuple[str, str]]
+) -> None:
+    """Raise UsageError if a merge was left out, or if a byte has no token."""
+    if len(merges) != len(texts):
+        bad = next(text for text in texts if _merge(text, vocab, meta.tokens) is None)
+        raise UsageError(f"{meta.where}: the merge {str(bad)[:40]!r} is not of two tokens to a third", hint=DAMAGED)
+    missing = next((name for byte in range(256) if (name := f"<0x{byte:02X}>") not in vocab), None)
+    if missing is not None:
+        raise UsageError(f"{meta.where}: the tokens of bytes are needed, {missing} is missing", hint=DAMAGED)
 
 
 def _first_ids(tokens: list[str]) -> dict[str, int]:

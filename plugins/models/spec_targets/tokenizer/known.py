@@ -14,6 +14,8 @@ PHI3_EXACT = frozenset("<unk> <s> <|endoftext|>".split())
 """Control tokens of Phi-3 that leave the white space after them; the others swallow it."""
 PHI4 = frozenset("<|im_start|> <|im_sep|> <|im_end|> <|dummy_0|> <|endoftext|>".split())
 """Control tokens of Phi-4, which all swallow the white space around them."""
+GEMMA4_CONTROL = frozenset("<|turn> <turn|> <|tool_response>".split())
+"""Tokens of Gemma 4 that are control tokens in its tokenizer.json, and text in some GGUF files."""
 
 
 def flags_of(control: Collection[str], spm: bool) -> Mapping[str, Mapping[str, Any]]:
