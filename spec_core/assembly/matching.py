@@ -10,6 +10,7 @@ import attrs
 
 from spec_core.assembly.construct import DEFAULT_RULE, PluginInstance
 from spec_core.assembly.hooks import ask_compat
+from spec_core.contract.target_parts import cache_reader
 from spec_core.contract.values import Compat, TargetInfo
 from spec_core.errors import PluginError, Refused, SpecError, UsageError, nearest
 
@@ -135,6 +136,7 @@ def check_needs(chosen: list[PluginInstance], target: Any) -> None:
                 f"{c.name} reads hidden states {wrong}, {target.info.name} has 0 to {target.info.layers}",
                 hint="use a file made for this target",
             )
+        _check_cached(c, target)
 
 
 def _check_weights(chosen: PluginInstance, info: TargetInfo) -> None:
@@ -144,6 +146,22 @@ def _check_weights(chosen: PluginInstance, info: TargetInfo) -> None:
             f"{chosen.name} reads the target's {', '.join(sorted(missing))}; "
             f"{info.name} gives {', '.join(sorted(info.tensors or ())) or 'no weights'}",
             hint=f"load the model with another target (spec plugins lists them), or run without {chosen.name}",
+        )
+
+
+def _check_cached(chosen: PluginInstance, target: Any) -> None:
+    """Refuse blocks whose keys and values the target does not show."""
+    blocks, reader = chosen.compat.needs.cached_layers, cache_reader(target)
+    if blocks and reader is None:
+        raise Refused(
+            f"{chosen.name} reads keys and values of the target, {target.info.name} shows none of its cache",
+            hint=f"load the model with another target (spec plugins lists them), or run without {chosen.name}",
+        )
+    wrong = sorted(i for i in blocks if reader is None or not 0 <= i < target.info.layers or reader.heads(i) is None)
+    if wrong:
+        raise Refused(
+            f"{chosen.name} reads keys and values of the blocks {wrong}, which {target.info.name} has not",
+            hint="use a file made for this target",
         )
 
 

@@ -70,6 +70,53 @@ class UnreadableLayer:
         raise NotImplementedError(self.problem)
 
 
+class CachedHeads(Protocol):
+    """Attention heads whose keys and values are in a cache: ``kv_heads`` of width ``dim``; a query sees ``window``
+    rows, 0: all."""
+
+    @property
+    def kv_heads(self) -> int: ...
+    @property
+    def dim(self) -> int: ...
+    @property
+    def window(self) -> int: ...
+
+
+class CachedRows(Protocol):
+    """Keys and values of the first ``count`` rows of a sequence, for reading only, until its next forward.
+
+    memory: what a layer executor takes as the ``cache`` of a sequence, for models whose ``borrowed`` are the reader's
+    ``shapes``: their attention reads the rows in place.
+    """
+
+    @property
+    def memory(self) -> Any: ...
+    @property
+    def count(self) -> int: ...
+
+    def read(self, block: int) -> tuple[Tensor, Tensor]:
+        """Keys and values [K, count, D] that a block of the target attends to, keys as rotated; floats."""
+
+
+class CacheReader(Protocol):
+    """``target.cache_reader``: the target's keys and values, for drafters that attend to them.
+
+    shapes: of every layer of the cache; ``spec_kernels.model.shapes.HeadShape`` where there is a layer executor.
+    """
+
+    @property
+    def shapes(self) -> Sequence[CachedHeads]: ...
+
+    def heads(self, block: int) -> CachedHeads | None:
+        """The heads of attention in a block of the target; None for a block without attention."""
+
+    def layer(self, block: int) -> int:
+        """The layer of the cache that a block with attention reads; several blocks may read one."""
+
+    def rows(self, seq: Any, count: int) -> CachedRows:
+        """The first ``count`` rows of a sequence, which have been evaluated."""
+
+
 class TrainingTexts(Protocol):
     """``target.training_texts``: texts that belong to a model, for ``spec train``."""
 
@@ -88,6 +135,11 @@ def layer_executor(target: Any) -> LayerExecutor | None:
 def next_token_layer(target: Any) -> NextTokenLayer | None:
     """The layer of a target that predicts one token further; None without one."""
     return getattr(target, "next_token_layer", None)
+
+
+def cache_reader(target: Any) -> CacheReader | None:
+    """The reader of a target's keys and values; None for a target that shows none."""
+    return getattr(target, "cache_reader", None)
 
 
 def training_texts(target: Any) -> TrainingTexts | None:

@@ -218,7 +218,8 @@ class Needs:
     trace: what to record of recurrent layers for draft rows: their states, or the inputs of their update.
     depth: record it only for the first ``depth`` drafted tokens of each sequence; None means all.
     weights: GGUF names of the target's weights that the plugin reads with ``target.tensor``, such as
-        ``token_embd.weight``. constraints, predictions: the plugin drafts only from these fields of requests. A run
+        ``token_embd.weight``. cached_layers: blocks of the target whose keys and values the plugin reads with its
+        ``CacheReader``. constraints, predictions: the plugin drafts only from these fields of requests. A run
         gives them; other engines may not.
     """
 
@@ -230,6 +231,7 @@ class Needs:
     trace: Trace | None = attrs.field(default=None, validator=in_((None, "states", "inputs")))
     depth: int | None = None
     weights: frozenset[str] = attrs.field(default=frozenset(), converter=_names, kw_only=True)
+    cached_layers: frozenset[int] = attrs.field(default=frozenset(), converter=ints, kw_only=True)
     constraints: bool = attrs.field(default=False, kw_only=True)
     predictions: bool = attrs.field(default=False, kw_only=True)
 
@@ -243,6 +245,7 @@ class Needs:
             trace=self.trace or other.trace,
             depth=self.depth if self.trace else other.depth,
             weights=self.weights | other.weights,
+            cached_layers=self.cached_layers | other.cached_layers,
             constraints=self.constraints or other.constraints,
             predictions=self.predictions or other.predictions,
         )

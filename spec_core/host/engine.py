@@ -127,6 +127,8 @@ def unmet_needs(chosen: PluginInstance, serves: Serves) -> Iterator[str]:
         yield "it limits the lengths of drafts; this engine asks for one length"
     if needs.trace is not None:
         yield f"it reads {needs.trace} of recurrent layers; this engine does not give them"
+    if needs.cached_layers:
+        yield "it reads keys and values of the target; this engine shows none"
     if needs.all_logits:
         yield "it reads logits of all rows of a prompt; this engine does not give them"
     for name, what in WORDS.items():

@@ -12,6 +12,7 @@ from spec_core.contract.sequence import Sequence, Slot
 from spec_core.contract.target import Tokenizer
 from spec_core.contract.values import Compat, Needs, TargetInfo
 from spec_core.hookspecs import hookimpl
+from spec_core.testing.shown_rows import ToyReader
 
 
 class QuickTarget:
@@ -43,6 +44,7 @@ class QuickTarget:
         self.period = period
         self.table = torch.randn(period, vocab, vocab, generator=random) * sharpness
         self._embed = torch.randn(vocab, width, generator=random)
+        self.cache_reader = ToyReader(width, lambda seq: seq.tokens, self._show)
 
     def forward(self, batch: Batch, needs: Needs) -> TargetOutput:
         tokens = batch.tokens.clamp_min(0)
@@ -56,6 +58,11 @@ class QuickTarget:
             hidden={i: x + i for i in needs.hidden},
             final=x * 2 if needs.final else None,
         )
+
+    def _show(self, tokens: list[int], count: int) -> tuple[Tensor, Tensor]:
+        """Embeddings [count, D] in place of keys and values."""
+        rows = self._embed[torch.tensor(tokens[:count]).clamp_min(0)]
+        return rows, rows
 
     def tensor(self, name: str) -> Tensor:
         """The embedding, as with tied matrices: no matrix produces these logits."""

@@ -18,6 +18,7 @@ from spec_core.contract.sequence import Sequence, Slot
 from spec_core.contract.step import Step
 from spec_core.contract.values import Compat, Needs, TargetInfo
 from spec_core.hookspecs import hookimpl
+from spec_core.testing.shown_rows import ToyReader
 
 WINDOW = 3
 """Inputs of the convolution, the current one included."""
@@ -116,6 +117,7 @@ class ToyTarget:
             exact="rows",
         )
         self.tokenizer = ToyTokenizer(vocab, eog)
+        self.cache_reader = ToyReader(width, lambda seq: seq.slot.state, _rows_of)
         self.forwards = 0
         self._recurs = recurrent
         self._embed = rng.normal(size=(vocab, width))
@@ -268,6 +270,11 @@ class ToyTarget:
         state = decay * before.state
         state = state + np.outer(k, beta * (v - state.T @ k))
         return Recurrent(state, (*before.window[1:], source))
+
+
+def _rows_of(state: ToyState, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Keys and values [count, D] of the first rows."""
+    return torch.from_numpy(np.array(state.keys[:count])), torch.from_numpy(np.array(state.values[:count]))
 
 
 def _norm(x: np.ndarray) -> np.ndarray:

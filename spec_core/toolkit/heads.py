@@ -64,15 +64,21 @@ class DraftHead:
 
 
 def draft_head(
-    target: Target, kind: str, file: str | None, load: Callable[..., Target], reading: Reading = "auto"
+    target: Target,
+    kind: str,
+    file: str | None,
+    load: Callable[..., Target],
+    reading: Reading = "auto",
+    trainable: bool = True,
 ) -> DraftHead | Refusal:
     """The head of a kind from a file, or the target's own; a Refusal if none fits.
 
-    load: ``spec_core.load``. Reads no weight of the target. Raises UsageError for a file that cannot be read.
+    load: ``spec_core.load``. trainable: whether ``spec train`` makes such heads. Reads no weight of the target.
+    Raises UsageError for a file that cannot be read.
     """
     file = file or target.info.companions.get(kind)
     if file is None:
-        hint = f"name one: --method {kind}=FILE, or train one: spec train {kind}"
+        hint = f"name one: --method {kind}=FILE" + (f", or train one: spec train {kind}" if trainable else "")
         return Refusal(f"no head is given, and {target.info.name} has none", hint)
     holder: Any = load(file, weights=False)
     if refusal := _misfit(target, holder, kind, reading):

@@ -45,6 +45,59 @@ class Lookup:
 
 
 @attrs.define(eq=False)
+class Attends(Lookup):
+    """Healthy: drafts what followed the row whose key is most like that of the last row."""
+
+    reader: Any = attrs.field(default=None, init=False)
+
+    @hookimpl
+    def compat(self, target):
+        return Compat(needs=Needs(cached_layers={0}), load=self.load)
+
+    def load(self, target) -> None:
+        self.reader = target.cache_reader
+
+    def ahead(self, seq, count: int) -> list[int]:
+        rows = self.rows(seq)
+        keys, _ = rows.read(0)
+        last = (keys[0, :-1] - keys[0, -1]).square().sum(-1)
+        at = int(last.argmin()) + 1 if len(last) else len(seq.tokens)
+        ids = seq.tokens[at : at + count]
+        return ids[: ids.index(-1)] if -1 in ids else ids
+
+    def rows(self, seq):
+        return self.reader.rows(seq, seq.evaluated)
+
+
+@attrs.define(eq=False)
+class ReadsKeysItDoesNotDeclare(Attends):
+    """Its needs name no block."""
+
+    @hookimpl
+    def compat(self, target):
+        return Compat(load=self.load)
+
+
+@attrs.define(eq=False)
+class WritesKeys(Attends):
+    """Scales the key of the first row a little."""
+
+    def rows(self, seq):
+        rows = super().rows(seq)
+        for key in getattr(rows.memory, "keys", ())[:1]:
+            key *= 1.0 + 1e-12
+        return rows
+
+
+@attrs.define(eq=False)
+class ReadsOneRowTooMany(Attends):
+    """Wants the key of the last token too, which has none yet."""
+
+    def rows(self, seq):
+        return self.reader.rows(seq, seq.evaluated + 1)
+
+
+@attrs.define(eq=False)
 class NamesATypeThatIsNotThere(Lookup):
     """Its setting's type was imported for type checkers only."""
 

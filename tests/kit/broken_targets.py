@@ -353,6 +353,15 @@ class LendsAnotherEmbedding(HasParts):
         self.layer_executor.shape = lambda name: (1, 1)
 
 
+class ShowsOneRowTooFew(HasParts):
+    """Its reader leaves the last row out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        reader = self.cache_reader
+        self.cache_reader = attrs.evolve(reader, show=lambda memory, count: reader.show(memory, count - 1))
+
+
 class GivesMorePrompts(HasParts):
     """Has one prompt more than were requested."""
 

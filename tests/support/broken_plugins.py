@@ -82,6 +82,9 @@ DRAFTERS = [
     drafter("positions_are_drawn_again_from_new_numbers", drafters.DrawsFromOldNumbers, drafters.Sampler),
     drafter("logits_are_read_only_if_declared", drafters.ReadsLogitsUnasked),
     drafter("weights_are_read_only_if_declared", drafters.ReadsWeightsUnasked),
+    drafter("keys_and_values_are_read_only_if_declared", drafters.ReadsKeysItDoesNotDeclare, drafters.Attends),
+    drafter("keys_and_values_stay_as_they_are", drafters.WritesKeys, drafters.Attends),
+    drafter("keys_and_values_of_evaluated_rows_are_read", drafters.ReadsOneRowTooMany, drafters.Attends),
     drafter("forwards_are_as_promised", drafters.SpendsMore, drafters.Spender),
     drafter("compat_reads_metadata_only", drafters.ReadsWeightsEarly),
     drafter("nothing_shown_is_changed", drafters.NormalisesInPlace, drafters.Reader),
@@ -169,6 +172,7 @@ TARGETS = [
     target_part("the_next_token_layer_is_readable", targets.NamesAMissingTensor),
     target_part("the_next_token_layer_rotates_its_heads", targets.RotatesTooFewPairs),
     target_part("the_layer_executor_has_the_weights_of_the_target", targets.LendsAnotherEmbedding),
+    target_part("the_cache_reader_shows_the_rows_of_the_text", targets.ShowsOneRowTooFew),
     target_part("training_texts_are_texts", targets.GivesMorePrompts),
 ]
 

@@ -9,6 +9,7 @@ from spec_core.contract.values import Compat
 from spec_core.testing.conformance.base import Conformance, expect, together
 from spec_core.testing.conformance.probes import Lender, WithoutLogits
 from spec_core.testing.conformance.promise import promise
+from spec_core.testing.conformance.shown_cache import ShowsItsCache
 
 
 class NeedsChecks(Conformance):
@@ -30,3 +31,31 @@ class NeedsChecks(Conformance):
         together(run, self.requests())
         unasked = model.read - run.needs.weights
         expect(not unasked, f"{', '.join(sorted(unasked))} was read: compat must return Needs(weights=...) with it")
+
+    @promise(
+        "A method that reads keys and values of the target declares Needs(cached_layers=...): few engines show them."
+    )
+    def test_keys_and_values_are_read_only_if_declared(self) -> None:
+        shown, declared = self._read_cache()
+        undeclared = sorted(shown.blocks - declared)
+        expect(not undeclared, f"blocks {undeclared} were read: compat must return Needs(cached_layers=...) with them")
+
+    @promise("Keys and values of the target are for reading: a method changes none.")
+    def test_keys_and_values_stay_as_they_are(self) -> None:
+        shown, _ = self._read_cache()
+        expect(not shown.changed, f"keys or values of block {min(shown.changed, default=0)} were changed")
+
+    @promise("A method reads keys and values of evaluated rows alone: those behind them may be of rejected drafts.")
+    def test_keys_and_values_of_evaluated_rows_are_read(self) -> None:
+        shown, _ = self._read_cache()
+        expect(not shown.beyond, f"{shown.beyond[0] if shown.beyond else ''}")
+
+    def _read_cache(self) -> tuple[ShowsItsCache, frozenset[int]]:
+        """The target's cache after a run, and the blocks that the method declares."""
+        name, plugin = self.mine()
+        model = ShowsItsCache(self.model)
+        if model.cache_reader is None:
+            pytest.skip("the target shows none of its cache")
+        run = self.run([(name, plugin)], target=model)
+        together(run, self.requests())
+        return model, run.needs.cached_layers

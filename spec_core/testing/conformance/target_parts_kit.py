@@ -7,11 +7,16 @@ from typing import Any
 import pytest
 import torch
 
-from spec_core.contract.target_parts import layer_executor, next_token_layer, training_texts
+from spec_core.contract.target_parts import cache_reader, layer_executor, next_token_layer, training_texts
+from spec_core.contract.values import Draft
 from spec_core.testing.conformance.base import expect
+from spec_core.testing.conformance.drive import Row, close, feed, forward, host, keep
 from spec_core.testing.conformance.exact_rows import RowChecks
 from spec_core.testing.conformance.promise import promise
+from spec_core.toolkit.drive import open_sequence
 
+TEXT = [5, 3, 1, 4, 2, 6, 3]
+"""A text whose keys and values are read."""
 PROMPTS = 3
 """Prompts that are requested of a model's training texts."""
 
@@ -54,6 +59,29 @@ class TargetPartChecks(RowChecks):
         shape, own = executor.source.shape(name), tuple(self.model.tensor(name).shape)
         expect(shape is not None and tuple(shape) == own, f"{name} is {shape} there, {own} in the target")
         expect(callable(getattr(executor, "with_layers", None)), "it has no with_layers")
+
+    @promise("cache_reader, if there is one, shows keys and values [K, n, D], however their rows were evaluated.")
+    def test_the_cache_reader_shows_the_rows_of_the_text(self) -> None:
+        reader = cache_reader(self.model)
+        if reader is None:
+            pytest.skip("the target shows none of its cache")
+        blocks = {i: heads for i in range(self.model.info.layers) if (heads := reader.heads(i)) is not None}
+        expect(bool(blocks), "no block has heads")
+        whole, pieces = open_sequence(self.model), open_sequence(self.model)
+        feed(self.model, whole, TEXT)
+        step, _ = forward(self.model, [Row(pieces, TEXT[:4], Draft([9, 8, 7]))])
+        keep(self.model, step, [()])
+        feed(self.model, pieces, TEXT[4:])
+        for block, heads in blocks.items():
+            for name, one, other in zip(
+                ("keys", "values"),
+                reader.rows(whole, len(TEXT)).read(block),
+                reader.rows(pieces, len(TEXT)).read(block),
+                strict=True,
+            ):
+                size = (heads.kv_heads, len(TEXT), heads.dim)
+                expect(tuple(one.shape) == size, f"{name} of block {block} are {list(one.shape)}, not {list(size)}")
+                close(host(other), host(one), self.rounding, f"{name} of block {block} after a rejected draft")
 
     @promise(
         "training_texts, if there are some, are texts that the tokenizer reads, and at most the prompts requested."

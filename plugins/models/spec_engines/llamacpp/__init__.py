@@ -37,6 +37,7 @@ ENGINE = Engine(
         "test_the_next_token_layer_is_readable": "most models have no layer that predicts one token further",
         "test_the_next_token_layer_rotates_its_heads": "most models have no layer that predicts one token further",
         "test_the_layer_executor_has_the_weights_of_the_target": "further layers run beside it",
+        "test_the_cache_reader_shows_the_rows_of_the_text": "its cache belongs to the engine",
         "test_training_texts_are_texts": "no texts belong to a model",
     },
 )

@@ -20,6 +20,7 @@ from spec_targets.description.config import Config
 from spec_targets.files.mapped import release
 from spec_targets.runtime import build
 from spec_targets.runtime.build import Executor, ExecutorOptions
+from spec_targets.runtime.cache_reader import CacheReader
 from spec_targets.runtime.next_token import NextnLayer
 from spec_targets.runtime.probe import explain_inexact
 from spec_targets.runtime.rotation import MAX_POSITIONS, tables
@@ -91,7 +92,8 @@ def make_target(
         info = with_exactness(info, explain_inexact(executor, config.context))
     layer = NextnLayer.of(config, weights, divisors, context) if config.nextn else None
     kind_of_target = RecurrentTarget if config.recurrent else TorchTarget
-    return kind_of_target(info, tokenizer, config, weights, executor, executor, layer)
+    reader = None if choice.gpu or not config.cached else CacheReader(config)
+    return kind_of_target(info, tokenizer, config, weights, executor, executor, layer, cache_reader=reader)
 
 
 def _layer_max(choice: ExecutorOptions) -> dict[str, int]:
