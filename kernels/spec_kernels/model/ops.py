@@ -257,6 +257,20 @@ class Mixture:
 
 
 @dataclass(frozen=True, eq=False)
+class Clusters:
+    """out = x Wᵀ in the columns of the ``used`` clusters that score highest in the row; -inf in all others.
+
+    scores: [R, C]; cluster c has the columns c · n / C to (c + 1) · n / C - 1. Among equals the first cluster counts.
+    """
+
+    x: str
+    scores: str
+    out: str
+    weight: Weight
+    used: int
+
+
+@dataclass(frozen=True, eq=False)
 class Pick:
     """out = the rows of x that are requested for this heading; all others are dropped from here on.
 
@@ -278,7 +292,7 @@ class Tap:
 
 Op = (
     Embed | Input | Norm | Linear | GLU | Gate | Add | SoftCap | Concat | Columns | BlockConv
-    | Rotate | Store | Attend | Delta | ShortConv | Mixture | Pick | Tap
+    | Rotate | Store | Attend | Delta | ShortConv | Mixture | Clusters | Pick | Tap
 )  # fmt: skip
 
 
@@ -291,6 +305,8 @@ def weights_of(op: Op) -> tuple[Weight, ...]:
             return op.weights
         case Mixture():
             return op.gate, op.up, op.down
+        case Clusters():
+            return (op.weight,)
     return ()
 
 

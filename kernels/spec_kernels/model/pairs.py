@@ -135,8 +135,8 @@ class PairLayer:
         """Whether drafts in one call may be drawn with this sampling, and may branch."""
         return bool(self.executor.chooses(sampling, tree))
 
-    def memory(self) -> PairMemory:
-        """The memory of a new sequence."""
+    def memory(self) -> Any:
+        """The memory of a new sequence, with the methods of ``PairMemory``."""
         return PairMemory(self.executor.cache(FIRST_ROWS), embedding_width(self.executor.model))
 
     def forward(self, parts: Sequence[Pairs], last: bool = True) -> tuple[Tensor, Tensor]:

@@ -251,6 +251,14 @@ class Pass:
         output = mixture(self[op.x], self[op.scores], op.experts, bias, (gate, up, down), op.act, biases, factors)
         self.values[op.out] = output if op.add is None else self[op.add] + output
 
+    def clusters(self, op: ops.Clusters) -> None:
+        scores = self[op.scores].float().nan_to_num(-torch.inf)
+        best = scores.argsort(stable=True, dim=1, descending=True)[:, : op.used]
+        chosen = torch.zeros_like(scores, dtype=torch.bool).scatter_(1, best, True)
+        matrix = self.of.weights[op.weight.key]
+        y = product(self[op.x].to(matrix.dtype), matrix)
+        self.values[op.out] = y.masked_fill(~chosen.repeat_interleave(op.weight.n // scores.shape[1], 1), -torch.inf)
+
     def pick(self, op: ops.Pick) -> None:
         """Keep some rows. Rows are numbered as in the batch, so earlier picks are taken into account."""
         requested, have = getattr(self.batch, op.rows), self.rows

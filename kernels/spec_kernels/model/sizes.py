@@ -110,6 +110,16 @@ class Sizes:
             raise ValueError(f"{name}: {counts} are chosen; needed are at most all, in groups of equal size")
         self.widths[op.out] = width
 
+    def clusters(self, op: ops.Clusters) -> None:
+        name = f"Clusters of {op.x!r}"
+        one(name, op.weight)
+        self.wide(name, op.x, op.weight.k)
+        count = self.read(name, op.scores)
+        pieces(name, f"the number of rows of {op.weight.name!r}", op.weight.n, count)
+        if not 1 <= op.used <= count:
+            raise ValueError(f"{name}: {op.used} of {count} clusters are used, 1 to {count} are possible")
+        self.widths[op.out] = op.weight.n
+
     # element by element
 
     def norm(self, op: ops.Norm) -> None:

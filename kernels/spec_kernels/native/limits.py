@@ -35,6 +35,8 @@ def check(model: Model) -> None:
             case ops.Mixture():
                 within("the experts of a row", op.experts.used, MAX_CHOSEN)
                 within("the groups of experts", op.experts.groups, MAX_CHOSEN)
+            case ops.Clusters():
+                within("the clusters of a row", op.used, MAX_CHOSEN)
             case ops.Concat():
                 within("the values that are joined", len(op.xs), MAX_INPUTS)
 

@@ -246,6 +246,13 @@ class Lowering:
             x, scores, add, out, self.activation_bits(up), self.activation_bits(down), *stacks, router, act, biases
         )
 
+    def clusters(self, op: ops.Clusters, after: list[Any]) -> None:
+        tiles, scores = self.arena[(op.weight,)], self.index_of(op.scores)
+        qrows = self.qrows(op.x, self.activation_bits(tiles))
+        self.program.clusters(
+            qrows, scores, self.value_index(op.out, tiles.n), tiles.handle, self.width(op.scores), op.used
+        )
+
     def pick(self, op: ops.Pick, after: list[Any]) -> None:
         x = self.index_of(op.x)
         self.program.pick(x, self.value_index(op.out, self.width(op.x)), HEADINGS.index(op.rows))

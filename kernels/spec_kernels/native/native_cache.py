@@ -106,7 +106,7 @@ class NativeCache:
             return byte_keys(keys, dim)[:, :count], byte_values(values, dim)[:, :count]
         kind = KINDS[self.shape.kind]
         tiles = keys[:, : self.length * dim * kind.itemsize].view(kind).unflatten(1, (-1, dim, TILE))
-        rows = values[:, : self.length * padded(dim) * kind.itemsize].view(kind).unflatten(1, (self.length, -1))
+        rows = values[:, : self.length * padded_width(dim) * kind.itemsize].view(kind).unflatten(1, (self.length, -1))
         return tiles.transpose(2, 3).flatten(1, 2)[:, :count].float(), rows[:, :count, :dim].float()
 
     def _parts(self, layer: int) -> tuple[Tensor, Tensor]:
@@ -114,16 +114,16 @@ class NativeCache:
         bytes_of = lambda one: module().cache_bytes((self.shape.kind, 1, one.data_ptr()), self.length)
         first = sum(bytes_of(one) for one in self.shape.layers[:layer])
         heads, dim = self.shape.layers[layer].tolist()
-        keys = heads * whole(self.length // TILE * key_tile_bytes(self.shape.kind, dim))
+        keys = heads * aligned_bytes(self.length // TILE * key_tile_bytes(self.shape.kind, dim))
         return self.memory[first : first + keys], self.memory[first + keys : first + bytes_of(self.shape.layers[layer])]
 
 
-def padded(dim: int) -> int:
+def padded_width(dim: int) -> int:
     """Numbers of a row of values."""
     return -(-dim // TILE) * TILE
 
 
-def whole(size: int) -> int:
+def aligned_bytes(size: int) -> int:
     """Bytes of a head's keys or values."""
     return -(-size // ALIGNED) * ALIGNED
 
@@ -147,8 +147,8 @@ def byte_keys(memory: Tensor, dim: int) -> Tensor:
 
 def byte_values(memory: Tensor, dim: int) -> Tensor:
     """Values float32 [K, T, dim] from tiles of integers [TILE / 4, padded dim, 4] and scales float32 [TILE]."""
-    size = TILE * padded(dim) + 4 * TILE
+    size = TILE * padded_width(dim) + 4 * TILE
     tiles = memory[:, : memory.shape[1] // size * size].unflatten(1, (-1, size))
-    integers = tiles[..., : TILE * padded(dim)].view(torch.int8).unflatten(-1, (TILE // 4, -1, 4)).transpose(3, 4)
-    scales = tiles[..., TILE * padded(dim) :].contiguous().view(torch.float32)
+    integers = tiles[..., : TILE * padded_width(dim)].view(torch.int8).unflatten(-1, (TILE // 4, -1, 4)).transpose(3, 4)
+    scales = tiles[..., TILE * padded_width(dim) :].contiguous().view(torch.float32)
     return (integers.flatten(2, 3)[..., :dim].float() * scales.unsqueeze(-1)).flatten(1, 2)

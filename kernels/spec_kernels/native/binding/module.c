@@ -297,6 +297,18 @@ static PyObject *block_conv(PyObject *self, PyObject *args) {
     return none_or_error(op);
 }
 
+/* qrows, scores, out, weight, clusters, those used */
+static PyObject *clusters(PyObject *self, PyObject *args) {
+    int from, scores, out, count, used;
+    PyObject *weight;
+    spec_weight w;
+    if (!PyArg_ParseTuple(args, "iiiOii", &from, &scores, &out, &weight, &count, &used)) return NULL;
+    if (!weight_of(weight, &w)) return NULL;
+    spec_op *op = spec_add_op(program_of(self), SPEC_CLUSTERS);
+    if (op) op->qrows = from, op->y = scores, op->out = out, op->weights[0] = w, op->heads = count, op->dim = used;
+    return none_or_error(op);
+}
+
 /* values, out */
 static PyObject *concat(PyObject *self, PyObject *args) {
     PyObject *xs;
@@ -498,6 +510,7 @@ static PyMethodDef methods[] = {
     {"gated_norm", gated_norm, METH_VARARGS, NULL},
     {"block_conv", block_conv, METH_VARARGS, NULL},
     {"concat", concat, METH_VARARGS, NULL},
+    {"clusters", clusters, METH_VARARGS, NULL},
     {"columns", columns, METH_VARARGS, NULL},
     {"tap", tap, METH_VARARGS, NULL},
     {"linear", linear, METH_VARARGS, NULL},

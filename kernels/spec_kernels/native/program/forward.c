@@ -66,6 +66,42 @@ static void block_conv(spec_program *p, const spec_op *op) {
     }
 }
 
+/* The `used` largest of `count` scores, among equals the first; NaN counts as the smallest. */
+static void rank_clusters(const float *scores, int count, int used, int *best) {
+    int ranked = 0;
+    for (int c = 0; c < count; c++) {
+        int at = ranked < used ? ranked++ : used;
+        if (at == used && !(scores[c] > scores[best[used - 1]])) continue;
+        if (at == used) at--;
+        for (; at > 0 && (scores[c] > scores[best[at - 1]] || scores[best[at - 1]] != scores[best[at - 1]]); at--)
+            best[at] = best[at - 1];
+        best[at] = c;
+    }
+}
+
+/* Products with the columns of the best clusters of each row, which are few. y: scores, heads: clusters, dim: used */
+static void clusters(spec_program *p, const spec_op *op) {
+    const spec_qrows *qrows = &p->qrows[op->qrows];
+    const spec_weight *w = &op->weights[0];
+    int best[SPEC_MAX_TOP], size = w->n / op->heads;
+    float *y = (float *)p->scratch[0];
+    for (int r = 0; r < p->left; r++) {
+        int in_group = r % SPEC_GROUP, rows = spec_min(SPEC_GROUP, p->left - (r - in_group));
+        const uint8_t *group = qrows->data + (size_t)(r / SPEC_GROUP) * qrows->group_bytes;
+        float *out = spec_rows_of(p, op->out, r);
+        for (int i = 0; i < w->n; i++) out[i] = -__builtin_inff();
+        rank_clusters(spec_rows_of(p, op->y, r), op->heads, op->dim, best);
+        for (int i = 0; i < op->dim; i++) {
+            int from = best[i] * size, end = from + size;
+            for (int tile = from / 16; tile * 16 < end; tile++) {
+                p->product->product(w, tile, 1, group, qrows->bits, rows, y);
+                for (int column = tile * 16; column < tile * 16 + 16; column++)
+                    if (column >= from && column < end) out[column] = y[in_group * 16 + column % 16];
+            }
+        }
+    }
+}
+
 static void gather_angles(const spec_program *p, const spec_rotary *t) {
     size_t half = (size_t)t->rotary_dim / 2;
     for (int r = 0; r < p->request->rows; r++) {
@@ -137,8 +173,8 @@ static int next(void *context) {
             pick(p, op);
             continue;
         }
-        if (op->kind == SPEC_BLOCK_CONV) {
-            block_conv(p, op);
+        if (op->kind == SPEC_BLOCK_CONV || op->kind == SPEC_CLUSTERS) {
+            (op->kind == SPEC_CLUSTERS ? clusters : block_conv)(p, op);
             continue;
         }
         while (row_wise(op) && p->at < p->count && row_wise(&p->ops[p->at])) p->at++;

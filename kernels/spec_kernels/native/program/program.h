@@ -69,6 +69,7 @@ enum spec_kind {
     SPEC_DELTA,
     SPEC_PICK,
     SPEC_BLOCK_CONV,
+    SPEC_CLUSTERS,
     SPEC_SORT,
     SPEC_GATHER,
     SPEC_UP,
