@@ -77,7 +77,7 @@ CLUSTER = ("spec_compare.executors", "spec_serve.ray")
 MODELS = ("spec_kernels.model", "spec_kernels.native")
 TRITON = re.compile(r"spec_kernels\.(ops\.\w+\.triton|gpu(\.\w+)+)")
 """Modules that may import triton, which is an optional package."""
-METHOD_NAMES = re.compile(r"\b(ngram|eagle3?|mtp|dflash2?|dspark|draft[-_]model|gdn)\b", re.IGNORECASE)
+METHOD_NAMES = re.compile(r"\b(ngram|assistant|eagle3?|mtp|dflash2?|dspark|draft[-_]model|gdn)\b", re.IGNORECASE)
 LONGEST = 400
 
 

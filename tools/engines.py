@@ -47,6 +47,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
 """Settings of methods that need a file or can branch."""
 NEEDS = {"dspark": "dflash", "dflash2": "dflash"}
 """Methods whose needs are those of another, whose head is at hand."""
+OWN_LOOP = {"assistant": Needs(final=True, weights={"token_embd.weight"}, cached_layers={0})}
+"""Needs of methods that run only on targets of this project, where no file of theirs is at hand."""
 
 
 def engines() -> str:
@@ -106,6 +108,8 @@ def everything() -> Serves:
 
 def cell(method: str, serves: Serves) -> str:
     """``trees``, ``chains``, or ``no`` with the reason of the refusal."""
+    if method in OWN_LOOP:
+        return "chains" if serves == everything() else "no: it reads keys and values of the target"
     try:
         needs = needs_of(method, serves)
     except Refused as refused:
@@ -115,6 +119,8 @@ def cell(method: str, serves: Serves) -> str:
 
 def needs_of(method: str, serves: Serves) -> Needs:
     """Needs of a method, by its ``compat``. Raises Refused where the engine does not serve it."""
+    if method in OWN_LOOP:
+        return OWN_LOOP[method]
     method = NEEDS.get(method, method)
     described = load(MODELS.get(method, "zoo:pico"), weights=False)
     model = EngineModel(described.info, described.tokenizer, next_token_layer=next_token_layer(described))
@@ -124,7 +130,8 @@ def needs_of(method: str, serves: Serves) -> Needs:
 def reads(method: str) -> str:
     """Inputs of a method besides tokens, in words."""
     needs = needs_of(method, everything())
-    return ", ".join(what for name, what in WORDS.items() if name != "trees" and getattr(needs, name)) or "tokens"
+    words = WORDS | {"cached_layers": "keys and values"}
+    return ", ".join(what for name, what in words.items() if name != "trees" and getattr(needs, name)) or "tokens"
 
 
 def _title(engine: Engine) -> str:

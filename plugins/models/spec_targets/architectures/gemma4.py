@@ -45,8 +45,12 @@ NAMES: dict[str, Name] = (
         "proj.weight": "per_layer_projection.weight",
         "post_norm.weight": "post_per_layer_input_norm.weight",
         "layer_output_scale.weight": "layer_scalar",
+        "nextn.pre_projection.weight": "/pre_projection.weight",
+        "nextn.post_projection.weight": "/post_projection.weight",
+        "centroids.weight": "/masked_embedding.centroids.weight",
     }
 )
+"""Also of an assistant: its projections and clusters."""
 ROTATION = "rope_freqs.weight"
 """Tensor of GGUF files that says which pairs of a wide head rotate."""
 

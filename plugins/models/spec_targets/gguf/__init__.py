@@ -12,6 +12,7 @@ from spec_targets.files.gguf import GgufFile, open_gguf
 from spec_targets.runtime.torch_target import TorchTarget
 
 if TYPE_CHECKING:
+    from spec_targets.heads.assistant import AssistantFile
     from spec_targets.heads.head_file import HeadFile
 
 _files: WeakValueDictionary[tuple[Any, ...], GgufFile] = WeakValueDictionary()
@@ -19,9 +20,13 @@ _tokenizers: WeakKeyDictionary[GgufFile, Any] = WeakKeyDictionary()
 
 HEADS = ("eagle3", "dflash")
 """Architectures of files that hold a draft head."""
+ASSISTANTS = ("gemma4-assistant", "gemma4_assistant", "gemma4_mtp")
+"""Architectures of files that hold an assistant; the first is llama.cpp's name."""
 
 
-def load(location: str | Path, *, weights: bool | str = "auto", **options: Any) -> TorchTarget | HeadFile:
+def load(
+    location: str | Path, *, weights: bool | str = "auto", **options: Any
+) -> TorchTarget | HeadFile | AssistantFile:
     """Load a model. options: see ``spec_core.load``; ``weights=False`` reads metadata only, and opens draft heads too.
 
     Raises UsageError for a damaged file, an unknown architecture or type, or a missing tensor.
@@ -35,6 +40,10 @@ def load(location: str | Path, *, weights: bool | str = "auto", **options: Any) 
         from spec_targets.heads.head_file import from_gguf as head_of
 
         return head_of(file, weights is not False)
+    if file.metadata.get("general.architecture") in ASSISTANTS:
+        from spec_targets.heads.assistant import from_gguf as assistant_of
+
+        return assistant_of(file, weights is not False)
     config = config_of(file)
     source = GgufWeights(file, config)
     tokenizer = _tokenizer(file)

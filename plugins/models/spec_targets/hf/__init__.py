@@ -13,15 +13,19 @@ from spec_targets.files.json_file import read_json
 from spec_targets.runtime.torch_target import TorchTarget
 
 if TYPE_CHECKING:
+    from spec_targets.heads.assistant import AssistantFile
     from spec_targets.heads.head_file import HeadFile
     from spec_targets.hf.hf_weights import HfWeights
 
 
-def load(location: str | Path, *, weights: bool | str = "auto", **options: Any) -> TorchTarget | HeadFile:
+def load(
+    location: str | Path, *, weights: bool | str = "auto", **options: Any
+) -> TorchTarget | HeadFile | AssistantFile:
     """Load a model. options: see ``spec_core.load``; ``weights=False`` reads metadata only, and opens draft heads too.
 
     Raises UsageError for a damaged file, an unknown architecture, or a missing tensor.
     """
+    from spec_targets.heads import assistant
     from spec_targets.heads.head_file import from_directory
     from spec_targets.heads.hf_head import is_head
     from spec_targets.hf.config import config_of, divisors_of
@@ -34,6 +38,8 @@ def load(location: str | Path, *, weights: bool | str = "auto", **options: Any) 
     raw = read_json(directory / "config.json")
     if is_head(raw):
         return from_directory(directory, raw, weights is not False)
+    if assistant.is_assistant(raw):
+        return assistant.from_directory(directory, raw, weights is not False)
     config = config_of(raw, directory.name)
     source = HfWeights(directory, config)
     if not config.nextn and source.has_nextn:
