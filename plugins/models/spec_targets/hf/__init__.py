@@ -54,8 +54,15 @@ def load(
         divisors=divisors_of(raw, config),
         file=str(directory),
         types=dict(types),
+        notes=_unread_parts(raw),
         **options,
     )
+
+
+def _unread_parts(raw: dict[str, Any]) -> tuple[str, ...]:
+    """A note on the parts of a model that are not read: it takes text alone."""
+    parts = [part for part in ("vision", "audio") if isinstance(raw.get(f"{part}_config"), dict)]
+    return (f"text only: its {' and '.join(parts)} parts are not read",) if parts else ()
 
 
 def _check_head(raw: dict[str, Any], source: HfWeights, where: str) -> None:

@@ -49,11 +49,12 @@ def make_target(
     divisors: torch.Tensor | None = None,
     file: str = "",
     types: Mapping[str, int] | None = None,
+    notes: tuple[str, ...] = (),
 ) -> TorchTarget:
     """A target ready to run, or with metadata only. Raises UsageError before memory is allocated.
 
     storage: False reads no weights; otherwise how they are kept, ``auto`` or ``q8_0``; True means ``auto``.
-    file, types: facts for ``TargetInfo``.
+    file, types: facts for ``TargetInfo``. notes: for the user.
     """
     config.check(weights.where)
     if apart := config.nextn and weights.shape("blk.0.attn_norm.weight") is None:
@@ -93,7 +94,7 @@ def make_target(
     layer = NextnLayer.of(config, weights, divisors, context) if config.nextn else None
     kind_of_target = RecurrentTarget if config.recurrent else TorchTarget
     reader = None if choice.gpu or not config.cached else CacheReader(config)
-    return kind_of_target(info, tokenizer, config, weights, executor, executor, layer, cache_reader=reader)
+    return kind_of_target(info, tokenizer, config, weights, executor, executor, layer, cache_reader=reader, notes=notes)
 
 
 def _layer_max(choice: ExecutorOptions) -> dict[str, int]:

@@ -52,7 +52,8 @@ class SlotMemory:
 @attrs.define(eq=False)
 class TorchTarget:
     """A decoder of attention and recurrent layers. ``executor`` is None when only metadata was read; draft layers run
-    on ``layer_executor``, which is the same. cache_reader: None where executors read no other model's cache.
+    on ``layer_executor``, which is the same. cache_reader: None where executors read no other model's cache. notes:
+    facts about the file for the user.
 
     every, checkpoints_max: a hybrid keeps up to ``checkpoints_max`` (at least 3) checkpoints of its recurrent state: at
     the last two positions of a prompt, where the next turn may differ from this one, every half of ``every`` tokens,
@@ -69,6 +70,7 @@ class TorchTarget:
     next_token_layer: NextTokenLayer | None = None
     training_texts: TrainingTexts | None = None
     cache_reader: CacheReader | None = None
+    notes: tuple[str, ...] = ()
     every: int = 256
     checkpoints_max: int = 8
     pool: StatePlaces | None = attrs.field(init=False, default=None)
@@ -204,7 +206,7 @@ class TorchTarget:
 
     @hookimpl
     def compat(self) -> Compat:
-        return Compat(owns={"attention"}, shares=True)
+        return Compat(owns={"attention"}, shares=True, notes=self.notes)
 
     @hookimpl
     def rollback(self, step: Step) -> None:
