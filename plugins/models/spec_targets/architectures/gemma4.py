@@ -108,13 +108,13 @@ def from_hf(json: ConfigJson) -> Config:
     plain = ConfigJson({**json.raw, "rope_parameters": rope["full_attention"]}, json.arch, json.kind, json.where)
     local = ConfigJson(rope["sliding_attention"], json.arch, json.kind, json.where)
     kv_heads, head = json.integer("num_key_value_heads"), json.integer("head_dim")
-    wide = json.integer("global_head_dim", head)
+    wide, wide_kv_heads = full_heads(json)
     sharing, experts = json.integer("num_kv_shared_layers", 0), _experts(json)
     return plain.decoder(
         ("layer_types", "hidden_act"),
         head=wide,
         rotary_dim=wide,
-        kv_heads=json.integer("num_global_key_value_heads", kv_heads),
+        kv_heads=wide_kv_heads,
         ffs=_ffs(json, sharing),
         scale=1.0,
         windows=json.windows(1),
@@ -128,6 +128,27 @@ def from_hf(json: ConfigJson) -> Config:
         experts=experts,
         expert_ff=json.integer("moe_intermediate_size") if experts else 0,
     )
+
+
+def full_heads(json: ConfigJson) -> tuple[int, int]:
+    """Width and number of key heads in blocks without a window: stated for all, or for each of these blocks."""
+    usual = {"head_dim": json.integer("head_dim"), "num_key_value_heads": json.integer("num_key_value_heads")}
+    stated = json.raw.get("per_layer_config")
+    if stated is None:
+        head = json.integer("global_head_dim", usual["head_dim"])
+        return head, json.integer("num_global_key_value_heads", usual["num_key_value_heads"])
+    layers = json.layers()
+    kinds = json.kinds(layers, ("full_attention", "sliding_attention")) or ["full_attention"] * layers
+    full = {str(i) for i, kind in enumerate(kinds) if kind == "full_attention"}
+    sizes = [stated.get(block) for block in sorted(full)] if isinstance(stated, Mapping) and set(stated) <= full else []
+    alike = bool(sizes) and isinstance(sizes[0], Mapping) and all(size == sizes[0] for size in sizes)
+    if not alike or not set(sizes[0]) <= set(usual):
+        raise UsageError(
+            f"{json.where}: config.json has per_layer_config = {repr(stated)[:60]}",
+            hint="head_dim and num_key_value_heads, the same for each block of full attention, are needed",
+        )
+    own = ConfigJson({**usual, **sizes[0]}, json.arch, json.kind, json.where)
+    return own.integer("head_dim"), own.integer("num_key_value_heads")
 
 
 def _rope(json: ConfigJson, kind: str) -> Mapping[str, Any]:

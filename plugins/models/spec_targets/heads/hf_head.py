@@ -9,6 +9,8 @@ from typing import Any
 import attrs
 
 from spec_core.errors import UsageError
+from spec_targets.architectures.config_json import ConfigJson
+from spec_targets.architectures.gemma4 import full_heads
 from spec_targets.description.config import Config
 from spec_targets.heads import tensors
 from spec_targets.heads.block_facts import block_facts, layer_ids, selector_facts, sequential_facts
@@ -77,9 +79,8 @@ def _gemma4_sizes(sizes: Mapping[str, Any], name: str) -> dict[str, Any]:
     _check_full_attention(sizes, name)
     rope = sizes.get("rope_parameters")
     full = rope.get("full_attention") if isinstance(rope, dict) else None
-    wide = {"head_dim": "global_head_dim", "num_key_value_heads": "num_global_key_value_heads"}
-    stated = {key: sizes[own] for key, own in wide.items() if sizes.get(own) is not None}
-    return {**sizes, **stated, "rope_parameters": full or rope}
+    head, kv_heads = full_heads(ConfigJson(sizes, "gemma4", GEMMA4, name))
+    return {**sizes, "head_dim": head, "num_key_value_heads": kv_heads, "rope_parameters": full or rope}
 
 
 def _check_rotary(config: Config) -> None:
