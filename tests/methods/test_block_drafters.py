@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from shutil import copytree
 
 import pytest
 import torch
@@ -19,10 +20,10 @@ from spec_core.errors import UsageError
 from spec_core.testing import DrafterConformance
 from tests.methods.heads import TARGETS, check_lossless, method, selector_file, spark_file, tiny
 from tests.support.golden import golden
-from tests.support.small_heads import edit_config
+from tests.support.small_heads import edit_config, edit_tensors
 from tests.support.small_models import tiny_hybrid
 
-GOLDEN = {"dspark/qwen3": "qwen3", "dspark/qwen3-bonus": "qwen3", "dflash2/qwen3": "qwen3"}
+GOLDEN = {"dspark/qwen3": "qwen3", "dspark/qwen3-bonus": "qwen3", "dspark/lfm2": "lfm2", "dflash2/qwen3": "qwen3"}
 TOLERANCE = 2e-5
 """Of logits; those of the golden vectors differ between implementations by as much."""
 
@@ -60,6 +61,28 @@ def test_a_block_is_that_of_the_original_implementation(name, form, kernels):
         assert (states - of["block_hidden"][-len(states) :]).abs().max() <= TOLERANCE
         assert tokens == of["draft_tokens"].tolist()
         assert (after.chance is None) == (file.head.confidence == 0)
+
+
+def test_rows_of_neighbouring_pairs_become_halves(tmp_path):
+    """Dimensions 2i and 2i + 1 of q, k and their norms turn together in the file, i and i + d/2 here."""
+    names = [f"layers.{i}.self_attn.{x}_{part}.weight" for i in (0, 1) for x in "qk" for part in ("proj", "norm")]
+    plain, paired = (copytree(spark_file("dense"), tmp_path / name) for name in ("plain", "paired"))
+    norms = {name: torch.rand(load(plain, weights=False).head.head) for name in names if "norm" in name}
+    edit_tensors(plain, lambda tensors: tensors.update(norms))
+    halves = load(plain, weights=False)
+    edit_tensors(paired, lambda tensors: tensors.update({n: neighbours((tensors | norms)[n], halves) for n in names}))
+
+    edit_config(paired, lambda config: config.update(rope_is_neox_style=False))
+    assert all(torch.equal(load(paired, weights=False).tensor(name), halves.tensor(name)) for name in halves.names)
+    as_stored = load(edit_config(paired, lambda config: config.pop("rope_is_neox_style")), weights=False)
+    differing = {name for name in halves.names if not torch.equal(as_stored.tensor(name), halves.tensor(name))}
+    assert differing == {f"blk.{i}.attn_{x}{norm}.weight" for i in (0, 1) for x in "qk" for norm in ("", "_norm")}
+
+
+def neighbours(rows, file):
+    """Rows i and i + d/2 of every attention head as rows 2i and 2i + 1."""
+    heads = rows.view(-1, 2, file.head.head // 2, *rows.shape[1:])
+    return heads.transpose(1, 2).reshape(rows.shape).contiguous()
 
 
 @pytest.mark.parametrize("slots", [1, 3])
@@ -136,6 +159,7 @@ def damage_head(tmp_path, config=(), tensors=(), name="dspark/qwen3"):
         ({"markov_head_type": "gated"}, {}, "markov_head_type = 'gated' is not supported"),
         ({"block_size": 4096}, {}, "its block size is 4096"),
         ({"sample_from_anchor": "yes"}, {}, "sample_from_anchor = 'yes'"),
+        ({"rope_is_neox_style": "no"}, {}, "rope_is_neox_style = 'no'"),
         ({"architectures": ["Gemma4DSparkModel"]}, {}, "'blk.0.post_attention_norm.weight' is missing"),
         ({}, {"markov_head.markov_w2.weight": torch.ones(7, 20)}, "has shape [7, 20], [512, 20] was needed"),
         ({}, {"confidence_head.proj.weight": torch.full((1, 84), math.nan)}, "has NaN or infinite numbers"),

@@ -240,7 +240,7 @@ def _flag(raw: Mapping[str, Any], key: str, name: str) -> bool:
 def _dflash(head: Head, raw: Mapping[str, Any], sizes: Mapping[str, Any], source: HfHead) -> Head:
     options = {**raw, **raw["dflash_config"]} if isinstance(raw.get("dflash_config"), dict) else dict(raw)
     _check_neutral({**sizes, **options}, head.name, NEUTRAL if head.kind == "dspark" else NEUTRAL | NEUTRAL_DFLASH)
-    if options.get("rope_is_neox_style") is False:
+    if options.get("rope_is_neox_style") is not None and not _flag(options, "rope_is_neox_style", head.name):
         source.pairs = {"attn_q.": head.heads, "attn_k.": head.kv_heads, "attn_q_norm.": 1, "attn_k_norm.": 1}
     ids, reading = _block_ids(options, head)
     windows = _windows(sizes, head)
