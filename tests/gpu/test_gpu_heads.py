@@ -20,7 +20,7 @@ from tests.support.small_heads import train
 from tests.support.small_models import tiny_gguf
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-HEADS = ("eagle3/llama-d2t", "eagle3/qwen3-speculators", "dflash/qwen3")
+HEADS = ("eagle3/llama-d2t", "eagle3/qwen3-speculators", "dflash/qwen3", "dspark/qwen3")
 
 
 @pytest.fixture(autouse=True)

@@ -24,7 +24,8 @@ from tests.support.pairs import every_pair
 from tests.support.small_models import tiny_gguf, tiny_hybrid
 
 VOCAB = 300
-DRAFTERS = ("draft-model", "mtp", "eagle3", "eagle3-reduced")
+BLOCKS = ("dflash-reduced", "dspark", "dspark-bonus-reduced")
+DRAFTERS = ("draft-model", "mtp", "eagle3", "eagle3-reduced", *BLOCKS)
 RULES = (None, "rejection", "k-seq", "point-mass")
 """Shared noise; private noise with rows of probabilities; private noise without rows."""
 with_both = pytest.mark.skipif(
@@ -40,13 +41,14 @@ def target_of(drafter: str, kernels: str) -> Target:
 
 
 def start(drafter: str, p_min: float, rule: str | None, kernels: str = "native", **tree: int) -> Run:
-    """tree: settings of eagle3's trees."""
+    """tree: settings of eagle3's trees. A ``reduced`` head drafts part of the vocabulary."""
     target = target_of(drafter, kernels)
     if drafter == "mtp":
         return Run(target, [("mtp", {"p_min": p_min})], rule=rule)
     if drafter == "draft-model":
         return Run(target, [("draft-model", {"file": str(tiny_gguf(1)), "p_min": p_min})], rule=rule)
-    name, settings = heads.method("eagle3", "dense", 120 if drafter.endswith("reduced") else None)
+    rows = 120 if drafter.endswith("reduced") else None
+    name, settings = heads.method(drafter.removesuffix("-reduced"), "dense", rows)
     return Run(target, [(name, {**settings, "p_min": p_min, **tree})], rule=rule)
 
 

@@ -26,7 +26,7 @@ from spec_kernels.gpu.states import StateChunks
 from spec_kernels.gpu.support import misfit
 from spec_kernels.model import ops, sizes
 from spec_kernels.model.batch import ForwardBatch, check_given
-from spec_kernels.model.drafts import DraftLimits, Drafts
+from spec_kernels.model.drafts import DraftLimits, Drafts, draft_chains
 from spec_kernels.model.ops import Attend, Embed, Model, embedding_width
 from spec_kernels.model.rotary import cos_and_sin
 from spec_kernels.model.shapes import DeltaShape
@@ -212,9 +212,9 @@ class Gpu:
         for _, launch in self._bucket(size, frozenset({"logits"})).program.launches:
             launch()
 
-    def chooses(self, sampling: Any, tree: bool = False) -> bool:
-        """Whether drafts in one call may be drawn with this sampling, and may branch."""
-        return not (tree or sampling.adjusts or sampling.truncates)
+    def chooses(self, sampling: Any, tree: bool = False, reads: bool = False) -> bool:
+        """Whether drafts in one call may be drawn with this sampling, may branch, and may read rows of their own."""
+        return not (tree or reads or sampling.adjusts or sampling.truncates)
 
     @torch.inference_mode()
     def draft(
@@ -224,8 +224,12 @@ class Gpu:
         state: str | None = None,
         ids: Tensor | None = None,
         keep: bool = False,
+        read: Sequence[Mapping[str, Tensor]] | None = None,
+        sure: str | None = None,
     ) -> Drafts:
         """Chains: see ``draft_chains``. keep: with the rows that tokens were chosen from."""
+        if read is not None:
+            return draft_chains(self, batch, limits, state, ids, keep, read, sure)
         if any(of.width > 1 for of in limits):
             raise NotImplementedError("only chains are drafted here")
         with on_device(self.device):

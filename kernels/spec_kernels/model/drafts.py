@@ -93,16 +93,19 @@ def draft_chains(
     state: str | None = None,
     ids: Tensor | None = None,
     keep: bool = False,
+    read: Sequence[Mapping[str, Tensor]] | None = None,
+    sure: str | None = None,
 ) -> Drafts:
     """A greedy chain behind the last row of every sequence, for which one row of logits is wanted; a forward a token.
 
     executor: runs the forwards. limits: of every sequence. Its cache has room for ``depth`` - 1 places more. state: the
     tap that the next forward takes as its only input. ids: int64, the token of every row of logits; None: their own
-    numbers. keep: must be False, no chooser reads rows here.
+    numbers. keep: must be False, no chooser reads rows here. read: in place of ``state``, of every sequence the rows
+    [depth, width] of all inputs, one for each forward. sure: a tap of width 1, whose sigmoid is the chance of a token.
     """
     if keep or any(of.chooser is not None or of.width > 1 for of in limits):
         raise NotImplementedError("only greedy chains are drafted here")
-    batch = replace(batch, taps={"logits", *([state] if state else [])})
+    batch = replace(batch, taps={"logits", *filter(None, (state, sure))})
     drafts = [Drafted([], None, []) for _ in limits]
     going, survival = list(range(len(limits))), [1.0] * len(limits)
     forwards = rows = 0
@@ -111,7 +114,8 @@ def draft_chains(
         forwards, rows = forwards + 1, rows + batch.positions.numel()
         chances, best = out["logits"].float().softmax(-1).nan_to_num(0.0).max(-1)
         tokens = (best if ids is None else ids[best]).tolist()
-        for i, token, chance in zip(going, tokens, chances.tolist(), strict=True):
+        own = chances.tolist() if sure is None else [sigmoid(score) for score in out[sure][:, 0].tolist()]
+        for i, token, chance in zip(going, tokens, own, strict=True):
             drafts[i].tokens.append(token)
             drafts[i].chances.append(chance)
             survival[i] *= chance * limits[i].trust
@@ -119,7 +123,19 @@ def draft_chains(
         if not on:
             return Drafts(drafts, forwards, rows)
         inputs = {} if state is None else {batch_input(executor.model): out[state][on]}
+        if read is not None:
+            inputs = rows_at([(read[going[at]], len(drafts[going[at]].tokens)) for at in on])
         batch, going = behind(batch, on, [tokens[at] for at in on], inputs), [going[at] for at in on]
+
+
+def rows_at(places: Sequence[tuple[Mapping[str, Tensor], int]]) -> dict[str, Tensor]:
+    """Row i of every input, [n, width], for each (inputs by name, i)."""
+    return {name: torch.stack([of[name][i] for of, i in places]) for name in places[0][0]}
+
+
+def sigmoid(score: float) -> float:
+    """1 / (1 + exp(-score)), with the bits of the native loop; 0 for NaN."""
+    return 1 / (1 + math.exp(-score)) if score > -700 else 0.0
 
 
 def cut_chain(tokens: Sequence[int], certainty: Sequence[float], limits: DraftLimits) -> Drafted:

@@ -76,8 +76,8 @@ class Reference:
         with batch.steady():
             return Pass(self, batch).run()
 
-    def chooses(self, sampling: Any, tree: bool = False) -> bool:
-        """Whether drafts in one call may be drawn with this sampling, and may branch."""
+    def chooses(self, sampling: Any, tree: bool = False, reads: bool = False) -> bool:
+        """Whether drafts in one call may be drawn with this sampling, may branch, and may read rows of their own."""
         return False
 
     def draft(
@@ -87,9 +87,11 @@ class Reference:
         state: str | None = None,
         ids: Tensor | None = None,
         keep: bool = False,
+        read: Sequence[Mapping[str, Tensor]] | None = None,
+        sure: str | None = None,
     ) -> Drafts:
         """Greedy chains: see ``draft_chains``."""
-        return draft_chains(self, batch, limits, state, ids, keep)
+        return draft_chains(self, batch, limits, state, ids, keep, read, sure)
 
     def _read(self, source: TensorSource, weight: Weight) -> Tensor:
         """[count, k, n], or [k, n] of a single matrix: the layout of products."""

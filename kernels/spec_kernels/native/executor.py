@@ -100,8 +100,8 @@ class Native:
             batch.recurrence.record_as(block)
         return outputs
 
-    def chooses(self, sampling: Any, tree: bool = False) -> bool:
-        """Whether drafts in one call may be drawn with this sampling, and may branch."""
+    def chooses(self, sampling: Any, tree: bool = False, reads: bool = False) -> bool:
+        """Whether drafts in one call may be drawn with this sampling, may branch, and may read rows of their own."""
         return True
 
     def draft(
@@ -111,12 +111,14 @@ class Native:
         state: str | None = None,
         ids: Tensor | None = None,
         keep: bool = False,
+        read: Sequence[Mapping[str, Tensor]] | None = None,
+        sure: str | None = None,
     ) -> Drafts:
         """A draft behind the last row of every sequence, for which one row of logits is wanted.
 
         limits: of every sequence. Its cache has room for ``width`` x (``depth`` - 1) places more. state: the tap that
         the next forward takes as its only input. ids: int64, the token of every row of logits; None: their own numbers.
-        keep: the rows of logits that tokens of chains were chosen from.
+        keep: the rows of logits that tokens of chains were chosen from. read, sure: see ``draft_chains``.
         """
         if keep and any(of.width > 1 for of in limits):
             raise ValueError("rows of logits are kept of chains only")
@@ -126,8 +128,14 @@ class Native:
         arguments, _, alive = self._arguments(batch, places)
         at = -1 if state is None else self.taps.index(state)
         tokens = None if ids is None else (ids.data_ptr(), len(ids))
+        inputs = None if read is None else [[_in_rows(of[name]) for name in self.inputs] for of in read]
         requests = tuple((l.depth, l.nodes, l.width, l.p_min, l.trust, tuple(l.stops), l.chooser) for l in limits)
-        drafted, forwards, rows = self.program.draft(*arguments, requests, self._logits, at, tokens, keep, room)
+        drafted, forwards, rows = self.program.draft(
+            *arguments,
+            *(requests, self._logits, at, tokens, keep, room),
+            None if inputs is None else tuple(tuple((m.data_ptr(), _stride(m), len(m)) for m in of) for of in inputs),
+            -1 if sure is None else self.taps.index(sure),
+        )
         del alive
         drafts = [Drafted(*one) for one in drafted]
         return Drafts(_with_rows(drafts, outputs["logits"]) if keep else drafts, forwards, rows)
@@ -182,7 +190,7 @@ class Native:
                 raise ValueError(f"input {name!r} has {m.shape[0]} rows, the batch has {batch.positions.numel()}")
             if m.shape[1] != width:
                 raise ValueError(f"input {name!r} has rows of width {m.shape[1]}, {width} is needed")
-        return inputs, tuple((m.data_ptr(), m.stride(0) if m.shape[0] > 1 else m.shape[1]) for m in inputs)
+        return inputs, tuple((m.data_ptr(), _stride(m)) for m in inputs)
 
     def _states(self, now: Recurrence) -> tuple[tuple[Any, ...], Block | None]:
         pool, lineage, rows = now.pool, now.lineage, now.recorded
@@ -229,6 +237,11 @@ def _in_rows(m: Tensor) -> Tensor:
     """float32 with contiguous rows; copied only if needed."""
     m = m if m.dtype == torch.float32 else m.float()
     return m if m.stride(1) == 1 else m.contiguous()
+
+
+def _stride(m: Tensor) -> int:
+    """Numbers from one row to the next."""
+    return m.stride(0) if m.shape[0] > 1 else m.shape[1]
 
 
 def _sequence(s: SequenceRows) -> tuple[Any, ...]:

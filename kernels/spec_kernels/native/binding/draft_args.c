@@ -16,10 +16,14 @@ static const char *misfit_of(const spec_drafts *d, const spec_tree *t, int32_t s
         return "a draft has 1 to 256 tokens";
     if (t->width < 1 || t->width > SPEC_BRANCHES) return "a node has 1 to 64 children";
     if (t->width > 1 && !t->chooser) return "a tree needs a chooser";
+    if (t->width > 1 && d->sure >= 0) return "the chances of a tree are those of its chooser";
     if (!(t->trust >= 0 && t->trust <= 1) || t->chance_min != t->chance_min)
         return "the estimate must be from 0 to 1, the threshold a number";
     if (q->picks[1][s] != end - 1) return "a draft starts from the last row of its sequence";
-    if (committed->start + committed->rows + more > q->places[s]) return "the cache has no room for the draft";
+    if (d->program->memory.layers && committed->start + committed->rows + more > q->places[s])
+        return "the cache has no room for the draft";
+    for (int i = 0; d->read && i < d->program->inputs; i++)
+        if (d->read[s * d->program->inputs + i].rows < t->depth) return "a draft is longer than the rows it reads";
     if (d->program->tables && q->positions[end - 1] + t->depth > d->program->positions)
         return "the draft exceeds the model's positions";
     return NULL;
@@ -32,7 +36,8 @@ static const char *misfit(const spec_drafts *d) {
     int64_t rows = 0, paths = 0;
     if (p->recurring) return "a model with recurrent layers cannot draft here";
     if (d->logits < 0 || d->logits >= p->taps || d->state >= p->taps || !q->taps[d->logits]) return "no such tap";
-    if (p->inputs != (d->state >= 0) || (d->state >= 0 && !q->taps[d->state]))
+    if (d->sure >= p->taps || (d->sure >= 0 && !q->taps[d->sure])) return "no such tap";
+    if ((d->read ? d->state >= 0 : p->inputs != (d->state >= 0)) || (d->state >= 0 && !q->taps[d->state]))
         return "a model that is fed its own state has exactly one input";
     if (d->state >= 0 && q->tap_strides[d->state] < (size_t)p->input_widths[0])
         return "the state is narrower than the input";
@@ -57,6 +62,8 @@ static int32_t classes_of(const spec_program *p, int32_t logits, PyObject *ids, 
     int32_t classes = 0;
     for (int i = 0; i < p->value_count; i++)
         if (p->values[i].tap == logits) classes = p->values[i].width;
+    for (int i = 0; i < p->count; i++)
+        if (p->ops[i].kind == SPEC_TAP && p->ops[i].index == logits) classes = p->values[p->ops[i].x].width;
     if (ids == Py_None) return classes;
     if (!PyArg_ParseTuple(ids, "On", &at, &count) || !(*tokens = PyLong_AsVoidPtr(at))) return 0;
     return count == classes ? classes : 0;
@@ -93,12 +100,35 @@ static int trees_of(spec_drafts *d, PyObject *given) {
     return 1;
 }
 
+/* ((address, stride, rows) of every input, ...) of every sequence. */
+static int read_of(spec_drafts *d, PyObject *given) {
+    int32_t count = d->program->inputs, sequences = d->request->sequences;
+    if (given == Py_None) return 1;
+    if (!(d->read = calloc((size_t)(sequences * count) + 1, sizeof *d->read))) return PyErr_NoMemory() != NULL;
+    int fits = PyTuple_Check(given) && PyTuple_Size(given) == sequences;
+    for (int32_t s = 0; fits && s < sequences; s++) {
+        PyObject *one = PyTuple_GetItem(given, s), *at;
+        fits = PyTuple_Check(one) && PyTuple_Size(one) == count;
+        for (int32_t i = 0; fits && i < count; i++) {
+            spec_input_rows *all = &d->read[s * count + i];
+            Py_ssize_t stride;
+            if (!PyArg_ParseTuple(PyTuple_GetItem(one, i), "Oni", &at, &stride, &all->rows)) return 0;
+            fits = (all->data = PyLong_AsVoidPtr(at)) && stride >= d->program->input_widths[i];
+            all->stride = (size_t)stride;
+        }
+    }
+    if (!fits && !PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "give rows of every input for each sequence");
+    return fits && !PyErr_Occurred();
+}
+
 /* drafts, index of the tap with the logits, index of the tap with the next forward's input (or -1), (address, count) of
-   the token ids of the logits or None, whether all rows of logits are kept, capacity of the taps in rows */
+   the token ids of the logits or None, whether all rows of logits are kept, capacity of the taps in rows, rows of the
+   inputs or None, index of the tap with the score of a token's chance (or -1) */
 static int options_of(spec_drafts *d, PyObject *const *args) {
     d->logits = (int32_t)PyLong_AsLong(args[1]), d->state = (int32_t)PyLong_AsLong(args[2]);
     d->keep = PyObject_IsTrue(args[4]), d->room = (int32_t)PyLong_AsLong(args[5]);
-    if (PyErr_Occurred() || !trees_of(d, args[0])) return 0;
+    d->sure = (int32_t)PyLong_AsLong(args[7]);
+    if (PyErr_Occurred() || !trees_of(d, args[0]) || !read_of(d, args[6])) return 0;
     d->classes = classes_of(d->program, d->logits, args[3], &d->ids);
     return !PyErr_Occurred();
 }
@@ -133,7 +163,7 @@ PyObject *spec_draft(spec_given *g, spec_program *p, PyObject *const *args, Py_s
     spec_drafts d = {.program = p, .request = &g->request};
     const char *wrong;
     PyObject *made = NULL;
-    if (count != 15) return PyErr_Format(PyExc_ValueError, "15 arguments needed, %zd given", count);
+    if (count != 17) return PyErr_Format(PyExc_ValueError, "17 arguments needed, %zd given", count);
     if (!spec_request_read(g, p, args, 9)) return NULL;
     if (!options_of(&d, args + 9)) goto done;
     wrong = d.classes ? misfit(&d) : "give one token id per logit";

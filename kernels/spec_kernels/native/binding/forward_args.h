@@ -24,7 +24,9 @@ void spec_request_free(spec_given *g);
 /* The arguments of a forward with one row of logits per sequence (its last), then per sequence (max path length,
    max tokens, max children of a node, min chance of a path, estimate, (token that ends a path, ...), chooser; None
    takes the most likely token), then the tap with the logits, the tap with the next forward's input (or -1), the token
-   ids of the logits, whether the rows of logits of all forwards are kept, and the capacity of the taps in rows.
+   ids of the logits, whether the rows of logits of all forwards are kept, the capacity of the taps in rows, per sequence
+   the (address, stride, rows) of every input that later forwards read in place of a tap, or None, and the tap with the
+   scores whose sigmoid is the chance of a chain's token (or -1).
    Returns ([(tokens, parents or None of a chain, chances), ...], forwards, rows). */
 PyObject *spec_draft(spec_given *g, spec_program *p, PyObject *const *args, Py_ssize_t count);
 

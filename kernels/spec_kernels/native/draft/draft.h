@@ -40,12 +40,22 @@ typedef struct {
     int64_t position;                         /* position of the last evaluated committed token */
 } spec_tree;
 
-/* All drafts of a call. request: the first forward, with one row of logits per sequence. */
+/* Rows of an input for one sequence: row i is read with the tokens that have i drafted ones before them. */
+typedef struct {
+    const float *data;
+    size_t stride;
+    int32_t rows;
+} spec_input_rows;
+
+/* All drafts of a call. request: the first forward, with one row of logits per sequence. After it a forward reads its
+ * own state, or for every sequence the rows of all inputs in `read`. */
 typedef struct {
     spec_program *program;
     spec_request *request;
     spec_tree *trees;               /* one per sequence */
-    int32_t logits, state, classes; /* taps; state SPEC_NONE: the model has no input; logits in a row */
+    int32_t logits, state, sure; /* taps; state, sure SPEC_NONE: there is none; sigmoid(sure) is a token's chance */
+    int32_t classes;             /* logits in a row */
+    spec_input_rows *read;       /* [sequences][inputs of the program], or NULL */
     const int64_t *ids;             /* [classes]: the token id of each logit, or NULL */
     int32_t keep, room;             /* keep: keep the rows of logits of all forwards; capacity of the taps in rows */
     int32_t forwards, rows;         /* number of forwards and rows, set by the call */

@@ -1,6 +1,7 @@
 /* The loop over the depths of all drafts of a call. */
 #include "draft.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,7 +19,7 @@ typedef struct {
     uint8_t **memory;
     int32_t *places, *held, *above, *parents, *begin;
     int32_t behind;
-    float *input, **taps;
+    float *inputs[SPEC_INPUTS], **taps;
 } next_forward;
 
 /* ---- the choice of tokens */
@@ -47,8 +48,11 @@ static void most_likely(const spec_drafts *d, const float *z, int64_t *token, do
     if (*chance != *chance) *chance = 0;
 }
 
-/* Adds the children of node `parent`, chosen from its row of logits. */
-static const char *propose(const spec_drafts *d, spec_tree *t, int32_t parent, const float *z) {
+/* The same in Python: sigmoid in model/drafts.py. NaN: 0. */
+static double sigmoid(float score) { return score > -700 ? 1 / (1 + exp(-(double)score)) : 0; }
+
+/* Adds the children of node `parent`, chosen from its row of logits. sure: NULL, or the score of its only child. */
+static const char *propose(const spec_drafts *d, spec_tree *t, int32_t parent, const float *z, const float *sure) {
     int64_t path[SPEC_DEPTH], tokens[SPEC_BRANCHES];
     double chances[SPEC_BRANCHES];
     int32_t found = 1;
@@ -62,7 +66,8 @@ static const char *propose(const spec_drafts *d, spec_tree *t, int32_t parent, c
         most_likely(d, z, tokens, chances);
     }
     if (wrong) return wrong;
-    for (int32_t i = 0; i < found; i++)
+    if (sure) chances[0] = sigmoid(*sure);
+    for (int32_t i = 0; d->program->vocabulary && i < found; i++)
         if (tokens[i] < 0 || tokens[i] >= d->program->vocabulary)
             return "a row of logits has token ids outside the vocabulary";
     return spec_tree_add(t, parent, tokens, chances, found) ? NULL : spec_no_memory;
@@ -70,13 +75,14 @@ static const char *propose(const spec_drafts *d, spec_tree *t, int32_t parent, c
 
 /* A forward has the rows of all growing trees, one tree after another. */
 static const char *take(const spec_drafts *d, const spec_request *q, next_forward *n) {
-    size_t stride = q->tap_strides[d->logits];
-    float *z = q->taps[d->logits];
+    size_t stride = q->tap_strides[d->logits], sure_stride = d->sure == SPEC_NONE ? 0 : q->tap_strides[d->sure];
+    float *z = q->taps[d->logits], *sure = d->sure == SPEC_NONE ? NULL : q->taps[d->sure];
     for (int32_t s = 0; s < d->request->sequences; s++) {
         spec_tree *t = &d->trees[s];
         for (int32_t i = 0; i < t->evaluate; i++, z += stride) {
-            const char *wrong = propose(d, t, t->growing[i], z);
+            const char *wrong = propose(d, t, t->growing[i], z, sure);
             if (wrong) return wrong;
+            if (sure) sure += sure_stride;
         }
         if (t->evaluate) spec_tree_grow(t);
     }
@@ -86,18 +92,28 @@ static const char *take(const spec_drafts *d, const spec_request *q, next_forwar
 
 /* ---- the next forward */
 
+/* The inputs of one row: the state of the row before it, or rows of its depth. */
+static void fill_inputs(const spec_drafts *d, next_forward *n, const spec_tree *t, const spec_node *node) {
+    const spec_request *q = d->request;
+    int32_t count = d->program->inputs, before = node->parent < 0 ? t->root : t->pool[node->parent].at;
+    for (int32_t i = 0; i < count; i++) {
+        const spec_input_rows *all = d->read ? &d->read[(t - d->trees) * count + i] : NULL;
+        const float *from = all ? all->data + (size_t)node->depth * all->stride
+                                : q->taps[d->state] + (size_t)before * q->tap_strides[d->state];
+        size_t width = (size_t)d->program->input_widths[i];
+        memcpy(n->inputs[i] + (size_t)node->at * width, from, width * sizeof(float));
+    }
+}
+
 /* The rows of one tree, starting at row `row` of the batch. */
 static void fill_rows(const spec_drafts *d, next_forward *n, spec_tree *t, int32_t *above, int32_t row) {
-    size_t width = d->state == SPEC_NONE ? 0 : (size_t)d->program->input_widths[0];
     for (int32_t i = 0; i < t->evaluate; i++, row++) {
         spec_node *node = &t->pool[t->growing[i]];
         const spec_node *before = node->parent < 0 ? NULL : &t->pool[node->parent];
         above[t->held + i] = before ? before->row : -1;
         node->row = t->held + i, node->at = row;
         n->tokens[row] = node->token, n->positions[row] = t->position + node->depth;
-        if (!width) continue;
-        size_t from = (size_t)(before ? before->at : t->root) * d->request->tap_strides[d->state];
-        memcpy(n->input + (size_t)row * width, d->request->taps[d->state] + from, width * sizeof(float));
+        fill_inputs(d, n, t, node);
     }
 }
 
@@ -144,7 +160,6 @@ static int prepare(const spec_drafts *d, next_forward *n) {
         n->begin[s] = (int32_t)places;
         rows += width, places += mine, rows_max = mine > rows_max ? mine : rows_max;
     }
-    size_t inputs = d->state == SPEC_NONE ? 1 : (size_t)d->program->input_widths[0];
     *q = *d->request, n->behind = (int32_t)rows;
     if (!claim((void **)&n->tokens, rows, sizeof *n->tokens) ||
         !claim((void **)&n->positions, rows, sizeof *n->positions) ||
@@ -153,22 +168,27 @@ static int prepare(const spec_drafts *d, next_forward *n) {
         !claim((void **)&n->places, sequences, sizeof *n->places) ||
         !claim((void **)&n->held, sequences, sizeof *n->held) || !claim((void **)&n->above, places, sizeof *n->above) ||
         !claim((void **)&n->parents, rows + places + rows_max, sizeof *n->parents) ||
-        !claim((void **)&n->taps, (size_t)d->program->taps, sizeof *n->taps) ||
-        !claim((void **)&n->input, rows * inputs, sizeof *n->input))
+        !claim((void **)&n->taps, (size_t)d->program->taps, sizeof *n->taps))
         return 0;
+    for (int i = 0; i < d->program->inputs; i++) {
+        size_t width = (size_t)d->program->input_widths[i];
+        if (!claim((void **)&n->inputs[i], rows * width, sizeof(float))) return 0;
+        q->inputs[i] = n->inputs[i], q->input_strides[i] = width;
+    }
     n->taps[d->logits] = d->request->taps[d->logits];
     if (d->state != SPEC_NONE) n->taps[d->state] = d->request->taps[d->state];
+    if (d->sure != SPEC_NONE) n->taps[d->sure] = d->request->taps[d->sure];
     q->tokens = n->tokens, q->positions = n->positions, q->given = NULL;
     q->sequence = n->sequence, q->memory = n->memory, q->places = n->places, q->held = n->held, q->parents = NULL,
     q->taps = n->taps;
-    q->inputs[0] = n->input, q->input_strides[0] = inputs;
     for (int i = 0; i < SPEC_PICKS; i++) q->picks[i] = NULL;
     return !spec_reserve(d->program, (int)spec_round_up(rows, 16));
 }
 
 static void release(next_forward *n) {
     free(n->tokens), free(n->positions), free(n->sequence), free(n->memory), free(n->places), free(n->held);
-    free(n->above), free(n->parents), free(n->begin), free(n->input), free(n->taps);
+    free(n->above), free(n->parents), free(n->begin), free(n->taps);
+    for (int i = 0; i < SPEC_INPUTS; i++) free(n->inputs[i]);
 }
 
 /* ---- the loop */
@@ -206,5 +226,5 @@ const char *spec_draft_all(spec_drafts *d) {
 
 void spec_drafts_free(spec_drafts *d) {
     for (int32_t s = 0; d->trees && s < d->request->sequences; s++) free(d->trees[s].stops), free(d->trees[s].pool);
-    free(d->trees);
+    free(d->trees), free(d->read);
 }

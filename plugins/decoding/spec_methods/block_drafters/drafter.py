@@ -28,7 +28,7 @@ from spec_core.toolkit import (
     sample_field,
 )
 from spec_methods.block_drafters.layers import Context, Layers
-from spec_methods.block_drafters.sequential import Independent, sequential_part
+from spec_methods.block_drafters.sequential import Independent, SequentialPart, sequential_part
 from spec_methods.block_drafters.trees import BlockTree
 
 BACKLOG = 32
@@ -86,7 +86,7 @@ class BlockDrafter:
     layer_ids: Reading = layer_ids_field()
     head: DraftHead | None = attrs.field(default=None, init=False)
     layers: Layers | None = attrs.field(default=None, init=False)
-    sequential: Independent | None = attrs.field(default=None, init=False)
+    sequential: SequentialPart | None = attrs.field(default=None, init=False)
     watch: Any = attrs.field(default=None, init=False)
     memory: StashKey[BlockState] = attrs.field(factory=StashKey, init=False)
 
@@ -167,12 +167,26 @@ class BlockDrafter:
         return Block(seq, longest, memory.estimate, context=memory.context, branches=branches)
 
     def _fill_chains(self, step: Step, blocks: Listing[Block]) -> None:
-        """A token at a time for all chains, from left to right, while they are likely to be accepted."""
+        """Choose tokens of all chains from left to right: in one call, or one at a time where they are chosen here."""
+        for keep in (True, False):
+            self._draft_at_once(step, [b for b in blocks if self._drafter.keeps_probs(step, b.seq) == keep], keep)
         while growing := [block for block in blocks if block.open]:
             for block, row in zip(growing, self.sequential.follow([b.next_row for b in growing]), strict=True):
                 token = self._drafter.extend(step, block, row.logits, row.chance)
                 if self.watch is not None:
                     self.watch(token, row.logits)
+
+    def _draft_at_once(self, step: Step, blocks: Listing[Block], keep: bool) -> None:
+        """Whole chains. keep: with the rows that a rule reads."""
+        part = self.sequential
+        if not isinstance(part, Independent) or self.watch is not None:
+            return
+        limited = [(b, of) for b in blocks if (of := self._drafter.limits(step, b, part.chooses)) is not None]
+        if limited:
+            whole = [(b.seq.tokens[-1], b.rows, b.states) for b, _ in limited]
+            chains = part.draft(whole, [of for _, of in limited], keep)
+            for (block, _), chain in zip(limited, chains, strict=True):
+                self._drafter.add_tokens(block, chain.tokens, chain.chances, chain.rows)
 
     def _tree(self, step: Step, block: Block) -> Draft | None:
         seq, nodes = block.seq, min(step.nodes(block.seq), self.nodes_max)

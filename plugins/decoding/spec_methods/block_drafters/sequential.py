@@ -2,45 +2,98 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import attrs
 import torch
 from spec_kernels.model.batch import ForwardBatch, SequenceRows, numbers
 from spec_kernels.model.build import Builder
+from spec_kernels.model.drafts import Drafted, rows_at, sigmoid
 from spec_kernels.model.head import PREFIX, block_shape, shared_weights, spread, tokens_of
-from spec_kernels.model.ops import Embed, Linear, Model, Pick, Tap
+from spec_kernels.model.ops import Concat, Embed, Input, Linear, Model, Op, Pick, Tap
 from torch import Tensor
 
-from spec_core.toolkit import HeadFile
+from spec_core.toolkit import DraftLimits, HeadFile
 
 
 @attrs.frozen(eq=False)
 class Conditional:
-    """What follows a token in a row of a block: logits [V], and the head's own chance that its choice is accepted.
-
-    chance: None where the head estimates none.
-    """
+    """What follows a token in a row: logits [V], and the head's own chance that its choice is accepted, if any."""
 
     logits: Tensor
     chance: float | None = None
 
 
-class Independent:
-    """Rows as the block has them: each predicts its token alone."""
+class SequentialPart:
+    """What makes logits of a block's rows, from the left. sequential: a row depends on the token drafted before it."""
 
-    sequential = False
+    sequential = True
 
     def __init__(self, file: HeadFile, trunk: Any) -> None:
         """file: of the head. trunk: the executor of its layers."""
-        self.head = file.head
-        self.ids = tokens_of(self.head, trunk_device(trunk))
+        self.head, self.device = file.head, getattr(trunk, "device", "cpu")
+        self.ids = tokens_of(self.head, self.device)
 
     def follow(self, rows: Sequence[tuple[int, Tensor, Tensor]]) -> list[Conditional]:
         """For each (token before, logits [Vd], state [D] after the last norm): what the row predicts after it."""
-        logits = torch.stack([row for _, row, _ in rows])
-        return [Conditional(row) for row in spread(logits, self.ids, self.head.vocab)]
+        raise NotImplementedError
+
+
+class Independent(SequentialPart):
+    """Rows as the block has them: each predicts its token alone."""
+
+    sequential = False
+    sure: str | None = None
+    """The output whose sigmoid is the head's own chance."""
+
+    def __init__(self, file: HeadFile, trunk: Any) -> None:
+        super().__init__(file, trunk)
+        source = shared_weights(file.source, trunk)
+        operations = tuple(self._operations(Builder(block_shape(self.head), source)))
+        self.executor = trunk.with_layers(Model(operations), source)
+
+    def _operations(self, builder: Builder) -> Iterator[Op]:
+        yield Input("row", self.head.draft_vocab)
+        yield Pick("row", "row", "final")
+        yield Pick("row", "row", "logits")
+        yield Tap("row", "logits")
+
+    def follow(self, rows: Sequence[tuple[int, Tensor, Tensor]]) -> list[Conditional]:
+        tokens, logits, states = zip(*rows, strict=True)
+        outputs = self.executor.run(self._batch(tokens, self._inputs(torch.stack(logits), torch.stack(states))))
+        after = spread(outputs["logits"], self.ids, self.head.vocab)
+        if self.sure is None:
+            return [Conditional(row) for row in after]
+        scores = outputs[self.sure][:, 0].tolist()
+        return [Conditional(row, sigmoid(score)) for row, score in zip(after, scores, strict=True)]
+
+    def chooses(self, sampling: Any) -> bool:
+        """Whether ``draft`` may draw with this sampling."""
+        return bool(self.executor.chooses(sampling, reads=True))
+
+    def draft(
+        self, blocks: Sequence[tuple[int, Tensor, Tensor]], limits: Sequence[DraftLimits], keep: bool
+    ) -> list[Drafted]:
+        """A chain of every block, in one call. blocks: (token before, logits [n, Vd], states [n, D]).
+
+        keep: with the rows [n, V] that tokens were chosen from.
+        """
+        read = [self._inputs(logits, states) for _, logits, states in blocks]
+        batch = self._batch([token for token, _, _ in blocks], rows_at([(of, 0) for of in read]))
+        if self.sure is not None:
+            limits = [attrs.evolve(of, trust=1.0) for of in limits]
+        chains = self.executor.draft(batch, limits, None, self.ids, keep, read, self.sure).found
+        return [replace(c, rows=spread(c.rows, self.ids, self.head.vocab)) for c in chains] if keep else chains
+
+    def _inputs(self, rows: Tensor, states: Tensor) -> dict[str, Tensor]:
+        return {"row": rows} if self.sure is None else {"row": rows, "state": states}
+
+    def _batch(self, tokens: Sequence[int], inputs: dict[str, Tensor]) -> ForwardBatch:
+        at, rows = numbers(tokens, self.device), list(range(len(tokens)))
+        sequences, taps = [SequenceRows(None, i, 1, 0) for i in rows], tuple(filter(None, ("logits", self.sure)))
+        return ForwardBatch(at, torch.zeros_like(at), sequences, inputs=inputs, logits=rows, final=rows, taps=taps)
 
 
 class Markov(Independent):
@@ -51,55 +104,39 @@ class Markov(Independent):
 
     sequential = True
 
-    def __init__(self, file: HeadFile, trunk: Any) -> None:
-        super().__init__(file, trunk)
-        source, head = shared_weights(file.source, trunk), self.head
-        builder = Builder(block_shape(head), source)
-        first = builder.matrix(PREFIX + "markov_w1.weight", (head.vocab, head.markov))
-        second = builder.matrix(PREFIX + "markov_w2.weight", (head.draft_vocab, head.markov))
-        picks = Pick("m", "m", "final"), Tap("m", "final"), Pick("m", "m", "logits")
-        linear = Linear("m", ("logits",), (second,), (None,))
-        self.successors = trunk.with_layers(Model((Embed("m", first), *picks, linear, Tap("logits", "logits"))), source)
-        self.confidence = self.bias = None
+    def _operations(self, builder: Builder) -> Iterator[Op]:
+        head = self.head
+        yield Embed("m", builder.matrix(PREFIX + "markov_w1.weight", (head.vocab, head.markov)))
+        yield Input("row", head.draft_vocab)
+        yield Pick("m", "m", "final")
+        yield Pick("m", "m", "logits")
         if head.confidence:
-            self.confidence = builder.read(PREFIX + "conf_proj.weight", (1, head.confidence))[0].to(trunk_device(trunk))
-            self.bias = float(builder.read(PREFIX + "conf_proj.bias", (1,)))
-
-    def follow(self, rows: Sequence[tuple[int, Tensor, Tensor]]) -> list[Conditional]:
-        tokens = numbers([token for token, _, _ in rows], trunk_device(self.successors))
-        batch = ForwardBatch(
-            tokens, torch.zeros_like(tokens), [SequenceRows(None, 0, len(rows), 0)], taps=("final", "logits")
-        )
-        outputs = self.successors.run(batch)
-        logits = torch.stack([row for _, row, _ in rows]) + outputs["logits"]
-        chances = self._chances(torch.stack([state for _, _, state in rows]).float(), outputs["final"].float())
-        spread_rows = spread(logits, self.ids, self.head.vocab)
-        return [Conditional(row, chance) for row, chance in zip(spread_rows, chances, strict=True)]
-
-    def _chances(self, states: Tensor, successors: Tensor) -> Sequence[float | None]:
-        """The head's own estimates for rows with these states [n, D] and first factors [n, r]."""
-        if self.confidence is None:
-            return [None] * len(states)
-        width = states.shape[1]
-        scores = states @ self.confidence[:width] + self.bias
-        if len(self.confidence) > width:
-            scores = scores + successors @ self.confidence[width:]
-        return [float(chance) for chance in torch.sigmoid(scores).nan_to_num(0.0)]
+            self.sure = "confidence"
+            yield from _confidence(builder, head)
+        second = builder.matrix(PREFIX + "markov_w2.weight", (head.draft_vocab, head.markov))
+        yield Linear("m", ("logits",), (second,), (None,), "row")
+        yield Tap("logits", "logits")
 
 
-class Selector(Independent):
+def _confidence(builder: Builder, head: Any) -> Iterator[Op]:
+    """Operations from the state, and W1[token] if it is read, to the score of the head's own chance."""
+    weight = replace(builder.matrix(PREFIX + "conf_proj.weight", (1, head.confidence)), wide=True)
+    yield Input("state", head.width)
+    yield Concat(("state", "m") if head.confidence > head.width else ("state",), "facts")
+    yield Linear("facts", ("confidence",), (weight,), (builder.read(PREFIX + "conf_proj.bias", (1,)),))
+    yield Tap("confidence", "confidence")
+
+
+class Selector(SequentialPart):
     """The likeliest tokens of a row, each with a score of its own by the token before and the row's state.
 
     logit(b) + <successor[b], predecessor[a] * hidden state>, for the ``candidates`` likeliest b after a token a.
     """
 
-    sequential = True
-
     def __init__(self, file: HeadFile, trunk: Any) -> None:
         super().__init__(file, trunk)
-        at = trunk_device(trunk)
-        names = ("selector_predecessor.weight", "selector_successor.weight", "selector_hidden.weight")
-        self.predecessor, self.successor, self.hidden = (file.source.load(name).float().to(at) for name in names)
+        matrices = (file.source.load(f"selector_{name}.weight") for name in ("predecessor", "successor", "hidden"))
+        self.predecessor, self.successor, self.hidden = (matrix.float().to(self.device) for matrix in matrices)
 
     def follow(self, rows: Sequence[tuple[int, Tensor, Tensor]]) -> list[Conditional]:
         return [Conditional(self._scores(*row)) for row in rows]
@@ -112,12 +149,7 @@ class Selector(Independent):
         return torch.full_like(logits, -torch.inf).index_copy_(0, candidates, best + added.to(best.dtype))
 
 
-def trunk_device(executor: Any) -> Any:
-    """The device of an executor; the processor's where it says none."""
-    return getattr(executor, "device", "cpu")
-
-
-def sequential_part(file: HeadFile, trunk: Any) -> Independent:
+def sequential_part(file: HeadFile, trunk: Any) -> SequentialPart:
     """The sequential part that a head's file describes."""
     if file.head.selector:
         return Selector(file, trunk)

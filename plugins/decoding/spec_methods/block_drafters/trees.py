@@ -13,7 +13,7 @@ from torch import Tensor
 
 from spec_core import Draft, Sequence, Step
 from spec_core.toolkit import TokenDrafter, TreeLimits, TreeNode, confidences, grow_tree
-from spec_methods.block_drafters.sequential import Independent
+from spec_methods.block_drafters.sequential import SequentialPart
 
 Path = tuple[int, ...]
 Candidates = list[tuple[int, float]]
@@ -38,7 +38,7 @@ class BlockTree:
     step: Step
     seq: Sequence
     drafter: TokenDrafter
-    sequential: Independent
+    sequential: SequentialPart
     limits: TreeLimits
     rows: Tensor
     states: Tensor
