@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from spec_kernels.model.head import spread
 from spec_kernels.model.trunk import executor_of
+from spec_methods.assistant import Assistant
 from spec_methods.assistant.layer import Layer
 
-from spec_core import load
+from spec_core import Refused, Request, Run, Sampling, UsageError, load, prepare
+from spec_core.testing import DrafterConformance
 from spec_core.toolkit import cache_reader
+from tests.support.assistants import tiny_assistant, tiny_gemma4
 from tests.support.golden import golden
+from tests.support.small_models import tiny_gguf
 from tests.targets.drive import forward, part, sequence
+from tests.targets.gate import finish_checked
 
 TARGETS = ("gemma4-e", "gemma4-k")
 TOLERANCE = 2e-4
@@ -78,3 +85,143 @@ def test_the_reader_shows_the_keys_and_values_of_the_original_implementation(nam
         rows_of_theirs = expected[f"ctx20.shared_kv.{kind}.key"], expected[f"ctx20.shared_kv.{kind}.value"]
         for got, want in zip(rows.read(block), rows_of_theirs, strict=True):
             assert (got[:, -want.shape[1] :] - want).abs().max() <= TOLERANCE
+
+
+def requests(temperature: float) -> list[Request]:
+    sampling = Sampling(temperature=temperature)
+    prompts = ([3, 1, 4], [1, 5, 9, 2, 6, 5, 3, 5, 8, 9], [7], [3, 1, 4, 1])
+    return [Request(p, max_tokens=24, seed=i, sampling=sampling, name=f"{i}") for i, p in enumerate(prompts)]
+
+
+@pytest.mark.parametrize("kernels", ["native", "reference"])
+@pytest.mark.parametrize("slots", [1, 3])
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("shared", [True, False])
+def test_texts_equal_plain_decoding(shared, temperature, slots, kernels):
+    """After every step the target's cache equals that of a fresh forward."""
+    target = load(tiny_gemma4(shared), device="cpu", kernels=kernels)
+    file = str(tiny_assistant(shared, ordered=shared))
+    run = Run(target, [("assistant", {"file": file, "draft_max": 7, "p_min": 0.0})], max_sequences=slots)
+    steps = []
+    run.observe(steps.append)
+
+    texts = [result.tokens for result in finish_checked(run, requests(temperature))]
+
+    assert texts == [Run(target).generate(request).result.tokens for request in requests(temperature)]
+    lengths = {len(p.full_verdict.path) for step in steps for p in step.parts if p.drafted}
+    assert len(lengths) > 1 and max(lengths) > 1
+
+
+class TestAssistant(DrafterConformance):
+    learns_from_verdicts = "length"
+
+    def make(self):
+        return Assistant(file=str(tiny_assistant()), p_min=0.0, draft_max=3)
+
+    def target(self):
+        return load(tiny_gemma4(), device="cpu", context=128)
+
+    def prompts(self):
+        return [[1, 2, 3, 4, 1, 2, 3, 4, 1, 2], [7]]
+
+
+def test_it_runs_one_row_for_a_drafted_token_and_none_beside():
+    """A prompt, a reused prefix and a rejected draft cost it nothing."""
+    run = Run(load(tiny_gemma4(), device="cpu"), [("assistant", {"file": str(tiny_assistant()), "p_min": 0.0})])
+    counts = []
+    run.observe(
+        lambda step: (
+            counts.append((step.forwards["assistant"], step.rows["assistant"], sum(p.drafted for p in step.parts)))
+            if "assistant" in step.forwards
+            else None
+        )
+    )
+    for prompt in ([3, 1, 4] * 20, [3, 1, 4] * 20 + [5]):
+        run.generate(Request(prompt, max_tokens=16)).result
+
+    assert len(counts) > 4
+    assert all(forwards == rows == drafted for forwards, rows, drafted in counts)
+
+
+@pytest.mark.parametrize(
+    ("target", "file", "message"),
+    [
+        (lambda: tiny_gemma4(True), lambda: tiny_gemma4(True), "is no draft head"),
+        (lambda: golden("gemma4-e") / "hf", lambda: tiny_assistant(), "for a model of width 32 with 300 tokens"),
+        (
+            lambda: tiny_gguf(),
+            lambda: tiny_assistant(),
+            "reads 1 key heads of 8 in blocks with a window, .* no such block",
+        ),
+        (
+            lambda: golden("gemma4-k") / "hf",
+            lambda: golden("gemma4-assistant/gemma4-e") / "hf",
+            "for a model of width 44 with 384 tokens, hf has 52 and 384",
+        ),
+    ],
+    ids=["a model", "another size", "another family", "another model"],
+)
+def test_an_assistant_that_does_not_fit_is_refused_by_name(target, file, message):
+    with pytest.raises(Refused, match=message):
+        prepare(target(), [("assistant", {"file": str(file())})])
+
+
+def test_an_assistant_is_no_target():
+    with pytest.raises(UsageError, match="this is a draft head, not a model") as refused:
+        load(tiny_assistant())
+    assert "--method assistant=FILE" in refused.value.hint
+    with pytest.raises(Refused, match="not a model"):
+        prepare(tiny_assistant(), ["ngram"])
+
+
+def test_a_target_that_shows_no_cache_is_refused_before_weights_are_read():
+    target = load(tiny_gemma4(), device="cpu", weights=False)
+    target.cache_reader = None
+    with pytest.raises(Refused, match="shows none of its cache"):
+        Run(target, [("assistant", {"file": str(tiny_assistant())})])
+
+
+def edit_assistant(tmp_path, config=(), text=(), tensors=(), ordered=True):
+    """A copy of a tiny assistant with other values in its config and other tensors."""
+    path, source = tmp_path / "assistant", tiny_assistant(ordered=ordered)
+    path.mkdir()
+    raw = json.loads((source / "config.json").read_text("utf-8")) | dict(config)
+    if isinstance(raw["text_config"], dict):
+        raw["text_config"] |= dict(text)
+    (path / "config.json").write_text(json.dumps(raw), "utf-8")
+    stored = load_file(source / "model.safetensors")
+    save_file({k: v for k, v in (stored | dict(tensors)).items() if v is not None}, path / "model.safetensors")
+    return path
+
+
+ORDER, CENTROIDS = "masked_embedding.token_ordering", "masked_embedding.centroids.weight"
+
+
+@pytest.mark.parametrize(
+    ("config", "text", "tensors", "message"),
+    [
+        ({"backbone_hidden_size": 2**31}, {}, {}, "backbone_hidden_size = '2147483648'"),
+        ({"backbone_hidden_size": 48}, {}, {}, r"pre_projection.weight' has shape \[32, 64\], \[32, 96\] was needed"),
+        ({"text_config": None}, {}, {}, "text_config = None"),
+        ({"num_centroids": 7}, {}, {}, "6 of 7 clusters of 300 tokens"),
+        ({"num_centroids": 0}, {}, {}, "num_centroids = '0'"),
+        ({"centroid_intermediate_top_k": 21}, {}, {}, "21 of 20 clusters"),
+        ({}, {}, {ORDER: torch.zeros(300, dtype=torch.int64)}, "does not list every token once"),
+        ({}, {}, {ORDER: torch.arange(300) + 2**40}, "does not list every token once"),
+        ({}, {}, {ORDER: torch.rand(300)}, r"is F32 \[300\], I64 \[300\] was needed"),
+        ({}, {}, {CENTROIDS: torch.ones(20, 9)}, r"'centroids.weight' has shape \[20, 9\]"),
+        ({}, {"sliding_window": -3}, {}, "sliding_window = '-3'"),
+        ({}, {"layer_types": ["linear"] * 4}, {}, "layers of type 'linear'"),
+        ({}, {"per_layer_config": {"0": {"head_dim": 16}}}, {}, "per_layer_config"),
+        (
+            {},
+            {"enable_moe_block": True, "num_experts": 4, "top_k_experts": 2, "moe_intermediate_size": 8},
+            {},
+            "experts",
+        ),
+        ({}, {}, {"post_projection.weight": None}, "'nextn.post_projection.weight' is missing"),
+    ],
+)
+def test_hostile_assistants_are_refused_by_name(config, text, tensors, message, tmp_path):
+    with pytest.raises(UsageError, match=message):
+        load(edit_assistant(tmp_path, config, text, tensors), weights=False)

@@ -2,6 +2,7 @@
 
     python -m tests.native.sanitized LIBRARY models FIRST LAST    random models, the sanitizers preloaded
     python -m tests.native.sanitized LIBRARY heads FIRST LAST     random draft heads
+    python -m tests.native.sanitized LIBRARY assistants FIRST LAST
 
 ``start`` compiles it where it is not there yet, which takes a minute, and calls such a program.
 """
@@ -77,6 +78,11 @@ def random_heads(first: int, last: int) -> subprocess.CompletedProcess[str]:
     return _random("heads", first, last)
 
 
+def random_assistants(first: int, last: int) -> subprocess.CompletedProcess[str]:
+    """Run random assistants under sanitizers."""
+    return _random("assistants", first, last)
+
+
 def _random(kind: str, first: int, last: int) -> subprocess.CompletedProcess[str]:
     return start("-m", "tests.native.sanitized", str(library()), kind, str(first), str(last))
 
@@ -95,10 +101,10 @@ def extension(path: str) -> None:
 
 def main() -> int:
     extension(sys.argv[1])
-    from tests.native import programs
-    from tests.native import random_heads as heads
+    from tests.native import programs, random_assistants, random_heads
 
-    tried = {"models": programs.differences, "heads": heads.wrong}[sys.argv[2]]
+    kinds = {"models": programs.differences, "heads": random_heads.wrong, "assistants": random_assistants.wrong}
+    tried = kinds[sys.argv[2]]
     seeds = range(int(sys.argv[3]), int(sys.argv[4]))
     if not seeds:
         sys.exit(f"no seeds between {sys.argv[3]} and {sys.argv[4]}; LAST must be greater than FIRST")

@@ -10,7 +10,7 @@ import pytest
 
 from tests.native.compiled import ROOT
 from tests.native.ops_library import here
-from tests.native.sanitized import problem, random_heads, random_models, start
+from tests.native.sanitized import problem, random_assistants, random_heads, random_models, start
 
 TESTS = ROOT / "tests"
 PARTS = {
@@ -45,7 +45,7 @@ def finish(*arguments: Path | str, **environment: str) -> subprocess.CompletedPr
 
 
 @pytest.mark.parametrize("seeds", [2, pytest.param(5, marks=pytest.mark.release)])
-@pytest.mark.parametrize("tried", [random_models, random_heads])
+@pytest.mark.parametrize("tried", [random_models, random_heads, random_assistants])
 def test_no_sanitizer_complains_about_random_models_and_heads(tried, seeds):
     done = tried(0, seeds)
 

@@ -125,7 +125,8 @@ def draft_chains(
         inputs = {} if state is None else {batch_input(executor.model): out[state][on]}
         if read is not None:
             inputs = rows_at([(read[going[at]], len(drafts[going[at]].tokens)) for at in on])
-        batch, going = behind(batch, on, [tokens[at] for at in on], inputs), [going[at] for at in on]
+        batch = behind(batch, on, [tokens[at] for at in on], inputs, stays=bool(executor.model.borrowed))
+        going = [going[at] for at in on]
 
 
 def rows_at(places: Sequence[tuple[Mapping[str, Tensor], int]]) -> dict[str, Tensor]:
@@ -156,11 +157,14 @@ def _goes_on(draft: Drafted, survival: float, limits: DraftLimits) -> bool:
     return survival >= limits.p_min and not full
 
 
-def behind(batch: ForwardBatch, on: Sequence[int], tokens: list[int], inputs: Mapping[str, Tensor]) -> ForwardBatch:
-    """One row more of some sequences of a batch. on: which; tokens: one of each."""
+def behind(
+    batch: ForwardBatch, on: Sequence[int], tokens: list[int], inputs: Mapping[str, Tensor], stays: bool = False
+) -> ForwardBatch:
+    """One row more of some sequences of a batch. on: which; tokens: one of each. stays: in the place of the last row,
+    for layers that store nothing."""
     device, past = batch.positions.device, [batch.sequences[i] for i in on]
-    positions = batch.positions[[s.first + s.rows - 1 for s in past]] + 1
-    sequences = [SequenceRows(s.cache, i, 1, s.end) for i, s in enumerate(past)]
+    positions = batch.positions[[s.first + s.rows - 1 for s in past]] + (not stays)
+    sequences = [SequenceRows(s.cache, i, 1, s.end - stays) for i, s in enumerate(past)]
     return ForwardBatch(torch.tensor(tokens, device=device), positions, sequences, inputs=inputs, taps=batch.taps)
 
 

@@ -220,7 +220,7 @@ class MetadataOnly:
     inner: Any
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("info", "tokenizer", "config", "next_token_layer"):
+        if name in ("info", "tokenizer", "config", "next_token_layer", "cache_reader"):
             return getattr(self.inner, name)
         raise Found(f"compat read target.{name}")
 

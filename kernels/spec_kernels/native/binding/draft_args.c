@@ -20,7 +20,9 @@ static const char *misfit_of(const spec_drafts *d, const spec_tree *t, int32_t s
     if (!(t->trust >= 0 && t->trust <= 1) || t->chance_min != t->chance_min)
         return "the estimate must be from 0 to 1, the threshold a number";
     if (q->picks[1][s] != end - 1) return "a draft starts from the last row of its sequence";
-    if (d->program->memory.layers && committed->start + committed->rows + more > q->places[s])
+    if (t->width > 1 && d->program->memory.borrowed) return "layers that store nothing draft chains only";
+    if (d->program->memory.layers && !d->program->memory.borrowed &&
+        committed->start + committed->rows + more > q->places[s])
         return "the cache has no room for the draft";
     for (int i = 0; d->read && i < d->program->inputs; i++)
         if (d->read[s * d->program->inputs + i].rows < t->depth) return "a draft is longer than the rows it reads";

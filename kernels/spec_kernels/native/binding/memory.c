@@ -78,7 +78,7 @@ static PyObject *rows_of(PyObject *module, PyObject *args) {
 static int memory_of(PyObject *tuple, spec_memory *m) {
     word shapes;
     if (!PyArg_ParseTuple(tuple, "iiK", &m->kind, &m->layers, &shapes)) return 0;
-    m->shapes = at(shapes);
+    m->shapes = at(shapes), m->borrowed = 0;
     return 1;
 }
 

@@ -94,17 +94,17 @@ static PyObject *threads(PyObject *self, PyObject *args) {
     Py_RETURN_NONE;
 }
 
-/* kind, layers, address of the shapes, int32 [layers][2] */
+/* kind, layers, address of the shapes, int32 [layers][2], whether the cache is another model's */
 static PyObject *memory(PyObject *self, PyObject *args) {
     spec_memory *m = &program_of(self)->memory;
     unsigned long long shapes;
-    int kind, layers;
-    if (!PyArg_ParseTuple(args, "iiK", &kind, &layers, &shapes)) return NULL;
+    int kind, layers, borrowed;
+    if (!PyArg_ParseTuple(args, "iiKp", &kind, &layers, &shapes, &borrowed)) return NULL;
     size_t bytes = 2 * (size_t)layers * sizeof(int32_t);
     int32_t *copy = malloc(bytes);
     if (!copy) return PyErr_NoMemory();
     memcpy(copy, (const void *)(uintptr_t)shapes, bytes);
-    m->kind = kind, m->layers = layers, m->shapes = copy;
+    m->kind = kind, m->layers = layers, m->borrowed = borrowed, m->shapes = copy;
     Py_RETURN_NONE;
 }
 

@@ -105,14 +105,16 @@ static void fill_inputs(const spec_drafts *d, next_forward *n, const spec_tree *
     }
 }
 
-/* The rows of one tree, starting at row `row` of the batch. */
+/* The rows of one tree, starting at row `row` of the batch. Layers that read another model's cache store nothing: a
+ * chain stays where its first row was. */
 static void fill_rows(const spec_drafts *d, next_forward *n, spec_tree *t, int32_t *above, int32_t row) {
     for (int32_t i = 0; i < t->evaluate; i++, row++) {
         spec_node *node = &t->pool[t->growing[i]];
         const spec_node *before = node->parent < 0 ? NULL : &t->pool[node->parent];
-        above[t->held + i] = before ? before->row : -1;
+        int32_t stays = d->program->memory.borrowed;
+        above[t->held + i] = before && !stays ? before->row : -1;
         node->row = t->held + i, node->at = row;
-        n->tokens[row] = node->token, n->positions[row] = t->position + node->depth;
+        n->tokens[row] = node->token, n->positions[row] = t->position + (stays ? 0 : node->depth);
         fill_inputs(d, n, t, node);
     }
 }
@@ -128,7 +130,7 @@ static void fill_sequence(const spec_drafts *d, next_forward *n, int32_t s, int3
     while (chain < rows && above[chain] == chain - 1) chain++;
     n->sequence[to] = (spec_sequence){.first = first,
                                       .rows = rows,
-                                      .start = committed->start + committed->rows,
+                                      .start = committed->start + committed->rows - d->program->memory.borrowed,
                                       .chain = chain,
                                       .causal = 1,
                                       .parents = n->parents + (at - first)};
@@ -143,7 +145,7 @@ static int32_t fill(const spec_drafts *d, next_forward *n) {
         if (!t->evaluate) continue;
         fill_rows(d, n, t, n->above + n->begin[s], rows);
         fill_sequence(d, n, s, to++, rows);
-        rows += t->evaluate, t->held += t->evaluate;
+        rows += t->evaluate, t->held += d->program->memory.borrowed ? 0 : t->evaluate;
     }
     n->request.rows = rows, n->request.sequences = to;
     return rows;

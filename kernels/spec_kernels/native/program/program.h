@@ -108,9 +108,9 @@ typedef struct {
 } spec_mixture;
 
 /* The layers of a cache in contiguous memory: for each layer the keys of all heads, then the values.
-   shapes: [layers][2], kv heads and head width of each layer. */
+   shapes: [layers][2], kv heads and head width of each layer. borrowed: it is another model's, and only read. */
 typedef struct {
-    int32_t kind, layers;
+    int32_t kind, layers, borrowed;
     const int32_t *shapes;
 } spec_memory;
 
