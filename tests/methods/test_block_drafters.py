@@ -23,7 +23,13 @@ from tests.support.golden import golden
 from tests.support.small_heads import edit_config, edit_tensors
 from tests.support.small_models import tiny_hybrid
 
-GOLDEN = {"dspark/qwen3": "qwen3", "dspark/qwen3-bonus": "qwen3", "dspark/lfm2": "lfm2", "dflash2/qwen3": "qwen3"}
+GOLDEN = {
+    "dspark/gemma4-k": "gemma4-k",
+    "dspark/qwen3": "qwen3",
+    "dspark/qwen3-bonus": "qwen3",
+    "dspark/lfm2": "lfm2",
+    "dflash2/qwen3": "qwen3",
+}
 TOLERANCE = 2e-5
 """Of logits; those of the golden vectors differ between implementations by as much."""
 
