@@ -1,4 +1,4 @@
-"""Random requests with every block drafter on random models, until as many as named have been compared.
+"""Random requests with every block drafter, and with assistants, on random models, until the number is compared.
 
     python tests/campaigns/block_drafters.py [--requests 1000] [--seed 0]
 
@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import torch
 
-from tests.methods.block_fuzz import CONTEXT, HEADS, Report, fuzz
+from tests.methods.block_fuzz import ASSISTED, CONTEXT, HEADS, Report, fuzz, fuzz_assistant
 
 EACH = 8
 """Requests of a run."""
@@ -31,13 +31,16 @@ def main() -> int:
     options = parser.parse_args()
     torch.set_num_threads(1)
     began = perf_counter()
-    for head in HEADS:
+    for head in (*HEADS, *ASSISTED):
         report, cases = Report(), list(itertools.product(CONTEXT, (False, True)))
         for turn in itertools.count():
-            if report.counts["requests"] * len(HEADS) >= options.requests:
+            if report.counts["requests"] * len(ASSISTED if head in ASSISTED else HEADS) >= options.requests:
                 break
             of, tree = cases[turn % len(cases)]
-            fuzz(head, of, tree, options.seed + turn, EACH, report)
+            if head in ASSISTED:
+                fuzz_assistant(head, options.seed + turn, EACH, report)
+            else:
+                fuzz(head, of, tree, options.seed + turn, EACH, report)
         print(f"{head}: {', '.join(f'{n} {what}' for what, n in report.counts.items())}", flush=True)
         print("\n".join(report.differing) or f"all plain, after {perf_counter() - began:.0f} s", flush=True)
         if report.differing:
