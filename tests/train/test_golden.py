@@ -6,6 +6,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from spec_train.heads.dflash import DFlash
+from spec_train.heads.dspark import MARKOV, DSpark
 from spec_train.heads.eagle3 import Eagle3
 from spec_train.heads.module import HeadModule
 from spec_train.heads.shape import Shape
@@ -69,3 +70,27 @@ def test_a_published_head_drafts_what_its_original_drafts(name, form, context):
     expected = g["draft_logits"]
     assert drafts == g["draft_tokens"].tolist()
     assert (logits - expected).abs().max() <= RATIO * (expected.max() - expected.min())
+
+
+@pytest.mark.parametrize("context", ["ctx20.", "ctx33."])
+@pytest.mark.parametrize("form", ["model-f32.gguf", "hf"])
+@pytest.mark.parametrize("name", ["dspark/qwen3", "dspark/qwen3-bonus"])
+@torch.no_grad()
+def test_joined_rows_are_those_of_the_original(name, form, context):
+    """Corrected logits and chances, each row after the original's token before it."""
+    file = load(golden(name) / form, weights=False)
+    target = load(golden("qwen3") / "model-f32.gguf", dtype="float32")
+    vectors = load_file(golden(name) / "golden.safetensors")
+    g = {key.removeprefix(context): value for key, value in vectors.items() if key.startswith(context)}
+    head = DSpark(Shape.of(file.head), {n: file.tensor(n) for n in file.names}, *file.rotation())
+    embedding, output = (vocab(file, target, tensor) for tensor in ("token_embd.weight", "output.weight"))
+    at = torch.tensor([len(g["tokens"])])
+    states = head.blocks(embedding[g["block_tokens"]][None], head.fuse(g["features"]), at)[0]
+    drafted = g["draft_tokens"]
+    rows = head.join_rows(states[-len(drafted) :], torch.cat([g["id_last"], drafted[:-1]]))
+    logits = rows @ torch.cat([output, head[MARKOV[1]]], 1).T
+
+    expected = g["draft_logits"]
+    assert (logits - expected).abs().max() <= RATIO * (expected.max() - expected.min())
+    if file.head.confidence == rows.shape[1]:  # one reads the state alone
+        assert torch.allclose(head.confidence(rows), g["confidence_logit"], atol=1e-4)

@@ -13,8 +13,9 @@ from spec_core.errors import UsageError
 from spec_train.options import (
     DataOptions,
     DFlashOptions,
+    DSparkOptions,
     Eagle3Options,
-    HeadOptions,
+    NewHeadOptions,
     OutputOptions,
     ScheduleOptions,
     TrainOptions,
@@ -75,7 +76,7 @@ SCHEDULE = [
     ),
     click.option("--seed", type=click.IntRange(0), default=0, show_default=True),
 ]
-HEAD = [
+OUTPUT = [
     click.option("--out", type=click.Path(path_type=Path), required=True, help="File or directory of the head."),
     click.option(
         "--type",
@@ -89,6 +90,8 @@ HEAD = [
     click.option(
         "--from", "first", type=click.Path(path_type=Path), help="A head to start from, of the same sizes and sources."
     ),
+]
+SIZES = [
     click.option("--sources", help="Hidden states that the head reads: 2,5,7 are the inputs of blocks 2, 5 and 7."),
     click.option("--heads", type=click.IntRange(1), help="Attention heads."),
     click.option("--ff", type=click.IntRange(1), help="Width of the feed-forward layer."),
@@ -107,7 +110,7 @@ def train() -> None:
 
 
 @train.command()
-@common.options(common.MODEL, DATA, SCHEDULE, HEAD)
+@common.options(common.MODEL, DATA, SCHEDULE, OUTPUT, SIZES)
 @click.option(
     "--format", "layout", type=click.Choice(["gguf", "speculators", "safeailab"]), default="gguf", show_default=True
 )
@@ -135,7 +138,7 @@ def eagle3(**flags: Any) -> None:
 
 
 @train.command()
-@common.options(common.MODEL, DATA, SCHEDULE, HEAD)
+@common.options(common.MODEL, DATA, SCHEDULE, OUTPUT, SIZES)
 @click.option(
     "--format", "layout", type=click.Choice(["gguf", "speculators", "z-lab"]), default="gguf", show_default=True
 )
@@ -153,7 +156,24 @@ def dflash(**flags: Any) -> None:
     _train(DFlashOptions, flags)
 
 
-def _train(head: type[HeadOptions], flags: dict[str, Any]) -> None:
+@train.command()
+@common.options(common.MODEL, DATA, SCHEDULE, OUTPUT)
+@click.option("--head", "base", help="The DFlash head that is extended; the default is the target's own.")
+@click.option(
+    "--rank", type=click.IntRange(1, 4096), default=64, show_default=True, help="Rank of the Markov matrices."
+)
+@click.option("--format", "layout", type=click.Choice(["gguf", "speculators"]), default="gguf", show_default=True)
+def dspark(**flags: Any) -> None:
+    """What a trained DFlash head lacks to be a DSpark head: matrices that correct each row by the token before, and a
+    confidence head. The layers of the block stay as they are.
+
+    It is evaluated ten times on held-out prompts; the tokens per step it would reach are printed, with the curve of its
+    loss. Run the command again to continue an interrupted training.
+    """
+    _train(DSparkOptions, flags)
+
+
+def _train(head: type[NewHeadOptions] | type[DSparkOptions], flags: dict[str, Any]) -> None:
     """Check what can be checked before a model is loaded, then train."""
     options = _options(head, flags)
     settings = common.settings_of(flags)
@@ -170,14 +190,14 @@ def _train(head: type[HeadOptions], flags: dict[str, Any]) -> None:
             raise
 
 
-def _options(head: type[HeadOptions], flags: dict[str, Any]) -> TrainOptions:
+def _options(head: type[NewHeadOptions] | type[DSparkOptions], flags: dict[str, Any]) -> TrainOptions:
     """The options of training, taken from the flags; what is left are settings of the core. Raises UsageError."""
     taken = common.pop_flags(flags, *names(DataOptions, ScheduleOptions, OutputOptions, head))
     if taken["minutes"] and taken["steps"]:
         raise UsageError("--minutes and --steps were both passed", hint="pass one of them")
     if taken["stored"] == "q8_0" and taken["layout"] != "gguf":
         raise UsageError(f"--type q8_0 with --format {taken['layout']}", hint="q8_0 is a type of GGUF files")
-    if taken["sources"] is not None:
+    if taken.get("sources") is not None:
         taken["sources"] = tuple(common.numbers(taken["sources"], "--sources", "hidden states"))
     data, schedule = DataOptions.of(taken), ScheduleOptions.of(taken)
     return TrainOptions(data, schedule, OutputOptions.of(taken), head.of(taken))

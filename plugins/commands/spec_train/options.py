@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal, Self
 
 import attrs
 
-Kind = Literal["eagle3", "dflash"]
+Kind = Literal["eagle3", "dflash", "dspark"]
 
 
 class FromFlags:
@@ -65,12 +65,21 @@ class OutputOptions(FromFlags):
 
 @attrs.frozen
 class HeadOptions(FromFlags):
-    """first: a head whose weights are the initial ones. sources: hidden states that are read; None: the default of the
-    kind. heads: attention heads. ff: width of the feed-forward layer. draft_vocab: number of draftable tokens."""
+    """first: a head whose weights are the initial ones."""
 
     kind: ClassVar[Kind]
 
     first: Path | None
+
+
+@attrs.frozen
+class NewHeadOptions(HeadOptions):
+    """Options of a head whose weights are all trained.
+
+    sources: hidden states that are read; None: the default of the kind. heads: attention heads. ff: width of the
+    feed-forward layer. draft_vocab: number of draftable tokens.
+    """
+
     sources: tuple[int, ...] | None
     heads: int | None
     ff: int | None
@@ -78,7 +87,7 @@ class HeadOptions(FromFlags):
 
 
 @attrs.frozen
-class Eagle3Options(HeadOptions):
+class Eagle3Options(NewHeadOptions):
     """depth: number of drafted tokens that training unrolls. norm_before_residual: see ``heads.shape.Shape``."""
 
     kind: ClassVar[Kind] = "eagle3"
@@ -88,7 +97,7 @@ class Eagle3Options(HeadOptions):
 
 
 @attrs.frozen
-class DFlashOptions(HeadOptions):
+class DFlashOptions(NewHeadOptions):
     """Options of a DFlash head. block: tokens of a block, with the known one first. mask: id of the token that stands
     for an unknown one; None: a token that does not occur in the data."""
 
@@ -100,8 +109,19 @@ class DFlashOptions(HeadOptions):
 
 
 @attrs.frozen
+class DSparkOptions(HeadOptions):
+    """Options of a DSpark head. base: location of the DFlash head that it extends; None: the target's own. rank: of its
+    Markov matrices."""
+
+    kind: ClassVar[Kind] = "dspark"
+
+    base: str | None
+    rank: int
+
+
+@attrs.frozen
 class TrainOptions:
     data: DataOptions
     schedule: ScheduleOptions
     output: OutputOptions
-    head: HeadOptions
+    head: NewHeadOptions | DSparkOptions

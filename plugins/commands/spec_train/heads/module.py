@@ -6,6 +6,7 @@ Shapes: T positions, R rows, h attention heads of d dimensions, g key heads, D w
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +21,10 @@ KeysValues = tuple[Tensor, Tensor]
 class HeadModule(nn.Module):
     """Parameters by the names of a head's file, as ``self["fc.weight"]``."""
 
+    TABLES: ClassVar[frozenset[str]] = frozenset({"output.weight"})
+    """Matrices that are trained by AdamW: a row is of one token."""
+    TABLE_LR_SHARE: ClassVar[float] = 0.2
+    """Factor of their learning rate: the output matrix is initialised as the target's."""
     theta: Tensor
 
     def __init__(self, shape: Shape, tensors: Mapping[str, Tensor], theta: Tensor, rope_scale: float = 1.0) -> None:
@@ -36,6 +41,10 @@ class HeadModule(nn.Module):
     def tensors_by_name(self) -> dict[str, Tensor]:
         """HeadModule by the names of the file, float32 on the CPU."""
         return {name.replace("/", "."): p.detach().float().cpu() for name, p in self.named_parameters()}
+
+    def is_table(self, parameter: str) -> bool:
+        """Whether a parameter is one of ``TABLES``."""
+        return parameter.replace("/", ".") in self.TABLES
 
     def linear(self, name: str, x: Tensor) -> Tensor:
         return F.linear(x, self[f"{name}.weight"], self._parameters.get(f"{name}.bias".replace(".", "/")))
@@ -63,7 +72,7 @@ class HeadModule(nn.Module):
             parts = features.split(s.target_width, -1)
             features = torch.cat([self.norm(f"input_norm.{i}", part) for i, part in enumerate(parts)], -1)
         c = self.linear("fc", features)
-        return self.norm("hidden_norm", c) if s.kind == "dflash" else c
+        return self.norm("hidden_norm", c) if s.fills_blocks else c
 
     def queries_keys(self, prefix: str, x: Tensor, positions: Tensor) -> tuple[Tensor, KeysValues]:
         """Rotated queries [h, R, d], and rotated keys and values [g, R, d], of the same rows."""

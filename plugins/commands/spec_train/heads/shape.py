@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import attrs
+
+from spec_train.options import Kind
 
 
 @attrs.frozen
@@ -15,7 +17,7 @@ class Shape:
     norm.
     """
 
-    kind: Literal["eagle3", "dflash"]
+    kind: Kind
     width: int
     target_width: int
     heads: int
@@ -41,6 +43,8 @@ class Shape:
     output_bias: bool = False
     block: int = 0
     mask: int = -1
+    markov: int = 0
+    confidence: int = 0
     windows: tuple[int, ...] = ()
     causal: tuple[bool, ...] = ()
     sources: tuple[int, ...] = ()
@@ -51,14 +55,17 @@ class Shape:
         fields = (f.name for f in attrs.fields(cls) if f.name != "sources")
         return cls(**{name: getattr(head, name) for name in fields}, sources=sources)
 
+    @property
+    def fills_blocks(self) -> bool:
+        """Whether it fills blocks of masked tokens."""
+        return self.kind != "eagle3"
+
 
 GROUPED_MIN = 16
 """Min number of attention heads that share key heads; fewer have one key head each."""
 
 
-def default_shape(
-    kind: Literal["eagle3", "dflash"], target: Any, layers: int, heads: int | None, ff: int | None, **more: Any
-) -> Shape:
+def default_shape(kind: Kind, target: Any, layers: int, heads: int | None, ff: int | None, **more: Any) -> Shape:
     """Default sizes for a target (its TargetInfo): attention heads of 64 dimensions, of 128 in wide models; one key
     head for four heads if there are many; a feed-forward layer of 8/3 the width."""
     width = target.width

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from spec_core.errors import UsageError
-from spec_train.options import DFlashOptions, HeadOptions
+from spec_train.options import DFlashOptions, NewHeadOptions
 
 
-def choose_sources(options: HeadOptions, layers: int) -> tuple[int, ...]:
+def choose_sources(options: NewHeadOptions, layers: int) -> tuple[int, ...]:
     """Hidden states by number, 0 to ``layers``: those of the option, else those of the published heads. For eagle3
     (SafeAILab) a low, a middle and a high one; for dflash (z-lab) one for each layer of the head, evenly spread.
 

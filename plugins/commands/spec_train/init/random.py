@@ -73,7 +73,7 @@ def tensor_shapes(s: Shape) -> dict[str, tuple[int, ...]]:
     """Shapes by name of the tensors that are trained; a published head may have others too."""
     q, kv, read = s.heads * s.head, s.kv_heads * s.head, s.width * (2 if s.kind == "eagle3" else 1)
     shapes: dict[str, tuple[int, ...]] = {"fc.weight": (s.width, s.inputs * s.target_width)}
-    shapes |= {"output_norm.weight": (s.width,)} | ({"hidden_norm.weight": (s.width,)} if s.kind == "dflash" else {})
+    shapes |= {"output_norm.weight": (s.width,)} | ({"hidden_norm.weight": (s.width,)} if s.fills_blocks else {})
     for i in range(s.layers):
         block: dict[str, tuple[int, ...]] = {
             "attn_norm.weight": (s.width,),

@@ -44,6 +44,7 @@ def of_run(target: Target, shape: Shape, data: TrainingData, options: TrainOptio
         "seed": schedule.seed,
         "depth": getattr(head, "depth", None),
         "first": str(head.first),
+        "base": getattr(head, "base", None),
     }
     digest.update(json.dumps([head.kind, target.info.name, target.info.dtype, fields], sort_keys=True).encode())
     return digest.hexdigest()[:16]

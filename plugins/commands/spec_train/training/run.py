@@ -32,8 +32,9 @@ from spec_train.heads.shape import Shape, default_shape
 from spec_train.heads.sources import choose_sources
 from spec_train.heads.student import Student, count_parameters
 from spec_train.init import dflash_copy, eagle3_copy, from_head, least_squares
+from spec_train.init.from_dflash import BaseHead, read_base
 from spec_train.init.random import new_student
-from spec_train.options import DFlashOptions, Eagle3Options, HeadOptions, ScheduleOptions, TrainOptions
+from spec_train.options import DFlashOptions, Eagle3Options, NewHeadOptions, ScheduleOptions, TrainOptions
 from spec_train.training import fingerprint
 from spec_train.training.evaluation import Evaluation, Result
 from spec_train.training.log import Log
@@ -58,12 +59,13 @@ LR_WIDTH = 192
 
 @attrs.frozen(eq=False)
 class TrainingRun:
-    """The steps of one call of ``spec train``."""
+    """The steps of one call of ``spec train``. base: a head that is extended, if one is."""
 
     target: Target
     options: TrainOptions
     teacher: Teacher
     answerer: Answerer
+    base: BaseHead | None = None
 
     @classmethod
     def of(cls, target: Target, options: TrainOptions) -> TrainingRun:
@@ -72,26 +74,38 @@ class TrainingRun:
             raise UsageError(f"{target.info.name} has no tokenizer", hint="train on a model that has one")
         schedule = options.schedule
         schedule = attrs.evolve(schedule, length=min(schedule.length, target.info.context - 1))
-        teacher = Teacher(target, choose_sources(options.head, target.info.layers))
+        if isinstance(options.head, NewHeadOptions):
+            base, sources = None, choose_sources(options.head, target.info.layers)
+        else:
+            base = read_base(options.head, target)
+            sources = base.sources
+        teacher = Teacher(target, sources)
         folder = output.beside(options.output.out, f"states-{fingerprint.of_states(teacher)}")
         answerer = Answerer(teacher, SampleCache(folder, DISK_BYTES, target.info.device))
-        return cls(target, attrs.evolve(options, schedule=schedule), teacher, answerer)
+        return cls(target, attrs.evolve(options, schedule=schedule), teacher, answerer, base)
 
     def run(self) -> None:
         began = time.monotonic()
         data = self.with_answers(read_data(self.target, self.options.data, self.options.schedule, MINUTES))
-        shape, d2t = choose_shape(self.options.head, self.target.info, self.teacher.sources, data)
-        student = new_student(shape, d2t, self.target, self.options.schedule.seed, depth_of(self.options.head))
-        print_note(
-            f"{shape.kind} head of {count_parameters(student.head):,} parameters reads hidden states {shape.sources}"
-        )
+        student = self.make_student(data)
+        shape, trained = student.head.shape, count_parameters(student.head)
+        print_note(f"{shape.kind} head of {trained:,} parameters reads hidden states {shape.sources}")
         log = self.trainer(student, data).run()
-        self.finish(student, d2t)
+        self.finish(student)
         whole = time.monotonic() - began
         print_note(
             f"{clock(log.spent)} of training, {clock(whole)} since this call began, with answers and preparations"
         )
         self.report(log)
+
+    def make_student(self, data: TrainingData) -> Student:
+        """A head before its first step."""
+        options, seed = self.options.head, self.options.schedule.seed
+        if self.base is not None:
+            return self.base.new_student(self.target, seed)
+        assert isinstance(options, NewHeadOptions)
+        shape, d2t = choose_shape(options, self.target.info, self.teacher.sources, data)
+        return new_student(shape, d2t, self.target, seed, depth_of(options))
 
     def with_answers(self, data: TrainingData) -> TrainingData:
         """Add the target's answers to the requested number of prompts."""
@@ -153,10 +167,11 @@ class TrainingRun:
         texts = [text for text in self.answerer.answers(path, prompts, how) if len(text.tokens) > text.start + 1]
         return Evaluation(list(Dataset(self.teacher, texts, 0, self.answerer.cache)))
 
-    def finish(self, student: Student, d2t: Tensor | None) -> None:
+    def finish(self, student: Student) -> None:
         """Write the head, and remove the intermediate files."""
-        shape, options = student.head.shape, self.options.output
-        trained = Trained(shape, student.head.tensors_by_name(), d2t, f"{self.target.info.name}-{shape.kind}")
+        shape, options, d2t = student.head.shape, self.options.output, student.vocab.d2t
+        name = f"{self.target.info.name}-{shape.kind}"
+        trained = Trained(shape, student.head.tensors_by_name(), None if d2t is None else d2t.cpu(), name)
         write(trained, self.target, options.out, options.layout, options.stored)
         output.remove(self.checkpoint)
         prefixes = tuple(self.beside(f"{what}-").name for what in ("answers", "held-out", "states"))
@@ -177,7 +192,7 @@ class TrainingRun:
         return output.beside(self.options.output.out, what)
 
 
-def depth_of(options: HeadOptions) -> int:
+def depth_of(options: NewHeadOptions) -> int:
     """Unrolled steps of eagle3; 0 for other heads."""
     return options.depth if isinstance(options, Eagle3Options) else 0
 
@@ -190,7 +205,7 @@ def make_schedule(options: ScheduleOptions, width: int) -> Schedule:
 
 
 def choose_shape(
-    options: HeadOptions, target: TargetInfo, sources: Sequence[int], data: TrainingData
+    options: NewHeadOptions, target: TargetInfo, sources: Sequence[int], data: TrainingData
 ) -> tuple[Shape, Tensor | None]:
     """Sizes of the head, and the ids of the tokens that it can draft (None: all)."""
     counts = reduced_vocabulary.count_tokens(data.all, target.vocab)

@@ -20,8 +20,6 @@ from spec_train.training.log import Log
 from spec_train.training.optimizers import autocast, make_optimizers, optimizer_step
 from spec_train.training.schedule import Clock, Schedule, lr_factor, set_lr
 
-OUTPUT_LR_SHARE = 0.2
-"""Factor of the learning rate of the output matrix, which is initialised as the target's."""
 EVALUATIONS = 10
 """Number of evaluations in a training run."""
 CHECKPOINT_SECONDS = 30.0
@@ -45,8 +43,8 @@ class Trainer:
     def run(self) -> Log:
         """Train to the end of the schedule. Raises UsageError for a checkpoint of another training run, for a full
         disk, and for a loss or weight that became NaN or infinite."""
-        is_output = lambda name: name == "output/weight"
-        optimizers = make_optimizers(self.student.head, self.schedule.lr, is_output, OUTPUT_LR_SHARE)
+        head = self.student.head
+        optimizers = make_optimizers(head, self.schedule.lr, head.is_table, head.TABLE_LR_SHARE)
         self._resume(optimizers)
         try:
             self._train(optimizers)

@@ -24,10 +24,15 @@ BLOCK = 32
 
 
 def write(trained: Trained, target: Target, path: Path, kind: str) -> None:
-    with open_writer(path, trained.shape.kind) as writer:
+    with open_writer(path, arch_of(trained.shape)) as writer:
         _add_metadata(writer, trained)
         add_tokenizer(writer, getattr(target.tokenizer, "gguf_keys", {}), trained.shape)
         add_tensors(writer, tensors(trained), TYPES[kind])
+
+
+def arch_of(shape: Shape) -> str:
+    """The architecture that llama.cpp gives to heads of this kind."""
+    return "dflash" if shape.fills_blocks else shape.kind
 
 
 @contextmanager
@@ -65,20 +70,23 @@ def _add_metadata(writer: gguf.GGUFWriter, trained: Trained) -> None:
     writer.add_name(trained.name)
     add_sizes(writer, s, s.layers)
     writer.add_rope_dimension_count(s.head)
-    writer.add_array(f"{s.kind}.target_layers", list(s.sources))
-    if s.kind == "eagle3":
+    writer.add_array(f"{arch_of(s)}.target_layers", list(s.sources))
+    if not s.fills_blocks:
         writer.add_uint32("eagle3.target_hidden_size", s.target_width)
         writer.add_bool("eagle3.norm_before_residual", s.norm_before_residual)
         writer.add_bool("eagle3.norm_before_fc", s.norm_before_fc)
     else:
         writer.add_uint32("dflash.block_size", s.block)
         writer.add_uint32("tokenizer.ggml.mask_token_id", s.mask)
+    if s.markov:
+        writer.add_bool("dflash.sample_from_anchor", False)
+        writer.add_bool("dflash.has_confidence_head", True)
 
 
 def add_tokenizer(writer: gguf.GGUFWriter, metadata: Mapping[str, Any], shape: Shape) -> None:
-    """The target's own tokenizer, key by key; the mask token of a dflash head is its own."""
+    """The target's own tokenizer, key by key; the mask token of a head that fills blocks is its own."""
     for key, value in metadata.items():
-        if key == "tokenizer.ggml.mask_token_id" and shape.kind == "dflash":
+        if key == "tokenizer.ggml.mask_token_id" and shape.fills_blocks:
             continue
         if isinstance(value, bool):
             writer.add_bool(key, value)
@@ -97,7 +105,7 @@ def tensors(trained: Trained) -> Iterator[tuple[str, Tensor]]:
     s = trained.shape
     rename = {"input_norm.weight": "enc.output_norm.weight", "hidden_norm.weight": "enc.output_norm.weight"}
     for name, tensor in trained.weights.items():
-        rotary = s.kind == "eagle3" and any(part in name for part in ("attn_q.", "attn_k."))
+        rotary = not s.fills_blocks and any(part in name for part in ("attn_q.", "attn_k."))
         heads = s.heads if "attn_q." in name else s.kv_heads
         yield rename.get(name, name), interleave(tensor, heads) if rotary else tensor
     if trained.d2t is not None:

@@ -1,4 +1,4 @@
-"""Writes a head as a Hugging Face directory: SafeAILab and speculators (eagle3), z-lab and speculators (dflash)."""
+"""Writes a head as a Hugging Face directory: SafeAILab (eagle3), z-lab (dflash) and speculators (all kinds)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,15 @@ from spec_train.heads.export.trained import Trained
 from spec_train.heads.shape import Shape
 
 TYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
-NAMES = {"output_norm.weight": "norm.weight", "output.weight": "lm_head.weight"}
+NAMES = {
+    "token_embd.weight": "embed_tokens.weight",
+    "output_norm.weight": "norm.weight",
+    "output.weight": "lm_head.weight",
+    "markov_w1.weight": "markov_head.markov_w1.weight",
+    "markov_w2.weight": "markov_head.markov_w2.weight",
+    "conf_proj.weight": "confidence_head.proj.weight",
+    "conf_proj.bias": "confidence_head.proj.bias",
+}
 LAYER = {
     "attn_norm.weight": "input_layernorm.weight",
     "attn_norm_2.weight": "hidden_norm.weight",
@@ -28,6 +36,8 @@ LAYER = {
     "ffn_up.weight": "mlp.up_proj.weight",
     "ffn_down.weight": "mlp.down_proj.weight",
 } | {f"attn_{x}.weight": f"self_attn.{x}_proj.weight" for x in "qkv"}
+ARCHITECTURES = {"eagle3": "Eagle3Speculator", "dflash": "DFlashSpeculator", "dspark": "DSparkSpeculator"}
+"""Names of speculators for its classes."""
 VERSION = "0.9.0"
 """Version of speculators whose layout is written."""
 
@@ -97,7 +107,7 @@ def safeailab(trained: Trained, target: Target) -> dict[str, Any]:
 
 def speculators(trained: Trained, target: Target) -> dict[str, Any]:
     s = trained.shape
-    eagle3 = s.kind == "eagle3"
+    eagle3 = not s.fills_blocks
     own: dict[str, Any] = {
         "norm_before_residual": s.norm_before_residual,
         "norm_before_fc": s.norm_before_fc,
@@ -107,9 +117,12 @@ def speculators(trained: Trained, target: Target) -> dict[str, Any]:
     if not eagle3:
         own = {"block_size": s.block, "mask_token_id": s.mask, "aux_hidden_state_layer_ids": list(s.sources)}
         own |= {"sample_from_anchor": False}
+    if s.markov:
+        own |= {"markov_rank": s.markov, "markov_head_type": "vanilla"}
+        own |= {"enable_confidence_head": True, "confidence_head_with_markov": True}
     drafts = 5 if eagle3 else s.block - 1
     return {
-        "architectures": ["Eagle3Speculator" if eagle3 else "DFlashSpeculator"],
+        "architectures": [ARCHITECTURES[s.kind]],
         "speculators_model_type": s.kind,
         "speculators_version": VERSION,
         "draft_vocab_size": s.draft_vocab,
