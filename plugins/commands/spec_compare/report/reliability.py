@@ -14,8 +14,8 @@ from spec_compare.report.figures import Figure, figure_of, number, records_of, s
 
 BINS = 10
 """Bins of equal width for chances from 0 to 1."""
-FIRST = 1
-"""The position with a panel of its own; later ones share the other panel."""
+LAST = 4
+"""The position from which on all share a panel; earlier ones have their own."""
 
 
 @attrs.define
@@ -55,11 +55,11 @@ def count(records: Iterable[Record]) -> Bins:
     return dict(sorted(bins.items()))
 
 
-def curve(bins: Bins, first: bool) -> tuple[list[float], list[float]]:
-    """Mean chances, and shares accepted, of the bins of the first position or of all later ones together."""
+def curve(bins: Bins, panel: int) -> tuple[list[float], list[float]]:
+    """Mean chances, and shares accepted, of the bins of a position, or of ``LAST`` and all later ones together."""
     joined: dict[int, Bin] = defaultdict(Bin)
     for (position, index), one in bins.items():
-        if (position == FIRST) == first:
+        if min(position, LAST) == panel:
             both = joined[index]
             both.tests, both.accepted = both.tests + one.tests, both.accepted + one.accepted
             both.expected += one.expected
@@ -72,20 +72,20 @@ def reliability(result: Outcome, contenders: Iterable[str]) -> Figure | None:
     by_contender = {name: bins for name in contenders if (bins := count(records_of(result, name)))}
     if not by_contender:
         return None
-    with svg.axes(2) as (left, right):
-        for name, bins in by_contender.items():
-            look = style(result, name) | {"markersize": 4, "label": shorten(name)}
-            for ax, first in ((left, True), (right, False)):
-                ax.plot(*curve(bins, first), **look)
-        for ax, title in ((left, "first position"), (right, "later positions")):
+    with svg.axes(2, 2 * svg.HEIGHT, 2) as ((first, second), (third, later)):
+        for position, ax in enumerate((first, second, third, later), 1):
+            for name, bins in by_contender.items():
+                ax.plot(*curve(bins, position), **style(result, name) | {"markersize": 4, "label": shorten(name)})
             ax.plot([0, 1], [0, 1], color=svg.FAINT)
-            ax.set_title(title, fontsize=11)
+            ax.set_title(f"position {position}{' and later' * (position == LAST)}", fontsize=11)
             ax.set_xlim(0, 1)
             ax.set_ylim(0, 1.05)
+        for ax in (third, later):
             ax.set_xlabel("chance given by the method")
-        left.set_ylabel("accepted")
-        left.figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=2)
-        drawn = left.figure
+        for ax in (first, third):
+            ax.set_ylabel("accepted")
+        first.figure.legend(*first.get_legend_handles_labels(), loc="outside lower center", ncols=2)
+        drawn = first.figure
     cells = [
         [name, str(position), number(one.expected / one.tests), number(one.accepted / one.tests), str(one.tests)]
         for name, bins in by_contender.items()

@@ -56,8 +56,11 @@ def check() -> None:
 
 
 @contextmanager
-def axes(columns: int = 1, height: float = HEIGHT) -> Iterator[Any]:
-    """Axes to draw on: one, or a list. Their figure has the style of the page, whatever the user's own settings."""
+def axes(columns: int = 1, height: float = HEIGHT, rows: int = 1) -> Iterator[Any]:
+    """Axes to draw on: one, a list, or a list of rows.
+
+    Their figure has the style of the page, whatever the user's own settings.
+    """
     from matplotlib import rc_context, rcdefaults
     from matplotlib.figure import Figure
 
@@ -65,7 +68,7 @@ def axes(columns: int = 1, height: float = HEIGHT) -> Iterator[Any]:
         rcdefaults()
         with rc_context(STYLE):
             figure = Figure(figsize=(WIDTH, height))
-            panels = figure.subplots(1, columns)
+            panels = figure.subplots(rows, columns)
             yield panels
 
 
