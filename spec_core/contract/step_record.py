@@ -14,7 +14,8 @@ class DraftAttempt(NamedTuple):
     number: the request's. method: its name in the run. budget: longest path that it might have drafted.
     drafted: its tokens. depth: those of its longest path. accepted: tokens of a path that were accepted, before the cut
     at stop tokens and limits; None if it extended a draft whose end was rejected, so that nothing of it was tested.
-    confidence: ``Draft.confidence``, the method's own chance of each of its tokens; None if it gives none.
+    judged: the method's own chance of each token that was tested, the token before it being accepted, and whether it
+    was accepted; None if it gives no chances.
     """
 
     number: int
@@ -23,7 +24,7 @@ class DraftAttempt(NamedTuple):
     drafted: int
     depth: int
     accepted: int | None
-    confidence: tuple[float, ...] | None = None
+    judged: tuple[tuple[float, bool], ...] | None = None
 
 
 @attrs.define

@@ -11,6 +11,7 @@ from spec_core.contract.plan import DraftPlan
 from spec_core.contract.sequence import Sequence
 from spec_core.contract.step import Step
 from spec_core.contract.step_record import DraftAttempt, StepRecord
+from spec_core.contract.values import Draft
 
 RECORDS_MAX = 4096
 """Records that are kept for a controller; of more, the newest."""
@@ -106,9 +107,20 @@ def attempts(part: Part) -> Iterator[DraftAttempt]:
     for piece in part.pieces:
         draft, accepted = piece.draft, None
         if alone:
-            accepted = len(path)
+            accepted = path
         elif piece.was_tested(path):
-            accepted = len(piece.accepted_in(path))
-        budget = part.length_max(piece.source)
+            accepted = piece.accepted_in(path)
+        budget, count = part.length_max(piece.source), None if accepted is None else len(accepted)
         number, tokens = part.seq.number, len(draft.ids)
-        yield DraftAttempt(number, piece.source, budget, tokens, draft.depth, accepted, draft.confidence)
+        yield DraftAttempt(number, piece.source, budget, tokens, draft.depth, count, judge_chances(draft, accepted))
+
+
+def judge_chances(draft: Draft, accepted: tuple[int, ...] | None) -> tuple[tuple[float, bool], ...] | None:
+    """``DraftAttempt.judged``. accepted: tokens of the draft that were accepted; None if none was tested."""
+    chances, parents = draft.confidence, draft.parents
+    if chances is None or accepted is None:
+        return None if chances is None else ()
+    if parents is None:
+        return tuple((chance, i < len(accepted)) for i, chance in enumerate(chances[: len(accepted) + 1]))
+    kept = {-1, *accepted}
+    return tuple((chances[i], i in kept) for i, parent in enumerate(parents) if parent in kept)

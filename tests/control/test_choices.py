@@ -104,8 +104,13 @@ class Machine:
         if accepted < depth and nodes > depth and self.rng.random() < 0.5:
             accepted += 1
         self.drafts.append((number, name, depth, nodes))
-        confidence = None if method.confidence is None else (method.confidence,) * nodes
-        return DraftAttempt(number, name, limit.length, nodes, depth, accepted, confidence)
+        judged = None if method.confidence is None else self._judge(method.confidence, depth, accepted, nodes > depth)
+        return DraftAttempt(number, name, limit.length, nodes, depth, accepted, judged)
+
+    def _judge(self, chance: float, depth: int, accepted: int, branches: bool) -> tuple[tuple[float, bool], ...]:
+        """A token at every level, and beside each in a tree another one with the rest of the chance, never accepted."""
+        chain = [(chance, i < accepted) for i in range(min(depth, accepted + 1))]
+        return (*chain, *(((1.0 - chance) / 2, False) for _ in chain if branches))
 
     @property
     def speed(self) -> float:
@@ -159,6 +164,18 @@ def test_a_price_corrects_the_confidence_of_a_method():
         prices[confidence] = [plan.limits["confident"].price for plan in machine.plans if plan.limits][-1]
 
     assert prices[0.7] < prices[0.95]
+
+
+def test_a_price_corrects_the_confidence_of_a_method_that_drafts_trees():
+    """All tokens that are tested count: beside each of chance 0.95 one of 0.025, which is never accepted.
+
+    A chain has 1.5 accepted tokens of 2.5; every second tree one more of either.
+    """
+    machine = Machine({"confident": Method(0.6, confidence=0.95, branches=4)}, row=0.0).run(1500)
+    method = machine.planner.methods["confident"]
+
+    assert method.tree.count > method.chain.count
+    assert method.bias == pytest.approx(2 / 3 / 0.975, rel=0.1)
 
 
 def test_a_method_that_takes_time_without_drafting_no_longer_serves_a_text_where_it_loses():

@@ -39,7 +39,10 @@ class TextStats:
     def learn(self, tokens, drafted, depth, accepted, confidence):
         """Learn a step. tokens: emitted. drafted: tokens of its draft. depth: length of its longest path."""
         budget = self.limit.length if self.limit else 0
-        tried = (DraftAttempt(0, "drafter", budget, drafted, depth, accepted, confidence),) if drafted else ()
+        judged = None
+        if confidence is not None:
+            judged = tuple((chance, i < accepted) for i, chance in enumerate(confidence[: accepted + 1]))
+        tried = (DraftAttempt(0, "drafter", budget, drafted, depth, accepted, judged),) if drafted else ()
         forward, drafting = CURVES[self.curve](1 + drafted), DRAFTING[self.curve] * bool(drafted)
         seconds = {"verify": forward, "draft.drafter": drafting}
         total = forward + drafting + HOST

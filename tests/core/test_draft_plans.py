@@ -9,6 +9,7 @@ import pytest
 
 from spec_core import Compat, Draft, DraftPlan, Limit, Needs, PluginError, Request, Run, hookimpl
 from spec_core.testing import ToyTarget
+from spec_core.toolkit.plan_follower import judge_chances
 
 REQUEST = Request([3, 1, 4], max_tokens=30)
 SECOND = Request([2, 7, 1], max_tokens=9)
@@ -315,7 +316,37 @@ def test_a_controller_reads_the_confidence_of_drafts():
     _, controller = play(short(), method=Sure())
 
     [attempt] = controller.records[2][0].attempts
-    assert attempt.confidence == (0.75, 0.75)
+    assert [chance for chance, _ in attempt.judged] == [0.75] * min(2, attempt.accepted + 1)
+
+
+def test_a_controller_reads_what_became_of_the_chances_of_a_tree():
+    """Two first tokens are tested, and what follows the accepted one; the text is known."""
+    text = Run(ToyTarget(recurrent=False)).generate(REQUEST).result.tokens
+
+    class Branching(Method):
+        @hookimpl
+        def draft(self, step):
+            for seq, budget in step.undrafted:
+                after = text[len(seq.tokens) - len(REQUEST.prompt) :][:2] if budget > 1 else []
+                if len(after) == 2:
+                    (first, then), wrong = after, [(token + 1) % 5 for token in after]
+                    ids, chances = [wrong[0], first, then, wrong[1], 0], [0.25, 0.75, 0.5, 0.125, 1.0]
+                    step.propose(seq, Draft(ids, parents=[-1, -1, 1, 1, 0], confidence=chances))
+
+    plan = DraftPlan({"method": Limit(2, price=0.25, nodes=5)})
+    _, controller = play(plan, method=Branching(Needs(trees=True)))
+
+    judged = [attempt.judged for record in controller.records[2] for attempt in record.attempts]
+    assert judged[0] == ((0.25, False), (0.75, True), (0.5, True), (0.125, False))
+
+
+def test_a_draft_behind_a_rejected_one_judges_no_chances():
+    draft = Draft([1, 2, 3], parents=[-1, -1, 1], confidence=[0.5, 0.25, 0.75])
+
+    assert judge_chances(draft, None) == ()
+    assert judge_chances(draft, ()) == ((0.5, False), (0.25, False))
+    assert judge_chances(draft, (1,)) == ((0.5, False), (0.25, True), (0.75, False))
+    assert judge_chances(Draft([1, 2]), (0,)) is None
 
 
 def test_records_of_an_endless_plan_are_bounded(monkeypatch):

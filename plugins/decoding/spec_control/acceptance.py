@@ -147,10 +147,9 @@ class Method:
         for one in drafts.attempts:
             if one.accepted is not None:
                 self.positions.add(one.depth, one.accepted)
-                if one.confidence is not None and one.drafted == one.depth:  # a chain
-                    for i, chance in enumerate(one.confidence[: one.accepted + 1]):
-                        self.chances.add(chance)
-                        self.shares.add(float(i < one.accepted))
+            for chance, accepted in one.judged or ():
+                self.chances.add(chance)
+                self.shares.add(float(accepted))
 
 
 @attrs.define(eq=False)
