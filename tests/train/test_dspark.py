@@ -20,7 +20,7 @@ from spec_train.heads.dspark_student import DSparkStudent, first_misses_and_befo
 from spec_train.heads.export.trained import Trained
 from spec_train.heads.export.write import write
 from spec_train.heads.vocabulary import Vocabulary
-from spec_train.init.from_dflash import read_base, token_codes
+from spec_train.init.from_dflash import read_base
 from spec_train.options import DSparkOptions
 from spec_train.training.evaluation import Evaluation
 from spec_train.training.trainer import Trainer
@@ -161,17 +161,6 @@ def test_rows_after_the_end_of_a_text_are_not_tested(monkeypatch):
     student.loss([text], np.random.default_rng(0))
 
     assert counts == [3]
-
-
-def test_similar_tokens_begin_with_similar_codes():
-    torch.manual_seed(0)
-    embedding = torch.randn(50, 8)
-    embedding[1] = embedding[0] + 0.01
-    codes = token_codes(embedding, 12, 0)
-
-    assert codes.shape == (50, 12)
-    assert (codes[0, :8] - codes[1, :8]).norm() < 0.2 * (codes[0, :8] - codes[2, :8]).norm()
-    assert torch.allclose(codes[:, :8].square().mean(0), torch.ones(8), atol=1e-3)
 
 
 def test_training_corrects_a_head_and_says_how_sure_it_is():

@@ -6,7 +6,6 @@ from typing import Any
 
 import attrs
 import torch
-from torch import Tensor
 
 from spec_core import Refusal, Target, load
 from spec_core.errors import UsageError
@@ -15,8 +14,10 @@ from spec_train.heads.dspark import DSpark
 from spec_train.heads.dspark_student import DSparkStudent, MarkovVocabulary
 from spec_train.heads.shape import Shape
 from spec_train.init.random import target_matrix
-from spec_train.init.regression import principal
 from spec_train.options import DSparkOptions
+
+CODE_SCALE = 0.3
+"""Standard deviation of the first Markov matrix before training; the second one is zero."""
 
 
 @attrs.frozen(eq=False)
@@ -37,8 +38,9 @@ class BaseHead:
         embedding = weights.get("token_embd.weight")
         if embedding is None:
             embedding = target_matrix(target, "token_embd.weight", "embedding")
+        codes = torch.randn(base.vocab, self.rank, generator=torch.Generator().manual_seed(seed))
         weights |= {
-            "markov_w1.weight": token_codes(embedding, self.rank, seed),
+            "markov_w1.weight": CODE_SCALE * codes,
             "markov_w2.weight": torch.zeros(base.draft_vocab, self.rank),
             "conf_proj.weight": torch.zeros(1, whole),
             "conf_proj.bias": torch.zeros(1),
@@ -48,18 +50,6 @@ class BaseHead:
         output = None if base.own_output else target_matrix(target, "output.weight", "output matrix")
         ids = None if base.d2t is None else base.d2t.to(device)
         return DSparkStudent(head, MarkovVocabulary(head, embedding.to(device), output, ids))
-
-
-@torch.no_grad()
-def token_codes(embedding: Tensor, rank: int, seed: int) -> Tensor:
-    """[V, r] numbers of mean square 1 for each token: its principal components, so that similar tokens have similar
-    successors before they were seen; random ones beyond the width of the embedding."""
-    generator = torch.Generator().manual_seed(seed)
-    centred = embedding.detach().float().cpu()
-    centred = centred - centred.mean(0)
-    basis, spread = principal(centred)
-    rest = torch.randn(len(centred), max(0, rank - len(basis)), generator=generator)
-    return torch.cat([(centred @ basis.T / spread)[:, :rank], rest], 1)
 
 
 def read_base(options: DSparkOptions, target: Target) -> BaseHead:
