@@ -1,13 +1,15 @@
 """What a chain and trees of a block bring, by the accepted length of the chain and the cost of rows: a calculation.
 
-Nothing here is measured but the costs. A token is the likeliest of its row with chance p, the next one with p (1 - p),
-and so on, at every depth alike; p follows from the tokens of a step of a chain. A tree has the likeliest paths.
+Only the costs are measured; beyond the last measured number of rows they grow as between the last two. A token is the
+likeliest of its row with chance p, the next one with p (1 - p), and so on, at every depth alike; p follows from the
+tokens of a step of a chain. A tree has the likeliest paths.
 """
 
 from __future__ import annotations
 
 from heapq import heappop, heappush
 
+from benchmarks.support.results import read_table
 from tools import charts
 from tools.charts import LABELS, WIDTH, Dot, Scale
 
@@ -17,10 +19,27 @@ LENGTHS = (2, 3, 4, 6, 8)
 """Tokens of a step of a chain, the target's own included."""
 TREES = (16, 32, 60)
 """Tokens of a tree."""
-H200 = {1: 1.0, 8: 1.006, 16: 1.017, 32: 1.095, 64: 1.196}
-"""Time of a forward of 8 B parameters by rows, over that of one row, measured on an H200."""
-MACHINES = {"H200, 8 B": None, "CPU with VNNI": 0.15, "CPU with AVX2": 0.34}
-"""Cost of a further row over that of a forward with one; None: ``H200``."""
+Costs = dict[int, float]
+"""Time of a forward by rows, over that with one row."""
+H200: Costs = {1: 1.0, 8: 1.006, 16: 1.017, 32: 1.095, 64: 1.196}
+AVX2: Costs = {1: 1.0, 2: 1.27, 4: 1.91, 8: 3.38}
+
+
+def measured_costs(model: str) -> Costs:
+    """Of a model in the verify curve of ``benchmarks/results``."""
+    table = read_table("verify-curve", "milliseconds of a forward")
+    cells = next(row for row in table["rows"] if row[0] == model)
+    named = zip(table["columns"], cells, strict=True)
+    times = {int(column[2:-1]): float(cell) for column, cell in named if column.startswith("T(") and cell}
+    return {rows: time / times[1] for rows, time in times.items()}
+
+
+def machines() -> dict[str, Costs]:
+    return {
+        "H200, 8 B": H200,
+        "Zen 5 with VNNI, SmolLM2": measured_costs("SmolLM2 Q4_1"),
+        "Zen 3 with AVX2, SmolLM2": AVX2,
+    }
 
 
 def chance_of(length: float) -> float:
@@ -48,30 +67,30 @@ def tokens_of_tree(p: float, nodes: int) -> float:
     return tokens
 
 
-def cost(rows: int, further: float | None) -> float:
+def cost(rows: int, costs: Costs) -> float:
     """Time of a forward with some rows over that with one."""
-    if further is not None:
-        return 1 + further * (rows - 1)
-    low, high = max(n for n in H200 if n <= rows), min(n for n in H200 if n >= rows)
-    return H200[low] + (H200[high] - H200[low]) * (rows - low) / max(1, high - low)
+    known = sorted(costs)
+    high = next((n for n in known[1:] if n >= rows), known[-1])
+    low = known[known.index(high) - 1]
+    return costs[low] + (costs[high] - costs[low]) * (rows - low) / (high - low)
 
 
-def speedups(length: float, further: float | None) -> list[float]:
+def speedups(length: float, costs: Costs) -> list[float]:
     """Of the best chain, then of each tree, over plain decoding. The drafter's own time is left out."""
     p = chance_of(length)
-    chain = max(tokens_of_chain(p, n) / cost(n + 1, further) for n in range(DEPTH + 1))
-    return [chain, *(tokens_of_tree(p, nodes) / cost(nodes + 1, further) for nodes in TREES)]
+    chain = max(tokens_of_chain(p, n) / cost(n + 1, costs) for n in range(DEPTH + 1))
+    return [chain, *(tokens_of_tree(p, nodes) / cost(nodes + 1, costs) for nodes in TREES)]
 
 
 def figure() -> str:
     """Speedups of chain and trees, a panel a machine."""
     parts, y = charts.legend(24, ["best chain", *(f"tree of {n}" for n in TREES)]), 54.0
-    for machine, further in MACHINES.items():
+    for machine, costs in machines().items():
         rows = [
-            (f"{length} tokens a step", [Dot(i, value) for i, value in enumerate(speedups(length, further))])
+            (f"{length} tokens a step", [Dot(i, value) for i, value in enumerate(speedups(length, costs))])
             for length in LENGTHS
         ]
         panel, y = charts.dots(y, machine, rows, Scale(0, 10, LABELS, WIDTH - 20), range(0, 11, 2), base=None)
         parts += panel
-    about = "On a card every tree is above the chain; with AVX2 every tree is below it."
+    about = "On a card every tree is above the chain; on both processors every tree is below it."
     return charts.picture("Speedup of chains and trees by accepted length and cost of rows", about, parts, y - 8)
