@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from shutil import copytree
 
+import attrs
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -15,7 +16,7 @@ from spec_methods.block_drafters.dspark import DSpark
 from spec_methods.block_drafters.layers import Layers
 from spec_methods.block_drafters.sequential import sequential_part
 
-from spec_core import Request, Run, load
+from spec_core import Compat, DraftPlan, Limit, Request, Run, hookimpl, load
 from spec_core.errors import UsageError
 from spec_core.testing import DrafterConformance
 from tests.methods.heads import TARGETS, check_lossless, method, selector_file, spark_file, tiny
@@ -129,6 +130,40 @@ def test_the_confidence_of_the_head_is_that_of_its_draft_and_ends_it():
     assert len({chance for draft in drafts[0.0] for chance in draft.confidence}) > 4
     for draft in drafts[0.5]:
         assert math.prod(draft.confidence[:-1]) >= 0.5
+
+
+@attrs.define(eq=False)
+class Watcher:
+    """A controller that lets a method draft and keeps what it reads of its drafts."""
+
+    method: str
+    attempts: list = attrs.field(factory=list)
+
+    @hookimpl
+    def compat(self):
+        return Compat(drafts=())
+
+    @hookimpl
+    def draft(self, step):
+        self.attempts += [attempt for record in step.records for attempt in record.attempts]
+        step.plan(DraftPlan({self.method: Limit(3, 0.0, 9)}))
+
+
+@pytest.mark.parametrize("name", ["dspark", "dspark-tree"])
+def test_a_controller_reads_what_became_of_the_chances_of_a_head(name):
+    """Those of the tokens whose place in the text was reached, in chains and in trees."""
+    kind, settings = method(name, "dense", 120)
+    watcher, drafts = Watcher(kind), []
+    run = Run(tiny("dense"), [(kind, settings), ("watcher", watcher)])
+    run.observe(lambda step: drafts.extend((p.draft, p.full_verdict.path) for p in step.parts if p.draft is not None))
+    run.generate(Request([3, 1, 4], max_tokens=40)).result
+
+    assert len({chance for attempt in watcher.attempts for chance, _ in attempt.judged}) > 4
+    for attempt, (draft, path) in zip(watcher.attempts, drafts, strict=False):
+        before = [-1, *path]
+        parents = range(-1, len(draft) - 1) if draft.parents is None else draft.parents
+        tested = [i for i, parent in enumerate(parents) if parent in before]
+        assert attempt.judged == tuple((draft.confidence[i], i in path) for i in tested)
 
 
 class TestDSpark(DrafterConformance):
