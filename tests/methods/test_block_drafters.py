@@ -17,12 +17,14 @@ from spec_methods.block_drafters.layers import Layers
 from spec_methods.block_drafters.sequential import sequential_part
 
 from spec_core import Compat, DraftPlan, Limit, Request, Run, hookimpl, load
-from spec_core.errors import UsageError
+from spec_core.errors import Refused, UsageError
 from spec_core.testing import DrafterConformance
 from tests.methods.heads import TARGETS, check_lossless, method, selector_file, spark_file, tiny
 from tests.support.golden import golden
 from tests.support.small_heads import edit_config, edit_tensors
-from tests.support.small_models import tiny_hybrid
+from tests.support.small_models import tiny_gguf, tiny_hybrid
+from tests.targets.containers import open_model as gguf_parts
+from tests.targets.containers import pack_typed
 
 GOLDEN = {
     "dspark/gemma4-k": "gemma4-k",
@@ -205,6 +207,14 @@ def damage_head(tmp_path, config=(), tensors=(), name="dspark/qwen3"):
         ({}, {"markov_head.markov_w2.weight": torch.ones(7, 20)}, "has shape [7, 20], [512, 20] was needed"),
         ({}, {"confidence_head.proj.weight": torch.full((1, 84), math.nan)}, "has NaN or infinite numbers"),
         ({}, {"confidence_head.proj.weight": torch.ones(1, 5)}, "its confidence head reads 5 numbers, 64 or 84"),
+        ({}, {"confidence_head.proj.bias": torch.tensor([math.inf])}, "has NaN or infinite numbers"),
+        ({}, {"confidence_head.proj.bias": torch.ones(2)}, "'conf_proj.bias' has shape [2], [1] was needed"),
+        ({}, {"markov_head.markov_w1.weight": torch.ones(511, 20)}, "has shape [511, 20], [512, 20] was needed"),
+        ({}, {"markov_head.markov_w1.weight": torch.ones(20)}, "has shape [20], [512, 20] was needed"),
+        ({"hidden_size": 48}, {}, "'fc.weight' has shape [64, 192], [48, 192] was needed"),
+        ({"target_hidden_size": 63}, {}, "'fc.weight' reads 192 numbers, a multiple of the target's width 63"),
+        ({"block_size": 2**31}, {}, "its block size is 2147483648"),
+        ({"mask_token_id": 512}, {}, "its mask token is 512"),
     ],
 )  # fmt: skip
 def test_hostile_heads_are_refused_by_name(config, tensors, message, tmp_path):
@@ -212,6 +222,46 @@ def test_hostile_heads_are_refused_by_name(config, tensors, message, tmp_path):
         load(damage_head(tmp_path, config, tensors), weights=False)
 
     assert message in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("d2t", "message"),
+    [
+        (torch.full((300,), 10**6), "maps to token 1000299, the vocabulary is 0 to 511"),
+        (torch.full((300,), -1), "maps to token -1, the vocabulary is 0 to 511"),
+        (-torch.arange(300), "maps two rows to one token"),
+        (torch.zeros(299, dtype=torch.int64), "a whole number for each of 300 rows"),
+    ],
+)
+def test_a_block_head_with_tokens_of_another_vocabulary_is_refused(d2t, message, tmp_path):
+    with pytest.raises(UsageError) as refused:
+        load(damage_head(tmp_path, {}, {"d2t": d2t}, "dspark/qwen3-bonus"), weights=False)
+
+    assert message in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "tensor", "message"),
+    [
+        ("successor_codebook", torch.ones(512, 23), "has shape [512, 23], [512, 24] was needed"),
+        ("predecessor_codebook", torch.ones(511, 24), "has shape [511, 24], [512, 24] was needed"),
+        ("hidden_projection.weight", torch.ones(24, 48), "has shape [24, 48], [24, 64] was needed"),
+        ("hidden_projection.weight", torch.full((24, 64), math.nan), "has NaN or infinite numbers"),
+    ],
+)
+def test_hostile_matrices_of_a_selector_are_refused_by_name(name, tensor, message, tmp_path):
+    with pytest.raises(UsageError) as refused:
+        load(damage_head(tmp_path, {}, {f"candidate_selector.{name}": tensor}, "dflash2/qwen3"), weights=False)
+
+    assert message in str(refused.value)
+
+
+@pytest.mark.parametrize("of", [0, 1])
+def test_a_block_head_of_another_width_is_refused_before_a_run(of):
+    """That of a target of width 32, for one of 48; and one of another vocabulary."""
+    other = tiny_gguf(1, layers=4, **({"width": 48}, {"vocab": 301})[of])
+    with pytest.raises(Refused, match=("of width 32", "made for 300 tokens")[of]):
+        Run(load(other, dtype="float32", device="cpu"), [method("dspark", "dense", None)])
 
 
 SELECTOR = {"mask_token_id": 511, "target_layer_ids": [0, 1, 3], "conv_kernel_size": 2, "conv_group_size": 16}
@@ -231,6 +281,26 @@ SELECTOR |= {"selector_rank": 24, "selector_top_k": 7}
 )
 def test_hostile_selectors_are_refused_by_name(change, message, tmp_path):
     path = damage_head(tmp_path, {"dflash_config": SELECTOR | change}, name="dflash2/qwen3")
+    with pytest.raises(UsageError) as refused:
+        load(path, weights=False)
+
+    assert message in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "value", "message"),
+    [
+        ("dflash2/qwen3", "selector_rank", ("u32", 2**31), "selector_rank is 2147483648, 24 was needed"),
+        ("dflash2/qwen3", "conv_group_size", ("u32", 0), "conv_group_size is 0"),
+        ("dflash2/qwen3", "selector_top_k", ("i32", -1), "selector_top_k is -1, 1 to 256 was needed"),
+        ("dspark/qwen3", "block_size", ("u32", 4096), "its block size is 4096"),
+        ("dspark/qwen3", "embedding_length", ("u32", 48), "'fc.weight' has shape [64, 192], [48, 192] was needed"),
+    ],
+)
+def test_hostile_gguf_heads_are_refused_by_name(name, key, value, message, tmp_path):
+    path, model = tmp_path / "head.gguf", gguf_parts(golden(name) / "model-f32.gguf")
+    model.pairs[f"dflash.{key}"] = pack_typed(*value)
+    path.write_bytes(model.bytes())
     with pytest.raises(UsageError) as refused:
         load(path, weights=False)
 
