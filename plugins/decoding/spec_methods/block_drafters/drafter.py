@@ -128,8 +128,7 @@ class BlockDrafter:
             block.rows, block.states = logits, hidden
         self._fill_chains(step, [block for block in blocks if not block.branches])
         for block in blocks:
-            draft = self._tree(step, block) if block.branches else self._drafter.finish(block)
-            if draft is not None:
+            if draft := self._tree(step, block) if block.branches else self._drafter.finish(block):
                 step.propose(block.seq, draft)
 
     @hookimpl
@@ -183,8 +182,8 @@ class BlockDrafter:
             return
         limited = [(b, of) for b in blocks if (of := self._drafter.limits(step, b, part.chooses)) is not None]
         if limited:
-            whole = [(b.seq.tokens[-1], b.rows, b.states) for b, _ in limited]
-            chains = part.draft(whole, [of for _, of in limited], keep)
+            parts = [(b.seq.tokens[-1], b.rows, b.states) for b, _ in limited]
+            chains = part.draft(parts, [of for _, of in limited], keep)
             for (block, _), chain in zip(limited, chains, strict=True):
                 self._drafter.add_tokens(block, chain.tokens, chain.chances, chain.rows)
 

@@ -55,19 +55,15 @@ class Independent(SequentialPart):
         self.executor = trunk.with_layers(Model(operations), source)
 
     def _operations(self, builder: Builder) -> Iterator[Op]:
-        yield Input("row", self.head.draft_vocab)
-        yield Pick("row", "row", "final")
-        yield Pick("row", "row", "logits")
-        yield Tap("row", "logits")
+        row = Input("row", self.head.draft_vocab)
+        yield from (row, Pick("row", "row", "final"), Pick("row", "row", "logits"), Tap("row", "logits"))
 
     def follow(self, rows: Sequence[tuple[int, Tensor, Tensor]]) -> list[Conditional]:
         tokens, logits, states = zip(*rows, strict=True)
         outputs = self.executor.run(self._batch(tokens, self._inputs(torch.stack(logits), torch.stack(states))))
         after = spread(outputs["logits"], self.ids, self.head.vocab)
-        if self.sure is None:
-            return [Conditional(row) for row in after]
-        scores = outputs[self.sure][:, 0].tolist()
-        return [Conditional(row, sigmoid(score)) for row, score in zip(after, scores, strict=True)]
+        scores = [None] * len(rows) if self.sure is None else outputs[self.sure][:, 0].tolist()
+        return [Conditional(row, None if s is None else sigmoid(s)) for row, s in zip(after, scores, strict=True)]
 
     def chooses(self, sampling: Any) -> bool:
         """Whether ``draft`` may draw with this sampling."""
@@ -107,9 +103,7 @@ class Markov(Independent):
     def _operations(self, builder: Builder) -> Iterator[Op]:
         head = self.head
         yield Embed("m", builder.matrix(PREFIX + "markov_w1.weight", (head.vocab, head.markov)))
-        yield Input("row", head.draft_vocab)
-        yield Pick("m", "m", "final")
-        yield Pick("m", "m", "logits")
+        yield from (Input("row", head.draft_vocab), Pick("m", "m", "final"), Pick("m", "m", "logits"))
         if head.confidence:
             self.sure = "confidence"
             yield from _confidence(builder, head)
@@ -151,6 +145,5 @@ class Selector(SequentialPart):
 
 def sequential_part(file: HeadFile, trunk: Any) -> SequentialPart:
     """The sequential part that a head's file describes."""
-    if file.head.selector:
-        return Selector(file, trunk)
-    return Markov(file, trunk) if file.head.markov else Independent(file, trunk)
+    kind = Selector if file.head.selector else Markov if file.head.markov else Independent
+    return kind(file, trunk)

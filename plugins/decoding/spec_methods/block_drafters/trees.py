@@ -51,10 +51,8 @@ class BlockTree:
         if not nodes:
             return None
         drawn = self.drafter.uses_target_noise(self.step, self.seq)
-        parents = [node.parent for node in nodes]
-        return Draft(
-            [n.token for n in nodes], "unknown" if drawn else "deterministic", None, parents, confidences(nodes)
-        )
+        ids, parents = [n.token for n in nodes], [n.parent for n in nodes]
+        return Draft(ids, "unknown" if drawn else "deterministic", None, parents, confidences(nodes))
 
     def _children(self, path: Path, parent: int, chance: float) -> Iterator[BlockNode]:
         """Likely tokens after a path. The likeliest first token is drafted in any case, since the forward is done."""
