@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -18,6 +19,7 @@ from spec_kernels.native.executor import Native, Options
 from spec_kernels.ops.dequant import TYPES, dequantize
 from spec_targets.architectures import OURS, family_of
 from spec_targets.description.config import Config
+from spec_targets.description.rope import Scaling
 from spec_targets.runtime.load import make_target
 from spec_targets.runtime.weights import trunk_shapes
 from torch import Tensor
@@ -38,6 +40,12 @@ SIGMOID = ("glm4moe", "lfm2moe")
 MIXTURES = ("qwen3moe", "glm4moe", "qwen3next", "qwen35moe", "gpt-oss", "lfm2moe")
 UNSHARED = ("qwen3moe", "gpt-oss", "lfm2moe")
 WINDOWED = ("llama", "phi3", "gemma2", "gemma3", "gpt-oss")
+LAYERED = "gemma4"
+"""The architecture whose blocks differ in their heads, caches and widths."""
+HEADS = [20, 32, 36, 40, 64, 72, 80, 96, 128, 192, 256]
+WIDE_HEADS = [*HEADS, 320, 512]
+NARROW_HEADS = [8, 12, 20]
+"""Widths of heads: of most models, of those of LAYERED, and of deep ones."""
 OPTIONAL = {
     "output.weight": "output.weight",
     "output.bias": "output.bias",
@@ -47,6 +55,9 @@ OPTIONAL = {
     "exp_probs_b.bias": "exp_probs_b.bias",
     "attn_qkv.weight": "q, k and v in one tensor",
     "ffn_gate_up_exps.weight": "gate and up in one tensor",
+    "ffn_down_exps.scale": "factors of experts",
+    "layer_output_scale.weight": "a scale of the block",
+    "attn_v.weight": "values that are not the keys",
 }
 """Tensors that a file may have, without the number of their block: half of the models have each of them."""
 SHALLOW = 3
@@ -64,10 +75,12 @@ that round by 2**-15 should give 2e-3; 2.03e-3 were measured."""
 def config(rng: random.Random) -> Config:
     """Random sizes that are valid for an architecture, most of them unusual."""
     arch, layers = rng.choice(sorted(family.name for family in OURS)), depth(rng)
-    recurrent, moe, deep = arch in (*HYBRID, *SHORT), arch in MIXTURES, layers > SHALLOW
+    recurrent, deep = arch in (*HYBRID, *SHORT), layers > SHALLOW
+    moe = arch in MIXTURES or (arch == LAYERED and rng.random() < 0.4)
     width = rng.choice([20, 32, 36] if deep else [20, 32, 36, 64, 72, 96, 100, 160, 256])
-    head = rng.choice([8, 12, 20] if deep else [20, 32, 36, 40, 64, 72, 80, 96, 128, 192, 256])
+    head = rng.choice(widths_of_heads(arch, deep))
     kv_heads = rng.randint(1, 3)
+    heads = kv_heads * rng.choice([1, 2, 3, 7])
     delta = DeltaShape(*_delta(rng), kernel=rng.randint(2, 5), tiled=arch != "qwen3next") if arch in HYBRID else None
     experts = _experts(rng, arch in SIGMOID) if moe else None
     return Config(
@@ -75,7 +88,7 @@ def config(rng: random.Random) -> Config:
         name="random",
         layers=layers,
         width=width,
-        heads=kv_heads * rng.choice([1, 2, 3, 7]),
+        heads=heads,
         kv_heads=kv_heads,
         head=head,
         ff=rng.choice([20, 32] if deep else [20, 32, 48, 72, 96, 256, 512]),
@@ -83,14 +96,14 @@ def config(rng: random.Random) -> Config:
         context=256,
         eps=rng.choice([1e-5, 1e-6]),
         rope_base=rng.choice([1e4, 1e6]),
-        rotary_dim=rng.choice([head, head // 2]),
+        rotary_dim=head if arch == LAYERED else rng.choice([head, head // 2]),
         experts=experts,
         expert_ff=rng.choice([20, 32, 64, 72, 96]) if moe else 0,
-        shared_ff=rng.choice([20, 32, 64]) if moe and arch not in UNSHARED else 0,
+        shared_ff=rng.choice([20, 32, 64]) if moe and arch not in (*UNSHARED, LAYERED) else 0,
         delta=delta,
         conv=ConvShape(width, rng.randint(2, 5)) if arch in SHORT else None,
         recurrent=frozenset(i for i in range(layers) if rng.random() < 0.6) if recurrent else frozenset(),
-        **_attention(rng, arch, layers),
+        **(_layered(rng, layers, heads) if arch == LAYERED else _attention(rng, arch, layers)),
     )
 
 
@@ -107,6 +120,36 @@ def _attention(rng: random.Random, arch: str, layers: int) -> dict[str, Any]:
     }
     windows = tuple(rng.choice([0, 1, 5, 16, 33]) for _ in range(layers))
     return {"windows": windows} | (gemma if arch.startswith("gemma") else {})
+
+
+def _layered(rng: random.Random, layers: int, heads: int) -> dict[str, Any]:
+    """Heads of another width and number in blocks with a window, shared caches, widths and embeddings by block."""
+    deep, windows = layers > SHALLOW, tuple(rng.choice([0, 1, 5, 16, 33]) for _ in range(layers))
+    shares = [n for n in range(layers) if kinds_of(windows[: layers - n]) == kinds_of(windows)]
+    widths = [20, 32] if deep else [20, 32, 48, 72, 96, 256]
+    return {
+        "windows": windows,
+        "scale": rng.choice([0.0, 0.3]),
+        "embed_scale": rng.choice([1.0, 6.5]),
+        "logit_cap": rng.choice([0.0, 1.5]),
+        "scaling": rng.choice([Scaling(), Scaling("proportional", 0.25)]),
+        "local_base": 3e3,
+        "local_head": rng.choice([0, *widths_of_heads(LAYERED, deep)]),
+        "local_kv_heads": rng.choice([0, *(n for n in range(1, 4) if heads % n == 0)]),
+        "sharing": rng.choice(shares),
+        "ffs": rng.choice([(), tuple(rng.choice(widths) for _ in range(layers))]),
+        "per_layer": rng.choice([0, 3, 20, 32]),
+    }
+
+
+def widths_of_heads(arch: str, deep: bool) -> list[int]:
+    """Widths of heads that are drawn."""
+    return NARROW_HEADS if deep else WIDE_HEADS if arch == LAYERED else HEADS
+
+
+def kinds_of(windows: Sequence[int]) -> set[bool]:
+    """Whether there are blocks with a window and others."""
+    return set(map(bool, windows))
 
 
 def depth(rng: random.Random) -> int:
@@ -181,7 +224,7 @@ class Drawn:
         shape, numbers = self.shapes[name], self._numbers(name)
         if name.endswith("ssm_a"):
             return -torch.rand(shape, generator=numbers)
-        if "norm" in name:
+        if "norm" in name or "output_scale" in name:
             return 0.5 + torch.rand(shape, generator=numbers)
         return torch.randn(shape, generator=numbers) * (1.0 if len(shape) == 1 else WEIGHT)
 

@@ -16,11 +16,11 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from spec_core import Target, load
-from tests.targets import convolved, unwindowed, windowed
+from tests.targets import convolved, layered, unwindowed, windowed
 from tests.targets.drive import forward, part, sequence
 from tests.targets.tiny import classes, logits, save
 
-FAMILIES = (*unwindowed.FAMILIES, *windowed.FAMILIES, *convolved.FAMILIES)
+FAMILIES = (*unwindowed.FAMILIES, *windowed.FAMILIES, *convolved.FAMILIES, *layered.FAMILIES)
 FLOORS = 4
 """Max difference in units of the rounding floor."""
 EXACT = {"dtype": "float32", "cache_dtype": "float32"}
@@ -38,7 +38,7 @@ def draw_model(family: str, seed: int) -> PreTrainedModel:
 
 
 def _of(family: str):
-    return next(module for module in (windowed, convolved, unwindowed) if family in module.FAMILIES)
+    return next(module for module in (windowed, convolved, layered, unwindowed) if family in module.FAMILIES)
 
 
 def places(model: PreTrainedModel, family: str, folder: Path) -> dict[str, Path]:

@@ -1,4 +1,4 @@
-"""Models with windows: Mistral, Phi-3, Gemma 2 and 3, gpt-oss, against golden vectors.
+"""Models with windows: Mistral, Phi-3, Gemma 2, 3 and 4, gpt-oss, against golden vectors.
 
 The bar of golden vectors is 4 times what one float32 rounding step changes at the input or in the rotary frequencies.
 """
@@ -26,6 +26,12 @@ CASES = {
     "gemma2/model-f32.gguf": "",
     "gemma3/hf": "",
     "gemma3/model-f32.gguf": "",
+    "gemma4-e/hf": "",
+    "gemma4-e/model-f32.gguf": "",
+    "gemma4-k/hf": "",
+    "gemma4-k/model-f32.gguf": "",
+    "gemma4-moe/hf": "",
+    "gemma4-moe/model-f32.gguf": "",
     "gpt-oss/hf": "",
     "gpt-oss/model-f32.gguf": "",
     "gpt-oss-notruncate/hf": "",
@@ -122,7 +128,7 @@ def test_short_factors_belong_to_a_context_of_the_original_length(file, kernels)
     assert greedy(case.target, case.tokens("prompt_16"), 32)[0] == case.tokens("greedy_tokens")
 
 
-@pytest.mark.parametrize("family", ["phi3", "gemma2", "gemma3", "gpt-oss"])
+@pytest.mark.parametrize("family", ["phi3", "gemma2", "gemma3", "gemma4-e", "gemma4-k", "gemma4-moe", "gpt-oss"])
 def test_a_file_and_a_directory_of_one_model_give_the_same_bits(family, kernels):
     file, directory = (Case(f"{family}/{name}", "", kernels) for name in ("model-f32.gguf", "hf"))
     tokens = file.tokens("prompt_37")

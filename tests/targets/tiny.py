@@ -22,6 +22,7 @@ NEWER = {
     "qwen35moe": ("Qwen3_5MoeTextConfig", "Qwen3_5MoeForCausalLM"),
     "lfm2": ("Lfm2Config", "Lfm2ForCausalLM"),
     "lfm2moe": ("Lfm2MoeConfig", "Lfm2MoeForCausalLM"),
+    **dict.fromkeys(("gemma4-e", "gemma4-k", "gemma4-moe"), ("Gemma4TextConfig", "Gemma4ForCausalLM")),
 }
 """Names of classes that older releases of transformers lack."""
 WINDOWED = {

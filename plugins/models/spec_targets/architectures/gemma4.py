@@ -107,20 +107,20 @@ def from_hf(json: ConfigJson) -> Config:
     rope = {kind: _rope(json, kind) for kind in ("full_attention", "sliding_attention")}
     plain = ConfigJson({**json.raw, "rope_parameters": rope["full_attention"]}, json.arch, json.kind, json.where)
     local = ConfigJson(rope["sliding_attention"], json.arch, json.kind, json.where)
-    kv_heads, head = json.integer("num_key_value_heads"), json.integer("head_dim")
-    wide, wide_kv_heads = full_heads(json)
+    windows = json.windows(1)
+    (wide, kv_heads), (local_head, local_kv_heads) = heads_by_kind(json, windows)
     sharing, experts = json.integer("num_kv_shared_layers", 0), _experts(json)
     return plain.decoder(
         ("layer_types", "hidden_act"),
         head=wide,
         rotary_dim=wide,
-        kv_heads=wide_kv_heads,
+        kv_heads=kv_heads,
         ffs=_ffs(json, sharing),
         scale=1.0,
-        windows=json.windows(1),
+        windows=windows,
         local_base=local.number("rope_theta", 10000.0),
-        local_head=head,
-        local_kv_heads=kv_heads,
+        local_head=local_head,
+        local_kv_heads=local_kv_heads,
         sharing=sharing,
         per_layer=json.integer("hidden_size_per_layer_input", 0),
         logit_cap=json.number("final_logit_softcapping") if json.raw.get("final_logit_softcapping") else 0.0,
@@ -128,27 +128,6 @@ def from_hf(json: ConfigJson) -> Config:
         experts=experts,
         expert_ff=json.integer("moe_intermediate_size") if experts else 0,
     )
-
-
-def full_heads(json: ConfigJson) -> tuple[int, int]:
-    """Width and number of key heads in blocks without a window: stated for all, or for each of these blocks."""
-    usual = {"head_dim": json.integer("head_dim"), "num_key_value_heads": json.integer("num_key_value_heads")}
-    stated = json.raw.get("per_layer_config")
-    if stated is None:
-        head = json.integer("global_head_dim", usual["head_dim"])
-        return head, json.integer("num_global_key_value_heads", usual["num_key_value_heads"])
-    layers = json.layers()
-    kinds = json.kinds(layers, ("full_attention", "sliding_attention")) or ["full_attention"] * layers
-    full = {str(i) for i, kind in enumerate(kinds) if kind == "full_attention"}
-    sizes = [stated.get(block) for block in sorted(full)] if isinstance(stated, Mapping) and set(stated) <= full else []
-    alike = bool(sizes) and isinstance(sizes[0], Mapping) and all(size == sizes[0] for size in sizes)
-    if not alike or not set(sizes[0]) <= set(usual):
-        raise UsageError(
-            f"{json.where}: config.json has per_layer_config = {repr(stated)[:60]}",
-            hint="head_dim and num_key_value_heads, the same for each block of full attention, are needed",
-        )
-    own = ConfigJson({**usual, **sizes[0]}, json.arch, json.kind, json.where)
-    return own.integer("head_dim"), own.integer("num_key_value_heads")
 
 
 def _rope(json: ConfigJson, kind: str) -> Mapping[str, Any]:
@@ -161,6 +140,44 @@ def _rope(json: ConfigJson, kind: str) -> Mapping[str, Any]:
             hint="rotary parameters of full_attention and sliding_attention are needed",
         )
     return rope
+
+
+def heads_by_kind(json: ConfigJson, windows: tuple[int, ...]) -> list[tuple[int, int]]:
+    """Width of a head and number of key heads, of blocks without a window and of blocks with one.
+
+    Published configs state them once; transformers 5 saves them by block, where they differ from the others.
+    """
+    local = json.integer("head_dim"), json.integer("num_key_value_heads")
+    own = json.raw.get("per_layer_config")
+    if own is None:
+        alike = json.raw.get("attention_k_eq_v")
+        kv_heads = json.integer("num_global_key_value_heads", local[1]) if alike else local[1]
+        return [(json.integer("global_head_dim", local[0]), kv_heads), local]
+    by_block = _by_block(json, own)
+    kinds: list[set[tuple[int, int]]] = [set(), set()]
+    for i, window in enumerate(windows):
+        block = by_block.get(i, json)
+        kinds[bool(window)].add((block.integer("head_dim", local[0]), block.integer("num_key_value_heads", local[1])))
+    if max(map(len, kinds)) > 1:
+        raise _misfit(json, own)
+    return [next(iter(kind), local) for kind in kinds]
+
+
+def _by_block(json: ConfigJson, own: Any) -> dict[int, ConfigJson]:
+    """Sizes of heads of some blocks, by the number of the block."""
+    known = {"head_dim", "num_key_value_heads"}
+    if not isinstance(own, Mapping) or not all(isinstance(one, Mapping) and known >= set(one) for one in own.values()):
+        raise _misfit(json, own)
+    if not all(key.isascii() and key.isdigit() and len(key) < 10 for key in own):
+        raise _misfit(json, own)
+    return {int(key): ConfigJson(one, json.arch, json.kind, json.where) for key, one in own.items()}
+
+
+def _misfit(json: ConfigJson, own: Any) -> UsageError:
+    return UsageError(
+        f"{json.where}: config.json has per_layer_config = {repr(own)[:60]}",
+        hint="sizes of heads by block are needed, one for blocks with a window and one for others",
+    )
 
 
 def _ffs(json: ConfigJson, sharing: int) -> tuple[int, ...]:

@@ -10,7 +10,7 @@ import attrs
 
 from spec_core.errors import UsageError
 from spec_targets.architectures.config_json import ConfigJson
-from spec_targets.architectures.gemma4 import full_heads
+from spec_targets.architectures.gemma4 import heads_by_kind
 from spec_targets.description.config import Config
 from spec_targets.heads import tensors
 from spec_targets.heads.block_facts import block_facts, layer_ids, selector_facts, sequential_facts
@@ -79,7 +79,8 @@ def _gemma4_sizes(sizes: Mapping[str, Any], name: str) -> dict[str, Any]:
     _check_full_attention(sizes, name)
     rope = sizes.get("rope_parameters")
     full = rope.get("full_attention") if isinstance(rope, dict) else None
-    head, kv_heads = full_heads(ConfigJson(sizes, "gemma4", GEMMA4, name))
+    json = ConfigJson(sizes, "gemma4", GEMMA4, name)
+    (head, kv_heads), _ = heads_by_kind(json, (0,) * json.layers())
     return {**sizes, "head_dim": head, "num_key_value_heads": kv_heads, "rope_parameters": full or rope}
 
 
