@@ -15,6 +15,7 @@ HEADS = [
     (5, 5, 16, 32),
     (14, 2, 20, 36),
     (2, 1, 256, 256),
+    (2, 1, 512, 512),
 ]
 """Query heads, kv heads, key dimensions, value dimensions."""
 KINDS = ("float32", "float16", "q8")
@@ -75,3 +76,14 @@ def random_tree(rows: int, draw: np.random.Generator) -> list[int]:
     """Parents; long chains, wide stars and all between, some with several roots."""
     reach = int(draw.integers(1, rows + 1))
     return [-1, *(int(draw.integers(max(-1, i - reach), i)) for i in range(1, rows))]
+
+
+def in_bytes(m: np.ndarray, block: int) -> tuple[np.ndarray, np.ndarray]:
+    """m: float32 [..., D] -> integers, and the float16 scale of every number's block; both float64 [..., D]"""
+    blocks = np.pad(m, [(0, 0)] * (m.ndim - 1) + [(0, -m.shape[-1] % block)]).reshape(*m.shape[:-1], -1, block)
+    scale = (np.abs(blocks).max(-1, keepdims=True) / np.float32(127)).astype(np.float16).astype(np.float32)
+    integers = np.clip(np.round(blocks * (1 / scale)), -127, 127)
+    return tuple(
+        x.reshape(*m.shape[:-1], -1)[..., : m.shape[-1]].astype(np.float64)
+        for x in (integers, np.broadcast_to(scale, blocks.shape))
+    )

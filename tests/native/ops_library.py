@@ -68,7 +68,13 @@ Conv = structure(
     source=P,
     keep=P,
 )
-Router = structure("Router", experts=I, top=I, normalise=I, sigmoid=I, groups=I, groups_used=I, scale=F, bias=P)
+Router = structure(
+    "Router",
+    **dict.fromkeys(("experts", "top", "normalise", "sigmoid", "groups", "groups_used"), I),
+    scale=F,
+    bias=P,
+    factors=P,
+)
 FUNCTIONS = {
     "norm": (None, P, S, P, F, I, I, P, S),
     "heads": (None, P, S, I, I, I, P, F, P, P, S, I),

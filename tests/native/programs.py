@@ -75,6 +75,8 @@ that round by 2**-15 should give 2e-3; 2.03e-3 were measured."""
 def config(rng: random.Random) -> Config:
     """Random sizes that are valid for an architecture, most of them unusual."""
     arch, layers = rng.choice(sorted(family.name for family in OURS)), depth(rng)
+    if arch == LAYERED:
+        layers = max(layers, rng.randint(1, SHALLOW))
     recurrent, deep = arch in (*HYBRID, *SHORT), layers > SHALLOW
     moe = arch in MIXTURES or (arch == LAYERED and rng.random() < 0.4)
     width = rng.choice([20, 32, 36] if deep else [20, 32, 36, 64, 72, 96, 100, 160, 256])
@@ -124,7 +126,7 @@ def _attention(rng: random.Random, arch: str, layers: int) -> dict[str, Any]:
 
 def _layered(rng: random.Random, layers: int, heads: int) -> dict[str, Any]:
     """Heads of another width and number in blocks with a window, shared caches, widths and embeddings by block."""
-    deep, windows = layers > SHALLOW, tuple(rng.choice([0, 1, 5, 16, 33]) for _ in range(layers))
+    deep, windows = layers > SHALLOW, tuple(rng.choice([0, 0, 1, 5, 16, 33]) for _ in range(layers))
     shares = [n for n in range(layers) if kinds_of(windows[: layers - n]) == kinds_of(windows)]
     widths = [20, 32] if deep else [20, 32, 48, 72, 96, 256]
     return {
@@ -134,7 +136,7 @@ def _layered(rng: random.Random, layers: int, heads: int) -> dict[str, Any]:
         "logit_cap": rng.choice([0.0, 1.5]),
         "scaling": rng.choice([Scaling(), Scaling("proportional", 0.25)]),
         "local_base": 3e3,
-        "local_head": rng.choice([0, *widths_of_heads(LAYERED, deep)]),
+        "local_head": rng.choice(widths_of_heads(LAYERED, deep)),
         "local_kv_heads": rng.choice([0, *(n for n in range(1, 4) if heads % n == 0)]),
         "sharing": rng.choice(shares),
         "ffs": rng.choice([(), tuple(rng.choice(widths) for _ in range(layers))]),

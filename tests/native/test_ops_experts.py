@@ -15,12 +15,18 @@ pytestmark = pytest.mark.compiles
 
 
 def route(
-    isa: str, logits: np.ndarray, top: int, sigmoid: bool = False, bias: np.ndarray | None = None, **rest
+    isa: str,
+    logits: np.ndarray,
+    top: int,
+    sigmoid: bool = False,
+    bias: np.ndarray | None = None,
+    factors: np.ndarray | None = None,
+    **rest,
 ) -> tuple:
     settings = {"normalise": True, "scale": 1.0, "groups": 1, "groups_used": 1} | rest
     rows, experts = logits.shape
     weights, chosen = np.empty((rows, top), np.float32), np.empty((rows, top), np.int32)
-    a = Router(experts=experts, top=top, sigmoid=sigmoid, bias=at(bias), **settings)
+    a = Router(experts=experts, top=top, sigmoid=sigmoid, bias=at(bias), factors=at(factors), **settings)
     table(isa).route(ctypes.byref(a), at(logits), experts, rows, at(weights), at(chosen))
     return weights, chosen
 
@@ -57,6 +63,20 @@ def test_sigmoid_routing_is_the_reference(isa, experts, top, groups, used, norma
 
 @each_isa
 @pytest.mark.parametrize("sigmoid", [False, True])
+@pytest.mark.parametrize("normalise", [True, False])
+def test_factors_multiply_the_weights_of_their_experts_and_choose_none(isa, sigmoid, normalise):
+    """The sum by which weights are divided is without them."""
+    logits, bias, factors = normal(9, 33), normal(33), normal(34)[:33]
+    plain, chosen = route(isa, logits, 5, sigmoid, bias, normalise=normalise, scale=1.5)
+
+    got = route(isa, logits, 5, sigmoid, bias, factors, normalise=normalise, scale=1.5)
+
+    assert same(got[1], chosen)
+    assert same(got[0], plain * factors[chosen])
+
+
+@each_isa
+@pytest.mark.parametrize("sigmoid", [False, True])
 def test_of_equals_the_lowest_number_comes_first(isa, sigmoid):
     logits = np.zeros((1, 40), np.float32)
     logits[0, [7, 21, 39]] = 1
@@ -89,8 +109,8 @@ def test_a_row_is_routed_the_same_alone(isa):
 
 @pytest.mark.parametrize("sigmoid", [False, True])
 def test_all_instruction_sets_route_alike(sigmoid):
-    logits, bias = normal(20, 100), normal(100)
-    first, *others = (route(isa, logits, 9, sigmoid, bias) for isa in here())
+    logits, bias, factors = normal(20, 100), normal(100), normal(101)[:100]
+    first, *others = (route(isa, logits, 9, sigmoid, bias, factors) for isa in here())
 
     for other in others:
         assert same(first[0], other[0])

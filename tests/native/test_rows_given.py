@@ -9,14 +9,9 @@ from spec_kernels.model.batch import ForwardBatch, SequenceRows
 from spec_kernels.model.ops import Input, Model, Pick, Tap
 from spec_kernels.native.executor import Native
 
+from tests.native.weightless import Nothing
+
 pytestmark = pytest.mark.skipif(native.problem() is not None, reason=f"{native.problem()}")
-
-
-class Nothing:
-    """A source without tensors."""
-
-    def shape(self, name):
-        return None
 
 
 def test_a_column_slice_narrower_than_the_input_is_refused():

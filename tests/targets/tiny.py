@@ -60,6 +60,17 @@ SHARED = {
     "shared_expert_intermediate_size": 24,
 }
 CONVOLVED = {"num_hidden_layers": 3, "layer_types": ["conv", "full_attention", "conv"]}
+LAYERED = {
+    "num_hidden_layers": 3,
+    "layer_types": ["sliding_attention", "full_attention", "full_attention"],
+    "sliding_window": 9,
+    "head_dim": 12,
+    "global_head_dim": 20,
+    "hidden_size_per_layer_input": 0,
+}
+SHARING = {"num_kv_shared_layers": 1, "hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": 96}
+KEYS_AS_VALUES = {"attention_k_eq_v": True, "num_global_key_value_heads": 1}
+FEW_OF_MANY = {"enable_moe_block": True, "num_experts": 6, "top_k_experts": 2, "moe_intermediate_size": 16}
 FEW_EXPERTS = {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "num_dense_layers": 1}
 GLM = {
     "num_hidden_layers": 3,
@@ -80,6 +91,9 @@ MORE: dict[str, dict[str, Any]] = {
     "qwen35moe": DELTA | SHARED,
     "lfm2": CONVOLVED | {"block_multiple_of": 16},
     "lfm2moe": CONVOLVED | FEW_EXPERTS,
+    "gemma4-e": LAYERED | SHARING | {"use_double_wide_mlp": True},
+    "gemma4-k": LAYERED | KEYS_AS_VALUES,
+    "gemma4-moe": LAYERED | FEW_OF_MANY,
 }
 LESS_ONE = ("qwen3next", "qwen35", "qwen35moe", "gemma2", "gemma3")
 """Families that store norm weights less 1, those after gated delta nets excepted."""

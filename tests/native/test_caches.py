@@ -1,0 +1,100 @@
+"""Caches whose layers differ in shape: what is read is what was stored, also enlarged, copied and compacted."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from attended import in_bytes
+from spec_kernels import native
+from spec_kernels.model.batch import ForwardBatch, SequenceRows
+from spec_kernels.model.ops import Input, Model, Store, Tap
+from spec_kernels.model.reference import Reference
+from spec_kernels.model.shapes import HeadShape
+from spec_kernels.native.executor import Native, Options
+from torch import Tensor
+
+from tests.native.weightless import Nothing
+
+pytestmark = pytest.mark.skipif(native.problem() is not None, reason=f"{native.problem()}")
+SHAPES = tuple(
+    HeadShape(k, k, dim, 0, 1.0) for k, dim in ((2, 6), (1, 33), (3, 322), (2, 20), (1, 512), (1, 1), (5, 16))
+)
+ROWS, PLACES = 37, 45
+FORMS = ("reference", *native.CACHES)
+
+
+def stored(form: str):
+    """A cache with random rows, and the keys and values [K, ROWS, D] of every layer that were stored."""
+    values = [Input(f"{part}{i}", s.kv_width) for i, s in enumerate(SHAPES) for part in "kv"]
+    stores = [Store(f"k{i}", f"v{i}", s, i) for i, s in enumerate(SHAPES)]
+    model = Model((*values, *stores, Tap("k0", "t")))
+    executor = Reference(model, Nothing()) if form == "reference" else Native(model, Nothing(), Options(cache=form))
+    torch.manual_seed(0)
+    inputs = {op.out: torch.randn(ROWS, op.width) * 3 for op in values}
+    cache = executor.cache(PLACES)
+    for start, rows in ((0, 17), (17, 1), (18, ROWS - 18)):
+        some = {name: rows_of[start : start + rows] for name, rows_of in inputs.items()}
+        batch = ForwardBatch(
+            None, torch.arange(start, start + rows), [SequenceRows(cache, 0, rows, start)], inputs=some
+        )
+        executor.run(batch)
+    heads = lambda part, i: inputs[f"{part}{i}"].unflatten(1, (SHAPES[i].kv_heads, -1)).transpose(0, 1)
+    return cache, [(heads("k", i), heads("v", i)) for i in range(len(SHAPES))]
+
+
+def rounded(rows: Tensor, form: str, block: int) -> Tensor:
+    """Rows as a cache of this form holds them. block: dimensions that share a scale."""
+    if form == "float16":
+        return rows.half().float()
+    if form != "q8":
+        return rows
+    integers, scale = in_bytes(rows.numpy(), block)
+    return torch.from_numpy(integers * scale).float()
+
+
+def assert_holds(cache, layers: list[tuple[Tensor, Tensor]], form: str, places: list[int]) -> None:
+    """Raise AssertionError unless the first rows of every layer are ``places`` of what was stored."""
+    assert cache.layers == len(layers)
+    for layer, (keys, values) in enumerate(layers):
+        held = cache.read(layer, len(places))
+        whole = -(-values.shape[-1] // 16) * 16
+        for have, rows, block in zip(held, (keys, values), (32, whole), strict=True):
+            assert torch.equal(have, rounded(rows, form, block)[:, places]), f"layer {layer}"
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_what_is_read_is_what_was_stored(form):
+    cache, layers = stored(form)
+
+    assert_holds(cache, layers, form, list(range(ROWS)))
+    assert_holds(cache, layers, form, [0])
+    assert_holds(cache, layers, form, [])
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_an_enlarged_cache_holds_the_rows_of_all_layers(form):
+    cache, layers = stored(form)
+
+    assert not cache.reserve(PLACES)
+    assert cache.reserve(90)
+    assert cache.length >= 90
+    assert_holds(cache, layers, form, list(range(ROWS)))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_copy_has_rows_of_its_own(form):
+    cache, layers = stored(form)
+    copy = cache.copy()
+    copy.compact(0, [30])
+
+    assert_holds(cache, layers, form, list(range(ROWS)))
+    assert_holds(copy, layers, form, [30, *range(1, ROWS)])
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_kept_path_is_moved_together_in_all_layers(form):
+    """Within a tile of 16 places, and from later ones."""
+    cache, layers = stored(form)
+    cache.compact(13, [14, 15, 16, 20, 31, 36])
+
+    assert_holds(cache, layers, form, [*range(13), 14, 15, 16, 20, 31, 36, *range(19, ROWS)])
