@@ -10,6 +10,7 @@ from tempfile import mkdtemp
 import torch
 from spec_zoo.texts.tokens import train_tokenizer
 
+from tests.targets import layered
 from tests.targets.convolved import write_gguf
 from tests.targets.tiny import model
 from tools.zoo.export import write, write_hybrid
@@ -77,3 +78,15 @@ def tiny_lfm2(seed: int = 0, moe: bool = False, context: int = 256, kind: str = 
     sizes |= {"intermediate_size": 96, "max_position_embeddings": context, "tie_word_embeddings": False}
     network = model(family, seed, **sizes, layer_types=kinds)
     return write_gguf(network, family, Path(mkdtemp()) / f"tiny-{family}-{seed}.gguf", kind, tokenizer_json())
+
+
+@cache
+def tiny_gemma4(family: str = "gemma4-e", context: int = 256, kind: str = "Q8_0") -> Path:
+    """A random model of one of layered.FAMILIES, of 300 tokens: the first and third block have a window of 9, the last
+    of gemma4-e reads the cache of the second."""
+    sizes = {"vocab_size": 300, "num_hidden_layers": 4, "max_position_embeddings": context}
+    sizes |= {"layer_types": [layered.LOCAL, layered.FULL] * 2, "pad_token_id": None}
+    sizes |= {"vocab_size_per_layer_input": 300} if family == "gemma4-e" else {}
+    network = layered.scale_blocks(model(family, 0, **sizes), 0)
+    path = Path(mkdtemp()) / f"tiny-{family}.gguf"
+    return layered.write_gguf(network, family, path, kind, tokenizer_json())

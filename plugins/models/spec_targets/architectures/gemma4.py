@@ -1,8 +1,8 @@
 """The text models of Gemma 4: two widths of heads, blocks that read the cache of others, an embedding for each block.
 
-Blocks with a window have heads of their own size. Values are the keys where a block has no projection of values. The
-last blocks of small models read keys and values of earlier ones; of large models blocks have experts beside a dense
-layer. The stream of a block is scaled by one number at its end.
+Blocks with a window have heads of their own size. Values are the keys where a block without a window has no projection
+of values. The last blocks of small models read keys and values of earlier ones; of large models blocks have experts
+beside a dense layer. The stream of a block is scaled by one number at its end.
 """
 
 from __future__ import annotations
@@ -211,7 +211,8 @@ def before(b: Builder, c: Config) -> Iterator[Op]:
 
 def block(b: Builder, c: Config, i: int) -> Iterator[Op]:
     yield b.norm("x", "h", "attn_norm.weight")
-    parts = () if i >= c.owners else ("k", "v") if b.has("attn_v.weight") else ("k",)
+    own = c.heads_of(i).window > 0 or b.has("attn_v.weight")
+    parts = () if i >= c.owners else ("k", "v") if own else ("k",)
     yield from b.attention(norms=True, biases=False, residual=False, parts=parts, value_norm=True)
     yield b.norm("h", "h", "post_attention_norm.weight")
     yield Add("x", "h", "x")

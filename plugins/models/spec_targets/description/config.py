@@ -161,9 +161,9 @@ class Config:
         good = good and len(self.ffs) in (0, self.layers) and all(0 < ff < 1 << 24 for ff in self.ffs)
         if not good or not 0 <= self.per_layer < 1 << 16:
             raise UsageError(
-                f"{where}: {kv_heads} key heads of {head} in blocks with a window, {self.sharing} of {self.layers} "
-                f"blocks that share a cache, feed-forward widths {str(self.ffs)[:60]}, embeddings of {self.per_layer} "
-                "for each block are inconsistent",
+                f"{where}: {kv_heads} key heads of {head} and a rope base of {self.local_base} in blocks with a "
+                f"window, {self.sharing} of {self.layers} blocks that share a cache, feed-forward widths "
+                f"{str(self.ffs)[:60]}, embeddings of {self.per_layer} for each block are inconsistent",
                 hint="the file is damaged; get it again",
             )
 
