@@ -8,7 +8,7 @@ from typing import Any
 from tests.support.small_models import tokenizer_json
 from tests.targets.tiny import model, save
 
-FAMILIES = ("mistral", "phi3", "gemma2", "gemma3", "gpt-oss")
+FAMILIES = ("mistral", "phi3", "gemma2", "gemma3", "gemma4-e", "gpt-oss")
 SIZES = {
     "vocab_size": 300,
     "hidden_size": 32,
@@ -23,6 +23,11 @@ SIZES = {
 MORE: dict[str, dict[str, Any]] = {
     "gemma2": {"head_dim": 8, "query_pre_attn_scalar": 8, "attn_logit_softcapping": 20.0},
     "gemma3": {"head_dim": 8, "query_pre_attn_scalar": 8},
+    "gemma4-e": {
+        "layer_types": ["sliding_attention", "full_attention"] * 2,
+        "num_kv_shared_layers": 2,
+        "vocab_size_per_layer_input": 300,
+    },
     "gpt-oss": {"num_local_experts": 4, "num_experts_per_tok": 2, "head_dim": 8},
 }
 

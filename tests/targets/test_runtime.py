@@ -20,7 +20,12 @@ def one_thread():
     torch.set_num_threads(1)
 
 
-SIZES = {"qwen3": {"head_dim": 16}, "llama": {"num_key_value_heads": 4}, "qwen3moe": {"num_key_value_heads": 1}}
+SIZES = {
+    "qwen3": {"head_dim": 16},
+    "llama": {"num_key_value_heads": 4},
+    "qwen3moe": {"num_key_value_heads": 1},
+    "gemma4-e": {"num_hidden_layers": 4, "layer_types": ["sliding_attention", "full_attention"] * 2},
+}
 
 
 @pytest.fixture(scope="module", params=SIZES)
@@ -178,19 +183,27 @@ def test_hidden_states_outlive_the_next_layers(target):
     assert all(torch.equal(one_by_one[i], together[i]) for i in range(3))
 
 
+def embedded(target, token: int) -> tuple[int, torch.Tensor]:
+    """A token and the row that enters the first block for it; token 0 where blocks have embeddings of their own, since
+    these are token 0's for a row in place of a token."""
+    token = 0 if target.config.per_layer else token
+    return token, target.tensor("token_embd.weight")[token] * target.config.embed_scale
+
+
 def test_a_prompt_row_may_be_an_embedding(target):
-    embedding = target.tensor("token_embd.weight")[PROMPT[3]]
+    token, row = embedded(target, PROMPT[3])
     given = [*PROMPT[:3], -1, *PROMPT[4:]]
-    seq = sequence(target, given, embeds={3: embedding})
+    seq = sequence(target, given, embeds={3: row})
 
     output = forward(target, part(seq, 0, given))
 
-    assert torch.equal(fresh(target, PROMPT).logits, output.logits)
+    assert torch.equal(fresh(target, [*PROMPT[:3], token, *PROMPT[4:]]).logits, output.logits)
 
 
 def test_a_single_row_may_be_an_embedding(target):
-    expected = fresh(target, PROMPT[:1]).logits
-    seq = sequence(target, [-1], embeds={0: target.tensor("token_embd.weight")[PROMPT[0]]})
+    token, row = embedded(target, PROMPT[0])
+    expected = fresh(target, [token]).logits
+    seq = sequence(target, [-1], embeds={0: row})
 
     assert torch.equal(expected, forward(target, part(seq, 0, [-1])).logits)
 

@@ -1,5 +1,6 @@
-/* Whole forwards of random models: layers of attention, of the gated delta rule or of short convolutions, feed-forwards or experts, with
- * matrices of any types. A prompt, then in one forward a chain and a tree, then one row that follows them. */
+/* Whole forwards of random models: layers of attention, of the gated delta rule or of short convolutions, feed-forwards
+ * or experts, with matrices of any types. Layers of a cache may have heads of their own size, and may be read by later
+ * blocks. A prompt, then in one forward a chain and a tree, then one row that follows them. */
 #include "matrices.h"
 #include "program/program.h"
 
@@ -7,12 +8,14 @@
 #define DRAFTS 9
 #define PLACES 64
 #define STATES 2
+#define LAYERS 3 /* of attention, at most */
 #define EPS 1e-5f
 
 typedef struct {
     spec_program *p;
     draws *d;
-    int bits, width, heads, kv_heads, dim, vocabulary, layer, recurring;
+    int bits, width, heads[LAYERS], vocabulary, layer, recurring;
+    int32_t shapes[LAYERS][2]; /* kv heads and head width of each layer */
     int32_t x, norm, qrows, qrows_floats; /* values and qrows of [width] */
 } model;
 
@@ -57,7 +60,7 @@ static int onto_stream(model *m, int x, int k) {
     int out = linear(m, x, k, m->width, SPEC_NONE, SPEC_NONE);
     norm(m, out, out);
     spec_op *op = spec_add_op(m->p, SPEC_ADD);
-    op->x = m->x, op->y = out, op->out = m->x, op->width = m->width;
+    op->x = m->x, op->y = out, op->out = m->x, op->width = m->width, op->scale = toss(m->d) ? 1 : 0.75f;
     return m->x;
 }
 
@@ -74,27 +77,45 @@ static spec_stack pairs(model *m, int type, int n, int k, int count) {
     return (spec_stack){{type, 32 * tiles, k, 2 * tiles, size, to}, bytes};
 }
 
-static void heads(model *m, int x, int count) {
+static void heads(model *m, int x, int count, int dim) {
     spec_op *op = spec_add_op(m->p, SPEC_HEADS);
-    op->x = x, op->heads = count, op->dim = m->dim, op->eps = EPS, op->table = toss(m->d);
+    op->x = x, op->heads = count, op->dim = dim, op->eps = EPS, op->table = toss(m->d);
     op->rotary_dim = m->p->rotary[op->table].rotary_dim;
-    op->vector = toss(m->d) ? vector(m, m->dim, 1) : NULL;
+    op->vector = toss(m->d) ? vector(m, dim, 1) : NULL;
 }
 
+/* Columns of a value of twice the width. */
+static int columns(model *m, int width) {
+    int both = linear(m, m->norm, m->width, 2 * width, SPEC_NONE, SPEC_NONE), out = spec_add_value(m->p, width);
+    spec_op *op = spec_add_op(m->p, SPEC_COLUMNS);
+    op->x = both, op->out = out, op->index = between(m->d, 0, width), op->width = width;
+    return out;
+}
+
+/* Keys and values of the next layer. */
+static void store(model *m) {
+    int kv_heads = m->shapes[m->layer][0], dim = m->shapes[m->layer][1], width = kv_heads * dim;
+    int k = linear(m, m->norm, m->width, width, SPEC_NONE, SPEC_NONE);
+    int v = toss(m->d) ? columns(m, width) : linear(m, m->norm, m->width, width, SPEC_NONE, SPEC_NONE);
+    heads(m, k, kv_heads, dim);
+    spec_op *op = spec_add_op(m->p, SPEC_STORE);
+    op->x = k, op->y = v, op->layer = m->layer++, op->kv_heads = kv_heads;
+}
+
+/* Over a layer of its own, or over an earlier one. */
 static int attention(model *m) {
-    int q_width = m->heads * m->dim, kv_width = m->kv_heads * m->dim;
+    if (!m->layer || between(m->d, 0, 2)) store(m);
+    int layer = between(m->d, 0, 3) ? m->layer - 1 : between(m->d, 0, m->layer - 1), heads_of = m->heads[layer];
+    int dim = m->shapes[layer][1], q_width = heads_of * dim;
     int q = linear(m, m->norm, m->width, q_width, SPEC_NONE, SPEC_NONE);
-    int k = linear(m, m->norm, m->width, kv_width, SPEC_NONE, SPEC_NONE);
-    int v = linear(m, m->norm, m->width, kv_width, SPEC_NONE, SPEC_NONE);
     int gate = toss(m->d) ? linear(m, m->norm, m->width, q_width, SPEC_NONE, SPEC_NONE) : SPEC_NONE;
     int out = spec_add_value(m->p, q_width);
-    heads(m, q, m->heads), heads(m, k, m->kv_heads);
-    spec_op *op = spec_add_op(m->p, SPEC_STORE);
-    op->x = k, op->y = v, op->layer = m->layer, op->kv_heads = m->kv_heads;
-    op = spec_add_op(m->p, SPEC_ATTEND);
-    op->x = q, op->y = gate, op->out = out, op->layer = m->layer++, op->heads = m->heads, op->kv_heads = m->kv_heads;
-    op->dim = m->dim, op->scale = 0.125f, op->causal = 1, op->window = toss(m->d) ? 20 : 0;
-    op->cap = toss(m->d) ? 5 : 0, op->vector = toss(m->d) ? vector(m, m->heads, 2) : NULL;
+    heads(m, q, heads_of, dim);
+    spec_op *op = spec_add_op(m->p, SPEC_ATTEND);
+    op->x = q, op->y = gate, op->out = out, op->layer = layer, op->heads = heads_of;
+    op->kv_heads = m->shapes[layer][0];
+    op->dim = dim, op->scale = 0.125f, op->causal = 1, op->window = toss(m->d) ? 20 : 0;
+    op->cap = toss(m->d) ? 5 : 0, op->vector = toss(m->d) ? vector(m, heads_of, 2) : NULL;
     return onto_stream(m, out, q_width);
 }
 
@@ -162,12 +183,12 @@ static int feed_forward(model *m) {
     return onto_stream(m, toss(m->d) ? paired_glu(m, inner) : single_glu(m, inner), inner);
 }
 
-static void mixture_ops(model *m, const spec_op *made, int scores) {
+static void mixture_ops(model *m, const spec_op *made, int scores, int add, int out) {
     static const int kinds[] = {SPEC_ROUTE, SPEC_SORT, SPEC_GATHER, SPEC_UP, SPEC_MIDDLE, SPEC_DOWN, SPEC_SUM};
     for (int i = 0; i < 7; i++) {
         spec_op *op = spec_add_op(m->p, kinds[i]);
         *op = *made;
-        op->kind = kinds[i], op->x = kinds[i] == SPEC_ROUTE ? scores : m->norm, op->y = op->out = m->x;
+        op->kind = kinds[i], op->x = kinds[i] == SPEC_ROUTE ? scores : m->norm, op->y = add, op->out = out;
     }
 }
 
@@ -180,14 +201,22 @@ static int experts(model *m) {
     spec_op made = {.qrows = SPEC_NONE, .up = pairs(m, up, inner, m->width, count)};
     made.mixture = spec_add_mixture(m->p, &sizes);
     int normalise = toss(m->d);
-    made.router = (spec_router){count, sizes.top, normalise, sigmoid, 1, 1, 1.5f, sigmoid ? vector(m, count, 1) : NULL};
+    made.router = (spec_router){count, sizes.top, normalise, sigmoid, 1, 1, 1.5f, sigmoid ? vector(m, count, 1) : NULL,
+                                toss(m->d) ? vector(m, count, 1) : NULL};
     int tiles = (m->width + 15) / 16;
     made.down.one = matrix(m->d, down, 16 * tiles * count, inner, 0);
     made.down.one.n = m->width, made.down.one.tiles = tiles, made.down.bytes = (size_t)tiles * made.down.one.tile_bytes;
     made.glu = between(m->d, 0, 2);
     for (int i = 0, biased = toss(m->d); biased && i < 3; i++)
         made.biases[i] = vector(m, count * 16 * ((i < 2 ? inner : m->width) / 16 + 1), 1);
-    mixture_ops(m, &made, scores);
+    if (toss(m->d)) {
+        mixture_ops(m, &made, scores, m->x, m->x);
+        return m->x;
+    }
+    int out = spec_add_value(m->p, m->width);
+    mixture_ops(m, &made, scores, SPEC_NONE, out);
+    spec_op *op = spec_add_op(m->p, SPEC_ADD);
+    op->x = m->x, op->y = out, op->out = m->x, op->width = m->width, op->scale = 0.75f;
     return m->x;
 }
 
@@ -198,16 +227,30 @@ static void short_sizes(model *m) {
     *r = (spec_recurrence){.kernel = r->kernel, .channels = 32 * between(m->d, 1, 9)};
 }
 
+/* Heads of all layers alike, or of each of its own size; the smallest width. */
+static int shapes_of(model *m) {
+    static const int dims[] = {16, 32, 40, 64, 96, 128, 256};
+    int differ = toss(m->d), least = SPEC_MAX_HEAD;
+    int32_t *copy = malloc(sizeof m->shapes); /* the program frees it */
+    for (int i = 0; i < LAYERS; i++) {
+        int alike = i && !differ, kv_heads = alike ? m->shapes[0][0] : between(m->d, 1, 2);
+        m->heads[i] = alike ? m->heads[0] : kv_heads * between(m->d, 1, 4), m->shapes[i][0] = kv_heads;
+        m->shapes[i][1] = alike ? m->shapes[0][1] : 2 * one_of(m->d, dims, 7);
+        least = m->shapes[i][1] < least ? m->shapes[i][1] : least;
+    }
+    memcpy(copy, m->shapes, sizeof m->shapes);
+    m->p->memory = (spec_memory){between(m->d, 0, 2), LAYERS, copy};
+    return least;
+}
+
 static void sizes_of(model *m) {
-    static const int dims[] = {16, 32, 40, 64, 96, 128}, widths[] = {32, 64, 96, 160, 256};
+    static const int widths[] = {32, 64, 96, 160, 256};
     spec_program *p = m->p;
-    m->bits = toss(m->d) ? 15 : 8, m->width = one_of(m->d, widths, 5), m->dim = 2 * one_of(m->d, dims, 5);
-    m->kv_heads = between(m->d, 1, 2), m->heads = m->kv_heads * between(m->d, 1, 4),
-    m->vocabulary = between(m->d, 17, 90);
-    p->memory = (spec_memory){between(m->d, 0, 2), 3, m->kv_heads, m->dim};
+    m->bits = toss(m->d) ? 15 : 8, m->width = one_of(m->d, widths, 5), m->vocabulary = between(m->d, 17, 90);
+    int dim = shapes_of(m);
     p->tables = SPEC_TABLES, p->positions = PLACES;
     for (spec_rotary *t = p->rotary; t < p->rotary + SPEC_TABLES; t++) {
-        t->rotary_dim = toss(m->d) ? m->dim : m->dim / 2;
+        t->rotary_dim = toss(m->d) ? dim : dim / 2;
         t->cosines = numbers(m->d, (size_t)(PLACES * t->rotary_dim), 1);
         t->sines = numbers(m->d, (size_t)(PLACES * t->rotary_dim), 1);
     }
@@ -232,7 +275,7 @@ static void build(model *m) {
     sizes_of(m);
     m->x = spec_add_value(m->p, m->width), m->norm = spec_add_value(m->p, m->width);
     embed(m);
-    for (int layers = between(m->d, 1, 3), i = 0; i < layers; i++) {
+    for (int layers = between(m->d, 1, LAYERS), i = 0; i < layers; i++) {
         norm(m, m->x, m->norm);
         if (between(m->d, 0, 2)) attention(m);
         else if (m->p->recurrence.value_heads) gated_delta(m);

@@ -9,7 +9,7 @@ typedef const spec_ops_table *table;
 static float *result(size_t count) { return room(count * sizeof(float)); }
 
 static uint64_t norms(table t, draws *d) {
-    int rows = between(d, 1, 4), heads = between(d, 1, 4), dim = between(d, 1, 130), width = heads * dim;
+    int rows = between(d, 1, 4), heads = between(d, 1, 4), dim = between(d, 1, 260), width = heads * dim;
     int rotated = between(d, 0, dim / 2) * 2;
     size_t size = (size_t)(rows * width);
     float *x = numbers(d, size, 8), *z = numbers(d, size, 20), *weight = numbers(d, (size_t)width, 2),
@@ -94,10 +94,12 @@ static uint64_t laying(table t, draws *d) {
 static uint64_t routes(table t, draws *d) {
     int rows = between(d, 1, 5), sigmoid = toss(d), groups = sigmoid ? 1 << between(d, 0, 3) : 1;
     int experts = groups * between(d, 2, 20);
-    float *bias = numbers(d, (size_t)experts, 1), *logits = odd_numbers(d, (size_t)(rows * experts), 5);
+    float *bias = numbers(d, (size_t)experts, 1), *factors = numbers(d, (size_t)experts, 1);
+    float *logits = odd_numbers(d, (size_t)(rows * experts), 5);
     int used = between(d, 1, groups), open = experts / groups * used, top = between(d, 1, open < 9 ? open : 9);
     int normalise = toss(d);
-    spec_router a = {experts, top, normalise, sigmoid, groups, used, 1.5f, toss(d) ? bias : NULL};
+    spec_router a = {experts, top, normalise, sigmoid, groups, used, 1.5f, NULL, NULL};
+    a.bias = toss(d) ? bias : NULL, a.factors = toss(d) ? factors : NULL;
     float *weights = result((size_t)(rows * top));
     int32_t *chosen = room(sizeof *chosen * (size_t)(rows * top));
     t->route(&a, logits, (size_t)experts, rows, weights, chosen);
@@ -113,9 +115,9 @@ static int32_t *lineage(draws *d, int rows, int chain) {
 }
 
 static uint64_t attention(table t, draws *d) {
-    static const int dims[] = {16, 24, 32, 40, 64, 80, 128, 200, 256};
+    static const int dims[] = {16, 24, 32, 40, 64, 80, 128, 200, 256, 322, 512};
     int kind = between(d, 0, KINDS - 1), kv_heads = between(d, 1, 2), heads = kv_heads * between(d, 1, 8);
-    int dim = one_of(d, dims, 9), start = between(d, 0, 70), rows = between(d, 1, 20), chain = between(d, 1, rows);
+    int dim = one_of(d, dims, 11), start = between(d, 0, 70), rows = between(d, 1, 20), chain = between(d, 1, rows);
     int places = start + rows, width = kv_heads * dim, q_width = heads * dim;
     spec_cache c = {kind, kv_heads, dim, dim, (places + 15) / 16 * 16, NULL, NULL, 0, 0};
     c.key_head_bytes = spec_key_bytes(kind, dim, places), c.value_head_bytes = spec_value_bytes(kind, dim, places);
