@@ -11,7 +11,7 @@ from spec_core.testing import Fuzzer, QuickTarget, ToyRollback, ToyTarget, campa
 from spec_core.testing.fuzzer import AFTERWARDS, ANYWHERE, DECIDING, DRAFTING
 from spec_core.testing.fuzzing import Report, Round, make_requests, plainly
 from tests.core.toys import STRATEGIES
-from tests.support.small_models import tiny_hybrid
+from tests.support.small_models import tiny_gemma4, tiny_hybrid
 
 PROMPTS = [[(7 * i + 3 * j) % 48 for j in range(1 + i % 11)] for i in range(40)]
 CODE = [
@@ -43,6 +43,14 @@ def test_texts_of_a_target_without_memory_are_plain_under_fuzzers():
 
     assert report.accepted > STEPS
     assert report.faults.total() > STEPS / 20
+
+
+def test_texts_of_blocks_that_share_caches_are_plain_under_fuzzers():
+    """Caches of two shapes, windows shorter than the texts."""
+    report = campaign(load(tiny_gemma4()), PROMPTS, STEPS // 8, seed=3)
+
+    assert report.accepted > STEPS / 16
+    assert report.faults.total() > STEPS / 320
 
 
 def test_texts_of_gated_delta_nets_are_plain_under_fuzzers():

@@ -20,12 +20,13 @@ from spec_kernels.gpu.executor import Gpu
 from spec_kernels.gpu.pages import PagedCache
 from spec_kernels.model.batch import ForwardBatch, SequenceRows
 from spec_kernels.native.native_cache import NativeCache
+from spec_targets.runtime.build import ExecutorOptions, choose
 
 from spec_core import Request, Run, Sampling, UsageError, load
 from spec_core.errors import TargetError
 from spec_core.testing import Oracle, RandomTrees
 from tests.support.golden import golden
-from tests.support.small_models import tiny_gguf, tiny_lfm2
+from tests.support.small_models import tiny_gemma4, tiny_gguf, tiny_lfm2
 from tests.targets import tiny
 from tests.targets.drive import fresh
 
@@ -175,6 +176,17 @@ def test_what_has_no_kernel_is_refused_by_name_before_weights_are_read(monkeypat
         load(tiny_gguf(0), **OPTIONS, weights=False)
     with pytest.raises(UsageError, match="kernels=gpu was requested, but short convolutions have no GPU kernel"):
         load(tiny_lfm2(), **OPTIONS, weights=False)
+    with pytest.raises(UsageError, match="layers with heads of different sizes have no GPU kernel"):
+        load(tiny_gemma4(), **OPTIONS, weights=False)
+
+
+def test_a_model_whose_layers_have_heads_of_two_sizes_runs_on_the_reference_of_a_device():
+    """Unless kernels are requested by name; the reason is stated."""
+    model = load(tiny_gemma4(), device="cpu", weights=False)
+    chosen = choose(ExecutorOptions(), model.config, model.weights, torch.device("cuda"), torch.float32)
+
+    assert chosen.kernels == "reference"
+    assert chosen.reason == "layers with heads of different sizes have no GPU kernel"
 
 
 def test_settings_of_native_kernels_are_refused():
