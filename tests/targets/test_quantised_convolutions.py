@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import attrs
-import gguf
 import pytest
 from spec_kernels import native
 from spec_kernels.model.shapes import ConvShape, Experts
 from spec_targets.description.config import Config
 
 from spec_core import Run, load
-from tests.native.programs import FAR, FLOATS, Drawn
+from tests.native.programs import FAR
 from tests.targets.convolved import ENDS
 from tests.targets.drive import fresh
+from tests.targets.one_type import write
 
 pytestmark = pytest.mark.skipif(native.problem() is not None, reason=f"{native.problem()}")
 TOKENS = [7 * i * i % 60 for i in range(40)]
@@ -39,38 +37,7 @@ MODELS = {
     "lfm2": DENSE,
     "lfm2moe": attrs.evolve(DENSE, arch="lfm2moe", experts=Experts(4, 2, sigmoid=True), expert_ff=256, dense=1),
 }
-FINAL_NORM = ENDS["model.embedding_norm.weight"]
-
-
-class OneType(Drawn):
-    """Random tensors whose matrices have one type, but for those of convolutions and routers."""
-
-    def __init__(self, config: Config, kind: str) -> None:
-        self.kind = kind
-        super().__init__(config, 0)
-
-    def type(self, name: str) -> str:
-        plain = len(self.shapes[name]) == 1 or "conv.weight" in name or "gate_inp" in name
-        return "F32" if plain else self.kind
-
-
-def write(config: Config, kind: str, path: Path) -> Path:
-    weights, writer = OneType(config, kind), gguf.GGUFWriter(path, config.arch)
-    for key, value in keys_of(config).items():
-        add = {int: writer.add_uint32, float: writer.add_float32, list: writer.add_array}[type(value)]
-        add(f"{config.arch}.{key}", value)
-    for name, shape in weights.shapes.items():
-        own = FINAL_NORM if name == "output_norm.weight" else name
-        if weights.type(name) in FLOATS:
-            writer.add_tensor(own, weights.load(name).numpy())
-        else:
-            rows = weights.blocks(name).view(*shape[:-1], -1).numpy()
-            writer.add_tensor(own, rows, raw_dtype=gguf.GGMLQuantizationType[kind])
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
+FINAL_NORM = {"output_norm.weight": ENDS["model.embedding_norm.weight"]}
 
 
 def keys_of(c: Config) -> dict[str, int | float | list[int]]:
@@ -94,7 +61,8 @@ def keys_of(c: Config) -> dict[str, int | float | list[int]]:
 @pytest.mark.parametrize("kind", ["Q8_0", "Q4_K", "Q6_K"])
 @pytest.mark.parametrize("arch", MODELS)
 def test_a_file_of_blocks_is_near_the_reference_and_drafts_change_no_text(arch, kind, tmp_path):
-    file = write(MODELS[arch], kind, tmp_path / "m.gguf")
+    config = MODELS[arch]
+    file = write(config, keys_of(config), kind, tmp_path / "m.gguf", FINAL_NORM)
     options = {"activations": "int15", "cache_dtype": "float32"}
     target, exact = load(file, kernels="native", **options), load(file, kernels="reference")
     ours, theirs = (fresh(of, TOKENS).logits for of in (target, exact))
