@@ -18,9 +18,9 @@ from tests.native.programs import FAR, HEADS, KINDS, OPTIONAL, SHALLOW, Drawn, P
 from tests.targets.drive import fresh
 
 pytestmark = pytest.mark.skipif(native.problem() is not None, reason=f"{native.problem()}")
-ONLY_IN_HEADS = {ops.Input, ops.BlockConv}
+ONLY_IN_HEADS = {ops.Input, ops.BlockConv, ops.Clusters}
 """Operations of draft heads."""
-SEEDS = (*range(10), *range(11, 18), 21, 79, 123)
+SEEDS = (*range(10), *range(11, 18), 21, 79, 82, 123)
 LONG = 10
 """The seed of a model so large that it takes half a minute."""
 BLOCKS = 600

@@ -147,37 +147,24 @@ def heads_by_kind(json: ConfigJson, windows: tuple[int, ...]) -> list[tuple[int,
 
     Published configs state them once; transformers 5 saves them by block, where they differ from the others.
     """
-    local = json.integer("head_dim"), json.integer("num_key_value_heads")
+    names = ("head_dim", "num_key_value_heads")
+    local = json.integer(names[0]), json.integer(names[1])
     own = json.raw.get("per_layer_config")
     if own is None:
         alike = json.raw.get("attention_k_eq_v")
         kv_heads = json.integer("num_global_key_value_heads", local[1]) if alike else local[1]
         return [(json.integer("global_head_dim", local[0]), kv_heads), local]
-    by_block = _by_block(json, own)
+    good = isinstance(own, Mapping) and all(isinstance(s, Mapping) and set(s) <= set(names) for s in own.values())
     kinds: list[set[tuple[int, int]]] = [set(), set()]
-    for i, window in enumerate(windows):
-        block = by_block.get(i, json)
-        kinds[bool(window)].add((block.integer("head_dim", local[0]), block.integer("num_key_value_heads", local[1])))
-    if max(map(len, kinds)) > 1:
-        raise _misfit(json, own)
+    for i, window in enumerate(windows if good else ()):
+        block = ConfigJson(own.get(str(i), {}), json.arch, json.kind, json.where)
+        kinds[bool(window)].add((block.integer(names[0], local[0]), block.integer(names[1], local[1])))
+    if not good or max(map(len, kinds)) > 1:
+        raise UsageError(
+            f"{json.where}: config.json has per_layer_config = {repr(own)[:60]}",
+            hint="sizes of heads by block are needed, one for blocks with a window and one for others",
+        )
     return [next(iter(kind), local) for kind in kinds]
-
-
-def _by_block(json: ConfigJson, own: Any) -> dict[int, ConfigJson]:
-    """Sizes of heads of some blocks, by the number of the block."""
-    known = {"head_dim", "num_key_value_heads"}
-    if not isinstance(own, Mapping) or not all(isinstance(one, Mapping) and known >= set(one) for one in own.values()):
-        raise _misfit(json, own)
-    if not all(key.isascii() and key.isdigit() and len(key) < 10 for key in own):
-        raise _misfit(json, own)
-    return {int(key): ConfigJson(one, json.arch, json.kind, json.where) for key, one in own.items()}
-
-
-def _misfit(json: ConfigJson, own: Any) -> UsageError:
-    return UsageError(
-        f"{json.where}: config.json has per_layer_config = {repr(own)[:60]}",
-        hint="sizes of heads by block are needed, one for blocks with a window and one for others",
-    )
 
 
 def _ffs(json: ConfigJson, sharing: int) -> tuple[int, ...]:
