@@ -154,7 +154,8 @@ def heads_by_kind(json: ConfigJson, windows: tuple[int, ...]) -> list[tuple[int,
         alike = json.raw.get("attention_k_eq_v")
         kv_heads = json.integer("num_global_key_value_heads", local[1]) if alike else local[1]
         return [(json.integer("global_head_dim", local[0]), kv_heads), local]
-    good = isinstance(own, Mapping) and all(isinstance(s, Mapping) and set(s) <= set(names) for s in own.values())
+    good = isinstance(own, Mapping) and set(own) <= {str(i) for i in range(len(windows))}
+    good = good and all(isinstance(sizes, Mapping) and set(sizes) <= set(names) for sizes in own.values())
     kinds: list[set[tuple[int, int]]] = [set(), set()]
     for i, window in enumerate(windows if good else ()):
         block = ConfigJson(own.get(str(i), {}), json.arch, json.kind, json.where)
