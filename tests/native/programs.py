@@ -107,7 +107,7 @@ def config(rng: random.Random) -> Config:
         delta=delta,
         conv=ConvShape(width, rng.randint(2, 5)) if arch in SHORT else None,
         recurrent=frozenset(i for i in range(layers) if rng.random() < 0.6) if recurrent else frozenset(),
-        **(_layered(rng, layers, heads) if arch == LAYERED else _attention(rng, arch, layers)),
+        **(_sizes_by_block(rng, layers, heads) if arch == LAYERED else _attention(rng, arch, layers)),
     )
 
 
@@ -126,7 +126,7 @@ def _attention(rng: random.Random, arch: str, layers: int) -> dict[str, Any]:
     return {"windows": windows} | (gemma if arch.startswith("gemma") else {})
 
 
-def _layered(rng: random.Random, layers: int, heads: int) -> dict[str, Any]:
+def _sizes_by_block(rng: random.Random, layers: int, heads: int) -> dict[str, Any]:
     """Heads of another width and number in blocks with a window, shared caches, widths and embeddings by block."""
     deep, windows = layers > SHALLOW, tuple(rng.choice([0, 0, 1, 5, 16, 33]) for _ in range(layers))
     shares = [n for n in range(layers) if kinds_of(windows[: layers - n]) == kinds_of(windows)]

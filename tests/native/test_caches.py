@@ -23,7 +23,7 @@ ROWS, PLACES = 37, 45
 FORMS = ("reference", *native.CACHES)
 
 
-def stored(form: str):
+def fill_cache(form: str):
     """A cache with random rows, and the keys and values [K, ROWS, D] of every layer that were stored."""
     values = [Input(f"{part}{i}", s.kv_width) for i, s in enumerate(SHAPES) for part in "kv"]
     stores = [Store(f"k{i}", f"v{i}", s, i) for i, s in enumerate(SHAPES)]
@@ -42,7 +42,7 @@ def stored(form: str):
     return cache, [(heads("k", i), heads("v", i)) for i in range(len(SHAPES))]
 
 
-def rounded(rows: Tensor, form: str, block: int) -> Tensor:
+def round_rows(rows: Tensor, form: str, block: int) -> Tensor:
     """Rows as a cache of this form holds them. block: dimensions that share a scale."""
     if form == "float16":
         return rows.half().float()
@@ -59,12 +59,12 @@ def assert_holds(cache, layers: list[tuple[Tensor, Tensor]], form: str, places: 
         held = cache.read(layer, len(places))
         whole = -(-values.shape[-1] // 16) * 16
         for have, rows, block in zip(held, (keys, values), (32, whole), strict=True):
-            assert torch.equal(have, rounded(rows, form, block)[:, places]), f"layer {layer}"
+            assert torch.equal(have, round_rows(rows, form, block)[:, places]), f"layer {layer}"
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_what_is_read_is_what_was_stored(form):
-    cache, layers = stored(form)
+    cache, layers = fill_cache(form)
 
     assert_holds(cache, layers, form, list(range(ROWS)))
     assert_holds(cache, layers, form, [0])
@@ -73,7 +73,7 @@ def test_what_is_read_is_what_was_stored(form):
 
 @pytest.mark.parametrize("form", FORMS)
 def test_an_enlarged_cache_holds_the_rows_of_all_layers(form):
-    cache, layers = stored(form)
+    cache, layers = fill_cache(form)
 
     assert not cache.reserve(PLACES)
     assert cache.reserve(90)
@@ -83,7 +83,7 @@ def test_an_enlarged_cache_holds_the_rows_of_all_layers(form):
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_copy_has_rows_of_its_own(form):
-    cache, layers = stored(form)
+    cache, layers = fill_cache(form)
     copy = cache.copy()
     copy.compact(0, [30])
 
@@ -94,7 +94,7 @@ def test_a_copy_has_rows_of_its_own(form):
 @pytest.mark.parametrize("form", FORMS)
 def test_a_kept_path_is_moved_together_in_all_layers(form):
     """Within a tile of 16 places, and from later ones."""
-    cache, layers = stored(form)
+    cache, layers = fill_cache(form)
     cache.compact(13, [14, 15, 16, 20, 31, 36])
 
     assert_holds(cache, layers, form, [*range(13), 14, 15, 16, 20, 31, 36, *range(19, ROWS)])

@@ -88,5 +88,6 @@ def tiny_gemma4(family: str = "gemma4-e", context: int = 256, kind: str = "Q8_0"
     sizes |= {"layer_types": [layered.LOCAL, layered.FULL] * 2, "pad_token_id": None}
     sizes |= {"vocab_size_per_layer_input": 300} if family == "gemma4-e" else {}
     network = layered.scale_blocks(model(family, 0, **sizes), 0)
+    network.model.embed_tokens.weight.data.mul_(0.25)
     path = Path(mkdtemp()) / f"tiny-{family}.gguf"
     return layered.write_gguf(network, family, path, kind, tokenizer_json())

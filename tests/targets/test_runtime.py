@@ -183,7 +183,7 @@ def test_hidden_states_outlive_the_next_layers(target):
     assert all(torch.equal(one_by_one[i], together[i]) for i in range(3))
 
 
-def embedded(target, token: int) -> tuple[int, torch.Tensor]:
+def embed_token(target, token: int) -> tuple[int, torch.Tensor]:
     """A token and the row that enters the first block for it; token 0 where blocks have embeddings of their own, since
     these are token 0's for a row in place of a token."""
     token = 0 if target.config.per_layer else token
@@ -191,7 +191,7 @@ def embedded(target, token: int) -> tuple[int, torch.Tensor]:
 
 
 def test_a_prompt_row_may_be_an_embedding(target):
-    token, row = embedded(target, PROMPT[3])
+    token, row = embed_token(target, PROMPT[3])
     given = [*PROMPT[:3], -1, *PROMPT[4:]]
     seq = sequence(target, given, embeds={3: row})
 
@@ -201,7 +201,7 @@ def test_a_prompt_row_may_be_an_embedding(target):
 
 
 def test_a_single_row_may_be_an_embedding(target):
-    token, row = embedded(target, PROMPT[0])
+    token, row = embed_token(target, PROMPT[0])
     expected = fresh(target, [token]).logits
     seq = sequence(target, [-1], embeds={0: row})
 
