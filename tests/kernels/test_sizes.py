@@ -79,6 +79,7 @@ OPS: dict[str, ops.Op] = {
         down=weight("downs", WIDTH, INNER, EXPERTS),
         biases=(torch.zeros(EXPERTS, INNER), torch.zeros(EXPERTS, INNER), torch.zeros(EXPERTS, WIDTH)),
     ),
+    "clusters": ops.Clusters("h", "scores", "chosen", weight("head", 8, WIDTH), 2),
     "pick final": ops.Pick("x", "x", "final"),
     "final": ops.Tap("x", "final"),
     "pick logits": ops.Pick("x", "x", "logits"),
@@ -195,6 +196,15 @@ WRONG: dict[str, tuple[Model, str]] = {
         model(mixture={"factors": torch.ones(3)}),
         r"Mixture of 'h': the shape of the factors is \(3,\), \(4,\) is needed",
     ),
+    "clusters: pieces": (
+        model(clusters={"weight": weight("head", 9, WIDTH)}),
+        "Clusters of 'h': the number of rows of 'head' is 9, a multiple of 4 is needed",
+    ),
+    "clusters: width": (
+        model(clusters={"weight": weight("head", 8, 20)}),
+        "Clusters of 'h': the width of 'h' is 24, 20 is needed",
+    ),
+    "clusters: used": (model(clusters={"used": 5}), "Clusters of 'h': 5 of 4 clusters are used, 1 to 4 are possible"),
     "add": (model(add={"y": "q"}), "Add of 'f': the width of 'q' is 48, 40 is needed"),
     "cap": (model(cap={"cap": 0.0}), "SoftCap of 'f': the cap is 0.0, a positive number is needed"),
     "attend: sinks": (
@@ -310,6 +320,7 @@ LARGE = {
     "convolution": (model(delta={"shape": replace(DELTA, kernel=17)}), "the width of a convolution: 17 were found"),
     "short convolution": (short(conv={"shape": replace(CONV, kernel=17)}), "the width of a convolution: 17 were found"),
     "experts": (model(mixture={"experts": Experts(100, 65)}), "the experts of a row: 65 were found"),
+    "clusters": (model(clusters={"used": 65}), "the clusters of a row: 65 were found"),
     "groups": (model(mixture={"experts": Experts(130, 2, groups=65)}), "the groups of experts: 65 were found"),
     "joined values": (model(concat={"xs": ("h",) * 33}), "the values that are joined: 33 were found"),
     "inputs": (

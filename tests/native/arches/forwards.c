@@ -239,7 +239,7 @@ static int shapes_of(model *m) {
         least = m->shapes[i][1] < least ? m->shapes[i][1] : least;
     }
     memcpy(copy, m->shapes, sizeof m->shapes);
-    m->p->memory = (spec_memory){between(m->d, 0, 2), LAYERS, copy};
+    m->p->memory = (spec_memory){between(m->d, 0, 2), LAYERS, 0, copy};
     return least;
 }
 
