@@ -16,6 +16,7 @@ from spec_core.assembly.discovery import discover, import_plugin, installed_poin
 from spec_core.assembly.hooks import HOOKS
 from spec_core.settings.tables import TABLES, ChoiceSettings, LoadSettings, RunSettings, TextSettings
 from tools.architectures import architectures
+from tools.drafters import drafters
 from tools.engines import engines
 from tools.formats import output
 from tools.reference import api, prose, split
@@ -108,6 +109,7 @@ PAGES = {
     "api.md": api,
     "output.md": output,
     "engines.md": engines,
+    "drafters.md": drafters,
     "add-an-architecture.md": architectures,
 }
 

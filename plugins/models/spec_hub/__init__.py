@@ -9,6 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import attrs
+
 if TYPE_CHECKING:
     from spec_core import Target
 
@@ -24,5 +26,11 @@ def load(location: str, **options: Any) -> Target:
     from spec_hub.hub_name import SCHEME, parse_name
 
     literal = Path(f"{SCHEME}{location}")
-    path = literal.absolute() if literal.exists() else path_of(parse_name(location))
-    return load_model(path, **options)
+    if literal.exists():
+        return load_model(literal.absolute(), **options)
+    name = parse_name(location)
+    path = path_of(name)
+    target = load_model(path, **options)
+    if path.is_dir():  # its name would be that of its folder, a commit
+        target.info = attrs.evolve(target.info, name=name.repository.rpartition("/")[2])
+    return target

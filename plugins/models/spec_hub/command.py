@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import shlex
+from typing import TYPE_CHECKING
 
 import click
 from spec_commands.common import print_note
 from spec_commands.debug import debug_option
 from spec_commands.printing import say
+
+if TYPE_CHECKING:
+    from spec_hub.hub_name import HubName
 
 
 @click.command()
@@ -26,4 +30,20 @@ def get(name: str) -> None:
     parsed = parse_name(name)
     path = fetch(parsed, connect())
     say(path)
-    print_note(f"spec generate -m {shlex.quote(str(parsed))} --method best -p 'def add(a, b):'")
+    for line in next_steps(parsed):
+        print_note(line)
+
+
+def next_steps(name: HubName) -> list[str]:
+    """The command that runs what was fetched, and commands that fetch published drafters for it."""
+    from spec_hub.pairs import pairs, published_pairs
+
+    as_drafter = next((pair for pair in pairs() if pair.drafter == name.repository), None)
+    quoted = shlex.quote(str(name))
+    if as_drafter is not None:
+        return [f"run it with its target: spec generate -m MODEL --method {as_drafter.kind}={quoted} -p PROMPT"]
+    more = [
+        f"a {pair.kind} drafter is published for it: spec get {pair.drafter}"
+        for pair in published_pairs([name.repository])
+    ]
+    return [f"run it: spec generate -m {quoted} --method best -p PROMPT", *more]
