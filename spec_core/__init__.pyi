@@ -8,6 +8,7 @@ from spec_core.contract.batch import Piece as Piece
 from spec_core.contract.batch import TargetOutput as TargetOutput
 from spec_core.contract.constraint import Constraint as Constraint
 from spec_core.contract.matcher import Matcher as Matcher
+from spec_core.contract.method_choice import MethodChoice as MethodChoice
 from spec_core.contract.plan import DraftPlan as DraftPlan
 from spec_core.contract.plan import Limit as Limit
 from spec_core.contract.request import Emitted as Emitted

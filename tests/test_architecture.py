@@ -37,6 +37,7 @@ on none, import none."""
 CROSSINGS = {
     ("spec_control", "spec_costs"): "the controller reads files of measured costs",
     ("spec_engines", "spec_commands"): "`spec vllm` is a command",
+    ("spec_best", "spec_hub"): "drafters of the table of pairs that are in the hub's cache",
     ("spec_hub", "spec_commands"): "`spec get` is a command",
     ("spec_cli", "spec_grammar"): "`spec generate` has options for constraints",
     ("spec_serve", "spec_grammar"): "requests have constraints",

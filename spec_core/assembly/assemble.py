@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from spec_core.assembly.choices import NO_CONTROL, choose_methods
 from spec_core.assembly.construct import DEFAULT_RULE, PluginInstance, create_plugin
 from spec_core.assembly.discovery import PLUGIN_KINDS, discover
 from spec_core.assembly.matching import ask_all, check_needs, check_owned, check_owners, check_proposals, refuse_unfit
 from spec_core.errors import PluginError, Refused, SpecError, UsageError, nearest
-from spec_core.settings.named import split_methods
 
 log = logging.getLogger("spec_core")
-NO_CONTROL = "fixed"
-"""The name of what every run has without a controller: each method drafts as long as its own settings say."""
 Given = Mapping[str, Mapping[str, Any]]
 
 
@@ -43,7 +41,11 @@ def check(
     Raises Refused with all refusals together.
     """
     _check_given(given)
-    chosen = [create_plugin(spec, given) for spec in _one_by_one(methods)]
+    choice = choose_methods(target, methods, given, control)
+    control = choice.control
+    for note in choice.notes:
+        log.info("%s", note)
+    chosen = [create_plugin(spec, given) for spec in choice.methods]
     if rule is not None and rule != DEFAULT_RULE:
         chosen.append(create_plugin(rule, given, ("rule",)))
     chosen.append(PluginInstance("target", target))
@@ -61,13 +63,6 @@ def check(
     check_proposals(plugins)
     check_needs(plugins, target)
     return plugins
-
-
-def _one_by_one(methods: Iterable[Any]) -> Iterator[Any]:
-    """``a+b`` and ``a++b`` as the methods that they name."""
-    known = {entry.name for entry in discover(("method", "control"))}
-    for method in methods:
-        yield from split_methods(method, known) if isinstance(method, str) else (method,)
 
 
 def _add_controller(answered: list[PluginInstance], target: Any, control: Any, given: Given) -> list[PluginInstance]:

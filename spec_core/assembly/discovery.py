@@ -20,6 +20,7 @@ GROUPS = {
     "control": "spec_core.control",
     "target": "spec_core.targets",
     "command": "spec_core.commands",
+    "choice": "spec_core.method_choice",
 }
 """The kinds of plugin, and the entry-point group of each."""
 TABLES = "spec_core.settings"
@@ -92,8 +93,13 @@ def find_plugin(name: str, kinds: Iterable[str] = PLUGIN_KINDS) -> Entry:
         return matches[0]
     raise UsageError(
         f"no {' or '.join(kinds)} named {name!r} is installed",
-        hint=_instead(name) or f"installed: {nearest(name, (e.name for e in entries))}",
+        hint=_instead(name) or f"installed: {nearest(name, (e.name for e in discover(_named_like(kinds))))}",
     )
+
+
+def _named_like(kinds: tuple[str, ...]) -> tuple[str, ...]:
+    """The kinds, and names that stand for methods where a method may be named."""
+    return (*kinds, "choice") if "method" in kinds else kinds
 
 
 def _instead(name: str) -> str | None:

@@ -9,6 +9,7 @@ from typing import Any
 import attrs
 
 from spec_core.assembly.assemble import check, load_weights
+from spec_core.assembly.choices import choose_methods
 from spec_core.assembly.construct import PluginInstance
 from spec_core.assembly.loading import load
 from spec_core.assembly.matching import ask_all
@@ -25,6 +26,7 @@ class Prepared:
     """A run whose plugins have accepted the target's metadata. No weight was read. It can be loaded once.
 
     target: described, or complete if it was passed so. plugins: with their answers, in the order of calls.
+    notes: on names that stand for methods: which ones they are for this target, and why.
     """
 
     target: Target
@@ -32,6 +34,7 @@ class Prepared:
     _read: Callable[[], Target] | None = None
     _check: Callable[[Target], list[PluginInstance]] | None = None
     _start: Callable[..., Any] | None = None
+    notes: tuple[str, ...] = ()
     _loaded: bool = attrs.field(default=False, init=False)
 
     def load(self, settings: Any = None, **keywords: Any) -> Any:
@@ -66,10 +69,14 @@ def prepare_plugins(
 ) -> Prepared:
     """Prepare plugins, see ``spec_core.loop.prepare.prepare``; loading: options of ``load``."""
     named = [methods] if isinstance(methods, str) else list(methods)
-    accept = lambda of: check(of, named, rule, rollback, plugin_settings or {}, control)
+    given = plugin_settings or {}
+    accept = lambda of, choice: check(of, choice.methods, rule, rollback, given, choice.control)
     if isinstance(target, (str, Path)):
         description = load(target, **{**loading, "weights": False})
-        return Prepared(description, accept(description), lambda: load(target, **loading), accept)
+        choice = choose_methods(description, named, given, control)
+        read = lambda: load(target, **loading)
+        plugins = accept(description, choice)
+        return Prepared(description, plugins, read, lambda of: accept(of, choice), notes=choice.notes)
     if loading:
         raise UsageError(
             f"{', '.join(sorted(loading))} can be set only when a model is loaded; this one is loaded already",
@@ -80,7 +87,8 @@ def prepare_plugins(
             f"Run was called with {target!r:.40}, which is not a model",
             hint="pass the location of a model, or a target that load(...) returned",
         )
-    return Prepared(target, accept(target))
+    choice = choose_methods(target, named, given, control)
+    return Prepared(target, accept(target, choice), notes=choice.notes)
 
 
 def _same_facts(a: Target, b: Target) -> bool:

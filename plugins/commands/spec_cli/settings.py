@@ -12,7 +12,7 @@ import click
 from spec_commands import common
 from spec_commands.printing import say
 
-from spec_core.commands import DEFAULT, Setting, Settings, name_of, parse_method
+from spec_core.commands import DEFAULT, Setting, Settings, discover, name_of, parse_method
 from spec_core.errors import UsageError
 
 
@@ -52,8 +52,11 @@ def with_plugins(resolved: Settings) -> Settings:
     """The table with all settings of the chosen plugins, checked, defaults included. Raises UsageError."""
     table = dict(resolved.table)
     chosen = [*resolved["methods"], *(n for n in (resolved["rule"], resolved["rollback"]) if n)]
+    choices = {entry.name for entry in discover(("choice",))}
     for spec in chosen:
         name, own = parse_method(spec)
+        if name in choices:
+            continue  # which methods it stands for depends on the target
         given = {key: s for key, s in table.items() if key.startswith(f"{name}.")}
         for key, value in own.items():
             given[f"{name}.{key}"] = attrs.evolve(table["methods"], name=f"{name}.{key}", value=value)

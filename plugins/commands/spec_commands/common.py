@@ -150,6 +150,8 @@ def prepare_run(settings: Settings, methods: Iterable[Any] | None = None) -> Pre
         **load_options(settings),
     )
     check_used(settings, {c.name for c in prepared.plugins})
+    for note in prepared.notes:
+        print_note(note)
     return prepared
 
 

@@ -1,0 +1,84 @@
+"""Names that stand for methods: which ones they are depends on the target, and a package's function decides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import attrs
+
+from spec_core.assembly.construct import create_plugin
+from spec_core.assembly.discovery import discover, find_plugin, import_plugin
+from spec_core.assembly.matching import ask_all, check_needs, refuse_unfit
+from spec_core.contract.method_choice import MethodChoice
+from spec_core.errors import PluginError, SpecError, UsageError
+from spec_core.settings.named import parse_method, split_methods
+
+NO_CONTROL = "fixed"
+"""The name of what every run has without a controller: each method drafts as long as its own settings say."""
+KIND = "choice"
+
+
+@attrs.frozen
+class ChosenMethods:
+    """Methods with no name that stands for others, the controller, and the notes of the choices."""
+
+    methods: tuple[Any, ...]
+    control: Any
+    notes: tuple[str, ...] = ()
+
+
+def choose_methods(target: Any, methods: Iterable[Any], given: Mapping[str, Any], control: Any = None) -> ChosenMethods:
+    """``a+b`` and ``a++b`` as their methods, and every name that stands for others as those for this target.
+
+    given: settings by plugin name. Raises UsageError for a choice with settings, PluginError if one fails.
+    """
+    methods = tuple(methods)
+    choices = {entry.name for entry in discover((KIND,))}
+    plugins = {entry.name for entry in discover(("method", "control"))}
+    chosen: list[Any] = []
+    notes: list[str] = []
+    for spec in _one_by_one(methods, choices | plugins):
+        if not isinstance(spec, str) or (name := parse_method(spec)[0]) not in choices - plugins:
+            chosen.append(spec)
+            continue
+        choice = _ask(name, spec, target, given)
+        chosen += choice.methods
+        notes += [choice.note] if choice.note else []
+        control = choice.control if control in (None, NO_CONTROL) else control
+    return ChosenMethods(tuple(chosen), control, tuple(notes))
+
+
+def _one_by_one(methods: Iterable[Any], known: set[str]) -> Iterator[Any]:
+    """``a+b`` and ``a++b`` as the methods that they name."""
+    for method in methods:
+        yield from split_methods(method, known) if isinstance(method, str) else (method,)
+
+
+def _ask(name: str, spec: str, target: Any, given: Mapping[str, Any]) -> MethodChoice:
+    """The choice of one name."""
+    if spec != name:
+        raise UsageError(f"{spec}: {name} stands for methods and has no settings", hint=f"write --method {name}")
+    choose = import_plugin(find_plugin(name, (KIND,)))
+    try:
+        choice = choose(target, _misfit_of(target, given))
+        if not isinstance(choice, MethodChoice):
+            raise TypeError(f"it returned {choice!r:.60}, a MethodChoice is needed")
+    except SpecError:
+        raise
+    except Exception as error:  # a package's function may raise anything
+        raise PluginError(name, "compat", error) from error
+    return choice
+
+
+def _misfit_of(target: Any, given: Mapping[str, Any]) -> Callable[[Any], str | None]:
+    """A function that receives a method and returns why the target does not run it, None if it does."""
+
+    def explain_misfit(spec: Any) -> str | None:
+        try:
+            check_needs(refuse_unfit(ask_all([create_plugin(spec, given)], target)), target)
+        except SpecError as error:
+            return error.reason
+        return None
+
+    return explain_misfit
