@@ -18,7 +18,9 @@ from spec_hub.remote_file import HubError
 from spec_zoo import path as zoo_path
 
 from spec_core import Run, UsageError, load
+from tests.support.hugging_face import directory
 from tests.support.local_hub import HubFile, LocalHub
+from tests.support.small_heads import directory as head_directory
 
 SIZE = 100_000
 DATA = random.Random(1).randbytes(SIZE)
@@ -41,7 +43,10 @@ def test_a_name_is_read_and_written(text, name):
     assert parse_name(str(name)) == name
 
 
-@pytest.mark.parametrize("text", ["", "name", "a/b/c", "../b", "org/..", "org/name@../../x", "org/name:", "o/n@"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "name", "a/b/c", "../b", "org/..", "o/n@../../x", "o/n@/etc/x", "o/n@a//b", "o/n@a/", "org/name:", "o/n@"],
+)
 def test_what_is_no_name_is_refused(text):
     with pytest.raises(UsageError, match="not the name of a model on a hub"):
         parse_name(text)
@@ -332,3 +337,33 @@ def test_the_cache_is_that_of_huggingface_hub(hub: LocalHub):
     assert huggingface_hub.try_to_load_from_cache("o/n", "x.gguf") == str(path)
     assert [repo.repo_id for repo in huggingface_hub.scan_cache_dir().repos] == ["o/n"]
     assert HubFile(DATA).digest == path.resolve().name
+
+
+def test_the_next_commands_are_named(hub: LocalHub, capsys):
+    """Of a model: how to run it, and drafters for it; of a drafter: how to run it with its target."""
+    hub.add("unsloth/Qwen3-8B-GGUF", **{"Qwen3-8B-Q4_K_M.gguf": b"m", "mtp-Qwen3-8B.gguf": b"d"})
+    hub.add("z-lab/Qwen3-8B-DFlash-b16", **{"config.json": b"{}", "model.safetensors": b"w"})
+    lines = []
+    for name in ("unsloth/Qwen3-8B-GGUF", "unsloth/Qwen3-8B-GGUF:mtp-Qwen3-8B.gguf", "z-lab/Qwen3-8B-DFlash-b16"):
+        assert run(["get", name]) == 0
+        lines.append(capsys.readouterr().err)
+
+    assert "spec generate -m hub:unsloth/Qwen3-8B-GGUF --method best" in lines[0]
+    assert "spec get unsloth/Qwen3-8B-GGUF:mtp-Qwen3-8B.gguf" in lines[0]
+    assert "a drafter for dflash is published for it: spec get z-lab/Qwen3-8B-DFlash-b16" in lines[0]
+    assert "spec generate -m hub:unsloth/Qwen3-8B-GGUF --method best" in lines[1]
+    assert "spec generate -m MODEL --method dflash=hub:z-lab/Qwen3-8B-DFlash-b16" in lines[2]
+
+
+def test_a_directory_is_named_like_its_repository(hub: LocalHub, tmp_path):
+    """A target and a head: the folder in the cache has a commit as its name."""
+    for name, folder in {
+        "o/pico": directory("zoo:pico"),
+        "o/head": head_directory(tmp_path, "eagle3", "speculators"),
+    }.items():
+        hub.add(name, **{file.name: file.read_bytes() for file in folder.iterdir()})
+
+    target, head = load("hub:o/pico"), load("hub:o/head", weights=False)
+
+    assert (target.info.name, head.info.name) == ("pico", "head")
+    assert load("hub:o/pico", weights=False).info.name == "pico"

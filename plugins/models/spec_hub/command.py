@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import click
@@ -24,26 +25,33 @@ def get(name: str) -> None:
     interrupted goes on where it was. HF_ENDPOINT, HF_TOKEN, HF_HOME and HF_HUB_OFFLINE are honoured.
     """
     from spec_hub.client import connect
-    from spec_hub.fetch import fetch
+    from spec_hub.fetch import fetch, fetch_listed
     from spec_hub.hub_name import parse_name
 
-    parsed = parse_name(name)
-    path = fetch(parsed, connect())
+    parsed, hub = parse_name(name), connect()
+    listing = None if hub.offline else hub.list_files(parsed)
+    path = fetch(parsed, hub) if listing is None else fetch_listed(parsed, hub, listing)
     say(path)
-    for line in next_steps(parsed):
+    files = [] if listing is None else [file.path for file in listing.files]
+    for line in next_steps(parsed, path.name, files):
         print_note(line)
 
 
-def next_steps(name: HubName) -> list[str]:
-    """The command that runs what was fetched, and commands that fetch published drafters for it."""
-    from spec_hub.pairs import pairs, published_pairs
+def next_steps(name: HubName, opened: str, files: Iterable[str]) -> list[str]:
+    """The command that runs what was fetched, and commands that fetch drafters for it.
 
-    as_drafter = next((pair for pair in pairs() if pair.drafter == name.repository), None)
+    opened: name of the file that was fetched. files: of its repository.
+    """
+    from spec_hub.pairs import pairs, published_pairs
+    from spec_hub.selection import is_drafter
+
+    published = next((pair for pair in pairs() if pair.drafter == name.repository), None)
     quoted = shlex.quote(str(name))
-    if as_drafter is not None:
-        return [f"run it with its target: spec generate -m MODEL --method {as_drafter.kind}={quoted} -p PROMPT"]
-    more = [
-        f"a {pair.kind} drafter is published for it: spec get {pair.drafter}"
-        for pair in published_pairs([name.repository])
-    ]
-    return [f"run it: spec generate -m {quoted} --method best -p PROMPT", *more]
+    if published is not None:
+        return [f"run it with its target: spec generate -m MODEL --method {published.kind}={quoted} -p PROMPT"]
+    if is_drafter(opened):
+        return [f"run its model with it: spec generate -m hub:{name.repository} --method best -p PROMPT"]
+    own = [f"its repository has a drafter: spec get {name.repository}:{path}" for path in files if is_drafter(path)]
+    kinds = [(pair.kind, pair.drafter) for pair in published_pairs([name.repository])]
+    more = [f"a drafter for {kind} is published for it: spec get {drafter}" for kind, drafter in kinds]
+    return [f"run it: spec generate -m {quoted} --method best -p PROMPT", *own, *more]

@@ -23,9 +23,11 @@ def path_of(name: HubName) -> Path:
 
 def fetch(name: HubName, hub: Hub) -> Path:
     """Download what the cache lacks of a model's newest revision, and return its path. Raises UsageError, HubError."""
-    if hub.offline:
-        return _offline_path(name, hub)
-    listing = hub.list_files(name)
+    return _offline_path(name, hub) if hub.offline else fetch_listed(name, hub, hub.list_files(name))
+
+
+def fetch_listed(name: HubName, hub: Hub, listing: Listing) -> Path:
+    """Download what the cache lacks of these files. Raises UsageError, HubError."""
     selection = select(listing.files, name)
     repository = CachedRepository(hub.cache, name.repository)
     with plain_errors(hub, name):

@@ -30,8 +30,8 @@ class HubName:
 def parse_name(text: str) -> HubName:
     """Read a name. Raises UsageError for anything else."""
     match = PATTERN.fullmatch(text.removeprefix(SCHEME))
-    parts = [] if match is None else f"{match['repository']}/{match['revision'] or ''}".split("/")
-    if match is None or {".", ".."} & {*parts}:
+    parts = [] if match is None else f"{match['repository']}/{match['revision'] or DEFAULT_REVISION}".split("/")
+    if match is None or {"", ".", ".."} & {*parts}:
         raise UsageError(
             f"{text[:100]!r} is not the name of a model on a hub",
             hint="write ORG/NAME, ORG/NAME:Q4_K_M for one quantisation, ORG/NAME:FILE, or ORG/NAME@REVISION",

@@ -15,8 +15,10 @@ from spec_hub.remote_file import RemoteFile
 CONFIG = "config.json"
 INDEX = "model.safetensors.index.json"
 SHARD = re.compile(r"(?P<stem>.*)-(?P<number>\d{5})-of-(?P<count>\d{5})\.(gguf|safetensors)")
-BESIDE = re.compile(r"(mmproj|imatrix|mtp-|eagle3-|dflash-|dspark-|gemma4-assistant)", re.IGNORECASE)
-"""Beginnings of GGUF files that are no model by themselves."""
+DRAFTER = re.compile(r"(mtp-|eagle3-|dflash-|dspark-|gemma4-assistant)", re.IGNORECASE)
+"""Beginnings of GGUF files that are drafters for the other files of their folder."""
+OTHER = re.compile(r"(mmproj|imatrix)", re.IGNORECASE)
+"""Beginnings of GGUF files that are neither models nor drafters."""
 DIRECTORY_FILES = re.compile(r"[^/]+\.(json|jinja|model)|merges\.txt|vocab\.txt")
 QUANTISATION = re.compile(r"(?:UD-)?(?:I?Q\d\w*|TQ\d\w*|MXFP4\w*|BF16|F16|F32)(?=[-.]|$)", re.IGNORECASE)
 PREFERRED = "Q4_K_M"
@@ -97,7 +99,13 @@ def _weights(files: Iterable[RemoteFile]) -> list[RemoteFile]:
 
 
 def _is_model(path: str) -> bool:
-    return path.endswith(".gguf") and not BESIDE.match(PurePosixPath(path).name)
+    name = PurePosixPath(path).name
+    return path.endswith(".gguf") and not DRAFTER.match(name) and not OTHER.match(name)
+
+
+def is_drafter(path: str) -> bool:
+    """Whether a file is a drafter for the other files of its folder, as its name says."""
+    return path.endswith(".gguf") and DRAFTER.match(PurePosixPath(path).name) is not None
 
 
 def _has_word(path: str, word: str) -> bool:
