@@ -32,6 +32,7 @@ DISTRIBUTION = "spec-core"
 HEAD = "| setting | default | meaning |\n| --- | --- | --- |"
 KINDS = {
     "method": ("Methods", "methods"),
+    "choice": ("Names that stand for methods", "methods"),
     "control": ("Control of draft length", "methods"),
     "rollback": ("Owners of recurrent state", "methods"),
     "rule": ("Acceptance rules", "rules"),

@@ -31,7 +31,7 @@ GROUPS = {
         "Emitted",
         "Result",
     ),
-    "What a plugin returns": ("Compat", "Needs", "Refusal", "Draft", "Verdict"),
+    "What a plugin returns": ("Compat", "Needs", "Refusal", "Draft", "Verdict", "MethodChoice"),
     "What a hook receives": (
         "Step",
         "StepRecord",

@@ -21,7 +21,7 @@ Misfit = Callable[[Any], str | None]
 
 
 def choose(target: Target, misfit: Misfit) -> MethodChoice:
-    """Choose the first drafter that fits, else lookup."""
+    """Stands for the first drafter that fits the model, else for lookup in the text; with the controller."""
     if misfit(OWN_LAYER) is None:
         return _choice([OWN_LAYER], "the model's own next-token layer", [], target)
     refused: list[str] = []
