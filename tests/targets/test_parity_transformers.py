@@ -95,6 +95,14 @@ NEWER = {
     "qwen35moe": ("qwen35moe", {}),
     "qwen35moe of another epsilon": ("qwen35moe", {"rms_norm_eps": 1e-2}),
     "qwen35moe by its interval": ("qwen35moe", FOUR | {"linear_num_value_heads": 8}),
+    "gemma4 of blocks with numbers of two digits": (
+        "gemma4-e",
+        {
+            "layer_types": ["sliding_attention", "full_attention"] * 6,
+            "num_hidden_layers": 12,
+            "num_kv_shared_layers": 4,
+        },
+    ),
 }
 
 

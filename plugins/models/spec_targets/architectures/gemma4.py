@@ -145,7 +145,8 @@ def _rope(json: ConfigJson, kind: str) -> Mapping[str, Any]:
 def heads_by_kind(json: ConfigJson, windows: tuple[int, ...]) -> list[tuple[int, int]]:
     """Width of a head and number of key heads, of blocks without a window and of blocks with one.
 
-    Published configs state them once; transformers 5 saves them by block, where they differ from the others.
+    Published configs state them once; transformers 5 saves them by block, where they differ from the others, under
+    numbers of blocks with zeros before them so that all have equally many digits.
     """
     names = ("head_dim", "num_key_value_heads")
     local = json.integer(names[0]), json.integer(names[1])
@@ -154,6 +155,7 @@ def heads_by_kind(json: ConfigJson, windows: tuple[int, ...]) -> list[tuple[int,
         alike = json.raw.get("attention_k_eq_v")
         kv_heads = json.integer("num_global_key_value_heads", local[1]) if alike else local[1]
         return [(json.integer("global_head_dim", local[0]), kv_heads), local]
+    own = {key.lstrip("0") or "0": sizes for key, sizes in own.items()} if isinstance(own, Mapping) else own
     good = isinstance(own, Mapping) and set(own) <= {str(i) for i in range(len(windows))}
     good = good and all(isinstance(sizes, Mapping) and set(sizes) <= set(names) for sizes in own.values())
     kinds: list[set[tuple[int, int]]] = [set(), set()]
