@@ -95,9 +95,9 @@ def reliability(temperature: str) -> list[str]:
         for index, title in enumerate(BINS):
             cells = []
             for position in range(1, LAST + 1):
-                found = [b for (p, i), b in bins.items() if min(p, LAST) == position and i // 2 == index]
-                tests, accepted = sum(b.tests for b in found), sum(b.accepted for b in found)
-                expected = sum(b.expected for b in found)
+                results = [b for (p, i), b in bins.items() if min(p, LAST) == position and i // 2 == index]
+                tests, accepted = sum(b.tests for b in results), sum(b.accepted for b in results)
+                expected = sum(b.expected for b in results)
                 cells.append(f"{expected / tests:.2f}: {accepted / tests:.2f} of {tests}" if tests else "")
             lines.append(row([f"`{kind}`", title, *cells]))
     return lines
@@ -110,9 +110,9 @@ def main() -> None:
     args = parser.parse_args()
     for temperature in () if args.write else TEMPERATURES:
         measure(temperature, args.head)
-    made = {name: speeds(t) for name, t in TABLES.items()}
-    made |= {f"reliability, {name}": reliability(t) for name, t in TABLES.items()}
-    save("dspark", made.get)
+    tables = {name: speeds(t) for name, t in TABLES.items()}
+    tables |= {f"reliability, {name}": reliability(t) for name, t in TABLES.items()}
+    save("dspark", tables.get)
 
 
 if __name__ == "__main__":

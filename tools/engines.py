@@ -91,7 +91,8 @@ def skipped_checks(declared: list[Engine]) -> str:
 def methods(declared: list[Engine]) -> str:
     """A row for each method of this distribution: what it reads, and how it drafts on each engine."""
     served = {OWN: everything()} | {_title(engine): Serves(**engine.serves) for engine in declared}
-    rows = [_line(f"`{name}`", [reads(name), *(cell(name, s) for s in served.values())]) for name in method_names()]
+    cells = lambda name: [reads(name), *(cell(name, serves, title == OWN) for title, serves in served.items())]
+    rows = [_line(f"`{name}`", cells(name)) for name in method_names()]
     return "\n".join([*_head("", ["reads", *served]), *rows])
 
 
@@ -106,10 +107,10 @@ def everything() -> Serves:
     return Serves(**every, weights=MATRICES)
 
 
-def cell(method: str, serves: Serves) -> str:
-    """``trees``, ``chains``, or ``no`` with the reason of the refusal."""
+def cell(method: str, serves: Serves, own: bool = False) -> str:
+    """``trees``, ``chains``, or ``no`` with the reason of the refusal. own: on targets of this project."""
     if method in OWN_LOOP:
-        return "chains" if serves == everything() else "no: it reads keys and values of the target"
+        return "chains" if own else "no: it reads keys and values of the target"
     try:
         needs = needs_of(method, serves)
     except Refused as refused:

@@ -22,11 +22,11 @@ from tests.support.fake_engine import FakeEngine
 from tests.support.hugging_face import directory
 from tests.support.small_heads import directory as head_directory
 from tests.support.small_models import tiny_gguf
-from tools.engines import ADAPTERS, SETTINGS, cell, everything
+from tools.engines import ADAPTERS, OWN_LOOP, SETTINGS, cell, everything
 from tools.engines import NEEDS as BORROWED
 from tools.engines import method_names as names_of_methods
 
-METHODS = [name for name in names_of_methods() if name not in BORROWED]
+METHODS = [name for name in names_of_methods() if name not in (*BORROWED, *OWN_LOOP)]
 """Methods without the ones for whose head there is no model here."""
 OWN = ("reference", "native")
 """Executors of this project: plain torch and native code."""
@@ -164,6 +164,21 @@ def test_the_table_of_the_documentation_says_what_happens(method):
         refused = (engine.scheme, "pico-hybrid", method) in REFUSED
         assert cell(method, Serves(**engine.serves)).startswith("no: it needs" if refused else ("trees", "chains"))
     assert cell(method, everything()) == ("trees" if "width" in SETTINGS.get(method, {}) else "chains")
+
+
+@pytest.mark.parametrize("method", OWN_LOOP)
+def test_a_method_that_reads_the_targets_cache_runs_in_this_projects_loop_alone(method):
+    class Reader:
+        @hookimpl
+        def compat(self):
+            return Compat(needs=OWN_LOOP[method])
+
+    assert cell(method, everything(), own=True) == "chains"
+    for engine in (adapter.ENGINE for adapter in ADAPTERS):
+        assert cell(method, Serves(**engine.serves)) == "no: it reads keys and values of the target"
+    described = load("zoo:pico", weights=False)
+    with pytest.raises(Refused, match="reads keys and values of the target, pico shows none of its cache"):
+        Host(EngineModel(described.info, described.tokenizer), [Reader()], everything())
 
 
 # settings and files that do not fit

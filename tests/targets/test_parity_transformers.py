@@ -133,6 +133,8 @@ def test_newer_families_are_those_of_transformers(name, tmp_path):
     arch, config = NEWER[name]
     skip_unless_known(arch)
     theirs = model(arch, **config)
+    if arch == "gemma4-e":  # else the last token, whose embedding is a row of the output matrix, comes again
+        theirs.model.embed_tokens.weight.data.mul_(0.25)
     target = load(save(theirs, tmp_path), dtype="float32", kernels="reference")
 
     for length in (1, 37, 130):
