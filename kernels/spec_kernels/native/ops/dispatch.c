@@ -55,7 +55,7 @@ size_t spec_value_bytes(int kind, int value_dim, int places) {
 
 size_t spec_attention_scratch(int places) {
     size_t query = (2 * SPEC_MAX_HEAD + spec_scores(places)) * sizeof(float);
-    return SPEC_QUERIES * query + SPEC_WIDENED * sizeof(float) + spec_scores(places) * sizeof(int32_t);
+    return SPEC_QUERIES * query + SPEC_WIDENED_ROOM * sizeof(float) + spec_scores(places) * sizeof(int32_t);
 }
 
 size_t spec_delta_scratch(int key_dim, int slots) {

@@ -6,7 +6,8 @@
 #include "round_up.h"
 
 #define SPEC_QUERIES 32   /* query rows for which a cache is read once */
-#define SPEC_WIDENED 8192 /* elements of keys or values converted for them at once: a tile of SPEC_MAX_HEAD */
+#define SPEC_WIDENED 4096 /* elements of keys or values converted for them at once, but a tile at least */
+#define SPEC_WIDENED_ROOM (SPEC_LANES * SPEC_MAX_HEAD)
 #define SPEC_COLUMNS 64   /* columns of a gated delta state computed at once */
 #define SPEC_Q8_BLOCK 32  /* dimensions of keys in a cache of kind Q8 that share a scale */
 #define SPEC_Q8_CHUNK 64  /* positions whose weights share a scale in products with values of such a cache */
