@@ -1,4 +1,7 @@
-"""Plans of a controller: what methods may draft while one lasts, when it ends, and what the controller reads of it."""
+"""Plans of a controller: what methods may draft while one lasts, when it ends, and what the controller reads of it.
+
+Longer than our files are: all that a plan says is read beside each other.
+"""
 
 from __future__ import annotations
 
