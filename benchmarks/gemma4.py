@@ -3,7 +3,7 @@
     python benchmarks/gemma4.py [--type Q4_0] [--threads 1] [--rounds 7] [--depth 256] [--layers 35] [--tokens 64]
 
 forward: T(1) and T(8), one sequence at that depth; assistant: a drafted token, in one native call; both in turns,
-medians. Bytes: what a row of T(1) reads of weights, the table of embeddings of each block aside, of which it reads a
+medians. Bytes: what a row of T(1) reads of weights, the table of embeddings of each block aside, from which it reads one
 row. Break-even: accepted tokens of a draft of three that pay its cost. Texts: plain, the assistant with fixed and with
 controlled lengths, at synthetic rates of acceptance.
 """
@@ -66,7 +66,7 @@ def windows(layers: int) -> tuple[int, ...]:
 
 
 def assistant_head(vocab: int) -> Assistant:
-    """Sizes of E2B's assistant: 2,048 clusters, of which 32 are read."""
+    """Sizes of E2B's assistant: 2,048 clusters, 32 of them are read."""
     config = Config(
         arch="gemma4", name="assistant, random", layers=4, width=256, heads=4, kv_heads=1, head=512, ff=2048,
         vocab=vocab, context=8192, eps=1e-6, rope_base=1e6, rotary_dim=512, scaling=Scaling("proportional", 0.25),

@@ -42,7 +42,7 @@ class Tensors(Drawn):
 
 
 class Present:
-    """Tensors of which only the names are known: of an assistant's blocks."""
+    """Tensors of the blocks of an assistant, by name alone."""
 
     def shape(self, name: str) -> tuple[int, ...] | None:
         return None if any(part in name for part in ABSENT) else ()

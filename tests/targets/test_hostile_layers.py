@@ -38,7 +38,7 @@ REFUSED_KEYS: dict[str, tuple[str, tuple[str, Any], str]] = {
     "a long window": (WINDOW, ("u32", 2**31), "windows .* are inconsistent"),
     "a window of fewer positions than none": (WINDOW, ("i32", -9), "windows .* are inconsistent"),
     "no window": (WINDOW, ("u32", 0), "'blk.0.attn_q.weight' has shape"),
-    "as many sharing blocks as there are": (SHARED, ("u32", 4), "4 of 4 blocks that share a cache"),
+    "sharing blocks alone": (SHARED, ("u32", 4), "4 of 4 blocks that share a cache"),
     "more sharing blocks than there are": (SHARED, ("u32", 2**31), "2147483648 of 4 blocks that share a cache"),
     "fewer sharing blocks than none": (SHARED, ("i32", -1), "-1 of 4 blocks that share a cache"),
     "blocks without an owner of their kind": (SHARED, ("u32", 3), "3 of 4 blocks that share a cache"),
