@@ -3,8 +3,8 @@
     python benchmarks/gemma4.py [--type Q4_0] [--threads 1] [--rounds 7] [--depth 256] [--layers 35] [--tokens 64]
 
 forward: T(1) and T(8), one sequence at that depth; assistant: a drafted token, in one native call; both in turns,
-medians. Bytes: what a row of T(1) reads of weights, the table of embeddings of each block aside, from which it reads one
-row. Break-even: accepted tokens of a draft of three that pay its cost. Texts: plain, the assistant with fixed and with
+medians. Bytes: what a row of T(1) reads of weights, without the table of embeddings of each block, whose row is apart.
+Break-even: accepted tokens of a draft of three that pay its cost. Texts: plain, the assistant with fixed and with
 controlled lengths, at synthetic rates of acceptance.
 """
 
