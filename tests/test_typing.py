@@ -116,6 +116,13 @@ def test_names_of_the_front_door_are_classes(folder):
     assert '"Any"' not in output
 
 
+def test_a_target_may_say_that_it_has_a_tokenizer(folder):
+    """Though the protocol allows None: its tokenizer is read, never replaced."""
+    source = "from spec_core import Run\nfrom spec_core.testing import ToyTarget\nRun(ToyTarget())\n"
+
+    assert "Success: no issues found" in check(folder, source + "ToyTarget().tokenizer.encode('a')\n")
+
+
 def test_several_prompts_give_several_generations(folder):
     kinds = ["'a'", "Request('a')", "[1, 2]", "[{'role': 'user', 'content': 'a'}]"]
     lines = [f"reveal_type(Run('zoo:pico').generate([{kind}, {kind}]))" for kind in kinds]

@@ -66,11 +66,13 @@ class Target(Protocol):
 
     The memory of a sequence is ``seq.slot.state``; only the target and the owner of a kind of state read or write it.
     Several runs may use a target in different threads: its methods may run at the same time for different slots.
-    tokenizer: see Tokenizer; None if prompts must be token ids.
     """
 
     info: TargetInfo
-    tokenizer: Tokenizer | None
+
+    @property
+    def tokenizer(self) -> Tokenizer | None:
+        """Text to token ids and back; None if prompts must be token ids."""
 
     def forward(self, batch: Batch, needs: Needs) -> TargetOutput:
         """One pass over the rows of all parts.

@@ -9,10 +9,10 @@ from torch import Tensor
 
 from spec_core.contract.batch import Batch, TargetOutput
 from spec_core.contract.sequence import Sequence, Slot
-from spec_core.contract.target import Tokenizer
 from spec_core.contract.values import Compat, Needs, TargetInfo
 from spec_core.hookspecs import hookimpl
 from spec_core.testing.shown_rows import ToyReader
+from spec_core.testing.toy import ToyTokenizer
 
 
 class QuickTarget:
@@ -31,16 +31,16 @@ class QuickTarget:
         sharpness: float = 2.0,
     ) -> None:
         random = torch.Generator().manual_seed(seed)
+        self.tokenizer = ToyTokenizer(vocab, frozenset())
         self.info = TargetInfo(
             name=f"quick-{seed}",
             vocab=vocab,
             width=width,
             layers=2,
             context=context,
-            vocab_id=f"quick-{vocab}",
+            vocab_id=self.tokenizer.identity,
             family="quick",
         )
-        self.tokenizer: Tokenizer | None = None
         self.period = period
         self.table = torch.randn(period, vocab, vocab, generator=random) * sharpness
         self._embed = torch.randn(vocab, width, generator=random)

@@ -52,8 +52,8 @@ class ToyState:
 class ToyTokenizer:
     """One character per token, starting with the space."""
 
-    chat_template = None
-    bos = None
+    chat_template: str | None = None
+    bos: int | None = None
 
     def __init__(self, vocab: int, eog: frozenset[int]) -> None:
         self.vocab_size = vocab

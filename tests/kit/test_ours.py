@@ -13,6 +13,7 @@ from spec_core import load
 from spec_core.loop.coupled import Coupled
 from spec_core.testing import (
     DrafterConformance,
+    QuickTarget,
     RollbackConformance,
     RuleConformance,
     TargetConformance,
@@ -44,6 +45,14 @@ class TestToyTarget(TargetConformance):
 
     def make(self):
         return ToyTarget(context=128)
+
+
+def test_the_kits_targets_have_one_tokenizer():
+    """A method that reads it in short checks can read it in long ones, with the same tokens."""
+    short, long = ToyTarget(), QuickTarget()
+
+    assert short.tokenizer.identity == long.tokenizer.identity == long.info.vocab_id
+    assert long.tokenizer.encode("spec") == short.tokenizer.encode("spec")
 
 
 @cache
