@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import json
 import re
@@ -34,6 +35,7 @@ LITERALS = ("Reading", "SampleMode")
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
 FOLLOWED = (
     "write-a-method.md",
+    "papers.md",
     "write-a-rule.md",
     "write-a-rollback.md",
     "write-a-target.md",
@@ -45,6 +47,8 @@ FOLLOWED = (
     "kernels.md",
 )
 """Pages that a reader follows step by step in an empty folder."""
+TRAINING = {"train", "final_states", "main"}
+"""Functions of the packages of papers.md that train, and draft nothing."""
 SHORT = {"write-an-engine-adapter.md", "kernels.md"}
 """Pages that take seconds. The other pages run whole kits and trainings, and are followed before a release."""
 NEEDS = {"structured-output.md": "llguidance", "forced.md": "llguidance"}
@@ -80,6 +84,38 @@ def test_a_method_is_eleven_lines():
 def code(block):
     lines = [line.strip() for line in block.text.splitlines()]
     return [line for line in lines if line and not line.startswith(("#", '"""'))]
+
+
+def test_the_page_of_papers_shows_the_packages_and_their_lines():
+    """Its blocks are the modules; its table counts their classes and functions, apart from what trains."""
+    page = DOCS / "papers.md"
+    table = re.findall(r"^\| .* \| `spec-(\w+)` \| .* \| (\d+) \| (\d+) \|$", page.read_text("utf-8"), re.M)
+    modules = {block.file: block.text.partition("\n")[2] for block in blocks(page) if block.file}
+
+    assert modules == {file: (ROOT / "tests" / "out_of_tree" / file).read_text("utf-8") for file in modules}
+    assert {name: (int(a), int(b)) for name, a, b in table} == {
+        Path(file).stem.removeprefix("spec_"): lines_of_definitions(module) for file, module in modules.items()
+    }
+
+
+def lines_of_definitions(module):
+    """(lines that draft, lines that train) of a module's classes and functions, without blank lines and docstrings."""
+    counts = [0, 0]
+    for node in ast.parse(module).body:
+        if isinstance(node, (ast.ClassDef, ast.FunctionDef)):
+            counts[node.name in TRAINING] += len(code_lines(module, node))
+    return tuple(counts)
+
+
+def code_lines(module, node):
+    first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+    comments = {n for part in ast.walk(node) if is_docstring(part) for n in range(part.lineno, part.end_lineno + 1)}
+    lines = enumerate(module.splitlines()[first - 1 : node.end_lineno], first)
+    return [line for n, line in lines if line.strip() and n not in comments]
+
+
+def is_docstring(node):
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
 
 
 @pytest.mark.slow

@@ -1,7 +1,7 @@
 """Plugins of other packages: found by name, run by the program, checked by the kit, without changes here.
 
 They were written from the pages of the documentation alone: a method that looks back, one that reads hidden states
-and a file of its own, a rule, and a controller.
+and a file of its own, a rule, a controller, and three published methods.
 """
 
 from __future__ import annotations
@@ -19,6 +19,25 @@ pytestmark = pytest.mark.slow
 SOURCE = ROOT / "tests" / "out_of_tree"
 PACKAGES = sorted(folder.name for folder in SOURCE.iterdir() if (folder / "pyproject.toml").exists())
 PROMPT = "x = [1, 1, 1, 1, "
+PAPERS = """
+import json
+from pathlib import Path
+
+from safetensors.torch import save_file
+from spec_medusa import train
+
+from spec_core import Run, Sampling, load
+
+target = load("zoo:pico")
+Path("corpus.txt").write_text("x = [1, 1, 1, 2]\\n" * 2)
+save_file(train(target, [target.tokenizer.encode("def add(a, b):\\n")], steps=1), "heads.safetensors")
+for temperature in (0.0, 0.8):
+    for method in ("", "rest=corpus.txt", "medusa=heads.safetensors", "pard:file=zoo:pico-draft,mask=0"):
+        run = Run(target, [method] if method else [])
+        result = run.generate("PROMPT", max_tokens=16, sampling=Sampling(temperature=temperature)).result
+        print(json.dumps([method, result.tokens, result.stats["drafted"]]))
+"""
+"""Prints method, tokens and the number of drafted tokens, of plain decoding first."""
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +65,15 @@ def test_it_runs_by_name_and_changes_no_text(theirs, tmp_path):
     assert echo["settings"]["echo.length"] == {"value": "6", "origin": "flag"}
     assert list(echo["stats"]["methods"]) == ["echo"]
     assert echo["stats"]["accepted"] > 0
+
+
+def test_published_methods_change_no_text(theirs, tmp_path):
+    """Greedy and sampled, with heads that hardly learned, a small corpus, and a draft model that knows no mask."""
+    lines = list(map(json.loads, theirs[0].python(PAPERS.replace("PROMPT", PROMPT), tmp_path).splitlines()))
+
+    for (_, plain, _), *methods in (lines[:4], lines[4:]):
+        assert [tokens for _, tokens, _ in methods] == [plain] * 3
+        assert min(drafted for _, _, drafted in methods) > 0
 
 
 @pytest.mark.release

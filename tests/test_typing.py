@@ -96,6 +96,16 @@ def test_plugins_without_annotations_use_names_that_exist(folder, module):
     assert "Success: no issues found" in check(folder, source)
 
 
+@pytest.mark.parametrize("name", ["medusa", "pard", "rest"])
+def test_annotated_plugins_and_their_tests_pass_the_strict_check(folder, name):
+    package = ROOT / "tests" / "out_of_tree" / f"spec-{name}"
+    module = (package / f"spec_{name}.py").read_text("utf-8")
+    (folder / f"spec_{name}.py").write_text(module, "utf-8")
+
+    assert "Success: no issues found" in check(folder, module)
+    assert "Success: no issues found" in check(folder, (package / f"test_{name}.py").read_text("utf-8"))
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_new_package_passes_the_strict_check(folder, kind):
     names = Names(kind, "fresh")
