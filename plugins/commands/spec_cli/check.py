@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ import click
 from spec_commands import common
 from spec_commands.printing import say
 
+from spec_cli.badge import badge as badge_of
 from spec_core.commands import PLUGIN_KINDS, Entry, discover, find_plugin, import_plugin, parse_method
 from spec_core.errors import UsageError, nearest
 
@@ -29,26 +29,17 @@ KITS = {
 DECLARED = ("learns_from_verdicts", "shares_between_sequences", "keeps_former_text", "tolerance", "batch_tolerance")
 """Attributes of a kit's class that ``--declare`` may set."""
 WORDS = {"true": True, "false": False}
-BADGE = """<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="20" role="img" aria-label="{label}: {said}">
-<title>{label}: {said}</title>
-<rect width="{left}" height="20" fill="#555"/><rect x="{left}" width="{right}" height="20" fill="{colour}"/>
-<g fill="#fff" font-family="Verdana,DejaVu Sans,sans-serif" font-size="11" text-anchor="middle">
-<text x="{label_at}" y="14">{label}</text><text x="{said_at}" y="14">{said}</text>
-</g>
-</svg>
-"""
-LABEL, GREEN, RED = "spec-core", "#2c7a2c", "#b3261e"
-LETTER = 7
-"""Pixels of a letter of the badge."""
-MARGIN = 10
-"""Pixels beside a text of the badge."""
 
 
 @click.command()
 @click.argument("plugin")
 @click.option("-m", "--model", help="Test it on this model in place of the kit's toy model.")
 @click.option("--declare", multiple=True, metavar="NAME=VALUE", help="An intended deviation, as on the test class.")
-@click.option("--badge", type=click.Path(path_type=Path, dir_okay=False), help="Write the result as an SVG image.")
+@click.option(
+    "--badge",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write the result as an SVG image, or as JSON for shields.io.",
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per promise.")
 def check(plugin: str, model: str | None, declare: tuple[str, ...], badge: Path | None, as_json: bool) -> int:
     """Test the promises of the contract on an installed plugin. Exit code 1 if one is broken.
@@ -139,21 +130,8 @@ def check_accepts(target: Any, methods: list[Any], rollback: Any) -> None:
 
 
 def write_badge(file: Path, counts: Counter[str]) -> None:
-    """A picture with the number of kept promises, or of broken ones."""
-    broken = counts["broken"]
-    summary = f"{broken} of {broken + counts['kept']} promises broken" if broken else f"{counts['kept']} promises kept"
-    left, right = (MARGIN + LETTER * len(text) for text in (LABEL, summary))
-    picture = BADGE.format(
-        width=left + right,
-        left=left,
-        right=right,
-        label=escape(LABEL),
-        said=escape(summary),
-        label_at=left / 2,
-        said_at=left + right / 2,
-        colour=RED if broken else GREEN,
-    )
+    """The number of kept promises, or of broken ones."""
     try:
-        common.write(file, picture.encode())
+        common.write(file, badge_of(counts["kept"], counts["broken"], file.suffix).encode())
     except OSError as error:
         raise common.unwritable(file, error) from error
