@@ -13,6 +13,7 @@ from spec_cli.main import run
 from spec_cli.new import KINDS
 
 from spec_core.assembly.discovery import GROUPS
+from tests.support.pages import check_understood
 
 
 @pytest.mark.slow
@@ -59,3 +60,36 @@ def test_nothing_is_overwritten(tmp_path, capsys):
 
     assert run(["new", "rule", "my-own", "--into", str(tmp_path)]) == 2
     assert "exists" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_its_workflow_runs_the_kit_on_two_systems_before_it_publishes(tmp_path, kind):
+    """With an identity in place of a token, for tags alone."""
+    yaml = pytest.importorskip("yaml")
+    assert run(["new", kind, "my-own", "--into", str(tmp_path)]) == 0
+    text = (tmp_path / "spec-my-own" / ".github" / "workflows" / "test.yml").read_text("utf-8")
+    kit, publish = (yaml.safe_load(text)["jobs"][name] for name in ("kit", "publish"))
+
+    assert kit["strategy"]["matrix"]["os"] == ["ubuntu-latest", "macos-latest"]
+    assert kit["runs-on"] == "${{ matrix.os }}"
+    assert {"run": "pytest -q"} in kit["steps"]
+    assert (publish["needs"], publish["permissions"]["id-token"]) == ("kit", "write")
+    assert "refs/tags/" in publish["if"] and "password" not in text
+
+
+def test_its_readme_shows_the_badge_that_its_command_writes(tmp_path, capsys):
+    """The command is one that the program understands; no name is left open."""
+    for kind in KINDS:
+        assert run(["new", kind, "my-own", "--into", str(tmp_path / kind)]) == 0
+        text = (tmp_path / kind / "spec-my-own" / "README.md").read_text("utf-8")
+        [command] = [line for line in text.splitlines() if line.startswith("spec check ")]
+        check_understood(command.split()[1:])
+
+        assert f"]({command.split()[-1]})" in text and "{{" not in text
+
+
+def test_the_text_of_a_project_is_its_readme(tmp_path):
+    assert run(["new", "method", "my-own", "--into", str(tmp_path)]) == 0
+    project = tomllib.loads((tmp_path / "spec-my-own" / "pyproject.toml").read_text("utf-8"))["project"]
+
+    assert (tmp_path / "spec-my-own" / project["readme"]).read_text("utf-8").startswith("# spec-my-own\n")

@@ -1,4 +1,4 @@
-"""``spec new KIND NAME``: a package to start a plugin from, with tests."""
+"""``spec new KIND NAME``: a package to start a plugin from, with tests, and a workflow that runs and publishes it."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ build-backend = "setuptools.build_meta"
 [project]
 name = "spec-{name}"
 version = "0.1.0"
+readme = "README.md"
 dependencies = ["spec-core>=0.1"]
 
 [project.entry-points."{group}"]
@@ -54,7 +55,26 @@ class Names:
 
     def fill(self, template: str) -> str:
         text = (resources.files("spec_cli") / "templates" / f"{template}.txt").read_text("utf-8")
-        return text.replace("{{Class}}", self.cls).replace("{{module}}", self.module)
+        words = {"Class": self.cls, "module": self.module, "name": self.name, "kind": self.kind}
+        words["checked"] = self.checked
+        for word, value in words.items():
+            text = text.replace("{{" + word + "}}", value)
+        return text
+
+    @property
+    def checked(self) -> str:
+        """The plugin as ``spec check`` takes it."""
+        return f"{self.name}:LOCATION" if self.kind == "target" else self.name
+
+    def files(self) -> dict[str, str]:
+        """{path in the package's folder: text}."""
+        return {
+            "pyproject.toml": self.project(),
+            "README.md": self.fill("readme"),
+            f"{self.module}.py": self.fill(self.kind),
+            f"test_{self.module}.py": self.fill(f"{self.kind}_test"),
+            ".github/workflows/test.yml": self.fill("workflow"),
+        }
 
 
 @click.command()
@@ -67,7 +87,7 @@ def new(kind: str, name: str, into: Path) -> None:
     names = Names(kind, name)
     folder = into / f"spec-{name}"
     write(folder, names)
-    say(f"{folder}: {', '.join(sorted(file.name for file in folder.iterdir()))}")
+    say(f"{folder}: {', '.join(sorted(names.files()))}")
     say(f"next: cd {folder} && pip install -e . && pytest -q", err=True)
 
 
@@ -83,11 +103,11 @@ def check(name: str) -> None:
 
 
 def write(folder: Path, names: Names) -> None:
-    """Write the three files. Raises UsageError if the folder exists or cannot be created."""
+    """Write the files. Raises UsageError if the folder exists or cannot be created."""
     try:
         folder.mkdir(parents=True)
-        (folder / "pyproject.toml").write_text(names.project(), "utf-8")
-        (folder / f"{names.module}.py").write_text(names.fill(names.kind), "utf-8")
-        (folder / f"test_{names.module}.py").write_text(names.fill(f"{names.kind}_test"), "utf-8")
+        for name, text in names.files().items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text(text, "utf-8")
     except OSError as error:
         raise UsageError(f"{folder}: {why(error)}", hint="choose another name, or a folder with --into") from error
