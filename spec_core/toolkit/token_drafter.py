@@ -42,7 +42,7 @@ class PartialDraft:
         draft = PartialDraft(seq, min(budget, self.draft_max), estimate)
         while draft.open:
             self.drafter.extend(step, draft, logits)  # the row after the tokens so far
-        step.propose(seq, self.drafter.made(draft))
+        step.propose(seq, self.drafter.finish(draft))
 
     survival: estimated probability that all of it is accepted, with the tokens before it. open: whether another token
     is worth its forward. place: where it begins, if it extends another method's draft.
