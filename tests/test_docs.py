@@ -140,6 +140,17 @@ def test_an_example_that_does_not_work_is_found(tmp_path):
             follow(page, Skimmer(), tmp_path)
 
 
+def test_a_figure_after_an_output_is_not_compared_with_it(tmp_path):
+    """The output itself is."""
+    page = tmp_path / "page.md"
+    page.write_text("```python\nprint(1)\n```\n\n```text\n1\n```\n\n```text\nA figure.\n```\n", "utf-8")
+    follow(page, Skimmer(), tmp_path)
+
+    page.write_text("```python\nprint(1)\n```\n\n```text\nA figure.\n```\n\n```text\n1\n```\n", "utf-8")
+    with pytest.raises(AssertionError):
+        follow(page, Skimmer(), tmp_path)
+
+
 @pytest.mark.parametrize("hook", HOOKS)
 def test_every_hook_is_in_the_manual_with_its_arguments(hook):
     arguments = ", ".join(inspect.signature(getattr(hookspecs, hook)).parameters)

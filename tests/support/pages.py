@@ -46,7 +46,7 @@ def follow(page: Path, reader: Reader, folder: Path) -> None:
     """Do what a page says, in an empty folder.
 
     A block whose first line is ``# NAME.EXT`` is a file; other ``python`` and ``sh`` blocks are run; a ``text`` block
-    is what the block before it prints, ``...`` stands for anything.
+    is what the block before it prints, ``...`` stands for anything; another one after it is a figure.
     """
     printed: str | None = None
     for block in blocks(page):
@@ -61,6 +61,7 @@ def follow(page: Path, reader: Reader, folder: Path) -> None:
             printed = reader.python(block.text, folder)
         elif block.language == "text" and printed is not None:
             assert doctest.OutputChecker().check_output(block.text, printed, SAME), f"{where} prints\n{printed}"
+            printed = None
 
 
 class Reader(Protocol):
