@@ -61,11 +61,13 @@ bench: $(READY)
 soak: $(READY)
 	$(BIN)/python tests/campaigns/soak.py
 
-# Sdist and wheel in dist/, checked in a clean environment, then the tag; TAG=0 leaves out the tag. Nothing is uploaded.
+# Sdist and wheels in dist/, checked in clean environments, then the tag. TAG=0 leaves out the tag, ARM=0 the wheel for
+# Linux on aarch64, which needs a cross compiler and an emulator. Nothing is uploaded.
 TAG ?= 1
+ARM ?= 1
 
 release: $(READY)
-	$(BIN)/python tools/release.py $(if $(filter 0,$(TAG)),--no-tag)
+	$(BIN)/python -m tools.release $(if $(filter 0,$(TAG)),--no-tag) $(if $(filter 0,$(ARM)),--no-arm)
 
 NATIVE := $(foreach d,kernels/spec_kernels/native kernels/spec_kernels/native/* spec_core/sampling/native,$(wildcard $(d)/*.[ch] $(d)/*.inc))
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tools import release
+from tools import arm, release
 
 ROOT = Path(__file__).parents[1]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
@@ -82,6 +82,44 @@ def test_a_wheel_without_a_compiled_extension_is_refused(tmp_path):
 def test_a_command_that_fails_ends_the_release(tmp_path):
     with pytest.raises(release.ReleaseError, match="failed with exit status 3"):
         release.run(("sh", "-c", "exit 3"), tmp_path)
+
+
+def test_without_a_cross_compiler_the_wheel_for_arm_is_refused_with_what_to_install(monkeypatch):
+    monkeypatch.setenv("PATH", "/nowhere")
+
+    with pytest.raises(release.ReleaseError, match=r"needs aarch64-linux-gnu-gcc, .*apt-get install .*ARM=0"):
+        arm.check_tools()
+
+
+def test_a_wheel_that_generates_another_text_on_arm_is_refused(tmp_path, monkeypatch):
+    """The text of the right command is compared."""
+    monkeypatch.setattr(arm, "outputs", lambda uv, wheel, folder, commands: [words[0] for words in commands])
+
+    release.check_emulated(tmp_path / "uv", tmp_path, tmp_path / "x.whl", "generate")
+    with pytest.raises(release.ReleaseError, match=r"x\.whl generates 'generate', this machine 'other'"):
+        release.check_emulated(tmp_path / "uv", tmp_path, tmp_path / "x.whl", "other")
+
+
+def test_notes_are_the_section_of_the_version():
+    changelog = "# Changelog\n\n## 1.2.0 (2026-02-01)\n\n### Fixes\n\n- A.\n\n## 1.1.0 (2026-01-01)\n\n- B.\n"
+
+    assert release.notes(changelog, "1.2.0") == "### Fixes\n\n- A.\n"
+    assert release.notes(changelog, "1.1.0") == "- B.\n"
+
+
+def test_the_workflow_uploads_what_make_release_writes():
+    """Without a token, after all steps of the build, for tags alone."""
+    yaml = pytest.importorskip("yaml")
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yml").read_text("utf-8"))
+    build, publish = workflow["jobs"]["build"], workflow["jobs"]["publish"]
+    commands = [step["run"] for step in build["steps"] if "run" in step]
+    uploads = [step["with"]["path"] for step in build["steps"] if "with" in step]
+
+    assert workflow[True] == {"push": {"tags": ["v*"]}}  # YAML 1.1 reads "on" as true
+    assert "make release TAG=0" in commands and any("gcc-aarch64-linux-gnu qemu-user" in words for words in commands)
+    assert uploads == ["dist/", "build/release/notes.md"]
+    assert (publish["needs"], publish["permissions"]["id-token"]) == ("build", "write")
+    assert "password" not in str(publish)
 
 
 def test_the_tests_of_a_release_exist():
