@@ -21,7 +21,7 @@ class Span:
 
     Whatever a plugin stored for positions at or after ``start`` is no longer valid.
     start: position of the first row.
-    tokens: the n tokens of these rows.
+    tokens: the n tokens of these rows, -1 where the row was given as an embedding.
     next: the n tokens that follow them, so pairs (hidden i, token i+1) are complete.
     next_embeds: {index: [D]} where the next position was given as an embedding (its token is -1).
     hidden: {i: [n, D]}; an i that no plugin asked for raises NotRequested. final: [n, D] or None.

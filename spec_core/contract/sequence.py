@@ -64,7 +64,7 @@ class Slot:
     """Memory of the target for one sequence. It outlives the request, so that an equal prefix can be reused.
 
     stash: plugins' data about the rows. state: the target's memory, None until ``target.open``.
-    tokens: the token of each row; -1 where it was given as an embedding.
+    tokens: the token of each row; a negative number where it was given as an embedding, as in ``Sequence``.
     evaluated: number of valid rows. checkpoints: {position: recurrent state}.
     seen: {plugin: first position whose row ``process`` has not delivered to it}. salt: as in Request; of a long one its
     SHA-256. reserved: rows that the target has reserved memory for, which it may set; 0 is unknown.
@@ -85,7 +85,8 @@ class Sequence:
     """One running request. Only the core writes its fields; a plugin keeps its own data in ``seq.stash[key]``.
 
     tokens: prompt and output; the core appends. prompt_len: number of prompt tokens.
-    embeds: {position: [D]} prompt rows given as embeddings; their token is -1.
+    embeds: {position: [D]} prompt rows given as embeddings. Their token is a negative number that names the contents:
+        equal rows have equal numbers. Batches and spans have -1 there.
     max_tokens: max output tokens. methods: the plugins that may draft for this request; None means all of the run.
     draft_max: longest draft for this request; None means the run's setting. draft_min, confidence_min, reuse,
         cache_salt, priority: as in Request. prediction: token ids of the text that the request predicts.

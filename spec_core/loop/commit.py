@@ -15,6 +15,7 @@ from spec_core.contract.values import Verdict
 from spec_core.loop.constrain import check_allowed, completes, dead_end
 from spec_core.loop.schedule import remaining
 from spec_core.sampling.logprob import Logprob, logprob
+from spec_core.toolkit.drive import hide_numbers
 
 
 def cut(step: Step) -> None:
@@ -94,8 +95,8 @@ def _span(step: Step, part: Part, start: int, end: int) -> Span:
     assert output is not None
     return Span(
         start=start,
-        tokens=seq.tokens[start:end],
-        next=seq.tokens[start + 1 : end + 1],
+        tokens=hide_numbers(seq, seq.tokens[start:end]),
+        next=hide_numbers(seq, seq.tokens[start + 1 : end + 1]),
         next_embeds={p - start - 1: e for p, e in seq.embeds.items() if start < p <= end} if seq.embeds else {},
         hidden={i: h[rows] for i, h in output.hidden.items()} if output.hidden else {},
         final=None if output.final is None else output.final[rows],

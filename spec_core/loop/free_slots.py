@@ -12,7 +12,7 @@ from spec_core.contract.sequence import Slot
 ROWS_MIN = 64
 """Rows that every slot counts as: a short text takes memory for more."""
 Key = tuple[str, tuple[int, ...], int]
-"""Salt, tokens up to the first row that was given as an embedding, and number of the entry."""
+"""Salt, tokens, and number of the entry."""
 
 
 @attrs.define(eq=False)
@@ -35,7 +35,7 @@ class FreeSlots:
         """Add the slot as the most recently used one. Its rows do not change while it is here."""
         tokens = tuple(slot.tokens[: slot.evaluated])
         self._number += 1
-        key = slot.salt, tokens[: tokens.index(-1)] if -1 in tokens else tokens, self._number
+        key = slot.salt, tokens, self._number
         rows = max(slot.evaluated, slot.reserved, ROWS_MIN)
         self._entries[slot] = key, rows
         insort(self._sorted, (key, slot), key=lambda entry: entry[0])

@@ -107,7 +107,7 @@ class Slots:
         """The slot, free or taken, with the longest prefix that is worth a copy, and its length."""
         for slot in self.taken:
             if slot.salt == seq.cache_salt:
-                usable = self._reusable_rows(slot, _equal_rows(slot, seq.tokens), seq)
+                usable = self._reusable_rows(slot, common_prefix(slot.tokens[: slot.evaluated], seq.tokens), seq)
                 if usable > want:
                     want, free = usable, slot
         return (free, want) if want > COPY_ROWS_MIN else (None, 0)
@@ -170,9 +170,3 @@ class Slots:
         self.taken.clear()
         if errors:
             raise errors[0]
-
-
-def _equal_rows(slot: Slot, tokens: list[int]) -> int:
-    """Length of the common prefix of a slot's rows and a prompt; it ends at the first row given as an embedding."""
-    held = slot.tokens[: slot.evaluated]
-    return common_prefix(held[: held.index(-1)] if -1 in held else held, tokens)

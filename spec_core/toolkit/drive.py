@@ -88,7 +88,7 @@ def batch(step: Step, needs: Needs, device: str) -> Batch:
         part.row, end = len(tokens), part.end
         if part.seq.embeds:
             embeds.update(_embedded_rows(part))
-        tokens += part.pending
+        tokens += hide_numbers(part.seq, part.pending)
         positions += range(part.start, end)
         part.first_draft_row = len(tokens)
         part.logits_row = part.first_draft_row - 1 if needs.all_logits else at
@@ -101,6 +101,11 @@ def batch(step: Step, needs: Needs, device: str) -> Batch:
         return Batch(_tensor(tokens), _tensor(positions), tuple(step.parts), embeds)
     both = _tensor([tokens, positions]).to(device, non_blocking=True)
     return Batch(both[0], both[1], tuple(step.parts), embeds)
+
+
+def hide_numbers(seq: Sequence, tokens: list[int]) -> list[int]:
+    """Tokens with -1 in place of the numbers of embeddings."""
+    return [max(token, -1) for token in tokens] if seq.embeds else tokens
 
 
 def _embedded_rows(part: Part) -> dict[int, Tensor]:

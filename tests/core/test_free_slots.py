@@ -21,7 +21,7 @@ def naive(slots, salt, tokens):
     for one in slots:
         n = 0
         for a, b in zip(one.tokens, tokens, strict=False):
-            if a != b or a < 0:
+            if a != b:
                 break
             n += 1
         if n and one.salt == salt:

@@ -176,20 +176,21 @@ def test_reuse_can_be_switched_off():
         assert result.reused == 0
 
 
-def test_reuse_stops_at_an_embedded_position():
-    """Two embeddings cannot be told apart by their token: rows from the first one on are evaluated again."""
+def test_rows_of_an_embedding_are_reused_for_an_equal_one_alone():
+    """Rows before another embedding are reused, and all rows for the same one."""
 
     def embed(value):
         return torch.full((12,), value, dtype=torch.float64)
 
-    run = dense()
-    for value in (0.1, 0.9):
+    run, reused = dense(), []
+    for value in (0.1, 0.9, 0.9, 0.1):
         request = Request([1, 2, 3, -1, 5, 6], max_tokens=5, embeds={3: embed(value)})
         seq = run.submit(request)
         finish_checked(run)
         result = run.take(seq)
         assert plain(request, **DENSE).tokens == result.tokens
-    assert result.reused == 2
+        reused.append(result.reused)
+    assert reused == [0, 2, 5, 2]  # the second text took the slot of the first
 
 
 def test_an_embedding_hides_the_token_it_stands_for():
@@ -198,7 +199,8 @@ def test_an_embedding_hides_the_token_it_stands_for():
     seq = run.submit(Request([1, 2, 3, 4, 5, 6], max_tokens=2, embeds={2: torch.ones(12, dtype=torch.float64)}))
     finish(run)
 
-    assert seq.tokens[:6] == [1, 2, -1, 4, 5, 6]
+    assert seq.tokens[2] < -1
+    assert [*seq.tokens[:2], *seq.tokens[3:6]] == [1, 2, 4, 5, 6]
     _, result = turn(run, [1, 2, 3, 4, 5, 6], max_tokens=6)
     assert result.reused == 1
     assert plain(Request([1, 2, 3, 4, 5, 6], max_tokens=6), **DENSE).tokens == result.tokens

@@ -82,7 +82,7 @@ def forward(target: ToyTarget, tokens: list[int], embeds: dict[int, torch.Tensor
     part = Part(fresh, 0, tokens, True)
     part.first_draft_row = len(tokens)
     needs = Needs(hidden=range(target.info.layers + 1), final=True, all_logits=True)
-    ids = torch.tensor(tokens)
+    ids = torch.tensor(tokens).clamp_min(-1)
     batch = Batch(ids, torch.arange(len(tokens)), (part,), embeds or {})
     return fresh.slot.state, target.forward(batch, needs)
 
@@ -171,7 +171,7 @@ class Watcher:
         assert [m["position"] for m in received] == list(range(seq.reused, end))
         for m in received:
             p = m["position"]
-            assert (m["token"], m["next"]) == (seq.tokens[p], seq.tokens[p + 1])
+            assert (m["token"], m["next"]) == (max(seq.tokens[p], -1), max(seq.tokens[p + 1], -1))
             assert (m["embed"] is not None) == (p + 1 in seq.embeds)
             for i, h in m["hidden"].items():
                 torch.testing.assert_close(h, fresh.hidden[i][p], rtol=0, atol=1e-12)

@@ -12,6 +12,7 @@ import os
 import tempfile
 from collections.abc import Iterable
 from hashlib import sha256
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,7 @@ def prefixes(run: Run) -> list[Prefix]:
     prefixes_of_run = []
     for slot in run.free_slots:
         tokens = slot.tokens[: slot.evaluated]
-        tokens = tokens[: tokens.index(-1)] if -1 in tokens else tokens
+        tokens = list(takewhile(lambda token: token >= 0, tokens))
         if tokens:
             prefixes_of_run.append(
                 Prefix(tuple(tokens), slot.salt, tuple(p for p in sorted(slot.checkpoints) if p <= len(tokens)))
