@@ -38,6 +38,8 @@ class Request:
     prediction: what the output is likely to be, a text or token ids: methods may draft from it.
     reuse: continue on rows of an earlier request if the run allows it. cache_salt: of requests with the same salt only.
     priority: of waiting requests those with the lowest number start first, equal ones in the order of submission.
+    images: pictures of a prompt that is a text, in the order of their places: paths, bytes of files, arrays [height,
+        width, 3] of uint8, or images of pillow. Messages hold theirs in parts ``{"type": "image", "image": ...}``.
     embeds: {position: [D]} prompt positions given as embeddings, floating-point tensors or arrays; their token id in
         ``prompt`` is -1.
     offset: output position at which the noise starts, for a generation that continues an earlier one.
@@ -61,6 +63,7 @@ class Request:
     reuse: bool = True
     cache_salt: str = ""
     priority: int = 0
+    images: Iterable[Any] = ()
     embeds: Mapping[int, Tensor] = attrs.field(factory=dict)
     offset: int = 0
     noise_stream: int = 0

@@ -6,7 +6,7 @@ A target without a part has no attribute of that name, or None. Every layer exec
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import attrs
@@ -117,6 +117,29 @@ class CacheReader(Protocol):
         """The first ``count`` rows of a sequence, which have been evaluated."""
 
 
+@attrs.frozen(eq=False)
+class EncodedPrompt:
+    """A prompt with pictures. tokens: ids, -1 where a row is given. embeds: {position: [D]}, rows of the pictures."""
+
+    tokens: list[int]
+    embeds: Mapping[int, Tensor]
+
+
+class ImageEncoder(Protocol):
+    """``target.image_encoder``: reads prompts with pictures. Several threads may call it."""
+
+    def encode_prompt(
+        self, prompt: str | Sequence[Mapping[str, Any]], pictures: Sequence[Any], **keywords: Any
+    ) -> EncodedPrompt:
+        """Token ids and rows of a text, or of messages with the model's chat template.
+
+        pictures: in the order of their places, as a user gives them: at least paths, bytes of files, and arrays
+        [height, width, 3] of uint8. A part ``{"type": "image"}`` of a message is a place; in a text it is the model's
+        own word, and a text without one begins with its pictures. keywords: of the chat template.
+        Raises UsageError for a picture that cannot be read, and if there are more or fewer than places.
+        """
+
+
 class TrainingTexts(Protocol):
     """``target.training_texts``: texts that belong to a model, for ``spec train``."""
 
@@ -140,6 +163,11 @@ def next_token_layer(target: Any) -> NextTokenLayer | None:
 def cache_reader(target: Any) -> CacheReader | None:
     """The reader of a target's keys and values; None for a target that shows none."""
     return getattr(target, "cache_reader", None)
+
+
+def image_encoder(target: Any) -> ImageEncoder | None:
+    """The reader of prompts with pictures; None for a target that reads text alone."""
+    return getattr(target, "image_encoder", None)
 
 
 def training_texts(target: Any) -> TrainingTexts | None:

@@ -7,11 +7,14 @@ from spec_core.contract.parts import stream_after as stream_after
 from spec_core.contract.target_parts import CachedHeads as CachedHeads
 from spec_core.contract.target_parts import CachedRows as CachedRows
 from spec_core.contract.target_parts import CacheReader as CacheReader
+from spec_core.contract.target_parts import EncodedPrompt as EncodedPrompt
+from spec_core.contract.target_parts import ImageEncoder as ImageEncoder
 from spec_core.contract.target_parts import LayerExecutor as LayerExecutor
 from spec_core.contract.target_parts import NextTokenLayer as NextTokenLayer
 from spec_core.contract.target_parts import TrainingTexts as TrainingTexts
 from spec_core.contract.target_parts import UnreadableLayer as UnreadableLayer
 from spec_core.contract.target_parts import cache_reader as cache_reader
+from spec_core.contract.target_parts import image_encoder as image_encoder
 from spec_core.contract.target_parts import layer_executor as layer_executor
 from spec_core.contract.target_parts import next_token_layer as next_token_layer
 from spec_core.contract.target_parts import training_texts as training_texts

@@ -12,6 +12,7 @@ from spec_core.contract.sequence import Sequence
 from spec_core.contract.target import Target
 from spec_core.errors import SpecError, UsageError, message, quote
 from spec_core.loop.request import checks, prompt_checks
+from spec_core.loop.request.pictures import read_pictures
 from spec_core.sampling.given import COUNTS
 from spec_core.sampling.stop import Stop, Text
 
@@ -34,7 +35,7 @@ def sequence(
     switched_off: {plugin: reason} for plugins that failed earlier in this run. private: the rule uses private noise.
     controllers: plugins that limit the drafts of others, unless the request wants none of that.
     """
-    info = target.info
+    info, request = target.info, read_pictures(request, target)
     embeds = prompt_checks.embeddings(request.embeds, target)
     tokens = prompt_checks.prompt(request.prompt, embeds, target)
     seq = Sequence(
@@ -117,6 +118,7 @@ def _check_shared(name: str, given: object, private: bool) -> None:
 
 def prompt_tokens(request: Request, target: Target) -> list[int]:
     """Token ids of the prompt, checked."""
+    request = read_pictures(request, target)
     return prompt_checks.prompt(request.prompt, request.embeds, target)
 
 

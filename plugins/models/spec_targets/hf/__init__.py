@@ -28,8 +28,9 @@ def load(
     from spec_targets.heads import assistant
     from spec_targets.heads.head_file import from_directory
     from spec_targets.heads.hf_head import is_head
-    from spec_targets.hf.config import config_of, divisors_of
+    from spec_targets.hf.config import config_of, divisors_of, reads_pictures
     from spec_targets.hf.hf_weights import HfWeights
+    from spec_targets.hf.vision.encoder import HfImageEncoder
     from spec_targets.runtime.load import make_target
 
     directory = Path(location)
@@ -46,10 +47,11 @@ def load(
         config = source.config = attrs.evolve(config, nextn=1)
     _check_head(raw, source, directory.name)
     types = Counter(tensor.type for tensor in source.tensors.values())
-    return make_target(
+    words = tokenizer(directory)
+    target = make_target(
         config,
         source,
-        tokenizer(directory),
+        words,
         storage=weights,
         divisors=divisors_of(raw, config),
         file=str(directory),
@@ -57,11 +59,17 @@ def load(
         notes=_unread_parts(raw),
         **options,
     )
+    if reads_pictures(raw) and words is not None:
+        target.image_encoder = HfImageEncoder(directory, words, config.width)
+    return target
 
 
 def _unread_parts(raw: dict[str, Any]) -> tuple[str, ...]:
     """A note on the parts of a model that are not read: it takes text alone."""
+    from spec_targets.hf.config import reads_pictures
+
     parts = [part for part in ("vision", "audio") if isinstance(raw.get(f"{part}_config"), dict)]
+    parts = [part for part in parts if part != "vision" or not reads_pictures(raw)]
     return (f"text only: its {' and '.join(parts)} parts are not read",) if parts else ()
 
 

@@ -30,6 +30,20 @@ def divisors_of(raw: Mapping[str, Any], config: Config) -> Tensor | None:
     return positions.divisors_of(text_of(raw), config)
 
 
+WITH_PICTURES = (
+    "Idefics3ForConditionalGeneration",
+    "LlavaForConditionalGeneration",
+    "SmolVLMForConditionalGeneration",
+)
+"""Classes of models whose text part is one of the families, by its ``model_type``."""
+
+
+def reads_pictures(raw: Mapping[str, Any]) -> bool:
+    """Whether pictures of a prompt are read by a model with this config."""
+    classes = raw.get("architectures")
+    return isinstance(classes, list) and len(classes) > 0 and classes[0] in WITH_PICTURES
+
+
 def _by_class(raw: Mapping[str, Any], name: str) -> tuple[Family, str]:
     given = raw.get("architectures")
     first = given[0] if isinstance(given, list) and given else None
@@ -38,6 +52,8 @@ def _by_class(raw: Mapping[str, Any], name: str) -> tuple[Family, str]:
             f"{name}: config.json has architectures = {repr(given)[:60]}",
             hint='a list of one name is needed, such as ["Qwen3ForCausalLM"]',
         )
+    if first in WITH_PICTURES:
+        return _by_type(text_of(raw), name)
     family = find_family(BY_CLASS, first)
     if family is None:
         hint = f"supported: {nearest(first, names(BY_CLASS))}"

@@ -19,7 +19,7 @@ from spec_targets.hf.mxfp4 import Mxfp4, join_scales
 
 NAME = re.compile(r"blk\.(\d+)\.(.+)")
 FLOATS = ("F32", "BF16", "F16", "F64")
-PREFIXES = ("model.language_model.", "language_model.model.", "model.")
+PREFIXES = ("model.language_model.", "language_model.model.", "model.text_model.", "model.")
 EXPERT = "{}"
 
 

@@ -31,7 +31,7 @@ from spec_core import (
     hookimpl,
 )
 from spec_core.errors import SequencesFailed, TargetError, message
-from spec_core.toolkit import CacheReader, LayerExecutor, NextTokenLayer, TrainingTexts
+from spec_core.toolkit import CacheReader, ImageEncoder, LayerExecutor, NextTokenLayer, TrainingTexts
 from spec_targets.description.config import Config
 from spec_targets.runtime.build import Executor
 from spec_targets.runtime.weights import Weights
@@ -52,8 +52,8 @@ class SlotMemory:
 @attrs.define(eq=False)
 class TorchTarget:
     """A decoder of attention and recurrent layers. ``executor`` is None when only metadata was read; draft layers run
-    on ``layer_executor``, which is the same. cache_reader: None where executors read no other model's cache. notes:
-    facts about the file for the user.
+    on ``layer_executor``, which is the same. cache_reader: None where executors read no other model's cache.
+    image_encoder: None for models that read text alone. notes: facts about the file for the user.
 
     every, checkpoints_max: a hybrid keeps up to ``checkpoints_max`` (at least 3) checkpoints of its recurrent state: at
     the last two positions of a prompt, where the next turn may differ from this one, every half of ``every`` tokens,
@@ -70,6 +70,7 @@ class TorchTarget:
     next_token_layer: NextTokenLayer | None = None
     training_texts: TrainingTexts | None = None
     cache_reader: CacheReader | None = None
+    image_encoder: ImageEncoder | None = None
     notes: tuple[str, ...] = ()
     every: int = 256
     checkpoints_max: int = 8

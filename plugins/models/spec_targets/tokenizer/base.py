@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, lru_cache, partial
 from threading import Lock
 from typing import Any
@@ -143,18 +143,23 @@ class Tokenizer:
 
         return render(self.chat_template, messages, special=self.names, **keywords)
 
-    def encode_chat(self, messages: Sequence[Mapping[str, Any]], **keywords: Any) -> list[int]:
+    def encode_chat(
+        self, messages: Sequence[Mapping[str, Any]], expand: Callable[[str], str] = str, **keywords: Any
+    ) -> list[int]:
         """Token ids of rendered messages, without a bos token beside the template's own: its control tokens are parsed,
         and names of control tokens in the messages are text.
+
+        expand: changes the parts of the prompt with the template's control tokens, in their order.
         """
         (messages, keywords), marks = self._control_names.mark((list(messages), keywords))
         prompt = self.render(messages, **keywords)
         if marks is None:
-            return self._ids(prompt, special=True)
+            return self._ids(expand(prompt), special=True)
         ids: list[int] = []
         for piece in self._control_names.pieces(prompt, marks):
             part = ids and not piece.control and not self._restarts
-            ids += self._ids(piece.text, piece.control, self._part if part else None)
+            text = expand(piece.text) if piece.control else piece.text
+            ids += self._ids(text, piece.control, self._part if part else None)
         return ids
 
     @cached_property

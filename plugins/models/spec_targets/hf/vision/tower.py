@@ -1,0 +1,73 @@
+"""The part of a model that sees: transformers' own tower and projector, with the weights of a directory."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import attrs
+import torch
+import transformers
+from torch import Tensor
+from transformers.utils import logging
+
+from spec_core.errors import UsageError
+from spec_targets.files.safetensors import open_directory
+
+TEXT = ("language_model.", "text_model.", "lm_head.")
+"""Parts of names that only tensors of the language model have; it runs elsewhere."""
+UNUSED_SIZES = {"num_hidden_layers": 0, "vocab_size": 8, "pad_token_id": None, "layer_types": None}
+"""Values of the text's config with which no language model is made."""
+
+
+@attrs.frozen
+class Tower:
+    """Reads what a processor makes of pictures. row_token: id that stands for a row of a picture in a prompt."""
+
+    model: Any
+    row_token: int
+
+    def rows(self, inputs: Mapping[str, Any]) -> Tensor:
+        """[n, D] float32, the rows of all pictures in the order of the prompt. inputs: of the processor."""
+        read = self.model.model.get_image_features
+        known = inspect.signature(read).parameters
+        with torch.inference_mode():
+            output = read(**{name: value for name, value in inputs.items() if name in known})
+        features = getattr(output, "pooler_output", output)
+        pieces = features if isinstance(features, (list, tuple)) else [features]
+        return torch.cat([piece.reshape(-1, piece.shape[-1]) for piece in pieces]).float().clone()
+
+
+def read_tower(directory: Path) -> Tower:
+    """The tower of a directory, in float32 on the CPU. Raises UsageError for what it lacks."""
+    config = transformers.AutoConfig.from_pretrained(directory)
+    tensors = {
+        name: stored.load().float()
+        for name, stored in open_directory(directory).items()
+        if not any(part in name for part in TEXT)
+    }
+    for name, value in UNUSED_SIZES.items():
+        if hasattr(config.text_config, name):
+            setattr(config.text_config, name, value)
+    level, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        model, report = getattr(transformers, config.architectures[0]).from_pretrained(
+            None, config=config, state_dict=tensors, dtype=torch.float32, output_loading_info=True
+        )
+    except (RuntimeError, ValueError, KeyError) as error:
+        raise UsageError(
+            f"{directory.name}: its vision part cannot be read ({str(error)[:200]})",
+            hint="its config and its tensors do not belong together; get the model again",
+        ) from error
+    finally:
+        logging.set_verbosity(level)
+        if bar:
+            logging.enable_progress_bar()
+    missing = [name for name in report["missing_keys"] if not any(part in name for part in TEXT)]
+    if missing:
+        raise UsageError(f"{directory.name}: tensor {min(missing)!r} is missing", hint="get the missing file again")
+    return Tower(model.eval(), config.image_token_id)
