@@ -16,6 +16,7 @@ from spec_core.contract.request import Request as Request
 from spec_core.contract.request import Result as Result
 from spec_core.contract.rows import Rows as Rows
 from spec_core.contract.rows import Span as Span
+from spec_core.contract.sequence import PicturedPrompt as PicturedPrompt
 from spec_core.contract.sequence import Sequence as Sequence
 from spec_core.contract.sequence import Slot as Slot
 from spec_core.contract.sequence import Stash as Stash

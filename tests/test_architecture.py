@@ -70,6 +70,9 @@ ENGINES = {
 }
 """Packages of other engines, and the modules that may import them."""
 
+PICTURES = "spec_targets.hf.vision"
+"""Where pillow may be imported."""
+
 SERVER = ("fastapi", "prometheus_client", "pydantic", "starlette", "uvicorn")
 """Packages that only the server needs."""
 METRICS = "spec_engines.vllm.metrics"
@@ -134,6 +137,8 @@ def broken_rules(module: str, source: str) -> list[str]:
             rules.append(f"{module} imports gguf: only what reads or writes such files may")
         if other in SERVER and package != "spec_serve" and module != METRICS:
             rules.append(f"{module} imports {name}: only the server may")
+        if other == "PIL" and not module.startswith(PICTURES):
+            rules.append(f"{module} imports {name}: only {PICTURES} may")
         if other == "llguidance" and package != "spec_grammar":
             rules.append(f"{module} imports {name}: only spec_grammar may")
         if other == "ray" and not module.startswith(CLUSTER):

@@ -62,8 +62,8 @@ def name(page):
     return page.relative_to(ROOT).as_posix()
 
 
-SERVED = ("serve.md",)
-"""Pages that are followed against a server, in tests/serve."""
+SERVED = ("serve.md", "pictures.md")
+"""Pages that are followed against a server, in tests/serve, or a model of tests/targets."""
 
 
 @pytest.mark.parametrize("page", [p for p in PAGES if p.name not in (*FOLLOWED, *SERVED)], ids=name)

@@ -82,8 +82,8 @@ def plugin_name(check: str) -> str:
 def rows(entry: Entry, folder: Path) -> list[Row]:
     """Install a package in a new environment, and run the kit on its plugins. Raises CalledProcessError."""
     python = environment(folder, entry.package)
-    known = {plugin["distribution"] for plugin in printed(Path(sys.executable), "plugins", "--json")}
-    plugins = printed(python, "plugins", "--json")
+    known = {plugin["distribution"] for plugin in json_lines(Path(sys.executable), "plugins", "--json")}
+    plugins = json_lines(python, "plugins", "--json")
     return [row(entry, python, plugin) for plugin in plugins if plugin["distribution"] not in known]
 
 
@@ -98,7 +98,7 @@ def environment(folder: Path, package: str) -> Path:
     return python
 
 
-def printed(python: Path, *words: str) -> list[dict[str, str]]:
+def json_lines(python: Path, *words: str) -> list[dict[str, str]]:
     """The JSON lines of a command of the program."""
     return list(map(json.loads, program(python, *words).stdout.splitlines()))
 

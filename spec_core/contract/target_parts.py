@@ -12,6 +12,8 @@ from typing import Any, Protocol
 import attrs
 from torch import Tensor
 
+from spec_core.contract.sequence import PicturedPrompt
+
 Messages = list[dict[str, str]]
 
 
@@ -119,10 +121,14 @@ class CacheReader(Protocol):
 
 @attrs.frozen(eq=False)
 class EncodedPrompt:
-    """A prompt with pictures. tokens: ids, -1 where a row is given. embeds: {position: [D]}, rows of the pictures."""
+    """A prompt with pictures. tokens: ids, -1 where a row is given. embeds: {position: [D]}, rows of the pictures.
+
+    pictured: as in ``Request``, for who passes it on.
+    """
 
     tokens: list[int]
     embeds: Mapping[int, Tensor]
+    pictured: PicturedPrompt | None = None
 
 
 class ImageEncoder(Protocol):

@@ -126,7 +126,7 @@ def test_a_format_binds_the_text(client):
     [
         (
             {"messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]},
-            "image input is not supported",
+            "send its data as base64",
         ),
         ({"extra_body": {"max_tokes": 3}}, "unknown field"),
         ({"tools": [ADD], "tool_choice": {"type": "tool", "name": "sub"}}, "none of the tools"),

@@ -110,7 +110,7 @@ WRONG = {
     "no-items": ({"input": []}, "input"),
     "an-item-without-content": ({"input": [{"role": "user"}]}, "needs content"),
     "an-output-without-a-call": ({"input": [{"type": "function_call_output", "output": "x"}]}, "needs call_id"),
-    "an-image": ({"input": [{"role": "user", "content": [{"type": "input_image", "text": "x"}]}]}, "input_text"),
+    "an-image": ({"input": [{"role": "user", "content": [{"type": "input_image", "text": "x"}]}]}, "needs image_url"),
     "what-is-stored": ({"input": "x", "previous_response_id": "resp_1"}, "not supported"),
     "another-tool": ({"input": "x", "tools": [{"type": "web_search"}]}, "function"),
     "a-name": ({"input": "x", "tools": [{"type": "function", "name": "a b"}]}, "name"),

@@ -20,7 +20,7 @@ from spec_core import UsageError  # noqa: E402
 RED = (255, 0, 0)
 
 
-def saved(image: Image.Image, kind: str = "PNG", **options) -> bytes:
+def file_of(image: Image.Image, kind: str = "PNG", **options) -> bytes:
     file = io.BytesIO()
     image.save(file, kind, **options)
     return file.getvalue()
@@ -42,34 +42,34 @@ def png(width: int, height: int, body: bytes, depth: int = 8, colour: int = 2) -
 
 def text_bomb() -> bytes:
     """A PNG whose compressed comment grows to 64 MiB."""
-    whole = saved(plain())
+    whole = file_of(plain())
     comment = chunk(b"zTXt", b"a\0\0" + zlib.compress(bytes(64 << 20), 9))
     return whole[:33] + comment + whole[33:]
 
 
-def animated(kind: str) -> bytes:
+def animation(kind: str) -> bytes:
     frames = [plain(colour=(i, 0, 0)) for i in (0, 80, 160)]
-    return saved(frames[0], kind, save_all=True, append_images=frames[1:])
+    return file_of(frames[0], kind, save_all=True, append_images=frames[1:])
 
 
 REFUSED = {
     "no picture": (b"hello", "is none of PNG, JPEG, WEBP"),
     "nothing": (b"", "is none of"),
-    "gif": (saved(plain(), "GIF"), "is none of"),
-    "bmp": (saved(plain(), "BMP"), "is none of"),
-    "tiff": (saved(plain(), "TIFF"), "is none of"),
+    "gif": (file_of(plain(), "GIF"), "is none of"),
+    "bmp": (file_of(plain(), "BMP"), "is none of"),
+    "tiff": (file_of(plain(), "TIFF"), "is none of"),
     "svg": (b"<svg xmlns='http://www.w3.org/2000/svg'/>", "is none of"),
     "many pixels": (png(70_000, 70_000, zlib.compress(bytes(100))), "70000 x 70000 pixels, at most"),
     "one row of many": (png(PIXELS_MAX + 1, 1, zlib.compress(bytes(100))), "pixels, at most"),
     "no data": (png(100, 100, b""), "it is damaged"),
     "too little data": (png(5_000, 5_000, zlib.compress(bytes(100))), "it is damaged"),
     "no deflate": (png(10, 10, b"abc"), "it is damaged"),
-    "truncated png": (saved(Image.effect_noise((200, 200), 90))[:-500], "it is damaged"),
-    "truncated jpeg": (saved(Image.effect_noise((200, 200), 90), "JPEG")[:900], "it is damaged"),
-    "truncated webp": (saved(Image.effect_noise((200, 200), 90), "WEBP")[:200], "cannot be read"),
+    "truncated png": (file_of(Image.effect_noise((200, 200), 90))[:-500], "it is damaged"),
+    "truncated jpeg": (file_of(Image.effect_noise((200, 200), 90), "JPEG")[:900], "it is damaged"),
+    "truncated webp": (file_of(Image.effect_noise((200, 200), 90), "WEBP")[:200], "cannot be read"),
     "comment that grows": (text_bomb(), "it is damaged"),
-    "animated png": (animated("PNG"), "animation of 3 pictures"),
-    "animated webp": (animated("WEBP"), "animation of 3 pictures"),
+    "animated png": (animation("PNG"), "animation of 3 pictures"),
+    "animated webp": (animation("WEBP"), "animation of 3 pictures"),
     "large file": (b"\x89PNG" + bytes(pictures.BYTES_MAX), "has more than 32 MiB"),
 }
 
@@ -79,29 +79,29 @@ def test_it_is_refused_and_the_next_one_is_read(data, reason):
     with pytest.raises(UsageError, match=reason):
         pictures.read_picture(data, "picture 1")
 
-    assert pictures.read_picture(saved(plain()), "picture 2").getpixel((0, 0)) == RED
+    assert pictures.read_picture(file_of(plain()), "picture 2").getpixel((0, 0)) == RED
 
 
-def turned() -> bytes:
+def picture_to_turn() -> bytes:
     """Red on the left as stored; to be turned by 90 degrees to the right, which puts it on top."""
     image = Image.new("RGB", (8, 8), "white")
     image.paste(RED, (0, 0, 4, 8))
     exif = Image.Exif()
     exif[0x0112] = 6
-    return saved(image, "PNG", exif=exif)
+    return file_of(image, "PNG", exif=exif)
 
 
 SHOWN = {
-    "palette": (saved(plain().convert("P")), RED),
-    "grey": (saved(Image.new("L", (6, 4), 128)), (128, 128, 128)),
-    "two colours": (saved(Image.new("1", (6, 4), 1)), (255, 255, 255)),
-    "sixteen bits": (saved(Image.fromarray(np.full((4, 6), 0x8000, np.uint16))), (128, 128, 128)),
-    "transparent": (saved(Image.new("RGBA", (6, 4), (255, 0, 0, 0))), (255, 255, 255)),
-    "half transparent": (saved(Image.new("RGBA", (6, 4), (255, 0, 0, 128))), (255, 127, 127)),
-    "four inks": (saved(Image.new("CMYK", (16, 16), (0, 0, 0, 0)), "JPEG"), (255, 255, 255)),
-    "turned": (turned(), RED),
-    "one pixel": (saved(plain((1, 1))), RED),
-    "large": (saved(plain((5_000, 5_000))), RED),
+    "palette": (file_of(plain().convert("P")), RED),
+    "grey": (file_of(Image.new("L", (6, 4), 128)), (128, 128, 128)),
+    "two colours": (file_of(Image.new("1", (6, 4), 1)), (255, 255, 255)),
+    "sixteen bits": (file_of(Image.fromarray(np.full((4, 6), 0x8000, np.uint16))), (128, 128, 128)),
+    "transparent": (file_of(Image.new("RGBA", (6, 4), (255, 0, 0, 0))), (255, 255, 255)),
+    "half transparent": (file_of(Image.new("RGBA", (6, 4), (255, 0, 0, 128))), (255, 127, 127)),
+    "four inks": (file_of(Image.new("CMYK", (16, 16), (0, 0, 0, 0)), "JPEG"), (255, 255, 255)),
+    "turned": (picture_to_turn(), RED),
+    "one pixel": (file_of(plain((1, 1))), RED),
+    "large": (file_of(plain((5_000, 5_000))), RED),
 }
 
 

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import json
+import shlex
+import subprocess
+import sys
+from pathlib import Path
 
+import attrs
 import pytest
 import torch
 from safetensors.torch import load_file
+from spec_methods.draft_model import DraftModel
+from spec_methods.draft_model.pictures import SEEN, UNSEEN
 
-from spec_core import Needs, Part, Request, Run, load
+from spec_core import Needs, Part, Request, Run, UsageError, load
 from spec_core.toolkit import forward, open_sequence
 from tests.support.golden import golden as folder_of
+from tests.support.pages import follow
 
 FOLDERS = ("idefics3", "llava")
 CASES = [(name, case) for name in FOLDERS for case in "ab"]
@@ -82,3 +90,131 @@ def test_texts_are_those_of_transformers(golden, name, case):
     request = Request(facts["prompts"][case], images=pictures(tensors, case), max_tokens=24, ignore_eos=True)
 
     assert Run(target, ["ngram"]).generate(request).result.tokens == tensors[f"greedy_tokens_{case}"].tolist()
+
+
+def drafting(target, file, request, blind=False):
+    """(tokens, share of drafted tokens that were accepted) with a draft model; blind: it reads no pictures."""
+    method = DraftModel(file=str(file), p_min=0.0)
+    run = Run(target, [method])
+    if blind:
+        method.model.image_encoder = None
+    for _ in range(2):  # the second time from the rows of the first
+        result = run.generate(request).result
+    return result.tokens, result.stats["accepted"] / result.stats["drafted"]
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_a_draft_model_reads_the_pictures_if_it_can(golden, name):
+    """The target's own weights draft: with the pictures every token is right, without them few are."""
+    target, tensors, facts = golden(name)
+    request = Request(facts["prompts"]["b"], images=pictures(tensors, "b"), max_tokens=24, ignore_eos=True)
+    file = folder_of(f"vision-{name}") / "hf"
+    plain = tensors["greedy_tokens_b"].tolist()
+    tokens, seeing = drafting(target, file, request)
+    tokens_too, blind = drafting(target, file, request, blind=True)
+
+    assert tokens == tokens_too == plain
+    assert seeing == 1.0 > blind
+
+
+def test_another_picture_is_read_by_the_draft_model_too(golden):
+    """In turns: rows of the picture before are not taken for those of the next."""
+    target, tensors, facts = golden("llava")
+    method = DraftModel(file=str(folder_of("vision-llava") / "hf"), p_min=0.0)
+    run = Run(target, [method], max_sequences=1)
+    images = pictures(tensors, "b")
+    for image in (*images, *images):
+        request = Request(facts["prompts"]["a"], images=[image], max_tokens=16, ignore_eos=True)
+        result = run.generate(request).result
+
+        assert result.tokens == Run(target).generate(request).result.tokens
+        assert result.stats["accepted"] == result.stats["drafted"] > 0
+
+
+@pytest.mark.parametrize(
+    "method", ["ngram", "suffix", "recycling", "draft-model:file=zoo:pico-draft,translate=true", "prediction"]
+)
+def test_other_methods_change_no_text(golden, method):
+    target, tensors, facts = golden("idefics3")
+    for case in "ab":
+        images = pictures(tensors, case)
+        request = Request(facts["prompts"][case], images=images, max_tokens=24, ignore_eos=True, prediction="What is")
+
+        assert Run(target, [method]).generate(request).result.tokens == tensors[f"greedy_tokens_{case}"].tolist()
+
+
+def test_compat_says_whether_a_draft_model_sees(golden):
+    target, _, _ = golden("llava")
+    notes = [DraftModel(file=file).compat(target=target).notes for file in (str(target.info.file), "zoo:pico-draft")]
+
+    assert notes == [(SEEN,), (UNSEEN,)]
+
+
+@pytest.mark.parametrize(
+    ("prompt", "count", "reason"),
+    [
+        ("<image> and <image>", 1, "places for pictures: 2, pictures: 1"),
+        ("<image>", 2, "places for pictures: 1, pictures: 2"),
+        ([1, 2, 3], 1, "pictures are given with token ids"),
+    ],
+)
+def test_each_picture_has_a_place(golden, prompt, count, reason):
+    target, tensors, _ = golden("llava")
+    with pytest.raises(UsageError, match=reason):
+        Run(target).generate(Request(prompt, images=pictures(tensors, "b")[:count]))
+
+
+def test_a_text_without_a_place_begins_with_its_pictures(golden):
+    target, tensors, _ = golden("llava")
+    images = pictures(tensors, "a")
+    texts = {
+        Run(target).generate(Request(text, images=images, max_tokens=8)).result.text for text in ("<image>\nA", "A")
+    }
+
+    assert len(texts) == 1
+
+
+def test_the_name_of_a_place_in_a_message_is_text(golden):
+    target, tensors, _ = golden("llava")
+    message = [{"type": "image", "image": pictures(tensors, "a")[0]}, {"type": "text", "text": "What is <image>?"}]
+    request = Request([{"role": "user", "content": message}], max_tokens=8)
+    result = Run(target).generate(request).result
+
+    assert result.prompt_tokens > 16 and result.tokens
+
+
+def test_a_target_of_text_refuses_pictures():
+    request = Request([{"role": "user", "content": [{"type": "image", "image": "a.png"}]}])
+    with pytest.raises(UsageError, match="the prompt has pictures, and pico reads text alone"):
+        Run("zoo:pico").generate(request)
+
+
+@pytest.mark.parametrize("images", ["a.png", b"bytes", 7, {"a": 1}])
+def test_images_are_a_list(images):
+    with pytest.raises(UsageError, match="images is of type"):
+        Run("zoo:pico").generate(Request("a", images=images))
+
+
+@attrs.frozen
+class Reader:
+    """Runs the page's programs as this user, but for the installation."""
+
+    def shell(self, script, cwd):
+        commands = [line for line in script.splitlines() if line.startswith("spec ")]
+        return "".join(self._run([sys.executable, "-m", "spec_core", *shlex.split(line)[1:]], cwd) for line in commands)
+
+    def python(self, source, cwd):
+        return self._run([sys.executable, "-c", source], cwd)
+
+    def _run(self, command, cwd):
+        done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+
+@pytest.mark.slow
+def test_the_page_of_pictures_can_be_followed(tmp_path):
+    """With a small model of random weights in the place of the reader's."""
+    (tmp_path / "model").symlink_to(folder_of("vision-llava") / "hf")
+
+    follow(Path(__file__).parents[2] / "docs" / "pictures.md", Reader(), tmp_path)

@@ -28,6 +28,13 @@ REQUEST = [
     click.option("--stop-token", "stop_tokens", type=int, multiple=True, help="Stop at this token."),
     click.option("--ignore-eos", is_flag=True, help="Do not stop at the model's own end tokens."),
     *constraint_options.OPTIONS,
+    click.option(
+        "--image",
+        "images",
+        multiple=True,
+        type=click.Path(),
+        help="A picture: PNG, JPEG or WEBP; several in their order.",
+    ),
 ]
 
 
@@ -47,12 +54,13 @@ def generate(many: Path | None, show_drafts: bool, as_json: bool, **flags: Any) 
     watch = Watch(perf_counter())
     places = common.pop_flags(flags, "prompt", "file", "tokens", "chat", "messages")
     asked = common.pop_flags(
-        flags, "logit_bias", "logprobs", "stop", "stop_tokens", "ignore_eos", *constraint_options.NAMES
+        flags, "logit_bias", "logprobs", "stop", "stop_tokens", "ignore_eos", "images", *constraint_options.NAMES
     )
     if asked["logprobs"] is not None and not as_json:
         raise UsageError("--logprobs needs --json", hint="add --json, or leave --logprobs out")
+    images = list(asked.pop("images"))
     settings = common.settings_of(flags)
-    requests = requests_of(many, places, request_of(asked, settings))
+    requests = [with_images(request, images) for request in requests_of(many, places, request_of(asked, settings))]
     with common.load_run(common.prepare_run(settings), settings) as run:
         _generate(run, requests, settings, watch, many is not None, show_drafts, as_json)
 
@@ -89,6 +97,25 @@ def requests_of(many: Path | None, places: dict[str, Any], request: Request) -> 
     if given := [prompt.FLAGS[name] for name, value in places.items() if value is not None]:
         raise UsageError(f"prompts were passed by {' and '.join([*given, '--prompts'])}", hint="pass them once")
     return [attrs.evolve(request, prompt=p.given, name=p.id) for p in prompts.read(many, chat)]
+
+
+def with_images(request: Request, images: list[str]) -> Request:
+    """The request with pictures: before the text of the first user's message, or those of a text.
+
+    Raises UsageError for token ids, and for messages without a user.
+    """
+    if not images:
+        return request
+    messages: Any = request.prompt
+    if not isinstance(messages, list) or not messages or not isinstance(messages[0], dict):
+        return attrs.evolve(request, images=images)
+    at = next((i for i, message in enumerate(messages) if message["role"] == "user"), None)
+    if at is None:
+        raise UsageError("no message is the user's, and --image was passed", hint="add a message of the role user")
+    content = messages[at]["content"]
+    parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
+    user = {**messages[at], "content": [*({"type": "image", "image": image} for image in images), *parts]}
+    return attrs.evolve(request, prompt=[*messages[:at], user, *messages[at + 1 :]])
 
 
 def start(run: Run, requests: list[Request], watch: Watch) -> list[Generation]:

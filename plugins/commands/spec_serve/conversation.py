@@ -8,9 +8,11 @@ from typing import Any
 
 import attrs
 
-from spec_core import Tokenizer
+from spec_core import PicturedPrompt, Target, Tokenizer
+from spec_core.toolkit import EncodedPrompt, image_encoder
 from spec_serve import thinking
 from spec_serve.errors import ApiError
+from spec_serve.pictures import picture_of
 from spec_serve.reading import has_channels
 from spec_serve.schemas import Conversation, Message, Tool, ToolCall
 
@@ -24,6 +26,8 @@ WRITTEN = (
 """The system message with tools, as Hermes models read it, where the template has no place for them."""
 
 
+PLACE = {"type": "image"}
+"""The place of a picture in a message."""
 TURN = 32
 """Characters around a message, about."""
 RESERVED = ("messages", "tools", "bos_token", "eos_token", "bos", "eos", "template", "add_generation_prompt")
@@ -58,6 +62,33 @@ class Talk:
         values = [self.how.chat_template_kwargs, *(tool.function.parameters for tool in self.tools)]
         return sum(map(len, self.texts)) + TURN * len(self.messages) + sum(len(str(value)) for value in values if value)
 
+    @property
+    def has_pictures(self) -> bool:
+        lists = [message.content for message in self.messages if isinstance(message.content, list)]
+        return any(part.picture is not None for parts in lists for part in parts)
+
+    @property
+    def pictures(self) -> list[bytes]:
+        """Files of its pictures, in their order. Raises ApiError for an address that holds none."""
+        return [
+            picture_of(part.picture, f"messages[{at}].content")
+            for at, message in enumerate(self.messages)
+            for part in (message.content if isinstance(message.content, list) else ())
+            if part.picture is not None
+        ]
+
+    def encode_pictures(self, target: Target) -> EncodedPrompt:
+        """Encode a conversation with pictures. Raises ApiError, and UsageError for what cannot be read."""
+        if (encoder := image_encoder(target)) is None:
+            problem = f"{target.info.name} reads text alone, and a message has a picture (image_url)"
+            raise ApiError(400, problem, "messages", "not_supported")
+        if self.continued:
+            raise ApiError(400, "the last message cannot be continued in a conversation with pictures", "messages")
+        keywords = self._keywords(target.tokenizer)
+        messages = conversation(self.messages, self.tools, target.tokenizer)
+        pictured = PicturedPrompt(messages, tuple(self.pictures), keywords)
+        return attrs.evolve(encoder.encode_prompt(messages, pictured.pictures, **keywords), pictured=pictured)
+
     def encode(self, tokenizer: Any) -> Any:
         """Encode the conversation by the chat template."""
         keywords = self._keywords(tokenizer)
@@ -79,7 +110,9 @@ class Talk:
             raise ApiError(400, "the last two messages are the assistant's; join them", "messages")
         keywords["add_generation_prompt"] = True
         begun = str(tokenizer.render(conversation(before, self.tools, tokenizer), **keywords)) if before else ""
-        return begun + begun_answer(begun, _content(len(before), last), last.reasoning_content or "", tokenizer)
+        content = _content(len(before), last)
+        assert isinstance(content, str)  # an assistant has no pictures
+        return begun + begun_answer(begun, content, last.reasoning_content or "", tokenizer)
 
     @property
     def continued(self) -> bool:
@@ -168,7 +201,8 @@ def _call(at: int, call: ToolCall) -> dict[str, Any]:
     return {"id": call.id, "type": "function", "function": {"name": call.function.name, "arguments": arguments}}
 
 
-def _content(at: int, message: Message) -> str:
+def _content(at: int, message: Message) -> str | list[dict[str, str]]:
+    """The text of a message; its parts, if it has pictures."""
     if message.content is None:
         if not message.tool_calls:
             raise ApiError(400, f"messages[{at}] has no content", f"messages[{at}].content")
@@ -176,17 +210,23 @@ def _content(at: int, message: Message) -> str:
     if isinstance(message.content, str):
         return message.content
     for part in message.content:
-        if part.type != "text" or part.text is None:
+        if (part.text if part.type == "text" else part.picture if part.type == "image_url" else None) is None:
             where = f"messages[{at}].content"
-            raise ApiError(400, f"a part of type {part.type!r:.40} is not supported, only text", where, "not_supported")
-    return "".join(part.text or "" for part in message.content)
+            problem = f"a part of type {part.type!r:.40} is not supported, only text and image_url"
+            raise ApiError(400, problem, where, "not_supported")
+    if all(part.type == "text" for part in message.content):
+        return "".join(part.text or "" for part in message.content)
+    if message.role != "user":
+        raise ApiError(400, f"a message of role {message.role!r:.40} has a picture", f"messages[{at}].content")
+    return [{"type": "text", "text": part.text or ""} if part.type == "text" else PLACE for part in message.content]
 
 
 def _without_tools(message: dict[str, Any]) -> dict[str, Any]:
     """Calls and their results as text, for a template that knows no tools."""
     if message["role"] == "tool":
         return {"role": "user", "content": f"<tool_response>\n{message['content']}\n</tool_response>"}
-    calls = message.pop("tool_calls", [])
+    if not (calls := message.pop("tool_calls", [])):
+        return message
     written = [f"<tool_call>\n{json.dumps(call['function'], ensure_ascii=False)}\n</tool_call>" for call in calls]
     return {**message, "content": "\n".join([*([message["content"]] if message["content"] else []), *written])}
 

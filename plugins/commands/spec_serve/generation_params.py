@@ -13,6 +13,7 @@ import attrs
 from spec_core import Constraint, Request, Run, Sampling, Target
 from spec_core.commands import DEFAULT, Settings, prompt_tokens
 from spec_core.errors import nearest, quote
+from spec_core.toolkit import EncodedPrompt
 from spec_serve import structured
 from spec_serve.conversation import Talk, describe_tools
 from spec_serve.errors import ApiError
@@ -67,11 +68,18 @@ class GenerationParams:
     def predicting(self, prediction: str) -> GenerationParams:
         return attrs.evolve(self, request=attrs.evolve(self.request, prediction=prediction))
 
-    def jobs(self, outlet: EventQueue, prompts: list[list[int]], n: int, name: str) -> list[Job]:
+    def jobs(self, outlet: EventQueue, prompts: list[EncodedPrompt], n: int, name: str) -> list[Job]:
         """A job for each of ``n`` texts of every prompt, in the order of the answer."""
         return [
             Job(
-                attrs.evolve(self.request, prompt=prompt, noise_stream=stream, name=name),
+                attrs.evolve(
+                    self.request,
+                    prompt=prompt.tokens,
+                    embeds=prompt.embeds,
+                    pictured=prompt.pictured,
+                    noise_stream=stream,
+                    name=name,
+                ),
                 outlet,
                 index=at * n + stream,
                 prompt=at,
@@ -278,17 +286,21 @@ def size_of(prompt: Any) -> int:
     return prompt.size if isinstance(prompt, Talk) else len(prompt)
 
 
-def encode_prompt(prompt: Any, terms: ServerConfig) -> list[int]:
-    """Token ids of a text, of ids, or of a conversation. Slow for long ones: not for the event loop.
+def encode_prompt(prompt: Any, terms: ServerConfig) -> EncodedPrompt:
+    """Token ids of a text, of ids, or of a conversation, and rows of its pictures. Slow: not for the event loop.
 
     Raises ApiError for one that is too long, before it is tokenized where its length shows that.
     """
     tokenizer = terms.target.tokenizer
     if isinstance(prompt, Talk):
         check_text("".join(prompt.texts), terms)
+        if prompt.has_pictures:
+            encoded = prompt.encode_pictures(terms.target)
+            check_ids(encoded.tokens, terms)
+            return encoded
         prompt = prompt.encode(tokenizer)
     if isinstance(prompt, str):
         check_text(prompt, terms)
     else:
         check_ids(prompt, terms)
-    return list(check_ids(prompt_tokens(Request(prompt), terms.target), terms))
+    return EncodedPrompt(list(check_ids(prompt_tokens(Request(prompt), terms.target), terms)), {})

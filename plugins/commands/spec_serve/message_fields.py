@@ -19,12 +19,13 @@ class Block(Body):
 
     where: ClassVar[str] = "a content block"
     neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = {
-        **MARKED, "citations": (ANY,), "signature": (ANY,), "source": (ANY,), "title": (ANY,), "context": (ANY,),
-        "data": (ANY,), "caller": (ANY,),
+        **MARKED, "citations": (ANY,), "signature": (ANY,), "title": (ANY,), "context": (ANY,), "data": (ANY,),
+        "caller": (ANY,),
     }  # fmt: skip
 
     type: str
     text: str | None = None
+    source: dict[str, Any] | None = None
     thinking: str | None = None
     id: str | None = None
     name: str | None = None

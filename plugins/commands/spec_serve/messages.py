@@ -68,8 +68,8 @@ async def count_message_tokens(body: Messages, service: ServiceOf) -> Response:
     chat = as_chat(body)
     tools = generation_params.tools_of(chat.tools, chat.tool_choice, service.terms.limits)
     talk = Talk(chat.messages, tools, chat, service.terms.template_defaults)
-    [ids] = await service.encode(talk)
-    return Json({"input_tokens": len(ids)})
+    [prompt] = await service.encode(talk)
+    return Json({"input_tokens": len(prompt.tokens)})
 
 
 # from its body to a chat
@@ -134,20 +134,20 @@ def _chat_messages(at: int, turn: Turn) -> list[schemas.Message]:
     if turn.role == "assistant":
         return [_assistant_message(turn.content, where)]
     converted: list[schemas.Message] = []
-    texts: list[Block] = []
+    parts: list[Block] = []
     for block in turn.content:
         if block.type != "tool_result":
-            texts.append(block)
+            parts.append(block)
             continue
-        converted += [schemas.Message(role=turn.role, content=_text(texts, where))] if texts else []
-        texts = []
+        converted += [schemas.Message(role=turn.role, content=_parts(parts, where))] if parts else []
+        parts = []
         content = _text(block.content or "", where)
         converted.append(
             schemas.Message(role="tool", content=content, tool_call_id=_require(block, "tool_use_id", where))
         )
     return (
-        [*converted, schemas.Message(role=turn.role, content=_text(texts, where))]
-        if texts or not converted
+        [*converted, schemas.Message(role=turn.role, content=_parts(parts, where))]
+        if parts or not converted
         else converted
     )
 
@@ -178,6 +178,27 @@ def _require(block: Block, name: str, where: str) -> str:
     if value is None:
         raise ApiError(400, f"a block of type {block.type!r:.40} needs {name}", where)
     return str(value)
+
+
+def _parts(blocks: list[Block], where: str) -> str | list[schemas.ContentPart]:
+    """Texts and pictures of a user; one text, if there is no picture."""
+    if not any(block.type == "image" for block in blocks):
+        return _text(blocks, where)
+    return [
+        schemas.ContentPart(type="image_url", image_url=_picture(block, where))
+        if block.type == "image"
+        else schemas.ContentPart(type="text", text=_text([block], where))
+        for block in blocks
+    ]
+
+
+def _picture(block: Block, where: str) -> str:
+    """The picture of a block as a ``data:`` URL. Raises ApiError for one that is elsewhere."""
+    source = block.source or {}
+    if source.get("type") != "base64":
+        problem = f"a picture has a source of type {source.get('type')!r:.40}: send its data as base64"
+        raise ApiError(400, problem, where, "not_supported")
+    return f"data:{source.get('media_type')};base64,{source.get('data')}"
 
 
 def _text(content: str | list[Block], where: str) -> str:

@@ -132,7 +132,8 @@ def _prompts(given: Any) -> list[Any]:
 async def _echoes(service: Service, ask: GenerationParams, prompts: list[Any]) -> list[Echo]:
     """The prompts as parts of their answers, with log-probabilities where those of the text were asked for."""
     echoes, best = [], ask.request.sampling.logprobs
-    for prompt, ids in zip(prompts, await service.encode(*prompts), strict=True):
+    for prompt, encoded in zip(prompts, await service.encode(*prompts), strict=True):
+        ids = encoded.tokens
         text = prompt if isinstance(prompt, str) else service.tokenizer.decode(ids)
         jobs = [] if best is None else echo.jobs(ids, best, ask.request, ask.deadline, service.terms)
         try:
@@ -155,8 +156,8 @@ async def count_chat_tokens(body: schemas.Chat, service: ServiceOf) -> Response:
     """Number of tokens of a conversation's prompt."""
     tools = generation_params.tools_of(body.tools, body.tool_choice, service.terms.limits)
     talk = Talk(body.messages, tools, body, service.terms.template_defaults)
-    [ids] = await service.encode(talk)
-    return Json({"object": "response.input_tokens", "input_tokens": len(ids)})
+    [prompt] = await service.encode(talk)
+    return Json({"object": "response.input_tokens", "input_tokens": len(prompt.tokens)})
 
 
 class Model(BaseModel):

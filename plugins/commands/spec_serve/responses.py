@@ -121,15 +121,29 @@ def _message(at: int, item: schemas.Item) -> schemas.Message:
         if getattr(item, name) is None:
             raise ApiError(400, f"an item of type {item.type!r} needs {name}", f"input[{at}].{name}")
     if item.type == "message":
-        return schemas.Message(role=item.role or "", content=_text(item.content))
+        return schemas.Message(role=item.role or "", content=_parts(item.content, f"input[{at}].content"))
     if item.type == "function_call_output":
         return schemas.Message(role="tool", content=_text(item.output), tool_call_id=item.call_id)
     function = schemas.CalledFunction(name=item.name or "", arguments=item.arguments or "")
     return schemas.Message(role="assistant", tool_calls=[schemas.ToolCall(id=item.call_id or "", function=function)])
 
 
+def _parts(content: Any, where: str) -> Any:
+    """Texts and pictures; one text, if there is no picture. Raises ApiError for a picture that is elsewhere."""
+    if isinstance(content, str) or not any(part.type == "input_image" for part in content):
+        return _text(content)
+    parts = []
+    for part in content:
+        if part.type == "input_image" and part.image_url is None:
+            raise ApiError(400, "a part of type input_image needs image_url", where)
+        picture = part.type == "input_image"
+        one = {"image_url": part.image_url} if picture else {"text": part.text or ""}
+        parts.append(schemas.ContentPart(type="image_url" if picture else "text", **one))
+    return parts
+
+
 def _text(content: Any) -> str:
-    return content if isinstance(content, str) else "".join(part.text for part in content)
+    return content if isinstance(content, str) else "".join(part.text or "" for part in content)
 
 
 # its answer

@@ -121,11 +121,26 @@ class Completion(OpenAI):
     logprobs: Count | None = None
 
 
+class ImageUrl(Body):
+    """A picture as a ``data:`` URL: PNG, JPEG or WEBP."""
+
+    where: ClassVar[str] = "a picture"
+    neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = {"detail": (ANY,)}
+
+    url: str
+
+
 class ContentPart(Body):
     where: ClassVar[str] = "a part of a message's content"
 
     type: str
     text: str | None = None
+    image_url: ImageUrl | str | None = Field(default=None, description="A picture, in a part of type image_url.")
+
+    @property
+    def picture(self) -> str | None:
+        """The address of its picture."""
+        return self.image_url.url if isinstance(self.image_url, ImageUrl) else self.image_url
 
 
 class Function(Body):
@@ -238,10 +253,13 @@ class ItemPart(Body):
     """A part of the content of an item of ``/v1/responses``."""
 
     where: ClassVar[str] = "a part of an item's content"
-    neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = {"annotations": (None, []), "logprobs": (ANY,)}
+    neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = {
+        "annotations": (None, []), "logprobs": (ANY,), "detail": (ANY,), "file_id": (None,),
+    }  # fmt: skip
 
-    type: Literal["input_text", "output_text", "text", "reasoning_text"]
-    text: str
+    type: Literal["input_text", "output_text", "text", "reasoning_text", "input_image"]
+    text: str | None = None
+    image_url: str | None = None
 
 
 class Item(Body):

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Protocol
 from fastapi import Depends, Request
 from starlette.responses import JSONResponse, Response
 
+from spec_core.toolkit import EncodedPrompt
 from spec_serve.engine import Engine
 from spec_serve.generation_params import GenerationParams, encode_prompt, size_of
 from spec_serve.job import EventQueue, Job, wait_until_accepted
@@ -48,22 +49,22 @@ class Service:
     def tokenizer(self) -> Any:
         return self.terms.target.tokenizer
 
-    async def encode(self, *prompts: Any) -> list[list[int]]:
-        """Token ids of each prompt. Raises ApiError."""
+    async def encode(self, *prompts: Any) -> list[EncodedPrompt]:
+        """Token ids of each prompt, and rows of its pictures. Raises ApiError."""
         return await self.threads.run(sum(map(size_of, prompts)), self._encode, prompts)
 
-    def _encode(self, prompts: Sequence[Any]) -> list[list[int]]:
+    def _encode(self, prompts: Sequence[Any]) -> list[EncodedPrompt]:
         return [encode_prompt(prompt, self.terms) for prompt in prompts]
 
     async def submit(
         self, ask: GenerationParams, prompts: list[Any], n: int, name: str
     ) -> tuple[list[Job], EventQueue]:
         """Jobs that the engine has accepted: ``n`` for each prompt. Raises ApiError."""
-        ids = await self.encode(*prompts)
+        encoded = await self.encode(*prompts)
         if ask.request.constraint is not None:
             await self.threads.compile(ask.compile_constraint, self.terms.target)
         outlet = EventQueue()
-        jobs = ask.jobs(outlet, ids, n, name)
+        jobs = ask.jobs(outlet, encoded, n, name)
         self.engine.submit(jobs)
         try:
             await wait_until_accepted(outlet, jobs)

@@ -54,6 +54,7 @@ def sequence(
         cache_salt=_salt(request),
         priority=checks.within("priority", request.priority, checks.PRIORITY_MAX),
         embeds=embeds,
+        pictured=request.pictured,
         offset=checks.below("offset", request.offset, checks.POSITIONS),
         noise_stream=checks.below("noise_stream", request.noise_stream, checks.STREAMS),
         name=checks.label("name", request.name),

@@ -8,6 +8,7 @@ from typing import Any
 import attrs
 
 from spec_core.contract.request import Request
+from spec_core.contract.sequence import PicturedPrompt
 from spec_core.contract.target import Target
 from spec_core.contract.target_parts import image_encoder
 from spec_core.errors import UsageError
@@ -20,7 +21,7 @@ def read_pictures(request: Request, target: Target) -> Request:
     Raises UsageError for a target without an image encoder, and for pictures that it cannot read.
     """
     prompt, pictures = take_pictures(request.prompt)
-    pictures += listed(request.images)
+    pictures += picture_list(request.images)
     if not pictures:
         return request
     if request.embeds:
@@ -33,10 +34,11 @@ def read_pictures(request: Request, target: Target) -> Request:
             hint="leave them out, or use the Hugging Face directory of a model with a vision part",
         )
     encoded = encoder.encode_prompt(prompt, pictures)
-    return attrs.evolve(request, prompt=encoded.tokens, embeds=encoded.embeds, images=())
+    pictured = PicturedPrompt(prompt, tuple(pictures))
+    return attrs.evolve(request, prompt=encoded.tokens, embeds=encoded.embeds, images=(), pictured=pictured)
 
 
-def listed(images: Any) -> list[Any]:
+def picture_list(images: Any) -> list[Any]:
     if isinstance(images, (*TEXTLESS, str, Mapping)) or not isinstance(images, Iterable):
         raise UsageError(f"images is {kind(images)}", hint="give a list of pictures")
     return list(images)

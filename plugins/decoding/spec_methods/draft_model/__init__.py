@@ -26,10 +26,12 @@ from spec_core.toolkit import (
     SampleMode,
     TokenDrafter,
     branch_points,
+    image_encoder,
     p_min_field,
     sample_field,
     tested_extensions,
 )
+from spec_methods.draft_model.pictures import note, read_prompt
 from spec_methods.draft_model.resources import memory_of, threads
 from spec_methods.draft_model.state import DraftModelState, catch_up, draft_at_once, forward, open_state
 from spec_methods.draft_model.vocabulary import (
@@ -96,6 +98,7 @@ class DraftModel:
             forwards=lambda k: k,
             load=lambda target: self._load(file, described, target),
             memory=memory_of(described.info),
+            notes=note(target, described, same_words(target, described)),
         )
 
     def _other_state(self, draft: Target) -> Refusal | None:
@@ -162,24 +165,27 @@ class DraftModel:
         for seq, span in rows.by_sequence():
             cache = seq.stash.get(self.cache)
             if cache is not None:
-                cache.sure = min(cache.sure, span.start if isinstance(self.vocabulary, Same) else 0)
+                same_rows = isinstance(self.vocabulary, Same) and not seq.embeds
+                cache.sure = min(cache.sure, span.start if same_rows else 0)
 
     # one draft
 
     def _begin(self, step: Step, seq: Sequence, budget: int, place: BranchPoint = COMMITTED) -> Drafting | None:
-        if seq.embeds:
-            return None
         cache = self._open_cache(seq)
         cache.fade()
         survival = cache.chance(place)
         if survival * cache.estimate.value < self._drafter.price(step, seq):
             return None
-        tokens = list(self.vocabulary.whole_to_draft([*seq.tokens, *place.path]))
+        text = self._with_pictures(cache, seq) if seq.embeds else seq.tokens
+        tokens = list(self.vocabulary.whole_to_draft([*text, *place.path]))
         # The last drafted token needs no row: nothing follows it. At the end of the context nothing is drafted.
         room = min(budget, self.draft_max, self.model.info.context - len(tokens) + 1)
         if room < 1 or not tokens:
             return None
         return Drafting(seq, room, cache.estimate, survival=survival, place=place, cache=cache, tokens=tokens)
+
+    def _with_pictures(self, cache: DraftModelState, seq: Sequence) -> list[int]:
+        return read_prompt(image_encoder(self.model) if isinstance(self.vocabulary, Same) else None, cache, seq)
 
     def _open_cache(self, seq: Sequence) -> DraftModelState:
         cache = seq.stash.get(self.cache)

@@ -21,7 +21,8 @@ class DraftModelState:
 
     held: tokens whose rows are in its cache, drafted ones included, also those of methods that it extended. sure: how
     many of them are known to be the text of this step. estimate: its acceptance rate. reached: share of the drafts
-    it extended that were accepted to their end.
+    it extended that were accepted to their end. owner: the target's sequence with pictures that it holds, if any;
+    prompt: the tokens of its prompt here.
     """
 
     seq: Sequence
@@ -29,6 +30,8 @@ class DraftModelState:
     sure: int = 0
     estimate: AcceptanceEstimate = attrs.field(factory=AcceptanceEstimate)
     reached: AcceptanceEstimate = attrs.field(factory=extension_estimate)
+    owner: Sequence | None = None
+    prompt: list[int] = attrs.field(factory=list)
 
     def fade(self) -> None:
         self.estimate.fade()
@@ -84,10 +87,10 @@ def draft_at_once(
 
 
 def catch_up(model: Target, rows: list[tuple[DraftModelState, list[int]]]) -> tuple[int, int]:
-    """Evaluate long backlogs in chunks, until each fits in one chunk; returns (forwards, rows) used."""
+    """Evaluate pictures, and long backlogs in chunks, until each fits in one chunk; returns (forwards, rows) used."""
     forwards = evaluated = 0
-    while behind := [(s, t) for s, t in rows if len(t) - s.agree(t) > CHUNK]:
-        parts = [(s, t[: s.agree(t) + CHUNK]) for s, t in behind]
+    while behind := [(s, t) for s, t in rows if len(t) - s.agree(t) > CHUNK or min(t[s.agree(t) :]) < 0]:
+        parts = [(s, t[: min(s.agree(t) + CHUNK, len(t) - 1)]) for s, t in behind]
         evaluated += sum(len(t) - s.agree(t) for s, t in parts)
         forward(model, parts)
         forwards += 1

@@ -61,6 +61,7 @@ def load(
     )
     if reads_pictures(raw) and words is not None:
         target.image_encoder = HfImageEncoder(directory, words, config.width)
+        words.wants_parts = "is string" not in (words.chat_template or "")
     return target
 
 

@@ -51,6 +51,7 @@ class Tokenizer:
     names of them. spm: pieces are SentencePiece's (``▁`` is a space, ``<0xNN>`` a byte),
     else byte-level. strip_space: decoding drops the space that a text begins with. part: how a part of a text is
     prepared, if a whole text gets a space. names: texts of special tokens as templates name them (``bos_token``).
+    wants_parts: the template reads lists of parts alone, no texts.
     """
 
     def __init__(
@@ -88,6 +89,7 @@ class Tokenizer:
         self.gguf_keys: Mapping[str, Any] = {}  # of the file that it was made from
         self.chat_template = chat_template
         self.names = dict(names or {})
+        self.wants_parts = False
         self._bytes = lru_cache(KEPT)(partial(_bytes, pieces, control, plain, spm))
         self.identity = _identity(texts)
 
@@ -141,6 +143,7 @@ class Tokenizer:
             raise UsageError("this model has no chat template", hint="give the prompt as text (-p) instead of messages")
         from spec_targets.tokenizer.templates.chat import render  # only if used
 
+        messages = [as_parts(message) for message in messages] if self.wants_parts else messages
         return render(self.chat_template, messages, special=self.names, **keywords)
 
     def encode_chat(
@@ -174,6 +177,12 @@ class Tokenizer:
         """Whether a text after a control token begins like a whole text."""
         name = min(self._control_names.names)
         return self._ids(f"{name}a", special=True)[1:] == self._ids("a", special=False)
+
+
+def as_parts(message: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A message whose text is a list of one part, for templates of models with pictures."""
+    content = message.get("content")
+    return {**message, "content": [{"type": "text", "text": content}]} if isinstance(content, str) else message
 
 
 def _bytes(pieces: Sequence[str], control: frozenset[int], plain: frozenset[int], spm: bool, token: int) -> bytes:

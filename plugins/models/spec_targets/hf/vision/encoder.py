@@ -130,7 +130,7 @@ class Filler:
         """Raise UsageError if there were more places or fewer than pictures."""
         if self.places != len(self.texts):
             raise UsageError(
-                f"the prompt has {self.places} places for pictures, {len(self.texts)} pictures were given",
+                f"the prompt's places for pictures: {self.places}, pictures: {len(self.texts)}",
                 hint=f"write {self.place} where each picture belongs, or give messages with a part for each picture",
             )
 
