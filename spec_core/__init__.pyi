@@ -7,6 +7,8 @@ from spec_core.contract.batch import Part as Part
 from spec_core.contract.batch import Piece as Piece
 from spec_core.contract.batch import TargetOutput as TargetOutput
 from spec_core.contract.constraint import Constraint as Constraint
+from spec_core.contract.encoded_prompt import EncodedPrompt as EncodedPrompt
+from spec_core.contract.encoded_prompt import PicturedPrompt as PicturedPrompt
 from spec_core.contract.matcher import Matcher as Matcher
 from spec_core.contract.method_choice import MethodChoice as MethodChoice
 from spec_core.contract.plan import DraftPlan as DraftPlan
@@ -16,7 +18,6 @@ from spec_core.contract.request import Request as Request
 from spec_core.contract.request import Result as Result
 from spec_core.contract.rows import Rows as Rows
 from spec_core.contract.rows import Span as Span
-from spec_core.contract.sequence import PicturedPrompt as PicturedPrompt
 from spec_core.contract.sequence import Sequence as Sequence
 from spec_core.contract.sequence import Slot as Slot
 from spec_core.contract.sequence import Stash as Stash

@@ -9,7 +9,8 @@ import attrs
 from torch import Tensor
 
 from spec_core.contract.constraint import Constraint
-from spec_core.contract.sequence import PicturedPrompt, Sequence
+from spec_core.contract.encoded_prompt import EncodedPrompt
+from spec_core.contract.sequence import Sequence
 from spec_core.sampling.logprob import Logprob
 from spec_core.sampling.parameters import Sampling
 
@@ -42,7 +43,7 @@ class Request:
         width, 3] of uint8, or images of pillow. Messages hold theirs in parts ``{"type": "image", "image": ...}``.
     embeds: {position: [D]} prompt positions given as embeddings, floating-point tensors or arrays; their token id in
         ``prompt`` is -1.
-    pictured: what such tokens and embeddings were made from, for drafters that see.
+    encoded: what the target's image encoder made of a prompt with pictures; ``prompt`` then has its tokens.
     offset: output position at which the noise starts, for a generation that continues an earlier one.
     noise_stream: number of the text of this seed, 0 to 65,535: each has its own noise.
     constraint: what the output must match, such as a JSON schema of ``spec_grammar``; None for free text.
@@ -66,7 +67,7 @@ class Request:
     priority: int = 0
     images: Iterable[Any] = ()
     embeds: Mapping[int, Tensor] = attrs.field(factory=dict)
-    pictured: PicturedPrompt | None = None
+    encoded: EncodedPrompt | None = None
     offset: int = 0
     noise_stream: int = 0
     constraint: Constraint | None = None

@@ -10,6 +10,7 @@ import attrs
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from spec_core.contract.encoded_prompt import EncodedPrompt
     from spec_core.contract.matcher import Matcher
     from spec_core.sampling.parameters import Sampling
     from spec_core.sampling.stop import Stop
@@ -80,18 +81,6 @@ class Slot:
     reserved: int = 0
 
 
-@attrs.frozen(eq=False)
-class PicturedPrompt:
-    """A prompt with pictures as the user gave it. prompt: a text, or messages with parts ``{"type": "image"}``.
-
-    pictures: in the order of their places, as ``ImageEncoder`` takes them. keywords: of the chat template.
-    """
-
-    prompt: Any
-    pictures: tuple[Any, ...]
-    keywords: Mapping[str, Any] = attrs.field(factory=dict)
-
-
 @attrs.define(eq=False)
 class Sequence:
     """One running request. Only the core writes its fields; a plugin keeps its own data in ``seq.stash[key]``.
@@ -99,7 +88,8 @@ class Sequence:
     tokens: prompt and output; the core appends. prompt_len: number of prompt tokens.
     embeds: {position: [D]} prompt rows given as embeddings. Their token is a negative number that names the contents:
         equal rows have equal numbers. Batches and spans have -1 there.
-    pictured: the prompt with its pictures, or None: drafters that see read it with ``image_encoder`` of their model.
+    encoded: what its prompt with pictures became, or None; drafters that see read ``encoded.pictured`` with the
+        ``image_encoder`` of their own model.
     max_tokens: max output tokens. methods: the plugins that may draft for this request; None means all of the run.
     draft_max: longest draft for this request; None means the run's setting. draft_min, confidence_min, reuse,
         cache_salt, priority: as in Request. prediction: token ids of the text that the request predicts.
@@ -123,7 +113,7 @@ class Sequence:
     seed: int = 0
     name: str = ""
     embeds: Mapping[int, Tensor] = attrs.field(factory=dict)
-    pictured: PicturedPrompt | None = None
+    encoded: EncodedPrompt | None = None
     methods: frozenset[str] | None = None
     draft_max: int | None = None
     draft_min: int = 0

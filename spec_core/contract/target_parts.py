@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import attrs
 from torch import Tensor
 
-from spec_core.contract.sequence import PicturedPrompt
+from spec_core.contract.encoded_prompt import EncodedPrompt
 
 Messages = list[dict[str, str]]
 
@@ -117,18 +117,6 @@ class CacheReader(Protocol):
 
     def rows(self, seq: Any, count: int) -> CachedRows:
         """The first ``count`` rows of a sequence, which have been evaluated."""
-
-
-@attrs.frozen(eq=False)
-class EncodedPrompt:
-    """A prompt with pictures. tokens: ids, -1 where a row is given. embeds: {position: [D]}, rows of the pictures.
-
-    pictured: as in ``Request``, for who passes it on.
-    """
-
-    tokens: list[int]
-    embeds: Mapping[int, Tensor]
-    pictured: PicturedPrompt | None = None
 
 
 class ImageEncoder(Protocol):

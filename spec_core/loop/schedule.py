@@ -180,6 +180,8 @@ def share(seq: Sequence, room: int, kept: int, target: Target, settings: RunSett
     start, there, context = seq.evaluated, len(seq.tokens), target.info.context
     pending_max = min(chunk(settings), room)
     pending = seq.tokens[start : start + pending_max]
+    if seq.encoded is not None and seq.encoded.blocks and start < seq.prompt_len:
+        pending = seq.tokens[start : seq.encoded.part_end(start, start + len(pending))]
     if pauses(seq, start + len(pending), target):
         pending = pending[:-1]
     decides = start + len(pending) == there

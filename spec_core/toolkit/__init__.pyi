@@ -7,7 +7,6 @@ from spec_core.contract.parts import stream_after as stream_after
 from spec_core.contract.target_parts import CachedHeads as CachedHeads
 from spec_core.contract.target_parts import CachedRows as CachedRows
 from spec_core.contract.target_parts import CacheReader as CacheReader
-from spec_core.contract.target_parts import EncodedPrompt as EncodedPrompt
 from spec_core.contract.target_parts import ImageEncoder as ImageEncoder
 from spec_core.contract.target_parts import LayerExecutor as LayerExecutor
 from spec_core.contract.target_parts import NextTokenLayer as NextTokenLayer

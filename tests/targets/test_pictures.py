@@ -6,6 +6,7 @@ import json
 import shlex
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import attrs
@@ -20,7 +21,7 @@ from spec_core.toolkit import forward, open_sequence
 from tests.support.golden import golden as folder_of
 from tests.support.pages import follow
 
-FOLDERS = ("idefics3", "llava")
+FOLDERS = ("gemma3", "idefics3", "llava")
 CASES = [(name, case) for name in FOLDERS for case in "ab"]
 
 
@@ -56,7 +57,7 @@ def test_prompts_and_rows_are_those_of_transformers(golden, name, case):
     rows = torch.stack([encoded.embeds[at] for at in sorted(encoded.embeds)])
 
     assert encoded.tokens == prompt_of(tensors, facts, case)
-    assert torch.allclose(rows, tensors[f"image_features_{case}"], rtol=0, atol=2e-5)
+    assert torch.allclose(rows, tensors[f"image_features_{case}"], rtol=0, atol=2e-2)  # pillow rounds a level of 255
 
 
 @pytest.mark.parametrize(("name", "case"), CASES)
@@ -72,16 +73,44 @@ def test_rows_are_those_of_transformers_from_the_same_pixels(golden, name, case)
 
 
 @pytest.mark.parametrize(("name", "case"), CASES)
-@pytest.mark.parametrize(("kernels", "tolerance"), [("native", 4e-3), ("reference", 2e-4)])
+@pytest.mark.parametrize(("kernels", "tolerance"), [("native", 2e-4), ("reference", 2e-4)])
 def test_logits_are_those_of_transformers(golden, name, case, kernels, tolerance):
-    """The native cache holds float16."""
+    """With a cache of float32, as theirs."""
     _, tensors, facts = golden(name)
-    target = load(str(folder_of(f"vision-{name}") / "hf"), kernels=kernels)
+    more = {"cache_dtype": "float32"} if kernels == "native" else {}
+    target = load(str(folder_of(f"vision-{name}") / "hf"), kernels=kernels, **more)
     encoded = target.image_encoder.encode_prompt(facts["prompts"][case], pictures(tensors, case))
-    seq = open_sequence(target, encoded.embeds)
-    logits = forward(target, [Part(seq, 0, encoded.tokens, decides=True)], Needs(all_logits=True)).output.logits
+    rows = dict(zip(sorted(encoded.embeds), tensors[f"image_features_{case}"], strict=True))
+    logits = torch.cat(list(logits_of(target, attrs.evolve(encoded, embeds=rows))))
 
     assert torch.allclose(logits, tensors[f"logits_{case}"], rtol=0, atol=tolerance)
+
+
+def logits_of(target, encoded):
+    """Of each part of a prompt: blocks of rows that see each other, and the rows between them."""
+    seq, ends = open_sequence(target, encoded.embeds), {0, len(encoded.tokens)}
+    seq.encoded = encoded
+    for start, end in pairwise(sorted(ends.union(*encoded.blocks))):
+        part = Part(seq, start, encoded.tokens[start:end], decides=True)
+        yield forward(target, [part], Needs(all_logits=True)).output.logits.clone()
+
+
+@pytest.mark.parametrize("chunk", [5, 16, 64])
+@pytest.mark.parametrize("name", FOLDERS)
+def test_prompts_in_turns_and_in_chunks_give_the_same_texts(golden, name, chunk):
+    """Two pictures and their order, with rows of texts before; rows are reused for an equal beginning alone."""
+    target, tensors, facts = golden(name)
+    one, other = pictures(tensors, "b")
+    run, reused = Run(target, ["ngram"], prefill_chunk=chunk, draft_max=4, max_sequences=1), []
+    for images in ((one, other), (other, one), (one, one), (one, other), (one, other)):
+        request = Request(facts["prompts"]["b"], images=images, max_tokens=8, ignore_eos=True)
+        result = run.generate(request).result
+
+        assert result.tokens == Run(target).generate(request).result.tokens
+        reused.append(result.reused)
+
+    before, rest = facts["image_rows"]["b"][0][0], result.prompt_tokens - 1
+    assert reused[1] <= before < reused[3] < reused[4] == rest
 
 
 @pytest.mark.parametrize(("name", "case"), CASES)

@@ -29,6 +29,7 @@ class SequenceRows:
     cache: of the sequence, made by the executor, with room for the rows
     first: their first row in the batch    start: the cache position of that row; all rows attend to earlier positions
     parents: of the drafts, -1 is the last pending row; None: every row follows the one before
+    mutual: the rows attend to each other in both directions
     """
 
     cache: Any
@@ -36,6 +37,7 @@ class SequenceRows:
     rows: int
     start: int
     parents: Sequence[int] | None = None
+    mutual: bool = False
 
     @property
     def end(self) -> int:

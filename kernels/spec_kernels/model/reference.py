@@ -216,8 +216,9 @@ class Pass:
     def _attend_chain_or_tree(self, op: ops.Attend, s: SequenceRows, q: Tensor) -> Tensor:
         """Attention of a chain at once; of a tree each node over its own path, so that sums equal plain decoding's."""
         keys, values = s.cache.keys[op.layer], s.cache.values[op.layer]
-        chain = s.rows if s.parents is None or not op.causal else s.pending
-        last = None if op.causal else s.end - 1
+        causal = op.causal and not s.mutual
+        chain = s.rows if s.parents is None or not causal else s.pending
+        last = None if causal else s.end - 1
         sinks = None if op.sinks is None else self.of.here(op.sinks)
         out = [attention(q[:chain], keys, values, s.start, op.shape, last, sinks)]
         for row in range(chain, s.rows):

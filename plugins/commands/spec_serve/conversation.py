@@ -8,8 +8,8 @@ from typing import Any
 
 import attrs
 
-from spec_core import PicturedPrompt, Target, Tokenizer
-from spec_core.toolkit import EncodedPrompt, image_encoder
+from spec_core import EncodedPrompt, PicturedPrompt, Target, Tokenizer
+from spec_core.toolkit import image_encoder
 from spec_serve import thinking
 from spec_serve.errors import ApiError
 from spec_serve.pictures import picture_of

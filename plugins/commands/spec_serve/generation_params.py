@@ -10,10 +10,9 @@ from typing import Any
 
 import attrs
 
-from spec_core import Constraint, Request, Run, Sampling, Target
+from spec_core import Constraint, EncodedPrompt, Request, Run, Sampling, Target
 from spec_core.commands import DEFAULT, Settings, prompt_tokens
 from spec_core.errors import nearest, quote
-from spec_core.toolkit import EncodedPrompt
 from spec_serve import structured
 from spec_serve.conversation import Talk, describe_tools
 from spec_serve.errors import ApiError
@@ -75,8 +74,7 @@ class GenerationParams:
                 attrs.evolve(
                     self.request,
                     prompt=prompt.tokens,
-                    embeds=prompt.embeds,
-                    pictured=prompt.pictured,
+                    encoded=prompt if prompt.embeds else None,
                     noise_stream=stream,
                     name=name,
                 ),

@@ -111,6 +111,7 @@ class Job:
     expired: bool = False
     steps: list[Progress] = attrs.field(factory=list)
     request_id: str = attrs.field(factory=lambda: REQUEST_ID.get())
+
     proposed: Counter[str] = attrs.field(factory=Counter)
     kept: Counter[str] = attrs.field(factory=Counter)
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Protocol
 from fastapi import Depends, Request
 from starlette.responses import JSONResponse, Response
 
-from spec_core.toolkit import EncodedPrompt
+from spec_core import EncodedPrompt
 from spec_serve.engine import Engine
 from spec_serve.generation_params import GenerationParams, encode_prompt, size_of
 from spec_serve.job import EventQueue, Job, wait_until_accepted

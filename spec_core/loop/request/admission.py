@@ -36,8 +36,9 @@ def sequence(
     controllers: plugins that limit the drafts of others, unless the request wants none of that.
     """
     info, request = target.info, read_pictures(request, target)
-    embeds = prompt_checks.embeddings(request.embeds, target)
-    tokens = prompt_checks.prompt(request.prompt, embeds, target)
+    encoded = request.encoded
+    embeds = prompt_checks.embeddings(request.embeds if encoded is None else encoded.embeds, target)
+    tokens = prompt_checks.prompt(request.prompt, embeds, target, encoded)
     seq = Sequence(
         tokens=tokens,
         prompt_len=len(tokens),
@@ -54,7 +55,7 @@ def sequence(
         cache_salt=_salt(request),
         priority=checks.within("priority", request.priority, checks.PRIORITY_MAX),
         embeds=embeds,
-        pictured=request.pictured,
+        encoded=encoded,
         offset=checks.below("offset", request.offset, checks.POSITIONS),
         noise_stream=checks.below("noise_stream", request.noise_stream, checks.STREAMS),
         name=checks.label("name", request.name),
@@ -120,7 +121,8 @@ def _check_shared(name: str, given: object, private: bool) -> None:
 def prompt_tokens(request: Request, target: Target) -> list[int]:
     """Token ids of the prompt, checked."""
     request = read_pictures(request, target)
-    return prompt_checks.prompt(request.prompt, request.embeds, target)
+    embeds = request.embeds if request.encoded is None else request.encoded.embeds
+    return prompt_checks.prompt(request.prompt, embeds, target)
 
 
 def _served_by(

@@ -7,8 +7,8 @@ from typing import Any
 
 import attrs
 
+from spec_core.contract.encoded_prompt import PicturedPrompt
 from spec_core.contract.request import Request
-from spec_core.contract.sequence import PicturedPrompt
 from spec_core.contract.target import Target
 from spec_core.contract.target_parts import image_encoder
 from spec_core.errors import UsageError
@@ -24,7 +24,7 @@ def read_pictures(request: Request, target: Target) -> Request:
     pictures += picture_list(request.images)
     if not pictures:
         return request
-    if request.embeds:
+    if request.embeds or request.encoded is not None:
         raise UsageError("pictures and embeds are both given", hint="give the rows of the pictures as embeds too")
     if not isinstance(prompt, (str, list)) or (prompt and isinstance(prompt, list) and isinstance(prompt[0], int)):
         raise UsageError("pictures are given with token ids", hint="give a text or messages")
@@ -33,9 +33,8 @@ def read_pictures(request: Request, target: Target) -> Request:
             f"the prompt has pictures, and {target.info.name} reads text alone",
             hint="leave them out, or use the Hugging Face directory of a model with a vision part",
         )
-    encoded = encoder.encode_prompt(prompt, pictures)
-    pictured = PicturedPrompt(prompt, tuple(pictures))
-    return attrs.evolve(request, prompt=encoded.tokens, embeds=encoded.embeds, images=(), pictured=pictured)
+    encoded = attrs.evolve(encoder.encode_prompt(prompt, pictures), pictured=PicturedPrompt(prompt, tuple(pictures)))
+    return attrs.evolve(request, prompt=encoded.tokens, encoded=encoded, images=())
 
 
 def picture_list(images: Any) -> list[Any]:

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from spec_core.contract.encoded_prompt import EncodedPrompt
 from spec_core.contract.parts import encode_after
 from spec_core.errors import UsageError, quote
 from spec_core.loop.request.checks import TEXTLESS, below, check_text, kind
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from spec_core.contract.target import Target
 
 
-def prompt(given: Any, embeds: Mapping[int, Tensor], target: Target) -> list[int]:
+def prompt(given: Any, embeds: Mapping[int, Tensor], target: Target, encoded: EncodedPrompt | None = None) -> list[int]:
     """Token ids of the prompt; the number of the embedding where one is given."""
     tokens = _tokens(given, target)
     vocab = target.info.vocab
@@ -38,7 +39,9 @@ def prompt(given: Any, embeds: Mapping[int, Tensor], target: Target) -> list[int
                 f"an embedding is given for position {quote(at)}, the prompt has {len(tokens)}",
                 hint="put the token -1 into the prompt at every position that is given as an embedding",
             )
-    return [number_of(embeds[at]) if at in embeds else token for at, token in enumerate(tokens)] if embeds else tokens
+    for at, vector in embeds.items():
+        tokens[at] = number_of(vector, b"" if encoded is None else _more(encoded, at))
+    return tokens
 
 
 def _tokens(given: Any, target: Target) -> list[int]:
@@ -126,9 +129,22 @@ def length(given: Any, prompt: int, context: int) -> int:
 # embeddings
 
 
-def number_of(embedding: Tensor) -> int:
+def _more(encoded: EncodedPrompt, at: int) -> bytes:
+    """What a row of a picture depends on beside its embedding: its block, positions, and what is added to it."""
+    block = encoded.block_at(at)
+    place = None if block is None else (at - block[0], block[1] - block[0])
+    positions = None if encoded.positions is None else encoded.positions[:, at].tolist()
+    added = [bytes_of(rows[at]) for rows in encoded.added if at in rows]
+    return repr((place, positions)).encode() + b"".join(added)
+
+
+def bytes_of(vector: Tensor) -> bytes:
+    return vector.cpu().numpy().tobytes()
+
+
+def number_of(embedding: Tensor, more: bytes = b"") -> int:
     """A negative number for the contents of a row, from 62 bits of their SHA-256: equal rows have equal numbers."""
-    digest = sha256(embedding.cpu().numpy().tobytes()).digest()
+    digest = sha256(bytes_of(embedding) + more).digest()
     return -2 - (int.from_bytes(digest[:8], "little") >> 2)
 
 

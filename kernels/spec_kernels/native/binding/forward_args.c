@@ -82,11 +82,12 @@ static int parents_of(spec_request *q, const spec_sequence *s, int pending, PyOb
 
 static int sequence_of(spec_request *q, const spec_program *p, int i, int *first, PyObject *tuple) {
     spec_sequence *s = &q->sequence[i];
-    int pending;
+    int pending, mutual;
     PyObject *memory, *drafts;
-    if (!PyArg_ParseTuple(tuple, "OiiiiO", &memory, &q->places[i], &s->rows, &s->start, &pending, &drafts)) return 0;
+    if (!PyArg_ParseTuple(tuple, "OiiiiOp", &memory, &q->places[i], &s->rows, &s->start, &pending, &drafts, &mutual))
+        return 0;
     q->memory[i] = address(memory);
-    s->first = *first, s->causal = 1, s->parents = q->parents;
+    s->first = *first, s->causal = !mutual, s->parents = q->parents;
     if (s->rows < 1 || s->rows > q->rows - *first || pending < 0 || pending > s->rows || s->start < 0)
         return refuse("sequences: more rows than the batch has");
     if (p->memory.layers && (!q->memory[i] || (uintptr_t)q->memory[i] % 64 || s->start > q->places[i] - s->rows))

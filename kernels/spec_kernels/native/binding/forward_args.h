@@ -13,7 +13,8 @@ typedef struct {
 } spec_given;
 
 /* tokens, positions (addresses of int64 [rows], tokens 0 if no token is embedded), rows,
-   sequences ((address of its cache, places, rows, start, pending, parents of the drafts or None), ...),
+   sequences ((address of its cache, places, rows, start, pending, parents of the drafts or None, whether its rows see
+   each other in both directions), ...),
    given ((row, address), ...), inputs ((address, stride), ...),
    picks (rows of `final` or None, rows of `logits` or None), taps ((address, stride) or None, ...),
    None or (matrices, windows, states, source, keep, address of the record or 0, (row, ...) recorded).

@@ -28,9 +28,9 @@ def prompt_of(encoder: ImageEncoder | None, state: DraftModelState, seq: Sequenc
     """The prompt, -1 at rows of pictures, which the draft model's sequence holds from now on."""
     first = next((i for i, token in enumerate(state.held) if token < 0), len(state.held))
     state.held, state.sure = state.held[:first], min(state.sure, first)  # the pictures may be others
-    if encoder is None or (pictured := seq.pictured) is None:
-        state.seq.embeds = {}
+    if encoder is None or seq.encoded is None or (pictured := seq.encoded.pictured) is None:
+        state.seq.embeds, state.seq.encoded = {}, None
         return [token for token in seq.tokens[: seq.prompt_len] if token >= 0]
     encoded = encoder.encode_prompt(pictured.prompt, pictured.pictures, **pictured.keywords)
-    state.seq.embeds = encoded.embeds
+    state.seq.embeds, state.seq.encoded = encoded.embeds, encoded
     return encoded.tokens

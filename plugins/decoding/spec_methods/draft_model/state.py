@@ -41,6 +41,11 @@ class DraftModelState:
         """Probability that all tokens drafted before ``place`` are accepted."""
         return self.reached.value if place.chance is None else place.chance
 
+    def end(self, start: int, last: int) -> int:
+        """End of the next part of a backlog, at most ``last`` unless a picture ends later."""
+        end = min(start + CHUNK, last)
+        return end if self.seq.encoded is None else self.seq.encoded.part_end(start, end)
+
     def agree(self, tokens: list[int]) -> int:
         """Number of rows that are still valid for ``tokens``; never the last, which must be evaluated."""
         end = min(len(self.held), len(tokens) - 1)
@@ -90,7 +95,7 @@ def catch_up(model: Target, rows: list[tuple[DraftModelState, list[int]]]) -> tu
     """Evaluate pictures, and long backlogs in chunks, until each fits in one chunk; returns (forwards, rows) used."""
     forwards = evaluated = 0
     while behind := [(s, t) for s, t in rows if len(t) - s.agree(t) > CHUNK or min(t[s.agree(t) :]) < 0]:
-        parts = [(s, t[: min(s.agree(t) + CHUNK, len(t) - 1)]) for s, t in behind]
+        parts = [(s, t[: s.end(s.agree(t), len(t) - 1)]) for s, t in behind]
         evaluated += sum(len(t) - s.agree(t) for s, t in parts)
         forward(model, parts)
         forwards += 1

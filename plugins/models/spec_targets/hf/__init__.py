@@ -28,7 +28,7 @@ def load(
     from spec_targets.heads import assistant
     from spec_targets.heads.head_file import from_directory
     from spec_targets.heads.hf_head import is_head
-    from spec_targets.hf.config import config_of, divisors_of, reads_pictures
+    from spec_targets.hf.config import MUTUAL, config_of, divisors_of, reads_pictures
     from spec_targets.hf.hf_weights import HfWeights
     from spec_targets.hf.vision.encoder import HfImageEncoder
     from spec_targets.runtime.load import make_target
@@ -59,8 +59,11 @@ def load(
         notes=_unread_parts(raw),
         **options,
     )
-    if reads_pictures(raw) and words is not None:
-        target.image_encoder = HfImageEncoder(directory, words, config.width)
+    mutual = reads_pictures(raw) and raw["architectures"][0] in MUTUAL
+    if mutual and target.info.batch_device:
+        target.notes = (*target.notes, "text only on this device: rows of its pictures see later rows")
+    elif reads_pictures(raw) and words is not None:
+        target.image_encoder = HfImageEncoder(directory, words, config.width, mutual=mutual)
         words.wants_parts = "is string" not in (words.chat_template or "")
     return target
 

@@ -36,12 +36,15 @@ WITH_PICTURES = (
     "SmolVLMForConditionalGeneration",
 )
 """Classes of models whose text part is one of the families, by its ``model_type``."""
+MUTUAL = ("Gemma3ForConditionalGeneration",)
+"""Classes of models with pictures whose rows attend to each other in both directions."""
 
 
 def reads_pictures(raw: Mapping[str, Any]) -> bool:
     """Whether pictures of a prompt are read by a model with this config."""
     classes = raw.get("architectures")
-    return isinstance(classes, list) and len(classes) > 0 and classes[0] in WITH_PICTURES
+    named = isinstance(classes, list) and len(classes) > 0 and classes[0] in (*WITH_PICTURES, *MUTUAL)
+    return named and isinstance(raw.get("vision_config"), dict)
 
 
 def _by_class(raw: Mapping[str, Any], name: str) -> tuple[Family, str]:

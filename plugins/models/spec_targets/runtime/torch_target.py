@@ -249,7 +249,9 @@ class TorchTarget:
     def _sequence_rows(self, part: Part) -> SequenceRows:
         count = len(part.pending) + part.drafted
         cache = self._reserve(part.seq.slot, part.start + count)
-        return SequenceRows(cache, part.row, count, part.start, None if part.draft is None else part.draft.parents)
+        parents, encoded = None if part.draft is None else part.draft.parents, part.seq.encoded
+        mutual = encoded is not None and encoded.block_at(part.start) is not None
+        return SequenceRows(cache, part.row, count, part.start, parents, mutual)
 
     def _recurrence(self, batch: Batch, needs: Needs) -> Recurrence:
         """States that rows continue, and places of new states: the one after the last pending row is the slot's own."""

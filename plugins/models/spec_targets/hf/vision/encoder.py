@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 from torch import Tensor
 
-from spec_core.errors import UsageError
-from spec_core.toolkit import EncodedPrompt
+from spec_core import EncodedPrompt, UsageError
 from spec_targets.tokenizer.base import Tokenizer
 
 if TYPE_CHECKING:
@@ -37,11 +36,15 @@ class SeenPicture:
 
 @attrs.define(eq=False)
 class HfImageEncoder:
-    """``target.image_encoder`` of a directory. Tower and processor are read at the first picture."""
+    """``target.image_encoder`` of a directory. Tower and processor are read at the first picture.
+
+    width: of a row. mutual: rows of one run attend to each other in both directions.
+    """
 
     directory: Path
     tokenizer: Tokenizer
     width: int
+    mutual: bool = False
     _lock: Lock = attrs.field(factory=Lock, init=False)
     _parts: tuple[Any, Tower] | None = attrs.field(default=None, init=False)
     _seen: OrderedDict[bytes, SeenPicture] = attrs.field(factory=OrderedDict, init=False)
@@ -63,7 +66,7 @@ class HfImageEncoder:
         else:
             tokens = self.tokenizer.encode_chat(prompt, expand=filler.fill, **keywords)
         filler.check()
-        return with_rows(tokens, [row for picture in seen for row in picture.rows], tower.row_token)
+        return with_rows(tokens, [row for picture in seen for row in picture.rows], tower.row_token, self.mutual)
 
     def _see(self, image: Image) -> SeenPicture:
         """What a picture is in a prompt; one that was seen before is not read again."""
@@ -135,7 +138,7 @@ class Filler:
             )
 
 
-def with_rows(tokens: list[int], rows: list[Tensor], row_token: int) -> EncodedPrompt:
+def with_rows(tokens: list[int], rows: list[Tensor], row_token: int, mutual: bool) -> EncodedPrompt:
     """The prompt with a row at every token that stands for one. Raises UsageError if the numbers differ."""
     places = [at for at, token in enumerate(tokens) if token == row_token]
     if len(places) != len(rows):
@@ -144,6 +147,12 @@ def with_rows(tokens: list[int], rows: list[Tensor], row_token: int) -> EncodedP
             hint="leave the model's own token for a row of a picture out of the text",
         )
     chosen = set(places)
-    return EncodedPrompt(
-        [-1 if at in chosen else token for at, token in enumerate(tokens)], dict(zip(places, rows, strict=True))
-    )
+    ids = [-1 if at in chosen else token for at, token in enumerate(tokens)]
+    return EncodedPrompt(ids, dict(zip(places, rows, strict=True)), runs(places) if mutual else ())
+
+
+def runs(places: list[int]) -> tuple[tuple[int, int], ...]:
+    """(first, end) of neighbouring places."""
+    firsts = [at for at in places if at - 1 not in set(places)]
+    ends = [at + 1 for at in places if at + 1 not in set(places)]
+    return tuple(zip(firsts, ends, strict=True))

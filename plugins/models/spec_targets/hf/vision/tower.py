@@ -18,7 +18,7 @@ from spec_targets.files.safetensors import open_directory
 
 TEXT = ("language_model.", "text_model.", "lm_head.")
 """Parts of names that only tensors of the language model have; it runs elsewhere."""
-UNUSED_SIZES = {"num_hidden_layers": 0, "vocab_size": 8, "pad_token_id": None, "layer_types": None}
+UNUSED_SIZES = {"num_hidden_layers": 0, "vocab_size": 8, "pad_token_id": None, "layer_types": []}
 """Values of the text's config with which no language model is made."""
 
 
@@ -49,7 +49,7 @@ def read_tower(directory: Path) -> Tower:
         if not any(part in name for part in TEXT)
     }
     for name, value in UNUSED_SIZES.items():
-        if hasattr(config.text_config, name):
+        if getattr(config.text_config, name, None) is not None:
             setattr(config.text_config, name, value)
     level, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
