@@ -36,6 +36,7 @@ OPS: dict[str, ops.Op] = {
     "norm": ops.Norm("x", "h", torch.ones(WIDTH), 1e-6),
     "concat": ops.Concat(("h", "given"), "both"),
     "columns": ops.Columns("h", "part", 4, 6),
+    "add rows": ops.AddRows("h", 1),
     "kernel": ops.Linear("h", ("kernel",), (weight("kernel", 6, WIDTH),), (None,)),
     "block convolution": ops.BlockConv("h", "kernel", "c", torch.ones(2, WIDTH)),
     "linear": ops.Linear("both", ("h",), (weight("fc", WIDTH, 2 * WIDTH),), (torch.ones(WIDTH),)),
@@ -188,6 +189,7 @@ WRONG: dict[str, tuple[Model, str]] = {
         "Columns of 'h': 20 to 25 are needed, it has 0 to 23",
     ),
     "columns: none": (model(columns={"width": 0}), "Columns of 'h': 4 to 3 are needed"),
+    "add rows: index": (model(**{"add rows": {"index": 16}}), "AddRows of 'h': index 16, it is 0 to 15"),
     "embed: no rows in place of tokens": (
         model(embed={"given": False}),
         "Embed of 'x': the first embedding takes the rows given in place of tokens",

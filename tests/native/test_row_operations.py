@@ -6,8 +6,9 @@ import pytest
 import torch
 from spec_kernels import native
 from spec_kernels.model.batch import ForwardBatch, SequenceRows
-from spec_kernels.model.ops import Add, Columns, Input, Model, Op, Tap
+from spec_kernels.model.ops import Add, AddRows, Columns, Input, Model, Op, Rotate, Tap
 from spec_kernels.model.reference import Reference
+from spec_kernels.model.shapes import HeadShape
 from spec_kernels.native.executor import Native
 
 from tests.native.weightless import Nothing
@@ -45,3 +46,38 @@ def test_a_sum_may_be_written_to_one_of_its_inputs(x, y, out, scale):
 @pytest.mark.parametrize("start, width", [(0, WIDTH), (0, 1), (17, 20), (WIDTH - 1, 1)])
 def test_columns_are_those_of_the_value(start, width):
     assert_equal(Columns("x", "z", start, width))
+
+
+@pytest.mark.parametrize("given", [{}, {0: 1.0}, {1: 2.0, 4: -3.0}])
+def test_rows_are_added_where_they_are_given(given):
+    """Of the second index; a batch without rows of the first."""
+    torch.manual_seed(0)
+    added = {row: torch.randn(WIDTH) * scale for row, scale in given.items()}
+    x = torch.randn(ROWS, WIDTH)
+    model = Model((Input("x", WIDTH), AddRows("x", 1), Tap("x", "x")))
+    sequences = [SequenceRows(None, 0, ROWS, 0)]
+    batch = ForwardBatch(None, torch.arange(ROWS), sequences, inputs={"x": x}, taps=("x",), added=({}, added))
+    expected = x.clone()
+    for row, vector in added.items():
+        expected[row] += vector
+
+    assert all(of(model, Nothing()).run(batch)["x"].equal(expected) for of in (Native, Reference))
+
+
+@pytest.mark.parametrize("pairs", [1, 8])
+def test_every_pair_may_have_a_position_of_its_own(pairs):
+    """Heads of 16 dimensions with 8 pairs that rotate; equal positions give the bits of one position for a row."""
+    torch.manual_seed(0)
+    shape = HeadShape(heads=2, kv_heads=1, dim=20, rotary_dim=16, scale=0.25)
+    turns = torch.rand(8)
+    model = Model((Input("x", 40), Rotate("x", shape), Tap("x", "x")), turns)
+    x, places = torch.randn(ROWS, 40), torch.randint(0, 4, (ROWS, pairs))
+    each = places.expand(ROWS, 8).contiguous()
+    batch = lambda positions: ForwardBatch(
+        None, positions, [SequenceRows(None, 0, ROWS, 0)], inputs={"x": x}, taps=("x",)
+    )
+    ours, theirs = (of(model, Nothing()).run(batch(each))["x"] for of in (Native, Reference))
+
+    assert ours.equal(theirs)
+    if pairs == 1:
+        assert ours.equal(Native(model, Nothing()).run(batch(places[:, 0].contiguous()))["x"])

@@ -62,10 +62,12 @@ class SequenceRows:
 class ForwardBatch:
     """R rows.
 
-    tokens: int64 [R], None if the model has no embedding    positions: int64 [R]
+    tokens: int64 [R], None if the model has no embedding
+    positions: int64 [R]; or [R, P], one for each of the P pairs of a head that rotate
     sequences: together they cover rows 0 to R - 1, in order
     given: {row: [D]} embeddings in place of tokens    inputs: {name: [R, width]}
     logits, final: rows for which they are requested, ascending; ``logits`` is a subset of ``final``. None means all.
+    added: {row: [D]} for each index of ``AddRows``
     taps: names of other requested outputs    recurrence: states and lineage of the same rows, for recurrent layers
     """
 
@@ -78,6 +80,7 @@ class ForwardBatch:
     final: Sequence[int] | None = None
     taps: Collection[str] = ("logits",)
     recurrence: Recurrence | None = None
+    added: Sequence[Mapping[int, Tensor]] = ()
 
     def steady(self) -> AbstractContextManager[None]:
         """Lock that the executor holds during a forward: shared states are not moved meanwhile."""

@@ -141,6 +141,14 @@ class Columns:
 
 
 @dataclass(frozen=True, eq=False)
+class AddRows:
+    """x[r] += the row ``index`` of ``ForwardBatch.added`` that is given for r, where there is one"""
+
+    x: str
+    index: int
+
+
+@dataclass(frozen=True, eq=False)
 class BlockConv:
     """out[r] = sum over t of x[r - t] · (base[t] + kernel[r, t, group of the channel]), t = 0 ... T - 1.
 
@@ -291,7 +299,7 @@ class Tap:
 
 
 Op = (
-    Embed | Input | Norm | Linear | GLU | Gate | Add | SoftCap | Concat | Columns | BlockConv
+    Embed | Input | Norm | Linear | GLU | Gate | Add | SoftCap | Concat | Columns | AddRows | BlockConv
     | Rotate | Store | Attend | Delta | ShortConv | Mixture | Clusters | Pick | Tap
 )  # fmt: skip
 

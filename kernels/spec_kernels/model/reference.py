@@ -192,10 +192,22 @@ class Pass:
     def columns(self, op: ops.Columns) -> None:
         self.values[op.out] = self[op.x][:, op.start : op.start + op.width].contiguous()
 
+    def addrows(self, op: ops.AddRows) -> None:
+        given = self.batch.added[op.index] if op.index < len(self.batch.added) else {}
+        check_given(given, self[op.x].shape[1])
+        if given:
+            self.values[op.x] = x = self[op.x].clone()
+            for row, vector in given.items():
+                x[row] += vector.to(x)
+
     def rotate(self, op: ops.Rotate) -> None:
         heads, positions = self[op.x].unflatten(1, (-1, op.shape.dim)), self.batch.positions
         longest = max(s.end for s in self.batch.sequences)
-        cos, sin = (m[positions, None] for m in self.of.cos_and_sin(op.shape.table, longest))
+        tables = self.of.cos_and_sin(op.shape.table, longest)
+        if positions.dim() == 1:
+            cos, sin = (m[positions, None] for m in tables)
+        else:
+            cos, sin = (m.T.gather(1, positions.T).T[:, None] for m in tables)
         a, b, rest = heads.split(
             [op.shape.rotary_dim // 2, op.shape.rotary_dim // 2, op.shape.dim - op.shape.rotary_dim], -1
         )

@@ -14,6 +14,9 @@ from spec_kernels.model import ops
 from spec_kernels.model.ops import Model, Weight
 from spec_kernels.model.shapes import DeltaShape, HeadShape, RecurrentShape
 
+ADDED_MAX = 16
+"""Max number of AddRows in a model."""
+
 
 def check(model: Model) -> None:
     """Raise ValueError for inconsistent sizes, with the operation's name, the size found and the size needed."""
@@ -145,6 +148,11 @@ class Sizes:
                 f"Columns of {op.x!r}: {op.start} to {op.start + op.width - 1} are needed, it has 0 to {width - 1}"
             )
         self.widths[op.out] = op.width
+
+    def addrows(self, op: ops.AddRows) -> None:
+        self.read(f"AddRows of {op.x!r}", op.x)
+        if not 0 <= op.index < ADDED_MAX:
+            raise ValueError(f"AddRows of {op.x!r}: index {op.index}, it is 0 to {ADDED_MAX - 1}")
 
     def blockconv(self, op: ops.BlockConv) -> None:
         name, width = f"BlockConv of {op.x!r}", self.read(f"BlockConv of {op.x!r}", op.x)

@@ -66,7 +66,7 @@ class Native:
             name: (i, width, -(-width // TILE) * TILE if name in lowering.bound else width)
             for i, (name, width) in enumerate(zip(self.taps, self.widths, strict=True))
         }
-        self._embedded = embedding_width(model)
+        self._given_widths = [embedding_width(model), *lowering.added]
         self._input_widths = [op.width for op in model.ops if isinstance(op, Input)]
         self._shape = lowering.shape if model.cached else None
         self._rotary_positions, self._threads, self._rotary_lock = 0, 1, ReadersLock()
@@ -149,7 +149,7 @@ class Native:
         """
         outputs: dict[str, Tensor] = {}
         places: list[tuple[int, int] | None] = [None] * len(self.taps)
-        rows = batch.positions.numel()
+        rows = len(batch.positions)
         for name in (*batch.taps, *self._always):
             if name in outputs or name not in self._at:
                 continue
@@ -169,25 +169,30 @@ class Native:
             self._threads = threads
         sequences = tuple(map(_sequence, batch.sequences))
         self._extend_rotary(max([s.end for s in batch.sequences]) + 1)
-        kept = self._given_embeddings(batch) if batch.given else ()
-        given = tuple((row, at.data_ptr()) for row, at in zip(batch.given, kept, strict=True)) if kept else ()
+        kept = self._given_rows(batch) if batch.given or batch.added else ()
+        given = tuple((row, at.data_ptr(), index) for index, row, at in kept)
         inputs, places_in = self._inputs(batch) if self.inputs else ((), ())
         states, block = (None, None) if batch.recurrence is None else self._states(batch.recurrence)
         tokens = 0 if batch.tokens is None else batch.tokens.data_ptr()
         headings = (batch.final, batch.logits)
-        where = (tokens, batch.positions.data_ptr(), batch.positions.numel())
+        each = 1 if batch.positions.dim() == 1 else batch.positions.shape[1]
+        where = (tokens, (batch.positions.data_ptr(), each), len(batch.positions))
         return (*where, sequences, given, places_in, headings, places, states), block, (kept, inputs)
 
-    def _given_embeddings(self, batch: ForwardBatch) -> list[Tensor]:
-        check_given(batch.given, self._embedded)
-        return [row.to(dtype=torch.float32).contiguous() for row in batch.given.values()]
+    def _given_rows(self, batch: ForwardBatch) -> list[tuple[int, int, Tensor]]:
+        """(0 for an embedding, 1 and up for what is added, row, vector); rows that the model does not read are not."""
+        rows = []
+        for index, (given, width) in enumerate(zip((batch.given, *batch.added), self._given_widths, strict=False)):
+            check_given(given, width)
+            rows += [(index, row, vector.to(dtype=torch.float32).contiguous()) for row, vector in given.items()]
+        return rows
 
     def _inputs(self, batch: ForwardBatch) -> tuple[list[Tensor], tuple[tuple[int, int], ...]]:
         """Matrices with contiguous rows, and (address, stride) of each."""
         inputs = [_in_rows(batch.inputs[name]) for name in self.inputs]
         for name, width, m in zip(self.inputs, self._input_widths, inputs, strict=True):
-            if m.shape[0] != batch.positions.numel():
-                raise ValueError(f"input {name!r} has {m.shape[0]} rows, the batch has {batch.positions.numel()}")
+            if m.shape[0] != len(batch.positions):
+                raise ValueError(f"input {name!r} has {m.shape[0]} rows, the batch has {len(batch.positions)}")
             if m.shape[1] != width:
                 raise ValueError(f"input {name!r} has rows of width {m.shape[1]}, {width} is needed")
         return inputs, tuple((m.data_ptr(), _stride(m)) for m in inputs)

@@ -30,7 +30,7 @@ class Lowering:
     """Writes a program. Sizes of the model must have been checked (model/sizes.py, limits.py).
 
     ``taps`` are the names of its outputs, in order; ``widths`` their widths; ``bound`` the outputs that a product
-    writes into the caller's memory, whose rows have room for whole tiles.
+    writes into the caller's memory, whose rows have room for whole tiles; ``added`` the widths of rows to add.
     """
 
     def __init__(self, model: Model, arena: Arena, bits: int, cache: str, isa: str | None) -> None:
@@ -40,6 +40,7 @@ class Lowering:
         self.taps: list[str] = []
         self.bound: list[str] = []
         self.widths: list[int] = []
+        self.added: list[int] = []
         self.inputs: list[str] = []
         self._values: dict[tuple[str, int], int] = {}
         self._now: dict[str, tuple[int, int]] = {}  # name -> value, width
@@ -217,6 +218,11 @@ class Lowering:
     def columns(self, op: ops.Columns, after: list[Any]) -> None:
         x = self.index_of(op.x)
         self.program.columns(x, self.value_index(op.out, op.width), op.start, op.width)
+
+    def addrows(self, op: ops.AddRows, after: list[Any]) -> None:
+        width = self.width(op.x)
+        self.added += [width] * (op.index + 1 - len(self.added))
+        self.program.add_rows(self.index_of(op.x), op.index, width)
 
     def delta(self, op: ops.Delta, after: list[Any]) -> None:
         s, p = op.shape, self.program

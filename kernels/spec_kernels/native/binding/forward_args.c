@@ -31,14 +31,14 @@ static int grow(void **array, size_t count, size_t size) {
     return 1;
 }
 
-static int room(spec_given *g, int rows, int sequences, int taps) {
+static int room(spec_given *g, const spec_program *p, int rows, int sequences, int taps) {
     spec_request *q = &g->request;
     int good = 1;
     if (rows > g->row_room) {
         size_t n = (size_t)rows;
         good = grow((void **)&q->parents, n, sizeof(int32_t)) && grow((void **)&q->source, n, sizeof(int32_t)) &&
                grow((void **)&q->keep, n, sizeof(int32_t)) && grow((void **)&q->recorded, n, sizeof(int32_t)) &&
-               grow((void **)&g->given, n, sizeof(float *)) && grow((void **)&g->picks[0], n, sizeof(int32_t)) &&
+               grow((void **)&g->given, n * (size_t)(1 + p->added), sizeof(float *)) && grow((void **)&g->picks[0], n, sizeof(int32_t)) &&
                grow((void **)&g->picks[1], n, sizeof(int32_t));
         g->row_room = good ? rows : 0;
     }
@@ -109,16 +109,17 @@ static int sequences_of(spec_given *g, const spec_program *p, PyObject *list) {
 
 /* ---- rows */
 
-static int given_of(spec_given *g, PyObject *pairs) {
+static int given_of(spec_given *g, const spec_program *p, PyObject *pairs) {
     spec_request *q = &g->request;
     Py_ssize_t n = PyTuple_Size(pairs);
     q->given = n > 0 ? g->given : NULL;
-    if (n > 0) memset(g->given, 0, (size_t)q->rows * sizeof *g->given);
+    if (n > 0) memset(g->given, 0, (size_t)q->rows * (size_t)(1 + p->added) * sizeof *g->given);
     for (Py_ssize_t i = 0; i < n; i++) {
-        int row;
+        int row, index;
         PyObject *at;
-        if (!PyArg_ParseTuple(PyTuple_GetItem(pairs, i), "iO", &row, &at)) return 0;
-        if (row < 0 || row >= q->rows || !(g->given[row] = address(at))) return refuse("given: row out of range");
+        if (!PyArg_ParseTuple(PyTuple_GetItem(pairs, i), "iOi", &row, &at, &index)) return 0;
+        if (row < 0 || row >= q->rows || index < 0 || index > p->added) return refuse("given: row out of range");
+        if (!(g->given[(size_t)index * (size_t)q->rows + (size_t)row] = address(at))) return refuse("given: no row");
     }
     return n >= 0;
 }
@@ -129,9 +130,22 @@ static int tokens_of(const spec_request *q, const spec_program *p) {
         int replaced = q->given && q->given[r];
         if (p->vocabulary && !replaced && (q->tokens[r] < 0 || q->tokens[r] >= p->vocabulary))
             return refuse("tokens: a token is outside the embedding");
-        if (p->tables && (q->positions[r] < 0 || q->positions[r] >= p->positions))
-            return refuse("positions: a position exceeds the model's rotary table");
+        for (int i = 0; p->tables && i < q->each; i++) {
+            int64_t at = q->positions[(size_t)r * (size_t)q->each + (size_t)i];
+            if (at < 0 || at >= p->positions) return refuse("positions: a position exceeds the model's rotary table");
+        }
     }
+    return 1;
+}
+
+static int positions_of(spec_request *q, const spec_program *p, PyObject *pair) {
+    PyObject *at;
+    if (!PyArg_ParseTuple(pair, "Oi", &at, &q->each)) return 0;
+    q->positions = address(at);
+    if (PyErr_Occurred() || (p->tables && !q->positions)) return refuse("positions: none given");
+    for (int i = 0; i < p->tables; i++)
+        if (q->each != 1 && 2 * q->each != p->rotary[i].rotary_dim)
+            return refuse("positions: one for a row, or one for each pair that rotates");
     return 1;
 }
 
@@ -224,10 +238,11 @@ int spec_request_read(spec_given *g, spec_program *p, PyObject *const *args, Py_
     if (!PyTuple_Check(args[3]) || !PyTuple_Check(args[4]) || !PyTuple_Check(args[5]) || !PyTuple_Check(args[6]) ||
         PyTuple_Size(args[6]) != SPEC_PICKS || !PyTuple_Check(args[7]))
         return refuse("sequences, given rows, inputs, picks and taps must be tuples");
-    if (!room(g, rows, (int)PyTuple_Size(args[3]), p->taps)) return 0;
-    q->rows = rows, q->tokens = address(args[0]), q->positions = address(args[1]);
-    if (PyErr_Occurred() || (p->tables && !q->positions)) return refuse("positions: none given");
-    if (!sequences_of(g, p, args[3]) || !given_of(g, args[4]) || !tokens_of(q, p) || !inputs_of(q, p, args[5]))
+    if (!PyTuple_Check(args[1])) return refuse("positions must be a tuple");
+    if (!room(g, p, rows, (int)PyTuple_Size(args[3]), p->taps)) return 0;
+    q->rows = rows, q->tokens = address(args[0]);
+    if (PyErr_Occurred() || !positions_of(q, p, args[1])) return 0;
+    if (!sequences_of(g, p, args[3]) || !given_of(g, p, args[4]) || !tokens_of(q, p) || !inputs_of(q, p, args[5]))
         return 0;
     for (int i = 0; i < SPEC_PICKS; i++)
         if (!pick_of(g, i, PyTuple_GetItem(args[6], i))) return 0;

@@ -12,10 +12,10 @@ typedef struct {
     int32_t *picks[SPEC_PICKS];
 } spec_given;
 
-/* tokens, positions (addresses of int64 [rows], tokens 0 if no token is embedded), rows,
+/* address of tokens, int64 [rows], 0 if no token is embedded; (address of positions, int64 [rows][each], each); rows,
    sequences ((address of its cache, places, rows, start, pending, parents of the drafts or None, whether its rows see
    each other in both directions), ...),
-   given ((row, address), ...), inputs ((address, stride), ...),
+   given ((row, address, 0 for an embedding or 1 + index of what is added), ...), inputs ((address, stride), ...),
    picks (rows of `final` or None, rows of `logits` or None), taps ((address, stride) or None, ...),
    None or (matrices, windows, states, source, keep, address of the record or 0, (row, ...) recorded).
    Returns 0 with an exception set if an argument is invalid. */

@@ -262,6 +262,17 @@ static PyObject *columns(PyObject *self, PyObject *args) {
     return none_or_error(op);
 }
 
+/* x, index, width */
+static PyObject *add_rows(PyObject *self, PyObject *args) {
+    int x, index, width;
+    if (!PyArg_ParseTuple(args, "iii", &x, &index, &width)) return NULL;
+    spec_program *p = program_of(self);
+    spec_op *op = spec_add_op(p, SPEC_ADD_ROWS);
+    if (op) op->x = x, op->index = index, op->width = width;
+    if (p->added < index + 1) p->added = index + 1;
+    return none_or_error(op);
+}
+
 /* x, width, cap */
 static PyObject *softcap(PyObject *self, PyObject *args) {
     int x, width;
@@ -506,6 +517,7 @@ static PyMethodDef methods[] = {
     {"multiply", multiply, METH_VARARGS, NULL},
     {"glu", glu, METH_VARARGS, NULL},
     {"add", add, METH_VARARGS, NULL},
+    {"add_rows", add_rows, METH_VARARGS, NULL},
     {"softcap", softcap, METH_VARARGS, NULL},
     {"gated_norm", gated_norm, METH_VARARGS, NULL},
     {"block_conv", block_conv, METH_VARARGS, NULL},

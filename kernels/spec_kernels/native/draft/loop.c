@@ -180,7 +180,7 @@ static int prepare(const spec_drafts *d, next_forward *n) {
     n->taps[d->logits] = d->request->taps[d->logits];
     if (d->state != SPEC_NONE) n->taps[d->state] = d->request->taps[d->state];
     if (d->sure != SPEC_NONE) n->taps[d->sure] = d->request->taps[d->sure];
-    q->tokens = n->tokens, q->positions = n->positions, q->given = NULL;
+    q->tokens = n->tokens, q->positions = n->positions, q->each = 1, q->given = NULL;
     q->sequence = n->sequence, q->memory = n->memory, q->places = n->places, q->held = n->held, q->parents = NULL,
     q->taps = n->taps;
     for (int i = 0; i < SPEC_PICKS; i++) q->picks[i] = NULL;

@@ -103,9 +103,15 @@ static void clusters(spec_program *p, const spec_op *op) {
 }
 
 static void gather_angles(const spec_program *p, const spec_rotary *t) {
+    const spec_request *q = p->request;
     size_t half = (size_t)t->rotary_dim / 2;
-    for (int r = 0; r < p->request->rows; r++) {
-        size_t at = (size_t)p->request->positions[r] * half;
+    for (int r = 0; q->each > 1 && r < q->rows; r++)
+        for (size_t i = 0; i < half; i++) {
+            size_t at = (size_t)q->positions[(size_t)r * half + i] * half + i;
+            t->row_cos[(size_t)r * half + i] = t->cosines[at], t->row_sin[(size_t)r * half + i] = t->sines[at];
+        }
+    for (int r = 0; q->each == 1 && r < q->rows; r++) {
+        size_t at = (size_t)q->positions[r] * half;
         memcpy(t->row_cos + (size_t)r * half, t->cosines + at, half * sizeof(float));
         memcpy(t->row_sin + (size_t)r * half, t->sines + at, half * sizeof(float));
     }

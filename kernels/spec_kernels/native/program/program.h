@@ -58,6 +58,7 @@ enum spec_kind {
     SPEC_GATED_NORM,
     SPEC_CONCAT,
     SPEC_COLUMNS,
+    SPEC_ADD_ROWS,
     SPEC_TAP,
     SPEC_RATES,
     SPEC_RECORD,
@@ -127,7 +128,8 @@ typedef struct {
 typedef struct {
     int32_t rows, sequences;
     const int64_t *tokens, *positions;
-    const float **given; /* [rows] or NULL: an embedding for the row, NULL to embed its token */
+    int32_t each;        /* positions of a row: 1, or one for each pair of a head that rotates */
+    const float **given; /* [1 + added][rows] or NULL: an embedding for the row, NULL to embed its token; rows to add */
     spec_sequence *sequence;
     uint8_t **memory; /* of each sequence */
     int32_t *places;
@@ -172,7 +174,7 @@ typedef struct spec_program {
     spec_memory memory;
     spec_recurrence recurrence;
     spec_rotary rotary[SPEC_TABLES];
-    int32_t tables, positions, vocabulary;
+    int32_t tables, positions, vocabulary, added;
     int32_t inputs, input_widths[SPEC_INPUTS], taps, recurring;
 
     /* max rows of a forward for the allocated memory, and scratch bytes of one thread */

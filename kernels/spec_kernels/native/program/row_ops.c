@@ -97,6 +97,15 @@ static void columns(spec_program *p, const spec_op *op, int first, int rows) {
         memcpy(spec_rows_of(p, op->out, r), spec_rows_of(p, op->x, r) + op->index, (size_t)op->width * sizeof(float));
 }
 
+static void add_rows(spec_program *p, const spec_op *op, int first, int rows) {
+    const spec_request *q = p->request;
+    const float **given = q->given ? q->given + (size_t)(1 + op->index) * (size_t)q->rows : NULL;
+    for (int r = first; given && r < first + rows; r++) {
+        float *x = spec_rows_of(p, op->x, r);
+        for (int i = 0; given[r] && i < op->width; i++) x[i] += given[r][i];
+    }
+}
+
 static void tap(spec_program *p, const spec_op *op, int first, int rows) {
     const spec_request *q = p->request;
     if (!q->taps[op->index] || p->values[op->x].tap == op->index) return;
@@ -152,6 +161,7 @@ void spec_do_rows(spec_program *p, const spec_op *op, int first, int rows) {
     case SPEC_GATE: gate(p, op, first, rows); break;
     case SPEC_CONCAT: concat(p, op, first, rows); break;
     case SPEC_COLUMNS: columns(p, op, first, rows); break;
+    case SPEC_ADD_ROWS: add_rows(p, op, first, rows); break;
     case SPEC_TAP: tap(p, op, first, rows); break;
     case SPEC_RATES: rates(p, op, first, rows); break;
     case SPEC_RECORD: record(p, op, first, rows); break;

@@ -32,5 +32,5 @@ def prompt_of(encoder: ImageEncoder | None, state: DraftModelState, seq: Sequenc
         state.seq.embeds, state.seq.encoded = {}, None
         return [token for token in seq.tokens[: seq.prompt_len] if token >= 0]
     encoded = encoder.encode_prompt(pictured.prompt, pictured.pictures, **pictured.keywords)
-    state.seq.embeds, state.seq.encoded = encoded.embeds, encoded
+    state.seq.embeds, state.seq.encoded, state.seq.prompt_len = encoded.embeds, encoded, len(encoded.tokens)
     return encoded.tokens

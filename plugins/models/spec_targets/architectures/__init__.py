@@ -21,6 +21,7 @@ from spec_targets.architectures.lfm2 import LFM2, LFM2_MOE
 from spec_targets.architectures.llama import LLAMA
 from spec_targets.architectures.phi3 import PHI3
 from spec_targets.architectures.qwen import QWEN2, QWEN3, QWEN3_MOE
+from spec_targets.architectures.qwen3vl import QWEN3_VL
 
 __all__ = [
     "BY_CLASS",
@@ -38,7 +39,7 @@ __all__ = [
 GROUP = "spec_targets.architectures"
 OURS = (
     LLAMA, QWEN2, QWEN3, QWEN3_MOE, GLM4_MOE, QWEN3_NEXT, QWEN35, QWEN35_MOE, PHI3, GEMMA2, GEMMA3, GEMMA4, GPT_OSS,
-    LFM2, LFM2_MOE,
+    LFM2, LFM2_MOE, QWEN3_VL,
 )  # fmt: skip
 
 

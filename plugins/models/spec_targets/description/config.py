@@ -62,6 +62,8 @@ class Config:
     sharing: int = 0
     ffs: tuple[int, ...] = ()
     per_layer: int = 0
+    axes: tuple[int, ...] = ()
+    added: int = 0
     score_cap: float = 0.0
     logit_cap: float = 0.0
     embed_scale: float = 1.0

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import attrs
+from spec_kernels.model.sizes import ADDED_MAX
 from torch import Tensor
 
 from spec_core.errors import UsageError, nearest
@@ -22,7 +24,20 @@ def text_of(raw: Mapping[str, Any]) -> Mapping[str, Any]:
 def config_of(raw: Mapping[str, Any], name: str) -> Config:
     """The sizes of a directory's model. Raises UsageError for missing, wrongly typed or unknown values."""
     family, kind = _by_class(raw, name) if raw.get("architectures") else _by_type(raw, name)
-    return family.hf(ConfigJson(text_of(raw), family.name, kind, name))
+    config = family.hf(ConfigJson(text_of(raw), family.name, kind, name))
+    return attrs.evolve(config, added=_deepstack_layers(raw, name, config.layers)) if config.axes else config
+
+
+def _deepstack_layers(raw: Mapping[str, Any], name: str, layers: int) -> int:
+    """Number of layers behind which rows of pictures are added. Raises UsageError for an impossible one."""
+    vision = raw.get("vision_config")
+    indexes = vision.get("deepstack_visual_indexes", []) if isinstance(vision, dict) else []
+    if not isinstance(indexes, list) or len(indexes) > min(layers, ADDED_MAX):
+        raise UsageError(
+            f"{name}: config.json has deepstack_visual_indexes = {str(indexes)[:60]!r}",
+            hint=f"a list of at most {min(layers, ADDED_MAX)} layers is needed",
+        )
+    return len(indexes)
 
 
 def divisors_of(raw: Mapping[str, Any], config: Config) -> Tensor | None:
@@ -38,12 +53,14 @@ WITH_PICTURES = (
 """Classes of models whose text part is one of the families, by its ``model_type``."""
 MUTUAL = ("Gemma3ForConditionalGeneration",)
 """Classes of models with pictures whose rows attend to each other in both directions."""
+GRID = "Qwen3VLForConditionalGeneration"
+"""Class of a model with pictures whose rows have positions on a grid."""
 
 
 def reads_pictures(raw: Mapping[str, Any]) -> bool:
     """Whether pictures of a prompt are read by a model with this config."""
     classes = raw.get("architectures")
-    named = isinstance(classes, list) and len(classes) > 0 and classes[0] in (*WITH_PICTURES, *MUTUAL)
+    named = isinstance(classes, list) and len(classes) > 0 and classes[0] in (*WITH_PICTURES, *MUTUAL, GRID)
     return named and isinstance(raw.get("vision_config"), dict)
 
 

@@ -34,6 +34,7 @@ from spec_core.errors import SequencesFailed, TargetError, message
 from spec_core.toolkit import CacheReader, ImageEncoder, LayerExecutor, NextTokenLayer, TrainingTexts
 from spec_targets.description.config import Config
 from spec_targets.runtime.build import Executor
+from spec_targets.runtime.picture_rows import added_rows, positions_of, shift_of
 from spec_targets.runtime.weights import Weights
 
 FIRST_ROWS = 64
@@ -87,9 +88,10 @@ class TorchTarget:
         logits = self._logit_rows(batch, needs)
         asked = rows_of.ForwardBatch(
             tokens=batch.tokens,
-            positions=batch.positions,
+            positions=positions_of(batch, self.config.axes) if self.config.axes else batch.positions,
             sequences=self._all_sequence_rows(batch.parts),
             given=batch.embeds,
+            added=added_rows(batch) if self.config.added else (),
             logits=logits,
             final=None if needs.final else logits,
             taps={"logits", *(f"hidden.{i}" for i in needs.hidden), *(("final",) if needs.final else ())},
@@ -141,9 +143,13 @@ class TorchTarget:
             cache = self._reserve(seq.slot, start + len(tokens) + room)
             sequences.append(SequenceRows(cache, end - len(tokens), len(tokens), start))
         last_rows = [end - 1 for end in ends]
+        shifts = [shift_of(seq) for seq, _, _ in parts] if self.config.axes else [0] * len(parts)
         return rows_of.ForwardBatch(
             tokens=numbers([token for _, _, tokens in parts for token in tokens], self.info.row_device),
-            positions=numbers([at for s in sequences for at in range(s.start, s.end)], self.info.row_device),
+            positions=numbers(
+                [at + shift for shift, s in zip(shifts, sequences, strict=True) for at in range(s.start, s.end)],
+                self.info.row_device,
+            ),
             sequences=sequences,
             logits=last_rows,
             final=last_rows,

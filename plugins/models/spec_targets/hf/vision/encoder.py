@@ -6,11 +6,13 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from importlib.util import find_spec
+from math import isqrt
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import attrs
+import torch
 from torch import Tensor
 
 from spec_core import EncodedPrompt, UsageError
@@ -19,6 +21,7 @@ from spec_targets.tokenizer.base import Tokenizer
 if TYPE_CHECKING:
     from PIL.Image import Image
 
+    from spec_targets.hf.vision.processors import Processor
     from spec_targets.hf.vision.tower import Tower
 
 NEEDED = ("transformers", "PIL")
@@ -28,10 +31,15 @@ KEPT = 64
 
 @attrs.frozen
 class SeenPicture:
-    """text: what stands for the picture in a prompt, with a token for each of its rows. rows: [n, D]."""
+    """text: what stands for the picture in a prompt, with a token for each of its rows. rows: [n, D].
+
+    added: [n, D] for each layer that adds some. grid: rows and columns of its blocks, None where they are in a line.
+    """
 
     text: str
     rows: Tensor
+    added: tuple[Tensor, ...] = ()
+    grid: tuple[int, int] | None = None
 
 
 @attrs.define(eq=False)
@@ -46,7 +54,7 @@ class HfImageEncoder:
     width: int
     mutual: bool = False
     _lock: Lock = attrs.field(factory=Lock, init=False)
-    _parts: tuple[Any, Tower] | None = attrs.field(default=None, init=False)
+    _parts: tuple[Processor, Tower] | None = attrs.field(default=None, init=False)
     _seen: OrderedDict[bytes, SeenPicture] = attrs.field(factory=OrderedDict, init=False)
 
     def encode_prompt(
@@ -59,14 +67,14 @@ class HfImageEncoder:
         with self._lock:
             seen = [self._see(image) for image in images]
             processor, tower = self._read_parts()
-        filler = Filler(processor.image_token, [picture.text for picture in seen])
+        filler = Filler(processor.place, [picture.text for picture in seen])
         if isinstance(prompt, str):
-            text = prompt if processor.image_token in prompt else f"{processor.image_token * len(seen)}\n{prompt}"
+            text = prompt if processor.place in prompt else f"{processor.standing * len(seen)}\n{prompt}"
             tokens = self.tokenizer.encode(filler.fill(text), special=True)
         else:
             tokens = self.tokenizer.encode_chat(prompt, expand=filler.fill, **keywords)
         filler.check()
-        return with_rows(tokens, [row for picture in seen for row in picture.rows], tower.row_token, self.mutual)
+        return with_rows(tokens, seen, tower.row_token, self.mutual)
 
     def _see(self, image: Image) -> SeenPicture:
         """What a picture is in a prompt; one that was seen before is not read again."""
@@ -80,36 +88,29 @@ class HfImageEncoder:
 
     def _look(self, image: Image) -> SeenPicture:
         processor, tower = self._read_parts()
-        inputs = processor(text=processor.image_token, images=[image], return_tensors="pt")
-        rows = tower.rows(inputs)
-        if rows.shape[1] != self.width:
+        inputs, text = processor.read(image)
+        picture = tower.read(inputs)
+        if (width := picture.rows.shape[1]) != self.width:
             raise UsageError(
-                f"{self.directory.name}: rows of pictures have {rows.shape[1]} numbers, those of tokens {self.width}",
+                f"{self.directory.name}: rows of pictures have {width} numbers, those of tokens {self.width}",
                 hint="its config and its tensors do not belong together; get the model again",
             )
-        ids = inputs["input_ids"][0].tolist()
-        text = processor.tokenizer.decode(ids[1:] if ids[:1] == [processor.tokenizer.bos_token_id] else ids)
-        return SeenPicture(text, rows)
+        return SeenPicture(text, picture.rows, picture.added, grid_of(inputs, len(picture.rows)))
 
-    def _read_parts(self) -> tuple[Any, Tower]:
+    def _read_parts(self) -> tuple[Processor, Tower]:
         """The processor and the tower."""
         if self._parts is None:
             if missing := [name for name in NEEDED if find_spec(name) is None]:
                 raise UsageError(
                     f"pictures need {' and '.join(missing)}", hint="pip install 'spec-core[vision]', or give no picture"
                 )
-            from transformers import AutoProcessor
+            from transformers import AutoConfig
 
+            from spec_targets.hf.vision.processors import read_processor
             from spec_targets.hf.vision.tower import read_tower
 
-            try:
-                processor = AutoProcessor.from_pretrained(self.directory, backend="pil")
-            except (OSError, ValueError, KeyError, ImportError) as error:
-                raise UsageError(
-                    f"{self.directory.name}: its processor cannot be read ({str(error)[:200]})",
-                    hint="get its preprocessor_config.json and processor_config.json again",
-                ) from error
-            self._parts = processor, read_tower(self.directory)
+            config = AutoConfig.from_pretrained(self.directory)
+            self._parts = read_processor(self.directory, config), read_tower(self.directory, config)
         return self._parts
 
 
@@ -138,9 +139,20 @@ class Filler:
             )
 
 
-def with_rows(tokens: list[int], rows: list[Tensor], row_token: int, mutual: bool) -> EncodedPrompt:
+def grid_of(inputs: Mapping[str, Any], rows: int) -> tuple[int, int] | None:
+    """Rows and columns of a picture's blocks, from the patches of a processor that says them."""
+    patches = inputs.get("image_grid_thw")
+    if patches is None:
+        return None
+    _, height, width = patches[0].tolist()
+    merge = isqrt(height * width // rows)
+    return height // merge, width // merge
+
+
+def with_rows(tokens: list[int], pictures: list[SeenPicture], row_token: int, mutual: bool) -> EncodedPrompt:
     """The prompt with a row at every token that stands for one. Raises UsageError if the numbers differ."""
     places = [at for at, token in enumerate(tokens) if token == row_token]
+    rows = [row for picture in pictures for row in picture.rows]
     if len(places) != len(rows):
         raise UsageError(
             f"the prompt has {len(places)} tokens for rows of pictures, the pictures have {len(rows)} rows",
@@ -148,11 +160,36 @@ def with_rows(tokens: list[int], rows: list[Tensor], row_token: int, mutual: boo
         )
     chosen = set(places)
     ids = [-1 if at in chosen else token for at, token in enumerate(tokens)]
-    return EncodedPrompt(ids, dict(zip(places, rows, strict=True)), runs(places) if mutual else ())
+    grids = [picture.grid for picture in pictures if picture.grid is not None]
+    added = [torch.cat(layers) for layers in zip(*(picture.added for picture in pictures), strict=True)]
+    return EncodedPrompt(
+        ids,
+        dict(zip(places, rows, strict=True)),
+        blocks=runs(places) if mutual else (),
+        positions=grid_positions(ids, grids) if grids else None,
+        added=tuple(dict(zip(places, layer, strict=True)) for layer in added),
+    )
 
 
 def runs(places: list[int]) -> tuple[tuple[int, int], ...]:
     """(first, end) of neighbouring places."""
-    firsts = [at for at in places if at - 1 not in set(places)]
-    ends = [at + 1 for at in places if at + 1 not in set(places)]
-    return tuple(zip(firsts, ends, strict=True))
+    known = set(places)
+    firsts, ends = ([at for at in places if at + step not in known] for step in (-1, 1))
+    return tuple((first, end + 1) for first, end in zip(firsts, ends, strict=True))
+
+
+def grid_positions(tokens: list[int], grids: list[tuple[int, int]]) -> Tensor:
+    """[3, tokens] int64: time, height and width of every row; text goes on behind a picture's longer side."""
+    pieces: list[Tensor] = []
+    at, place = 0, 0
+    pictures = iter(grids)
+    while at < len(tokens):
+        if tokens[at] >= 0:
+            pieces.append(torch.full((3, 1), place))
+            at, place = at + 1, place + 1
+            continue
+        height, width = next(pictures)
+        grid = torch.stack(torch.meshgrid(torch.arange(height), torch.arange(width), indexing="ij")).flatten(1)
+        pieces.append(place + torch.cat([torch.zeros(1, height * width, dtype=torch.int64), grid]))
+        at, place = at + height * width, place + max(height, width)
+    return torch.cat(pieces, 1)

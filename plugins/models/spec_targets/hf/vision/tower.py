@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,31 +24,44 @@ UNUSED_SIZES = {"num_hidden_layers": 0, "vocab_size": 8, "pad_token_id": None, "
 
 
 @attrs.frozen
+class PictureRows:
+    """rows: [n, D] float32, of all pictures in the order of the prompt. added: [n, D] for each layer that adds some."""
+
+    rows: Tensor
+    added: tuple[Tensor, ...] = ()
+
+
+@attrs.frozen
 class Tower:
     """Reads what a processor makes of pictures. row_token: id that stands for a row of a picture in a prompt."""
 
     model: Any
     row_token: int
 
-    def rows(self, inputs: Mapping[str, Any]) -> Tensor:
-        """[n, D] float32, the rows of all pictures in the order of the prompt. inputs: of the processor."""
+    def read(self, inputs: Mapping[str, Any]) -> PictureRows:
+        """Rows of pictures. inputs: of the processor."""
         read = self.model.model.get_image_features
         known = inspect.signature(read).parameters
         with torch.inference_mode():
             output = read(**{name: value for name, value in inputs.items() if name in known})
-        features = getattr(output, "pooler_output", output)
-        pieces = features if isinstance(features, (list, tuple)) else [features]
-        return torch.cat([piece.reshape(-1, piece.shape[-1]) for piece in pieces]).float().clone()
+        added = map(in_one, getattr(output, "deepstack_features", None) or ())
+        return PictureRows(in_one(getattr(output, "pooler_output", output)), tuple(added))
 
 
-def read_tower(directory: Path) -> Tower:
+def in_one(features: Any) -> Tensor:
+    """[n, D] float32 from a tensor, or from one for each picture."""
+    pieces = features if isinstance(features, (list, tuple)) else [features]
+    return torch.cat([piece.reshape(-1, piece.shape[-1]) for piece in pieces]).float().clone()
+
+
+def read_tower(directory: Path, config: Any) -> Tower:
     """The tower of a directory, in float32 on the CPU. Raises UsageError for what it lacks."""
-    config = transformers.AutoConfig.from_pretrained(directory)
     tensors = {
         name: stored.load().float()
         for name, stored in open_directory(directory).items()
         if not any(part in name for part in TEXT)
     }
+    config = copy.deepcopy(config)
     for name, value in UNUSED_SIZES.items():
         if getattr(config.text_config, name, None) is not None:
             setattr(config.text_config, name, value)

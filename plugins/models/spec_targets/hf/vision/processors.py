@@ -1,0 +1,79 @@
+"""Transformers' processors of pictures: what a tower reads, and the text that stands for a picture in a prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import attrs
+import transformers
+
+from spec_core.errors import UsageError
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+GRID = ("qwen3_vl",)
+"""Values of ``model_type`` whose whole processor needs more packages, for videos."""
+
+
+class Processor(Protocol):
+    """place: the word of a picture in a prompt. standing: what is written for a picture where nobody wrote a place."""
+
+    @property
+    def place(self) -> str: ...
+    @property
+    def standing(self) -> str: ...
+
+    def read(self, image: Image) -> tuple[Mapping[str, Any], str]:
+        """Inputs of a tower, and the text of the place: a token for each row, and what is between them."""
+
+
+@attrs.frozen
+class WholeProcessor:
+    """The processor of a directory."""
+
+    processor: Any
+
+    @property
+    def place(self) -> str:
+        return str(self.processor.image_token)
+
+    @property
+    def standing(self) -> str:
+        return self.place
+
+    def read(self, image: Image) -> tuple[Mapping[str, Any], str]:
+        inputs = self.processor(text=self.place, images=[image], return_tensors="pt")
+        words = self.processor.tokenizer
+        ids = inputs["input_ids"][0].tolist()
+        return inputs, words.decode(ids[1:] if ids[:1] == [words.bos_token_id] else ids)
+
+
+@attrs.frozen
+class GridProcessor:
+    """Pictures as a grid of patches; ``merge`` x ``merge`` of them become a row."""
+
+    pictures: Any
+    merge: int
+    place: str = "<|image_pad|>"
+    standing: str = "<|vision_start|><|image_pad|><|vision_end|>"
+
+    def read(self, image: Image) -> tuple[Mapping[str, Any], str]:
+        inputs = self.pictures(images=[image], return_tensors="pt")
+        return inputs, self.place * (int(inputs["image_grid_thw"].prod()) // self.merge**2)
+
+
+def read_processor(directory: Path, config: Any) -> Processor:
+    """The processor of a directory, with pillow alone. Raises UsageError for a damaged one."""
+    try:
+        if config.model_type not in GRID:
+            return WholeProcessor(transformers.AutoProcessor.from_pretrained(directory, backend="pil"))
+        pictures = transformers.AutoImageProcessor.from_pretrained(directory, backend="pil")
+        return GridProcessor(pictures, int(config.vision_config.spatial_merge_size))
+    except (OSError, ValueError, KeyError, TypeError, ImportError) as error:
+        raise UsageError(
+            f"{directory.name}: its processor cannot be read ({str(error)[:200]})",
+            hint="get its preprocessor_config.json and processor_config.json again",
+        ) from error
