@@ -9,6 +9,7 @@ import pytest
 from rich.console import Console
 from spec_commands import common
 from spec_commands.prompts import Prompt
+from spec_compare.acceptance import AcceptanceLengths
 from spec_compare.columns import COLUMNS, FEW, by_position, informative_columns
 from spec_compare.difference import first_difference
 from spec_compare.measure import Lap, Record, Steps, batches, rotate
@@ -136,6 +137,7 @@ def test_the_wide_table_has_every_figure_that_there_is():
         "peak_bytes": 1 << 30,
         "cpu_speedup": 1.5,
         "spec_bench": {"mean_accepted_tokens": 2.5, "speedup": 1.4},
+        "acceptance_length": AcceptanceLengths(2.5, 2.6, 2.5),
     }
     table_rows = [attrs.evolve(r, **figures) for r in rows(pair("a", 4, 2), {})]
 

@@ -25,6 +25,7 @@ COLUMNS: dict[str, Callable[[Row], str]] = {
     "with prefill": lambda r: _number(r.whole, ".2f", "×"),
     "Spec-Bench × / MAT": lambda r: as_spec_bench(r),
     "tokens/step": lambda r: _number(r.tokens_per_step, ".2f"),
+    "acceptance length": lambda r: lengths(r),
     "acceptance": lambda r: _number(r.draft_acceptance, ".0%"),
     "draft length": lambda r: _number(r.mean_draft_length, ".1f"),
     "by position": lambda r: by_position(r),
@@ -72,6 +73,13 @@ def identical(row: Row) -> str:
     if row.label is not None:
         return f"{row.label} ({row.identical} of {row.prompts} identical)"
     return "yes" if row.identical == row.prompts else f"DIFFERS ({row.prompts - row.identical} of {row.prompts})"
+
+
+def lengths(row: Row) -> str:
+    """The three acceptance lengths: ``2.31/2.52/2.40``."""
+    own = row.acceptance_length
+    values = (own.per_request, own.token_weighted, own.pooled)
+    return "-" if own.pooled is None else "/".join(_number(value, ".2f") for value in values)
 
 
 def of_bound(row: Row) -> str:

@@ -11,6 +11,7 @@ import attrs
 from spec_costs.curve import Curves
 
 from spec_compare import latency, spec_bench_dataset
+from spec_compare.acceptance import AcceptanceLengths, acceptance_histogram, acceptance_lengths
 from spec_compare.bounds import bounds
 from spec_compare.records.record import Lap, Record
 from spec_core.toolkit import DraftStatistics
@@ -33,7 +34,8 @@ class Row:
     repeat. rate: decode tokens/s of a sequence. speedup: rate over plain's on the same prompts; low and high: its
     bootstrap interval over prompts; middle: median of the prompts' own. whole: the ratio with prefill, all sequences
     together. cpu_rate, cpu_speedup: as rate and speedup, by CPU time. efficiency: speedup / tokens_per_step; overhead:
-    its inverse - 1. split: share of the time of a step. forwards: per generated token, by who made them.
+    its inverse - 1. acceptance_histogram: drafts by their number of accepted tokens. split: shares of a step's time.
+    forwards: per generated token, by who made them.
     machine_rate: tokens/s of all sequences together, prefill included. first_token, between_tokens: percentiles in
     seconds. hardware_bound ... acceptance_bound: as in ``Bounds``. roof_fraction: speedup / acceptance_bound.
     """
@@ -53,12 +55,13 @@ class Row:
     cpu_rate: float | None
     cpu_speedup: float | None
     tokens_per_step: float | None
-    tokens_per_step_macro: float | None
     efficiency: float | None
     overhead: float | None
     first_seconds: float
     split: dict[str, float]
     forwards: dict[str, float]
+    acceptance_length: AcceptanceLengths
+    acceptance_histogram: list[int]
     steps: int
     mean_acceptance_length: float | None
     accepted_per_step: float | None
@@ -162,7 +165,8 @@ def row(
         label=label,
         **speeds,
         tokens_per_step=tau,
-        tokens_per_step_macro=_mean([r.tally.emitted / r.tally.steps for r in records if r.tally.steps]),
+        acceptance_length=acceptance_lengths(records),
+        acceptance_histogram=acceptance_histogram(records),
         efficiency=_ratio(speeds["speedup"], tau),
         overhead=tau / speeds["speedup"] - 1 if tau and speeds["speedup"] else None,
         first_seconds=statistics.median(r.first_seconds for r in records),
@@ -293,10 +297,6 @@ def _sums(tables: Iterable[Mapping[str, float]]) -> dict[str, float]:
 def _shares(table: dict[str, float]) -> dict[str, float]:
     whole = sum(table.values())
     return {name: value / whole for name, value in table.items()} if whole else {}
-
-
-def _mean(values: list[float]) -> float | None:
-    return statistics.fmean(values) if values else None
 
 
 def _ratio(a: Any, b: Any) -> float | None:
