@@ -24,6 +24,19 @@ COMPARE = [
         "--sweep", "sweeps", multiple=True, metavar="KEY=V,V", help="Every contender once per value; may be repeated."
     ),
     click.option(
+        "--golden",
+        type=click.Path(path_type=Path),
+        metavar="YAML",
+        help="Replay acceptance lengths of a file of InferenceX's form, with --rule synthetic.",
+    ),
+    click.option(
+        "--thinking",
+        type=click.Choice(["on", "off"]),
+        default="on",
+        show_default=True,
+        help="The thinking mode of --golden.",
+    ),
+    click.option(
         "--target",
         "targets",
         multiple=True,

@@ -13,8 +13,9 @@ from spec_commands.common import Settings
 from spec_compare import calibration, contenders, difference, exactness, oracle, prompt_source
 from spec_compare.calibration import Calibration
 from spec_compare.contenders import ContenderPlan
-from spec_compare.entries import entries
+from spec_compare.entries import ContenderEntry, entries
 from spec_compare.executors.shard import ALL_WORK, Shard, Written, ignore_line
+from spec_compare.inputs import golden as golden_lengths
 from spec_compare.inputs import sources
 from spec_compare.inputs.sources import PromptSource
 from spec_compare.measure import Baseline, RequestSettings, measure, warm_up
@@ -33,7 +34,7 @@ from spec_core.errors import UsageError
 PROMPT_FLAGS = ("file", "suite", "chat")
 PROMPT_FILTERS = ("families", "limit")
 SIZE_FLAGS = ("repeats", "batch", "reuse_turns", "trace", "prompt_tokens")
-CONTENDER_FLAGS = ("contenders_file", "sweeps", "targets")
+CONTENDER_FLAGS = ("contenders_file", "sweeps", "targets", "golden", "thinking")
 ACCOUNT_FLAGS = (*CONTENDER_FLAGS, "oracles", "bounds", "costs", "exact")
 
 
@@ -49,7 +50,7 @@ def run_comparison(
     )
     settings = common.settings_of(flags)
     results = None if out is None else Results(out, written)
-    entered = part.of(entries(settings, *(accounts[name] for name in CONTENDER_FLAGS)))
+    entered = part.of(listed_contenders(settings, accounts))
     before = None if results is None else results.before
     targets = contenders.check_contenders(settings, entered, None if before is None else recorded_threads(before))
     source = prompt_source_of(targets.values(), **place)
@@ -85,7 +86,14 @@ def number_of_contenders(flags: dict[str, Any]) -> int:
     *_, accounts = (
         common.pop_flags(flags, *names) for names in (PROMPT_FILTERS, SIZE_FLAGS, PROMPT_FLAGS, ACCOUNT_FLAGS)
     )
-    return len(entries(common.settings_of(flags), *(accounts[name] for name in CONTENDER_FLAGS)))
+    return len(listed_contenders(common.settings_of(flags), accounts))
+
+
+def listed_contenders(settings: Settings, flags: Mapping[str, Any]) -> list[ContenderEntry]:
+    """The contenders that the flags name."""
+    file, sweeps, models, golden, thinking = (flags[name] for name in CONTENDER_FLAGS)
+    lengths = None if golden is None else golden_lengths.read(golden, thinking).lengths
+    return entries(settings, file, sweeps, models, lengths)
 
 
 def measure_costs(

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 from spec_commands import common
 from spec_commands.printing import say
 
 from spec_core.errors import UsageError
+
+if TYPE_CHECKING:
+    from spec_compare.outcome import Outcome
 
 DIRECTORY = click.Path(path_type=Path)
 
@@ -107,19 +113,41 @@ def merge(directories: tuple[Path, ...], as_json: bool) -> None:
 @click.option("--parquet", type=DIRECTORY, help="The same as Parquet; needs the extra [parquet].")
 @click.option("--texts", type=DIRECTORY, help="Write a row per text to this CSV file.")
 @click.option("--spec-bench", "spec_bench", type=DIRECTORY, help="Write Spec-Bench's answer files to this directory.")
+@click.option("--golden", type=DIRECTORY, help="Write acceptance lengths as InferenceX's YAML to this directory.")
+@click.option(
+    "--thinking",
+    type=click.Choice(["on", "off"]),
+    default="on",
+    show_default=True,
+    help="The thinking mode of the prompts, for --golden.",
+)
 def export(
-    directory: Path, csv: Path | None, parquet: Path | None, texts: Path | None, spec_bench: Path | None
+    directory: Path,
+    csv: Path | None,
+    parquet: Path | None,
+    texts: Path | None,
+    spec_bench: Path | None,
+    golden: Path | None,
+    thinking: str,
 ) -> None:
     """Write results in the formats of other programs."""
     from spec_compare.exports import answers, tables
+    from spec_compare.exports import golden as golden_lengths
     from spec_compare.outcome import recompute
     from spec_compare.records.reading import read
 
-    writers = {csv: tables.csv, parquet: tables.parquet, texts: tables.texts, spec_bench: answers.write}
+    writers: dict[Path | None, Callable[[Outcome, Path], list[Path]]] = {
+        csv: tables.csv,
+        parquet: tables.parquet,
+        texts: tables.texts,
+        spec_bench: answers.write,
+        golden: partial(golden_lengths.write, thinking=thinking),
+    }
     chosen_writers = {path: write for path, write in writers.items() if path is not None}
     if not chosen_writers:
         raise UsageError(
-            "no format was named", hint="pass --csv FILE, --parquet FILE, --texts FILE or --spec-bench DIR"
+            "no format was named",
+            hint="pass --csv FILE, --parquet FILE, --texts FILE, --spec-bench DIR or --golden DIR",
         )
     result = recompute(read(directory))
     for path, write in chosen_writers.items():
