@@ -64,11 +64,12 @@ def report(directory: Path, file: Path) -> None:
 @click.argument("directory", metavar="DIR", type=DIRECTORY)
 @click.argument("file", metavar="FILE", type=DIRECTORY)
 @click.option("--report/--no-report", default=True, help="With the HTML report; needs the extra [report].")
-def bundle(directory: Path, file: Path, report: bool) -> None:
-    """Write results as one zip file with hashes, for a paper to cite: records, summary, schema, costs and report."""
+@click.option("--prompts/--no-prompts", default=True, help="With the prompts, so that others can run it again.")
+def bundle(directory: Path, file: Path, report: bool, prompts: bool) -> None:
+    """Write results as one zip file with hashes, for a paper to cite: records, summary, prompts, costs and report."""
     from spec_compare import bundle as bundles
 
-    digest = bundles.write(directory, file, report)
+    digest = bundles.write(directory, file, report, prompts)
     common.print_note(f"written: {file}")
     say(f"sha256 {digest}")
 
