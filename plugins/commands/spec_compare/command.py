@@ -83,6 +83,9 @@ COMPARE = [
 @click.option(
     "--ray-address", metavar="ADDRESS", help="The cluster; the default is RAY_ADDRESS, else one started here."
 )
+@click.option(
+    "--rerun", type=click.Path(path_type=Path), metavar="BUNDLE", help="Run the comparison of a bundle again."
+)
 @click.option("--report", type=click.Path(path_type=Path), help="An HTML file with tables, figures and texts.")
 @click.option("--wide", is_flag=True, help="All columns, however wide.")
 @click.option("--json", "as_json", is_flag=True, help="The summary as one JSON object.")
@@ -92,6 +95,7 @@ def compare(
     out: Path | None,
     executor: str,
     ray_address: str | None,
+    rerun: Path | None,
     report: Path | None,
     wide: bool,
     as_json: bool,
@@ -110,22 +114,55 @@ def compare(
         return _on_ray(out, flags, ray_address, report, wide, as_json)
     if ray_address is not None:
         raise UsageError("--ray-address was passed without --executor ray", hint="pass both, or neither")
-    from spec_compare.comparison import run_comparison
-
     if report is not None:
         from spec_compare.report import page, svg
 
         svg.check()
         flags["trace"] = True
     exact = flags["exact"]
-    result = run_comparison(out, flags)
+    result, lines, equal = _measure(ctx, out, flags, rerun)
     if report is not None:
         page.write(report, result)
     if as_json:
         say(common.as_json(result.body()))
     else:
         _show(result, wide, exact)
-    return 1 if result.differences else 0
+    for line in lines:
+        common.print_note(line) if as_json else say(line)
+    return 0 if equal else 1
+
+
+def _measure(
+    ctx: click.Context, out: Path | None, flags: dict[str, Any], bundle: Path | None
+) -> tuple[Outcome, list[str], bool]:
+    """The outcome, lines on a bundle that was run again, and whether every text is as it must be."""
+    if bundle is None:
+        from spec_compare.comparison import run_comparison
+
+        result = run_comparison(out, flags)
+        return result, [], not result.differences
+    from spec_compare import rerun
+
+    _check_rerun(ctx)
+    changed = {name: flags[name] for name in rerun.MOVABLE if flags[name] is not None}
+    before, result, texts = rerun.run_again(bundle, changed, flags["file"], flags, out)
+    return result, rerun.statement(bundle, before, result, texts), texts.equal == texts.texts
+
+
+RERUN = ("rerun", "model", "device", "dtype", "threads", "context", "file", "bounds", "costs", "exact", "no_prompts")
+OUTPUT = ("trace", "out", "report", "wide", "as_json", "debug", "executor")
+"""Options that `--rerun` may be combined with."""
+
+
+def _check_rerun(ctx: click.Context) -> None:
+    """Raise UsageError for an option that the bundle decides."""
+    for param in ctx.command.params:
+        passed = param.name and ctx.get_parameter_source(param.name) is ParameterSource.COMMANDLINE
+        if passed and param.name not in (*RERUN, *OUTPUT):
+            raise UsageError(
+                f"{param.opts[0]} cannot be combined with --rerun: the bundle decides it",
+                hint="leave it out; -m, --device, --threads, --prompts, --out and --report can be set",
+            )
 
 
 def _on_ray(

@@ -114,6 +114,8 @@ def merge(directories: tuple[Path, ...], as_json: bool) -> None:
 @click.option("--parquet", type=DIRECTORY, help="The same as Parquet; needs the extra [parquet].")
 @click.option("--texts", type=DIRECTORY, help="Write a row per text to this CSV file.")
 @click.option("--spec-bench", "spec_bench", type=DIRECTORY, help="Write Spec-Bench's answer files to this directory.")
+@click.option("--speed-bench", "speed_bench", type=DIRECTORY, help="Write the prompts as rows of SPEED-Bench.")
+@click.option("--spec-al", "spec_al", type=DIRECTORY, help="Write the prompts as rows of AIPerf's spec_al_mtbench.")
 @click.option("--golden", type=DIRECTORY, help="Write acceptance lengths as InferenceX's YAML to this directory.")
 @click.option(
     "--thinking",
@@ -128,11 +130,13 @@ def export(
     parquet: Path | None,
     texts: Path | None,
     spec_bench: Path | None,
+    speed_bench: Path | None,
+    spec_al: Path | None,
     golden: Path | None,
     thinking: str,
 ) -> None:
     """Write results in the formats of other programs."""
-    from spec_compare.exports import answers, tables
+    from spec_compare.exports import answers, prompt_rows, tables
     from spec_compare.exports import golden as golden_lengths
     from spec_compare.outcome import recompute
     from spec_compare.records.reading import read
@@ -142,13 +146,14 @@ def export(
         parquet: tables.parquet,
         texts: tables.texts,
         spec_bench: answers.write,
+        speed_bench: prompt_rows.speed_bench,
+        spec_al: prompt_rows.spec_al,
         golden: partial(golden_lengths.write, thinking=thinking),
     }
     chosen_writers = {path: write for path, write in writers.items() if path is not None}
     if not chosen_writers:
         raise UsageError(
-            "no format was named",
-            hint="pass --csv FILE, --parquet FILE, --texts FILE, --spec-bench DIR or --golden DIR",
+            "no format was named", hint="pass one, such as --csv FILE; spec compare export --help lists them"
         )
     result = recompute(read(directory))
     for path, write in chosen_writers.items():

@@ -58,11 +58,11 @@ class Results:
         if self.before is None:
             self._try(lambda: self.out.mkdir(parents=True, exist_ok=True))
             self._append([{"kind": "header", **attrs.asdict(header)}], "wb")
-            if chosen is not None:
-                prompts.write(self.out, chosen)
-            return
-        check_same(self.before.header, header, self.out)
-        if not self.before.complete:
+        else:
+            check_same(self.before.header, header, self.out)
+        if chosen is not None and not (self.out / prompts.NAME).exists():
+            prompts.write(self.out, chosen)
+        if self.before is not None and not self.before.complete:
             end = self.before.end
             self._try(lambda: os.truncate(self.out / LAPS, end))
             self._append([{"kind": "session", **attrs.asdict(collect.session(len(self.laps)))}])
