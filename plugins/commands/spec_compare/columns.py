@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from spec_compare.summary import INTERVAL, Row
+from spec_compare.summary import Row
 
 POSITIONS = 4
 """Number of draft positions whose acceptance is shown."""
 FEW = 30
 """A rate of fewer drafts than this is shown with their number: its standard error may exceed nine points."""
 EACH, ALL_TOGETHER = "tokens/s", "tokens/s of all"
+INTERVAL = "interval"
+"""The column of intervals, whose title is their level."""
 GIB = 1 << 30
 
 COLUMNS: dict[str, Callable[[Row], str]] = {
@@ -18,7 +20,7 @@ COLUMNS: dict[str, Callable[[Row], str]] = {
     EACH: lambda r: _number(r.rate, ".1f"),
     ALL_TOGETHER: lambda r: _number(r.machine_rate, ".1f"),
     "speedup": lambda r: _number(r.speedup, ".2f", "×"),
-    f"{INTERVAL:.0%}": lambda r: "" if r.low is None or r.high is None else f"{r.low:.2f}-{r.high:.2f}",
+    INTERVAL: lambda r: "" if r.low is None or r.high is None else f"{r.low:.2f}-{r.high:.2f}",
     "of bound": lambda r: of_bound(r),
     "hardware": lambda r: _number(r.hardware_bound, ".2f", "×"),
     "by CPU time": lambda r: _number(r.cpu_speedup, ".2f", "×"),
@@ -36,10 +38,8 @@ COLUMNS: dict[str, Callable[[Row], str]] = {
     "J/token": lambda r: _number(r.joules_per_token, ".3g"),
     "identical": lambda r: identical(r),
 }
-COMPACT = ("method", EACH, ALL_TOGETHER, "speedup", f"{INTERVAL:.0%}", "tokens/step", "acceptance", "identical")
+COMPACT = ("method", EACH, ALL_TOGETHER, "speedup", INTERVAL, "tokens/step", "acceptance", "identical")
 """Columns of the table without ``--wide``."""
-FIRST_OUT = ("acceptance", f"{INTERVAL:.0%}", "tokens/step", ALL_TOGETHER)
-"""Columns that are left out if the table does not fit, in this order."""
 LEFT = ("method", "by position", "identical")
 EMPTY = ("", "-")
 
@@ -56,8 +56,10 @@ def informative_columns(rows: Sequence[Row], wide: bool, batch: int) -> list[str
     return [name for name in names if name in always or any(COLUMNS[name](row) not in EMPTY for row in rows)]
 
 
-def title(name: str, batch: int) -> str:
-    """The heading of a column."""
+def title(name: str, batch: int, level: float) -> str:
+    """The heading of a column. level: of the intervals."""
+    if name == INTERVAL:
+        return f"{100 * level:.4g}%"
     return "tokens/s of each" if name == EACH and batch > 1 else name
 
 

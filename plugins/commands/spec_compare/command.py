@@ -186,7 +186,7 @@ def _on_ray(
 def _show(result: Outcome, wide: bool, exact: bool) -> None:
     from spec_compare import exactness, table
 
-    table.show(result.rows, result.differences, result.warnings, wide, result.header.batch, result.baselines)
+    table.show_outcome(result, wide)
     for line in [exactness.statement(target) for target in result.header.targets] if exact else []:
         say(line)
 

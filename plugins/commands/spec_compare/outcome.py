@@ -66,7 +66,7 @@ def outcome(
 ) -> Outcome:
     """Rows and warnings of these laps. costs: of the steps of each baseline, for the bounds."""
     costs = costs or {}
-    rows = summary.rows(laps, labels, curves(header, costs))
+    rows = summary.rows(laps, labels, curves(header, costs), header.interval)
     load = load_of(laps, header.processors, header.load_average)
     warnings = timing_warnings.found_in(laps, rows, load, header.targets[0].device)
     return Outcome(header, laps, rows, differences, warnings, load, costs)
@@ -94,13 +94,17 @@ def limits_of_costs(header: Header, costs: Mapping[str, Costs]) -> list[Limits]:
     ]
 
 
-def recompute(comparison: Comparison) -> Outcome:
-    """The outcome of recorded results. Scores of differing tokens are not in the records: their gap is None."""
+def recompute(comparison: Comparison, level: float | None = None) -> Outcome:
+    """The outcome of recorded results. Scores of differing tokens are not in the records: their gap is None.
+
+    level: of the intervals; None for the recorded one.
+    """
     from spec_compare.difference import recorded_differences
 
     whole = whole_groups(comparison.laps)
     differing = recorded_differences(whole, comparison.labels)
     header, folder = comparison.header, comparison.folder
+    header = header if level is None else attrs.evolve(header, interval=level)
     result = outcome(header, whole, comparison.labels, differing, recorded_costs.read(folder))
     return attrs.evolve(result, sessions=comparison.sessions, prompts=recorded_prompts.read(folder, header))
 
@@ -132,6 +136,7 @@ def circumstances(header: Header) -> dict[str, Any]:
         "seed": header.seed,
         "repeats": header.repeats,
         "batch": header.batch,
+        "interval": header.interval,
         "environment": header.environment,
         "settings": {name: attrs.asdict(setting) for name, setting in header.settings.items()},
     }

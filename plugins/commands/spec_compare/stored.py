@@ -17,13 +17,19 @@ if TYPE_CHECKING:
     from spec_compare.outcome import Outcome
 
 DIRECTORY = click.Path(path_type=Path)
+LEVEL = click.option(
+    "--level",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    help="Level of the intervals, such as 0.95; the default is the recorded one, 0.9.",
+)
 
 
 @click.command()
 @click.argument("directory", metavar="DIR", type=DIRECTORY)
 @click.option("--wide", is_flag=True, help="All columns, however wide.")
 @click.option("--json", "as_json", is_flag=True, help="The summary as one JSON object.")
-def show(directory: Path, wide: bool, as_json: bool) -> int:
+@LEVEL
+def show(directory: Path, wide: bool, as_json: bool, level: float | None) -> int:
     """Print the tables of results, recomputed from their records.
 
     An interrupted comparison has tables of the prompts that every contender has finished.
@@ -34,27 +40,28 @@ def show(directory: Path, wide: bool, as_json: bool) -> int:
     comparison = read(directory)
     if not comparison.complete:
         common.print_note(f"{directory}: {len(comparison.laps)} of {comparison.header.laps} laps are finished")
-    result = outcome.recompute(comparison)
+    result = outcome.recompute(comparison, level)
     if not result.laps:
         raise UsageError(f"{directory} has no prompt that every contender finished", hint="continue the comparison")
     if as_json:
         say(common.as_json(result.body()))
     else:
-        table.show(result.rows, result.differences, result.warnings, wide, result.header.batch, result.baselines)
+        table.show_outcome(result, wide)
     return 1 if result.differences else 0
 
 
 @click.command()
 @click.argument("directory", metavar="DIR", type=DIRECTORY)
 @click.argument("file", metavar="FILE", type=DIRECTORY)
-def report(directory: Path, file: Path) -> None:
+@LEVEL
+def report(directory: Path, file: Path, level: float | None) -> None:
     """Write the HTML report of results: tables, figures and texts in one file."""
     from spec_compare.outcome import recompute
     from spec_compare.records.reading import read
     from spec_compare.report import page, svg
 
     svg.check()
-    result = recompute(read(directory))
+    result = recompute(read(directory), level)
     if not result.laps:
         raise UsageError(f"{directory} has no prompt that every contender finished", hint="continue the comparison")
     page.write(file, result)
@@ -86,7 +93,7 @@ def check(file: Path, wide: bool) -> None:
     from spec_compare import table
 
     result, digest = bundles.check(file)
-    table.show(result.rows, result.differences, result.warnings, wide, result.header.batch, result.baselines)
+    table.show_outcome(result, wide)
     common.print_note(f"{file}: hashes and figures agree with {result.header.laps} laps of {result.header.date}")
     say(f"sha256 {digest}")
 
@@ -124,6 +131,7 @@ def merge(directories: tuple[Path, ...], as_json: bool) -> None:
     show_default=True,
     help="The thinking mode of the prompts, for --golden.",
 )
+@LEVEL
 def export(
     directory: Path,
     csv: Path | None,
@@ -134,6 +142,7 @@ def export(
     spec_al: Path | None,
     golden: Path | None,
     thinking: str,
+    level: float | None,
 ) -> None:
     """Write results in the formats of other programs."""
     from spec_compare.exports import answers, prompt_rows, tables
@@ -155,7 +164,7 @@ def export(
         raise UsageError(
             "no format was named", hint="pass one, such as --csv FILE; spec compare export --help lists them"
         )
-    result = recompute(read(directory))
+    result = recompute(read(directory), level)
     for path, write in chosen_writers.items():
         for file in write(result, path):
             common.print_note(f"written: {file}")

@@ -101,15 +101,19 @@ Costs = Mapping[str, tuple[Curves, int]]
 """{contender: costs of its steps, and the longest draft that its run allows}."""
 
 
-def rows(laps: Iterable[Lap], labels: Mapping[str, str], costs: Costs | None = None) -> list[Row]:
-    """A row per contender and family, and one over all. costs: for the bounds of the speedups."""
+def rows(
+    laps: Iterable[Lap], labels: Mapping[str, str], costs: Costs | None = None, level: float = INTERVAL
+) -> list[Row]:
+    """A row per contender and family, and one over all. costs: for the bounds of the speedups. level: of intervals."""
     laps = list(laps)
     families = [*(f for f in dict.fromkeys(lap.family for lap in laps) if f != ALL), ALL]
     contenders = list(dict.fromkeys(lap.contender for lap in laps))
     passed = {name for name in contenders if name in labels or not _differing(laps, name)}
     known = costs or {}
     return [
-        row(laps, name, family, passed, labels.get(name), known.get(name)) for family in families for name in contenders
+        row(laps, name, family, passed, labels.get(name), known.get(name), level)
+        for family in families
+        for name in contenders
     ]
 
 
@@ -145,6 +149,7 @@ def row(
     passed: set[str],
     label: str | None,
     costs: tuple[Curves, int] | None = None,
+    level: float = INTERVAL,
 ) -> Row:
     own_laps = _laps_of(laps, name, family)
     records = [r for lap in own_laps for r in lap.records]
@@ -155,7 +160,7 @@ def row(
     baseline = baseline_of(laps, name)
     shown = {name, baseline} <= passed
     plain = [r for lap in _laps_of(laps, baseline, family) for r in lap.records]
-    speeds = speed(cells, _cells(plain)) if shown else NO_SPEED
+    speeds = speed(cells, _cells(plain), level) if shown else NO_SPEED
     return Row(
         contender=name,
         family=family,
@@ -203,10 +208,10 @@ TIMED = ("rate", "speedup", "low", "high", "middle", "whole", "cpu_rate", "cpu_s
 NO_SPEED: dict[str, Any] = dict.fromkeys(TIMED)
 
 
-def speed(own_cells: dict[str, Cell], plain: dict[str, Cell]) -> dict[str, Any]:
+def speed(own_cells: dict[str, Cell], plain: dict[str, Cell], level: float) -> dict[str, Any]:
     """All timing figures of one contender against plain on the same prompts."""
     pairs = [(own_cells[prompt], plain[prompt]) for prompt in own_cells if prompt in plain]
-    low, high = interval(pairs)
+    low, high = interval(pairs, level)
     own = sorted(s for pair in pairs if (s := _speedup([pair])) is not None)
     return {
         "rate": _rate([a for a, _ in pairs]),
@@ -239,8 +244,8 @@ def _whole(cells: list[Cell]) -> float | None:
     return _ratio(sum(c.tokens for c in cells), sum(c.whole_seconds for c in cells))
 
 
-def interval(pairs: Pairs) -> tuple[float | None, float | None]:
-    """Bootstrap interval over prompts; None for fewer than two prompts."""
+def interval(pairs: Pairs, level: float) -> tuple[float | None, float | None]:
+    """Bootstrap interval over prompts at a level; None for fewer than two prompts."""
     if len(pairs) < 2:
         return None, None
     rng = random.Random(0)
@@ -248,7 +253,7 @@ def interval(pairs: Pairs) -> tuple[float | None, float | None]:
     ratios = sorted(r for r in drawn if r is not None)
     if not ratios:
         return None, None
-    tail = int(len(ratios) * (1 - INTERVAL) / 2)
+    tail = int(len(ratios) * (1 - level) / 2)
     return ratios[tail], ratios[-1 - tail]
 
 

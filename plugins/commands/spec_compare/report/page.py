@@ -79,8 +79,9 @@ def tables(result: Outcome) -> list[tuple[str, list[str], list[list[str]]]]:
         rows = [row for row in result.rows if row.family == family]
         columns = informative_columns(rows, True, batch)
         heading = f"{'All families' if family == ALL else family}, {rows[0].prompts} prompts"
+        level = result.header.interval
         sections.append(
-            (heading, [title(c, batch) for c in columns], [[COLUMNS[c](row) for c in columns] for row in rows])
+            (heading, [title(c, batch, level) for c in columns], [[COLUMNS[c](row) for c in columns] for row in rows])
         )
     return sections
 
