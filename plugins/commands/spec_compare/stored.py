@@ -119,6 +119,8 @@ def merge(directories: tuple[Path, ...], as_json: bool) -> None:
 @click.argument("directory", metavar="DIR", type=DIRECTORY)
 @click.option("--csv", "csv", type=DIRECTORY, help="Write a row per contender and family to this file.")
 @click.option("--parquet", type=DIRECTORY, help="The same as Parquet; needs the extra [parquet].")
+@click.option("--latex", type=DIRECTORY, help="Write tables of methods by models and temperatures, with booktabs.")
+@click.option("--markdown", type=DIRECTORY, help="The same table as Markdown.")
 @click.option("--texts", type=DIRECTORY, help="Write a row per text to this CSV file.")
 @click.option("--spec-bench", "spec_bench", type=DIRECTORY, help="Write Spec-Bench's answer files to this directory.")
 @click.option("--speed-bench", "speed_bench", type=DIRECTORY, help="Write the prompts as rows of SPEED-Bench.")
@@ -136,6 +138,8 @@ def export(
     directory: Path,
     csv: Path | None,
     parquet: Path | None,
+    latex: Path | None,
+    markdown: Path | None,
     texts: Path | None,
     spec_bench: Path | None,
     speed_bench: Path | None,
@@ -145,7 +149,7 @@ def export(
     level: float | None,
 ) -> None:
     """Write results in the formats of other programs."""
-    from spec_compare.exports import answers, prompt_rows, tables
+    from spec_compare.exports import answers, papers, prompt_rows, tables
     from spec_compare.exports import golden as golden_lengths
     from spec_compare.outcome import recompute
     from spec_compare.records.reading import read
@@ -153,6 +157,8 @@ def export(
     writers: dict[Path | None, Callable[[Outcome, Path], list[Path]]] = {
         csv: tables.csv,
         parquet: tables.parquet,
+        latex: papers.latex,
+        markdown: papers.markdown,
         texts: tables.texts,
         spec_bench: answers.write,
         speed_bench: prompt_rows.speed_bench,
