@@ -15,6 +15,30 @@ INTERVAL = "interval"
 """The column of intervals, whose title is their level."""
 GIB = 1 << 30
 
+ABOUT = {
+    "method": "The contender: its methods, and what distinguishes it from the others.",
+    EACH: "Decoded tokens per second of one sequence, without prefill and the first token.",
+    ALL_TOGETHER: "Tokens per second of all sequences together, prefill included.",
+    "speedup": "Rate over that of plain decoding on the same prompts, measured in turns with it.",
+    INTERVAL: "Bootstrap interval of the speedup over prompts, at the level of the heading.",
+    "of bound": "Share of the speedup that the contender's acceptance allows at the measured costs of steps.",
+    "hardware": "The speedup that the machine allows a drafter that costs nothing and is never wrong.",
+    "by CPU time": "The speedup by CPU time of this process, which a busy machine changes less.",
+    "with prefill": "The speedup with prefill and the first token.",
+    "Spec-Bench × / MAT": "Speedup and mean accepted tokens as Spec-Bench computes them.",
+    "tokens/step": "Tokens that a step emits, the target's own token included.",
+    "acceptance length": "Tokens per step as the mean over requests, weighted by tokens, and pooled.",
+    "acceptance": "Accepted share of the drafted tokens; it depends on the length of drafts.",
+    "draft length": "Mean length of the drafts.",
+    "by position": "Acceptance of the first positions of a draft, of drafts whose tokens before were accepted.",
+    "first token ms": "Milliseconds until the first token: percentiles 50 and 90.",
+    "between tokens ms": "Milliseconds between two outputs of a sequence: percentiles 50, 90 and 99.",
+    "memory GiB": "Max resident memory of the process, with the models of all contenders.",
+    "device GiB": "Max memory that torch allocated on the device.",
+    "J/token": "Energy of processors and device per token, all programs.",
+    "identical": "Whether the texts equal those of plain decoding; a speed is shown only if they must and do.",
+}
+"""What each column says."""
 COLUMNS: dict[str, Callable[[Row], str]] = {
     "method": lambda r: r.contender,
     EACH: lambda r: _number(r.rate, ".1f"),

@@ -35,11 +35,12 @@ def _facts(name: str, plugin: Any, is_target: bool, installed: list[Entry]) -> P
         e for e in installed if e.point.module.partition(".")[0] == package and (e.kind == "target") == is_target
     ]
     entry = next((e for e in entries if e.name == name), entries[0] if entries and is_target else None)
+    installed_from = None if entry is None else entry.point.dist
     return PluginFacts(
         name=name,
         kind="target" if is_target else None if entry is None else entry.kind,
-        distribution=None if entry is None else entry.distribution,
-        version=None if entry is None else entry.version,
+        distribution=None if installed_from is None else installed_from.name,
+        version=None if installed_from is None else installed_from.version,
         package=package,
         sha256=code_sha256(package),
     )
