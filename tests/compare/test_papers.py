@@ -21,7 +21,7 @@ TEX = shutil.which("pdflatex")
 
 
 @pytest.fixture(scope="module")
-def measured(tmp_path_factory):
+def comparison_folder(tmp_path_factory):
     """Results of two models at two temperatures, with an oracle and a method whose text differs."""
     folder = tmp_path_factory.mktemp("measured")
     with pytest.MonkeyPatch.context() as patch:
@@ -32,8 +32,8 @@ def measured(tmp_path_factory):
 
 
 @pytest.fixture
-def result(measured):
-    return outcome.recompute(read(measured / "out"), 0.95)
+def result(comparison_folder):
+    return outcome.recompute(read(comparison_folder / "out"), 0.95)
 
 
 def with_rows(result, **changes):
@@ -119,10 +119,11 @@ def test_the_latex_compiles_with_any_name(result, tmp_path, monkeypatch):
     assert (tmp_path / "m.pdf").stat().st_size > 1000 and "Overfull" not in done.stdout
 
 
-def test_the_command_writes_both_at_a_level(measured, monkeypatch):
-    monkeypatch.chdir(measured)
+def test_the_command_writes_both_at_a_level(comparison_folder, monkeypatch):
+    monkeypatch.chdir(comparison_folder)
     assert run(["compare", "export", "out", "--latex", "a.tex", "--markdown", "a.md", "--level", "0.99"]) == 0
 
     assert (
-        r"99 \% bootstrap" in (measured / "a.tex").read_text() and "99 % bootstrap" in (measured / "a.md").read_text()
+        r"99 \% bootstrap" in (comparison_folder / "a.tex").read_text()
+        and "99 % bootstrap" in (comparison_folder / "a.md").read_text()
     )

@@ -27,7 +27,7 @@ rates = [0.5]
 
 
 @pytest.fixture(scope="module")
-def measured(tmp_path_factory):
+def comparison_folder(tmp_path_factory):
     """A folder with a comparison and its bundles, one without prompts."""
     folder = tmp_path_factory.mktemp("measured")
     with pytest.MonkeyPatch.context() as patch:
@@ -41,11 +41,11 @@ def measured(tmp_path_factory):
 
 
 @pytest.fixture
-def elsewhere(measured, monkeypatch, tmp_path):
+def elsewhere(comparison_folder, monkeypatch, tmp_path):
     """Another folder, with the bundles alone."""
     settle(monkeypatch, tmp_path)
     for name in ("b.zip", "bare.zip"):
-        shutil.copy(measured / name, tmp_path)
+        shutil.copy(comparison_folder / name, tmp_path)
     return tmp_path
 
 
@@ -53,11 +53,11 @@ def again(*options: str) -> int:
     return run(["compare", "--rerun", "b.zip", "--no-bounds", *options])
 
 
-def test_a_bundle_run_again_elsewhere_gives_equal_texts(measured, elsewhere, capsys):
+def test_a_bundle_run_again_elsewhere_gives_equal_texts(comparison_folder, elsewhere, capsys):
     assert again("--out", "again") == 0
     out = capsys.readouterr().out
-    before, now = read(measured / "out").header, read(elsewhere / "again").header
-    laps = read(measured / "out").laps
+    before, now = read(comparison_folder / "out").header, read(elsewhere / "again").header
+    laps = read(comparison_folder / "out").laps
 
     assert f"{sum(len(lap.records) for lap in laps)} of {sum(len(lap.records) for lap in laps)} texts equal" in out
     assert [c.name for c in now.contenders] == [c.name for c in before.contenders]
@@ -78,10 +78,10 @@ def test_other_texts_are_named_and_the_exit_code_is_1(elsewhere, capsys):
     assert "other than in b.zip: plain: setting model was" in err
 
 
-def test_a_bundle_without_prompts_names_their_source_and_takes_them(measured, elsewhere, capsys):
+def test_a_bundle_without_prompts_names_their_source_and_takes_them(comparison_folder, elsewhere, capsys):
     assert run(["compare", "--rerun", "bare.zip", "--no-bounds"]) == 2
     assert "bare.zip has no prompts" in (err := capsys.readouterr().err) and "prompts.jsonl" in err
-    shutil.copy(measured / "prompts.jsonl", elsewhere)
+    shutil.copy(comparison_folder / "prompts.jsonl", elsewhere)
 
     assert run(["compare", "--rerun", "bare.zip", "--no-bounds", "--prompts", "prompts.jsonl"]) == 0
     assert " texts equal those of bare.zip" in capsys.readouterr().out
@@ -110,8 +110,8 @@ def test_the_prompts_are_in_the_bundle_unless_they_are_left_out(elsewhere):
     assert names("b.zip") - names("bare.zip") == {"prompts.jsonl"}
 
 
-def test_the_header_names_every_plugin_with_the_hash_of_its_code(measured):
-    plugins = {plugin.name: plugin for plugin in read(measured / "out").header.plugins}
+def test_the_header_names_every_plugin_with_the_hash_of_its_code(comparison_folder):
+    plugins = {plugin.name: plugin for plugin in read(comparison_folder / "out").header.plugins}
 
     assert {"repeat", "mute", "oracle", "synthetic"} <= set(plugins)
     ours = plugins["synthetic"]
@@ -120,7 +120,7 @@ def test_the_header_names_every_plugin_with_the_hash_of_its_code(measured):
     assert plugins["repeat"].package == "tests" and plugins["repeat"].sha256 != ours.sha256
 
 
-def test_other_code_of_a_plugin_is_another_comparison(measured, elsewhere, monkeypatch, capsys):
+def test_other_code_of_a_plugin_is_another_comparison(comparison_folder, elsewhere, monkeypatch, capsys):
     from spec_compare.records import plugins
 
     monkeypatch.setattr(plugins, "code_sha256", lambda package: "0" * 64)

@@ -1,4 +1,4 @@
-"""Facets of a comparison: contenders with one model and one set of text settings, so that methods can be told apart."""
+"""Facets of a comparison: contenders with one model and one set of text settings, whose methods are compared."""
 
 from __future__ import annotations
 

@@ -30,15 +30,15 @@ class Cells:
 def lay_out(cells: Cells, width: int) -> list[str]:
     """The lines of the first layout that fits; a name may be longer than a line."""
     cells = attrs.evolve(cells, rows=[[printable(cell) for cell in row] for row in cells.rows])
-    if _needed(cells) <= width:
+    if _required_width(cells) <= width:
         return _table(cells, width)
     pivoted = _without_names(cells)
-    if len(INDENT) + _needed(pivoted) <= width:
+    if len(INDENT) + _required_width(pivoted) <= width:
         return _under_names(cells, pivoted, width)
     return _lists(cells, width)
 
 
-def _needed(cells: Cells) -> int:
+def _required_width(cells: Cells) -> int:
     """Characters of a line: the last column may be folded between words."""
     *fixed, last = _widths(cells)
     folded = max(map(_min_width, [cells.titles[-1], *(row[-1] for row in cells.rows)]))
@@ -65,7 +65,7 @@ def _table(cells: Cells, width: int) -> list[str]:
 def _under_names(cells: Cells, pivoted: Cells, width: int) -> list[str]:
     head, *body = [[INDENT + line for line in block] for block in _lines(pivoted, width - len(INDENT))]
     rule = "─" * max(cell_len(line) for block in (head, *body) for line in block)
-    named = ([*_folded(row[0], width), *block] for row, block in zip(cells.rows, body, strict=True))
+    named = ([*_fold(row[0], width), *block] for row, block in zip(cells.rows, body, strict=True))
     return [*head, rule, *_flat(named)]
 
 
@@ -74,10 +74,10 @@ def _lists(cells: Cells, width: int) -> list[str]:
     label = max(map(cell_len, cells.titles[1:]))
     lines = []
     for name, *row in cells.rows:
-        lines += _folded(name, width)
+        lines += _fold(name, width)
         for title, cell in zip(cells.titles[1:], row, strict=True):
             head = INDENT + _pad(title, label, True) + GAP
-            first, *more = _folded(cell, max(width - len(head), 1))
+            first, *more = _fold(cell, max(width - len(head), 1))
             lines += [head + first, *(" " * len(head) + line for line in more)]
     return [line.rstrip() for line in lines]
 
@@ -90,12 +90,12 @@ def _lines(cells: Cells, width: int) -> list[list[str]]:
     for row in [cells.titles, *cells.rows]:
         columns = zip(cells.titles, row, widths, strict=False)
         front = "".join(_pad(cell, size, title in cells.left) + GAP for title, cell, size in columns)
-        first, *more = _folded(row[-1], max(width - before, 1))
+        first, *more = _fold(row[-1], max(width - before, 1))
         blocks.append([(front + first).rstrip(), *(" " * before + line for line in more)])
     return blocks
 
 
-def _folded(text: str, width: int) -> list[str]:
+def _fold(text: str, width: int) -> list[str]:
     return textwrap.wrap(text, max(width, 1), break_on_hyphens=False) or [""]
 
 

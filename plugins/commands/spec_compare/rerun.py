@@ -91,7 +91,7 @@ def entry_of(facts: ContenderFacts, header: Header, settings: Settings) -> Conte
 
 
 def settings_of_contender(facts: ContenderFacts, header: Header, settings: Settings) -> Settings:
-    """The settings with those that the contender has for itself. Settings of its methods are a part of their names."""
+    """The settings and the settings of this contender alone. Settings of its methods are a part of their names."""
     methods = set(map(name_of, facts.methods))
     own = {
         name: setting.value
@@ -103,18 +103,18 @@ def settings_of_contender(facts: ContenderFacts, header: Header, settings: Setti
     return override(settings, {name: value for name, value in own.items() if value is not None}, CONTENDER)
 
 
-def prompts_of(file: Path, before: Outcome, given: Path | None) -> PromptSource:
+def prompts_of(file: Path, before: Outcome, user_file: Path | None) -> PromptSource:
     """The prompts of the bundle, or the user's if they are the same. Raises UsageError."""
     facts = before.header.prompts
-    if given is None:
+    if user_file is None:
         if not before.prompts:
             raise UsageError(f"{file} has no prompts", hint=f"pass those of {facts.source} with --prompts FILE")
         return PromptSource(facts.source, before.prompts, facts.max_tokens)
     used = {record.prompt for lap in before.laps for record in lap.records}
-    prompts = [prompt for prompt in sources.source(given, chat=False).prompts if prompt.id in used]
+    prompts = [prompt for prompt in sources.source(user_file, chat=False).prompts if prompt.id in used]
     if prompts_sha256(prompts) != facts.sha256:
         raise UsageError(
-            f"{given} has other prompts than {file}: {len(prompts)} of {len(used)} ids are there",
+            f"{user_file} has other prompts than {file}: {len(prompts)} of {len(used)} ids are there",
             hint=f"pass the file that was used, {facts.source}",
         )
     return PromptSource(facts.source, prompts, facts.max_tokens)

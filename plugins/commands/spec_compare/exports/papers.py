@@ -120,10 +120,10 @@ def _latex_heads(listed: list[Facet]) -> list[str]:
     spans = [(model, 2 * len(list(group))) for model, group in groupby(listed, key=lambda facet: facet.model)]
     temperatures = [(f"$T = {f.temperature:g}$" + (f", {escape_latex(f.rest)}" if f.rest else ""), 2) for f in listed]
     figures = " & ".join(["Method", *[r"Speedup & $\tau$"] * len(listed)]) + r" \\"
-    return [*_spanned([(escape_latex(model), n) for model, n in spans]), *_spanned(temperatures), figures]
+    return [*_span_lines([(escape_latex(model), n) for model, n in spans]), *_span_lines(temperatures), figures]
 
 
-def _spanned(spans: Iterable[tuple[str, int]]) -> list[str]:
+def _span_lines(spans: Iterable[tuple[str, int]]) -> list[str]:
     cells, rules, at = [""], [], 2
     for title, columns in spans:
         cells.append(rf"\multicolumn{{{columns}}}{{c}}{{{title}}}")

@@ -68,13 +68,13 @@ def _load(path: Path) -> Any:
         raise UsageError(f"{path} is not YAML: {' '.join(str(error).split())[:120]}", hint=EXAMPLE) from error
 
 
-def _lengths(path: Path, given: Any) -> dict[int, float]:
-    if not isinstance(given, dict) or not given:
+def _lengths(path: Path, mode: Any) -> dict[int, float]:
+    if not isinstance(mode, dict) or not mode:
         raise UsageError(f"{path}: a thinking mode has no draft lengths", hint=EXAMPLE)
-    return dict(sorted(_checked(path, drafted, length) for drafted, length in given.items()))
+    return dict(sorted(_length_of(path, drafted, length) for drafted, length in mode.items()))
 
 
-def _checked(path: Path, drafted: Any, length: Any) -> tuple[int, float]:
+def _length_of(path: Path, drafted: Any, length: Any) -> tuple[int, float]:
     """A draft of k tokens gives 1 to k + 1 tokens per step."""
     if type(drafted) is not int or drafted < 1:
         raise UsageError(f"{path}: {quote(drafted)} is not a draft length", hint=EXAMPLE)

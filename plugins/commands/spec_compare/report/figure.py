@@ -53,7 +53,7 @@ def facet_panels(result: Outcome, rows: Sequence[Row], size: int | None = TOGETH
         own = [row for row in rows if row.contender in facet.series or row.contender == facet.baseline]
         listed += [(facet.title, part) for part in _evenly(own, size or max(len(own), 1))]
     titles = [title for title, _ in listed]
-    return [Panel(_numbered(titles, n) if len(listed) > 1 else "", part) for n, (_, part) in enumerate(listed)]
+    return [Panel(_panel_title(titles, n) if len(listed) > 1 else "", part) for n, (_, part) in enumerate(listed)]
 
 
 def _evenly(rows: list[Row], size: int) -> list[list[Row]]:
@@ -61,7 +61,7 @@ def _evenly(rows: list[Row], size: int) -> list[list[Row]]:
     return [rows[len(rows) * i // count : len(rows) * (i + 1) // count] for i in range(count)]
 
 
-def _numbered(titles: list[str], n: int) -> str:
+def _panel_title(titles: list[str], n: int) -> str:
     """A title, with its number if several have it."""
     count = titles.count(titles[n])
     return titles[n] if count == 1 else f"{titles[n]} ({titles[:n].count(titles[n]) + 1} of {count})"

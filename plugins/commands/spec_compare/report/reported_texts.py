@@ -58,7 +58,7 @@ def texts(result: Outcome, tokens_max: int = TOKENS_MAX) -> tuple[list[PromptTex
     by_prompt: dict[tuple[str, str], list[Record]] = {}
     for record in (r for lap in result.laps if lap.repeat == 0 for r in lap.records):
         by_prompt.setdefault((record.family, record.prompt), []).append(record)
-    given = {prompt.id: clean(given_text(prompt)) for prompt in result.prompts}
+    prompt_texts = {prompt.id: clean(given_text(prompt)) for prompt in result.prompts}
     shown: list[PromptTexts] = []
     left = tokens_max
     for (family, prompt), records in _in_turns(by_prompt):
@@ -66,7 +66,7 @@ def texts(result: Outcome, tokens_max: int = TOKENS_MAX) -> tuple[list[PromptTex
         if left >= 0:
             ordered = sorted(records, key=lambda r: (r.turn, r.contender != r.baseline))
             own_texts = [text(record) for record in ordered]
-            shown.append(PromptTexts(clean(prompt), clean(family), given.get(prompt, ""), own_texts))
+            shown.append(PromptTexts(clean(prompt), clean(family), prompt_texts.get(prompt, ""), own_texts))
     return shown, len(by_prompt) - len(shown)
 
 
