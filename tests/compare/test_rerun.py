@@ -95,7 +95,15 @@ def test_other_prompts_are_refused(elsewhere, capsys):
 
 
 @pytest.mark.parametrize(
-    "option", [["--method", "repeat"], ["--temperature", "1"], ["--limit", "1"], ["-o", "draft_max=2"], ["-n", "3"]]
+    "option",
+    [
+        ["--method", "repeat"],
+        ["--temperature", "1"],
+        ["--limit", "1"],
+        ["--executor", "ray"],
+        ["-o", "draft_max=2"],
+        ["-n", "3"],
+    ],
 )
 def test_what_the_bundle_decides_cannot_be_set(elsewhere, capsys, option):
     assert again(*option) == 2
@@ -148,3 +156,20 @@ def test_the_code_of_a_package_is_hashed_by_name_and_content(tmp_path, monkeypat
 
     assert hashes[0] == hashes[3] and len(set(hashes)) == 3
     assert code_sha256("no_such_package") is None
+
+
+def test_files_that_settings_name_are_hashed(tmp_path):
+    """Whatever the setting is called; a bare word is no path."""
+    import attrs
+    from spec_compare.records.collect import method_files
+
+    @attrs.define
+    class Lookup:
+        table: str
+        mode: str = "fast"
+
+    (tmp_path / "table.bin").write_bytes(b"abc")
+    (file,) = method_files("lookup", Lookup(str(tmp_path / "table.bin")), None)
+
+    assert (file.bytes, file.sha256[:8]) == (3, "ba7816bf")
+    assert method_files("lookup", Lookup(str(tmp_path / "absent.bin")), None) == []

@@ -23,7 +23,7 @@ from spec_compare.summary import Row
 from spec_core.errors import UsageError, quote, why
 
 MANIFEST, SCHEMA, REPORT = "manifest.json", "results.schema.json", "report.html"
-FORMAT, VERSION = "spec-core bundle", "1.0"
+FORMAT, VERSION = "spec-core bundle", "1.1"
 NEEDED, OPTIONAL = (LAPS, SUMMARY, SCHEMA), (costs.NAME, prompts.NAME, REPORT)
 DATE = (1980, 1, 1, 0, 0, 0)
 """Date of every entry, so that equal contents make equal bundles."""

@@ -110,6 +110,8 @@ def compare(
     if ctx.invoked_subcommand is not None:
         _check_alone(ctx)
         return None
+    if rerun is not None:
+        _check_rerun(ctx)
     if executor == "ray":
         return _on_ray(out, flags, ray_address, report, wide, as_json)
     if ray_address is not None:
@@ -120,7 +122,7 @@ def compare(
         svg.check()
         flags["trace"] = True
     exact = flags["exact"]
-    result, lines, equal = _measure(ctx, out, flags, rerun)
+    result, lines, equal = _measure(out, flags, rerun)
     if report is not None:
         page.write(report, result)
     if as_json:
@@ -132,9 +134,7 @@ def compare(
     return 0 if equal else 1
 
 
-def _measure(
-    ctx: click.Context, out: Path | None, flags: dict[str, Any], bundle: Path | None
-) -> tuple[Outcome, list[str], bool]:
+def _measure(out: Path | None, flags: dict[str, Any], bundle: Path | None) -> tuple[Outcome, list[str], bool]:
     """The outcome, lines on a bundle that was run again, and whether every text is as it must be."""
     if bundle is None:
         from spec_compare.comparison import run_comparison
@@ -143,14 +143,13 @@ def _measure(
         return result, [], not result.differences
     from spec_compare import rerun
 
-    _check_rerun(ctx)
     changed = {name: flags[name] for name in rerun.MOVABLE if flags[name] is not None}
     before, result, texts = rerun.run_again(bundle, changed, flags["file"], flags, out)
     return result, rerun.statement(bundle, before, result, texts), texts.equal == texts.texts
 
 
 RERUN = ("rerun", "model", "device", "dtype", "threads", "context", "file", "bounds", "costs", "exact", "no_prompts")
-OUTPUT = ("trace", "out", "report", "wide", "as_json", "debug", "executor")
+OUTPUT = ("trace", "out", "report", "wide", "as_json")
 """Options that `--rerun` may be combined with."""
 
 

@@ -40,6 +40,7 @@ def _acceptance(result: Outcome, panel: Panel) -> Any:
             for ax, values in ((left, row.marginal), (right, row.conditional)):
                 ax.plot(range(1, len(values[:POSITIONS]) + 1), values[:POSITIONS], **look)
         for ax, title in ((left, "marginal"), (right, "conditional")):
+            svg.count_along(ax)
             ax.set_title(title, fontsize=11)
             ax.set_ylim(0, 1.05)
         right.set_yticklabels([])
@@ -68,6 +69,7 @@ def _lengths(result: Outcome, panel: Panel) -> Any:
         for row in panel.rows:
             values = shares(row)
             ax.plot(range(len(values)), values, markersize=4, **own_looks[row.contender].options)
+        svg.count_along(ax)
         ax.set_xlabel("accepted tokens of a draft")
         ax.set_ylabel("share of drafts")
         ax.set_ylim(bottom=0)

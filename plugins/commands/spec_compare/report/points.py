@@ -55,6 +55,7 @@ def _step_costs(result: Outcome, baseline: str, points: list[tuple[str, float]])
         shown = rows_shown(result, baseline)
         ax.set_xlim(0, shown + 0.5)
         ax.set_ylim(0, 1.1 * max(s for n, s in curve.seconds.items() if n <= shown) / curve(1))
+        svg.count_along(ax)
         ax.set_xlabel("rows of a step")
         ax.set_ylabel("time in plain steps")
         return ax.figure

@@ -72,6 +72,11 @@ def axes(columns: int = 1, height: float = HEIGHT, rows: int = 1) -> Iterator[An
             yield panels
 
 
+def count_along(ax: Any) -> None:
+    """Mark whole numbers alone along the axis: it counts."""
+    ax.xaxis.get_major_locator().set_params(integer=True)
+
+
 def series(i: int) -> str:
     return SERIES[i % len(SERIES)]
 
