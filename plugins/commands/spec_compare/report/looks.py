@@ -11,6 +11,7 @@ from spec_compare.facets import facets, series_names
 from spec_compare.outcome import Outcome
 from spec_compare.records.record import PLAIN
 from spec_compare.report import svg
+from spec_compare.report.reported_texts import clean
 
 PATHS = {
     "o": "M15 2.5a4.5 4.5 0 1 0 .01 0Z",
@@ -96,7 +97,8 @@ def short_names(result: Outcome) -> dict[str, str]:
 
 
 def cut_middle(name: str, length_max: int = 36) -> str:
-    """A name that fits: its beginning and its end tell contenders apart."""
+    """A name that fits: its beginning and its end distinguish contenders."""
+    name = clean(name)
     if len(name) <= length_max:
         return name
     end = (length_max - 1) // 2
