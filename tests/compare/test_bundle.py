@@ -73,7 +73,7 @@ def test_a_bundle_has_the_records_their_schema_and_the_hashes_of_all(bundle, fol
     contents = files(bundle)
     manifest = json.loads(contents.pop(MANIFEST))
 
-    assert set(contents) == {LAPS, SUMMARY, "results.schema.json", "costs.jsonl"}
+    assert set(contents) == {LAPS, SUMMARY, "results.schema.json", "costs.jsonl", "prompts.jsonl"}
     assert contents[LAPS] == (folder / "out" / LAPS).read_bytes()
     assert manifest["files"] == {name: entry(data) for name, data in contents.items()}
 

@@ -190,7 +190,7 @@ def test_counts_are_those_of_the_records(compare, folder):
     count = sum(len(steps["drafted"]) for steps in step_counts)
 
     assert row["tokens_per_step"] == total["emitted"] / count
-    assert row["tokens_per_step_macro"] == pytest.approx(
+    assert row["acceptance_length"]["per_request"] == pytest.approx(
         sum(sum(s["emitted"]) / len(s["emitted"]) for s in step_counts) / 3
     )
     assert row["draft_acceptance"] == total["accepted"] / total["drafted"]

@@ -5,11 +5,19 @@ from __future__ import annotations
 import attrs
 import pytest
 from spec_commands.machine import Load
-from spec_commands.timing_warnings import BUSY, CROWDED, DISTURBED, SCATTER
+from spec_commands.timing_warnings import BUSY, CROWDED, DISTURBED, SCATTER, TimingWarning
 from spec_compare.measure import Lap, Record, Steps
 from spec_compare.summary import rows
 from spec_compare.table import show
-from spec_compare.timing_warnings import NO_INTERVAL, beyond_costs, found_in, scatter, slowdowns, warn_about_bounds
+from spec_compare.timing_warnings import (
+    NO_INTERVAL,
+    beyond_costs,
+    fold_warnings,
+    found_in,
+    scatter,
+    slowdowns,
+    warn_about_bounds,
+)
 
 from spec_core.toolkit.tally import DraftStatistics
 
@@ -146,3 +154,29 @@ def test_warnings_stand_below_the_table(capsys):
     show(table_rows, [], found_in(laps, table_rows, QUIET, "cpu"))
 
     assert capsys.readouterr().out.splitlines()[-1].startswith("warning: fast: speedup 6.02 at 1.40")
+
+
+def test_warnings_of_many_contenders_are_one_line_that_has_their_number():
+    """Up to three of a kind have a line each."""
+    many = [TimingWarning("scatter", f"m{i}", f"m{i}: slow") for i in range(20)]
+    few = [TimingWarning("bound", f"m{i}", f"m{i}: impossible") for i in range(3)]
+    folded = fold_warnings([*many, *few])
+
+    assert [w.kind for w in folded] == ["scatter", "bound", "bound", "bound"]
+    assert folded[0].text.startswith("the laps of 20 contenders scatter, such as m0: slow")
+    assert folded[1:] == few
+
+
+def test_wide_names_every_warning_and_every_bound(capsys):
+    bounds = {"hardware_bound": 2.6, "hardware_drafts": 8, "acceptance_bound": 2.15, "roof_fraction": 0.93}
+    one = next(r for r in rows([lap(10.0, name="plain"), lap(5.0)], {}) if (r.contender, r.family) == ("fast", "all"))
+    table_rows = [attrs.evolve(one, contender=f"m{i}", **bounds) for i in range(9)]
+    warnings = [TimingWarning("scatter", f"m{i}", f"m{i}: slow") for i in range(9)]
+    shown = {}
+    for wide in (False, True):
+        show(table_rows, [], warnings, wide=wide)
+        shown[wide] = capsys.readouterr().out
+
+    assert shown[True].count("warning:") == 9 and shown[True].count("of what its acceptance allows") == 9
+    assert shown[False].count("warning:") == 1
+    assert "9 contenders: 0.93 to 0.93 of what their acceptance allows; --wide names each" in shown[False]

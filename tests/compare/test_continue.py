@@ -204,3 +204,21 @@ def test_a_summary_without_results_is_not_touched(folder, capsys):
 
     assert run(COMMAND) == 2
     assert "out has summary.json without results.jsonl" in capsys.readouterr().err
+
+
+def test_a_continued_comparison_has_the_date_of_its_beginning_and_of_every_continuation(folder, monkeypatch):
+    """Its outcome, from which a report is made, and that of its records are of the same dates."""
+    from spec_compare import comparison
+
+    shutil.copytree(folder / "whole", folder / "out")
+    (folder / "out" / "summary.json").unlink()
+    lines = (folder / "out" / LAPS).read_bytes().splitlines(keepends=True)
+    header = json.loads(lines[0]) | {"date": "2031-02-03T04:05:06+00:00"}
+    (folder / "out" / LAPS).write_bytes(json.dumps(header).encode() + b"\n" + b"".join(lines[1:9]))
+    outcomes, real = [], comparison.run_experiment
+    monkeypatch.setattr(comparison, "run_experiment", lambda *a, **k: outcomes.append(real(*a, **k)) or outcomes[-1])
+    assert run(COMMAND) == 0
+    (result,) = outcomes
+
+    assert result.header.date == read(folder / "out").header.date == "2031-02-03T04:05:06+00:00"
+    assert result.sessions == read(folder / "out").sessions and len(result.sessions) == 1

@@ -202,3 +202,95 @@ def test_turns_reuse_the_rows_of_the_turn_before_if_asked(tmp_path):
     assert {key: tokens for key, (tokens, _) in texts["cold"].items()} == {k: t for k, (t, _) in texts["warm"].items()}
     assert all(reused == 0 for _, reused in texts["cold"].values())
     assert all((reused > 0) == (turn == 1) for (_, turn), (_, reused) in texts["warm"].items())
+
+
+SETS = {
+    "gsm8k": [{"question": "ONE AND TWO", "answer": "#### 3"}, {"question": "TWO", "answer": "#### 2"}],
+    "math500": [{"problem": "A B", "unique_id": "test/1.json", "subject": "Algebra"}],
+    "humaneval": [{"task_id": "HumanEval/0", "prompt": "DEF", "entry_point": "f"}],
+    "mbpp": [{"task_id": 11, "text": "WRITE IT", "code": "pass", "test_list": ["assert f()"]}],
+    "mtbench": [{"prompt_id": 81, "category": "writing", "prompt": ["SAY", "AGAIN"], "reference": []}],
+}
+"""Rows of our own in the columns of AIPerf's ``spec_al_*`` sets."""
+
+
+def write_rows(path, rows) -> None:
+    path.write_text("\n".join(map(json.dumps, rows)))
+
+
+def test_rows_of_the_spec_al_sets_are_prompts(folder):
+    listed = {}
+    for name, rows in SETS.items():
+        write_rows(folder / f"{name}.jsonl", rows)
+        listed[name] = [(p.id, p.family, p.given) for p in source(folder / f"{name}.jsonl", chat=False).prompts]
+
+    assert listed["gsm8k"] == [("1", "gsm8k", "ONE AND TWO"), ("2", "gsm8k", "TWO")]
+    assert listed["math500"] == [("test/1.json", "math500", "A B")]
+    assert listed["humaneval"] == [("HumanEval/0", "all prompts", "DEF")]
+    assert listed["mbpp"] == [("11", "mbpp", "WRITE IT")]
+    assert listed["mtbench"] == [("81", "writing", [{"role": "user", "content": "SAY"}])]
+    (talk,) = source(folder / "mtbench.jsonl", chat=False).prompts
+    assert talk.turns == ("SAY", "AGAIN")
+
+
+def test_rows_with_a_column_become_messages_of_the_user(folder):
+    write_rows(folder / "gsm8k.jsonl", SETS["gsm8k"])
+
+    assert source(folder / "gsm8k.jsonl", chat=True).prompts[1].given == [{"role": "user", "content": "TWO"}]
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"question_id": 1, "category": "qa", "turns": ["FULL BENCHMARK DATA SHOULD BE FETCHED FROM THE SOURCE X"]},
+        {"question": "FULL BENCHMARK DATA SHOULD BE FETCHED FROM THE SOURCE X"},
+    ],
+)
+def test_a_row_of_speed_bench_without_its_prompt_is_refused(folder, capsys, row):
+    write_rows(folder / "qualitative.jsonl", [row])
+
+    assert compare("--prompts", "qualitative.jsonl") == 2
+    assert "line 1 has no prompt yet" in (err := capsys.readouterr().err) and "prepare_data.py" in err
+
+
+def test_a_row_without_the_column_of_the_first_is_named(folder, capsys):
+    write_rows(folder / "gsm8k.jsonl", [*SETS["gsm8k"], {"problem": "A"}])
+
+    assert compare("--prompts", "gsm8k.jsonl") == 2
+    assert "line 3 has no text in the column 'question'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("format", ["--speed-bench", "--spec-al"])
+def test_prompts_written_as_rows_are_read_back(folder, format):
+    write_rows(folder / "mbpp.jsonl", SETS["mbpp"])
+    assert compare("--prompts", "mbpp.jsonl") == 0
+    assert run(["compare", "export", "out", format, "rows.jsonl"]) == 0
+    (row,) = map(json.loads, (folder / "rows.jsonl").read_text().splitlines())
+    (talk,) = source(folder / "rows.jsonl", chat=False).prompts
+
+    column, name = {"--speed-bench": ("turns", "question_id"), "--spec-al": ("prompt", "prompt_id")}[format]
+    assert row == {name: 11, "category": "mbpp", column: ["WRITE IT"]}
+    assert (talk.id, talk.family, talk.turns) == ("11", "mbpp", ("WRITE IT",))
+
+
+def test_prompts_of_token_ids_are_no_rows(folder, capsys):
+    write_rows(folder / "p.jsonl", [{"id": "x", "tokens": [1, 2]}])
+    assert compare("--prompts", "p.jsonl") == 0
+    capsys.readouterr()
+
+    assert run(["compare", "export", "out", "--speed-bench", "rows.jsonl"]) == 2
+    assert "prompt 'x' is token ids" in capsys.readouterr().err
+
+
+def test_stored_prompts_are_the_chosen_ones_and_can_be_left_out(folder, capsys):
+    write_rows(folder / "gsm8k.jsonl", SETS["gsm8k"])
+    assert compare("--prompts", "gsm8k.jsonl", "--limit", "1") == 0
+    assert [p.given for p in source(folder / "out" / "prompts.jsonl", False).prompts] == ["ONE AND TWO"]
+    write_rows(folder / "out" / "prompts.jsonl", [{"id": "1", "prompt": "OTHER"}])
+    assert run(["compare", "show", "out"]) == 2
+    assert "has other prompts than the header" in capsys.readouterr().err
+
+    assert compare("--prompts", "gsm8k.jsonl", "--no-prompts", "--out", "bare") == 0
+    assert not (folder / "bare" / "prompts.jsonl").exists()
+    assert run(["compare", "export", "bare", "--spec-al", "rows.jsonl"]) == 2
+    assert "not stored" in capsys.readouterr().err

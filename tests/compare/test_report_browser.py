@@ -13,16 +13,29 @@ playwright = pytest.importorskip("playwright.sync_api")
 axe = pytest.importorskip("axe_playwright_python.sync_playwright")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
 PHONE, DESKTOP = {"width": 360, "height": 740}, {"width": 1280, "height": 900}
+SWEEPS = ["--sweep", "repeat.length=1,2,3,4,5,6,7,8,9,10", "--sweep", "temperature=0,0.9"]
+READABLE = 11
+"""Min pixels of the height of a line of text in a figure."""
+
+
+def write(folder, *options: str) -> str:
+    """Write a report; returns its address."""
+    with pytest.MonkeyPatch.context() as patch:
+        begin(patch, folder)
+        assert run(words(*options, "--report", "report.html")) == 0
+    return (folder / "report.html").as_uri()
 
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory):
-    """The address of a report."""
-    folder = tmp_path_factory.mktemp("report")
-    with pytest.MonkeyPatch.context() as patch:
-        begin(patch, folder)
-        assert run(words("--method", "repeat", "--method", "mute", "--report", "report.html")) == 0
-    return (folder / "report.html").as_uri()
+    """The address of a report of three contenders."""
+    return write(tmp_path_factory.mktemp("report"), "--method", "repeat", "--method", "mute")
+
+
+@pytest.fixture(scope="module")
+def large_report(tmp_path_factory):
+    """The address of a report of twenty contenders."""
+    return write(tmp_path_factory.mktemp("large"), "--method", "repeat", *SWEEPS, "--limit", "1")
 
 
 @pytest.fixture(scope="module")
@@ -34,8 +47,10 @@ def browser():
 
 
 @pytest.mark.slow
-def test_the_report_is_accessible_at_every_size_and_colour_scheme(report, browser):
+@pytest.mark.parametrize("name", ["report", "large_report"])
+def test_the_report_is_accessible_at_every_size_and_colour_scheme(name, request, browser):
     """No violation of axe-core with everything unfolded, nothing wider than the page, no request, no message."""
+    report = request.getfixturevalue(name)
     for scheme in ("light", "dark"):
         for size in (PHONE, DESKTOP):
             context = browser.new_context(color_scheme=scheme, viewport=size)
@@ -71,3 +86,23 @@ def test_the_report_can_be_read_with_the_keyboard_alone(report, browser):
     assert stops[0] == ["A", "Skip to the results"]
     assert ["SUMMARY", "first: a"] in stops
     assert len([s for s in stops if s[0] == "SUMMARY"]) == page.locator("summary").count()
+
+
+TEXT = "[...document.querySelectorAll('figure svg text')].map(t => t.getBoundingClientRect().height).filter(h => h)"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [PHONE, DESKTOP], ids=["phone", "desktop"])
+@pytest.mark.parametrize("name", ["report", "large_report"])
+def test_the_first_table_is_on_the_first_screen_and_figures_can_be_read(name, size, request, browser):
+    """However many contenders there are; a table shows whether texts are identical without scrolling on a desktop."""
+    page = browser.new_page(viewport=size)
+    page.goto(request.getfixturevalue(name))
+    top = page.evaluate("document.querySelector('.results tbody').getBoundingClientRect().top")
+    heading = page.get_by_role("link", name="identical").first.bounding_box()
+    heights = page.evaluate(TEXT)
+    page.close()
+
+    assert top < size["height"] - 100
+    assert heading["x"] + heading["width"] < size["width"]
+    assert heights and min(heights) >= READABLE

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import io
-
 import attrs
 import pytest
-from rich.console import Console
 from spec_commands import common
 from spec_commands.prompts import Prompt
-from spec_compare.columns import COLUMNS, FEW, by_position, informative_columns
+from spec_compare.acceptance import AcceptanceLengths
+from spec_compare.columns import COLUMNS, FEW, by_position, informative_columns, title
 from spec_compare.difference import first_difference
+from spec_compare.layouts import lay_out
 from spec_compare.measure import Lap, Record, Steps, batches, rotate
 from spec_compare.summary import rows
-from spec_compare.table import NARROW, fitting, show
+from spec_compare.table import cells_of, show
 from spec_compare.titles import names
 
 from spec_core.commands import split_methods
@@ -105,22 +104,43 @@ def test_names_are_shown_as_they_are(capsys):
     assert "[bold], 1 prompts" in out and "LOSSY [/x]" in out
 
 
-@pytest.mark.parametrize("name", ["n", "ngram", "ngram + draft-model"])
+@pytest.mark.parametrize("name", ["n", "ngram", "ngram + draft-model", "a name that is longer than any of these lines"])
+@pytest.mark.parametrize("label", [None, "LOSSY: synthetic acceptance of length 2.6: the text is meaningless"])
 @pytest.mark.parametrize("batch", [1, 4])
-@pytest.mark.parametrize("width", [60, 70, *range(76, 84), 99, 200])
-def test_a_table_fits_its_terminal(width, name, batch):
-    """Only whole columns are left out, no figure is cut; with enough width all columns are shown."""
+@pytest.mark.parametrize("width", [36, 60, 70, *range(76, 84), 99, 200])
+def test_a_table_fits_its_terminal_and_leaves_no_column_out(width, name, label, batch):
+    """It has names on lines of their own, or is a list, if it does not fit; no figure is cut."""
     figures = {"contender": name, "tokens_per_step": 2.5, "draft_acceptance": 0.5, "machine_rate": 1000.0}
-    table_rows = [attrs.evolve(r, **figures) for r in rows(pair("a", 4, 2) + pair("b", 4, 3), {})]
-    console = Console(width=width, file=io.StringIO())
-    table, out = fitting(console, table_rows, informative_columns(table_rows, False, batch), batch)
-    console.print(table)
-    lines = console.file.getvalue().splitlines()
+    laps = pair("a", 4, 2) + pair("b", 4, 3)
+    table_rows = [attrs.evolve(r, **figures, label=label) for r in rows(laps, {}) if r.family == "all"]
+    columns = informative_columns(table_rows, False, batch)
+    cells = cells_of(table_rows, columns, batch, 0.95)
+    lines = lay_out(cells, width)
+    words = " ".join(lines).split()
 
-    assert max(len(line.rstrip()) for line in lines) <= width
-    assert "…" not in console.file.getvalue() and "speedup" in lines[0]
-    if width == 200 or (width >= NARROW and batch == 1 and name != "ngram + draft-model"):
-        assert out == []
+    assert max(map(len, lines)) <= width
+    assert set(" ".join(title(c, batch, 0.95) for c in columns if c != "method").split()) <= set(words)
+    for row in cells.rows:
+        assert set(" ".join(row).split()) <= set(words)
+
+
+def test_the_layout_depends_on_the_width_alone():
+    table_rows = [r for r in rows(pair("a", 4, 2) + pair("b", 4, 3), {}) if r.family == "all"]
+    names = ["a name of one line", "another"]
+    table_rows = [attrs.evolve(r, contender=n) for r, n in zip(table_rows, names, strict=True)]
+    cells = cells_of(table_rows, informative_columns(table_rows, False, 1), 1, 0.9)
+    table, pivoted, listed = (lay_out(cells, width) for width in (80, 45, 30))
+
+    assert table[0].startswith("method") and len(table) == 4
+    assert pivoted[2] == "a name of one line" and "1.00×" in pivoted[3] and len(pivoted) == 6
+    assert listed[:3] == ["a name of one line", "  tokens/s   2.5", "  speedup    1.00×"]
+
+
+def test_an_interval_of_a_higher_level_is_wider():
+    laps = [lap for i, fast in enumerate((1, 1.5, 2, 2.5, 3, 4)) for lap in pair(str(i), 4, fast)]
+    fast = [{(r.contender, r.family): r for r in rows(laps, {}, level=x)}["fast", "all"] for x in (0.5, 0.99)]
+
+    assert fast[1].low < fast[0].low < fast[0].speedup < fast[0].high < fast[1].high
 
 
 def test_the_wide_table_has_every_figure_that_there_is():
@@ -136,6 +156,7 @@ def test_the_wide_table_has_every_figure_that_there_is():
         "peak_bytes": 1 << 30,
         "cpu_speedup": 1.5,
         "spec_bench": {"mean_accepted_tokens": 2.5, "speedup": 1.4},
+        "acceptance_length": AcceptanceLengths(2.5, 2.6, 2.5),
     }
     table_rows = [attrs.evolve(r, **figures) for r in rows(pair("a", 4, 2), {})]
 
@@ -143,7 +164,7 @@ def test_the_wide_table_has_every_figure_that_there_is():
         "device GiB",
         "J/token",
         "between tokens ms",
-        "90%",
+        "interval",
     }
     joules = [attrs.evolve(r, joules_per_token=0.25) for r in table_rows]
     assert "J/token" in informative_columns(joules, True, 1)

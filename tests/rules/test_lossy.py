@@ -10,7 +10,7 @@ import torch
 from sampler import SAMPLED, Sampler, near
 from spec_cli.main import run as spec
 from spec_rules.distributions import Case
-from spec_rules.synthetic import Synthetic, kept_count
+from spec_rules.synthetic import Synthetic, kept_count, rates_of_length
 from spec_rules.typical import Typical, threshold
 
 from spec_core import Compat, Draft, Needs, Run, Sampling, Sequence, UsageError, Verdict, hookimpl
@@ -105,6 +105,47 @@ def test_rate_0_is_plain_decoding_and_rate_1_keeps_everything():
 def test_rates_that_cannot_be_are_refused(rates):
     with pytest.raises(UsageError, match="give numbers from 1 down to 0"):
         Synthetic(rates)
+
+
+def kept_lengths(rule: Synthetic, drafts: Draft = CHAIN) -> list[int]:
+    """The kept lengths of every step of a text that no limit cuts."""
+    lengths: list[int] = []
+    run = Run(ToyTarget(**TINY), [Says(drafts)], rule=("synthetic", rule))
+    run.observe(lambda step: lengths.extend(len(p.full_verdict.path) for p in step.parts if p.draft is not None))
+    for i in range(4):
+        run.generate([1 + i, 2], max_tokens=200, seed=i).result
+    return lengths
+
+
+@pytest.mark.parametrize("length", [1.0, 1.25, 2.6, 4.0, 5.9])
+def test_a_length_is_reached_by_its_two_neighbours_alone(length):
+    """The mean of tokens per step is the length, within four standard deviations of its one coin."""
+    kept = kept_lengths(Synthetic(length=length))
+    rest = length % 1
+
+    assert set(kept) <= {int(length) - 1, int(np.ceil(length)) - 1}
+    assert 1 + np.mean(kept) == pytest.approx(length, abs=4 * np.sqrt(rest * (1 - rest) / len(kept)) + 1e-9)
+
+
+def test_the_rates_of_a_length_sum_to_the_kept_tokens():
+    assert rates_of_length(3.0) == (1.0, 1.0)
+    assert rates_of_length(2.6) == (1.0, pytest.approx(0.6))
+    assert rates_of_length(1.0) == ()
+
+
+def test_a_draft_shorter_than_the_length_is_kept_whole():
+    assert set(kept_lengths(Synthetic(length=9.5), Draft([1, 2]))) == {2}
+
+
+@pytest.mark.parametrize("length", [0.9, 0.0, -1.0, float("nan"), float("inf"), 2000.0])
+def test_a_length_that_cannot_be_is_refused(length):
+    with pytest.raises(UsageError, match="at least the target's own token"):
+        Synthetic(length=length)
+
+
+def test_a_length_and_rates_exclude_each_other():
+    with pytest.raises(UsageError, match="both set"):
+        Synthetic((0.5,), length=2.0)
 
 
 # typical

@@ -14,12 +14,19 @@ PAGES = Path(__file__).parents[2] / "docs" / "rules"
 RULES = [entry for entry in discover(["rule"]) if entry.distribution == "spec-core"]
 
 
+def default_text(default: object) -> str:
+    """A default as pages write it; nothing for None."""
+    if isinstance(default, tuple):
+        return ", ".join(map(str, default))
+    return "" if default is None else str(default)
+
+
 @pytest.mark.parametrize("rule", RULES, ids=lambda entry: entry.name)
 def test_every_setting_of_a_rule_is_on_its_page(rule):
     """With the default the class has; and the list of rules leads there."""
     text = (PAGES / f"{rule.name}.md").read_text("utf-8")
     fields = [f for f in attrs.fields(import_plugin(rule)) if f.init]
-    shown = {f.name: ", ".join(map(str, f.default)) if isinstance(f.default, tuple) else str(f.default) for f in fields}
+    shown = {f.name: default_text(f.default) for f in fields}
 
     assert shown == dict(re.findall(r"^\| `(\w+)` \| (.*?) \|", text, re.M))
     assert f"[`{rule.name}`]({rule.name}.md)" in (PAGES / "README.md").read_text("utf-8")

@@ -91,8 +91,8 @@ def texts(comparison: Comparison) -> list[tuple[Any, ...]]:
 
 
 COUNTS = (
-    "contender", "family", "prompts", "tokens", "identical", "label", "tokens_per_step", "tokens_per_step_macro",
-    "forwards", *COUNTED,
+    "contender", "family", "prompts", "tokens", "identical", "label", "tokens_per_step", "acceptance_length",
+    "acceptance_histogram", "forwards", *COUNTED,
 )  # fmt: skip
 """Fields of a row that do not depend on time."""
 

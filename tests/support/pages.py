@@ -17,7 +17,7 @@ from spec_cli.main import cli
 
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.M | re.S)
 NAME = re.compile(r"# (?P<name>[\w./-]+\.\w+)\n")
-LANGUAGES = {"python", "sh", "text", "toml", "json"}
+LANGUAGES = {"python", "sh", "text", "toml", "json", "yaml"}
 SAME = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 

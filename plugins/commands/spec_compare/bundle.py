@@ -17,14 +17,14 @@ import attrs
 from spec_commands import common
 
 from spec_compare.outcome import Outcome, recompute
-from spec_compare.records import costs, schema
+from spec_compare.records import costs, prompts, schema
 from spec_compare.records.reading import LAPS, SUMMARY, read
 from spec_compare.summary import Row
 from spec_core.errors import UsageError, quote, why
 
 MANIFEST, SCHEMA, REPORT = "manifest.json", "results.schema.json", "report.html"
-FORMAT, VERSION = "spec-core bundle", "1.0"
-NEEDED, OPTIONAL = (LAPS, SUMMARY, SCHEMA), (costs.NAME, REPORT)
+FORMAT, VERSION = "spec-core bundle", "1.1"
+NEEDED, OPTIONAL = (LAPS, SUMMARY, SCHEMA), (costs.NAME, prompts.NAME, REPORT)
 DATE = (1980, 1, 1, 0, 0, 0)
 """Date of every entry, so that equal contents make equal bundles."""
 LARGEST = 4 << 30
@@ -39,8 +39,10 @@ CLOSE = 1e-9
 HINT = "get the bundle again from its source, or make it again with `spec compare bundle DIR FILE`"
 
 
-def write(folder: Path, file: Path, report: bool) -> str:
+def write(folder: Path, file: Path, report: bool, with_prompts: bool = True) -> str:
     """Write the bundle of a complete comparison; returns its SHA-256. report: with the HTML page.
+
+    with_prompts: False leaves out the prompts, of the report too.
 
     Raises UsageError if the comparison is not complete, or the file cannot be written.
     """
@@ -51,7 +53,7 @@ def write(folder: Path, file: Path, report: bool) -> str:
             hint="continue the comparison with the same command and --out",
         )
     result = recompute(comparison)
-    data = zip_files(contents(folder, result, report))
+    data = zip_files(contents(folder, result if with_prompts else attrs.evolve(result, prompts=[]), report))
     try:
         common.write(file, data)
     except OSError as error:
@@ -63,8 +65,10 @@ def contents(folder: Path, result: Outcome, report: bool) -> dict[str, bytes]:
     """{name: data} of everything but the manifest. The summary is recomputed, as ``check`` will do."""
     files = {LAPS: (folder / LAPS).read_bytes(), SCHEMA: schema.FILE.read_bytes()}
     files[SUMMARY] = json.dumps(result.body(), indent=1, ensure_ascii=False, default=str).encode()
-    if (folder / costs.NAME).exists():
-        files[costs.NAME] = (folder / costs.NAME).read_bytes()
+    left_out = () if result.prompts else (prompts.NAME,)
+    for name in (costs.NAME, prompts.NAME):
+        if (folder / name).exists() and name not in left_out:
+            files[name] = (folder / name).read_bytes()
     if report:
         from spec_compare.report import page, svg
 

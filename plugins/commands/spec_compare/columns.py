@@ -4,27 +4,54 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from spec_compare.summary import INTERVAL, Row
+from spec_compare.summary import Row
 
 POSITIONS = 4
 """Number of draft positions whose acceptance is shown."""
 FEW = 30
 """A rate of fewer drafts than this is shown with their number: its standard error may exceed nine points."""
 EACH, ALL_TOGETHER = "tokens/s", "tokens/s of all"
+INTERVAL = "interval"
+"""The column of intervals, whose title is their level."""
 GIB = 1 << 30
 
+ABOUT = {
+    "method": "The contender: its methods, and what distinguishes it from the others.",
+    EACH: "Decoded tokens per second of one sequence, without prefill and the first token.",
+    ALL_TOGETHER: "Tokens per second of all sequences together, prefill included.",
+    "speedup": "Rate over that of plain decoding on the same prompts, measured in turns with it.",
+    INTERVAL: "Bootstrap interval of the speedup over prompts, at the level of the heading.",
+    "of bound": "Share of the speedup that the contender's acceptance allows at the measured costs of steps.",
+    "hardware": "The speedup that the machine allows a drafter that costs nothing and is never wrong.",
+    "by CPU time": "The speedup by CPU time of this process, which a busy machine changes less.",
+    "with prefill": "The speedup with prefill and the first token.",
+    "Spec-Bench × / MAT": "Speedup and mean accepted tokens as Spec-Bench computes them.",
+    "tokens/step": "Tokens that a step emits, the target's own token included.",
+    "acceptance length": "Tokens per step as the mean over requests, weighted by tokens, and pooled.",
+    "acceptance": "Accepted share of the drafted tokens; it depends on the length of drafts.",
+    "draft length": "Mean length of the drafts.",
+    "by position": "Acceptance of the first positions of a draft, of drafts whose tokens before were accepted.",
+    "first token ms": "Milliseconds until the first token: percentiles 50 and 90.",
+    "between tokens ms": "Milliseconds between two outputs of a sequence: percentiles 50, 90 and 99.",
+    "memory GiB": "Max resident memory of the process, with the models of all contenders.",
+    "device GiB": "Max memory that torch allocated on the device.",
+    "J/token": "Energy of processors and device per token, all programs.",
+    "identical": "Whether the texts equal those of plain decoding; a speed is shown only if they must and do.",
+}
+"""What each column says."""
 COLUMNS: dict[str, Callable[[Row], str]] = {
     "method": lambda r: r.contender,
     EACH: lambda r: _number(r.rate, ".1f"),
     ALL_TOGETHER: lambda r: _number(r.machine_rate, ".1f"),
     "speedup": lambda r: _number(r.speedup, ".2f", "×"),
-    f"{INTERVAL:.0%}": lambda r: "" if r.low is None or r.high is None else f"{r.low:.2f}-{r.high:.2f}",
+    INTERVAL: lambda r: "" if r.low is None or r.high is None else f"{r.low:.2f}-{r.high:.2f}",
     "of bound": lambda r: of_bound(r),
     "hardware": lambda r: _number(r.hardware_bound, ".2f", "×"),
     "by CPU time": lambda r: _number(r.cpu_speedup, ".2f", "×"),
     "with prefill": lambda r: _number(r.whole, ".2f", "×"),
     "Spec-Bench × / MAT": lambda r: as_spec_bench(r),
     "tokens/step": lambda r: _number(r.tokens_per_step, ".2f"),
+    "acceptance length": lambda r: lengths(r),
     "acceptance": lambda r: _number(r.draft_acceptance, ".0%"),
     "draft length": lambda r: _number(r.mean_draft_length, ".1f"),
     "by position": lambda r: by_position(r),
@@ -35,10 +62,8 @@ COLUMNS: dict[str, Callable[[Row], str]] = {
     "J/token": lambda r: _number(r.joules_per_token, ".3g"),
     "identical": lambda r: identical(r),
 }
-COMPACT = ("method", EACH, ALL_TOGETHER, "speedup", f"{INTERVAL:.0%}", "tokens/step", "acceptance", "identical")
+COMPACT = ("method", EACH, ALL_TOGETHER, "speedup", INTERVAL, "tokens/step", "acceptance", "identical")
 """Columns of the table without ``--wide``."""
-FIRST_OUT = ("acceptance", f"{INTERVAL:.0%}", "tokens/step", ALL_TOGETHER)
-"""Columns that are left out if the table does not fit, in this order."""
 LEFT = ("method", "by position", "identical")
 EMPTY = ("", "-")
 
@@ -55,8 +80,10 @@ def informative_columns(rows: Sequence[Row], wide: bool, batch: int) -> list[str
     return [name for name in names if name in always or any(COLUMNS[name](row) not in EMPTY for row in rows)]
 
 
-def title(name: str, batch: int) -> str:
-    """The heading of a column."""
+def title(name: str, batch: int, level: float) -> str:
+    """The heading of a column. level: of the intervals."""
+    if name == INTERVAL:
+        return f"{100 * level:.4g}%"
     return "tokens/s of each" if name == EACH and batch > 1 else name
 
 
@@ -72,6 +99,13 @@ def identical(row: Row) -> str:
     if row.label is not None:
         return f"{row.label} ({row.identical} of {row.prompts} identical)"
     return "yes" if row.identical == row.prompts else f"DIFFERS ({row.prompts - row.identical} of {row.prompts})"
+
+
+def lengths(row: Row) -> str:
+    """The three acceptance lengths: ``2.31/2.52/2.40``."""
+    own = row.acceptance_length
+    values = (own.per_request, own.token_weighted, own.pooled)
+    return "-" if own.pooled is None else "/".join(_number(value, ".2f") for value in values)
 
 
 def of_bound(row: Row) -> str:

@@ -24,6 +24,19 @@ COMPARE = [
         "--sweep", "sweeps", multiple=True, metavar="KEY=V,V", help="Every contender once per value; may be repeated."
     ),
     click.option(
+        "--golden",
+        type=click.Path(path_type=Path),
+        metavar="YAML",
+        help="Replay acceptance lengths of a file of InferenceX's form, with --rule synthetic.",
+    ),
+    click.option(
+        "--thinking",
+        type=click.Choice(["on", "off"]),
+        default="on",
+        show_default=True,
+        help="The thinking mode of --golden.",
+    ),
+    click.option(
         "--target",
         "targets",
         multiple=True,
@@ -33,6 +46,7 @@ COMPARE = [
     click.option(
         "--prompts", "file", type=click.Path(path_type=Path), help="JSON lines, a text file, or a directory of them."
     ),
+    click.option("--no-prompts", is_flag=True, help="Do not store the prompts beside the results."),
     click.option("--suite", help="Prompts of a suite that a package has: humaneval."),
     click.option("--prompt-tokens", type=click.IntRange(1), help="Cut prompts to this length."),
     click.option("--chat", is_flag=True, help="Apply the model's chat template to prompts, as a user message."),
@@ -69,6 +83,9 @@ COMPARE = [
 @click.option(
     "--ray-address", metavar="ADDRESS", help="The cluster; the default is RAY_ADDRESS, else one started here."
 )
+@click.option(
+    "--rerun", type=click.Path(path_type=Path), metavar="BUNDLE", help="Run the comparison of a bundle again."
+)
 @click.option("--report", type=click.Path(path_type=Path), help="An HTML file with tables, figures and texts.")
 @click.option("--wide", is_flag=True, help="All columns, however wide.")
 @click.option("--json", "as_json", is_flag=True, help="The summary as one JSON object.")
@@ -78,6 +95,7 @@ def compare(
     out: Path | None,
     executor: str,
     ray_address: str | None,
+    rerun: Path | None,
     report: Path | None,
     wide: bool,
     as_json: bool,
@@ -92,26 +110,58 @@ def compare(
     if ctx.invoked_subcommand is not None:
         _check_alone(ctx)
         return None
+    if rerun is not None:
+        _check_rerun(ctx)
     if executor == "ray":
         return _on_ray(out, flags, ray_address, report, wide, as_json)
     if ray_address is not None:
         raise UsageError("--ray-address was passed without --executor ray", hint="pass both, or neither")
-    from spec_compare.comparison import run_comparison
-
     if report is not None:
         from spec_compare.report import page, svg
 
         svg.check()
         flags["trace"] = True
     exact = flags["exact"]
-    result = run_comparison(out, flags)
+    result, lines, equal = _measure(out, flags, rerun)
     if report is not None:
         page.write(report, result)
     if as_json:
         say(common.as_json(result.body()))
     else:
         _show(result, wide, exact)
-    return 1 if result.differences else 0
+    for line in lines:
+        common.print_note(line) if as_json else say(line)
+    return 0 if equal else 1
+
+
+def _measure(out: Path | None, flags: dict[str, Any], bundle: Path | None) -> tuple[Outcome, list[str], bool]:
+    """The outcome, lines on a bundle that was run again, and whether every text is as it must be."""
+    if bundle is None:
+        from spec_compare.comparison import run_comparison
+
+        result = run_comparison(out, flags)
+        return result, [], not result.differences
+    from spec_compare import rerun
+
+    changed = {name: flags[name] for name in rerun.MOVABLE if flags[name] is not None}
+    before, result, texts = rerun.run_again(bundle, changed, flags["file"], flags, out)
+    return result, rerun.statement(bundle, before, result, texts), texts.equal == texts.texts
+
+
+RERUN = ("rerun", "model", "device", "dtype", "threads", "context", "file", "bounds", "costs", "exact", "no_prompts")
+OUTPUT = ("trace", "out", "report", "wide", "as_json")
+"""Options that `--rerun` may be combined with."""
+
+
+def _check_rerun(ctx: click.Context) -> None:
+    """Raise UsageError for an option that the bundle decides."""
+    for param in ctx.command.params:
+        passed = param.name and ctx.get_parameter_source(param.name) is ParameterSource.COMMANDLINE
+        if passed and param.name not in (*RERUN, *OUTPUT):
+            raise UsageError(
+                f"{param.opts[0]} cannot be combined with --rerun: the bundle decides it",
+                hint="leave it out; -m, --device, --threads, --prompts, --out and --report can be set",
+            )
 
 
 def _on_ray(
@@ -135,7 +185,7 @@ def _on_ray(
 def _show(result: Outcome, wide: bool, exact: bool) -> None:
     from spec_compare import exactness, table
 
-    table.show(result.rows, result.differences, result.warnings, wide, result.header.batch, result.baselines)
+    table.show_outcome(result, wide)
     for line in [exactness.statement(target) for target in result.header.targets] if exact else []:
         say(line)
 

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
+import attrs
 from spec_commands import common
 from spec_commands.common import Settings
 
-from spec_compare import calibration, contenders, difference, exactness, oracle, prompt_source
+from spec_compare import calibration, contenders, difference, exactness, experiment, oracle
 from spec_compare.calibration import Calibration
 from spec_compare.contenders import ContenderPlan
-from spec_compare.entries import entries
 from spec_compare.executors.shard import ALL_WORK, Shard, Written, ignore_line
-from spec_compare.inputs import sources
+from spec_compare.experiment import Experiment
 from spec_compare.inputs.sources import PromptSource
 from spec_compare.measure import Baseline, RequestSettings, measure, warm_up
 from spec_compare.outcome import Outcome, outcome
@@ -28,13 +28,9 @@ from spec_compare.records.reading import Comparison
 from spec_compare.records.record import Lap
 from spec_compare.records.writing import Results
 from spec_core import Target
-from spec_core.errors import UsageError
 
-PROMPT_FLAGS = ("file", "suite", "chat")
-PROMPT_FILTERS = ("families", "limit")
-SIZE_FLAGS = ("repeats", "batch", "reuse_turns", "trace", "prompt_tokens")
-CONTENDER_FLAGS = ("contenders_file", "sweeps", "targets")
-ACCOUNT_FLAGS = (*CONTENDER_FLAGS, "oracles", "bounds", "costs", "exact")
+Checked = Callable[[Header], None]
+"""Called with the header before anything is measured."""
 
 
 def run_comparison(
@@ -44,48 +40,52 @@ def run_comparison(
 
     written: called with the lines of the results.
     """
-    choice, scale, place, accounts = (
-        common.pop_flags(flags, *names) for names in (PROMPT_FILTERS, SIZE_FLAGS, PROMPT_FLAGS, ACCOUNT_FLAGS)
-    )
-    settings = common.settings_of(flags)
+    return run_experiment(experiment.from_flags(flags, part), out, written)
+
+
+def run_experiment(
+    what: Experiment, out: Path | None, written: Written = ignore_line, check: Checked | None = None
+) -> Outcome:
+    """The outcome of an experiment. check: with it, files are hashed even if nothing is written."""
+    settings, accounts = what.settings, what.accounts
     results = None if out is None else Results(out, written)
-    entered = part.of(entries(settings, *(accounts[name] for name in CONTENDER_FLAGS)))
     before = None if results is None else results.before
-    targets = contenders.check_contenders(settings, entered, None if before is None else recorded_threads(before))
-    source = prompt_source_of(targets.values(), **place)
-    chosen = prompt_source.choose(source.prompts, source.name, **choice)
-    scale["prompt_tokens"] = scale["prompt_tokens"] or source.max_tokens
-    terms = RequestSettings(settings["max_tokens"], common.sampling_of(settings), settings["seed"], **scale)
-    entrants = contenders.entrants(settings, entered, targets, chosen, terms)
-    entrants += oracle.entrants(entrants, accounts["oracles"])
-    header, rows = prepare_runs(
-        entrants, settings, collect.prompt_facts(chosen, source.name, terms), hashed=out is not None
-    )
+    targets = contenders.check_contenders(settings, what.entered, None if before is None else recorded_threads(before))
+    source = what.choose(targets.values())
+    entrants, terms = prepare_entrants(what, targets, source)
+    facts = collect.prompt_facts(source.prompts, source.name, terms)
+    header, rows = prepare_runs(entrants, settings, facts, hashed=out is not None or check is not None)
+    if check is not None:
+        check(header)
     if results is not None:
-        results.begin(header)
+        results.begin(header, None if accounts["no_prompts"] else source.prompts)
+        header = header if before is None else before.header  # its date and load are those of the first part
     setups = {e.contender.baseline: e.contender.setup for e in entrants}
     with closing(measure_costs(setups, rows, accounts, before)) as costs:
         costs.begin()
         calibration.announce(costs.costs(), settings["draft_max"], terms.batch)
         laps = run_all(entrants, header, results, costs)
     labels = {c.name: c.label for c in header.contenders if c.label is not None}
-    differing = difference.differences(laps, labels, setups, chosen)
+    differing = difference.differences(laps, labels, setups, source.prompts)
     if accounts["exact"]:
-        differing = exactness.explain(differing, laps, setups, chosen)
+        differing = exactness.explain(differing, laps, setups, source.prompts)
     result = outcome(header, laps, labels, differing, costs.costs())
+    result = attrs.evolve(result, sessions=[] if results is None else results.sessions, prompts=source.prompts)
     if results is not None:
         recorded_costs.write(results.out, result.costs)
         results.conclude(result.body())
     return result
 
 
-def number_of_contenders(flags: dict[str, Any]) -> int:
-    """Contenders that the flags name, beside plain decoding."""
-    flags = dict(flags)
-    *_, accounts = (
-        common.pop_flags(flags, *names) for names in (PROMPT_FILTERS, SIZE_FLAGS, PROMPT_FLAGS, ACCOUNT_FLAGS)
-    )
-    return len(entries(common.settings_of(flags), *(accounts[name] for name in CONTENDER_FLAGS)))
+def prepare_entrants(
+    what: Experiment, targets: dict[Hashable, Target], source: PromptSource
+) -> tuple[list[ContenderPlan], RequestSettings]:
+    """The contenders with their prompts, oracles last, and the request settings of the command."""
+    settings = what.settings
+    sizes = what.sizes | {"prompt_tokens": what.sizes["prompt_tokens"] or source.max_tokens}
+    terms = RequestSettings(settings["max_tokens"], common.sampling_of(settings), settings["seed"], **sizes)
+    entrants = contenders.entrants(settings, what.entered, targets, source.prompts, terms)
+    return entrants + oracle.entrants(entrants, what.accounts["oracles"]), terms
 
 
 def measure_costs(
@@ -105,17 +105,6 @@ def recorded_threads(before: Comparison) -> int:
     """The number of CPU threads of the run that was interrupted: a measured choice might be another one now."""
     number = threads(before.header.targets[0])
     return int(number) if number is not None and number.isdigit() else 0
-
-
-def prompt_source_of(targets: Iterable[Target], file: Path | None, suite: str | None, chat: bool) -> PromptSource:
-    """The prompts that were asked for: of a file, a directory or a suite, else of the first model that has some."""
-    if file is not None and suite is not None:
-        raise UsageError("--prompts and --suite were both passed", hint="pass one of them")
-    return (
-        sources.suite(suite, chat)
-        if suite is not None
-        else sources.source(file or prompt_source.shipped_file(targets), chat)
-    )
 
 
 def prepare_runs(

@@ -65,18 +65,39 @@ class ContenderEntry:
 
 
 def entries(
-    settings: Settings, file: Path | None, sweeps: Iterable[str], models: Iterable[str] = ()
+    settings: Settings,
+    file: Path | None,
+    sweeps: Iterable[str],
+    models: Iterable[str] = (),
+    lengths: Mapping[int, float] | None = None,
 ) -> list[ContenderEntry]:
     """All contenders except plain decoding, in the order of the command, then of the file. Raises UsageError.
 
-    models: further ones, on which every contender runs too.
+    models: further ones, on which every contender runs too. lengths: {draft length: acceptance length} to replay.
     """
     listed = [_method(settings, spec) for spec in once(settings["methods"])]
     listed += [] if file is None else [one for table in tables(file) for one in contender(settings, table, file)]
     sweep = dict(map(parsed_sweep, sweeps))
     if file is None and not listed and (sweep or models):
         listed = [ContenderEntry(settings, [])]
-    return on_models(swept_all(listed, sweep), once_each(settings, models))
+    swept = swept_all(listed, sweep)
+    replayed = swept if lengths is None else [one for entry in swept for one in replays(entry, lengths)]
+    return on_models(replayed, once_each(settings, models))
+
+
+def replays(entry: ContenderEntry, lengths: Mapping[int, float]) -> list[ContenderEntry]:
+    """The contender once per draft length, whose acceptance length its rule keeps to. Raises UsageError."""
+    rule = entry.settings["rule"]
+    if rule is None:
+        raise UsageError(
+            "--golden needs a rule that keeps to an acceptance length",
+            hint="add --rule synthetic: its text is not real",
+        )
+    name, own = parse_method(rule)
+    return [
+        change_settings(entry, {"draft_max": k, "rule": format_method(name, own | {"length": f"{length:g}"})}, SWEEP)
+        for k, length in lengths.items()
+    ]
 
 
 def once_each(settings: Settings, models: Iterable[str]) -> list[str]:

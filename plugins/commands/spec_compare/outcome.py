@@ -7,6 +7,7 @@ from typing import Any
 
 import attrs
 from spec_commands.machine import Load
+from spec_commands.prompts import Prompt
 from spec_commands.timing_warnings import TimingWarning
 from spec_costs.file import Costs
 from spec_costs.limits import Limits, limits
@@ -15,7 +16,8 @@ from spec_compare import summary, timing_warnings
 from spec_compare.difference import Difference
 from spec_compare.load import load_of
 from spec_compare.records import costs as recorded_costs
-from spec_compare.records.header import ContenderFacts, Header
+from spec_compare.records import prompts as recorded_prompts
+from spec_compare.records.header import ContenderFacts, Header, Session
 from spec_compare.records.reading import Comparison
 from spec_compare.records.record import Lap
 from spec_compare.summary import Row
@@ -23,7 +25,10 @@ from spec_compare.summary import Row
 
 @attrs.frozen(eq=False)
 class Outcome:
-    """The result of a comparison, finished or not."""
+    """The result of a comparison, finished or not.
+
+    sessions: continuations after interruptions. prompts: empty if they were not stored.
+    """
 
     header: Header
     laps: list[Lap]
@@ -32,6 +37,8 @@ class Outcome:
     warnings: list[TimingWarning]
     load: Load
     costs: Mapping[str, Costs] = attrs.field(factory=dict)
+    sessions: list[Session] = attrs.field(factory=list)
+    prompts: list[Prompt] = attrs.field(factory=list)
 
     @property
     def baselines(self) -> dict[str, str]:
@@ -59,7 +66,7 @@ def outcome(
 ) -> Outcome:
     """Rows and warnings of these laps. costs: of the steps of each baseline, for the bounds."""
     costs = costs or {}
-    rows = summary.rows(laps, labels, curves(header, costs))
+    rows = summary.rows(laps, labels, curves(header, costs), header.interval)
     load = load_of(laps, header.processors, header.load_average)
     warnings = timing_warnings.found_in(laps, rows, load, header.targets[0].device)
     return Outcome(header, laps, rows, differences, warnings, load, costs)
@@ -87,13 +94,19 @@ def limits_of_costs(header: Header, costs: Mapping[str, Costs]) -> list[Limits]:
     ]
 
 
-def recompute(comparison: Comparison) -> Outcome:
-    """The outcome of recorded results. Scores of differing tokens are not in the records: their gap is None."""
+def recompute(comparison: Comparison, level: float | None = None) -> Outcome:
+    """The outcome of recorded results. Scores of differing tokens are not in the records: their gap is None.
+
+    level: of the intervals; None for the recorded one.
+    """
     from spec_compare.difference import recorded_differences
 
     whole = whole_groups(comparison.laps)
     differing = recorded_differences(whole, comparison.labels)
-    return outcome(comparison.header, whole, comparison.labels, differing, recorded_costs.read(comparison.folder))
+    header, folder = comparison.header, comparison.folder
+    header = header if level is None else attrs.evolve(header, interval=level)
+    result = outcome(header, whole, comparison.labels, differing, recorded_costs.read(folder))
+    return attrs.evolve(result, sessions=comparison.sessions, prompts=recorded_prompts.read(folder, header))
 
 
 def whole_groups(laps: list[Lap]) -> list[Lap]:
@@ -123,6 +136,7 @@ def circumstances(header: Header) -> dict[str, Any]:
         "seed": header.seed,
         "repeats": header.repeats,
         "batch": header.batch,
+        "interval": header.interval,
         "environment": header.environment,
         "settings": {name: attrs.asdict(setting) for name, setting in header.settings.items()},
     }

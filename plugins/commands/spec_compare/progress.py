@@ -59,6 +59,10 @@ def _line(state: State, lap: Lap) -> None:
         print_note(f"measured {state.done} of {state.total}" + (f": {details}" if details else ""))
 
 
+SHOWN = 4
+"""Max contenders that the progress names."""
+
+
 @attrs.define(eq=False)
 class State:
     """The laps so far. Speedups are those of prompts that both the contender and its baseline have finished."""
@@ -94,16 +98,22 @@ class State:
         return f"{duration((self.now() - self.began) / measured * (self.total - self.done))} left"
 
     def speedups(self) -> str:
-        """``NAME 1.43×`` of each contender; without a figure for one whose text differs from its baseline's."""
+        """``NAME 1.43×`` of the contenders, of many the fastest; no figure for one whose text differs."""
         names = [name for name, baseline in self.baselines.items() if name != baseline]
-        return ", ".join(f"{name} {self._speedup(name)}" for name in names)
+        fastest = names if len(names) <= SHOWN else sorted(names, key=self._ratio, reverse=True)[:SHOWN]
+        more = [f"{len(names) - SHOWN} more"] if len(names) > SHOWN else []
+        return ", ".join([*(f"{name} {self._speedup(name)}" for name in fastest), *more])
 
     def _speedup(self, name: str) -> str:
         if name not in self.labels and self._differs(name):
             return "has another text"
-        rate = self._rate(name, name)
-        plain = self._rate(self.baselines[name], name)
-        return f"{rate / plain:.2f}×" if rate and plain else "-"
+        ratio = self._ratio(name)
+        return f"{ratio:.2f}×" if ratio else "-"
+
+    def _ratio(self, name: str) -> float:
+        """The speedup so far; 0 without one."""
+        rate, plain = self._rate(name, name), self._rate(self.baselines[name], name)
+        return rate / plain if rate and plain else 0.0
 
     def _differs(self, name: str) -> bool:
         """Whether a text differs from that of its baseline, where that has finished."""

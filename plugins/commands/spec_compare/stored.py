@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 from spec_commands import common
@@ -10,14 +13,23 @@ from spec_commands.printing import say
 
 from spec_core.errors import UsageError
 
+if TYPE_CHECKING:
+    from spec_compare.outcome import Outcome
+
 DIRECTORY = click.Path(path_type=Path)
+LEVEL = click.option(
+    "--level",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    help="Level of the intervals, such as 0.95; the default is the recorded one, 0.9.",
+)
 
 
 @click.command()
 @click.argument("directory", metavar="DIR", type=DIRECTORY)
 @click.option("--wide", is_flag=True, help="All columns, however wide.")
 @click.option("--json", "as_json", is_flag=True, help="The summary as one JSON object.")
-def show(directory: Path, wide: bool, as_json: bool) -> int:
+@LEVEL
+def show(directory: Path, wide: bool, as_json: bool, level: float | None) -> int:
     """Print the tables of results, recomputed from their records.
 
     An interrupted comparison has tables of the prompts that every contender has finished.
@@ -28,27 +40,28 @@ def show(directory: Path, wide: bool, as_json: bool) -> int:
     comparison = read(directory)
     if not comparison.complete:
         common.print_note(f"{directory}: {len(comparison.laps)} of {comparison.header.laps} laps are finished")
-    result = outcome.recompute(comparison)
+    result = outcome.recompute(comparison, level)
     if not result.laps:
         raise UsageError(f"{directory} has no prompt that every contender finished", hint="continue the comparison")
     if as_json:
         say(common.as_json(result.body()))
     else:
-        table.show(result.rows, result.differences, result.warnings, wide, result.header.batch, result.baselines)
+        table.show_outcome(result, wide)
     return 1 if result.differences else 0
 
 
 @click.command()
 @click.argument("directory", metavar="DIR", type=DIRECTORY)
 @click.argument("file", metavar="FILE", type=DIRECTORY)
-def report(directory: Path, file: Path) -> None:
+@LEVEL
+def report(directory: Path, file: Path, level: float | None) -> None:
     """Write the HTML report of results: tables, figures and texts in one file."""
     from spec_compare.outcome import recompute
     from spec_compare.records.reading import read
     from spec_compare.report import page, svg
 
     svg.check()
-    result = recompute(read(directory))
+    result = recompute(read(directory), level)
     if not result.laps:
         raise UsageError(f"{directory} has no prompt that every contender finished", hint="continue the comparison")
     page.write(file, result)
@@ -58,11 +71,12 @@ def report(directory: Path, file: Path) -> None:
 @click.argument("directory", metavar="DIR", type=DIRECTORY)
 @click.argument("file", metavar="FILE", type=DIRECTORY)
 @click.option("--report/--no-report", default=True, help="With the HTML report; needs the extra [report].")
-def bundle(directory: Path, file: Path, report: bool) -> None:
-    """Write results as one zip file with hashes, for a paper to cite: records, summary, schema, costs and report."""
+@click.option("--prompts/--no-prompts", default=True, help="With the prompts, so that others can run it again.")
+def bundle(directory: Path, file: Path, report: bool, prompts: bool) -> None:
+    """Write results as one zip file with hashes, for a paper to cite: records, summary, prompts, costs and report."""
     from spec_compare import bundle as bundles
 
-    digest = bundles.write(directory, file, report)
+    digest = bundles.write(directory, file, report, prompts)
     common.print_note(f"written: {file}")
     say(f"sha256 {digest}")
 
@@ -79,7 +93,7 @@ def check(file: Path, wide: bool) -> None:
     from spec_compare import table
 
     result, digest = bundles.check(file)
-    table.show(result.rows, result.differences, result.warnings, wide, result.header.batch, result.baselines)
+    table.show_outcome(result, wide)
     common.print_note(f"{file}: hashes and figures agree with {result.header.laps} laps of {result.header.date}")
     say(f"sha256 {digest}")
 
@@ -105,23 +119,58 @@ def merge(directories: tuple[Path, ...], as_json: bool) -> None:
 @click.argument("directory", metavar="DIR", type=DIRECTORY)
 @click.option("--csv", "csv", type=DIRECTORY, help="Write a row per contender and family to this file.")
 @click.option("--parquet", type=DIRECTORY, help="The same as Parquet; needs the extra [parquet].")
+@click.option("--latex", type=DIRECTORY, help="Write tables of methods by models and temperatures, with booktabs.")
+@click.option("--markdown", type=DIRECTORY, help="The same table as Markdown.")
 @click.option("--texts", type=DIRECTORY, help="Write a row per text to this CSV file.")
 @click.option("--spec-bench", "spec_bench", type=DIRECTORY, help="Write Spec-Bench's answer files to this directory.")
+@click.option("--speed-bench", "speed_bench", type=DIRECTORY, help="Write the prompts as rows of SPEED-Bench.")
+@click.option("--spec-al", "spec_al", type=DIRECTORY, help="Write the prompts as rows of AIPerf's spec_al_mtbench.")
+@click.option("--golden", type=DIRECTORY, help="Write acceptance lengths as InferenceX's YAML to this directory.")
+@click.option(
+    "--thinking",
+    type=click.Choice(["on", "off"]),
+    default="on",
+    show_default=True,
+    help="The thinking mode of the prompts, for --golden.",
+)
+@LEVEL
 def export(
-    directory: Path, csv: Path | None, parquet: Path | None, texts: Path | None, spec_bench: Path | None
+    directory: Path,
+    csv: Path | None,
+    parquet: Path | None,
+    latex: Path | None,
+    markdown: Path | None,
+    texts: Path | None,
+    spec_bench: Path | None,
+    speed_bench: Path | None,
+    spec_al: Path | None,
+    golden: Path | None,
+    thinking: str,
+    level: float | None,
 ) -> None:
     """Write results in the formats of other programs."""
-    from spec_compare.exports import answers, tables
+    from spec_compare.exports import answers, papers, prompt_rows, tables
+    from spec_compare.exports import golden as golden_lengths
     from spec_compare.outcome import recompute
     from spec_compare.records.reading import read
 
-    writers = {csv: tables.csv, parquet: tables.parquet, texts: tables.texts, spec_bench: answers.write}
+    writers: dict[Path | None, Callable[[Outcome, Path], list[Path]]] = {
+        csv: tables.csv,
+        parquet: tables.parquet,
+        latex: papers.latex,
+        markdown: papers.markdown,
+        texts: tables.texts,
+        spec_bench: answers.write,
+        speed_bench: prompt_rows.speed_bench,
+        spec_al: prompt_rows.spec_al,
+        golden: partial(golden_lengths.write, thinking=thinking),
+    }
     chosen_writers = {path: write for path, write in writers.items() if path is not None}
     if not chosen_writers:
         raise UsageError(
-            "no format was named", hint="pass --csv FILE, --parquet FILE, --texts FILE or --spec-bench DIR"
+            "no format was named", hint="pass one, such as --csv FILE; spec compare export --help lists them"
         )
-    result = recompute(read(directory))
+    result = recompute(read(directory), level)
     for path, write in chosen_writers.items():
         for file in write(result, path):
             common.print_note(f"written: {file}")

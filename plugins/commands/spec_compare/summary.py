@@ -11,6 +11,7 @@ import attrs
 from spec_costs.curve import Curves
 
 from spec_compare import latency, spec_bench_dataset
+from spec_compare.acceptance import AcceptanceLengths, acceptance_histogram, acceptance_lengths
 from spec_compare.bounds import bounds
 from spec_compare.records.record import Lap, Record
 from spec_core.toolkit import DraftStatistics
@@ -33,7 +34,8 @@ class Row:
     repeat. rate: decode tokens/s of a sequence. speedup: rate over plain's on the same prompts; low and high: its
     bootstrap interval over prompts; middle: median of the prompts' own. whole: the ratio with prefill, all sequences
     together. cpu_rate, cpu_speedup: as rate and speedup, by CPU time. efficiency: speedup / tokens_per_step; overhead:
-    its inverse - 1. split: share of the time of a step. forwards: per generated token, by who made them.
+    its inverse - 1. acceptance_histogram: drafts by their number of accepted tokens. split: shares of a step's time.
+    forwards: per generated token, by who made them.
     machine_rate: tokens/s of all sequences together, prefill included. first_token, between_tokens: percentiles in
     seconds. hardware_bound ... acceptance_bound: as in ``Bounds``. roof_fraction: speedup / acceptance_bound.
     """
@@ -53,12 +55,13 @@ class Row:
     cpu_rate: float | None
     cpu_speedup: float | None
     tokens_per_step: float | None
-    tokens_per_step_macro: float | None
     efficiency: float | None
     overhead: float | None
     first_seconds: float
     split: dict[str, float]
     forwards: dict[str, float]
+    acceptance_length: AcceptanceLengths
+    acceptance_histogram: list[int]
     steps: int
     mean_acceptance_length: float | None
     accepted_per_step: float | None
@@ -98,15 +101,19 @@ Costs = Mapping[str, tuple[Curves, int]]
 """{contender: costs of its steps, and the longest draft that its run allows}."""
 
 
-def rows(laps: Iterable[Lap], labels: Mapping[str, str], costs: Costs | None = None) -> list[Row]:
-    """A row per contender and family, and one over all. costs: for the bounds of the speedups."""
+def rows(
+    laps: Iterable[Lap], labels: Mapping[str, str], costs: Costs | None = None, level: float = INTERVAL
+) -> list[Row]:
+    """A row per contender and family, and one over all. costs: for the bounds of the speedups. level: of intervals."""
     laps = list(laps)
     families = [*(f for f in dict.fromkeys(lap.family for lap in laps) if f != ALL), ALL]
     contenders = list(dict.fromkeys(lap.contender for lap in laps))
     passed = {name for name in contenders if name in labels or not _differing(laps, name)}
     known = costs or {}
     return [
-        row(laps, name, family, passed, labels.get(name), known.get(name)) for family in families for name in contenders
+        row(laps, name, family, passed, labels.get(name), known.get(name), level)
+        for family in families
+        for name in contenders
     ]
 
 
@@ -142,6 +149,7 @@ def row(
     passed: set[str],
     label: str | None,
     costs: tuple[Curves, int] | None = None,
+    level: float = INTERVAL,
 ) -> Row:
     own_laps = _laps_of(laps, name, family)
     records = [r for lap in own_laps for r in lap.records]
@@ -152,7 +160,7 @@ def row(
     baseline = baseline_of(laps, name)
     shown = {name, baseline} <= passed
     plain = [r for lap in _laps_of(laps, baseline, family) for r in lap.records]
-    speeds = speed(cells, _cells(plain)) if shown else NO_SPEED
+    speeds = speed(cells, _cells(plain), level) if shown else NO_SPEED
     return Row(
         contender=name,
         family=family,
@@ -162,7 +170,8 @@ def row(
         label=label,
         **speeds,
         tokens_per_step=tau,
-        tokens_per_step_macro=_mean([r.tally.emitted / r.tally.steps for r in records if r.tally.steps]),
+        acceptance_length=acceptance_lengths(records),
+        acceptance_histogram=acceptance_histogram(records),
         efficiency=_ratio(speeds["speedup"], tau),
         overhead=tau / speeds["speedup"] - 1 if tau and speeds["speedup"] else None,
         first_seconds=statistics.median(r.first_seconds for r in records),
@@ -199,10 +208,10 @@ TIMED = ("rate", "speedup", "low", "high", "middle", "whole", "cpu_rate", "cpu_s
 NO_SPEED: dict[str, Any] = dict.fromkeys(TIMED)
 
 
-def speed(own_cells: dict[str, Cell], plain: dict[str, Cell]) -> dict[str, Any]:
+def speed(own_cells: dict[str, Cell], plain: dict[str, Cell], level: float) -> dict[str, Any]:
     """All timing figures of one contender against plain on the same prompts."""
     pairs = [(own_cells[prompt], plain[prompt]) for prompt in own_cells if prompt in plain]
-    low, high = interval(pairs)
+    low, high = interval(pairs, level)
     own = sorted(s for pair in pairs if (s := _speedup([pair])) is not None)
     return {
         "rate": _rate([a for a, _ in pairs]),
@@ -235,8 +244,8 @@ def _whole(cells: list[Cell]) -> float | None:
     return _ratio(sum(c.tokens for c in cells), sum(c.whole_seconds for c in cells))
 
 
-def interval(pairs: Pairs) -> tuple[float | None, float | None]:
-    """Bootstrap interval over prompts; None for fewer than two prompts."""
+def interval(pairs: Pairs, level: float) -> tuple[float | None, float | None]:
+    """Bootstrap interval over prompts at a level; None for fewer than two prompts."""
     if len(pairs) < 2:
         return None, None
     rng = random.Random(0)
@@ -244,7 +253,7 @@ def interval(pairs: Pairs) -> tuple[float | None, float | None]:
     ratios = sorted(r for r in drawn if r is not None)
     if not ratios:
         return None, None
-    tail = int(len(ratios) * (1 - INTERVAL) / 2)
+    tail = int(len(ratios) * (1 - level) / 2)
     return ratios[tail], ratios[-1 - tail]
 
 
@@ -293,10 +302,6 @@ def _sums(tables: Iterable[Mapping[str, float]]) -> dict[str, float]:
 def _shares(table: dict[str, float]) -> dict[str, float]:
     whole = sum(table.values())
     return {name: value / whole for name, value in table.items()} if whole else {}
-
-
-def _mean(values: list[float]) -> float | None:
-    return statistics.fmean(values) if values else None
 
 
 def _ratio(a: Any, b: Any) -> float | None:

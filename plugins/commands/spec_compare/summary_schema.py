@@ -27,6 +27,7 @@ CIRCUMSTANCES = {
     "seed": "integer",
     "repeats": "integer",
     "batch": "integer",
+    "interval": "number",
     "environment": "object",
     "settings": "object",
 }

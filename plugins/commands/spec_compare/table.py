@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from shutil import get_terminal_size
 
-from rich import box
-from rich.console import Console
-from rich.table import Table
-from spec_commands.common import print_note
-from spec_commands.printing import text_of
+from spec_commands.printing import say
 from spec_commands.timing_warnings import TimingWarning
 
-from spec_compare.columns import COLUMNS, FIRST_OUT, LEFT, informative_columns, title
+from spec_compare.columns import COLUMNS, LEFT, informative_columns, title
 from spec_compare.difference import Difference
-from spec_compare.summary import ALL, Row
+from spec_compare.layouts import Cells, lay_out
+from spec_compare.outcome import Outcome
+from spec_compare.summary import ALL, INTERVAL, Row
+from spec_compare.timing_warnings import fold_warnings
 
 NARROW = 80
 """Width of the table if the output is not a terminal."""
 WIDE = 10_000
 """Width with ``--wide``: lines are not folded."""
-FOLDED = "identical"
-GAP = 2
-"""Characters between two columns."""
+MANY = 8
+"""Max contenders whose bounds have a line each."""
 
 
 def show(
@@ -32,36 +31,48 @@ def show(
     wide: bool = False,
     batch: int = 1,
     baselines: Mapping[str, str] | None = None,
+    level: float = INTERVAL,
 ) -> None:
     """Print a table per family, the one over all prompts last, then bounds, differences and warnings.
 
-    batch: prompts that ran together. baselines: {contender: the plain decoding it is compared with}.
+    batch: prompts that ran together. baselines: {contender: the plain decoding it is compared with}. level: of the
+    intervals.
     """
     families = list(dict.fromkeys(r.family for r in rows))
-    console = Console(file=sys.stdout, width=width(wide), highlight=False)
     for family in families[:-1] if len(families) == 2 else families:
         family_rows = [r for r in rows if r.family == family]
         name = "all families" if family == ALL else family
-        _print(
-            console,
-            f"{name}, {family_rows[0].prompts} prompts",
-            family_rows,
-            informative_columns(family_rows, wide, batch),
-            batch,
-        )
-    whole = rows_over_all(rows)
-    rests = (rest(row, whole, baselines or {}) for row in whole)
-    for line in [*filter(None, [*map(reading, whole), *rests]), *map(describe_difference, differing)]:
-        console.print(text_of(line), soft_wrap=True)
-    for warning in warnings:
-        console.print(text_of(f"warning: {warning.text}"), soft_wrap=True)
+        cells = cells_of(family_rows, informative_columns(family_rows, wide, batch), batch, level)
+        for line in [f"{name}, {family_rows[0].prompts} prompts", *lay_out(cells, width(wide)), ""]:
+            say(line)
+    shown_warnings = list(warnings) if wide else fold_warnings(warnings)
+    for line in [*readings(rows_over_all(rows), baselines or {}, wide), *map(describe_difference, differing)]:
+        say(line)
+    for warning in shown_warnings:
+        say(f"warning: {warning.text}")
 
 
-def width(wide: bool) -> int | None:
-    """Characters of a line; None: those of the terminal."""
+def show_outcome(result: Outcome, wide: bool) -> None:
+    """Print the tables of an outcome, with its bounds, differences and warnings."""
+    header = result.header
+    show(result.rows, result.differences, result.warnings, wide, header.batch, result.baselines, header.interval)
+
+
+def readings(rows: list[Row], baselines: Mapping[str, str], wide: bool) -> list[str]:
+    """Lines on the bounds of each contender; of many contenders one line, unless ``wide``."""
+    lines = [*filter(None, map(reading, rows))]
+    if wide or len(lines) <= MANY:
+        return [*lines, *filter(None, (rest(row, rows, baselines) for row in rows))]
+    shares = [row.roof_fraction for row in rows if reading(row) and row.roof_fraction is not None]
+    low, high = min(shares), max(shares)
+    return [f"{len(lines)} contenders: {low:.2f} to {high:.2f} of what their acceptance allows; --wide names each"]
+
+
+def width(wide: bool) -> int:
+    """Characters of a line."""
     if wide:
         return WIDE
-    return None if sys.stdout.isatty() else NARROW
+    return get_terminal_size().columns if sys.stdout.isatty() else NARROW
 
 
 def rows_over_all(rows: list[Row]) -> list[Row]:
@@ -121,38 +132,8 @@ def _why(d: Difference) -> str:
     return f" ({scores}); plain decoding in steps of the same rows, {d.rows} here, {cause}"
 
 
-def _print(console: Console, heading: str, rows: list[Row], names: list[str], batch: int) -> None:
-    """Remove trailing spaces of lines, for output to a file."""
-    with console.capture() as captured:
-        table, out = fitting(console, rows, names, batch)
-        console.print(text_of(heading, style="bold"), table, "", sep="\n")
-    sys.stdout.write("\n".join(line.rstrip() for line in captured.get().splitlines()) + "\n")
-    if out:
-        print_note(f"left out for lack of room: {', '.join(out)}; --wide and --json have everything")
-
-
-def fitting(console: Console, rows: list[Row], names: list[str], batch: int = 1) -> tuple[Table, list[str]]:
-    """The table, and the columns of FIRST_OUT that were left out to make it fit."""
-    names, out = list(names), list[str]()
-    for name in FIRST_OUT:
-        if sum(min_width(n, rows, batch) + GAP for n in names) - GAP <= console.width:
-            break
-        if name in names:
-            names.remove(name)
-            out.append(name)
-    return _table(rows, names, batch), out
-
-
-def min_width(name: str, rows: list[Row], batch: int = 1) -> int:
-    """Characters that a column needs; the last column may be folded between words."""
-    cells = [title(name, batch), *(COLUMNS[name](row) for row in rows)]
-    return max(len(part) for cell in cells for part in (cell.split() if name == FOLDED else [cell]))
-
-
-def _table(rows: list[Row], names: list[str], batch: int) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True, show_edge=False)
-    for name in names:
-        table.add_column(title(name, batch), justify="left" if name in LEFT else "right", no_wrap=name != FOLDED)
-    for row in rows:
-        table.add_row(*(text_of(COLUMNS[name](row)) for name in names))
-    return table
+def cells_of(rows: list[Row], names: Sequence[str], batch: int, level: float) -> Cells:
+    """The texts of these columns, the contender first."""
+    titles = {name: title(name, batch, level) for name in names}
+    left = frozenset(titles[name] for name in LEFT if name in titles)
+    return Cells(list(titles.values()), [[COLUMNS[name](row) for name in names] for row in rows], left)

@@ -26,6 +26,28 @@ def found_in(laps: list[Lap], rows: list[Row], load: Load, device: str) -> list[
     return warnings + of_load(load)
 
 
+SINGLE = 3
+"""Max warnings of a kind that have a line each."""
+ABOUT = {
+    "scatter": "the laps of {} contenders scatter",
+    "bound": "the speedups of {} contenders are larger than they can be",
+    "load": "{} warnings of the load",
+}
+
+
+def fold_warnings(warnings: Iterable[TimingWarning]) -> list[TimingWarning]:
+    """The warnings, with one in place of all of a kind that concerns many contenders: their number and an example."""
+    by_kind: dict[str, list[TimingWarning]] = {}
+    for warning in warnings:
+        by_kind.setdefault(warning.kind, []).append(warning)
+    return [one for kind in by_kind.values() for one in (kind if len(kind) <= SINGLE else [_fold(kind)])]
+
+
+def _fold(kind: list[TimingWarning]) -> TimingWarning:
+    about = ABOUT[kind[0].kind].format(len(kind))
+    return TimingWarning(kind[0].kind, None, f"{about}, such as {kind[0].text}; --wide and the report name each")
+
+
 def scatter(laps: list[Lap], device: str) -> list[TimingWarning]:
     """Warnings about laps of one contender."""
     slow = slowdowns(laps, device)

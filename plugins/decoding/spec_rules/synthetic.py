@@ -1,7 +1,7 @@
 """Synthetic acceptance: keeps drafts at given rates, whatever their tokens. The text is NOT the target's.
 
-To measure the cost of serving at an acceptance rate that no method reaches yet. Rates are by position and
-unconditional, as in vLLM's ``synthetic_acceptance_rates``.
+To measure the cost of serving at an acceptance that no method reaches yet. Rates are by position and unconditional, as
+in vLLM's ``synthetic_acceptance_rates``; a length is mean tokens per step, as in ``synthetic_acceptance_length``.
 """
 
 from __future__ import annotations
@@ -16,9 +16,13 @@ from spec_core.errors import UsageError
 from spec_core.toolkit import choosers, uniform
 
 DOMAIN_SYNTHETIC = 2
+RATES = (0.8, 0.6, 0.4, 0.2)
+"""Rates if neither rates nor a length are set."""
+LENGTH_MAX = 1 << 10
+"""Max mean acceptance length."""
 
 
-def _check(instance: object, attribute: attrs.Attribute, rates: tuple[float, ...]) -> None:
+def _check_rates(instance: object, attribute: attrs.Attribute, rates: tuple[float, ...]) -> None:
     falling = all(a >= b for a, b in zip((1.0, *rates), (*rates, 0.0), strict=True))
     if not rates or not falling:
         raise UsageError(
@@ -27,34 +31,60 @@ def _check(instance: object, attribute: attrs.Attribute, rates: tuple[float, ...
         )
 
 
+def _check_length(instance: object, attribute: attrs.Attribute, length: float | None) -> None:
+    if length is not None and not 1.0 <= length <= LENGTH_MAX:
+        raise UsageError(
+            f"synthetic.length = {length:g}: a step emits at least the target's own token",
+            hint=f"give tokens per step from 1 to {LENGTH_MAX}: -o synthetic.length=2.6",
+        )
+
+
 @attrs.define(eq=False)
 class Synthetic:
     """Keep drafts at given rates. Benchmark only; the text is meaningless."""
 
     rates: tuple[float, ...] = attrs.field(
-        default=(0.8, 0.6, 0.4, 0.2),
-        validator=_check,
+        default=RATES,
+        validator=_check_rates,
         metadata={"help": "probability that a draft is kept up to each position, falling; 0 after the last"},
     )
     seed: int = attrs.field(default=0, metadata={"help": "seed of the acceptance pattern"})
+    length: float | None = attrs.field(
+        default=None,
+        validator=_check_length,
+        metadata={"help": "instead of rates: mean tokens per step with a draft, by the two nearest whole numbers"},
+    )
+
+    def __attrs_post_init__(self) -> None:
+        if self.length is not None and self.rates != RATES:
+            raise UsageError("synthetic.length and synthetic.rates were both set", hint="set one of them")
 
     @hookimpl
     def compat(self) -> Compat:
-        rates = ", ".join(f"{rate:g}" for rate in self.rates)
-        return Compat(lossy=f"synthetic acceptance at rates {rates}: the text is meaningless")
+        listed = ", ".join(f"{rate:g}" for rate in self.rates)
+        acceptance = f"at rates {listed}" if self.length is None else f"of length {self.length:g}"
+        return Compat(lossy=f"synthetic acceptance {acceptance}: the text is meaningless")
 
     @hookimpl
     def accept(self, step: Step) -> None:
+        rates = self.rates if self.length is None else rates_of_length(self.length)
         for seq, choice in choosers(step):
             draft = step.part(seq).draft
             if draft is not None:
-                path = longest(draft)[: kept_count(self.rates, self.coin(seq))]
+                path = longest(draft)[: kept_count(rates, self.coin(seq))]
                 step.decide(seq, Verdict(path, choice(1 + path[-1] if path else 0)))
 
     def coin(self, seq: Sequence) -> float:
         """One uniform per step: the pattern of a prompt depends on the setting's seed, not on text or drafter."""
         prompt = crc32(np.array(seq.tokens[: seq.prompt_len], dtype=np.int64).tobytes())
         return float(uniform(self.seed, seq.output_position, np.array([prompt]), seq.noise_stream, DOMAIN_SYNTHETIC)[0])
+
+
+def rates_of_length(length: float) -> tuple[float, ...]:
+    """Rates of a mean acceptance length with the least variance: the kept length is one of two neighbours."""
+    whole = int(length - 1)
+    rest = length - 1 - whole
+    return (1.0,) * whole + ((rest,) if rest else ())
 
 
 def kept_count(rates: tuple[float, ...], u: float) -> int:

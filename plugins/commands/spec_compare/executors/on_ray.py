@@ -17,9 +17,9 @@ from typing import Any
 import attrs
 from spec_commands import common
 
-from spec_compare.comparison import number_of_contenders
 from spec_compare.executors.shard import Shard
 from spec_compare.executors.worker import ERROR, FILE, Job, Message, messages
+from spec_compare.experiment import number_of_contenders
 from spec_compare.outcome import Outcome, recompute
 from spec_compare.records import writing
 from spec_compare.records.reading import LAPS, read

@@ -1,8 +1,10 @@
-"""Questions of Spec-Bench, MT-bench and SPEED-Bench: JSON lines with ``question_id``, ``category`` and ``turns``."""
+"""Questions of Spec-Bench, MT-bench and SPEED-Bench: JSON lines with ``question_id``, ``category`` and ``turns``.
+
+AIPerf's MT-bench has its turns in ``prompt``.
+"""
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ from typing import Any
 from spec_commands.prompts import check_ids, json_lines, parse_line
 
 from spec_compare.conversation import Conversation
+from spec_compare.inputs.rows import check_filled, row_family, row_id
 from spec_core.errors import UsageError
 
 EXAMPLE = 'write lines of {"question_id": 81, "category": "writing", "turns": ["...", "..."]}'
@@ -17,31 +20,29 @@ THROUGHPUT = re.compile(r"throughput_(\d{1,3})k", re.IGNORECASE)
 """Names of SPEED-Bench files with the length of their prompts, in units of 1,024 tokens."""
 
 
-def has_turns(path: Path) -> bool:
-    """Whether the first line of a file of JSON lines has ``turns``."""
-    lines = json_lines(path, "pass a JSONL file of prompts, a text file, or a directory of text files")
-    try:
-        first = json.loads(lines[0][1]) if lines else None
-    except (ValueError, RecursionError):
-        return False  # the reader of prompts says what is wrong
-    return isinstance(first, dict) and "turns" in first
+def turns_column(row: Any) -> str | None:
+    """The column of the turns; None for rows of another form."""
+    if not isinstance(row, dict):
+        return None
+    return "turns" if "turns" in row else "prompt" if isinstance(row.get("prompt"), list) else None
 
 
-def read(path: Path) -> list[Conversation]:
+def read(path: Path, column: str = "turns") -> list[Conversation]:
     """The conversations of a file; each begins with its first turn. Raises UsageError that names the line."""
-    conversations = [_conversation(f"{path.name}, line {i}", i, line) for i, line in json_lines(path, EXAMPLE)]
+    conversations = [_conversation(path, number, line, column) for number, line in json_lines(path, EXAMPLE)]
     check_ids(path, conversations)
     return conversations
 
 
-def _conversation(where: str, number: int, line: str) -> Conversation:
-    entry = parse_line(where, line, EXAMPLE)
-    turns = entry.get("turns") if isinstance(entry, dict) else None
+def _conversation(path: Path, number: int, line: str, column: str) -> Conversation:
+    where = f"{path.name}, line {number}"
+    row = parse_line(where, line, EXAMPLE)
+    turns = row.get(column) if isinstance(row, dict) else None
     if not isinstance(turns, list) or not turns or not all(isinstance(turn, str) and turn for turn in turns):
-        raise UsageError(f"{where}: turns must be a list of texts", hint=EXAMPLE)
+        raise UsageError(f"{where}: {column} must be a list of texts", hint=EXAMPLE)
     first: list[dict[str, Any]] = [{"role": "user", "content": turns[0]}]
-    name, family = str(entry.get("question_id", number)), str(entry.get("category", "all prompts"))
-    return Conversation(name, family, first, tuple(turns))
+    texts = tuple(check_filled(where, turn) for turn in turns)
+    return Conversation(row_id(row, number), row_family(row, "all prompts"), first, texts)
 
 
 def bucket(path: Path) -> int | None:

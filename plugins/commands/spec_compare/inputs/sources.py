@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import attrs
-from spec_commands.prompts import Prompt, as_messages, read
+from spec_commands.prompts import Prompt, as_messages, json_lines, read
 
-from spec_compare.inputs import conversations, suites
+from spec_compare.inputs import conversations, rows, suites
 from spec_core.errors import UsageError, why
 
 TEXTS = (".txt", ".md")
@@ -28,9 +30,27 @@ def source(path: Path, chat: bool) -> PromptSource:
     """The prompts of a file or directory. chat: texts become user messages. Raises UsageError."""
     if path.is_dir() or path.suffix in TEXTS:
         return PromptSource(str(path), as_messages(path, list(texts(path))) if chat else list(texts(path)))
-    if conversations.has_turns(path):
-        return PromptSource(str(path), [*conversations.read(path)], conversations.bucket(path))
-    return PromptSource(str(path), read(path, chat), conversations.bucket(path))
+    return PromptSource(str(path), json_prompts(path, chat), conversations.bucket(path))
+
+
+def json_prompts(path: Path, chat: bool) -> list[Prompt]:
+    """The prompts of JSON lines, by the form of the first line. Raises UsageError."""
+    row = first_row(path)
+    if turns := conversations.turns_column(row):
+        return [*conversations.read(path, turns)]
+    if column := rows.column_of(row):
+        prompts = rows.read(path, column)
+        return as_messages(path, prompts) if chat else prompts
+    return read(path, chat)
+
+
+def first_row(path: Path) -> Any:
+    """The first line of a file; None if it is no JSON: the reader of the lines says what is wrong."""
+    lines = json_lines(path, "pass a JSONL file of prompts, a text file, or a directory of text files")
+    try:
+        return json.loads(lines[0][1]) if lines else None
+    except (ValueError, RecursionError):
+        return None
 
 
 def suite(name: str, chat: bool) -> PromptSource:

@@ -8,6 +8,7 @@ import os
 import platform
 import sys
 from collections import Counter
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ from spec_compare.records.header import (
     Setting,
     TargetFacts,
 )
+from spec_compare.records.plugins import plugin_facts
 from spec_compare.summary import INTERVAL, RESAMPLES
 from spec_core import Run, Target, UsageError, load
 from spec_core.commands import discover
@@ -77,6 +79,7 @@ def header(
         laps=groups * terms.repeats * len(entrants),
         interval=INTERVAL,
         resamples=RESAMPLES,
+        plugins=plugin_facts(runs.values()),
     )
 
 
@@ -162,11 +165,21 @@ def plain(value: Any) -> Any:
 
 
 def method_files(name: str, plugin: Any, target: Target) -> list[File]:
-    """Files that a plugin loaded: its setting ``file``, or the model or head that came with the target."""
-    if plugin is target or not attrs.has(type(plugin)) or "file" not in attrs.fields_dict(type(plugin)):
+    """Files that a plugin loaded.
+
+    Its setting ``file``, or the model or head that came with the target; and every other setting that names a file.
+    """
+    if plugin is target or not attrs.has(type(plugin)):
         return []
-    location = plugin.file or target.info.companions.get(name)
-    return [] if location is None else files_at(location)
+    settings = {f.name: getattr(plugin, f.name) for f in attrs.fields(type(plugin)) if not f.name.startswith("_")}
+    location = settings.pop("file") or target.info.companions.get(name) if "file" in settings else None
+    own = [] if location is None else files_at(location)
+    return own + [file for value in settings.values() if is_file(value) for file in hash_files(Path(value))]
+
+
+def is_file(value: Any) -> bool:
+    """Whether a setting is the path of a file; a bare word is one only if it was read as a path."""
+    return (isinstance(value, os.PathLike) or (isinstance(value, str) and os.sep in value)) and Path(value).is_file()
 
 
 def files_at(location: Any) -> list[File]:
@@ -194,13 +207,18 @@ def has_scheme(location: str) -> bool:
     return any(location.startswith(f"{entry.name}:") for entry in discover(("target",)))
 
 
-def prompt_facts(prompts: list[Prompt], source: str, terms: RequestSettings) -> PromptFacts:
+def prompts_sha256(prompts: Iterable[Prompt]) -> str:
+    """SHA-256 of prompts: their ids, families and contents."""
     digest = hashlib.sha256()
     for prompt in prompts:
         digest.update((as_json([prompt.id, prompt.family, content(prompt)]) + "\n").encode())
+    return digest.hexdigest()
+
+
+def prompt_facts(prompts: list[Prompt], source: str, terms: RequestSettings) -> PromptFacts:
     families = Counter(prompt.family for prompt in prompts)
     turns = max(map(turns_of, prompts))
-    return PromptFacts(source, digest.hexdigest(), dict(families), turns, terms.prompt_tokens)
+    return PromptFacts(source, prompts_sha256(prompts), dict(families), turns, terms.prompt_tokens)
 
 
 def content(prompt: Prompt) -> Any:

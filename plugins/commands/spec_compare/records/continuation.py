@@ -80,8 +80,9 @@ def _contender(contender: ContenderFacts) -> dict[str, Any]:
 
 
 def _plugins(header: Header) -> dict[str, Any]:
-    """Version of every plugin in use."""
+    """Version and code of every plugin in use."""
     used = {name for contender in header.contenders for name in contender.plugins}
     listed = header.environment.get("plugins")
     texts = [text for text in listed if isinstance(text, str)] if isinstance(listed, list) else []
-    return {f"plugin {name}": text for text in texts if (name := text.partition(" (")[0]) in used}
+    versions = {f"plugin {name}": text for text in texts if (name := text.partition(" (")[0]) in used}
+    return versions | {f"code of plugin {one.name}": (one.sha256 or "")[:12] for one in header.plugins}

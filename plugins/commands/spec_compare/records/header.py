@@ -9,7 +9,7 @@ import attrs
 from spec_compare.records.described import field
 
 FORMAT = "spec-core results"
-VERSION = (1, 0)
+VERSION = (1, 1)
 """Version of ``results.jsonl``. A new field raises the second number; a changed meaning raises the first."""
 
 
@@ -79,6 +79,21 @@ class ContenderFacts:
 
 
 @attrs.frozen
+class PluginFacts:
+    """A plugin that took part."""
+
+    name: str = field("its name")
+    kind: str | None = field("`method`, `rule`, `rollback`, `control` or `target`; null if it is not installed")
+    distribution: str | None = field("the distribution that has it; null if it is not installed")
+    version: str | None = field("version of the distribution; null if it is not installed")
+    package: str = field("the top-level package or module of its code")
+    sha256: str | None = field(
+        "SHA-256 over that package's `.py`, `.so` and `.pyd` files in the order of their names: for each, its name, a "
+        "space, its bytes, a line feed, its contents; null if it has none"
+    )
+
+
+@attrs.frozen
 class Header:
     """The first line of ``results.jsonl``."""
 
@@ -106,6 +121,7 @@ class Header:
     laps: int = field("number of laps of the whole comparison")
     interval: float = field("level of the bootstrap intervals")
     resamples: int = field("resamples of the bootstrap")
+    plugins: list[PluginFacts] = field("the plugins that took part, targets included", factory=list)
 
 
 @attrs.frozen

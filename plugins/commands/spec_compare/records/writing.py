@@ -9,12 +9,13 @@ from typing import Any, Literal
 
 import attrs
 from spec_commands import common
+from spec_commands.prompts import Prompt
 
 from spec_compare.executors.shard import Written, ignore_line
-from spec_compare.records import collect
+from spec_compare.records import collect, prompts
 from spec_compare.records.aliases import aliases
 from spec_compare.records.continuation import check_same
-from spec_compare.records.header import Header
+from spec_compare.records.header import Header, Session
 from spec_compare.records.reading import LAPS, SUMMARY, Comparison, read
 from spec_compare.records.record import Lap, Record
 from spec_compare.records.schema import stored_fields
@@ -44,17 +45,24 @@ class Results:
         """Finished laps of the run that was interrupted."""
         return [] if self.before is None else self.before.laps
 
-    def begin(self, header: Header) -> None:
+    @property
+    def sessions(self) -> list[Session]:
+        """Continuations so far, this one included."""
+        return read(self.out).sessions
+
+    def begin(self, header: Header, chosen: list[Prompt] | None) -> None:
         """Make the directory and write the header; or check that the interrupted run was the same, and continue it.
 
-        Raises UsageError that names what changed.
+        chosen: prompts to store; None to store none. Raises UsageError that names what changed.
         """
         if self.before is None:
             self._try(lambda: self.out.mkdir(parents=True, exist_ok=True))
             self._append([{"kind": "header", **attrs.asdict(header)}], "wb")
-            return
-        check_same(self.before.header, header, self.out)
-        if not self.before.complete:
+        else:
+            check_same(self.before.header, header, self.out)
+        if chosen is not None and not (self.out / prompts.NAME).exists():
+            prompts.write(self.out, chosen)
+        if self.before is not None and not self.before.complete:
             end = self.before.end
             self._try(lambda: os.truncate(self.out / LAPS, end))
             self._append([{"kind": "session", **attrs.asdict(collect.session(len(self.laps)))}])

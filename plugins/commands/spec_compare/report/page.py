@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from spec_commands import common
 from spec_commands.common import print_note
 
-from spec_compare.columns import COLUMNS, informative_columns, title
 from spec_compare.outcome import Outcome
-from spec_compare.records.header import TargetFacts
-from spec_compare.report.figures import Figure, figures
-from spec_compare.report.reliability import reliability
+from spec_compare.report.conditions import facts, measured_from_to
+from spec_compare.report.figures import figures
 from spec_compare.report.reported_texts import clean, sources, texts
+from spec_compare.report.sections import sections, warning_counts
 from spec_compare.summary import ALL
 from spec_compare.table import describe_difference, reading
 
 HERE = Path(__file__).parent
-ENVIRONMENT = ("python", "system", "cpu", "simd", "kernels")
+FEW = 6
+"""Max lines on bounds that are not folded."""
 
 
 def write(path: Path, result: Outcome) -> None:
@@ -47,75 +45,20 @@ def page(result: Outcome) -> str:
     shown, hidden = texts(result)
     return templates.get_template("report.html").render(
         style=Markup((HERE / "report.css").read_text("utf-8")),
-        header=result.header,
         target=result.header.targets[0],
+        measured=measured_from_to(result),
         facts=facts(result),
-        tables=tables(result),
+        sections=sections(result),
         readings=[line for row in result.rows if row.family == ALL and (line := reading(row))],
+        few=FEW,
         warnings=result.warnings,
+        warning_counts=warning_counts(result.warnings),
         differences=result.differences,
         said=describe_difference,
-        figures=[(figure, Markup(figure.svg)) for figure in _figures(result)],
+        figures=list(figures(result)),
+        markup=Markup,
         prompts=shown,
         hidden=hidden,
         sources=sources(shown),
         traced=any(one.spans for prompt in shown for one in prompt.texts),
     )
-
-
-def _figures(result: Outcome) -> Iterator[Figure]:
-    yield from figures(result)
-    contenders = [row.contender for row in result.rows if row.family == ALL and row.draft_acceptance is not None]
-    if (figure := reliability(result, contenders)) is not None:
-        yield figure
-
-
-def tables(result: Outcome) -> list[tuple[str, list[str], list[list[str]]]]:
-    """(heading, columns, cells) of the table over all prompts, then of each family."""
-    batch = result.header.batch
-    names = [ALL, *dict.fromkeys(row.family for row in result.rows if row.family != ALL)]
-    sections = []
-    for family in names[:1] if len(names) == 2 else names:
-        rows = [row for row in result.rows if row.family == family]
-        columns = informative_columns(rows, True, batch)
-        heading = f"{'All families' if family == ALL else family}, {rows[0].prompts} prompts"
-        sections.append(
-            (heading, [title(c, batch) for c in columns], [[COLUMNS[c](row) for c in columns] for row in rows])
-        )
-    return sections
-
-
-def facts(result: Outcome) -> list[tuple[str, str]]:
-    """Facts that the numbers depend on."""
-    header = result.header
-    settings = {name: setting.value for name, setting in header.settings.items()}
-    rows: list[tuple[str, Any]] = [
-        ("date", header.date),
-        ("command", " ".join(header.command)),
-        *(row for target in header.targets for row in _facts_of(target)),
-        ("machine", f"{header.host}, {header.processors} processors"),
-        *((name, header.environment.get(name)) for name in ENVIRONMENT if name != "kernels"),
-        ("packages", _packages(header.environment.get("packages"))),
-        ("commit", header.commit),
-        ("prompts", f"{header.prompts.source}: {sum(header.prompts.families.values())}"),
-        ("repeats, batch, seed", f"{header.repeats}, {header.batch}, {header.seed}"),
-        ("temperature, max tokens", f"{settings.get('temperature')}, {settings.get('max_tokens')}"),
-        ("other programs", None if result.load.others is None else f"{result.load.others:.2f} processors busy"),
-        ("interval", f"{header.interval:.0%}, bootstrap over prompts, {header.resamples} resamples"),
-    ]
-    return [(name, str(value)) for name, value in rows if value not in (None, "")]
-
-
-def _facts_of(target: TargetFacts) -> list[tuple[str, Any]]:
-    """The rows of one model; a comparison may have several."""
-    return [
-        ("model", f"{target.name} ({target.model}), {target.dtype} on {target.device}"),
-        ("weights", ", ".join(f"{n} {kind}" for kind, n in target.quantisation.items())),
-        ("kernels", target.kernels),
-        ("exactness", target.exact),
-        ("threads", target.threads),
-    ]
-
-
-def _packages(packages: Any) -> str:
-    return ", ".join(f"{k} {v}" for k, v in packages.items()) if isinstance(packages, dict) else ""

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import attrs
 
 from spec_compare.outcome import Outcome
 from spec_compare.records.record import Record
 from spec_compare.report import svg
-from spec_compare.report.figures import Figure, figure_of, number, records_of, shorten, style
+from spec_compare.report.figure import Figure, facet_panels, figure_of, number
+from spec_compare.report.looks import keys_of, looks
+from spec_compare.report.points import records_of
+from spec_compare.summary import Row
 
 BINS = 10
 """Bins of equal width for chances from 0 to 1."""
@@ -67,30 +71,39 @@ def curve(bins: Bins, panel: int) -> tuple[list[float], list[float]]:
     return [one.expected / one.tests for one in filled], [one.accepted / one.tests for one in filled]
 
 
-def reliability(result: Outcome, contenders: Iterable[str]) -> Figure | None:
+def reliability(result: Outcome, rows: Sequence[Row]) -> Figure | None:
     """Figure of the shares accepted over the chances that methods gave; None where no trace has any."""
-    by_contender = {name: bins for name in contenders if (bins := count(records_of(result, name)))}
-    if not by_contender:
+    counts = {row.contender: bins for row in rows if (bins := count(records_of(result, row.contender)))}
+    if not counts:
         return None
-    with svg.axes(2, 2 * svg.HEIGHT, 2) as ((first, second), (third, later)):
-        for position, ax in enumerate((first, second, third, later), 1):
-            for name, bins in by_contender.items():
-                ax.plot(*curve(bins, position), **style(result, name) | {"markersize": 4, "label": shorten(name)})
-            ax.plot([0, 1], [0, 1], color=svg.FAINT)
-            ax.set_title(f"position {position}{' and later' * (position == LAST)}", fontsize=11)
-            ax.set_xlim(0, 1)
-            ax.set_ylim(0, 1.05)
-        for ax in (third, later):
-            ax.set_xlabel("chance given by the method")
-        for ax in (first, third):
-            ax.set_ylabel("accepted")
-        first.figure.legend(*first.get_legend_handles_labels(), loc="outside lower center", ncols=2)
-        drawn = first.figure
+    panels = facet_panels(result, [row for row in rows if row.contender in counts])
+    drawings = [
+        (panel.title, _drawing(result, {r.contender: counts[r.contender] for r in panel.rows})) for panel in panels
+    ]
     cells = [
         [name, str(position), number(one.expected / one.tests), number(one.accepted / one.tests), str(one.tests)]
-        for name, bins in by_contender.items()
+        for name, bins in counts.items()
         for (position, _), one in bins.items()
     ]
     about = "On the diagonal, tokens are accepted as often as their method expects; below it, less often."
     heads = ["contender", "position", "expected", "accepted", "tests"]
-    return figure_of("reliability", "Confidence and acceptance", about, drawn, heads, cells)
+    legend = keys_of(result, counts)
+    return figure_of("reliability", "Confidence and acceptance", about, drawings, heads, cells, legend)
+
+
+def _drawing(result: Outcome, counts: Mapping[str, Bins]) -> Any:
+    own_looks = looks(result)
+    with svg.axes(2, 1.8 * svg.HEIGHT, 2) as ((first, second), (third, later)):
+        for position, ax in enumerate((first, second, third, later), 1):
+            for name, bins in counts.items():
+                ax.plot(*curve(bins, position), markersize=4, **own_looks[name].options)
+            ax.plot([0, 1], [0, 1], color=svg.FAINT)
+            ax.set_title(f"position {position}{' and later' * (position == LAST)}", fontsize=11)
+            ax.set_xticks([0, 0.5, 1])
+            ax.set_xlim(0, 1)
+            ax.set_ylim(0, 1.05)
+        for ax in (second, later):
+            ax.set_yticklabels([])
+        first.figure.supxlabel("chance given by the method", fontsize=11)
+        first.figure.supylabel("accepted", fontsize=11)
+        return first.figure

@@ -6,7 +6,9 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 import attrs
+from spec_commands.prompts import Prompt
 
+from spec_compare.conversation import Conversation
 from spec_compare.outcome import Outcome
 from spec_compare.records.record import Record
 
@@ -43,10 +45,11 @@ class ReportedText:
 
 @attrs.frozen
 class PromptTexts:
-    """All texts of a prompt."""
+    """All texts of a prompt. given: the prompt as text, a message a line; empty if it was not stored."""
 
     prompt: str
     family: str
+    given: str
     texts: list[ReportedText]
 
 
@@ -55,14 +58,27 @@ def texts(result: Outcome, tokens_max: int = TOKENS_MAX) -> tuple[list[PromptTex
     by_prompt: dict[tuple[str, str], list[Record]] = {}
     for record in (r for lap in result.laps if lap.repeat == 0 for r in lap.records):
         by_prompt.setdefault((record.family, record.prompt), []).append(record)
+    prompt_texts = {prompt.id: clean(given_text(prompt)) for prompt in result.prompts}
     shown: list[PromptTexts] = []
     left = tokens_max
     for (family, prompt), records in _in_turns(by_prompt):
         left -= sum(len(record.tokens) for record in records)
         if left >= 0:
             ordered = sorted(records, key=lambda r: (r.turn, r.contender != r.baseline))
-            shown.append(PromptTexts(clean(prompt), clean(family), [text(record) for record in ordered]))
+            own_texts = [text(record) for record in ordered]
+            shown.append(PromptTexts(clean(prompt), clean(family), prompt_texts.get(prompt, ""), own_texts))
     return shown, len(by_prompt) - len(shown)
+
+
+def given_text(prompt: Prompt) -> str:
+    """The prompt as text: its turns, its messages with their roles, or its token ids."""
+    if isinstance(prompt, Conversation):
+        return "\n\n".join(prompt.turns)
+    if isinstance(prompt.given, str):
+        return prompt.given
+    if isinstance(prompt.given[0], int):
+        return f"tokens {', '.join(map(str, prompt.given))}"
+    return "\n\n".join(f"{message.get('role')}: {message.get('content')}" for message in prompt.given)
 
 
 def _in_turns(

@@ -1,0 +1,84 @@
+"""What a comparison is to measure: settings, contenders, prompts and sizes, from the flags of the command."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import attrs
+from spec_commands import common
+from spec_commands.common import Settings
+
+from spec_compare import prompt_source
+from spec_compare.entries import ContenderEntry, entries
+from spec_compare.executors.shard import ALL_WORK, Shard
+from spec_compare.inputs import golden as golden_lengths
+from spec_compare.inputs import sources
+from spec_compare.inputs.sources import PromptSource
+from spec_core import Target
+from spec_core.errors import UsageError
+
+PROMPT_FLAGS = ("file", "suite", "chat")
+PROMPT_FILTERS = ("families", "limit")
+SIZE_FLAGS = ("repeats", "batch", "reuse_turns", "trace", "prompt_tokens")
+CONTENDER_FLAGS = ("contenders_file", "sweeps", "targets", "golden", "thinking")
+ACCOUNT_FLAGS = ("oracles", "bounds", "costs", "exact", "no_prompts")
+Choose = Callable[[Iterable[Target]], PromptSource]
+"""The chosen prompts: of a file, or of the first of the models that has some."""
+
+
+@attrs.frozen(eq=False)
+class Experiment:
+    """A comparison before anything is loaded.
+
+    sizes: fields of ``RequestSettings`` that are no settings. accounts: flags on costs, oracles and explanations.
+    """
+
+    settings: Settings
+    entered: list[ContenderEntry]
+    choose: Choose
+    sizes: dict[str, Any]
+    accounts: Mapping[str, Any]
+
+
+def from_flags(flags: dict[str, Any], part: Shard = ALL_WORK) -> Experiment:
+    """The experiment that the flags of the command describe, or a part of it. Raises UsageError."""
+    groups = (PROMPT_FILTERS, SIZE_FLAGS, PROMPT_FLAGS, CONTENDER_FLAGS, ACCOUNT_FLAGS)
+    filters, sizes, place, named, accounts = (common.pop_flags(flags, *names) for names in groups)
+    settings = common.settings_of(flags)
+
+    def choose(targets: Iterable[Target]) -> PromptSource:
+        source = prompt_source_of(targets, **place)
+        return attrs.evolve(source, prompts=prompt_source.choose(source.prompts, source.name, **filters))
+
+    return Experiment(settings, part.of(listed_contenders(settings, **named)), choose, sizes, accounts)
+
+
+def number_of_contenders(flags: Mapping[str, Any]) -> int:
+    """Contenders that the flags name, beside plain decoding."""
+    return len(from_flags(dict(flags)).entered)
+
+
+def listed_contenders(
+    settings: Settings,
+    contenders_file: Path | None,
+    sweeps: Iterable[str],
+    targets: Iterable[str],
+    golden: Path | None,
+    thinking: str,
+) -> list[ContenderEntry]:
+    """The contenders of the command, of its file, and of its sweeps."""
+    lengths = None if golden is None else golden_lengths.read(golden, thinking).lengths
+    return entries(settings, contenders_file, sweeps, targets, lengths)
+
+
+def prompt_source_of(targets: Iterable[Target], file: Path | None, suite: str | None, chat: bool) -> PromptSource:
+    """The prompts that were asked for: of a file, a directory or a suite, else of the first model that has some."""
+    if file is not None and suite is not None:
+        raise UsageError("--prompts and --suite were both passed", hint="pass one of them")
+    return (
+        sources.suite(suite, chat)
+        if suite is not None
+        else sources.source(file or prompt_source.shipped_file(targets), chat)
+    )

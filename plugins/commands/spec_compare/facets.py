@@ -1,0 +1,86 @@
+"""Facets of a comparison: contenders with one model and one set of text settings, whose methods are compared."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import attrs
+
+from spec_compare import titles
+from spec_compare.contenders import LOADING, TEXT
+from spec_compare.outcome import Outcome
+from spec_compare.records.header import ContenderFacts, Header
+from spec_compare.summary import ALL, Row
+
+SUFFIX = re.compile(rf" (?:{'|'.join((*LOADING, *TEXT))})=\S+")
+"""A setting of a model or of the text in the name of a contender."""
+
+
+@attrs.frozen
+class Facet:
+    """One plain decoding and the contenders that are compared with it.
+
+    series: {contender: its name without the settings of the facet}. rest: other settings of the facet, in words.
+    """
+
+    baseline: str
+    model: str
+    temperature: float
+    rest: str
+    series: dict[str, str]
+
+    @property
+    def title(self) -> str:
+        """The facet in words."""
+        return ", ".join(filter(None, (self.model, f"temperature {self.temperature:g}", self.rest)))
+
+
+def facets(header: Header) -> list[Facet]:
+    """The facets, those of a model together."""
+    plain = [facts for facts in header.contenders if facts.name == facts.baseline]
+    baselines = sorted(plain, key=lambda facts: facts.target)
+    places = titles.places(dict.fromkeys(target.model for target in header.targets))
+    names = [target.name for target in header.targets]
+    varying = [name for name in (*LOADING, *TEXT) if name not in ("model", "temperature") and _varies(name, baselines)]
+    return [
+        Facet(
+            baseline=facts.name,
+            model=names[facts.target] if len(set(names)) == len(names) else places[header.targets[facts.target].model],
+            temperature=float(facts.settings["temperature"].value),
+            rest=", ".join(f"{name} {titles.value_text(_value(facts, name))}" for name in varying),
+            series=_series(header, facts.name),
+        )
+        for facts in baselines
+    ]
+
+
+def _varies(name: str, baselines: Iterable[ContenderFacts]) -> bool:
+    return len({titles.value_text(_value(facts, name)) for facts in baselines}) > 1
+
+
+def _value(facts: ContenderFacts, name: str) -> Any:
+    return facts.settings[name].value if name in facts.settings else None
+
+
+def _series(header: Header, baseline: str) -> dict[str, str]:
+    own = [facts.name for facts in header.contenders if facts.baseline == baseline != facts.name]
+    short = {name: SUFFIX.sub("", name) for name in own}
+    return short if len(set(short.values())) == len(own) else {name: name for name in own}
+
+
+def series_names(listed: Iterable[Facet]) -> list[str]:
+    """The names of the methods of all facets, in order of appearance."""
+    return list(dict.fromkeys(name for facet in listed for name in facet.series.values()))
+
+
+def pivot(result: Outcome, listed: Iterable[Facet], family: str = ALL) -> dict[str, dict[str, Row]]:
+    """{method: {baseline of a facet: its row}}."""
+    rows = {row.contender: row for row in result.rows if row.family == family}
+    table: dict[str, dict[str, Row]] = {}
+    for facet in listed:
+        for contender, name in facet.series.items():
+            if contender in rows:
+                table.setdefault(name, {})[facet.baseline] = rows[contender]
+    return table

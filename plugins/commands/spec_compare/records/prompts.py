@@ -1,0 +1,48 @@
+"""The prompts of a comparison beside its results: ``prompts.jsonl``, which `--prompts` reads too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from spec_commands import common
+from spec_commands.prompts import Prompt
+
+from spec_compare.conversation import Conversation
+from spec_compare.inputs import sources
+from spec_compare.records.collect import prompts_sha256
+from spec_compare.records.header import Header
+from spec_core.errors import UsageError
+
+NAME = "prompts.jsonl"
+
+
+def write(folder: Path, prompts: Iterable[Prompt]) -> None:
+    """Write the prompts. Raises UsageError if the file cannot be written."""
+    lines = "".join(common.as_json(line_of(prompt)) + "\n" for prompt in prompts)
+    try:
+        common.write(folder / NAME, lines.encode())
+    except OSError as error:
+        raise common.unwritable(folder, error) from error
+
+
+def line_of(prompt: Prompt) -> dict[str, Any]:
+    """A line of the file."""
+    if isinstance(prompt, Conversation):
+        return {"id": prompt.id, "family": prompt.family, "turns": list(prompt.turns)}
+    form = "prompt" if isinstance(prompt.given, str) else "tokens" if isinstance(prompt.given[0], int) else "messages"
+    return {"id": prompt.id, "family": prompt.family, form: prompt.given}
+
+
+def read(folder: Path, header: Header) -> list[Prompt]:
+    """The prompts of these results; none if they were not stored. Raises UsageError if they are not the header's."""
+    if not (folder / NAME).exists():
+        return []
+    prompts = sources.source(folder / NAME, chat=False).prompts
+    if prompts_sha256(prompts) != header.prompts.sha256:
+        raise UsageError(
+            f"{folder / NAME} has other prompts than the header of the results names",
+            hint="remove it, or get the results again from their source",
+        )
+    return prompts

@@ -1,0 +1,79 @@
+"""The conditions of a report: everything that the figures depend on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+
+from spec_compare.columns import GIB
+from spec_compare.outcome import Outcome
+from spec_compare.records.header import Header, PluginFacts, TargetFacts
+from spec_compare.titles import value_text
+
+ENVIRONMENT = ("python", "system", "cpu", "simd")
+
+
+def facts(result: Outcome) -> list[tuple[str, str]]:
+    """(name, value) of everything that the figures depend on."""
+    header = result.header
+    rows: list[tuple[str, Any]] = [
+        ("measured", measured_from_to(result)),
+        ("command", " ".join(header.command)),
+        *(row for target in header.targets for row in _facts_of(target)),
+        ("machine", f"{header.host}, {header.processors} processors"),
+        ("memory", None if header.memory_bytes is None else f"{header.memory_bytes / GIB:.1f} GiB"),
+        *((name, header.environment.get(name)) for name in ENVIRONMENT),
+        ("packages", _packages(header.environment.get("packages"))),
+        ("plugins", "; ".join(map(_plugin, header.plugins))),
+        ("commit", header.commit),
+        ("prompts", f"{header.prompts.source}: {sum(header.prompts.families.values())}"),
+        ("repeats, batch, seeds", f"{header.repeats}, {header.batch}, {swept_values(header, 'seed')}"),
+        ("temperatures", swept_values(header, "temperature")),
+        ("max tokens", swept_values(header, "max_tokens")),
+        ("other programs", None if result.load.others is None else f"{result.load.others:.2f} processors busy"),
+        ("interval", f"{100 * header.interval:.4g}%, bootstrap over prompts, {header.resamples} resamples"),
+    ]
+    return [(name, str(value)) for name, value in rows if value not in (None, "")]
+
+
+def measured_from_to(result: Outcome) -> str:
+    """The date of the measurement; of one that was interrupted, also when it continued."""
+    dates = [result.header.date, *(session.date for session in result.sessions)]
+    first, *later = map(minute, dates)
+    return first if not later else f"{first}, continued {' and '.join(later)}"
+
+
+def minute(date: str) -> str:
+    """A date of a header with its time, to the minute."""
+    try:
+        return f"{datetime.fromisoformat(date):%Y-%m-%d %H:%M} UTC"
+    except ValueError:
+        return date
+
+
+def swept_values(header: Header, name: str) -> str:
+    """The values of a setting among the contenders."""
+    values = (facts.settings[name].value for facts in header.contenders if name in facts.settings)
+    return ", ".join(dict.fromkeys(map(value_text, values)))
+
+
+def _plugin(plugin: PluginFacts) -> str:
+    origin = f"{plugin.distribution} {plugin.version}" if plugin.distribution else plugin.package
+    code = f", code {plugin.sha256[:12]}" if plugin.sha256 else ""
+    return f"{plugin.name} ({origin}{code})"
+
+
+def _facts_of(target: TargetFacts) -> Iterable[tuple[str, Any]]:
+    """The rows of one model; a comparison may have several."""
+    return [
+        ("model", f"{target.name} ({target.model}), {target.dtype} on {target.device}"),
+        ("weights", ", ".join(f"{n} {kind}" for kind, n in target.quantisation.items())),
+        ("kernels", target.kernels),
+        ("exactness", target.exact),
+        ("threads", target.threads),
+    ]
+
+
+def _packages(packages: Any) -> str:
+    return ", ".join(f"{k} {v}" for k, v in packages.items()) if isinstance(packages, dict) else ""
