@@ -29,6 +29,9 @@ typedef struct {
     int64_t *stops;
     int32_t stop_count;
     const spec_chooser *chooser;
+    /* tokens that the same chooser drafted before, in earlier calls */
+    int64_t *before;
+    int32_t before_count;
     /* whether the tree is still growing */
     spec_node *pool;
     int32_t made, room;
