@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import attrs
-from spec_engines import llamacpp, transformers, vllm
+from spec_engines import llamacpp, sglang, transformers, vllm
 from spec_engines.declared import MATRICES, Engine
 
 from spec_core import Needs, Refused, load
@@ -17,7 +17,7 @@ from spec_core.testing import TargetConformance
 from spec_core.testing.conformance.promise import promises
 from spec_core.toolkit import next_token_layer
 
-ADAPTERS = (transformers, llamacpp, vllm)
+ADAPTERS = (transformers, llamacpp, vllm, sglang)
 OWN = "`gguf:`, `hf:`, `zoo:`"
 """The title of the targets of this project, which serve everything."""
 DISTRIBUTION = "spec-core"

