@@ -20,7 +20,7 @@ PARTS = ("conv_states", "recurrent_states")
 
 @attrs.frozen
 class Kinds:
-    """recurrent: a layer has a state that cannot be cut. plain: every layer keeps all rows, and nothing else."""
+    """recurrent: a layer has a state that cannot be cut. plain: every layer keeps all rows, or stores none."""
 
     recurrent: bool
     plain: bool
@@ -30,16 +30,23 @@ class Kinds:
         """Kinds of layers in a model's cache. Raises UsageError if one is unknown."""
         layers = DynamicCache(config=config).layers
         for layer in layers:
-            if not isinstance(layer, DynamicLayer) and not recurs(layer) and hasattr(layer, "keys"):
+            known = isinstance(layer, DynamicLayer) or recurs(layer) or stores_nothing(layer)
+            if not known and hasattr(layer, "keys"):
                 raise UsageError(
                     f"{config.model_type}: layers of its cache are {type(layer).__name__}, which cannot be cut",
                     hint="use another model",
                 )
-        return cls(any(map(recurs, layers)), all(type(layer) is DynamicLayer for layer in layers))
+        plain = all(type(layer) is DynamicLayer or stores_nothing(layer) for layer in layers)
+        return cls(any(map(recurs, layers)), plain)
 
 
 def recurs(layer: Any) -> bool:
     return hasattr(layer, "recurrent_states")
+
+
+def stores_nothing(layer: Any) -> bool:
+    """Whether a layer of a fresh cache will never have rows: it reads those of another layer, or has no attention."""
+    return not recurs(layer) and bool(getattr(layer, "is_initialized", False)) and layer.keys is None
 
 
 def has_rows(layer: Any) -> TypeGuard[DynamicLayer]:
