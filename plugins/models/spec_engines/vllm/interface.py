@@ -23,6 +23,7 @@ from spec_core import Needs, Request, Sampling
 from spec_core.errors import UsageError
 from spec_core.host import Serves, sample_then_match
 from spec_engines.hosted.requests import Requests, Share, switch_fields
+from spec_engines.vllm import check_runner
 from spec_engines.vllm.model import SERVES
 
 NO_TOKEN = -1
@@ -38,11 +39,7 @@ def spec_config_of(config: Any) -> dict[str, Any]:
 
 def check(config: Any) -> None:
     """Refuse configurations that drafts of this project were not made for. Raises UsageError."""
-    if config.use_v2_model_runner:
-        raise UsageError(
-            "vLLM would use its model runner V2, which has no place for a proposer of another package",
-            hint="set VLLM_USE_V2_MODEL_RUNNER=0, and leave out watermarks and HiSparse, which need that runner",
-        )
+    check_runner(config.use_v2_model_runner)
     parallel = config.parallel_config
     if parallel.pipeline_parallel_size > 1:
         raise UsageError(
