@@ -23,11 +23,11 @@ from tests.support.fake_engine import FakeEngine
 from tests.support.hugging_face import directory
 from tests.support.small_heads import directory as head_directory
 from tests.support.small_models import tiny_gguf
-from tools.engines import ADAPTERS, OWN_LOOP, SETTINGS, cell, everything
+from tools.engines import ADAPTERS, CACHE_READERS, SETTINGS, cell, everything
 from tools.engines import NEEDS as BORROWED
 from tools.engines import method_names as names_of_methods
 
-METHODS = [name for name in names_of_methods() if name not in (*BORROWED, *OWN_LOOP)]
+METHODS = [name for name in names_of_methods() if name not in (*BORROWED, *CACHE_READERS)]
 """Methods without the ones for whose head there is no model here."""
 OWN = ("reference", "native")
 """Executors of this project: plain torch and native code."""
@@ -186,14 +186,14 @@ def test_the_table_of_the_documentation_says_what_happens(method):
     assert cell(method, everything()) == ("trees" if "width" in SETTINGS.get(method, {}) else "chains")
 
 
-@pytest.mark.parametrize("method", OWN_LOOP)
+@pytest.mark.parametrize("method", CACHE_READERS)
 def test_a_method_that_reads_the_targets_cache_runs_in_this_projects_loop_alone(method):
     class Reader:
         @hookimpl
         def compat(self):
-            return Compat(needs=OWN_LOOP[method])
+            return Compat(needs=CACHE_READERS[method])
 
-    assert cell(method, everything(), own=True) == "chains"
+    assert cell(method, everything(), shows=True) == "chains"
     for engine in (adapter.ENGINE for adapter in ADAPTERS):
         assert cell(method, Serves(**engine.serves)) == "no: it reads keys and values of the target"
     described = load("zoo:pico", weights=False)

@@ -53,6 +53,18 @@ def has_rows(layer: Any) -> TypeGuard[DynamicLayer]:
     return isinstance(layer, DynamicLayer) and layer.is_initialized
 
 
+@attrs.define(eq=False)
+class CopiedRows:
+    """Rows of a sequence for layers beside the target. memory: their cache, whose first ``count`` rows are there."""
+
+    memory: Any = None
+    count: int = 0
+
+    def cut(self, length: int) -> None:
+        """Drop rows from position ``length`` on."""
+        self.count = min(self.count, length)
+
+
 class TransformersRows:
     """Rows of one sequence. Layers with a sliding window keep all rows: a cut may need those before the window."""
 
@@ -60,6 +72,7 @@ class TransformersRows:
         self.config = config
         self.cache: Any = self._fresh()
         self.before: States | None = None
+        self.copied = CopiedRows()
 
     def _fresh(self) -> DynamicCache:
         cache = DynamicCache(config=self.config)
@@ -68,6 +81,7 @@ class TransformersRows:
 
     def cut(self, length: int) -> None:
         """Drop rows of attention from position ``length`` on."""
+        self.copied.cut(length)
         for layer in self.cache.layers:
             if has_rows(layer) and (more := layer.get_seq_length() - length) > 0:
                 DynamicLayer.crop(layer, -more)
