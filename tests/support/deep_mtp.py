@@ -19,7 +19,7 @@ from torch import Tensor
 
 from spec_core import load
 from tests.support.golden import golden
-from tests.support.small_models import tokenizer_json
+from tests.support.small_models import tiny_gguf, tokenizer_json
 from tests.targets.containers import Model, as_stored, open_model
 from tools.zoo.export import write_hybrid
 from tools.zoo.hybrid import Hybrid, HybridShape, Mtp
@@ -112,3 +112,25 @@ def hybrid(depths: int, context: int = 128) -> tuple[Path, Hybrid, list[Mtp]]:
     states = [head.state_dict() for head in heads]
     write_hybrid(path, path.stem, shape, trunk.state_dict(), states, json.loads(tokenizer_json(300)), "F32")
     return path, trunk, heads
+
+
+@cache
+def dense(depths: int) -> Path:
+    """A random qwen3 model of one block with ``depths`` layers behind it: blocks of other random models."""
+    model, width = open_model(tiny_gguf(0, layers=1)), 32
+    numbers = torch.Generator().manual_seed(depths)
+    for depth in range(depths):
+        prefix, other = f"blk.{1 + depth}.", open_model(tiny_gguf(1 + depth, layers=1))
+        model.tensors |= {
+            name.replace("blk.0.", prefix): tensor
+            for name, tensor in other.tensors.items()
+            if name.startswith("blk.0.")
+        }
+        model.tensors[f"{prefix}nextn.eh_proj.weight"] = _stored(torch.randn(width, 2 * width, generator=numbers) * 0.2)
+        for norm in ("enorm", "hnorm", "shared_head_norm"):
+            model.tensors[f"{prefix}nextn.{norm}.weight"] = _stored(1 + 0.2 * torch.randn(width, generator=numbers))
+    model.pairs["qwen3.block_count"] = as_stored(1 + depths)
+    model.pairs["qwen3.nextn_predict_layers"] = as_stored(depths)
+    path = Path(mkdtemp()) / f"deep-dense-{depths}.gguf"
+    path.write_bytes(model.bytes())
+    return path
