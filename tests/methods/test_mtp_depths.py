@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Sequence
 
 import attrs
@@ -21,6 +22,7 @@ from spec_core.toolkit.pair_drafter import BACKLOG
 from tests.methods.extending import Begins, texts_of
 from tests.support import deep_mtp
 from tests.support.golden import golden
+from tests.support.small_models import tiny_gguf
 
 GREEDY = ("mtp", {"p_min": 0.0, "draft_max": 6})
 Head = Callable[[Tensor, Tensor], Tensor]
@@ -225,6 +227,22 @@ def test_layers_in_a_file_of_their_own_draft_the_same(arch):
     assert apart.name.startswith("mtp-")
     assert own[0] == other[0] == single[0]
     assert torch.equal(own[1], other[1]) and torch.equal(own[1], single[1])
+
+
+def test_best_takes_the_layers_that_lie_beside_a_model(tmp_path):
+    """A file without a trunk, under the name by which llama.cpp finds it."""
+    whole = deep_mtp.dense(2)
+    model = deep_mtp.open_model(whole)
+    for name in [name for name in model.tensors if name.startswith("blk.0.")]:
+        del model.tensors[name]
+    (tmp_path / "mtp-model.gguf").write_bytes(model.bytes())
+    shutil.copy(tiny_gguf(0, layers=1), tmp_path / "model.gguf")
+    trunk = load(tmp_path / "model.gguf")
+    (file,) = (c.plugin.file for c in Run(trunk, ["best"]).plugins if c.name == "mtp")
+
+    assert file == str(tmp_path / "mtp-model.gguf")
+    beside = drafts(trunk, [1, 2, 3, 4], 4, ("mtp", {**GREEDY[1], "file": file}))
+    assert beside[0] == drafts(load(whole), [1, 2, 3, 4], 4)[0]
 
 
 def test_a_layer_that_a_file_counts_and_lacks_is_left_out():
