@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -47,7 +48,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true", help="measure nothing")
     if not parser.parse_args().write:
-        KEPT.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(KEPT, ignore_errors=True)
+        KEPT.mkdir(parents=True)
         (KEPT / "costs.json").write_text(json.dumps(measured_costs()), "utf-8")
         compare()
     costs = json.loads((KEPT / "costs.json").read_text("utf-8"))
