@@ -141,7 +141,7 @@ class ChainMemory:
         return self._level(level, memory.room(end), start, tokens, memory.states.part(start, end), exact=end - start)
 
     def own(self, drafted: int, token: int, hidden: Tensor) -> LevelPairs:
-        """The pairs behind ``drafted`` drafted tokens, the last of which is ``token``: all that the next layer lacks.
+        """The pairs behind ``drafted`` drafted tokens, whose last is ``token``: all that the next layer lacks.
 
         hidden: [1, D] the last layer's state of the row before, which only that layer itself reads.
         """

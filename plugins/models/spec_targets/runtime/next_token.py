@@ -1,4 +1,4 @@
-"""The blocks behind the trunk, each of which predicts one token further, as a part of a target."""
+"""The blocks behind the trunk, as parts of a target: every one predicts one token further."""
 
 from __future__ import annotations
 
