@@ -238,6 +238,7 @@ const char *spec_draft_all(spec_drafts *d) {
 }
 
 void spec_drafts_free(spec_drafts *d) {
-    for (int32_t s = 0; d->trees && s < d->request->sequences; s++) free(d->trees[s].stops), free(d->trees[s].before), free(d->trees[s].pool);
+    for (int32_t s = 0; d->trees && s < d->request->sequences; s++)
+        free(d->trees[s].stops), free(d->trees[s].before), free(d->trees[s].pool);
     free(d->trees), free(d->read);
 }
