@@ -36,7 +36,7 @@ on none, import none."""
 
 CROSSINGS = {
     ("spec_control", "spec_costs"): "the controller reads files of measured costs",
-    ("spec_engines", "spec_commands"): "`spec vllm` is a command",
+    ("spec_engines", "spec_commands"): "`spec vllm` and `spec sglang` are commands",
     ("spec_best", "spec_hub"): "drafters of the table of pairs that are in the hub's cache",
     ("spec_hub", "spec_commands"): "`spec get` is a command",
     ("spec_cli", "spec_grammar"): "`spec generate` has options for constraints",
@@ -67,6 +67,7 @@ ENGINES = {
     "transformers": ("spec_targets.hf", "spec_engines.transformers"),
     "llama_cpp": ("spec_engines.llamacpp",),
     "vllm": ("spec_engines.vllm",),
+    "sglang": ("spec_engines.sglang",),
 }
 """Packages of other engines, and the modules that may import them."""
 
@@ -476,7 +477,13 @@ def test_the_page_says_how_many_files_a_decoding_step_enters(method):
 
 def test_text_reaches_a_terminal_through_one_module():
     """What prints a stranger's text shows its control characters: ``spec_commands.printing`` does, for all commands."""
-    raw = {"spec_commands.printing", "spec_cli.watch", "spec_cli.show", "spec_engines.vllm.command"}
+    raw = {
+        "spec_commands.printing",
+        "spec_cli.watch",
+        "spec_cli.show",
+        "spec_engines.vllm.command",
+        "spec_engines.sglang.command",
+    }
     lines = [
         f"{module}: {match[0]}"
         for package in OURS

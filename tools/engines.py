@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import attrs
-from spec_engines import llamacpp, transformers, vllm
+from spec_engines import llamacpp, sglang, transformers, vllm
 from spec_engines.declared import MATRICES, Engine
 
 from spec_core import Needs, Refused, load
@@ -17,7 +17,7 @@ from spec_core.testing import TargetConformance
 from spec_core.testing.conformance.promise import promises
 from spec_core.toolkit import next_token_layer
 
-ADAPTERS = (transformers, llamacpp, vllm)
+ADAPTERS = (transformers, llamacpp, vllm, sglang)
 OWN = "`gguf:`, `hf:`, `zoo:`"
 """The title of the targets of this project, which serve everything."""
 DISTRIBUTION = "spec-core"
@@ -28,6 +28,7 @@ ROWS = {
     "hidden": "hidden states",
     "trees": "drafts that branch",
     "recurrent": "recurrent state",
+    "cache": "keys and values",
     "weights": "weights for draft heads",
     "rules": "acceptance rules",
     "exact": "equal bits",
@@ -47,8 +48,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
 """Settings of methods that need a file or can branch."""
 NEEDS = {"dspark": "dflash", "dflash2": "dflash"}
 """Methods whose needs are those of another, whose head is at hand."""
-OWN_LOOP = {"assistant": Needs(final=True, weights={"token_embd.weight"}, cached_layers={0})}
-"""Needs of methods that run only on targets of this project, where no file of theirs is at hand."""
+CACHE_READERS = {"assistant": Needs(final=True, weights={"token_embd.weight"}, cached_layers={0})}
+"""Needs of methods that read the target's cache, where no file of theirs is at hand."""
 
 
 def engines() -> str:
@@ -91,7 +92,8 @@ def skipped_checks(declared: list[Engine]) -> str:
 def methods(declared: list[Engine]) -> str:
     """A row for each method of this distribution: what it reads, and how it drafts on each engine."""
     served = {OWN: everything()} | {_title(engine): Serves(**engine.serves) for engine in declared}
-    cells = lambda name: [reads(name), *(cell(name, serves, title == OWN) for title, serves in served.items())]
+    shows = {OWN, *(_title(engine) for engine in declared if engine.cache != "no")}
+    cells = lambda name: [reads(name), *(cell(name, serves, title in shows) for title, serves in served.items())]
     rows = [_line(f"`{name}`", cells(name)) for name in method_names()]
     return "\n".join([*_head("", ["reads", *served]), *rows])
 
@@ -107,10 +109,10 @@ def everything() -> Serves:
     return Serves(**every, weights=MATRICES)
 
 
-def cell(method: str, serves: Serves, own: bool = False) -> str:
-    """``trees``, ``chains``, or ``no`` with the reason of the refusal. own: on targets of this project."""
-    if method in OWN_LOOP:
-        return "chains" if own else "no: it reads keys and values of the target"
+def cell(method: str, serves: Serves, shows: bool = False) -> str:
+    """``trees``, ``chains``, or ``no`` with the reason of the refusal. shows: keys and values to drafters."""
+    if method in CACHE_READERS:
+        return "chains" if shows else "no: it reads keys and values of the target"
     try:
         needs = needs_of(method, serves)
     except Refused as refused:
@@ -120,8 +122,8 @@ def cell(method: str, serves: Serves, own: bool = False) -> str:
 
 def needs_of(method: str, serves: Serves) -> Needs:
     """Needs of a method, by its ``compat``. Raises Refused where the engine does not serve it."""
-    if method in OWN_LOOP:
-        return OWN_LOOP[method]
+    if method in CACHE_READERS:
+        return CACHE_READERS[method]
     method = NEEDS.get(method, method)
     described = load(MODELS.get(method, "zoo:pico"), weights=False)
     model = EngineModel(described.info, described.tokenizer, next_token_layer=next_token_layer(described))

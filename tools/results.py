@@ -12,7 +12,7 @@ from typing import Any
 
 from benchmarks.support.results import ROOT, read, read_table
 from benchmarks.support.tables import heading, row, with_tables
-from tools import block_trees, charts
+from tools import block_trees, charts, machine_gain
 from tools.charts import LABELS, WIDTH, Dot, Scale
 
 PICTURES = ROOT / "docs" / "figures"
@@ -262,6 +262,8 @@ TABLES: dict[str, Callable[[], list[str]]] = {
     "end to end": end_to_end,
     "rollback": rollback,
     "precision": precision,
+    "machines": lambda: [*machine_gain.gains(), *source(machine_gain.FILE, "cost of a step")],
+    "six categories": lambda: [*machine_gain.categories(), *source(machine_gain.FILE, "six categories")],
 }
 """Marked tables of docs/benchmarks.md."""
 CONTROL_TABLES: dict[str, Callable[[], list[str]]] = {"replay": replay}
@@ -275,6 +277,7 @@ CHARTS: dict[str, Callable[[], str]] = {
     "precision.svg": precision_figure,
     "account.svg": account_figure,
     "block-trees.svg": block_trees.figure,
+    "machine-gain.svg": machine_gain.figure,
 }
 """Files of docs/figures."""
 

@@ -35,7 +35,8 @@ class NextTokenLayer(Protocol):
     """``target.next_token_layer``: the layer behind the trunk that predicts one token further.
 
     problem: why it cannot be used, or None. names: of its tensors. source: these tensors, a ``TensorSource``.
-    heads: dimensions of an attention head, and how many of them rotate.
+    heads: dimensions of an attention head, and how many of them rotate. deeper: the layer that reads this one's states
+    and predicts one token further still; None without one.
     """
 
     @property
@@ -46,6 +47,8 @@ class NextTokenLayer(Protocol):
     def source(self) -> Any: ...
     @property
     def heads(self) -> tuple[int, int]: ...
+    @property
+    def deeper(self) -> NextTokenLayer | None: ...
 
     def operations(self, source: Any) -> Iterable[Any]:
         """Operations, from tensors of the layer and of a trunk: input ``hidden``, taps ``final`` and ``logits``."""
@@ -62,6 +65,7 @@ class UnreadableLayer:
     names: frozenset[str] = frozenset()
     source: Any = None
     heads: tuple[int, int] = (0, 0)
+    deeper: NextTokenLayer | None = None
 
     def operations(self, source: Any) -> Iterable[Any]:
         """Unknown operations. Raises NotImplementedError."""
@@ -152,6 +156,15 @@ def layer_executor(target: Any) -> LayerExecutor | None:
 def next_token_layer(target: Any) -> NextTokenLayer | None:
     """The layer of a target that predicts one token further; None without one."""
     return getattr(target, "next_token_layer", None)
+
+
+def next_token_layers(target: Any) -> tuple[NextTokenLayer, ...]:
+    """The layers of a target that predict further: the first one token, each of the others one more."""
+    layers, layer = [], next_token_layer(target)
+    while layer is not None:
+        layers.append(layer)
+        layer = layer.deeper
+    return tuple(layers)
 
 
 def cache_reader(target: Any) -> CacheReader | None:

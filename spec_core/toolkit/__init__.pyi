@@ -16,6 +16,7 @@ from spec_core.contract.target_parts import cache_reader as cache_reader
 from spec_core.contract.target_parts import image_encoder as image_encoder
 from spec_core.contract.target_parts import layer_executor as layer_executor
 from spec_core.contract.target_parts import next_token_layer as next_token_layer
+from spec_core.contract.target_parts import next_token_layers as next_token_layers
 from spec_core.contract.target_parts import training_texts as training_texts
 from spec_core.contract.values import RecurrentSizes as RecurrentSizes
 from spec_core.sampling.choose import adjust as adjust

@@ -110,7 +110,8 @@ class PairDrafter:
 
     extend: whether it extends the drafts of others, with chains. longest: max path of a draft. width: max children of a
     token, 1 drafts chains. nodes_max: max tokens of a tree.
-    layer: memory(), forward(parts), draft(...) and chooses(...) as in ``spec_kernels.model.pairs.PairLayer``.
+    layer: memory(), forward(parts), states(parts), draft(...), catch_up(...) and chooses(...) as in
+    ``spec_kernels.model.pairs.PairLayer``.
     state: key of the sequence's state. watch: if set, called with every token of a chain and its row.
     """
 
@@ -195,9 +196,9 @@ class PairDrafter:
             state.unread = []
             for span in each:
                 state.pairs.take(span.start, span.next, next(hidden), span.next_embeds)
-            while len(state.pairs.tokens) > BACKLOG:
-                self.layer.forward([state.pairs.pairs(BACKLOG)], last=False)
-                step.report_cost(forwards=1, rows=BACKLOG)
+            while state.pairs.waiting > BACKLOG:
+                forwards, rows = self.layer.catch_up(state.pairs, BACKLOG)
+                step.report_cost(forwards=forwards, rows=rows)
 
     # one draft
 

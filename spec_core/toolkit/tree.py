@@ -61,11 +61,13 @@ class DraftLimits(TreeLimits):
 
     trust: share of drafts that is accepted, by which every chance is multiplied. chooser: who chooses its tokens,
     ``TokenDrafter.chooser``; None takes the most likely one. noise: the same for executors that draw on a device.
+    before: drafted tokens before it that the same chooser chose.
     """
 
     trust: float = 1.0
     chooser: Any = None
     noise: DraftNoise | None = None
+    before: tuple[int, ...] = ()
 
 
 Node = TypeVar("Node", bound=TreeNode)

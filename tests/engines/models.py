@@ -10,6 +10,7 @@ import torch
 import transformers
 
 from tests.support.small_models import tokenizer_json
+from tests.targets import layered
 from tests.targets.tiny import model, save
 
 SIZES = {"vocab_size": 320, "max_position_embeddings": 128}
@@ -35,10 +36,22 @@ def gemma() -> transformers.PreTrainedModel:
     return model
 
 
+def gemma4() -> transformers.PreTrainedModel:
+    """A model whose last two layers read the caches of the two before them, one of each pair with a window."""
+    kinds = [layered.LOCAL, layered.FULL] * 2
+    sizes = {"num_hidden_layers": 4, "num_kv_shared_layers": 2, "layer_types": kinds, "sliding_window": 12}
+    sizes |= {"vocab_size_per_layer_input": SIZES["vocab_size"], "pad_token_id": None}
+    return layered.scale_blocks(model("gemma4-e", 0, **SIZES, **sizes), 0)
+
+
+OWN = {"gemma": gemma, "gemma4": gemma4}
+"""Models of this module, by name."""
+
+
 @cache
 def directory(arch: str) -> Path:
-    """llama, qwen3, gemma, qwen3next or another name of ``tests.targets.tiny``; with a tokenizer of 300 tokens."""
-    loaded_model = gemma() if arch == "gemma" else model(arch, **SIZES)
+    """A name in OWN or of ``tests.targets.tiny``, such as llama or qwen3next; with a tokenizer of 300 tokens."""
+    loaded_model = OWN[arch]() if arch in OWN else model(arch, **SIZES)
     path = save(loaded_model, Path(mkdtemp()) / arch)
     (path / "tokenizer.json").write_text(tokenizer_json())
     return path

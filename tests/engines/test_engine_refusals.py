@@ -9,8 +9,9 @@ from typing import Any
 
 import attrs
 import pytest
+from spec_engines import sglang, vllm
+from spec_engines.hosted.model import describe_directory
 from spec_engines.llamacpp import check_installed
-from spec_engines.vllm.model import SERVES, describe
 from spec_kernels import native
 from spec_zoo import path
 
@@ -22,25 +23,44 @@ from tests.support.fake_engine import FakeEngine
 from tests.support.hugging_face import directory
 from tests.support.small_heads import directory as head_directory
 from tests.support.small_models import tiny_gguf
-from tools.engines import ADAPTERS, OWN_LOOP, SETTINGS, cell, everything
+from tools.engines import ADAPTERS, CACHE_READERS, SETTINGS, cell, everything
 from tools.engines import NEEDS as BORROWED
 from tools.engines import method_names as names_of_methods
 
-METHODS = [name for name in names_of_methods() if name not in (*BORROWED, *OWN_LOOP)]
+METHODS = [name for name in names_of_methods() if name not in (*BORROWED, *CACHE_READERS)]
 """Methods without the ones for whose head there is no model here."""
 OWN = ("reference", "native")
 """Executors of this project: plain torch and native code."""
-ENGINES = (*OWN, "transformers", "llamacpp", "vLLM")
+HOSTED = {adapter.ENGINE.scheme: Serves(**adapter.ENGINE.serves) for adapter in (vllm, sglang)}
+"""Engines with a loop of their own, and their services."""
+ENGINES = (*OWN, "transformers", "llamacpp", *HOSTED)
 MODELS = ("pico", "pico-hybrid")
 PROMPT, LENGTH = [5, 6, 7, 8, 5, 6, 7, 8, 5, 6, 7], 6
-VLLM = (
-    "this engine serves tokens, rows of logits, hidden states between blocks, the hidden state after the final norm, "
-    "weights"
-)
+MISSING = {
+    "forced": ("constraints of requests",),
+    "prediction": ("predictions of requests",),
+    "mtp": ("the hidden state after the final norm", "weights (output.weight, token_embd.weight)"),
+    "eagle3": (
+        *("hidden states between blocks (1, 6)", "the hidden state after the final norm"),
+        "weights (token_embd.weight)",
+    ),
+    "dflash": (
+        *("hidden states between blocks (1, 6)", "the hidden state after the final norm"),
+        "weights (output.weight, token_embd.weight)",
+    ),
+}
+"""What methods need that not every engine serves."""
+
+
+def reason(engine: str, method: str) -> str:
+    """The refusal of a method for everything that it needs and this engine does not serve."""
+    return "\n".join(f"{method}: it needs {what}; this engine serves {HOSTED[engine]}" for what in MISSING[method])
+
+
 REFUSED = {
+    **{("vLLM", model, name): reason("vLLM", name) for model in MODELS for name in ("forced", "prediction")},
+    **{("SGLang", model, name): reason("SGLang", name) for model in MODELS for name in MISSING},
     **{(engine, "pico", "mtp"): "mtp: pico has no NextN layer" for engine in ENGINES},
-    **{("vLLM", model, "forced"): f"forced: it needs constraints of requests; {VLLM}" for model in MODELS},
-    **{("vLLM", model, "prediction"): f"prediction: it needs predictions of requests; {VLLM}" for model in MODELS},
 }
 """{(engine, model, method): the reason}"""
 RUNS = [
@@ -90,17 +110,17 @@ def request_fields(engine: str, model: str, method: str) -> dict[str, Any]:
     return {"prediction": plain(engine, model)} if method == "prediction" else {}
 
 
-def inside_vllm(model: str, method: str, settings: dict[str, Any]) -> Host:
-    """A host with what vLLM serves. Weights of the model are read when a method asks for one."""
-    bare = describe(location("vLLM", model).partition(":")[2])
+def inside(engine: str, model: str, method: str, settings: dict[str, Any]) -> Host:
+    """A host with what an engine serves. Weights of the model are read when a method asks for one."""
+    bare = describe_directory(location(engine, model).partition(":")[2], "as in the engine")
     shared = attrs.evolve(bare, tensors=lambda name: target("transformers", model).tensor(name))
-    return Host(shared, [(method, settings)], SERVES)
+    return Host(shared, [(method, settings)], HOSTED[engine])
 
 
 def begin(engine: str, model: str, method: str, settings: dict[str, Any]) -> Run | Host:
     """A run from a location, or a host: weights are read after everything was checked."""
-    if engine == "vLLM":
-        return inside_vllm(model, method, settings)
+    if engine in HOSTED:
+        return inside(engine, model, method, settings)
     return Run(location(engine, model), [(method, settings)], **options(engine))
 
 
@@ -135,7 +155,7 @@ def test_a_method_that_cannot_work_is_refused_before_weights_are_read(engine, mo
     assert caught.value.hint
 
 
-@pytest.mark.parametrize("engine, model, method", [run for run in RUNS if run[0] != "vLLM"])
+@pytest.mark.parametrize("engine, model, method", [run for run in RUNS if run[0] not in HOSTED])
 def test_every_other_method_drafts_in_a_run(engine, model, method):
     served = target(engine, model)
     run = Run(served, [(method, SETTINGS.get(method, {}))], max_sequences=1)
@@ -145,10 +165,10 @@ def test_every_other_method_drafts_in_a_run(engine, model, method):
     assert run.stats.report()["drafted"] > 0
 
 
-@pytest.mark.parametrize("model, method", [run[1:] for run in RUNS if run[0] == "vLLM"])
-def test_every_other_method_drafts_with_what_vllm_serves(model, method):
+@pytest.mark.parametrize("engine, model, method", [run for run in RUNS if run[0] in HOSTED])
+def test_every_other_method_drafts_with_what_an_engine_serves(engine, model, method):
     """In a loop that is not this project's, on a model of transformers."""
-    host = inside_vllm(model, method, SETTINGS.get(method, {}))
+    host = inside(engine, model, method, SETTINGS.get(method, {}))
     engine = FakeEngine(target("transformers", model), host)
     job = engine.add("a", PROMPT, LENGTH)
     engine.run()
@@ -166,14 +186,14 @@ def test_the_table_of_the_documentation_says_what_happens(method):
     assert cell(method, everything()) == ("trees" if "width" in SETTINGS.get(method, {}) else "chains")
 
 
-@pytest.mark.parametrize("method", OWN_LOOP)
+@pytest.mark.parametrize("method", CACHE_READERS)
 def test_a_method_that_reads_the_targets_cache_runs_in_this_projects_loop_alone(method):
     class Reader:
         @hookimpl
         def compat(self):
-            return Compat(needs=OWN_LOOP[method])
+            return Compat(needs=CACHE_READERS[method])
 
-    assert cell(method, everything(), own=True) == "chains"
+    assert cell(method, everything(), shows=True) == "chains"
     for engine in (adapter.ENGINE for adapter in ADAPTERS):
         assert cell(method, Serves(**engine.serves)) == "no: it reads keys and values of the target"
     described = load("zoo:pico", weights=False)

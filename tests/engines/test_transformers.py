@@ -13,8 +13,10 @@ import pytest
 import torch
 from spec_engines.transformers import ENGINE
 
-from spec_core import Refused, Run, UsageError, load
+from spec_core import Needs, Refused, Run, UsageError, load
 from spec_core.testing import TargetConformance
+from spec_core.testing.conformance.target_kit import feed
+from spec_core.toolkit.drive import open_sequence
 from tests.engines.models import directory
 from tests.support.hugging_face import directory as written
 from tests.targets.tiny import save
@@ -46,6 +48,22 @@ class TestGemmaWithWindows(TestLlama):
         return load(f"transformers:{directory('gemma')}", dtype="float64", device="cpu")
 
 
+class TestGemma4WithSharedCaches(TestLlama):
+    """The last layers store no rows: they read those of others."""
+
+    def make(self):
+        return load(f"transformers:{directory('gemma4')}", dtype="float64", device="cpu")
+
+    def test_embeddings_enter_the_first_block(self):
+        """Every block also reads an embedding of the token, which such a row lacks: only block 0 is compared."""
+        text = self.texts[0]
+        entered = feed(self.model, open_sequence(self.model), text, Needs(hidden={0})).hidden[0].clone()
+        embeds = {2: entered[2], 5: entered[5]}
+        tokens = [-1 if i in embeds else token for i, token in enumerate(text)]
+        again = feed(self.model, open_sequence(self.model, embeds), tokens, Needs(hidden={0})).hidden[0]
+        assert torch.equal(again, entered)
+
+
 @pytest.mark.slow
 class TestQwen3Next(TestLlama):
     """Its gated delta nets compute in float32 for every dtype, alone in another order than together."""
@@ -60,6 +78,19 @@ class TestQwen3Next(TestLlama):
 def test_checks_that_are_listed_as_skipped_are_skipped(check):
     with pytest.raises(pytest.skip.Exception):
         getattr(TestGemmaWithWindows(), check)()
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_texts_of_a_model_with_shared_caches_are_plain_and_those_of_this_projects_executor(temperature):
+    served, prompts = target("gemma4"), [[5, 9, 11, 2] * 6, [7] * 5]
+    for prompt in prompts:
+        ask = lambda run, prompt=prompt: (
+            run.generate(prompt, max_tokens=24, temperature=temperature, seed=3, ignore_eos=True).result.tokens
+        )
+        plain = ask(Run(served))
+        drafted = Run(served, ["ngram", "recycling"])
+        assert ask(drafted) == plain and drafted.stats.report()["accepted"] > 0
+        assert ask(Run(load(f"hf:{directory('gemma4')}", dtype="float32", device="cpu", kernels="reference"))) == plain
 
 
 def target(arch: str, **options):

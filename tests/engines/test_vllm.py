@@ -11,11 +11,11 @@ import pytest
 import spec_engines.vllm as adapter
 import torch
 from click.testing import CliRunner
+from spec_engines.hosted.requests import Requests, Share, switch_fields
 from spec_engines.vllm import check_installed, options
 from spec_engines.vllm.command import vllm
 from spec_engines.vllm.metrics import COUNTED, Counters
 from spec_engines.vllm.model import SERVES, describe, names_of
-from spec_engines.vllm.requests import Requests, Share, switch_fields
 
 from spec_core import Needs, Refused, Request, UsageError, hookimpl
 from spec_core.host import EngineModel, Host, check
@@ -130,8 +130,10 @@ def test_an_unknown_switch_is_refused_by_name():
 
 
 def test_unknown_versions_are_refused_by_name_with_what_is_known(monkeypatch):
-    monkeypatch.setattr(adapter, "version", lambda package: "0.33.1+cpu")
-    with pytest.raises(UsageError, match=r"vLLM is 0\.33\.1\+cpu; its interface for proposers is known of 0\.32\.0"):
+    monkeypatch.setattr(adapter, "version", lambda package: "0.34.1+cpu")
+    with pytest.raises(
+        UsageError, match=r"vLLM is 0\.34\.1\+cpu; its interface for proposers is known of 0\.32\.0, 0\.33\.0"
+    ):
         check_installed()
 
     def missing(package):

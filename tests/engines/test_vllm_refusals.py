@@ -71,6 +71,29 @@ def test_a_method_without_its_weights_is_refused_when_vllm_makes_its_proposer(pr
         proposer(fake_vllm.Tapped, "mtp")
 
 
+@pytest.mark.parametrize("release", ["0.32.0", "0.33.0", "0.33.0+cu129"])
+def test_the_runner_without_a_place_for_proposers_is_refused_with_what_to_set(monkeypatch, no_weights, release):
+    fake_vllm.install(monkeypatch, release, pico=fake_vllm.Tapped)
+    from spec_engines.vllm.proposer import Proposer
+
+    config = fake_vllm.config(str(directory("zoo:pico")), ["ngram"])
+    assert Proposer(config)
+    config.use_v2_model_runner = True
+    with pytest.raises(UsageError, match="model runner V2, which has no place for a proposer") as refused:
+        Proposer(config)
+    assert "VLLM_USE_V2_MODEL_RUNNER=0" in str(refused.value.hint)
+
+
+@pytest.mark.parametrize("value", ["1", "2"])
+def test_an_environment_that_asks_for_that_runner_is_refused_by_the_launcher(monkeypatch, no_weights, value):
+    fake_vllm.install(monkeypatch, "0.33.0", pico=fake_vllm.Tapped)
+    monkeypatch.setenv("VLLM_USE_V2_MODEL_RUNNER", "0")
+    assert serve("ngram").exit_code == 0
+    monkeypatch.setenv("VLLM_USE_V2_MODEL_RUNNER", value)
+    with pytest.raises(UsageError, match="model runner V2, which has no place for a proposer"):
+        raise serve("ngram").exception
+
+
 def test_cached_prefixes_are_refused_for_methods_that_read_every_row(proposer):
     with pytest.raises(UsageError, match="vLLM does not compute those of cached prefixes"):
         proposer(fake_vllm.Tapped, "eagle3=zoo:pico-eagle3", caching=True)

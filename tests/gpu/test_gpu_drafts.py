@@ -24,6 +24,7 @@ from spec_core import Request, Run, Sampling, load
 from spec_core.sampling.choose import draw_token
 from spec_core.sampling.noise import DOMAIN_TOKEN
 from spec_core.toolkit.tree import DraftLimits, DraftNoise
+from tests.support import deep_mtp
 from tests.support.small_models import tiny_gguf
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -111,3 +112,22 @@ def test_rows_that_a_rule_reads_are_kept():
     result = run.generate(Request([1, 2, 3], max_tokens=4, seed=1, sampling=Sampling(temperature=0.8))).result
 
     assert result.stats["accepted"] == result.stats["drafted"] > 0
+
+
+@pytest.mark.parametrize("depths", [1, 2, 3])
+def test_next_token_layers_draft_as_in_plain_torch(depths):
+    """Greedy, drawn, and chosen on the host; of several layers each has a call of its own."""
+    drafts, texts = {}, {}
+    requests = [Request([1, 2, i], max_tokens=6, seed=i, sampling=s, name=f"{i}") for i, s in enumerate(SAMPLINGS)]
+    for kernels in ("gpu", "reference"):
+        target = load(deep_mtp.dense(depths), **OPTIONS | {"kernels": kernels})
+        run, offers = Run(target, [("mtp", {"p_min": 0.0, "draft_max": 4})], max_sequences=3), []
+        run.observe(
+            lambda step, offers=offers: offers.extend((p.seq.name, p.start, p.draft.ids) for p in step.parts if p.draft)
+        )
+        texts[kernels] = [text.result.tokens for text in run.generate(requests)]
+        drafts[kernels] = offers
+
+    assert texts["gpu"] == texts["reference"]
+    assert sorted(drafts["gpu"]) == sorted(drafts["reference"])
+    assert {len(ids) for _, _, ids in drafts["gpu"]} >= {4}

@@ -289,7 +289,7 @@ class Half:
 class Further:
     """A layer that predicts one token further."""
 
-    problem, names, source, heads = None, frozenset({"half.weight"}), Half(), (8, 4)
+    problem, names, source, heads, deeper = None, frozenset({"half.weight"}), Half(), (8, 4), None
 
     def operations(self, source):
         return [Input(), Tap()]

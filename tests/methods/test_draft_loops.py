@@ -19,13 +19,13 @@ from spec_core import Request, Run, Sampling, Step, Target, load
 from spec_core.sampling import native
 from spec_core.toolkit import DraftLimits, TokenDrafter
 from tests.methods import heads
-from tests.support import choices
+from tests.support import choices, deep_mtp
 from tests.support.pairs import every_pair
 from tests.support.small_models import tiny_gguf, tiny_hybrid
 
 VOCAB = 300
 BLOCKS = ("dflash-reduced", "dspark", "dspark-bonus-reduced")
-DRAFTERS = ("draft-model", "mtp", "eagle3", "eagle3-reduced", *BLOCKS)
+DRAFTERS = ("draft-model", "mtp", "mtp-of-three", "eagle3", "eagle3-reduced", *BLOCKS)
 RULES = (None, "rejection", "k-seq", "point-mass")
 """Shared noise; private noise with rows of probabilities; private noise without rows."""
 with_both = pytest.mark.skipif(
@@ -36,14 +36,15 @@ with_both = pytest.mark.skipif(
 @functools.cache
 def target_of(drafter: str, kernels: str) -> Target:
     """Several runs share one."""
-    file = tiny_hybrid(context=128) if drafter == "mtp" else tiny_gguf(0, layers=4)
+    files = {"mtp": lambda: tiny_hybrid(context=128), "mtp-of-three": lambda: deep_mtp.hybrid(3)[0]}
+    file = files.get(drafter, lambda: tiny_gguf(0, layers=4))()
     return load(file, dtype="float32", device="cpu", kernels=kernels)
 
 
 def start(drafter: str, p_min: float, rule: str | None, kernels: str = "native", **tree: int) -> Run:
     """tree: settings of eagle3's trees. A ``reduced`` head drafts part of the vocabulary."""
     target = target_of(drafter, kernels)
-    if drafter == "mtp":
+    if drafter.startswith("mtp"):
         return Run(target, [("mtp", {"p_min": p_min})], rule=rule)
     if drafter == "draft-model":
         return Run(target, [("draft-model", {"file": str(tiny_gguf(1)), "p_min": p_min})], rule=rule)

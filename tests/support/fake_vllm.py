@@ -37,6 +37,7 @@ class ModelConfig:
 def config(model: str, methods: list[str], caching: bool = False, **plugins: Any) -> SimpleNamespace:
     """A configuration of the engine, as it reaches a proposer."""
     return SimpleNamespace(
+        use_v2_model_runner=False,
         model_config=ModelConfig(model),
         additional_config={"spec": {"methods": methods, "plugins": plugins}},
         parallel_config=SimpleNamespace(pipeline_parallel_size=1),
@@ -47,7 +48,7 @@ def config(model: str, methods: list[str], caching: bool = False, **plugins: Any
     )
 
 
-def install(monkeypatch: pytest.MonkeyPatch, **classes: type) -> None:
+def install(monkeypatch: pytest.MonkeyPatch, release: str = "0.32.0", **classes: type) -> None:
     """Make the adapter import these parts, and know the models of these names."""
     ranks = SimpleNamespace(world_size=1, is_first_rank=True)
     parts: dict[str, dict[str, Any]] = {
@@ -68,5 +69,5 @@ def install(monkeypatch: pytest.MonkeyPatch, **classes: type) -> None:
         monkeypatch.setitem(sys.modules, name, module)
     for name in ADAPTER:
         monkeypatch.delitem(sys.modules, f"spec_engines.vllm.{name}", raising=False)
-    monkeypatch.setattr("spec_engines.vllm.version", lambda package: "0.32.0")
+    monkeypatch.setattr("spec_engines.vllm.version", lambda package: release)
     monkeypatch.setattr(ModelConfig, "classes", classes)

@@ -66,7 +66,8 @@ def tiny_hybrid(
             block.down.weight.mul_(6)
     path = Path(mkdtemp()) / f"tiny-hybrid-{seed}.gguf"
     tokenizer = json.loads(tokenizer_json(vocab))
-    write_hybrid(path, path.stem, shape, trunk.state_dict(), head.state_dict() if mtp else None, tokenizer, kind)
+    layers = [head.state_dict()] if mtp else []
+    write_hybrid(path, path.stem, shape, trunk.state_dict(), layers, tokenizer, kind)
     return path
 
 

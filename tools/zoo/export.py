@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import gguf
@@ -65,7 +65,7 @@ def export(name: str, out: Path, models: Path = MODELS) -> Path:
         return path
     trained = checkpoint(out / f"{name}-mtp.pt")
     trunk, mtp = (export_hybrid.part(trained, prefix) for prefix in ("trunk.", "mtp."))
-    write_hybrid(path, name, HYBRID, trunk, mtp, tokenizer)
+    write_hybrid(path, name, HYBRID, trunk, [mtp], tokenizer)
     return path
 
 
@@ -96,12 +96,12 @@ def write_hybrid(
     name: str,
     shape: HybridShape,
     trunk: Mapping[str, Tensor],
-    mtp: Mapping[str, Tensor] | None,
+    mtp: Sequence[Mapping[str, Tensor]],
     tokenizer: dict,
     kind: str = "Q8_0",
 ) -> None:
-    """Write a hybrid model, with its MTP layer if there is one. kind: the type of matrices."""
-    nextn = int(mtp is not None)
+    """Write a hybrid model with its MTP layers. kind: the type of matrices."""
+    nextn = len(mtp)
     with output.atomic(path) as part, open_writer(part, "qwen35") as writer:
         _add_metadata(writer, name, shape, shape.layers + nextn)
         export_hybrid.add_metadata(writer, shape, nextn)

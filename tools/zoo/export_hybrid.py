@@ -1,8 +1,8 @@
-"""The trained hybrid as GGUF tensors and metadata: architecture qwen35, the MTP layer as the block after the trunk."""
+"""The trained hybrid as GGUF tensors and metadata: architecture qwen35, MTP layers as the blocks after the trunk."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import gguf
 from torch import Tensor
@@ -12,17 +12,16 @@ from tools.zoo.hybrid import HybridShape
 State = Mapping[str, Tensor]
 
 
-def tensors(trunk: State, mtp: State | None, shape: HybridShape) -> Iterator[tuple[str, Tensor]]:
+def tensors(trunk: State, mtp: Sequence[State], shape: HybridShape) -> Iterator[tuple[str, Tensor]]:
     """Weights by GGUF name; matrices of the convolution and of the decays stay float."""
     yield "token_embd.weight", trunk["embed.weight"]
     yield "output_norm.weight", trunk["norm.weight"]
     for i in range(shape.layers):
         yield from _block(f"blk.{i}.", part(trunk, f"blocks.{i}."))
-    if mtp is not None:
-        prefix = f"blk.{shape.layers}."
-        yield from _block(prefix, part(mtp, "block."))
+    for i, layer in enumerate(mtp, shape.layers):
+        yield from _block(f"blk.{i}.", part(layer, "block."))
         names = {"eh_proj": "eh_proj", "enorm": "enorm", "hnorm": "hnorm", "shared_head_norm": "norm"}
-        yield from ((f"{prefix}nextn.{name}.weight", mtp[f"{own}.weight"]) for name, own in names.items())
+        yield from ((f"blk.{i}.nextn.{name}.weight", layer[f"{own}.weight"]) for name, own in names.items())
 
 
 def part(state: State, prefix: str) -> dict[str, Tensor]:

@@ -303,7 +303,7 @@ def draft_on_device(
     program.fill(limits)
     program.logits[:count].copy_(outputs["logits"])
     if program.state is not None:
-        program.state[:count].copy_(outputs[state])
+        program.state[:count].copy_(outputs[state] if batch.final is not None else outputs[state][ends])
     with gpu.facilities.launching:
         bucket.run()
     tokens, certainty = program.results.cpu()
@@ -311,7 +311,8 @@ def draft_on_device(
     drafts = [cut_chain(t[: of.depth], c[: of.depth], of) for t, c, of in columns]
     if program.rows is not None:
         drafts = [replace(d, rows=program.rows[: len(d.tokens), i].clone()) for i, d in enumerate(drafts)]
-    return Drafts(drafts, depth, batch.positions.numel() + count * (depth - 1))
+    states = outputs[state] if state else None
+    return Drafts(drafts, depth, batch.positions.numel() + count * (depth - 1), states)
 
 
 def _bucket(gpu: Executor, chunk: Chunk, size: ChainSize, vocab: int, ids: Tensor | None) -> Bucket[DraftProgram]:

@@ -43,6 +43,7 @@ class DraftLimits(Protocol):
     stops: nothing follows such a token
     chooser: a capsule of ``spec_chooser`` (chooser.h), which a tree needs; None takes the most likely token
     noise: what the chooser of a chain draws with, for executors that do not call it
+    before: drafted tokens before it that the same chooser chose, at most 256 together with ``depth``
     """
 
     @property
@@ -61,6 +62,8 @@ class DraftLimits(Protocol):
     def chooser(self) -> Any: ...
     @property
     def noise(self) -> DraftNoise | None: ...
+    @property
+    def before(self) -> Sequence[int]: ...
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -79,11 +82,15 @@ class Drafted:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Drafts:
-    """One for every sequence, and what they cost: forwards, and rows of all of them."""
+    """One for every sequence, and what they cost: forwards, and rows of all of them.
+
+    states: requested rows [R, D] of the tap that is fed back, of drafts with one forward
+    """
 
     found: list[Drafted]
     forwards: int
     rows: int
+    states: Tensor | None = None
 
 
 def draft_chains(
@@ -119,9 +126,9 @@ def draft_chains(
             drafts[i].tokens.append(token)
             drafts[i].chances.append(chance)
             survival[i] *= chance * limits[i].trust
-        on = [at for at, i in enumerate(going) if _goes_on(drafts[i], survival[i], limits[i])]
+        on = [at for at, i in enumerate(going) if goes_on(drafts[i], survival[i], limits[i])]
         if not on:
-            return Drafts(drafts, forwards, rows)
+            return Drafts(drafts, forwards, rows, None if state is None else out[state])
         inputs = {} if state is None else {batch_input(executor.model): out[state][on]}
         if read is not None:
             inputs = rows_at([(read[going[at]], len(drafts[going[at]].tokens)) for at in on])
@@ -147,12 +154,13 @@ def cut_chain(tokens: Sequence[int], certainty: Sequence[float], limits: DraftLi
         draft.tokens.append(token)
         draft.chances.append(0.0 if math.isnan(chance) else chance)
         survival *= draft.chances[-1] * limits.trust
-        if not _goes_on(draft, survival, limits):
+        if not goes_on(draft, survival, limits):
             break
     return draft
 
 
-def _goes_on(draft: Drafted, survival: float, limits: DraftLimits) -> bool:
+def goes_on(draft: Drafted, survival: float, limits: DraftLimits) -> bool:
+    """Whether another token is worth its forward. survival: probability that the draft so far is accepted."""
     full = len(draft.tokens) == limits.depth or draft.tokens[-1] in limits.stops
     return survival >= limits.p_min and not full
 

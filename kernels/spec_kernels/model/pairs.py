@@ -77,6 +77,11 @@ class PairMemory:
         if embeds:
             self.embeds |= {start + i: embedding(given, self.width) for i, given in embeds.items()}
 
+    @property
+    def waiting(self) -> int:
+        """Number of exact pairs that are not evaluated yet."""
+        return len(self.tokens)
+
     def fork(self) -> PairMemory:
         """Memory for another sequence with the same pairs. Hidden states never change, so they are shared."""
         waiting = list(self.tokens), list(self.hidden), dict(self.embeds)
@@ -144,19 +149,32 @@ class PairLayer:
         outputs = self.executor.run(self._batch(parts, last))
         return outputs["final"], outputs["logits"]
 
-    def states(self, parts: Sequence[Pairs]) -> Tensor:
-        """State [n, D] of the last pair of every sequence, without logits."""
-        return self.executor.run(replace(self._batch(parts, True), logits=[], taps=("final",)))["final"]
+    def states(self, parts: Sequence[Pairs], every: bool = False) -> Tensor:
+        """State [n, D] of the last pair of every sequence, or of ``every`` pair, without logits."""
+        return self.executor.run(replace(self._batch(parts, True, every), logits=[], taps=("final",)))["final"]
 
-    def draft(self, parts: Sequence[Pairs], limits: Sequence[DraftLimits], keep: bool = False) -> Drafts:
+    def outputs(self, parts: Sequence[Pairs]) -> tuple[Tensor, Tensor]:
+        """State [n, D] of every pair of all sequences, and logits [W, V] of the wanted ones, in one pass."""
+        outputs = self.executor.run(self._batch(parts, True, every=True))
+        return outputs["final"], outputs["logits"]
+
+    def draft(
+        self, parts: Sequence[Pairs], limits: Sequence[DraftLimits], keep: bool = False, every: bool = False
+    ) -> Drafts:
         """A draft behind the last pair of every sequence in one call, each token behind the layer's own state.
 
         The caches have room for ``width`` x (``depth`` - 1) pairs more. keep: the rows [n, V] that tokens of chains
-        were chosen from.
+        were chosen from. every: with the states of all pairs, for drafts of depth 1.
         """
-        return self.executor.draft(self._batch(parts, True), limits, "final", self.ids, keep)
+        return self.executor.draft(self._batch(parts, True, every), limits, "final", self.ids, keep)
 
-    def _batch(self, parts: Sequence[Pairs], last: bool) -> ForwardBatch:
+    def catch_up(self, memory: Any, count: int) -> tuple[int, int]:
+        """Evaluate the first ``count`` waiting pairs of a sequence; returns the numbers of forwards and rows."""
+        self.forward([memory.pairs(count)], last=False)
+        return 1, count
+
+    def _batch(self, parts: Sequence[Pairs], last: bool, every: bool = False) -> ForwardBatch:
+        """last: with outputs of the wanted pairs. every: with states of all of them."""
         tokens = numbers([t for p in parts for t in p.tokens], self.device)
         positions = numbers([at for p in parts for at in p.positions()], self.device)
         sequences, first = [], 0
@@ -173,6 +191,6 @@ class PairLayer:
         return ForwardBatch(
             *(tokens, positions, sequences, given, {self.name: hidden}),
             logits=output_rows,
-            final=output_rows,
+            final=None if every else output_rows,
             taps=("logits", "final"),
         )

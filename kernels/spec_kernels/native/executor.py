@@ -129,7 +129,9 @@ class Native:
         at = -1 if state is None else self.taps.index(state)
         tokens = None if ids is None else (ids.data_ptr(), len(ids))
         inputs = None if read is None else [[_in_rows(of[name]) for name in self.inputs] for of in read]
-        requests = tuple((l.depth, l.nodes, l.width, l.p_min, l.trust, tuple(l.stops), l.chooser) for l in limits)
+        requests = tuple(
+            (l.depth, l.nodes, l.width, l.p_min, l.trust, tuple(l.stops), l.chooser, tuple(l.before)) for l in limits
+        )
         drafted, forwards, rows = self.program.draft(
             *arguments,
             *(requests, self._logits, at, tokens, keep, room),
@@ -138,7 +140,8 @@ class Native:
         )
         del alive
         drafts = [Drafted(*one) for one in drafted]
-        return Drafts(_with_rows(drafts, outputs["logits"]) if keep else drafts, forwards, rows)
+        states = None if state is None else outputs[state]
+        return Drafts(_with_rows(drafts, outputs["logits"]) if keep else drafts, forwards, rows, states)
 
     # arguments
 

@@ -27,10 +27,11 @@ class Engine:
 
     scheme: of ``load``, or the engine's name. extra: of the installation. models: what it loads. devices: where it
     runs. logits, hidden: what plugins can read. trees: whether drafts may branch. recurrent: how recurrent state is
-    rolled back. weights: which weights draft heads get. rules: acceptance rules. exact: whether rows have equal bits.
-    serves: what plugins get, as keywords of ``spec_core.host.Serves``; where a sentence above names a condition, some
-    models lack it. target: whether it is a target of this project's loop; else methods run inside its own.
-    skipped: {check of ``TargetConformance``: why it is skipped}.
+    rolled back. cache: which models show keys and values to drafters. weights: which weights draft heads get. rules:
+    acceptance rules. exact: whether rows have equal bits. serves: what plugins get, as keywords of
+    ``spec_core.host.Serves``; where a sentence above names a condition, some models lack it. target: whether it is a
+    target of this project's loop; else methods run inside its own. skipped: {check of ``TargetConformance``: why it is
+    skipped}.
     """
 
     scheme: str
@@ -45,5 +46,6 @@ class Engine:
     rules: str
     exact: str
     serves: Mapping[str, Any]
+    cache: str = "no"
     target: bool = True
     skipped: Mapping[str, str] = attrs.field(factory=dict)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from spec_core.contract.target_parts import cache_reader, layer_executor, next_token_layer, training_texts
+from spec_core.contract.target_parts import cache_reader, layer_executor, next_token_layers, training_texts
 from spec_core.contract.values import Draft
 from spec_core.testing.conformance.base import expect
 from spec_core.testing.conformance.drive import Row, close, feed, forward, host, keep
@@ -26,29 +26,31 @@ class TargetPartChecks(RowChecks):
 
     @promise("next_token_layer, if there is one, names tensors that its source has, and describes its operations.")
     def test_the_next_token_layer_is_readable(self) -> None:
-        layer = next_token_layer(self.model)
-        if layer is None:
+        layers = next_token_layers(self.model)
+        if not layers:
             pytest.skip("the target has no layer that predicts one token further")
-        if layer.problem is not None:
-            expect(isinstance(layer.problem, str) and bool(layer.problem), f"problem is {layer.problem!r}")
-            return
-        expect(bool(layer.names), "it names no tensor")
-        missing = sorted(name for name in layer.names if layer.source.shape(name) is None)
-        expect(not missing, f"its source has no {', '.join(missing)}")
-        operations = [type(operation).__name__ for operation in layer.operations(layer.source)]
-        expect("Input" in operations and "Tap" in operations, f"its operations are {operations}")
+        for layer in layers:
+            if layer.problem is not None:
+                expect(isinstance(layer.problem, str) and bool(layer.problem), f"problem is {layer.problem!r}")
+                continue
+            expect(bool(layer.names), "it names no tensor")
+            missing = sorted(name for name in layer.names if layer.source.shape(name) is None)
+            expect(not missing, f"its source has no {', '.join(missing)}")
+            operations = [type(operation).__name__ for operation in layer.operations(layer.source)]
+            expect("Input" in operations and "Tap" in operations, f"its operations are {operations}")
 
     @promise("The rotation of a next_token_layer covers the rotated dimensions of its heads: float32 [pairs].")
     def test_the_next_token_layer_rotates_its_heads(self) -> None:
-        layer = next_token_layer(self.model)
-        if layer is None or layer.problem is not None:
+        layers = [layer for layer in next_token_layers(self.model) if layer.problem is None]
+        if not layers:
             pytest.skip("the target has no layer that predicts one token further, or none that can be used")
-        width, rotated = layer.heads
-        angles, factor = layer.rotation()
-        expect(0 <= rotated <= width, f"{rotated} of {width} dimensions rotate")
-        expect(angles.dtype == torch.float32, f"angles are {angles.dtype}")
-        expect(2 * angles.numel() >= rotated, f"{angles.numel()} pairs for {rotated} rotated dimensions")
-        expect(isinstance(factor, float) and factor > 0, f"the factor is {factor!r}")
+        for layer in layers:
+            width, rotated = layer.heads
+            angles, factor = layer.rotation()
+            expect(0 <= rotated <= width, f"{rotated} of {width} dimensions rotate")
+            expect(angles.dtype == torch.float32, f"angles are {angles.dtype}")
+            expect(2 * angles.numel() >= rotated, f"{angles.numel()} pairs for {rotated} rotated dimensions")
+            expect(isinstance(factor, float) and factor > 0, f"the factor is {factor!r}")
 
     @promise("layer_executor, if there is one, reads the tensors of the target that heads may use.")
     def test_the_layer_executor_has_the_weights_of_the_target(self) -> None:

@@ -12,7 +12,7 @@ static const char *misfit_of(const spec_drafts *d, const spec_tree *t, int32_t s
     const spec_request *q = d->request;
     const spec_sequence *committed = &q->sequence[s];
     int32_t end = committed->first + committed->rows, more = (t->depth - 1) * t->width;
-    if (t->depth < 1 || t->depth > SPEC_DEPTH || t->nodes < 1 || t->nodes > SPEC_DEPTH)
+    if (t->depth < 1 || t->depth > SPEC_DEPTH - t->before_count || t->nodes < 1 || t->nodes > SPEC_DEPTH)
         return "a draft has 1 to 256 tokens";
     if (t->width < 1 || t->width > SPEC_BRANCHES) return "a node has 1 to 64 children";
     if (t->width > 1 && !t->chooser) return "a tree needs a chooser";
@@ -31,6 +31,17 @@ static const char *misfit_of(const spec_drafts *d, const spec_tree *t, int32_t s
     return NULL;
 }
 
+/* Whether the states of the last rows of all sequences are requested. */
+static int starts_from_states(const spec_request *q) {
+    int32_t at = 0;
+    for (int32_t s = 0; q->picks[0] && s < q->sequences; s++) {
+        int32_t end = q->sequence[s].first + q->sequence[s].rows;
+        while (at < q->picked[0] && q->picks[0][at] < end - 1) at++;
+        if (at == q->picked[0] || q->picks[0][at] != end - 1) return 0;
+    }
+    return 1;
+}
+
 /* Checks that the model can be used for drafting, and that every draft fits. */
 static const char *misfit(const spec_drafts *d) {
     const spec_program *p = d->program;
@@ -44,8 +55,7 @@ static const char *misfit(const spec_drafts *d) {
         return "a model that is fed its own state has exactly one input";
     if (d->state >= 0 && q->tap_strides[d->state] < (size_t)p->input_widths[0])
         return "the state is narrower than the input";
-    if (d->state >= 0 && (!q->picks[0] || q->picked[0] != q->sequences))
-        return "a draft starts from one state per sequence";
+    if (d->state >= 0 && !starts_from_states(q)) return "a draft starts from one state per sequence";
     for (int i = 0; i < p->value_count; i++)
         if (p->values[i].tap != SPEC_NONE && p->values[i].tap != d->logits) return "the model must compute logits";
     if (!q->picks[1] || q->picked[1] != q->sequences) return "a draft starts from one row of logits per sequence";
@@ -72,22 +82,23 @@ static int32_t classes_of(const spec_program *p, int32_t logits, PyObject *ids, 
     return count == classes ? classes : 0;
 }
 
-static int stops_of(spec_tree *t, PyObject *stops) {
-    t->stop_count = (int32_t)PyTuple_Size(stops);
-    t->stops = malloc(((size_t)t->stop_count + 1) * sizeof *t->stops);
-    if (!t->stops) return PyErr_NoMemory() != NULL;
-    for (int32_t i = 0; i < t->stop_count; i++) t->stops[i] = PyLong_AsLongLong(PyTuple_GetItem(stops, i));
+static int tokens_of(PyObject *given, int64_t **tokens, int32_t *count) {
+    *count = (int32_t)PyTuple_Size(given);
+    *tokens = malloc(((size_t)*count + 1) * sizeof **tokens);
+    if (!*tokens) return PyErr_NoMemory() != NULL;
+    for (int32_t i = 0; i < *count; i++) (*tokens)[i] = PyLong_AsLongLong(PyTuple_GetItem(given, i));
     return !PyErr_Occurred();
 }
 
-/* (max path length, max tokens, max children of a node, min chance, estimate, (stop, ...), chooser or None) */
+/* (max path length, max tokens, max children of a node, min chance, estimate, (stop, ...), chooser or None,
+   (token drafted before, ...)) */
 static int tree_of(spec_tree *t, PyObject *given) {
-    PyObject *stops, *chooser;
-    if (!PyArg_ParseTuple(given, "iiiddO!O", &t->depth, &t->nodes, &t->width, &t->chance_min, &t->trust, &PyTuple_Type,
-                          &stops, &chooser))
+    PyObject *stops, *chooser, *before;
+    if (!PyArg_ParseTuple(given, "iiiddO!OO!", &t->depth, &t->nodes, &t->width, &t->chance_min, &t->trust,
+                          &PyTuple_Type, &stops, &chooser, &PyTuple_Type, &before))
         return 0;
     if (chooser != Py_None && !(t->chooser = PyCapsule_GetPointer(chooser, SPEC_CHOOSER))) return 0;
-    return stops_of(t, stops);
+    return tokens_of(stops, &t->stops, &t->stop_count) && tokens_of(before, &t->before, &t->before_count);
 }
 
 static int trees_of(spec_drafts *d, PyObject *given) {

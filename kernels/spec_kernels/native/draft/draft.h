@@ -29,6 +29,9 @@ typedef struct {
     int64_t *stops;
     int32_t stop_count;
     const spec_chooser *chooser;
+    /* tokens that the same chooser drafted before, in earlier calls */
+    int64_t *before;
+    int32_t before_count;
     /* whether the tree is still growing */
     spec_node *pool;
     int32_t made, room;
@@ -52,13 +55,13 @@ typedef struct {
 typedef struct {
     spec_program *program;
     spec_request *request;
-    spec_tree *trees;               /* one per sequence */
+    spec_tree *trees;            /* one per sequence */
     int32_t logits, state, sure; /* taps; state, sure SPEC_NONE: there is none; sigmoid(sure) is a token's chance */
     int32_t classes;             /* logits in a row */
     spec_input_rows *read;       /* [sequences][inputs of the program], or NULL */
-    const int64_t *ids;             /* [classes]: the token id of each logit, or NULL */
-    int32_t keep, room;             /* keep: keep the rows of logits of all forwards; capacity of the taps in rows */
-    int32_t forwards, rows;         /* number of forwards and rows, set by the call */
+    const int64_t *ids;          /* [classes]: the token id of each logit, or NULL */
+    int32_t keep, room;          /* keep: keep the rows of logits of all forwards; capacity of the taps in rows */
+    int32_t forwards, rows;      /* number of forwards and rows, set by the call */
 } spec_drafts;
 
 /* loop.c. NULL, or an error message; spec_no_memory if an allocation fails. */

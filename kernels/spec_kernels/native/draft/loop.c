@@ -58,7 +58,9 @@ static const char *propose(const spec_drafts *d, spec_tree *t, int32_t parent, c
     int32_t found = 1;
     const char *wrong = NULL;
     if (t->chooser) {
-        spec_choice where = {path, spec_tree_path(t, parent, path), d->classes, z, d->ids};
+        if (t->before_count) memcpy(path, t->before, (size_t)t->before_count * sizeof *path);
+        int32_t length = t->before_count + spec_tree_path(t, parent, path + t->before_count);
+        spec_choice where = {path, length, d->classes, z, d->ids};
         void *context = t->chooser->context;
         if (t->width == 1) wrong = t->chooser->choose(context, &where, tokens, chances);
         else wrong = t->chooser->rank(context, &where, t->width, tokens, chances, &found);
@@ -195,6 +197,14 @@ static void release(next_forward *n) {
 
 /* ---- the loop */
 
+/* Where the state of a row lies among the requested ones. */
+static int32_t root_of(const spec_request *q, int32_t row) {
+    int32_t at = 0;
+    if (!q->picks[0]) return row;
+    while (at < q->picked[0] && q->picks[0][at] < row) at++;
+    return at;
+}
+
 /* Every tree starts at the last row of its sequence in the first forward. */
 static void begin(const spec_drafts *d) {
     const spec_request *q = d->request;
@@ -202,7 +212,8 @@ static void begin(const spec_drafts *d) {
         spec_tree *t = &d->trees[s];
         const spec_sequence *committed = &q->sequence[s];
         spec_tree_begin(t);
-        t->root = s, t->position = q->positions ? q->positions[committed->first + committed->rows - 1] : 0;
+        t->root = root_of(q, committed->first + committed->rows - 1);
+        t->position = q->positions ? q->positions[committed->first + committed->rows - 1] : 0;
     }
 }
 
@@ -227,6 +238,7 @@ const char *spec_draft_all(spec_drafts *d) {
 }
 
 void spec_drafts_free(spec_drafts *d) {
-    for (int32_t s = 0; d->trees && s < d->request->sequences; s++) free(d->trees[s].stops), free(d->trees[s].pool);
+    for (int32_t s = 0; d->trees && s < d->request->sequences; s++)
+        free(d->trees[s].stops), free(d->trees[s].before), free(d->trees[s].pool);
     free(d->trees), free(d->read);
 }

@@ -40,6 +40,11 @@ class LastPair:
         return LastPair(self.width, self.count, list(self.tokens), self.hidden, dict(self.embeds))
 
     @property
+    def waiting(self) -> int:
+        """Number of exact pairs that are not evaluated yet."""
+        return len(self.tokens)
+
+    @property
     def done(self) -> int:
         """Rows of its own in a cache: none."""
         return 0
@@ -72,6 +77,6 @@ class Layer(PairLayer):
         """The memory of a new sequence."""
         return LastPair(self.width)
 
-    def _batch(self, parts: Sequence[Pairs], last: bool) -> ForwardBatch:
-        batch = super()._batch(parts, last)
+    def _batch(self, parts: Sequence[Pairs], last: bool, every: bool = False) -> ForwardBatch:
+        batch = super()._batch(parts, last, every)
         return replace(batch, positions=batch.positions + self.ahead)

@@ -1,7 +1,8 @@
-"""The model's own next-token layer drafts (MTP; NextN in GGUF): DeepSeek-V3, 2412.19437, section 2.2.
+"""The model's own next-token layers draft (MTP; NextN in GGUF): DeepSeek-V3, 2412.19437, section 2.2.
 
-It reads pairs of a hidden state and the token after it. Missing pairs of committed text are evaluated together
-with the first drafted token, so k drafts cost k forwards of one block.
+A layer reads pairs of a hidden state and the token after it. Missing pairs of committed text are evaluated together
+with the first drafted token, so k drafts cost k forwards of one block. Of several layers the first drafts the first
+token, the second the second behind the first one's states, and so on; the last one drafts all further tokens.
 With ``extend`` it goes on where another method's draft ends: the layer reads that draft's tokens behind its own states.
 
 Example: the target chose ``cat`` after ``the``. The first forward reads (hidden state at ``the``, ``cat``) and drafts
@@ -20,8 +21,16 @@ from spec_kernels.model.trunk import executor_of
 from torch import Tensor
 
 from spec_core import Compat, Needs, Refusal, Span, StashKey, Target, hookimpl, load
-from spec_core.toolkit import PairDrafter, PairState, SampleMode, next_token_layer, p_min_field, sample_field
-from spec_methods.mtp.layer import Layer
+from spec_core.toolkit import (
+    NextTokenLayer,
+    PairDrafter,
+    PairState,
+    SampleMode,
+    next_token_layers,
+    p_min_field,
+    sample_field,
+)
+from spec_methods.mtp.layer import draft_layers
 
 
 @attrs.define(eq=False)
@@ -35,7 +44,7 @@ class Mtp(PairDrafter):
     p_min: float | None = p_min_field("stop when the draft's acceptance probability falls below this; 0.3")
     sample: SampleMode = sample_field()
     extend: bool = attrs.field(default=False, metadata={"help": "extend the drafts of methods named before it"})
-    layer: Layer | None = attrs.field(default=None, init=False)
+    layer: Any = attrs.field(default=None, init=False)
     watch: Any = attrs.field(default=None, init=False)
     state: StashKey[PairState] = attrs.field(factory=StashKey, init=False)
 
@@ -46,7 +55,7 @@ class Mtp(PairDrafter):
             return Compat(refusals=[refusal])
         return Compat(
             shares=True,
-            needs=Needs(final=True, weights=trunk_weights(next_token_layer(holder).names)),
+            needs=Needs(final=True, weights=frozenset().union(*map(_borrowed, next_token_layers(holder)))),
             drafts=self.drafter.proposals,
             extends=self.extend,
             forwards=lambda k: k,
@@ -54,26 +63,26 @@ class Mtp(PairDrafter):
         )
 
     def _misfit(self, target: Target, holder: Target) -> Refusal | None:
-        layer = next_token_layer(holder)
-        if layer is None:
+        layers = next_token_layers(holder)
+        if not layers:
             hint = "name a file that has one (--method mtp=FILE), or use another method"
             return Refusal(f"{holder.info.name} has no NextN layer", hint)
-        if layer.problem:
-            return Refusal(layer.problem, "convert the model again, with its NextN layer, or use another method")
+        if problem := next((layer.problem for layer in layers if layer.problem), None):
+            return Refusal(problem, "convert the model again, with its NextN layer, or use another method")
         if (holder.info.vocab, holder.info.width) != (target.info.vocab, target.info.width):
             layer_size = f"{holder.info.vocab} tokens and width {holder.info.width}"
             target_size = f"{target.info.vocab} and {target.info.width}"
             return Refusal(
                 f"the NextN layer has {layer_size}, the target {target_size}", "use the file of the same model"
             )
-        own = next_token_layer(target)
-        if own is not None and own.heads != layer.heads:
-            file, needed = (f"heads of {a}, {b} dimensions of them rotated" for a, b in (layer.heads, own.heads))
+        own = next_token_layers(target)
+        if own and own[0].heads != layers[0].heads:
+            file, needed = (f"heads of {a}, {b} dimensions of them rotated" for a, b in (layers[0].heads, own[0].heads))
             return Refusal(f"the NextN layer has {file}, the target {needed}", "use the file of the same model")
         return None
 
     def _load(self, target: Target, holder: Target) -> None:
-        self.layer = Layer(next_token_layer(holder), executor_of(target))
+        self.layer = draft_layers(next_token_layers(holder), executor_of(target))
 
     @property
     def longest(self) -> int:
@@ -81,3 +90,8 @@ class Mtp(PairDrafter):
 
     def hidden_states(self, spans: Spans[Span]) -> list[Tensor]:
         return [span.final.clone() for span in spans if span.final is not None]
+
+
+def _borrowed(layer: NextTokenLayer) -> frozenset[str]:
+    """Names of the trunk's tensors that a layer uses."""
+    return trunk_weights(layer.names)

@@ -1,24 +1,32 @@
-"""The NextN layer in a run. The target describes its operations."""
+"""The NextN layers in a run. The target describes their operations."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from spec_kernels.model.ops import Model
+from spec_kernels.model.pair_chain import PairChain
 from spec_kernels.model.pairs import PairLayer
 from spec_kernels.model.source import TensorSubset
 
 from spec_core.toolkit import NextTokenLayer
 
 
-class Layer(PairLayer):
-    """Draft step: pairs of the target's hidden state and the token after it, to a state and logits.
+def draft_layers(layers: Sequence[NextTokenLayer], trunk: Any) -> PairLayer | PairChain:
+    """Draft steps from the layers of a file: a single layer drafts all tokens, of several each drafts its own.
 
-    The hidden state is the target's after its final norm; after a drafted token, the layer's own is used in its place.
+    trunk: of the target, whose embedding and output matrix are used if a layer has none of its own.
     """
+    steps = [draft_layer(layer, trunk) for layer in layers]
+    return steps[0] if len(steps) == 1 else PairChain(steps)
 
-    def __init__(self, layer: NextTokenLayer, trunk: Any) -> None:
-        """trunk: of the target, whose embedding and output matrix are used if the layer has none of its own."""
-        source = TensorSubset(layer.source, layer.names, trunk.source)
-        model = Model(tuple(layer.operations(source)), *layer.rotation())
-        super().__init__(trunk.with_layers(model, source), "hidden")
+
+def draft_layer(layer: NextTokenLayer, trunk: Any) -> PairLayer:
+    """A draft step: pairs of a hidden state and the token after it, to a state and logits.
+
+    The hidden state is the target's after its final norm; after a drafted token, a layer's own is used in its place.
+    """
+    source = TensorSubset(layer.source, layer.names, trunk.source)
+    model = Model(tuple(layer.operations(source)), *layer.rotation())
+    return PairLayer(trunk.with_layers(model, source), "hidden")

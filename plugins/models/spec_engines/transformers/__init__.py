@@ -32,6 +32,7 @@ ENGINE = Engine(
     rules="all",
     exact="no: libraries sum each shape of a product in their own order",
     serves=OWN_LOOP | {"trees": True},
+    cache="of Gemma 4, copied for the drafter",
     skipped={
         "test_tree_rows_equal_chains": CHAINS,
         "test_kept_paths_are_moved_together": CHAINS,
@@ -40,7 +41,7 @@ ENGINE = Engine(
         "test_the_next_token_layer_is_readable": "most models have no layer that predicts one token further",
         "test_the_next_token_layer_rotates_its_heads": "most models have no layer that predicts one token further",
         "test_the_layer_executor_has_the_weights_of_the_target": "further layers run beside it",
-        "test_the_cache_reader_shows_the_rows_of_the_text": "its cache belongs to the engine",
+        "test_the_cache_reader_shows_the_rows_of_the_text": "it shows the cache of Gemma 4 alone",
         "test_training_texts_are_texts": "no texts belong to a model",
     },
 )

@@ -20,7 +20,7 @@ PARTS = ("conv_states", "recurrent_states")
 
 @attrs.frozen
 class Kinds:
-    """recurrent: a layer has a state that cannot be cut. plain: every layer keeps all rows, and nothing else."""
+    """recurrent: a layer has a state that cannot be cut. plain: every layer keeps all rows, or stores none."""
 
     recurrent: bool
     plain: bool
@@ -30,20 +30,39 @@ class Kinds:
         """Kinds of layers in a model's cache. Raises UsageError if one is unknown."""
         layers = DynamicCache(config=config).layers
         for layer in layers:
-            if not isinstance(layer, DynamicLayer) and not recurs(layer) and hasattr(layer, "keys"):
+            known = isinstance(layer, DynamicLayer) or recurs(layer) or stores_nothing(layer)
+            if not known and hasattr(layer, "keys"):
                 raise UsageError(
                     f"{config.model_type}: layers of its cache are {type(layer).__name__}, which cannot be cut",
                     hint="use another model",
                 )
-        return cls(any(map(recurs, layers)), all(type(layer) is DynamicLayer for layer in layers))
+        plain = all(type(layer) is DynamicLayer or stores_nothing(layer) for layer in layers)
+        return cls(any(map(recurs, layers)), plain)
 
 
 def recurs(layer: Any) -> bool:
     return hasattr(layer, "recurrent_states")
 
 
+def stores_nothing(layer: Any) -> bool:
+    """Whether a layer of a fresh cache will never have rows: it reads those of another layer, or has no attention."""
+    return not recurs(layer) and bool(getattr(layer, "is_initialized", False)) and layer.keys is None
+
+
 def has_rows(layer: Any) -> TypeGuard[DynamicLayer]:
     return isinstance(layer, DynamicLayer) and layer.is_initialized
+
+
+@attrs.define(eq=False)
+class CopiedRows:
+    """Rows of a sequence for layers beside the target. memory: their cache, whose first ``count`` rows are there."""
+
+    memory: Any = None
+    count: int = 0
+
+    def cut(self, length: int) -> None:
+        """Drop rows from position ``length`` on."""
+        self.count = min(self.count, length)
 
 
 class TransformersRows:
@@ -53,6 +72,7 @@ class TransformersRows:
         self.config = config
         self.cache: Any = self._fresh()
         self.before: States | None = None
+        self.copied = CopiedRows()
 
     def _fresh(self) -> DynamicCache:
         cache = DynamicCache(config=self.config)
@@ -61,6 +81,7 @@ class TransformersRows:
 
     def cut(self, length: int) -> None:
         """Drop rows of attention from position ``length`` on."""
+        self.copied.cut(length)
         for layer in self.cache.layers:
             if has_rows(layer) and (more := layer.get_seq_length() - length) > 0:
                 DynamicLayer.crop(layer, -more)

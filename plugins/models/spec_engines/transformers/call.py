@@ -81,7 +81,7 @@ class Caller:
         base = min(count - 1, *(span.first for span in spans)) if self.layout.keeps else 0
         options = self._options(spans, batch, count)
         if self.layout.keeps:
-            options["logits_to_keep"] = count - base
+            options["logits_to_keep"] = _wanted_logits(base, count, needs)
         tokens = _lines([span.cut(batch.tokens) for span in spans]).clamp_min(0)
         embeds = _embeds_by_row(spans, batch)
         plain = not (needs.hidden or needs.final or embeds or base or "attention_mask" in options)
@@ -105,6 +105,14 @@ class Caller:
         if len(spans) > 1 or branches(spans[0].part):
             options["attention_mask"] = mask([span.part for span in spans], count, self.dtype, self.device)
         return options
+
+
+def _wanted_logits(base: int, count: int, needs: Needs) -> int | Tensor:
+    """The rows from ``base`` on: by their number, or by index where hidden states of all rows are read.
+
+    Given a number, layers that read the caches of others leave out all other rows.
+    """
+    return torch.arange(base, count) if needs.hidden or needs.final else count - base
 
 
 def _decodes(span: Span) -> bool:

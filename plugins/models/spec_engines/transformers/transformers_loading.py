@@ -15,7 +15,7 @@ from transformers.utils import logging
 
 from spec_core import TargetInfo, Tokenizer, load, load_tokenizer
 from spec_core.errors import SpecError, UsageError, nearest, quote
-from spec_core.toolkit import NextTokenLayer, UnreadableLayer, next_token_layer, use_threads
+from spec_core.toolkit import CacheReader, NextTokenLayer, UnreadableLayer, cache_reader, next_token_layer, use_threads
 from spec_engines.declared import MATRICES
 from spec_engines.transformers.cache_rows import Kinds
 from spec_engines.transformers.compiled import compile_decoding
@@ -30,6 +30,8 @@ MAX_LAYERS = 1024
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 NEXTN = ("mtp_num_hidden_layers", "num_nextn_predict_layers", "num_mtp_layers")
 """Keys of configs that count layers for drafting."""
+SHOWN = ("gemma4",)
+"""Beginnings of families with drafters that read the target's cache."""
 ROUNDED = "transformers multiplies rows in the shapes of a step, and libraries sum each shape in its own order"
 
 
@@ -78,13 +80,13 @@ def load_target(directory: Path, wish: Wish) -> TransformersTarget:
     words = load_tokenizer("hf", directory)
     info = describe(shell, kinds, words, wish, directory.name)
     _check_vocabulary(words, info)
-    layer = _next_token_layer(directory)
+    parts = _next_token_layer(directory), _described_cache(directory, info)
     if not wish.weights:
-        return TransformersTarget(info, words, None, Layout.of(shell), kinds, layer)
+        return TransformersTarget(info, words, None, Layout.of(shell), kinds, *parts)
     if wish.threads:
         use_threads(wish.threads)
     model = _model(directory, kind, place)
-    target = TransformersTarget(info, words, model, Layout.of(model), kinds, layer)
+    target = TransformersTarget(info, words, model, Layout.of(model), kinds, *parts)
     if info.trees and not takes_masks(target):
         target.info = attrs.evolve(info, trees=False)
     target.batches = target.info.trees and takes_batches(target)
@@ -204,3 +206,13 @@ def _next_token_layer(directory: Path) -> NextTokenLayer | None:
         return next_token_layer(load(f"hf:{directory}", weights=False))
     except SpecError as error:  # an architecture that only transformers knows
         return UnreadableLayer(f"this project cannot read the NextN layer of {directory.name}: {error.reason}")
+
+
+def _described_cache(directory: Path, info: TargetInfo) -> CacheReader | None:
+    """The description of the cache of a model for which drafters exist that read it."""
+    if not info.family.startswith(SHOWN):
+        return None
+    try:
+        return cache_reader(load(f"hf:{directory}", weights=False))
+    except SpecError:  # a form of it that only transformers knows
+        return None

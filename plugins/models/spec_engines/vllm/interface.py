@@ -22,8 +22,9 @@ from vllm.model_executor.models.interfaces import supports_eagle3
 from spec_core import Needs, Request, Sampling
 from spec_core.errors import UsageError
 from spec_core.host import Serves, sample_then_match
+from spec_engines.hosted.requests import Requests, Share, switch_fields
+from spec_engines.vllm import check_runner
 from spec_engines.vllm.model import SERVES
-from spec_engines.vllm.requests import Requests, Share, switch_fields
 
 NO_TOKEN = -1
 """Filler of vLLM after the tokens of a request that committed fewer than another one of its step."""
@@ -38,6 +39,7 @@ def spec_config_of(config: Any) -> dict[str, Any]:
 
 def check(config: Any) -> None:
     """Refuse configurations that drafts of this project were not made for. Raises UsageError."""
+    check_runner(config.use_v2_model_runner)
     parallel = config.parallel_config
     if parallel.pipeline_parallel_size > 1:
         raise UsageError(

@@ -8,10 +8,10 @@ import attrs
 
 from spec_core.errors import UsageError
 from spec_core.host import Host, check
+from spec_engines.hosted.requests import Requests
 from spec_engines.vllm import WORKER, check_installed, interface
 from spec_engines.vllm.metrics import Counters
 from spec_engines.vllm.model import describe, names_of
-from spec_engines.vllm.requests import Requests
 
 
 class Proposer:

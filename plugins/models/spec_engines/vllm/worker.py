@@ -11,6 +11,8 @@ class Worker(interface.platform_worker()):  # type: ignore[misc]
     """Worker for ``worker_cls``. Only its runner differs from vLLM's."""
 
     def init_device(self) -> None:
+        """vLLM calls it before it reads weights. Raises UsageError for a configuration without a proposer."""
+        interface.check(self.vllm_config)
         super().init_device()
         interface.attach(self.model_runner)
 

@@ -43,8 +43,8 @@ def load(
         return assistant.from_directory(directory, raw, weights is not False)
     config = config_of(raw, directory.name)
     source = HfWeights(directory, config)
-    if not config.nextn and source.has_nextn:
-        config = source.config = attrs.evolve(config, nextn=1)
+    if not config.nextn and source.nextn:
+        config = source.config = attrs.evolve(config, nextn=source.nextn)
     _check_head(raw, source, directory.name)
     types = Counter(tensor.type for tensor in source.tensors.values())
     words = tokenizer(directory)

@@ -18,6 +18,7 @@ from spec_targets.files.types import BLOCKS
 from spec_targets.hf.mxfp4 import Mxfp4, join_scales
 
 NAME = re.compile(r"blk\.(\d+)\.(.+)")
+MTP = re.compile(r"mtp\.layers\.(\d+)\.")
 FLOATS = ("F32", "BF16", "F16", "F64")
 PREFIXES = ("model.language_model.", "language_model.model.", "model.text_model.", "model.")
 EXPERT = "{}"
@@ -104,9 +105,12 @@ class HfWeights:
         return alike if len(alike) == count else []
 
     @property
-    def has_nextn(self) -> bool:
-        """Whether there is a NextN layer, which some configs do not count."""
-        return bool(self._parts(f"blk.{self.config.layers}.nextn.eh_proj.weight")[0])
+    def nextn(self) -> int:
+        """Number of NextN layers, which some configs do not count."""
+        if not self._parts(f"blk.{self.config.layers}.nextn.eh_proj.weight")[0]:
+            return 0
+        layers = {match[1] for name in self.tensors if (match := MTP.match(name))}
+        return max(len(layers), 1)
 
     def _stem(self, block: int) -> str:
         """The name prefix of a block; in some families it differs for blocks after the trunk."""

@@ -41,9 +41,9 @@ def _decoder(c: Config, b: Builder) -> Iterator[Op]:
     yield from b.output_ops("output_norm.weight", head, bias, c.logit_cap)
 
 
-def nextn_layer(config: Config, source: TensorSource, interleaved: bool) -> tuple[Op, ...]:
-    """The first block after the trunk, which predicts further ahead."""
-    i = config.layers
+def nextn_layer(config: Config, source: TensorSource, interleaved: bool, depth: int = 0) -> tuple[Op, ...]:
+    """A block after the trunk, which predicts further ahead. depth: how many such blocks are before it."""
+    i = config.layers + depth
     b = Builder(config.block(interleaved), source).at(f"blk.{i}.", 0)
     return tuple(nextn(b, family_of(config.arch).block(b, config, i), config.vocab))
 

@@ -1,4 +1,4 @@
-"""The first block behind the trunk, which predicts one token further, as a part of a target."""
+"""The blocks behind the trunk, as parts of a target: every one predicts one token further."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ from torch import Tensor
 from spec_targets.description.config import Config
 from spec_targets.runtime.decoder import nextn_layer
 from spec_targets.runtime.rotation import tables
-from spec_targets.runtime.weights import TensorMismatch, Weights, nextn
+from spec_targets.runtime.weights import TensorMismatch, Weights, has_block, nextn
 
 
 @attrs.frozen(eq=False)
 class NextnLayer:
-    """See ``spec_core.contract.target_parts.NextTokenLayer``. divisors: of the rotation, from the file."""
+    """See ``spec_core.contract.target_parts.NextTokenLayer``.
+
+    divisors: of the rotation, from the file. depth: how many such layers are before it.
+    """
 
     config: Config
     source: TensorSubset
@@ -25,13 +28,18 @@ class NextnLayer:
     divisors: Tensor | None
     context: int
     problem: str | None = None
+    depth: int = 0
+    deeper: NextnLayer | None = None
 
     @classmethod
-    def of(cls, config: Config, weights: Weights, divisors: Tensor | None, context: int) -> NextnLayer:
-        """The layer of a file, with the first fault in its tensors."""
-        problem = nextn_problem(config, weights)
-        source = TensorSubset(weights, () if problem else nextn(config, weights))
-        return cls(config, source, weights.interleaved, divisors, context, problem)
+    def of(cls, config: Config, weights: Weights, divisors: Tensor | None, context: int, depth: int = 0) -> NextnLayer:
+        """A layer of a file and the ones behind it that the file has, each with the first fault in its tensors."""
+        problem = nextn_problem(config, weights, depth)
+        source = TensorSubset(weights, () if problem else nextn(config, weights, depth))
+        after = depth + 1
+        more = after < config.nextn and has_block(config.layers + after, weights)
+        deeper = cls.of(config, weights, divisors, context, after) if more else None
+        return cls(config, source, weights.interleaved, divisors, context, problem, depth, deeper)
 
     @property
     def names(self) -> frozenset[str]:
@@ -45,17 +53,17 @@ class NextnLayer:
 
     def operations(self, source: TensorSource) -> Iterable[Op]:
         """Operations, from tensors of the layer and of a trunk."""
-        return nextn_layer(self.config, source, self.interleaved)
+        return nextn_layer(self.config, source, self.interleaved, self.depth)
 
     def rotation(self) -> tuple[Tensor, float]:
         """Radians per position of every rotated pair, float32 [pairs], and the factor of cos and sin."""
         return tables(self.config, self.divisors, self.context)[0]
 
 
-def nextn_problem(config: Config, weights: Weights) -> str | None:
-    """The first fault in the tensors of the first block after the trunk; None if there is none."""
+def nextn_problem(config: Config, weights: Weights, depth: int = 0) -> str | None:
+    """The first fault in the tensors of a block after the trunk; None if there is none."""
     try:
-        nextn(config, weights)
+        nextn(config, weights, depth)
     except TensorMismatch as fault:
         return str(fault)
     return None

@@ -80,8 +80,19 @@ class TensorMismatch(Exception):
     """The first fault in the tensors of a layer that a model can do without."""
 
 
-def nextn(config: Config, weights: Weights) -> dict[str, Shape]:
-    """Every tensor of the first block after the trunk, which predicts further ahead. Raises Misfit."""
+def has_block(number: int, weights: Weights) -> bool:
+    """Whether there are tensors of a block."""
+    prefix = f"blk.{number}."
+    return weights.shape(f"{prefix}attn_norm.weight") is not None or any(
+        name.startswith(prefix) for name in weights.names()
+    )
+
+
+def nextn(config: Config, weights: Weights, depth: int = 0) -> dict[str, Shape]:
+    """Every tensor of a block after the trunk, which predicts further ahead. Raises TensorMismatch.
+
+    depth: how many such blocks are before it.
+    """
 
     def compare(name: str, shape: Shape | None, needed: Shape) -> None:
         if shape is None:
@@ -92,7 +103,7 @@ def nextn(config: Config, weights: Weights) -> dict[str, Shape]:
             )
 
     recorder = ShapeRecorder(weights, compare)
-    nextn_layer(config, recorder, weights.interleaved)
+    nextn_layer(config, recorder, weights.interleaved, depth)
     return recorder.wanted
 
 

@@ -1,4 +1,4 @@
-"""Requests of vLLM in a host: what each did in a step, and the drafts for the next one. Knows nothing of vLLM."""
+"""Requests of an engine in a host: what each did in a step, and the drafts for the next one. Knows no engine."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ log = logging.getLogger("spec_core")
 PUBLISHED = 16
 """Steps between two updates of metrics."""
 SWITCHES = {"spec_draft_max": "draft_max", "spec_methods": "methods"}
-"""Keys of a request's ``extra_args`` (``vllm_xargs`` in HTTP) and the fields of Request that they set."""
+"""Keys of a request's own arguments, and the fields of Request that they set."""
 
 
 @attrs.frozen(eq=False)
 class Share:
-    """One request in one step of vLLM.
+    """One request in one step of an engine.
 
-    key: vLLM's id. start: position of the first row. rows: rows of the step, ``checked`` draft tokens among them.
+    key: the engine's id. start: position of the first row. rows: rows of the step, ``checked`` draft tokens among them.
     tokens: committed by the step; none while more of the prompt follows. logits: [1 + checked, V].
     hidden: {i: [rows, D]}. final: [rows, D]. Hidden states and logits are empty unless the host needs them.
     """
@@ -123,7 +123,7 @@ class Requests:
 
 
 def switch_fields(extra: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Fields of Request that a request's ``extra_args`` set. Raises UsageError for an unknown ``spec_`` key."""
+    """Fields of Request that a request's own arguments set. Raises UsageError for an unknown ``spec_`` key."""
     given = {key: value for key, value in (extra or {}).items() if key.startswith("spec_")}
     if unknown := given.keys() - SWITCHES.keys():
         raise UsageError(

@@ -1,0 +1,1 @@
+"""Parts that adapters of engines with their own loop share; they know no engine."""
