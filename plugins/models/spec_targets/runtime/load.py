@@ -151,9 +151,9 @@ def describe(
 def row_bytes(config: Config, executor: Executor | None, choice: ExecutorOptions, dtype: torch.dtype) -> int:
     """Bytes of one position in the caches of all layers; without an executor, of the largest type it may choose."""
     if not choice.native:
-        return sum(2 * shape.kv_width for shape in config.cached) * dtype.itemsize
+        return sum(shape.cached_numbers for shape in config.cached) * dtype.itemsize
     kind = executor.cache_type if isinstance(executor, Native) else native_cache.choose(choice.cache_dtype, bits=15)
-    return sum(native_cache.place_bytes(kind, shape.kv_heads, shape.dim) for shape in config.cached)
+    return sum(native_cache.place_bytes(kind, shape) for shape in config.cached)
 
 
 def recurrent(config: Config) -> RecurrentSizes | None:
