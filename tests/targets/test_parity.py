@@ -205,7 +205,7 @@ def test_latents_are_those_of_the_reference(kernels):
     seq = sequence(case.target, case.tokens("prompt_37"))
     forward(case.target, part(seq, 0, case.tokens("prompt_37")))
     (block,) = set(range(case.target.info.layers)) - case.target.config.recurrent
-    keys, values = case.target.cache_reader.rows(seq, 37).read(block)
+    keys, values = seq.slot.state.cache.read(case.target.config.layer_of(block), 37)
     shared, latent = (case.tensors[f"state_37.layer_{block}.{name}"] for name in ("shared_key", "latent"))
 
     assert largest(torch.cat([shared, latent], 1), keys[0]) <= case.bar(37)

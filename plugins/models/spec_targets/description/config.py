@@ -173,7 +173,9 @@ class Config:
         kinds = {bool(window) for window in self.windows}
         owned = {bool(window) for window in self.windows[: self.owners]}
         good = 0 <= self.sharing < self.layers and (not self.sharing or (owned == kinds and not self.recurrent))
-        good = good and 0 < head <= MAX_HEAD and head % 2 == 0 and kv_heads > 0 and self.heads % kv_heads == 0
+        good = (
+            good and 0 < head <= MAX_HEAD and self.local_head % 2 == 0 and kv_heads > 0 and self.heads % kv_heads == 0
+        )
         good = good and (self.local_base > 0 or not self.local_head or head == self.rotary_dim)
         good = good and len(self.ffs) in (0, self.layers) and all(0 < ff < 1 << 24 for ff in self.ffs)
         if not good or not 0 <= self.per_layer < 1 << 16:

@@ -93,7 +93,7 @@ def make_target(
         info = with_exactness(info, explain_inexact(executor, config.context))
     layer = NextnLayer.of(config, weights, divisors, context) if config.nextn else None
     kind_of_target = RecurrentTarget if config.recurrent else TorchTarget
-    reader = None if choice.gpu or not config.cached else CacheReader(config)
+    reader = None if choice.gpu or config.latent or not config.cached else CacheReader(config)
     return kind_of_target(info, tokenizer, config, weights, executor, executor, layer, cache_reader=reader, notes=notes)
 
 
