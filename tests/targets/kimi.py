@@ -84,7 +84,7 @@ def dense_first(dense: int, layers: int) -> list[str]:
 def save(network: PreTrainedModel, directory: Path) -> Path:
     """A directory as published: transformers 5 saves other options, and other names of dense layers."""
     network.save_pretrained(directory)
-    save_file(published(network, directory), directory / "model.safetensors", {"format": "pt"})
+    save_file(publish_names(network, directory), directory / "model.safetensors", {"format": "pt"})
     c, raw = network.config, json.loads((directory / "config.json").read_text("utf-8"))
     for key in ("layer_types", "mlp_layer_types", "linear_head_dim", "linear_num_heads", "linear_conv_kernel_dim"):
         raw.pop(key)
@@ -107,7 +107,7 @@ def save(network: PreTrainedModel, directory: Path) -> Path:
     return directory
 
 
-def published(network: PreTrainedModel, directory: Path) -> dict[str, Tensor]:
+def publish_names(network: PreTrainedModel, directory: Path) -> dict[str, Tensor]:
     """The saved tensors under their published names."""
     dense = [i for i, kind in enumerate(network.config.mlp_layer_types) if kind == "dense"]
     tensors = load_file(directory / "model.safetensors")
@@ -124,7 +124,7 @@ def write_gguf(
     """The file that llama.cpp's converter makes of a model. kind, tokenizer: see ``write``."""
     with tempfile.TemporaryDirectory() as folder:
         network.save_pretrained(folder)
-        named = published(network, Path(folder))
+        named = publish_names(network, Path(folder))
     tensors: dict[str, Tensor] = {}
     for name, value in named.items():
         if ".experts." not in name:
