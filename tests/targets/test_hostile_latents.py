@@ -90,6 +90,13 @@ def directory(tmp_path_factory) -> Path:
 
 REFUSED_OPTIONS: dict[str, tuple[dict[str, Any], str]] = {
     "queries from a latent": ({"q_lora_rank": 8}, "q_lora_rank = 8 is not supported"),
+    "dense blocks behind others": (
+        {"mlp_layer_types": ["sparse", "dense", "sparse"]},
+        r"mlp_layer_types = \['sparse', 'dense', 'sparse'\]",
+    ),
+    "fewer kinds of feed-forward layers": ({"mlp_layer_types": ["dense"]}, r"mlp_layer_types = \['dense'\]"),
+    "kinds that are no list": ({"mlp_layer_types": 7}, "mlp_layer_types = 7"),
+    "blocks of another type": ({"layer_types": ["mamba"] * 3}, "layers of type 'mamba'"),
     "rotation": ({"mla_use_nope": False}, "mla_use_nope = False is not supported"),
     "experts by softmax": ({"moe_router_activation_func": "softmax"}, "moe_router_activation_func = 'softmax'"),
     "experts in every second block": ({"moe_layer_freq": 2}, "moe_layer_freq = 2 is not supported"),

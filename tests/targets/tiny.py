@@ -93,6 +93,7 @@ LATENT = {
     "kv_lora_rank": 12,
     "qk_rope_head_dim": 6,
     "qk_nope_head_dim": 10,
+    "num_key_value_heads": 4,
     "v_head_dim": 14,
     "num_local_experts": 6,
     "num_experts_per_tok": 2,

@@ -18,7 +18,7 @@ from spec_core.errors import UsageError
 from spec_targets.architectures.config_json import ConfigJson
 from spec_targets.architectures.family import Family, Name, stored_as
 from spec_targets.architectures.keys import Keys
-from spec_targets.architectures.names import ATTENTION, ENDS, MLP
+from spec_targets.architectures.names import ATTENTION, ENDS
 from spec_targets.description.config import Config
 from spec_targets.files.damage import AGAIN
 
@@ -48,7 +48,7 @@ def _per_head(value: Tensor, c: Config) -> tuple[Tensor, ...]:
 NAMES: dict[str, Name] = (
     ENDS
     | ATTENTION
-    | MLP
+    | {f"ffn_{x}.weight": stored_as(f"mlp.{x}_proj.weight", f"block_sparse_moe.{x}_proj.weight") for x in PARTS}
     | {f"ssm_conv1d_{x}.weight": stored_as(f"self_attn.{x}_conv1d.weight", change=lambda v, c: v[:, 0]) for x in "qkv"}
     | {f"ssm_{x}.weight": f"self_attn.{x}_proj.weight" for x in ("f_a", "f_b", "g_a", "g_b")}
     | {f"ffn_{x}_exps.weight": f"block_sparse_moe.experts.{{}}.{w}.weight" for x, w in PARTS.items()}
@@ -75,6 +75,13 @@ RENAMED = {
     "n_shared_experts": "num_shared_experts",
 }
 """Options that other families call otherwise, by their usual names."""
+LINEAR = {
+    "head_dim": "linear_head_dim",
+    "num_heads": "linear_num_heads",
+    "short_conv_kernel_size": "linear_conv_kernel_dim",
+}
+TYPES = {"linear_attention": "kda_layers", "full_attention": "full_attn_layers"}
+"""Options of transformers 5 on recurrent blocks, and its types of blocks, by the published names."""
 
 
 def from_gguf(keys: Keys) -> Config:
@@ -117,7 +124,7 @@ def _delta(heads: int, head: int, kernel: int) -> DeltaShape:
 def from_hf(json: ConfigJson) -> Config:
     json.refuse(
         q_lora_rank=(None,),
-        mla_use_nope=(True,),
+        mla_use_nope=(True, None),
         moe_router_activation_func=("sigmoid", None),
         moe_layer_freq=(1, None),
     )
@@ -131,6 +138,7 @@ def from_hf(json: ConfigJson) -> Config:
         value=json.integer("v_head_dim"),
     )
     return json.decoder(
+        ("layer_types",),
         kv_heads=1,
         head=latent.rank + latent.shared,
         rotary_dim=latent.shared,
@@ -141,17 +149,33 @@ def from_hf(json: ConfigJson) -> Config:
         experts=json.experts(sigmoid=True, normalise=True) if json.raw.get("num_experts") else None,
         expert_ff=json.integer("moe_intermediate_size", 0),
         shared_ff=json.shared_ff(),
+        dense=_dense(json, layers),
     )
 
 
 def _linear_config(json: ConfigJson) -> ConfigJson:
-    """The part of a config on recurrent blocks."""
-    part = json.raw.get("linear_attn_config")
+    """The part of a config on recurrent blocks; transformers 5 saves its values at the top, and types of blocks."""
+    part, kinds = json.raw.get("linear_attn_config"), json.kinds(json.layers(), TYPES)
+    if part is None and kinds is not None:
+        part = {own: json.raw.get(name) for own, name in LINEAR.items()}
+        part |= {own: [i + 1 for i, kind in enumerate(kinds) if kind == name] for name, own in TYPES.items()}
     if not isinstance(part, dict):
         raise UsageError(
             f"{json.where}: config.json has linear_attn_config = {repr(part)[:60]}", hint="a table is needed"
         )
     return ConfigJson(part, json.arch, json.kind, json.where)
+
+
+def _dense(json: ConfigJson, layers: int) -> int:
+    """The number of dense blocks before those with experts."""
+    kinds = json.raw.get("mlp_layer_types")
+    dense = json.integer("first_k_dense_replace", 0) if kinds is None else str(kinds).count("'dense'")
+    if kinds not in (None, ["dense"] * dense + ["sparse"] * (layers - dense)):
+        raise UsageError(
+            f"{json.where}: config.json has mlp_layer_types = {str(kinds)[:60]}",
+            hint=f"a list of {layers} types is needed, 'dense' first, then 'sparse'",
+        )
+    return dense
 
 
 def _recurrent(linear: ConfigJson, layers: int) -> frozenset[int]:
