@@ -1,6 +1,6 @@
 /* Whole forwards of random models: layers of attention, of the gated delta rule or of short convolutions, feed-forwards
- * or experts, with matrices of any types. Layers of a cache may hold latents, have heads of their own size, and may be read by later
- * blocks. A prompt, then in one forward a chain and a tree, then one row that follows them. */
+ * or experts, with matrices of any types. Layers of a cache may hold latents, have heads of their own size, and may be
+ * read by later blocks. A prompt, then in one forward a chain and a tree, then one row that follows them. */
 #include "matrices.h"
 #include "program/program.h"
 
@@ -15,7 +15,7 @@ typedef struct {
     spec_program *p;
     draws *d;
     int bits, width, heads[LAYERS], vocabulary, layer, recurring;
-    int32_t shapes[LAYERS][3]; /* kv heads, head width and latent numbers of each layer */
+    int32_t shapes[LAYERS][3];            /* kv heads, head width and latent numbers of each layer */
     int32_t x, norm, qrows, qrows_floats; /* values and qrows of [width] */
 } model;
 
@@ -117,7 +117,8 @@ static void store(model *m) {
 static int attention(model *m) {
     if (!m->layer || between(m->d, 0, 2)) store(m);
     int layer = between(m->d, 0, 3) ? m->layer - 1 : between(m->d, 0, m->layer - 1), heads_of = m->heads[layer];
-    int dim = m->shapes[layer][1], latent = m->shapes[layer][2], q_width = heads_of * (latent ? dim - latent + 32 : dim);
+    int dim = m->shapes[layer][1], latent = m->shapes[layer][2];
+    int q_width = heads_of * (latent ? dim - latent + 32 : dim);
     int out_width = heads_of * (latent ? latent : dim);
     int q = linear(m, m->norm, m->width, q_width, SPEC_NONE, SPEC_NONE);
     if (latent) q = head_linear(m, q, heads_of, dim - latent, 32, latent);
@@ -250,7 +251,8 @@ static int shapes_of(model *m) {
         int alike = i && !differ, kv_heads = alike ? m->shapes[0][0] : between(m->d, 1, 2);
         m->heads[i] = alike ? m->heads[0] : kv_heads * between(m->d, 1, 4), m->shapes[i][0] = kv_heads;
         m->shapes[i][1] = alike ? m->shapes[0][1] : 2 * one_of(m->d, dims, 7);
-        m->shapes[i][2] = alike ? m->shapes[0][2] : kv_heads == 1 && toss(m->d) ? 16 * between(m->d, 1, m->shapes[i][1] / 16) : 0;
+        int latent = kv_heads == 1 && toss(m->d) ? 16 * between(m->d, 1, m->shapes[i][1] / 16) : 0;
+        m->shapes[i][2] = alike ? m->shapes[0][2] : latent;
         least = m->shapes[i][1] < least ? m->shapes[i][1] : least;
     }
     memcpy(copy, m->shapes, sizeof m->shapes);

@@ -142,8 +142,8 @@ static PyObject *cache_compact(PyObject *module, PyObject *args) {
 
 /* ---- states */
 
-/* (layers, kernel, channels, key_heads, value_heads, key_dim, value_dim, decays, address of key_of), matrices, windows, states, place,
-   record, records, (row of the record, ...): advances the state in `place` by those recorded rows */
+/* (layers, kernel, channels, key_heads, value_heads, key_dim, value_dim, decays, address of key_of), matrices, windows,
+   states, place, record, records, (row of the record, ...): advances the state in `place` by those recorded rows */
 static PyObject *replay(PyObject *module, PyObject *args) {
     int layers, states, place, records;
     spec_recurrence r;
@@ -151,8 +151,8 @@ static PyObject *replay(PyObject *module, PyObject *args) {
     PyObject *list;
     (void)module;
     if (!PyArg_ParseTuple(args, "(iiiiiiiiK)KKiiKiO!", &layers, &r.kernel, &r.channels, &r.key_heads, &r.value_heads,
-                          &r.key_dim, &r.value_dim, &r.decays, &key_of, &matrices, &windows, &states, &place, &record, &records,
-                          &PyList_Type, &list))
+                          &r.key_dim, &r.value_dim, &r.decays, &key_of, &matrices, &windows, &states, &place, &record,
+                          &records, &PyList_Type, &list))
         return NULL;
     int count = (int)PyList_Size(list), good = place >= 0 && place < states;
     int32_t *path = malloc(((size_t)count + 1) * sizeof *path);

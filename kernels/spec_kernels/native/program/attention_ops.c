@@ -8,8 +8,8 @@
 /* Rows of a sequence in the batch. */
 static int rows_of(const spec_program *p, int s) { return p->request->sequence[s].rows - spec_held(p->request, s); }
 
-/* Parts into which the query heads of a layer are divided: its kv heads. A latent has one, whose query heads are divided
-   by the number of threads. */
+/* Parts into which the query heads of a layer are divided: its kv heads. A latent has one, whose query heads are
+   divided by the number of threads. */
 static int heads_of(const spec_program *p, const spec_op *op) {
     int parts = op->kv_heads;
     if (!p->memory.shapes[3 * op->layer + 2]) return parts;

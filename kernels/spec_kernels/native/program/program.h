@@ -110,7 +110,8 @@ typedef struct {
 
 /* The layers of a cache in contiguous memory: for each layer the keys of all heads, then the values, unless these are
    the last numbers of the keys.
-   shapes: [layers][3], kv heads, head width and latent numbers of each layer. borrowed: it is another model's, and only read. */
+   shapes: [layers][3], kv heads, head width and latent numbers of each layer. borrowed: it is another model's, and only
+   read. */
 typedef struct {
     int32_t kind, layers, borrowed;
     const int32_t *shapes;
