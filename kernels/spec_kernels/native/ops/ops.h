@@ -45,7 +45,8 @@ enum spec_cache_kind { SPEC_CACHE_F32, SPEC_CACHE_F16, SPEC_CACHE_Q8 };
        [16 / 4][padded value_dim][4 positions], then the scales [16].
        Attention multiplies integers: queries are rounded like keys, and the weights of 64 positions (64 n to 64 n + 63),
        multiplied with the scales of their values, to integers from 0 to 127 with one scale.
-   latent: values are the last value_dim numbers of the keys, in float32 of whatever kind; `values` is not used.
+   latent: values are the last value_dim numbers of the keys; `values` is not used. Q8: they have one scale, also for
+       the numbers before them in their first block of 32.
    A place may contain anything before it is written. */
 typedef struct {
     int32_t kind, kv_heads, key_dim, value_dim, places, latent;
