@@ -29,6 +29,8 @@ def latent_heads(heads: int, shape: LatentShape, rotary_dim: int = 0, scale: flo
 def latent_attention(b: Builder, shape: LatentShape, eps: float) -> Iterator[Op]:
     """x + out(attention over latents), where a layer's queries and keys rotate if its heads have a ``rotary_dim``.
 
+    Shared numbers that rotate are stored so that their halves rotate together.
+
     Heads of ``attn_q`` are [plain | shared], rows of ``attn_kv_a_mqa`` latent and then shared; ``attn_k_b`` are the
     matrices K_hᵀ and ``attn_v_b`` V_h. eps: of the norm of latents.
     """

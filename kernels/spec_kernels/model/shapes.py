@@ -58,7 +58,7 @@ class HeadShape:
 @dataclass(frozen=True)
 class LatentShape:
     """Latent attention (MLA; DeepSeek-V2, 2405.04434): a position's keys and values of all heads follow from a vector
-    of ``rank`` numbers, and from ``shared`` numbers that all keys end with; only these are cached.
+    of ``rank`` numbers, and from ``shared`` numbers that the keys of all heads have in common; only these are cached.
 
     plain: numbers of a head's key that follow from the vector. value: numbers of a head's value.
     """
