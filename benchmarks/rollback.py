@@ -6,6 +6,9 @@ that of a real step. Strategies take turns in every repeat. ``separate forward``
 the state before verification, and a separate forward of the accepted tokens after every rejection.
 
     python benchmarks/rollback.py [--threads N] [--steps N] [--repeats N] [--drafts 1,3,7] [--rates 0.3] [--out FILE]
+    python benchmarks/rollback.py --verify [--write]    # eight rows verified, four taken back, beside plain steps
+
+With ``--verify`` also four layers of Kimi Linear's shape (3 with KDA, 1 with latent attention, dense feed-forward).
 """
 
 from __future__ import annotations
@@ -15,21 +18,27 @@ import json
 import math
 import statistics
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 import attrs
 import torch
-from spec_kernels.model.shapes import DeltaShape
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from spec_kernels.model.shapes import DeltaShape, LatentShape
 from spec_kernels.model.source import bytes_of
 from spec_targets.description.config import Config
 from spec_targets.runtime.load import make_target
 from spec_targets.runtime.torch_target import TorchTarget
 from spec_targets.runtime.weights import trunk_shapes
 
-from spec_core import Compat, Draft, Needs, Rows, Run, Sequence, Step, hookimpl
+from benchmarks.support.results import save
+from benchmarks.support.tables import heading, row
+from spec_core import Compat, Draft, Needs, Rows, Run, Step, hookimpl
+from spec_core import Sequence as TextSequence
 from spec_core.contract.batch import Part
 from spec_core.toolkit.drive import batch
 
@@ -52,7 +61,30 @@ SHAPE = Config(
     delta=DELTA,
     recurrent=frozenset({0, 1, 2}),
 )
+KIMI = Config(
+    arch="kimi-linear",
+    name="4 layers of Kimi Linear, random",
+    layers=4,
+    width=2304,
+    heads=32,
+    kv_heads=1,
+    head=576,
+    ff=9216,
+    vocab=VOCAB,
+    context=8192,
+    eps=1e-5,
+    rope_base=1e4,
+    rotary_dim=64,
+    dense=4,
+    delta=DeltaShape(key_heads=32, value_heads=32, key_dim=128, value_dim=128, kernel=4, by_channel=True),
+    latent=LatentShape(rank=512, shared=64, plain=128, value=128),
+    recurrent=frozenset({0, 1, 2}),
+)
 STRATEGIES = ("snapshot", "replay", "checkpoint", "auto", "separate forward")
+VERIFIED = {"gated delta net (Qwen3.5-9B)": SHAPE, "KDA (Kimi Linear)": KIMI}
+DRAFTED, ACCEPTED = 7, (1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0)
+"""Drafts of a verified step, which has one row more, and chances that the first 1, 2, ... are accepted: three are, so
+that four rows are kept and four taken back."""
 
 
 class RandomWeights:
@@ -88,8 +120,8 @@ class RandomWeights:
         return bytes_of(self.load(name))
 
 
-def made_target() -> TorchTarget:
-    return make_target(SHAPE, RandomWeights(SHAPE), None, device="cpu")
+def made_target(config: Config = SHAPE) -> TorchTarget:
+    return make_target(config, RandomWeights(config), None, device="cpu")
 
 
 @attrs.define(eq=False)
@@ -113,7 +145,7 @@ class SeparateForward:
     the accepted drafts are evaluated again in one forward of the whole model.
     """
 
-    copies: dict[Sequence, Any] = attrs.field(factory=dict)
+    copies: dict[TextSequence, Any] = attrs.field(factory=dict)
 
     @hookimpl
     def compat(self) -> Compat:
@@ -143,13 +175,19 @@ def owner(strategy: str, n: int) -> Any:
     return ("gdn-rollback", {"strategy": strategy, "n": n})
 
 
-def steps(target: TorchTarget, strategy: str, n: int, rate: float, count: int, seed: int) -> Iterator[dict[str, float]]:
-    """Seconds, tokens and memory of each of ``count`` steps after a prompt; the first step is a warm-up."""
-    rule = ("synthetic", {"rates": [rate ** (i + 1) for i in range(n)], "seed": seed})
-    run = Run(target, [Random(n)], rule=rule, rollback=owner(strategy, n), draft_max=n, max_sequences=1)
+def steps(
+    target: TorchTarget, strategy: str, n: int, rates: Sequence[float], count: int, seed: int
+) -> Iterator[dict[str, float]]:
+    """Seconds, tokens and memory of each of ``count`` steps after a prompt; the first step is a warm-up.
+
+    rates: the chance that the first 1, 2, ... drafts are accepted.
+    """
+    rule = ("synthetic", {"rates": list(rates), "seed": seed}) if n else None
+    owned = owner(strategy, n) if n else None
+    run = Run(target, [Random(n)] if n else [], rule=rule, rollback=owned, draft_max=n or 1, max_sequences=1)
     seen: list[Step] = []
     run.observe(seen.append)
-    seq: Sequence = run.submit(list(range(PROMPT)), max_tokens=4000, ignore_eos=True)
+    seq: TextSequence = run.submit(list(range(PROMPT)), max_tokens=4000, ignore_eos=True)
     while len(seen) < 2:
         run.step()
     for _ in range(count):
@@ -163,7 +201,7 @@ def steps(target: TorchTarget, strategy: str, n: int, rate: float, count: int, s
     target.close(seq)
 
 
-def extra(target: TorchTarget, step: Step, seq: Sequence) -> int:
+def extra(target: TorchTarget, step: Step, seq: TextSequence) -> int:
     """Bytes that rollback needs beside the committed state."""
     trace = step.output.trace
     if trace is None:
@@ -177,8 +215,26 @@ def cell(target: TorchTarget, n: int, rate: float, count: int, repeats: int) -> 
     laps: dict[str, list[list[dict[str, float]]]] = {s: [] for s in STRATEGIES}
     for repeat in range(repeats):
         for strategy in STRATEGIES:
-            laps[strategy].append(list(steps(target, strategy, n, rate, count, repeat)))
+            rates = [rate ** (i + 1) for i in range(n)]
+            laps[strategy].append(list(steps(target, strategy, n, rates, count, repeat)))
     return {strategy: summary(own_laps) for strategy, own_laps in laps.items()}
+
+
+def verify_lines(layers: str, count: int, repeats: int) -> Iterator[str]:
+    """Rows of the table of one kind of layers: strategies and plain steps take turns; the fastest of all steps, which
+    other programs disturb least."""
+    target, laps = made_target(VERIFIED[layers]), {name: [] for name in ("plain", *STRATEGIES)}
+    for repeat in range(repeats):
+        for name in laps:
+            n = 0 if name == "plain" else DRAFTED
+            laps[name] += steps(target, name, n, ACCEPTED[:n], count, repeat)
+    plain = min(step["step"] for step in laps.pop("plain"))
+    for strategy, own in laps.items():
+        fastest, back = (min(step[part] for step in own) for part in ("step", "rollback"))
+        tokens = statistics.mean(step["tokens"] for step in own)
+        figures = [f"{1e3 * plain:.1f}", f"{1e3 * fastest:.1f}", f"{fastest / plain:.2f}", f"{1e3 * back:.2f}"]
+        figures += [f"{max(step['extra'] for step in own) / 2**20:.1f}", f"{tokens * plain / fastest:.2f}"]
+        yield row([layers, strategy if "separate" in strategy else f"`{strategy}`", *figures])
 
 
 def summary(laps: list[list[dict[str, float]]]) -> dict[str, Any]:
@@ -213,6 +269,10 @@ def figures(c: dict[str, Any], best: float) -> list[str]:
     return [*times, f"{rate:.2f}", f"{rate / best:.2f}", f"{c['extra_mib']:.1f}", f"{c['spread']:.1%}"]
 
 
+VERIFY_COLUMNS = ["layers", "strategy", "plain step, ms", "step of 8 rows, ms", "of plain"]
+VERIFY_COLUMNS += ["rollback, ms", "traces, MiB", "tokens per second of plain"]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=1)
@@ -221,8 +281,18 @@ def main() -> None:
     parser.add_argument("--drafts", default="1,3,7,15,63")
     parser.add_argument("--rates", default="0.3,0.6,0.9")
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--verify", action="store_true", help="eight rows verified and four taken back, of both kinds")
+    parser.add_argument("--write", action="store_true", help="with --verify: benchmarks/results/rollback-kda.json")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
+    if args.verify:
+        lines = heading(VERIFY_COLUMNS)
+        for layers in VERIFIED:
+            lines += verify_lines(layers, args.steps, args.repeats)
+        print("\n".join(lines))
+        if args.write:
+            save("rollback-kda", lambda name: lines)
+        return
     target, cells = made_target(), {}
     for n in map(int, args.drafts.split(",")):
         for rate in map(float, args.rates.split(",")):

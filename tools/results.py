@@ -1,7 +1,7 @@
 """Generates the tables and figures of measured results: ``python -m tools.results``.
 
-Reads ``benchmarks/results``; writes marked tables of docs/benchmarks.md, docs/control.md and README.md, and
-docs/figures/*.svg.
+Reads ``benchmarks/results``; writes marked tables of docs/benchmarks.md, docs/control.md,
+docs/methods/gdn-rollback.md and README.md, and docs/figures/*.svg.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from tools.charts import LABELS, WIDTH, Dot, Scale
 PICTURES = ROOT / "docs" / "figures"
 PAGE = ROOT / "docs" / "benchmarks.md"
 CONTROL = ROOT / "docs" / "control.md"
+ROLLBACK = ROOT / "docs" / "methods" / "gdn-rollback.md"
 README = ROOT / "README.md"
 TEMPERATURES = ("0", "0.8")
 MODELS = ("smollm2", "pico", "pico-hybrid")
@@ -105,6 +106,12 @@ def rollback() -> list[str]:
     columns += ["`auto` against separate forward"]
     rows = [row(r[c] for c in columns) for r in records("rollback", "tokens per second")]
     return [*heading(columns), *rows, *source("rollback")]
+
+
+def verify() -> list[str]:
+    """Steps that verify eight rows and take four back, by kind of layer and strategy."""
+    table = read_table("rollback-kda", "verify and rollback")
+    return [*heading(table["columns"]), *map(row, table["rows"]), *source("rollback-kda")]
 
 
 def precision() -> list[str]:
@@ -268,6 +275,8 @@ TABLES: dict[str, Callable[[], list[str]]] = {
 """Marked tables of docs/benchmarks.md."""
 CONTROL_TABLES: dict[str, Callable[[], list[str]]] = {"replay": replay}
 """Marked tables of docs/control.md."""
+ROLLBACK_TABLES: dict[str, Callable[[], list[str]]] = {"verify": verify}
+"""Marked tables of docs/methods/gdn-rollback.md."""
 README_TABLES: dict[str, Callable[[], list[str]]] = {"speedups": readme}
 CHARTS: dict[str, Callable[[], str]] = {
     "methods.svg": methods_figure,
@@ -285,7 +294,12 @@ CHARTS: dict[str, Callable[[], str]] = {
 def pages() -> dict[str, str]:
     """The text of every generated file, by its path from the root; pages with their tables replaced."""
     texts = {f"docs/figures/{name}": draw() for name, draw in CHARTS.items()}
-    for page, tables in ((PAGE, TABLES), (CONTROL, CONTROL_TABLES), (README, README_TABLES)):
+    for page, tables in (
+        (PAGE, TABLES),
+        (CONTROL, CONTROL_TABLES),
+        (ROLLBACK, ROLLBACK_TABLES),
+        (README, README_TABLES),
+    ):
         lines = {name: make() for name, make in tables.items()}
         texts[page.relative_to(ROOT).as_posix()] = with_tables(page.read_text("utf-8"), lines.get)
     return texts

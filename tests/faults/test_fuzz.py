@@ -11,7 +11,7 @@ from spec_core.testing import Fuzzer, QuickTarget, ToyRollback, ToyTarget, campa
 from spec_core.testing.fuzzer import AFTERWARDS, ANYWHERE, DECIDING, DRAFTING
 from spec_core.testing.fuzzing import Report, Round, make_requests, plainly
 from tests.core.toys import STRATEGIES
-from tests.support.small_models import tiny_gemma4, tiny_hybrid
+from tests.support.small_models import tiny_gemma4, tiny_hybrid, tiny_kimi
 
 PROMPTS = [[(7 * i + 3 * j) % 48 for j in range(1 + i % 11)] for i in range(40)]
 CODE = [
@@ -53,9 +53,10 @@ def test_texts_of_blocks_that_share_caches_are_plain_under_fuzzers():
     assert report.faults.total() > STEPS / 320
 
 
-def test_texts_of_gated_delta_nets_are_plain_under_fuzzers():
+@pytest.mark.parametrize("path", [tiny_hybrid, tiny_kimi])
+def test_texts_of_gated_delta_nets_are_plain_under_fuzzers(path):
     """The torch target and its own owner of state, three strategies, sequences that fail and are cancelled."""
-    target = load(tiny_hybrid())
+    target = load(path())
 
     def owner(rng: random.Random) -> tuple[str, dict]:
         return "gdn-rollback", {"strategy": rng.choice(STRATEGIES), "n": rng.choice((1, 4, 16))}

@@ -22,7 +22,9 @@ EXECUTORS: dict[str, Callable[[Model, Any], Any]] = {"native": Native, "referenc
 WIDTH, INNER, EXPERTS = 24, 40, 4
 HEADS = HeadShape(heads=4, kv_heads=2, dim=12, rotary_dim=8, scale=1.0)
 DELTA = DeltaShape(key_heads=2, value_heads=4, key_dim=8, value_dim=6, kernel=3)
+CHANNELS = replace(DELTA, by_channel=True)
 CONV = ConvShape(channels=20, kernel=3)
+LATENT = HeadShape(heads=3, kv_heads=1, dim=20, rotary_dim=8, scale=1.0, latent=12)
 TURNS = torch.ones(HEADS.rotary_dim // 2)
 
 
@@ -95,10 +97,39 @@ SHORT: dict[str, ops.Op] = {
     "out": ops.Linear("o", ("x",), (weight("out", WIDTH, 20),), (None,)),
 }
 """A short convolution, whose states are of another shape than those of the other model."""
+LATENTS: dict[str, ops.Op] = {
+    "embed": OPS["embed"],
+    "queries": ops.Linear("x", ("q", "key"), (weight("q", 3 * 14, WIDTH), weight("key", 20, WIDTH)), (None,) * 2),
+    "heads": ops.HeadLinear("q", "query", weight("k_b", 12, 6, 3), kept=8),
+    "rotate": ops.Rotate("query", LATENT),
+    "store": ops.Store("key", None, LATENT, 0),
+    "attend": ops.Attend("query", "sums", LATENT, 0),
+    "values": ops.HeadLinear("sums", "a", weight("v_b", 5, 12, 3)),
+    "out": ops.Linear("a", ("x",), (weight("out", WIDTH, 15),), (None,)),
+    "recurrent": ops.Linear(
+        "x",
+        ("mix", "beta", "alpha"),
+        (weight("mix", DELTA.channels, WIDTH), weight("beta", 4, WIDTH), weight("alpha", CHANNELS.decays, WIDTH)),
+        (None,) * 3,
+    ),
+    "delta": ops.Delta(
+        *("mix", "beta", "alpha", "o"),
+        shape=CHANNELS,
+        conv=torch.ones(DELTA.kernel, DELTA.channels),
+        rate=torch.ones(CHANNELS.decays),
+        dt=torch.ones(CHANNELS.decays),
+        layer=0,
+    ),
+}
+"""Attention over latents, and a decay of every channel."""
 
 
 def short(**changed: dict[str, Any]) -> Model:
     return Model(tuple(replace(op, **changed.get(name, {})) for name, op in SHORT.items()))
+
+
+def latents(**changed: dict[str, Any]) -> Model:
+    return Model(tuple(replace(op, **changed.get(name, {})) for name, op in LATENTS.items()), TURNS)
 
 
 def model(**changed: dict[str, Any]) -> Model:
@@ -279,6 +310,41 @@ WRONG: dict[str, tuple[Model, str]] = {
         Model((*OPS.values(), SHORT["parts"], replace(SHORT["conv"], layer=1)), TURNS),
         r"ShortConv of 'v': the shape of the layer is ConvShape\(channels=20, kernel=3\), DeltaShape\(",
     ),
+    "heads: width": (
+        latents(heads={"kept": 7}),
+        "HeadLinear of 'q': the width of 'q' is 42, 39 is needed",
+    ),
+    "heads: kept": (latents(heads={"kept": -1}), "HeadLinear of 'q': -1 numbers of a head stay as they are, 0 or more"),
+    "heads: in place": (latents(heads={"out": "q"}), "HeadLinear of 'q': it writes 'q', which it reads in other"),
+    "heads: outputs": (
+        latents(values={"weight": weight("v_b", 6, 12, 3)}),
+        "Linear of 'a': the width of 'a' is 18, 15 is needed",
+    ),
+    "store: values of latents": (
+        latents(store={"v": "key"}),
+        "Store of 'key': a value apart from the key is True, False is needed",
+    ),
+    "store: no values": (model(store={"v": None}), "Store of 'k': a value apart from the key is False, True is needed"),
+    "store: more latents than numbers": (
+        latents(store={"shape": replace(LATENT, latent=21)}),
+        "Store of 'key': 21 numbers of 1 keys of 20 are their values; one key with at most all of its numbers",
+    ),
+    "store: latents of several keys": (
+        latents(store={"shape": replace(LATENT, kv_heads=2)}),
+        "Store of 'key': 12 numbers of 2 keys of 20 are their values",
+    ),
+    "attend: other latents than the cache's": (
+        latents(attend={"shape": replace(LATENT, latent=10)}),
+        "Attend of 'query': the number of latent numbers is 10, 12 is needed",
+    ),
+    "delta: alpha of channels": (
+        latents(delta={"alpha": "beta"}),
+        "Delta of 'mix': the width of 'beta' is 4, 32 is needed",
+    ),
+    "delta: rates of heads": (
+        latents(delta={"rate": torch.ones(4)}),
+        r"Delta of 'mix': the shape of rate is \(4,\), \(32,\) is needed",
+    ),
     "embed": (
         model(embed={"table": weight("table", 50, 32)}),
         "Norm of 'x': the width of 'x' is 32, a multiple of 24 is needed",
@@ -293,7 +359,7 @@ WRONG: dict[str, tuple[Model, str]] = {
     "tap": (model(tap={"x": "y"}), "Tap 'logits': it reads 'y', which no earlier operation writes"),
     "tap before its pick": (without("pick logits"), "Tap 'logits': it precedes the Pick of 'logits' rows"),
 }
-KINDS = {type(op).__name__ for op in (*OPS.values(), *SHORT.values())}
+KINDS = {type(op).__name__ for op in (*OPS.values(), *SHORT.values(), *LATENTS.values())}
 
 
 @pytest.mark.parametrize("kernels", EXECUTORS)
@@ -312,12 +378,13 @@ def test_every_operation_has_a_size_that_is_refused():
     assert [kind for kind in KINDS if kind not in words] == []
     sizes.check(model())
     sizes.check(short())
+    sizes.check(latents())
 
 
 LARGE = {
     "attention head": (
         model(attend={"shape": replace(HEADS, dim=1024)}),
-        "the width of an attention head: 1024 were found, native kernels run at most 512",
+        "the width of an attention head: 1024 were found, native kernels run at most 576",
     ),
     "convolution": (model(delta={"shape": replace(DELTA, kernel=17)}), "the width of a convolution: 17 were found"),
     "short convolution": (short(conv={"shape": replace(CONV, kernel=17)}), "the width of a convolution: 17 were found"),

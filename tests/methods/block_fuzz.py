@@ -8,7 +8,7 @@ the suite; for long in tests/campaigns/block_drafters.py.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import attrs
@@ -133,13 +133,16 @@ def compare_run(
     plain.close()
 
 
-def finish(rng: np.random.Generator, run: Run, asked: list[Request]) -> list[Result]:
-    """Submit requests while others run, and cancel some of them."""
+def finish(
+    rng: np.random.Generator, run: Run, asked: list[Request], check: Callable[[], None] = lambda: None
+) -> list[Result]:
+    """Submit requests while others run, and cancel some of them. check: called after every step."""
     waiting, sequences = list(asked), []
     while waiting or run.busy:
         while waiting and (not run.busy or rng.random() < 0.4):
             sequences.append(run.submit(waiting.pop(0)))
         run.step()
+        check()
         running: list[Sequence] = list(run.running)
         if running and rng.random() < 0.01:
             run.cancel(running[int(rng.integers(len(running)))])

@@ -14,7 +14,7 @@ from torch import Tensor
 from spec_core import Compat, Draft, Needs, Request, Run, Sampling, Step, Target, hookimpl, load
 from spec_core.contract.batch import Part, Piece
 from spec_core.sampling.choose import adjust, support
-from tests.support.small_models import tiny_gemma4, tiny_gguf, tiny_hybrid, tiny_lfm2
+from tests.support.small_models import tiny_gemma4, tiny_gguf, tiny_hybrid, tiny_kimi, tiny_lfm2
 
 SAMPLINGS = {
     "greedy": Sampling(temperature=0.0),
@@ -25,7 +25,7 @@ SAMPLINGS = {
 
 @cache
 def target_of(kind: str, kernels: str = "native") -> Target:
-    files = {"hybrid": tiny_hybrid, "lfm2": tiny_lfm2, "gemma4": tiny_gemma4}
+    files = {"hybrid": tiny_hybrid, "lfm2": tiny_lfm2, "gemma4": tiny_gemma4, "kimi-linear": tiny_kimi}
     file = files[kind](context=128) if kind in files else tiny_gguf(0, layers=4)
     return load(file, dtype="float32", device="cpu", kernels=kernels)
 

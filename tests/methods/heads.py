@@ -12,7 +12,7 @@ from spec_train.heads.export.write import write
 
 from spec_core import Request, Run, Sampling, Target, load
 from tests.support.small_heads import edit_config, train
-from tests.support.small_models import tiny_gemma4, tiny_gguf, tiny_hybrid, tiny_lfm2
+from tests.support.small_models import tiny_gemma4, tiny_gguf, tiny_hybrid, tiny_kimi, tiny_lfm2
 from tests.targets.gate import finish_checked
 
 PATHS = {
@@ -21,8 +21,9 @@ PATHS = {
     "lfm2": lambda: tiny_lfm2(context=128),
     "lfm2moe": lambda: tiny_lfm2(moe=True, context=128),
     "gemma4": lambda: tiny_gemma4(context=128),
+    "kimi-linear": lambda: tiny_kimi(context=128),
 }
-TARGETS = ("dense", "hybrid", "lfm2", "gemma4")
+TARGETS = ("dense", "hybrid", "lfm2", "gemma4", "kimi-linear")
 METHODS = {
     "eagle3": ("eagle3", {"p_min": 0.0}),
     "eagle3-tree": ("eagle3", {"p_min": 0.0, "draft_max": 3, "width": 3}),

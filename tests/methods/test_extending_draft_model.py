@@ -108,7 +108,7 @@ def test_the_witness_finds_noise_of_another_position(monkeypatch):
 # text
 
 
-@every_pair(kind=["dense", "hybrid", "lfm2", "gemma4"], sampling=SAMPLINGS, begins=BEGINNINGS)
+@every_pair(kind=["dense", "hybrid", "lfm2", "gemma4", "kimi-linear"], sampling=SAMPLINGS, begins=BEGINNINGS)
 def test_texts_are_plain(kind, sampling, begins):
     """Sequences together, their drafts begun by another method or not, kept to any length."""
     asked = requests(SAMPLINGS[sampling], count=4)

@@ -9,7 +9,7 @@ from spec_rollback.gdn_rollback import GdnRollback, choose, memory
 from spec_core import Draft, Needs, load
 from spec_core.testing import RollbackConformance, TargetConformance
 from spec_core.toolkit import RecurrentSizes
-from tests.support.small_models import tiny_hybrid, tiny_lfm2
+from tests.support.small_models import tiny_hybrid, tiny_kimi, tiny_lfm2
 from tests.targets.drive import forward, part, sequence
 
 
@@ -18,7 +18,7 @@ def one_thread():
     torch.set_num_threads(1)
 
 
-of_kinds = pytest.mark.parametrize("path", [tiny_hybrid, tiny_lfm2], ids=["hybrid", "lfm2"])
+of_kinds = pytest.mark.parametrize("path", [tiny_hybrid, tiny_kimi, tiny_lfm2], ids=["hybrid", "kimi-linear", "lfm2"])
 
 
 @of_kinds

@@ -24,6 +24,9 @@ def make_case(kind: str, **changed: int | tuple[int, ...]) -> Case:
     drawn = (case(seed) for seed in count())
     heads = (one for one in drawn if one.head.kind == kind and one.head.own_embedding and one.head.own_output)
     original = next(one for one in heads if one.made.config.layers <= SHALLOW)
+    if original.head.confidence and "width" in changed:  # a confidence head reads a state of that width, and more
+        more = original.head.confidence - original.head.width
+        changed["confidence"] = changed["width"] + more
     return attrs.evolve(original, head=attrs.evolve(original.head, **changed))
 
 

@@ -34,6 +34,7 @@ Cache = structure(
     key_dim=I,
     value_dim=I,
     places=I,
+    latent=I,
     keys=P,
     values=P,
     key_head_bytes=S,
@@ -94,7 +95,7 @@ FUNCTIONS = {
     "compact": (None, P, I, P, I),
     "attend": (None, P, P, P, I, I, I, P),
     "unit": (None, P, S, I, I, I, F, F),
-    "decay": (None, P, P, S, P, P, I, I, P, P, S),
+    "decay": (None, P, S, P, S, P, P, I, I, I, P, P, S),
     "conv": (None, P, I, I, I, I, P),
     "delta": (None, P, I, I, I, P),
     "replay": (None, P, P, I, I, I, I),
@@ -182,7 +183,7 @@ KINDS = {"float32": 0, "float16": 1, "q8": 2}
 
 @dataclass
 class KV:
-    """A cache of one layer, every place unwritten (NaN)."""
+    """A cache of one layer, every place unwritten (NaN). latent: values are the last numbers of the keys."""
 
     kind: str
     kv_heads: int
@@ -190,6 +191,7 @@ class KV:
     value_dim: int
     places: int
     isa: str
+    latent: bool = False
     keys: np.ndarray = field(init=False)
     values: np.ndarray = field(init=False)
 
@@ -197,19 +199,18 @@ class KV:
         kind = KINDS[self.kind]
         self.sizes = (
             library().spec_key_bytes(kind, self.key_dim, self.places),
-            library().spec_value_bytes(kind, self.value_dim, self.places),
+            0 if self.latent else library().spec_value_bytes(kind, self.value_dim, self.places),
         )
         self.keys, self.values = (memory(self.kv_heads * size) for size in self.sizes)
-        self.c = Cache(
-            kind, self.kv_heads, self.key_dim, self.value_dim, self.places, at(self.keys), at(self.values), *self.sizes
-        )
+        shape = self.kv_heads, self.key_dim, self.value_dim, self.places, self.latent
+        self.c = Cache(kind, *shape, at(self.keys), at(self.values), *self.sizes)
 
     def store(self, place: int, k: np.ndarray, v: np.ndarray) -> None:
         """k: [n, K, Dk]    v: [n, K, Dv]"""
         k, v = (np.ascontiguousarray(m, dtype=np.float32) for m in (k, v))
-        n, heads = len(k), self.kv_heads
+        n, heads, values = len(k), self.kv_heads, None if self.latent else at(v)
         table(self.isa).store(
-            ctypes.byref(self.c), place, n, at(k), heads * self.key_dim, at(v), heads * self.value_dim, 0, heads
+            ctypes.byref(self.c), place, n, at(k), heads * self.key_dim, values, heads * self.value_dim, 0, heads
         )
 
     def compact(self, place: int, rows: Sequence[int]) -> None:

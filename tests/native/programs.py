@@ -13,7 +13,7 @@ from typing import Any
 import attrs
 import torch
 from spec_kernels import native
-from spec_kernels.model.shapes import ConvShape, DeltaShape, Experts
+from spec_kernels.model.shapes import ConvShape, DeltaShape, Experts, LatentShape
 from spec_kernels.model.source import bytes_of
 from spec_kernels.native.executor import Native, Options
 from spec_kernels.ops.dequant import TYPES, dequantize
@@ -34,10 +34,12 @@ SCALES = {"Q8_0": (0,), "Q4_0": (0,), "Q5_0": (0,), "Q6_K": (208,)} | dict.fromk
 """Offsets of float16 numbers in a block."""
 KINDS = (*native.TYPES, "MXFP4")
 """Types of matrices. Blocks of MXFP4 become others when they are read."""
-HYBRID = ("qwen3next", "qwen35", "qwen35moe")
+KIMI = "kimi-linear"
+"""The architecture with latents, and with a decay of every channel."""
+HYBRID = ("qwen3next", "qwen35", "qwen35moe", KIMI)
 SHORT = ("lfm2", "lfm2moe")
-SIGMOID = ("glm4moe", "lfm2moe")
-MIXTURES = ("qwen3moe", "glm4moe", "qwen3next", "qwen35moe", "gpt-oss", "lfm2moe")
+SIGMOID = ("glm4moe", "lfm2moe", KIMI)
+MIXTURES = ("qwen3moe", "glm4moe", "qwen3next", "qwen35moe", "gpt-oss", "lfm2moe", KIMI)
 UNSHARED = ("qwen3moe", "gpt-oss", "lfm2moe")
 WINDOWED = ("llama", "phi3", "gemma2", "gemma3", "gpt-oss")
 LAYERED = "gemma4"
@@ -87,9 +89,9 @@ def config(rng: random.Random) -> Config:
     head = rng.choice(widths_of_heads(arch, deep))
     kv_heads = rng.randint(1, 3)
     heads = kv_heads * rng.choice([1, 2, 3, 7])
-    delta = DeltaShape(*_delta(rng), kernel=rng.randint(2, 5), tiled=arch != "qwen3next") if arch in HYBRID else None
+    delta = _delta(rng, arch) if arch in HYBRID else None
     experts = _experts(rng, arch in SIGMOID) if moe else None
-    return Config(
+    drawn = Config(
         arch=arch,
         name="random",
         layers=layers,
@@ -111,6 +113,16 @@ def config(rng: random.Random) -> Config:
         recurrent=frozenset(i for i in range(layers) if rng.random() < 0.6) if recurrent else frozenset(),
         **(_sizes_by_block(rng, layers, heads) if arch == LAYERED else _attention(rng, arch, layers)),
     )
+    return attrs.evolve(drawn, **_latents(rng, deep)) if arch == KIMI else drawn
+
+
+def _latents(rng: random.Random, deep: bool) -> dict[str, Any]:
+    """Latents of unusual sizes, and the sizes of heads that follow from them."""
+    rank, shared = rng.choice(NARROW_HEADS if deep else [16, 20, 40, 64, 128, 512]), rng.choice([2, 8, 12, 64])
+    plain, value = (rng.choice([12, 20, 32, 64, 100]) for _ in range(2))
+    latent = LatentShape(rank, shared, plain, value)
+    sizes = {"latent": latent, "head": rank + shared, "kv_heads": 1, "rotary_dim": shared}
+    return sizes | {"inner_eps": rng.choice([1e-5, 1e-6])}
 
 
 def _attention(rng: random.Random, arch: str, layers: int) -> dict[str, Any]:
@@ -163,9 +175,10 @@ def depth(rng: random.Random) -> int:
     return rng.randint(SHALLOW + 1, 600) if rng.random() < 0.05 else rng.randint(1, SHALLOW)
 
 
-def _delta(rng: random.Random) -> tuple[int, int, int, int]:
+def _delta(rng: random.Random, arch: str) -> DeltaShape:
     keys = rng.randint(1, 3)
-    return keys, keys * rng.randint(1, 3), rng.choice([12, 16, 24, 64, 128]), rng.choice([16, 20, 40, 64, 128])
+    sizes = keys, keys * rng.randint(1, 3), rng.choice([12, 16, 24, 64, 128]), rng.choice([16, 20, 40, 64, 128])
+    return DeltaShape(*sizes, rng.randint(2, 5), arch not in ("qwen3next", KIMI), by_channel=arch == KIMI)
 
 
 def _experts(rng: random.Random, sigmoid: bool) -> Experts:

@@ -251,14 +251,16 @@ def test_a_chain_needs_one_slot_and_a_row_alone_none():
 def test_decays_and_write_strengths_are_formulas(isa):
     rows, heads = 5, 19
     draw = np.random.default_rng(0)
-    both = (5 * draw.standard_normal((rows, 2 * heads))).astype(np.float32)
-    rate, dt = -draw.random(heads).astype(np.float32), draw.standard_normal(heads).astype(np.float32)
-    g, beta = np.empty((2, rows, heads), np.float32)
-    table(isa).decay(at(both) + 4 * heads, at(both), 2 * heads, at(rate), at(dt), rows, heads, at(g), at(beta), heads)
+    for decays in (heads, 3 * heads):
+        alpha, b = ((5 * draw.standard_normal((rows, n))).astype(np.float32) for n in (decays, heads))
+        rate, dt = -draw.random(decays).astype(np.float32), draw.standard_normal(decays).astype(np.float32)
+        both = np.empty((rows, decays + heads), np.float32)
+        out = at(both), at(both) + 4 * decays, decays + heads
+        table(isa).decay(at(alpha), decays, at(b), heads, at(rate), at(dt), rows, decays, heads, *out)
 
-    wide = both.astype(np.float64)
-    np.testing.assert_allclose(g, rate * np.logaddexp(0, wide[:, heads:] + dt), rtol=2e-6)
-    np.testing.assert_allclose(beta, 1 / (1 + np.exp(-wide[:, :heads])), rtol=1e-6)
+        g, beta = both[:, :decays], both[:, decays:]
+        np.testing.assert_allclose(g, rate * np.logaddexp(0, alpha.astype(np.float64) + dt), rtol=2e-6)
+        np.testing.assert_allclose(beta, 1 / (1 + np.exp(-b.astype(np.float64))), rtol=1e-6)
 
 
 @dataclass

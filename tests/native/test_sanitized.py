@@ -15,7 +15,9 @@ from tests.native.sanitized import problem, random_assistants, random_heads, ran
 TESTS = ROOT / "tests"
 PARTS = {
     "products": [TESTS / "kernels" / "test_products.py"],
-    "operators": [TESTS / "native" / f"test_ops_{part}.py" for part in ("rows", "attention", "delta", "experts")],
+    "operators": [
+        TESTS / "native" / f"test_ops_{part}.py" for part in ("rows", "attention", "latents", "delta", "experts")
+    ],
 }
 MISSING = problem()
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(MISSING is not None, reason=f"{MISSING}")]

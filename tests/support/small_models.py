@@ -10,7 +10,7 @@ from tempfile import mkdtemp
 import torch
 from spec_zoo.texts.tokens import train_tokenizer
 
-from tests.targets import layered
+from tests.targets import kimi, layered
 from tests.targets.convolved import write_gguf
 from tests.targets.tiny import model
 from tools.zoo.export import write, write_hybrid
@@ -92,3 +92,13 @@ def tiny_gemma4(family: str = "gemma4-e", context: int = 256, kind: str = "Q8_0"
     network.model.embed_tokens.weight.data.mul_(0.25)
     path = Path(mkdtemp()) / f"tiny-{family}.gguf"
     return layered.write_gguf(network, family, path, kind, tokenizer_json())
+
+
+@cache
+def tiny_kimi(context: int = 256, kind: str = "Q8_0") -> Path:
+    """A random model of two blocks with KDA and two with latent attention in turn, of 300 tokens."""
+    sizes = {"vocab_size": 300, "num_hidden_layers": 4, "max_position_embeddings": context, "kv_lora_rank": 32}
+    kinds = {"layer_types": [kimi.KDA, kimi.FULL] * 2, "mlp_layer_types": kimi.dense_first(1, 4)}
+    network = model("kimi-linear", 0, **sizes, **kinds)
+    path = Path(mkdtemp()) / "tiny-kimi-linear.gguf"
+    return kimi.write_gguf(network, "kimi-linear", path, kind, tokenizer_json())

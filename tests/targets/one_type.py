@@ -22,7 +22,7 @@ class OneType(Drawn):
         super().__init__(config, 0)
 
     def type(self, name: str) -> str:
-        plain = len(self.shapes[name]) == 1 or "conv.weight" in name or "gate_inp" in name
+        plain = len(self.shapes[name]) == 1 or name.endswith("conv.weight") or "conv1d" in name or "gate_inp" in name
         return "F32" if plain else self.kind
 
 

@@ -16,11 +16,11 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from spec_core import Target, load
-from tests.targets import convolved, layered, unwindowed, windowed
+from tests.targets import convolved, kimi, layered, unwindowed, windowed
 from tests.targets.drive import forward, part, sequence
 from tests.targets.tiny import classes, logits, save
 
-FAMILIES = (*unwindowed.FAMILIES, *windowed.FAMILIES, *convolved.FAMILIES, *layered.FAMILIES)
+FAMILIES = (*unwindowed.FAMILIES, *windowed.FAMILIES, *convolved.FAMILIES, *layered.FAMILIES, *kimi.FAMILIES)
 FLOORS = 4
 """Max difference in units of the rounding floor."""
 EXACT = {"dtype": "float32", "cache_dtype": "float32"}
@@ -38,13 +38,13 @@ def draw_model(family: str, seed: int) -> PreTrainedModel:
 
 
 def _of(family: str):
-    return next(module for module in (windowed, convolved, layered, unwindowed) if family in module.FAMILIES)
+    return next(module for module in (windowed, convolved, layered, kimi, unwindowed) if family in module.FAMILIES)
 
 
 def places(model: PreTrainedModel, family: str, folder: Path) -> dict[str, Path]:
     """The formats in which a model can be stored. GGUF files have no window of Mistral, no ``truncate`` of YaRN, and
     no weights of experts that are not normalised, except those of GLM."""
-    places = {"hf": save(model, folder / "hf")}
+    places = {"hf": getattr(_of(family), "save", save)(model, folder / "hf")}
     plain = family != "glm4moe" and getattr(model.config, "norm_topk_prob", True) is False
     if family not in ("mistral", "gpt-oss-notruncate") and not plain:
         places["gguf"] = _of(family).write_gguf(model, family, folder / "model.gguf")

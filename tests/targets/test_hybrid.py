@@ -11,17 +11,19 @@ from spec_core.errors import Refused
 from spec_core.testing import Oracle, RandomTrees
 from tests.methods.heads import method as head
 from tests.support.pairs import every_pair
-from tests.support.small_models import tiny_gguf, tiny_hybrid, tiny_lfm2
+from tests.support.small_models import tiny_gguf, tiny_hybrid, tiny_kimi, tiny_lfm2
 from tests.targets.drive import forward, part, sequence
 from tests.targets.gate import finish_checked
 
 STRATEGIES = ("snapshot", "replay", "checkpoint")
 
 
-KINDS = {"hybrid": tiny_hybrid, "lfm2": tiny_lfm2, "lfm2moe": lambda: tiny_lfm2(moe=True)}
+KINDS = {"hybrid": tiny_hybrid, "kimi-linear": tiny_kimi, "lfm2": tiny_lfm2, "lfm2moe": lambda: tiny_lfm2(moe=True)}
 
 
-@pytest.fixture(scope="module", params=["hybrid", "lfm2", pytest.param("lfm2moe", marks=pytest.mark.slow)])
+@pytest.fixture(
+    scope="module", params=["hybrid", "kimi-linear", "lfm2", pytest.param("lfm2moe", marks=pytest.mark.slow)]
+)
 def kind(request):
     return request.param
 
@@ -134,7 +136,7 @@ def test_a_turn_that_parts_from_the_last_behind_a_long_answer_goes_on_from_the_p
 def test_checkpoints_are_bounded(target):
     target.every, before = 4, target.every
     run = Run(target)
-    seq = run.submit(Request([1, 2, 3], max_tokens=120))
+    seq = run.submit(Request([1, 2, 3], max_tokens=120, ignore_eos=True))
     while run.busy:
         run.step()
     target.every = before
@@ -163,7 +165,9 @@ def test_drafting_without_an_owner_is_refused_before_loading(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("kind", "need"), [("hybrid", "snapshot 0.6 MiB"), ("lfm2", "snapshot 0.0 MiB")], indirect=["kind"]
+    ("kind", "need"),
+    [("hybrid", "snapshot 0.6 MiB"), ("kimi-linear", "snapshot 0.1 MiB"), ("lfm2", "snapshot 0.0 MiB")],
+    indirect=["kind"],
 )
 def test_memory_is_said_and_refused_before_it_is_taken(target, need):
     from spec_core.assembly.assemble import check

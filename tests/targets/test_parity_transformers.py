@@ -95,6 +95,9 @@ NEWER = {
     "qwen35moe": ("qwen35moe", {}),
     "qwen35moe of another epsilon": ("qwen35moe", {"rms_norm_eps": 1e-2}),
     "qwen35moe by its interval": ("qwen35moe", FOUR | {"linear_num_value_heads": 8}),
+    "kimi-linear as transformers saves it": ("kimi-linear", {}),
+    "kimi-linear of another epsilon": ("kimi-linear", {"rms_norm_eps": 1e-2}),
+    "kimi-linear of dense blocks": ("kimi-linear", {"mlp_layer_types": ["dense"] * 3}),
     "gemma4 of blocks with numbers of two digits": (
         "gemma4-e",
         {

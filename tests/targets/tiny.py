@@ -22,6 +22,7 @@ NEWER = {
     "qwen35moe": ("Qwen3_5MoeTextConfig", "Qwen3_5MoeForCausalLM"),
     "lfm2": ("Lfm2Config", "Lfm2ForCausalLM"),
     "lfm2moe": ("Lfm2MoeConfig", "Lfm2MoeForCausalLM"),
+    "kimi-linear": ("KimiLinearConfig", "KimiLinearForCausalLM"),
     **dict.fromkeys(("gemma4-e", "gemma4-k", "gemma4-moe"), ("Gemma4TextConfig", "Gemma4ForCausalLM")),
 }
 """Names of classes that older releases of transformers lack."""
@@ -83,6 +84,25 @@ GLM = {
     "routed_scaling_factor": 1.5,
     "num_mtp_layers": 0,
 }
+LATENT = {
+    "num_hidden_layers": 3,
+    "layer_types": ["linear_attention", "full_attention", "linear_attention"],
+    "mlp_layer_types": ["dense", "sparse", "sparse"],
+    "linear_head_dim": 8,
+    "linear_num_heads": 4,
+    "kv_lora_rank": 12,
+    "qk_rope_head_dim": 6,
+    "qk_nope_head_dim": 10,
+    "num_key_value_heads": 4,
+    "v_head_dim": 14,
+    "num_local_experts": 6,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 16,
+    "pad_token_id": None,
+    "bos_token_id": None,
+    "eos_token_id": None,
+    "rms_norm_eps": 1e-6,
+}
 MORE: dict[str, dict[str, Any]] = {
     "qwen3moe": EXPERTS,
     "glm4moe": GLM,
@@ -91,6 +111,7 @@ MORE: dict[str, dict[str, Any]] = {
     "qwen35moe": DELTA | SHARED,
     "lfm2": CONVOLVED | {"block_multiple_of": 16},
     "lfm2moe": CONVOLVED | FEW_EXPERTS,
+    "kimi-linear": LATENT,
     "gemma4-e": LAYERED | SHARING | {"use_double_wide_mlp": True},
     "gemma4-k": LAYERED | KEYS_AS_VALUES,
     "gemma4-moe": LAYERED | FEW_OF_MANY,

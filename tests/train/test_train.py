@@ -27,7 +27,7 @@ from spec_train.training.training_progress import StepProgress, clock, curve
 
 from spec_core import load
 from tests.methods.drafted import draft_file
-from tests.support.small_models import tiny_gguf, tiny_hybrid, tiny_lfm2
+from tests.support.small_models import tiny_gguf, tiny_hybrid, tiny_kimi, tiny_lfm2
 
 KINDS = ("eagle3", "dflash")
 SHORT = {"eagle3": ["--depth", "2"], "dflash": ["--block", "4", "--layers", "1"]}
@@ -54,7 +54,9 @@ def loss(printed: str) -> float:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
-    "model", [lambda: tiny_gguf(0, layers=4), tiny_hybrid, tiny_lfm2], ids=["dense", "hybrid", "lfm2"]
+    "model",
+    [lambda: tiny_gguf(0, layers=4), tiny_hybrid, tiny_lfm2, tiny_kimi],
+    ids=["dense", "hybrid", "lfm2", "kimi-linear"],
 )
 def test_a_head_is_trained_written_and_fits(kind, model, data, tmp_path, capsys):
     out = tmp_path / "head.gguf"

@@ -30,11 +30,17 @@ def misfit(model: Model) -> str | None:
         return "layers with heads of different sizes have no GPU kernel"
     if model.borrowed:
         return "layers that read another model's cache have no GPU kernel"
+    if any(shape.latent for shape in model.cached):
+        return "attention over latents has no GPU kernel"
     for op in model.ops:
         if isinstance(op, ops.Attend) and op.shape.group > GROUP_MAX:
             return f"{op.shape.group} query heads share a key head, GPU kernels run at most {GROUP_MAX}"
         if isinstance(op, ops.ShortConv):
             return "short convolutions have no GPU kernel"
+        if isinstance(op, ops.Delta) and op.shape.by_channel:
+            return "gated delta nets with a decay of every channel have no GPU kernel"
+        if isinstance(op, ops.HeadLinear):
+            return "products with a matrix of every head have no GPU kernel"
         if isinstance(op, ops.BlockConv):
             return "convolutions over the rows of a block have no GPU kernel"
         if isinstance(op, ops.Columns) or (isinstance(op, ops.Add) and op.scale != 1.0):

@@ -25,19 +25,19 @@ def attention(
 ) -> Tensor:
     """softmax(q kᵀ · scale) v of rows at positions ``start`` and up, each over the positions up to its own.
 
-    q: [n, H, D]    keys, values: [K, T, D]    last: every row attends to positions up to this one instead;
-    a window still ends at its own position    sinks: float32 [H], one more score of each head, without a value
-    returns [n, H, D]
+    q: [n, H, D]    keys: [K, T, D]    values: [K, T, Dv]    sinks: float32 [H], one more score of each head, without a
+    value    last: every row attends to positions up to this one instead; a window still ends at its own position
+    returns [n, H, Dv]
     """
     tiles = [_tile(q[i : i + TILE], keys, values, start + i, shape, last, sinks) for i in range(0, len(q), TILE)]
-    return torch.cat(tiles) if tiles else q
+    return torch.cat(tiles) if tiles else q.new_empty(0, q.shape[1], values.shape[-1])
 
 
 def _tile(
     q: Tensor, keys: Tensor, values: Tensor, start: int, shape: HeadShape, last: int | None, sinks: Tensor | None
 ) -> Tensor:
     """Attention of TILE rows or fewer, PLACES scores at a time; a column of ones after the values gives the sums."""
-    n, (heads, total, dim) = len(q), keys.shape
+    n, (heads, total, dim) = len(q), values.shape
     end = min(total, (start + n if last is None else last + 1))
     queries = F.pad(q, (0, 0, 0, 0, 0, TILE - n)).unflatten(1, (heads, -1)).permute(1, 0, 2, 3).flatten(1, 2).float()
     own = torch.arange(start, start + TILE, device=q.device).repeat_interleave(shape.group)[:, None]  # [TILE · G, 1]

@@ -335,6 +335,12 @@ class Builder:
         """float32 [size]"""
         return self.read(name, (size,))
 
+    def read_squeezed(self, name: str, shape: Shape) -> Tensor:
+        """A small tensor, float32, which a file may store with more dimensions of 1."""
+        stored = self.source.shape(self.prefix + name)
+        alike = stored is not None and [n for n in stored if n != 1] == [n for n in shape if n != 1]
+        return self.read(name, stored if stored is not None and alike else shape).reshape(shape)
+
     def read(self, name: str, shape: Shape) -> Tensor:
         """A small tensor, float32."""
         self.declare(name, shape)

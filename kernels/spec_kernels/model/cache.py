@@ -1,4 +1,4 @@
-"""Keys and values of one sequence: the reference's cache."""
+"""Keys and values of one sequence, or latents of both: the reference's cache."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from spec_kernels.model.shapes import HeadShape
 
 
 class KVCache:
-    """Attention rows of all layers for one slot: of each layer keys and values [K, T, D], zeros until written."""
+    """Attention rows of all layers for one slot: of each layer keys [K, T, D] and values [K, T, Dv], zeros until
+    written. Values of latents are a view of the keys.
+    """
 
     def __init__(
         self,
@@ -22,14 +24,19 @@ class KVCache:
     ) -> None:
         """shapes: of each layer."""
         self.shapes, self.length, self.dtype, self.device = tuple(shapes), length, dtype, torch.device(device)
-        self.keys, self.values = self._zeros(), self._zeros()
+        self._take()
 
     @property
     def layers(self) -> int:
         return len(self.shapes)
 
+    @property
+    def memory(self) -> list[Tensor]:
+        """The memory of all layers, each piece once."""
+        return [*self.keys, *(v for v, s in zip(self.values, self.shapes, strict=True) if not s.latent)]
+
     def read(self, layer: int, count: int) -> tuple[Tensor, Tensor]:
-        """Keys and values [K, count, D] of a layer's first positions."""
+        """Keys [K, count, D] and values [K, count, Dv] of a layer's first positions."""
         return self.keys[layer][:, :count], self.values[layer][:, :count]
 
     def reserve(self, length: int) -> bool:
@@ -41,31 +48,29 @@ class KVCache:
 
     def grow(self, length: int) -> None:
         """Enlarge to ``length`` positions; contents are kept."""
-        old, self.length = self.length, length
-        keys, values = self._zeros(), self._zeros()
-        for held, grown in ((self.keys, keys), (self.values, values)):
-            for before, after in zip(held, grown, strict=True):
-                after[:, :old] = before
-        self.keys, self.values = keys, values
+        old, held, self.length = self.length, self.memory, length
+        self._take()
+        for before, after in zip(held, self.memory, strict=True):
+            after[:, :old] = before
 
     def copy(self) -> KVCache:
         """Copy the rows to memory of their own."""
         copy = KVCache(self.shapes, self.length, self.dtype, self.device)
-        for held, copied in ((self.keys, copy.keys), (self.values, copy.values)):
-            for source, target in zip(held, copied, strict=True):
-                target.copy_(source)
+        for source, target in zip(self.memory, copy.memory, strict=True):
+            target.copy_(source)
         return copy
 
     def compact(self, start: int, places: list[int]) -> None:
         """Move ``places`` (ascending, each at or after its new place) to ``start`` and up."""
         index = torch.tensor(places, device=self.device)
         end = start + len(places)
-        for m in (*self.keys, *self.values):
+        for m in self.memory:
             m[:, start:end] = m.index_select(1, index)
 
-    def _zeros(self) -> list[Tensor]:
-        """Rows of every layer. Rollbacks also write there, outside of a forward."""
+    def _take(self) -> None:
+        """Take memory for every layer. Rollbacks also write there, outside of a forward."""
+        zeros = lambda s: torch.zeros((s.kv_heads, self.length, s.dim), dtype=self.dtype, device=self.device)
         with torch.inference_mode(False):
-            return [
-                torch.zeros((s.kv_heads, self.length, s.dim), dtype=self.dtype, device=self.device) for s in self.shapes
-            ]
+            self.keys = [zeros(s) for s in self.shapes]
+            apart = zip(self.keys, self.shapes, strict=True)
+            self.values = [keys[..., s.dim - s.latent :] if s.latent else zeros(s) for keys, s in apart]

@@ -85,6 +85,19 @@ class Linear:
 
 
 @dataclass(frozen=True, eq=False)
+class HeadLinear:
+    """out = [a | W_h b] of every head h of x, whose numbers are [a | b]: the first ``kept`` stay as they are.
+
+    weight: a matrix [n, k] of each head. x: heads of ``kept`` + k numbers. out: heads of ``kept`` + n numbers.
+    """
+
+    x: str
+    out: str
+    weight: Weight
+    kept: int = 0
+
+
+@dataclass(frozen=True, eq=False)
 class GLU:
     """out = act(gate) · up, see ``Activation``."""
 
@@ -176,10 +189,13 @@ class Rotate:
 
 @dataclass(frozen=True, eq=False)
 class Store:
-    """Rows of k and v are written to the cache, at the row's position of its sequence."""
+    """Rows of k and v are written to the cache, at the row's position of its sequence.
+
+    v: None: values are the last numbers of the keys, see ``HeadShape.latent``.
+    """
 
     k: str
-    v: str
+    v: str | None
     shape: HeadShape
     layer: int
 
@@ -208,7 +224,8 @@ class Delta:
     g = rate · softplus(alpha + dt), b = sigmoid(beta);
     S = exp(g) S + k dᵀ with d = b (v - (exp(g) S)ᵀ k); out = Sᵀ q.
 
-    conv: float32 [W, C], the current input's weight last    rate, dt: float32 [Hv]    eps: of the unit length
+    conv: float32 [W, C], the current input's weight last    eps: of the unit length
+    rate, dt: float32 [Hv], or [Hv · Dk] as alpha is where every channel has a decay (KDA, 2510.26692)
     layer: its layer in the pool of states
     """
 
@@ -299,7 +316,7 @@ class Tap:
 
 
 Op = (
-    Embed | Input | Norm | Linear | GLU | Gate | Add | SoftCap | Concat | Columns | AddRows | BlockConv
+    Embed | Input | Norm | Linear | HeadLinear | GLU | Gate | Add | SoftCap | Concat | Columns | AddRows | BlockConv
     | Rotate | Store | Attend | Delta | ShortConv | Mixture | Clusters | Pick | Tap
 )  # fmt: skip
 
@@ -313,7 +330,7 @@ def weights_of(op: Op) -> tuple[Weight, ...]:
             return op.weights
         case Mixture():
             return op.gate, op.up, op.down
-        case Clusters():
+        case Clusters() | HeadLinear():
             return (op.weight,)
     return ()
 

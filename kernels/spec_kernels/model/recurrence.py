@@ -64,7 +64,7 @@ class RecurrentSlot:
 @dataclass(frozen=True)
 class Record:
     """The data to run draft rows of one layer again: convolution inputs x [n, C], and of the gated delta rule
-    k [n, Hk, Dk], d [n, Hv, Dv] and g [n, Hv]."""
+    k [n, Hk, Dk], d [n, Hv, Dv] and g [n, Hv] or [n, Hv, Dk]."""
 
     x: Tensor
     rule: tuple[Tensor, ...]

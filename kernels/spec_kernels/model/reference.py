@@ -160,6 +160,12 @@ class Pass:
                 y = y + self.of.here(bias).to(y.dtype)
             self.values[out] = y if op.add is None else self[op.add] + y
 
+    def headlinear(self, op: ops.HeadLinear) -> None:
+        matrices = as_stack(self.of.weights[op.weight.key])
+        heads = self[op.x].unflatten(1, (len(matrices), -1)).split([op.kept, op.weight.k], 2)
+        products = [product(b.contiguous(), m) for b, m in zip(heads[1].unbind(1), matrices, strict=True)]
+        self.values[op.out] = torch.cat([heads[0], torch.stack(products, 1)], 2).flatten(1)
+
     def glu(self, op: ops.GLU) -> None:
         self.values[op.out] = glu(op.act, self[op.gate], self[op.up])
 
@@ -218,6 +224,8 @@ class Pass:
         for s in self.batch.sequences:
             rows, places = slice(s.first, s.first + s.rows), slice(s.start, s.end)
             for held, new in ((s.cache.keys, op.k), (s.cache.values, op.v)):
+                if new is None:
+                    continue
                 held[op.layer][:, places] = self[new][rows].unflatten(1, (op.shape.kv_heads, -1)).transpose(0, 1)
 
     def attend(self, op: ops.Attend) -> None:
@@ -247,6 +255,7 @@ class Pass:
         q, k = (unit(m.unflatten(1, (s.key_heads, -1)), op.eps) for m in (q, k))
         q, v = q * s.key_dim**-0.5, v.unflatten(1, (s.value_heads, -1))
         g = here(op.rate) * softplus(self[op.alpha].float() + here(op.dt))
+        g = g.unflatten(1, (s.value_heads, -1)) if s.by_channel else g
         beta = sigmoid(self[op.beta].float())
         states, key_of = now.pool.matrices[op.layer], s.key_of(x.device)
         o, d = gated_delta(q, k, v, g, beta, states, now.lineage, key_of)

@@ -14,6 +14,7 @@ class HeadShape:
 
     scale: factor of the scores. window: max positions that a query attends to, its own included; 0 means all.
     cap: scores become cap · tanh(score / cap); 0 means that they stay. table: which of the model's rotary tables.
+    latent: the last numbers of a key that are its value, too, which is then not stored; 0 means that values are apart.
     """
 
     heads: int
@@ -24,6 +25,7 @@ class HeadShape:
     window: int = 0
     cap: float = 0.0
     table: int = 0
+    latent: int = 0
 
     @property
     def group(self) -> int:
@@ -36,6 +38,40 @@ class HeadShape:
     @property
     def kv_width(self) -> int:
         return self.kv_heads * self.dim
+
+    @property
+    def value_dim(self) -> int:
+        """Width of a value."""
+        return self.latent or self.dim
+
+    @property
+    def out_width(self) -> int:
+        """Width of what attention returns."""
+        return self.heads * self.value_dim
+
+    @property
+    def cached_numbers(self) -> int:
+        """Numbers of one position in the cache."""
+        return self.kv_width * (1 if self.latent else 2)
+
+
+@dataclass(frozen=True)
+class LatentShape:
+    """Latent attention (MLA; DeepSeek-V2, 2405.04434): a position's keys and values of all heads follow from a vector
+    of ``rank`` numbers, and from ``shared`` numbers that the keys of all heads have in common; only these are cached.
+
+    plain: numbers of a head's key that follow from the vector. value: numbers of a head's value.
+    """
+
+    rank: int
+    shared: int
+    plain: int
+    value: int
+
+    @property
+    def key(self) -> int:
+        """Width of a head's query and key."""
+        return self.plain + self.shared
 
 
 @dataclass(frozen=True)
@@ -55,6 +91,7 @@ class Experts:
 class DeltaShape:
     """A gated delta net layer: Hk key heads serve Hv value heads.
 
+    by_channel: the state decays by a rate of every key dimension (KDA), else by one of the head.
     tiled: value head j is served by key head j % Hk, as GGUF files of qwen35 have them; else by j // (Hv / Hk).
     kernel: number of convolution inputs, the current one included.
     """
@@ -65,6 +102,12 @@ class DeltaShape:
     value_dim: int
     kernel: int
     tiled: bool = False
+    by_channel: bool = False
+
+    @property
+    def decays(self) -> int:
+        """Rates of decay of all heads."""
+        return self.value_heads * (self.key_dim if self.by_channel else 1)
 
     @property
     def key_width(self) -> int:
@@ -92,7 +135,7 @@ class DeltaShape:
     @property
     def record_bytes(self) -> int:
         """Bytes of one layer's record of one token for replay: its convolution inputs, k, d and g, float32."""
-        return 4 * (self.channels + self.key_width + self.value_width + self.value_heads)
+        return 4 * (self.channels + self.key_width + self.value_width + self.decays)
 
     def key_of(self, device: torch.device | str = "cpu") -> Tensor:
         """int64 [Hv]: the key head of each value head."""

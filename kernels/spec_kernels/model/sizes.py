@@ -94,6 +94,15 @@ class Sizes:
                 need(name, f"the shape of the bias of {weight.name!r}", tuple(bias.shape), (weight.n,))
         self.widths |= {out: weight.n for out, weight in zip(op.outs, op.weights, strict=True)}
 
+    def headlinear(self, op: ops.HeadLinear) -> None:
+        name, w = f"HeadLinear of {op.x!r}", op.weight
+        if op.kept < 0:
+            raise ValueError(f"{name}: {op.kept} numbers of a head stay as they are, 0 or more are possible")
+        if op.out == op.x:
+            raise ValueError(f"{name}: it writes {op.out!r}, which it reads in other columns")
+        self.wide(name, op.x, w.count * (op.kept + w.k))
+        self.widths[op.out] = w.count * (op.kept + w.n)
+
     def mixture(self, op: ops.Mixture) -> None:
         name, width, e = f"Mixture of {op.x!r}", self.read(f"Mixture of {op.x!r}", op.x), op.experts
         self.wide(name, op.scores, e.count)
@@ -198,7 +207,8 @@ class Sizes:
     def store(self, op: ops.Store) -> None:
         name = f"Store of {op.k!r}"
         self._check_cache(name, op.shape, op.layer)
-        for value in (op.k, op.v):
+        need(name, "a value apart from the key", op.v is not None, not op.shape.latent)
+        for value in filter(None, (op.k, op.v)):
             self.wide(name, value, op.shape.kv_width)
 
     def attend(self, op: ops.Attend) -> None:
@@ -210,7 +220,7 @@ class Sizes:
             need(name, "the shape of the sinks", vector_shape(op.sinks), (shape.heads,))
         if not 0 <= shape.cap < math.inf:
             raise ValueError(f"{name}: the cap of scores is {shape.cap}, 0 or more is needed")
-        self.widths[op.out] = shape.q_width
+        self.widths[op.out] = shape.out_width
 
     def _check_cache(self, name: str, shape: HeadShape, layer: int) -> None:
         """Check that keys and values have the shape that the layer has in the cache."""
@@ -220,6 +230,10 @@ class Sizes:
         inside(name, layer, len(layers))
         cached = layers[layer]
         need(name, "(key heads, head width)", (shape.kv_heads, shape.dim), (cached.kv_heads, cached.dim))
+        need(name, "the number of latent numbers", shape.latent, cached.latent)
+        if shape.latent and not (shape.kv_heads == 1 and 0 < shape.latent <= shape.dim):
+            latents = f"{shape.latent} numbers of {shape.kv_heads} keys of {shape.dim} are their values"
+            raise ValueError(f"{name}: {latents}; one key with at most all of its numbers is possible")
 
     # recurrent layers
 
@@ -228,10 +242,10 @@ class Sizes:
         self._check_state(name, s, op.conv, op.layer)
         check_value_heads(name, s)
         self.wide(name, op.qkv, s.channels)
-        for value in (op.beta, op.alpha):
-            self.wide(name, value, s.value_heads)
+        self.wide(name, op.beta, s.value_heads)
+        self.wide(name, op.alpha, s.decays)
         for what, vector in (("rate", op.rate), ("dt", op.dt)):
-            need(name, f"the shape of {what}", vector_shape(vector), (s.value_heads,))
+            need(name, f"the shape of {what}", vector_shape(vector), (s.decays,))
         self.widths[op.out] = s.value_width
 
     def shortconv(self, op: ops.ShortConv) -> None:

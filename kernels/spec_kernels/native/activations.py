@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from spec_kernels.model.ops import Clusters, Linear, Mixture, Model
+from spec_kernels.model.ops import Clusters, HeadLinear, Linear, Mixture, Model
 from spec_kernels.native import ACTIVATIONS
 from spec_kernels.native.weights import Arena, Tiles
 
@@ -77,5 +77,5 @@ def _tiles_of_products(model: Model, arena: Arena) -> Iterable[Tiles]:
             yield from (arena[some] for some in ([op.weights] if pair else [(w,) for w in op.weights]))
         elif isinstance(op, Mixture):
             yield from (arena[op.gate, op.up], arena[(op.down,)])
-        elif isinstance(op, Clusters):
+        elif isinstance(op, Clusters | HeadLinear):
             yield arena[(op.weight,)]

@@ -6,7 +6,7 @@ from spec_kernels.model import ops
 from spec_kernels.model.ops import Model
 from spec_kernels.model.shapes import Experts, HeadShape, RecurrentShape
 
-MAX_HEAD, MAX_TAPS, MAX_CHOSEN = 512, 16, 64
+MAX_HEAD, MAX_TAPS, MAX_CHOSEN = 576, 16, 64
 """Max width of an attention head and of a convolution, and max experts of a row."""
 MAX_INPUTS = 32
 """Max inputs of a model, and max joined values."""

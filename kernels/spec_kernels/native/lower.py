@@ -136,13 +136,14 @@ class Lowering:
         self.program.heads(self.value_index(op.x, width), width // shape.dim, shape.dim, 0, 0.0, *turn)
 
     def store(self, op: ops.Store, after: list[Any]) -> None:
-        self.program.store(self.index_of(op.k), self.index_of(op.v), op.layer, op.shape.kv_heads)
+        v = -1 if op.v is None else self.index_of(op.v)
+        self.program.store(self.index_of(op.k), v, op.layer, op.shape.kv_heads)
 
     def attend(self, op: ops.Attend, after: list[Any]) -> int:
-        gated = bool(after) and self._gates(after[0], op.out, op.shape.q_width, "sigmoid")
+        gated = bool(after) and self._gates(after[0], op.out, op.shape.out_width, "sigmoid")
         gate = self.index_of(after[0].gate) if gated else -1
         s, q = op.shape, self.index_of(op.q)
-        out = self.value_index(op.out, s.q_width)
+        out = self.value_index(op.out, s.out_width)
         numbers = (op.layer, s.heads, s.kv_heads, s.dim, s.window, s.scale, op.causal, s.cap, self.vector(op.sinks))
         self.program.attend(q, gate, out, *numbers)
         return int(gated)
@@ -166,6 +167,12 @@ class Lowering:
         for bits, some in parts.items():
             self.program.linear(self.qrows(op.x, bits), tuple(some), add, False, 0)
         return 0
+
+    def headlinear(self, op: ops.HeadLinear, after: list[Any]) -> None:
+        tiles, x, w = self.arena[(op.weight,)], self.index_of(op.x), op.weight
+        out = self.value_index(op.out, w.count * (op.kept + w.n))
+        stack = (tiles.handle, tiles.nbytes)
+        self.program.head_linear(x, out, stack, w.count, op.kept, self.activation_bits(tiles))
 
     def _bound(self, op: ops.Linear, out: str, after: list[Any]) -> int | None:
         """A value in the caller's memory, if the product's only reader is the tap after it."""
@@ -227,7 +234,8 @@ class Lowering:
     def delta(self, op: ops.Delta, after: list[Any]) -> None:
         s, p = op.shape, self.program
         x, beta, alpha = (self.index_of(name) for name in (op.qkv, op.beta, op.alpha))
-        mixed, rates = self.value_index("delta.qkv", s.channels), self.value_index("delta.rates", 2 * s.value_heads)
+        mixed = self.value_index("delta.qkv", s.channels)
+        rates = self.value_index("delta.rates", s.decays + s.value_heads)
         d, o = self.value_index("delta.d", s.value_width), self.value_index(op.out, s.value_width)
         p.conv(x, -1, mixed, op.layer, self.vector(op.conv))
         p.rates(mixed, rates, alpha, beta, self.vector(op.rate), self.vector(op.dt), op.eps, s.key_dim**-0.5)
@@ -277,8 +285,10 @@ def in_tiles(rows: Tensor) -> Tensor:
 def recurrence(model: Model) -> tuple[int, ...]:
     """Sizes of recurrent layers as C needs them; the last is the address of numbers that stay alive."""
     s = model.recurrent
-    rule = (s.key_heads, *s.matrices, _key_of(s).data_ptr()) if isinstance(s, DeltaShape) else (0, *s.matrices, 0)
-    return model.recurring, s.kernel, s.channels, *rule
+    sizes = model.recurring, s.kernel, s.channels
+    if isinstance(s, DeltaShape):
+        return *sizes, s.key_heads, *s.matrices, s.decays, _key_of(s).data_ptr()
+    return *sizes, 0, *s.matrices, 0, 0
 
 
 _KEYS: dict[Any, Tensor] = {}

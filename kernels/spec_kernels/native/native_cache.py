@@ -25,17 +25,18 @@ def choose(wish: str, bits: int) -> str:
     return wish if wish != AUTO else "q8" if bits == 8 else "float16"
 
 
-def place_bytes(kind: str, heads: int, dim: int) -> int:
+def place_bytes(kind: str, shape: HeadShape) -> int:
     """Bytes of the keys and values of one position in one layer, without padding. kind: a type in ``CACHES``."""
     if kind == "q8":
-        return heads * (2 * dim + 2 * -(-dim // 32) + 4)
-    return heads * 2 * dim * KINDS[CACHES.index(kind)].itemsize
+        scales = 2 * -(-shape.dim // BLOCK) + (0 if shape.latent else 4)
+        return shape.cached_numbers + shape.kv_heads * scales
+    return shape.cached_numbers * KINDS[CACHES.index(kind)].itemsize
 
 
 class CacheShape:
     """Layers of a cache as C takes them.
 
-    kind: an index of ``CACHES``    layers: int32 [L, 2], key heads and head width of each
+    kind: an index of ``CACHES``    layers: int32 [L, 3], key heads, head width and latent numbers of each
     """
 
     __slots__ = ("arguments", "kind", "layers")
@@ -46,7 +47,7 @@ class CacheShape:
 
     @classmethod
     def of(cls, kind: int, shapes: Sequence[HeadShape]) -> CacheShape:
-        return cls(kind, torch.tensor([(s.kv_heads, s.dim) for s in shapes], dtype=torch.int32))
+        return cls(kind, torch.tensor([(s.kv_heads, s.dim, s.latent) for s in shapes], dtype=torch.int32))
 
 
 class NativeCache:
@@ -99,21 +100,33 @@ class NativeCache:
         return len(self.shape.layers)
 
     def read(self, layer: int, count: int) -> tuple[Tensor, Tensor]:
-        """Keys and values float32 [K, count, D] of a layer's first positions: copies, whatever their form."""
-        keys, values = (part.view(int(self.shape.layers[layer, 0]), -1) for part in self._parts(layer))
-        dim = int(self.shape.layers[layer, 1])
-        if CACHES[self.shape.kind] == "q8":
-            return byte_keys(keys, dim)[:, :count], byte_values(values, dim)[:, :count]
+        """Keys [K, count, D] and values [K, count, Dv], float32, of a layer's first positions: copies, whatever their
+        form."""
+        heads, dim, latent = self.shape.layers[layer].tolist()
+        stored, apart = (part.view(heads, -1) for part in self._parts(layer))
+        is_bytes = CACHES[self.shape.kind] == "q8"
+        keys = (byte_keys if is_bytes else self._float_keys)(stored, dim)[:, :count]
+        if latent:
+            return keys, keys[..., dim - latent :].clone()
+        return keys, (byte_values if is_bytes else self._float_values)(apart, dim)[:, :count]
+
+    def _float_keys(self, memory: Tensor, dim: int) -> Tensor:
+        """Keys float32 [K, T, dim] from tiles of numbers [dim, TILE]."""
         kind = KINDS[self.shape.kind]
-        tiles = keys[:, : self.length * dim * kind.itemsize].view(kind).unflatten(1, (-1, dim, TILE))
-        rows = values[:, : self.length * padded_width(dim) * kind.itemsize].view(kind).unflatten(1, (self.length, -1))
-        return tiles.transpose(2, 3).flatten(1, 2)[:, :count].float(), rows[:, :count, :dim].float()
+        tiles = memory[:, : self.length * dim * kind.itemsize].view(kind).unflatten(1, (-1, dim, TILE))
+        return tiles.transpose(2, 3).flatten(1, 2).float()
+
+    def _float_values(self, memory: Tensor, dim: int) -> Tensor:
+        """Values float32 [K, T, dim] from padded rows of numbers."""
+        kind = KINDS[self.shape.kind]
+        rows = memory[:, : self.length * padded_width(dim) * kind.itemsize].view(kind)
+        return rows.unflatten(1, (self.length, -1))[..., :dim].float()
 
     def _parts(self, layer: int) -> tuple[Tensor, Tensor]:
         """The bytes of a layer's keys, and of its values, of all heads."""
         bytes_of = lambda one: module().cache_bytes((self.shape.kind, 1, one.data_ptr()), self.length)
         first = sum(bytes_of(one) for one in self.shape.layers[:layer])
-        heads, dim = self.shape.layers[layer].tolist()
+        heads, dim, _ = self.shape.layers[layer].tolist()
         keys = heads * aligned_bytes(self.length // TILE * key_tile_bytes(self.shape.kind, dim))
         return self.memory[first : first + keys], self.memory[first + keys : first + bytes_of(self.shape.layers[layer])]
 

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from spec_kernels.model.ops import GLU, Clusters, Embed, Linear, Mixture, Model, Weight
+from spec_kernels.model.ops import GLU, Clusters, Embed, HeadLinear, Linear, Mixture, Model, Weight
 from spec_kernels.model.source import TensorSource, bytes_of
 from spec_kernels.native import TYPES, module, mxfp4
 
@@ -172,7 +172,7 @@ class Arena:
             elif isinstance(op, Mixture):
                 yield from self._together((op.gate, op.up), must=True)
                 yield self._wish(op.down)
-            elif isinstance(op, Clusters):
+            elif isinstance(op, Clusters | HeadLinear):
                 yield self._wish(op.weight)
         yield from (self._wish(op.table) for op in model.ops if isinstance(op, Embed))
 

@@ -1,6 +1,6 @@
 /* Whole forwards of random models: layers of attention, of the gated delta rule or of short convolutions, feed-forwards
- * or experts, with matrices of any types. Layers of a cache may have heads of their own size, and may be read by later
- * blocks. A prompt, then in one forward a chain and a tree, then one row that follows them. */
+ * or experts, with matrices of any types. Layers of a cache may hold latents, have heads of their own size, and may be
+ * read by later blocks. A prompt, then in one forward a chain and a tree, then one row that follows them. */
 #include "matrices.h"
 #include "program/program.h"
 
@@ -15,7 +15,7 @@ typedef struct {
     spec_program *p;
     draws *d;
     int bits, width, heads[LAYERS], vocabulary, layer, recurring;
-    int32_t shapes[LAYERS][2]; /* kv heads and head width of each layer */
+    int32_t shapes[LAYERS][3];            /* kv heads, head width and latent numbers of each layer */
     int32_t x, norm, qrows, qrows_floats; /* values and qrows of [width] */
 } model;
 
@@ -92,11 +92,22 @@ static int columns(model *m, int width) {
     return out;
 }
 
-/* Keys and values of the next layer. */
+/* out: heads of `kept` + n numbers, those of x have `kept` + k. */
+static int head_linear(model *m, int x, int count, int kept, int k, int n) {
+    int type = type_for(m, k), tiles = (n + 15) / 16;
+    spec_stack matrices = {matrix(m->d, type, 16 * tiles * count, k, 0), 0};
+    matrices.one.n = n, matrices.one.tiles = tiles, matrices.bytes = (size_t)tiles * matrices.one.tile_bytes;
+    spec_op *op = spec_add_head_linear(m->p, &matrices, count, kept, bits_for(m, type));
+    op->x = x, op->out = spec_add_value(m->p, count * (kept + n));
+    return op->out;
+}
+
+/* Keys and values of the next layer, or latents. */
 static void store(model *m) {
     int kv_heads = m->shapes[m->layer][0], dim = m->shapes[m->layer][1], width = kv_heads * dim;
-    int k = linear(m, m->norm, m->width, width, SPEC_NONE, SPEC_NONE);
-    int v = toss(m->d) ? columns(m, width) : linear(m, m->norm, m->width, width, SPEC_NONE, SPEC_NONE);
+    int k = linear(m, m->norm, m->width, width, SPEC_NONE, SPEC_NONE), v = SPEC_NONE;
+    if (!m->shapes[m->layer][2])
+        v = toss(m->d) ? columns(m, width) : linear(m, m->norm, m->width, width, SPEC_NONE, SPEC_NONE);
     heads(m, k, kv_heads, dim);
     spec_op *op = spec_add_op(m->p, SPEC_STORE);
     op->x = k, op->y = v, op->layer = m->layer++, op->kv_heads = kv_heads;
@@ -106,17 +117,21 @@ static void store(model *m) {
 static int attention(model *m) {
     if (!m->layer || between(m->d, 0, 2)) store(m);
     int layer = between(m->d, 0, 3) ? m->layer - 1 : between(m->d, 0, m->layer - 1), heads_of = m->heads[layer];
-    int dim = m->shapes[layer][1], q_width = heads_of * dim;
+    int dim = m->shapes[layer][1], latent = m->shapes[layer][2];
+    int q_width = heads_of * (latent ? dim - latent + 32 : dim);
+    int out_width = heads_of * (latent ? latent : dim);
     int q = linear(m, m->norm, m->width, q_width, SPEC_NONE, SPEC_NONE);
-    int gate = toss(m->d) ? linear(m, m->norm, m->width, q_width, SPEC_NONE, SPEC_NONE) : SPEC_NONE;
-    int out = spec_add_value(m->p, q_width);
+    if (latent) q = head_linear(m, q, heads_of, dim - latent, 32, latent);
+    int gate = toss(m->d) ? linear(m, m->norm, m->width, out_width, SPEC_NONE, SPEC_NONE) : SPEC_NONE;
+    int out = spec_add_value(m->p, out_width);
     heads(m, q, heads_of, dim);
     spec_op *op = spec_add_op(m->p, SPEC_ATTEND);
     op->x = q, op->y = gate, op->out = out, op->layer = layer, op->heads = heads_of;
     op->kv_heads = m->shapes[layer][0];
     op->dim = dim, op->scale = 0.125f, op->causal = 1, op->window = toss(m->d) ? 20 : 0;
     op->cap = toss(m->d) ? 5 : 0, op->vector = toss(m->d) ? vector(m, heads_of, 2) : NULL;
-    return onto_stream(m, out, q_width);
+    if (latent) out = head_linear(m, out, heads_of, 0, latent, 40), out_width = heads_of * 40;
+    return onto_stream(m, out, out_width);
 }
 
 /* Convolution, rates, the rule and its gated norm: what lower.py writes for it. */
@@ -125,12 +140,12 @@ static int gated_delta(model *m) {
     int values = r->value_heads * r->value_dim, kernel = r->kernel * r->channels;
     int qkv = linear(m, m->norm, m->width, r->channels, SPEC_NONE, SPEC_NONE);
     int z = linear(m, m->norm, m->width, values, SPEC_NONE, SPEC_NONE);
-    int alpha = linear(m, m->norm, m->width, r->value_heads, SPEC_NONE, SPEC_NONE);
+    int alpha = linear(m, m->norm, m->width, r->decays, SPEC_NONE, SPEC_NONE);
     int beta = linear(m, m->norm, m->width, r->value_heads, SPEC_NONE, SPEC_NONE);
-    int mixed = spec_add_value(m->p, r->channels), rates = spec_add_value(m->p, 2 * r->value_heads);
+    int mixed = spec_add_value(m->p, r->channels), rates = spec_add_value(m->p, r->decays + r->value_heads);
     int d = spec_add_value(m->p, values), o = spec_add_value(m->p, values);
-    float *rate = vector(m, r->value_heads, 1), *weight = vector(m, kernel, 1), *scale = vector(m, r->value_dim, 1);
-    for (int h = 0; h < r->value_heads; h++) rate[h] = rate[h] > 0 ? -rate[h] : rate[h];
+    float *rate = vector(m, r->decays, 1), *weight = vector(m, kernel, 1), *scale = vector(m, r->value_dim, 1);
+    for (int h = 0; h < r->decays; h++) rate[h] = rate[h] > 0 ? -rate[h] : rate[h];
     spec_op *op = spec_add_op(m->p, SPEC_CONV);
     op->x = qkv, op->y = SPEC_NONE, op->out = mixed, op->layer = m->recurring, op->vector = weight;
     op = spec_add_op(m->p, SPEC_RATES);
@@ -236,6 +251,8 @@ static int shapes_of(model *m) {
         int alike = i && !differ, kv_heads = alike ? m->shapes[0][0] : between(m->d, 1, 2);
         m->heads[i] = alike ? m->heads[0] : kv_heads * between(m->d, 1, 4), m->shapes[i][0] = kv_heads;
         m->shapes[i][1] = alike ? m->shapes[0][1] : 2 * one_of(m->d, dims, 7);
+        int latent = kv_heads == 1 && toss(m->d) ? 16 * between(m->d, 1, m->shapes[i][1] / 16) : 0;
+        m->shapes[i][2] = alike ? m->shapes[0][2] : latent;
         least = m->shapes[i][1] < least ? m->shapes[i][1] : least;
     }
     memcpy(copy, m->shapes, sizeof m->shapes);
@@ -258,6 +275,7 @@ static void sizes_of(model *m) {
     spec_recurrence r = {.key_heads = keys, .value_heads = values};
     r.key_dim = 16 * between(m->d, 1, 4), r.value_dim = 32 * between(m->d, 1, 2), r.kernel = between(m->d, 2, 4);
     r.channels = 2 * keys * r.key_dim + values * r.value_dim;
+    r.decays = values * (toss(m->d) ? r.key_dim : 1);
     r.key_of = malloc(sizeof *r.key_of * (size_t)values); /* the program frees it */
     for (int h = 0; h < values; h++) r.key_of[h] = h % keys;
     p->recurrence = r;

@@ -115,17 +115,19 @@ static int32_t *lineage(draws *d, int rows, int chain) {
 }
 
 static uint64_t attention(table t, draws *d) {
-    static const int dims[] = {16, 24, 32, 40, 64, 80, 128, 200, 256, 322, 512};
+    static const int dims[] = {16, 24, 32, 40, 64, 80, 128, 200, 256, 322, 512, 576};
     int kind = between(d, 0, KINDS - 1), kv_heads = between(d, 1, 2), heads = kv_heads * between(d, 1, 8);
-    int dim = one_of(d, dims, 11), start = between(d, 0, 70), rows = between(d, 1, 20), chain = between(d, 1, rows);
-    int places = start + rows, width = kv_heads * dim, q_width = heads * dim;
-    spec_cache c = {kind, kv_heads, dim, dim, (places + 15) / 16 * 16, NULL, NULL, 0, 0};
-    c.key_head_bytes = spec_key_bytes(kind, dim, places), c.value_head_bytes = spec_value_bytes(kind, dim, places);
+    int dim = one_of(d, dims, 12), start = between(d, 0, 70), rows = between(d, 1, 20), chain = between(d, 1, rows);
+    int latent = toss(d) ? between(d, 1, dim) : 0, value = latent ? latent : dim;
+    int places = start + rows, width = kv_heads * dim, q_width = heads * dim, out_width = heads * value;
+    spec_cache c = {kind, kv_heads, dim, value, (places + 15) / 16 * 16, latent > 0, NULL, NULL, 0, 0};
+    c.key_head_bytes = spec_key_bytes(kind, dim, places);
+    c.value_head_bytes = latent ? 0 : spec_value_bytes(kind, dim, places);
     c.keys = room(c.key_head_bytes * (size_t)kv_heads), c.values = room(c.value_head_bytes * (size_t)kv_heads);
     float *k = numbers(d, (size_t)(places * width), 2), *v = numbers(d, (size_t)(places * width), 2);
-    float *q = numbers(d, (size_t)(rows * q_width), 2), *out = result((size_t)(rows * q_width));
-    float *gate = toss(d) ? numbers(d, (size_t)(rows * q_width), 4) : NULL;
-    t->store(&c, 0, places, k, (size_t)width, v, (size_t)width, 0, kv_heads);
+    float *q = numbers(d, (size_t)(rows * q_width), 2), *out = result((size_t)(rows * out_width));
+    float *gate = toss(d) ? numbers(d, (size_t)(rows * out_width), 4) : NULL;
+    t->store(&c, 0, places, k, (size_t)width, latent ? NULL : v, (size_t)width, 0, kv_heads);
     int32_t moved[2] = {start / 2, start};
     if (start > 3) t->compact(&c, start / 2 - 1, moved, 2);
     int32_t *parents = lineage(d, rows, chain);
@@ -137,14 +139,14 @@ static uint64_t attention(table t, draws *d) {
                         q,
                         (size_t)q_width,
                         out,
-                        (size_t)q_width,
+                        (size_t)out_width,
                         gate,
-                        (size_t)q_width,
+                        (size_t)out_width,
                         toss(d) ? 5.0f : 0,
                         toss(d) ? numbers(d, (size_t)heads, 2) : NULL};
     void *scratch = room(spec_attention_scratch(places));
     for (int h = 0; h < kv_heads; h++) t->attend(&a, &c, &s, h, 0, rows, scratch);
-    uint64_t hash = hash_floats(HASH, out, (size_t)(rows * q_width));
+    uint64_t hash = hash_floats(HASH, out, (size_t)(rows * out_width));
     return hash_bytes(hash_bytes(hash, c.keys, c.key_head_bytes), c.values, c.value_head_bytes);
 }
 
@@ -157,16 +159,16 @@ static uint64_t recurrence(table t, draws *d) {
     size_t state = (size_t)(heads * dk * dv);
     float *q = numbers(d, n * kw, 0.25f), *k = numbers(d, n * kw, 0.25f), *g = numbers(d, n * gw, 1);
     float *v = numbers(d, n * kw + vw, 1); /* rows of q, k and v are equally far apart */
-    float *alpha = odd_numbers(d, n * (size_t)heads, 10), *beta = result(n * gw), *rate = numbers(d, (size_t)heads, 1);
+    float *alpha = odd_numbers(d, n * gw, 10), *beta = result(n * (size_t)heads), *rate = numbers(d, gw, 1);
     float *matrices = numbers(d, (size_t)states * state, 1), *o = result(n * vw), *recorded = result(n * vw);
     int32_t source[9] = {0}, keep[9], slot[9], key_of[4], path[9], *parents = lineage(d, rows, chain);
     uint64_t hash = HASH;
     for (int i = 0; i < rows; i++) keep[i] = i == chain - 1 ? 1 : -1, path[i] = i;
     for (int h = 0; h < heads; h++) key_of[h] = h % keys;
     for (size_t i = 0; i < n * gw; i++) g[i] = g[i] > 0 ? -g[i] : g[i];
-    float *rates = result(n * (size_t)heads);
-    t->decay(alpha, alpha, (size_t)heads, rate, rate, rows, heads, rates, beta, (size_t)heads);
-    hash = hash_floats(hash_floats(hash, rates, n * (size_t)heads), beta, n * (size_t)heads);
+    float *rates = result(n * (gw + (size_t)heads));
+    t->decay(alpha, gw, alpha, gw, rate, rate, rows, (int)gw, heads, rates, rates + gw, gw + (size_t)heads);
+    hash = hash_floats(hash, rates, n * (gw + (size_t)heads));
     for (size_t i = 0; i < n * (size_t)heads; i++) beta[i] = 0.5f;
     spec_delta a = {keys,          heads, dk,       dv, g_width, q,        k,      v,       g,      beta, kw,  gw,
                     (size_t)heads, o,     recorded, vw, vw,      matrices, key_of, parents, source, keep, slot};

@@ -73,7 +73,7 @@ static PyObject *rows_of(PyObject *module, PyObject *args) {
     Py_RETURN_NONE;
 }
 
-/* ---- caches, described by (kind, layers, address of the shapes, int32 [layers][2]) */
+/* ---- caches, described by (kind, layers, address of the shapes, int32 [layers][3]) */
 
 static int memory_of(PyObject *tuple, spec_memory *m) {
     word shapes;
@@ -142,17 +142,17 @@ static PyObject *cache_compact(PyObject *module, PyObject *args) {
 
 /* ---- states */
 
-/* (layers, kernel, channels, key_heads, value_heads, key_dim, value_dim, address of key_of), matrices, windows, states, place,
-   record, records, (row of the record, ...): advances the state in `place` by those recorded rows */
+/* (layers, kernel, channels, key_heads, value_heads, key_dim, value_dim, decays, address of key_of), matrices, windows,
+   states, place, record, records, (row of the record, ...): advances the state in `place` by those recorded rows */
 static PyObject *replay(PyObject *module, PyObject *args) {
     int layers, states, place, records;
     spec_recurrence r;
     word key_of, matrices, windows, record;
     PyObject *list;
     (void)module;
-    if (!PyArg_ParseTuple(args, "(iiiiiiiK)KKiiKiO!", &layers, &r.kernel, &r.channels, &r.key_heads, &r.value_heads,
-                          &r.key_dim, &r.value_dim, &key_of, &matrices, &windows, &states, &place, &record, &records,
-                          &PyList_Type, &list))
+    if (!PyArg_ParseTuple(args, "(iiiiiiiiK)KKiiKiO!", &layers, &r.kernel, &r.channels, &r.key_heads, &r.value_heads,
+                          &r.key_dim, &r.value_dim, &r.decays, &key_of, &matrices, &windows, &states, &place, &record,
+                          &records, &PyList_Type, &list))
         return NULL;
     int count = (int)PyList_Size(list), good = place >= 0 && place < states;
     int32_t *path = malloc(((size_t)count + 1) * sizeof *path);
@@ -163,7 +163,7 @@ static PyObject *replay(PyObject *module, PyObject *args) {
         path[i] = (int32_t)n;
     }
     int keys = r.key_heads * r.key_dim, values = r.value_heads * r.value_dim, channels = r.channels;
-    size_t row = (size_t)(channels + keys + values + r.value_heads);
+    size_t row = (size_t)(channels + keys + values + r.decays);
     for (int layer = 0; layer < layers && good; layer++) {
         const float *from = (const float *)at(record) + (size_t)layer * (size_t)records * row;
         spec_delta a = {
@@ -171,7 +171,7 @@ static PyObject *replay(PyObject *module, PyObject *args) {
             .value_heads = r.value_heads,
             .key_dim = r.key_dim,
             .value_dim = r.value_dim,
-            .g_width = 1,
+            .g_width = r.value_heads ? r.decays / r.value_heads : 1,
             .k = from + channels,
             .stride = row,
             .d = (float *)from + channels + keys,

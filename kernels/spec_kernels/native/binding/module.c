@@ -94,13 +94,13 @@ static PyObject *threads(PyObject *self, PyObject *args) {
     Py_RETURN_NONE;
 }
 
-/* kind, layers, address of the shapes, int32 [layers][2], whether the cache is another model's */
+/* kind, layers, address of the shapes, int32 [layers][3], whether the cache is another model's */
 static PyObject *memory(PyObject *self, PyObject *args) {
     spec_memory *m = &program_of(self)->memory;
     unsigned long long shapes;
     int kind, layers, borrowed;
     if (!PyArg_ParseTuple(args, "iiKp", &kind, &layers, &shapes, &borrowed)) return NULL;
-    size_t bytes = 2 * (size_t)layers * sizeof(int32_t);
+    size_t bytes = 3 * (size_t)layers * sizeof(int32_t);
     int32_t *copy = malloc(bytes);
     if (!copy) return PyErr_NoMemory();
     memcpy(copy, (const void *)(uintptr_t)shapes, bytes);
@@ -108,12 +108,12 @@ static PyObject *memory(PyObject *self, PyObject *args) {
     Py_RETURN_NONE;
 }
 
-/* layers, kernel, channels, key_heads, value_heads, key_dim, value_dim, address of key_of int32 */
+/* layers, kernel, channels, key_heads, value_heads, key_dim, value_dim, decays, address of key_of int32 */
 static PyObject *recurrence(PyObject *self, PyObject *args) {
     spec_recurrence *r = &program_of(self)->recurrence;
     unsigned long long key_of;
-    if (!PyArg_ParseTuple(args, "iiiiiiiK", &program_of(self)->recurring, &r->kernel, &r->channels, &r->key_heads,
-                          &r->value_heads, &r->key_dim, &r->value_dim, &key_of))
+    if (!PyArg_ParseTuple(args, "iiiiiiiiK", &program_of(self)->recurring, &r->kernel, &r->channels, &r->key_heads,
+                          &r->value_heads, &r->key_dim, &r->value_dim, &r->decays, &key_of))
         return NULL;
     if (!r->value_heads) Py_RETURN_NONE;
     size_t bytes = (size_t)r->value_heads * sizeof(int32_t);
@@ -198,7 +198,7 @@ static PyObject *heads(PyObject *self, PyObject *args) {
     return none_or_error(op);
 }
 
-/* k, v, layer, kv_heads */
+/* k, v or -1, layer, kv_heads */
 static PyObject *store(PyObject *self, PyObject *args) {
     int k, v, layer, kv_heads;
     if (!PyArg_ParseTuple(args, "iiii", &k, &v, &layer, &kv_heads)) return NULL;
@@ -364,6 +364,20 @@ static PyObject *linear(PyObject *self, PyObject *args) {
     return none_or_error(op);
 }
 
+/* x, out, (weight of the first head, bytes of a head), heads, numbers of a head that stay, bits of rows */
+static PyObject *head_linear(PyObject *self, PyObject *args) {
+    int x, out, count, kept, bits;
+    unsigned long long bytes;
+    PyObject *weight;
+    spec_stack matrices;
+    if (!PyArg_ParseTuple(args, "ii(OK)iii", &x, &out, &weight, &bytes, &count, &kept, &bits)) return NULL;
+    if (!weight_of(weight, &matrices.one)) return NULL;
+    matrices.bytes = bytes;
+    spec_op *op = spec_add_head_linear(program_of(self), &matrices, count, kept, bits);
+    if (op) op->x = x, op->out = out;
+    return none_or_error(op);
+}
+
 /* q, gate or -1, out, layer, heads, kv_heads, dim, window, scale, causal, cap or 0, address of the sinks or 0 */
 static PyObject *attend(PyObject *self, PyObject *args) {
     spec_op made = {.kind = SPEC_ATTEND};
@@ -399,9 +413,9 @@ static PyObject *conv(PyObject *self, PyObject *args) {
     return none_or_error(op);
 }
 
-/* q k v, rates, alpha, beta, addresses of rate and dt [value heads], eps, scale of q */
+/* q k v, rates, alpha, beta, addresses of rate and dt [decays], eps, scale of q */
 static PyObject *rates(PyObject *self, PyObject *args) {
-    int x, y, alpha, beta, count = program_of(self)->recurrence.value_heads;
+    int x, y, alpha, beta, count = program_of(self)->recurrence.decays;
     unsigned long long rate, dt;
     float eps, scale, *vector, *vector2;
     if (!PyArg_ParseTuple(args, "iiiiKKff", &x, &y, &alpha, &beta, &rate, &dt, &eps, &scale)) return NULL;
@@ -526,6 +540,7 @@ static PyMethodDef methods[] = {
     {"columns", columns, METH_VARARGS, NULL},
     {"tap", tap, METH_VARARGS, NULL},
     {"linear", linear, METH_VARARGS, NULL},
+    {"head_linear", head_linear, METH_VARARGS, NULL},
     {"attend", attend, METH_VARARGS, NULL},
     {"conv", conv, METH_VARARGS, NULL},
     {"rates", rates, METH_VARARGS, NULL},

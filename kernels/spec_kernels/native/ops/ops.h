@@ -20,7 +20,7 @@ called from any number of threads at once, as long as no two calls write the sam
 #include <stdint.h>
 
 #define SPEC_LANES 16     /* positions of a tile of keys */
-#define SPEC_MAX_HEAD 512 /* max key_dim and value_dim of attention */
+#define SPEC_MAX_HEAD 576 /* max key_dim and value_dim of attention */
 #define SPEC_MAX_TAPS 16  /* max width of a convolution */
 #define SPEC_MAX_TOP 64   /* max experts per row */
 
@@ -45,9 +45,11 @@ enum spec_cache_kind { SPEC_CACHE_F32, SPEC_CACHE_F16, SPEC_CACHE_Q8 };
        [16 / 4][padded value_dim][4 positions], then the scales [16].
        Attention multiplies integers: queries are rounded like keys, and the weights of 64 positions (64 n to 64 n + 63),
        multiplied with the scales of their values, to integers from 0 to 127 with one scale.
+   latent: values are the last value_dim numbers of the keys; `values` is not used. Q8: they have one scale, also for
+       the numbers before them in their first block of 32.
    A place may contain anything before it is written. */
 typedef struct {
-    int32_t kind, kv_heads, key_dim, value_dim, places;
+    int32_t kind, kv_heads, key_dim, value_dim, places, latent;
     uint8_t *keys, *values;                  /* of kv head 0, 64-byte aligned */
     size_t key_head_bytes, value_head_bytes; /* distance between kv heads, multiples of 64 */
 } spec_cache;
@@ -220,10 +222,10 @@ typedef struct {
 
     /* x = x scale / sqrt(sum x^2 + eps) for adjacent heads, in place. */
     void (*unit)(float *x, size_t stride, int rows, int heads, int dim, float eps, float scale);
-    /* g = rate softplus(alpha + dt), beta = sigmoid(b): alpha, b: row r at + r stride; rate, dt: [heads];
-       g, beta: row r at + r out_stride. */
-    void (*decay)(const float *alpha, const float *b, size_t stride, const float *rate, const float *dt, int rows,
-                  int heads, float *g, float *beta, size_t out_stride);
+    /* g = rate softplus(alpha + dt), beta = sigmoid(b): row r of alpha at + r stride, of b at + r b_stride; rate, dt:
+       [decays], beta: [heads]; g, beta: row r at + r out_stride. */
+    void (*decay)(const float *alpha, size_t stride, const float *b, size_t b_stride, const float *rate,
+                  const float *dt, int rows, int decays, int heads, float *g, float *beta, size_t out_stride);
     /* Convolution of the rows of one sequence, channels channel to channel + channels - 1, and its gate or silu. */
     void (*conv)(const spec_conv *c, int first, int rows, int channel, int channels, void *scratch);
     /* S = exp(g) S_before + k d^T with d = beta (v - (exp(g) S_before)^T k), o = S^T q: the rows of one sequence, one

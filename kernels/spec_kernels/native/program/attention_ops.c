@@ -8,12 +8,22 @@
 /* Rows of a sequence in the batch. */
 static int rows_of(const spec_program *p, int s) { return p->request->sequence[s].rows - spec_held(p->request, s); }
 
+/* Parts into which the query heads of a layer are divided: its kv heads. A latent has one, whose query heads are
+   divided by the number of threads. */
+static int heads_of(const spec_program *p, const spec_op *op) {
+    int parts = op->kv_heads;
+    if (!p->memory.shapes[3 * op->layer + 2]) return parts;
+    for (int i = 2; i <= p->team; i++)
+        if (op->heads % i == 0) parts = i;
+    return parts;
+}
+
 /* Rows of a sequence per job of attention. Few jobs leave threads idle at the end of the phase: with 2 threads, 3 kv
    heads take as long as 4. Rows are then divided into the number of parts that finishes first; every part reads
    the cache again, so a part has at least PART rows. */
 static int rows_per_job(const spec_program *p, const spec_op *op, int s) {
     int rows = rows_of(p, s);
-    int heads = op->kv_heads * p->request->sequences, best = 1, rounds = (heads + p->team - 1) / p->team;
+    int heads = heads_of(p, op) * p->request->sequences, best = 1, rounds = (heads + p->team - 1) / p->team;
     for (int parts = 2; parts <= p->team && parts * PART <= rows; parts++) {
         int more = (heads * parts + p->team - 1) / p->team;
         if (more * best < rounds * parts) best = parts, rounds = more;
@@ -40,7 +50,7 @@ static int jobs_of(const spec_program *p, const spec_op *op, int s) {
     if (op->kind == SPEC_CONV) return (p->recurrence.channels + CHANNELS - 1) / CHANNELS;
     if (op->kind == SPEC_DELTA) return p->recurrence.value_heads;
     int rows = rows_per_job(p, op, s);
-    return op->kv_heads * ((rows_of(p, s) + rows - 1) / rows);
+    return heads_of(p, op) * ((rows_of(p, s) + rows - 1) / rows);
 }
 
 static int all_jobs(const spec_program *p, const spec_op *op) {
@@ -58,9 +68,10 @@ int spec_mixing_jobs(const spec_program *p, const spec_op *op) {
 static void attend(spec_program *p, const spec_op *op, int s, int job, void *scratch) {
     const spec_request *q = p->request;
     spec_sequence seq = q->sequence[s];
-    int rows = rows_per_job(p, op, s), head = job % op->kv_heads;
-    int row = spec_held(q, s) + job / op->kv_heads * rows;
+    int rows = rows_per_job(p, op, s), parts = heads_of(p, op), head = job % parts;
+    int row = spec_held(q, s) + job / parts * rows;
     spec_cache cache = spec_memory_layer(&p->memory, q->memory[s], q->places[s], op->layer);
+    if (parts != cache.kv_heads) cache.kv_heads = parts, cache.key_head_bytes = 0; /* all parts read the same keys */
     spec_attention a = {op->heads,
                         op->window,
                         op->scale,
@@ -111,12 +122,12 @@ static void recur(spec_program *p, const spec_op *op, int s, int head, void *scr
         .value_heads = r->value_heads,
         .key_dim = r->key_dim,
         .value_dim = r->value_dim,
-        .g_width = 1,
+        .g_width = r->decays / r->value_heads,
         .q = mixed,
         .k = mixed + keys,
         .v = mixed + 2 * keys,
         .g = rates,
-        .beta = rates + r->value_heads,
+        .beta = rates + r->decays,
         .stride = p->values[op->x].stride,
         .g_stride = p->values[op->y].stride,
         .beta_stride = p->values[op->y].stride,
@@ -151,8 +162,9 @@ void spec_do_mixing(spec_program *p, const spec_op *op, int job, int thread) {
 
 size_t spec_scratch_needed(const spec_program *p) {
     const spec_request *q = p->request;
-    size_t bytes = 256 * 16 * sizeof(float); /* matmul_ops.c: results of tiles */
-    if (p->mixture_count) bytes = spec_round_up((size_t)q->rows, 256) * 2 * 16 * sizeof(float);
+    size_t bytes = p->head_rows + 256 * 16 * sizeof(float); /* matmul_ops.c: rows of a head, results of tiles */
+    size_t experts = p->mixture_count ? spec_round_up((size_t)q->rows, 256) * 2 * 16 * sizeof(float) : 0;
+    if (experts > bytes) bytes = experts;
     int places = 0;
     for (int s = 0; s < q->sequences; s++) {
         int end = q->sequence[s].start + q->sequence[s].rows;

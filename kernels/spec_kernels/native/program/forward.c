@@ -16,6 +16,8 @@ static void one_job(spec_program *p, int job, int thread) {
         for (; op < &p->ops[p->end]; op++) spec_do_rows(p, op, first, rows);
     } else if (op->kind == SPEC_LINEAR) {
         spec_do_linear(p, op, job, p->jobs, thread);
+    } else if (op->kind == SPEC_HEAD_LINEAR) {
+        spec_do_head_linear(p, op, job, p->jobs, thread);
     } else if (op->kind >= SPEC_SORT) {
         spec_do_mixture(p, op, job, p->jobs, thread);
     } else {
@@ -163,6 +165,7 @@ static int prepare(spec_program *p) {
 static int jobs_of(spec_program *p, const spec_op *op) {
     if (row_wise(op)) return spec_groups(p->left);
     if (op->kind == SPEC_LINEAR) return spec_linear_jobs(p, op);
+    if (op->kind == SPEC_HEAD_LINEAR) return spec_head_linear_jobs(p, op);
     return op->kind >= SPEC_SORT ? spec_mixture_jobs(p, op) : spec_mixing_jobs(p, op);
 }
 
@@ -201,6 +204,7 @@ static int team_of(const spec_program *p, int rows) {
         const spec_op *op = &p->ops[i];
         for (int part = 0; part < op->parts && op->kind == SPEC_LINEAR; part++)
             work += (size_t)op->weights[part].tiles * op->weights[part].tile_bytes * (size_t)rows;
+        if (op->kind == SPEC_HEAD_LINEAR) work += op->up.bytes * (size_t)op->heads * (size_t)rows;
         if (op->kind == SPEC_UP) work += (op->up.bytes + op->down.bytes) * (size_t)op->router.top * (size_t)rows;
         if (work >= SMALL) return p->threads;
     }

@@ -1,6 +1,8 @@
 /* Products of quantised rows with tiles of weights, and the conversion of their results. */
 #include "program.h"
 
+#include <string.h>
+
 #define OUTPUTS 256  /* max tiles times rows in scratch memory */
 #define GRAIN 131072 /* min bytes of weights times rows of a job that is worth another thread */
 
@@ -64,4 +66,39 @@ void spec_do_linear(spec_program *p, const spec_op *op, int job, int jobs, int t
         int from = begin > first ? begin - first : 0, to = spec_min(end - first, tiles);
         if (from < to) tiles_of(p, op, part, from, to, (float *)p->scratch[thread]);
     }
+}
+
+/* ---- matrices of heads, see spec_add_head_linear */
+
+int spec_head_linear_jobs(const spec_program *p, const spec_op *op) {
+    size_t worth = op->up.bytes * (size_t)op->heads * (size_t)p->left / GRAIN;
+    if (p->team < 2 || worth < 2) return 1;
+    return spec_min(op->heads, worth < (size_t)(4 * p->team) ? (int)worth : 4 * p->team);
+}
+
+/* Rows of one head: the first numbers as they are, the rest times the head's matrix. At most SPEC_GROUP rows. */
+static void rows_of_head(const spec_program *p, const spec_op *op, int head, int first, int rows, uint8_t *scratch) {
+    spec_weight w = op->up.one;
+    size_t kept = (size_t)op->width, x_stride = p->values[op->x].stride, out_stride = p->values[op->out].stride;
+    const float *x = spec_rows_of(p, op->x, first) + (size_t)head * (kept + (size_t)w.k);
+    float *out = spec_rows_of(p, op->out, first) + (size_t)head * (kept + (size_t)w.n);
+    float *y = (float *)(void *)(scratch + p->head_rows);
+    w.data += (size_t)head * op->up.bytes;
+    p->product->quantise(x + kept, x_stride, rows, w.k, op->index, scratch);
+    for (int r = 0; r < rows; r++) memcpy(out + (size_t)r * out_stride, x + (size_t)r * x_stride, kept * sizeof *x);
+    for (int tile = 0, count; tile < w.tiles; tile += count) {
+        count = spec_min(OUTPUTS / rows, w.tiles - tile);
+        p->product->product(&w, tile, count, scratch, op->index, rows, y);
+        for (int i = 0; i < count * rows; i++) {
+            int column = 16 * (tile + i / rows);
+            memcpy(out + (size_t)(i % rows) * out_stride + kept + column, y + 16 * i,
+                   sizeof *y * (size_t)spec_min(16, w.n - column));
+        }
+    }
+}
+
+void spec_do_head_linear(spec_program *p, const spec_op *op, int job, int jobs, int thread) {
+    for (int head = job; head < op->heads; head += jobs)
+        for (int first = 0; first < p->left; first += SPEC_GROUP)
+            rows_of_head(p, op, head, first, spec_min(SPEC_GROUP, p->left - first), p->scratch[thread]);
 }

@@ -75,6 +75,16 @@ spec_op *spec_add_op(spec_program *p, int kind) {
     return op;
 }
 
+/* x and out are set by the caller. heads: matrices, width: numbers of a head that stay, index: bits */
+spec_op *spec_add_head_linear(spec_program *p, const spec_stack *matrices, int heads, int kept, int bits) {
+    spec_op *op = spec_add_op(p, SPEC_HEAD_LINEAR);
+    size_t bytes = p->product->rows_bytes(matrices->one.k, bits, SPEC_GROUP);
+    if (!op) return NULL;
+    op->up = *matrices, op->heads = heads, op->width = kept, op->index = bits;
+    if (bytes > p->head_rows) p->head_rows = bytes;
+    return op;
+}
+
 float *spec_keep(spec_program *p, const float *from, int count) {
     float **place = one_more((void **)&p->vectors, p->vector_count, sizeof *place);
     size_t bytes = spec_round_up((size_t)count, 16) * sizeof(float);
@@ -151,12 +161,13 @@ int spec_reserve(spec_program *p, int rows) {
 /* Bytes of the first `layers` layers. */
 static size_t bytes_before(const spec_memory *m, int places, int layers) {
     size_t bytes = 0, head = 0;
-    for (int i = 0, dim = -1; i < layers; i++) {
-        if (m->shapes[2 * i + 1] != dim) {
-            dim = m->shapes[2 * i + 1];
-            head = spec_key_bytes(m->kind, dim, places) + spec_value_bytes(m->kind, dim, places);
+    for (int i = 0, dim = -1, latent = -1; i < layers; i++) {
+        const int32_t *shape = m->shapes + 3 * i;
+        if (shape[1] != dim || shape[2] != latent) {
+            dim = shape[1], latent = shape[2];
+            head = spec_key_bytes(m->kind, dim, places) + (latent ? 0 : spec_value_bytes(m->kind, dim, places));
         }
-        bytes += (size_t)m->shapes[2 * i] * head;
+        bytes += (size_t)shape[0] * head;
     }
     return bytes;
 }
@@ -164,8 +175,8 @@ static size_t bytes_before(const spec_memory *m, int places, int layers) {
 size_t spec_memory_bytes(const spec_memory *m, int places) { return bytes_before(m, places, m->layers); }
 
 spec_cache spec_memory_layer(const spec_memory *m, uint8_t *base, int places, int layer) {
-    int kv_heads = m->shapes[2 * layer], dim = m->shapes[2 * layer + 1];
-    size_t key = spec_key_bytes(m->kind, dim, places), value = spec_value_bytes(m->kind, dim, places);
-    uint8_t *keys = base + bytes_before(m, places, layer);
-    return (spec_cache){m->kind, kv_heads, dim, dim, places, keys, keys + (size_t)kv_heads * key, key, value};
+    int kv_heads = m->shapes[3 * layer], dim = m->shapes[3 * layer + 1], latent = m->shapes[3 * layer + 2];
+    size_t key = spec_key_bytes(m->kind, dim, places), value = latent ? 0 : spec_value_bytes(m->kind, dim, places);
+    uint8_t *keys = base + bytes_before(m, places, layer), *values = keys + (size_t)kv_heads * key;
+    return (spec_cache){m->kind, kv_heads, dim, latent ? latent : dim, places, latent > 0, keys, values, key, value};
 }

@@ -65,6 +65,7 @@ enum spec_kind {
     SPEC_ROUTE,
     SPEC_SUM,
     SPEC_LINEAR,
+    SPEC_HEAD_LINEAR,
     SPEC_ATTEND,
     SPEC_CONV,
     SPEC_DELTA,
@@ -108,8 +109,10 @@ typedef struct {
     float *f, *expert_out; /* [pairs, inner], [pairs, width] */
 } spec_mixture;
 
-/* The layers of a cache in contiguous memory: for each layer the keys of all heads, then the values.
-   shapes: [layers][2], kv heads and head width of each layer. borrowed: it is another model's, and only read. */
+/* The layers of a cache in contiguous memory: for each layer the keys of all heads, then the values, unless these are
+   the last numbers of the keys.
+   shapes: [layers][3], kv heads, head width and latent numbers of each layer. borrowed: it is another model's, and only
+   read. */
 typedef struct {
     int32_t kind, layers, borrowed;
     const int32_t *shapes;
@@ -118,9 +121,10 @@ typedef struct {
 size_t spec_memory_bytes(const spec_memory *m, int places);
 spec_cache spec_memory_layer(const spec_memory *m, uint8_t *base, int places, int layer);
 
-/* Recurrent layers: gated delta nets, or short convolutions, which have no heads. The record of a row is x, k, d, g. */
+/* Recurrent layers: gated delta nets, or short convolutions, which have no heads. The record of a row is x, k, d, g.
+   decays: numbers of g, one for every value head or for each of its key dimensions. */
 typedef struct {
-    int32_t key_heads, value_heads, key_dim, value_dim, kernel, channels;
+    int32_t key_heads, value_heads, key_dim, value_dim, kernel, channels, decays;
     int32_t *key_of;
 } spec_recurrence;
 
@@ -176,6 +180,7 @@ typedef struct spec_program {
     spec_rotary rotary[SPEC_TABLES];
     int32_t tables, positions, vocabulary, added;
     int32_t inputs, input_widths[SPEC_INPUTS], taps, recurring;
+    size_t head_rows; /* max bytes of the quantised rows of a head */
 
     /* max rows of a forward for the allocated memory, and scratch bytes of one thread */
     int32_t capacity, widths;
@@ -198,6 +203,7 @@ int32_t spec_add_value(spec_program *p, int width);
 int32_t spec_add_qrows(spec_program *p, int k, int bits);
 int32_t spec_add_mixture(spec_program *p, const spec_mixture *sizes);
 spec_op *spec_add_op(spec_program *p, int kind);
+spec_op *spec_add_head_linear(spec_program *p, const spec_stack *matrices, int heads, int kept, int bits);
 float *spec_keep(spec_program *p, const float *from, int count); /* a copy, padded with zeros to a multiple of 16 */
 int spec_reserve(spec_program *p, int rows);                     /* 0, or -1 if an allocation fails */
 
@@ -208,6 +214,8 @@ int spec_run(spec_program *p, const spec_request *request);
 void spec_do_rows(spec_program *p, const spec_op *op, int first, int rows);
 int spec_linear_jobs(const spec_program *p, const spec_op *op);
 void spec_do_linear(spec_program *p, const spec_op *op, int job, int jobs, int thread);
+int spec_head_linear_jobs(const spec_program *p, const spec_op *op);
+void spec_do_head_linear(spec_program *p, const spec_op *op, int job, int jobs, int thread);
 int spec_mixing_jobs(const spec_program *p, const spec_op *op);
 void spec_do_mixing(spec_program *p, const spec_op *op, int job, int thread);
 int spec_mixture_jobs(spec_program *p, const spec_op *op);

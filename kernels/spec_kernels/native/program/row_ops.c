@@ -43,9 +43,10 @@ static void store(spec_program *p, const spec_op *op, int first, int rows) {
         int end = spec_min(first + rows, seq->first + seq->rows);
         if (begin >= end) continue;
         spec_cache cache = spec_memory_layer(&p->memory, q->memory[s], q->places[s], op->layer);
+        int apart = op->y != SPEC_NONE;
         p->ops_table->store(&cache, seq->start + begin - seq->first, end - begin, spec_rows_of(p, op->x, begin),
-                            p->values[op->x].stride, spec_rows_of(p, op->y, begin), p->values[op->y].stride, 0,
-                            op->kv_heads);
+                            p->values[op->x].stride, apart ? spec_rows_of(p, op->y, begin) : NULL,
+                            apart ? p->values[op->y].stride : 0, 0, op->kv_heads);
     }
 }
 
@@ -123,8 +124,8 @@ static void rates(spec_program *p, const spec_op *op, int first, int rows) {
     t->unit(q, stride, rows, s->key_heads, s->key_dim, op->eps, op->scale);
     t->unit(q + s->key_heads * s->key_dim, stride, rows, s->key_heads, s->key_dim, op->eps, 1.0f);
     const float *alpha = spec_rows_of(p, op->xs[0], first), *beta = spec_rows_of(p, op->xs[1], first);
-    t->decay(alpha, beta, p->values[op->xs[0]].stride, op->vector, op->vector2, rows, s->value_heads, g,
-             g + s->value_heads, out_stride);
+    t->decay(alpha, p->values[op->xs[0]].stride, beta, p->values[op->xs[1]].stride, op->vector, op->vector2, rows,
+             s->decays, s->value_heads, g, g + s->decays, out_stride);
 }
 
 static float *recorded(float *to, const float *from, int count) {
@@ -137,7 +138,7 @@ static void record(spec_program *p, const spec_op *op, int first, int rows) {
     const spec_request *q = p->request;
     const spec_recurrence *s = &p->recurrence;
     int keys = s->key_heads * s->key_dim, values = s->value_heads * s->value_dim;
-    size_t size = (size_t)(s->channels + keys + values + s->value_heads);
+    size_t size = (size_t)(s->channels + keys + values + s->decays);
     if (!q->record) return;
     for (int r = first; r < first + rows; r++) {
         if (q->recorded[r] < 0) continue;
@@ -145,7 +146,7 @@ static void record(spec_program *p, const spec_op *op, int first, int rows) {
         to = recorded(to, spec_rows_of(p, op->xs[0], r), s->channels);
         to = recorded(to, spec_rows_of(p, op->xs[1], r) + keys, keys);
         to = recorded(to, spec_rows_of(p, op->xs[2], r), values);
-        recorded(to, spec_rows_of(p, op->xs[3], r), s->value_heads);
+        recorded(to, spec_rows_of(p, op->xs[3], r), s->decays);
     }
 }
 

@@ -17,6 +17,7 @@ from spec_targets.architectures.gemma4 import GEMMA4
 from spec_targets.architectures.glm4moe import GLM4_MOE
 from spec_targets.architectures.gptoss import GPT_OSS
 from spec_targets.architectures.hybrid import QWEN3_NEXT, QWEN35, QWEN35_MOE
+from spec_targets.architectures.kimi_linear import KIMI_LINEAR
 from spec_targets.architectures.lfm2 import LFM2, LFM2_MOE
 from spec_targets.architectures.llama import LLAMA
 from spec_targets.architectures.phi3 import PHI3
@@ -39,7 +40,7 @@ __all__ = [
 GROUP = "spec_targets.architectures"
 OURS = (
     LLAMA, QWEN2, QWEN3, QWEN3_MOE, GLM4_MOE, QWEN3_NEXT, QWEN35, QWEN35_MOE, PHI3, GEMMA2, GEMMA3, GEMMA4, GPT_OSS,
-    LFM2, LFM2_MOE, QWEN3_VL,
+    LFM2, LFM2_MOE, QWEN3_VL, KIMI_LINEAR,
 )  # fmt: skip
 
 

@@ -5,7 +5,16 @@ from __future__ import annotations
 import math
 
 import attrs
-from spec_kernels.model.shapes import BlockShape, ConvShape, DeltaShape, Experts, HeadShape, RecurrentShape
+from spec_kernels.model.latent import latent_heads
+from spec_kernels.model.shapes import (
+    BlockShape,
+    ConvShape,
+    DeltaShape,
+    Experts,
+    HeadShape,
+    LatentShape,
+    RecurrentShape,
+)
 
 from spec_core.errors import UsageError
 from spec_targets.description.rope import Scaling
@@ -22,6 +31,8 @@ class Config:
     ff: width of a dense feed-forward layer, expert_ff of one expert, shared_ff of the shared expert (0: none).
     dense: leading blocks without experts. recurrent: blocks that are gated delta nets, of shape ``delta``, or short
     convolutions, of shape ``conv``.
+    latent: of blocks with attention, which then have one key head of ``head`` numbers, the latent's and the shared
+    ones; nothing rotates. inner_eps: of unit lengths in gated delta nets, and of the norm of latents.
     nextn: blocks after the trunk that predict further ahead.
     scale: factor of scores; 0: 1 / sqrt(head). windows: for each block how many positions a query attends to, 0: all;
     empty: all in every block. local_base: rotary base of blocks with a window, which are not scaled; 0: as in others.
@@ -52,6 +63,8 @@ class Config:
     dense: int = 0
     delta: DeltaShape | None = None
     conv: ConvShape | None = None
+    latent: LatentShape | None = None
+    inner_eps: float = 1e-6
     recurrent: frozenset[int] = frozenset()
     nextn: int = 0
     scale: float = 0.0
@@ -85,6 +98,8 @@ class Config:
 
     def heads_of(self, i: int) -> HeadShape:
         """The heads of attention in block i."""
+        if self.latent:
+            return latent_heads(self.heads, self.latent)
         window = self.windows[i] if i < len(self.windows) else 0
         head, kv_heads = (self.local_head, self.local_kv_heads) if window else (0, 0)
         return HeadShape(
@@ -141,6 +156,8 @@ class Config:
             self._check_delta(self.delta, where)
         if self.conv:
             self._check_conv(self.conv, where)
+        if self.latent:
+            self._check_latent(self.latent, where)
 
     def _check_attention(self, where: str) -> None:
         known = len(self.windows) in (0, self.layers) and all(0 <= window < 1 << 31 for window in self.windows)
@@ -158,7 +175,9 @@ class Config:
         kinds = {bool(window) for window in self.windows}
         owned = {bool(window) for window in self.windows[: self.owners]}
         good = 0 <= self.sharing < self.layers and (not self.sharing or (owned == kinds and not self.recurrent))
-        good = good and 0 < head <= MAX_HEAD and head % 2 == 0 and kv_heads > 0 and self.heads % kv_heads == 0
+        good = (
+            good and 0 < head <= MAX_HEAD and self.local_head % 2 == 0 and kv_heads > 0 and self.heads % kv_heads == 0
+        )
         good = good and (self.local_base > 0 or not self.local_head or head == self.rotary_dim)
         good = good and len(self.ffs) in (0, self.layers) and all(0 < ff < 1 << 24 for ff in self.ffs)
         if not good or not 0 <= self.per_layer < 1 << 16:
@@ -203,5 +222,14 @@ class Config:
         if not 1 < shape.kernel <= 16 or not self.recurrent <= frozenset(range(self.layers)):
             raise UsageError(
                 f"{where}: a short convolution of {shape.kernel} inputs, 2 to 16 are possible",
+                hint="the file is damaged; get it again",
+            )
+
+    def _check_latent(self, s: LatentShape, where: str) -> None:
+        sizes = (s.rank, s.shared, s.plain, s.value)
+        if not all(0 < n <= MAX_HEAD for n in sizes) or s.rank + s.shared != self.head or self.kv_heads != 1:
+            raise UsageError(
+                f"{where}: latents of {s.rank} and {s.shared} numbers, keys of {s.plain} and values of {s.value} from "
+                f"them, heads of {self.head}: no latent attention has these sizes",
                 hint="the file is damaged; get it again",
             )

@@ -93,7 +93,7 @@ def make_target(
         info = with_exactness(info, explain_inexact(executor, config.context))
     layer = NextnLayer.of(config, weights, divisors, context) if config.nextn else None
     kind_of_target = RecurrentTarget if config.recurrent else TorchTarget
-    reader = None if choice.gpu or not config.cached else CacheReader(config)
+    reader = None if choice.gpu or config.latent or not config.cached else CacheReader(config)
     return kind_of_target(info, tokenizer, config, weights, executor, executor, layer, cache_reader=reader, notes=notes)
 
 
@@ -151,9 +151,9 @@ def describe(
 def row_bytes(config: Config, executor: Executor | None, choice: ExecutorOptions, dtype: torch.dtype) -> int:
     """Bytes of one position in the caches of all layers; without an executor, of the largest type it may choose."""
     if not choice.native:
-        return sum(2 * shape.kv_width for shape in config.cached) * dtype.itemsize
+        return sum(shape.cached_numbers for shape in config.cached) * dtype.itemsize
     kind = executor.cache_type if isinstance(executor, Native) else native_cache.choose(choice.cache_dtype, bits=15)
-    return sum(native_cache.place_bytes(kind, shape.kv_heads, shape.dim) for shape in config.cached)
+    return sum(native_cache.place_bytes(kind, shape) for shape in config.cached)
 
 
 def recurrent(config: Config) -> RecurrentSizes | None:

@@ -1,0 +1,64 @@
+"""Latent attention (MLA; DeepSeek-V2, 2405.04434) as operations: keys and values of heads are never expanded.
+
+A head's key is [shared | K_h c] and its value V_h c, where c is the latent of the position. So its score is
+q_shared · shared + (K_hᵀ q) · c, and the sum of its values V_h (Σ weight c): attention reads [shared | c] alone, one
+key for all heads, whose last numbers are the value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import torch
+
+from spec_kernels.model.build import Builder
+from spec_kernels.model.ops import Attend, Concat, HeadLinear, Linear, Norm, Op, Rotate, Store
+from spec_kernels.model.shapes import HeadShape, LatentShape
+
+
+def latent_heads(heads: int, shape: LatentShape, rotary_dim: int = 0, scale: float = 0.0, table: int = 0) -> HeadShape:
+    """The heads of attention over [shared | latent].
+
+    rotary_dim: of ``shared`` numbers, all or none rotate. scale: of scores; 0: 1 / sqrt of the width of a head's key.
+    """
+    width = shape.shared + shape.rank
+    return HeadShape(heads, 1, width, rotary_dim, scale or shape.key**-0.5, table=table, latent=shape.rank)
+
+
+def latent_attention(b: Builder, shape: LatentShape, eps: float) -> Iterator[Op]:
+    """x + out(attention over latents), where a layer's queries and keys rotate if its heads have a ``rotary_dim``.
+
+    Shared numbers that rotate are stored so that their halves rotate together.
+
+    Heads of ``attn_q`` are [plain | shared], rows of ``attn_kv_a_mqa`` latent and then shared; ``attn_k_b`` are the
+    matrices K_hᵀ and ``attn_v_b`` V_h. eps: of the norm of latents.
+    """
+    heads, width = b.shape.heads, b.shape.width
+    b.declare("attn_q.weight", (heads.heads * shape.key, width))
+    b.declare("attn_kv_a_mqa.weight", (shape.rank + shape.shared, width))
+    head = torch.cat([torch.arange(shape.plain, shape.key), torch.arange(shape.plain)])
+    queries = (shape.key * torch.arange(heads.heads)[:, None] + head).flatten()
+    latent, shared = torch.arange(shape.rank + shape.shared).split([shape.rank, shape.shared])
+    yield Linear(
+        "h",
+        ("q", "shared", "latent"),
+        (
+            b.weight("attn_q.weight", queries),
+            b.weight("attn_kv_a_mqa.weight", shared),
+            b.weight("attn_kv_a_mqa.weight", latent),
+        ),
+        (None,) * 3,
+    )
+    yield Norm("latent", "latent", b.vector("attn_kv_a_norm.weight", shape.rank), eps)
+    yield Concat(("shared", "latent"), "key")
+    keys = b.matrix("attn_k_b.weight", (heads.heads, shape.rank, shape.plain))
+    yield HeadLinear("q", "query", keys, kept=shape.shared)
+    if heads.rotary_dim:
+        yield Rotate("query", heads)
+        yield Rotate("key", replace(heads, heads=1))
+    yield Store("key", None, heads, b.layer)
+    yield Attend("query", "sums", heads, b.layer)
+    values = b.matrix("attn_v_b.weight", (heads.heads, shape.value, shape.rank))
+    yield HeadLinear("sums", "a", values)
+    yield b.linear("a", "x", "attn_output", (width, heads.heads * shape.value), add="x")

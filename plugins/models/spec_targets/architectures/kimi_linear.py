@@ -1,0 +1,217 @@
+"""Kimi Linear: most blocks are delta nets with a decay of every channel (KDA), the others have latent attention (MLA).
+
+Nothing rotates. Experts are chosen by sigmoid scores, beside a shared one; the first block is dense.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from spec_kernels.model.build import Builder
+from spec_kernels.model.channel_delta import channel_delta
+from spec_kernels.model.latent import latent_attention
+from spec_kernels.model.ops import Op
+from spec_kernels.model.shapes import DeltaShape, LatentShape
+from torch import Tensor
+
+from spec_core.errors import UsageError
+from spec_targets.architectures.config_json import ConfigJson
+from spec_targets.architectures.family import Family, Name, stored_as
+from spec_targets.architectures.keys import Keys
+from spec_targets.architectures.names import ATTENTION, ENDS
+from spec_targets.description.config import Config
+from spec_targets.files.damage import AGAIN
+
+EPS = 1e-6
+"""Of unit lengths and of the norm of latents in checkpoints, whatever their config says."""
+SIGMOID = 2
+"""``expert_gating_func`` of sigmoid scores."""
+PARTS = {"gate": "w1", "up": "w3", "down": "w2"}
+
+
+def keys_of(value: Tensor, c: Config) -> Tensor:
+    """The matrices of a head that turn its query into the latent's space, [H, rank, plain]."""
+    return _per_head(value, c)[0].transpose(1, 2)
+
+
+def values_of(value: Tensor, c: Config) -> Tensor:
+    """The matrices of a head that make values of latents, [H, value, rank]."""
+    return _per_head(value, c)[1]
+
+
+def _per_head(value: Tensor, c: Config) -> tuple[Tensor, ...]:
+    s = c.latent
+    assert s is not None
+    return value.view(c.heads, s.plain + s.value, s.rank).split([s.plain, s.value], 1)
+
+
+NAMES: dict[str, Name] = (
+    ENDS
+    | ATTENTION
+    | {f"ffn_{x}.weight": stored_as(f"mlp.{x}_proj.weight", f"block_sparse_moe.{x}_proj.weight") for x in PARTS}
+    | {f"ssm_conv1d_{x}.weight": stored_as(f"self_attn.{x}_conv1d.weight", change=lambda v, c: v[:, 0]) for x in "qkv"}
+    | {f"ssm_{x}.weight": f"self_attn.{x}_proj.weight" for x in ("f_a", "f_b", "g_a", "g_b")}
+    | {f"ffn_{x}_exps.weight": f"block_sparse_moe.experts.{{}}.{w}.weight" for x, w in PARTS.items()}
+    | {f"ffn_{x}_shexp.weight": f"block_sparse_moe.shared_experts.{x}_proj.weight" for x in PARTS}
+    | {
+        "ffn_norm.weight": "post_attention_layernorm.weight",
+        "ffn_gate_inp.weight": "block_sparse_moe.gate.weight",
+        "exp_probs_b.bias": "block_sparse_moe.gate.e_score_correction_bias",
+        "ssm_a": stored_as("self_attn.A_log", change=lambda value, c: -value.float().exp().flatten()),
+        "ssm_dt.bias": "self_attn.dt_bias",
+        "ssm_beta.weight": "self_attn.b_proj.weight",
+        "ssm_norm.weight": "self_attn.o_norm.weight",
+        "attn_kv_a_mqa.weight": "self_attn.kv_a_proj_with_mqa.weight",
+        "attn_kv_a_norm.weight": "self_attn.kv_a_layernorm.weight",
+        "attn_k_b.weight": stored_as("self_attn.kv_b_proj.weight", change=keys_of),
+        "attn_v_b.weight": stored_as("self_attn.kv_b_proj.weight", change=values_of),
+    }
+)
+RENAMED = {
+    "max_position_embeddings": "model_max_length",
+    "num_experts_per_tok": "num_experts_per_token",
+    "norm_topk_prob": "moe_renormalize",
+    "n_group": "num_expert_group",
+    "n_shared_experts": "num_shared_experts",
+}
+"""Options that other families call otherwise, by their usual names."""
+LINEAR = {
+    "head_dim": "linear_head_dim",
+    "num_heads": "linear_num_heads",
+    "short_conv_kernel_size": "linear_conv_kernel_dim",
+}
+TYPES = {"linear_attention": "kda_layers", "full_attention": "full_attn_layers"}
+"""Options of transformers 5 on recurrent blocks, and its types of blocks, by the published names."""
+
+
+def from_gguf(keys: Keys) -> Config:
+    """A block is recurrent if it has no key heads."""
+    layers, function = keys.layers(), keys.integer("expert_gating_func", SIGMOID)
+    if function != SIGMOID:
+        raise UsageError(
+            f"{keys.where}: {keys.arch}.expert_gating_func is {function}, {SIGMOID} was needed", hint=AGAIN
+        )
+    kv_heads = keys.integers("attention.head_count_kv", layers)
+    if not set(kv_heads) <= {0, 1}:
+        raise UsageError(
+            f"{keys.where}: {keys.arch}.attention.head_count_kv is {str(kv_heads)[:60]}, 0 and 1 were needed",
+            hint=AGAIN,
+        )
+    shared = keys.integer("rope.dimension_count")
+    latent = LatentShape(
+        rank=keys.integer("attention.kv_lora_rank"),
+        shared=shared,
+        plain=keys.integer("attention.key_length_mla") - shared,
+        value=keys.integer("attention.value_length_mla"),
+    )
+    head = keys.integer("kda.head_dim")
+    return keys.decoder(
+        kv_heads=1,
+        head=latent.rank + shared,
+        latent=latent,
+        delta=_delta(keys.integer("attention.head_count"), head, keys.integer("ssm.conv_kernel")),
+        recurrent=frozenset(i for i, count in enumerate(kv_heads) if not count),
+        inner_eps=keys.number("attention.layer_norm_rms_epsilon"),
+        experts=keys.experts(sigmoid=True),
+        shared_ff=keys.shared_ff(),
+    )
+
+
+def _delta(heads: int, head: int, kernel: int) -> DeltaShape:
+    return DeltaShape(heads, heads, head, head, kernel, by_channel=True)
+
+
+def from_hf(json: ConfigJson) -> Config:
+    json.refuse(
+        q_lora_rank=(None,),
+        mla_use_nope=(True, None),
+        moe_router_activation_func=("sigmoid", None),
+        moe_layer_freq=(1, None),
+    )
+    usual = {name: json.raw[own] for name, own in RENAMED.items() if own in json.raw}
+    json = ConfigJson({**json.raw, **usual}, json.arch, json.kind, json.where)
+    layers, linear = json.layers(), _linear_config(json)
+    latent = LatentShape(
+        rank=json.integer("kv_lora_rank"),
+        shared=json.integer("qk_rope_head_dim"),
+        plain=json.integer("qk_nope_head_dim"),
+        value=json.integer("v_head_dim"),
+    )
+    return json.decoder(
+        ("layer_types",),
+        kv_heads=1,
+        head=latent.rank + latent.shared,
+        rotary_dim=latent.shared,
+        latent=latent,
+        delta=_delta(linear.integer("num_heads"), linear.integer("head_dim"), linear.integer("short_conv_kernel_size")),
+        recurrent=_recurrent(linear, layers),
+        inner_eps=EPS,
+        experts=json.experts(sigmoid=True, normalise=True) if json.raw.get("num_experts") else None,
+        expert_ff=json.integer("moe_intermediate_size", 0),
+        shared_ff=json.shared_ff(),
+        dense=_dense(json, layers),
+    )
+
+
+def _linear_config(json: ConfigJson) -> ConfigJson:
+    """The part of a config on recurrent blocks; transformers 5 saves its values at the top, and types of blocks."""
+    part, kinds = json.raw.get("linear_attn_config"), json.kinds(json.layers(), TYPES)
+    if part is None and kinds is not None:
+        part = {own: json.raw.get(name) for own, name in LINEAR.items()}
+        part |= {own: [i + 1 for i, kind in enumerate(kinds) if kind == name] for name, own in TYPES.items()}
+    if not isinstance(part, dict):
+        raise UsageError(
+            f"{json.where}: config.json has linear_attn_config = {repr(part)[:60]}", hint="a table is needed"
+        )
+    return ConfigJson(part, json.arch, json.kind, json.where)
+
+
+def _dense(json: ConfigJson, layers: int) -> int:
+    """The number of dense blocks before those with experts."""
+    kinds = json.raw.get("mlp_layer_types")
+    dense = json.integer("first_k_dense_replace", 0) if kinds is None else str(kinds).count("'dense'")
+    if kinds not in (None, ["dense"] * dense + ["sparse"] * (layers - dense)):
+        raise UsageError(
+            f"{json.where}: config.json has mlp_layer_types = {str(kinds)[:60]}",
+            hint=f"a list of {layers} types is needed, 'dense' first, then 'sparse'",
+        )
+    return dense
+
+
+def _recurrent(linear: ConfigJson, layers: int) -> frozenset[int]:
+    """The recurrent blocks; configs count from 1, and list all blocks of both kinds."""
+    listed = [linear.raw.get(key) for key in ("kda_layers", "full_attn_layers")]
+    both = [i for kind in listed for i in (kind if isinstance(kind, list) else [0])]
+    if not all(type(i) is int for i in both) or sorted(both) != list(range(1, layers + 1)):
+        raise UsageError(
+            f"{linear.where}: config.json has kda_layers = {str(listed[0])[:60]}, full_attn_layers = "
+            f"{str(listed[1])[:60]}",
+            hint=f"every block of 1 to {layers} is needed in one of both lists",
+        )
+    return frozenset(i - 1 for i in listed[0])
+
+
+def block(b: Builder, c: Config, i: int) -> Iterator[Op]:
+    yield b.norm("x", "h", "attn_norm.weight")
+    if i in c.recurrent:
+        assert c.delta is not None
+        yield from channel_delta(b, c.delta, c.inner_eps)
+    else:
+        assert c.latent is not None
+        yield from latent_attention(b, c.latent, c.inner_eps)
+    yield b.norm("x", "h", "ffn_norm.weight")
+    if c.experts is None or i < c.dense:
+        yield from b.mlp(c.ff)
+    else:
+        yield from b.mixture(c.experts, c.expert_ff, c.shared_ff)
+
+
+KIMI_LINEAR = Family(
+    name="kimi-linear",
+    classes=("KimiLinearForCausalLM",),
+    model_types=("kimi_linear",),
+    gguf=from_gguf,
+    hf=from_hf,
+    block=block,
+    names=NAMES,
+)

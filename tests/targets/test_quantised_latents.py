@@ -1,0 +1,78 @@
+"""Files of Kimi Linear with blocks: native kernels are near the reference, and drafts change no text."""
+
+from __future__ import annotations
+
+import pytest
+from spec_kernels import native
+from spec_kernels.model.shapes import DeltaShape, Experts, LatentShape
+from spec_targets.description.config import Config
+
+from spec_core import Run, load
+from tests.native.programs import FAR
+from tests.targets.drive import fresh
+from tests.targets.one_type import Keys, write
+
+pytestmark = pytest.mark.skipif(native.problem() is not None, reason=f"{native.problem()}")
+TOKENS = [7 * i * i % 60 for i in range(40)]
+LATENT = LatentShape(rank=256, shared=64, plain=256, value=128)
+CONFIG = Config(
+    arch="kimi-linear",
+    name="random",
+    layers=3,
+    width=256,
+    heads=2,
+    kv_heads=1,
+    head=320,
+    ff=256,
+    vocab=64,
+    context=128,
+    eps=1e-5,
+    rope_base=1e4,
+    rotary_dim=64,
+    delta=DeltaShape(2, 2, 256, 256, 4, by_channel=True),
+    latent=LATENT,
+    inner_eps=1e-5,
+    recurrent=frozenset({0, 2}),
+    experts=Experts(4, 2, sigmoid=True),
+    expert_ff=256,
+    shared_ff=256,
+    dense=1,
+)
+KEYS: Keys = {
+    "block_count": CONFIG.layers,
+    "context_length": CONFIG.context,
+    "embedding_length": CONFIG.width,
+    "feed_forward_length": CONFIG.ff,
+    "attention.head_count": CONFIG.heads,
+    "attention.head_count_kv": [0, 1, 0],
+    "attention.layer_norm_rms_epsilon": CONFIG.eps,
+    "attention.key_length": CONFIG.head,
+    "attention.kv_lora_rank": LATENT.rank,
+    "attention.key_length_mla": LATENT.key,
+    "attention.value_length_mla": LATENT.value,
+    "rope.dimension_count": LATENT.shared,
+    "kda.head_dim": 256,
+    "ssm.conv_kernel": 4,
+    "expert_count": 4,
+    "expert_used_count": 2,
+    "expert_gating_func": 2,
+    "expert_feed_forward_length": 256,
+    "expert_shared_count": 1,
+    "leading_dense_block_count": 1,
+}
+
+
+@pytest.mark.parametrize("kind", ["Q8_0", "Q4_K", "Q6_K"])
+def test_a_file_of_blocks_is_near_the_reference_and_drafts_change_no_text(kind, tmp_path):
+    file = write(CONFIG, KEYS, kind, tmp_path / "m.gguf")
+    options = {"activations": "int15", "cache_dtype": "float32"}
+    target, exact = load(file, kernels="native", **options), load(file, kernels="reference")
+    ours, theirs = (fresh(of, TOKENS).logits for of in (target, exact))
+    plain = Run(target).generate(TOKENS, max_tokens=24, ignore_eos=True).result.tokens
+
+    assert target.info.types[kind] >= 30
+    assert (ours - theirs).square().mean().sqrt() <= FAR * (theirs.max() - theirs.min())
+    for method in (("ngram", {"n_min": 1, "p_min": 0.0}), ("recycling", {"p_min": 0.0, "draft_max": 3})):
+        result = Run(target, [method]).generate(TOKENS, max_tokens=24, ignore_eos=True).result
+        assert result.tokens == plain
+        assert result.stats["drafted"] > 0
