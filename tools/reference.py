@@ -45,7 +45,7 @@ GROUPS = {
         "Rows",
         "Span",
     ),
-    "Sequences": ("Sequence", "Slot", "Stash", "StashKey"),
+    "Sequences": ("Sequence", "EncodedPrompt", "PicturedPrompt", "Slot", "Stash", "StashKey"),
     "Targets": ("Target", "TargetInfo", "Tokenizer"),
     "Errors": ("SpecError", "UsageError", "Refused", "PluginError"),
 }

@@ -10,7 +10,7 @@ import spec_engines.sglang as adapter
 import torch
 from click.testing import CliRunner
 from spec_engines.hosted.requests import Requests
-from spec_engines.sglang import ALGORITHM, VARIABLE, check_installed, options
+from spec_engines.sglang import ALGORITHM, VARIABLE, check_installed, entry, options
 from spec_engines.sglang.chains import FILLER, Chains, Text
 from spec_engines.sglang.command import sglang
 from spec_engines.sglang.model import SERVES
@@ -106,7 +106,7 @@ def text(tokens, rows=None):
     return Text(tokens, lambda prompt: Request(prompt, max_tokens=40, ignore_eos=True), rows)
 
 
-def committed(chains):
+def committed_tokens(chains):
     """Tokens that the host was told."""
     return sum(len(seq.tokens) - seq.prompt_len for seq in chains.requests.host._sequences.values())
 
@@ -125,7 +125,7 @@ def test_filler_that_was_accepted_is_told_as_tokens_of_their_own():
     chains.step({"a": text([5, 6, 7])}, 100)
     chains.step({"a": text([5, 6, 7, FILLER, FILLER, 9])}, 100)
 
-    assert committed(chains) == 4
+    assert committed_tokens(chains) == 4
     assert chains.requests.report()["drafted"] == 0
     assert not chains.requests.host.stats.switched_off
 
@@ -137,7 +137,7 @@ def test_filler_behind_an_accepted_draft_is_told_behind_it():
     chains.step({"a": text([*LOOP, 3, 4, 1, FILLER, 8])}, 100)
 
     report = chains.requests.report()
-    assert (report["drafted"], report["accepted"], committed(chains)) == (2, 2, 5)
+    assert (report["drafted"], report["accepted"], committed_tokens(chains)) == (2, 2, 5)
 
 
 def test_a_request_that_comes_back_begins_anew():
@@ -162,7 +162,7 @@ def test_nothing_is_drafted_near_the_end_of_the_context():
 @pytest.fixture
 def algorithm(monkeypatch):
     table = fake_sglang.install(monkeypatch)
-    adapter.register()
+    entry.register()
     return table.algorithms[ALGORITHM]
 
 

@@ -23,7 +23,7 @@ def one_thread():
     torch.set_num_threads(1)
 
 
-def served(path, **options):
+def target_of(path, **options):
     return load(f"transformers:{path}", **{"dtype": "float32", "device": "cpu"} | options)
 
 
@@ -38,7 +38,7 @@ def test_an_assistant_drafts_as_its_original_does(name, case):
     expected = load_file(path / "golden.safetensors")
     tokens = [*expected[f"{case}.tokens"].tolist(), int(expected[f"{case}.id_last"])]
     settings = {"file": str(path / "hf"), "p_min": 0.0, "draft_max": 5}
-    run = Run(served(golden(name) / "hf"), [("assistant", settings)], draft_max=5)
+    run = Run(target_of(golden(name) / "hf"), [("assistant", settings)], draft_max=5)
 
     assert drafted_by(run, tokens, 5)[0] == expected[f"{case}.draft_tokens"].tolist()
 
@@ -61,7 +61,7 @@ def requests(temperature: float) -> list[Request]:
 @pytest.mark.parametrize("shared", [True, False])
 def test_texts_are_plain_and_drafts_those_on_this_projects_executor(shared, temperature, slots):
     path = tiny_gemma4(shared)
-    target, own = served(path), load(path, dtype="float32", device="cpu")
+    target, own = target_of(path), load(path, dtype="float32", device="cpu")
     drafts, texts = drafts_of(target, shared, temperature, slots)
     own_drafts, own_texts = drafts_of(own, shared, temperature, slots)
 
@@ -72,7 +72,7 @@ def test_texts_are_plain_and_drafts_those_on_this_projects_executor(shared, temp
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_copied_rows_are_the_caches_after_rejected_drafts_and_a_reused_slot(dtype):
-    target = served(tiny_gemma4(), dtype=dtype)
+    target = target_of(tiny_gemma4(), dtype=dtype)
     run = Run(target, [method(True)], max_sequences=1)
     reader, checked = cache_reader(target), []
 
@@ -98,4 +98,4 @@ def test_copied_rows_are_the_caches_after_rejected_drafts_and_a_reused_slot(dtyp
 
 def test_models_of_other_families_show_none_of_their_cache():
     for arch in ("llama", "gemma"):
-        assert cache_reader(served(directory(arch), weights=False)) is None
+        assert cache_reader(target_of(directory(arch), weights=False)) is None

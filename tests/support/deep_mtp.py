@@ -41,7 +41,7 @@ def directory(arch: str, depths: int) -> Path:
     tensors = load_file(path / "model.safetensors")
     torch.manual_seed(depths)
     for depth in range(1, depths):
-        tensors |= {_deeper(name, depth, arch): _drawn(name, t) for name, t in _layer(tensors, arch)}
+        tensors |= {_deeper(name, depth, arch): _random_tensor(name, t) for name, t in _layer(tensors, arch)}
     save_file({name: t.contiguous() for name, t in tensors.items()}, path / "model.safetensors", {"format": "pt"})
     return path
 
@@ -57,7 +57,7 @@ def _deeper(name: str, depth: int, arch: str) -> str:
     return re.sub(rf"layers\.{first}\.", f"layers.{first + depth}.", name, count=1)
 
 
-def _drawn(name: str, value: Tensor) -> Tensor:
+def _random_tensor(name: str, value: Tensor) -> Tensor:
     """Other values of a similar size; matrices that are the trunk's stay."""
     if "embed_tokens" in name or "shared_head.head" in name:
         return value.clone()
@@ -76,7 +76,7 @@ def file(arch: str, depths: int, apart: bool = False) -> Path:
         if name.startswith(f"blk.{trunk}.") or (apart and name.startswith("blk.")):
             del model.tensors[name]
     while layer is not None:
-        model.tensors |= {name: _stored(whole.weights.load(name)) for name in layer.names if name.startswith("blk.")}
+        model.tensors |= {name: _as_pairs(whole.weights.load(name)) for name in layer.names if name.startswith("blk.")}
         layer = layer.deeper
     _set_count(model, arch, trunk, depths)
     path = Path(mkdtemp()) / f"{'mtp-' if apart else ''}{arch}-{depths}.gguf"
@@ -84,7 +84,7 @@ def file(arch: str, depths: int, apart: bool = False) -> Path:
     return path
 
 
-def _stored(value: Tensor) -> list[object]:
+def _as_pairs(value: Tensor) -> list[object]:
     return [tuple(value.shape), "F32", value.float().contiguous().numpy().tobytes()]
 
 
@@ -126,9 +126,11 @@ def dense(depths: int) -> Path:
             for name, tensor in other.tensors.items()
             if name.startswith("blk.0.")
         }
-        model.tensors[f"{prefix}nextn.eh_proj.weight"] = _stored(torch.randn(width, 2 * width, generator=numbers) * 0.2)
+        model.tensors[f"{prefix}nextn.eh_proj.weight"] = _as_pairs(
+            torch.randn(width, 2 * width, generator=numbers) * 0.2
+        )
         for norm in ("enorm", "hnorm", "shared_head_norm"):
-            model.tensors[f"{prefix}nextn.{norm}.weight"] = _stored(1 + 0.2 * torch.randn(width, generator=numbers))
+            model.tensors[f"{prefix}nextn.{norm}.weight"] = _as_pairs(1 + 0.2 * torch.randn(width, generator=numbers))
     model.pairs["qwen3.block_count"] = as_stored(1 + depths)
     model.pairs["qwen3.nextn_predict_layers"] = as_stored(depths)
     path = Path(mkdtemp()) / f"deep-dense-{depths}.gguf"

@@ -135,7 +135,7 @@ class PairChain:
         for level, at in _by_level(parts):
             some = [parts[i] for i in at]
             every, rows = self.layers[level].outputs(some)
-            for i, own, row in zip(at, _learned(some, every), rows.split(1), strict=True):
+            for i, own, row in zip(at, _states_of_chains(some, every), rows.split(1), strict=True):
                 states[i], logits[i] = own[-1:], row
         return torch.cat(states), torch.cat(logits)
 
@@ -145,7 +145,7 @@ class PairChain:
         for level, at in _by_level(parts):
             some = [parts[i] for i in at]
             every = self.layers[level].states(some, every=True)
-            for i, own in zip(at, _learned(some, every), strict=True):
+            for i, own in zip(at, _states_of_chains(some, every), strict=True):
                 states[i] = own[-1:]
         return torch.cat(states)
 
@@ -188,7 +188,7 @@ class PairChain:
                 chain.pairs = None
         else:
             assert drafts.states is not None
-            for chain, states in zip(chains, _learned(parts, drafts.states), strict=True):
+            for chain, states in zip(chains, _states_of_chains(parts, drafts.states), strict=True):
                 chain.go_on(states)
         return drafts.forwards, drafts.rows
 
@@ -201,7 +201,7 @@ def _by_level(parts: Iterable[LevelPairs]) -> Iterator[tuple[int, list[int]]]:
     yield from sorted(levels.items())
 
 
-def _learned(parts: Sequence[LevelPairs], states: Tensor) -> Iterator[Tensor]:
+def _states_of_chains(parts: Sequence[LevelPairs], states: Tensor) -> Iterator[Tensor]:
     """The states [n, D] of every sequence's pairs, once its memory has them."""
     for part, own in zip(parts, states.split([len(part.tokens) for part in parts]), strict=True):
         part.memory.learn(part, own)

@@ -84,6 +84,8 @@ def answers(laps: list[Lap]) -> dict[tuple[str, str], list[str]]:
 def difference(record: Record, plain: list[int], given: Any, target: Target, terms: RequestSettings) -> Difference:
     at = first_difference(plain, record.tokens)
     prompt = tokens_of(given, target)
+    if min(prompt) < 0:  # rows of pictures have no token to evaluate again
+        return Difference(record.contender, record.prompt, at, None, _at(plain, at), _at(record.tokens, at))
     history = prompt + plain[:at]
     row = adjust(evaluate_tokens(target, history, hidden=False)["logits"][-1], terms.sampling, history, len(prompt))
     apart = gap(row, terms.sampling, record.seed, at)

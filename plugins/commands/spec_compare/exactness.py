@@ -52,6 +52,9 @@ def explain(
     plain, texts, by_id = truth(laps), answers(laps), {prompt.id: prompt for prompt in prompts}
     result = []
     for difference in differing:
+        if difference.gap is None:  # a prompt with pictures
+            result.append(difference)
+            continue
         record = record_of(difference, laps, plain)
         setup = setups[record.baseline]
         turn = next_prompt(by_id[record.prompt], texts[record.baseline, record.prompt][: record.turn], setup.target)

@@ -40,7 +40,7 @@ def shipped_file(targets: Iterable[Target]) -> Path:
 
 
 def fitting(prompts: list[Prompt], target: Target, terms: RequestSettings) -> list[Prompt]:
-    """The prompts; messages become token ids here, so that applying the chat template is not measured.
+    """The prompts; messages without pictures become token ids here, so that the chat template is not measured.
 
     Raises UsageError for a prompt that leaves no room to generate, before anything is measured.
     """
@@ -57,7 +57,13 @@ def _fitting(prompt: Prompt, target: Target, terms: RequestSettings) -> Prompt:
         raise UsageError(f"prompt {prompt.id!r}: {error.reason}", hint=error.hint) from error
     cut = tokens[: terms.prompt_tokens] if turns_of(prompt) == 1 else tokens
     _check_room(prompt, len(cut), len(later) + len(_later(prompt)) * terms.max_tokens, target.info.context)
-    whole = isinstance(prompt.given, str) and len(cut) == len(tokens)
+    pictured = min(tokens, default=0) < 0
+    if pictured and len(cut) < len(tokens):
+        raise UsageError(
+            f"prompt {prompt.id!r} has pictures and {len(tokens)} tokens, {terms.prompt_tokens} are allowed",
+            hint="remove it from --prompts, or allow more with --prompt-tokens",
+        )
+    whole = pictured or (isinstance(prompt.given, str) and len(cut) == len(tokens))
     return prompt if whole else attrs.evolve(prompt, given=cut)
 
 

@@ -208,7 +208,7 @@ TIMED = ("rate", "speedup", "low", "high", "middle", "whole", "cpu_rate", "cpu_s
 NO_SPEED: dict[str, Any] = dict.fromkeys(TIMED)
 
 
-def speed(own_cells: dict[str, Cell], plain: dict[str, Cell], level: float) -> dict[str, Any]:
+def speed(own_cells: dict[str, Cell], plain: dict[str, Cell], level: float = INTERVAL) -> dict[str, Any]:
     """All timing figures of one contender against plain on the same prompts."""
     pairs = [(own_cells[prompt], plain[prompt]) for prompt in own_cells if prompt in plain]
     low, high = interval(pairs, level)

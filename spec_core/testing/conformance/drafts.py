@@ -220,7 +220,7 @@ class MetadataOnly:
     inner: Any
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("info", "tokenizer", "config", "next_token_layer", "cache_reader"):
+        if name in ("info", "tokenizer", "config", "next_token_layer", "cache_reader", "image_encoder"):
             return getattr(self.inner, name)
         raise Found(f"compat read target.{name}")
 

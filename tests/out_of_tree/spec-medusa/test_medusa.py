@@ -6,6 +6,7 @@ import argparse
 import json
 import subprocess
 import sys
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
@@ -75,6 +76,7 @@ def test_heads_of_another_target_are_refused(toy_heads: Path) -> None:
         Run(ToyTarget(width=16, recurrent=False), [Medusa(file=toy_heads)])
 
 
+@pytest.mark.skipif(not entry_points(group="spec_core.methods", name="medusa"), reason="needs pip install -e .")
 def test_it_is_compared_with_plain_decoding(pico_heads: Path) -> None:
     command = f"compare -m zoo:pico --method medusa={pico_heads} --limit 1 --repeats 1 -n 16 --out out"
     subprocess.run([sys.executable, "-m", "spec_core", *command.split()], cwd=pico_heads.parent, check=True)

@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from collections import Counter
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,7 @@ def test_a_corpus_that_is_not_there_is_refused(tmp_path: Path) -> None:
         Run(ToyTarget(recurrent=False), [Rest(file=tmp_path / "nowhere.txt")])
 
 
+@pytest.mark.skipif(not entry_points(group="spec_core.methods", name="rest"), reason="needs pip install -e .")
 def test_it_is_compared_with_plain_decoding(tmp_path: Path) -> None:
     command = f"compare -m zoo:pico --method rest={CODE} --limit 1 --repeats 1 -n 16 --out out"
     subprocess.run([sys.executable, "-m", "spec_core", *command.split()], cwd=tmp_path, check=True)

@@ -55,7 +55,7 @@ class Mtp(PairDrafter):
             return Compat(refusals=[refusal])
         return Compat(
             shares=True,
-            needs=Needs(final=True, weights=frozenset().union(*map(_borrowed, next_token_layers(holder)))),
+            needs=Needs(final=True, weights=frozenset().union(*map(_trunk_weights, next_token_layers(holder)))),
             drafts=self.drafter.proposals,
             extends=self.extend,
             forwards=lambda k: k,
@@ -92,6 +92,6 @@ class Mtp(PairDrafter):
         return [span.final.clone() for span in spans if span.final is not None]
 
 
-def _borrowed(layer: NextTokenLayer) -> frozenset[str]:
+def _trunk_weights(layer: NextTokenLayer) -> frozenset[str]:
     """Names of the trunk's tensors that a layer uses."""
     return trunk_weights(layer.names)

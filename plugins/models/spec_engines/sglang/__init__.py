@@ -1,9 +1,9 @@
 """Methods of this project as drafters inside SGLang: SGLang owns the loop, a Host runs the plugins.
 
 ``spec sglang serve DIRECTORY --method ngram`` checks the methods against the model, then starts SGLang's own server.
-In Python ``sglang.Engine(model_path=DIRECTORY, **options(["ngram"]))``. SGLang finds ``register`` by its entry point in
-every process. ``interface`` is the only module that knows its insides, and versions that are not known are refused by
-name.
+In Python ``sglang.Engine(model_path=DIRECTORY, **options(["ngram"]))``. SGLang finds ``entry.register`` by its entry
+point in every process. ``interface`` is the only module that knows its insides, and versions that are not known are
+refused by name.
 
 Importing this module imports neither torch nor SGLang.
 """
@@ -97,11 +97,3 @@ def config() -> dict[str, Any]:
     if not isinstance(spec, dict):
         raise UsageError(f"{VARIABLE} is {text[:80]!r}, JSON was needed", hint='such as {"methods": ["ngram"]}')
     return spec
-
-
-def register() -> None:
-    """Add the algorithm to SGLang's. SGLang calls it in every process, by the entry point of this package."""
-    check_installed()
-    from spec_engines.sglang import interface
-
-    interface.register()

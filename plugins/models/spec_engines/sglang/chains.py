@@ -36,12 +36,12 @@ class Text:
 class Chains:
     """The running requests. width: rows of a request in a step.
 
-    told: how many tokens of each the host knows. drafts: those of the last step.
+    known: how many tokens of each are known to the host. drafts: those of the last step.
     """
 
     requests: Requests
     width: int
-    told: dict[str, int] = attrs.field(factory=dict)
+    known: dict[str, int] = attrs.field(factory=dict)
     drafts: dict[str, list[int]] = attrs.field(factory=dict)
 
     def step(self, texts: Mapping[str, Text], context: int) -> np.ndarray:
@@ -59,7 +59,7 @@ class Chains:
             left = {share.key for share in shares if pieces[share.key]}
             drafts = {key: draft for key, draft in drafts.items() if key not in left}
         self.drafts = drafts
-        self.told = {key: len(text.tokens) for key, text in texts.items()}
+        self.known = {key: len(text.tokens) for key, text in texts.items()}
         return self._rows(texts)
 
     def reset(self) -> None:
@@ -67,10 +67,10 @@ class Chains:
         self._end({})
 
     def _end(self, texts: Mapping[str, Text]) -> None:
-        ended = [key for key in self.told if key not in texts]
+        ended = [key for key in self.known if key not in texts]
         self.requests.end(ended)
         for key in ended:
-            del self.told[key]
+            del self.known[key]
 
     def _request(self, text: Text) -> Request:
         """A request begins with all tokens but the last, which the first step commits."""
@@ -78,21 +78,21 @@ class Chains:
 
     def _pieces(self, key: str, text: Text) -> list[Share]:
         """What a request committed since the last step; a filler token that was accepted is a step of its own."""
-        told = self.told.get(key)
-        if told is None:
+        known = self.known.get(key)
+        if known is None:
             row = None if text.rows is None else text.rows[:1]
             return [Share(key, 0, len(text.tokens) - 1, tokens=(text.tokens[-1],), logits=row)]
-        new, draft = text.tokens[told:], self.drafts.get(key, [])
+        new, draft = text.tokens[known:], self.drafts.get(key, [])
         accepted = _common(new[:-1], draft)
         cuts = [0, *range(accepted + 1, len(new) + 1)]
-        return [self._piece(key, text, told, a, b, draft) for a, b in pairwise(cuts)]
+        return [self._piece(key, text, known, a, b, draft) for a, b in pairwise(cuts)]
 
-    def _piece(self, key: str, text: Text, told: int, a: int, b: int, draft: list[int]) -> Share:
+    def _piece(self, key: str, text: Text, known: int, a: int, b: int, draft: list[int]) -> Share:
         """Committed tokens [a, b) of a step; the draft was checked with the first of them."""
         checked = 0 if a else len(draft)
         rows = None if text.rows is None else text.rows[a : a + 1 + checked]
-        start = told - 1 + a
-        return Share(key, start, 1 + checked, checked, tuple(text.tokens[told + a : told + b]), rows)
+        start = known - 1 + a
+        return Share(key, start, 1 + checked, checked, tuple(text.tokens[known + a : known + b]), rows)
 
     def _rows(self, texts: Mapping[str, Text]) -> np.ndarray:
         rows = np.full((len(texts), self.width), FILLER, dtype=np.int64)
