@@ -1,6 +1,6 @@
 """Generates the tables and figures of measured results: ``python -m tools.results``.
 
-Reads ``benchmarks/results``; writes marked tables of docs/benchmarks.md, docs/control.md,
+Reads ``benchmarks/results``; writes marked tables of docs/benchmarks.md, docs/control.md, docs/pictures.md,
 docs/methods/gdn-rollback.md and README.md, and docs/figures/*.svg.
 """
 
@@ -19,6 +19,7 @@ PICTURES = ROOT / "docs" / "figures"
 PAGE = ROOT / "docs" / "benchmarks.md"
 CONTROL = ROOT / "docs" / "control.md"
 ROLLBACK = ROOT / "docs" / "methods" / "gdn-rollback.md"
+EYES = ROOT / "docs" / "pictures.md"
 README = ROOT / "README.md"
 TEMPERATURES = ("0", "0.8")
 MODELS = ("smollm2", "pico", "pico-hybrid")
@@ -112,6 +113,12 @@ def verify() -> list[str]:
     """Steps that verify eight rows and take four back, by kind of layer and strategy."""
     table = read_table("rollback-kda", "verify and rollback")
     return [*heading(table["columns"]), *map(row, table["rows"]), *source("rollback-kda")]
+
+
+def draft_models() -> list[str]:
+    """Acceptance of draft models with and without the picture of a prompt."""
+    table = read_table("pictures", "draft models")
+    return [*heading(table["columns"]), *map(row, table["rows"]), "", *table["notes"], *source("pictures")]
 
 
 def precision() -> list[str]:
@@ -276,6 +283,7 @@ TABLES: dict[str, Callable[[], list[str]]] = {
 CONTROL_TABLES: dict[str, Callable[[], list[str]]] = {"replay": replay}
 """Marked tables of docs/control.md."""
 ROLLBACK_TABLES: dict[str, Callable[[], list[str]]] = {"verify": verify}
+EYES_TABLES: dict[str, Callable[[], list[str]]] = {"pictures": draft_models}
 """Marked tables of docs/methods/gdn-rollback.md."""
 README_TABLES: dict[str, Callable[[], list[str]]] = {"speedups": readme}
 CHARTS: dict[str, Callable[[], str]] = {
@@ -298,6 +306,7 @@ def pages() -> dict[str, str]:
         (PAGE, TABLES),
         (CONTROL, CONTROL_TABLES),
         (ROLLBACK, ROLLBACK_TABLES),
+        (EYES, EYES_TABLES),
         (README, README_TABLES),
     ):
         lines = {name: make() for name, make in tables.items()}
