@@ -1,6 +1,6 @@
 """What a picture is worth to a draft model: two models trained in minutes to read digits in pictures aloud.
 
-    python benchmarks/digits.py FOLDER [--steps 900] [--write]
+    python benchmarks/digits.py FOLDER [--steps 600] [--write]
 
 A picture shows three digits with noise; the text names them in words, forwards and backwards, and their sum. The target
 and two draft models are llava models of a few hundred thousand weights; the second draft model never saw a picture. The
@@ -133,15 +133,16 @@ def train(name: str, folder: Path, steps: int, seed: int) -> float:
     processor = make_processor(folder)
     model, began = make_model(name, len(processor.tokenizer)), perf_counter()
     stream, rate = examples(seed), 2e-3
+    asked = processor(text=PROMPT, images=[next(stream)[0]], return_tensors="pt")["input_ids"].shape[1]
     optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, rate, total_steps=steps)
     for step in range(steps):
         images, texts = zip(*(next(stream) for _ in range(48)), strict=True)
         batch = processor(
-            text=[f"<s>{PROMPT}{text}</s>" for text in texts], images=list(images), return_tensors="pt", padding=True
+            text=[f"{PROMPT}{text}</s>" for text in texts], images=list(images), return_tensors="pt", padding=True
         )
         labels = batch["input_ids"].clone()
-        labels[:, : len(PROMPT) + (SIDE // PATCH) ** 2] = -100
+        labels[:, :asked] = -100
         labels[batch["attention_mask"] == 0] = -100
         if name == "blind":
             batch["pixel_values"] = torch.zeros_like(batch["pixel_values"])
@@ -187,7 +188,7 @@ def right_share(target: Any) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--steps", type=int, default=900)
+    parser.add_argument("--steps", type=int, default=600)
     parser.add_argument("--write", action="store_true", help="put the table in benchmarks/results/pictures.json")
     args = parser.parse_args()
     for seed, name in enumerate(SIZES):
