@@ -12,6 +12,7 @@ from pathlib import Path
 import attrs
 import pytest
 import torch
+from PIL import Image
 from safetensors.torch import load_file
 from spec_methods.draft_model import DraftModel
 from spec_methods.draft_model.pictures import SEEN, UNSEEN
@@ -259,3 +260,17 @@ def test_the_page_of_pictures_can_be_followed(tmp_path):
     (tmp_path / "model").symlink_to(folder_of("vision-llava") / "hf")
 
     follow(Path(__file__).parents[2] / "docs" / "pictures.md", Reader(), tmp_path)
+
+
+def test_pictures_are_compared_from_a_file_of_prompts(golden, tmp_path):
+    target, tensors, _ = golden("llava")
+    Image.fromarray(pictures(tensors, "a")[0]).save(tmp_path / "a.png")
+    parts = [{"type": "image", "image": str(tmp_path / "a.png")}, {"type": "text", "text": "What is this?"}]
+    line = {"id": "1", "family": "see", "messages": [{"role": "user", "content": parts}]}
+    (tmp_path / "prompts.jsonl").write_text(json.dumps(line) + "\n", "utf-8")
+    words = f"compare -m {target.info.file} --method ngram --repeats 1 -n 8 --prompts prompts.jsonl --out out"
+    done = subprocess.run([sys.executable, "-m", "spec_core", *words.split()], cwd=tmp_path, check=False)
+    rows = json.loads((tmp_path / "out" / "summary.json").read_text("utf-8"))["rows"]
+
+    assert done.returncode == 0
+    assert {row["contender"]: row["identical"] for row in rows if row["family"] == "all"} == {"plain": 1, "ngram": 1}
