@@ -173,6 +173,20 @@ def test_another_picture_is_read_by_the_draft_model_too(golden):
         assert result.stats["accepted"] == result.stats["drafted"] > 0
 
 
+@pytest.mark.parametrize("name", FOLDERS)
+def test_a_text_after_a_picture_is_drafted_without_the_picture(golden, name):
+    """In the slot of a prompt with pictures: the draft model keeps no row, position or picture of it."""
+    target, tensors, facts = golden(name)
+    run = Run(target, [DraftModel(file=str(folder_of(f"vision-{name}") / "hf"), p_min=0.0)], max_sequences=1)
+    run.generate(Request(facts["prompts"]["b"], images=pictures(tensors, "b"), max_tokens=8, ignore_eos=True)).result
+    before = tensors["prompt_b"].tolist()[: facts["image_rows"]["b"][0][0]]
+    text = before + target.tokenizer.encode("say what it is, " * 6, bos=False)
+    result = run.generate(Request(text, max_tokens=16, ignore_eos=True)).result
+
+    assert result.reused > 0
+    assert result.stats["accepted"] == result.stats["drafted"] > 0
+
+
 @pytest.mark.parametrize(
     "method", ["ngram", "suffix", "recycling", "draft-model:file=zoo:pico-draft,translate=true", "prediction"]
 )

@@ -176,7 +176,7 @@ class DraftModel:
         survival = cache.chance(place)
         if survival * cache.estimate.value < self._drafter.price(step, seq):
             return None
-        text = self._with_pictures(cache, seq) if seq.embeds else seq.tokens
+        text = self._with_pictures(cache, seq) if seq.embeds or cache.owner is not None else seq.tokens
         tokens = list(self.vocabulary.whole_to_draft([*text, *place.path]))
         # The last drafted token needs no row: nothing follows it. At the end of the context nothing is drafted.
         room = min(budget, self.draft_max, self.model.info.context - len(tokens) + 1)

@@ -20,7 +20,8 @@ def note(target: Target, draft: Target, same_words: bool) -> tuple[str, ...]:
 def read_prompt(encoder: ImageEncoder | None, state: DraftModelState, seq: Sequence) -> list[int]:
     """The tokens of a sequence as the draft model reads them. encoder: None leaves the rows of pictures out."""
     if state.owner is not seq:
-        state.owner, state.prompt = seq, prompt_of(encoder, state, seq)
+        state.prompt = prompt_of(encoder, state, seq)
+        state.owner = seq if seq.embeds else None
     return state.prompt + seq.tokens[seq.prompt_len :]
 
 
