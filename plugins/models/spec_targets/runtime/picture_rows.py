@@ -22,7 +22,7 @@ def positions_of(batch: Batch, axes: Items[int]) -> Tensor:
     """[R], or [R, pairs] if a row has different positions on different axes. axes: of every pair that rotates."""
     shifts = [shift_of(part.seq) for part in batch.parts]
     counts = [len(part.pending) + part.drafted for part in batch.parts]
-    moved = batch.positions + torch.tensor(shifts).repeat_interleave(torch.tensor(counts))
+    moved = batch.positions + torch.tensor(shifts).repeat_interleave(torch.tensor(counts)).to(batch.positions)
     prompts = [part for part in batch.parts if _has_axes(part.seq) and part.start < part.seq.prompt_len]
     if not prompts:
         return moved
@@ -31,7 +31,7 @@ def positions_of(batch: Batch, axes: Items[int]) -> Tensor:
         assert part.seq.encoded is not None and part.seq.encoded.positions is not None
         end = min(part.end, part.seq.prompt_len)
         rows = slice(part.row, part.row + end - part.start)
-        each[rows] = part.seq.encoded.positions[list(axes), part.start : end].T
+        each[rows] = part.seq.encoded.positions[list(axes), part.start : end].T.to(each)
     return each
 
 
