@@ -11,9 +11,9 @@ from torch import Tensor
 
 @attrs.frozen(eq=False)
 class PicturedPrompt:
-    """A prompt with pictures as the user gave it. prompt: a text, or messages with parts ``{"type": "image"}``.
+    """A prompt with pictures before it was encoded. prompt: a text, or messages with parts ``{"type": "image"}``.
 
-    pictures: in the order of their places, as ``ImageEncoder`` takes them. keywords: of the chat template.
+    pictures: decoded, in the order of their places, as ``ImageEncoder`` takes them. keywords: of the chat template.
     """
 
     prompt: Any

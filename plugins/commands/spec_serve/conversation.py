@@ -8,7 +8,7 @@ from typing import Any
 
 import attrs
 
-from spec_core import EncodedPrompt, PicturedPrompt, Target, Tokenizer
+from spec_core import EncodedPrompt, Target, Tokenizer
 from spec_core.toolkit import image_encoder
 from spec_serve import thinking
 from spec_serve.errors import ApiError
@@ -86,8 +86,7 @@ class Talk:
             raise ApiError(400, "the last message cannot be continued in a conversation with pictures", "messages")
         keywords = self._keywords(target.tokenizer)
         messages = conversation(self.messages, self.tools, target.tokenizer)
-        pictured = PicturedPrompt(messages, tuple(self.pictures), keywords)
-        return attrs.evolve(encoder.encode_prompt(messages, pictured.pictures, **keywords), pictured=pictured)
+        return encoder.encode_prompt(messages, self.pictures, **keywords)
 
     def encode(self, tokenizer: Any) -> Any:
         """Encode the conversation by the chat template."""

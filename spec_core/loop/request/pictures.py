@@ -7,7 +7,6 @@ from typing import Any
 
 import attrs
 
-from spec_core.contract.encoded_prompt import PicturedPrompt
 from spec_core.contract.request import Request
 from spec_core.contract.target import Target
 from spec_core.contract.target_parts import image_encoder
@@ -33,11 +32,12 @@ def read_pictures(request: Request, target: Target) -> Request:
             f"the prompt has pictures, and {target.info.name} reads text alone",
             hint="leave them out, or use the Hugging Face directory of a model with a vision part",
         )
-    encoded = attrs.evolve(encoder.encode_prompt(prompt, pictures), pictured=PicturedPrompt(prompt, tuple(pictures)))
+    encoded = encoder.encode_prompt(prompt, pictures)
     return attrs.evolve(request, prompt=encoded.tokens, encoded=encoded, images=())
 
 
 def picture_list(images: Any) -> list[Any]:
+    """The pictures of a request as a list. Raises UsageError."""
     if isinstance(images, (*TEXTLESS, str, Mapping)) or not isinstance(images, Iterable):
         raise UsageError(f"images is {kind(images)}", hint="give a list of pictures")
     return list(images)

@@ -39,9 +39,8 @@ def prompt(given: Any, embeds: Mapping[int, Tensor], target: Target, encoded: En
                 f"an embedding is given for position {quote(at)}, the prompt has {len(tokens)}",
                 hint="put the token -1 into the prompt at every position that is given as an embedding",
             )
-    for at, vector in embeds.items():
-        tokens[at] = number_of(vector, b"" if encoded is None else _more(encoded, at))
-    return tokens
+    numbers = {at: number_of(row, b"" if encoded is None else _more(encoded, at)) for at, row in embeds.items()}
+    return [numbers.get(at, token) for at, token in enumerate(tokens)] if numbers else tokens
 
 
 def _tokens(given: Any, target: Target) -> list[int]:

@@ -15,7 +15,7 @@ import attrs
 import torch
 from torch import Tensor
 
-from spec_core import EncodedPrompt, UsageError
+from spec_core import EncodedPrompt, PicturedPrompt, UsageError
 from spec_targets.tokenizer.base import Tokenizer
 
 if TYPE_CHECKING:
@@ -74,7 +74,8 @@ class HfImageEncoder:
         else:
             tokens = self.tokenizer.encode_chat(prompt, expand=filler.fill, **keywords)
         filler.check()
-        return with_rows(tokens, seen, tower.row_token, self.mutual)
+        encoded = with_rows(tokens, seen, tower.row_token, self.mutual)
+        return attrs.evolve(encoded, pictured=PicturedPrompt(prompt, tuple(images), keywords))
 
     def _see(self, image: Image) -> SeenPicture:
         """What a picture is in a prompt; one that was seen before is not read again."""
