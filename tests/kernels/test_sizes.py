@@ -1,4 +1,7 @@
-"""Wrong sizes in a description are refused, for every operation, before an executor reads or computes."""
+"""Wrong sizes in a description are refused, for every operation, before an executor reads or computes.
+
+Longer than our files are: one model with every operation, and one list of what is wrong with it.
+"""
 
 from __future__ import annotations
 

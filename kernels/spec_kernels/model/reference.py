@@ -199,11 +199,11 @@ class Pass:
         self.values[op.out] = self[op.x][:, op.start : op.start + op.width].contiguous()
 
     def addrows(self, op: ops.AddRows) -> None:
-        given = self.batch.added[op.index] if op.index < len(self.batch.added) else {}
-        check_given(given, self[op.x].shape[1])
-        if given:
+        vectors = self.batch.added[op.index] if op.index < len(self.batch.added) else {}
+        check_given(vectors, self[op.x].shape[1])
+        if vectors:
             self.values[op.x] = x = self[op.x].clone()
-            for row, vector in given.items():
+            for row, vector in vectors.items():
                 x[row] += vector.to(x)
 
     def rotate(self, op: ops.Rotate) -> None:

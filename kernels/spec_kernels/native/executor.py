@@ -173,14 +173,14 @@ class Native:
         sequences = tuple(map(_sequence, batch.sequences))
         self._extend_rotary(max([s.end for s in batch.sequences]) + 1)
         kept = self._given_rows(batch) if batch.given or batch.added else ()
-        given = tuple((row, at.data_ptr(), index) for index, row, at in kept)
+        vectors = tuple((row, at.data_ptr(), index) for index, row, at in kept)
         inputs, places_in = self._inputs(batch) if self.inputs else ((), ())
         states, block = (None, None) if batch.recurrence is None else self._states(batch.recurrence)
         tokens = 0 if batch.tokens is None else batch.tokens.data_ptr()
         headings = (batch.final, batch.logits)
         each = 1 if batch.positions.dim() == 1 else batch.positions.shape[1]
         where = (tokens, (batch.positions.data_ptr(), each), len(batch.positions))
-        return (*where, sequences, given, places_in, headings, places, states), block, (kept, inputs)
+        return (*where, sequences, vectors, places_in, headings, places, states), block, (kept, inputs)
 
     def _given_rows(self, batch: ForwardBatch) -> list[tuple[int, int, Tensor]]:
         """(0 for an embedding, 1 and up for what is added, row, vector); rows that the model does not read are not."""

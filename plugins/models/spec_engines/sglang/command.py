@@ -49,10 +49,10 @@ def command_of(model: str, settings: Settings, arguments: tuple[str, ...] = ()) 
     chosen = common.plugin_settings(settings)
     control = None if settings["control"] == "fixed" else settings["control"]
     draft_max = DRAFT_MAX if settings.table["draft_max"].origin == DEFAULT else settings["draft_max"]
-    given = options(settings["methods"], draft_max, chosen, control)
+    flags = options(settings["methods"], draft_max, chosen, control)
     plugins = check_methods(model, json.loads(os.environ[VARIABLE]))
     common.check_used(settings, [c.name for c in plugins])
     words = [sys.executable, "-m", SERVER, "--model-path", model]
-    for name, value in given.items():
+    for name, value in flags.items():
         words += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
     return [*words, *arguments]

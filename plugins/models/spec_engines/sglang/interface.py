@@ -123,10 +123,10 @@ class Worker(NGRAMWorker):
         return Text(tokens, begin, self.rows.get(request.rid))
 
     def _update_ngram_corpus(self, batch: Any) -> None:
-        """Nothing: the host is told at the next draft."""
+        """Do nothing: the next draft tells the host."""
 
     def erase_match_state(self, keys: list[str]) -> None:
-        """Nothing: the host is told at the next draft."""
+        """Do nothing: the next draft tells the host."""
 
     def clear_cache_pool(self) -> None:
         """SGLang emptied its cache: no request runs."""
