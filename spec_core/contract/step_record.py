@@ -34,7 +34,8 @@ class StepRecord:
     Not frozen, as one is made in every step and that would take three times as long.
 
     number: the step's. total_seconds: seconds from its beginning to its end, without those of observers.
-    seconds: as in ``Step``.
+    seconds: as in ``Step``. In a run with a controller on a CPU both are without the time in which other programs had
+    the processor of its thread.
     sequences, rows: of its forward; the numbers are equal where each evaluated one token and nobody drafted.
     tokens: that all its sequences emitted. depth: position of the first row of the longest sequence, None where rows
     of a prompt were evaluated.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from time import thread_time
 
 import attrs
 
@@ -15,6 +16,37 @@ from spec_core.contract.values import Draft
 
 RECORDS_MAX = 4096
 """Records that are kept for a controller; of more, the newest."""
+AGREE = 0.95
+"""Share of a step for which its thread has a processor, from which on the clock and the processor agree."""
+WORKING = 0.5
+"""Share of a step for which its thread has a processor, from which on the thread itself does the step's work."""
+TINY = 1e-9
+"""Share of a step in which its thread did nothing."""
+FADE = 0.999
+"""Factor of the largest share in each step: it is forgotten after some thousands."""
+
+
+@attrs.define
+class OwnTime:
+    """The share of a step's time that is its own: another program had its processor for the rest.
+
+    A thread that waits for others in every step, as for the slowest of several threads, has a processor for less than
+    the whole step. So its share is compared with the largest one of recent steps, and counts only for a thread that
+    works: one that waits for a device or another process has hardly any processor time.
+    """
+
+    largest: float = 0.0
+    began: float = 0.0
+
+    def begin(self) -> None:
+        self.began = thread_time()
+
+    def end(self, total: float) -> float:
+        """A step that took ``total`` seconds is over; returns the share of it that is its own, above 0."""
+        share = min(1.0, (thread_time() - self.began) / total) if total > 0.0 else 1.0
+        self.largest = max(self.largest * FADE, share, TINY)
+        own = share / self.largest
+        return own if 0.0 < own < AGREE and self.largest >= WORKING else 1.0
 
 
 @attrs.define
@@ -22,11 +54,13 @@ class PlanFollower:
     """What a loop that makes steps does about plans: ``begin``, ``apply``, draft hooks, ``take``, then ``end``.
 
     controllers: those of the run; without any nothing is kept.
+    own_time: tells the own time of steps where the thread that makes them computes them too; None elsewhere.
     following: the present step follows the plan of an earlier one, so that no controller is called in it.
     plain: nobody may draft in it. records: see ``Step``.
     """
 
     controllers: Collection[str] = ()
+    own_time: OwnTime | None = None
     following: bool = False
     plain: bool = False
     records: list[StepRecord] = attrs.field(factory=list)
@@ -35,19 +69,24 @@ class PlanFollower:
     _steps_left: int = 0
     _lost: float = 0.0
     _numbers: list[int] = attrs.field(factory=list)
+    _is_plain: bool | None = None
 
     def begin(self, running: list[Sequence]) -> None:
         """A step of these sequences begins."""
         if not self.controllers:
             return
+        if self.own_time is not None:
+            self.own_time.begin()
         numbers = [seq.number for seq in running]
         if self._plan is not None and (not self._lasts() or numbers != self._numbers):
             self._plan = None
         self._numbers = numbers
         self.following = self._plan is not None
-        self.plain = self._plan is not None and self._plan.is_plain and self._controls_all(running)
-        if self.following:
+        if self._plan is not None:
             self._steps_left -= 1
+            if self._is_plain is None:
+                self._is_plain = self._plan.is_plain and self._controls_all(running)
+        self.plain = self.following and bool(self._is_plain)
 
     def _lasts(self) -> bool:
         assert self._plan is not None
@@ -57,8 +96,8 @@ class PlanFollower:
         return all(seq.wants(self._controller) for seq in running)
 
     def apply(self, step: Step) -> None:
-        """Set the limits of a step that follows a plan."""
-        if self._plan is not None:
+        """Set the limits of a step that follows a plan and may draft."""
+        if self._plan is not None and not self.plain:
             step.apply(self._plan, self._controller)
 
     def take(self, step: Step) -> None:
@@ -68,12 +107,15 @@ class PlanFollower:
         self.records.clear()
         self._plan, self._controller, self._lost = step.draft_plan, step.planner, 0.0
         self._steps_left = self._plan.steps - 1 if self._plan is not None else 0
+        self._is_plain = None
 
     def end(self, step: Step, total: float, seconds: Mapping[str, float], rows: int) -> StepRecord:
         """A step is over; returns what it took. total, seconds, rows: as in ``StepRecord``."""
-        record = StepRecord(step.number, total, seconds, len(step.parts), rows)
         if not self.controllers:
-            return record
+            return StepRecord(step.number, total, seconds, len(step.parts), rows)
+        if self.own_time is not None and (share := self.own_time.end(total)) < 1.0:
+            total, seconds = total * share, {label: each * share for label, each in seconds.items()}
+        record = StepRecord(step.number, total, seconds, len(step.parts), rows)
         record.tokens, record.depth, record.attempts = outcome(step.parts)
         record.priced, record.plain = step.priced, self.plain
         if step.drafting or self.following:

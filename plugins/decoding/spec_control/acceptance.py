@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 import attrs
 
-from spec_control import BIAS_MAX, PRICE_MIN, PRIOR, PRIOR_TESTS, QUICK, SLOW
+from spec_control import PRICE_MAX, PRICE_MIN, PRIOR, PRIOR_OFFERS, PRIOR_TESTS, QUICK, SLOW, USUAL
 from spec_control.costs import Line, Mean
 from spec_core import DraftAttempt
 
@@ -36,10 +38,14 @@ class Positions:
 
 @attrs.define
 class Gain:
-    """Tokens and time, in plain steps, of a step in which a method drafted. weight: of one more."""
+    """What a method's drafts bring: tokens of a step with one, drafted rows, and time in plain steps.
+
+    weight: of one more.
+    """
 
     weight: float = SLOW
     tokens: float = 1.0
+    rows: float = 0.0
     time: float = 1.0
     count: int = 0
 
@@ -48,6 +54,7 @@ class Gain:
         self.count += times
         weight = max(1.0 - (1.0 - self.weight) ** times, times / self.count)
         self.tokens += weight * (drafts.tokens / times - self.tokens)
+        self.rows += weight * (drafts.rows / times - self.rows)
         self.time += weight * (drafts.time / times - self.time)
 
     @property
@@ -73,6 +80,10 @@ class Drafts:
         return len(self.attempts) + self.accepted
 
     @property
+    def rows(self) -> int:
+        return sum(attempt.drafted for attempt in self.attempts)
+
+    @property
     def tested(self) -> int:
         """Tokens behind accepted ones only."""
         return sum(min(one.depth, one.accepted + 1) for one in self.attempts if one.accepted is not None)
@@ -82,24 +93,22 @@ class Drafts:
 class Method:
     """What is known of a method in this run.
 
-    chances, shares: chances that it gives its tokens, and the share of these that is accepted.
-    gain: of its drafts; chain, tree: of drafts without and with branches. asked: how often it was called.
-    offers: share of these in which it drafted. idle: plain steps that it takes where it does not; standing: in a step
-    in which it is not asked; stood: in all such steps since its last draft.
+    prices: {sequences: price}, see ``price``. row_times: {sequences: plain steps that a drafted token takes}.
+    gain: of its drafts; chain, tree: of drafts without and with branches.
+    offers: share of the steps in which it was asked and drafted. idle: plain steps that it takes where it does not
+    draft; standing: in a step in which it is not asked; stood: in all such steps since its last draft.
     overheads: {sequences: plain steps that it takes for a draft, by its length}. first: plain steps that its first
-    draft for a text takes beside that, by tokens of the text. depth: tokens of the longest path; branching: of all
-    paths, over depth. whole: share of drafts that were as long as they might be. priced: it asks for a price.
-    lost: plain steps that its drafts lost. tried_at: step of its last trial.
+    draft for a text takes in addition, by tokens of the text. depth: tokens of the longest path; branching: of all
+    paths, over depth. priced: it asks for a price, so that its drafts need no other limit. tried_at: step of its last draft.
     """
 
     positions: Positions = attrs.field(factory=Positions)
-    chances: Mean = attrs.field(factory=lambda: Mean(SLOW, 1.0, PRIOR_TESTS))
-    shares: Mean = attrs.field(factory=lambda: Mean(SLOW, 1.0, PRIOR_TESTS))
+    prices: dict[int, float] = attrs.field(factory=dict)
+    row_times: dict[int, Mean] = attrs.field(factory=dict)
     gain: Gain = attrs.field(factory=Gain)
     chain: Gain = attrs.field(factory=Gain)
     tree: Gain = attrs.field(factory=Gain)
-    asked: int = 0
-    offers: Mean = attrs.field(factory=Mean)
+    offers: Mean = attrs.field(factory=lambda: Mean(SLOW, PRIOR_OFFERS, PRIOR_TESTS))
     idle: Mean = attrs.field(factory=Mean)
     standing: Mean = attrs.field(factory=Mean)
     stood: float = 0.0
@@ -107,49 +116,47 @@ class Method:
     first: Line = attrs.field(factory=Line)
     depth: Mean = attrs.field(factory=Mean)
     branching: Mean = attrs.field(factory=lambda: Mean(SLOW, 1.0))
-    whole: Mean = attrs.field(factory=lambda: Mean(QUICK))
     priced: bool = False
-    lost: float = 0.0
     tried_at: int = 0
 
-    @property
-    def bias(self) -> float:
-        """The share of its tokens that is accepted by the chances that it gives them."""
-        return max(1.0 / BIAS_MAX, min(self.shares.value / self.chances.value, BIAS_MAX))
+    def price(self, sequences: int) -> float:
+        """The chance of a path below which it drafts no further: that of the nearest number of sequences."""
+        nearest = min(self.prices, key=lambda n: abs(n - sequences), default=0)
+        return self.prices.get(nearest, USUAL)
 
-    @property
-    def stops(self) -> bool:
-        """Whether a price ends its drafts, mostly, so that they need no other limit."""
-        return self.priced and self.whole.value < 0.5
+    def learn_price(self, sequences: int, cost: float, drafts: Drafts) -> None:
+        """Move the price until the last token of a draft is accepted as often as it must be to pay.
+
+        cost: tokens that the time of one more token of a draft is worth.
+        """
+        price = self.price(sequences)
+        for attempt in drafts.attempts:
+            if attempt.accepted is not None:
+                price *= math.exp(QUICK * (cost - float(attempt.accepted == attempt.depth)))
+        self.prices[sequences] = max(PRICE_MIN, min(price, PRICE_MAX))
 
     def overhead(self, sequences: int, length: float) -> float:
         """Plain steps that it takes for drafts of this length."""
         lines = [self.overheads[sequences]] if sequences in self.overheads else self.overheads.values()
         return max((line.at(length) for line in lines), default=0.0)
 
-    def learn_offer(self, drafted: bool, idle: float) -> None:
-        """It was asked. idle: plain steps that it took."""
-        self.asked += 1
-        self.offers.add(float(drafted))
-        if not drafted:
+    def learn_offers(self, share: float, idle: float) -> None:
+        """It was asked. share: of sequences for which it drafted. idle: plain steps that it took if there were none."""
+        self.offers.add(share)
+        if not share:
             self.idle.add(idle)
 
     def learn(self, drafts: Drafts) -> None:
-        count = len(drafts.attempts)
-        depth, rows = sum(one.depth for one in drafts.attempts), sum(one.drafted for one in drafts.attempts)
+        count, rows = len(drafts.attempts), drafts.rows
+        depth = sum(one.depth for one in drafts.attempts)
         self.priced, self.stood = drafts.priced, 0.0
-        self.lost = max(0.0, self.lost + drafts.time - drafts.tokens)
         self.gain.add(drafts)
         (self.tree if rows > depth else self.chain).add(drafts)
         self.depth.add(depth / count, count)
         self.branching.add(rows / depth, count)
-        self.whole.add(sum(one.depth >= one.budget for one in drafts.attempts) / count, count)
         for one in drafts.attempts:
             if one.accepted is not None:
                 self.positions.add(one.depth, one.accepted)
-            for chance, accepted in one.judged or ():
-                self.chances.add(chance)
-                self.shares.add(float(accepted))
 
 
 @attrs.define(eq=False)
@@ -172,7 +179,7 @@ class TextStats:
         return self.rates.get(name) or Mean(QUICK / 2, method.positions.rate.value, PRIOR_TESTS)
 
     def gain(self, name: str, method: Method) -> Gain:
-        return self.gains.get(name) or Gain(QUICK, method.gain.tokens, method.gain.time, PRIOR_TESTS)
+        return self.gains.get(name) or Gain(QUICK, method.gain.tokens, method.gain.rows, method.gain.time, PRIOR_TESTS)
 
     def learn(self, name: str, method: Method, drafts: Drafts) -> None:
         self.gains[name], self.rates[name] = self.gain(name, method), self.rate(name, method)

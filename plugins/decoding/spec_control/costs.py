@@ -1,4 +1,4 @@
-"""What steps cost on this machine: a plain one, one with more rows, and what a method takes beside them.
+"""Costs of steps on this machine: a plain one, one with more rows, and what a method takes besides.
 
 A plain step is one of the same sequences without a draft, in a run without methods. It is the unit of other costs.
 """
@@ -9,11 +9,11 @@ from bisect import bisect_left
 from collections import deque
 from functools import partial
 from itertools import accumulate
-from statistics import median
+from statistics import median_low
 
 import attrs
 
-from spec_control import CHANGED, CLIP, RECENT, ROW, SLOW
+from spec_control import CHANGED, CLIP, FEW, GROWTH, RECENT, ROW, SLOW, SPIKE
 from spec_core import StepRecord
 
 recent: partial[deque[float]] = partial(deque, maxlen=RECENT)
@@ -34,13 +34,24 @@ class Mean:
 
 
 @attrs.define
+class Usual:
+    """Cuts off what is unlike recent values: a collection of garbage, a page fault, another program."""
+
+    values: deque[float] = attrs.field(factory=recent)
+
+    def cut(self, value: float) -> float:
+        """The value, or the most that is usual; it is remembered as it is."""
+        self.values.append(value)
+        return min(value, CLIP * median_low(self.values) + SPIKE)
+
+
+@attrs.define
 class Line:
     """A cost that grows with a number, by least squares; later values count more. It is 0 for 0."""
 
     sums: list[float] = attrs.field(factory=lambda: [0.5, 0.0, 0.0, 0.0, 0.0])
 
     def add(self, x: float, y: float) -> None:
-        y = min(y, CLIP * self.at(x) + SLOW) if self.sums[0] > 4.0 else y
         self.sums = [(1.0 - SLOW) * old + new for old, new in zip(self.sums, (1.0, x, y, x * x, x * y), strict=True)]
 
     def at(self, x: float) -> float:
@@ -54,12 +65,11 @@ class Line:
 class Costs:
     """Costs of one number of sequences.
 
-    forwards, besides: seconds of recent plain forwards, and of their steps beside them. forward, plain: seconds of a
+    forwards, besides: seconds of recent plain forwards, and of the rest of their steps. forward, plain: seconds of a
     plain forward and of its whole step, their medians.
-    ratios: {rows of a forward: its time by a plain forward's}; a count of 0 is a guess.
-    waiting: {rows: seconds of forwards since the last plain step}, which the next plain step is compared with.
-    odd: {rows: a ratio that is unlike the known one}.
-    surprised: the last plain step did not agree with the one before. doubtful: a plain step must be measured next.
+    ratios: {rows of a forward: its time divided by a plain forward's}. waiting: {rows: seconds of forwards since the
+    last plain step}, which the next plain step is compared with.
+    unmeasured: steps with drafts since a plain one was measured; interval: after how many one is due.
     """
 
     sequences: int
@@ -67,50 +77,31 @@ class Costs:
     besides: deque[float] = attrs.field(factory=recent)
     ratios: dict[int, Mean] = attrs.field(factory=dict)
     waiting: dict[int, list[float]] = attrs.field(factory=dict)
-    odd: dict[int, float] = attrs.field(factory=dict)
-    surprised: bool = False
-    doubtful: bool = False
+    unmeasured: int = 0
+    interval: int = FEW
     forward: float = 0.0
     plain: float = 0.0
     _curve: tuple[list[int], list[float]] | None = None
 
-    def add_plain(self, forward: float, beside: float) -> None:
+    def add_plain(self, forward: float, rest: float) -> None:
         """Learn from a plain step. Forwards before it count if it is as fast as the plain ones before them."""
-        self.surprised = bool(self.forward) and not alike(forward, self.forward)
-        if self.surprised and not alike(self.forwards[-1], self.forward):  # the second one in a row
+        changed = bool(self.forward) and not is_alike(forward, self.forward)
+        if changed and not is_alike(self.forwards[-1], self.forward):  # the second one in a row
             self.forwards, self.besides = recent([self.forwards[-1]]), recent([self.besides[-1]])
         self.forwards.append(forward)
-        self.besides.append(max(0.0, beside))
-        self.forward = median(self.forwards)
-        self.plain = self.forward + median(self.besides)
-        if not self.surprised:
-            for rows, seconds in self.waiting.items():
-                self.learn(rows, median(seconds) / self.forward)
+        self.besides.append(max(0.0, rest))
+        self.forward = median_low(self.forwards)
+        self.plain = self.forward + median_low(self.besides)
+        for rows, seconds in self.waiting.items():
+            if not changed or rows not in self.ratios:
+                self.learn(rows, median_low(seconds) / self.forward)
         self.waiting.clear()
-        self.doubtful = False
+        self.unmeasured = 0
 
     def learn(self, rows: int, ratio: float) -> None:
-        """A ratio that is unlike the known one counts if the next one is like it: the speed may have changed."""
-        ratio, mean = self._bound(rows, ratio), self.ratios.setdefault(rows, Mean(4 * SLOW))
-        if mean.count and not alike(ratio, mean.value):
-            if not alike(ratio, self.odd.pop(rows, 0.0)):
-                self.odd[rows] = ratio
-                return
-            mean.count = 0
-        mean.add(ratio)
+        """Learn what a forward of so many rows takes."""
+        self.ratios.setdefault(rows, Mean(4 * SLOW)).add(self._bound(rows, ratio))
         self._curve = None
-
-    def guess(self) -> None:
-        """Costs of rows that were not yet compared with a plain step after them, from the one before.
-
-        Where they are not as expected, the machine may have changed its speed since: only a plain step can tell.
-        """
-        for rows, seconds in self.waiting.items():
-            if rows not in self.ratios and self.forward:
-                ratio = self._bound(rows, median(seconds) / self.forward)
-                self.doubtful = self.doubtful or not alike(ratio, self.at(rows))
-                if not self.doubtful:
-                    self.ratios[rows], self._curve = Mean(value=ratio), None
 
     def borrow(self, other: Costs) -> None:
         """Take over costs of rows of another number of sequences, until this one has its own."""
@@ -125,14 +116,19 @@ class Costs:
         return max(1.0, min(ratio, rows / self.sequences))
 
     @property
+    def rows_known(self) -> int:
+        """Largest number of rows that was measured."""
+        return max(self.ratios, default=self.sequences)
+
+    @property
     def rows_max(self) -> int:
-        """Rows of a forward that may be tried: twice the number that was measured."""
-        return 2 * max(self.ratios, default=self.sequences)
+        """Rows of a forward that may be tried."""
+        return GROWTH * self.rows_known
 
     def at(self, rows: int) -> float:
-        """Time of a forward, by that of a plain one: linear between measured numbers of rows, and beyond them."""
+        """Time of a forward, divided by a plain one's: linear between measured numbers of rows, and beyond them."""
         if self._curve is None:
-            known = sorted((n, mean.value) for n, mean in self.ratios.items())
+            known = sorted((n, mean.value) for n, mean in self.ratios.items() if n > self.sequences)
             rising = accumulate((value for _, value in known), max, initial=1.0)
             self._curve = [self.sequences, *(n for n, _ in known)], list(rising)
         numbers, values = self._curve
@@ -152,11 +148,14 @@ class Costs:
         return 1.0 + (self.at(rows) - 1.0) * self.forward / self.plain
 
     def plain_seconds(self, record: StepRecord) -> float:
-        """Seconds that a plain step would have taken then: a forward says how fast the machine was."""
+        """Seconds that a plain step would have taken then: a forward says how fast the machine was.
+
+        One with more rows than were measured may cost more than expected: it does not show a slower machine.
+        """
         seconds = record.seconds["verify"] / self.at(record.rows) * self.plain / self.forward
-        return seconds if record.rows in self.ratios else min(seconds, self.plain)
+        return seconds if record.rows <= self.rows_known else min(seconds, self.plain)
 
 
-def alike(one: float, other: float) -> bool:
+def is_alike(one: float, other: float) -> bool:
     """Whether two times are of a machine at one speed."""
     return other / CHANGED < one < other * CHANGED

@@ -1,0 +1,240 @@
+"""The next plan: the methods and draft lengths with the most tokens per time, as far as the account pays for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import combinations
+
+import attrs
+from spec_costs.file import StepCost
+
+import spec_control as constants
+from spec_control.acceptance import Method, TextStats
+from spec_control.account import Use
+from spec_control.costs import Costs
+from spec_control.learner import Learner
+from spec_core import DraftPlan, Limit
+
+MEASURING, REPAYING, LOST = "measuring a plain step", "repaying", "not paying"
+"""Why no method drafts."""
+Limits = dict[str, Limit]
+"""Limits of the methods that may draft for a text."""
+
+
+@attrs.define(eq=False)
+class Planner(Learner):
+    """Plans steps by what was learned.
+
+    every: max steps with drafts between two measured plain ones. pause, probe_at: steps between two tests of methods
+    that do not pay, and the step of the next one. repaying: the balance was used up.
+    """
+
+    every: int = 128
+    pause: int = constants.PAUSE
+    probe_at: int = 0
+    repaying: bool = False
+
+    def begin(self, methods: Iterable[str], costs: Iterable[StepCost] = ()) -> None:
+        """A run begins with these methods, and with costs that were measured before, as whole steps."""
+        self.methods.update((name, Method()) for name in methods)
+        self.report.methods.update((name, Use()) for name in methods)
+        seconds = {(step.batch, step.depth, step.rows): step.seconds for step in costs}
+        for (batch, depth, rows), whole in seconds.items():
+            if rows > 1 and (plain := seconds.get((batch, depth, 1))) is not None:
+                self.costs_of(batch).learn(batch * rows, whole / plain)
+
+    def plan(self, texts: dict[int, TextStats], sequences: int, trees: bool) -> DraftPlan:
+        """The next plan. texts: of sequences that may draft. sequences: of the step. trees: drafts may branch."""
+        drop, costs, balance = self._begin_texts(texts), self.costs_of(sequences), self.account.balance
+        if not costs.plain or costs.unmeasured >= costs.interval:
+            if costs.unmeasured >= costs.interval:
+                costs.interval = min(self.every, 2 * costs.interval)
+            return self._rest(MEASURING, constants.SETTLE, drop)
+        reserve = min(constants.RESERVE, 0.9 * self.account.balance_max)
+        self.repaying = balance < (reserve if self.repaying else reserve / 4)
+        if self.repaying:
+            return self._rest(REPAYING, (1.5 * reserve - balance) / self.account.share, drop)
+        limits = {number: self._choose_methods(costs, text, trees) for number, text in self.texts.items()}
+        is_probe = self._add_probe(costs, limits, trees)
+        if not any(limits.values()):
+            return self._rest(LOST, self.probe_at - self.steps, drop)
+        return self._draft(costs, limits, drop, is_probe)
+
+    def _begin_texts(self, texts: dict[int, TextStats]) -> set[str]:
+        """Add what is known of these texts, and forget others. Returns methods that shall not serve a new one."""
+        drop, paying = set[str](), set[str]()
+        for number, text in texts.items():
+            if (known := self.texts.get(number)) is not None:
+                text.served, text.rates, text.gains = known.served, known.rates, known.gains
+                paying |= {name for name, gain in text.gains.items() if gain.speed > 1.0}
+            else:
+                drop |= {name for name in text.methods if not self._admits(self.methods[name])}
+                if self.account.is_half_full:  # another text may be easier
+                    self.pause, self.probe_at = constants.PAUSE, self.steps
+        self.texts = texts
+        for text in texts.values():
+            text.methods = tuple(name for name in text.methods if name in paying or name not in drop)
+        return drop - paying
+
+    def _admits(self, method: Method) -> bool:
+        """Whether a method serves a new text: one that takes time while it does not draft must gain, or be tested."""
+        if method.standing.value <= self.account.share or not method.gain.count or method.gain.speed > 1.0:
+            return True
+        loss = constants.STANDING + constants.PROBE_LOSS
+        return (self.steps - method.tried_at) * self.account.share >= loss
+
+    def _rest(self, reason: str, steps: float, drop: set[str]) -> DraftPlan:
+        """Let no method draft, and drop methods that take too much time even so."""
+        self.reason, self.asked = reason, ()
+        whole, share = max(constants.SETTLE, min(constants.PAUSE_MAX, int(steps))), self.account.share
+        costly = [
+            (name, m.stood + whole * m.standing.value) for name, m in self.methods.items() if m.standing.value > share
+        ]
+        drop |= {name for name, time in costly if time >= constants.STANDING}
+        return DraftPlan({}, steps=whole, drop=frozenset(drop))
+
+    def _draft(
+        self, costs: Costs, limits: Mapping[int, Mapping[str, Limit]], drop: set[str], is_probe: bool
+    ) -> DraftPlan:
+        """Let methods draft, until the plan has lost a part of the balance."""
+        balance = self.account.balance
+        is_known = all(method.gain.count >= constants.FEW for method in self._methods_of(limits))
+        steps = min(constants.HOLD if is_known and not is_probe else constants.FEW, costs.interval - costs.unmeasured)
+        firsts = [self._first_time(self.texts[n], name) for n, one in limits.items() for name in one]
+        loss = constants.PROBE_LOSS if is_probe else balance / (2 if is_known else 4)
+        loss += max(firsts, default=0.0)
+        loss = max(0.0, min(loss, balance - self._loss(costs, limits)))
+        self.reason, self.asked = "", tuple(n for n in self.methods if any(n in one for one in limits.values()))
+        common = next(iter(limits.values()))
+        apart = {number: one for number, one in limits.items() if one != common}
+        return DraftPlan(common, apart, max(1, steps), loss * costs.plain, costs.plain, frozenset(drop))
+
+    def _methods_of(self, limits: Mapping[int, Mapping[str, Limit]]) -> list[Method]:
+        return [self.methods[name] for one in limits.values() for name in one]
+
+    def _loss(self, costs: Costs, limits: Mapping[int, Mapping[str, Limit]]) -> float:
+        """Plain steps that a step loses if all drafts are rejected."""
+        rows, overhead = 0.0, 0.0
+        for one in limits.values():
+            drafts = [(self.methods[name], limit.length or 0) for name, limit in one.items()]
+            rows += max((length * method.branching.value for method, length in drafts), default=0.0)
+            overhead = max([overhead, *(method.overhead(costs.sequences, length) for method, length in drafts)])
+        return costs.step(costs.sequences + round(rows)) + overhead - 1.0
+
+    def _choose_methods(self, costs: Costs, text: TextStats, trees: bool) -> Limits:
+        """Limits of the set of methods with the most tokens per time; empty where that is at most plain decoding's."""
+        limits: Limits = {}
+        for name in text.methods:
+            if (limit := self._limit(costs, text, name, trees)) is not None:
+                limits[name] = limit
+        forecasts = {name: self._forecast(costs, text, name, limit.length or 0) for name, limit in limits.items()}
+        values = ((self._value(names, forecasts), names) for names in subsets(tuple(limits)))
+        value, names = max(values, default=(0.0, ()), key=lambda pair: pair[0])
+        if value <= 1.0:
+            return {}
+        self.pause, self.probe_at = constants.PAUSE, self.steps + constants.PAUSE
+        return {name: limits[name] for name in names}
+
+    def _value(self, names: tuple[str, ...], forecasts: Mapping[str, tuple[float, float]]) -> float:
+        """Tokens per plain step where these methods are asked in their order, up to the first that drafts."""
+        tokens, time, reach = 0.0, 0.0, 1.0
+        for name in names:
+            offers, idle = self.methods[name].offers.value, self.methods[name].idle.value
+            tokens += reach * offers * forecasts[name][0]
+            time += reach * (offers * forecasts[name][1] + (1.0 - offers) * idle)
+            reach *= 1.0 - offers
+        return (tokens + reach) / (time + reach)
+
+    def _first_time(self, text: TextStats, name: str) -> float:
+        """Plain steps that its next draft takes because it is its first one for this text."""
+        return 0.0 if name in text.served else self.methods[name].first.at(text.tokens)
+
+    def _forecast(self, costs: Costs, text: TextStats, name: str, length: int) -> tuple[float, float]:
+        """Tokens and time of a step with its draft. One that stops by a price is judged by what its drafts gained."""
+        method, first = self.methods[name], self._first_time(text, name) / constants.HOLD
+        if method.priced:
+            gain = text.gain(name, method)
+            return gain.tokens, self._draft_time(costs, method, gain.rows) + first
+        path = method.positions.path(text.rate(name, method).value, length)
+        return 1.0 + sum(path), self._time(costs, method, length) + first
+
+    def _time(self, costs: Costs, method: Method, length: int) -> float:
+        """Time of a step in which a method drafts ``length`` tokens for every sequence."""
+        rows = costs.sequences * (1.0 + length * method.branching.value)
+        return costs.step(round(rows)) + method.overhead(costs.sequences, length)
+
+    def _limit(self, costs: Costs, text: TextStats, name: str, trees: bool, longest: int = 1 << 30) -> Limit | None:
+        """The length with the most tokens per time that the balance allows; None if no length is allowed.
+
+        longest: of a test.
+        """
+        method, balance = self.methods[name], self.account.balance
+        most = self._longest_affordable(costs, method, min(text.budget, longest))
+        first_max = balance - constants.RESERVE if method.gain.speed > 1.0 else balance / 2
+        if not most or self._first_time(text, name) > first_max:
+            return None
+        is_chosen = not method.priced and most < longest
+        length = self._best_length(costs, method, text.rate(name, method).value, most) if is_chosen else most
+        nodes = self._nodes(costs, method, length) if trees else None
+        return Limit(length, method.price(costs.sequences), nodes)
+
+    def _longest_affordable(self, costs: Costs, method: Method, most: int) -> int:
+        """Length of the longest draft that may be tried, and whose step the balance pays for if it is rejected."""
+        rows = (costs.rows_max - costs.sequences) / (costs.sequences * method.branching.value)
+        most = min(most, max(1, int(rows)))
+        risk = self.account.risk(method.gain.count >= constants.FEW and method.gain.speed > 1.0)
+        while most and self._time(costs, method, most) - 1.0 > risk:
+            most -= 1
+        return most
+
+    def _best_length(self, costs: Costs, method: Method, rate: float, most: int) -> int:
+        """The length with the most tokens per time, for a text with this rate."""
+        length, tokens, best = most, 1.0, 0.0
+        for k, chance in enumerate(method.positions.path(rate, most), 1):
+            tokens += chance
+            if (speed := tokens / self._time(costs, method, k)) > best:
+                best, length = speed, k
+        return length
+
+    def _nodes(self, costs: Costs, method: Method, length: int) -> int:
+        """Tokens of a tree that cost no more than it may gain, or of a chain where that gained more."""
+        tree, chain, batch = method.tree, method.chain, costs.sequences
+        if tree.count >= constants.FEW and (chain.count < constants.FEW or chain.speed > tree.speed):
+            return length
+        nodes, most = length, costs.step(batch * (1 + length)) + constants.TREE_COST
+        while batch * (2 + nodes) <= costs.rows_max and costs.step(batch * (2 + nodes)) <= most:
+            nodes += 1
+        return nodes
+
+    def _add_probe(self, costs: Costs, limits: dict[int, Limits], trees: bool) -> bool:
+        """Let one text test, after a pause, the method that was tried longest ago; returns whether it does.
+
+        Where no method pays, pauses become longer; where some do, another one is tested after the longest pause.
+        """
+        is_any, is_due = any(limits.values()), self.steps >= self.probe_at
+        if not is_any and is_due:
+            self.pause = min(constants.PAUSE_MAX, 2 * self.pause)
+            self.probe_at = self.steps + self.pause
+        tests = [(number, name) for number, text in self.texts.items() for name in text.methods]
+        for number, name in sorted(tests, key=lambda test: self.methods[test[1]].tried_at):
+            is_stale = self.steps - self.methods[name].tried_at >= constants.PAUSE_MAX and name not in limits[number]
+            if not (is_stale and self.account.is_half_full if is_any else is_due):
+                continue
+            text = self.texts[number]
+            if (limit := self._limit(costs, text, name, trees, constants.PROBE)) is not None:
+                after = text.methods[text.methods.index(name) + 1 :]
+                others = {n: one for n, one in limits[number].items() if n in after}
+                limits[number] = {name: limit, **others}
+                self.methods[name].tried_at = self.steps
+                self.report.methods[name].probes += 1
+                return True
+        return False
+
+
+def subsets(names: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """All subsets of a few methods, in their order; of many, those that leave out the first ones."""
+    if len(names) > constants.SETS_MAX:
+        yield from (names[i:] for i in range(len(names)))
+        return
+    for count in range(len(names), 0, -1):
+        yield from combinations(names, count)
