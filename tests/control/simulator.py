@@ -8,7 +8,7 @@ from collections.abc import Callable
 import attrs
 from spec_control.acceptance import TextStats
 from spec_control.account import Account
-from spec_control.auto import Planner
+from spec_control.planner import Planner
 
 from spec_core import DraftAttempt, DraftPlan, StepRecord
 

@@ -7,7 +7,7 @@ import random
 import attrs
 import pytest
 from spec_control.acceptance import TextStats
-from spec_control.auto import Planner
+from spec_control.planner import Planner
 
 from spec_core import DraftAttempt, StepRecord
 

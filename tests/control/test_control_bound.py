@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from spec_control.account import Account
-from spec_control.auto import Planner
+from spec_control.planner import Planner
 
 from tests.control.simulator import (
     CURVES,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import attrs
 
-from spec_control import RECENT, SETTLE
+from spec_control import RECENT, RISK, SETTLE
 from spec_control.acceptance import Drafts, Method, TextStats
 from spec_control.account import Account, Report
 from spec_control.costs import Costs, Line, Mean, Usual
@@ -53,6 +53,8 @@ class Learner:
                 self.undrafted = 0
                 continue
             self.steps += 1
+            if min(record.total_seconds, record.seconds.get("verify", 0.0)) <= 0.0:  # the clock did not move
+                continue
             if record.attempts:
                 self._learn_drafts(record, drafted)
             elif record.rows == record.sequences:
@@ -152,8 +154,11 @@ class Learner:
         if first := self._first_drafts(attempts):  # a method's first draft for a text evaluates what it has missed
             once, besides = max(0.0, besides - usual), min(besides, usual)
             for attempt, text in first:
-                if self.methods[attempt.method].gain.count:
-                    self.methods[attempt.method].first.add(text.tokens, self._cut(f"first {attempt.method}", once))
+                method = self.methods[attempt.method]
+                each = once / len(first)
+                if not method.gain.count:  # it loads too
+                    each = min(each, self.account.balance_max / RISK)
+                method.first.add(text.tokens, self._cut(f"first {attempt.method}", each))
         else:
             once, besides = 0.0, self._cut(" ".join(sorted(names)) + f" {sequences}", max(0.0, besides))
             if len(names) == 1:

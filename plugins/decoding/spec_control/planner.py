@@ -55,6 +55,7 @@ class Planner(Learner):
         if self.repaying:
             return self._rest(REPAYING, (1.5 * reserve - balance) / self.account.share, drop)
         limits = {number: self._choose_methods(costs, text, trees) for number, text in self.texts.items()}
+        self._limit_first_drafts(limits)
         is_probe = self._add_probe(costs, limits, trees)
         if not any(limits.values()):
             return self._rest(LOST, self.probe_at - self.steps, drop)
@@ -97,20 +98,17 @@ class Planner(Learner):
         self, costs: Costs, limits: Mapping[int, Mapping[str, Limit]], drop: set[str], is_probe: bool
     ) -> DraftPlan:
         """Let methods draft, until the plan has lost a part of the balance."""
-        balance = self.account.balance
-        is_known = all(method.gain.count >= constants.FEW for method in self._methods_of(limits))
-        steps = min(constants.HOLD if is_known and not is_probe else constants.FEW, costs.interval - costs.unmeasured)
-        firsts = [self._first_time(self.texts[n], name) for n, one in limits.items() for name in one]
+        balance, methods = self.account.balance, {self.methods[name] for one in limits.values() for name in one}
+        is_known = all(method.gain.count >= constants.FEW for method in methods)
+        steps = constants.HOLD if is_known and not is_probe else constants.FEW
+        steps = min(steps, costs.interval - costs.unmeasured)
         loss = constants.PROBE_LOSS if is_probe else balance / (2 if is_known else 4)
-        loss += max(firsts, default=0.0)
+        loss += sum(self._first_time(self.texts[number], name) for number, one in limits.items() for name in one)
         loss = max(0.0, min(loss, balance - self._loss(costs, limits)))
         self.reason, self.asked = "", tuple(n for n in self.methods if any(n in one for one in limits.values()))
         common = next(iter(limits.values()))
         apart = {number: one for number, one in limits.items() if one != common}
         return DraftPlan(common, apart, max(1, steps), loss * costs.plain, costs.plain, frozenset(drop))
-
-    def _methods_of(self, limits: Mapping[int, Mapping[str, Limit]]) -> list[Method]:
-        return [self.methods[name] for one in limits.values() for name in one]
 
     def _loss(self, costs: Costs, limits: Mapping[int, Mapping[str, Limit]]) -> float:
         """Plain steps that a step loses if all drafts are rejected."""
@@ -120,6 +118,16 @@ class Planner(Learner):
             rows += max((length * method.branching.value for method, length in drafts), default=0.0)
             overhead = max([overhead, *(method.overhead(costs.sequences, length) for method, length in drafts)])
         return costs.step(costs.sequences + round(rows)) + overhead - 1.0
+
+    def _limit_first_drafts(self, limits: dict[int, Limits]) -> None:
+        """Remove a method's first drafts for texts that the balance does not pay for."""
+        left = self.account.balance - constants.RESERVE
+        for number, one in limits.items():
+            for name in [*one]:
+                if (time := self._first_time(self.texts[number], name)) > max(0.0, left):
+                    del one[name]
+                else:
+                    left -= time
 
     def _choose_methods(self, costs: Costs, text: TextStats, trees: bool) -> Limits:
         """Limits of the set of methods with the most tokens per time; empty where that is at most plain decoding's."""
@@ -152,7 +160,7 @@ class Planner(Learner):
     def _forecast(self, costs: Costs, text: TextStats, name: str, length: int) -> tuple[float, float]:
         """Tokens and time of a step with its draft. One that stops by a price is judged by what its drafts gained."""
         method, first = self.methods[name], self._first_time(text, name) / constants.HOLD
-        if method.priced:
+        if method.priced and method.gain.count >= constants.FEW:
             gain = text.gain(name, method)
             return gain.tokens, self._draft_time(costs, method, gain.rows) + first
         path = method.positions.path(text.rate(name, method).value, length)
@@ -163,17 +171,17 @@ class Planner(Learner):
         rows = costs.sequences * (1.0 + length * method.branching.value)
         return costs.step(round(rows)) + method.overhead(costs.sequences, length)
 
-    def _limit(self, costs: Costs, text: TextStats, name: str, trees: bool, longest: int = 1 << 30) -> Limit | None:
+    def _limit(self, costs: Costs, text: TextStats, name: str, trees: bool, longest: int | None = None) -> Limit | None:
         """The length with the most tokens per time that the balance allows; None if no length is allowed.
 
         longest: of a test.
         """
         method, balance = self.methods[name], self.account.balance
-        most = self._longest_affordable(costs, method, min(text.budget, longest))
+        most = self._longest_affordable(costs, method, text.budget if longest is None else min(text.budget, longest))
         first_max = balance - constants.RESERVE if method.gain.speed > 1.0 else balance / 2
         if not most or self._first_time(text, name) > first_max:
             return None
-        is_chosen = not method.priced and most < longest
+        is_chosen = not method.priced and longest is None
         length = self._best_length(costs, method, text.rate(name, method).value, most) if is_chosen else most
         nodes = self._nodes(costs, method, length) if trees else None
         return Limit(length, method.price(costs.sequences), nodes)
@@ -221,7 +229,8 @@ class Planner(Learner):
             if not (is_stale and self.account.is_half_full if is_any else is_due):
                 continue
             text = self.texts[number]
-            if (limit := self._limit(costs, text, name, trees, constants.PROBE)) is not None:
+            longest = text.budget if self.methods[name].priced else constants.PROBE
+            if (limit := self._limit(costs, text, name, trees, longest)) is not None:
                 after = text.methods[text.methods.index(name) + 1 :]
                 others = {n: one for n, one in limits[number].items() if n in after}
                 limits[number] = {name: limit, **others}
