@@ -25,13 +25,15 @@ PRIOR_TESTS = 4
 """Tests for which the prior counts."""
 PRIOR_OFFERS = 0.5
 """Share of steps in which a method drafts, before it was asked."""
-PRICE_MIN = 0.02
-"""Lowest price; the acceptance of a token lies between it and 1 minus it."""
+CHANCE_MIN = 0.02
+"""The acceptance of a token lies between it and 1 minus it."""
+PRICE_MIN = 0.2
+"""Lowest price: texts that are easy say little about the next one."""
 PRICE_MAX = 0.9
 """Highest price."""
 USUAL = 0.3
 """Price before any draft was judged: that of most methods without a controller."""
-HOLD = 32
+HOLD = 16
 """Steps of a plan."""
 FEW = 8
 """Steps of a plan whose costs or drafts are hardly known, and drafts from which on a kind of draft is known."""
@@ -47,9 +49,9 @@ SETTLE = 3
 """Plain steps in a row that are measured, but for the first."""
 RISK = 5.0
 """Divisor of the balance: the part of it that one step may lose."""
-RISK_PAYING = 1.5
+RISK_PAYING = 2.5
 """The same, for a step of methods whose drafts have gained so far."""
-RESERVE = 4.0
+RESERVE = 2.0
 """Balance with which drafting begins again once it was used up."""
 STANDING = 2.0
 """Time that a method may take while it does not draft, before it no longer serves a text."""

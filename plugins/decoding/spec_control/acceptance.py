@@ -6,7 +6,7 @@ import math
 
 import attrs
 
-from spec_control import PRICE_MAX, PRICE_MIN, PRIOR, PRIOR_OFFERS, PRIOR_TESTS, QUICK, SLOW, USUAL
+from spec_control import CHANCE_MIN, PRICE_MAX, PRICE_MIN, PRIOR, PRIOR_OFFERS, PRIOR_TESTS, QUICK, SLOW, USUAL
 from spec_control.costs import Line, Mean
 from spec_core import DraftAttempt
 
@@ -189,5 +189,5 @@ class TextStats:
 
 
 def odds(chance: float) -> float:
-    chance = max(PRICE_MIN, min(chance, 1.0 - PRICE_MIN))
+    chance = max(CHANCE_MIN, min(chance, 1.0 - CHANCE_MIN))
     return chance / (1.0 - chance)

@@ -122,8 +122,8 @@ class Costs:
 
     @property
     def rows_max(self) -> int:
-        """Rows of a forward that may be tried."""
-        return GROWTH * self.rows_known
+        """Rows of a forward that may be tried: some times the largest number so far."""
+        return GROWTH * max(self.rows_known, *self.waiting, self.sequences)
 
     def at(self, rows: int) -> float:
         """Time of a forward, divided by a plain one's: linear between measured numbers of rows, and beyond them."""

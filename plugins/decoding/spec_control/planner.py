@@ -49,14 +49,14 @@ class Planner(Learner):
         if not costs.plain or costs.unmeasured >= costs.interval:
             if costs.unmeasured >= costs.interval:
                 costs.interval = min(self.every, 2 * costs.interval)
-            return self._rest(MEASURING, constants.SETTLE, drop)
+            return self._rest(MEASURING, constants.SETTLE - bool(costs.plain), drop)
         reserve = min(constants.RESERVE, 0.9 * self.account.balance_max)
         self.repaying = balance < (reserve if self.repaying else reserve / 4)
         if self.repaying:
             return self._rest(REPAYING, (1.5 * reserve - balance) / self.account.share, drop)
         limits = {number: self._choose_methods(costs, text, trees) for number, text in self.texts.items()}
-        self._limit_first_drafts(limits)
         is_probe = self._add_probe(costs, limits, trees)
+        self._limit_first_drafts(limits)
         if not any(limits.values()):
             return self._rest(LOST, self.probe_at - self.steps, drop)
         return self._draft(costs, limits, drop, is_probe)
@@ -87,7 +87,7 @@ class Planner(Learner):
     def _rest(self, reason: str, steps: float, drop: set[str]) -> DraftPlan:
         """Let no method draft, and drop methods that take too much time even so."""
         self.reason, self.asked = reason, ()
-        whole, share = max(constants.SETTLE, min(constants.PAUSE_MAX, int(steps))), self.account.share
+        whole, share = max(constants.SETTLE - 1, min(constants.PAUSE_MAX, int(steps))), self.account.share
         costly = [
             (name, m.stood + whole * m.standing.value) for name, m in self.methods.items() if m.standing.value > share
         ]
@@ -99,12 +99,14 @@ class Planner(Learner):
     ) -> DraftPlan:
         """Let methods draft, until the plan has lost a part of the balance."""
         balance, methods = self.account.balance, {self.methods[name] for one in limits.values() for name in one}
-        is_known = all(method.gain.count >= constants.FEW for method in methods)
-        steps = constants.HOLD if is_known and not is_probe else constants.FEW
-        steps = min(steps, costs.interval - costs.unmeasured)
-        loss = constants.PROBE_LOSS if is_probe else balance / (2 if is_known else 4)
+        drafts = min(method.gain.count for method in methods)
+        is_known = drafts >= constants.FEW
+        steps = constants.HOLD if is_known and not is_probe else constants.FEW if drafts else constants.FEW // 2
+        worst = max(0.01, self._loss(costs, limits))
+        steps = min(steps, costs.interval - costs.unmeasured, max(constants.FEW, int(2 * balance / worst)))
+        loss = constants.PROBE_LOSS if is_probe else balance / constants.RISK
         loss += sum(self._first_time(self.texts[number], name) for number, one in limits.items() for name in one)
-        loss = max(0.0, min(loss, balance - self._loss(costs, limits)))
+        loss = max(0.0, min(loss, balance - worst))
         self.reason, self.asked = "", tuple(n for n in self.methods if any(n in one for one in limits.values()))
         common = next(iter(limits.values()))
         apart = {number: one for number, one in limits.items() if one != common}
@@ -215,29 +217,42 @@ class Planner(Learner):
         return nodes
 
     def _add_probe(self, costs: Costs, limits: dict[int, Limits], trees: bool) -> bool:
-        """Let one text test, after a pause, the method that was tried longest ago; returns whether it does.
+        """Test, after a pause, the method that was tried longest ago; returns whether it is tested.
 
         Where no method pays, pauses become longer; where some do, another one is tested after the longest pause.
         """
-        is_any, is_due = any(limits.values()), self.steps >= self.probe_at
-        if not is_any and is_due:
+        is_any = any(limits.values())
+        if not is_any and self.steps < self.probe_at:
+            return False
+        if not is_any:
             self.pause = min(constants.PAUSE_MAX, 2 * self.pause)
             self.probe_at = self.steps + self.pause
-        tests = [(number, name) for number, text in self.texts.items() for name in text.methods]
-        for number, name in sorted(tests, key=lambda test: self.methods[test[1]].tried_at):
-            is_stale = self.steps - self.methods[name].tried_at >= constants.PAUSE_MAX and name not in limits[number]
-            if not (is_stale and self.account.is_half_full if is_any else is_due):
+        names = {name: self.methods[name] for text in self.texts.values() for name in text.methods}
+        for name, method in sorted(names.items(), key=lambda named: named[1].tried_at):
+            is_stale = self.steps - method.tried_at >= constants.PAUSE_MAX and not any(name in one for one in limits.values())
+            if (is_stale and self.account.is_half_full) if is_any else True:
+                if self._probe(costs, name, limits, trees):
+                    return True
+        return False
+
+    def _probe(self, costs: Costs, name: str, limits: dict[int, Limits], trees: bool) -> bool:
+        """Let a method draft for all texts that it may serve, before the methods after it; returns whether there are any.
+
+        Together, as rows cost less together.
+        """
+        for number, text in self.texts.items():
+            if name not in text.methods:
                 continue
-            text = self.texts[number]
             longest = text.budget if self.methods[name].priced else constants.PROBE
             if (limit := self._limit(costs, text, name, trees, longest)) is not None:
                 after = text.methods[text.methods.index(name) + 1 :]
                 others = {n: one for n, one in limits[number].items() if n in after}
                 limits[number] = {name: limit, **others}
-                self.methods[name].tried_at = self.steps
-                self.report.methods[name].probes += 1
-                return True
-        return False
+        if not any(name in one for one in limits.values()):
+            return False
+        self.methods[name].tried_at = self.steps
+        self.report.methods[name].probes += 1
+        return True
 
 
 def subsets(names: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
