@@ -210,13 +210,15 @@ class Host:
         self._observers.append(on_step)
 
     def _handle_failure(self, name: str, hook: str, error: Exception, step: Step) -> None:
-        """A plugin raised: it is switched off, or with ``on_error="raise"`` the call raises."""
+        """A plugin raised: it is switched off. With ``on_error="raise"`` the call raises, unless it is a controller."""
         failure = PluginError(name, hook, error, step.current_sequence.name if step.current_sequence else "")
         failure.__cause__ = error
-        if self.settings.on_error == "raise":
+        follower = self._clock.follower
+        if self.settings.on_error == "raise" and name not in follower.controllers:
             step.failures.append(failure)
             return
         log.warning("%s; it is switched off for this host", failure.reason)
         self.stats.switched_off[name] = failure.reason
         self._hooks.switch_off(name)
+        follower.forget(name)
         self.drafters -= {name}

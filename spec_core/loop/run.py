@@ -348,10 +348,13 @@ class Run:
     # failures
 
     def _handle_failure(self, name: str, hook: str, error: Exception, step: Step) -> None:
-        """A plugin raised. An owner of state cannot be replaced: its sequences fail. Others follow ``on_error``."""
+        """A plugin raised. An owner of state cannot be replaced: its sequences fail. Others follow ``on_error``.
+
+        A run does not need its controller, which is switched off: methods draft by their own settings.
+        """
         failure = PluginError(name, hook, error, step.current_sequence.name if step.current_sequence else "")
         failure.__cause__ = error
-        if self.settings.on_error == "raise":
+        if self.settings.on_error == "raise" and name not in self._follower.controllers:
             step.failures.append(failure)
         elif name in self._owners:
             for part in affected_parts(name, hook, step):
@@ -360,4 +363,5 @@ class Run:
             log.warning("%s; it is switched off for this run", failure.reason)
             self.stats.switched_off[name] = failure.reason
             self._hooks.switch_off(name)
+            self._follower.forget(name)
             self.drafters -= {name}

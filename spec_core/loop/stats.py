@@ -69,5 +69,13 @@ class Stats:
             "switched_off": dict(self.switched_off),
             "lossy": self.lossy,
             "exact": self.exact,
-            "reports": {name: dict(report()) for name, report in self.reports.items()},
+            "reports": {name: read_report(report) for name, report in self.reports.items()},
         }
+
+
+def read_report(report: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
+    """What a plugin reports about a run. One that raises does not take the other statistics with it."""
+    try:
+        return dict(report())
+    except Exception as error:  # a plugin may raise anything
+        return {"summary": f"its report failed: {type(error).__name__}: {error}"}

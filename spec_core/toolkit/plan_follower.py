@@ -71,6 +71,13 @@ class PlanFollower:
     _numbers: list[int] = attrs.field(factory=list)
     _is_plain: bool | None = None
 
+    def forget(self, plugin: str) -> None:
+        """A plugin was switched off. A controller's plan ends with it."""
+        if plugin in self.controllers:
+            self.controllers = frozenset(self.controllers) - {plugin}
+            self._plan, self.following, self.plain = None, False, False
+            self.records.clear()
+
     def begin(self, running: list[Sequence]) -> None:
         """A step of these sequences begins."""
         if not self.controllers:
@@ -105,6 +112,8 @@ class PlanFollower:
         if self.following or not step.drafting:
             return
         self.records.clear()
+        if not self.controllers:
+            return
         self._plan, self._controller, self._lost = step.draft_plan, step.planner, 0.0
         self._steps_left = self._plan.steps - 1 if self._plan is not None else 0
         self._is_plain = None

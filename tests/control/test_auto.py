@@ -226,3 +226,63 @@ def test_a_second_run_begins_anew():
 
     Run(QuickTarget(), [auto, Ngram(n_min=1)])
     assert not auto.report()["steps"]
+
+
+# a controller that fails
+
+
+@attrs.define(eq=False)
+class Broken:
+    """A controller that raises in one hook after some calls. hook: draft, rollback, process or report."""
+
+    hook: str
+    calls: int = 0
+
+    def _fail(self, hook):
+        self.calls += hook == self.hook
+        if hook == self.hook and self.calls > 2:
+            raise ValueError("max() arg is an empty sequence")
+
+    @hookimpl
+    def compat(self):
+        return Compat(drafts=(), report=self._report)
+
+    def _report(self):
+        if self.hook == "report":
+            raise ValueError("nothing to report")
+        return {}
+
+    @hookimpl
+    def draft(self, step):
+        step.plan(DraftPlan(dict.fromkeys(step.methods, Limit(1)), steps=2))
+        self._fail("draft")
+
+    @hookimpl
+    def rollback(self, step):
+        self._fail("rollback")
+
+    @hookimpl
+    def process(self, rows):
+        self._fail("process")
+
+
+@pytest.mark.parametrize("on_error", ["raise", "isolate"])
+@pytest.mark.parametrize("hook", ["draft", "rollback", "process"])
+def test_a_controller_that_fails_is_switched_off_and_drafts_go_on(hook, on_error, caplog):
+    request = Request(PROMPT, max_tokens=60, name="a")
+    run = Run(toy(), [oracle([request]), ("broken", Broken(hook))], on_error=on_error)
+    drafts, results = lengths_of_drafts(run, request)
+
+    assert results[0].tokens == plain(request)
+    assert max(length for _, length in drafts["a"]) == 6, "drafts go on by their own settings"
+    assert list(run.stats.switched_off) == ["broken"]
+    assert [record.getMessage().count("\n") for record in caplog.records if "switched off" in record.getMessage()] == [0]
+
+
+def test_a_report_that_fails_leaves_the_other_statistics():
+    run = Run(toy(), [Ngram(n_min=1), ("broken", Broken("report"))])
+    run.generate(PROMPT, max_tokens=8).result
+
+    report = run.stats.report()
+    assert report["reports"]["broken"] == {"summary": "its report failed: ValueError: nothing to report"}
+    assert report["requests"] == 1

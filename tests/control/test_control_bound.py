@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from spec_control.account import Account
 from spec_control.planner import Planner
 
+from tests.control.random_machine import RandomMachine
 from tests.control.simulator import (
     CURVES,
     DRAFTING,
@@ -29,8 +30,8 @@ SPEEDS = {
     "speeds-up": lambda step: 3.0 if step < STEPS // 2 else 1.0,
     "neighbour": lambda step: 3.0 if step // 100 % 2 else 1.0,
 }
-WORST = 30.0
-"""Plain steps that any window may lose beyond the share."""
+WORST = 40.0
+"""Plain steps that any window may lose beyond the share, on a clock with noise and a machine that changes its speed."""
 
 curves = pytest.mark.parametrize("curve", CURVES)
 speeds = pytest.mark.parametrize("speed", SPEEDS)
@@ -44,8 +45,10 @@ def simulate(curve, right, speed="steady", steps=STEPS, kind=Simulation, **more)
 @speeds
 @pytest.mark.parametrize("right", [never, until_trusted, alternating], ids=lambda right: right.__name__)
 def test_no_window_exceeds_the_bound(curve, speed, right):
-    """Against a drafter that always offers as much as it may, the time of a plain step being the true one."""
-    assert simulate(curve, right, speed).excess <= Account().balance_max + 3.0
+    """Against a drafter that always offers as much as it may; one plan may not notice that the machine became faster."""
+    bound = WORST if speed in ("speeds-up", "neighbour") else Account().balance_max + 3.0
+
+    assert simulate(curve, right, speed).excess <= bound
 
 
 @curves
@@ -96,6 +99,28 @@ def test_a_loop_that_does_not_end_plans_exceeds_the_bound():
     right = lambda simulation, i: i < (16, 0)[simulation.step // 200 % 2]
 
     assert simulate("middle", right, planner=Endless()).excess > WORST
+
+
+@pytest.mark.parametrize("turns", [False, True], ids=["steady", "turning"])
+def test_random_machines_keep_the_bound_and_no_controller_fails(turns):
+    """Spikes, clocks that stand, batches, budgets, several methods, texts that begin and end.
+
+    The first drafts of a method, which may load and allocate, are not the account's.
+    """
+    machines = [RandomMachine(seed, turns).run(600) for seed in range(120)]
+    excess = sorted(machine.excess - machine.introduced for machine in machines)
+
+    assert excess[-1] <= 2 * Account().balance_max + 20.0
+    assert excess[len(excess) * 9 // 10] <= Account().balance_max + 10.0
+
+
+@pytest.mark.release
+def test_two_thousand_random_machines_keep_the_bound():
+    machines = [RandomMachine(seed, seed % 2 == 0).run(600) for seed in range(2000)]
+    excess = sorted(machine.excess - machine.introduced for machine in machines)
+
+    assert excess[-1] <= 120.0
+    assert excess[len(excess) * 99 // 100] <= 2 * Account().balance_max + 10.0
 
 
 @curves
@@ -156,7 +181,7 @@ def test_a_balance_that_is_used_up_is_repaid_with_a_reserve_before_the_next_draf
     simulation = simulate("memory", lambda s, i: s.step > 0, steps=2)
     simulation.planner.account.balance = -2.0
     simulation.begin_text()
-    simulation.run(500)
+    simulation.run(480)
 
-    assert not any(simulation.drafted[-495:])
+    assert not any(simulation.drafted[-475:])
     assert any(simulation.run(300).drafted[-300:])

@@ -57,5 +57,3 @@ STANDING = 2.0
 """Time that a method may take while it does not draft, before it no longer serves a text."""
 TREE_COST = 1.0
 """Time of all rows of a tree besides its longest path: a tree gains about a token over a chain."""
-SETS_MAX = 4
-"""Methods of which every subset is compared; of more, only those that leave out the first ones."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import combinations
+from collections.abc import Iterable, Mapping
 
 import attrs
 from spec_costs.file import StepCost
@@ -132,28 +131,29 @@ class Planner(Learner):
                     left -= time
 
     def _choose_methods(self, costs: Costs, text: TextStats, trees: bool) -> Limits:
-        """Limits of the set of methods with the most tokens per time; empty where that is at most plain decoding's."""
+        """Limits of the method with the most tokens per time, if more than 1, and of others that pay.
+
+        They may draft where it offers nothing, or before it where their drafts are better.
+        """
         limits: Limits = {}
+        values: dict[str, tuple[float, float]] = {}
         for name in text.methods:
-            if (limit := self._limit(costs, text, name, trees)) is not None:
-                limits[name] = limit
-        forecasts = {name: self._forecast(costs, text, name, limit.length or 0) for name, limit in limits.items()}
-        values = ((self._value(names, forecasts), names) for names in subsets(tuple(limits)))
-        value, names = max(values, default=(0.0, ()), key=lambda pair: pair[0])
-        if value <= 1.0:
+            if (limit := self._limit(costs, text, name, trees)) is None:
+                continue
+            tokens, time = self._forecast(costs, text, name, limit.length or 0)
+            if (value := self._value(name, tokens, time)) > 1.0:
+                limits[name], values[name] = limit, (value, tokens / time)
+        if not values:
             return {}
         self.pause, self.probe_at = constants.PAUSE, self.steps + constants.PAUSE
-        return {name: limits[name] for name in names}
+        best, names = max(values, key=lambda name: values[name][0]), [*limits]
+        after = names[names.index(best) :]
+        return {n: limit for n, limit in limits.items() if n in after or values[n][1] >= values[best][0]}
 
-    def _value(self, names: tuple[str, ...], forecasts: Mapping[str, tuple[float, float]]) -> float:
-        """Tokens per plain step where these methods are asked in their order, up to the first that drafts."""
-        tokens, time, reach = 0.0, 0.0, 1.0
-        for name in names:
-            offers, idle = self.methods[name].offers.value, self.methods[name].idle.value
-            tokens += reach * offers * forecasts[name][0]
-            time += reach * (offers * forecasts[name][1] + (1.0 - offers) * idle)
-            reach *= 1.0 - offers
-        return (tokens + reach) / (time + reach)
+    def _value(self, name: str, tokens: float, time: float) -> float:
+        """Tokens per plain step where this method is asked in every step. tokens, time: of a step with its draft."""
+        offers, idle = self.methods[name].offers.value, self.methods[name].idle.value
+        return (offers * tokens + 1.0 - offers) / (offers * time + (1.0 - offers) * (1.0 + idle))
 
     def _first_time(self, text: TextStats, name: str) -> float:
         """Plain steps that its next draft takes because it is its first one for this text."""
@@ -253,12 +253,3 @@ class Planner(Learner):
         self.methods[name].tried_at = self.steps
         self.report.methods[name].probes += 1
         return True
-
-
-def subsets(names: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """All subsets of a few methods, in their order; of many, those that leave out the first ones."""
-    if len(names) > constants.SETS_MAX:
-        yield from (names[i:] for i in range(len(names)))
-        return
-    for count in range(len(names), 0, -1):
-        yield from combinations(names, count)
