@@ -11,6 +11,7 @@ from torch import Tensor
 
 from spec_core.contract.plan import Limit
 from spec_core.contract.values import Draft, HiddenStates, Verdict
+from spec_core.sampling.logprob import Logprob
 
 if TYPE_CHECKING:
     from spec_core.contract.sequence import Sequence
@@ -102,6 +103,8 @@ class Part:
     masks: [1+K, ceil(V / 32)] uint32, the tokens that the request's constraint allows at every row; None without one.
     dead_ends: rows at which it allows no token, though the text is not complete.
     rewound: position the sequence was rewound to, or None.
+    logprobs: of the emitted tokens, if the request asks for them.
+    copies: drafts as the plugin whose hook runs reads them, made once; None where it reads the drafts themselves.
     """
 
     seq: Sequence
@@ -123,6 +126,8 @@ class Part:
     limits: Mapping[str, Limit] | None = None
     masks: np.ndarray | None = None
     dead_ends: frozenset[int] = frozenset()
+    logprobs: tuple[Logprob, ...] = ()
+    copies: dict[int, Draft] | None = None
 
     @property
     def drafted(self) -> int:

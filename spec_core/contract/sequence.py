@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import attrs
 
+from spec_core.contract.fields import write
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -152,8 +154,14 @@ class Sequence:
     def drop(self, methods: frozenset[str], plugins: Iterable[str]) -> None:
         """Drop methods that no longer serve it; for the core alone. plugins: all of the run."""
         if methods:
-            self.methods = (frozenset(plugins) if self.methods is None else self.methods) - methods
+            write(self, "methods", (frozenset(plugins) if self.methods is None else self.methods) - methods)
 
     def __repr__(self) -> str:
         name, output = self.name or hex(id(self)), len(self.tokens) - self.prompt_len
         return f"<Sequence {name} {self.prompt_len}+{output} {self.finish or ''}>"
+
+
+def end_with_error(seq: Sequence, error: Exception) -> None:
+    """End a sequence with an error, also while a hook runs."""
+    write(seq, "finish", "error")
+    write(seq, "error", error)

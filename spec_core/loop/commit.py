@@ -14,7 +14,7 @@ from spec_core.contract.step import Step
 from spec_core.contract.values import Verdict
 from spec_core.loop.constrain import check_allowed, completes, dead_end
 from spec_core.loop.schedule import remaining
-from spec_core.sampling.logprob import Logprob, logprob
+from spec_core.sampling.logprob import logprob
 from spec_core.toolkit.drive import hide_numbers
 
 
@@ -69,7 +69,7 @@ def commit(step: Step, learners: frozenset[str]) -> Rows:
             continue
         kept = len(part.verdict.path) if part.verdict else 0
         end = part.end + kept
-        seq.tokens += part.emitted
+        list.extend(seq.tokens, part.emitted)
         seq.verdict_count += part.decides
         seq.evaluated = end if part.rewound is None else min(end, part.rewound)
         _hold(seq)
@@ -97,7 +97,7 @@ def _span(step: Step, part: Part, start: int, end: int) -> Span:
         start=start,
         tokens=hide_numbers(seq, seq.tokens[start:end]),
         next=hide_numbers(seq, seq.tokens[start + 1 : end + 1]),
-        next_embeds={p - start - 1: e for p, e in seq.embeds.items() if start < p <= end} if seq.embeds else {},
+        next_embeds={p - start - 1: e.clone() for p, e in seq.embeds.items() if start < p <= end} if seq.embeds else {},
         hidden={i: h[rows] for i, h in output.hidden.items()} if output.hidden else {},
         final=None if output.final is None else output.final[rows],
     )
@@ -114,19 +114,18 @@ def _rows(part: Part, start: int, end: int) -> slice | Tensor:
 
 
 def events_of(step: Step) -> list[Emitted]:
-    """Events of this step, in batch order. Called while the logits are still valid."""
+    """Events of this step, in batch order."""
     events: list[Emitted] = []
     for part in step.parts:
         if part.emitted and part.seq.finish != "error":
-            events += _events(step, part)
+            events += _events(part)
     return events
 
 
-def _events(step: Step, part: Part) -> list[Emitted]:
+def _events(part: Part) -> list[Emitted]:
     seq, count = part.seq, len(part.emitted)
     drafted = len(part.full_verdict.path) if part.full_verdict else 0
     sources = part.sources if drafted else []
-    logprobs = None if seq.sampling.logprobs is None else _logprobs(step, part, seq.sampling.logprobs)
     pieces = _pieces(seq, count)
     first = seq.output_position - count
     return [
@@ -136,7 +135,7 @@ def _events(step: Step, part: Part) -> list[Emitted]:
             first + i,
             pieces[i],
             sources[part.full_verdict.path[i]] if i < drafted else None,
-            logprobs[i] if logprobs else None,
+            part.logprobs[i] if part.logprobs else None,
         )
         for i, token in enumerate(part.emitted)
     ]
@@ -152,10 +151,13 @@ def _pieces(seq: Sequence, count: int) -> list[str]:
     return pieces + [""] * (count - len(pieces))
 
 
-def _logprobs(step: Step, part: Part, best: int) -> list[Logprob] | None:
-    """Log probabilities of the emitted tokens, each from the logits row that chose it: exact for accepted tokens."""
-    if part.full_verdict is None:
-        return None
-    logits: Tensor = step.logits(part.seq)
-    rows = [0, *(1 + i for i in part.full_verdict.path)]
-    return [logprob(logits[row], token, best) for row, token in zip(rows, part.emitted, strict=False)]
+def read_logprobs(step: Step) -> None:
+    """Log-probabilities of the emitted tokens, each from the logits row that chose it, before another hook reads them."""
+    for part in step.parts:
+        best = part.seq.sampling.logprobs
+        if best is not None and part.full_verdict is not None and part.seq.finish != "error":
+            logits: Tensor = step.logits(part.seq)
+            rows = [0, *(1 + i for i in part.full_verdict.path)]
+            part.logprobs = tuple(
+                logprob(logits[row], token, best) for row, token in zip(rows, part.emitted, strict=False)
+            )

@@ -38,6 +38,7 @@ def _mask(part: Part, vocab: int) -> None:
             hint="the constraint has a dead end: no token of this model's vocabulary goes on; change the constraint",
         )
     rows[empty] = FULL  # a rule needs some distribution there; the verdict is cut before it
+    rows.flags.writeable = False  # views of it, which plugins read, cannot be written either
     part.masks, part.dead_ends = rows, frozenset(empty)
 
 

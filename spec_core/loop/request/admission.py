@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from hashlib import sha256
 
+from spec_core.contract.fields import ReadOnlyList
 from spec_core.contract.matcher import Matcher
 from spec_core.contract.parts import stream_after
 from spec_core.contract.request import Request
@@ -40,7 +41,7 @@ def sequence(
     embeds = prompt_checks.embeddings(request.embeds if encoded is None else encoded.embeds, target)
     tokens = prompt_checks.prompt(request.prompt, embeds, target, encoded)
     seq = Sequence(
-        tokens=tokens,
+        tokens=ReadOnlyList(tokens),
         prompt_len=len(tokens),
         max_tokens=prompt_checks.length(request.max_tokens, len(tokens), info.context),
         sampling=checks.sampling(request.sampling, info.vocab),
@@ -50,7 +51,7 @@ def sequence(
         draft_max=None if request.draft_max is None else checks.below("draft_max", request.draft_max, COUNTS),
         draft_min=_shortest(request, private),
         confidence_min=_surest(request, private),
-        prediction=prompt_checks.prediction(request.prediction, target, tokens),
+        prediction=ReadOnlyList(prompt_checks.prediction(request.prediction, target, tokens)),
         reuse=checks.flag("reuse", request.reuse),
         cache_salt=_salt(request),
         priority=checks.within("priority", request.priority, checks.PRIORITY_MAX),
