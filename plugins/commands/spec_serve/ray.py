@@ -81,6 +81,7 @@ class Replica:
     """One server. Raises UsageError, Refused."""
 
     def __init__(self, settings: Settings, limits: ServeSettings) -> None:
+        logs.begin(as_json=limits.log == "json")
         self.engine, terms = prepare(*run_of(settings, limits), limits)
         self.app = create_app(self.engine, terms, behind=True)
         self.counts = Metrics(self.engine)
