@@ -92,7 +92,7 @@ class Sequence:
         equal rows have equal numbers. Batches and spans have -1 there.
     encoded: what its prompt with pictures became, or None; drafters that see read ``encoded.pictured`` with the
         ``image_encoder`` of their own model.
-    max_tokens: max output tokens. methods: the plugins that may draft for this request; None means all of the run.
+    max_tokens: max output tokens. min_tokens: as in Request. methods: the plugins that may draft for this request; None means all of the run.
     draft_max: longest draft for this request; None means the run's setting. draft_min, confidence_min, reuse,
         cache_salt, priority: as in Request. prediction: token ids of the text that the request predicts.
     evaluated: number of rows the target holds. delivered: number of rows that ``process`` has delivered.
@@ -114,6 +114,7 @@ class Sequence:
     stop: Stop
     seed: int = 0
     name: str = ""
+    min_tokens: int = 0
     embeds: Mapping[int, Tensor] = attrs.field(factory=dict)
     encoded: EncodedPrompt | None = None
     methods: frozenset[str] | None = None
@@ -141,6 +142,11 @@ class Sequence:
     def output_position(self) -> int:
         """Output position of the next token: 0 is the first generated one."""
         return len(self.tokens) - self.prompt_len + self.offset
+
+    @property
+    def is_held(self) -> bool:
+        """Whether a constraint, or ``min_tokens``, limits the next token."""
+        return self.matcher is not None or len(self.tokens) - self.prompt_len < self.min_tokens
 
     @property
     def stash(self) -> Stash:

@@ -53,7 +53,7 @@ class Step:
     extenders: plugins that may extend the drafts of others.
     wants_probs: the active rule reads ``Draft.probs``. trees: drafts may branch.
     private: the active rule uses noise that drafters cannot read. drafting: at least one sequence may draft.
-    constrained: at least one sequence has a constraint.
+    constrained: a constraint, or ``min_tokens``, limits the tokens of at least one sequence.
     phase: the hook that runs now. plugin: the one whose hook runs now. current_sequence: the one it accessed last.
     batch: rows of the forward, None before it. output: what it computed, None before it.
     number: steps of the run before it. last_record: of the last completed step, None in the first.
@@ -100,7 +100,7 @@ class Step:
         self.parts.append(part)
         self._by_seq[part.seq] = part
         self.drafting |= part.budget > 0
-        self.constrained |= part.seq.matcher is not None
+        self.constrained |= part.seq.is_held
 
     def part(self, seq: Sequence) -> Part:
         """The sequence's share of this step. Raises KeyError for a sequence that has none."""
@@ -397,7 +397,7 @@ class Step:
 
 def _blame(seq: Sequence, error: Exception) -> Exception:
     """The error of a sequence: a row without a finite logit is the mistake of a request that forbids tokens."""
-    forbids = seq.matcher is not None or -math.inf in seq.sampling.logit_bias.values()
+    forbids = seq.is_held or -math.inf in seq.sampling.logit_bias.values()
     if isinstance(error, NoFiniteLogit) and forbids:
         return NoTokenAllowed("every token is banned: no logit is above -inf", hint="remove a bias of -inf")
     return error

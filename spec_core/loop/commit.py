@@ -39,7 +39,7 @@ def cut(step: Step) -> None:
 def _ends_at(part: Part, tokens: list[int], context: int) -> int:
     """Index of the token that ends the sequence, or of the last one. Sets ``seq.finish``."""
     seq = part.seq
-    held, left = seq.matcher is not None, remaining(seq, context)
+    held, left = part.masks is not None, remaining(seq, context)
     for i, token in enumerate(tokens):
         if held and i and dead_end(part, i):
             return i - 1  # the next step finds it at its first row
@@ -47,7 +47,7 @@ def _ends_at(part: Part, tokens: list[int], context: int) -> int:
             return i
         if token in seq.stop.tokens or (seq.text is not None and seq.text.put(token)):
             seq.finish = "stop"
-        elif held and completes(seq, token):
+        elif seq.matcher is not None and completes(seq, token):
             seq.finish = seq.finish or "complete"
         elif i + 1 >= left:
             seq.finish = "length"

@@ -45,6 +45,7 @@ def sequence(
         prompt_len=len(tokens),
         max_tokens=prompt_checks.length(request.max_tokens, len(tokens), info.context),
         sampling=checks.sampling(request.sampling, info.vocab),
+        min_tokens=_min_tokens(request),
         seed=checks.seed(request.seed),
         stop=_stop(request, target),
         methods=_served_by(request, always, drafters, switched_off, controllers),
@@ -63,7 +64,8 @@ def sequence(
         matcher=_matcher(request, target),
     )
     if target.tokenizer is not None:
-        seq.text = Text(stream_after(target.tokenizer, tokens, exact=seq.matcher is not None), seq.stop.texts)
+        stream = stream_after(target.tokenizer, tokens, exact=seq.matcher is not None)
+        seq.text = Text(stream, seq.stop.texts, unsearched=seq.min_tokens)
     return seq
 
 
@@ -78,6 +80,15 @@ def _stop(request: Request, target: Target) -> Stop:
     tokens = checks.stop_tokens(request.stop_tokens, target.info.vocab)
     ignore_eos = checks.flag("ignore_eos", request.ignore_eos)
     return Stop(tokens if ignore_eos else target.info.eog | tokens, texts)
+
+
+def _min_tokens(request: Request) -> int:
+    count = checks.below("min_tokens", request.min_tokens, COUNTS)
+    if count > request.max_tokens:
+        raise UsageError(
+            f"min_tokens = {count} is more than max_tokens = {request.max_tokens}", hint="give a larger max_tokens"
+        )
+    return count
 
 
 def _matcher(request: Request, target: Target) -> Matcher | None:
