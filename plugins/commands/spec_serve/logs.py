@@ -75,7 +75,7 @@ class JsonStream(io.TextIOBase):
             if not self._text.endswith("\n"):
                 return len(text)
             whole, self._text = self._text, ""
-        lines = [line.rpartition("\r")[2] for line in whole.rstrip().splitlines()]  # of progress its last state
+        lines = [line.rpartition("\r")[2] for line in whole.rstrip("\r\n").split("\n")]  # of progress its last state
         if message := "\n".join(lines).strip():
             record = logging.LogRecord("spec_serve", _level_of(message), "", 0, "%s", (message,), None)
             self.stream.write(JsonLines().format(record) + "\n")
