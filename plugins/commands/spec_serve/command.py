@@ -65,10 +65,8 @@ def serve(**flags: Any) -> None:
     Sampling options are the defaults of requests that leave a field out. Ctrl-C or SIGTERM ends in order.
     """
     _check_installed()
-    own = common.pop_flags(flags, *OWN_NAMES)
-    flags |= {f"{NAME}.{name}": value for name, value in own.items()}
     _begin_log(flags)
-    settings = common.settings_of(flags)
+    settings = resolve_flags(flags)
     from spec_serve.server import listening
 
     limits = limits_of(settings)
@@ -76,6 +74,12 @@ def serve(**flags: Any) -> None:
     settings = adapt(without_own(settings))
     run, settings = run_of(settings, limits)
     _serve(run, settings, limits, listener)
+
+
+def resolve_flags(flags: dict[str, Any]) -> Settings:
+    """Settings from the flags of the command, the environment and the file. Raises UsageError."""
+    own = common.pop_flags(flags, *OWN_NAMES)
+    return common.settings_of(flags | {f"{NAME}.{name}": value for name, value in own.items()})
 
 
 def _begin_log(flags: Mapping[str, Any]) -> None:
