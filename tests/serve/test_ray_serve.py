@@ -164,7 +164,9 @@ def test_what_the_router_compares_is_the_text_of_the_prompt():
     messages = b'{"messages": [{"content": "Be brief."}, {"content": [{"type": "text", "text": "Hi"}]}]}'
     assert beginning(messages) == "Be brief.textHi"
     assert beginning(b'{"prompt": [258, 361], "max_tokens": 4}') == "258 361 "
-    assert beginning(b'{"tools": [], "cache_salt": "a", "prompt": "x ="}') == "ax ="
+    assert beginning(b'{"tools": [], "prompt": "x =", "cache_salt": "a"}') == "a\0x ="
+    salted = [beginning(b'{"cache_salt": "%s", "prompt": "%s"}' % pair) for pair in ((b"a", b"bc"), (b"ab", b"c"))]
+    assert len(set(salted)) == 2
     assert [beginning(body) for body in (b"", b"[1]", b"3", b"{", b"[" * 100_000)] == [""] * 5
     assert request_of({"type": "http", "path": "/health", "app": object()}, b"").prompt == "/health"
 

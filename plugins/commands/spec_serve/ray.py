@@ -37,8 +37,8 @@ ROUTER = "ray.llm._internal.serve.routing_policies.prefix_aware.prefix_aware_rou
 """Ray's router by prefix. ``ray.serve.llm`` exports it, but cannot be imported without vLLM or SGLang."""
 ONE_SERVER = ("host", "port", "prompt_cache")
 """Settings of a server that listens itself, alone on its machine."""
-READ = ("cache_salt", "tools", "instructions", "messages", "input", "input_extra", "input_prefix", "prompt")
-"""Fields of a body that the beginning of a prompt comes from, in its order."""
+READ = ("tools", "instructions", "messages", "input", "input_extra", "input_prefix", "prompt")
+"""Fields of a body that the beginning of a prompt comes from, in its order, after the salt."""
 SCOPE = ("type", "asgi", "http_version", "method", "scheme", "path", "raw_path", "root_path", "query_string", "headers")
 """Fields of a connection that a replica needs."""
 MANY = 10_000
@@ -63,8 +63,9 @@ def beginning(body: bytes) -> str:
     """The text of a body's prompt: equal beginnings of prompts give equal beginnings. Empty if there is none."""
     try:
         given = json.loads(body)
-        return "".join(word for name in READ if name in given for word in _words(given[name]))
-    except (ValueError, TypeError, RecursionError):
+        salt = f"{given['cache_salt']}\0" if given.get("cache_salt") else ""
+        return salt + "".join(word for name in READ if name in given for word in _words(given[name]))
+    except (ValueError, TypeError, AttributeError, RecursionError):
         return ""  # a replica will refuse it
 
 

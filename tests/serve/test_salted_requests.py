@@ -1,0 +1,44 @@
+"""The cache salt of a request, in every API: rows are reused by requests with the same salt alone."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("fastapi", reason="needs the extra serve")
+
+LIMIT = {"max_tokens": 2}
+ROUTES = {
+    "/v1/completions": lambda text: {"prompt": text, "n": 2, **LIMIT},
+    "/v1/completions echo": lambda text: {"prompt": text, "echo": True, "logprobs": 1, **LIMIT},
+    "/v1/chat/completions": lambda text: {"messages": [{"role": "user", "content": text}], **LIMIT},
+    "/v1/messages": lambda text: {"messages": [{"role": "user", "content": text}], **LIMIT},
+    "/v1/responses": lambda text: {"input": text, "max_output_tokens": 2},
+    "/completion": lambda text: {"prompt": text, "n_predict": 2},
+}
+
+
+@pytest.fixture
+def reused(server):
+    """Rows that each text of a request reused, also those that score a prompt."""
+    rows = []
+    note = lambda job, result: rows.append(result.reused)
+    server.engine.finished.append(note)
+
+    def ask(path, body):
+        rows.clear()
+        answer = server.post(path, body)
+        assert answer.status_code == 200, answer.text
+        return list(rows)
+
+    yield ask
+    server.engine.finished.remove(note)
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_a_salt_separates_the_users_of_a_route(reused, route):
+    path, text = route.split()[0], " ".join(f"{route} {i}" for i in range(30))
+    body = {"temperature": 0, **ROUTES[route](text)}
+    for salt in ("one", "two", "one ", None):
+        rows = reused(path, {**body, "cache_salt": salt})
+        assert min(rows) == 0, salt  # the others of a request may reuse its first
+    assert min(reused(path, {**body, "cache_salt": "one"})[:1]) > 40
