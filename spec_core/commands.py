@@ -2,8 +2,9 @@
 
 Plugins: ``discover`` lists the installed ones, ``find_plugin`` finds one by name, ``import_plugin`` imports it,
 ``hooks_of`` lists its hooks. Settings: ``resolve`` merges flags, environment and file (``read_file`` of
-``settings_file``) into ``Settings``; ``resolve_paths`` resolves the relative paths of a file's table; ``name_of`` and ``parse_method`` read
-``NAME:key=value``; ``core_fields`` are the core's own, ``setting_owners`` gives the first parts of dotted settings.
+``settings_file``) into ``Settings``; ``resolve_paths`` resolves the relative paths of a file's table; ``name_of`` and
+``parse_method`` read ``NAME:key=value``; ``core_fields`` are the core's own, ``setting_owners`` gives the first parts
+of dotted settings.
 Before a run: ``prepare`` checks it from metadata and gives what ``load`` makes a run of, ``check`` calls ``compat`` of
 the plugins alone, ``construct`` makes a plugin with its settings, ``prompt_tokens`` checks a prompt. A program calls
 ``call_before_torch`` first, for settings of libraries that torch loads.

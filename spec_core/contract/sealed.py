@@ -1,7 +1,7 @@
 """What a hook reads of a step: nothing that a plugin writes into it changes a text or a log-probability.
 
-While the hook of a plugin runs, its step, parts, sequences and slots belong to classes of this module. A field cannot be
-set, and a container or tensor that the core, the target or another plugin still reads is read as a copy.
+While the hook of a plugin runs, its step, parts, sequences and slots belong to classes of this module. A field cannot
+be set, and a container or tensor that the core, the target or another plugin still reads is read as a copy.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from spec_core.contract.matcher import Matcher
 from spec_core.contract.sequence import Sequence, Slot
 from spec_core.contract.step import Step
 from spec_core.contract.values import Draft
+from spec_core.errors import PhaseError
 
 BEFORE_VERDICTS = ("draft", "accept")
 """Hooks after which a rule, or the default one, still reads logits and ``Draft.probs``."""
@@ -40,9 +41,20 @@ class Copied:
         self.field.__set__(item, value)
 
 
-def copied(field: Any, make: Callable[[Any], Any]) -> Any:
-    """A field that is read as ``make(value)``; None stays None."""
-    return Copied(field, lambda _, value: None if value is None else make(value))
+def copied(make: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
+    """The copy of a field whose value alone decides: ``make(value)``; None stays None."""
+    return lambda _, value: None if value is None else make(value)
+
+
+def read_copies(**copies: Callable[[Any, Any], Any]) -> Callable[[type], type]:
+    """A decorator: these fields of the class that is sealed are read as copies."""
+
+    def decorate(cls: type) -> type:
+        for name, copy in copies.items():
+            setattr(cls, name, Copied(getattr(cls, name), copy))
+        return cls
+
+    return decorate
 
 
 class Sealed:
@@ -110,21 +122,18 @@ def _copy_prompt(prompt: EncodedPrompt) -> EncodedPrompt:
     )
 
 
+@read_copies(tokens=copied(list), checkpoints=copied(dict), seen=copied(dict))
 class SealedSlot(Sealed, Slot):
     """A slot as methods and rules read it."""
 
     __slots__ = ()
-    tokens = copied(Slot.tokens, list)
-    checkpoints = copied(Slot.checkpoints, dict)
-    seen = copied(Slot.seen, dict)
 
 
+@read_copies(tokens=copied(list), seen=copied(dict))
 class OwnedSlot(Sealed, Slot):
     """A slot in a hook of an owner of state, which writes the state of its rows."""
 
     __slots__ = ()
-    tokens = copied(Slot.tokens, list)
-    seen = copied(Slot.seen, dict)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in ("state", "checkpoints", "reserved"):
@@ -133,12 +142,14 @@ class OwnedSlot(Sealed, Slot):
             super().__setattr__(name, value)
 
 
+@read_copies(
+    embeds=copied(CopiedRows),
+    encoded=copied(_copy_prompt),
+    matcher=copied(ReadMatcher),
+    text=copied(lambda text: ShownText(text.whole)),
+)
 class SealedSequence(Sealed, Sequence):
     __slots__ = ()
-    embeds = copied(Sequence.embeds, CopiedRows)
-    encoded = copied(Sequence.encoded, _copy_prompt)
-    matcher = copied(Sequence.matcher, ReadMatcher)
-    text = copied(Sequence.text, lambda text: ShownText(text.whole))
 
 
 def _own_draft(part: Part, draft: Draft | None) -> Draft | None:
@@ -155,13 +166,11 @@ def _own_pieces(part: Part, pieces: list[Piece]) -> list[Piece]:
     return [Piece(p.source, _own_draft(part, p.draft) or p.draft, p.first, p.leaf) for p in pieces]
 
 
+@read_copies(
+    pending=copied(list), emitted=copied(list), masks=copied(np.ndarray.view), draft=_own_draft, pieces=_own_pieces
+)
 class SealedPart(Sealed, Part):
     __slots__ = ()
-    pending = copied(Part.pending, list)
-    emitted = copied(Part.emitted, list)
-    masks = copied(Part.masks, np.ndarray.view)
-    draft = Copied(Part.draft, _own_draft)  # type: ignore[assignment]
-    pieces = Copied(Part.pieces, _own_pieces)  # type: ignore[assignment]
 
 
 def _own_batch(step: Step, batch: Batch | None) -> Batch | None:
@@ -188,18 +197,23 @@ def _own_output(step: Step, output: TargetOutput | None) -> TargetOutput | None:
     return step.copies["output"]
 
 
+@read_copies(
+    parts=copied(list),
+    records=copied(list),
+    failures=copied(list),
+    priced=copied(set),
+    seconds=copied(dict),
+    forwards=copied(dict),
+    rows=copied(dict),
+    proposals=copied(dict),
+    batch=_own_batch,
+    output=_own_output,
+)
 class SealedStep(Sealed, Step):
     __slots__ = ()
-    parts = copied(Step.parts, list)
-    records = copied(Step.records, list)
-    failures = copied(Step.failures, list)
-    priced = copied(Step.priced, set)
-    seconds = copied(Step.seconds, dict)
-    forwards = copied(Step.forwards, dict)
-    rows = copied(Step.rows, dict)
-    proposals = copied(Step.proposals, dict)
-    batch = Copied(Step.batch, _own_batch)  # type: ignore[assignment]
-    output = Copied(Step.output, _own_output)  # type: ignore[assignment]
+
+    def add(self, part: Part) -> None:
+        raise PhaseError("only the core adds sequences to a step")
 
 
 def seal(step: Step) -> None:
@@ -212,6 +226,9 @@ def seal(step: Step) -> None:
         write(seq.slot, CLASS, slot_class)
         write(seq, CLASS, SealedSequence)
         write(part, CLASS, SealedPart)
+    for seq in step.absent:
+        write(seq.slot, CLASS, SealedSlot)
+        write(seq, CLASS, SealedSequence)
     step.copies = {}
     write(step, CLASS, SealedStep)
 
@@ -223,3 +240,6 @@ def unseal(step: Step) -> None:
         write(part, CLASS, Part)
         write(part.seq, CLASS, Sequence)
         write(part.seq.slot, CLASS, Slot)
+    for seq in step.absent:
+        write(seq, CLASS, Sequence)
+        write(seq.slot, CLASS, Slot)

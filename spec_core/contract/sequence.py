@@ -92,7 +92,8 @@ class Sequence:
         equal rows have equal numbers. Batches and spans have -1 there.
     encoded: what its prompt with pictures became, or None; drafters that see read ``encoded.pictured`` with the
         ``image_encoder`` of their own model.
-    max_tokens: max output tokens. min_tokens: as in Request. methods: the plugins that may draft for this request; None means all of the run.
+    max_tokens: max output tokens. min_tokens: as in Request.
+    methods: the plugins that may draft for this request; None means all of the run.
     draft_max: longest draft for this request; None means the run's setting. draft_min, confidence_min, reuse,
         cache_salt, priority: as in Request. prediction: token ids of the text that the request predicts.
     evaluated: number of rows the target holds. delivered: number of rows that ``process`` has delivered.

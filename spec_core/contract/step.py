@@ -22,8 +22,8 @@ from spec_core.contract.batch import Batch, DraftResult, Part, Piece, TargetOutp
 from spec_core.contract.checks import check_draft, check_extension, check_proposal, check_verdict
 from spec_core.contract.fields import stored, write
 from spec_core.contract.plan import NO_LIMITS, DraftPlan
-from spec_core.contract.splice import join_drafts, likely_first
 from spec_core.contract.sequence import end_with_error
+from spec_core.contract.splice import join_drafts, likely_first
 from spec_core.contract.step_record import StepRecord
 from spec_core.contract.trimming import shorten_draft
 from spec_core.contract.values import Draft, Verdict
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 class Step:
     """One step.
 
-    target: the run's target. parts: the sequences of the step, in batch order.
+    target: the run's target. parts: the sequences of the step, in batch order. absent: running ones without rows.
     proposals: {plugin: kinds of proposal it may draft in this run}. owners: plugins that own target state.
     extenders: plugins that may extend the drafts of others.
     wants_probs: the active rule reads ``Draft.probs``. trees: drafts may branch.
@@ -69,6 +69,7 @@ class Step:
     owners: frozenset[str] = frozenset()
     extenders: frozenset[str] = frozenset()
     parts: list[Part] = attrs.field(factory=list)
+    absent: tuple[Sequence, ...] = ()
     wants_probs: bool = False
     trees: bool = False
     private: bool = False

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
+
 import numpy as np
 import torch
 from torch import Tensor
 
 from spec_core.contract.batch import Part
+from spec_core.contract.fields import ReadOnlyList
 from spec_core.contract.request import Emitted
 from spec_core.contract.rows import Rows, Span
 from spec_core.contract.sequence import Sequence
@@ -77,7 +80,7 @@ def commit(step: Step, learners: frozenset[str]) -> Rows:
             if learners and (seq.methods is None or not learners.isdisjoint(seq.methods)):
                 spans[seq] = _span(step, part, seq.delivered, end)
             seq.delivered = end
-    return Rows(step, spans)
+    return Rows(step, MappingProxyType(spans))
 
 
 def _hold(seq: Sequence) -> None:
@@ -95,8 +98,8 @@ def _span(step: Step, part: Part, start: int, end: int) -> Span:
     assert output is not None
     return Span(
         start=start,
-        tokens=hide_numbers(seq, seq.tokens[start:end]),
-        next=hide_numbers(seq, seq.tokens[start + 1 : end + 1]),
+        tokens=ReadOnlyList(hide_numbers(seq, seq.tokens[start:end])),
+        next=ReadOnlyList(hide_numbers(seq, seq.tokens[start + 1 : end + 1])),
         next_embeds={p - start - 1: e.clone() for p, e in seq.embeds.items() if start < p <= end} if seq.embeds else {},
         hidden={i: h[rows] for i, h in output.hidden.items()} if output.hidden else {},
         final=None if output.final is None else output.final[rows],
@@ -152,7 +155,7 @@ def _pieces(seq: Sequence, count: int) -> list[str]:
 
 
 def read_logprobs(step: Step) -> None:
-    """Log-probabilities of the emitted tokens, each from the logits row that chose it, before another hook reads them."""
+    """Log-probabilities of the emitted tokens, each from the logits row that chose it, before another hook runs."""
     for part in step.parts:
         best = part.seq.sampling.logprobs
         if best is not None and part.full_verdict is not None and part.seq.finish != "error":

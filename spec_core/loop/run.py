@@ -163,7 +163,10 @@ class Run:
         self._steps += 1
         follower.begin(self._scheduler.running)
         drafters = NO_PLUGINS if follower.plain else self.drafters
-        step = plan(self._scheduler.running, self.target, self.settings, drafters, step)
+        running = self._scheduler.running
+        step = plan(running, self.target, self.settings, drafters, step)
+        if len(step.parts) < len(running):
+            step.absent = tuple({*running} - {part.seq for part in step.parts})
         follower.apply(step)
         return step
 

@@ -119,3 +119,39 @@ def test_a_write_is_refused_with_the_name_of_the_field():
 
     with pytest.raises(PluginError, match=r"Sequence\.finish is read-only in hooks"):
         Run(ToyTarget(recurrent=False), [Ends()]).generate([1, 2], max_tokens=3).result
+
+
+def test_a_sequence_without_rows_in_a_step_cannot_be_written_either():
+    """Its plugin knows it from an earlier step."""
+    seen, refused = set(), []
+
+    class Keeps:
+        @hookimpl
+        def process(self, rows):
+            seen.update(rows.spans)
+            for seq in (seq for seq in seen - {part.seq for part in rows.step.parts} if seq.finish is None):
+                for write in (lambda seq=seq: setattr(seq, "max_tokens", 1), lambda seq=seq: seq.tokens.append(1)):
+                    with pytest.raises((AttributeError, TypeError)):
+                        write()
+                    refused.append(seq)
+
+    requests = [Request([1 + i % 9, *range(2, 4 + 5 * i)], max_tokens=9) for i in range(4)]
+    target = ToyTarget(recurrent=False)
+    with Run(target, [Repeats(), Keeps()], draft_max=3, max_batched_tokens=4) as run:
+        seqs = [run.submit(request) for request in requests]
+        while run.busy:
+            run.step()
+        texts = [run.take(seq).tokens for seq in seqs]
+
+    assert refused
+    assert texts == [tokens for tokens, _, _ in results(target, [], requests)]
+
+
+def test_only_the_core_adds_sequences():
+    class Adds:
+        @hookimpl
+        def process(self, rows):
+            rows.step.add(rows.step.parts[0])
+
+    with pytest.raises(PluginError, match="only the core adds"):
+        Run(ToyTarget(recurrent=False), [Adds()]).generate([1, 2], max_tokens=3).result

@@ -233,7 +233,7 @@ def test_a_client_that_leaves_early_prints_nothing(hub: LocalHub, path, request_
     given = request_bytes.replace(b"%s", path.encode())
     for address in (hub.endpoint, hub.storage):
         with socket.create_connection(("127.0.0.1", int(address.rpartition(":")[2]))) as client:
-            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # reset instead of a goodbye
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # a reset
             client.sendall(given)
     time.sleep(0.3)
 

@@ -73,7 +73,8 @@ def test_the_containers_start_the_server_with_options_that_it_has():
 def test_the_image_has_hubs_and_traces_and_is_sent_its_sources_alone():
     """``.dockerignore`` names what is sent: enough for a wheel, and no environment, build or history."""
     assert re.search(r"\.whl\)\[([\w,]+)\]", read("Dockerfile"))[1].split(",") == ["serve", "hub", "traces"]
-    lines = [line for line in (DEPLOY.parent / ".dockerignore").read_text("utf-8").splitlines() if line[:1] not in ("", "#")]
+    lines = (DEPLOY.parent / ".dockerignore").read_text("utf-8").splitlines()
+    lines = [line for line in lines if line[:1] not in ("", "#")]
     sent = {line[1:] for line in lines if line.startswith("!")}
     project = tomllib.loads((DEPLOY.parent / "pyproject.toml").read_text("utf-8"))
     packages = {folder.partition("/")[0] for folder in project["tool"]["setuptools"]["packages"]["find"]["where"]}
@@ -121,7 +122,8 @@ def test_the_health_check_asks_the_server_that_its_options_describe(tmp_path, en
         cert, key = certificate(tmp_path)
         lines += [f'ssl_cert_file = "{cert}"', f'ssl_key_file = "{key}"']
     (tmp_path / "spec.toml").write_text("\n".join(lines))
-    ask = lambda *options: subprocess.run([*HEALTH, *options], cwd=tmp_path, capture_output=True, check=False).returncode
+    asked = {"cwd": tmp_path, "capture_output": True, "check": False}
+    ask = lambda *options: subprocess.run([*HEALTH, *options], **asked).returncode
 
     assert ask("--port", str(port)) == 1
     with program(tmp_path):

@@ -78,12 +78,12 @@ def test_a_client_that_is_no_address_is_empty(client):
 def test_what_anything_writes_to_standard_error_is_json(capsys):
     """Notes, warnings, errors, progress that is overwritten, and parts of lines."""
     stream = JsonStream(sys.stderr)
-    for text in ("memory plan:\n  5 MiB\n", "error: no\n", "warning: odd\n", "par", "t\n", "1%\r2%\r3%\n", "\n", "\x07é\n"):
+    for text in ("memory plan:\n  5 MiB\n", "error: no\n", "warning: odd\n", "par", "t\n", "1%\r2%\n", "\n", "\x07é\n"):
         stream.write(text)
     entries = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
 
     assert [entry["message"] for entry in entries] == [
-        "memory plan:\n  5 MiB", "error: no", "warning: odd", "part", "3%", "\x07é",
+        "memory plan:\n  5 MiB", "error: no", "warning: odd", "part", "2%", "\x07é",
     ]  # fmt: skip
     assert [entry["level"] for entry in entries] == ["INFO", "ERROR", "WARNING", "INFO", "INFO", "INFO"]
 
@@ -214,8 +214,19 @@ def test_a_span_continues_the_trace_of_its_request(server, spans, path):
     assert span.attributes["gen_ai.operation.name"] == operation and span.name == f"{operation} pico"
 
 
-MALFORMED = ["", "x", PARENT[:-1], PARENT.upper(), f"ff{PARENT[2:]}", f"{PARENT}-", f"00-{'0' * 32}-b7ad6b7169203331-01",
-             f"00-{TRACE}-{'0' * 16}-01", "00-" + "a" * 4000, f"{PARENT},{PARENT}", "\xff"]  # fmt: skip
+MALFORMED = [
+    "",
+    "x",
+    PARENT[:-1],
+    PARENT.upper(),
+    f"ff{PARENT[2:]}",
+    f"{PARENT}-",
+    f"00-{'0' * 32}-b7ad6b7169203331-01",
+    f"00-{TRACE}-{'0' * 16}-01",
+    "00-" + "a" * 4000,
+    f"{PARENT},{PARENT}",
+    "\xff",
+]
 
 
 @pytest.mark.parametrize("header", MALFORMED, ids=range(len(MALFORMED)))
@@ -228,7 +239,8 @@ def test_a_malformed_trace_is_ignored(server, spans, header):
 
 def test_two_headers_of_a_trace_are_none(server, spans):
     other = f"00-{'1' * 32}-{'2' * 16}-01"
-    server.client.post(server.url + "/v1/completions", json=BODY, headers=[("traceparent", PARENT), ("traceparent", other)])
+    headers = [("traceparent", PARENT), ("traceparent", other)]
+    server.client.post(server.url + "/v1/completions", json=BODY, headers=headers)
 
     assert spans()[0].parent is None
 

@@ -6,6 +6,8 @@ import pytest
 
 pytest.importorskip("fastapi", reason="needs the extra serve")
 
+from spec_serve.routed_prompt import beginning_of_prompt
+
 BEGINNING = 20
 """Rows with which a chat of any text begins: those of its template."""
 LIMIT = {"max_tokens": 2}
@@ -40,7 +42,20 @@ def reused(server):
 def test_a_salt_separates_the_users_of_a_route(reused, route):
     path, text = route.split()[0], " ".join(f"{route} {i}" for i in range(30))
     body = {"temperature": 0, **ROUTES[route](text)}
-    for salt in ("one", "two", "one ", None):
-        rows = reused(path, {**body, "cache_salt": salt})
-        assert min(rows) < BEGINNING, salt  # the others of a request may reuse its first
+    assert min(reused(path, {**body, "cache_salt": "one"})) < BEGINNING
+    for salt in ("two", "one ", None):
+        alone = {**body, "cache_salt": salt, "n": None, "echo": None, "logprobs": None}
+        rows = reused(path, {name: value for name, value in alone.items() if value is not None})
+        assert max(rows) < BEGINNING, salt
     assert max(reused(path, {**body, "cache_salt": "one"})) > 40
+
+
+def test_a_router_of_several_servers_compares_salts_and_prompts():
+    messages = b'{"messages": [{"content": "Be brief."}, {"content": [{"type": "text", "text": "Hi"}]}]}'
+    assert beginning_of_prompt(messages) == "Be brief.textHi"
+    assert beginning_of_prompt(b'{"prompt": [258, 361], "max_tokens": 4}') == "258 361 "
+    assert beginning_of_prompt(b'{"tools": [], "prompt": "x =", "cache_salt": "a"}') == "a\0x ="
+    wrong = (b"", b"[1]", b"3", b"{", b"[" * 100_000, b'"a"', b"null")
+    assert [beginning_of_prompt(body) for body in wrong] == [""] * len(wrong)
+    pairs = ((b"a", b"bc"), (b"ab", b"c"), (b"", b"abc"))
+    assert len({beginning_of_prompt(b'{"cache_salt": "%s", "prompt": "%s"}' % pair) for pair in pairs}) == len(pairs)

@@ -11,7 +11,6 @@ from spec_core import Part, Result, Step
 from spec_core.toolkit import draft_counts
 from spec_serve.job import Job
 
-
 REASONS = ("stop", "complete", "length", "cancelled", "deadline", "error")
 """Why a text ends."""
 

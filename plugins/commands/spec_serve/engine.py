@@ -163,11 +163,11 @@ class Engine:
                 result = self.run.take(seq)
             except Exception as error:
                 if not isinstance(error, UsageError):
-                    told = {"request": job.request.name, **identity(job)}
-                    log.error("failed %s", line_of(told), extra={"numbers": told}, exc_info=error)
+                    failed = {"request": job.request.name, **identity(job)}
+                    log.error("failed %s", line_of(failed), extra={"numbers": failed}, exc_info=error)
                 self.counters.record_end(job, "error")
-                for tell in self.failures:
-                    tell(job, error)
+                for report in self.failures:
+                    report(job, error)
                 self._end(job, Failed(error))
             else:
                 self.counters.record_result(job, result)

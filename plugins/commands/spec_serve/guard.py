@@ -13,8 +13,8 @@ from starlette.responses import Response
 from spec_serve.errors import ApiError
 from spec_serve.keys import Keys
 from spec_serve.logs import REFUSALS
-from spec_serve.request_info import HEADER, REQUEST_INFO, request_info
 from spec_serve.origins import Origins
+from spec_serve.request_info import HEADER, REQUEST_INFO, request_info
 from spec_serve.stream import as_json
 
 HEALTH = ("/health", "/v1/health")

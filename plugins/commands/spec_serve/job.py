@@ -14,6 +14,7 @@ from spec_core import Emitted, Request, Result, Sequence
 from spec_serve.errors import api_error_of
 from spec_serve.request_info import REQUEST_INFO, RequestInfo
 
+
 @attrs.frozen
 class Drafted:
     """A draft that was verified. sources: the method of every token. accepted: indices of its kept path."""

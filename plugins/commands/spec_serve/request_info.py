@@ -29,8 +29,9 @@ class RequestInfo:
     tracestate: str = ""
 
 
-REQUEST_INFO: ContextVar[RequestInfo] = ContextVar("request_info", default=RequestInfo())
-"""RequestInfo of the HTTP request that is being answered."""
+NO_REQUEST = RequestInfo()
+REQUEST_INFO: ContextVar[RequestInfo] = ContextVar("request_info", default=NO_REQUEST)
+"""The HTTP request that is being answered."""
 
 
 def request_info(scope: Any) -> RequestInfo:

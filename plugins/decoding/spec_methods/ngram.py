@@ -84,7 +84,8 @@ class Ngram:
     )
     p_min: float | None = p_min_field("draft while its estimated acceptance probability is above this; 0.3")
     shared: bool = attrs.field(
-        default=False, metadata={"help": "use the texts of all sequences of the run without a cache salt; others can notice it by timing"}
+        default=False,
+        metadata={"help": "use the texts of all sequences without a cache salt; others can notice it by timing"},
     )
     ways: int = attrs.field(default=8, validator=ge(1), metadata={"help": "occurrences kept per n-gram"})
     entries_max: int = attrs.field(

@@ -122,7 +122,7 @@ class MemoryChecks(DraftChecks):
         requests = self.long_requests()
         self._as_of_fresh_instances(self.drafts_of(requests, rule=Cut(1)), requests)
 
-    @promise("A text changes no draft of a request with another cache salt, also if one text may change the drafts of another.")
+    @promise("A text changes no draft of a request with another cache salt, also if texts are declared to be shared.")
     def test_a_cache_salt_separates_texts(self) -> None:
         self._needs_fixed_tokens()
         self.declarable = ""

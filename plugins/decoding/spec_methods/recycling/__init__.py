@@ -60,7 +60,8 @@ class Recycling:
         default="auto", metadata={"help": "auto: with the request's noise if it samples; greedy: always the likeliest"}
     )
     shared: bool = attrs.field(
-        default=False, metadata={"help": "one matrix for all sequences of the run without a cache salt; others can notice it by timing"}
+        default=False,
+        metadata={"help": "one matrix for all sequences without a cache salt; others can notice it by timing"},
     )
     extend: bool = attrs.field(default=False, metadata={"help": "extend the drafts of methods named before it"})
     memory: StashKey[RecyclingState] = attrs.field(factory=StashKey, init=False)

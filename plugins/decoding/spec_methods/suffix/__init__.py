@@ -52,7 +52,8 @@ class Suffix:
         default=1, validator=[ge(1), le(16)], metadata={"help": "max children of a token; above 1 a tree is drafted"}
     )
     shared: bool = attrs.field(
-        default=False, metadata={"help": "also use earlier outputs of the run without a cache salt; others can notice it by timing"}
+        default=False,
+        metadata={"help": "also use earlier outputs without a cache salt; others can notice it by timing"},
     )
     tokens_max: int = attrs.field(
         default=32768, validator=ge(2), metadata={"help": "tokens kept per sequence, and of all shared outputs"}
