@@ -43,8 +43,15 @@ def test_a_salt_separates_the_users_of_a_route(reused, route):
     path, text = route.split()[0], " ".join(f"{route} {i}" for i in range(30))
     body = {"temperature": 0, **ROUTES[route](text)}
     assert min(reused(path, {**body, "cache_salt": "one"})) < BEGINNING
-    for salt in ("two", "one ", None):
-        alone = {**body, "cache_salt": salt, "n": None, "echo": None, "logprobs": None}
+    for salt, method in (("two", None), ("one ", None), (None, "none")):  # an echo's rows were seen by no method
+        alone = {
+            **body,
+            "cache_salt": salt,
+            "speculative": {"method": method},
+            "n": None,
+            "echo": None,
+            "logprobs": None,
+        }
         rows = reused(path, {name: value for name, value in alone.items() if value is not None})
         assert max(rows) < BEGINNING, salt
     assert max(reused(path, {**body, "cache_salt": "one"})) > 40
