@@ -9,7 +9,7 @@ write = object.__setattr__
 """Set a field, also of an object that is sealed: ``write(part, "draft", draft)``."""
 
 
-def stored(item: Any, name: str) -> Any:
+def field_of(item: Any, name: str) -> Any:
     """The value of a field itself; plugins read a copy of what could be changed."""
     for cls in type(item).__mro__:
         if type(field := cls.__dict__.get(name)) is MemberDescriptorType:

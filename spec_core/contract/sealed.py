@@ -28,7 +28,7 @@ CLASS = "__class__"
 
 
 class Copied:
-    """A field of which a plugin reads a copy."""
+    """A field that a plugin reads as a copy."""
 
     def __init__(self, field: Any, copy: Callable[[Any, Any], Any]) -> None:
         """copy: (item, its value) -> what is read."""
@@ -41,7 +41,7 @@ class Copied:
         self.field.__set__(item, value)
 
 
-def copied(make: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
+def copier(make: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
     """The copy of a field whose value alone decides: ``make(value)``; None stays None."""
     return lambda _, value: None if value is None else make(value)
 
@@ -122,14 +122,14 @@ def _copy_prompt(prompt: EncodedPrompt) -> EncodedPrompt:
     )
 
 
-@read_copies(tokens=copied(list), checkpoints=copied(dict), seen=copied(dict))
+@read_copies(tokens=copier(list), checkpoints=copier(dict), seen=copier(dict))
 class SealedSlot(Sealed, Slot):
     """A slot as methods and rules read it."""
 
     __slots__ = ()
 
 
-@read_copies(tokens=copied(list), seen=copied(dict))
+@read_copies(tokens=copier(list), seen=copier(dict))
 class OwnedSlot(Sealed, Slot):
     """A slot in a hook of an owner of state, which writes the state of its rows."""
 
@@ -143,10 +143,10 @@ class OwnedSlot(Sealed, Slot):
 
 
 @read_copies(
-    embeds=copied(CopiedRows),
-    encoded=copied(_copy_prompt),
-    matcher=copied(ReadMatcher),
-    text=copied(lambda text: ShownText(text.whole)),
+    embeds=copier(CopiedRows),
+    encoded=copier(_copy_prompt),
+    matcher=copier(ReadMatcher),
+    text=copier(lambda text: ShownText(text.whole)),
 )
 class SealedSequence(Sealed, Sequence):
     __slots__ = ()
@@ -167,7 +167,7 @@ def _own_pieces(part: Part, pieces: list[Piece]) -> list[Piece]:
 
 
 @read_copies(
-    pending=copied(list), emitted=copied(list), masks=copied(np.ndarray.view), draft=_own_draft, pieces=_own_pieces
+    pending=copier(list), emitted=copier(list), masks=copier(np.ndarray.view), draft=_own_draft, pieces=_own_pieces
 )
 class SealedPart(Sealed, Part):
     __slots__ = ()
@@ -198,14 +198,14 @@ def _own_output(step: Step, output: TargetOutput | None) -> TargetOutput | None:
 
 
 @read_copies(
-    parts=copied(list),
-    records=copied(list),
-    failures=copied(list),
-    priced=copied(set),
-    seconds=copied(dict),
-    forwards=copied(dict),
-    rows=copied(dict),
-    proposals=copied(dict),
+    parts=copier(list),
+    records=copier(list),
+    failures=copier(list),
+    priced=copier(set),
+    seconds=copier(dict),
+    forwards=copier(dict),
+    rows=copier(dict),
+    proposals=copier(dict),
     batch=_own_batch,
     output=_own_output,
 )

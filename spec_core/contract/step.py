@@ -20,7 +20,7 @@ from torch import Tensor
 
 from spec_core.contract.batch import Batch, DraftResult, Part, Piece, TargetOutput, shares
 from spec_core.contract.checks import check_draft, check_extension, check_proposal, check_verdict
-from spec_core.contract.fields import stored, write
+from spec_core.contract.fields import field_of, write
 from spec_core.contract.plan import NO_LIMITS, DraftPlan
 from spec_core.contract.sequence import end_with_error
 from spec_core.contract.splice import join_drafts, likely_first
@@ -112,7 +112,7 @@ class Step:
     def report_cost(self, forwards: int = 0, rows: int = 0) -> None:
         """Report forwards that the plugin ran itself, and their rows."""
         for name, count in (("forwards", forwards), ("rows", rows)):
-            counts = stored(self, name)
+            counts = field_of(self, name)
             counts[self.plugin] = counts.get(self.plugin, 0) + count
 
     def _in(self, what: str, *phases: str) -> None:
@@ -189,7 +189,7 @@ class Step:
         limit = (self._by_seq[seq].limits or NO_LIMITS).get(self.plugin)
         if limit is None or limit.price is None:
             return usual
-        stored(self, "priced").add(self.plugin)
+        field_of(self, "priced").add(self.plugin)
         return limit.price
 
     def propose(self, seq: Sequence, draft: Draft) -> None:
@@ -206,7 +206,7 @@ class Step:
             draft = shorten_draft(draft, seq.confidence_min, seq.draft_min)
         if draft is not None:
             write(part, "draft", draft)
-            stored(part, "pieces").append(Piece(self.plugin, draft))
+            field_of(part, "pieces").append(Piece(self.plugin, draft))
 
     @property
     def leaves(self) -> Iterator[tuple[Sequence, Draft, int, int]]:
@@ -254,8 +254,8 @@ class Step:
         if seq.confidence_min:
             draft = shorten_draft(draft, seq.confidence_min, 0)
         if draft is not None:
-            stored(part, "pieces").append(Piece(self.plugin, draft, part.drafted, leaf))
-            write(part, "draft", join_drafts(stored(part, "draft"), draft, leaf))
+            field_of(part, "pieces").append(Piece(self.plugin, draft, part.drafted, leaf))
+            write(part, "draft", join_drafts(field_of(part, "draft"), draft, leaf))
 
     def noise(self, seq: Sequence, i: int, branch: int = 0, ids: list[int] | Tensor | None = None) -> Tensor:
         """Gumbel noise [V] float64, or [n] for ``ids``, of the i-th token to be drafted (0: the next output token).

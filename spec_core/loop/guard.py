@@ -124,7 +124,7 @@ def _around(method: Callable[..., Any], hook: str, name: str, failed: Failed, tr
     def ask(step: Step, argument: Any) -> Generator[None, Any, Any]:
         step.plugin, step.current_sequence = name, None
         try:
-            with _sealed(step, trusted):
+            with _hold_seal(step, trusted):
                 around = method(argument) if takes_argument else method()
                 next(around)
         except Exception as error:
@@ -133,7 +133,7 @@ def _around(method: Callable[..., Any], hook: str, name: str, failed: Failed, tr
         result = yield
         step.plugin, step.current_sequence = name, None
         try:
-            with _sealed(step, trusted):
+            with _hold_seal(step, trusted):
                 around.send(result)
                 around.close()
                 raise RuntimeError("a wrapper must yield exactly once")
@@ -153,7 +153,7 @@ def _around(method: Callable[..., Any], hook: str, name: str, failed: Failed, tr
 
 
 @contextmanager
-def _sealed(step: Step, trusted: bool) -> Iterator[None]:
+def _hold_seal(step: Step, trusted: bool) -> Iterator[None]:
     """The step as a plugin reads it, while the block runs."""
     if trusted:
         yield

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from spec_core.contract.constraint import fail
-from spec_core.contract.fields import stored
+from spec_core.contract.fields import field_of
 from spec_core.contract.matcher import Matcher
 from spec_core.contract.sequence import Sequence
 
@@ -23,7 +23,7 @@ def allowed_mask(seq: Sequence, drafted: Tokens[int] = ()) -> np.ndarray | None:
 
     None for a sequence without a constraint: all tokens may follow.
     """
-    matcher: Matcher | None = stored(seq, "matcher")
+    matcher: Matcher | None = field_of(seq, "matcher")
     if matcher is None:
         return None
     try:
@@ -40,7 +40,7 @@ def forced_tokens(seq: Sequence, drafted: Tokens[int], count_max: int) -> list[i
 
     Another tokenization of the same text may be allowed, so they are probable, not certain. Empty without a constraint.
     """
-    matcher: Matcher | None = stored(seq, "matcher")
+    matcher: Matcher | None = field_of(seq, "matcher")
     if matcher is None or count_max < 1:
         return []
     try:

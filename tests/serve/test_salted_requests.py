@@ -22,7 +22,7 @@ ROUTES = {
 
 
 @pytest.fixture
-def reused(server):
+def ask_rows(server):
     """Rows that each text of a request reused, also those that score a prompt."""
     rows = []
     note = lambda job, result: rows.append(result.reused)
@@ -39,10 +39,10 @@ def reused(server):
 
 
 @pytest.mark.parametrize("route", ROUTES)
-def test_a_salt_separates_the_users_of_a_route(reused, route):
+def test_a_salt_separates_the_users_of_a_route(ask_rows, route):
     path, text = route.split()[0], " ".join(f"{route} {i}" for i in range(30))
     body = {"temperature": 0, **ROUTES[route](text)}
-    assert min(reused(path, {**body, "cache_salt": "one"})) < BEGINNING
+    assert min(ask_rows(path, {**body, "cache_salt": "one"})) < BEGINNING
     for salt, method in (("two", None), ("one ", None), (None, "none")):  # an echo's rows were seen by no method
         alone = {
             **body,
@@ -52,9 +52,9 @@ def test_a_salt_separates_the_users_of_a_route(reused, route):
             "echo": None,
             "logprobs": None,
         }
-        rows = reused(path, {name: value for name, value in alone.items() if value is not None})
+        rows = ask_rows(path, {name: value for name, value in alone.items() if value is not None})
         assert max(rows) < BEGINNING, salt
-    assert max(reused(path, {**body, "cache_salt": "one"})) > 40
+    assert max(ask_rows(path, {**body, "cache_salt": "one"})) > 40
 
 
 def test_a_router_of_several_servers_compares_salts_and_prompts():

@@ -171,8 +171,8 @@ class Engine:
                 self._end(job, Failed(error))
             else:
                 self.counters.record_result(job, result)
-                told = numbers(job, result)
-                log.info("%s", line_of(told), extra={"numbers": told})
+                figures = numbers(job, result)
+                log.info("%s", line_of(figures), extra={"numbers": figures})
                 for tell in self.finished:
                     tell(job, result)
                 self._end(job, Done(result))

@@ -14,6 +14,7 @@ from urllib.error import URLError
 from urllib.request import urlopen
 
 from click import ClickException
+from spec_commands.common import print_note
 
 from spec_core.errors import SpecError
 from spec_serve.settings import ServeSettings
@@ -58,7 +59,7 @@ def is_healthy(url: str) -> bool:
         with urlopen(url, timeout=SECONDS, context=context) as answer:  # a redirect or an error is no health
             return bool(answer.status == 200)
     except (URLError, OSError) as error:
-        print(f"{url}: {error}", file=sys.stderr)
+        print_note(f"{url}: {error}")
         return False
 
 
@@ -67,7 +68,7 @@ def main() -> int:
     try:
         limits = settings_of(sys.argv[1:] or options_of(FIRST_PROCESS.read_bytes()))
     except (SpecError, ClickException) as error:
-        print(f"error: {error}", file=sys.stderr)
+        print_note(f"error: {error}")
         return 1
     return 0 if is_healthy(url_of(limits)) else 1
 

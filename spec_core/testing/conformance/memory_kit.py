@@ -12,7 +12,7 @@ import torch
 
 from spec_core.assembly.hooks import ask_compat
 from spec_core.contract.batch import Batch, TargetOutput
-from spec_core.contract.fields import stored
+from spec_core.contract.fields import field_of
 from spec_core.contract.request import Request
 from spec_core.contract.rows import Rows
 from spec_core.contract.sequence import Sequence
@@ -379,4 +379,4 @@ class Checkpoints:
         for seq, _ in rows.by_sequence():
             state = rows.step.target.checkpoint(seq)
             if state is not None:
-                stored(seq.slot, "checkpoints")[seq.evaluated] = state
+                field_of(seq.slot, "checkpoints")[seq.evaluated] = state
