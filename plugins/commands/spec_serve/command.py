@@ -217,14 +217,14 @@ def prepare(run: Run, settings: Settings, limits: ServeSettings) -> tuple[Engine
     """The engine of a server that does not listen yet, and what it holds requests to. Raises UsageError."""
     from spec_serve import prompt_cache
     from spec_serve.engine import Engine
-    from spec_serve.server_config import ServerConfig
+    from spec_serve.server_config import ServerConfig, name_of_model
     from spec_serve.tracing import Tracing
 
     cache = _restore_cache(run, limits)
     engine = Engine(run, limits.queue)
     if cache is not None:
         engine.closing.append(partial(prompt_cache.write, cache))
-    terms = ServerConfig(run, limits.alias or settings["model"], limits, settings)
+    terms = ServerConfig(run, limits.alias or name_of_model(settings["model"]), limits, settings)
     if limits.traces:
         tracing = Tracing(terms.model)
         engine.finished.append(tracing)
