@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from spec_core.assembly.choices import NO_CONTROL, choose_methods
-from spec_core.assembly.construct import DEFAULT_RULE, PluginInstance, create_plugin
+from spec_core.assembly.construct import DEFAULT_RULE, TARGET, PluginInstance, create_plugin
 from spec_core.assembly.discovery import PLUGIN_KINDS, discover
 from spec_core.assembly.matching import ask_all, check_needs, check_owned, check_owners, check_proposals, refuse_unfit
 from spec_core.errors import PluginError, Refused, SpecError, UsageError, nearest
@@ -48,7 +48,7 @@ def check(
     chosen = [create_plugin(spec, given) for spec in choice.methods]
     if rule is not None and rule != DEFAULT_RULE:
         chosen.append(create_plugin(rule, given, ("rule",)))
-    chosen.append(PluginInstance("target", target))
+    chosen.append(PluginInstance(TARGET, target))
     if rollback is not None:
         chosen.append(create_plugin(rollback, given, ("rollback",)))
     answered = ask_all(chosen, target)

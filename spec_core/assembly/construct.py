@@ -19,6 +19,8 @@ from spec_core.settings.named import parse_method
 
 DEFAULT_RULE = "coupled"
 """The name of the core's own rule in every run."""
+TARGET = "target"
+"""The name of the target among the plugins of a run."""
 
 
 @attrs.frozen

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from spec_core.contract.plan import Limit
 from spec_core.contract.values import Draft, HiddenStates, Verdict
+from spec_core.sampling.logprob import Logprob
 
 if TYPE_CHECKING:
     from spec_core.contract.sequence import Sequence
@@ -99,9 +100,12 @@ class Part:
     verdict: the verdict after the cut at stop tokens and limits. full_verdict: the one before that cut.
     rule: the plugin that decided. emitted: tokens committed by this step.
     limits: {method: Limit} of a controller's plan, where a method without one does not draft; None without a plan.
-    masks: [1+K, ceil(V / 32)] uint32, the tokens that the request's constraint allows at every row; None without one.
+    masks: [1+K, ceil(V / 32)] uint32, the tokens that the request's constraint and ``min_tokens`` allow at every row;
+        None: all.
     dead_ends: rows at which it allows no token, though the text is not complete.
     rewound: position the sequence was rewound to, or None.
+    logprobs: of the emitted tokens, if the request asks for them.
+    copies: drafts as the plugin whose hook runs reads them, made once; None where it reads the drafts themselves.
     """
 
     seq: Sequence
@@ -123,6 +127,8 @@ class Part:
     limits: Mapping[str, Limit] | None = None
     masks: np.ndarray | None = None
     dead_ends: frozenset[int] = frozenset()
+    logprobs: tuple[Logprob, ...] = ()
+    copies: dict[int, Draft] | None = None
 
     @property
     def drafted(self) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from spec_core.contract.matcher import Matcher
-from spec_core.contract.sequence import Sequence
+from spec_core.contract.sequence import Sequence, end_with_error
 from spec_core.contract.target import Target
 from spec_core.errors import ConstraintError, message
 
@@ -27,4 +27,4 @@ def fail(seq: Sequence, error: Exception) -> None:
         reason = f"the constraint failed: {type(error).__name__}: {message(error)}"
         cause, error = error, ConstraintError(reason, hint="report it to the author of the constraint")
         error.__cause__ = cause
-    seq.finish, seq.error = "error", error
+    end_with_error(seq, error)

@@ -31,6 +31,8 @@ class Request:
     sampling: how tokens are chosen. stop: texts that end the output and are cut off. stop_tokens: ids that end it.
     name: its name in errors and statistics.
     ignore_eos: do not end at the model's own end-of-generation tokens.
+    min_tokens: output tokens before which no end-of-generation token and none of ``stop_tokens`` is chosen, and no stop
+        text ends the output.
     methods: names of the methods that may draft; None means all of the run, () plain decoding.
     draft_max: longest draft; None means the run's setting, 0 plain decoding.
     draft_min: shorter drafts are dropped. confidence_min: a draft ends before its first token of lower confidence;
@@ -56,6 +58,7 @@ class Request:
     stop: tuple[str, ...] = attrs.field(default=(), converter=_as_tuple)
     stop_tokens: Iterable[int] = frozenset()
     ignore_eos: bool = False
+    min_tokens: int = 0
     methods: tuple[str, ...] | None = attrs.field(default=None, converter=_as_tuple)
     draft_max: int | None = None
     draft_min: int = 0

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import attrs
 from torch import Tensor
 
+from spec_core.contract.fields import write
 from spec_core.contract.values import HiddenStates
 
 if TYPE_CHECKING:
@@ -51,5 +52,5 @@ class Rows:
         """(sequence, span) of the sequences that the calling plugin may serve."""
         for seq, span in self.spans.items():
             if seq.wants(self.step.plugin):
-                self.step.current_sequence = seq
+                write(self.step, "current_sequence", seq)
                 yield seq, span

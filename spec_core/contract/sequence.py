@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import attrs
 
+from spec_core.contract.fields import write
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -90,7 +92,8 @@ class Sequence:
         equal rows have equal numbers. Batches and spans have -1 there.
     encoded: what its prompt with pictures became, or None; drafters that see read ``encoded.pictured`` with the
         ``image_encoder`` of their own model.
-    max_tokens: max output tokens. methods: the plugins that may draft for this request; None means all of the run.
+    max_tokens: max output tokens. min_tokens: as in Request.
+    methods: the plugins that may draft for this request; None means all of the run.
     draft_max: longest draft for this request; None means the run's setting. draft_min, confidence_min, reuse,
         cache_salt, priority: as in Request. prediction: token ids of the text that the request predicts.
     evaluated: number of rows the target holds. delivered: number of rows that ``process`` has delivered.
@@ -112,6 +115,7 @@ class Sequence:
     stop: Stop
     seed: int = 0
     name: str = ""
+    min_tokens: int = 0
     embeds: Mapping[int, Tensor] = attrs.field(factory=dict)
     encoded: EncodedPrompt | None = None
     methods: frozenset[str] | None = None
@@ -141,6 +145,11 @@ class Sequence:
         return len(self.tokens) - self.prompt_len + self.offset
 
     @property
+    def is_held(self) -> bool:
+        """Whether a constraint, or ``min_tokens``, limits the next token."""
+        return self.matcher is not None or len(self.tokens) - self.prompt_len < self.min_tokens
+
+    @property
     def stash(self) -> Stash:
         """Plugins' data about this sequence; it stays with the slot, like the rows it describes."""
         return self.slot.stash
@@ -152,8 +161,14 @@ class Sequence:
     def drop(self, methods: frozenset[str], plugins: Iterable[str]) -> None:
         """Drop methods that no longer serve it; for the core alone. plugins: all of the run."""
         if methods:
-            self.methods = (frozenset(plugins) if self.methods is None else self.methods) - methods
+            write(self, "methods", (frozenset(plugins) if self.methods is None else self.methods) - methods)
 
     def __repr__(self) -> str:
         name, output = self.name or hex(id(self)), len(self.tokens) - self.prompt_len
         return f"<Sequence {name} {self.prompt_len}+{output} {self.finish or ''}>"
+
+
+def end_with_error(seq: Sequence, error: Exception) -> None:
+    """End a sequence with an error, also while a hook runs."""
+    write(seq, "finish", "error")
+    write(seq, "error", error)

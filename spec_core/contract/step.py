@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator, Mapping
 from operator import index
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import numpy as np
@@ -20,7 +20,9 @@ from torch import Tensor
 
 from spec_core.contract.batch import Batch, DraftResult, Part, Piece, TargetOutput, shares
 from spec_core.contract.checks import check_draft, check_extension, check_proposal, check_verdict
+from spec_core.contract.fields import field_of, write
 from spec_core.contract.plan import NO_LIMITS, DraftPlan
+from spec_core.contract.sequence import end_with_error
 from spec_core.contract.splice import join_drafts, likely_first
 from spec_core.contract.step_record import StepRecord
 from spec_core.contract.trimming import shorten_draft
@@ -46,12 +48,12 @@ if TYPE_CHECKING:
 class Step:
     """One step.
 
-    target: the run's target. parts: the sequences of the step, in batch order.
+    target: the run's target. parts: the sequences of the step, in batch order. absent: running ones without rows.
     proposals: {plugin: kinds of proposal it may draft in this run}. owners: plugins that own target state.
     extenders: plugins that may extend the drafts of others.
     wants_probs: the active rule reads ``Draft.probs``. trees: drafts may branch.
     private: the active rule uses noise that drafters cannot read. drafting: at least one sequence may draft.
-    constrained: at least one sequence has a constraint.
+    constrained: a constraint, or ``min_tokens``, limits the tokens of at least one sequence.
     phase: the hook that runs now. plugin: the one whose hook runs now. current_sequence: the one it accessed last.
     batch: rows of the forward, None before it. output: what it computed, None before it.
     number: steps of the run before it. last_record: of the last completed step, None in the first.
@@ -59,6 +61,7 @@ class Step:
     priced: plugins that asked for a price that a controller had set. draft_plan, planner: the plan
     made in this step, and who made it.
     seconds: {hook.plugin, or "verify": seconds}. forwards, rows: {plugin, or "target": number in this step}.
+    copies: what the plugin whose hook runs reads in place of what the core still reads.
     """
 
     target: Target
@@ -66,6 +69,7 @@ class Step:
     owners: frozenset[str] = frozenset()
     extenders: frozenset[str] = frozenset()
     parts: list[Part] = attrs.field(factory=list)
+    absent: tuple[Sequence, ...] = ()
     wants_probs: bool = False
     trees: bool = False
     private: bool = False
@@ -87,6 +91,7 @@ class Step:
     rows: dict[str, int] = attrs.field(factory=dict)
     failures: list[Exception] = attrs.field(factory=list)
     began: float = attrs.field(factory=perf_counter)
+    copies: dict[str, Any] = attrs.field(factory=dict, init=False)
     _by_seq: dict[Sequence, Part] = attrs.field(factory=dict, init=False)
 
     # always
@@ -96,18 +101,19 @@ class Step:
         self.parts.append(part)
         self._by_seq[part.seq] = part
         self.drafting |= part.budget > 0
-        self.constrained |= part.seq.matcher is not None
+        self.constrained |= part.seq.is_held
 
     def part(self, seq: Sequence) -> Part:
         """The sequence's share of this step. Raises KeyError for a sequence that has none."""
         part = self._by_seq[seq]
-        self.current_sequence = seq
+        write(self, "current_sequence", seq)
         return part
 
     def report_cost(self, forwards: int = 0, rows: int = 0) -> None:
         """Report forwards that the plugin ran itself, and their rows."""
-        self.forwards[self.plugin] = self.forwards.get(self.plugin, 0) + forwards
-        self.rows[self.plugin] = self.rows.get(self.plugin, 0) + rows
+        for name, count in (("forwards", forwards), ("rows", rows)):
+            counts = field_of(self, name)
+            counts[self.plugin] = counts.get(self.plugin, 0) + count
 
     def _in(self, what: str, *phases: str) -> None:
         if self.phase not in phases:
@@ -123,7 +129,7 @@ class Step:
             if part.budget and part.draft is None and part.seq.wants(self.plugin):
                 budget = part.length_max(self.plugin)
                 if budget > 0:
-                    self.current_sequence = part.seq
+                    write(self, "current_sequence", part.seq)
                     yield part.seq, budget
 
     def nodes(self, seq: Sequence) -> int:
@@ -157,7 +163,8 @@ class Step:
             raise ValueError("this step has a plan already: call step.plan once")
         if unknown := sorted(plan.methods - {*self.methods}):
             raise ValueError(f"the plan names {', '.join(unknown)}; the methods of this run are {list(self.methods)}")
-        self.draft_plan, self.planner = plan, self.plugin
+        write(self, "draft_plan", plan)
+        write(self, "planner", self.plugin)
         self.apply(plan, self.plugin)
         for part in self.parts:
             if plan.drop and part.seq.wants(self.plugin):
@@ -167,7 +174,7 @@ class Step:
         """Only the core calls this: set the limits of a plan for the sequences that want this control."""
         for part in self.parts:
             if part.seq.wants(controller):
-                part.limits = plan.limits_of(part.seq.number)
+                write(part, "limits", plan.limits_of(part.seq.number))
 
     def price(self, seq: Sequence, fixed: float | None, usual: float) -> float:
         """The min chance, 0 to 1, with which a path must be accepted for another token to pay.
@@ -182,7 +189,7 @@ class Step:
         limit = (self._by_seq[seq].limits or NO_LIMITS).get(self.plugin)
         if limit is None or limit.price is None:
             return usual
-        self.priced.add(self.plugin)
+        field_of(self, "priced").add(self.plugin)
         return limit.price
 
     def propose(self, seq: Sequence, draft: Draft) -> None:
@@ -198,8 +205,8 @@ class Step:
         if seq.confidence_min or seq.draft_min:
             draft = shorten_draft(draft, seq.confidence_min, seq.draft_min)
         if draft is not None:
-            part.draft = draft
-            part.pieces.append(Piece(self.plugin, draft))
+            write(part, "draft", draft)
+            field_of(part, "pieces").append(Piece(self.plugin, draft))
 
     @property
     def leaves(self) -> Iterator[tuple[Sequence, Draft, int, int]]:
@@ -217,7 +224,7 @@ class Step:
             for leaf in likely_first(draft):
                 budget = self._further(part, depths[leaf])
                 if budget > 0 and draft.ids[leaf] not in part.seq.stop.tokens:
-                    self.current_sequence = part.seq
+                    write(self, "current_sequence", part.seq)
                     yield part.seq, draft, leaf, budget
 
     def _further(self, part: Part, depth: int) -> int:
@@ -247,8 +254,8 @@ class Step:
         if seq.confidence_min:
             draft = shorten_draft(draft, seq.confidence_min, 0)
         if draft is not None:
-            part.pieces.append(Piece(self.plugin, draft, part.drafted, leaf))
-            part.draft = join_drafts(part.draft, draft, leaf)
+            field_of(part, "pieces").append(Piece(self.plugin, draft, part.drafted, leaf))
+            write(part, "draft", join_drafts(field_of(part, "draft"), draft, leaf))
 
     def noise(self, seq: Sequence, i: int, branch: int = 0, ids: list[int] | Tensor | None = None) -> Tensor:
         """Gumbel noise [V] float64, or [n] for ``ids``, of the i-th token to be drafted (0: the next output token).
@@ -303,7 +310,7 @@ class Step:
         self._in("undecided", "accept")
         for part in self.parts:
             if part.decides and part.verdict is None and part.seq.finish != "error":
-                self.current_sequence = part.seq
+                write(self, "current_sequence", part.seq)
                 yield part.seq
 
     def logits(self, seq: Sequence) -> Tensor:
@@ -339,7 +346,8 @@ class Step:
         if part.verdict is not None or not part.decides:
             raise ValueError("this sequence already has a verdict, or needs none in this step")
         check_verdict(verdict, part.draft, self.target.info.vocab)
-        part.verdict, part.rule = verdict, self.plugin
+        write(part, "verdict", verdict)
+        write(part, "rule", self.plugin)
 
     # rollback
 
@@ -380,17 +388,17 @@ class Step:
             raise ValueError("only a sequence with a verdict in this step can be rewound")
         if not 0 <= position <= part.end + len(part.verdict.path):
             raise ValueError(f"cannot rewind to position {position}: rows 0 to {part.end} are committed")
-        part.rewound = position if part.rewound is None else min(part.rewound, position)
+        write(part, "rewound", position if part.rewound is None else min(part.rewound, position))
 
     def fail(self, seq: Sequence, error: Exception) -> None:
         """End this sequence with an error and drop its slot. Emitted tokens are kept."""
         self._in("fail", "accept", "rollback")
-        seq.finish, seq.error = "error", _blame(seq, error)
+        end_with_error(seq, _blame(seq, error))
 
 
 def _blame(seq: Sequence, error: Exception) -> Exception:
     """The error of a sequence: a row without a finite logit is the mistake of a request that forbids tokens."""
-    forbids = seq.matcher is not None or -math.inf in seq.sampling.logit_bias.values()
+    forbids = seq.is_held or -math.inf in seq.sampling.logit_bias.values()
     if isinstance(error, NoFiniteLogit) and forbids:
         return NoTokenAllowed("every token is banned: no logit is above -inf", hint="remove a bias of -inf")
     return error

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
+
 import numpy as np
 import torch
 from torch import Tensor
 
 from spec_core.contract.batch import Part
+from spec_core.contract.fields import ReadOnlyList
 from spec_core.contract.request import Emitted
 from spec_core.contract.rows import Rows, Span
 from spec_core.contract.sequence import Sequence
@@ -14,7 +17,7 @@ from spec_core.contract.step import Step
 from spec_core.contract.values import Verdict
 from spec_core.loop.constrain import check_allowed, completes, dead_end
 from spec_core.loop.schedule import remaining
-from spec_core.sampling.logprob import Logprob, logprob
+from spec_core.sampling.logprob import logprob
 from spec_core.toolkit.drive import hide_numbers
 
 
@@ -39,7 +42,7 @@ def cut(step: Step) -> None:
 def _ends_at(part: Part, tokens: list[int], context: int) -> int:
     """Index of the token that ends the sequence, or of the last one. Sets ``seq.finish``."""
     seq = part.seq
-    held, left = seq.matcher is not None, remaining(seq, context)
+    held, left = part.masks is not None, remaining(seq, context)
     for i, token in enumerate(tokens):
         if held and i and dead_end(part, i):
             return i - 1  # the next step finds it at its first row
@@ -47,7 +50,7 @@ def _ends_at(part: Part, tokens: list[int], context: int) -> int:
             return i
         if token in seq.stop.tokens or (seq.text is not None and seq.text.put(token)):
             seq.finish = "stop"
-        elif held and completes(seq, token):
+        elif seq.matcher is not None and completes(seq, token):
             seq.finish = seq.finish or "complete"
         elif i + 1 >= left:
             seq.finish = "length"
@@ -69,7 +72,7 @@ def commit(step: Step, learners: frozenset[str]) -> Rows:
             continue
         kept = len(part.verdict.path) if part.verdict else 0
         end = part.end + kept
-        seq.tokens += part.emitted
+        list.extend(seq.tokens, part.emitted)
         seq.verdict_count += part.decides
         seq.evaluated = end if part.rewound is None else min(end, part.rewound)
         _hold(seq)
@@ -77,7 +80,7 @@ def commit(step: Step, learners: frozenset[str]) -> Rows:
             if learners and (seq.methods is None or not learners.isdisjoint(seq.methods)):
                 spans[seq] = _span(step, part, seq.delivered, end)
             seq.delivered = end
-    return Rows(step, spans)
+    return Rows(step, MappingProxyType(spans))
 
 
 def _hold(seq: Sequence) -> None:
@@ -95,9 +98,9 @@ def _span(step: Step, part: Part, start: int, end: int) -> Span:
     assert output is not None
     return Span(
         start=start,
-        tokens=hide_numbers(seq, seq.tokens[start:end]),
-        next=hide_numbers(seq, seq.tokens[start + 1 : end + 1]),
-        next_embeds={p - start - 1: e for p, e in seq.embeds.items() if start < p <= end} if seq.embeds else {},
+        tokens=ReadOnlyList(hide_numbers(seq, seq.tokens[start:end])),
+        next=ReadOnlyList(hide_numbers(seq, seq.tokens[start + 1 : end + 1])),
+        next_embeds={p - start - 1: e.clone() for p, e in seq.embeds.items() if start < p <= end} if seq.embeds else {},
         hidden={i: h[rows] for i, h in output.hidden.items()} if output.hidden else {},
         final=None if output.final is None else output.final[rows],
     )
@@ -114,19 +117,18 @@ def _rows(part: Part, start: int, end: int) -> slice | Tensor:
 
 
 def events_of(step: Step) -> list[Emitted]:
-    """Events of this step, in batch order. Called while the logits are still valid."""
+    """Events of this step, in batch order."""
     events: list[Emitted] = []
     for part in step.parts:
         if part.emitted and part.seq.finish != "error":
-            events += _events(step, part)
+            events += _events(part)
     return events
 
 
-def _events(step: Step, part: Part) -> list[Emitted]:
+def _events(part: Part) -> list[Emitted]:
     seq, count = part.seq, len(part.emitted)
     drafted = len(part.full_verdict.path) if part.full_verdict else 0
     sources = part.sources if drafted else []
-    logprobs = None if seq.sampling.logprobs is None else _logprobs(step, part, seq.sampling.logprobs)
     pieces = _pieces(seq, count)
     first = seq.output_position - count
     return [
@@ -136,7 +138,7 @@ def _events(step: Step, part: Part) -> list[Emitted]:
             first + i,
             pieces[i],
             sources[part.full_verdict.path[i]] if i < drafted else None,
-            logprobs[i] if logprobs else None,
+            part.logprobs[i] if part.logprobs else None,
         )
         for i, token in enumerate(part.emitted)
     ]
@@ -152,10 +154,13 @@ def _pieces(seq: Sequence, count: int) -> list[str]:
     return pieces + [""] * (count - len(pieces))
 
 
-def _logprobs(step: Step, part: Part, best: int) -> list[Logprob] | None:
-    """Log probabilities of the emitted tokens, each from the logits row that chose it: exact for accepted tokens."""
-    if part.full_verdict is None:
-        return None
-    logits: Tensor = step.logits(part.seq)
-    rows = [0, *(1 + i for i in part.full_verdict.path)]
-    return [logprob(logits[row], token, best) for row, token in zip(rows, part.emitted, strict=False)]
+def read_logprobs(step: Step) -> None:
+    """Log-probabilities of the emitted tokens, each from the logits row that chose it, before another hook runs."""
+    for part in step.parts:
+        best = part.seq.sampling.logprobs
+        if best is not None and part.full_verdict is not None and part.seq.finish != "error":
+            logits: Tensor = step.logits(part.seq)
+            rows = [0, *(1 + i for i in part.full_verdict.path)]
+            part.logprobs = tuple(
+                logprob(logits[row], token, best) for row, token in zip(rows, part.emitted, strict=False)
+            )

@@ -1,4 +1,4 @@
-"""The constraint of a request in a step: the masks before ``accept``, and the text that it has matched after.
+"""The constraint and ``min_tokens`` of a request in a step: the masks before ``accept``, and the matched text after.
 
 A token that is not allowed stays in the draft, with probability 0 under the target: a draft that ended before it would
 be shorter because of what was drawn, which no rule for sampled drafts allows.
@@ -10,27 +10,29 @@ import numpy as np
 
 from spec_core.contract.batch import Part
 from spec_core.contract.constraint import fail
-from spec_core.contract.matcher import allows, draft_masks
+from spec_core.contract.matcher import WORD, allows, draft_masks, words
 from spec_core.contract.sequence import Sequence
 from spec_core.contract.step import Step
+from spec_core.contract.values import TargetInfo
 from spec_core.errors import ConstraintError, NoTokenAllowed
 
 FULL = 0xFFFFFFFF
 
 
 def constrain(step: Step) -> None:
-    """Set ``part.masks`` of every sequence that has a constraint and needs a verdict. One that fails ends alone."""
+    """Set ``part.masks`` where tokens are not allowed and a verdict is needed. A sequence that fails ends alone."""
     for part in step.parts:
-        if part.decides and part.seq.matcher is not None and part.seq.finish != "error":
+        if part.decides and part.seq.is_held and part.seq.finish != "error":
             try:
-                _mask(part, step.target.info.vocab)
+                _mask(part, step.target.info)
             except Exception as error:
                 fail(part.seq, error)
 
 
-def _mask(part: Part, vocab: int) -> None:
+def _mask(part: Part, info: TargetInfo) -> None:
     seq = part.seq
-    rows = draft_masks(seq.matcher, part.draft, seq.stop.tokens, vocab)
+    rows = _rows_of_constraint(part, info.vocab)
+    _forbid_ends(rows, part, info.eog | seq.stop.tokens)
     empty = np.flatnonzero(~rows.any(1)).tolist()
     if 0 in empty:
         raise NoTokenAllowed(
@@ -38,7 +40,29 @@ def _mask(part: Part, vocab: int) -> None:
             hint="the constraint has a dead end: no token of this model's vocabulary goes on; change the constraint",
         )
     rows[empty] = FULL  # a rule needs some distribution there; the verdict is cut before it
+    rows.flags.writeable = False  # views of it, which plugins read, cannot be written either
     part.masks, part.dead_ends = rows, frozenset(empty)
+
+
+def _rows_of_constraint(part: Part, vocab: int) -> np.ndarray:
+    """[1+K, W] uint32: the tokens that the request's constraint allows."""
+    if part.seq.matcher is None:
+        return np.full((1 + part.drafted, words(vocab)), FULL, np.uint32)
+    return draft_masks(part.seq.matcher, part.draft, part.seq.stop.tokens, vocab)
+
+
+def _forbid_ends(rows: np.ndarray, part: Part, ends: frozenset[int]) -> None:
+    """Forbid the tokens that end a text at rows before ``min_tokens``, unless the constraint allows no other."""
+    missing = part.seq.min_tokens - (len(part.seq.tokens) - part.seq.prompt_len)
+    if missing <= 0 or not ends:
+        return
+    others = np.full(rows.shape[1], FULL, np.uint32)
+    for token in ends:
+        others[token // WORD] &= ~np.uint32(1 << token % WORD)
+    depths = (0, *(part.draft.depths if part.draft is not None else ()))
+    for row, depth in enumerate(depths):
+        if depth < missing and (allowed := rows[row] & others).any():
+            rows[row] = allowed
 
 
 def dead_end(part: Part, i: int) -> bool:

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import inspect
 import weakref
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager
 from time import perf_counter
 from typing import Any
 
 from pluggy import HookimplMarker, PluginManager
 
 from spec_core import hookspecs
-from spec_core.assembly.construct import DEFAULT_RULE, PluginInstance
+from spec_core.assembly.construct import DEFAULT_RULE, TARGET, PluginInstance
 from spec_core.assembly.hooks import implementations
 from spec_core.contract.batch import Part
 from spec_core.contract.rows import Rows
+from spec_core.contract.sealed import seal, unseal
 from spec_core.contract.step import Step
 from spec_core.errors import PluginError
 
@@ -28,6 +30,8 @@ CLOSE = "close"
 """The last call of a plugin."""
 HOOKS = "draft", "accept", "rollback", "process"
 """Hooks that every step calls."""
+TRUSTED = (DEFAULT_RULE, TARGET)
+"""Plugins that make the text: a step is not sealed for them."""
 
 
 class Hooks:
@@ -101,6 +105,7 @@ def weakly(failed: Failed) -> Failed:
 def guard_plugin(plugin: Any, name: str, failed: Failed, controls: bool = False) -> Any:
     """The object registered with pluggy for a plugin. controls: its draft hook is called before those of methods."""
     proxy = Proxy()
+    trusted = name in TRUSTED
     for hook, (method, options) in implementations(plugin, name).items():
         if hook == "compat":
             continue
@@ -108,28 +113,30 @@ def guard_plugin(plugin: Any, name: str, failed: Failed, controls: bool = False)
         marker = HookimplMarker(hookspecs.PROJECT)
         kinds = {kind: options[kind] for kind in ("wrapper", "tryfirst", "trylast")}
         kinds["tryfirst"] |= controls and hook == "draft"
-        setattr(proxy, hook, marker(call(method, hook, name, failed), **kinds))
+        setattr(proxy, hook, marker(call(method, hook, name, failed, trusted), **kinds))
     return proxy
 
 
-def _around(method: Callable[..., Any], hook: str, name: str, failed: Failed) -> Callable[..., Any]:
+def _around(method: Callable[..., Any], hook: str, name: str, failed: Failed, trusted: bool) -> Callable[..., Any]:
     """Guard a hook wrapper, which runs before and after the other plugins. If it raises, their work is kept."""
     takes_argument = bool(inspect.signature(method).parameters)
 
     def ask(step: Step, argument: Any) -> Generator[None, Any, Any]:
         step.plugin, step.current_sequence = name, None
         try:
-            around = method(argument) if takes_argument else method()
-            next(around)
+            with _hold_seal(step, trusted):
+                around = method(argument) if takes_argument else method()
+                next(around)
         except Exception as error:
             failed(name, hook, error, step)
             return (yield)
         result = yield
         step.plugin, step.current_sequence = name, None
         try:
-            around.send(result)
-            around.close()
-            raise RuntimeError("a wrapper must yield exactly once")
+            with _hold_seal(step, trusted):
+                around.send(result)
+                around.close()
+                raise RuntimeError("a wrapper must yield exactly once")
         except StopIteration:
             pass
         except Exception as error:
@@ -145,7 +152,20 @@ def _around(method: Callable[..., Any], hook: str, name: str, failed: Failed) ->
     return of_rows if hook == "process" else of_step
 
 
-def _wrap(method: Callable[..., Any], hook: str, name: str, failed: Failed) -> Callable[..., None]:
+@contextmanager
+def _hold_seal(step: Step, trusted: bool) -> Iterator[None]:
+    """The step as a plugin reads it, while the block runs."""
+    if trusted:
+        yield
+        return
+    seal(step)
+    try:
+        yield
+    finally:
+        unseal(step)
+
+
+def _wrap(method: Callable[..., Any], hook: str, name: str, failed: Failed, trusted: bool) -> Callable[..., None]:
     takes_argument = bool(inspect.signature(method).parameters)
     label = f"{hook}.{name}"
 
@@ -154,7 +174,14 @@ def _wrap(method: Callable[..., Any], hook: str, name: str, failed: Failed) -> C
         step.plugin, step.current_sequence = name, None
         began = perf_counter()
         try:
-            method(argument) if takes_argument else method()
+            if trusted:
+                method(argument) if takes_argument else method()
+                return
+            seal(step)
+            try:
+                method(argument) if takes_argument else method()
+            finally:
+                unseal(step)
         except Exception as error:
             failed(name, hook, error, step)
         finally:

@@ -14,6 +14,7 @@ from typing import Any, overload
 from spec_core.assembly.construct import DEFAULT_RULE, PluginInstance
 from spec_core.assembly.matching import drafted_proposals, wants_probs
 from spec_core.assembly.prepare import Prepared, prepare_plugins
+from spec_core.contract.fields import write
 from spec_core.contract.request import Emitted, Request, Result
 from spec_core.contract.sequence import Sequence, Slot
 from spec_core.contract.step import Step
@@ -22,7 +23,7 @@ from spec_core.contract.target import Target
 from spec_core.contract.values import Needs
 from spec_core.errors import PluginError, SequencesFailed, UsageError
 from spec_core.loop.calls import NO_PLUGINS, Calls
-from spec_core.loop.commit import commit, cut, events_of
+from spec_core.loop.commit import commit, cut, events_of, read_logprobs
 from spec_core.loop.constrain import constrain
 from spec_core.loop.coupled import Coupled
 from spec_core.loop.fair_lock import FairLock
@@ -147,6 +148,7 @@ class Run:
             constrain(step)  # the tokens that are allowed at every row
         calls.accept(step)  # kept path, and the token after it
         cut(step)  # cut at stop and limit
+        read_logprobs(step)
         calls.rollback(step)  # every owner of state
         rows = commit(step, calls.learners)  # committed rows only
         events = events_of(step)
@@ -161,7 +163,10 @@ class Run:
         self._steps += 1
         follower.begin(self._scheduler.running)
         drafters = NO_PLUGINS if follower.plain else self.drafters
-        step = plan(self._scheduler.running, self.target, self.settings, drafters, step)
+        running = self._scheduler.running
+        step = plan(running, self.target, self.settings, drafters, step)
+        if len(step.parts) < len(running):
+            step.absent = tuple({*running} - {part.seq for part in step.parts})
         follower.apply(step)
         return step
 
@@ -250,7 +255,7 @@ class Run:
         """End a sequence now; within a step, at the end of that step or the next. Emitted tokens are kept."""
         with self._lock:
             if seq.finish is None:
-                seq.finish = "cancelled"
+                write(seq, "finish", "cancelled")
                 if not self._stepping:
                     self._scheduler.release()
 

@@ -26,6 +26,7 @@ class Text:
 
     decoder: an incremental decoder with ``put(id) -> str`` and ``end() -> str``.
     fresh: pieces that were not taken yet; those of a failed step are never taken. shown: pieces that were taken.
+    unsearched: number of tokens at the beginning in whose text no stop text is searched.
     """
 
     decoder: Any
@@ -34,10 +35,12 @@ class Text:
     shown: list[str] = attrs.field(factory=list)
     fresh: list[str] = attrs.field(factory=list)
     stopped: bool = False
+    unsearched: int = 0
 
     def put(self, token: int) -> bool:
         """Add a token; True if a stop text is complete. ``take()`` returns the visible text."""
-        if not self.stops:  # no text is ever held back
+        self.unsearched -= 1
+        if not self.stops or self.unsearched >= 0:  # no text is held back
             self.fresh.append(self.decoder.put(token))
             return False
         self.fresh.append("")

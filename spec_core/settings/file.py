@@ -15,11 +15,17 @@ from spec_core.settings.named import format_method, parse_method
 SCHEME = re.compile(r"[A-Za-z][\w.+-]+:")
 
 
+def settings_file(path: Path | None = None, environ: Mapping[str, str] | None = None) -> Path | None:
+    """The settings file: ``path``, else $SPEC_CONFIG, else ./spec.toml if it exists, else None."""
+    if named := path or (environ or {}).get(CONFIG):
+        return Path(named)
+    return file if (file := Path("spec.toml")).exists() else None
+
+
 def read_file(path: Path | None = None, environ: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """The settings file: ``path``, else $SPEC_CONFIG, else ./spec.toml if it exists. Relative paths are resolved."""
-    named = path or ((environ or {}).get(CONFIG) and Path((environ or {})[CONFIG]))
-    file = Path(named) if named else Path("spec.toml")
-    if not named and not file.exists():
+    """Settings of the settings file; relative paths are resolved. Raises UsageError for a file that cannot be read."""
+    file = settings_file(path, environ)
+    if file is None:
         return {}
     try:
         return resolve_paths(tomllib.loads(file.read_text(encoding="utf-8")), file.parent)

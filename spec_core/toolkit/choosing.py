@@ -46,7 +46,7 @@ def choosers(step: Step) -> list[tuple[Sequence, Choose]]:
     logits = step.output.logits
     chooser = device_chooser(logits)
     if chooser is None:
-        plain = [seq for seq in undecided if seq.sampling.greedy and seq.matcher is None]
+        plain = [seq for seq in undecided if seq.sampling.greedy and step.part(seq).masks is None]
         best = largest(logits) if plain else ([], [])
         choices = {seq: choice_from(best, step.part(seq).logits_row) for seq in plain}
     else:

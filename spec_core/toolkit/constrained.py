@@ -12,6 +12,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from spec_core.contract.constraint import fail
+from spec_core.contract.fields import field_of
 from spec_core.contract.matcher import Matcher
 from spec_core.contract.sequence import Sequence
 
@@ -22,12 +23,13 @@ def allowed_mask(seq: Sequence, drafted: Tokens[int] = ()) -> np.ndarray | None:
 
     None for a sequence without a constraint: all tokens may follow.
     """
-    if seq.matcher is None:
+    matcher: Matcher | None = field_of(seq, "matcher")
+    if matcher is None:
         return None
     try:
-        with _after(seq.matcher, drafted) as there:
-            mask = seq.matcher.masks(())[0]
-            return mask if there else np.zeros_like(mask)
+        with _after(matcher, drafted) as there:
+            mask = matcher.masks(())[0]
+            return mask.copy() if there else np.zeros_like(mask)
     except Exception as error:
         fail(seq, error)
         return None
@@ -38,11 +40,12 @@ def forced_tokens(seq: Sequence, drafted: Tokens[int], count_max: int) -> list[i
 
     Another tokenization of the same text may be allowed, so they are probable, not certain. Empty without a constraint.
     """
-    if seq.matcher is None or count_max < 1:
+    matcher: Matcher | None = field_of(seq, "matcher")
+    if matcher is None or count_max < 1:
         return []
     try:
-        with _after(seq.matcher, drafted) as there:
-            return list(seq.matcher.forced_tokens(count_max))[:count_max] if there else []
+        with _after(matcher, drafted) as there:
+            return list(matcher.forced_tokens(count_max))[:count_max] if there else []
     except Exception as error:
         fail(seq, error)
         return []

@@ -58,7 +58,7 @@ def target_distributions(step: Step, seq: Sequence, logits: Tensor | None = None
         pairs = [_row_distribution(step, seq, row, logits) for row in range(len(logits))]
         p = torch.stack([p for p, _ in pairs]).to(rows.device)
         return p, torch.tensor([value for _, value in pairs], dtype=torch.float64, device=rows.device)
-    if seq.sampling.adjusts or seq.matcher is not None:
+    if seq.sampling.adjusts or step.part(seq).masks is not None:
         rows = torch.stack([_adjust(step, seq, i, row) for i, row in enumerate(rows)])
     values, at = rows.max(-1, keepdim=True)
     z = (rows.double() - values) / seq.sampling.temperature

@@ -11,6 +11,7 @@ import torch
 from toys import DRAFTERS, drafter, plain, sampling_keywords, texts, together
 
 from spec_core import Compat, Draft, Request, Run, Sampling, UsageError, Verdict, hookimpl
+from spec_core.contract.fields import field_of
 from spec_core.errors import ConstraintError
 from spec_core.sampling import native, reference
 from spec_core.sampling.choose import adjust, bits, draw_token
@@ -140,10 +141,11 @@ class Looks:
     @hookimpl
     def draft(self, step):
         for seq, budget in step.undrafted:
-            before = list(seq.matcher.tokens) if seq.matcher else None
+            matcher = field_of(seq, "matcher")
+            before = list(matcher.tokens) if matcher else None
             ids = forced_tokens(seq, [], budget)
             self.seen.append((allowed_mask(seq), ids, allowed_mask(seq, [*ids, 47, 47])))
-            assert before is None or seq.matcher.tokens == before
+            assert before is None or matcher.tokens == before
             if ids:
                 step.propose(seq, Draft(ids))
 

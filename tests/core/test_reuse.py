@@ -7,6 +7,7 @@ import torch
 from toys import DRAFTERS, Watcher, assert_state, drafter, finish, finish_checked, plain, sampling_keywords, texts
 
 from spec_core import Compat, Request, Run, StashKey, hookimpl
+from spec_core.contract.fields import field_of
 from spec_core.testing import ToyRollback, ToyTarget
 
 DENSE = {"recurrent": False}
@@ -227,7 +228,7 @@ class Policy:
     @hookimpl
     def process(self, rows):
         for seq, _ in rows.by_sequence():
-            seq.slot.checkpoints[seq.evaluated] = rows.step.target.checkpoint(seq)
+            field_of(seq.slot, "checkpoints")[seq.evaluated] = rows.step.target.checkpoint(seq)
 
 
 @pytest.mark.parametrize("kind", DRAFTERS)

@@ -5,8 +5,11 @@ from __future__ import annotations
 import hashlib
 import os
 import random
+import socket
+import struct
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -220,6 +223,21 @@ def test_a_status_is_a_plain_error(hub: LocalHub, where, status, words, capsys):
     assert words in error and "o/n" in error and "\n  " in error
     assert "Traceback" not in error
     assert status != 429 or "in 7 s" in error
+
+
+@pytest.mark.parametrize("path", ["/o/n/resolve/main/x.gguf", "/lfs/o/n/x.gguf", "/api/models/o/n"])
+@pytest.mark.parametrize("request_bytes", [b"GET %s HTTP/1.1\r\nHost: x\r\n\r\n", b"GET %s HTTP/1.1\r\nHost"])
+def test_a_client_that_leaves_early_prints_nothing(hub: LocalHub, path, request_bytes, capfd):
+    """As after a status that ends a transfer: the hub of the tests has then nobody to answer to."""
+    hub.add("o/n", **{"x.gguf": bytes(1 << 24)})
+    given = request_bytes.replace(b"%s", path.encode())
+    for address in (hub.endpoint, hub.storage):
+        with socket.create_connection(("127.0.0.1", int(address.rpartition(":")[2]))) as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # a reset
+            client.sendall(given)
+    time.sleep(0.3)
+
+    assert capfd.readouterr().err == ""
 
 
 def test_a_page_that_is_no_listing_is_a_plain_error(hub: LocalHub, capsys):

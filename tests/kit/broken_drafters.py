@@ -45,6 +45,34 @@ class Lookup:
 
 
 @attrs.define(eq=False)
+class PoolsBySalt(Lookup):
+    """Healthy, if declared: drafts what followed the last two tokens in any text with the same cache salt."""
+
+    pool: dict[tuple[Any, ...], int] = attrs.field(factory=dict, init=False)
+
+    def salt_of(self, seq) -> str:
+        return seq.cache_salt
+
+    def ahead(self, seq, count: int) -> list[int]:
+        token = self.pool.get((self.salt_of(seq), *seq.tokens[-2:]), -1)
+        return [token] if token >= 0 else []
+
+    @hookimpl
+    def process(self, rows) -> None:
+        for seq, span in rows.by_sequence():
+            for end in range(max(span.start, 1), span.end):
+                self.pool[(self.salt_of(seq), *seq.tokens[end - 1 : end + 1])] = seq.tokens[end + 1]
+
+
+@attrs.define(eq=False)
+class PoolsAllTexts(PoolsBySalt):
+    """Drafts from texts with another salt too."""
+
+    def salt_of(self, seq) -> str:
+        return ""
+
+
+@attrs.define(eq=False)
 class Attends(Lookup):
     """Healthy: drafts what followed the row whose key is most like that of the last row."""
 

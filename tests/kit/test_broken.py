@@ -31,19 +31,19 @@ def test_the_kit_catches_the_broken_plugin_and_passes_its_healthy_twin(case):
 
 @attrs.define(eq=False)
 class Pools(Lookup):
-    """Draws on one pool of all texts, on purpose."""
+    """Draws on one pool of all texts with a cache salt, on purpose."""
 
-    pool: dict[tuple[int, ...], int] = attrs.field(factory=dict, init=False)
+    pool: dict[tuple[object, ...], int] = attrs.field(factory=dict, init=False)
 
     def ahead(self, seq, count):
-        token = self.pool.get(tuple(seq.tokens[-2:]), -1)
+        token = self.pool.get((seq.cache_salt, *seq.tokens[-2:]), -1)
         return [token] if token >= 0 else []
 
     @hookimpl
     def process(self, rows):
         for seq, span in rows.by_sequence():
             for end in range(max(span.start, 1), span.end):
-                self.pool[tuple(seq.tokens[end - 1 : end + 1])] = seq.tokens[end + 1]
+                self.pool[(seq.cache_salt, *seq.tokens[end - 1 : end + 1])] = seq.tokens[end + 1]
 
 
 def test_what_a_deliberately_shared_pool_breaks_is_what_its_author_may_declare():

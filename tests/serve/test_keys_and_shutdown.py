@@ -158,7 +158,7 @@ def test_refusals_are_logged_without_what_was_sent(caplog):
         server.get("/no/such/path", headers={"Authorization": "Bearer k"})
 
     lines = [r.getMessage() for r in caplog.records if r.getMessage().startswith("refused")]
-    assert [line.split(" request_id")[0] for line in lines] == [
+    assert [line.split(" client=127.0.0.1 request_id=")[0] for line in lines] == [
         "refused status=400 path='/v1/completions' why=unknown_field",
         "refused status=401 path='/v1/completions' why=invalid_api_key",
         "refused status=404 path='/no/such/path' why=not_found_error",

@@ -228,3 +228,35 @@ def test_a_request_without_a_seed_has_one_that_reproduces_it(server, alone):
         alone(PROMPT, max_tokens=12, sampling=Sampling(temperature=1.0), seed=first["seed"]).text
         == (first["choices"][0]["text"])
     )
+
+
+@pytest.mark.parametrize(
+    ("path", "prompt"),
+    [
+        ("/v1/completions", {"prompt": "def f(", "max_tokens": 9}),
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "def f("}], "max_tokens": 9}),
+        ("/completion", {"prompt": "def f(", "n_predict": 9}),
+    ],
+)
+def test_a_text_has_its_min_tokens(server, path, prompt):
+    """The end is by far the most probable token; and llama-server's name of the repetition penalty is known."""
+    (eog, *_) = sorted(server.engine.run.target.info.eog)
+    body = {**prompt, "temperature": 0, "logit_bias": {str(eog): 100}}
+    count = lambda more: _tokens_of(server.post(path, body | more).json())
+
+    assert (count({}), count({"min_tokens": 4})) == (1, 5)
+    refused = server.post(path, body | {"min_tokens": 10})
+    assert refused.status_code == 400 and "max_tokens" in refused.json()["error"]["message"]
+    one, other = ({**prompt, "temperature": 0, name: 1.3} for name in ("repeat_penalty", "repetition_penalty"))
+    assert _text_of(server.post(path, one).json()) == _text_of(server.post(path, other).json())
+    both = server.post(path, one | other).json()["error"]
+    assert "both given" in both["message"]
+
+
+def _tokens_of(answer):
+    return answer["usage"]["completion_tokens"] if "usage" in answer else answer["tokens_predicted"]
+
+
+def _text_of(answer):
+    choice = answer["choices"][0] if "choices" in answer else answer
+    return choice["message"]["content"] if "message" in choice else choice.get("text", choice.get("content"))

@@ -72,10 +72,15 @@ WRONG = {
     "empty": (b"", "another version"),
     "older": (b"spec-prompt-cache 0", "another version"),
     "no checksum": (prompt_cache.MAGIC, "cut or damaged"),
-    "no json": (file_of("{"), "Expecting"),
-    "nested": (file_of("[" * 100_000), "nested too deeply"),
-    "a list": (file_of([]), "no list of prefixes"),
-    "other vocabulary": (file_of({"vocabulary": "x", "prefixes": []}), "another vocabulary"),
+    "no json": ('{"model":MODEL', "Expecting"),
+    "nested": ('{"model":MODEL,"prefixes":' + "[" * 100_000, "nested too deeply"),
+    "no list": ('{"model":MODEL,"prefixes":{}}', "no list of prefixes"),
+}
+OTHERS = {
+    "another name": {"model": {"name": "other"}, "prefixes": []},
+    "another vocabulary": {"model": {"vocabulary": "x"}, "prefixes": []},
+    "no model": {"vocabulary": "x", "prefixes": []},
+    "a list": [],
 }
 PREFIXES = {
     "token too large": [[10**9], "", []],
@@ -98,10 +103,41 @@ def run():
 
 @pytest.mark.parametrize(("data", "message"), WRONG.values(), ids=WRONG)
 def test_a_prompt_cache_that_cannot_be_used_is_a_warning(tmp_path, run, data, message, caplog):
+    if isinstance(data, str):
+        data = file_of(data.replace("MODEL", json.dumps(prompt_cache.identity(run))))
     (tmp_path / "cache").write_bytes(data)
 
     assert prompt_cache.read(tmp_path / "cache", run) == []
     assert message in caplog.text and "is replaced at the end" in caplog.text
+
+
+@pytest.mark.parametrize("contents", OTHERS.values(), ids=OTHERS)
+@pytest.mark.parametrize("damaged", [False, True])
+def test_the_file_of_another_model_is_neither_used_nor_replaced(tmp_path, run, contents, damaged, caplog):
+    if isinstance(contents, dict) and "model" in contents:
+        contents = {**contents, "model": {**prompt_cache.identity(run), **contents["model"]}}
+    data = file_of(json.dumps(contents, separators=(",", ":")))[: -1 if damaged else None]
+    (tmp_path / "cache").write_bytes(data)
+
+    assert prompt_cache.read(tmp_path / "cache", run) is None
+    assert "neither used nor replaced" in caplog.text
+    prompt_cache.write(tmp_path / "cache", run)  # as if another server had written it meanwhile
+    assert (tmp_path / "cache").read_bytes() == data and "is not replaced" in caplog.text
+
+
+def test_a_server_leaves_the_prompt_cache_of_another_model(tmp_path):
+    """Models with one vocabulary too: the file stays as it is, and one line says so."""
+    (tmp_path / "spec.toml").write_text('model = "zoo:pico"\n[serve]\nport = 0\nprompt_cache = "cache"\n')
+    with Run(load("zoo:pico-hybrid"), max_sequences=1) as other:
+        generate(other, FIRST)
+        prompt_cache.save(tmp_path / "cache", other)
+    before = (tmp_path / "cache").read_bytes()
+
+    with program(tmp_path) as (process, url):
+        assert httpx.get(f"{url}/health", timeout=30).status_code == 200
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=30) == 0
+    assert (tmp_path / "cache").read_bytes() == before
 
 
 def test_a_file_of_another_kind_is_refused(tmp_path, run):
@@ -125,14 +161,14 @@ def test_what_is_written_is_under_the_limit_of_what_is_read(tmp_path, run, monke
 
 @pytest.mark.parametrize("prefix", PREFIXES.values(), ids=PREFIXES)
 def test_a_prefix_that_cannot_be_one_is_refused(run, prefix):
-    right = {"vocabulary": run.target.info.vocab_id, "prefixes": [[[1, 2], "", [1]]]}
+    right = {"model": prompt_cache.identity(run), "prefixes": [[[1, 2], "", [1]]]}
     assert prompt_cache.read_prefixes(file_of(right), run) == [Prefix((1, 2), "", (1,))]
     with pytest.raises(ValueError, match="a prefix must be"):
         prompt_cache.read_prefixes(file_of({**right, "prefixes": [prefix]}), run)
 
 
 def test_every_cut_and_every_changed_byte_is_found(run):
-    whole = file_of({"vocabulary": run.target.info.vocab_id, "prefixes": [[[1, 2], "", []]]})
+    whole = file_of({"model": prompt_cache.identity(run), "prefixes": [[[1, 2], "", []]]})
     for at in range(len(whole)):
         for data in (whole[:at], whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :]):
             with pytest.raises(ValueError, match=r"cut or damaged|another version"):

@@ -18,7 +18,7 @@ import httpx
 import ray
 from prometheus_client.parser import text_string_to_metric_families
 from ray import serve
-from spec_serve.ray import app, beginning, request_of
+from spec_serve.ray import app, request_of
 
 from spec_core import Run, UsageError, load
 
@@ -160,12 +160,7 @@ def test_a_request_of_a_replica_that_dies_can_be_sent_again(client):
             assert again.status_code in (429, 503) and monotonic() < end + 60, again.text
 
 
-def test_what_the_router_compares_is_the_text_of_the_prompt():
-    messages = b'{"messages": [{"content": "Be brief."}, {"content": [{"type": "text", "text": "Hi"}]}]}'
-    assert beginning(messages) == "Be brief.textHi"
-    assert beginning(b'{"prompt": [258, 361], "max_tokens": 4}') == "258 361 "
-    assert beginning(b'{"tools": [], "cache_salt": "a", "prompt": "x ="}') == "ax ="
-    assert [beginning(body) for body in (b"", b"[1]", b"3", b"{", b"[" * 100_000)] == [""] * 5
+def test_a_request_without_a_prompt_is_routed_by_its_path():
     assert request_of({"type": "http", "path": "/health", "app": object()}, b"").prompt == "/health"
 
 

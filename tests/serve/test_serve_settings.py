@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import shutil
+
+import httpx
 import pytest
 from spec_cli.main import run
 from spec_commands import common
 from spec_serve.command import adapt, without_own
+from spec_serve.server_config import without_folders
 from spec_serve.settings import ServeSettings
+from spec_zoo import path as zoo_path
 
 from spec_core import RunSettings, UsageError
 from spec_core.commands import construct
+from tests.serve.test_operation import program
 
 FILE = 'model = "zoo:pico"\nmax_sequences = 3\n[serve]\nport = 1234\nqueue = 5\n'
 
@@ -73,3 +79,40 @@ def test_the_key_is_shown_nowhere():
 def test_a_key_that_is_empty_is_refused():
     with pytest.raises(UsageError, match="api_key"):
         construct(ServeSettings, {"api_key": ""}, "serve")
+
+
+@pytest.mark.parametrize("location", ["{0}/models/tiny.gguf", "gguf:{0}/models/tiny.gguf", "models/tiny.gguf"])
+def test_answers_name_a_model_by_its_file_and_show_no_folder(tmp_path, monkeypatch, location):
+    (tmp_path / "models").mkdir()
+    shutil.copyfile(zoo_path("pico"), tmp_path / "models" / "tiny.gguf")
+    monkeypatch.chdir(tmp_path)
+    settings = f'model = "{location.format(tmp_path)}"\nmethods = ["ngram"]\n[serve]\nport = 0\n'
+    (tmp_path / "spec.toml").write_text(settings)
+    with program(tmp_path) as (_, url), httpx.Client(base_url=url, timeout=30) as client:
+        chat = {"messages": [{"role": "user", "content": "a"}], "max_tokens": 2}
+        answers = [client.post(path, json=body) for path, body in {
+            "/v1/completions": {"prompt": "a", "max_tokens": 2}, "/v1/chat/completions": chat, "/v1/messages": chat,
+            "/v1/responses": {"input": "a", "max_output_tokens": 2}, "/completion": {"prompt": "a", "n_predict": 2},
+        }.items()]  # fmt: skip
+        listed, props = client.get("/v1/models"), client.get("/props")
+
+    assert [answer.json()["model"] for answer in answers] == ["tiny.gguf"] * 5
+    assert listed.json()["data"][0]["id"] == props.json()["model_path"] == "tiny.gguf"
+    assert str(tmp_path) not in "".join(answer.text for answer in (*answers, listed, props))
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ("draft-model=/srv/models/head.gguf", "draft-model=head.gguf"),
+        ("eagle3:file=/srv/a b/head.gguf,p_min=0.3", "eagle3:file=head.gguf,p_min=0.3"),
+        ("transformers:/srv/qwen", "transformers:qwen"),
+        ("hub:owner/name:file.gguf", "hub:owner/name:file.gguf"),
+        ("zoo:pico", "zoo:pico"),
+        (["ngram", "mtp=/a/b"], ["ngram", "mtp=b"]),
+        (0.5, 0.5),
+    ],
+    ids=str,
+)
+def test_settings_are_shown_without_folders(value, shown):
+    assert without_folders({"x": {"value": value}}) == {"x": {"value": shown}}

@@ -56,6 +56,9 @@ DRAFTERS = [
     drafter("extensions_depend_on_the_drafted_tokens", drafters.ReadsNoDraftedToken, drafters.ExtendsFromStates),
     drafter("forwards_of_extensions_are_as_promised", drafters.ReadsEveryDraftedTokenTwice, drafters.ExtendsWithAModel),
     drafter("one_request_is_survived", drafters.Raises),
+    drafter(
+        "a_cache_salt_separates_texts", drafters.PoolsAllTexts, drafters.PoolsBySalt, shares_between_sequences=True
+    ),
     drafter("it_is_made_from_its_settings", drafters.NamesATypeThatIsNotThere),
     drafter("text_equals_plain_decoding", drafters.KeepsItsDrafts),
     drafter("text_does_not_depend_on_the_batch", drafters.OneLogForAll),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -82,11 +83,21 @@ class LocalHub:
         return {"id": repository, "sha": self.commits.get(revision, revision), "siblings": siblings}
 
 
+class HubServer(ThreadingHTTPServer):
+    """A server whose clients may leave whenever they want: that is no error of the server."""
+
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)
+
+
 @contextmanager
 def serve_hub() -> Iterator[LocalHub]:
     """A hub, and a second server that stands for its storage of large files."""
     hub = LocalHub()
-    servers = [ThreadingHTTPServer(("127.0.0.1", 0), handler(hub)) for _ in range(2)]
+    servers = [HubServer(("127.0.0.1", 0), handler(hub)) for _ in range(2)]
     hub.endpoint, hub.storage = (f"http://127.0.0.1:{server.server_port}" for server in servers)
     threads = [Thread(target=server.serve_forever, args=(0.01,), daemon=True) for server in servers]
     for thread in threads:

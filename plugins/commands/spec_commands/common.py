@@ -24,6 +24,7 @@ from spec_core.commands import (
     read_file,
     resolve,
     setting_owners,
+    settings_file,
 )
 from spec_core.errors import UsageError, nearest, why
 
@@ -104,6 +105,8 @@ def settings_of(flags: dict[str, Any]) -> Settings:
     plugins = setting_owners()
     for variable, nearly in find_misspelt(os.environ, plugins).items():
         print_note(f"warning: {variable} is not a setting and is ignored; did you mean {nearly}?")
+    if file := settings_file(config, os.environ):
+        print_note(f"settings: {file.absolute()}")
     return resolve(given, os.environ, read_file(config, os.environ), plugins)
 
 

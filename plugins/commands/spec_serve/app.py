@@ -15,11 +15,12 @@ from starlette.middleware.errors import ServerErrorMiddleware
 
 from spec_serve import infill, llama, llama_slots, llama_tokens, messages, openai, operation, responses
 from spec_serve.engine import Engine
-from spec_serve.guard import HEADER, Guard
+from spec_serve.guard import Guard
 from spec_serve.keys import keys_of
 from spec_serve.lenient import Lenient
 from spec_serve.origins import origins_of, split
 from spec_serve.refusals import HANDLERS, refuse
+from spec_serve.request_info import HEADER
 from spec_serve.server_config import ServerConfig
 from spec_serve.service import Service
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import ssl
+from collections.abc import Mapping
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,7 +16,7 @@ import click
 from spec_commands import common
 from spec_commands.heap import frozen_heap
 
-from spec_core.commands import DEFAULT, Settings
+from spec_core.commands import DEFAULT, Settings, read_file
 from spec_core.errors import UsageError, why
 from spec_serve.memory import MIB, Plan, check, plan
 from spec_serve.settings import ServeSettings
@@ -63,9 +65,8 @@ def serve(**flags: Any) -> None:
     Sampling options are the defaults of requests that leave a field out. Ctrl-C or SIGTERM ends in order.
     """
     _check_installed()
-    own = common.pop_flags(flags, *OWN_NAMES)
-    flags |= {f"{NAME}.{name}": value for name, value in own.items()}
-    settings = common.settings_of(flags)
+    _begin_log(flags)
+    settings = resolve_flags(flags)
     from spec_serve.server import listening
 
     limits = limits_of(settings)
@@ -73,6 +74,23 @@ def serve(**flags: Any) -> None:
     settings = adapt(without_own(settings))
     run, settings = run_of(settings, limits)
     _serve(run, settings, limits, listener)
+
+
+def resolve_flags(flags: dict[str, Any]) -> Settings:
+    """Settings from the flags of the command, the environment and the file. Raises UsageError."""
+    own = common.pop_flags(flags, *OWN_NAMES)
+    return common.settings_of(flags | {f"{NAME}.{name}": value for name, value in own.items()})
+
+
+def _begin_log(flags: Mapping[str, Any]) -> None:
+    """Begin the log in the form that the settings name, before anything is printed."""
+    from spec_serve import logs
+
+    try:
+        file = read_file(flags["config"], os.environ)
+    except UsageError:
+        file = {}
+    logs.begin(logs.is_json(flags["options"], os.environ, file))
 
 
 def _check_installed() -> None:
@@ -173,7 +191,7 @@ def _with_defaults(settings: Settings, **defaults: Any) -> Settings:
 
 
 def _restore_cache(run: Run, limits: ServeSettings) -> Path | None:
-    """The file of the prompt cache, whose prefixes are evaluated now. Raises UsageError."""
+    """The file of the prompt cache, whose prefixes are evaluated now; None without one. Raises UsageError."""
     from spec_serve import prompt_cache
 
     if limits.prompt_cache is None:
@@ -183,6 +201,8 @@ def _restore_cache(run: Run, limits: ServeSettings) -> Path | None:
         raise UsageError("--prompt-cache keeps nothing with reuse=false", hint="leave one of them out")
     prompt_cache.check_folder(path)
     prefixes = prompt_cache.read(path, run)
+    if prefixes is None:
+        return None
     fitting = prompt_cache.fitting(prefixes, run)
     if prefixes:
         rows = sum(len(prefix.tokens) for prefix in fitting)
@@ -195,19 +215,20 @@ def _restore_cache(run: Run, limits: ServeSettings) -> Path | None:
 
 def prepare(run: Run, settings: Settings, limits: ServeSettings) -> tuple[Engine, ServerConfig]:
     """The engine of a server that does not listen yet, and what it holds requests to. Raises UsageError."""
-    from spec_serve import logs, prompt_cache
+    from spec_serve import prompt_cache
     from spec_serve.engine import Engine
-    from spec_serve.server_config import ServerConfig
+    from spec_serve.server_config import ServerConfig, name_of_model
     from spec_serve.tracing import Tracing
 
     cache = _restore_cache(run, limits)
-    logs.begin(as_json=limits.log == "json")
     engine = Engine(run, limits.queue)
     if cache is not None:
         engine.closing.append(partial(prompt_cache.write, cache))
-    terms = ServerConfig(run, limits.alias or settings["model"], limits, settings)
+    terms = ServerConfig(run, limits.alias or name_of_model(settings["model"]), limits, settings)
     if limits.traces:
-        engine.finished.append(Tracing(terms.model))
+        tracing = Tracing(terms.model)
+        engine.finished.append(tracing)
+        engine.failures.append(tracing.fail)
     if run.stats.lossy:
         common.print_note(f"LOSSY: {run.stats.lossy}")
     return engine, terms

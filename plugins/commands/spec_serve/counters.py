@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import attrs
 
 from spec_core import Part, Result, Step
 from spec_core.toolkit import draft_counts
 from spec_serve.job import Job
+
+REASONS = ("stop", "complete", "length", "cancelled", "deadline", "error")
+"""Why a text ends."""
 
 
 @attrs.define
@@ -33,7 +36,7 @@ class Counters:
     observers: called with the name of a time and its seconds.
     """
 
-    requests: Counter[str] = attrs.field(factory=Counter)
+    requests: Counter[str] = attrs.field(factory=lambda: Counter(dict.fromkeys(REASONS, 0)))
     steps: int = 0
     forwards: int = 0
     parts: int = 0
@@ -45,6 +48,12 @@ class Counters:
     predicted_seconds: float = 0.0
     methods: dict[str, Methods] = attrs.field(factory=dict)
     observers: list[Callable[[str, float], None]] = attrs.field(factory=list)
+
+    def add_methods(self, names: Iterable[str], length: int) -> None:
+        """Begin the counts of methods at 0. length: longest draft."""
+        zeros = dict.fromkeys(range(length), 0)
+        for name in names:
+            self.methods[name] = Methods(reached=Counter(zeros), kept=Counter(zeros))
 
     def began(self, job: Job) -> None:
         if job.seq is not None:

@@ -14,6 +14,7 @@ from spec_core import Emitted, Result, Run, Sequence, Step, UsageError
 from spec_serve.counters import Counters
 from spec_serve.errors import ApiError
 from spec_serve.job import Accepted, Done, Drafted, Failed, Job, Progress, Prompted
+from spec_serve.logs import line_of
 
 log = logging.getLogger("spec_serve")
 RETRY_SECONDS = "1"
@@ -30,7 +31,9 @@ class Engine:
         self.run = run
         self.room = run.settings.max_sequences + queue
         self.counters = Counters()
+        self.counters.add_methods(sorted(run.drafters), run.settings.draft_max)
         self.finished: list[Callable[[Job, Result], None]] = []
+        self.failures: list[Callable[[Job, Exception], None]] = []
         self.closing: list[Callable[[Run], None]] = []
         self.jobs: dict[Sequence, Job] = {}
         self.open: set[Job] = set()
@@ -160,12 +163,16 @@ class Engine:
                 result = self.run.take(seq)
             except Exception as error:
                 if not isinstance(error, UsageError):
-                    log.error("request %s failed", job.request.name, exc_info=error)
+                    failed = {"request": job.request.name, **identity(job)}
+                    log.error("failed %s", line_of(failed), extra={"numbers": failed}, exc_info=error)
                 self.counters.record_end(job, "error")
+                for report in self.failures:
+                    report(job, error)
                 self._end(job, Failed(error))
             else:
                 self.counters.record_result(job, result)
-                log.info("%s", line(job, result), extra={"numbers": numbers(job, result)})
+                figures = numbers(job, result)
+                log.info("%s", line_of(figures), extra={"numbers": figures})
                 for tell in self.finished:
                     tell(job, result)
                 self._end(job, Done(result))
@@ -238,12 +245,12 @@ class Engine:
         return next(i for i in count() if i not in taken)
 
 
-def line(job: Job, result: Result) -> str:
-    """Line of the log about a finished text."""
-    return " ".join(f"{name}={value}" for name, value in numbers(job, result).items())
+def identity(job: Job) -> dict[str, str]:
+    """The HTTP request of a text."""
+    return {"route": job.info.route, "client": job.info.client, "request_id": job.info.request_id}
 
 
-def numbers(job: Job, result: Result) -> dict[str, str | int | float]:
+def numbers(job: Job, result: Result) -> dict[str, str | int | float | None]:
     """Numbers of a finished text, without its content."""
     stats = result.stats
     return {
@@ -256,8 +263,9 @@ def numbers(job: Job, result: Result) -> dict[str, str | int | float]:
         "drafted": stats["drafted"],
         "accepted": stats["accepted"],
         "wait_seconds": round(max(0.0, job.begun - job.asked), 4),
+        "first_token_seconds": round(job.first - job.asked, 4) if job.first else None,
         "seconds": round(max(0.0, job.last - job.asked), 4),
-        "request_id": job.request_id,
+        **identity(job),
     }
 
 

@@ -102,6 +102,10 @@ def ask(
     if logprobs is not None and logprobs > terms.limits.logprobs_max:
         raise ApiError(400, f"log-probabilities of {logprobs} tokens, at most {terms.limits.logprobs_max} are reported")
     given = {name: value for name in SAMPLING if (value := getattr(body, name)) is not None}
+    if body.repeat_penalty is not None:
+        if body.repetition_penalty is not None:
+            raise ApiError(400, "repeat_penalty and repetition_penalty are both given; write one", "repeat_penalty")
+        given["repetition_penalty"] = body.repeat_penalty
     if given.get("top_k", 0) < 0:  # vLLM and llama-server turn it off so
         given["top_k"] = 0
     speculative = body.speculative or Speculative()
@@ -114,6 +118,7 @@ def ask(
         stop=_stops(body.stop, terms.limits),
         stop_tokens=body.stop_token_ids or (),
         ignore_eos=bool(body.ignore_eos),
+        min_tokens=_min_tokens(body.min_tokens, max_tokens),
         methods=methods(speculative, terms.run),
         draft_max=speculative.n_max,
         draft_min=speculative.n_min or 0,
@@ -143,6 +148,12 @@ def ask_chat(body: Chat, terms: ServerConfig) -> tuple[GenerationParams, Talk, i
     prediction = predicted_text(body.prediction, terms)
     request = request.calling(calls_of(body, tools, request, terms.target.tokenizer))
     return request.predicting(prediction), Talk(body.messages, tools, body, terms.template_defaults), n
+
+
+def _min_tokens(given: int | None, max_tokens: int) -> int:
+    if given is not None and given > max_tokens:
+        raise ApiError(400, f"min_tokens = {given} is more than max_tokens = {max_tokens}", "min_tokens")
+    return given or 0
 
 
 def _seed(given: int | None, settings: Settings) -> int:

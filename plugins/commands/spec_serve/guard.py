@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Callable
 from typing import Any
-from uuid import uuid4
 
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from spec_serve.errors import ApiError
-from spec_serve.job import REQUEST_ID
 from spec_serve.keys import Keys
 from spec_serve.logs import REFUSALS
 from spec_serve.origins import Origins
+from spec_serve.request_info import HEADER, REQUEST_INFO, request_info
 from spec_serve.stream import as_json
 
 HEALTH = ("/health", "/v1/health")
 OPEN = (*HEALTH, "/")
 """Paths that need no key: whether the server lives, and the page, which asks for it."""
-
-
-HEADER = "x-request-id"
-ID = re.compile(r"[\w.:-]{1,128}", re.ASCII)
 
 
 def answer(error: ApiError, path: str = "") -> Response:
@@ -35,10 +29,8 @@ def answer(error: ApiError, path: str = "") -> Response:
     return Response(as_json(body), error.status, error.headers, media_type="application/json")
 
 
-def add_request_id(send: Any, given: str) -> Any:
-    """Add an id to the headers of an answer: the client's, if it is a short word, or a new one."""
-    name = given if ID.fullmatch(given) else uuid4().hex
-    REQUEST_ID.set(name)
+def add_request_id(send: Any, name: str) -> Any:
+    """Add the id of a request to the headers of its answer."""
 
     async def sending(message: Any) -> None:
         if message["type"] == "http.response.start":
@@ -70,8 +62,9 @@ class Guard:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        headers = Headers(scope=scope)
-        send = add_request_id(send, headers.get(HEADER, ""))
+        headers, info = Headers(scope=scope), request_info(scope)
+        REQUEST_INFO.set(info)
+        send = add_request_id(send, info.request_id)
         try:
             self.check(scope["path"], headers)
         except ApiError as error:

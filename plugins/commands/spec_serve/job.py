@@ -6,16 +6,13 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from contextvars import ContextVar
 from typing import TypeAlias
 
 import attrs
 
 from spec_core import Emitted, Request, Result, Sequence
 from spec_serve.errors import api_error_of
-
-REQUEST_ID: ContextVar[str] = ContextVar("request_id", default="")
-"""Id of the HTTP request that is being answered, from its header ``X-Request-Id``."""
+from spec_serve.request_info import REQUEST_INFO, RequestInfo
 
 
 @attrs.frozen
@@ -88,7 +85,7 @@ class Job:
     prompted: it also gets how much of the prompt is evaluated.
     deadline: on the clock of ``perf_counter``, None is none. number: of the job, unique in the engine.
     asked, begun, first, last: times on that clock: arrival, first forward, first token, end; 0 is not yet.
-    slot: number of its slot, -1 while it waits. request_id: of the HTTP request.
+    slot: number of its slot, -1 while it waits. info: of the HTTP request.
     proposed, kept: drafted and accepted tokens by method.
     """
 
@@ -110,7 +107,7 @@ class Job:
     drafted: Drafted | None = None
     expired: bool = False
     steps: list[Progress] = attrs.field(factory=list)
-    request_id: str = attrs.field(factory=lambda: REQUEST_ID.get())
+    info: RequestInfo = attrs.field(factory=REQUEST_INFO.get)
 
     proposed: Counter[str] = attrs.field(factory=Counter)
     kept: Counter[str] = attrs.field(factory=Counter)

@@ -63,7 +63,6 @@ class LlamaCompletion(Generate):
     response_fields: list[str] | None = Field(default=None, description="The answer has these fields alone: a, or a/b.")
     n_predict: int | None = None
     max_tokens: Count | None = None
-    repeat_penalty: Number | None = None
     repeat_last_n: int | None = None
     n_probs: Count | None = None
     logit_bias: dict[str, Number] | list[list[int | str | float | bool]] | None = None
@@ -358,10 +357,6 @@ class Answers:
 def ask_of(body: LlamaCompletion, terms: ServerConfig) -> GenerationParams:
     """The body as a request without a prompt. Raises ApiError or UsageError."""
     assert terms.target.tokenizer is not None
-    if body.repeat_penalty is not None:
-        if body.repetition_penalty is not None:
-            raise ApiError(400, "repeat_penalty and repetition_penalty are both given; write one", "repeat_penalty")
-        body.repetition_penalty = body.repeat_penalty
     if body.repeat_last_n not in (None, -1):
         raise ApiError(400, "repeat_last_n is not supported: penalties count the whole text", "repeat_last_n")
     body.seed = None if body.seed == -1 else body.seed

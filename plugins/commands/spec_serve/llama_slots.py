@@ -15,7 +15,7 @@ from spec_serve.errors import ApiError
 from spec_serve.generation_params import SAMPLING, defaults
 from spec_serve.job import Job
 from spec_serve.routes import api_router, refusals
-from spec_serve.server_config import ServerConfig
+from spec_serve.server_config import ServerConfig, name_of_model, without_folders
 from spec_serve.service import EngineOf, Json, TermsOf
 
 router = api_router("llama-server")
@@ -161,7 +161,7 @@ def props(terms: ServerConfig) -> dict[str, Any]:
         "default_generation_settings": {"n_ctx": terms.context, "params": _params(terms)},
         "total_slots": run.settings.max_sequences,
         "model_alias": terms.model,
-        "model_path": terms.settings["model"],
+        "model_path": name_of_model(terms.settings["model"]),
         "modalities": {"vision": False, "audio": False},
         "chat_template": target.tokenizer.chat_template or "",
         "build_info": f"spec-core {version('spec-core')}",
@@ -172,5 +172,5 @@ def props(terms: ServerConfig) -> dict[str, Any]:
             "lossy": run.stats.lossy,
             "switched_off": dict(run.stats.switched_off),
         },
-        "settings": terms.settings.as_json(),
+        "settings": without_folders(terms.settings.as_json()),
     }

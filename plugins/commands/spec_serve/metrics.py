@@ -73,8 +73,9 @@ class Metrics:
         most = engine.run.settings.cache_tokens
         yield GaugeMetricFamily("spec:prompt_cache_tokens_max", "Rows that may be kept beyond the slots.", most)
         off = GaugeMetricFamily("spec:method_switched_off", "Methods that failed and draft no more.", labels=["method"])
-        for name in list(engine.run.stats.switched_off):
-            off.add_metric([name], 1)
+        switched_off = dict(engine.run.stats.switched_off)
+        for name in sorted({*engine.run.drafters, *switched_off}):
+            off.add_metric([name], name in switched_off)
         yield off
 
     def _drafts(self) -> Iterator[Metric]:

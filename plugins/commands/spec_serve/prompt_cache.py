@@ -11,6 +11,7 @@ import logging
 import os
 import tempfile
 from collections.abc import Iterable
+from contextlib import suppress
 from hashlib import sha256
 from itertools import takewhile
 from pathlib import Path
@@ -19,7 +20,7 @@ from typing import Any
 import attrs
 
 from spec_core import Request, Run, UsageError
-from spec_core.errors import why
+from spec_core.errors import quote, why
 
 log = logging.getLogger("spec_serve")
 KIND = b"spec-prompt-cache"
@@ -28,7 +29,13 @@ BYTES_MAX = 1 << 28
 """Max bytes of a file that is read, and so of one that is written."""
 HEAD_BYTES = 4096
 """Room in the file for all but its prefixes."""
+MODEL = b'{"model":'
+"""Beginning of the body: the file names its model first, so that also a damaged one is known."""
 HINT = "remove the file, or name another one with --prompt-cache"
+
+
+class OtherModel(ValueError):
+    """The file is the prompt cache of another model."""
 
 
 @attrs.frozen
@@ -53,11 +60,18 @@ def prefixes(run: Run) -> list[Prefix]:
     return prefixes_of_run
 
 
+def identity(run: Run) -> dict[str, Any]:
+    """What tells one model from another; equal for another dtype, device or quantisation."""
+    info = run.target.info
+    fields = (info.name, info.family, info.layers, info.width, info.vocab, info.vocab_id)
+    return dict(zip(("name", "family", "layers", "width", "vocab", "vocabulary"), fields, strict=True))
+
+
 def save(path: Path, run: Run) -> int:
     """Write the file, readable for its owner only; returns the number of prefixes. Raises OSError."""
     kept = newest(prefixes(run), BYTES_MAX - HEAD_BYTES)
     written = ",".join(text for text, _ in kept)
-    body = f'{{"vocabulary":{json.dumps(run.target.info.vocab_id)},"prefixes":[{written}]}}'.encode()
+    body = f'{{"model":{json.dumps(identity(run))},"prefixes":[{written}]}}'.encode()
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # only its owner can read such a file
     try:
         with os.fdopen(handle, "wb") as file:
@@ -82,9 +96,13 @@ def newest(prefixes: list[Prefix], size: int) -> list[tuple[str, Prefix]]:
 
 
 def write(path: Path, run: Run) -> None:
-    """Save at the end of a server, which ends in order also where that fails."""
+    """Save at the end of a server, which ends in order also where that fails. A file of another model stays."""
     try:
+        with suppress(FileNotFoundError):
+            check_model(_bytes_of(path), run)  # another server may have written it meanwhile
         log.info("prompt cache: %d prefixes in %s", save(path, run), path)
+    except OtherModel as error:
+        log.error("prompt cache: %s is not replaced: %s; %s", path, error, HINT)
     except OSError as error:
         log.error("prompt cache: %s cannot be written: %s", path, why(error))
 
@@ -98,14 +116,14 @@ def check_folder(path: Path) -> None:
         )
 
 
-def read(path: Path, run: Run) -> list[Prefix]:
-    """The prefixes of a file; none, with a warning, where it does not exist yet, is damaged or of another model.
+def read(path: Path, run: Run) -> list[Prefix] | None:
+    """The prefixes of a file; none where it does not exist yet or, with a warning, is damaged: it is replaced.
 
-    Raises UsageError for a file that cannot be read, or is no prompt cache: it would be replaced at the end.
+    None, with a warning, for the file of another model, which is not replaced. Raises UsageError for a file that
+    cannot be read, or is no prompt cache.
     """
     try:
-        with path.open("rb") as file:
-            data = file.read(BYTES_MAX + 1)
+        data = _bytes_of(path)
     except FileNotFoundError:
         return []
     except OSError as error:
@@ -115,14 +133,41 @@ def read(path: Path, run: Run) -> list[Prefix]:
             f"--prompt-cache {path}: the file does not begin with {KIND.decode()!r}: it is no prompt cache", hint=HINT
         )
     try:
+        check_model(data, run)
         return read_prefixes(data, run)
+    except OtherModel as error:
+        log.warning("prompt cache: %s is neither used nor replaced: %s; %s", path, error, HINT)
+        return None
     except ValueError as error:
         log.warning("prompt cache: %s is not used, and is replaced at the end: %s", path, error)
         return []
 
 
+def _bytes_of(path: Path) -> bytes:
+    """Contents of a file, at most one byte more than is read."""
+    with path.open("rb") as file:
+        return file.read(BYTES_MAX + 1)
+
+
+def check_model(data: bytes, run: Run) -> None:
+    """Raise OtherModel where a file names another model, or none; also where the rest of it is damaged."""
+    head, _, body = data.partition(b"\n")
+    if head[: len(MAGIC)] != MAGIC or not body:
+        return
+    if not body.startswith(MODEL):
+        raise OtherModel("it does not name its model")
+    try:
+        model, _ = json.JSONDecoder().raw_decode(body[:HEAD_BYTES].decode("utf-8", "replace"), len(MODEL))
+    except (ValueError, RecursionError):
+        return
+    own = identity(run)
+    if different := [name for name in own if not isinstance(model, dict) or model.get(name) != own[name]]:
+        of = model.get("name") if isinstance(model, dict) else model
+        raise OtherModel(f"it is of the model {quote(of)}, with another {different[0]}")
+
+
 def read_prefixes(data: bytes, run: Run) -> list[Prefix]:
-    """Raise ValueError where it is no prompt cache of this vocabulary."""
+    """Raise ValueError where it is no prompt cache, or is damaged."""
     head, _, body = data.partition(b"\n")
     if len(data) > BYTES_MAX:
         raise ValueError(f"the file is longer than {BYTES_MAX} bytes")
@@ -136,8 +181,6 @@ def read_prefixes(data: bytes, run: Run) -> list[Prefix]:
         raise ValueError("the file is nested too deeply") from None
     if not isinstance(header, dict) or not isinstance(header.get("prefixes"), list):
         raise ValueError("the file has no list of prefixes")
-    if header.get("vocabulary") != run.target.info.vocab_id:
-        raise ValueError("the file is of a model with another vocabulary")
     return [_prefix(given, run.target.info.vocab) for given in header["prefixes"]]
 
 

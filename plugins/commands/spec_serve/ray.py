@@ -6,8 +6,7 @@ Ray Serve listens, starts replicas on the machines of a cluster, watches them an
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import attrs
@@ -23,6 +22,7 @@ from starlette.responses import Response
 
 from spec_core.commands import DEFAULT, Settings
 from spec_core.errors import UsageError
+from spec_serve import logs
 from spec_serve.app import create_app
 from spec_serve.command import NAME, adapt, limits_of, prepare, run_of, without_own
 from spec_serve.engine import RETRY_SECONDS
@@ -30,6 +30,7 @@ from spec_serve.errors import ApiError
 from spec_serve.guard import Guard, answer
 from spec_serve.keys import keys_of
 from spec_serve.metrics import CONTENT_TYPE, Metrics, Together
+from spec_serve.routed_prompt import beginning_of_prompt
 from spec_serve.server import GRACE_SECONDS
 from spec_serve.settings import ServeSettings
 
@@ -37,8 +38,6 @@ ROUTER = "ray.llm._internal.serve.routing_policies.prefix_aware.prefix_aware_rou
 """Ray's router by prefix. ``ray.serve.llm`` exports it, but cannot be imported without vLLM or SGLang."""
 ONE_SERVER = ("host", "port", "prompt_cache")
 """Settings of a server that listens itself, alone on its machine."""
-READ = ("cache_salt", "tools", "instructions", "messages", "input", "input_extra", "input_prefix", "prompt")
-"""Fields of a body that the beginning of a prompt comes from, in its order."""
 SCOPE = ("type", "asgi", "http_version", "method", "scheme", "path", "raw_path", "root_path", "query_string", "headers")
 """Fields of a connection that a replica needs."""
 MANY = 10_000
@@ -56,31 +55,16 @@ class Asked:
 
 def request_of(scope: Mapping[str, Any], body: bytes) -> Asked:
     """The request of a connection whose body was read."""
-    return Asked({name: scope[name] for name in SCOPE if name in scope}, body, beginning(body) or str(scope["path"]))
-
-
-def beginning(body: bytes) -> str:
-    """The text of a body's prompt: equal beginnings of prompts give equal beginnings. Empty if there is none."""
-    try:
-        given = json.loads(body)
-        return "".join(word for name in READ if name in given for word in _words(given[name]))
-    except (ValueError, TypeError, RecursionError):
-        return ""  # a replica will refuse it
-
-
-def _words(value: Any) -> Iterator[str]:
-    """Texts, and token ids as texts, in their order."""
-    if isinstance(value, (list, dict)):
-        for part in value if isinstance(value, list) else value.values():
-            yield from _words(part)
-    else:
-        yield value if isinstance(value, str) else f"{value} "
+    return Asked(
+        {name: scope[name] for name in SCOPE if name in scope}, body, beginning_of_prompt(body) or str(scope["path"])
+    )
 
 
 class Replica:
     """One server. Raises UsageError, Refused."""
 
     def __init__(self, settings: Settings, limits: ServeSettings) -> None:
+        logs.begin(as_json=limits.log == "json")
         self.engine, terms = prepare(*run_of(settings, limits), limits)
         self.app = create_app(self.engine, terms, behind=True)
         self.counts = Metrics(self.engine)

@@ -67,10 +67,14 @@ class Generate(Body):
     presence_penalty: Number | None = None
     frequency_penalty: Number | None = None
     repetition_penalty: Number | None = None
+    repeat_penalty: Number | None = Field(default=None, description="repetition_penalty, by llama-server's name.")
     seed: int | None = None
     stop: str | list[str] | None = None
     stop_token_ids: list[int] | None = None
     ignore_eos: bool | None = None
+    min_tokens: Count | None = Field(
+        default=None, description="Tokens before which no end token, stop token or stop text ends the text."
+    )
     stream: bool | None = None
     timings_per_token: bool | None = Field(default=None, description="Every chunk of a stream has timings.")
     return_progress: bool | None = Field(default=None, description="A stream says how much of the prompt is evaluated.")

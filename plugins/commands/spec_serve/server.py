@@ -123,6 +123,7 @@ def serve(app: Any, engine: Engine, limits: ServeSettings, listener: socket.sock
     """Serve until a signal comes."""
     config = uvicorn.Config(
         app,
+        log_config=None,  # its lines are those of the server's log
         log_level="warning",
         access_log=False,
         timeout_graceful_shutdown=int(limits.shutdown_seconds) + GRACE_SECONDS,

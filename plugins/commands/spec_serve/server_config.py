@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from functools import cached_property
 from hashlib import sha256
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -13,6 +15,27 @@ import attrs
 from spec_core import Run, Target
 from spec_core.commands import Settings
 from spec_serve.settings import ServeSettings
+
+FOLDERS = re.compile(r"(?<![\w.~])(?:[A-Za-z]:)?[\\/](?:[^\\/,=]+[\\/])*")
+"""Folders of an absolute path, also behind the name of a scheme or method."""
+
+
+def name_of_model(location: str) -> str:
+    """The name of a model without folders of this machine: a file's or directory's own, else its location."""
+    _, colon, rest = location.partition(":")
+    for path in (location, rest if colon and Path(rest).is_absolute() else ""):
+        if path and Path(path).exists():
+            return Path(path).resolve().name
+    return location
+
+
+def without_folders(value: Any) -> Any:
+    """A setting whose absolute paths are file names."""
+    if isinstance(value, (list, tuple)):
+        return [without_folders(one) for one in value]
+    if isinstance(value, dict):
+        return {name: without_folders(one) for name, one in value.items()}
+    return FOLDERS.sub("", value) if isinstance(value, str) else value
 
 
 @attrs.frozen(slots=False)

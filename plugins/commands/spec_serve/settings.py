@@ -36,7 +36,9 @@ class ServeSettings:
     )
     ssl_cert_file: str | None = option(None, "certificate (PEM) with which the server speaks HTTPS")
     ssl_key_file: str | None = option(None, "private key (PEM) of the certificate")
-    alias: str | None = option(None, "name of the model in the API; the default is the model's location")
+    alias: str | None = option(
+        None, "name of the model in the API; the default is its location, of a path the last part"
+    )
     memory_mib: int = option(0, "max MiB that the server may plan to use; 0 is what the machine has free", 0)
     cache_mib: int = option(
         512, "MiB for rows of ended texts beyond the slots, kept for prompts with the same beginning", 0

@@ -84,7 +84,8 @@ class Ngram:
     )
     p_min: float | None = p_min_field("draft while its estimated acceptance probability is above this; 0.3")
     shared: bool = attrs.field(
-        default=False, metadata={"help": "use the texts of all sequences of the run; others can notice it by timing"}
+        default=False,
+        metadata={"help": "use the texts of all sequences without a cache salt; others can notice it by timing"},
     )
     ways: int = attrs.field(default=8, validator=ge(1), metadata={"help": "occurrences kept per n-gram"})
     entries_max: int = attrs.field(
@@ -154,7 +155,8 @@ class Ngram:
     def _start(self, seq: Sequence, before: NgramState | None) -> NgramState:
         """State of a sequence that begins, maybe with rows of one ``before`` it."""
         if before is None or before.log != seq.tokens[: len(before.log)]:
-            return NgramState(self.common if self.shared else self._index(), seq.number)
+            is_shared = self.shared and not seq.cache_salt
+            return NgramState(self.common if is_shared else self._index(), seq.number)
         before.number = seq.number
         return before
 

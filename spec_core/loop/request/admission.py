@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from hashlib import sha256
 
+from spec_core.contract.fields import ReadOnlyList
 from spec_core.contract.matcher import Matcher
 from spec_core.contract.parts import stream_after
 from spec_core.contract.request import Request
@@ -40,17 +41,18 @@ def sequence(
     embeds = prompt_checks.embeddings(request.embeds if encoded is None else encoded.embeds, target)
     tokens = prompt_checks.prompt(request.prompt, embeds, target, encoded)
     seq = Sequence(
-        tokens=tokens,
+        tokens=ReadOnlyList(tokens),
         prompt_len=len(tokens),
         max_tokens=prompt_checks.length(request.max_tokens, len(tokens), info.context),
         sampling=checks.sampling(request.sampling, info.vocab),
+        min_tokens=_min_tokens(request),
         seed=checks.seed(request.seed),
         stop=_stop(request, target),
         methods=_served_by(request, always, drafters, switched_off, controllers),
         draft_max=None if request.draft_max is None else checks.below("draft_max", request.draft_max, COUNTS),
         draft_min=_shortest(request, private),
         confidence_min=_surest(request, private),
-        prediction=prompt_checks.prediction(request.prediction, target, tokens),
+        prediction=ReadOnlyList(prompt_checks.prediction(request.prediction, target, tokens)),
         reuse=checks.flag("reuse", request.reuse),
         cache_salt=_salt(request),
         priority=checks.within("priority", request.priority, checks.PRIORITY_MAX),
@@ -62,7 +64,8 @@ def sequence(
         matcher=_matcher(request, target),
     )
     if target.tokenizer is not None:
-        seq.text = Text(stream_after(target.tokenizer, tokens, exact=seq.matcher is not None), seq.stop.texts)
+        stream = stream_after(target.tokenizer, tokens, exact=seq.matcher is not None)
+        seq.text = Text(stream, seq.stop.texts, unsearched=seq.min_tokens)
     return seq
 
 
@@ -77,6 +80,15 @@ def _stop(request: Request, target: Target) -> Stop:
     tokens = checks.stop_tokens(request.stop_tokens, target.info.vocab)
     ignore_eos = checks.flag("ignore_eos", request.ignore_eos)
     return Stop(tokens if ignore_eos else target.info.eog | tokens, texts)
+
+
+def _min_tokens(request: Request) -> int:
+    count = checks.below("min_tokens", request.min_tokens, COUNTS)
+    if count > request.max_tokens:
+        raise UsageError(
+            f"min_tokens = {count} is more than max_tokens = {request.max_tokens}", hint="give a larger max_tokens"
+        )
+    return count
 
 
 def _matcher(request: Request, target: Target) -> Matcher | None:

@@ -14,6 +14,7 @@ import attrs
 import numpy as np
 from torch import Tensor
 
+from spec_core.contract.fields import ReadOnlyDict
 from spec_core.errors import UsageError, quote
 from spec_core.sampling.given import real, whole
 from spec_core.sampling.parameters import Sampling
@@ -37,7 +38,8 @@ def sampling(given: Any, vocab: int) -> Sampling:
     if not isinstance(given.logit_bias, Mapping):
         raise UsageError(f"logit_bias is {kind(given.logit_bias)}", hint="give {token: number}")
     best = None if given.logprobs is None else min(given.logprobs, vocab)
-    return attrs.evolve(given, logprobs=best, logit_bias=dict(_bias(*pair, vocab) for pair in given.logit_bias.items()))
+    bias = ReadOnlyDict(_bias(*pair, vocab) for pair in given.logit_bias.items())
+    return attrs.evolve(given, logprobs=best, logit_bias=bias)
 
 
 def _bias(key: Any, value: Any, vocab: int) -> tuple[int, float]:

@@ -12,6 +12,7 @@ import torch
 
 from spec_core.assembly.hooks import ask_compat
 from spec_core.contract.batch import Batch, TargetOutput
+from spec_core.contract.fields import field_of
 from spec_core.contract.request import Request
 from spec_core.contract.rows import Rows
 from spec_core.contract.sequence import Sequence
@@ -120,6 +121,19 @@ class MemoryChecks(DraftChecks):
         self._may_not_share()
         requests = self.long_requests()
         self._as_of_fresh_instances(self.drafts_of(requests, rule=Cut(1)), requests)
+
+    @promise("A text changes no draft of a request with another cache salt, also if texts are declared to be shared.")
+    def test_a_cache_salt_separates_texts(self) -> None:
+        self._needs_fixed_tokens()
+        self.declarable = ""
+        requests = [attrs.evolve(r, cache_salt="b") for r in self.long_requests()]
+        run = self.run([Judge("shared"), self.mine()], target=self.long_model, rule=Cut(1))
+        drafts = record_drafts(run)
+        for salt in ("", "a"):
+            together(run, [attrs.evolve(r, name=f"{salt} {r.name}", cache_salt=salt) for r in requests])
+        together(run, requests)
+        of_requests = {key: draft for key, draft in drafts.items() if key[0] in {r.name for r in requests}}
+        self.same_drafts(of_requests, self.drafts_of(requests, rule=Cut(1)), requests)
 
     @promise("A rejected draft has no effect on later drafts, which depend on committed text only.")
     def test_rejected_drafts_leave_no_trace(self) -> None:
@@ -365,4 +379,4 @@ class Checkpoints:
         for seq, _ in rows.by_sequence():
             state = rows.step.target.checkpoint(seq)
             if state is not None:
-                seq.slot.checkpoints[seq.evaluated] = state
+                field_of(seq.slot, "checkpoints")[seq.evaluated] = state

@@ -10,6 +10,7 @@ import torch
 
 from spec_core.assembly.hooks import ask_compat, implementations
 from spec_core.contract.batch import Batch, TargetOutput
+from spec_core.contract.fields import field_of, write
 from spec_core.contract.plan import DraftPlan, Limit
 from spec_core.contract.sequence import Sequence
 from spec_core.contract.step import Step
@@ -95,7 +96,7 @@ class WithoutLogits:
 
     @hookimpl(tryfirst=True)
     def rollback(self, step: Step) -> None:
-        step.output = attrs.evolve(step.output, logits=cast(Any, Hidden()))
+        write(step, "output", attrs.evolve(field_of(step, "output"), logits=cast(Any, Hidden())))
 
 
 def first(n: int) -> Callable[[int, Sequence], bool]:

@@ -60,7 +60,8 @@ class Recycling:
         default="auto", metadata={"help": "auto: with the request's noise if it samples; greedy: always the likeliest"}
     )
     shared: bool = attrs.field(
-        default=False, metadata={"help": "one matrix for all sequences of the run; others can notice it by timing"}
+        default=False,
+        metadata={"help": "one matrix for all sequences without a cache salt; others can notice it by timing"},
     )
     extend: bool = attrs.field(default=False, metadata={"help": "extend the drafts of methods named before it"})
     memory: StashKey[RecyclingState] = attrs.field(factory=StashKey, init=False)
@@ -119,7 +120,8 @@ class Recycling:
         """The data of a sequence. A new one learns its prompt and drops the data of the slot's last sequence."""
         memory = seq.stash.get(self.memory)
         if memory is None or memory.seq is not seq:
-            memory = seq.stash[self.memory] = RecyclingState(seq, self.common or Table(self.k, self.fresh))
+            table = None if seq.cache_salt else self.common
+            memory = seq.stash[self.memory] = RecyclingState(seq, table or Table(self.k, self.fresh))
             memory.table.read(seq.tokens[: seq.prompt_len])
         return memory
 

@@ -52,7 +52,8 @@ class Suffix:
         default=1, validator=[ge(1), le(16)], metadata={"help": "max children of a token; above 1 a tree is drafted"}
     )
     shared: bool = attrs.field(
-        default=False, metadata={"help": "also use earlier outputs of the run; others can notice it by timing"}
+        default=False,
+        metadata={"help": "also use earlier outputs without a cache salt; others can notice it by timing"},
     )
     tokens_max: int = attrs.field(
         default=32768, validator=ge(2), metadata={"help": "tokens kept per sequence, and of all shared outputs"}
@@ -124,7 +125,7 @@ class Suffix:
     def _start(self, seq: Sequence, before: SuffixState | None) -> SuffixState:
         """State of a sequence that begins, maybe with rows of one ``before`` it: an automaton cannot remove tokens."""
         if before is None or before.tokens[: before.written] != seq.tokens[: before.written]:
-            own, common = Store(self.tokens_max, self.match_max), self.common
+            own, common = Store(self.tokens_max, self.match_max), None if seq.cache_salt else self.common
             return SuffixState(Track(own), None if common is None else Track(common), seq.number, seq.tokens)
         before.number, before.tokens = seq.number, seq.tokens
         return before

@@ -1,0 +1,29 @@
+"""What a router of several servers compares: the beginning of a prompt, and before it the cache salt."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+READ = ("tools", "instructions", "messages", "input", "input_extra", "input_prefix", "prompt")
+"""Fields of a body that the beginning of a prompt comes from, in its order, after the salt."""
+
+
+def beginning_of_prompt(body: bytes) -> str:
+    """The text of a body's prompt: equal beginnings of prompts give equal beginnings. Empty if there is none."""
+    try:
+        given = json.loads(body)
+        salt = f"{given['cache_salt']}\0" if given.get("cache_salt") else ""
+        return salt + "".join(word for name in READ if name in given for word in _words(given[name]))
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        return ""  # a replica will refuse it
+
+
+def _words(value: Any) -> Iterator[str]:
+    """Texts, and token ids as texts, in their order."""
+    if isinstance(value, (list, dict)):
+        for part in value if isinstance(value, list) else value.values():
+            yield from _words(part)
+    else:
+        yield value if isinstance(value, str) else f"{value} "
