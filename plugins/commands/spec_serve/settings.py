@@ -61,6 +61,10 @@ class ServeSettings:
     traces: bool = option(False, "send a span of every text to the collector of OpenTelemetry's environment variables")
     queue: int = option(64, "max texts that wait for a slot; more are refused with 429", 0)
     connections: int = option(0, "max connections; 0 is what the process has descriptors for, at most 1024", 0)
+    proxy: bool = option(
+        False, "a proxy is in front: its connections are not counted as one client's; FORWARDED_ALLOW_IPS says so too"
+    )
+    handshake_seconds: float = option(10.0, "seconds from a connection to the end of its TLS handshake", 0.1)
     head_seconds: float = option(15.0, "seconds in which the head of a request must arrive", 0.1)
     body_seconds: float = option(60.0, "seconds in which the body of a request must arrive", 0.1)
     body_bytes: int = option(4_194_304, "max bytes of a request body", 1)
