@@ -4,6 +4,7 @@ from spec_core.contract.parts import decode_after as decode_after
 from spec_core.contract.parts import encode_after as encode_after
 from spec_core.contract.parts import encode_part as encode_part
 from spec_core.contract.parts import stream_after as stream_after
+from spec_core.contract.picture_budget import PictureBudget as PictureBudget
 from spec_core.contract.target_parts import CachedHeads as CachedHeads
 from spec_core.contract.target_parts import CachedRows as CachedRows
 from spec_core.contract.target_parts import CacheReader as CacheReader

@@ -8,8 +8,8 @@ from typing import Any
 
 import attrs
 
-from spec_core import EncodedPrompt, Target, Tokenizer
-from spec_core.toolkit import image_encoder
+from spec_core import EncodedPrompt, Target, Tokenizer, UsageError
+from spec_core.toolkit import PictureBudget, image_encoder
 from spec_serve import thinking
 from spec_serve.errors import ApiError
 from spec_serve.pictures import picture_of
@@ -30,7 +30,10 @@ PLACE = {"type": "image"}
 """The place of a picture in a message."""
 TURN = 32
 """Characters around a message, about."""
-RESERVED = ("messages", "tools", "bos_token", "eos_token", "bos", "eos", "template", "add_generation_prompt")
+RESERVED = (
+    "messages", "tools", "bos_token", "eos_token", "bos", "eos", "template", "add_generation_prompt", "self", "expand",
+    "special",
+)  # fmt: skip
 """Variables of a template that a request says in other ways, or not at all."""
 
 
@@ -77,8 +80,8 @@ class Talk:
             if part.picture is not None
         ]
 
-    def encode_pictures(self, target: Target) -> EncodedPrompt:
-        """Encode a conversation with pictures. Raises ApiError, and UsageError for what cannot be read."""
+    def encode_pictures(self, target: Target, budget: PictureBudget) -> EncodedPrompt:
+        """Encode a conversation with pictures. Raises ApiError."""
         if (encoder := image_encoder(target)) is None:
             problem = f"{target.info.name} reads text alone, and a message has a picture (image_url)"
             raise ApiError(400, problem, "messages", "not_supported")
@@ -86,7 +89,10 @@ class Talk:
             raise ApiError(400, "the last message cannot be continued in a conversation with pictures", "messages")
         keywords = self._keywords(target.tokenizer)
         messages = conversation(self.messages, self.tools, target.tokenizer)
-        return encoder.encode_prompt(messages, self.pictures, **keywords)
+        try:
+            return encoder.encode_prompt(messages, self.pictures, budget, **keywords)
+        except UsageError as error:
+            raise ApiError(400, f"{error.reason}; {error.hint}", "messages") from error
 
     def encode(self, tokenizer: Any) -> Any:
         """Encode the conversation by the chat template."""

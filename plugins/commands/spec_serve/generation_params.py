@@ -13,11 +13,13 @@ import attrs
 from spec_core import Constraint, EncodedPrompt, Request, Run, Sampling, Target
 from spec_core.commands import DEFAULT, Settings, prompt_tokens
 from spec_core.errors import nearest, quote
+from spec_core.toolkit import PictureBudget
 from spec_serve import structured
 from spec_serve.conversation import Talk, describe_tools
 from spec_serve.errors import ApiError
 from spec_serve.job import EventQueue, Job
-from spec_serve.lengths import check_ids, check_text
+from spec_serve.lengths import check_ids, check_text, prompt_max
+from spec_serve.pictures import PictureMemory
 from spec_serve.reading import Reads, has_channels
 from spec_serve.schemas import Chat, Generate, OpenAI, Predicted, Speculative, Tool, ToolChoice
 from spec_serve.server_config import ServerConfig
@@ -284,19 +286,29 @@ def size_of(prompt: Any) -> int:
     return prompt.size if isinstance(prompt, Talk) else len(prompt)
 
 
+def has_pictures(prompt: Any) -> bool:
+    return isinstance(prompt, Talk) and prompt.has_pictures
+
+
+def encode_pictured(talk: Talk, terms: ServerConfig, memory: PictureMemory) -> EncodedPrompt:
+    """Token ids of a conversation, and rows of its pictures. Very slow: not for the event loop. Raises ApiError."""
+    limits = terms.limits
+    check_text("".join(talk.texts), terms)
+    budget = PictureBudget(limits.picture_pixels, prompt_max(terms), limits.picture_seconds)
+    encoded = talk.encode_pictures(terms.target, budget)
+    check_ids(encoded.tokens, terms)
+    memory.hold(encoded, budget)
+    return encoded
+
+
 def encode_prompt(prompt: Any, terms: ServerConfig) -> EncodedPrompt:
-    """Token ids of a text, of ids, or of a conversation, and rows of its pictures. Slow: not for the event loop.
+    """Token ids of a text, of ids, or of a conversation without pictures. Slow: not for the event loop.
 
     Raises ApiError for one that is too long, before it is tokenized where its length shows that.
     """
-    tokenizer = terms.target.tokenizer
     if isinstance(prompt, Talk):
         check_text("".join(prompt.texts), terms)
-        if prompt.has_pictures:
-            encoded = prompt.encode_pictures(terms.target)
-            check_ids(encoded.tokens, terms)
-            return encoded
-        prompt = prompt.encode(tokenizer)
+        prompt = prompt.encode(terms.target.tokenizer)
     if isinstance(prompt, str):
         check_text(prompt, terms)
     else:

@@ -57,7 +57,7 @@ class LimitedProtocol(Base):  # type: ignore[misc]
             self._unread = None
 
     def _update_stage(self, heard: bool) -> None:
-        """Note what is waited for now. heard: bytes came, which are the beginning of a head if they are of no request."""
+        """Note what is waited for now. heard: bytes came; of no request, they begin a head."""
         if self.cycle is not None and not self.cycle.response_complete:
             self._have_head()
             self.table.move(self.entry, "body" if self.cycle.more_body else "busy")

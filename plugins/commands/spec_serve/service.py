@@ -12,9 +12,10 @@ from starlette.responses import JSONResponse, Response
 
 from spec_core import EncodedPrompt
 from spec_serve.engine import Engine
-from spec_serve.generation_params import GenerationParams, encode_prompt, size_of
+from spec_serve.generation_params import GenerationParams, encode_pictured, encode_prompt, has_pictures, size_of
 from spec_serve.job import EventQueue, Job, wait_until_accepted
 from spec_serve.metrics import Metrics
+from spec_serve.pictures import PictureMemory
 from spec_serve.server_config import ServerConfig
 from spec_serve.stream import EventStream, as_json
 from spec_serve.threads import Threads
@@ -43,6 +44,7 @@ class Service:
         self.terms = terms
         self.metrics = Metrics(engine)
         self.threads = Threads()
+        self.pictures = PictureMemory(terms.limits.picture_mib << 20)
         self.since = int(time())
 
     @property
@@ -51,7 +53,12 @@ class Service:
 
     async def encode(self, *prompts: Any) -> list[EncodedPrompt]:
         """Token ids of each prompt, and rows of its pictures. Raises ApiError."""
+        if any(map(has_pictures, prompts)):
+            return [await self._encode_pictured(prompt) for prompt in prompts]
         return await self.threads.run(sum(map(size_of, prompts)), self._encode, prompts)
+
+    async def _encode_pictured(self, prompt: Any) -> EncodedPrompt:
+        return await self.threads.read_pictures(encode_pictured, prompt, self.terms, self.pictures)
 
     def _encode(self, prompts: Sequence[Any]) -> list[EncodedPrompt]:
         return [encode_prompt(prompt, self.terms) for prompt in prompts]

@@ -69,6 +69,9 @@ class ServeSettings:
     body_seconds: float = option(60.0, "seconds in which the body of a request must arrive", 0.1)
     body_bytes: int = option(4_194_304, "max bytes of a request body", 1)
     prompt_max: int = option(0, "max tokens of a prompt; 0 is what the context holds", 0)
+    picture_pixels: int = option(16_777_216, "max pixels of all pictures of a request", 1)
+    picture_seconds: float = option(30.0, "max seconds to read the pictures of a request", 0.1)
+    picture_mib: int = option(256, "max MiB that the pictures of all requests hold until these end", 1)
     priority_min: int | None = option(
         None, "lowest priority that a request may have, for a server with several users: lower ones start first"
     )
