@@ -48,6 +48,7 @@ from spec_core.toolkit.heads import DraftHead as DraftHead
 from spec_core.toolkit.heads import HeadFile as HeadFile
 from spec_core.toolkit.heads import Reading as Reading
 from spec_core.toolkit.heads import draft_head as draft_head
+from spec_core.toolkit.json_counts import JsonLimits as JsonLimits
 from spec_core.toolkit.limited_process import LimitedProcess as LimitedProcess
 from spec_core.toolkit.limited_process import ProcessEnded as ProcessEnded
 from spec_core.toolkit.limited_process import answer_messages as answer_messages

@@ -36,12 +36,13 @@ PROMPTS = Path(__file__).parents[2] / "plugins" / "models" / "spec_zoo" / "promp
 
 @attrs.frozen
 class Served:
-    """A server that listens. url: without a slash at its end."""
+    """A server that listens. url: without a slash at its end. thread: the id of its event loop's."""
 
     url: str
     engine: Engine
     server: Server
     client: httpx.Client = attrs.field(factory=lambda: httpx.Client(timeout=60))
+    thread: int = 0
 
     def post(self, path: str, body: Any = None, **more: Any) -> httpx.Response:
         return self.client.post(self.url + path, json=body, **more)
@@ -93,7 +94,7 @@ def serving(
                 sleep(0.005)
             scheme = "https" if own.ssl_cert_file else "http"
             url = f"{scheme}://127.0.0.1:{listener.getsockname()[1]}"
-            served = Served(url, engine, server, httpx.Client(timeout=60, verify=False))
+            served = Served(url, engine, server, httpx.Client(timeout=60, verify=False), thread.ident or 0)
             with served.client:
                 yield served
         finally:

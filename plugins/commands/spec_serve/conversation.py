@@ -15,6 +15,7 @@ from spec_serve.errors import ApiError
 from spec_serve.pictures import picture_of
 from spec_serve.reading import has_channels
 from spec_serve.schemas import Conversation, Message, Tool, ToolCall
+from spec_serve.shape import BODY_BYTES, LIMITS
 
 ROLES = ("system", "user", "assistant", "tool")
 WRITTEN = (
@@ -61,9 +62,9 @@ class Talk:
 
     @property
     def size(self) -> int:
-        """Characters that the template writes, about."""
-        values = [self.how.chat_template_kwargs, *(tool.function.parameters for tool in self.tools)]
-        return sum(map(len, self.texts)) + TURN * len(self.messages) + sum(len(str(value)) for value in values if value)
+        """Characters that the template writes, about; those of tools and variables are part of the body."""
+        values = bool(self.how.chat_template_kwargs) or any(tool.function.parameters for tool in self.tools)
+        return sum(map(len, self.texts)) + TURN * len(self.messages) + (BODY_BYTES.get() if values else 0)
 
     @property
     def has_pictures(self) -> bool:
@@ -198,6 +199,7 @@ def _message(at: int, message: Message) -> dict[str, Any]:
 def _call(at: int, call: ToolCall) -> dict[str, Any]:
     """Call with its arguments as an object, since templates print them themselves."""
     try:
+        LIMITS.check(call.function.arguments.encode(errors="surrogatepass"))
         arguments = json.loads(call.function.arguments or "{}")
     except (ValueError, RecursionError) as error:
         raise ApiError(

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from time import time
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any, Protocol, TypeVar
 
 from fastapi import Depends, Request
 from starlette.responses import JSONResponse, Response
 
 from spec_core import EncodedPrompt
+from spec_serve.answer_size import answer_size
 from spec_serve.engine import Engine
 from spec_serve.generation_params import GenerationParams, encode_pictured, encode_prompt, has_pictures, size_of
 from spec_serve.job import EventQueue, Job, wait_until_accepted
 from spec_serve.metrics import Metrics
 from spec_serve.pictures import PictureMemory
 from spec_serve.server_config import ServerConfig
-from spec_serve.stream import EventStream, as_json
-from spec_serve.threads import Threads
+from spec_serve.shape import BODY_BYTES
+from spec_serve.stream import EventStream, JsonPieces, as_json, encode_pieces
+from spec_serve.threads import Threads, write
+
+Result = TypeVar("Result")
 
 
 class Json(JSONResponse):
@@ -31,7 +35,11 @@ class Json(JSONResponse):
 class Answer(Protocol):
     """An answer as its texts come: in one piece, or as server-sent events."""
 
-    async def response(self) -> Any: ...
+    async def wait(self) -> None:
+        """Wait until all texts have ended. Raises the error that ended one of them."""
+
+    def whole(self) -> Any:
+        """The answer in one piece, after ``wait``."""
 
     def chunks(self) -> AsyncIterator[str]: ...
 
@@ -63,6 +71,10 @@ class Service:
     def _encode(self, prompts: Sequence[Any]) -> list[EncodedPrompt]:
         return [encode_prompt(prompt, self.terms) for prompt in prompts]
 
+    async def prepare(self, work: Callable[..., Result], *arguments: Any) -> Result:
+        """Do the work that turns a body into a request, in a thread if the body is not short. Raises ApiError."""
+        return await self.threads.run(BODY_BYTES.get(), work, *arguments)
+
     async def submit(
         self, ask: GenerationParams, prompts: list[Any], n: int, name: str
     ) -> tuple[list[Job], EventQueue]:
@@ -86,9 +98,15 @@ class Service:
         if stream:
             return EventStream(answer.chunks(), leave)
         try:
-            return Json(await answer.response())
+            await answer.wait()
+            return await write(answer_size(jobs), respond_whole, answer)
         finally:
             leave()
+
+
+def respond_whole(answer: Answer) -> Response:
+    """The whole answer as a response. Slow for a long one: not for the event loop."""
+    return JsonPieces(encode_pieces(answer.whole()))
 
 
 async def get_service(request: Request) -> Service:  # FastAPI runs a dependency that is not async in a thread

@@ -80,6 +80,9 @@ class ServeSettings:
     stop_max: int = option(16, "max stop texts of a request", 0)
     stop_length: int = option(256, "max characters of a stop text", 1)
     logprobs_max: int = option(20, "max tokens whose log-probabilities are reported at a position", 0)
+    logprobs_total: int = option(
+        131_072, "max log-probabilities of an answer: texts times tokens times those reported at a position", 1
+    )
     request_seconds: float = option(0.0, "max seconds of a request, waiting included; 0 is no limit", 0)
     shutdown_seconds: float = option(
         30.0, "seconds that running requests have after SIGTERM; then they are cancelled", 0

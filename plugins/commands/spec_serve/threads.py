@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from anyio import CapacityLimiter, to_thread
+from anyio.lowlevel import RunVar
 from spec_kernels.machine import trim
 
 from spec_serve.errors import ApiError
@@ -23,6 +24,8 @@ WAITING_MAX = 32
 """Long work, grammars, or prompts with pictures, that wait; each holds a body of up to megabytes."""
 COMPILING_MAX = 4
 """Grammars that are compiled at once."""
+WRITTEN_MAX = 1
+"""Long answers that are written at once: their log-probabilities take many times the size of the text."""
 PICTURED_MAX = 1
 """Prompts with pictures that are read at once: the memory plan counts one."""
 
@@ -33,6 +36,21 @@ def _run_and_trim(work: Callable[..., Result], *arguments: Any) -> Result:
         return work(*arguments)
     finally:
         trim()
+
+
+_WRITING: RunVar[CapacityLimiter] = RunVar("writing")
+
+
+async def write(size: int, work: Callable[..., Result], *arguments: Any) -> Result:
+    """Write a part of an answer of this size, in a thread if it is not short. Is never refused: the text is there."""
+    if size <= SHORT:
+        return work(*arguments)
+    if size <= LONG:
+        return await to_thread.run_sync(partial(work, *arguments))
+    limiter = _WRITING.get(None)
+    if limiter is None:
+        _WRITING.set(limiter := CapacityLimiter(WRITTEN_MAX))
+    return await to_thread.run_sync(partial(_run_and_trim, work, *arguments), limiter=limiter)
 
 
 class Threads:

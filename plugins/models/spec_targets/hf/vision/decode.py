@@ -1,7 +1,8 @@
 """The program of a process that decodes pictures of strangers. Run as a program, by its path.
 
-A message is the number of pixels that the picture may have, and the bytes of a file. An answer is ``PICTURE``, width and height, and the bytes of its pixels, red, green
-and blue, row by row; or ``FAILED`` and the reason in words. The system ends the process when it uses too much.
+A message is the number of pixels that the picture may have, and the bytes of a file. An answer is ``PICTURE``, width
+and height, and the bytes of its pixels, red, green and blue, row by row; or ``FAILED`` and the reason in words. The
+system ends the process when it uses too much.
 """
 
 from __future__ import annotations
