@@ -14,11 +14,14 @@ from typing import Any
 import attrs
 import numpy as np
 
-from spec_core import Request, Sampling, Target
+from spec_core import EncodedPrompt, Request, Sampling, Target
 from spec_core.commands import Logprob
 from spec_serve.errors import ApiError, api_error_of
+from spec_serve.generation_params import GenerationParams
 from spec_serve.job import Done, EventQueue, Failed, Job, messages
 from spec_serve.server_config import ServerConfig
+from spec_serve.service import Service
+from spec_serve.threads import write
 
 FORCED = "forced"
 ENDS_MAX = 128
@@ -79,9 +82,38 @@ class Echo:
     scores: list[Logprob] = attrs.field(factory=list)
 
 
-def check_sizes(prompts: list[list[int]], best: int, terms: ServerConfig) -> None:
-    """Raise ApiError where prompts have too many log-probabilities, or too many tokens that end a text."""
-    count, most = sum(map(len, prompts)) * (1 + best), terms.limits.logprobs_total
+async def read_echoes(service: Service, ask: GenerationParams, prompts: list[Any], n: int) -> list[Echo]:
+    """The prompts as parts of their answers, with log-probabilities where those of the text were asked for.
+
+    n: texts of each prompt.
+    """
+    best, encoded = ask.request.sampling.logprobs, await service.encode(*prompts)
+    if best is not None:
+        check_sizes([prompt.tokens for prompt in encoded], n * (1 + best), service.terms)
+    return [await _read_echo(service, ask, *pair) for pair in zip(prompts, encoded, strict=True)]
+
+
+async def _read_echo(service: Service, ask: GenerationParams, prompt: Any, encoded: EncodedPrompt) -> Echo:
+    """One prompt, whose parts are evaluated one after the other: a request takes no more than a place of the queue."""
+    ids, best = encoded.tokens, ask.request.sampling.logprobs
+    text = prompt if isinstance(prompt, str) else await write(len(ids), service.tokenizer.decode, ids)
+    logprobs: list[Logprob] = []
+    for request in [] if best is None else requests(ids, best, ask.request, service.terms):
+        [part] = jobs = [job(request, ask.deadline)]
+        try:
+            service.engine.submit(jobs)
+            logprobs += await scores(part)
+        finally:
+            service.engine.cancel(jobs)
+    return Echo(text, ids, logprobs)
+
+
+def check_sizes(prompts: list[list[int]], repeats: int, terms: ServerConfig) -> None:
+    """Raise ApiError where prompts have too many log-probabilities, or too many tokens that end a text.
+
+    repeats: log-probabilities of each token in the answer.
+    """
+    count, most = sum(map(len, prompts)) * repeats, terms.limits.logprobs_total
     if count > most:
         problem = f"the prompts have {count} log-probabilities, at most {most} are reported; ask for fewer"
         raise ApiError(400, problem, "echo")

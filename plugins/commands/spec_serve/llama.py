@@ -24,6 +24,7 @@ from spec_serve.routes import api_router, generates
 from spec_serve.schemas import Count, Generate, Number
 from spec_serve.server_config import ServerConfig
 from spec_serve.service import Service, ServiceOf
+from spec_serve.shape import BODY_BYTES
 from spec_serve.stream import event
 from spec_serve.strict_model import ANY, Body, ListOf
 from spec_serve.threads import write
@@ -32,6 +33,8 @@ router = api_router("llama-server")
 STOPS = {"length": "limit", "cancelled": "limit", "deadline": "limit"}
 BIASED_MAX = 256
 """Characters of a text whose tokens get a bias."""
+BIASED_SIZE = 64
+"""Characters of a long text that take as long as a text whose tokens get a bias."""
 BIASED_TEXTS_MAX = 256
 """Texts whose tokens get a bias: each is tokenized by itself, in a millisecond."""
 
@@ -101,7 +104,7 @@ class CompletionAnswer(BaseModel):
 @router.post("/completions", include_in_schema=False)
 async def complete_prompt(body: LlamaCompletion, service: ServiceOf) -> Response:
     """Continue a prompt, or several."""
-    prompts, several = await service.prepare(_read_prompts, body, service.terms)
+    prompts, several = await service.prepare(_read_prompts, body, service.terms, size=BODY_BYTES.get())
     return await complete(service, body, prompts, several)
 
 
@@ -123,7 +126,7 @@ async def complete(
     if len(prompts) > service.engine.room:
         problem = f"{len(prompts)} prompts, at most {service.engine.room} texts run or wait at once on this server"
         raise ApiError(400, problem, "prompt")
-    ask = await service.prepare(ask_of, body, terms, len(prompts))
+    ask = await service.prepare(ask_of, body, terms, len(prompts), size=BIASED_SIZE * len(body.logit_bias or ()))
     answers: list[LlamaAnswer] = []
     try:
         for written, prompt in prompts:

@@ -12,8 +12,7 @@ import attrs
 from pydantic import BaseModel
 from starlette.responses import Response
 
-from spec_core import Emitted, EncodedPrompt, Run, Tokenizer
-from spec_core.commands import Logprob
+from spec_core import Emitted, Run, Tokenizer
 from spec_serve import echo, generation_params, report, schemas, token_logprobs
 from spec_serve.answer_size import token_size
 from spec_serve.conversation import Talk
@@ -81,7 +80,7 @@ class TextCompletion(Completed):
 async def create_completion(body: schemas.Completion, service: ServiceOf) -> Response:
     """Continue a text, token ids, or several of them."""
     prompts, ask, n = await service.prepare(_ask_completion, body, service.terms)
-    echoes = await _echoes(service, ask, prompts) if body.echo else []
+    echoes = await echo.read_echoes(service, ask, prompts, n) if body.echo else []
     return await _complete(service, body, ask, prompts, n, chat=False, echoes=echoes)
 
 
@@ -141,29 +140,6 @@ def _prompts(given: Any) -> list[Any]:
     if not given:
         raise ApiError(400, "the prompt is an empty list", "prompt")
     return list(given)
-
-
-async def _echoes(service: Service, ask: GenerationParams, prompts: list[Any]) -> list[Echo]:
-    """The prompts as parts of their answers, with log-probabilities where those of the text were asked for."""
-    best, encoded = ask.request.sampling.logprobs, await service.encode(*prompts)
-    if best is not None:
-        echo.check_sizes([prompt.tokens for prompt in encoded], best, service.terms)
-    return [await _echo(service, ask, *pair) for pair in zip(prompts, encoded, strict=True)]
-
-
-async def _echo(service: Service, ask: GenerationParams, prompt: Any, encoded: EncodedPrompt) -> Echo:
-    """One prompt, whose parts are evaluated one after the other: a request takes no more than a place of the queue."""
-    ids, best = encoded.tokens, ask.request.sampling.logprobs
-    text = prompt if isinstance(prompt, str) else await write(len(ids), service.tokenizer.decode, ids)
-    scores: list[Logprob] = []
-    for request in [] if best is None else echo.requests(ids, best, ask.request, service.terms):
-        [job] = jobs = [echo.job(request, ask.deadline)]
-        try:
-            service.engine.submit(jobs)
-            scores += await echo.scores(job)
-        finally:
-            service.engine.cancel(jobs)
-    return Echo(text, ids, scores)
 
 
 class InputTokens(BaseModel):

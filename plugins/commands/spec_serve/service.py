@@ -18,7 +18,7 @@ from spec_serve.job import EventQueue, Job, wait_until_accepted
 from spec_serve.metrics import Metrics
 from spec_serve.pictures import PictureMemory
 from spec_serve.server_config import ServerConfig
-from spec_serve.shape import BODY_BYTES
+from spec_serve.shape import BODY_BYTES, SHORT_BODY
 from spec_serve.stream import EventStream, JsonPieces, as_json, encode_pieces
 from spec_serve.threads import Threads, write
 
@@ -71,9 +71,13 @@ class Service:
     def _encode(self, prompts: Sequence[Any]) -> list[EncodedPrompt]:
         return [encode_prompt(prompt, self.terms) for prompt in prompts]
 
-    async def prepare(self, work: Callable[..., Result], *arguments: Any) -> Result:
-        """Do the work that turns a body into a request, in a thread if the body is not short. Raises ApiError."""
-        return await self.threads.run(BODY_BYTES.get(), work, *arguments)
+    async def prepare(self, work: Callable[..., Result], *arguments: Any, size: int = 0) -> Result:
+        """Do the work that turns a body into a request, in a thread if the body is not short. Raises ApiError.
+
+        size: of the work, where it may be more than a short body shows.
+        """
+        read = BODY_BYTES.get()
+        return await self.threads.run(max(size, read if read > SHORT_BODY else 0), work, *arguments)
 
     async def submit(
         self, ask: GenerationParams, prompts: list[Any], n: int, name: str
