@@ -28,7 +28,7 @@ class PictureBudget:
         return self.pixels - self.taken_pixels
 
     def take_pixels(self, count: int) -> None:
-        """Raise UsageError where there are not so many pixels left."""
+        """Raise UsageError where fewer pixels are left."""
         self.taken_pixels += count
         if self.taken_pixels > self.pixels:
             raise UsageError(

@@ -131,7 +131,7 @@ class ImageEncoder(Protocol):
         """Read what is needed for the first picture now. Raises UsageError where a package is missing, LoadError."""
 
     def memory(self, pixels: int) -> int:
-        """Bytes that it may take, at most, with prompts of so many pixels, one at a time: from metadata alone."""
+        """Bytes that it may take, at most, with one prompt of this number of pixels at a time: from metadata alone."""
 
     def encode_prompt(
         self,

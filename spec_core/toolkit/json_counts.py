@@ -7,7 +7,7 @@ import attrs
 
 @attrs.frozen
 class JsonLimits:
-    """How much a JSON text may have. containers: objects and lists. values: about as many as it has commas.
+    """How much a JSON text may have. containers: objects and lists. values: counted by its commas.
 
     texts: strings, keys included.
     """

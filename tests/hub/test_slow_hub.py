@@ -56,7 +56,7 @@ def endless(head: bytes, send: Send) -> None:
         send(b"a" * (1 << 20))
 
 
-def packed(encoding: bytes, data: bytes) -> Callable[[bytes, Send], None]:
+def pack_listing(encoding: bytes, data: bytes) -> Callable[[bytes, Send], None]:
     return lambda head, send: send(HEAD + b"Content-Encoding: " + encoding + b"\r\n\r\n" + data)
 
 
@@ -67,9 +67,9 @@ def listing(data: bytes) -> Callable[[bytes, Send], None]:
 ZEROS = bytes(200 << 20)
 LARGE = {
     "endless": (endless, f"more than {BYTES_MAX >> 20} MiB"),
-    "gzip": (packed(b"gzip", gzip.compress(ZEROS, 9)), f"more than {BYTES_MAX >> 20} MiB"),
-    "deflate": (packed(b"deflate", zlib.compress(ZEROS, 9)), f"more than {BYTES_MAX >> 20} MiB"),
-    "another packing": (packed(b"br", b"abc"), "is packed as 'br'"),
+    "gzip": (pack_listing(b"gzip", gzip.compress(ZEROS, 9)), f"more than {BYTES_MAX >> 20} MiB"),
+    "deflate": (pack_listing(b"deflate", zlib.compress(ZEROS, 9)), f"more than {BYTES_MAX >> 20} MiB"),
+    "another packing": (pack_listing(b"br", b"abc"), "is packed as 'br'"),
     "lists": (listing(b'{"siblings": [' + b"[]," * 5_000_000 + b"1]}"), "more than 300000 objects and lists"),
     "objects": (listing(b'{"x": [' + b"{}," * 5_000_000 + b"1]}"), "more than 300000 objects and lists"),
     "numbers": (listing(b'{"x": [' + b"1," * 9_000_000 + b"1]}"), "more than 2000000 values"),
@@ -88,7 +88,7 @@ def test_a_listing_that_is_too_large_is_refused(cache, monkeypatch, kind):
 def test_a_packed_listing_is_read(cache, monkeypatch, encoding):
     data = json.dumps({"sha": "a" * 40, "siblings": []}).encode()
     pack = {"gzip": gzip.compress, "deflate": zlib.compress}[encoding]
-    with answering(monkeypatch, packed(encoding.encode(), pack(data))):
+    with answering(monkeypatch, pack_listing(encoding.encode(), pack(data))):
         assert connect().list_files(NAME).commit == "a" * 40
 
 

@@ -233,7 +233,7 @@ def test_kept_clients_go_on_beside_bursts_of_connections_without_a_byte(server):
 
 
 @pytest.fixture(scope="module")
-def encrypted(tmp_path_factory):
+def encrypted_server(tmp_path_factory):
     folder = tmp_path_factory.mktemp("certificate")
     certificate, key = make_certificate(folder)
     with serving("zoo:pico", limits={**LIMITS, "handshake_seconds": 2.0, **certificate_of(certificate, key)}) as server:
@@ -254,13 +254,13 @@ def certificate_of(certificate, key):
     return {"ssl_cert_file": certificate, "ssl_key_file": key}
 
 
-def test_health_is_answered_over_tls(encrypted):
-    assert encrypted.url.startswith("https://") and encrypted.get("/health").status_code == 200
+def test_health_is_answered_over_tls(encrypted_server):
+    assert encrypted_server.url.startswith("https://") and encrypted_server.get("/health").status_code == 200
 
 
 @pytest.mark.parametrize("sent", [b"", b"\x16", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc", b"GET / HTTP/1.1\r\n\r\n"])
-def test_a_handshake_that_does_not_end_is_waited_for_in_vain(encrypted, sent):
-    with connect(encrypted) as half:
+def test_a_handshake_that_does_not_end_is_waited_for_in_vain(encrypted_server, sent):
+    with connect(encrypted_server) as half:
         half.sendall(sent)
         begun = time.monotonic()
         read_to_end(half)
@@ -268,24 +268,24 @@ def test_a_handshake_that_does_not_end_is_waited_for_in_vain(encrypted, sent):
 
 
 @pytest.mark.parametrize("sent", [b"", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc"])
-def test_handshakes_count_as_connections(encrypted, sent):
+def test_handshakes_count_as_connections(encrypted_server, sent):
     """The server was deaf for a minute: connections counted after their handshake."""
     with ExitStack() as stack:
         for _ in range(60):
-            half = stack.enter_context(connect(encrypted))
+            half = stack.enter_context(connect(encrypted_server))
             with suppress(OSError):
                 half.sendall(sent)
         begun = time.monotonic()
         with httpx.Client(verify=False, timeout=20) as client:
-            assert client.get(f"{encrypted.url}/health").status_code == 200
+            assert client.get(f"{encrypted_server.url}/health").status_code == 200
         assert time.monotonic() - begun < 15
-        assert len(encrypted.server.open_connections) <= LIMITS["connections"] + 1
+        assert len(encrypted_server.server.open_connections) <= LIMITS["connections"] + 1
 
 
-def test_a_client_that_speaks_after_its_handshake_has_time(encrypted):
+def test_a_client_that_speaks_after_its_handshake_has_time(encrypted_server):
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    with context.wrap_socket(connect(encrypted)) as client:
+    with context.wrap_socket(connect(encrypted_server)) as client:
         client.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert client.recv(12) == b"HTTP/1.1 200"
         assert read_to_end(client)

@@ -21,7 +21,7 @@ JSON = {"Content-Type": "application/json"}
 
 
 @pytest.fixture(scope="module")
-def watched():
+def watched_server():
     """A server, and the monitor of its loop."""
     with (
         serving("zoo:pico", ["ngram", "prediction"], max_sequences=4) as server,
@@ -31,9 +31,9 @@ def watched():
         yield server, longest
 
 
-def held(watched, path, data, limit):
+def send_within(watched_server, path, data, limit):
     """The status of an answer, after the check that nothing held the loop for longer than the limit."""
-    server, longest = watched
+    server, longest = watched_server
     longest.reset()
     answer = server.client.post(server.url + path, content=data, headers=JSON, timeout=120)
     assert answer.status_code < 500, answer.text
@@ -47,17 +47,17 @@ CASES = [(name, size) for name in attacks.SIZED for size in SECONDS if size <= 1
 
 
 @pytest.mark.parametrize(("name", "size"), CASES)
-def test_a_body_of_any_kind_does_not_hold_the_loop(watched, name, size):
+def test_a_body_of_any_kind_does_not_hold_the_loop(watched_server, name, size):
     path, data = attacks.SIZED[name](size)
     assert len(data) <= size
 
-    held(watched, path, data, SECONDS[size])
+    send_within(watched_server, path, data, SECONDS[size])
 
 
 @pytest.mark.parametrize("name", attacks.BODIES)
-def test_a_body_of_the_campaign_does_not_hold_the_loop(watched, name):
+def test_a_body_of_the_campaign_does_not_hold_the_loop(watched_server, name):
     path, body = attacks.BODIES[name](random.Random(1))
-    server, longest = watched
+    server, longest = watched_server
     longest.reset()
     answer = server.post(path, body, timeout=120)
 
@@ -65,9 +65,9 @@ def test_a_body_of_the_campaign_does_not_hold_the_loop(watched, name):
 
 
 @pytest.mark.parametrize("name", [name for name in attacks.ANSWERS if not name.startswith("calls")])
-def test_a_large_answer_does_not_hold_the_loop(watched, name):
+def test_a_large_answer_does_not_hold_the_loop(watched_server, name):
     path, body = attacks.ANSWERS[name](random.Random(1))
-    server, longest = watched
+    server, longest = watched_server
     for stream in (False, True):
         longest.reset()
         answer = server.post(path, {**body, "stream": stream}, timeout=120)
@@ -75,15 +75,15 @@ def test_a_large_answer_does_not_hold_the_loop(watched, name):
 
 
 @pytest.mark.parametrize("path", ["/openapi.json", "/v1/models", "/props", "/slots", "/metrics", "/", "/health"])
-def test_a_page_does_not_hold_the_loop(watched, path):
-    server, longest = watched
+def test_a_page_does_not_hold_the_loop(watched_server, path):
+    server, longest = watched_server
     longest.reset()
 
     assert server.get(path).status_code == 200 and longest.seconds < 0.1, longest
 
 
-def test_slots_with_large_requests_do_not_hold_the_loop(watched):
-    server, longest = watched
+def test_slots_with_large_requests_do_not_hold_the_loop(watched_server):
+    server, longest = watched_server
     body = {
         "prompt": "a",
         "max_tokens": 1_900,
@@ -117,8 +117,8 @@ def test_slots_with_large_requests_do_not_hold_the_loop(watched):
         ),
     ],
 )
-def test_too_many_log_probabilities_are_refused_by_the_field(watched, path, body, field):
-    answer = watched[0].post(path, body)
+def test_too_many_log_probabilities_are_refused_by_the_field(watched_server, path, body, field):
+    answer = watched_server[0].post(path, body)
 
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, field)
     assert "log-probabilities" in answer.json()["error"]["message"]
@@ -133,9 +133,9 @@ def test_a_text_whose_length_was_left_out_ends_where_its_log_probabilities_do():
     assert {choice["finish_reason"] for choice in choices} == {"length"}
 
 
-def test_a_long_answer_is_that_of_its_parts(watched):
+def test_a_long_answer_is_that_of_its_parts(watched_server):
     """Written in pieces, whole and as events."""
-    server, _ = watched
+    server, _ = watched_server
     body = {"prompt": "abc", "max_tokens": 900, "logprobs": 20, "ignore_eos": True, "temperature": 0, "echo": True}
     answer = server.post("/v1/completions", body)
     whole = answer.json()["choices"][0]
@@ -151,8 +151,8 @@ def test_a_long_answer_is_that_of_its_parts(watched):
 
 @pytest.mark.parametrize("bias", [-1e308, -3.5e38, False])
 @pytest.mark.parametrize("rest", [0, 1])
-def test_a_ban_of_every_token_is_refused_by_the_field(watched, bias, rest):
-    server, _ = watched
+def test_a_ban_of_every_token_is_refused_by_the_field(watched_server, bias, rest):
+    server, _ = watched_server
     eog = set(server.engine.run.target.info.eog)
     tokens = [t for t in range(3_072) if not (rest and t in eog)]
     body = {"prompt": "a", "max_tokens": 3, "ignore_eos": bool(rest)}
@@ -165,8 +165,8 @@ def test_a_ban_of_every_token_is_refused_by_the_field(watched, bias, rest):
 
 
 @pytest.mark.parametrize("bias", [1e308, 3.5e38])
-def test_a_bias_beyond_the_range_of_a_logit_is_refused(watched, bias):
-    answer = watched[0].post("/v1/completions", {"prompt": "a", "max_tokens": 3, "logit_bias": {"5": bias}})
+def test_a_bias_beyond_the_range_of_a_logit_is_refused(watched_server, bias):
+    answer = watched_server[0].post("/v1/completions", {"prompt": "a", "max_tokens": 3, "logit_bias": {"5": bias}})
 
     assert answer.status_code == 400 and "logit bias" in answer.json()["error"]["message"]
 
@@ -189,8 +189,8 @@ def test_what_can_never_fit_is_not_asked_to_come_again(path, body, field):
 
 
 @pytest.mark.parametrize("count", [10, 74, 128])
-def test_a_prompt_with_ends_of_texts_takes_one_place(watched, count):
-    server, _ = watched
+def test_a_prompt_with_ends_of_texts_takes_one_place(watched_server, count):
+    server, _ = watched_server
     end = min(server.engine.run.target.info.eog)
     prompt = [5, end] * count
     answer = server.post(
@@ -201,8 +201,8 @@ def test_a_prompt_with_ends_of_texts_takes_one_place(watched, count):
     assert len(answer.json()["choices"][0]["logprobs"]["tokens"]) >= len(prompt)
 
 
-def test_a_prompt_with_too_many_ends_of_texts_is_refused_by_the_field(watched):
-    server, _ = watched
+def test_a_prompt_with_too_many_ends_of_texts_is_refused_by_the_field(watched_server):
+    server, _ = watched_server
     end = min(server.engine.run.target.info.eog)
     answer = server.post("/v1/completions", {"prompt": [5, end] * 300, "max_tokens": 1, "echo": True, "logprobs": 1})
 
@@ -210,16 +210,16 @@ def test_a_prompt_with_too_many_ends_of_texts_is_refused_by_the_field(watched):
 
 
 @pytest.mark.parametrize("form", ["text", "list"])
-def test_names_of_methods_have_a_count(watched, form):
+def test_names_of_methods_have_a_count(watched_server, form):
     names = ["ngram"] * 65
     body = {"prompt": "a", "max_tokens": 1, "speculative": {"method": ",".join(names) if form == "text" else names}}
-    answer = watched[0].post("/v1/completions", body)
+    answer = watched_server[0].post("/v1/completions", body)
 
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, "speculative.method")
 
 
-def test_texts_with_a_bias_have_a_count(watched):
+def test_texts_with_a_bias_have_a_count(watched_server):
     body = {"prompt": "a", "max_tokens": 1, "logit_bias": [[f"text {i}", 1] for i in range(257)]}
-    answer = watched[0].post("/completion", body)
+    answer = watched_server[0].post("/completion", body)
 
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, "logit_bias")

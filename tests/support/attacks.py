@@ -134,71 +134,71 @@ ANSWERS: dict[str, Callable[[random.Random], tuple[str, Body]]] = {
 """Requests with large answers, or with answers that are read as calls."""
 
 
-def _repeated(path: str, head: str, unit: str, tail: str) -> Callable[[int], tuple[str, bytes]]:
+def _repeat(path: str, head: str, unit: str, tail: str) -> Callable[[int], tuple[str, bytes]]:
     """A body that has as many of a unit as fit in a number of bytes."""
     return lambda size: (path, (head + unit * ((size - len(head) - len(tail)) // len(unit)) + tail).encode())
 
 
 COMPLETION, CHAT = '{"max_tokens":1,"prompt":', '{"max_tokens":1,"messages":[{"role":"user","content":"a"}],'
 SIZED: dict[str, Callable[[int], tuple[str, bytes]]] = {
-    "numbers": _repeated("/v1/completions", f"{COMPLETION}[1", ",1", "]}"),
-    "fractions": _repeated("/v1/completions", f"{COMPLETION}[1.5", ",1.5", "]}"),
-    "exponents": _repeated("/v1/completions", f"{COMPLETION}[1", ",1e9", "]}"),
-    "constants": _repeated("/v1/completions", f"{COMPLETION}[null", ",null", "]}"),
-    "one number and lists": _repeated("/v1/completions", f"{COMPLETION}[1", ",[1]", "]}"),
-    "empty lists": _repeated("/v1/completions", f"{COMPLETION}[[]", ",[]", "]}"),
-    "empty objects": _repeated("/v1/completions", f"{COMPLETION}[{{}}", ",{}", "]}"),
-    "texts": _repeated("/v1/completions", f'{COMPLETION}["a"', ',"a"', "]}"),
-    "empty texts": _repeated("/v1/completions", f'{COMPLETION}[""', ',""', "]}"),
-    "numbers for llama-server": _repeated("/completion", f"{COMPLETION}[1", ",1", "]}"),
-    "numbers and texts": _repeated("/completion", f"{COMPLETION}[1", ',1,"a"', "]}"),
-    "numbers of 5 digits": _repeated("/completion", f"{COMPLETION}[1", ",10000", "]}"),
-    "lists for llama-server": _repeated("/completion", f"{COMPLETION}[[1]", ",[1]", "]}"),
-    "letters": _repeated("/v1/completions", f'{COMPLETION}"', "a ", '"}'),
-    "escapes": _repeated("/v1/completions", f'{COMPLETION}"', "\\u00e9", '"}'),
-    "quotes": _repeated("/v1/completions", f'{COMPLETION}"', '\\"', '"}'),
-    "brackets in a text": _repeated("/v1/completions", f'{COMPLETION}"', "[{", '"}'),
-    "brackets in quotes": _repeated("/v1/completions", f'{COMPLETION}"', '\\"[{,', '"}'),
-    "damaged": _repeated("/v1/completions", f"{COMPLETION}[1", ",1", ",}"),
-    "methods as a text": _repeated("/v1/completions", f'{COMPLETION}"a","speculative":{{"method":"', "ngram,", '"}}'),
-    "fields as a text": _repeated("/completion", f'{COMPLETION}"a","response_fields":["', "a/", '"]}'),
-    "choices": _repeated("/v1/completions", f'{COMPLETION}"a","guided_choice":["a"', ',"b"', "]}"),
-    "a schema as a text": _repeated("/v1/completions", f'{COMPLETION}"a","json_schema":"[1', ",[]", ']"}'),
-    "a schema": _repeated("/v1/completions", f'{COMPLETION}"a","json_schema":{{"enum":[1', ",1", "]}}"),
-    "tags as a text": _repeated(
+    "numbers": _repeat("/v1/completions", f"{COMPLETION}[1", ",1", "]}"),
+    "fractions": _repeat("/v1/completions", f"{COMPLETION}[1.5", ",1.5", "]}"),
+    "exponents": _repeat("/v1/completions", f"{COMPLETION}[1", ",1e9", "]}"),
+    "constants": _repeat("/v1/completions", f"{COMPLETION}[null", ",null", "]}"),
+    "one number and lists": _repeat("/v1/completions", f"{COMPLETION}[1", ",[1]", "]}"),
+    "empty lists": _repeat("/v1/completions", f"{COMPLETION}[[]", ",[]", "]}"),
+    "empty objects": _repeat("/v1/completions", f"{COMPLETION}[{{}}", ",{}", "]}"),
+    "texts": _repeat("/v1/completions", f'{COMPLETION}["a"', ',"a"', "]}"),
+    "empty texts": _repeat("/v1/completions", f'{COMPLETION}[""', ',""', "]}"),
+    "numbers for llama-server": _repeat("/completion", f"{COMPLETION}[1", ",1", "]}"),
+    "numbers and texts": _repeat("/completion", f"{COMPLETION}[1", ',1,"a"', "]}"),
+    "numbers of 5 digits": _repeat("/completion", f"{COMPLETION}[1", ",10000", "]}"),
+    "lists for llama-server": _repeat("/completion", f"{COMPLETION}[[1]", ",[1]", "]}"),
+    "letters": _repeat("/v1/completions", f'{COMPLETION}"', "a ", '"}'),
+    "escapes": _repeat("/v1/completions", f'{COMPLETION}"', "\\u00e9", '"}'),
+    "quotes": _repeat("/v1/completions", f'{COMPLETION}"', '\\"', '"}'),
+    "brackets in a text": _repeat("/v1/completions", f'{COMPLETION}"', "[{", '"}'),
+    "brackets in quotes": _repeat("/v1/completions", f'{COMPLETION}"', '\\"[{,', '"}'),
+    "damaged": _repeat("/v1/completions", f"{COMPLETION}[1", ",1", ",}"),
+    "methods as a text": _repeat("/v1/completions", f'{COMPLETION}"a","speculative":{{"method":"', "ngram,", '"}}'),
+    "fields as a text": _repeat("/completion", f'{COMPLETION}"a","response_fields":["', "a/", '"]}'),
+    "choices": _repeat("/v1/completions", f'{COMPLETION}"a","guided_choice":["a"', ',"b"', "]}"),
+    "a schema as a text": _repeat("/v1/completions", f'{COMPLETION}"a","json_schema":"[1', ",[]", ']"}'),
+    "a schema": _repeat("/v1/completions", f'{COMPLETION}"a","json_schema":{{"enum":[1', ",1", "]}}"),
+    "tags as a text": _repeat(
         "/v1/completions", f'{COMPLETION}"a","structured_outputs":{{"structural_tag":"[1', ",[]", ']"}}'
     ),
-    "biases": _repeated("/completion", f'{COMPLETION}"a","logit_bias":[[1,1]', ",[2,1]", "]}"),
-    "biased texts": _repeated("/completion", f'{COMPLETION}"a","logit_bias":[["a",1]', ',["b",1]', "]}"),
-    "variables": _repeated("/v1/chat/completions", f'{CHAT}"chat_template_kwargs":{{"a":[1', ",1", "]}}"),
-    "unknown": _repeated("/v1/chat/completions", f'{CHAT}"x":[1', ",1", "]}"),
-    "messages": _repeated("/v1/chat/completions", f"{CHAT[:-2]}", ',{"role":"user","content":"a"}', "]}"),
-    "turns": _repeated("/v1/messages", f"{CHAT[:-2]}", ',{"role":"user","content":"a"}', "]}"),
-    "items": _repeated(
+    "biases": _repeat("/completion", f'{COMPLETION}"a","logit_bias":[[1,1]', ",[2,1]", "]}"),
+    "biased texts": _repeat("/completion", f'{COMPLETION}"a","logit_bias":[["a",1]', ',["b",1]', "]}"),
+    "variables": _repeat("/v1/chat/completions", f'{CHAT}"chat_template_kwargs":{{"a":[1', ",1", "]}}"),
+    "unknown": _repeat("/v1/chat/completions", f'{CHAT}"x":[1', ",1", "]}"),
+    "messages": _repeat("/v1/chat/completions", f"{CHAT[:-2]}", ',{"role":"user","content":"a"}', "]}"),
+    "turns": _repeat("/v1/messages", f"{CHAT[:-2]}", ',{"role":"user","content":"a"}', "]}"),
+    "items": _repeat(
         "/v1/responses", '{"input":[{"role":"user","content":"a"}', ',{"role":"user","content":"a"}', "]}"
     ),
-    "parts": _repeated(
+    "parts": _repeat(
         "/v1/chat/completions",
         '{"max_tokens":1,"messages":[{"role":"user","content":[{"type":"text","text":"a"}',
         ',{"type":"text","text":"a"}',
         "]}]}",
     ),
-    "arguments": _repeated(
+    "arguments": _repeat(
         "/v1/chat/completions",
         f'{CHAT[:-2]},{{"role":"assistant","content":"","tool_calls":[{{"id":"a","type":"function","function":'
         '{"name":"f","arguments":"[1',
         ",[]",
         ']"}}]},{"role":"user","content":"a"}]}',
     ),
-    "ids to detokenize": _repeated("/detokenize", '{"tokens":[5', ",5", "]}"),
-    "a text to tokenize": _repeated("/tokenize", '{"content":"', "a b ", '"}'),
-    "pieces": _repeated("/tokenize", '{"with_pieces":true,"content":"', "a b ", '"}'),
-    "files to fill in": _repeated(
+    "ids to detokenize": _repeat("/detokenize", '{"tokens":[5', ",5", "]}"),
+    "a text to tokenize": _repeat("/tokenize", '{"content":"', "a b ", '"}'),
+    "pieces": _repeat("/tokenize", '{"with_pieces":true,"content":"', "a b ", '"}'),
+    "files to fill in": _repeat(
         "/infill", '{"input_prefix":"a","input_suffix":"b","input_extra":[{"text":"a"}', ',{"text":"a"}', "]}"
     ),
-    "one number": _repeated("/v1/completions", COMPLETION, "1", "}"),
-    "one name again": _repeated("/v1/completions", '{"prompt":"a"', ',"prompt":"a"', "}"),
-    "open lists": _repeated("/v1/completions", "", "[", ""),
+    "one number": _repeat("/v1/completions", COMPLETION, "1", "}"),
+    "one name again": _repeat("/v1/completions", '{"prompt":"a"', ',"prompt":"a"', "}"),
+    "open lists": _repeat("/v1/completions", "", "[", ""),
 }
 """{name: (path, body) of a number of bytes}."""
 

@@ -33,7 +33,7 @@ def loop_monitor(thread: int) -> Iterator[Longest]:
     """Measure the callbacks of the loop of a thread, by its id."""
     longest, run = Longest(), asyncio.Handle._run
 
-    def measured(handle: Any) -> None:
+    def run_measured(handle: Any) -> None:
         if threading.get_ident() != thread:
             run(handle)
             return
@@ -41,7 +41,7 @@ def loop_monitor(thread: int) -> Iterator[Longest]:
         run(handle)
         longest.note(thread_time() - begun, handle)
 
-    asyncio.Handle._run = measured
+    asyncio.Handle._run = run_measured
     try:
         yield longest
     finally:

@@ -382,7 +382,7 @@ class Answers:
 
 
 def ask_of(body: LlamaCompletion, terms: ServerConfig, texts: int) -> GenerationParams:
-    """The body as a request without a prompt, for so many prompts. Raises ApiError or UsageError."""
+    """The body as a request without a prompt. texts: number of its prompts. Raises ApiError or UsageError."""
     assert terms.target.tokenizer is not None
     if body.repeat_penalty is not None:
         if body.repetition_penalty is not None:

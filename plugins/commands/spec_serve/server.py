@@ -64,8 +64,8 @@ class Server(uvicorn.Server):
     def _make_protocol(self) -> LimitedProtocol:
         state = self.lifespan.state
         make: Any = self.config.http_protocol_class
-        made: LimitedProtocol = make(config=self.config, server_state=self.server_state, app_state=state)
-        return made
+        protocol: LimitedProtocol = make(config=self.config, server_state=self.server_state, app_state=state)
+        return protocol
 
     def _on_signal(self, sig: int, frame: Any) -> None:
         name = signal.Signals(sig).name

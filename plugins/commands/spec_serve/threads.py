@@ -76,7 +76,7 @@ class Threads:
         return await self._run_some("pictures", PICTURED_MAX, work, *arguments)
 
     async def _run_some(self, kind: str, count: int, work: Callable[..., Result], *arguments: Any) -> Result:
-        """Do work of a kind, of which ``count`` are done at once."""
+        """Do work of a kind. count: how much of this kind is done at once."""
         if kind not in self._limiters:  # made inside of the loop
             self._limiters[kind] = CapacityLimiter(count)
         limiter = self._limiters[kind]

@@ -73,7 +73,7 @@ class HfImageEncoder:
             self._read_parts()
 
     def memory(self, pixels: int) -> int:
-        """Bytes of the weights in float32, of the rows that are kept, and of prompts of so many pixels."""
+        """Bytes of the weights in float32, of the rows that are kept, and of a prompt of this number of pixels."""
         from spec_targets.hf.vision.tower import tower_tensors
 
         weights = sum(4 * prod(tensor.shape) for tensor in tower_tensors(self.directory).values())
