@@ -13,7 +13,7 @@ pytest.importorskip("fastapi", reason="needs the extra serve")
 
 from tests.support import attacks
 from tests.support.loop_monitor import loop_monitor
-from tests.support.served import serving
+from tests.support.served import serving, slowly
 
 SECONDS = {1_000_000: 0.1, 4_190_000: 0.25}
 """Longest time in which one callback may hold the loop, by the bytes of a body."""
@@ -91,7 +91,9 @@ def test_slots_with_large_requests_do_not_hold_the_loop(watched_server):
         "ignore_eos": True,
         "logit_bias": {i: 0 for i in range(3_000)},
     }
-    with server.client.stream("POST", f"{server.url}/v1/completions", json=body) as running:
+    body["speculative"] = {"n_max": 0}
+    running_request = server.client.stream("POST", f"{server.url}/v1/completions", json=body)
+    with slowly(server), running_request as running:
         next(running.iter_lines())
         longest.reset()
         slots = server.get("/slots").json()
