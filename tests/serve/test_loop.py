@@ -86,7 +86,8 @@ def test_slots_with_large_requests_do_not_hold_the_loop():
     body = {"prompt": "a", "max_tokens": 1_900, "stream": True, "ignore_eos": True, "speculative": {"n_max": 0}}
     body["logit_bias"] = dict.fromkeys(map(str, range(3_000)), 0)
     with serving("zoo:pico") as server, loop_monitor(server.thread) as longest, slowly(server):
-        with server.client.stream("POST", f"{server.url}/v1/completions", json=body) as running:
+        running_request = server.client.stream("POST", f"{server.url}/v1/completions", json=body)
+        with running_request as running:
             next(line for line in running.iter_lines() if line)
             longest.reset()
             slots = server.get("/slots").json()
