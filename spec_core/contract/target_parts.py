@@ -13,6 +13,7 @@ import attrs
 from torch import Tensor
 
 from spec_core.contract.encoded_prompt import EncodedPrompt
+from spec_core.contract.picture_budget import PictureBudget
 
 Messages = list[dict[str, str]]
 
@@ -126,15 +127,28 @@ class CacheReader(Protocol):
 class ImageEncoder(Protocol):
     """``target.image_encoder``: reads prompts with pictures. Several threads may call it."""
 
+    def load(self) -> None:
+        """Read what is needed for the first picture now. Raises UsageError where a package is missing, LoadError."""
+
+    def memory(self, pixels: int) -> int:
+        """Bytes that it may take, at most, with one prompt of this number of pixels at a time: from metadata alone."""
+
     def encode_prompt(
-        self, prompt: str | Sequence[Mapping[str, Any]], pictures: Sequence[Any], **keywords: Any
+        self,
+        prompt: str | Sequence[Mapping[str, Any]],
+        pictures: Sequence[Any],
+        budget: PictureBudget | None = None,
+        /,
+        **keywords: Any,
     ) -> EncodedPrompt:
         """Token ids and rows of a text, or of messages with the model's chat template.
 
         pictures: in the order of their places, as a user gives them: at least paths, bytes of files, and arrays
         [height, width, 3] of uint8. A part ``{"type": "image"}`` of a message is a place; in a text it is the model's
-        own word, and a text without one begins with its pictures. keywords: of the chat template.
-        Raises UsageError for a picture that cannot be read, and if there are more or fewer than places.
+        own word, and a text without one begins with its pictures. budget: what the pictures may take, None is no limit.
+        keywords: of the chat template.
+        Raises UsageError for a picture that cannot be read, if there are more or fewer than places, and if the budget
+        does not suffice.
         """
 
 

@@ -13,6 +13,7 @@ Logits: ``likeliest``. Constraints: ``allowed_mask`` and ``forced_tokens``. Coun
 ``DraftStatistics``.
 Texts: ``encode_part``, ``encode_after``, ``stream_after`` and ``decode_after`` for parts of a text.
 Processes: ``LimitedProcess`` runs a stranger's program, which calls ``answer_messages``, with limits of the system.
+Files of strangers: ``JsonLimits`` counts a JSON text before it is read.
 Threads: ``use_threads`` sets the number of torch's. Loops: ``PlanFollower`` follows a controller's plan.
 
 The first use of one of these names imports torch; importing this module does not. ``__init__.pyi`` lists them.

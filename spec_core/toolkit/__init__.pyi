@@ -4,6 +4,7 @@ from spec_core.contract.parts import decode_after as decode_after
 from spec_core.contract.parts import encode_after as encode_after
 from spec_core.contract.parts import encode_part as encode_part
 from spec_core.contract.parts import stream_after as stream_after
+from spec_core.contract.picture_budget import PictureBudget as PictureBudget
 from spec_core.contract.target_parts import CachedHeads as CachedHeads
 from spec_core.contract.target_parts import CachedRows as CachedRows
 from spec_core.contract.target_parts import CacheReader as CacheReader
@@ -47,6 +48,7 @@ from spec_core.toolkit.heads import DraftHead as DraftHead
 from spec_core.toolkit.heads import HeadFile as HeadFile
 from spec_core.toolkit.heads import Reading as Reading
 from spec_core.toolkit.heads import draft_head as draft_head
+from spec_core.toolkit.json_counts import JsonLimits as JsonLimits
 from spec_core.toolkit.limited_process import LimitedProcess as LimitedProcess
 from spec_core.toolkit.limited_process import ProcessEnded as ProcessEnded
 from spec_core.toolkit.limited_process import answer_messages as answer_messages

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import hashlib
+import io
 import json
 import random
 import shutil
@@ -12,7 +14,10 @@ import zipfile
 import pytest
 from spec_cli.main import run
 from spec_compare.bundle import MANIFEST, entry, zip_files
+from spec_compare.exports import tables
+from spec_compare.records import reading
 
+from spec_core import UsageError
 from tests.compare.test_compare import begin, folder, words  # noqa: F401
 
 LAPS, SUMMARY = "results.jsonl", "summary.json"
@@ -251,3 +256,88 @@ def test_a_file_that_is_no_bundle_is_refused(folder, capsys, content):  # noqa: 
     (folder / "x.zip").write_bytes(content)
 
     assert "not a bundle" in refusal_of(folder / "x.zip", capsys)
+
+
+# values that a bundle may have
+
+
+def random_text(size) -> str:
+    return random.Random(1).randbytes(size // 2).hex()
+
+
+@pytest.mark.parametrize("name", [LAPS, SUMMARY, "costs.jsonl", "prompts.jsonl"])
+@pytest.mark.parametrize("item", [b"[],", b"{},", b"1,"])
+def test_a_file_of_many_values_is_refused_before_it_is_read(bundle, capsys, name, item):
+    """Paid for with random bytes in the report, which may be packed as little as they like."""
+    contents = files(bundle)
+    contents.pop(MANIFEST)
+    contents[name] = b'{"kind":"header","x":[' + item * 5_000_000 + item[:-1] + b"]}\n"
+    contents["report.html"] = random.Random(1).randbytes(1_500_000)
+    bundle.write_bytes(zip_files(contents))
+    del contents
+    output, held = check_memory(bundle, capsys)
+
+    assert "which no bundle has" in output and name in output
+    assert held < 20 << 20
+
+
+def test_values_are_counted_where_their_own_file_pays_for_them(bundle, capsys):
+    """Random text in the same file: its size is right, its number of values is not."""
+    contents = files(bundle)
+    contents.pop(MANIFEST)
+    contents[LAPS] = (
+        b'{"kind":"header","x":"' + random_text(500_000).encode() + b'","y":[' + b"[]," * 3_000_000 + b"1]}\n"
+    )
+    bundle.write_bytes(zip_files(contents))
+    del contents
+    output, held = check_memory(bundle, capsys)
+
+    assert "results.jsonl has more than" in output and held < 20 << 20
+
+
+def test_more_packed_bytes_than_the_file_has_are_refused(bundle, capsys):
+    data = bytearray(bundle.read_bytes())
+    at = data.index(b"PK\x01\x02")  # the first entry of the central directory
+    data[at + 20 : at + 24] = (1 << 30).to_bytes(4, "little")
+    bundle.write_bytes(bytes(data))
+
+    assert "b.zip" in refusal_of(bundle, capsys)
+
+
+@pytest.mark.parametrize(
+    "line", [b"[" * 600_000, b"[1," * 600_000, b"[" + b"1," * 5_000_000, b'["a",' + b'"a",' * 600_000]
+)
+def test_a_line_of_many_values_is_refused_before_it_is_read(tmp_path, line):
+    (tmp_path / LAPS).write_bytes(line + b"\n")
+    tracemalloc.start()
+    try:
+        with pytest.raises(UsageError, match="line 1: more than"):
+            reading.read(tmp_path)
+        assert tracemalloc.get_traced_memory()[1] < 100 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_line_without_an_end_is_not_read_whole(tmp_path, monkeypatch):
+    monkeypatch.setattr(reading, "LINE_BYTES", 1 << 10)
+    (tmp_path / LAPS).write_bytes(b"a" * (1 << 20))
+
+    with pytest.raises(UsageError, match="line 1: has more than"):
+        reading.read(tmp_path)
+
+
+# cells of a table
+
+FORMULAS = ["=1+1", "+1", "-1+1", "@SUM(A1)", "\t=1", "\r=1", "\n=1", " =1", "＝1", "|a", "\ufeff=1"]
+
+
+@pytest.mark.parametrize("text", FORMULAS)
+def test_a_cell_is_no_formula(text):
+    [header, row] = csv.reader(io.StringIO(tables._csv([{text: text}]).decode(), newline=""))
+
+    assert header == row == [f"'{text}"]
+
+
+@pytest.mark.parametrize("value", ["a=1", "a", "", -1.5, 7, None, "1-2"])
+def test_other_cells_are_as_they_are(value):
+    assert tables.plain_cell(value) is value

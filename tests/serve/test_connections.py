@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import shutil
 import socket
+import ssl
+import subprocess
 import time
 from contextlib import ExitStack, suppress
 
+import httpx
 import pytest
 
 pytest.importorskip("fastapi", reason="needs the extra serve")
 
-from spec_serve.connections import QuietErrors, connections_max
+from spec_serve.acceptor import Acceptor
+from spec_serve.connections import Connection, Connections, connections_max, counts_addresses
 from spec_serve.settings import ServeSettings
 
 from tests.support.served import serving
@@ -31,7 +36,7 @@ def server():
 
 def connect(server):
     """A connection that has sent nothing."""
-    host, port = server.url.removeprefix("http://").split(":")
+    host, port = server.url.partition("://")[2].split(":")
     connection = socket.create_connection((host, int(port)), timeout=10)
     return connection
 
@@ -78,7 +83,7 @@ def test_health_is_answered_beside_more_half_heads_than_connections(server):
     with ExitStack() as stack:
         for _ in range(40):
             stack.enter_context(connect(server)).sendall(b"GET / HT")
-        assert server.get("/health").status_code == 200
+        assert httpx.get(f"{server.url}/health").status_code == 200
 
 
 def test_connections_with_requests_are_not_dropped_for_new_ones(server):
@@ -115,13 +120,181 @@ def test_the_limit_follows_the_descriptors(monkeypatch):
     assert connections_max(ServeSettings()) == 1024
 
 
-def test_a_lack_of_descriptors_is_one_line_of_the_log(caplog):
-    loop, handler = asyncio.new_event_loop(), QuietErrors()
-    with caplog.at_level(logging.ERROR):
-        for _ in range(50):
-            handler(loop, {"message": "socket.accept() out of system resource", "exception": OSError(24, "too many")})
-        handler(loop, {"message": "another error"})
-    loop.close()
+def test_a_lack_of_descriptors_is_one_line_of_the_log(caplog, monkeypatch):
+    monkeypatch.setattr("spec_serve.acceptor.PAUSE_SECONDS", 0.0)
 
-    assert len(caplog.records) == 2
-    assert "no connection can be accepted" in caplog.text and "another error" in caplog.text
+    async def endure():
+        acceptor = Acceptor(Connections(8), None, None, 1.0)
+        for _ in range(50):
+            await acceptor._endure_shortage(OSError(24, "too many"))
+
+    with caplog.at_level(logging.ERROR):
+        asyncio.run(endure())
+
+    assert len(caplog.records) == 1 and "no connection can be accepted" in caplog.text
+
+
+# which connection makes room
+
+
+class Sockets:
+    """Connections of a table, with real sockets; ``open`` makes one that was heard some seconds ago."""
+
+    def __init__(self, count_max, by_address=True):
+        self.table, self.closed, self.clients = Connections(count_max, by_address), [], {}
+
+    def open(self, name, address="a", stage="silent", seconds=9.0):
+        own, self.clients[name] = socket.socketpair()
+        connection = Connection(own.fileno(), address, lambda: (self.closed.append(name), own.close()))
+        self.table.add(connection)
+        self.table.move(connection, stage)
+        connection.heard -= seconds
+        return connection
+
+
+def test_connections_without_a_byte_go_first_and_the_oldest_of_them():
+    sockets = Sockets(1)
+    for name, stage in (("head", "head"), ("old", "silent"), ("new", "silent"), ("handshake", "handshake")):
+        sockets.open(name, stage=stage)
+    while sockets.table.make_room():
+        pass
+
+    assert sockets.closed == ["old", "new", "handshake", "head"]
+
+
+@pytest.mark.parametrize("stage", ["kept", "busy"])
+def test_a_connection_that_is_kept_alive_or_answered_is_not_closed(stage):
+    sockets = Sockets(1)
+    sockets.open("kept", stage=stage, seconds=999.0)
+
+    assert not sockets.table.make_room()
+
+
+@pytest.mark.parametrize("stage", ["silent", "handshake", "head", "body"])
+def test_a_connection_whose_bytes_lie_in_the_socket_is_not_closed(stage):
+    sockets = Sockets(1)
+    sockets.open("sends", stage=stage)
+    sockets.clients["sends"].send(b"GET /")
+    assert not sockets.table.make_room()
+    sockets.open("waits", stage=stage)
+
+    assert sockets.table.make_room() and sockets.closed == ["waits"]
+
+
+@pytest.mark.parametrize("stage", ["silent", "handshake", "head", "body"])
+def test_a_connection_has_a_short_grace(stage):
+    sockets = Sockets(1)
+    sockets.open("new", stage=stage, seconds=0.0)
+
+    assert not sockets.table.make_room()
+
+
+@pytest.mark.parametrize(("by_address", "closed"), [(True, "many 1"), (False, "few")])
+def test_those_of_the_address_with_most_connections_go_first_without_a_proxy(by_address, closed):
+    sockets = Sockets(1, by_address)
+    sockets.open("few", "b")
+    for number in range(1, 4):
+        sockets.open(f"many {number}", "a")
+    sockets.table.make_room()
+
+    assert sockets.closed == [closed]
+
+
+def test_a_proxy_is_declared_by_a_setting_or_by_uvicorns_variable(monkeypatch):
+    monkeypatch.delenv("FORWARDED_ALLOW_IPS", raising=False)
+    assert counts_addresses(ServeSettings()) and not counts_addresses(ServeSettings(proxy=True))
+    monkeypatch.setenv("FORWARDED_ALLOW_IPS", "10.0.0.1")
+    assert not counts_addresses(ServeSettings())
+
+
+def test_a_table_forgets_connections_and_addresses_that_have_ended():
+    sockets = Sockets(8)
+    for connection in [sockets.open(name) for name in "abc"]:
+        sockets.table.remove(connection)
+        sockets.table.move(connection, "head")
+
+    assert len(sockets.table) == 0 and not sockets.table.addresses
+
+
+def test_kept_clients_go_on_beside_bursts_of_connections_without_a_byte(server):
+    """Four bursts of ten times as many as there are places; new clients get in, and a kept one is not closed."""
+    answers = []
+    with httpx.Client() as kept, ExitStack() as stack:
+        for _ in range(4):
+            for _ in range(80):
+                stack.enter_context(connect(server))
+            answers.append(kept.get(f"{server.url}/health").status_code)
+            answers.append(httpx.get(f"{server.url}/health", timeout=20).status_code)
+
+    assert answers == [200] * 8
+
+
+# encryption
+
+
+@pytest.fixture(scope="module")
+def encrypted_server(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("certificate")
+    certificate, key = make_certificate(folder)
+    with serving("zoo:pico", limits={**LIMITS, "handshake_seconds": 2.0, **certificate_of(certificate, key)}) as server:
+        yield server
+
+
+def make_certificate(folder):
+    """A certificate for this machine, made by openssl."""
+    files = [str(folder / name) for name in ("certificate.pem", "key.pem")]
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl is not on this machine")
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
+    subprocess.run([*command, "-out", files[0], "-keyout", files[1]], check=True, capture_output=True)
+    return files
+
+
+def certificate_of(certificate, key):
+    return {"ssl_cert_file": certificate, "ssl_key_file": key}
+
+
+def test_health_is_answered_over_tls(encrypted_server):
+    assert encrypted_server.url.startswith("https://") and encrypted_server.get("/health").status_code == 200
+
+
+@pytest.mark.parametrize("sent", [b"", b"\x16", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc", b"GET / HTTP/1.1\r\n\r\n"])
+def test_a_handshake_that_does_not_end_is_waited_for_in_vain(encrypted_server, sent):
+    with connect(encrypted_server) as half:
+        half.sendall(sent)
+        begun = time.monotonic()
+        read_to_end(half)
+        assert time.monotonic() - begun < 8
+
+
+@pytest.mark.parametrize("sent", [b"", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc"])
+def test_handshakes_count_as_connections(encrypted_server, sent):
+    """The server was deaf for a minute: connections counted after their handshake."""
+    with ExitStack() as stack:
+        for _ in range(60):
+            half = stack.enter_context(connect(encrypted_server))
+            with suppress(OSError):
+                half.sendall(sent)
+        begun = time.monotonic()
+        with httpx.Client(verify=False, timeout=20) as client:
+            assert client.get(f"{encrypted_server.url}/health").status_code == 200
+        assert time.monotonic() - begun < 15
+        assert len(encrypted_server.server.open_connections) <= LIMITS["connections"] + 1
+
+
+def test_a_client_that_speaks_after_its_handshake_has_time(encrypted_server):
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    with context.wrap_socket(connect(encrypted_server)) as client:
+        client.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert client.recv(12) == b"HTTP/1.1 200"
+        assert read_to_end(client)
+
+
+def test_a_server_ends_with_connections_that_wait_for_a_byte():
+    with serving("zoo:pico", limits={"head_seconds": 30.0}) as server, ExitStack() as stack:
+        for _ in range(5):
+            stack.enter_context(connect(server))
+        time.sleep(0.1)
+        begun = time.monotonic()
+    assert time.monotonic() - begun < 10

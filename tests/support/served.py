@@ -14,13 +14,11 @@ from typing import Any
 
 import attrs
 import httpx
-import uvicorn
 from spec_grammar import JsonSchema
 from spec_serve.app import create_app
 from spec_serve.command import adapt
-from spec_serve.connections import protocol_class
 from spec_serve.engine import Engine
-from spec_serve.server import GRACE_SECONDS, Server, listening
+from spec_serve.server import Server, listening
 from spec_serve.server_config import ServerConfig
 from spec_serve.settings import ServeSettings
 
@@ -38,12 +36,13 @@ PROMPTS = Path(__file__).parents[2] / "plugins" / "models" / "spec_zoo" / "promp
 
 @attrs.frozen
 class Served:
-    """A server that listens. url: without a slash at its end."""
+    """A server that listens. url: without a slash at its end. thread: the id of its event loop's."""
 
     url: str
     engine: Engine
     server: Server
     client: httpx.Client = attrs.field(factory=lambda: httpx.Client(timeout=60))
+    thread: int = 0
 
     def post(self, path: str, body: Any = None, **more: Any) -> httpx.Response:
         return self.client.post(self.url + path, json=body, **more)
@@ -87,19 +86,15 @@ def serving(
     with Run(target, methods=methods, control=settings["control"], settings=settings.build(RunSettings)) as run:
         engine = Engine(run, own.queue)
         listener = listening(own)
-        config = uvicorn.Config(
-            create_app(engine, ServerConfig(run, name, own, settings)),
-            log_level="error",
-            timeout_graceful_shutdown=int(own.shutdown_seconds) + GRACE_SECONDS,
-            http=protocol_class(own),
-        )
-        server = Server(config, engine, own.shutdown_seconds)
+        server = Server(create_app(engine, ServerConfig(run, name, own, settings)), engine, own)
         thread = Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()
         try:
             while not server.started and thread.is_alive():
                 sleep(0.005)
-            served = Served(f"http://127.0.0.1:{listener.getsockname()[1]}", engine, server)
+            scheme = "https" if own.ssl_cert_file else "http"
+            url = f"{scheme}://127.0.0.1:{listener.getsockname()[1]}"
+            served = Served(url, engine, server, httpx.Client(timeout=60, verify=False), thread.ident or 0)
             with served.client:
                 yield served
         finally:
@@ -181,7 +176,7 @@ async def _all(url: str, many: list[Asked], concurrency: int) -> list[Got]:
             return await _read(client, url, asked)
 
     limits = httpx.Limits(max_connections=None)
-    async with httpx.AsyncClient(timeout=120, limits=limits) as client:
+    async with httpx.AsyncClient(timeout=120, limits=limits, verify=False) as client:
         return await asyncio.gather(*(one(asked) for asked in many))
 
 

@@ -61,6 +61,8 @@ REFUSED = {
     "svg": (b"<svg xmlns='http://www.w3.org/2000/svg'/>", "is none of"),
     "many pixels": (png(70_000, 70_000, zlib.compress(bytes(100))), "70000 x 70000 pixels, at most"),
     "one row of many": (png(PIXELS_MAX + 1, 1, zlib.compress(bytes(100))), "pixels, at most"),
+    "one row": (png(1_000, 2, zlib.compress(bytes(100))), "one side is more than 200 times the other"),
+    "one column": (png(1, 100_000, zlib.compress(bytes(100))), "one side is more than 200 times the other"),
     "no data": (png(100, 100, b""), "it is damaged"),
     "too little data": (png(5_000, 5_000, zlib.compress(bytes(100))), "it is damaged"),
     "no deflate": (png(10, 10, b"abc"), "it is damaged"),

@@ -30,8 +30,14 @@ DATE = (1980, 1, 1, 0, 0, 0)
 LARGEST = 4 << 30
 """Max bytes of all entries."""
 RATIO_MAX = 40
-"""Max bytes of all entries for one of the file: records are compressed to a fifth."""
+"""Max bytes of an entry for one of its packed bytes: records are compressed to a fifth."""
+SMALL = 1 << 20
+"""Bytes of an entry that may be compressed to any size, and signs of values that it may have."""
+SIGNS_MAX = 4
+"""Max brackets and commas for a packed byte: measured times alone take more than one."""
 MANIFEST_LARGEST, SUMMARY_LARGEST = 1 << 20, 64 << 20
+SIGNS = (b"[", b"{", b",")
+"""A value of one of them takes Python up to a hundred bytes."""
 PIECE = 1 << 20
 """Bytes that are unpacked and hashed at once."""
 CLOSE = 1e-9
@@ -114,12 +120,11 @@ def check(file: Path) -> tuple[Outcome, str]:
 def unzip(file: Path, folder: Path) -> None:
     """Write the files of a bundle to a folder, each of the size and hash that the manifest says."""
     try:
-        size = file.stat().st_size
         with zipfile.ZipFile(file) as archive:
             _check_methods(file, archive)
             listed = _manifest(file, archive)
             _check_names(file, archive, listed)
-            _check_sizes(file, listed, size)
+            _check_sizes(file, archive, listed)
             for name, facts in listed.items():
                 _extract(file, archive, name, facts, folder / name)
     except (zipfile.BadZipFile, zipfile.LargeZipFile, EOFError, OSError, ValueError, NotImplementedError) as error:
@@ -162,27 +167,38 @@ def _check_methods(file: Path, archive: zipfile.ZipFile) -> None:
         raise UsageError(f"{file} is compressed by method {min(other)}, a bundle is by deflate", hint=HINT)
 
 
-def _check_sizes(file: Path, listed: Mapping[str, Any], size: int) -> None:
-    """Refuse contents that are too large for a file of ``size`` bytes, before anything is unpacked."""
-    total = 0
+def _check_sizes(file: Path, archive: zipfile.ZipFile, listed: Mapping[str, Any]) -> None:
+    """Refuse contents that are too large for their packed bytes, before anything is unpacked."""
+    total, packed_total = 0, sum(entry.compress_size for entry in archive.infolist())
+    if packed_total > (size := file.stat().st_size):
+        raise UsageError(f"{file} has {size} bytes and announces {packed_total} packed ones", hint=HINT)
     for name, facts in listed.items():
         if not isinstance(facts, dict) or type(facts.get("bytes")) is not int or facts["bytes"] < 0:
             raise UsageError(f"{file}: {MANIFEST} has no size of {name}", hint=HINT)
-        total += facts["bytes"]
-    if total > min(LARGEST, RATIO_MAX * size):
-        raise UsageError(f"{file} has {size} bytes and announces contents of {total}, which no bundle has", hint=HINT)
+        size, packed = facts["bytes"], archive.getinfo(name).compress_size
+        if size > max(SMALL, RATIO_MAX * packed):
+            raise UsageError(
+                f"{file} announces contents of {size} bytes in the {packed} of {name}, which no bundle has", hint=HINT
+            )
+        total += size
+    if total > LARGEST:
+        raise UsageError(f"{file} announces contents of {total} bytes, which no bundle has", hint=HINT)
     if listed[SUMMARY]["bytes"] > SUMMARY_LARGEST:
         raise UsageError(f"{file}: {SUMMARY} is too large", hint=HINT)
 
 
 def _extract(file: Path, archive: zipfile.ZipFile, name: str, facts: dict[str, Any], to: Path) -> None:
     """Unpack an entry in pieces. Reads no more than the manifest announces."""
-    digest, count = hashlib.sha256(), 0
+    digest, count, signs = hashlib.sha256(), 0, 0
+    signs_max = SMALL + SIGNS_MAX * archive.getinfo(name).compress_size
     with archive.open(name) as stream, to.open("wb") as out:
         while count <= facts["bytes"] and (piece := stream.read(min(PIECE, facts["bytes"] + 1 - count))):
             digest.update(piece)
             out.write(piece)
             count += len(piece)
+            signs += sum(map(piece.count, SIGNS)) if name != REPORT else 0
+            if signs > signs_max:
+                raise UsageError(f"{file}: {name} has more than {signs_max} values, which no bundle has", hint=HINT)
     if {"bytes": count, "sha256": digest.hexdigest()} != facts:
         raise UsageError(f"{file}: {name} is not what its manifest says: its size or SHA-256 differs", hint=HINT)
 
@@ -190,6 +206,7 @@ def _extract(file: Path, archive: zipfile.ZipFile, name: str, facts: dict[str, A
 def _check_rows(file: Path, summary: bytes, rows: list[Row]) -> None:
     """Raise UsageError for the first figure of the summary that the records do not give."""
     try:
+        costs.LIMITS.check(summary)
         claimed = json.loads(summary)["rows"]
         names = [(row["contender"], row["family"]) for row in claimed]
     except (ValueError, KeyError, TypeError, RecursionError) as error:

@@ -170,10 +170,31 @@ def _plan(target: Target, plugins: list[PluginInstance], settings: Settings, lim
     asked = settings.table["cache_tokens"]
     cached = None if asked.origin == DEFAULT else asked.value
     cached = 0 if not settings["reuse"] else cached
-    memory_plan = plan(target.info, plugins, settings["max_sequences"], limits.cache_mib * MIB, cached)
+    pictures = _picture_bytes(target, limits)
+    memory_plan = plan(target.info, plugins, settings["max_sequences"], limits.cache_mib * MIB, cached, pictures)
     check(memory_plan, limits.memory_mib * MIB, target.info.device)
     common.print_note("memory plan:\n" + "\n".join(memory_plan.lines()))
     return memory_plan
+
+
+def _picture_bytes(target: Target, limits: ServeSettings) -> int:
+    """Bytes for the pictures of all requests; 0 for a model that reads text alone."""
+    from spec_core.toolkit import image_encoder
+
+    encoder = image_encoder(target)
+    return 0 if encoder is None else encoder.memory(limits.picture_pixels) + limits.picture_mib * MIB
+
+
+def _load_encoder(target: Target) -> None:
+    """Read what the first picture needs now: it takes seconds. Without its packages the server reads text alone."""
+    from spec_core.toolkit import image_encoder
+
+    if (encoder := image_encoder(target)) is None:
+        return
+    try:
+        encoder.load()
+    except UsageError as error:
+        common.print_note(f"pictures are refused: {error.reason}; {error.hint}")
 
 
 def adapt(settings: Settings) -> Settings:
@@ -220,6 +241,7 @@ def prepare(run: Run, settings: Settings, limits: ServeSettings) -> tuple[Engine
     from spec_serve.server_config import ServerConfig, name_of_model
     from spec_serve.tracing import Tracing
 
+    _load_encoder(run.target)
     cache = _restore_cache(run, limits)
     engine = Engine(run, limits.queue)
     if cache is not None:

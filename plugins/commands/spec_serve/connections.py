@@ -1,29 +1,35 @@
-"""Connections with limits of their number and of time: for the head of a request, and for a client that reads nothing.
+"""Connections of a server, counted from ``accept`` on, and which of them makes room when there are too many.
 
-A connection without a whole request costs a descriptor, and a process has few: without limits some hundred of them make
-a server deaf.
+A connection costs a descriptor, and a process has few: without limits some hundred of them make a server deaf.
 """
 
 from __future__ import annotations
 
-import asyncio
-import logging
-from typing import Any, ClassVar
+import os
+import select
+from collections import Counter
+from collections.abc import Callable, Iterator
+from itertools import islice
+from time import monotonic
+from typing import Any, Literal, TypeAlias
 
-from uvicorn.protocols.http.auto import AutoHTTPProtocol
+import attrs
 
 from spec_serve.settings import ServeSettings
 
-log = logging.getLogger("spec_serve")
 DESCRIPTORS_KEPT = 64
 """Descriptors for all but connections: files, the log, processes of grammars and templates."""
 CONNECTIONS_MAX = 1024
-UNREAD_SECONDS = 60.0
-"""Time in which a client must take some of what was sent to it."""
-QUIET_SECONDS = 60.0
-"""Between two lines of the log about a lack of descriptors."""
-FULL = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 5\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
-Base: Any = AutoHTTPProtocol
+Stage: TypeAlias = Literal["silent", "handshake", "head", "body", "busy", "kept"]
+"""What a server waits for: the first byte, the end of a handshake, of a head, of a body, an answer, the next request.
+"""
+GRACE: dict[Stage, float] = {"silent": 0.1, "handshake": 0.5, "head": 0.5, "body": 5.0}
+"""Seconds without a byte after which a connection of this stage may be closed for another one, in this order. One that
+is answered, or was kept alive, is not closed."""
+WAITED_FOR: tuple[Stage, ...] = ("silent", "handshake", "head")
+"""Stages whose end a new connection waits for; without one of them it is told that the server is full."""
+LOOKED_AT = 32
+"""Connections of a stage that are compared, the oldest ones."""
 
 
 def connections_max(limits: ServeSettings) -> int:
@@ -39,87 +45,95 @@ def connections_max(limits: ServeSettings) -> int:
     return max(1, min(CONNECTIONS_MAX, descriptors - DESCRIPTORS_KEPT))
 
 
-class LimitedProtocol(Base):  # type: ignore[misc]
-    """A connection of uvicorn. ``protocol_class`` makes the class of one server."""
-
-    head_seconds: ClassVar[float]
-    count_max: ClassVar[int]
-    waiting: ClassVar[dict[LimitedProtocol, asyncio.TimerHandle]]
-    _unread: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: Any) -> None:
-        super().connection_made(transport)
-        if len(self.connections) > self.count_max and not self._drop_oldest():
-            transport.write(FULL)
-            transport.close()
-            return
-        self._await_head()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._have_head()
-        self.resume_writing()
-        super().connection_lost(exc)
-
-    def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        self._update_waiting()
-
-    def on_response_complete(self) -> None:
-        super().on_response_complete()
-        self._update_waiting()
-
-    def pause_writing(self) -> None:
-        """The client reads more slowly than the answer comes."""
-        super().pause_writing()
-        if self._unread is None:
-            self._unread = self.loop.call_later(UNREAD_SECONDS, self.transport.abort)
-
-    def resume_writing(self) -> None:
-        super().resume_writing()
-        if self._unread is not None:
-            self._unread.cancel()
-            self._unread = None
-
-    def _update_waiting(self) -> None:
-        if self.cycle is not None and not self.cycle.response_complete:
-            self._have_head()
-        elif not self.transport.is_closing():
-            self._await_head()
-
-    def _await_head(self) -> None:
-        """Close the connection if no request comes in time. More of its head gives no more time."""
-        if self not in self.waiting:
-            self.waiting[self] = self.loop.call_later(self.head_seconds, self.transport.abort)
-
-    def _have_head(self) -> None:
-        if (timer := self.waiting.pop(self, None)) is not None:
-            timer.cancel()
-
-    def _drop_oldest(self) -> bool:
-        """Close the connection that has waited longest for a request; False if none waits."""
-        oldest = next(iter(self.waiting), None)
-        if oldest is None:
-            return False
-        oldest._have_head()
-        oldest.transport.abort()
-        return True
+def counts_addresses(limits: ServeSettings) -> bool:
+    """Whether an address is one client: all connections through a proxy come from the proxy's."""
+    return not (limits.proxy or os.environ.get("FORWARDED_ALLOW_IPS"))
 
 
-def protocol_class(limits: ServeSettings) -> type[LimitedProtocol]:
-    """The protocol of one server."""
-    own = {"head_seconds": limits.head_seconds, "count_max": connections_max(limits), "waiting": {}}
-    return type("ServerProtocol", (LimitedProtocol,), own)
+@attrs.define(eq=False)
+class Connection:
+    """One connection. descriptor: its file descriptor. close: ends it at once.
+
+    opened, heard: times of ``accept``, and of its last byte.
+    """
+
+    descriptor: int
+    address: str
+    close: Callable[[], None]
+    stage: Stage = "silent"
+    opened: float = attrs.field(factory=monotonic)
+    heard: float = attrs.field(factory=monotonic)
 
 
-class QuietErrors:
-    """Handles errors of an event loop: a lack of descriptors is one line of the log now and then, not one a second."""
+@attrs.define(eq=False)
+class Connections:
+    """All connections of a server. by_address: those of the address with most of them make room first."""
 
-    def __init__(self) -> None:
-        self.last = float("-inf")
+    count_max: int
+    by_address: bool = True
+    stages: dict[Stage, dict[Connection, None]] = attrs.field(init=False)
+    addresses: Counter[str] = attrs.field(factory=Counter, init=False)
 
-    def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        if "out of system resource" not in str(context.get("message")):
-            loop.default_exception_handler(context)
-        elif loop.time() - self.last > QUIET_SECONDS:
-            self.last = loop.time()
-            log.error("no connection can be accepted: %s; lower -o serve.connections", context.get("exception"))
+    def __attrs_post_init__(self) -> None:
+        stages: tuple[Stage, ...] = (*GRACE, "busy", "kept")
+        self.stages = {stage: {} for stage in stages}
+
+    def __len__(self) -> int:
+        return sum(map(len, self.stages.values()))
+
+    def __iter__(self) -> Iterator[Connection]:
+        return (connection for stage in self.stages.values() for connection in list(stage))
+
+    @property
+    def is_full(self) -> bool:
+        return len(self) > self.count_max
+
+    def add(self, connection: Connection) -> None:
+        self.stages[connection.stage][connection] = None
+        self.addresses[connection.address] += 1
+
+    def remove(self, connection: Connection) -> None:
+        """Remove a connection that has ended."""
+        if connection in self.stages[connection.stage]:
+            del self.stages[connection.stage][connection]
+            self.addresses[connection.address] -= 1
+            self.addresses += Counter()  # drops an address without connections
+
+    def move(self, connection: Connection, stage: Stage) -> None:
+        """Note that a byte came, or an answer ended, and what the server waits for now."""
+        if connection in self.stages[connection.stage]:
+            del self.stages[connection.stage][connection]
+            connection.stage, connection.heard = stage, monotonic()
+            self.stages[stage][connection] = None  # at the end: the first of a stage was heard longest ago
+
+    def make_room(self) -> bool:
+        """Close one connection that a server waits for in vain. False where there is none, or not yet."""
+        now = monotonic()
+        for stage, seconds in GRACE.items():
+            oldest = islice(self.stages[stage], LOOKED_AT)
+            waiting = [one for one in oldest if now - one.heard >= seconds and not is_readable(one.descriptor)]
+            if waiting:
+                first = max(waiting, key=lambda one: self.addresses[one.address]) if self.by_address else waiting[0]
+                self.remove(first)
+                first.close()
+                return True
+        return False
+
+    def seconds_to_room(self, new: Connection) -> float | None:
+        """Seconds after which another connection than the new one may be closed; None if that is not soon."""
+        now, ends = monotonic(), []
+        for stage in WAITED_FOR:
+            oldest = next(iter(self.stages[stage]), new)
+            ends += [] if oldest is new else [max(0.0, oldest.heard + GRACE[stage] - now)]
+        return min(ends, default=None)
+
+
+def is_readable(descriptor: int) -> bool:
+    """Whether bytes that were not read yet have come on a socket. The end of the connection is not one."""
+    if descriptor < 0:
+        return False
+    if not hasattr(select, "poll"):  # Windows
+        return bool(select.select([descriptor], [], [], 0)[0])
+    poll: Any = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return any(events & select.POLLIN and not events & select.POLLHUP for _, events in poll.poll(0))

@@ -8,13 +8,14 @@ from typing import Any
 
 import attrs
 
-from spec_core import EncodedPrompt, Target, Tokenizer
-from spec_core.toolkit import image_encoder
+from spec_core import EncodedPrompt, Target, Tokenizer, UsageError
+from spec_core.toolkit import PictureBudget, image_encoder
 from spec_serve import thinking
 from spec_serve.errors import ApiError
 from spec_serve.pictures import picture_of
 from spec_serve.reading import has_channels
 from spec_serve.schemas import Conversation, Message, Tool, ToolCall
+from spec_serve.shape import BODY_BYTES, LIMITS
 
 ROLES = ("system", "user", "assistant", "tool")
 WRITTEN = (
@@ -30,7 +31,10 @@ PLACE = {"type": "image"}
 """The place of a picture in a message."""
 TURN = 32
 """Characters around a message, about."""
-RESERVED = ("messages", "tools", "bos_token", "eos_token", "bos", "eos", "template", "add_generation_prompt")
+RESERVED = (
+    "messages", "tools", "bos_token", "eos_token", "bos", "eos", "template", "add_generation_prompt", "self", "expand",
+    "special",
+)  # fmt: skip
 """Variables of a template that a request says in other ways, or not at all."""
 
 
@@ -58,9 +62,9 @@ class Talk:
 
     @property
     def size(self) -> int:
-        """Characters that the template writes, about."""
-        values = [self.how.chat_template_kwargs, *(tool.function.parameters for tool in self.tools)]
-        return sum(map(len, self.texts)) + TURN * len(self.messages) + sum(len(str(value)) for value in values if value)
+        """Characters that the template writes, about; those of tools and variables are part of the body."""
+        values = bool(self.how.chat_template_kwargs) or any(tool.function.parameters for tool in self.tools)
+        return sum(map(len, self.texts)) + TURN * len(self.messages) + (BODY_BYTES.get() if values else 0)
 
     @property
     def has_pictures(self) -> bool:
@@ -77,8 +81,8 @@ class Talk:
             if part.picture is not None
         ]
 
-    def encode_pictures(self, target: Target) -> EncodedPrompt:
-        """Encode a conversation with pictures. Raises ApiError, and UsageError for what cannot be read."""
+    def encode_pictures(self, target: Target, budget: PictureBudget) -> EncodedPrompt:
+        """Encode a conversation with pictures. Raises ApiError."""
         if (encoder := image_encoder(target)) is None:
             problem = f"{target.info.name} reads text alone, and a message has a picture (image_url)"
             raise ApiError(400, problem, "messages", "not_supported")
@@ -86,7 +90,10 @@ class Talk:
             raise ApiError(400, "the last message cannot be continued in a conversation with pictures", "messages")
         keywords = self._keywords(target.tokenizer)
         messages = conversation(self.messages, self.tools, target.tokenizer)
-        return encoder.encode_prompt(messages, self.pictures, **keywords)
+        try:
+            return encoder.encode_prompt(messages, self.pictures, budget, **keywords)
+        except UsageError as error:
+            raise ApiError(400, f"{error.reason}; {error.hint}", "messages") from error
 
     def encode(self, tokenizer: Any) -> Any:
         """Encode the conversation by the chat template."""
@@ -192,6 +199,7 @@ def _message(at: int, message: Message) -> dict[str, Any]:
 def _call(at: int, call: ToolCall) -> dict[str, Any]:
     """Call with its arguments as an object, since templates print them themselves."""
     try:
+        LIMITS.check(call.function.arguments.encode(errors="surrogatepass"))
         arguments = json.loads(call.function.arguments or "{}")
     except (ValueError, RecursionError) as error:
         raise ApiError(

@@ -14,13 +14,18 @@ from typing import Any
 import attrs
 import numpy as np
 
-from spec_core import Request, Sampling, Target
+from spec_core import EncodedPrompt, Request, Sampling, Target
 from spec_core.commands import Logprob
-from spec_serve.errors import api_error_of
+from spec_serve.errors import ApiError, api_error_of
+from spec_serve.generation_params import GenerationParams
 from spec_serve.job import Done, EventQueue, Failed, Job, messages
 from spec_serve.server_config import ServerConfig
+from spec_serve.service import Service
+from spec_serve.threads import write
 
 FORCED = "forced"
+ENDS_MAX = 128
+"""Tokens within a prompt that end a text: the part before each is evaluated as a text of its own."""
 
 
 @attrs.frozen(eq=False)
@@ -77,10 +82,55 @@ class Echo:
     scores: list[Logprob] = attrs.field(factory=list)
 
 
+async def read_echoes(service: Service, ask: GenerationParams, prompts: list[Any], n: int) -> list[Echo]:
+    """The prompts as parts of their answers, with log-probabilities where those of the text were asked for.
+
+    n: texts of each prompt.
+    """
+    best, encoded = ask.request.sampling.logprobs, await service.encode(*prompts)
+    if best is not None:
+        check_sizes([prompt.tokens for prompt in encoded], n * (1 + best), service.terms)
+    return [await _read_echo(service, ask, *pair) for pair in zip(prompts, encoded, strict=True)]
+
+
+async def _read_echo(service: Service, ask: GenerationParams, prompt: Any, encoded: EncodedPrompt) -> Echo:
+    """One prompt, whose parts are evaluated one after the other: a request takes no more than a place of the queue."""
+    ids, best = encoded.tokens, ask.request.sampling.logprobs
+    text = prompt if isinstance(prompt, str) else await write(len(ids), service.tokenizer.decode, ids)
+    logprobs: list[Logprob] = []
+    for request in [] if best is None else requests(ids, best, ask.request, service.terms):
+        [part] = jobs = [job(request, ask.deadline)]
+        try:
+            service.engine.submit(jobs)
+            logprobs += await scores(part)
+        finally:
+            service.engine.cancel(jobs)
+    return Echo(text, ids, logprobs)
+
+
+def check_sizes(prompts: list[list[int]], repeats: int, terms: ServerConfig) -> None:
+    """Raise ApiError where prompts have too many log-probabilities, or too many tokens that end a text.
+
+    repeats: log-probabilities of each token in the answer.
+    """
+    count, most = sum(map(len, prompts)) * repeats, terms.limits.logprobs_total
+    if count > most:
+        problem = f"the prompts have {count} log-probabilities, at most {most} are reported; ask for fewer"
+        raise ApiError(400, problem, "echo")
+    ends = max(len(_ends(ids, terms)) for ids in prompts)
+    if ends > ENDS_MAX:
+        problem = f"a prompt has {ends} tokens that end a text, at most {ENDS_MAX} are evaluated with echo and logprobs"
+        raise ApiError(400, problem, "echo")
+
+
+def _ends(ids: list[int], terms: ServerConfig) -> list[int]:
+    """Positions behind tokens within a prompt that end a text."""
+    return [at + 1 for at, token in enumerate(ids) if at and token in terms.target.info.eog and at + 1 < len(ids)]
+
+
 def requests(ids: list[int], best: int, model: Request, terms: ServerConfig) -> list[Request]:
     """Requests whose texts are the prompt after its first token. model: what the answer itself asks for."""
-    ends = [at + 1 for at, token in enumerate(ids) if at and token in terms.target.info.eog and at + 1 < len(ids)]
-    cuts = sorted({1, *ends, len(ids)})
+    cuts = sorted({1, *_ends(ids, terms), len(ids)})
     methods = (FORCED,) if FORCED in terms.run.drafters else ()
     return [
         Request(
@@ -97,21 +147,16 @@ def requests(ids: list[int], best: int, model: Request, terms: ServerConfig) -> 
     ]
 
 
-def jobs(ids: list[int], best: int, model: Request, deadline: float | None, terms: ServerConfig) -> list[Job]:
-    """Jobs that score a text, with an outlet of their own."""
-    outlet = EventQueue()
-    submitted = requests(ids, best, model, terms)
-    return [Job(request, outlet, index=i, streamed=False, deadline=deadline) for i, request in enumerate(submitted)]
+def job(request: Request, deadline: float | None) -> Job:
+    """The job that scores a part of a prompt, with an event queue of its own."""
+    return Job(request, EventQueue(), streamed=False, deadline=deadline)
 
 
-async def scores(submitted: list[Job]) -> list[Logprob]:
-    """Log-probabilities of the tokens after the first. Raises the error that ended one of the texts."""
-    scores_by_row: dict[int, list[Logprob]] = {}
-    if not submitted:
-        return []
-    async for job, message in messages(submitted[0].outlet, len(submitted)):
+async def scores(submitted: Job) -> list[Logprob]:
+    """Log-probabilities of the tokens of a part. Raises the error that ended it."""
+    async for _, message in messages(submitted.outlet, 1):
         if isinstance(message, Failed):
             raise api_error_of(message.error) from message.error
         if isinstance(message, Done):
-            scores_by_row[job.index] = message.result.logprobs or []
-    return [score for _, scored in sorted(scores_by_row.items()) for score in scored]
+            return message.result.logprobs or []
+    return []

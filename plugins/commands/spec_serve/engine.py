@@ -53,6 +53,9 @@ class Engine:
     def submit(self, jobs: list[Job]) -> None:
         """Queue all of these jobs; each learns whether it was accepted. Raises ApiError if the queue is full."""
         self._check_alive()
+        if len(jobs) > self.room:
+            problem = f"{len(jobs)} texts, at most {self.room} run or wait at once on this server"
+            raise ApiError(400, problem, "n")
         if self.draining:
             raise ApiError(503, "the server is shutting down", code="shutting_down", headers={"Retry-After": "5"})
         if len(self.open) + len(jobs) > self.room:

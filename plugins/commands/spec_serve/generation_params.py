@@ -13,11 +13,13 @@ import attrs
 from spec_core import Constraint, EncodedPrompt, Request, Run, Sampling, Target
 from spec_core.commands import DEFAULT, Settings, prompt_tokens
 from spec_core.errors import nearest, quote
+from spec_core.toolkit import PictureBudget
 from spec_serve import structured
 from spec_serve.conversation import Talk, describe_tools
 from spec_serve.errors import ApiError
 from spec_serve.job import EventQueue, Job
-from spec_serve.lengths import check_ids, check_text
+from spec_serve.lengths import check_ids, check_text, prompt_max
+from spec_serve.pictures import PictureMemory
 from spec_serve.reading import Reads, has_channels
 from spec_serve.schemas import Chat, Generate, OpenAI, Predicted, Speculative, Tool, ToolChoice
 from spec_serve.server_config import ServerConfig
@@ -27,6 +29,8 @@ SEEDS, SHORT, UNLIMITED = 1 << 64, 16, 1 << 31
 """``SHORT``: max_tokens of ``/v1/completions`` where nobody says, as in OpenAI's API."""
 RANDOM_BITS = 53
 """Bits of a random seed: a client whose numbers are floats, such as a browser, can send it back as it is."""
+BANNED = -3.4e38
+"""A bias below it bans a token: with it the logit, in float32, is -inf."""
 SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty")
 ALIASES = {
     "draft-simple": "draft-model", "draft_model": "draft-model", "standalone": "draft-model",
@@ -35,6 +39,8 @@ ALIASES = {
 }  # fmt: skip
 """Names of llama-server, vLLM and SGLang."""
 OFF = ("none", "off")
+METHODS_MAX = 64
+"""Names of methods of a request."""
 TOKEN_ID = re.compile(r"-?[0-9]{1,18}")
 PREDICTION = "prediction"
 """The method that drafts from a request's prediction."""
@@ -63,6 +69,27 @@ class GenerationParams:
         """Compile the constraint, so that the engine need not. Raises UsageError. Not for the event loop."""
         if self.request.constraint is not None:
             self.request.constraint.start(target)
+
+    def limit_logprobs(self, texts: int, chosen: bool, field: str, terms: ServerConfig) -> GenerationParams:
+        """Set how long texts may become so that the answer has a bounded number of log-probabilities.
+
+        texts: of the request. chosen: whether the client said how long they may become. Raises ApiError for too long
+        ones; otherwise they end at the length that fits.
+        """
+        best = self.request.sampling.logprobs
+        if best is None:
+            return self
+        tokens, most = min(self.request.max_tokens, terms.context), terms.limits.logprobs_total
+        count = texts * tokens * (1 + best)
+        if count <= most:
+            return self
+        longest = most // (texts * (1 + best))
+        if chosen or longest < 1:
+            problem = (
+                f"{texts} texts of {tokens} tokens would have {count} log-probabilities, at most {most} are reported"
+            )
+            raise ApiError(400, problem, field)
+        return attrs.evolve(self, request=attrs.evolve(self.request, max_tokens=longest))
 
     def predicting(self, prediction: str) -> GenerationParams:
         return attrs.evolve(self, request=attrs.evolve(self.request, prediction=prediction))
@@ -99,6 +126,7 @@ def ask(
     logprobs: how many best tokens to report at every position, None is no log-probabilities.
     """
     _check_model(body, terms)
+    _check_bans(bias, bool(body.ignore_eos), terms.target)
     if logprobs is not None and logprobs > terms.limits.logprobs_max:
         raise ApiError(400, f"log-probabilities of {logprobs} tokens, at most {terms.limits.logprobs_max} are reported")
     given = {name: value for name in SAMPLING if (value := getattr(body, name)) is not None}
@@ -145,6 +173,7 @@ def ask_chat(body: Chat, terms: ServerConfig) -> tuple[GenerationParams, Talk, i
     tokens_max = max_tokens(next(iter(lengths), None), terms, terms.context)
     logprobs = (body.top_logprobs or 0) if body.logprobs else None
     request = ask(body, terms, tokens_max, logprobs, bias_of(body.logit_bias))
+    request = request.limit_logprobs(n, bool(lengths), "top_logprobs", terms)
     prediction = predicted_text(body.prediction, terms)
     request = request.calling(calls_of(body, tools, request, terms.target.tokenizer))
     return request.predicting(prediction), Talk(body.messages, tools, body, terms.template_defaults), n
@@ -190,6 +219,8 @@ def methods(speculative: Speculative, run: Run) -> tuple[str, ...] | None:
     choice = speculative.method if speculative.method is not None else speculative.type
     if choice is None:
         return None
+    if (choice.count(",") + 1 if isinstance(choice, str) else len(choice)) > METHODS_MAX:
+        raise ApiError(400, f"more than {METHODS_MAX} methods", "speculative.method")
     names = [part.strip() for part in choice.split(",")] if isinstance(choice, str) else choice
     names = [name for name in names if name and name.lower() not in OFF]
     return tuple(_method(name, run) for name in names)
@@ -229,6 +260,13 @@ def token_id(key: str) -> int:
     if TOKEN_ID.fullmatch(key) is None:
         raise ApiError(400, f"logit_bias has the key {key!r:.40}; keys must be token ids, as texts", "logit_bias")
     return int(key)
+
+
+def _check_bans(bias: Mapping[int, float], without_ends: bool, target: Target) -> None:
+    """Raise ApiError where every token is banned. without_ends: so are tokens that end a text."""
+    banned = {token for token, value in bias.items() if value < BANNED}
+    if len(banned | (set(target.info.eog) if without_ends else set())) >= target.info.vocab:
+        raise ApiError(400, "logit_bias bans every token; leave one that may be chosen", "logit_bias")
 
 
 def priority_of(given: int | None, limits: ServeSettings) -> int:
@@ -295,19 +333,29 @@ def size_of(prompt: Any) -> int:
     return prompt.size if isinstance(prompt, Talk) else len(prompt)
 
 
+def has_pictures(prompt: Any) -> bool:
+    return isinstance(prompt, Talk) and prompt.has_pictures
+
+
+def encode_pictured(talk: Talk, terms: ServerConfig, memory: PictureMemory) -> EncodedPrompt:
+    """Token ids of a conversation, and rows of its pictures. Very slow: not for the event loop. Raises ApiError."""
+    limits = terms.limits
+    check_text("".join(talk.texts), terms)
+    budget = PictureBudget(limits.picture_pixels, prompt_max(terms), limits.picture_seconds)
+    encoded = talk.encode_pictures(terms.target, budget)
+    check_ids(encoded.tokens, terms)
+    memory.hold(encoded, budget)
+    return encoded
+
+
 def encode_prompt(prompt: Any, terms: ServerConfig) -> EncodedPrompt:
-    """Token ids of a text, of ids, or of a conversation, and rows of its pictures. Slow: not for the event loop.
+    """Token ids of a text, of ids, or of a conversation without pictures. Slow: not for the event loop.
 
     Raises ApiError for one that is too long, before it is tokenized where its length shows that.
     """
-    tokenizer = terms.target.tokenizer
     if isinstance(prompt, Talk):
         check_text("".join(prompt.texts), terms)
-        if prompt.has_pictures:
-            encoded = prompt.encode_pictures(terms.target)
-            check_ids(encoded.tokens, terms)
-            return encoded
-        prompt = prompt.encode(tokenizer)
+        prompt = prompt.encode(terms.target.tokenizer)
     if isinstance(prompt, str):
         check_text(prompt, terms)
     else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
@@ -20,6 +21,10 @@ from spec_serve.stream import as_json
 HEALTH = ("/health", "/v1/health")
 OPEN = (*HEALTH, "/")
 """Paths that need no key: whether the server lives, and the page, which asks for it."""
+
+
+DIGITS_MAX = 18
+"""Digits of a number that a header may have."""
 
 
 def answer(error: ApiError, path: str = "") -> Response:
@@ -38,6 +43,16 @@ def add_request_id(send: Any, name: str) -> Any:
         await send(message)
 
     return sending
+
+
+def _check_readable(headers: Headers) -> None:
+    """Raise ApiError for a header with an address that cannot be read."""
+    for name, address in (("host", f"//{headers.get('host', '')}"), ("origin", headers.get("origin", ""))):
+        try:
+            urlsplit(address).port  # noqa: B018  # the port is read when it is asked for
+        except ValueError as error:
+            problem = f"the header {name.title()} cannot be read: {error}"
+            raise ApiError(400, problem, name.title(), "invalid_header") from error
 
 
 class Guard:
@@ -74,6 +89,7 @@ class Guard:
 
     def check(self, path: str, headers: Headers) -> None:
         """Raise ApiError for a page of a stranger, a wrong key, or a body that says that it is too long."""
+        _check_readable(headers)
         if self.origins is not None and path not in HEALTH:
             self.origins.check(headers)
         self._check_key(path, headers)
@@ -90,7 +106,10 @@ class Guard:
             raise ApiError(401, problem, code="invalid_api_key", headers={"WWW-Authenticate": "Bearer"})
 
     def _check_length(self, length: str | None) -> None:
-        if length is not None and length.isdecimal() and int(length) > self.body_bytes:
+        if length is None or not length.isdecimal():
+            return
+        digits = length.lstrip("0")
+        if len(digits) > DIGITS_MAX or int(digits or "0") > self.body_bytes:
             raise self.too_long()
 
     def too_long(self) -> ApiError:

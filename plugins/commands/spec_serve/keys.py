@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import hmac
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from spec_core.errors import why
 from spec_serve.settings import ServeSettings
 
 BYTES_MAX = 1 << 20
+OTHER_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+"""Beginnings of files that are not UTF-8."""
 
 
 @attrs.frozen
@@ -38,10 +41,14 @@ def _read(path: Path) -> tuple[bytes, ...]:
     """Read a key from every line that is not empty and does not begin with #."""
     try:
         with path.open("rb") as file:
-            data = file.read(BYTES_MAX)
+            data = file.read(BYTES_MAX + 1)
     except OSError as error:
         raise UsageError(f"--api-key-file {path} cannot be read: {why(error)}", hint="name a text file") from error
-    lines = [line.strip() for line in data.splitlines()]
+    if len(data) > BYTES_MAX:
+        raise UsageError(f"--api-key-file {path} has more than {BYTES_MAX} bytes", hint="name a file of keys alone")
+    if data.startswith(OTHER_MARKS) or b"\0" in data:
+        raise UsageError(f"--api-key-file {path} is not UTF-8 text", hint="save it as UTF-8, a key in every line")
+    lines = [line.strip() for line in data.removeprefix(codecs.BOM_UTF8).splitlines()]
     keys = tuple(line for line in lines if line and not line.startswith(b"#"))
     if not keys:
         raise UsageError(f"--api-key-file {path} has no key", hint="write one key in every line")

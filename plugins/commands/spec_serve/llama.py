@@ -13,6 +13,7 @@ from starlette.responses import Response
 from spec_core import Emitted, Tokenizer
 from spec_core.toolkit import encode_after, encode_part
 from spec_serve import report, token_logprobs
+from spec_serve.answer_size import answer_size
 from spec_serve.errors import ApiError, api_error_of
 from spec_serve.generation_params import TOKEN_ID, GenerationParams, ask, max_tokens
 from spec_serve.job import Done, EventQueue, Failed, Job, Progress, Prompted, messages
@@ -23,13 +24,19 @@ from spec_serve.routes import api_router, generates
 from spec_serve.schemas import Count, Generate, Number
 from spec_serve.server_config import ServerConfig
 from spec_serve.service import Service, ServiceOf
-from spec_serve.stream import as_json, event
+from spec_serve.shape import BODY_BYTES
+from spec_serve.stream import event
 from spec_serve.strict_model import ANY, Body, ListOf
+from spec_serve.threads import write
 
 router = api_router("llama-server")
 STOPS = {"length": "limit", "cancelled": "limit", "deadline": "limit"}
 BIASED_MAX = 256
 """Characters of a text whose tokens get a bias."""
+BIASED_SIZE = 64
+"""Characters of a long text that take as long as a text whose tokens get a bias."""
+BIASED_TEXTS_MAX = 256
+"""Texts whose tokens get a bias: each is tokenized by itself, in a millisecond."""
 
 
 class PromptText(Body):
@@ -41,7 +48,7 @@ class PromptText(Body):
     prompt_string: str
 
 
-Prompt: TypeAlias = str | PromptText | list[int | str]
+Prompt: TypeAlias = str | list[int | str] | PromptText
 """A text, or a list in which token ids and texts are mixed."""
 
 
@@ -59,7 +66,7 @@ class LlamaCompletion(Generate):
 
     ids: ClassVar[tuple[str, ...]] = ("prompt", "logit_bias")
 
-    prompt: str | PromptText | ListOf[Prompt | int]
+    prompt: str | ListOf[int | Prompt] | PromptText
     response_fields: list[str] | None = Field(default=None, description="The answer has these fields alone: a, or a/b.")
     n_predict: int | None = None
     max_tokens: Count | None = None
@@ -96,11 +103,18 @@ class CompletionAnswer(BaseModel):
 @router.post("/completions", include_in_schema=False)
 async def complete_prompt(body: LlamaCompletion, service: ServiceOf) -> Response:
     """Continue a prompt, or several."""
+    prompts, several = await service.prepare(_read_prompts, body, service.terms, size=BODY_BYTES.get())
+    return await complete(service, body, prompts, several)
+
+
+def _read_prompts(body: LlamaCompletion, terms: ServerConfig) -> tuple[list[tuple[OnePrompt, str | list[int]]], bool]:
+    """Each prompt with what it is encoded as, and whether the answer is a list. Raises ApiError."""
+    if isinstance(body.prompt, list):  # whether it is one prompt or several of them
+        check_ids(body.prompt, terms)
     given, several = prompts_of(body.prompt)
-    if len(given) > service.terms.limits.n_max:
-        raise ApiError(400, f"{len(given)} prompts, at most {service.terms.limits.n_max} are allowed", "prompt")
-    encoded = await service.threads.run(sum(map(_size, given)), _all_ids, given, service.terms)
-    return await complete(service, body, list(zip(given, encoded, strict=True)), several)
+    if len(given) > terms.limits.n_max:
+        raise ApiError(400, f"{len(given)} prompts, at most {terms.limits.n_max} are allowed", "prompt")
+    return [(prompt, ids_of(prompt, terms)) for prompt in given], several
 
 
 async def complete(
@@ -108,7 +122,10 @@ async def complete(
 ) -> Response:
     """Submit prompts, each with what it is encoded as, and answer."""
     terms = service.terms
-    ask = await service.threads.run(len(as_json(body.logit_bias)), ask_of, body, terms)
+    if len(prompts) > service.engine.room:
+        problem = f"{len(prompts)} prompts, at most {service.engine.room} texts run or wait at once on this server"
+        raise ApiError(400, problem, "prompt")
+    ask = await service.prepare(ask_of, body, terms, len(prompts), size=BIASED_SIZE * len(body.logit_bias or ()))
     answers: list[LlamaAnswer] = []
     try:
         for written, prompt in prompts:
@@ -131,6 +148,9 @@ def limit(body: LlamaCompletion) -> int | None:
 def bias(given: Any, tokenizer: Tokenizer) -> dict[int, float]:
     """``{"42": 1.5}``, or pairs ``[42, 1.5]``, ``["text", -1]``, ``[42, false]``."""
     pairs = list(given.items()) if isinstance(given, Mapping) else given or []
+    texts = sum(bool(pair) and isinstance(pair[0], str) and TOKEN_ID.fullmatch(pair[0]) is None for pair in pairs)
+    if texts > BIASED_TEXTS_MAX:
+        raise ApiError(400, f"logit_bias has {texts} texts, at most {BIASED_TEXTS_MAX} are tokenized", "logit_bias")
     return {token: value for pair in pairs for token, value in _bias(pair, tokenizer)}
 
 
@@ -164,15 +184,6 @@ def prompts_of(given: Any) -> tuple[list[OnePrompt], bool]:
 
 def _single(given: Any) -> OnePrompt:
     return given.prompt_string if isinstance(given, PromptText) else given
-
-
-def _size(prompt: OnePrompt) -> int:
-    """Characters and ids."""
-    return len(prompt) if isinstance(prompt, str) else sum(len(p) if isinstance(p, str) else 1 for p in prompt)
-
-
-def _all_ids(prompts: list[OnePrompt], terms: ServerConfig) -> list[str | list[int]]:
-    return [ids_of(prompt, terms) for prompt in prompts]
 
 
 def ids_of(given: OnePrompt, terms: ServerConfig) -> str | list[int]:
@@ -245,10 +256,16 @@ class LlamaAnswer:
     index: int = 0
     ids: list[int] = attrs.field(factory=list)
     probabilities: list[dict[str, Any]] = attrs.field(factory=list)
+    _finished: Finished | None = None
 
-    async def response(self) -> dict[str, Any]:
-        """Return the answer in one piece. Raises the error that ended the text."""
-        [finished] = await report.wait_for_all(self.outlet, 1)
+    async def wait(self) -> None:
+        """Wait for the text. Raises the error that ended it."""
+        [self._finished] = await report.wait_for_all(self.outlet, 1)
+
+    def whole(self) -> dict[str, Any]:
+        """The answer in one piece."""
+        finished = self._finished
+        assert finished is not None
         for step in self.job.steps:
             self._note(step.events)
         return self.told.choose(self._final(finished, finished.result.text, self.ids))
@@ -264,7 +281,11 @@ class LlamaAnswer:
                 if not self.told.silent:
                     yield event(self._chunk(message))
             elif isinstance(message, Done):
-                yield event(self.told.choose(self._final(Finished(self.job, message.result), "", [])))
+                yield await write(answer_size([self.job]), self._last_event, Finished(self.job, message.result))
+
+    def _last_event(self, finished: Finished) -> str:
+        """All numbers, the prompt, and all log-probabilities again."""
+        return event(self.told.choose(self._final(finished, "", [])))
 
     def _prompt_event(self, message: Prompted) -> dict[str, Any]:
         head = {"index": self.index, "content": "", "tokens": [], "stop": False, "id_slot": self.job.slot}
@@ -342,9 +363,14 @@ class Answers:
     parts: list[LlamaAnswer]
     several: bool
 
-    async def response(self) -> Any:
-        """Return the answers in one piece. Raises the error that ended a text."""
-        answers = [await one.response() for one in self.parts]
+    async def wait(self) -> None:
+        """Wait for all texts. Raises the error that ended one of them."""
+        for one in self.parts:
+            await one.wait()
+
+    def whole(self) -> Any:
+        """The answers in one piece."""
+        answers = [one.whole() for one in self.parts]
         return answers if self.several else answers[0]
 
     async def chunks(self) -> AsyncIterator[str]:
@@ -354,11 +380,12 @@ class Answers:
                 yield text
 
 
-def ask_of(body: LlamaCompletion, terms: ServerConfig) -> GenerationParams:
-    """The body as a request without a prompt. Raises ApiError or UsageError."""
+def ask_of(body: LlamaCompletion, terms: ServerConfig, texts: int) -> GenerationParams:
+    """The body as a request without a prompt. texts: number of its prompts. Raises ApiError or UsageError."""
     assert terms.target.tokenizer is not None
     if body.repeat_last_n not in (None, -1):
         raise ApiError(400, "repeat_last_n is not supported: penalties count the whole text", "repeat_last_n")
     body.seed = None if body.seed == -1 else body.seed
     tokens = max_tokens(limit(body), terms, terms.context)
-    return ask(body, terms, tokens or 1, body.n_probs or None, bias(body.logit_bias, terms.target.tokenizer))
+    params = ask(body, terms, tokens or 1, body.n_probs or None, bias(body.logit_bias, terms.target.tokenizer))
+    return params.limit_logprobs(texts, limit(body) is not None, "n_probs", terms)

@@ -17,6 +17,8 @@ from spec_serve.job import Job
 from spec_serve.routes import api_router, refusals
 from spec_serve.server_config import ServerConfig, name_of_model, without_folders
 from spec_serve.service import EngineOf, Json, TermsOf
+from spec_serve.stream import JsonPieces, encode_pieces
+from spec_serve.threads import write
 
 router = api_router("llama-server")
 OFF = {
@@ -24,6 +26,10 @@ OFF = {
     "mirostat": 0, "dry_multiplier": 0.0, "adaptive_target": -1.0, "adaptive_decay": 0.9, "lora": [],
 }  # fmt: skip
 """Settings of llama-server that have no form here, with the values that turn them off."""
+
+
+SLOT = 64
+"""Size of a slot without its biases, in characters of text that take as long."""
 
 
 class Slot(BaseModel):
@@ -56,10 +62,17 @@ class Props(BaseModel):
 @router.get("/slots", response_model=list[Slot], responses=refusals(503))
 async def list_slots(engine: EngineOf, terms: TermsOf, fail_on_no_slot: str = "") -> Response:
     """State of every slot. fail_on_no_slot: answer 503 if all of them are busy."""
-    slots_now = slots(engine, terms)
+    size = SLOT * len(engine.open) + sum(len(job.request.sampling.logit_bias) for job in list(engine.open))
+    slots_now, answer = await write(size, _describe_slots, engine, terms)
     if fail_on_no_slot and all(slot["is_processing"] for slot in slots_now):
         raise ApiError(503, "no slot is free", code="unavailable")
-    return Json(slots_now)
+    return answer
+
+
+def _describe_slots(engine: Engine, terms: ServerConfig) -> tuple[list[dict[str, Any]], Response]:
+    """The slots, and the answer with them."""
+    described = slots(engine, terms)
+    return described, JsonPieces(encode_pieces(described))
 
 
 @router.get("/props", response_model=Props)

@@ -13,8 +13,8 @@ from spec_serve.conversation import Talk
 from spec_serve.errors import ApiError
 from spec_serve.routes import READS, api_router, refusals
 from spec_serve.schemas import Conversation, Ids, Message, Tool
-from spec_serve.service import Json, ServiceOf
-from spec_serve.stream import as_json
+from spec_serve.service import ServiceOf
+from spec_serve.stream import JsonPieces, as_json, encode_pieces
 from spec_serve.strict_model import Body, ListOf
 
 router = api_router("llama-server")
@@ -68,8 +68,9 @@ async def tokenize(body: Tokenize, service: ServiceOf) -> Response:
 def _tokenize(body: Tokenize, tokenizer: Any) -> Response:
     ids = tokenizer.encode(body.content, special=body.parse_special, bos=body.add_special)
     slices = (ids[at : at + SLICE] for at in range(0, len(ids), SLICE))
-    texts = ",".join(_describe(part, body.with_pieces, tokenizer) for part in slices)
-    return Response(f'{{"tokens":[{texts}]}}', media_type="application/json")
+    pieces = [_describe(part, body.with_pieces, tokenizer) for part in slices]
+    lists = [f"{',' if at else ''}{piece}".encode() for at, piece in enumerate(pieces)]
+    return JsonPieces([b'{"tokens":[', *lists, b"]}"])
 
 
 def _describe(ids: list[int], pieces: bool, tokenizer: Any) -> str:
@@ -89,15 +90,14 @@ def _piece(token: int, tokenizer: Any) -> str | list[int]:
 @router.post("/detokenize", response_model=Content, responses=refusals(*READS))
 async def detokenize(body: Detokenize, service: ServiceOf) -> Response:
     """Text of token ids."""
-    text = await service.threads.run(len(body.tokens), _detokenize, body.tokens, service.tokenizer)
-    return Json({"content": text})
+    return await service.threads.run(len(body.tokens), _detokenize, body.tokens, service.tokenizer)
 
 
-def _detokenize(tokens: list[int], tokenizer: Any) -> str:
+def _detokenize(tokens: list[int], tokenizer: Any) -> Response:
     size = tokenizer.vocab_size
     if wrong := [t for t in tokens if not 0 <= t < size]:
         raise ApiError(400, f"token {quote(wrong[0])} is outside the vocabulary of {size}", "tokens")
-    return str(tokenizer.decode(tokens))
+    return JsonPieces(encode_pieces({"content": str(tokenizer.decode(tokens))}))
 
 
 @router.post("/apply-template", response_model=Prompt, responses=refusals(*READS))
@@ -105,4 +105,8 @@ async def apply_template(body: ApplyTemplate, service: ServiceOf) -> Response:
     """Messages as the model's chat template writes them."""
     tools = generation_params.tools_of(body.tools, None, service.terms.limits)
     talk = Talk(body.messages, tools, body, service.terms.template_defaults)
-    return Json({"prompt": await service.threads.run(talk.size, talk.render, service.tokenizer)})
+    return await service.threads.run(talk.size, _render, talk, service.tokenizer)
+
+
+def _render(talk: Talk, tokenizer: Any) -> Response:
+    return JsonPieces(encode_pieces({"prompt": talk.render(tokenizer)}))

@@ -29,6 +29,7 @@ class Plan:
 
     weights: of the target. step: of the largest step. drafters: {method: of its weights}. slots: of ``sequences`` texts
     that fill the context, drafters' rows included. cache: of rows of ended texts. cached: how many rows these are.
+    pictures: of the tower, and of pictures that are read or held; 0 for a model that reads text alone.
     """
 
     weights: int
@@ -39,10 +40,11 @@ class Plan:
     cached: int
     sequences: int
     context: int
+    pictures: int = 0
 
     @property
     def total(self) -> int:
-        return self.weights + self.step + sum(self.drafters.values()) + self.slots + self.cache
+        return self.weights + self.step + sum(self.drafters.values()) + self.slots + self.cache + self.pictures
 
     def lines(self) -> list[str]:
         """Lines of the plan for people."""
@@ -53,6 +55,10 @@ class Plan:
             *([f"{_mib(self.step):>9} the largest step"] if self.step else []),
             f"{_mib(self.slots):>9} {self.sequences} texts of up to {self.context} tokens",
             f"{_mib(self.cache):>9} prompt cache of {self.cached} tokens",
+            *(
+                [f"{_mib(self.pictures):>9} pictures: the tower, one prompt that is read, and those held"]
+                * bool(self.pictures)
+            ),
             f"{_mib(self.total):>9} together",
         ]
 
@@ -62,9 +68,17 @@ def _mib(size: int) -> str:
 
 
 def plan(
-    info: TargetInfo, plugins: Iterable[PluginInstance], sequences: int, cache: int, cached: int | None = None
+    info: TargetInfo,
+    plugins: Iterable[PluginInstance],
+    sequences: int,
+    cache: int,
+    cached: int | None = None,
+    pictures: int = 0,
 ) -> Plan:
-    """The plan of a run. cache: bytes for the prompt cache. cached: its rows where they were asked for."""
+    """The plan of a run. cache: bytes for the prompt cache. cached: its rows where they were asked for.
+
+    pictures: bytes for them.
+    """
     plugins = list(plugins)
     own = info.row_bytes or 0
     row = own + sum(chosen.compat.memory.get("row", 0) for chosen in plugins)
@@ -81,6 +95,7 @@ def plan(
         cached=rows,
         sequences=sequences,
         context=info.context,
+        pictures=pictures,
     )
 
 
@@ -104,5 +119,6 @@ def check(plan: Plan, limit: int, device: str = "cpu") -> None:
         raise UsageError(
             f"the server would take {_mib(plan.total)}, and {_mib(free)} are "
             f"{'allowed' if limit else 'free'}:\n" + "\n".join(plan.lines()),
-            hint="lower --context, -o max_sequences or -o serve.cache_mib, or take a smaller model",
+            hint="lower --context, -o max_sequences, -o serve.cache_mib or -o serve.picture_pixels, or take a smaller "
+            "model",
         )

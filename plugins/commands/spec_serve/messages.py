@@ -48,8 +48,8 @@ async def create_message(body: Messages, service: ServiceOf) -> Response:
     """Answer a conversation, in the form of Anthropic's API."""
     if body.max_tokens is None:
         raise ApiError(400, "max_tokens is missing", "max_tokens")
-    chat = as_chat(body)
-    ask, talk, _ = generation_params.ask_chat(chat, service.terms)
+    chat = await service.prepare(as_chat, body)
+    ask, talk, _ = await service.prepare(generation_params.ask_chat, chat, service.terms)
     name = f"msg_{uuid4().hex}"
     jobs, outlet = await service.submit(ask, [talk], 1, name)
     reader = generation_params.reads_of(chat, talk.tools, ask, service.terms).reader(jobs[0], service.tokenizer)
@@ -65,7 +65,7 @@ class MessageTokens(BaseModel):
 )
 async def count_message_tokens(body: Messages, service: ServiceOf) -> Response:
     """Number of tokens of a message's prompt."""
-    chat = as_chat(body)
+    chat = await service.prepare(as_chat, body)
     tools = generation_params.tools_of(chat.tools, chat.tool_choice, service.terms.limits)
     talk = Talk(chat.messages, tools, chat, service.terms.template_defaults)
     [prompt] = await service.encode(talk)
@@ -227,10 +227,16 @@ class MessageReply:
     reader: Reader
     blocks: list[dict[str, Any]] = attrs.field(factory=list)
     _open: bool = False
+    _finished: Finished | None = None
 
-    async def response(self) -> dict[str, Any]:
-        """Return the answer in one piece. Raises the error that ended the text."""
-        [finished] = await report.wait_for_all(self.outlet, 1)
+    async def wait(self) -> None:
+        """Wait for the text. Raises the error that ended it."""
+        [self._finished] = await report.wait_for_all(self.outlet, 1)
+
+    def whole(self) -> dict[str, Any]:
+        """The answer in one piece."""
+        finished = self._finished
+        assert finished is not None
         for step in self.job.steps:
             self._events(self.reader.put(step.events))
         self._events(self.reader.end())

@@ -14,6 +14,7 @@ from starlette.responses import Response
 
 from spec_core import Emitted, Run, Tokenizer
 from spec_serve import echo, generation_params, report, schemas, token_logprobs
+from spec_serve.answer_size import token_size
 from spec_serve.conversation import Talk
 from spec_serve.echo import Echo
 from spec_serve.errors import ApiError, api_error_of
@@ -23,8 +24,10 @@ from spec_serve.parts import AnswerPart, Places
 from spec_serve.reading import Reader, Reads
 from spec_serve.report import Finished
 from spec_serve.routes import READS, api_router, generates, refusals
+from spec_serve.server_config import ServerConfig
 from spec_serve.service import Json, Service, ServiceOf
 from spec_serve.stream import event
+from spec_serve.threads import write
 from spec_serve.tool_calls import Call
 
 router = api_router("OpenAI")
@@ -76,13 +79,23 @@ class TextCompletion(Completed):
 @router.post("/v1/completions", response_model=TextCompletion, responses=generates())
 async def create_completion(body: schemas.Completion, service: ServiceOf) -> Response:
     """Continue a text, token ids, or several of them."""
-    terms = service.terms
+    prompts, ask, n = await service.prepare(_ask_completion, body, service.terms)
+    echoes = await echo.read_echoes(service, ask, prompts, n) if body.echo else []
+    return await _complete(service, body, ask, prompts, n, chat=False, echoes=echoes)
+
+
+def _ask_completion(body: schemas.Completion, terms: ServerConfig) -> tuple[list[Any], GenerationParams, int]:
+    """The prompts, the parameters of their texts, and the number of texts of each. Raises ApiError."""
     prompts = _prompts(body.prompt)
     n = generation_params.count(body, len(prompts), terms.limits)
     tokens_max = generation_params.max_tokens(generation_params.length(body), terms, generation_params.SHORT)
-    ask = generation_params.ask(body, terms, tokens_max, body.logprobs, generation_params.bias_of(body.logit_bias))
-    echoes = await _echoes(service, ask, prompts) if body.echo else []
-    return await _complete(service, body, ask, prompts, n, chat=False, echoes=echoes)
+    bias = generation_params.bias_of(body.logit_bias)
+    ask = generation_params.ask(body, terms, tokens_max, body.logprobs, bias)
+    return (
+        prompts,
+        ask.limit_logprobs(n * len(prompts), generation_params.length(body) is not None, "logprobs", terms),
+        n,
+    )
 
 
 @router.post("/v1/chat/completions", response_model=ChatCompletion, responses=generates())
@@ -90,7 +103,7 @@ async def create_completion(body: schemas.Completion, service: ServiceOf) -> Res
 async def create_chat_completion(body: schemas.Chat, service: ServiceOf) -> Response:
     """Answer a conversation."""
     terms = service.terms
-    ask, talk, n = generation_params.ask_chat(body, terms)
+    ask, talk, n = await service.prepare(generation_params.ask_chat, body, terms)
     reads = generation_params.reads_of(body, talk.tools, ask, terms)
     prompt = None
     if body.verbose or (terms.limits.verbose and body.verbose is None):
@@ -127,22 +140,6 @@ def _prompts(given: Any) -> list[Any]:
     if not given:
         raise ApiError(400, "the prompt is an empty list", "prompt")
     return list(given)
-
-
-async def _echoes(service: Service, ask: GenerationParams, prompts: list[Any]) -> list[Echo]:
-    """The prompts as parts of their answers, with log-probabilities where those of the text were asked for."""
-    echoes, best = [], ask.request.sampling.logprobs
-    for prompt, encoded in zip(prompts, await service.encode(*prompts), strict=True):
-        ids = encoded.tokens
-        text = prompt if isinstance(prompt, str) else service.tokenizer.decode(ids)
-        jobs = [] if best is None else echo.jobs(ids, best, ask.request, ask.deadline, service.terms)
-        try:
-            if jobs:
-                service.engine.submit(jobs)
-            echoes.append(Echo(text, ids, await echo.scores(jobs)))
-        finally:
-            service.engine.cancel(jobs)
-    return echoes
 
 
 class InputTokens(BaseModel):
@@ -228,9 +225,12 @@ class CompletionAnswer:
         assert self.run.target.tokenizer is not None
         return self.run.target.tokenizer
 
-    async def response(self) -> dict[str, Any]:
-        """The answer in one piece. Raises the error that ended one of its texts."""
+    async def wait(self) -> None:
+        """Wait for all texts. Raises the error that ended one of them."""
         self.done = await report.wait_for_all(self.outlet, len(self.jobs))
+
+    def whole(self) -> dict[str, Any]:
+        """The answer in one piece."""
         choices = [self._choice(finished) for finished in self.done]
         kind = "chat.completion" if self.chat else "text_completion"
         return {**self._head(kind), "choices": choices, "usage": report.usage(self.done), **self._extras()}
@@ -281,7 +281,8 @@ class CompletionAnswer:
         for job in self.jobs if self.chat else ():
             yield event(self._chunk(job, {"role": "assistant", "content": None}))
         for job in self.jobs if self.echoes else ():
-            yield event(self._chunk(job, self._echo_text(job), logprobs=self._with_echo(job, None)))
+            size = len(self._echo_text(job)) + len(job.request.prompt) * token_size(job)
+            yield await write(size, self._echo_event, job)
         async for job, message in messages(self.outlet, len(self.jobs)):
             if isinstance(message, Failed):
                 yield event(api_error_of(message.error).body)
@@ -301,6 +302,10 @@ class CompletionAnswer:
         if self.usage:
             yield event({**self._head(self._kind), "choices": [], "usage": report.usage(self.done), **self._extras()})
         yield event("[DONE]")
+
+    def _echo_event(self, job: Job) -> str:
+        """The prompt as the beginning of a text."""
+        return event(self._chunk(job, self._echo_text(job), logprobs=self._with_echo(job, None)))
 
     def _last(self) -> dict[str, Any]:
         """Numbers beside the last choice, where no chunk of their own was asked for."""

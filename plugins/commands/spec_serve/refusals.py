@@ -14,6 +14,7 @@ from starlette.responses import Response
 from spec_core import SpecError
 from spec_serve.errors import ApiError, api_error_of
 from spec_serve.guard import answer
+from spec_serve.shape import Unfit
 from spec_serve.strict_model import REFUSED
 
 STATUS = {404: "no such path; /openapi.json lists them", 405: "another method than this path takes"}
@@ -21,22 +22,27 @@ STATUS = {404: "no such path; /openapi.json lists them", 405: "another method th
 
 async def refuse(request: Request, error: Any) -> Response:
     """The answer to an error, in the form of the API whose path was asked for."""
-    return answer(api_error_of(error), request.url.path)
+    return answer(api_error_of(error), request.scope["path"])
 
 
 async def refuse_body(request: Request, error: Any) -> Response:
-    return answer(_invalid(error.errors()), request.url.path)
+    return answer(_invalid(error.errors()), request.scope["path"])
+
+
+async def refuse_unfit(request: Request, error: Unfit) -> Response:
+    """The answer to a large body that was read in a thread."""
+    return answer(_invalid([{**one, "loc": ("body", *one["loc"])} for one in error.errors]), request.scope["path"])
 
 
 async def refuse_converted_body(request: Request, error: Any) -> Response:
     """The answer to a body that does not fit as that of another API: its places lack the word ``body``."""
     errors = [{**one, "loc": ("body", *one["loc"])} for one in error.errors(include_url=False)]
-    return answer(_invalid(errors), request.url.path)
+    return answer(_invalid(errors), request.scope["path"])
 
 
 async def refuse_request(request: Request, error: Any) -> Response:
     message = STATUS.get(error.status_code, str(error.detail))
-    return answer(ApiError(error.status_code, message, headers=error.headers), request.url.path)
+    return answer(ApiError(error.status_code, message, headers=error.headers), request.scope["path"])
 
 
 HANDLERS: dict[int | type[Exception], Callable[[Request, Any], Coroutine[Any, Any, Response]]] = {
@@ -44,6 +50,7 @@ HANDLERS: dict[int | type[Exception], Callable[[Request, Any], Coroutine[Any, An
     SpecError: refuse,
     RequestValidationError: refuse_body,
     ValidationError: refuse_converted_body,
+    Unfit: refuse_unfit,
     HTTPException: refuse_request,
 }
 """Handlers of errors that a route raises."""

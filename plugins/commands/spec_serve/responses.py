@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from time import time
+from types import MappingProxyType
 from typing import Any, Literal
 from uuid import uuid4
 
@@ -12,6 +13,7 @@ from pydantic import BaseModel
 from starlette.responses import Response
 
 from spec_serve import generation_params, report, schemas, token_logprobs
+from spec_serve.answer_size import answer_size
 from spec_serve.errors import ApiError, api_error_of
 from spec_serve.formats import ResponseFormat
 from spec_serve.job import Done, EventQueue, Failed, Job, Progress, Prompted, messages
@@ -22,9 +24,11 @@ from spec_serve.routes import api_router, generates
 from spec_serve.server_config import ServerConfig
 from spec_serve.service import ServiceOf
 from spec_serve.stream import as_json
+from spec_serve.threads import write
 from spec_serve.tool_calls import Call
 
 router = api_router("OpenAI")
+EMPTY: Mapping[str, Any] = MappingProxyType({})
 STATUS = {"length": "incomplete", "deadline": "incomplete", "cancelled": "cancelled"}
 WHY = {"length": "max_output_tokens", "deadline": "deadline"}
 
@@ -53,8 +57,8 @@ class ResponseAnswer(report.Extras):
 @router.post("/responses", include_in_schema=False)
 async def create_response(body: schemas.Responses, service: ServiceOf) -> Response:
     """Answer a conversation, in the form of OpenAI's newer API. Nothing is stored."""
-    chat = as_chat(body)
-    ask, talk, _ = generation_params.ask_chat(chat, service.terms)
+    chat = await service.prepare(as_chat, body)
+    ask, talk, _ = await service.prepare(generation_params.ask_chat, chat, service.terms)
     name = uuid4().hex
     jobs, outlet = await service.submit(ask, [talk], 1, f"resp_{name}")
     reader = generation_params.reads_of(chat, talk.tools, ask, service.terms).reader(jobs[0], service.tokenizer)
@@ -186,10 +190,16 @@ class ResponseReply:
     said: str = ""
     numbers: int = 0
     written: int = 0
+    _finished: Finished | None = None
 
-    async def response(self) -> dict[str, Any]:
-        """Return the answer in one piece. Raises the error that ended the text."""
-        [finished] = await report.wait_for_all(self.outlet, 1)
+    async def wait(self) -> None:
+        """Wait for the text. Raises the error that ended it."""
+        [self._finished] = await report.wait_for_all(self.outlet, 1)
+
+    def whole(self) -> dict[str, Any]:
+        """The answer in one piece."""
+        finished = self._finished
+        assert finished is not None
         for step in self.job.steps:
             self._events(self.reader.put(step.events))
         self._events(self.reader.end())
@@ -199,7 +209,7 @@ class ResponseReply:
     async def chunks(self) -> AsyncIterator[str]:
         """Server-sent events with the names of the API."""
         for kind in ("response.created", "response.in_progress"):
-            yield self._event(kind, response=self._response(None))
+            yield await write(self._size, self._state_event, kind)
         async for _, message in messages(self.outlet, 1):
             if isinstance(message, Failed):
                 error = api_error_of(message.error).body["error"]
@@ -208,18 +218,41 @@ class ResponseReply:
                 )
             elif isinstance(message, Prompted):
                 more = report.progress_of(message, bool(self.body.timings_per_token))
-                yield self._event("response.in_progress", response=self._response(None), **more)
+                yield await write(self._size, self._state_event, "response.in_progress", more)
             elif isinstance(message, Progress):
                 self.written += len(message.events)
-                for line in self._events(self.reader.put(message.events)):
+                for line in await self._progress_events(self.reader.put(message.events)):
                     yield line
             elif isinstance(message, Done):
-                for line in [*self._events(self.reader.end()), *self._close_item()]:
+                for line in await write(self._size, self._last_events, Finished(self.job, message.result)):
                     yield line
-                whole = self._response(Finished(self.job, message.result))
-                kind = "incomplete" if whole["status"] == "incomplete" else "completed"
-                timed = {"timings": whole["timings"]} if self.body.timings_per_token else {}
-                yield self._event(f"response.{kind}", response=whole, **timed)
+
+    @property
+    def _size(self) -> int:
+        """Size of an event with all that was said, and with the tools of the request."""
+        return answer_size([self.job])
+
+    async def _progress_events(self, parts: list[AnswerPart | Call]) -> list[str]:
+        """Events of a step; the end of an item has all log-probabilities so far."""
+        ends = self._open and any(isinstance(part, Call) or KINDS[part.kind].item != self._kind for part in parts)
+        return await write(self._size if ends else 0, self._events, parts)
+
+    @property
+    def _kind(self) -> str:
+        """Type of the last item."""
+        return str(self.output[-1]["type"]) if self.output else ""
+
+    def _state_event(self, kind: str, more: Mapping[str, Any] = EMPTY) -> str:
+        """The event with the answer as it is now."""
+        return self._event(kind, response=self._response(None), **more)
+
+    def _last_events(self, finished: Finished) -> list[str]:
+        """Events of the end of the text, with the whole answer."""
+        lines = [*self._events(self.reader.end()), *self._close_item()]
+        whole = self._response(finished)
+        kind = "incomplete" if whole["status"] == "incomplete" else "completed"
+        timed = {"timings": whole["timings"]} if self.body.timings_per_token else {}
+        return [*lines, self._event(f"response.{kind}", response=whole, **timed)]
 
     def _event(self, kind: str, **more: Any) -> str:
         self.numbers += 1

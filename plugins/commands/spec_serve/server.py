@@ -17,9 +17,11 @@ import uvicorn
 
 from spec_core import UsageError
 from spec_core.errors import why
-from spec_serve.connections import QuietErrors, protocol_class
+from spec_serve.acceptor import Acceptor
+from spec_serve.connections import Connections, connections_max, counts_addresses
 from spec_serve.engine import Engine
 from spec_serve.keys import keys_of
+from spec_serve.protocol import LimitedProtocol, protocol_class
 from spec_serve.settings import ServeSettings
 
 log = logging.getLogger("spec_serve")
@@ -28,13 +30,15 @@ GRACE_SECONDS = 5
 
 
 class Server(uvicorn.Server):
-    """Ends in order: no new requests, running ones finish, and after ``seconds`` they are cancelled."""
+    """Ends in order: no new requests, running ones finish, and after ``shutdown_seconds`` they are cancelled."""
 
-    def __init__(self, config: uvicorn.Config, engine: Engine, seconds: float) -> None:
-        super().__init__(config)
+    def __init__(self, app: Any, engine: Engine, limits: ServeSettings) -> None:
+        self.limits = limits
         self.engine = engine
-        self.seconds = seconds
+        self.seconds = limits.shutdown_seconds
         self.ends_at = 0.0
+        self.open_connections = Connections(connections_max(limits), counts_addresses(limits))
+        super().__init__(_uvicorn_config(app, limits, self.open_connections))
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -49,9 +53,19 @@ class Server(uvicorn.Server):
             for sig, handler in before.items():
                 signal.signal(sig, handler)
 
-    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
-        asyncio.get_running_loop().set_exception_handler(QuietErrors())
-        await super().serve(sockets)
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start the application, then accept connections, in place of asyncio's servers."""
+        await super().startup(sockets=[])
+        acceptor = Acceptor(self.open_connections, self._make_protocol, self.config.ssl, _opening_seconds(self.limits))
+        for listener in sockets or ():
+            acceptor.start(listener)
+        self.servers = [acceptor]  # type: ignore[list-item]  # closed and waited for alike
+
+    def _make_protocol(self) -> LimitedProtocol:
+        state = self.lifespan.state
+        make: Any = self.config.http_protocol_class
+        protocol: LimitedProtocol = make(config=self.config, server_state=self.server_state, app_state=state)
+        return protocol
 
     def _on_signal(self, sig: int, frame: Any) -> None:
         name = signal.Signals(sig).name
@@ -119,9 +133,13 @@ def _listen_error(limits: ServeSettings, error: Exception) -> UsageError:
     )
 
 
-def serve(app: Any, engine: Engine, limits: ServeSettings, listener: socket.socket) -> None:
-    """Serve until a signal comes."""
-    config = uvicorn.Config(
+def _opening_seconds(limits: ServeSettings) -> float:
+    """Seconds from ``accept`` to the end of a handshake, or to the first byte without encryption."""
+    return limits.handshake_seconds if limits.ssl_cert_file else limits.head_seconds
+
+
+def _uvicorn_config(app: Any, limits: ServeSettings, connections: Connections) -> uvicorn.Config:
+    return uvicorn.Config(
         app,
         log_config=None,  # its lines are those of the server's log
         log_level="warning",
@@ -130,7 +148,11 @@ def serve(app: Any, engine: Engine, limits: ServeSettings, listener: socket.sock
         server_header=False,
         ssl_certfile=limits.ssl_cert_file,
         ssl_keyfile=limits.ssl_key_file,
-        http=protocol_class(limits),
+        http=protocol_class(connections, limits.head_seconds),
         ws="none",
     )
-    Server(config, engine, limits.shutdown_seconds).run(sockets=[listener])
+
+
+def serve(app: Any, engine: Engine, limits: ServeSettings, listener: socket.socket) -> None:
+    """Serve until a signal comes."""
+    Server(app, engine, limits).run(sockets=[listener])

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from time import time
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any, Protocol, TypeVar
 
 from fastapi import Depends, Request
 from starlette.responses import JSONResponse, Response
 
 from spec_core import EncodedPrompt
+from spec_serve.answer_size import answer_size
 from spec_serve.engine import Engine
-from spec_serve.generation_params import GenerationParams, encode_prompt, size_of
+from spec_serve.generation_params import GenerationParams, encode_pictured, encode_prompt, has_pictures, size_of
 from spec_serve.job import EventQueue, Job, wait_until_accepted
 from spec_serve.metrics import Metrics
+from spec_serve.pictures import PictureMemory
 from spec_serve.server_config import ServerConfig
-from spec_serve.stream import EventStream, as_json
-from spec_serve.threads import Threads
+from spec_serve.shape import BODY_BYTES, SHORT_BODY
+from spec_serve.stream import EventStream, JsonPieces, as_json, encode_pieces
+from spec_serve.threads import Threads, write
+
+Result = TypeVar("Result")
 
 
 class Json(JSONResponse):
@@ -30,7 +35,11 @@ class Json(JSONResponse):
 class Answer(Protocol):
     """An answer as its texts come: in one piece, or as server-sent events."""
 
-    async def response(self) -> Any: ...
+    async def wait(self) -> None:
+        """Wait until all texts have ended. Raises the error that ended one of them."""
+
+    def whole(self) -> Any:
+        """The answer in one piece, after ``wait``."""
 
     def chunks(self) -> AsyncIterator[str]: ...
 
@@ -43,6 +52,7 @@ class Service:
         self.terms = terms
         self.metrics = Metrics(engine)
         self.threads = Threads()
+        self.pictures = PictureMemory(terms.limits.picture_mib << 20)
         self.since = int(time())
 
     @property
@@ -51,10 +61,23 @@ class Service:
 
     async def encode(self, *prompts: Any) -> list[EncodedPrompt]:
         """Token ids of each prompt, and rows of its pictures. Raises ApiError."""
+        if any(map(has_pictures, prompts)):
+            return [await self._encode_pictured(prompt) for prompt in prompts]
         return await self.threads.run(sum(map(size_of, prompts)), self._encode, prompts)
+
+    async def _encode_pictured(self, prompt: Any) -> EncodedPrompt:
+        return await self.threads.read_pictures(encode_pictured, prompt, self.terms, self.pictures)
 
     def _encode(self, prompts: Sequence[Any]) -> list[EncodedPrompt]:
         return [encode_prompt(prompt, self.terms) for prompt in prompts]
+
+    async def prepare(self, work: Callable[..., Result], *arguments: Any, size: int = 0) -> Result:
+        """Do the work that turns a body into a request, in a thread if the body is not short. Raises ApiError.
+
+        size: of the work, where it may be more than a short body shows.
+        """
+        read = BODY_BYTES.get()
+        return await self.threads.run(max(size, read if read > SHORT_BODY else 0), work, *arguments)
 
     async def submit(
         self, ask: GenerationParams, prompts: list[Any], n: int, name: str
@@ -79,9 +102,15 @@ class Service:
         if stream:
             return EventStream(answer.chunks(), leave)
         try:
-            return Json(await answer.response())
+            await answer.wait()
+            return await write(answer_size(jobs), respond_whole, answer)
         finally:
             leave()
+
+
+def respond_whole(answer: Answer) -> Response:
+    """The whole answer as a response. Slow for a long one: not for the event loop."""
+    return JsonPieces(encode_pieces(answer.whole()))
 
 
 async def get_service(request: Request) -> Service:  # FastAPI runs a dependency that is not async in a thread

@@ -63,10 +63,17 @@ class ServeSettings:
     traces: bool = option(False, "send a span of every text to the collector of OpenTelemetry's environment variables")
     queue: int = option(64, "max texts that wait for a slot; more are refused with 429", 0)
     connections: int = option(0, "max connections; 0 is what the process has descriptors for, at most 1024", 0)
+    proxy: bool = option(
+        False, "a proxy is in front: its connections are not counted as one client's; FORWARDED_ALLOW_IPS says so too"
+    )
+    handshake_seconds: float = option(10.0, "seconds from a connection to the end of its TLS handshake", 0.1)
     head_seconds: float = option(15.0, "seconds in which the head of a request must arrive", 0.1)
     body_seconds: float = option(60.0, "seconds in which the body of a request must arrive", 0.1)
     body_bytes: int = option(4_194_304, "max bytes of a request body", 1)
     prompt_max: int = option(0, "max tokens of a prompt; 0 is what the context holds", 0)
+    picture_pixels: int = option(16_777_216, "max pixels of all pictures of a request", 1)
+    picture_seconds: float = option(30.0, "max seconds to read the pictures of a request", 0.1)
+    picture_mib: int = option(256, "max MiB that the pictures of all requests hold until these end", 1)
     priority_min: int | None = option(
         None, "lowest priority that a request may have, for a server with several users: lower ones start first"
     )
@@ -75,6 +82,9 @@ class ServeSettings:
     stop_max: int = option(16, "max stop texts of a request", 0)
     stop_length: int = option(256, "max characters of a stop text", 1)
     logprobs_max: int = option(20, "max tokens whose log-probabilities are reported at a position", 0)
+    logprobs_total: int = option(
+        131_072, "max log-probabilities of an answer: texts times tokens times those reported at a position", 1
+    )
     request_seconds: float = option(0.0, "max seconds of a request, waiting included; 0 is no limit", 0)
     shutdown_seconds: float = option(
         30.0, "seconds that running requests have after SIGTERM; then they are cancelled", 0

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import suppress
 from typing import Any, TypeVar
 
 from fastapi.sse import EventSourceResponse
+from starlette.responses import Response
+
+from spec_serve.json_text import json_pieces
 
 T = TypeVar("T")
+PIECE = 1 << 18
+"""Bytes that are sent at once."""
 QUIET_SECONDS = 15.0
 """Seconds without an event after which a comment is sent, so that proxies keep the connection open."""
 
@@ -26,7 +30,7 @@ def event(value: Any) -> str:
 
 def as_json(value: Any) -> str:
     """Compact, in ASCII: a text may hold half a surrogate pair."""
-    return json.dumps(value, separators=(",", ":"))
+    return "".join(json_pieces(value))
 
 
 async def run_until_disconnect(receive: Callable[[], Awaitable[Any]], work: Coroutine[Any, Any, T]) -> T:
@@ -78,9 +82,38 @@ async def with_keepalive(events: AsyncIterator[str]) -> AsyncIterator[str]:
                 continue
             if (text := following.result()) is None:
                 return
-            yield text
+            for at in range(0, len(text), PIECE):  # a long event in pieces, each as the client takes them
+                yield text[at : at + PIECE]
             following = asyncio.ensure_future(anext(events, None))
     finally:
         following.cancel()
         with suppress(BaseException):
             await following
+
+
+class JsonPieces(Response):
+    """JSON that is sent in pieces."""
+
+    media_type = "application/json"
+
+    def __init__(self, pieces: list[bytes]) -> None:
+        super().__init__(headers={"content-length": str(sum(map(len, pieces)))})
+        self.pieces = pieces
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        for piece in self.pieces:
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+
+
+def encode_pieces(value: Any) -> list[bytes]:
+    """The JSON of a value in pieces that are sent one by one."""
+    pieces, waiting, size = [], [], 0
+    for text in json_pieces(value):
+        waiting.append(text)
+        size += len(text)
+        if size >= PIECE:
+            pieces.append("".join(waiting).encode())
+            waiting, size = [], 0
+    return [*pieces, "".join(waiting).encode()]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Mapping
 from contextvars import ContextVar
+from functools import cache
 from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -51,8 +52,10 @@ class Body(BaseModel):
         if not isinstance(fields, dict):
             return fields
         _check_lengths(fields, cls.ids)
+        known = _known_names(cls)
+        if fields.keys() <= known:
+            return fields
         fields = nest(fields) if "speculative" in cls.model_fields else dict(fields)
-        known = [field.alias or key for key, field in cls.model_fields.items()]
         for name in list(fields):
             if name in cls.neutral:
                 if not _asks_nothing(fields.pop(name), cls.neutral[name]):
@@ -63,6 +66,11 @@ class Body(BaseModel):
                 _refuse(name, problem, "unknown_field")
                 del fields[name]
         return fields
+
+
+@cache
+def _known_names(model: type[BaseModel]) -> frozenset[str]:
+    return frozenset(field.alias or key for key, field in model.model_fields.items())
 
 
 IGNORED: ContextVar[set[str] | None] = ContextVar("ignored", default=None)

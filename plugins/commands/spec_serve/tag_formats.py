@@ -14,6 +14,7 @@ from spec_grammar import JsonSchema, Regex, StructuralTags, Tag, grammar
 from spec_grammar.compiled import Compiled
 
 from spec_serve.errors import ApiError
+from spec_serve.shape import LIMITS
 from spec_serve.strict_model import Body
 
 FIELD = "structural_tag"
@@ -84,10 +85,22 @@ class StructuralTag(Body):
         return StructuralTags(_only(self.triggers or []), tags)
 
 
+def _load_json(text: str) -> Any:
+    """The value of a JSON text. Raises ApiError for one of too many parts, JSONDecodeError."""
+    try:
+        LIMITS.check(text.encode(errors="surrogatepass"))
+    except ValueError as error:
+        raise ApiError(400, f"{FIELD} has {error}", FIELD) from None
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ApiError(400, f"{FIELD} is nested too deeply", FIELD) from None
+
+
 def structural_tag(given: str | Mapping[str, Any]) -> StructuralTags:
     """Structural tags of a JSON text or an object. Raises ApiError where it is neither form."""
     try:
-        tag = json.loads(given) if isinstance(given, str) else given
+        tag = _load_json(given) if isinstance(given, str) else given
         return StructuralTag.model_validate(tag).constraint()
     except json.JSONDecodeError as error:
         raise ApiError(400, f"{FIELD} is no JSON: {error}", FIELD) from None

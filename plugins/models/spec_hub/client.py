@@ -1,4 +1,4 @@
-"""The hub through ``huggingface_hub``: its address, token, session and listing; errors in the user's words."""
+"""The hub through ``huggingface_hub``: its address, token and session; errors in the user's words."""
 
 from __future__ import annotations
 
@@ -11,10 +11,17 @@ from urllib.parse import quote
 import attrs
 
 from spec_core.errors import SpecError, UsageError, message
+from spec_hub.deadline import in_time
 from spec_hub.hub_name import COMMIT, HubName
+from spec_hub.listing import read_listing
 from spec_hub.remote_file import HubError, RemoteFile, check_files
 
-LISTING_SECONDS = 30.0
+LISTING_SECONDS = 60.0
+"""Seconds in which a listing must be there as a whole."""
+OPENING_SECONDS = 60.0
+"""Seconds in which the bytes of a file must begin, redirects included."""
+READ_SECONDS = 15.0
+"""Seconds between two parts of a listing."""
 BROKEN = frozenset({"NetworkError", "TimeoutException", "RemoteProtocolError"})
 """Classes of the HTTP library, by name, whose errors another try may not have; the library differs by version."""
 NEEDS = "spec-core[hub]"
@@ -38,15 +45,25 @@ class Hub:
 
     def list_files(self, name: HubName) -> Listing:
         """List the files of a revision, in one request. Raises HubError, UsageError."""
-        from huggingface_hub import HfApi
-
         with plain_errors(self, name):
-            api = HfApi(endpoint=self.endpoint, library_name="spec-core")
-            info = api.model_info(name.repository, revision=name.revision, files_metadata=True, timeout=LISTING_SECONDS)
-            files = [_remote_file(sibling) for sibling in info.siblings or ()]
-        if not COMMIT.fullmatch(str(info.sha)):
-            raise _strange(self, name, f"a commit {str(info.sha)[:80]!r}")
-        return Listing(str(info.sha), check_files(files, f"{name} on {self.endpoint}"))
+            what = f"the listing of {name} on {self.endpoint}"
+            info = in_time(lambda: self._read_listing(name), LISTING_SECONDS, what)
+            commit = str(info.get("sha"))
+            files = [_remote_file(sibling) for sibling in info.get("siblings") or ()]
+        if not COMMIT.fullmatch(commit):
+            raise _strange(self, name, f"a commit {commit[:80]!r}")
+        return Listing(commit, check_files(files, f"{name} on {self.endpoint}"))
+
+    def _read_listing(self, name: HubName) -> Any:
+        from huggingface_hub import get_session
+
+        url = f"{self.endpoint}/api/models/{name.repository}/revision/{quote(name.revision, safe='')}"
+        with get_session().stream(
+            "GET", url, params={"blobs": True}, headers=_headers(), timeout=READ_SECONDS, follow_redirects=True
+        ) as response:
+            if response.status_code >= 400:
+                raise explain_status(response.status_code, response.headers, self, name)
+            return read_listing(response, str(name))
 
     @contextmanager
     def stream(self, name: HubName, file: RemoteFile, commit: str, start: int) -> Iterator[Any]:
@@ -54,17 +71,19 @@ class Hub:
 
         Raises HubError for a status that is an error; errors of the connection pass through.
         """
-        from huggingface_hub import constants, get_session, get_token
+        from huggingface_hub import constants, get_session
 
         url = f"{self.endpoint}/{name.repository}/resolve/{commit}/{quote(file.path)}"
-        headers = {"accept-encoding": "identity", "user-agent": "spec-core"}
-        headers |= {"range": f"bytes={start}-"} if start else {}
-        headers |= {"authorization": f"Bearer {token}"} if (token := get_token()) else {}
+        headers = {**_headers(), **({"range": f"bytes={start}-"} if start else {})}
         seconds = constants.HF_HUB_DOWNLOAD_TIMEOUT
-        with get_session().stream("GET", url, headers=headers, timeout=seconds, follow_redirects=True) as response:
+        opening = get_session().stream("GET", url, headers=headers, timeout=seconds, follow_redirects=True)
+        response = in_time(opening.__enter__, OPENING_SECONDS, f"the answer of {self.endpoint} for {name}: {file.path}")
+        try:
             if response.status_code >= 400:
                 raise explain_status(response.status_code, response.headers, self, name, file.path)
             yield response
+        finally:
+            opening.__exit__(None, None, None)
 
 
 def connect() -> Hub:
@@ -78,11 +97,19 @@ def connect() -> Hub:
     return Hub(constants.ENDPOINT, bool(constants.HF_HUB_OFFLINE), Path(constants.HF_HUB_CACHE))
 
 
+def _headers() -> dict[str, str]:
+    """Headers of every request. The token is for the hub: the HTTP library drops it where it is redirected."""
+    from huggingface_hub import get_token
+
+    headers = {"accept-encoding": "identity", "user-agent": "spec-core"}
+    return headers | ({"authorization": f"Bearer {token}"} if (token := get_token()) else {})
+
+
 def _remote_file(sibling: Any) -> RemoteFile:
-    lfs = sibling.lfs
-    if lfs is None:
-        return RemoteFile(str(sibling.rfilename), int(sibling.size), str(sibling.blob_id))
-    return RemoteFile(str(sibling.rfilename), int(lfs.size), str(lfs.sha256))
+    path, lfs = str(sibling["rfilename"]), sibling.get("lfs")
+    if not lfs:
+        return RemoteFile(path, int(sibling["size"]), str(sibling.get("blobId")))
+    return RemoteFile(path, int(lfs["size"]), str(lfs["sha256"]))
 
 
 def is_broken(error: Exception) -> bool:

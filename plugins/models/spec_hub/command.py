@@ -14,6 +14,9 @@ from spec_commands.printing import say
 if TYPE_CHECKING:
     from spec_hub.hub_name import HubName
 
+SHOWN = 4
+"""Drafters of a repository that are named."""
+
 
 @click.command()
 @click.argument("name", metavar="ORG/NAME[@REVISION][:FILE or quantisation]")
@@ -51,7 +54,9 @@ def next_steps(name: HubName, opened: str, files: Iterable[str]) -> list[str]:
         return [f"run it with its target: spec generate -m MODEL --method {published.kind}={quoted} -p PROMPT"]
     if is_drafter(opened):
         return [f"run its model with it: spec generate -m hub:{name.repository} --method best -p PROMPT"]
-    own = [f"its repository has a drafter: spec get {name.repository}:{path}" for path in files if is_drafter(path)]
+    drafters = [path for path in files if is_drafter(path)]
+    own = [f"its repository has a drafter: spec get {shlex.quote(f'{name.repository}:{p}')}" for p in drafters[:SHOWN]]
+    own += [f"and {len(drafters) - SHOWN} other drafters"] if len(drafters) > SHOWN else []
     kinds = [(pair.kind, pair.drafter) for pair in published_pairs([name.repository])]
     more = [f"a drafter for {kind} is published for it: spec get {drafter}" for kind, drafter in kinds]
     return [f"run it: spec generate -m {quoted} --method best -p PROMPT", *own, *more]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 from pathlib import Path
 
@@ -42,7 +43,7 @@ def _offline_path(name: HubName, hub: Hub) -> Path:
     if path is None:
         raise UsageError(
             f"{name} is not in the cache {hub.cache}, and HF_HUB_OFFLINE forbids downloads",
-            hint=f"unset HF_HUB_OFFLINE and run `spec get {name}`",
+            hint=f"unset HF_HUB_OFFLINE and run `spec get {shlex.quote(str(name))}`",
         )
     return path
 

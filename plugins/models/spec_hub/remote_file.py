@@ -17,6 +17,8 @@ TEXT_BYTES_MAX = 128 << 20
 """Max size of a file that holds no weights; the largest tokenizers have 35 MB."""
 SHA256 = re.compile(r"[0-9a-f]{64}")
 SHA1 = re.compile(r"[0-9a-f]{40}")
+DEVICE = re.compile(r"(con|prn|aux|nul|com[0-9¹²³]|lpt[0-9¹²³]|conin\$|conout\$) *(\..*)?", re.IGNORECASE)
+"""Names of Windows' devices, with any ending."""
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\\]")
 
 
@@ -53,11 +55,15 @@ def check_files(files: Iterable[RemoteFile], where: str) -> list[RemoteFile]:
 
 
 def is_safe(path: str) -> bool:
-    """Whether a path is relative, in its plainest form, and stays below the folder that it is relative to."""
+    """Whether a path is relative, in its plainest form, and stays below its folder, on Windows too."""
     pure = PurePosixPath(path)
-    return bool(path) and str(pure) == path and not pure.is_absolute() and not ({".", ".."} & {*pure.parts}) and (
-        CONTROL.search(path) is None
-    )  # fmt: skip
+    plain = bool(path) and str(pure) == path and not pure.is_absolute() and not ({".", ".."} & {*pure.parts})
+    return plain and CONTROL.search(path) is None and not any(map(_has_meaning_on_windows, pure.parts))
+
+
+def _has_meaning_on_windows(part: str) -> bool:
+    """Whether Windows reads a part of a path as a drive, a stream, a device, or another name."""
+    return ":" in part or part.endswith((".", " ")) or DEVICE.fullmatch(part) is not None
 
 
 def _refusal(where: str, listed: str, needed: str) -> HubError:

@@ -10,6 +10,7 @@ from typing import Any
 
 from spec_hub.cache import CachedRepository
 from spec_hub.client import Hub, is_broken
+from spec_hub.deadline import Pace
 from spec_hub.hub_name import HubName
 from spec_hub.remote_file import HubError, RemoteFile
 
@@ -28,12 +29,17 @@ def transfer(
     """Download a file, from where an earlier download ended. Raises HubError, and the connection's last error."""
     partial = repository.partial(file)
     partial.parent.mkdir(parents=True, exist_ok=True)
-    failures = 0
+    failures, pace = 0, Pace(f"{name}: {file.path}")
+
+    def count(size: int) -> None:
+        pace.advance(max(0, size))
+        advance(size)
+
     while (start := _usable_bytes(partial, file)) < file.size or not partial.exists():
         broke: Exception = HubError(f"{name}: {file.path} ends before its {file.size} bytes", hint="try again later")
         try:
             with hub.stream(name, file, commit, start) as response:
-                _append(response, partial, start, file, name, advance)
+                _append(response, partial, start, file, name, count)
         except Exception as error:
             if not is_broken(error):
                 raise

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 PRIORITY_MAX = 10**9
 SEEDS, STREAMS, POSITIONS = 1 << 64, 1 << 16, 1 << 32
 """Number of possible values; larger ones would lose bits, and two of them would be the same."""
+SMALLEST = -3.4028235677973366e38
+"""Smaller biases make a logit of float32 -inf, as -inf does."""
 TEXTLESS = (bytes, bytearray, memoryview, Mapping)
 """Iterables that are refused as a list."""
 
@@ -49,9 +51,11 @@ def _bias(key: Any, value: Any, vocab: int) -> tuple[int, float]:
             f"logit bias for token {quote(key)}, the vocabulary has {vocab}",
             hint=f"give whole numbers from 0 to {vocab - 1}",
         )
-    if bias is None or not bias < math.inf:
-        raise UsageError(f"logit bias {quote(value)} for token {token}", hint="give a finite number, or -inf to ban it")
-    return token, bias
+    if bias is None or not bias < -SMALLEST:
+        raise UsageError(
+            f"logit bias {quote(value)} for token {token}", hint="give a finite number below 3.4e38, or -inf to ban it"
+        )
+    return token, bias if bias > SMALLEST else -math.inf
 
 
 def seed(given: Any) -> int:

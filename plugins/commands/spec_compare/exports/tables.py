@@ -20,6 +20,9 @@ from spec_core.errors import UsageError
 
 EMPTY = "an empty list"
 """The kind of a list that fits a column of any lists."""
+FORMULAS = frozenset("=+-@＝＋－＠|%\t\r\n\0")
+"""First characters of a formula; of tabs and ends of lines a spreadsheet may begin a cell."""
+SPACES = " \u00a0\u3000\ufeff"
 EXTRA = "pip install 'spec-core[parquet]'"
 
 
@@ -116,9 +119,14 @@ def kind_of(value: Any) -> str:
 def _csv(lines: list[dict[str, Any]]) -> bytes:
     out = io.StringIO()
     writer = csv_module.DictWriter(out, list(dict.fromkeys(name for line in lines for name in line)))
-    writer.writeheader()
-    writer.writerows(lines)
+    writer.writerow({name: plain_cell(name) for name in writer.fieldnames})
+    writer.writerows({name: plain_cell(value) for name, value in line.items()} for line in lines)
     return out.getvalue().encode()
+
+
+def plain_cell(value: Any) -> Any:
+    """The value of a cell. Before a text that a spreadsheet would run as a formula there is an apostrophe."""
+    return f"'{value}" if isinstance(value, str) and value.lstrip(SPACES)[:1] in FORMULAS else value
 
 
 def write_file(path: Path, data: bytes) -> Path:

@@ -11,8 +11,10 @@ from spec_costs import file
 from spec_costs.file import Costs
 
 from spec_core.errors import UsageError, why
+from spec_core.toolkit import JsonLimits
 
 NAME = "costs.jsonl"
+LIMITS = JsonLimits(containers=1 << 18, values=1 << 20, texts=1 << 18)
 
 
 def write(folder: Path, costs: Mapping[str, Costs]) -> None:
@@ -30,7 +32,9 @@ def read(folder: Path) -> dict[str, Costs] | None:
     if not path.exists():
         return None
     try:
-        lines = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+        data = path.read_bytes()
+        LIMITS.check(data)
+        lines = [json.loads(line) for line in data.decode("utf-8").splitlines()]
         return {str(line["baseline"]): file.parse_costs(line, str(path)) for line in lines}
     except (OSError, ValueError, RecursionError, KeyError, TypeError) as error:
         raise UsageError(f"{path}: {why(error)}", hint="pass a directory that `spec compare --out` wrote") from error

@@ -17,8 +17,13 @@ from spec_compare.records.convert import LapFacts, structure
 from spec_compare.records.header import FORMAT, VERSION, Header, Session
 from spec_compare.records.record import Lap, Record
 from spec_core.errors import UsageError, quote, why
+from spec_core.toolkit import JsonLimits
 
 LAPS, SUMMARY = "results.jsonl", "summary.json"
+LINE_BYTES = 64 << 20
+"""Bytes of a line."""
+LINE = JsonLimits(containers=1 << 19, values=1 << 22, texts=1 << 19)
+"""Values of a line: a text of a million tokens, with all its steps."""
 HINT = "pass a directory that `spec compare --out` wrote"
 
 
@@ -59,7 +64,8 @@ def read(folder: Path) -> Comparison:
 def _lines(file: Path) -> Iterator[bytes]:
     try:
         with file.open("rb") as stream:
-            yield from stream
+            while line := stream.readline(LINE_BYTES + 1):
+                yield line
     except OSError as error:
         raise UsageError(f"{file}: {why(error)}", hint=HINT) from error
 
@@ -81,6 +87,8 @@ class Reader:
 
     def take(self, line: bytes) -> None:
         self.number += 1
+        if len(line) > LINE_BYTES:
+            raise self._error(f"has more than {LINE_BYTES >> 20} MiB")
         self.at += len(line)
         if self.torn:
             raise self._error("follows a line that is not complete")
@@ -95,6 +103,7 @@ class Reader:
             raise self._error(str(error)) from error
 
     def _object(self, line: bytes) -> dict[str, Any]:
+        LINE.check(line)
         try:
             value = json.loads(line.decode("utf-8"), parse_constant=_refuse)
         except json.JSONDecodeError as error:

@@ -55,7 +55,13 @@ def scaling_of(raw: Mapping[str, Any], where: str) -> Scaling:
     if kind == "longrope":
         return _longrope(raw, rope, where)
     if kind == "proportional":
-        return Scaling("proportional", read_float(rope, "partial_rotary_factor", where, 1.0))
+        share = read_float(rope, "partial_rotary_factor", where, 1.0)
+        if share > 1:
+            raise UsageError(
+                f"{where}: config.json has partial_rotary_factor = {share}",
+                hint="a share of a head, from 0 to 1, is needed",
+            )
+        return Scaling("proportional", share)
     if kind not in ("linear", "yarn"):
         raise UsageError(
             f"{where}: rope scaling {kind[:60]!r} is not supported",

@@ -1,7 +1,8 @@
 """The program of a process that decodes pictures of strangers. Run as a program, by its path.
 
-A message is the bytes of a file. An answer is ``PICTURE``, width and height, and the bytes of its pixels, red, green
-and blue, row by row; or ``FAILED`` and the reason in words. The system ends the process when it uses too much.
+A message is the number of pixels that the picture may have, and the bytes of a file. An answer is ``PICTURE``, width
+and height, and the bytes of its pixels, red, green and blue, row by row; or ``FAILED`` and the reason in words. The
+system ends the process when it uses too much.
 """
 
 from __future__ import annotations
@@ -18,8 +19,11 @@ PICTURE = b"P"
 FAILED = b"E"
 SIZE = struct.Struct("<II")
 FORMATS = ("PNG", "JPEG", "WEBP")
+LIMIT = struct.Struct("<I")
 PIXELS_MAX = 1 << 25
 """Pixels of a picture, 32 Mi: a photograph of a telephone has half of them."""
+SIDES_MAX = 200
+"""How many times longer one side may be than the other: what cuts a picture in patches refuses longer ones."""
 REASON_MAX = 200
 
 
@@ -29,7 +33,7 @@ class Refusal(Exception):
 
 def answer(message: bytes) -> bytes:
     try:
-        picture = decode(message)
+        picture = decode(message[LIMIT.size :], *LIMIT.unpack_from(message))
     except Refusal as error:
         return FAILED + str(error).encode()
     except UnidentifiedImageError:
@@ -41,15 +45,17 @@ def answer(message: bytes) -> bytes:
     return PICTURE + SIZE.pack(*picture.size) + picture.tobytes()
 
 
-def decode(data: bytes) -> Image.Image:
+def decode(data: bytes, pixels_max: int) -> Image.Image:
     """The picture in red, green and blue, upright, on white where it is transparent.
 
     Raises Refusal, or what decoders raise.
     """
     with Image.open(io.BytesIO(data), formats=FORMATS) as file:
         width, height = file.size
-        if width * height > PIXELS_MAX:
-            raise Refusal(f"it has {width} x {height} pixels, at most {PIXELS_MAX} are read")
+        if width * height > pixels_max:
+            raise Refusal(f"it has {width} x {height} pixels, at most {pixels_max} are read")
+        if max(width, height) > SIDES_MAX * min(width, height):
+            raise Refusal(f"it has {width} x {height} pixels: one side is more than {SIDES_MAX} times the other")
         if (frames := getattr(file, "n_frames", 1)) > 1:
             raise Refusal(f"it is an animation of {frames} pictures: give one")
         file.load()

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from importlib.util import find_spec
-from math import isqrt
+from math import isqrt, prod
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,8 @@ import torch
 from torch import Tensor
 
 from spec_core import EncodedPrompt, PicturedPrompt, UsageError
+from spec_core.errors import SpecError, message
+from spec_core.toolkit import PictureBudget
 from spec_targets.tokenizer.base import Tokenizer
 
 if TYPE_CHECKING:
@@ -27,6 +29,10 @@ if TYPE_CHECKING:
 NEEDED = ("transformers", "PIL")
 KEPT = 64
 """Pictures whose rows are kept: every turn of a chat brings those of the turns before."""
+KEPT_BYTES = 128 << 20
+"""Bytes of rows that are kept."""
+PIXEL_BYTES = 64
+"""Bytes that a pixel takes while its picture is decoded, cut into patches of float32, and read by the tower."""
 
 
 @attrs.frozen
@@ -41,10 +47,14 @@ class SeenPicture:
     added: tuple[Tensor, ...] = ()
     grid: tuple[int, int] | None = None
 
+    @property
+    def nbytes(self) -> int:
+        return sum(tensor.nbytes for tensor in (self.rows, *self.added))
+
 
 @attrs.define(eq=False)
 class HfImageEncoder:
-    """``target.image_encoder`` of a directory. Tower and processor are read at the first picture.
+    """``target.image_encoder`` of a directory. ``load``, or the first picture, reads tower and processor.
 
     width: of a row. mutual: rows of one run attend to each other in both directions.
     """
@@ -57,16 +67,36 @@ class HfImageEncoder:
     _parts: tuple[Processor, Tower] | None = attrs.field(default=None, init=False)
     _seen: OrderedDict[bytes, SeenPicture] = attrs.field(factory=OrderedDict, init=False)
 
+    def load(self) -> None:
+        """Import transformers, and read the tower and the processor. Raises UsageError, LoadError."""
+        with self._lock:
+            self._read_parts()
+
+    def memory(self, pixels: int) -> int:
+        """Bytes of the weights in float32, of the rows that are kept, and of a prompt of this number of pixels."""
+        from spec_targets.hf.vision.tower import tower_tensors
+
+        weights = sum(4 * prod(tensor.shape) for tensor in tower_tensors(self.directory).values())
+        return weights + KEPT_BYTES + pixels * PIXEL_BYTES
+
     def encode_prompt(
-        self, prompt: str | Sequence[Mapping[str, Any]], pictures: Sequence[Any], **keywords: Any
+        self,
+        prompt: str | Sequence[Mapping[str, Any]],
+        pictures: Sequence[Any],
+        budget: PictureBudget | None = None,
+        /,
+        **keywords: Any,
     ) -> EncodedPrompt:
         """Token ids and rows. keywords: of the chat template. Raises UsageError, see ``ImageEncoder``."""
         from spec_targets.hf.vision.pictures import read_pictures
 
-        images = read_pictures(list(pictures))
+        budget = budget or PictureBudget()
         with self._lock:
-            seen = [self._see(image) for image in images]
             processor, tower = self._read_parts()
+            images, seen = [], []
+            for image in read_pictures(list(pictures), budget):
+                images.append(image)
+                seen.append(self._see(image, f"picture {len(images)}", budget))
         filler = Filler(processor.place, [picture.text for picture in seen])
         if isinstance(prompt, str):
             text = prompt if processor.place in prompt else f"{processor.standing * len(seen)}\n{prompt}"
@@ -77,20 +107,36 @@ class HfImageEncoder:
         encoded = with_rows(tokens, seen, tower.row_token, self.mutual)
         return attrs.evolve(encoded, pictured=PicturedPrompt(prompt, tuple(images), keywords))
 
-    def _see(self, image: Image) -> SeenPicture:
+    def _see(self, image: Image, where: str, budget: PictureBudget) -> SeenPicture:
         """What a picture is in a prompt; one that was seen before is not read again."""
-        key = sha256(repr(image.size).encode() + image.tobytes()).digest()
-        if key not in self._seen:
-            self._seen[key] = self._look(image)
-            if len(self._seen) > KEPT:
-                self._seen.popitem(last=False)
+        hasher = sha256(repr(image.size).encode())
+        hasher.update(image.tobytes())
+        key = hasher.digest()
+        if key in self._seen:
+            budget.take_rows(len(self._seen[key].rows))
+        else:
+            self._seen[key] = self._look(image, where, budget)
         self._seen.move_to_end(key)
-        return self._seen[key]
+        picture = self._seen[key]
+        while len(self._seen) > KEPT or sum(seen.nbytes for seen in self._seen.values()) > KEPT_BYTES:
+            self._seen.popitem(last=False)
+        return picture
 
-    def _look(self, image: Image) -> SeenPicture:
+    def _look(self, image: Image, where: str, budget: PictureBudget) -> SeenPicture:
         processor, tower = self._read_parts()
-        inputs, text = processor.read(image)
-        picture = tower.read(inputs)
+        try:
+            budget.take_rows(known := processor.row_count(image))
+            inputs, text = processor.read(image)
+            picture = tower.read(inputs, budget.check_time)
+        except SpecError:
+            raise
+        except Exception as error:  # processors raise many kinds for sizes that they do not take
+            size = f"{image.width} x {image.height}"
+            raise UsageError(
+                f"{where} has {size} pixels, which the model cannot read: {message(error)[:200]}",
+                hint="give a picture of another size",
+            ) from error
+        budget.take_rows(len(picture.rows) - known)
         if (width := picture.rows.shape[1]) != self.width:
             raise UsageError(
                 f"{self.directory.name}: rows of pictures have {width} numbers, those of tokens {self.width}",
@@ -105,12 +151,10 @@ class HfImageEncoder:
                 raise UsageError(
                     f"pictures need {' and '.join(missing)}", hint="pip install 'spec-core[vision]', or give no picture"
                 )
-            from transformers import AutoConfig
-
-            from spec_targets.hf.vision.processors import read_processor
+            from spec_targets.hf.vision.processors import read_config, read_processor
             from spec_targets.hf.vision.tower import read_tower
 
-            config = AutoConfig.from_pretrained(self.directory)
+            config = read_config(self.directory)
             self._parts = read_processor(self.directory, config), read_tower(self.directory, config)
         return self._parts
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,8 @@ from PIL import Image
 from torch import Tensor
 
 from spec_core.errors import UsageError, why
-from spec_core.toolkit import LimitedProcess, ProcessEnded
-from spec_targets.hf.vision.decode import PICTURE, SIZE
+from spec_core.toolkit import LimitedProcess, PictureBudget, ProcessEnded
+from spec_targets.hf.vision.decode import LIMIT, PICTURE, PIXELS_MAX, SIZE
 
 PROGRAM = Path(__file__).with_name("decode.py")
 BYTES_MAX = 32 << 20
@@ -26,22 +27,25 @@ decoder = LimitedProcess(["-P", str(PROGRAM)], cpu_seconds=10.0, memory=MEMORY, 
 atexit.register(decoder.kill)
 
 
-def read_pictures(pictures: list[Any]) -> list[Image.Image]:
-    """All pictures of a prompt. Raises UsageError."""
+def read_pictures(pictures: list[Any], budget: PictureBudget | None = None) -> Iterator[Image.Image]:
+    """The pictures of a prompt, decoded one after the other. Raises UsageError."""
     if len(pictures) > PICTURES_MAX:
         raise UsageError(f"the prompt has {len(pictures)} pictures", hint=f"give at most {PICTURES_MAX}")
-    return [read_picture(picture, f"picture {number}") for number, picture in enumerate(pictures, 1)]
+    return (read_picture(picture, f"picture {number}", budget) for number, picture in enumerate(pictures, 1))
 
 
-def read_picture(picture: Any, where: str) -> Image.Image:
-    """A picture. where: its name in errors. Raises UsageError."""
-    if isinstance(picture, Image.Image):
-        return picture.convert("RGB")
+def read_picture(picture: Any, where: str, budget: PictureBudget | None = None) -> Image.Image:
+    """A picture. where: its name in errors. budget: of the prompt, None is none. Raises UsageError."""
+    budget = budget or PictureBudget()
+    budget.check_time()
     if isinstance(picture, (str, Path)):
-        return decode(file_bytes(Path(picture)), f"{where}, {picture},")
-    if isinstance(picture, (bytes, bytearray)):
-        return decode(bytes(picture), where)
-    return from_array(picture, where)
+        image = decode(file_bytes(Path(picture)), f"{where}, {picture},", budget.free_pixels)
+    elif isinstance(picture, (bytes, bytearray)):
+        image = decode(bytes(picture), where, budget.free_pixels)
+    else:
+        image = picture.convert("RGB") if isinstance(picture, Image.Image) else from_array(picture, where)
+    budget.take_pixels(image.width * image.height)
+    return image
 
 
 def file_bytes(path: Path) -> bytes:
@@ -53,17 +57,17 @@ def file_bytes(path: Path) -> bytes:
         raise UsageError(f"{path}: {why(error)}", hint=HINT) from error
 
 
-def decode(data: bytes, where: str) -> Image.Image:
+def decode(data: bytes, where: str, pixels_max: float = PIXELS_MAX) -> Image.Image:
     """A picture from the bytes of its file, decoded in a process with limits. Raises UsageError."""
     if len(data) > BYTES_MAX:
         raise UsageError(f"{where} has more than {BYTES_MAX >> 20} MiB", hint="give a smaller file")
     try:
-        answer = decoder.call(data)
+        answer = memoryview(decoder.call(LIMIT.pack(int(min(PIXELS_MAX, pixels_max))) + data))
     except ProcessEnded as error:
         raise UsageError(f"{where} cannot be decoded: {error}", hint=HINT) from error
     if answer[:1] != PICTURE:
-        raise UsageError(f"{where} cannot be read: {answer[1:].decode('utf-8', 'replace')}", hint=HINT)
-    size = SIZE.unpack(answer[1 : 1 + SIZE.size])
+        raise UsageError(f"{where} cannot be read: {bytes(answer[1:]).decode('utf-8', 'replace')}", hint=HINT)
+    size = SIZE.unpack_from(answer, 1)
     return Image.frombytes("RGB", size, answer[1 + SIZE.size :])
 
 

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 import attrs
 import transformers
 
-from spec_core.errors import UsageError
+from spec_core.errors import LoadError, message
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
 GRID = ("qwen3_vl",)
 """Values of ``model_type`` whose whole processor needs more packages, for videos."""
+PROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json")
 
 
 class Processor(Protocol):
@@ -25,6 +26,9 @@ class Processor(Protocol):
     def place(self) -> str: ...
     @property
     def standing(self) -> str: ...
+
+    def row_count(self, image: Image) -> int:
+        """Rows that a picture will have, where that is known before it is read; else 0."""
 
     def read(self, image: Image) -> tuple[Mapping[str, Any], str]:
         """Inputs of a tower, and the text of the place: a token for each row, and what is between them."""
@@ -44,6 +48,9 @@ class WholeProcessor:
     def standing(self) -> str:
         return self.place
 
+    def row_count(self, image: Image) -> int:
+        return 0  # its parts have a size that the model says, not the picture
+
     def read(self, image: Image) -> tuple[Mapping[str, Any], str]:
         inputs = self.processor(text=self.place, images=[image], return_tensors="pt")
         words = self.processor.tokenizer
@@ -60,20 +67,37 @@ class GridProcessor:
     place: str = "<|image_pad|>"
     standing: str = "<|vision_start|><|image_pad|><|vision_end|>"
 
+    def row_count(self, image: Image) -> int:
+        patches = self.pictures.get_number_of_image_patches(image.height, image.width)
+        return int(patches) // self.merge**2
+
     def read(self, image: Image) -> tuple[Mapping[str, Any], str]:
         inputs = self.pictures(images=[image], return_tensors="pt")
         return inputs, self.place * (int(inputs["image_grid_thw"].prod()) // self.merge**2)
 
 
+def read_config(directory: Path) -> Any:
+    """The config of a directory as transformers reads it. Raises LoadError for one that they refuse."""
+    try:
+        return transformers.AutoConfig.from_pretrained(directory)
+    except Exception as error:  # transformers raise many kinds for a damaged file
+        raise _load_error(directory / "config.json", "the config of its vision part", error) from error
+
+
 def read_processor(directory: Path, config: Any) -> Processor:
-    """The processor of a directory, with pillow alone. Raises UsageError for a damaged one."""
+    """The processor of a directory, with pillow alone. Raises LoadError for a damaged one."""
     try:
         if config.model_type not in GRID:
             return WholeProcessor(transformers.AutoProcessor.from_pretrained(directory, backend="pil"))
         pictures = transformers.AutoImageProcessor.from_pretrained(directory, backend="pil")
         return GridProcessor(pictures, int(config.vision_config.spatial_merge_size))
-    except (OSError, ValueError, KeyError, TypeError, ImportError) as error:
-        raise UsageError(
-            f"{directory.name}: its processor cannot be read ({str(error)[:200]})",
-            hint="get its preprocessor_config.json and processor_config.json again",
-        ) from error
+    except Exception as error:
+        files = [directory / name for name in PROCESSOR_FILES if (directory / name).exists()]
+        raise _load_error((files or [directory])[0], "its processor of pictures", error) from error
+
+
+def _load_error(file: Path, what: str, error: Exception) -> LoadError:
+    return LoadError(
+        f"{file}: transformers cannot read {what}: {type(error).__name__}: {message(error)[:200]}",
+        hint="get the file again, or serve the model's text alone from a GGUF file",
+    )
