@@ -13,7 +13,7 @@ from spec_core.toolkit import image_encoder
 from spec_serve import thinking
 from spec_serve.errors import ApiError
 from spec_serve.pictures import picture_of
-from spec_serve.reading import has_channels
+from spec_serve.reading import has_channels, thinking_of
 from spec_serve.schemas import Conversation, Message, Tool, ToolCall
 
 ROLES = ("system", "user", "assistant", "tool")
@@ -148,9 +148,11 @@ def begun_answer(prompt: str, content: str, thought: str, tokenizer: Any) -> str
     if has_channels(tokenizer.chat_template):
         analysis = f"<|channel|>analysis<|message|>{thought}<|end|><|start|>assistant" if thought else ""
         return f"{analysis}<|channel|>final<|message|>{content}"
-    if prompt.rstrip().endswith(thinking.OPENING):
-        return f"{thought}\n{thinking.CLOSING}\n\n{content}"
-    return f"{thinking.OPENING}\n{thought}\n{thinking.CLOSING}\n\n{content}" if thought else content
+    form = thinking_of(tokenizer) or thinking.THINK
+    opening = f"{form.opening}{form.label}"
+    if prompt.rstrip().endswith(opening):
+        return f"{thought}\n{form.closing}\n\n{content}"
+    return f"{opening}\n{thought}\n{form.closing}\n\n{content}" if thought else content
 
 
 def knows_tools(tokenizer: Tokenizer) -> bool:

@@ -10,7 +10,7 @@ from spec_grammar import Channels, JsonSchema, Regex, StructuralTags, Tag, gramm
 from spec_grammar.compiled import Compiled
 
 from spec_core import Constraint
-from spec_serve.call_forms import CLOSING, OPENING
+from spec_serve.calls.forms import TAG, TAG_END
 from spec_serve.errors import ApiError
 from spec_serve.formats import StructuredOutputs
 from spec_serve.tag_formats import structural_tag
@@ -139,7 +139,7 @@ def tools_constraint(
     several = parallel and not isinstance(choice, Mapping)
     count_min = 0 if demanded is None and answer is None else 1
     tags = [_tag(function) for function in callable_functions.values()]
-    return StructuralTags(f"{OPENING}\n", tags, count_min, several, otherwise=_compile(answer))
+    return StructuralTags(f"{TAG}\n", tags, count_min, several, otherwise=_compile(answer))
 
 
 def _demanded_functions(functions: Mapping[str, Any], choice: str | Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -168,7 +168,7 @@ def _compile(answer: Constraint | None) -> Compiled | None:
 
 def _tag(function: Mapping[str, Any]) -> Tag:
     name = json.dumps(function["name"], ensure_ascii=False)
-    return Tag(f'{OPENING}\n{{"name": {name}, "arguments": ', arguments_of(function), f"}}\n{CLOSING}")
+    return Tag(f'{TAG}\n{{"name": {name}, "arguments": ', arguments_of(function), f"}}\n{TAG_END}")
 
 
 def arguments_of(function: Mapping[str, Any]) -> JsonSchema:
