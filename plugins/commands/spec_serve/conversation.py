@@ -11,6 +11,7 @@ import attrs
 from spec_core import EncodedPrompt, Target, Tokenizer
 from spec_core.toolkit import image_encoder
 from spec_serve import thinking
+from spec_serve.calls.call import parse_json
 from spec_serve.errors import ApiError
 from spec_serve.pictures import picture_of
 from spec_serve.reading import has_channels, thinking_of
@@ -194,8 +195,8 @@ def _message(at: int, message: Message) -> dict[str, Any]:
 def _call(at: int, call: ToolCall) -> dict[str, Any]:
     """Call with its arguments as an object, since templates print them themselves."""
     try:
-        arguments = json.loads(call.function.arguments or "{}")
-    except (ValueError, RecursionError) as error:
+        arguments = parse_json(call.function.arguments or "{}")
+    except ValueError as error:
         raise ApiError(
             400, f"the arguments of a tool call are not JSON: {error}", f"messages[{at}].tool_calls"
         ) from error
@@ -228,13 +229,13 @@ def _without_tools(message: dict[str, Any]) -> dict[str, Any]:
         return {"role": "user", "content": f"<tool_response>\n{message['content']}\n</tool_response>"}
     if not (calls := message.pop("tool_calls", [])):
         return message
-    written = [f"<tool_call>\n{json.dumps(call['function'], ensure_ascii=False)}\n</tool_call>" for call in calls]
+    written = [f"<tool_call>\n{json.dumps(call['function'], ensure_ascii=False, allow_nan=False)}\n</tool_call>" for call in calls]
     return {**message, "content": "\n".join([*([message["content"]] if message["content"] else []), *written])}
 
 
 def _add_tools(messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Add the tools to the system message."""
-    text = WRITTEN.format("\n".join(json.dumps(tool, ensure_ascii=False) for tool in tools))
+    text = WRITTEN.format("\n".join(json.dumps(tool, ensure_ascii=False, allow_nan=False) for tool in tools))
     if messages[0]["role"] == "system":
         first, *rest = messages
         return [{**first, "content": f"{first['content']}\n\n{text}"}, *rest]

@@ -159,7 +159,7 @@ def _assistant_message(blocks: list[Block], where: str) -> schemas.Message:
         schemas.ToolCall(
             id=_require(block, "id", where),
             function=schemas.CalledFunction(
-                name=_require(block, "name", where), arguments=json.dumps(block.input or {})
+                name=_require(block, "name", where), arguments=json.dumps(block.input or {}, allow_nan=False)
             ),
         )
         for block in blocks

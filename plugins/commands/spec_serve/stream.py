@@ -26,7 +26,7 @@ def event(value: Any) -> str:
 
 def as_json(value: Any) -> str:
     """Compact, in ASCII: a text may hold half a surrogate pair."""
-    return json.dumps(value, separators=(",", ":"))
+    return json.dumps(value, separators=(",", ":"), allow_nan=False)
 
 
 async def run_until_disconnect(receive: Callable[[], Awaitable[Any]], work: Coroutine[Any, Any, T]) -> T:

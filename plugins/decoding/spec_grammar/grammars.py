@@ -88,12 +88,12 @@ def _without(key: str, value: Any) -> Any:
 
 
 def _text(schema: Any) -> str:
-    return schema if isinstance(schema, str) else json.dumps(schema)
+    return schema if isinstance(schema, str) else json.dumps(schema, allow_nan=False)
 
 
 def _dump(schema: Any) -> str:
     try:
-        return json.dumps(schema)
+        return json.dumps(schema, allow_nan=False)
     except RecursionError as error:
         raise UsageError("the JSON schema is nested too deeply", hint="give a flatter one") from error
     except (TypeError, ValueError) as error:
