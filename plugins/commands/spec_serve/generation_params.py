@@ -14,11 +14,12 @@ from spec_core import Constraint, EncodedPrompt, Request, Run, Sampling, Target
 from spec_core.commands import DEFAULT, Settings, prompt_tokens
 from spec_core.errors import nearest, quote
 from spec_serve import structured
-from spec_serve.conversation import Talk, describe_tools
+from spec_serve.calls.families import TAGGED
+from spec_serve.conversation import Talk, describe_tools, knows_tools
 from spec_serve.errors import ApiError
 from spec_serve.job import EventQueue, Job
 from spec_serve.lengths import check_ids, check_text
-from spec_serve.reading import Reads, has_channels
+from spec_serve.reading import Reads, call_form_of, has_channels
 from spec_serve.schemas import Chat, Generate, OpenAI, Predicted, Speculative, Tool, ToolChoice
 from spec_serve.server_config import ServerConfig
 from spec_serve.settings import ServeSettings
@@ -253,7 +254,8 @@ def calls_of(body: Chat, tools: list[Tool], ask: GenerationParams, tokenizer: An
     """The constraint of a text that may, or must, call these tools, in a form that is read; None is no constraint."""
     choice = body.tool_choice.model_dump() if isinstance(body.tool_choice, ToolChoice) else body.tool_choice or "auto"
     channels, parallel = has_channels(tokenizer.chat_template), body.parallel_tool_calls is not False
-    return structured.tools_constraint(describe_tools(tools), choice, channels, parallel, ask.request.constraint)
+    form = TAGGED if channels or not knows_tools(tokenizer) else call_form_of(tokenizer)
+    return structured.tools_constraint(describe_tools(tools), choice, channels, parallel, ask.request.constraint, form)
 
 
 def reads_of(body: Chat, tools: list[Tool], ask: GenerationParams, terms: ServerConfig) -> Reads:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from spec_grammar import Channels, JsonSchema, Regex, StructuralTags, Tag, grammar
+from spec_grammar import Channels, JsonSchema, Regex, StructuralTags, grammar
 from spec_grammar.compiled import Compiled
 
 from spec_core import Constraint
-from spec_serve.calls.forms import TAG, TAG_END
+from spec_serve.calls.families import TAGGED, CallForm
+from spec_serve.calls.writing import arguments_schema, call_tags
 from spec_serve.errors import ApiError
 from spec_serve.formats import StructuredOutputs
 from spec_serve.tag_formats import structural_tag
@@ -21,9 +21,6 @@ ALIASES = {
 }  # fmt: skip
 """vLLM's older fields, and what they are called in ``structured_outputs``."""
 OBJECT = {"type": "object"}
-EMPTY = {"type": "object", "properties": {}, "additionalProperties": False}
-TITLES = ("type", "title", "description", "$schema")
-"""Keywords of a schema that say nothing about parameters."""
 
 
 def constraint(body: Any) -> Constraint | None:
@@ -110,11 +107,12 @@ def tools_constraint(
     channels: bool = False,
     parallel: bool = True,
     answer: Constraint | None = None,
+    form: CallForm = TAGGED,
 ) -> Constraint | None:
     """The constraint of a text that may call functions; None where nothing is to be enforced.
 
-    One call is an object ``{"name": ..., "arguments": {...}}`` between ``<tool_call>`` and ``</tool_call>``, or a
-    message to the function where the model writes in channels; the arguments follow the schema of the function.
+    A call has the form of the model's family, or is a message to the function where the model writes in channels; the
+    arguments follow the schema of the function.
     ``auto`` is free text with such calls, if a tool is ``strict``; ``required`` and a named function are calls alone.
 
     :param tools: as in a body of OpenAI: ``{"type": "function", "function": {"name", "parameters", "strict"}}``.
@@ -137,9 +135,7 @@ def tools_constraint(
         calls = {name: arguments_of(function) for name, function in callable_functions.items()}
         return Channels(calls, _compile(answer), demanded is not None)
     several = parallel and not isinstance(choice, Mapping)
-    count_min = 0 if demanded is None and answer is None else 1
-    tags = [_tag(function) for function in callable_functions.values()]
-    return StructuralTags(f"{TAG}\n", tags, count_min, several, otherwise=_compile(answer))
+    return call_tags(list(callable_functions.values()), form, several, demanded is not None, _compile(answer))
 
 
 def _demanded_functions(functions: Mapping[str, Any], choice: str | Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -166,16 +162,9 @@ def _compile(answer: Constraint | None) -> Compiled | None:
     return answer
 
 
-def _tag(function: Mapping[str, Any]) -> Tag:
-    name = json.dumps(function["name"], ensure_ascii=False)
-    return Tag(f'{TAG}\n{{"name": {name}, "arguments": ', arguments_of(function), f"}}\n{TAG_END}")
-
-
 def arguments_of(function: Mapping[str, Any]) -> JsonSchema:
     """JSON of the arguments; a function whose schema names no parameters has none."""
-    schema = function.get("parameters") or {}
-    says_more = any(value not in (None, {}, []) for key, value in schema.items() if key not in TITLES)
-    return JsonSchema(schema if says_more else EMPTY, compact=True)
+    return JsonSchema(arguments_schema(function), compact=True)
 
 
 def is_all_answer(constraint: Constraint | None) -> bool:

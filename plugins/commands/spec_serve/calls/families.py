@@ -12,7 +12,7 @@ from spec_serve.calls.forms import Form
 from spec_serve.calls.text import NoCall, Step, Text, has_word
 
 
-@attrs.frozen
+@attrs.frozen(eq=False)
 class CallForm:
     """A form of calls.
 
@@ -37,7 +37,7 @@ def _form(name: str, opening: str, form: Form, *closings: str, example: str, sig
 
 
 _OBJECT = '{"name": "f", "arguments": {"a": 1}}'
-_PAIR = "<arg_key>a</arg_key><arg_value>1</arg_value>"
+_PAIR = "<arg_key>a</arg_key>\n<arg_value>1</arg_value>\n"
 _LISTED = "<|tool_call|>", "<|/tool_call|>"
 _LFM2 = "<|tool_call_start|>", "<|tool_call_end|>"
 
