@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
-from pydantic import Field, model_validator
+from pydantic import Discriminator, Field, model_validator
+from pydantic import Tag as PartTag
 
 from spec_serve.formats import Format, ResponseFormat, StructuredOutputs
+from spec_serve.left_out import LeftOut, or_left_out
 from spec_serve.strict_model import ANY, Body, ListOf, field_error
 
 NAME = r"^[A-Za-z0-9_.-]{1,64}$"
@@ -132,6 +134,7 @@ class ImageUrl(Body):
 
 class ContentPart(Body):
     where: ClassVar[str] = "a part of a message's content"
+    neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = {"cache_control": (ANY,), "annotations": (ANY,)}
 
     type: str
     text: str | None = None
@@ -161,6 +164,11 @@ class Tool(Body):
     function: Function
 
 
+def is_no_function(name: str) -> bool:
+    """Whether a tool of this type cannot be offered."""
+    return name != "function"
+
+
 class Named(Body):
     where: ClassVar[str] = "tool_choice.function"
 
@@ -172,6 +180,37 @@ class ToolChoice(Body):
 
     type: Literal["function"]
     function: Named
+
+
+class NamedTool(Body):
+    """A tool that may be called; of a function the name says which."""
+
+    where: ClassVar[str] = "a tool of tool_choice"
+
+    type: str
+    name: str | None = None
+    function: Named | None = None
+
+    @property
+    def called(self) -> str | None:
+        """The function's name."""
+        return self.function.name if self.function is not None else self.name
+
+
+class AllowedTools(Body):
+    """The tools that may be called in this answer, of all that the conversation has."""
+
+    where: ClassVar[str] = "tool_choice.allowed_tools"
+
+    mode: Literal["auto", "required"]
+    tools: ListOf[NamedTool]
+
+
+class AllowedChoice(Body):
+    where: ClassVar[str] = "tool_choice"
+
+    type: Literal["allowed_tools"]
+    allowed_tools: AllowedTools
 
 
 class CalledFunction(Body):
@@ -193,6 +232,7 @@ class Message(Body):
     where: ClassVar[str] = "a message"
     neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = {
         "refusal": (None,), "audio": (None,), "annotations": (None, []), "function_call": (None,),
+        "reasoning": (ANY,), "reasoning_details": (ANY,), "provider_specific_fields": (ANY,), "cache_control": (ANY,),
     }  # fmt: skip
 
     role: str
@@ -240,7 +280,7 @@ class Chat(OpenAI, Conversation):
     logprobs: bool | None = None
     top_logprobs: Count | None = None
     tools: ListOf[Tool] | None = None
-    tool_choice: Literal["none", "auto", "required"] | ToolChoice | None = None
+    tool_choice: Literal["none", "auto", "required"] | ToolChoice | AllowedChoice | None = None
     parallel_tool_calls: bool | None = None
     prediction: Predicted | None = None
     reasoning_format: ReasoningFormat | None = Field(
@@ -250,15 +290,16 @@ class Chat(OpenAI, Conversation):
 
 
 class ItemPart(Body):
-    """A part of the content of an item of ``/v1/responses``."""
+    """A part of the content of an item of ``/v1/responses``, or of a tool's output."""
 
     where: ClassVar[str] = "a part of an item's content"
     neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = {
         "annotations": (None, []), "logprobs": (ANY,), "detail": (ANY,), "file_id": (None,),
     }  # fmt: skip
 
-    type: Literal["input_text", "output_text", "text", "reasoning_text", "input_image"]
+    type: Literal["input_text", "output_text", "text", "reasoning_text", "summary_text", "refusal", "input_image"]
     text: str | None = None
+    refusal: str | None = None
     image_url: str | None = None
 
 
@@ -267,16 +308,33 @@ class Item(Body):
 
     where: ClassVar[str] = "an item of the input"
     neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = {
-        "id": (ANY,), "status": (ANY,), "summary": (ANY,), "encrypted_content": (None,), "phase": (ANY,),
+        "id": (ANY,), "status": (ANY,), "summary": (ANY,), "encrypted_content": (ANY,), "phase": (ANY,),
+        "internal_chat_message_metadata_passthrough": (ANY,), "metadata": (ANY,), "success": (ANY,), "caller": (ANY,),
+        "created_by": (ANY,), "agent": (ANY,),
     }  # fmt: skip
 
-    type: Literal["message", "function_call", "function_call_output", "reasoning"] = "message"
+    type: Literal[
+        "message", "function_call", "function_call_output", "reasoning", "custom_tool_call", "custom_tool_call_output",
+        "local_shell_call", "local_shell_call_output",
+    ] = "message"  # fmt: skip
     role: str | None = None
     content: str | ListOf[ItemPart] | None = None
     call_id: str | None = None
     name: str | None = None
+    namespace: str | None = None
     arguments: str | None = None
+    input: str | None = None
+    action: dict[str, Any] | None = None
     output: str | ListOf[ItemPart] | None = None
+
+
+ITEMS_LEFT_OUT = frozenset(
+    "web_search_call image_generation_call file_search_call code_interpreter_call computer_call computer_call_output "
+    "tool_search_call tool_search_output mcp_list_tools mcp_call mcp_approval_request mcp_approval_response "
+    "shell_call shell_call_output apply_patch_call apply_patch_call_output ghost_snapshot additional_tools".split()
+)
+"""Items that report what tools of OpenAI's own servers did."""
+AnyItem = or_left_out(Item, ITEMS_LEFT_OUT.__contains__)
 
 
 class FlatTool(Body):
@@ -291,11 +349,46 @@ class FlatTool(Body):
     strict: bool | None = None
 
 
+FunctionTool = or_left_out(FlatTool, is_no_function)
+
+
+class Namespace(Body):
+    """Functions with a name of their own for all of them, as agents offer those of an MCP server."""
+
+    where: ClassVar[str] = "a namespace of tools"
+
+    type: Literal["namespace"]
+    name: Annotated[str, Field(pattern=NAME)]
+    description: str | None = None
+    tools: ListOf[FunctionTool]
+
+
+def _tool_tag(tool: Any) -> str:
+    if isinstance(tool, (LeftOut, Namespace)):
+        return "[left out]" if isinstance(tool, LeftOut) else "[namespace]"
+    name = tool.get("type") if isinstance(tool, dict) else getattr(tool, "type", None)
+    if name == "namespace":
+        return "[namespace]"
+    return "[left out]" if isinstance(name, str) and name != "function" else "[function]"
+
+
+AnyFlatTool = Annotated[
+    Annotated[FlatTool, PartTag("[function]")]
+    | Annotated[Namespace, PartTag("[namespace]")]
+    | Annotated[LeftOut, PartTag("[left out]")],
+    Discriminator(_tool_tag),
+]
+"""A function, a namespace of them, or a tool that is left out."""
+
+
 class FlatChoice(Body):
     where: ClassVar[str] = "tool_choice"
 
-    type: Literal["function"]
-    name: str
+    type: str
+    name: str | None = None
+    namespace: str | None = None
+    mode: Literal["auto", "required"] | None = None
+    tools: ListOf[NamedTool] | None = None
 
 
 class TextOptions(Body):
@@ -307,7 +400,9 @@ class TextOptions(Body):
 
 class Reasoning(Body):
     where: ClassVar[str] = "reasoning"
-    neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = {"summary": (ANY,), "generate_summary": (ANY,)}
+    neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = {
+        "summary": (ANY,), "generate_summary": (ANY,), "context": (ANY,), "mode": (ANY,),
+    }  # fmt: skip
 
     effort: str | None = None
 
@@ -316,15 +411,15 @@ class Responses(Generate):
     """``/v1/responses``, for texts."""
 
     neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = {
-        "background": (None, False), "conversation": (None,), "max_tool_calls": (None,),
-        "include": (None, [], ["reasoning.encrypted_content"]),
+        "background": (None, False), "conversation": (None,), "max_tool_calls": (ANY,),
         "previous_response_id": (None,), "prompt": (None,), "store": (ANY,), "verbosity": (ANY,),
-        "truncation": (None, "disabled"), "service_tier": (None, "auto", "default"), "prompt_cache_key": (ANY,),
-        "prompt_cache_retention": (ANY,), "safety_identifier": (ANY,), "id_slot": (ANY,),
-        "stream_options": (None, {"include_obfuscation": False}), "client_metadata": (ANY,),
+        "truncation": (None, "disabled", "auto"), "service_tier": (ANY,), "prompt_cache_key": (ANY,),
+        "prompt_cache_retention": (ANY,), "prompt_cache_options": (ANY,), "safety_identifier": (ANY,),
+        "id_slot": (ANY,), "stream_options": (ANY,), "client_metadata": (ANY,), "context_management": (ANY,),
     }  # fmt: skip
 
-    input: str | Annotated[ListOf[Item], Field(min_length=1)]
+    input: str | ListOf[AnyItem]
+    include: list[str] | None = Field(default=None, description="Log-probabilities; other parts are never there.")
     instructions: str | None = None
     max_output_tokens: Count | None = None
     metadata: dict[str, str] | None = None
@@ -332,7 +427,7 @@ class Responses(Generate):
     reasoning: Reasoning | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     text: TextOptions | None = None
-    tools: ListOf[FlatTool] | None = None
+    tools: ListOf[AnyFlatTool] | None = None
     tool_choice: Literal["none", "auto", "required"] | FlatChoice | None = None
     top_logprobs: Count | None = None
     user: str | None = Field(default=None, description="Accepted; it changes nothing.")
