@@ -15,7 +15,7 @@ from spec_core.commands import DEFAULT, Settings, prompt_tokens
 from spec_core.errors import nearest, quote
 from spec_serve import structured
 from spec_serve.calls.families import TAGGED
-from spec_serve.conversation import Talk, describe_tools, knows_tools
+from spec_serve.conversation import Talk, describe_tools
 from spec_serve.errors import ApiError
 from spec_serve.job import EventQueue, Job
 from spec_serve.left_out import without_left_out
@@ -24,6 +24,7 @@ from spec_serve.reading import Reads, call_form_of, has_channels
 from spec_serve.schemas import AllowedChoice, Chat, Generate, OpenAI, Predicted, Speculative, Tool, ToolChoice
 from spec_serve.server_config import ServerConfig
 from spec_serve.settings import ServeSettings
+from spec_serve.template_forms import knows_tools
 
 SEEDS, SHORT, UNLIMITED = 1 << 64, 16, 1 << 31
 """``SHORT``: max_tokens of ``/v1/completions`` where nobody says, as in OpenAI's API."""
@@ -262,7 +263,8 @@ def calls_of(body: Chat, tools: list[Tool], ask: GenerationParams, tokenizer: An
     elif isinstance(choice, AllowedChoice):
         choice = choice.allowed_tools.mode
     channels, parallel = has_channels(tokenizer.chat_template), body.parallel_tool_calls is not False
-    form = TAGGED if channels or not knows_tools(tokenizer) else call_form_of(tokenizer)
+    forced = choice not in ("auto", "none") or any(tool.function.strict for tool in tools)
+    form = call_form_of(tokenizer) if forced and not channels and knows_tools(tokenizer) else TAGGED
     return structured.tools_constraint(describe_tools(tools), choice, channels, parallel, ask.request.constraint, form)
 
 
