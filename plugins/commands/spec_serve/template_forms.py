@@ -64,13 +64,15 @@ def apply_forms(
     if getattr(tokenizer, "render", None) is None:
         return _apply(TemplateForms("variable" if _names_tools(tokenizer) else "written"), messages, tools, tokenizer, keywords)
     found = forms_of(messages, bool(tools), tokenizer, keywords)
+    if not tools:
+        return _apply(found, messages, tools, tokenizer, keywords)
+    names = [str(tool["function"]["name"]) for tool in tools]
     for way in TOOLS[TOOLS.index(found.tools) :]:
         forms = attrs.evolve(found, tools=way)
         ready = _apply(forms, messages, tools, tokenizer, keywords)
-        text = _render(tokenizer, *ready) if tools else ""
-        if text is not None and all(str(tool["function"]["name"]) in text for tool in tools):
-            return ready
-        if not tools:
+        text = _render(tokenizer, *ready)
+        without = _render(tokenizer, *_apply(forms, messages, [], tokenizer, keywords)) or ""
+        if text is not None and all(text.count(name) > without.count(name) for name in names):
             return ready
     bare = _apply(attrs.evolve(found, tools="variable"), messages, [], tokenizer, keywords)
     if _render(tokenizer, *bare) is None:
