@@ -7,7 +7,7 @@ from importlib import metadata
 from pathlib import Path
 
 from spec_core.assembly.discovery import installed_points
-from spec_core.errors import UsageError, message
+from spec_core.errors import FOREIGN, UsageError, message
 
 RECOGNISE = "spec_core.recognise"
 """Entry points named like the scheme: functions ``path -> bool`` for an existing path, with cheap imports."""
@@ -41,6 +41,6 @@ def ask_targets(path: Path, points: Iterable[metadata.EntryPoint]) -> tuple[list
         try:
             if point.load()(path):
                 matches.append(point.name)
-        except Exception as error:  # a plugin's function may raise anything; the others are still asked
+        except FOREIGN as error:  # a plugin's function may raise anything; the others are still asked
             failed.append(f"{point.name} failed ({type(error).__name__}: {message(error)})")
     return matches, failed

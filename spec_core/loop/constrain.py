@@ -13,7 +13,7 @@ from spec_core.contract.constraint import fail
 from spec_core.contract.matcher import allows, draft_masks
 from spec_core.contract.sequence import Sequence
 from spec_core.contract.step import Step
-from spec_core.errors import ConstraintError, NoTokenAllowed
+from spec_core.errors import FOREIGN, ConstraintError, NoTokenAllowed, as_exception
 
 FULL = 0xFFFFFFFF
 
@@ -24,8 +24,8 @@ def constrain(step: Step) -> None:
         if part.decides and part.seq.matcher is not None and part.seq.finish != "error":
             try:
                 _mask(part, step.target.info.vocab)
-            except Exception as error:
-                fail(part.seq, error)
+            except FOREIGN as error:
+                fail(part.seq, as_exception(error))
 
 
 def _mask(part: Part, vocab: int) -> None:
@@ -66,8 +66,8 @@ def completes(seq: Sequence, token: int) -> bool:
         if not seq.matcher.advance(token):
             raise ValueError(f"it does not accept token {token}, which its mask allows")
         return seq.matcher.complete
-    except Exception as error:
-        fail(seq, error)
+    except FOREIGN as error:
+        fail(seq, as_exception(error))
         return True
 
 

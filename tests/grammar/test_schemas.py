@@ -1,5 +1,6 @@
 """What a schema means: objects that are closed, numbers that are exact, keywords that are annotations."""
 
+# ruff: noqa: E501
 from __future__ import annotations
 
 import json
@@ -7,9 +8,10 @@ import random
 
 import pytest
 
-jsonschema = pytest.importorskip("jsonschema")
+pytest.importorskip("jsonschema")
 pytest.importorskip("llguidance", reason="needs the extra grammar")
 
+import jsonschema
 from spec_grammar import JsonSchema
 
 from spec_core import Run, UsageError, load
@@ -17,7 +19,10 @@ from spec_core import Run, UsageError, load
 TARGET = load("zoo:pico")
 A = {"type": "object", "properties": {"a": {"type": "integer"}}}
 B = {"type": "object", "properties": {"b": {"type": "integer"}}, "required": ["b"]}
-NODE = {"type": "object", "properties": {"v": {"type": "integer"}, "next": {"anyOf": [{"$ref": "#/$defs/N"}, {"type": "null"}]}}}
+NODE = {
+    "type": "object",
+    "properties": {"v": {"type": "integer"}, "next": {"anyOf": [{"$ref": "#/$defs/N"}, {"type": "null"}]}},
+}
 DATA = {"type": "object", "properties": {"a": {}}, "required": ["z"]}
 
 
@@ -140,7 +145,9 @@ def test_a_constant_beyond_2_to_the_53_is_exact(value):
 
 
 @pytest.mark.parametrize(
-    "bounds", [{"minimum": BIG + 1, "maximum": BIG + 1}, {"exclusiveMinimum": BIG, "exclusiveMaximum": BIG + 2}], ids=str
+    "bounds",
+    [{"minimum": BIG + 1, "maximum": BIG + 1}, {"exclusiveMinimum": BIG, "exclusiveMaximum": BIG + 2}],
+    ids=str,
 )
 def test_bounds_without_a_number_that_is_exact_are_refused_by_name(bounds):
     with pytest.raises(UsageError, match="cannot be enforced exactly"):

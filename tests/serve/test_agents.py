@@ -1,8 +1,10 @@
-"""Requests as coding agents build them, answered without ``--lenient``: what cannot be offered is left out and logged.
+"""Requests as coding agents build them, answered without ``--lenient``.
 
-Bodies follow the public sources of Codex (responses API), Claude Code (Anthropic's API), and opencode and Cline (AI SDK).
+What cannot be offered is left out and logged. Bodies follow the public sources of Codex (responses API), Claude Code
+(Anthropic's API), and opencode and Cline (AI SDK).
 """
 
+# ruff: noqa: E501
 from __future__ import annotations
 
 import json
@@ -132,7 +134,7 @@ def test_the_request_of_an_agent_is_answered(name, server, caplog):
 
     assert answer.status_code == 200, answer.text
     for part in left_out:
-        assert sum(part in line for line in lines if 'of tools' in line) == 1, lines
+        assert sum(part in line for line in lines if "of tools" in line) == 1, lines
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -180,6 +182,9 @@ def test_prompts_have_the_functions_that_are_offered(server):
 def test_only_allowed_tools_may_be_called(server):
     choice = {"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "b"}]}
     tools = [{"type": "function", "name": name, "parameters": {"type": "object", "properties": {}}} for name in "abc"]
-    answer = server.post("/v1/responses", {"input": "x", "tools": tools, "tool_choice": choice, "max_output_tokens": 60, "parallel_tool_calls": False})
+    answer = server.post(
+        "/v1/responses",
+        {"input": "x", "tools": tools, "tool_choice": choice, "max_output_tokens": 60, "parallel_tool_calls": False},
+    )
 
     assert [item["name"] for item in answer.json()["output"]] == ["b"]

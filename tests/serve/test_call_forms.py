@@ -1,5 +1,6 @@
 """Forms of calls: every one, with and without its closings, read alike however the text is cut, in linear time."""
 
+# ruff: noqa: E501
 from __future__ import annotations
 
 import json
@@ -203,7 +204,9 @@ def test_arguments_are_json(name, number):
 
 
 @pytest.mark.parametrize("opening", ["[", '{"a":'])
-@pytest.mark.parametrize("form", ["tagged", "function", "glm", "parameters", "gemma4", "lfm2", "mistral", "whole", "harmony"])
+@pytest.mark.parametrize(
+    "form", ["tagged", "function", "glm", "parameters", "gemma4", "lfm2", "mistral", "whole", "harmony"]
+)
 def test_nested_arguments_are_a_call_or_text_at_every_depth(form, opening):
     for depth in (10, 150, 199, 200, 201, 300, *range(940, 1010), 100_000):
         closing = "]" if opening == "[" else "}"
@@ -226,7 +229,14 @@ def test_nested_arguments_are_a_call_or_text_at_every_depth(form, opening):
 @pytest.mark.parametrize("form", THOUGHTS)
 @pytest.mark.parametrize(
     "written",
-    ["{o}{l}\nWe  add.\n\n{c}\n\nfour", "{o}{l}\nWe add.", "\n {o}{l}{c}four", "four {o}", "{o}{l}\nWe{c", "{o}{l} a {c}b{c}"],
+    [
+        "{o}{l}\nWe  add.\n\n{c}\n\nfour",
+        "{o}{l}\nWe add.",
+        "\n {o}{l}{c}four",
+        "four {o}",
+        "{o}{l}\nWe{c",
+        "{o}{l} a {c}b{c}",
+    ],
 )
 def test_thinking_is_read_alike_however_it_is_cut(form, written):
     text = written.replace("{o}", form.opening).replace("{l}", form.label).replace("{c}", form.closing)

@@ -1,5 +1,6 @@
 """Calls that a grammar forces: in the form of each family, read back as calls that fit the schema."""
 
+# ruff: noqa: E501
 from __future__ import annotations
 
 import json
@@ -7,8 +8,9 @@ import json
 import pytest
 
 pytest.importorskip("fastapi", reason="needs the extra serve")
-jsonschema = pytest.importorskip("jsonschema")
+pytest.importorskip("jsonschema")
 
+import jsonschema
 from spec_serve import structured
 from spec_serve.calls.families import FORMS, MEMBERS, PYTHON, TAGGED
 from spec_serve.calls.writing import TAGGED as TAGGED_WRITING
@@ -77,7 +79,9 @@ def test_a_forced_call_has_the_form_of_the_family_and_fits_the_schema(run, form,
         (call,) = reader.calls
 
         assert not "".join(said).strip(), generation.text
-        jsonschema.validate(json.loads(call.arguments), {**(schema or {"type": "object"}), "additionalProperties": False})
+        jsonschema.validate(
+            json.loads(call.arguments), {**(schema or {"type": "object"}), "additionalProperties": False}
+        )
         writing = WRITINGS[form] if WRITINGS[form].suits(arguments_schema(tools[0]["function"])) else TAGGED_WRITING
         assert generation.text.startswith((writing.before or writing.trigger).rstrip())
     assert complete

@@ -1,5 +1,6 @@
 """Tools, calls and results in the prompt, whatever form the chat template takes them in."""
 
+# ruff: noqa: E501
 from __future__ import annotations
 
 from copy import copy
@@ -40,7 +41,9 @@ TEMPLATES = {
 }  # fmt: skip
 TOOLS = [Tool(type="function", function=Function(name=name, description="Add 1.")) for name in ("f", "g")]
 USER = Message(role="user", content="q")
-CALL = Message(role="assistant", tool_calls=[ToolCall(id="c", function=CalledFunction(name="f", arguments='{"key": "val"}'))])
+CALL = Message(
+    role="assistant", tool_calls=[ToolCall(id="c", function=CalledFunction(name="f", arguments='{"key": "val"}'))]
+)
 RESULT = Message(role="tool", tool_call_id="c", content="result")
 ORDERS = {
     "user": [USER],
@@ -97,7 +100,9 @@ def test_a_template_without_tools_is_sent_as_it_is():
     assert prompt("no-tools", ORDERS["system"], tools=()) == "system: s\nuser: q\n"
 
 
-@pytest.mark.parametrize(("template", "known"), [("variable", True), ("in-message", True), ("the-word-alone", False), ("no-tools", False)])
+@pytest.mark.parametrize(
+    ("template", "known"), [("variable", True), ("in-message", True), ("the-word-alone", False), ("no-tools", False)]
+)
 def test_whether_a_template_knows_tools_is_found_by_rendering(template, known):
     tokenizer = copy(load("zoo:pico").tokenizer)
     tokenizer.chat_template = TEMPLATES[template]

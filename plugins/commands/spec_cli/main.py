@@ -8,7 +8,8 @@ import io
 import os
 import sys
 import traceback
-from typing import TextIO
+import warnings
+from typing import Any, TextIO
 
 import click
 from spec_commands.debug import DEBUG, debug_option, debugging
@@ -16,8 +17,10 @@ from spec_commands.printing import say
 
 from spec_core.commands import Entry, call_before_torch, core_fields, discover, find_plugin, import_plugin
 from spec_core.errors import LoadError, PluginError, SpecError, UsageError, nearest
+from spec_core.installed import InstalledWarning
 
 INTERRUPTED = 130
+SHOW_WARNING = warnings.showwarning
 STDOUT = 1
 """File descriptor of standard output."""
 COLLECT = 50_000
@@ -88,7 +91,16 @@ def main(argv: list[str] | None = None) -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # replace characters that the terminal cannot show
             stream.reconfigure(errors="replace")
+    warnings.showwarning = _show_warning
     sys.exit(run(argv))
+
+
+def _show_warning(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+    """A warning about an installed package in the look of errors; others as Python shows them."""
+    if issubclass(category, InstalledWarning):
+        say(f"warning: {message}", err=True)
+    else:
+        SHOW_WARNING(message, category, *where, **more)
 
 
 def _replace_closed_stdout() -> TextIO:

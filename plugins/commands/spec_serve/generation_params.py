@@ -239,7 +239,9 @@ def count(body: OpenAI, prompts: int, limits: ServeSettings) -> int:
     return n
 
 
-def tools_of(given: list[Any] | None, choice: str | ToolChoice | AllowedChoice | None, limits: ServeSettings) -> list[Tool]:
+def tools_of(
+    given: list[Any] | None, choice: str | ToolChoice | AllowedChoice | None, limits: ServeSettings
+) -> list[Tool]:
     """The tools that may be called. Raises ApiError."""
     tools = without_left_out("tools", given)
     if len(tools) > limits.tools_max:

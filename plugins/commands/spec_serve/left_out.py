@@ -35,7 +35,8 @@ def report_left_out(where: str, parts: Iterable[Any]) -> None:
 
 def without_left_out(where: str, parts: Iterable[Any] | None) -> list[Any]:
     """The other parts; those that are left out are logged."""
-    kept, others = [], []
+    kept: list[Any] = []
+    others: list[Any] = []
     for part in parts or ():
         (others if isinstance(part, LeftOut) else kept).append(part)
     report_left_out(where, others)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import Field
 
@@ -46,7 +46,10 @@ def is_left_out_block(name: str) -> bool:
     return name in BLOCKS_LEFT_OUT or (name.endswith("_tool_result") and name != "tool_result")
 
 
-AnyBlock = or_left_out(Block, is_left_out_block)
+if TYPE_CHECKING:
+    AnyBlock: TypeAlias = Any
+else:
+    AnyBlock = or_left_out(Block, is_left_out_block)
 Block.model_rebuild()
 
 
@@ -71,7 +74,10 @@ class MessageTool(Body):
     allowed_callers: list[str] | None = Field(default=None, description="Without `direct` the tool is left out.")
 
 
-AnyMessageTool = or_left_out(MessageTool, lambda name: name != "custom")
+if TYPE_CHECKING:
+    AnyMessageTool: TypeAlias = Any
+else:
+    AnyMessageTool = or_left_out(MessageTool, lambda name: name != "custom")
 """A tool with a schema, or one of Anthropic's own, which is left out."""
 
 

@@ -17,8 +17,8 @@ from spec_serve.errors import ApiError, api_error_of
 from spec_serve.formats import ResponseFormat
 from spec_serve.job import Done, EventQueue, Failed, Job, Progress
 from spec_serve.job import messages as told
-from spec_serve.message_fields import Block, MessageChoice, Messages, MessageTool, Turn
 from spec_serve.left_out import LeftOut, without_left_out
+from spec_serve.message_fields import Block, MessageChoice, Messages, MessageTool, Turn
 from spec_serve.parts import AnswerPart
 from spec_serve.reading import Reader
 from spec_serve.report import Finished
@@ -155,7 +155,9 @@ def _chat_messages(at: int, turn: Turn) -> list[schemas.Message]:
             continue
         converted += [schemas.Message(role=turn.role, content=_parts(parts, where))] if parts else []
         parts = []
-        content = block.content if isinstance(block.content, str) else _text(without_left_out(where, block.content), where)
+        content = (
+            block.content if isinstance(block.content, str) else _text(without_left_out(where, block.content), where)
+        )
         converted.append(
             schemas.Message(role="tool", content=content, tool_call_id=_require(block, "tool_use_id", where))
         )

@@ -115,7 +115,8 @@ def _choice(choice: Any, tools: Offered) -> Any:
 
 def _messages(items: list[schemas.Item]) -> list[schemas.Message]:
     """Messages of the items; what was thought belongs to the assistant's message after it."""
-    converted, thought = [], None
+    converted: list[schemas.Message] = []
+    thought: str | None = None
     for at, item in enumerate(items):
         if item.type == "reasoning":
             thought = _text(item.content or "", f"input[{at}].content")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import Discriminator, Field, model_validator
 from pydantic import Tag as PartTag
@@ -334,7 +334,10 @@ ITEMS_LEFT_OUT = frozenset(
     "shell_call shell_call_output apply_patch_call apply_patch_call_output ghost_snapshot additional_tools".split()
 )
 """Items that report what tools of OpenAI's own servers did."""
-AnyItem = or_left_out(Item, ITEMS_LEFT_OUT.__contains__)
+if TYPE_CHECKING:
+    AnyItem: TypeAlias = Any
+else:
+    AnyItem = or_left_out(Item, ITEMS_LEFT_OUT.__contains__)
 
 
 class FlatTool(Body):
@@ -349,7 +352,10 @@ class FlatTool(Body):
     strict: bool | None = None
 
 
-FunctionTool = or_left_out(FlatTool, is_no_function)
+if TYPE_CHECKING:
+    FunctionTool: TypeAlias = Any
+else:
+    FunctionTool = or_left_out(FlatTool, is_no_function)
 
 
 class Namespace(Body):

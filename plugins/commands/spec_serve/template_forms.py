@@ -62,7 +62,9 @@ def apply_forms(
     if not needs_forms(messages, tools):
         return messages, dict(keywords)
     if getattr(tokenizer, "render", None) is None:
-        return _apply(TemplateForms("variable" if _names_tools(tokenizer) else "written"), messages, tools, tokenizer, keywords)
+        return _apply(
+            TemplateForms("variable" if _names_tools(tokenizer) else "written"), messages, tools, tokenizer, keywords
+        )
     found = forms_of(messages, bool(tools), tokenizer, keywords)
     if not tools:
         return _apply(found, messages, tools, tokenizer, keywords)
@@ -77,7 +79,9 @@ def apply_forms(
     bare = _apply(attrs.evolve(found, tools="variable"), messages, [], tokenizer, keywords)
     if _render(tokenizer, *bare) is None:
         return bare  # the template refuses the conversation itself, and says why
-    raise ApiError(400, "the chat template writes no tools into this conversation; use another --chat-template", "tools")
+    raise ApiError(
+        400, "the chat template writes no tools into this conversation; use another --chat-template", "tools"
+    )
 
 
 def needs_forms(messages: Messages, tools: Sequence[Any]) -> bool:

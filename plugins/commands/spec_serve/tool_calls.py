@@ -91,7 +91,9 @@ class CallReader:
         text, scanned = self._text, at
         while True:
             match = OPENED.search(text.whole, scanned)
-            end = match.start() if match else max(scanned, len(text.whole) - (0 if text.final else _overlap(text.whole)))
+            end = (
+                match.start() if match else max(scanned, len(text.whole) - (0 if text.final else _overlap(text.whole)))
+            )
             if text.whole[scanned:end].strip():
                 said = text.whole[at:end]
                 said = said.lstrip() if after else said

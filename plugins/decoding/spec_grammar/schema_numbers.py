@@ -48,8 +48,8 @@ def narrow_bounds(schema: dict[str, Any]) -> dict[str, Any]:
 def _too_large(numbers: Mapping[str, Any]) -> UsageError:
     name, number = max(numbers.items(), key=lambda item: abs(item[1]))
     return UsageError(
-        f"the JSON schema has {name} {quote(number)}, which cannot be enforced exactly: no number between the bounds is "
-        "a double below 2^63",
+        f"the JSON schema has {name} {quote(number)}, which cannot be enforced exactly: "
+        "no number between the bounds is a double below 2^63",
         hint="move the bounds apart, or use numbers below 2^53",
     )
 
@@ -86,7 +86,8 @@ def check_constants(schema: dict[str, Any]) -> dict[str, Any]:
         for value in values if key in schema and isinstance(values, list) else ():
             if (wrong := _inexact(value)) is not None:
                 raise UsageError(
-                    f"the JSON schema has {key} {quote(wrong)}, which cannot be written exactly: it is no double below 2^63",
+                    f"the JSON schema has {key} {quote(wrong)}, which cannot be written exactly: "
+                    "it is no double below 2^63",
                     hint="write the number as a text, or leave it to a bound",
                 )
     return schema
@@ -97,11 +98,14 @@ def _inexact(value: Any) -> int | None:
     level = [value]
     while level:
         for one in level:
-            if isinstance(one, int) and not isinstance(one, bool) and abs(one) > EXACT_MAX:
-                if one != INT64_MAX and (abs(one) > LARGEST or int(float(one)) != one):
-                    return one
+            if type(one) is int and abs(one) > EXACT_MAX and one != INT64_MAX and not _is_exact(one):
+                return one
         level = [inner for one in level for inner in _inner(one)]
     return None
+
+
+def _is_exact(number: int) -> bool:
+    return abs(number) <= LARGEST and int(float(number)) == number
 
 
 def _inner(value: Any) -> list[Any]:

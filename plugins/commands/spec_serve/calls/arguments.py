@@ -16,7 +16,8 @@ from spec_serve.calls.call import types_of
 from spec_serve.calls.forms import GEMMA_QUOTE
 
 NOTES = {
-    "title", "description", "default", "examples", "example", "deprecated", "readOnly", "writeOnly", "$comment", "nullable",
+    "title", "description", "default", "examples", "example", "deprecated", "readOnly", "writeOnly",
+    "$comment", "nullable",
 }  # fmt: skip
 """Keywords that change nothing about a value."""
 OBJECT = {"type", "properties", "required", "additionalProperties", "$schema", "$defs", "definitions", *NOTES}
@@ -69,7 +70,8 @@ class Rules:
     def json(self, schema: Any) -> str:
         """JSON of a schema, with the definitions of the whole."""
         shared = {key: self.root[key] for key in ("$defs", "definitions") if key in self.root}
-        [grammar] = JsonSchema({**shared, **schema} if isinstance(schema, Mapping) else schema, True).grammars(self.target)
+        whole = {**shared, **schema} if isinstance(schema, Mapping) else schema
+        [grammar] = JsonSchema(whole, compact=True).grammars(self.target)
         name = f"{self.name}_json_{len(self.inner)}"
         self.inner.append({"name": name, **grammar})
         return f"@{name}"

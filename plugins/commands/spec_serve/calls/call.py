@@ -118,7 +118,7 @@ def types_of(schema: Any) -> set[str]:
 
 
 def value_of_text(text: str, schema: Any) -> Any:
-    """The value that a parameter's text stands for: the text itself, unless its schema says otherwise and it is JSON."""
+    """The value that a parameter's text stands for: the text, unless its schema says otherwise and it is JSON."""
     types = types_of(schema)
     if "string" in types and not ("null" in types and text == "null"):
         return text

@@ -99,7 +99,9 @@ NEMOTRON = _form(
     "nemotron", "<TOOLCALL>", forms.read_listed("</TOOLCALL>"), "</TOOLCALL>",
     example=f"<TOOLCALL>[{_OBJECT}]</TOOLCALL>", signs=["<TOOLCALL>"],
 )  # fmt: skip
-FUNCTOOLS = _form("functools", "functools[", forms.read_after("["), example=f"functools[{_OBJECT}]", signs=["functools["])
+FUNCTOOLS = _form(
+    "functools", "functools[", forms.read_after("["), example=f"functools[{_OBJECT}]", signs=["functools["]
+)
 PYTHON_TAG = _form(
     "python-tag", "<|python_tag|>", forms.read_tag_of_python,
     example='<|python_tag|>{"name": "f", "parameters": {"a": 1}}',

@@ -164,7 +164,8 @@ def read_objects(text: Text, at: int, tools: Tools, closing: str = "") -> Step[F
     at = yield from skip_space(text, at)
     if (yield from read_char(text, at)) != "[":
         raise NoCall
-    calls, at = [], at + 1
+    calls: list[Call] = []
+    at += 1
     while True:
         at = yield from skip_space(text, at)
         c = yield from read_char(text, at)
