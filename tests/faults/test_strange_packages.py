@@ -12,6 +12,7 @@ from spec_core import PluginError, Run, RunSettings, hookimpl, load
 
 NAME = "Metadata-Version: 2.1\nName: twin\nVersion: 1.0\n"
 TWICE = "[spec_core.methods]\nngram = twin:M\n"
+QUITS = TWICE.replace("ngram", "quits")
 PACKAGES = {
     # metadata, entry points, module, method, what is said, whether the command works
     "no-equals-sign": (NAME, "[x]\noops\n", "", "suffix", "'twin' cannot be read", True),
@@ -19,8 +20,8 @@ PACKAGES = {
     "no-section": (NAME, "a = b:c\noops\n", "", "suffix", "", True),
     "no-name": ("", "[x]\noops\n", "", "suffix", "'twin' cannot be read", True),
     "name-twice": (NAME, TWICE, "", "ngram", "pip uninstall twin", False),
-    "exit-at-import": (NAME, TWICE.replace("ngram", "quits"), "raise SystemExit(3)", "quits", "method 'quits' of twin 1.0", False),
-    "exit-of-another": (NAME, TWICE.replace("ngram", "quits"), "raise SystemExit(3)", "suffix", "", True),
+    "exit-at-import": (NAME, QUITS, "raise SystemExit(3)", "quits", "method 'quits' of twin 1.0", False),
+    "exit-of-another": (NAME, QUITS, "raise SystemExit(3)", "suffix", "", True),
 }  # fmt: skip
 
 

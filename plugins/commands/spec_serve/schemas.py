@@ -86,6 +86,10 @@ class Generate(Body):
     json_schema: dict[str, Any] | bool | str | None = Field(default=None, description="The text is JSON of this.")
     grammar: str | None = Field(default=None, description="The text is one of this grammar: Lark's notation or GBNF.")
     structured_outputs: StructuredOutputs | None = None
+    open_objects: bool | None = Field(
+        default=None,
+        description="Objects of a schema may have keys that it does not name.",
+    )
     compact: bool | None = Field(
         default=None, description="JSON of a schema has no white space but a space after commas and colons."
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import attrs
 from spec_grammar import Channels, JsonSchema, Regex, StructuralTags, grammar
 from spec_grammar.compiled import Compiled
 
@@ -23,33 +24,45 @@ ALIASES = {
 OBJECT = {"type": "object"}
 
 
+@attrs.frozen
+class JsonStyle:
+    """How JSON of a schema is written. compact, open_objects: as in JsonSchema."""
+
+    compact: bool = False
+    open_objects: bool = False
+
+    def json(self, schema: Any) -> JsonSchema:
+        """The constraint of a schema."""
+        return JsonSchema(schema, self.compact, self.open_objects)
+
+
 def constraint(body: Any) -> Constraint | None:
     """Constraint of a body; None for free text. Raises ApiError for several constraints, UsageError for a wrong one.
 
     body: any body that generates; fields that it does not have count as left out.
     """
     asked = {name: value for name in (*FIELDS, *ALIASES) if (value := getattr(body, name, None)) not in (None, "")}
-    compact = bool(getattr(body, "compact", None))
-    constraints = {name: each for name, value in asked.items() if (each := _create(name, value, compact)) is not None}
+    style = JsonStyle(bool(getattr(body, "compact", None)), bool(getattr(body, "open_objects", None)))
+    constraints = {name: each for name, value in asked.items() if (each := _create(name, value, style)) is not None}
     if len(constraints) > 1:
         names = " and ".join(constraints)
         raise ApiError(400, f"{names} are both given; write one", next(reversed(constraints)))
     return next(iter(constraints.values()), None)
 
 
-def _create(name: str, value: Any, compact: bool) -> Constraint | None:
+def _create(name: str, value: Any, style: JsonStyle) -> Constraint | None:
     if name == "response_format":
-        return _from_response_format(value, compact)
+        return _from_response_format(value, style)
     if name == "json_schema":
-        return JsonSchema(value, compact)
+        return style.json(value)
     if name == "grammar":
         return grammar(value)
     if name == "structured_outputs":
-        return _from_structured_outputs(value, compact)
-    return _kind(ALIASES[name], value, compact)
+        return _from_structured_outputs(value, style)
+    return _kind(ALIASES[name], value, style)
 
 
-def _from_response_format(asked: Any, compact: bool) -> Constraint | None:
+def _from_response_format(asked: Any, style: JsonStyle) -> Constraint | None:
     """``response_format``, or ``text.format`` of ``/v1/responses``."""
     if asked.type == "text":
         return None
@@ -57,27 +70,29 @@ def _from_response_format(asked: Any, compact: bool) -> Constraint | None:
         forms = {name: getattr(asked, name) for name in ("structures", "triggers", "format")}
         return structural_tag({name: form for name, form in forms.items() if form is not None})
     if asked.type == "json_object":
-        return JsonSchema(OBJECT if asked.schema_ is None else asked.schema_, compact)
+        return style.json(OBJECT if asked.schema_ is None else asked.schema_)
     schema = asked.schema_ if asked.json_schema is None else asked.json_schema.schema_
     if schema is None:
         raise ApiError(400, "a format of type 'json_schema' needs a schema", "response_format")
-    return JsonSchema(schema, compact)
+    return style.json(schema)
 
 
-def _from_structured_outputs(asked: StructuredOutputs, compact: bool) -> Constraint | None:
+def _from_structured_outputs(asked: StructuredOutputs, style: JsonStyle) -> Constraint | None:
     given = {key: value for key, value in asked.model_dump(by_alias=True).items() if value is not None}
-    compact |= bool(given.pop("disable_any_whitespace", False))
+    style = attrs.evolve(style, compact=style.compact or bool(given.pop("disable_any_whitespace", False)))
+    if (closed := given.pop("disable_additional_properties", None)) is not None:
+        style = attrs.evolve(style, open_objects=not closed)
     if len(given) > 1:
         raise ApiError(400, f"structured_outputs has {' and '.join(given)}; write one", "structured_outputs")
-    return next((_kind(kind, value, compact) for kind, value in given.items()), None)
+    return next((_kind(kind, value, style) for kind, value in given.items()), None)
 
 
-def _kind(kind: str, value: Any, compact: bool) -> Constraint | None:
+def _kind(kind: str, value: Any, style: JsonStyle) -> Constraint | None:
     """Constraint of a field of vLLM's ``structured_outputs``."""
     if kind == "json":
-        return JsonSchema(value, compact)
+        return style.json(value)
     if kind == "json_object":
-        return JsonSchema(OBJECT, compact) if value else None
+        return style.json(OBJECT) if value else None
     return KINDS[kind](value)
 
 

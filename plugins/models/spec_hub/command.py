@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 import click
 from spec_commands.common import print_note
 from spec_commands.debug import debug_option
+from spec_commands.help import Command
 from spec_commands.printing import say
 
 if TYPE_CHECKING:
     from spec_hub.hub_name import HubName
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("name", metavar="ORG/NAME[@REVISION][:FILE or quantisation]")
 @debug_option
 def get(name: str) -> None:
