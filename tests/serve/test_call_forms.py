@@ -5,19 +5,24 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from itertools import pairwise
+from pathlib import Path
 from time import process_time
 
 import pytest
 
 pytest.importorskip("fastapi", reason="needs the extra serve")
 
-from spec_serve.calls.families import FORMS, OPENINGS, WORDS
+from spec_serve.calls.families import ENDS, FORMS, MEMBERS, OPENINGS, WORDS, form_of
 from spec_serve.harmony import HarmonyReader
 from spec_serve.parts import Mark
 from spec_serve.thinking import FORMS as THOUGHTS
 from spec_serve.thinking import ThoughtReader
 from spec_serve.tool_calls import CallReader
+from spec_targets.tokenizer.base import END_TEXTS
+
+from tools.answers import write_table
 
 TOOLS = {"f": {"properties": {"a": {}, "b": {"type": "string"}}}, "g": {}}
 EXAMPLES = {form.name: form.example for form in FORMS}
@@ -264,3 +269,55 @@ def test_a_long_thought_of_white_space_takes_linear_time():
         return process_time() - began
 
     assert seconds(40_000) < 12 * max(seconds(10_000), 0.05)
+
+
+README = Path(__file__).parents[2] / "README.md"
+PAGE = Path(__file__).parents[2] / "docs" / "serve.md"
+
+
+def families_of_the_readme():
+    (line,) = [line for line in README.read_text("utf-8").splitlines() if line.startswith("Targets: ")]
+    named = re.sub(r"\([^)]*\)", "", line.removeprefix("Targets: ").split("; from GGUF")[0])
+    named = named.replace("[pictures]", "").replace("with", ",").replace("and the hybrids", ",").replace(" and ", ",")
+    return {name.strip(" ;,") for name in re.split(r"[,;]", named) if name.strip(" ;,")}
+
+
+def test_every_family_of_the_readme_has_a_row():
+    families = {family for member in MEMBERS for family in member.families}
+
+    assert families_of_the_readme() == families == set(ENDS)
+
+
+def test_the_table_of_the_page_is_that_of_the_readers():
+    page = PAGE.read_text("utf-8")
+
+    assert write_table(page) == page
+
+
+def test_ends_of_families_end_a_text():
+    declared = {"<|user|>", "<|observation|>"}  # only the files of GLM say that these end a text
+    assert {end for ends in ENDS.values() for end in ends.split()} <= set(END_TEXTS) | declared
+
+
+@pytest.mark.parametrize(
+    ("template", "controls", "name"),
+    [
+        ("{{ tools }} <tool_call>", (), "tagged"),
+        ("<tool_call> <function=x> <parameter=y>", (), "parameters"),
+        ("<tool_call> <arg_key>", (), "glm"),
+        ("[TOOL_CALLS]", (), "mistral-list"),
+        ("[TOOL_CALLS] [ARGS]", (), "mistral"),
+        ("{{ tools }}", ("[TOOL_CALLS]",), "mistral-list"),
+        ("<|tool_list_start|>", (), "lfm2"),
+        ("{{ tools }}", ("<|tool_call_start|>",), "lfm2"),
+        ("<|tool|>", (), "phi"),
+        ("<|tool_call>", (), "gemma4"),
+        ("<start_function_call>", (), "function-gemma"),
+        ("<|tool_calls_section_begin|>", (), "kimi"),
+        ("dictionary of argument name and its value", ("<|python_tag|>",), "whole"),
+        ("<think>", (), "tagged"),
+        (None, (), "tagged"),
+    ],
+)
+def test_the_form_of_a_family_is_told_by_its_template_and_vocabulary(template, controls, name):
+    assert form_of(template, controls).name == name

@@ -137,7 +137,7 @@ def read_beginning(text: Text, at: int) -> Step[Form]:
 
 @attrs.frozen
 class Member:
-    """Models of a family that write answers alike. thinking: how their thinking is opened and closed, if they think."""
+    """Models of a family that write answers alike. thinking: how their thinking is opened, if they think."""
 
     families: tuple[str, ...]
     models: str
@@ -145,6 +145,16 @@ class Member:
     thinking: str = ""
 
 
+ENDS = {
+    "llama": "<|eot_id|> <|eom_id|> <|im_end|> </s>", "phi3": "<|end|> <|endoftext|>", "gemma2": "<end_of_turn>",
+    "gemma3": "<end_of_turn> <start_function_response>", "gemma4": "<turn|> <|tool_response>",
+    "gpt-oss": "<|return|> <|call|>", "qwen2": "<|im_end|> <|endoftext|>", "qwen3": "<|im_end|> <|endoftext|>",
+    "qwen3moe": "<|im_end|> <|endoftext|>", "qwen3next": "<|im_end|> <|endoftext|>",
+    "qwen35": "<|im_end|> <|endoftext|>", "qwen35moe": "<|im_end|> <|endoftext|>", "qwen3-vl": "<|im_end|>",
+    "glm4moe": "<|endoftext|> <|user|> <|observation|>", "lfm2": "<|im_end|>", "lfm2moe": "<|im_end|>",
+    "kimi-linear": "<|im_end|> [EOS]", "idefics3": "<end_of_utterance>", "llava": "</s>",
+}  # fmt: skip
+"""Control tokens that end an answer of each architecture, beside those that the model's file declares."""
 MEMBERS = (
     Member(("llama",), "Llama 3.1, 3.2 and 3.3", WHOLE),
     Member(("llama",), "Llama 3.1 with tools of its own, `<\\|python_tag\\|>`", PYTHON_TAG),
@@ -180,9 +190,8 @@ def form_of(template: str | None, controls: Iterable[str] = ()) -> CallForm:
 
     controls: control tokens of its vocabulary, which tell it where the template does not.
     """
-    text = template or ""
-    known = {word for word in controls if word in OPENINGS}
-    by_sign = next((form for form in FORMS if any(sign in text for sign in form.signs)), None)
-    if by_sign is not None or forms.TAG in text:
-        return by_sign or TAGGED
-    return next((form for form in FORMS if known.intersection(form.openings) and form is not PYTHON_TAG), TAGGED)
+    text, known = template or "", set(controls)
+    by_template = next((form for form in FORMS if any(sign in text for sign in form.signs)), None)
+    if by_template is not None or forms.TAG in text:
+        return by_template or TAGGED
+    return next((form for form in FORMS if known.intersection(form.signs)), TAGGED)
