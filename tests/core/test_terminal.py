@@ -118,9 +118,9 @@ def test_several_prompts_are_not_written_over(slow, tmp_path):
     shown = run(*arguments, "--method", "slow", PYTHONPATH=slow)
     plain = subprocess.run([sys.executable, "-m", "spec_core", *arguments], capture_output=True, text=True)
 
-    wanted = [line.rstrip() for line in plain.stdout.splitlines() if line.strip()]
+    expected = [line.rstrip() for line in plain.stdout.splitlines() if line.strip()]
     lines = shown.screen()
-    assert all(line in lines for line in wanted)
+    assert all(line in lines for line in expected)
 
 
 def test_ctrl_c_says_what_was_measured(slow):
@@ -158,12 +158,12 @@ def test_a_comparison_leaves_no_bar_on_the_terminal():
     assert any("ngram" in line for line in terminal.screen())
 
 
-@pytest.mark.parametrize(("asked", "said"), [("100000", "(the context of 2048 tokens is full)"), ("4", "(-n 4)")])
-def test_the_limit_that_ended_a_text_is_named(asked, said):
+@pytest.mark.parametrize(("asked", "message"), [("100000", "(the context of 2048 tokens is full)"), ("4", "(-n 4)")])
+def test_the_limit_that_ended_a_text_is_named(asked, message):
     arguments = ["generate", "-m", "zoo:pico", "-p", "x", "-n", asked, "--ignore-eos", "--method", "ngram"]
     done = subprocess.run([sys.executable, "-m", "spec_core", *arguments], capture_output=True, text=True)
 
-    assert f"finished by length {said}" in done.stderr
+    assert f"finished by length {message}" in done.stderr
 
 
 class Sequence:

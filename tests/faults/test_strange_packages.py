@@ -14,7 +14,7 @@ NAME = "Metadata-Version: 2.1\nName: twin\nVersion: 1.0\n"
 TWICE = "[spec_core.methods]\nngram = twin:M\n"
 QUITS = TWICE.replace("ngram", "quits")
 PACKAGES = {
-    # metadata, entry points, module, method, what is said, whether the command works
+    # metadata, entry points, module, method, what is message, whether the command works
     "no-equals-sign": (NAME, "[x]\noops\n", "", "suffix", "'twin' cannot be read", True),
     "no-utf-8": (NAME, b"[x]\n\xff = a:b\n", "", "suffix", "'twin' cannot be read", True),
     "no-section": (NAME, "a = b:c\noops\n", "", "suffix", "", True),
@@ -27,7 +27,7 @@ PACKAGES = {
 
 @pytest.mark.parametrize("name", PACKAGES)
 def test_a_package_of_a_stranger_is_named(name, tmp_path):
-    metadata, points, module, method, said, works = PACKAGES[name]
+    metadata, points, module, method, message, works = PACKAGES[name]
     folder = tmp_path / "twin-1.0.dist-info"
     folder.mkdir()
     (folder / "METADATA").write_text(metadata, "utf-8")
@@ -50,7 +50,7 @@ def test_a_package_of_a_stranger_is_named(name, tmp_path):
     ]
     done = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True)
 
-    assert "Traceback" not in done.stderr and said in done.stderr, done.stderr
+    assert "Traceback" not in done.stderr and message in done.stderr, done.stderr
     assert done.returncode == (0 if works else 2)
     assert bool(done.stdout.strip()) == works
 

@@ -75,10 +75,10 @@ def test_a_forced_call_has_the_form_of_the_family_and_fits_the_schema(run, form,
             continue
         complete += 1
         reader = CallReader({"add": schema or {}, "sub": schema or {}})
-        said = [part for part in [*reader.put(generation.text), *reader.end()] if isinstance(part, str)]
+        message = [part for part in [*reader.put(generation.text), *reader.end()] if isinstance(part, str)]
         (call,) = reader.calls
 
-        assert not "".join(said).strip(), generation.text
+        assert not "".join(message).strip(), generation.text
         jsonschema.validate(
             json.loads(call.arguments), {**(schema or {"type": "object"}), "additionalProperties": False}
         )

@@ -83,7 +83,7 @@ def _generate(
                     shower(event)
             except KeyboardInterrupt:
                 say()
-                common.print_note(interrupted(generation, watch, run))
+                common.print_note(describe_interruption(generation, watch, run))
                 raise
             result, times = generation.result, times_of(generation, watch)
             if as_json:
@@ -214,7 +214,7 @@ def limit_of(generation: Generation, run: Run) -> str:
     return f" (the context of {context} tokens is full)" if full else f" (-n {len(generation.result.tokens)})"
 
 
-def interrupted(generation: Generation, watch: Watch, run: Run) -> str:
+def describe_interruption(generation: Generation, watch: Watch, run: Run) -> str:
     """One line about a text that Ctrl-C ended."""
     seq = generation.seq
     count, stats = len(seq.tokens) - seq.prompt_len, run.stats.report()

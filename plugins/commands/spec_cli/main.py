@@ -16,9 +16,16 @@ from spec_commands.debug import DEBUG, debug_option, debugging
 from spec_commands.help import divide, first_sentence
 from spec_commands.printing import say
 
-from spec_core.commands import Entry, call_before_torch, core_fields, discover, find_plugin, import_plugin
+from spec_core.commands import (
+    Entry,
+    InstalledWarning,
+    call_before_torch,
+    core_fields,
+    discover,
+    find_plugin,
+    import_plugin,
+)
 from spec_core.errors import LoadError, PluginError, SpecError, UsageError, nearest
-from spec_core.installed import InstalledWarning
 
 INTERRUPTED = 130
 SHOW_WARNING = warnings.showwarning

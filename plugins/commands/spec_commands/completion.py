@@ -8,9 +8,8 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from spec_core.commands import discover
+from spec_core.commands import discover, read_entry_points
 from spec_core.errors import FOREIGN
-from spec_core.installed import read_entry_points
 
 MODELS = "spec_core.model_names"
 """Entry points of functions that return the names of a scheme's models, by scheme."""

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from importlib import metadata
 from typing import Any
 
+from spec_core.commands import read_entry_points
 from spec_core.errors import FOREIGN
-from spec_core.installed import read_entry_points
 
 PACKAGES = (
     "spec-core",

@@ -94,7 +94,7 @@ def first_sentence(command: click.Command) -> str:
 
 
 def divide(names: Iterable[str], order: Mapping[str, Iterable[str]]) -> dict[str, list[str]]:
-    """Names of commands by section, in an order of use; those that no section has are in the last one."""
+    """Names of commands by section, in an order of use; the last one has the rest."""
     left, divided = sorted(names), {}
     for title, members in order.items():
         divided[title] = [name for name in members if name in left]

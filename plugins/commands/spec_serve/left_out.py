@@ -34,7 +34,7 @@ def report_left_out(where: str, parts: Iterable[Any]) -> None:
 
 
 def without_left_out(where: str, parts: Iterable[Any] | None) -> list[Any]:
-    """The other parts; those that are left out are logged."""
+    """The parts that can be offered; the others are logged."""
     kept: list[Any] = []
     others: list[Any] = []
     for part in parts or ():

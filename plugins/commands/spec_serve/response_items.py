@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from spec_serve import schemas
+from spec_serve import response_fields, schemas
 from spec_serve.errors import ApiError
 from spec_serve.formats import ResponseFormat
 from spec_serve.left_out import LeftOut, report_left_out, without_left_out
@@ -21,9 +21,9 @@ NEEDS: Mapping[str, tuple[str, ...]] = {
 LOGPROBS = "message.output_text.logprobs"
 
 
-def as_chat(body: schemas.Responses) -> schemas.Chat:
+def as_chat(body: response_fields.Responses) -> schemas.Chat:
     """The request as a chat. Raises ApiError for an item that lacks a field."""
-    items = [schemas.Item(role="user", content=body.input)] if isinstance(body.input, str) else body.input
+    items = [response_fields.Item(role="user", content=body.input)] if isinstance(body.input, str) else body.input
     items = without_left_out("input", items)
     messages = [schemas.Message(role="system", content=body.instructions)] if body.instructions else []
     messages += _messages(items)
@@ -47,7 +47,7 @@ def as_chat(body: schemas.Responses) -> schemas.Chat:
     )
 
 
-def _format(text: schemas.TextOptions | None) -> ResponseFormat | None:
+def _format(text: response_fields.TextOptions | None) -> ResponseFormat | None:
     if text is None or text.format is None:
         return None
     return ResponseFormat(type=text.format.type, schema=text.format.schema_)
@@ -55,11 +55,11 @@ def _format(text: schemas.TextOptions | None) -> ResponseFormat | None:
 
 # tools
 
-Offered = dict[str, tuple[schemas.FlatTool, str | None]]
+Offered = dict[str, tuple[response_fields.FlatTool, str | None]]
 """Functions and their namespaces, by the name that the model calls."""
 
 
-def offered_tools(body: schemas.Responses) -> Offered:
+def offered_tools(body: response_fields.Responses) -> Offered:
     """The functions that the model may call. Raises ApiError for two of a name."""
     offered: Offered = {}
     for tool, space in _functions(body.tools or ()):
@@ -70,17 +70,17 @@ def offered_tools(body: schemas.Responses) -> Offered:
     return offered
 
 
-def _functions(tools: Any) -> Iterator[tuple[schemas.FlatTool, str | None]]:
+def _functions(tools: Any) -> Iterator[tuple[response_fields.FlatTool, str | None]]:
     for tool in tools:
-        if isinstance(tool, schemas.Namespace):
+        if isinstance(tool, response_fields.Namespace):
             yield from ((one, tool.name) for one in tool.tools if not isinstance(one, LeftOut))
         elif not isinstance(tool, LeftOut):
             yield tool, None
 
 
-def report_tools(body: schemas.Responses) -> None:
+def report_tools(body: response_fields.Responses) -> None:
     """Log the tools that are left out."""
-    inner = (one for tool in body.tools or () if isinstance(tool, schemas.Namespace) for one in tool.tools)
+    inner = (one for tool in body.tools or () if isinstance(tool, response_fields.Namespace) for one in tool.tools)
     report_left_out("tools", (tool for tool in (*(body.tools or ()), *inner) if isinstance(tool, LeftOut)))
 
 
@@ -91,14 +91,14 @@ def called_name(name: str, space: str | None) -> str:
     return name if name.startswith(space) else f"{space.rstrip('_')}__{name}"
 
 
-def _tool(tool: schemas.FlatTool, name: str) -> schemas.Tool:
+def _tool(tool: response_fields.FlatTool, name: str) -> schemas.Tool:
     values = tool.model_dump(exclude={"type", "name"}, exclude_none=True)
     return schemas.Tool(type="function", function=schemas.Function.model_construct(name=name, **values))
 
 
 def _choice(choice: Any, tools: Offered) -> Any:
     """The choice of a chat. Raises ApiError for a tool that is not offered: another answer would be meant."""
-    if not isinstance(choice, schemas.FlatChoice):
+    if not isinstance(choice, response_fields.FlatChoice):
         return None if choice == "auto" and not tools else choice
     if choice.type == "allowed_tools":
         listed = schemas.AllowedTools(mode=choice.mode or "auto", tools=choice.tools or [])
@@ -113,7 +113,7 @@ def _choice(choice: Any, tools: Offered) -> Any:
 # items
 
 
-def _messages(items: list[schemas.Item]) -> list[schemas.Message]:
+def _messages(items: list[response_fields.Item]) -> list[schemas.Message]:
     """Messages of the items; what was thought belongs to the assistant's message after it."""
     converted: list[schemas.Message] = []
     thought: str | None = None
@@ -133,7 +133,7 @@ def _messages(items: list[schemas.Item]) -> list[schemas.Message]:
     return converted
 
 
-def _message(at: int, item: schemas.Item) -> schemas.Message:
+def _message(at: int, item: response_fields.Item) -> schemas.Message:
     for name in NEEDS.get(item.type, ("call_id", "output")):
         if getattr(item, name) is None:
             raise ApiError(400, f"an item of type {item.type!r} needs {name}", f"input[{at}].{name}")
@@ -142,15 +142,15 @@ def _message(at: int, item: schemas.Item) -> schemas.Message:
     if item.type.endswith("_output"):
         content = _text(item.output, f"input[{at}].output")
         return schemas.Message(role="tool", content=content, tool_call_id=item.call_id)
-    function = schemas.CalledFunction(name=_called(item), arguments=_arguments(item))
+    function = schemas.CalledFunction(name=_name_of_call(item), arguments=_arguments(item))
     return schemas.Message(role="assistant", tool_calls=[schemas.ToolCall(id=item.call_id or "", function=function)])
 
 
-def _called(item: schemas.Item) -> str:
+def _name_of_call(item: response_fields.Item) -> str:
     return "local_shell" if item.type == "local_shell_call" else called_name(item.name or "", item.namespace)
 
 
-def _arguments(item: schemas.Item) -> str:
+def _arguments(item: response_fields.Item) -> str:
     """The arguments of a call; those of tools without a schema as an object of one text."""
     if item.type == "custom_tool_call":
         return json.dumps({"input": item.input}, ensure_ascii=False, allow_nan=False)

@@ -11,7 +11,7 @@ import attrs
 from pydantic import BaseModel
 from starlette.responses import Response
 
-from spec_serve import generation_params, report, schemas, token_logprobs
+from spec_serve import generation_params, report, response_fields, token_logprobs
 from spec_serve.errors import api_error_of
 from spec_serve.job import Done, EventQueue, Failed, Job, Progress, Prompted, messages
 from spec_serve.left_out import LeftOut
@@ -52,7 +52,7 @@ class ResponseAnswer(report.Extras):
 
 @router.post("/v1/responses", response_model=ResponseAnswer, responses=generates())
 @router.post("/responses", include_in_schema=False)
-async def create_response(body: schemas.Responses, service: ServiceOf) -> Response:
+async def create_response(body: response_fields.Responses, service: ServiceOf) -> Response:
     """Answer a conversation, in the form of OpenAI's newer API. Nothing is stored."""
     chat = as_chat(body)
     report_tools(body)
@@ -93,7 +93,7 @@ class ResponseReply:
     """An answer as its text comes. name: the part of its ids that is its own. reader: makes its items of the text."""
 
     terms: ServerConfig
-    body: schemas.Responses
+    body: response_fields.Responses
     job: Job
     outlet: EventQueue
     name: str
@@ -259,11 +259,11 @@ class ResponseReply:
         }
 
 
-def _format_of(text: schemas.TextOptions | None) -> dict[str, Any]:
+def _format_of(text: response_fields.TextOptions | None) -> dict[str, Any]:
     if text is None or text.format is None:
         return {"type": "text"}
     return text.format.model_dump(by_alias=True, exclude_none=True)
 
 
 def _dump(value: Any) -> Any:
-    return value.model_dump(exclude_none=True) if isinstance(value, schemas.FlatChoice) else value
+    return value.model_dump(exclude_none=True) if isinstance(value, response_fields.FlatChoice) else value

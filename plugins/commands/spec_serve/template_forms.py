@@ -65,18 +65,18 @@ def apply_forms(
         return _apply(
             TemplateForms("variable" if _names_tools(tokenizer) else "written"), messages, tools, tokenizer, keywords
         )
-    found = forms_of(messages, bool(tools), tokenizer, keywords)
+    suited = forms_of(messages, bool(tools), tokenizer, keywords)
     if not tools:
-        return _apply(found, messages, tools, tokenizer, keywords)
+        return _apply(suited, messages, tools, tokenizer, keywords)
     names = [str(tool["function"]["name"]) for tool in tools]
-    for way in TOOLS[TOOLS.index(found.tools) :]:
-        forms = attrs.evolve(found, tools=way)
+    for way in TOOLS[TOOLS.index(suited.tools) :]:
+        forms = attrs.evolve(suited, tools=way)
         ready = _apply(forms, messages, tools, tokenizer, keywords)
         text = _render(tokenizer, *ready)
         without = _render(tokenizer, *_apply(forms, messages, [], tokenizer, keywords)) or ""
         if text is not None and all(text.count(name) > without.count(name) for name in names):
             return ready
-    bare = _apply(attrs.evolve(found, tools="variable"), messages, [], tokenizer, keywords)
+    bare = _apply(attrs.evolve(suited, tools="variable"), messages, [], tokenizer, keywords)
     if _render(tokenizer, *bare) is None:
         return bare  # the template refuses the conversation itself, and says why
     raise ApiError(
@@ -213,9 +213,9 @@ def _convert(message: dict[str, Any], forms: TemplateForms, form: CallForm) -> d
         return message
     if forms.arguments == "text":
         return {**message, "tool_calls": [_with_text(call) for call in calls]}
-    said = [message["content"]] if message["content"] else []
+    text = [message["content"]] if message["content"] else []
     rest = {key: value for key, value in message.items() if key != "tool_calls"}
-    return {**rest, "content": "\n".join([*said, write_calls([call["function"] for call in calls], form)])}
+    return {**rest, "content": "\n".join([*text, write_calls([call["function"] for call in calls], form)])}
 
 
 def _with_text(call: dict[str, Any]) -> dict[str, Any]:

@@ -78,10 +78,10 @@ class CallReader:
         start = yield from skip_space(self._text, 0)
         try:
             form = yield from read_beginning(self._text, start)
-            found = yield from form(self._text, start, self.tools)
+            reading = yield from form(self._text, start, self.tools)
         except NoCall:
             return 0
-        return self._keep(found)
+        return self._keep(reading)
 
     def _read_text(self, at: int, after: bool) -> Step[tuple[int, str, bool]]:
         """Text up to an opening: the index of the white space before it, the two, and whether they follow a call.
@@ -95,11 +95,11 @@ class CallReader:
                 match.start() if match else max(scanned, len(text.whole) - (0 if text.final else _overlap(text.whole)))
             )
             if text.whole[scanned:end].strip():
-                said = text.whole[at:end]
-                said = said.lstrip() if after else said
-                kept = said if text.final and match is None else said.rstrip()
+                content = text.whole[at:end]
+                content = content.lstrip() if after else content
+                kept = content if text.final and match is None else content.rstrip()
                 self._parts.append(kept)
-                at, after = end - (len(said) - len(kept)), False
+                at, after = end - (len(content) - len(kept)), False
             elif text.final and match is None and end > at and not after:
                 self._parts.append(text.whole[at:end])
             scanned = end
@@ -115,14 +115,14 @@ class CallReader:
         """The calls of an opening; where there are none it is text."""
         start = at + len(opening)
         try:
-            found = yield from OPENINGS[opening.lstrip()](self._text, start, self.tools)
+            reading = yield from OPENINGS[opening.lstrip()](self._text, start, self.tools)
         except NoCall:
             self._parts.append(opening)
             return start, False
-        return self._keep(found), True
+        return self._keep(reading), True
 
-    def _keep(self, found: Found) -> int:
-        calls, end = found
+    def _keep(self, reading: Found) -> int:
+        calls, end = reading
         for call in calls if not self.single else calls[: max(0, 1 - len(self.calls))]:
             kept = Call(call.name, call.arguments) if call.id in self._ids else call
             self._ids.add(kept.id)

@@ -77,7 +77,7 @@ class Closing:
     work: int = 0
 
     def close_copies(self) -> dict[str, Any]:
-        """Closed copies of the definitions that are referred to, and of those that they refer to."""
+        """Closed copies of the definitions that are referred to, directly or by another one."""
         closed: dict[str, Any] = {}
         while len(closed) < len(self.copies):
             for reference, name in list(self.copies.items())[len(closed) :]:
@@ -94,7 +94,7 @@ class Closing:
         inner = {key: self._close_inside(key, value) for key, value in schema.items()}
         if (key := self._alternatives(schema)) is not None:
             return {**inner, key: [self.close(one) for one in schema[key]]}
-        named = self._named(schema)
+        named = self._name_keys(schema)
         if not named.is_closed:
             return inner
         properties = {**{name: True for name in named.keys}, **(inner.get("properties") or {})}
@@ -139,7 +139,7 @@ class Closing:
 
     def _are_told_apart(self, options: list[Any]) -> bool:
         """Whether at most one alternative is an object, or a required key has another constant in each of them."""
-        objects = [one for one in map(self._resolved, options) if not _is_no_object(one)]
+        objects = [one for one in map(self._follow, options) if not _is_no_object(one)]
         if len(objects) < 2:
             return True
         keys = [set(_constants(one)) for one in objects]
@@ -147,14 +147,14 @@ class Closing:
             len({repr(_constants(one)[key]) for one in objects}) == len(objects) for key in set.intersection(*keys)
         )
 
-    def _resolved(self, schema: Any) -> Any:
+    def _follow(self, schema: Any) -> Any:
         for _ in range(16):
             if not isinstance(schema, Mapping) or not isinstance(schema.get("$ref"), str):
                 break
             schema = self.document.resolve(schema["$ref"])
         return schema
 
-    def _named(self, schema: Mapping[str, Any]) -> Named:
+    def _name_keys(self, schema: Mapping[str, Any]) -> Named:
         """Keys that a schema and its parts name. Not recursive: parts may refer to one another in a long chain."""
         named, waiting, seen = Named(), [schema], set()
         while waiting:  # depth first: the order of keys is the order in which they are written

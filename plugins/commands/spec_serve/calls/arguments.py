@@ -38,7 +38,7 @@ def _is_object(schema: Mapping[str, Any]) -> bool:
 
 
 def is_plain_text(schema: Any) -> bool:
-    """Whether a value is a text of which nothing is demanded but to be one of some."""
+    """Whether a value is any text, or one of some texts."""
     allowed = {"type", "enum", "const", *NOTES}
     return isinstance(schema, Mapping) and "string" in types_of(schema) and set(schema) <= allowed
 
@@ -90,7 +90,7 @@ class Rules:
         return self.add(f"{FREE} {written}", lazy=True)
 
     def row(self, schema: Mapping[str, Any], write: Callable[[str, Any], str], comma: str) -> str:
-        """Properties in their order with commas between them; those that are not required may be left out."""
+        """Properties in their order with commas between them; optional ones may be left out."""
         properties, required = schema["properties"], set(schema.get("required") or ())
         first, later = self.add('""'), self.add('""')
         for name, value in reversed(properties.items()):

@@ -7,7 +7,7 @@ from itertools import chain
 
 import attrs
 
-from spec_serve.calls import forms
+from spec_serve.calls import forms, marked_forms
 from spec_serve.calls.forms import Form
 from spec_serve.calls.text import NoCall, Step, Text, has_word
 
@@ -52,7 +52,7 @@ FUNCTION_GEMMA = _form(
 )  # fmt: skip
 KIMI = CallForm(
     "kimi",
-    {forms.KIMI: forms.read_kimi, forms.KIMI_CALL: forms.read_kimi_call},
+    {forms.KIMI: marked_forms.read_kimi, forms.KIMI_CALL: marked_forms.read_kimi_call},
     (forms.KIMI_END, forms.KIMI_ARGUMENTS, forms.KIMI_CALL_END),
     '<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{"a": 1}'
     "<|tool_call_end|><|tool_calls_section_end|>",
@@ -60,7 +60,7 @@ KIMI = CallForm(
 )
 DEEPSEEK = CallForm(
     "deepseek",
-    {forms.DEEPSEEK: forms.read_deepseek, forms.DEEPSEEK_CALL: forms.read_deepseek_call},
+    {forms.DEEPSEEK: marked_forms.read_deepseek, forms.DEEPSEEK_CALL: marked_forms.read_deepseek_call},
     (forms.DEEPSEEK_END, forms.DEEPSEEK_SEPARATOR, forms.DEEPSEEK_CALL_END),
     '<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n```json\n{"a": 1}\n```<｜tool▁call▁end｜>'
     "<｜tool▁calls▁end｜>",
@@ -154,7 +154,7 @@ ENDS = {
     "glm4moe": "<|endoftext|> <|user|> <|observation|>", "lfm2": "<|im_end|>", "lfm2moe": "<|im_end|>",
     "kimi-linear": "<|im_end|> [EOS]", "idefics3": "<end_of_utterance>", "llava": "</s>",
 }  # fmt: skip
-"""Control tokens that end an answer of each architecture, beside those that the model's file declares."""
+"""Control tokens that end an answer of each architecture, in addition to the ends that the model's file declares."""
 MEMBERS = (
     Member(("llama",), "Llama 3.1, 3.2 and 3.3", WHOLE),
     Member(("llama",), "Llama 3.1 with tools of its own, `<\\|python_tag\\|>`", PYTHON_TAG),

@@ -209,10 +209,10 @@ def read_mistral(text: Text, at: int, tools: Tools) -> Step[Found]:
             raise NoCall
     if (yield from has_word(text, at, MISTRAL_ARGUMENTS)):
         at += len(MISTRAL_ARGUMENTS)
-    return (yield from _read_arguments(text, at, name, tools, ""))
+    return (yield from read_arguments(text, at, name, tools, ""))
 
 
-def _read_arguments(text: Text, at: int, name: str, tools: Tools, closing: str) -> Step[Found]:
+def read_arguments(text: Text, at: int, name: str, tools: Tools, closing: str) -> Step[Found]:
     """An object of arguments, and a closing."""
     at = yield from skip_space(text, at)
     if (yield from read_char(text, at)) != "{":
@@ -220,77 +220,6 @@ def _read_arguments(text: Text, at: int, name: str, tools: Tools, closing: str) 
     arguments, at = yield from read_value(text, at, JSON)
     call = create_call(name, arguments, tools)
     return [call], (yield from skip_closing(text, at, closing))
-
-
-def read_kimi(text: Text, at: int, tools: Tools) -> Step[Found]:
-    """After ``<|tool_calls_section_begin|>``: ``<|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{...}``."""
-    calls: list[Call] = []
-    while True:
-        start = yield from skip_space(text, at)
-        if not (yield from has_word(text, start, KIMI_CALL)):
-            break
-        try:
-            call, at = yield from _read_kimi_call(text, start + len(KIMI_CALL), tools)
-        except NoCall:
-            break
-        calls.append(call)
-    if not calls:
-        raise NoCall
-    return calls, (yield from skip_closing(text, at, KIMI_END))
-
-
-def read_kimi_call(text: Text, at: int, tools: Tools) -> Step[Found]:
-    """After ``<|tool_call_begin|>`` without the opening of a section."""
-    call, at = yield from _read_kimi_call(text, at, tools)
-    return [call], (yield from skip_closing(text, at, KIMI_END))
-
-
-def _read_kimi_call(text: Text, at: int, tools: Tools) -> Step[tuple[Call, int]]:
-    at = yield from skip_space(text, at)
-    written = yield from read_name(text, at)
-    name, at = written.removeprefix("functions."), at + len(written)
-    properties_of(name, tools)
-    index = ""
-    if (yield from has_word(text, at, ":")):
-        index = yield from read_name(text, at + 1)
-        at += 1 + len(index)
-    at = yield from skip_space(text, at)
-    if not (yield from has_word(text, at, KIMI_ARGUMENTS)):
-        raise NoCall
-    [call], at = yield from _read_arguments(text, at + len(KIMI_ARGUMENTS), name, tools, KIMI_CALL_END)
-    return (Call(call.name, call.arguments, f"functions.{name}:{index}") if index else call), at
-
-
-def read_deepseek(text: Text, at: int, tools: Tools) -> Step[Found]:
-    """After ``<｜tool▁calls▁begin｜>``: calls between ``<｜tool▁call▁begin｜>`` and ``<｜tool▁call▁end｜>``."""
-    calls: list[Call] = []
-    while True:
-        start = yield from skip_space(text, at)
-        if not (yield from has_word(text, start, DEEPSEEK_CALL)):
-            break
-        try:
-            [call], at = yield from read_deepseek_call(text, start + len(DEEPSEEK_CALL), tools)
-        except NoCall:
-            break
-        calls.append(call)
-    if not calls:
-        raise NoCall
-    return calls, (yield from skip_closing(text, at, DEEPSEEK_END))
-
-
-def read_deepseek_call(text: Text, at: int, tools: Tools) -> Step[Found]:
-    """``function<｜tool▁sep｜>f`` and an object in a block of Markdown, or ``f<｜tool▁sep｜>`` and an object."""
-    first = yield from read_name(text, at)
-    at += len(first)
-    if not (yield from has_word(text, at, DEEPSEEK_SEPARATOR)):
-        raise NoCall
-    at = yield from skip_space(text, at + len(DEEPSEEK_SEPARATOR))
-    fenced = first == "function" and (yield from read_char(text, at)) != "{"
-    name = (yield from read_name(text, at)) if fenced else first
-    at = yield from skip_space(text, at + len(name) if fenced else at)
-    block = yield from choose_word(text, at, ("```json", "```"))
-    [call], at = yield from _read_arguments(text, at + len(block), name, tools, "```" if block else "")
-    return [call], (yield from skip_closing(text, at, DEEPSEEK_CALL_END))
 
 
 def read_gemma(closing: str) -> Form:

@@ -28,7 +28,7 @@ class Text:
     """The text so far.
 
     final: nothing more will come. seen: by what was searched, a start and an end between which there is none.
-    ends: closings that were found to be ends, by what was searched.
+    ends: closings that are known to be ends, by what was searched.
     """
 
     whole: str = ""
@@ -93,11 +93,11 @@ def find_word(text: Text, at: int, word: str) -> Step[int]:
     begin, end = text.seen.get(word, (at, at))
     begin, end = (begin, end) if begin <= at <= end else (at, at)
     while True:
-        found = text.whole.find(word, end)
-        end = found if found >= 0 else max(end, len(text.whole) - len(word) + 1)
+        place = text.whole.find(word, end)
+        end = place if place >= 0 else max(end, len(text.whole) - len(word) + 1)
         text.seen[word] = begin, end
-        if found >= 0:
-            return found
+        if place >= 0:
+            return place
         if text.final:
             text.seen[word] = begin, len(text.whole) + 1
             return -1
@@ -112,15 +112,15 @@ def find_end(text: Text, at: int, closing: str, following: Sequence[str]) -> Ste
     key = "\0".join((closing, *following))
     begin, end = text.seen.get(key, (at, at))
     begin, end = (begin, end) if begin <= at <= end else (at, at)
-    while (found := (yield from find_word(text, end, closing))) >= 0:
-        text.seen[key] = begin, found
-        if text.ends.get(key) == found:
-            return found
-        after = yield from skip_space(text, found + len(closing))
+    while (place := (yield from find_word(text, end, closing))) >= 0:
+        text.seen[key] = begin, place
+        if text.ends.get(key) == place:
+            return place
+        after = yield from skip_space(text, place + len(closing))
         if after >= len(text.whole) or (yield from choose_word(text, after, following)):
-            text.ends[key] = found
-            return found
-        end = found + len(closing)
+            text.ends[key] = place
+            return place
+        end = place + len(closing)
     text.seen[key] = begin, len(text.whole) + 1
     return -1
 

@@ -57,7 +57,7 @@ def _suits_names(schema: Mapping[str, Any]) -> bool:
     return schema == EMPTY or (is_plain(schema) and all(map(WORD.fullmatch, names_of(schema))))
 
 
-def _tagged(opening: str, closing: str, after: str) -> Arguments:
+def _tag_arguments(opening: str, closing: str, after: str) -> Arguments:
     return lambda name, schema: TaggedArguments(name, schema, opening, closing, after)
 
 
@@ -98,11 +98,11 @@ WRITINGS: dict[CallForm, Writing] = {
     ),
     families.GLM: Writing(
         "<tool_call>{}\n", forms.TAG_END, between="\n", trigger=forms.TAG,
-        arguments=_tagged("<arg_key>{}</arg_key>\n<arg_value>", forms.VALUE_END, "\n"), suits=_suits_tags,
+        arguments=_tag_arguments("<arg_key>{}</arg_key>\n<arg_value>", forms.VALUE_END, "\n"), suits=_suits_tags,
     ),
     families.PARAMETERS: Writing(
         "<tool_call>\n<function={}>\n", "</function>\n</tool_call>", between="\n", trigger=forms.TAG,
-        arguments=_tagged("<parameter={}>\n", "\n</parameter>", "\n"), suits=_suits_tags,
+        arguments=_tag_arguments("<parameter={}>\n", "\n</parameter>", "\n"), suits=_suits_tags,
     ),
 }  # fmt: skip
 """How each form is written; gpt-oss has channels of its own."""

@@ -10,8 +10,8 @@ from contextlib import suppress
 from functools import lru_cache
 from importlib import metadata
 
+from spec_core.commands import read_entry_points
 from spec_core.errors import FOREIGN, UsageError
-from spec_core.installed import read_entry_points
 from spec_targets.architectures.family import Family, Stored, plus_one, stored_as
 from spec_targets.architectures.gemma import GEMMA2, GEMMA3
 from spec_targets.architectures.gemma4 import GEMMA4
