@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from importlib.metadata import entry_points
+
+from spec_core.installed import read_entry_points as entry_points
 
 DISTRIBUTION, PROGRAM = "spec-core", "spec"
 

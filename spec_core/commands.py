@@ -1,10 +1,10 @@
 """Functions for commands of ``spec`` and for other programs: plugins, settings, checks before a run.
 
 Plugins: ``discover`` lists the installed ones, ``find_plugin`` finds one by name, ``import_plugin`` imports it,
-``hooks_of`` lists its hooks. Settings: ``resolve`` merges flags, environment and file (``read_file`` of
-``settings_file``) into ``Settings``; ``resolve_paths`` resolves the relative paths of a file's table; ``name_of`` and
-``parse_method`` read ``NAME:key=value``; ``core_fields`` are the core's own, ``setting_owners`` gives the first parts
-of dotted settings.
+``hooks_of`` lists its hooks, ``read_entry_points`` gives the entry points of any group. Settings: ``resolve`` merges
+flags, environment and file (``read_file`` of ``settings_file``) into ``Settings``; ``resolve_paths`` resolves the
+relative paths of a file's table; ``name_of`` and ``parse_method`` read ``NAME:key=value``; ``core_fields`` are the
+core's own, ``setting_owners`` gives the first parts of dotted settings.
 Before a run: ``prepare`` checks it from metadata and gives what ``load`` makes a run of, ``check`` calls ``compat`` of
 the plugins alone, ``construct`` makes a plugin with its settings, ``prompt_tokens`` checks a prompt. A program calls
 ``call_before_torch`` first, for settings of libraries that torch loads.
@@ -27,6 +27,7 @@ from spec_core.assembly.discovery import (
     setting_owners,
 )
 from spec_core.assembly.hooks import hooks_of
+from spec_core.installed import InstalledWarning, read_entry_points
 from spec_core.lazy import importer
 from spec_core.settings.environment import find_misspelt
 from spec_core.settings.file import read_file, resolve_paths, settings_file
@@ -64,6 +65,7 @@ __all__ = [
     "PLUGIN_KINDS",
     "Entry",
     "Generation",
+    "InstalledWarning",
     "LoadSettings",
     "Logprob",
     "PluginInstance",
@@ -84,6 +86,7 @@ __all__ = [
     "parse_method",
     "prepare",
     "prompt_tokens",
+    "read_entry_points",
     "read_file",
     "resolve",
     "resolve_paths",

@@ -58,6 +58,23 @@ def why(error: Exception) -> str:
     return getattr(error, "strerror", None) or str(error)
 
 
+FOREIGN = (Exception, SystemExit)
+"""What the code of other packages may raise: ``sys.exit()`` in a plugin ends the plugin, not the program."""
+
+
+class ProgramExit(Exception):
+    """A plugin called ``sys.exit()``."""
+
+
+def as_exception(error: BaseException) -> Exception:
+    """The error itself, or what stands for the end of the program that a plugin wanted."""
+    if isinstance(error, Exception):
+        return error
+    ended = ProgramExit(f"it called sys.exit({error})")
+    ended.__cause__ = error
+    return ended
+
+
 class PluginError(SpecError):
     """A plugin raised, or made a draft or verdict that breaks the contract.
 

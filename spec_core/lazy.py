@@ -10,9 +10,11 @@ import importlib
 import re
 import warnings
 from collections.abc import Callable, Mapping
-from importlib import metadata
 from pathlib import Path
 from typing import Any
+
+from spec_core.errors import FOREIGN
+from spec_core.installed import read_entry_points
 
 BEFORE_TORCH = "spec_core.before_torch"
 """Entry point group of functions that take no arguments and do not import torch."""
@@ -23,10 +25,10 @@ IMPORT = re.compile(r"^from (\S+) import (\w+) as \w+$", re.M)
 @functools.cache
 def call_before_torch() -> None:
     """Call each of them, once. A failure is only a warning, since a run works without these settings."""
-    for point in metadata.entry_points(group=BEFORE_TORCH):
+    for point in read_entry_points(group=BEFORE_TORCH):
         try:
             point.load()()
-        except Exception as error:
+        except FOREIGN as error:
             warnings.warn(f"{BEFORE_TORCH} {point.name!r} failed: {type(error).__name__}: {error}", stacklevel=2)
 
 

@@ -10,7 +10,7 @@ from spec_core.assembly.choices import NO_CONTROL, choose_methods
 from spec_core.assembly.construct import DEFAULT_RULE, TARGET, PluginInstance, create_plugin
 from spec_core.assembly.discovery import PLUGIN_KINDS, discover
 from spec_core.assembly.matching import ask_all, check_needs, check_owned, check_owners, check_proposals, refuse_unfit
-from spec_core.errors import PluginError, Refused, SpecError, UsageError, nearest
+from spec_core.errors import FOREIGN, PluginError, Refused, SpecError, UsageError, nearest
 
 log = logging.getLogger("spec_core")
 Given = Mapping[str, Mapping[str, Any]]
@@ -29,7 +29,7 @@ def _load(chosen: PluginInstance, target: Any) -> None:
         chosen.compat.load(target)
     except SpecError:
         raise
-    except Exception as error:
+    except FOREIGN as error:
         raise PluginError(chosen.name, "load", error) from error
 
 

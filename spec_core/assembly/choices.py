@@ -11,7 +11,7 @@ from spec_core.assembly.construct import create_plugin
 from spec_core.assembly.discovery import discover, find_plugin, import_plugin
 from spec_core.assembly.matching import ask_all, check_needs, refuse_unfit
 from spec_core.contract.method_choice import MethodChoice
-from spec_core.errors import PluginError, SpecError, UsageError
+from spec_core.errors import FOREIGN, PluginError, SpecError, UsageError
 from spec_core.settings.named import parse_method, split_methods
 
 NO_CONTROL = "fixed"
@@ -66,7 +66,7 @@ def _ask(name: str, spec: str, target: Any, given: Mapping[str, Any]) -> MethodC
             raise TypeError(f"it returned {choice!r:.60}, a MethodChoice is needed")
     except SpecError:
         raise
-    except Exception as error:  # a package's function may raise anything
+    except FOREIGN as error:  # a package's function may raise anything
         raise PluginError(name, "compat", error) from error
     return choice
 

@@ -13,7 +13,7 @@ import attrs
 from spec_core.assembly.discovery import find_plugin, import_plugin
 from spec_core.assembly.hooks import implementations
 from spec_core.contract.values import Compat
-from spec_core.errors import CONSTRUCTION, PluginError, SpecError, UsageError, message, nearest
+from spec_core.errors import CONSTRUCTION, FOREIGN, PluginError, SpecError, UsageError, message, nearest
 from spec_core.settings.convert import structure
 from spec_core.settings.named import parse_method
 
@@ -148,7 +148,7 @@ def _instance(cls: type, values: Mapping[str, Any], plugin: str) -> Any:
         raise UsageError(
             f"{plugin}: {message(error)}", hint=f"`spec settings --method {plugin}` shows its settings"
         ) from error
-    except Exception as error:  # a constructor may raise anything
+    except FOREIGN as error:  # a constructor may raise anything
         raise PluginError(plugin, CONSTRUCTION, error) from error
 
 

@@ -11,7 +11,8 @@ from typing import Any
 
 import attrs
 
-from spec_core.errors import UsageError, message, nearest
+from spec_core.errors import FOREIGN, UsageError, message, nearest
+from spec_core.installed import read_entry_points
 
 GROUPS = {
     "method": "spec_core.methods",
@@ -25,6 +26,8 @@ GROUPS = {
 """The kinds of plugin, and the entry-point group of each."""
 TABLES = "spec_core.settings"
 """The entry-point group of tables of settings, by the name of the command that has them."""
+OURS = "spec-core"
+"""The distribution of the plugins that come with the core."""
 PLUGIN_KINDS = ("method", "rule", "rollback", "control")
 
 
@@ -38,11 +41,18 @@ class Entry:
 
     @property
     def distribution(self) -> str:
-        return self.point.dist.name if self.point.dist else "?"
+        return self._fact("name")
 
     @property
     def version(self) -> str:
-        return self.point.dist.version if self.point.dist else "?"
+        return self._fact("version")
+
+    def _fact(self, name: str) -> str:
+        """What the package says of itself; it may say nothing, or what cannot be read."""
+        try:
+            return str(getattr(self.point.dist, name, None) or "?")
+        except Exception:  # the file may hold anything
+            return "?"
 
 
 def discover(kinds: Iterable[str] = tuple(GROUPS)) -> list[Entry]:
@@ -59,7 +69,7 @@ def installed_points(group: str) -> list[metadata.EntryPoint]:
 @lru_cache(maxsize=2)
 def _points(read: Callable[[], Any], places: tuple[tuple[str, int], ...]) -> Any:
     """Entry points of everything installed in these places. Metadata files are read again when a place has changed."""
-    return read()
+    return read_entry_points(read)
 
 
 def _modified_at(folder: str) -> int:
@@ -85,9 +95,10 @@ def find_plugin(name: str, kinds: Iterable[str] = PLUGIN_KINDS) -> Entry:
     matches = [entry for entry in entries if entry.name == name]
     if len(matches) > 1:
         several = ", ".join(f"{e.kind} of {e.distribution} {e.version}" for e in matches)
+        strangers = [e.distribution for e in matches if e.distribution != OURS] or [matches[-1].distribution]
         raise UsageError(
             f"{name!r} is the name of several plugins: {several}",
-            hint=f"remove all but one, such as: pip uninstall {matches[-1].distribution}",
+            hint=f"remove all but one, such as: pip uninstall {strangers[-1]}",
         )
     if matches:
         return matches[0]
@@ -116,7 +127,7 @@ def import_plugin(entry: Entry) -> Any:
     """The object that an entry point names. Raises UsageError if it cannot be imported."""
     try:
         return entry.point.load()
-    except Exception as error:  # importing runs the module, which may raise anything
+    except FOREIGN as error:  # importing runs the module, which may raise anything
         kind = "" if isinstance(error, ImportError | AttributeError) else f"{type(error).__name__}: "
         raise UsageError(
             f"{entry.kind} {entry.name!r} of {entry.distribution} {entry.version} cannot be imported: "

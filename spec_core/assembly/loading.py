@@ -12,7 +12,7 @@ import attrs
 from spec_core.assembly.discovery import Entry, discover, find_plugin, import_plugin, installed_points
 from spec_core.assembly.recognise import recognise
 from spec_core.contract.target import Target, Tokenizer, lacking
-from spec_core.errors import LoadError, SpecError, UsageError, message, nearest
+from spec_core.errors import FOREIGN, LoadError, SpecError, UsageError, message, nearest
 from spec_core.settings.convert import structure
 from spec_core.settings.tables import LoadSettings
 
@@ -39,7 +39,7 @@ def load(model: str | Path, **options: Any) -> Target:
         target = loader(location, **options)
     except SpecError:
         raise
-    except Exception as error:
+    except FOREIGN as error:
         raise _load_error(entry, location, f"{type(error).__name__}: {message(error)}") from error
     # A target that is only read for its tensors, such as a draft head, may lack the rest.
     described = options.get("weights") is False and hasattr(target, "info") and hasattr(target, "tensor")

@@ -12,7 +12,7 @@ from spec_core.assembly.construct import DEFAULT_RULE, PluginInstance
 from spec_core.assembly.hooks import ask_compat
 from spec_core.contract.target_parts import cache_reader
 from spec_core.contract.values import Compat, TargetInfo
-from spec_core.errors import PluginError, Refused, SpecError, UsageError, nearest
+from spec_core.errors import FOREIGN, PluginError, Refused, SpecError, UsageError, nearest
 
 
 def ask_all(chosen: Iterable[PluginInstance], target: Any) -> list[PluginInstance]:
@@ -39,7 +39,7 @@ def _answer(chosen: PluginInstance, target: Any) -> Compat:
         answer = ask_compat(chosen.plugin, chosen.name, target)
     except SpecError:
         raise
-    except Exception as error:
+    except FOREIGN as error:
         raise PluginError(chosen.name, "compat", error) from error
     if answer is not None and not isinstance(answer, Compat):
         raise UsageError(f"compat of {chosen.name} returned {type(answer).__name__}", hint="return a Compat, or None")

@@ -12,7 +12,7 @@ from torch import Tensor
 from spec_core.contract.batch import Part, Piece, TargetOutput
 from spec_core.contract.sequence import Sequence
 from spec_core.contract.values import Draft, Needs, Verdict
-from spec_core.errors import UsageError
+from spec_core.errors import FOREIGN, UsageError
 
 log = logging.getLogger("spec_core")
 
@@ -73,7 +73,7 @@ def advance(seq: Sequence, tokens: Iterable[int]) -> None:
         return
     try:
         going_on = all(seq.matcher.advance(token) for token in tokens) and not seq.matcher.complete
-    except Exception as error:
+    except FOREIGN as error:
         log.warning("%s: its constraint failed, plugins draft without it: %s", _name(seq), error)
         going_on = False
     if not going_on:

@@ -72,7 +72,7 @@ def commit(step: Step, learners: frozenset[str]) -> Rows:
             continue
         kept = len(part.verdict.path) if part.verdict else 0
         end = part.end + kept
-        list.extend(seq.tokens, part.emitted)
+        list.extend(seq.tokens, part.emitted)  # plugins cannot
         seq.verdict_count += part.decides
         seq.evaluated = end if part.rewound is None else min(end, part.rewound)
         _hold(seq)

@@ -14,7 +14,7 @@ from spec_core.contract.matcher import WORD, allows, draft_masks, words
 from spec_core.contract.sequence import Sequence
 from spec_core.contract.step import Step
 from spec_core.contract.values import TargetInfo
-from spec_core.errors import ConstraintError, NoTokenAllowed
+from spec_core.errors import FOREIGN, ConstraintError, NoTokenAllowed, as_exception
 
 FULL = 0xFFFFFFFF
 
@@ -25,8 +25,8 @@ def constrain(step: Step) -> None:
         if part.decides and part.seq.is_held and part.seq.finish != "error":
             try:
                 _mask(part, step.target.info)
-            except Exception as error:
-                fail(part.seq, error)
+            except FOREIGN as error:
+                fail(part.seq, as_exception(error))
 
 
 def _mask(part: Part, info: TargetInfo) -> None:
@@ -90,8 +90,8 @@ def completes(seq: Sequence, token: int) -> bool:
         if not seq.matcher.advance(token):
             raise ValueError(f"it does not accept token {token}, which its mask allows")
         return seq.matcher.complete
-    except Exception as error:
-        fail(seq, error)
+    except FOREIGN as error:
+        fail(seq, as_exception(error))
         return True
 
 

@@ -22,7 +22,7 @@ from spec_core.contract.batch import Part
 from spec_core.contract.rows import Rows
 from spec_core.contract.sealed import seal, unseal
 from spec_core.contract.step import Step
-from spec_core.errors import PluginError
+from spec_core.errors import FOREIGN, PluginError, as_exception
 
 Failed = Callable[[str, str, Exception, Step], None]
 Call = Callable[[Any], Any]
@@ -79,7 +79,7 @@ def close_plugins(plugins: Iterable[PluginInstance]) -> None:
         try:
             if chosen.compat.close is not None:
                 chosen.compat.close()
-        except Exception as error:  # a plugin may raise anything
+        except FOREIGN as error:  # a plugin may raise anything
             failures.append(PluginError(chosen.name, CLOSE, error))
             failures[-1].__cause__ = error
     if failures:
@@ -127,8 +127,8 @@ def _around(method: Callable[..., Any], hook: str, name: str, failed: Failed, tr
             with _hold_seal(step, trusted):
                 around = method(argument) if takes_argument else method()
                 next(around)
-        except Exception as error:
-            failed(name, hook, error, step)
+        except FOREIGN as error:
+            failed(name, hook, as_exception(error), step)
             return (yield)
         result = yield
         step.plugin, step.current_sequence = name, None
@@ -139,8 +139,8 @@ def _around(method: Callable[..., Any], hook: str, name: str, failed: Failed, tr
                 raise RuntimeError("a wrapper must yield exactly once")
         except StopIteration:
             pass
-        except Exception as error:
-            failed(name, hook, error, step)
+        except FOREIGN as error:
+            failed(name, hook, as_exception(error), step)
         return result
 
     def of_step(step: Step) -> Generator[None, Any, Any]:
@@ -182,8 +182,8 @@ def _wrap(method: Callable[..., Any], hook: str, name: str, failed: Failed, trus
                 method(argument) if takes_argument else method()
             finally:
                 unseal(step)
-        except Exception as error:
-            failed(name, hook, error, step)
+        except FOREIGN as error:
+            failed(name, hook, as_exception(error), step)
         finally:
             step.seconds[label] = step.seconds.get(label, 0.0) + perf_counter() - began
 

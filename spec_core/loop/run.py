@@ -21,7 +21,7 @@ from spec_core.contract.step import Step
 from spec_core.contract.step_record import StepRecord
 from spec_core.contract.target import Target
 from spec_core.contract.values import Needs
-from spec_core.errors import PluginError, SequencesFailed, UsageError
+from spec_core.errors import FOREIGN, PluginError, SequencesFailed, UsageError, as_exception
 from spec_core.loop.calls import NO_PLUGINS, Calls
 from spec_core.loop.commit import commit, cut, events_of, read_logprobs
 from spec_core.loop.constrain import constrain
@@ -180,9 +180,9 @@ class Run:
         except SequencesFailed as failed:  # the others are evaluated in the next step
             for seq, error in failed.errors.items():
                 seq.finish, seq.error = "error", error
-        except Exception as error:
+        except FOREIGN as error:
             for part in step.parts:
-                part.seq.finish, part.seq.error = "error", error
+                part.seq.finish, part.seq.error = "error", as_exception(error)
         step.seconds["verify"] = perf_counter() - began
         step.forwards["target"] = 1
         step.rows["target"] = step.batch.tokens.numel()

@@ -12,6 +12,7 @@ from spec_core.contract.batch import Part
 from spec_core.contract.sequence import Sequence
 from spec_core.contract.step import Step
 from spec_core.contract.target import Target
+from spec_core.errors import FOREIGN, as_exception
 from spec_core.loop.slots import COPY_ROWS_MIN, Slots
 from spec_core.settings.tables import RunSettings
 
@@ -73,8 +74,8 @@ class Scheduler:
         """Give a waiting sequence a slot; False if all are taken. If there is no memory, it ends with that error."""
         try:
             entered = self.slots.admit(seq, self.target)
-        except Exception as error:
-            seq.finish, seq.error = "error", error
+        except FOREIGN as error:
+            seq.finish, seq.error = "error", as_exception(error)
             self.ended(seq)
             return True
         if entered:

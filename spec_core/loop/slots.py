@@ -9,6 +9,7 @@ import attrs
 
 from spec_core.contract.sequence import Sequence, Slot
 from spec_core.contract.target import Target
+from spec_core.errors import FOREIGN
 from spec_core.loop.free_slots import FreeSlots, common_prefix
 from spec_core.toolkit import finalizers
 
@@ -166,7 +167,7 @@ class Slots:
         for slot in self:
             try:
                 finalizers.close(target, slot)
-            except Exception as error:
+            except FOREIGN as error:
                 errors.append(error)
         self.free.clear()
         self.taken.clear()

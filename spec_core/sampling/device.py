@@ -19,7 +19,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from spec_core.errors import message
+from spec_core.errors import FOREIGN, message
+from spec_core.installed import read_entry_points
 from spec_core.sampling.draws import WORD_BITS, Draw, Draws, pack
 from spec_core.sampling.noise import DOMAIN_CHOICE, DOMAIN_TOKEN
 from spec_core.sampling.parameters import LOWEST, Sampling
@@ -66,7 +67,7 @@ def fact() -> str:
 
 def entry_points() -> list[metadata.EntryPoint]:
     """The entry points of all installed choosers."""
-    return list(metadata.entry_points(group=CHOOSERS))
+    return list(read_entry_points(group=CHOOSERS))
 
 
 def points_of(device: torch.device) -> list[metadata.EntryPoint]:
@@ -98,7 +99,7 @@ def refusal(device: torch.device, dtype: torch.dtype, vocab: int) -> str | None:
     try:
         chooser = _create(device)
         first = difference(chooser, device, dtype, vocab)
-    except Exception as error:  # importing and calling a plugin may raise anything
+    except FOREIGN as error:  # importing and calling a plugin may raise anything
         return f"the chooser for {device.type} failed: {type(error).__name__}: {message(error)}"
     return f"the chooser for {device.type} is refused: {first}" if first else None
 

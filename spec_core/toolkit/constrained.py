@@ -15,6 +15,7 @@ from spec_core.contract.constraint import fail
 from spec_core.contract.fields import field_of
 from spec_core.contract.matcher import Matcher
 from spec_core.contract.sequence import Sequence
+from spec_core.errors import FOREIGN, as_exception
 
 
 def allowed_mask(seq: Sequence, drafted: Tokens[int] = ()) -> np.ndarray | None:
@@ -30,8 +31,8 @@ def allowed_mask(seq: Sequence, drafted: Tokens[int] = ()) -> np.ndarray | None:
         with _after(matcher, drafted) as there:
             mask = matcher.masks(())[0]
             return mask.copy() if there else np.zeros_like(mask)
-    except Exception as error:
-        fail(seq, error)
+    except FOREIGN as error:
+        fail(seq, as_exception(error))
         return None
 
 
@@ -46,8 +47,8 @@ def forced_tokens(seq: Sequence, drafted: Tokens[int], count_max: int) -> list[i
     try:
         with _after(matcher, drafted) as there:
             return list(matcher.forced_tokens(count_max))[:count_max] if there else []
-    except Exception as error:
-        fail(seq, error)
+    except FOREIGN as error:
+        fail(seq, as_exception(error))
         return []
 
 

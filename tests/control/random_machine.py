@@ -55,7 +55,8 @@ class RandomMachine:
 
     turns: the machine changes its speed now and then. spikes: chance that a step takes 50 times as long. stops: chance
     that the clock does not move in a step. noise: standard deviation of a forward's factor.
-    introduced: time of the step's drafts in which each method first drafted, in plain forwards. spent, plain, emitted: by step: its time, that of a plain step of the same sequences at that moment, and tokens of
+    introduced: time of the drafts in the step in which each method first drafted, in plain forwards.
+    spent, plain, emitted: by step: its time, that of a plain step of the same sequences at that moment, and tokens of
     each sequence.
     """
 
@@ -135,7 +136,8 @@ class RandomMachine:
                     attempts.append(one)
                     time = drafter.base + drafter.row * one.drafted
                     if (number, name) not in self.served:
-                        self.introduced += (time + drafter.first) * (self.begun.setdefault(name, self.step) == self.step)
+                        is_first = self.begun.setdefault(name, self.step) == self.step
+                        self.introduced += (time + drafter.first) * is_first
                         self.served.add((number, name))
                         time += drafter.first
                     seconds[f"draft.{name}"] = seconds.get(f"draft.{name}", 0.0) + time

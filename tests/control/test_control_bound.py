@@ -45,7 +45,7 @@ def simulate(curve, right, speed="steady", steps=STEPS, kind=Simulation, **more)
 @speeds
 @pytest.mark.parametrize("right", [never, until_trusted, alternating], ids=lambda right: right.__name__)
 def test_no_window_exceeds_the_bound(curve, speed, right):
-    """Against a drafter that always offers as much as it may; one plan may not notice that the machine became faster."""
+    """Against a drafter that drafts as much as it may; one plan may not notice that the machine became faster."""
     bound = WORST if speed in ("speeds-up", "neighbour") else Account().balance_max + 3.0
 
     assert simulate(curve, right, speed).excess <= bound

@@ -33,6 +33,18 @@ WRONG = {
     "negative-length": ("/v1/completions", {**TEXT, "speculative": {"n_max": -1}}, "n_max"),
     "odd-probability": ("/v1/completions", {**TEXT, "speculative": {"p_min": 2}}, "confidence_min"),
     "temperature": ("/v1/completions", {**TEXT, "temperature": "hot"}, "temperature"),
+    "schema-nan": ("/v1/completions", '{"prompt": "x", "json_schema": {"minimum": NaN}}', "json_schema"),
+    "schema-infinite": ("/v1/completions", '{"prompt": "x", "json_schema": {"enum": [[1e999]]}}', "json_schema"),
+    "variable-infinite": (
+        "/v1/chat/completions",
+        '{"messages": [{"role": "user", "content": "x"}], "chat_template_kwargs": {"a": [-Infinity]}}',
+        "chat_template_kwargs",
+    ),
+    "tool-nan": (
+        "/v1/responses",
+        '{"input": "x", "tools": [{"type": "function", "name": "f", "parameters": {"default": NaN}}]}',
+        "parameters",
+    ),
     "temperature-nan": ("/v1/completions", '{"prompt": "x", "temperature": NaN}', "temperature"),
     "huge-number": ("/v1/completions", '{"prompt": "x", "seed": 1' + "0" * 5000 + "}", None),
     "top-p": ("/v1/completions", {**TEXT, "top_p": 0}, "top_p"),

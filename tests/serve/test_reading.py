@@ -34,6 +34,12 @@ CALLED = '<|channel|>commentary to=functions.add <|constrain|>json<|message|>{"a
 CALLED_FIRST = " to=functions.now<|channel|>commentary json<|message|>{}<|call|>"
 PREAMBLE = "<|channel|>commentary<|message|>I will add.<|end|><|start|>assistant"
 
+GEMMA = "{% for m in messages %}{{ m.content }}{% endfor %}"
+GEMMA_MARKS = ("<|channel>", "<channel|>", "<|tool_call>", "<tool_call|>", '<|"|>', "<turn|>")
+GEMMA_CALL = 'call:add{a:1,b:<|"|>x<|"|>}<tool_call|>'
+GEMMA_CALLS = [("add", {"a": 1, "b": "x"})]
+GEMMA_THOUGHT = "<|channel>thought\nOne and one.\n<channel|>"
+
 WRITTEN = {
     # a text, what it thinks, what it says, what it calls
     "analysis-and-final": (CHANNELS, ANALYSIS + FINAL, "We add.", "four", []),
@@ -52,6 +58,11 @@ WRITTEN = {
     "think-is-not-closed": (THINKING, "<think>\nWe ad", "We ad", "", []),
     "tag-later": (THINKING, "four <think>x</think>", "", "four <think>x</think>", []),
     "a-beginning-of-a-tag": (THINKING, "<thin", "", "<thin", []),
+    "gemma4": (GEMMA, f"{GEMMA_THOUGHT}Two<turn|>", "One and one.", "Two", []),
+    "gemma4-call": (GEMMA, f"{GEMMA_THOUGHT}<|tool_call>{GEMMA_CALL}", "One and one.", "", GEMMA_CALLS),
+    "gemma4-call-without-opening": (GEMMA, GEMMA_THOUGHT + GEMMA_CALL, "One and one.", "", GEMMA_CALLS),
+    "gemma4-no-thought": (GEMMA, "Two", "", "Two", []),
+    "gemma4-cut-thought": (GEMMA, "<|channel>thought\nOne", "One", "", []),
     "no-template": ("plain", "<think>x</think>y", "", "<think>x</think>y", []),
 }  # fmt: skip
 
@@ -77,7 +88,7 @@ class Event:
 
 @lru_cache
 def words(template):
-    return Marked(load("zoo:pico").tokenizer, MARKS, template)
+    return Marked(load("zoo:pico").tokenizer, MARKS if template != GEMMA else GEMMA_MARKS, template)
 
 
 def events_of(text, tokenizer, held=0):

@@ -112,7 +112,10 @@ WRONG = {
     "an-output-without-a-call": ({"input": [{"type": "function_call_output", "output": "x"}]}, "needs call_id"),
     "an-image": ({"input": [{"role": "user", "content": [{"type": "input_image", "text": "x"}]}]}, "needs image_url"),
     "what-is-stored": ({"input": "x", "previous_response_id": "resp_1"}, "not supported"),
-    "another-tool": ({"input": "x", "tools": [{"type": "web_search"}]}, "function"),
+    "another-tool": (
+        {"input": "x", "tools": [{"type": "web_search"}], "tool_choice": {"type": "web_search"}},
+        "web_search",
+    ),
     "a-name": ({"input": "x", "tools": [{"type": "function", "name": "a b"}]}, "name"),
     "unknown": ({"input": "x", "max_tokens": 5}, "max_output_tokens"),
 }

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import click
 from spec_commands import common
+from spec_commands.help import Group
 from spec_commands.printing import say
 from spec_commands.timing_warnings import of_load
 
@@ -30,7 +31,7 @@ def numbers(text: str, what: str) -> list[int]:
     return [int(part) for part in parts]
 
 
-@click.group()
+@click.group(cls=Group)
 def bench() -> None:
     """Time a step by rows, drafts by length, the core alone, or products of the native forward by weight type."""
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import click
 from spec_commands import common
+from spec_commands.help import Command
 from spec_commands.printing import say
 
 from spec_cli.badge import badge as badge_of
@@ -31,7 +32,7 @@ DECLARED = ("learns_from_verdicts", "shares_between_sequences", "keeps_former_te
 WORDS = {"true": True, "false": False}
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("plugin")
 @click.option("-m", "--model", help="Test it on this model in place of the kit's toy model.")
 @click.option("--declare", multiple=True, metavar="NAME=VALUE", help="An intended deviation, as on the test class.")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 from spec_commands import common
+from spec_commands.help import Command
 from spec_commands.printing import say
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ NEEDED = ("final", "trees", "logits", "all_logits", "constraints", "predictions"
 """Fields of Needs that are true or false."""
 
 
-@click.command()
+@click.command(cls=Command)
 @common.options(common.MODEL, common.METHODS)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def compat(as_json: bool, **flags: Any) -> int:

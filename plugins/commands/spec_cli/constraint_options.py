@@ -14,13 +14,21 @@ if TYPE_CHECKING:
 
 OPTIONS = [
     click.option("--json-schema", "json_schema", metavar="FILE|JSON", help="The text is JSON of this schema."),
+    click.option(
+        "--open-objects",
+        "open_objects",
+        is_flag=True,
+        help="With --json-schema: objects may have keys it does not name.",
+    ),
     click.option("--regex", help="The text matches this expression as a whole."),
     click.option("--grammar", metavar="FILE", help="The text is one of this grammar, in Lark's notation or GBNF."),
 ]
-NAMES = ("json_schema", "regex", "grammar")
+NAMES = ("json_schema", "regex", "grammar", "open_objects")
 
 
-def constraint_of(json_schema: str | None, regex: str | None, grammar: str | None) -> Constraint | None:
+def constraint_of(
+    json_schema: str | None, regex: str | None, grammar: str | None, open_objects: bool = False
+) -> Constraint | None:
     """The constraint that the options name. Raises UsageError for several, and for what cannot be read."""
     flags = {"--json-schema": json_schema, "--regex": regex, "--grammar": grammar}
     chosen = [flag for flag, value in flags.items() if value is not None]
@@ -33,7 +41,8 @@ def constraint_of(json_schema: str | None, regex: str | None, grammar: str | Non
     constraint: spec_grammar.JsonSchema | spec_grammar.Regex | spec_grammar.Lark | spec_grammar.Gbnf
     if json_schema is not None:
         written = json_schema.lstrip().startswith("{")
-        constraint = spec_grammar.JsonSchema(json_schema if written else _read("--json-schema", json_schema))
+        text = json_schema if written else _read("--json-schema", json_schema)
+        constraint = spec_grammar.JsonSchema(text, open_objects=open_objects)
     elif regex is not None:
         constraint = spec_grammar.Regex(regex)
     else:

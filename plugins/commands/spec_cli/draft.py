@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import click
 from spec_commands import common
+from spec_commands.help import Command
 
 from spec_core.commands import DEFAULT, Setting, Settings, find_plugin, import_plugin, name_of
 from spec_core.errors import SpecError, UsageError
@@ -36,7 +37,7 @@ FORCE = 1e9
 """A logit bias that forces a token."""
 
 
-@click.command()
+@click.command(cls=Command)
 @common.options(common.MODEL)
 @click.option("--method", required=True, metavar="NAME[=FILE]", help="The method that drafts.")
 @click.option("--rollback", help="Owner of the recurrent state, if several are installed.")

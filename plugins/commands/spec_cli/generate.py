@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -11,6 +11,7 @@ import attrs
 import click
 from spec_commands import common, prompt, prompts
 from spec_commands.heap import frozen_heap
+from spec_commands.help import Command
 from spec_commands.printing import say
 
 from spec_cli import constraint_options, show
@@ -38,7 +39,7 @@ REQUEST = [
 ]
 
 
-@click.command()
+@click.command(cls=Command)
 @common.options(common.MODEL, common.METHODS, prompt.OPTIONS, common.GENERATION, REQUEST)
 @click.option("--prompts", "many", type=click.Path(path_type=Path), help="JSONL file of prompts, run as one batch.")
 @click.option("--show-drafts", is_flag=True, help="Colour each token by the method that drafted it.")
@@ -77,8 +78,13 @@ def _generate(
         for generation, request in zip(generations, requests, strict=True):
             if many and not as_json:
                 say(f"--- {request.name}")
-            for event in generation:
-                shower(event)
+            try:
+                for event in generation:
+                    shower(event)
+            except KeyboardInterrupt:
+                say()
+                common.print_note(describe_interruption(generation, watch, run))
+                raise
             result, times = generation.result, times_of(generation, watch)
             if as_json:
                 body = report(result, run.target.tokenizer, times)
@@ -86,7 +92,7 @@ def _generate(
                 say(common.as_json(body))
             else:
                 say()
-                common.print_note(summary(result, times, plugin_summaries(run)))
+                common.print_note(summary(result, times, plugin_summaries(run), limit_of(generation, run)))
 
 
 def requests_of(many: Path | None, places: dict[str, Any], request: Request) -> list[Request]:
@@ -199,10 +205,35 @@ def plugin_summaries(run: Run) -> list[str]:
     return [f"{name}: {report['summary']}" for name, report in reports.items() if report.get("summary")]
 
 
-def summary(result: Result, times: dict[str, float | None], reports: Iterable[str] = ()) -> str:
-    """One line: tokens, speed, tokens per step, acceptance, what plugins report, start-up."""
-    stats = result.stats
-    parts = [f"{len(result.tokens)} tokens, finished by {result.finish_reason}"]
+def limit_of(generation: Generation, run: Run) -> str:
+    """Which limit ended a text by length: the number of tokens that was asked for, or the model's context."""
+    seq, context = generation.seq, run.target.info.context
+    if generation.result.finish_reason != "length":
+        return ""
+    full = len(seq.tokens) >= context
+    return f" (the context of {context} tokens is full)" if full else f" (-n {len(generation.result.tokens)})"
+
+
+def describe_interruption(generation: Generation, watch: Watch, run: Run) -> str:
+    """One line about a text that Ctrl-C ended."""
+    seq = generation.seq
+    count, stats = len(seq.tokens) - seq.prompt_len, run.stats.report()
+    times = watch.times(seq, seq.prompt_len, count)
+    return " · ".join([f"interrupted after {count} tokens", *_figures(stats, times)])
+
+
+def summary(result: Result, times: dict[str, float | None], reports: Iterable[str] = (), limit: str = "") -> str:
+    """One line: tokens, speed, tokens per step, acceptance, what plugins report, start-up.
+
+    limit: what ended the text, in brackets.
+    """
+    head = f"{len(result.tokens)} tokens, finished by {result.finish_reason}{limit}"
+    return " · ".join([head, *_figures(result.stats, times), *reports, f"start-up {times['startup_seconds']:.2f} s"])
+
+
+def _figures(stats: Mapping[str, Any], times: dict[str, float | None]) -> list[str]:
+    """Speed, tokens per step and acceptance."""
+    parts = []
     if times["first_token_seconds"] is not None:
         parts.append(f"first after {times['first_token_seconds']:.2f} s")
     if times["tokens_per_second"] is not None:
@@ -213,4 +244,4 @@ def summary(result: Result, times: dict[str, float | None], reports: Iterable[st
         parts.append(f"{stats['accepted']} of {stats['drafted']} drafted accepted ({stats['draft_acceptance']:.0%})")
     if stats["tv_distance"]:
         parts.append(f"total variation {stats['tv_distance']:.2f}")
-    return " · ".join([*parts, *reports, f"start-up {times['startup_seconds']:.2f} s"])
+    return parts

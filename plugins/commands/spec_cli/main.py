@@ -8,16 +8,27 @@ import io
 import os
 import sys
 import traceback
-from typing import TextIO
+import warnings
+from typing import Any, TextIO
 
 import click
 from spec_commands.debug import DEBUG, debug_option, debugging
+from spec_commands.help import divide, first_sentence
 from spec_commands.printing import say
 
-from spec_core.commands import Entry, call_before_torch, core_fields, discover, find_plugin, import_plugin
+from spec_core.commands import (
+    Entry,
+    InstalledWarning,
+    call_before_torch,
+    core_fields,
+    discover,
+    find_plugin,
+    import_plugin,
+)
 from spec_core.errors import LoadError, PluginError, SpecError, UsageError, nearest
 
 INTERRUPTED = 130
+SHOW_WARNING = warnings.showwarning
 STDOUT = 1
 """File descriptor of standard output."""
 COLLECT = 50_000
@@ -27,6 +38,16 @@ UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EBADF, errno.EIO)
 HINT = "standard output must be open and its disk not full; to write to a file: spec ... > FILE"
 
 
+ORDER = {
+    "Use a model": ("get", "generate", "serve"),
+    "Measure": ("compare", "replay", "bench"),
+    "Look": ("env", "plugins", "settings", "compat"),
+    "Write and train": ("new", "check", "train", "draft", "score"),
+    "Other engines": ("vllm", "sglang"),
+}
+"""Commands in an order of use; those of other packages are listed after these."""
+
+
 class Commands(click.Group):
     """Group of the commands that are entry points of ``spec_core.commands``."""
 
@@ -34,7 +55,7 @@ class Commands(click.Group):
         return {entry.name: entry for entry in discover(["command"])}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted(self._entries())
+        return [name for names in divide(self._entries(), ORDER).values() for name in names]
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         return command_of(find_plugin(name, ["command"])) if name in self._entries() else None
@@ -46,9 +67,11 @@ class Commands(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """One line per command. A command that cannot be imported is listed with its error."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, _about(entry)) for name, entry in sorted(self._entries().items())])
+        """Every command with its first sentence, in an order of use; one that cannot be imported with its error."""
+        entries = self._entries()
+        for title, names in divide(entries, ORDER).items():
+            with formatter.section(title):
+                formatter.write_dl([(name, _about(entries[name])) for name in names])
 
 
 def command_of(entry: Entry) -> click.Command:
@@ -65,7 +88,7 @@ def command_of(entry: Entry) -> click.Command:
 
 def _about(entry: Entry) -> str:
     try:
-        return command_of(entry).get_short_help_str(limit=100)
+        return first_sentence(command_of(entry))
     except UsageError as error:
         return error.reason
 
@@ -88,7 +111,16 @@ def main(argv: list[str] | None = None) -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # replace characters that the terminal cannot show
             stream.reconfigure(errors="replace")
+    warnings.showwarning = _show_warning
     sys.exit(run(argv))
+
+
+def _show_warning(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+    """A warning about an installed package in the look of errors; others as Python shows them."""
+    if issubclass(category, InstalledWarning):
+        say(f"warning: {message}", err=True)
+    else:
+        SHOW_WARNING(message, category, *where, **more)
 
 
 def _replace_closed_stdout() -> TextIO:
@@ -111,10 +143,11 @@ def run(argv: list[str] | None = None) -> int:
     except SpecError as error:
         _tell(error, flags)
         return 2 if isinstance(error, UsageError) else 1
-    except click.ClickException as error:
+    except click.exceptions.NoArgsIsHelpError as error:
         error.show()
-        if advice := _instead(error):
-            say(f"  {advice}", err=True)
+        return 2
+    except click.ClickException as error:
+        say(f"error: {_problem(error)}\n  {_instead(error) or _help(error)}", err=True)
         return 2
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
@@ -125,6 +158,17 @@ def run(argv: list[str] | None = None) -> int:
             raise
         say(f"error: the output cannot be written: {error.strerror}\n  {HINT}", err=True)
         return _reader_left()
+
+
+def _problem(error: click.ClickException) -> str:
+    """The message in the look of our own: it begins with a small letter and has no full stop."""
+    text = error.format_message().rstrip(".")
+    return text[:1].lower() + text[1:]
+
+
+def _help(error: click.ClickException) -> str:
+    ctx = error.ctx if isinstance(error, click.UsageError) else None
+    return f"see {ctx.command_path if ctx is not None else 'spec'} --help"
 
 
 def _instead(error: click.ClickException) -> str | None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import attrs
 import click
+from spec_commands.help import Command
 from spec_commands.printing import say
 
 from spec_core.commands import GROUPS, discover
@@ -77,7 +78,7 @@ class Names:
         }
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("kind", type=click.Choice(KINDS))
 @click.argument("name")
 @click.option("--into", type=click.Path(path_type=Path), default=Path(), help="Parent of the new folder.")

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 from spec_commands import common
+from spec_commands.help import Command
 from spec_commands.printing import say
 
 from spec_core.commands import PLUGIN_KINDS, Entry, discover, hooks_of, import_plugin
@@ -15,7 +16,7 @@ NAME = 16
 """Least width of the column of names."""
 
 
-@click.command()
+@click.command(cls=Command)
 @click.option("--hooks", is_flag=True, help="Also list each plugin's hooks, or why it cannot be imported.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
 def plugins(hooks: bool, as_json: bool) -> None:

@@ -8,9 +8,10 @@ from typing import Any
 import click
 from spec_commands import common
 from spec_commands.evaluation import evaluate_tokens
+from spec_commands.help import Command
 
 
-@click.command()
+@click.command(cls=Command)
 @common.options(common.MODEL)
 @click.option("--tokens", required=True, help="Token ids: 1,2,3.")
 @click.option("--hidden", is_flag=True, help="Write hidden states too.")

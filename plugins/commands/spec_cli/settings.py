@@ -10,13 +10,14 @@ from typing import Any
 import attrs
 import click
 from spec_commands import common
+from spec_commands.help import Command
 from spec_commands.printing import say
 
 from spec_core.commands import DEFAULT, Setting, Settings, discover, name_of, parse_method
 from spec_core.errors import UsageError
 
 
-@click.command()
+@click.command(cls=Command)
 @common.options(common.MODEL, common.METHODS, common.GENERATION)
 @click.option("--toml", "as_toml", is_flag=True, help="Print a settings file that reproduces them.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")

@@ -59,7 +59,10 @@ NAMES = (
 
 @attrs.define(eq=False)
 class Prefill:
-    """Shows the progress of a long prefill: in one line on a terminal, elsewhere in a line for every tenth."""
+    """Shows the progress of a long prefill: in one line on a terminal, elsewhere in a line for every tenth.
+
+    It ends with the first token of any text, which is printed on the same terminal. width: characters of its line.
+    """
 
     seqs: list[Sequence]
     terminal: bool
@@ -68,23 +71,34 @@ class Prefill:
     began: float = attrs.field(default=attrs.Factory(lambda self: self.now(), takes_self=True))
     shown: int = 0
     over: bool = False
+    width: int = 0
 
-    def look(self, _: Any) -> None:
-        """Print progress after a step, but not in the first second, nor after the end of prefill."""
+    def look(self, step: Any) -> None:
+        """Print progress after a step, but not in the first second, nor after the first token."""
+        if self.over:
+            return
         total = sum(seq.prompt_len for seq in self.seqs)
         done = sum(min(seq.evaluated, seq.prompt_len) for seq in self.seqs)
-        if self.over or self.now() - self.began < PATIENCE:
-            return
-        self.over = done >= total
-        if self.terminal:
-            self._show("" if self.over else f"prompt: {done} of {total} tokens")
-        elif not self.over and (tenth := done * 10 // total) > self.shown:
-            self.shown = tenth
-            self.say(f"prompt: {done} of {total} tokens")
+        self.over = done >= total or any(part.emitted for part in getattr(step, "parts", ()))
+        if self.over:
+            self.clear()
+        elif self.now() - self.began >= PATIENCE:
+            self._show(done, total)
 
-    def _show(self, text: str) -> None:
-        """Overwrite the line before; an empty text clears it."""
-        click.echo(f"\r{text:40}\r{text}", nl=False, err=True)
+    def clear(self) -> None:
+        """Remove the line, if there is one."""
+        if self.width:
+            click.echo(f"\r{'':{self.width}}\r", nl=False, err=True)
+            self.width = 0
+
+    def _show(self, done: int, total: int) -> None:
+        text = f"prompt: {done} of {total} tokens"
+        if self.terminal:
+            click.echo(f"\r{text:{self.width}}", nl=False, err=True)
+            self.width = max(self.width, len(text))
+        elif (tenth := done * 10 // total) > self.shown:
+            self.shown = tenth
+            self.say(text)
 
 
 def prefill(seqs: Iterable[Sequence]) -> Prefill:

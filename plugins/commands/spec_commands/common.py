@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
+from spec_commands.completion import complete_model, complete_names
 from spec_commands.debug import debug_option
 from spec_commands.printing import json_safe, say
 from spec_core.commands import (
@@ -35,11 +36,16 @@ if TYPE_CHECKING:
     from spec_core.commands import PluginInstance, Prepared
 
 MODEL = [
-    click.option("-m", "--model", help="GGUF file, Hugging Face directory, or scheme:location such as zoo:pico."),
+    click.option(
+        "-m",
+        "--model",
+        shell_complete=complete_model,
+        help="GGUF file, Hugging Face directory, or scheme:location such as zoo:pico.",
+    ),
     click.option("--device", help="cpu, cuda, or auto."),
     click.option("--dtype", help="float32, bfloat16, float16, or auto."),
-    click.option("--threads", type=int, help="CPU threads."),
-    click.option("--context", type=int, help="Max positions of a sequence."),
+    click.option("--threads", type=int, help="CPU threads; the default is measured."),
+    click.option("--context", type=int, help="Max positions of a sequence; the default is what the model declares."),
     click.option(
         "-o", "options", multiple=True, metavar="KEY=VALUE", help="A setting: key=value of the core, or NAME.key=value."
     ),
@@ -51,21 +57,30 @@ METHODS = [
         "--method",
         "methods",
         multiple=True,
+        shell_complete=complete_names("method", "choice"),
         metavar="NAME[=FILE]",
         help="A method; may be repeated. NAME:key=value,key=value sets its settings.",
     ),
-    click.option("--rule", help="Acceptance rule; the default is lossless."),
-    click.option("--rollback", help="Owner of the recurrent state, if several are installed."),
-    click.option("--control", help="What decides how much is drafted: fixed, or a controller's name."),
+    click.option("--rule", shell_complete=complete_names("rule"), help="Acceptance rule; the default is lossless."),
+    click.option(
+        "--rollback",
+        shell_complete=complete_names("rollback"),
+        help="Owner of the recurrent state, if several are installed.",
+    ),
+    click.option(
+        "--control",
+        shell_complete=complete_names("control"),
+        help="What decides how much is drafted: fixed, or a controller's name.",
+    ),
 ]
 SAMPLING = [
     click.option("--temperature", type=float, help="0 is greedy."),
     click.option("--top-k", "top_k", type=int, help="Keep the K most likely tokens."),
     click.option("--top-p", "top_p", type=float, help="Keep the most likely tokens up to this total probability."),
     click.option("--min-p", "min_p", type=float, help="Drop tokens below this fraction of the highest probability."),
-    click.option("--repetition-penalty", "repetition_penalty", type=float),
-    click.option("--presence-penalty", "presence_penalty", type=float),
-    click.option("--frequency-penalty", "frequency_penalty", type=float),
+    click.option("--repetition-penalty", "repetition_penalty", type=float, help="Divides logits of seen tokens."),
+    click.option("--presence-penalty", "presence_penalty", type=float, help="Subtracted once from tokens of the text."),
+    click.option("--frequency-penalty", "frequency_penalty", type=float, help="Subtracted for each occurrence."),
 ]
 GENERATION = [
     click.option("-n", "--max-tokens", "max_tokens", type=int, help="Max tokens to generate."),

@@ -8,6 +8,9 @@ from collections.abc import Iterable
 from importlib import metadata
 from typing import Any
 
+from spec_core.commands import read_entry_points
+from spec_core.errors import FOREIGN
+
 PACKAGES = (
     "spec-core",
     "torch",
@@ -42,7 +45,7 @@ def environment() -> dict[str, Any]:
         "threads": f"{torch.get_num_threads()} of {os.cpu_count()}",
         "dtype": "bfloat16" if cuda else "float32",
         "blas": "mkl" if torch.backends.mkl.is_available() else "other",
-        **facts(metadata.entry_points(group=FACTS)),
+        **facts(read_entry_points(group=FACTS)),
         "plugins": installed_plugins(),
     }
 
@@ -55,7 +58,7 @@ def facts(points: Iterable[metadata.EntryPoint]) -> dict[str, str]:
 def _fact(point: metadata.EntryPoint) -> str:
     try:
         return point.load()()
-    except Exception as error:
+    except FOREIGN as error:
         return f"unknown: {type(error).__name__}: {error}"
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 from spec_commands import common
+from spec_commands.help import Group
 from spec_commands.printing import say
 
 from spec_compare import stored
@@ -70,7 +71,18 @@ COMPARE = [
 ]
 
 
-@click.group(invoke_without_command=True, subcommand_metavar="[COMMAND]")
+GROUPS = {
+    "Results": ("out", "report", "wide", "as_json", "no_prompts", "rerun"),
+    "Contenders": ("contenders_file", "sweeps", "golden", "thinking", "targets", "oracles"),
+    "Prompts": ("file", "suite", "prompt_tokens", "chat", "families", "limit"),
+    "Measurement": (
+        "repeats", "batch", "reuse_turns", "trace", "bounds", "exact", "costs", "executor", "ray_address",
+    ),
+}  # fmt: skip
+"""Groups of the command's own options in its help."""
+
+
+@click.group(cls=Group, groups=GROUPS, invoke_without_command=True, subcommand_metavar="[COMMAND]")
 @common.options(common.MODEL, common.METHODS, common.GENERATION, COMPARE)
 @click.option("--out", type=click.Path(path_type=Path), help="A directory for results; an interrupted run continues.")
 @click.option(

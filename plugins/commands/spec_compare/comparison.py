@@ -138,17 +138,31 @@ def run_all(entrants: list[ContenderPlan], header: Header, results: Results | No
     labels = [c.name for c in header.contenders if c.label is not None]
     with progress(header.laps, finished, labels) as on_lap:
         done = {lap.number for lap in finished}
-        for lap in measure([e.contender for e in entrants], header.repeats, done, on_lap):
-            if results is not None:
-                results.add(lap)
-            laps.append(lap)
-            costs.after(lap.seconds)
-    return laps
+        try:
+            for lap in measure([e.contender for e in entrants], header.repeats, done, on_lap):
+                if results is not None:
+                    results.add(lap)
+                laps.append(lap)
+                costs.after(lap.seconds)
+            return laps
+        except KeyboardInterrupt:
+            interruption = _describe_interruption(len(laps), header.laps, results)
+    common.print_note(interruption)
+    raise KeyboardInterrupt
+
+
+def _describe_interruption(done: int, total: int, results: Results | None) -> str:
+    """What was measured until Ctrl-C, and what becomes of it."""
+    if results is None:
+        return f"interrupted: {done} of {total} laps were measured, none is kept; --out DIR keeps and continues them"
+    return f"interrupted: {done} of {total} laps are in {results.out}; the same command continues after them"
 
 
 def _announce(entrants: list[ContenderPlan], header: Header, finished: list[Lap]) -> None:
     setup = entrants[0].contender.setup
-    what = f"{len(setup.prompts)} prompts, {len(entrants)} contenders, at most {setup.terms.max_tokens} tokens each"
+    lengths = sorted({entrant.contender.setup.terms.max_tokens for entrant in entrants})
+    tokens = " or ".join(map(str, lengths))
+    what = f"{len(setup.prompts)} prompts, {len(entrants)} contenders, at most {tokens} tokens each"
     common.print_note(f"{setup.target.info.name}: {what}")
     if kernels := setup.target.info.kernels:
         common.print_note(f"kernels: {kernels}")

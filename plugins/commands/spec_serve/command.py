@@ -15,6 +15,7 @@ import attrs
 import click
 from spec_commands import common
 from spec_commands.heap import frozen_heap
+from spec_commands.help import Command
 
 from spec_core.commands import DEFAULT, Settings, read_file
 from spec_core.errors import UsageError, why
@@ -49,6 +50,17 @@ OWN = [
     click.option("--alias", help="Name of the model in the API."),
     click.option("--prompt-cache", "prompt_cache", help="File that keeps the prompt cache across a restart."),
 ]
+GROUPS = {
+    "Server": (
+        "host", "port", "api_key", "api_key_file", "allowed_host", "allowed_origin", "ssl_cert_file", "ssl_key_file",
+        "prompt_cache",
+    ),
+    "API": (
+        "alias", "strict_model", "lenient", "chat_template", "chat_template_file", "chat_template_kwargs",
+        "reasoning_format",
+    ),
+}  # fmt: skip
+"""Groups of the command's own options in its help."""
 OWN_NAMES = (
     "host", "port", "api_key", "api_key_file", "ssl_cert_file", "ssl_key_file", "allowed_host", "allowed_origin",
     "strict_model", "lenient",
@@ -57,7 +69,7 @@ OWN_NAMES = (
 """Names of the flags above."""
 
 
-@click.command()
+@click.command(cls=Command, groups=GROUPS)
 @common.options(common.MODEL, common.METHODS, common.GENERATION, OWN)
 def serve(**flags: Any) -> None:
     """Serve a model over HTTP, with the APIs of OpenAI, Anthropic and llama-server.

@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
 
-from spec_core import EncodedPrompt, Target, Tokenizer, UsageError
+from spec_core import EncodedPrompt, Target, UsageError
 from spec_core.toolkit import PictureBudget, image_encoder
 from spec_serve import thinking
+from spec_serve.calls.call import parse_json
 from spec_serve.errors import ApiError
 from spec_serve.pictures import picture_of
-from spec_serve.reading import has_channels
+from spec_serve.reading import has_channels, thinking_of
 from spec_serve.schemas import Conversation, Message, Tool, ToolCall
 from spec_serve.shape import BODY_BYTES, LIMITS
+from spec_serve.template_forms import apply_forms
 
 ROLES = ("system", "user", "assistant", "tool")
-WRITTEN = (
-    "# Tools\n\nYou may call one or more functions to assist with the user query.\n\n"
-    "You are provided with function signatures within <tools></tools> XML tags:\n<tools>\n{}\n</tools>\n\n"
-    "For each function call, return a json object with function name and arguments within <tool_call></tool_call> "
-    'XML tags:\n<tool_call>\n{{"name": <function-name>, "arguments": <args-json-object>}}\n</tool_call>'
-)
-"""The system message with tools, as Hermes models read it, where the template has no place for them."""
-
-
 PLACE = {"type": "image"}
 """The place of a picture in a message."""
 TURN = 32
@@ -88,8 +80,7 @@ class Talk:
             raise ApiError(400, problem, "messages", "not_supported")
         if self.continued:
             raise ApiError(400, "the last message cannot be continued in a conversation with pictures", "messages")
-        keywords = self._keywords(target.tokenizer)
-        messages = conversation(self.messages, self.tools, target.tokenizer)
+        messages, keywords = self._prepare(self.messages, target.tokenizer)
         try:
             return encoder.encode_prompt(messages, self.pictures, budget, **keywords)
         except UsageError as error:
@@ -97,25 +88,30 @@ class Talk:
 
     def encode(self, tokenizer: Any) -> Any:
         """Encode the conversation by the chat template."""
-        keywords = self._keywords(tokenizer)
-        if not keywords and not self.continued:
-            return conversation(self.messages, self.tools, tokenizer)
         if self.continued:
             return tokenizer.encode(self.render(tokenizer), special=True, bos=False)
-        return tokenizer.encode_chat(conversation(self.messages, self.tools, tokenizer), **keywords)
+        messages, keywords = self._prepare(self.messages, tokenizer)
+        return tokenizer.encode_chat(messages, **keywords) if keywords else messages
+
+    def _prepare(self, messages: Sequence[Message], tokenizer: Any) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+        """Messages as the template expects them, and its variables. Raises ApiError."""
+        keywords = self._keywords()
+        return apply_forms(conversation(messages), describe_tools(self.tools), tokenizer, keywords)
 
     def render(self, tokenizer: Any) -> str:
         """The text of it. Raises ApiError where the tokenizer has none."""
         if getattr(tokenizer, "render", None) is None:
             raise ApiError(400, "the tokenizer of this model cannot write a conversation as text")
-        messages, keywords = self.messages, self._keywords(tokenizer)
         if not self.continued:
-            return str(tokenizer.render(conversation(messages, self.tools, tokenizer), **keywords))
-        *before, last = messages
+            messages, keywords = self._prepare(self.messages, tokenizer)
+            return str(tokenizer.render(messages, **keywords))
+        *before, last = self.messages
         if before and before[-1].role == "assistant":
             raise ApiError(400, "the last two messages are the assistant's; join them", "messages")
-        keywords["add_generation_prompt"] = True
-        begun = str(tokenizer.render(conversation(before, self.tools, tokenizer), **keywords)) if before else ""
+        begun = ""
+        if before:
+            messages, keywords = self._prepare(before, tokenizer)
+            begun = str(tokenizer.render(messages, **{**keywords, "add_generation_prompt": True}))
         content = _content(len(before), last)
         assert isinstance(content, str)  # an assistant has no pictures
         return begun + begun_answer(begun, content, last.reasoning_content or "", tokenizer)
@@ -134,7 +130,7 @@ class Talk:
             return how.continue_final_message
         return assistant and how.add_generation_prompt is None
 
-    def _keywords(self, tokenizer: Any) -> dict[str, Any]:
+    def _keywords(self) -> dict[str, Any]:
         """Variables of the template. Raises ApiError for one that is not free."""
         given = {**self.defaults, **(self.how.chat_template_kwargs or {})}
         if wrong := [name for name in given if name in RESERVED or not name.isidentifier()]:
@@ -143,8 +139,7 @@ class Talk:
         keywords: dict[str, Any] = {"enable_thinking": False} if effort == "none" else {}
         keywords |= {"reasoning_effort": effort} if effort not in (None, "none") else {}
         keywords |= {"add_generation_prompt": False} if self.how.add_generation_prompt is False else {}
-        tools = {"tools": describe_tools(self.tools)} if self.tools and knows_tools(tokenizer) else {}
-        return {**keywords, **given, **tools}
+        return {**keywords, **given}
 
 
 def begun_answer(prompt: str, content: str, thought: str, tokenizer: Any) -> str:
@@ -155,26 +150,19 @@ def begun_answer(prompt: str, content: str, thought: str, tokenizer: Any) -> str
     if has_channels(tokenizer.chat_template):
         analysis = f"<|channel|>analysis<|message|>{thought}<|end|><|start|>assistant" if thought else ""
         return f"{analysis}<|channel|>final<|message|>{content}"
-    if prompt.rstrip().endswith(thinking.OPENING):
-        return f"{thought}\n{thinking.CLOSING}\n\n{content}"
-    return f"{thinking.OPENING}\n{thought}\n{thinking.CLOSING}\n\n{content}" if thought else content
+    form = thinking_of(tokenizer) or thinking.THINK
+    opening = f"{form.opening}{form.label}"
+    if prompt.rstrip().endswith(opening):
+        return f"{thought}\n{form.closing}\n\n{content}"
+    return f"{opening}\n{thought}\n{form.closing}\n\n{content}" if thought else content
 
 
-def knows_tools(tokenizer: Tokenizer) -> bool:
-    """Whether the model's template has a place for tools."""
-    return "tools" in (tokenizer.chat_template or "")
-
-
-def conversation(messages: Sequence[Message], tools: Sequence[Tool], tokenizer: Tokenizer) -> list[dict[str, Any]]:
+def conversation(messages: Sequence[Message]) -> list[dict[str, Any]]:
     """Messages for the chat template. Raises ApiError for what is no text.
 
     Templates read what was thought as ``reasoning_content`` (Qwen, GLM) or ``thinking`` (gpt-oss).
     """
-    parsed = [_message(at, message) for at, message in enumerate(messages)]
-    if knows_tools(tokenizer):
-        return parsed
-    parsed = [_without_tools(message) for message in parsed]
-    return _add_tools(parsed, describe_tools(tools)) if tools else parsed
+    return [_message(at, message) for at, message in enumerate(messages)]
 
 
 def describe_tools(tools: Sequence[Tool]) -> list[dict[str, Any]]:
@@ -200,7 +188,7 @@ def _call(at: int, call: ToolCall) -> dict[str, Any]:
     """Call with its arguments as an object, since templates print them themselves."""
     try:
         LIMITS.check(call.function.arguments.encode(errors="surrogatepass"))
-        arguments = json.loads(call.function.arguments or "{}")
+        arguments = parse_json(call.function.arguments or "{}")
     except (ValueError, RecursionError) as error:
         raise ApiError(
             400, f"the arguments of a tool call are not JSON: {error}", f"messages[{at}].tool_calls"
@@ -226,22 +214,3 @@ def _content(at: int, message: Message) -> str | list[dict[str, str]]:
     if message.role != "user":
         raise ApiError(400, f"a message of role {message.role!r:.40} has a picture", f"messages[{at}].content")
     return [{"type": "text", "text": part.text or ""} if part.type == "text" else PLACE for part in message.content]
-
-
-def _without_tools(message: dict[str, Any]) -> dict[str, Any]:
-    """Calls and their results as text, for a template that knows no tools."""
-    if message["role"] == "tool":
-        return {"role": "user", "content": f"<tool_response>\n{message['content']}\n</tool_response>"}
-    if not (calls := message.pop("tool_calls", [])):
-        return message
-    written = [f"<tool_call>\n{json.dumps(call['function'], ensure_ascii=False)}\n</tool_call>" for call in calls]
-    return {**message, "content": "\n".join([*([message["content"]] if message["content"] else []), *written])}
-
-
-def _add_tools(messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Add the tools to the system message."""
-    text = WRITTEN.format("\n".join(json.dumps(tool, ensure_ascii=False) for tool in tools))
-    if messages[0]["role"] == "system":
-        first, *rest = messages
-        return [{**first, "content": f"{first['content']}\n\n{text}"}, *rest]
-    return [{"role": "system", "content": text}, *messages]

@@ -49,6 +49,7 @@ class StructuredOutputs(Body):
     json_object: bool | None = None
     structural_tag: str | dict[str, Any] | None = None
     disable_any_whitespace: bool | None = None
+    disable_additional_properties: bool | None = None
 
 
 class Format(Body):

@@ -15,15 +15,18 @@ from spec_core.commands import DEFAULT, Settings, prompt_tokens
 from spec_core.errors import nearest, quote
 from spec_core.toolkit import PictureBudget
 from spec_serve import structured
+from spec_serve.calls.families import TAGGED
 from spec_serve.conversation import Talk, describe_tools
 from spec_serve.errors import ApiError
 from spec_serve.job import EventQueue, Job
+from spec_serve.left_out import without_left_out
 from spec_serve.lengths import check_ids, check_text, prompt_max
 from spec_serve.pictures import PictureMemory
-from spec_serve.reading import Reads, has_channels
-from spec_serve.schemas import Chat, Generate, OpenAI, Predicted, Speculative, Tool, ToolChoice
+from spec_serve.reading import Reads, call_form_of, has_channels
+from spec_serve.schemas import AllowedChoice, Chat, Generate, OpenAI, Predicted, Speculative, Tool, ToolChoice
 from spec_serve.server_config import ServerConfig
 from spec_serve.settings import ServeSettings
+from spec_serve.template_forms import knows_tools
 
 SEEDS, SHORT, UNLIMITED = 1 << 64, 16, 1 << 31
 """``SHORT``: max_tokens of ``/v1/completions`` where nobody says, as in OpenAI's API."""
@@ -285,24 +288,35 @@ def count(body: OpenAI, prompts: int, limits: ServeSettings) -> int:
     return n
 
 
-def tools_of(given: list[Tool] | None, choice: str | ToolChoice | None, limits: ServeSettings) -> list[Tool]:
+def tools_of(
+    given: list[Any] | None, choice: str | ToolChoice | AllowedChoice | None, limits: ServeSettings
+) -> list[Tool]:
     """The tools that may be called. Raises ApiError."""
-    tools = given or []
+    tools = without_left_out("tools", given)
     if len(tools) > limits.tools_max:
         raise ApiError(400, f"{len(tools)} tools, at most {limits.tools_max} are allowed", "tools")
     names = [tool.function.name for tool in tools]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise ApiError(400, f"two tools have the name {twice!r}", "tools")
-    if choice is not None and choice != "none" and not tools:
-        raise ApiError(400, "tool_choice is given without tools", "tool_choice")
+    if isinstance(choice, AllowedChoice):
+        allowed = {tool.called for tool in choice.allowed_tools.tools}
+        tools = [tool for tool in tools if tool.function.name in allowed]
+    if choice not in (None, "none") and not tools and not (choice == "auto" and given):
+        raise ApiError(400, "tool_choice is given without tools that can be called", "tool_choice")
     return [] if choice == "none" else tools
 
 
 def calls_of(body: Chat, tools: list[Tool], ask: GenerationParams, tokenizer: Any) -> Constraint | None:
     """The constraint of a text that may, or must, call these tools, in a form that is read; None is no constraint."""
-    choice = body.tool_choice.model_dump() if isinstance(body.tool_choice, ToolChoice) else body.tool_choice or "auto"
+    choice: Any = body.tool_choice or "auto"
+    if isinstance(choice, ToolChoice):
+        choice = choice.model_dump()
+    elif isinstance(choice, AllowedChoice):
+        choice = choice.allowed_tools.mode
     channels, parallel = has_channels(tokenizer.chat_template), body.parallel_tool_calls is not False
-    return structured.tools_constraint(describe_tools(tools), choice, channels, parallel, ask.request.constraint)
+    forced = choice not in ("auto", "none") or any(tool.function.strict for tool in tools)
+    form = call_form_of(tokenizer) if forced and not channels and knows_tools(tokenizer) else TAGGED
+    return structured.tools_constraint(describe_tools(tools), choice, channels, parallel, ask.request.constraint, form)
 
 
 def reads_of(body: Chat, tools: list[Tool], ask: GenerationParams, terms: ServerConfig) -> Reads:

@@ -6,12 +6,12 @@ message of a ``final`` channel is the answer, and a message ``to=functions.NAME`
 
 from __future__ import annotations
 
-import json
 import re
 
 import attrs
 
-from spec_serve.call_forms import Call, Tools, call_of
+from spec_serve.calls.call import Call, Tools, create_call, parse_json
+from spec_serve.calls.text import NoCall
 from spec_serve.parts import AnswerPart, Mark, Piece
 
 START, END, MESSAGE, CHANNEL = "<|start|>", "<|end|>", "<|message|>", "<|channel|>"
@@ -103,13 +103,14 @@ class HarmonyReader:
 
     def _read_call(self, name: str, body: str) -> list[AnswerPart | Call]:
         try:
-            arguments = json.loads(body or "{}")
-        except (ValueError, RecursionError):
-            arguments = None
-        if not isinstance(arguments, dict):
+            arguments = parse_json(body or "{}")
+            call = create_call(name, arguments, self.tools) if isinstance(arguments, dict) else None
+        except (ValueError, NoCall):
+            call = None
+        if call is None:
             self._kind = "content"
             return self._separate(body)
         if self.single and self.calls:
             return []
-        self.calls.append(call := call_of(name, arguments))
+        self.calls.append(call)
         return [call]

@@ -16,7 +16,7 @@ TEXT_STEP = 64
 def json_pieces(value: Any) -> Iterator[str]:
     """The text of a value in pieces, in their order."""
     if _weight(value, STEP) <= STEP or not isinstance(value, (dict, list, tuple)):
-        yield json.dumps(value, separators=(",", ":"))
+        yield json.dumps(value, separators=(",", ":"), allow_nan=False)
     elif isinstance(value, dict):
         for at, (key, item) in enumerate(value.items()):
             yield f"{',' if at else '{'}{json.dumps({key: 0})[1:-4]}:"
@@ -28,7 +28,7 @@ def json_pieces(value: Any) -> Iterator[str]:
             if len(group) == 1:
                 yield from json_pieces(group[0])
             else:
-                yield json.dumps(group, separators=(",", ":"))[1:-1]
+                yield json.dumps(group, separators=(",", ":"), allow_nan=False)[1:-1]
         yield "]"
 
 

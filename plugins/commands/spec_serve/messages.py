@@ -17,6 +17,7 @@ from spec_serve.errors import ApiError, api_error_of
 from spec_serve.formats import ResponseFormat
 from spec_serve.job import Done, EventQueue, Failed, Job, Progress
 from spec_serve.job import messages as told
+from spec_serve.left_out import LeftOut, without_left_out
 from spec_serve.message_fields import Block, MessageChoice, Messages, MessageTool, Turn
 from spec_serve.parts import AnswerPart
 from spec_serve.reading import Reader
@@ -82,15 +83,16 @@ def as_chat(body: Messages) -> schemas.Chat:
         if body.stop is not None:
             raise ApiError(400, "stop and stop_sequences are both given; write one", "stop_sequences")
         shared["stop"] = body.stop_sequences
-    system = [schemas.Message(role="system", content=_text(body.system, "system"))] if body.system else []
-    choice = body.tool_choice
+    written = body.system if isinstance(body.system, str) else _text(without_left_out("system", body.system), "system")
+    system = [schemas.Message(role="system", content=written)] if written else []
+    choice, tools = body.tool_choice, [_tool(tool) for tool in _offered_tools(body)]
     return schemas.Chat(
         **shared,
         messages=[*system, *(message for at, turn in enumerate(body.messages) for message in _chat_messages(at, turn))],
         max_tokens=body.max_tokens,
-        tools=[_tool(tool) for tool in body.tools or ()],
-        tool_choice=_choice(choice) if choice is not None else None,
-        parallel_tool_calls=not choice.disable_parallel_tool_use if choice is not None else None,
+        tools=tools,
+        tool_choice=_choice(choice, tools) if choice is not None else None,
+        parallel_tool_calls=not choice.disable_parallel_tool_use if choice is not None and tools else None,
         response_format=_format(body),
         reasoning_effort=body.output_config.effort if body.output_config else None,
         chat_template_kwargs=_variables(body),
@@ -111,6 +113,17 @@ def _format(body: Messages) -> ResponseFormat | None:
     return None if format is None else ResponseFormat(type="json_schema", schema=format.schema_)
 
 
+def _offered_tools(body: Messages) -> list[MessageTool]:
+    """The tools that have a schema and may be called directly; others are logged."""
+    direct = [tool if _is_direct(tool) else LeftOut(type=f"{tool.name} (for code alone)") for tool in body.tools or ()]
+    servers = [LeftOut(type="mcp_servers")] if body.mcp_servers else []
+    return without_left_out("tools", [*direct, *servers])
+
+
+def _is_direct(tool: Any) -> bool:
+    return isinstance(tool, LeftOut) or tool.allowed_callers is None or "direct" in tool.allowed_callers
+
+
 def _tool(tool: MessageTool) -> schemas.Tool:
     function = schemas.Function(
         name=tool.name, description=tool.description, parameters=tool.input_schema, strict=tool.strict
@@ -118,9 +131,9 @@ def _tool(tool: MessageTool) -> schemas.Tool:
     return schemas.Tool(type="function", function=function)
 
 
-def _choice(choice: MessageChoice) -> Any:
+def _choice(choice: MessageChoice, tools: list[schemas.Tool]) -> Any:
     if choice.type != "tool":
-        return CHOICES[choice.type]
+        return None if choice.type == "auto" and not tools else CHOICES[choice.type]
     if choice.name is None:
         raise ApiError(400, "a tool_choice of type 'tool' needs a name", "tool_choice.name")
     return schemas.ToolChoice(type="function", function=schemas.Named(name=choice.name))
@@ -131,17 +144,20 @@ def _chat_messages(at: int, turn: Turn) -> list[schemas.Message]:
     where = f"messages[{at}].content"
     if isinstance(turn.content, str):
         return [schemas.Message(role=turn.role, content=turn.content)]
+    blocks = without_left_out(where, turn.content)
     if turn.role == "assistant":
-        return [_assistant_message(turn.content, where)]
+        return [_assistant_message(blocks, where)]
     converted: list[schemas.Message] = []
     parts: list[Block] = []
-    for block in turn.content:
+    for block in blocks:
         if block.type != "tool_result":
             parts.append(block)
             continue
         converted += [schemas.Message(role=turn.role, content=_parts(parts, where))] if parts else []
         parts = []
-        content = _text(block.content or "", where)
+        content = (
+            block.content if isinstance(block.content, str) else _text(without_left_out(where, block.content), where)
+        )
         converted.append(
             schemas.Message(role="tool", content=content, tool_call_id=_require(block, "tool_use_id", where))
         )
@@ -159,7 +175,7 @@ def _assistant_message(blocks: list[Block], where: str) -> schemas.Message:
         schemas.ToolCall(
             id=_require(block, "id", where),
             function=schemas.CalledFunction(
-                name=_require(block, "name", where), arguments=json.dumps(block.input or {})
+                name=_require(block, "name", where), arguments=json.dumps(block.input or {}, allow_nan=False)
             ),
         )
         for block in blocks
@@ -194,16 +210,29 @@ def _parts(blocks: list[Block], where: str) -> str | list[schemas.ContentPart]:
 
 def _picture(block: Block, where: str) -> str:
     """The picture of a block as a ``data:`` URL. Raises ApiError for one that is elsewhere."""
-    source = block.source or {}
+    source = block.source if isinstance(block.source, dict) else {}
     if source.get("type") != "base64":
         problem = f"a picture has a source of type {source.get('type')!r:.40}: send its data as base64"
         raise ApiError(400, problem, where, "not_supported")
     return f"data:{source.get('media_type')};base64,{source.get('data')}"
 
 
+def _as_text(block: Block) -> Block:
+    """Blocks whose content is text as such a block: a document or a result of a search in text, a summary."""
+    source = block.source if isinstance(block.source, dict) else {}
+    if block.type == "document" and source.get("type") == "text" and isinstance(source.get("data"), str):
+        return Block(type="text", text=source["data"])
+    if block.type in ("compaction", "search_result"):
+        content = block.content or ""
+        inner = content if isinstance(content, str) else "\n".join(getattr(one, "text", None) or "" for one in content)
+        return Block(type="text", text=inner)
+    return block
+
+
 def _text(content: str | list[Block], where: str) -> str:
     if isinstance(content, str):
         return content
+    content = [_as_text(block) for block in content]
     for block in content:
         if block.type in ("image", "document"):
             problem = f"{block.type} input is not supported, only text"

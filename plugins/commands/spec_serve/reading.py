@@ -1,6 +1,6 @@
 """Reads the text of a model as an answer: reasoning, content and calls, by the form of its family.
 
-The form is told by the chat template: channels of gpt-oss, or ``<think>`` at the beginning of the text.
+The chat template and the control tokens say which form: channels of gpt-oss, or thinking between two marks.
 """
 
 from __future__ import annotations
@@ -12,18 +12,17 @@ from weakref import WeakKeyDictionary
 import attrs
 
 from spec_core import Emitted, Tokenizer
-from spec_serve import call_forms, harmony, thinking
+from spec_serve import harmony, thinking
+from spec_serve.calls import families
+from spec_serve.calls.families import CallForm
 from spec_serve.harmony import HarmonyReader
 from spec_serve.job import Job
 from spec_serve.parts import AnswerPart, Mark, Piece, Pieces, Places, marks_of, spell
 from spec_serve.schemas import ReasoningFormat, Tool
-from spec_serve.thinking import ThoughtReader
+from spec_serve.thinking import Thinking, ThoughtReader
 from spec_serve.tool_calls import Call, CallReader
 
-NAMES = (
-    *harmony.MARKS, thinking.OPENING, thinking.CLOSING, call_forms.OPENING, call_forms.CLOSING, call_forms.LISTED,
-    call_forms.PHI, call_forms.PHI_END, "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>",
-)  # fmt: skip
+NAMES = tuple(dict.fromkeys((*harmony.MARKS, *thinking.WORDS, *families.WORDS)))
 """Control tokens that are part of an answer's form. Some vocabularies have them as text."""
 TAIL = 16
 """Tokens at the end of a prompt in which the opening of thinking is looked for."""
@@ -35,15 +34,20 @@ def has_channels(template: str | None) -> bool:
     return bool(template) and harmony.CHANNEL in str(template) and harmony.MESSAGE in str(template)
 
 
-def thinks(template: str | None) -> bool:
-    """Whether the template says that a model writes its thinking between tags."""
-    return bool(template) and any(tag in str(template) for tag in (thinking.OPENING, thinking.CLOSING))
-
-
 def known_marks(tokenizer: Tokenizer) -> dict[int, Mark]:
     if tokenizer not in _marks:
         _marks[tokenizer] = marks_of(NAMES, tokenizer)
     return _marks[tokenizer]
+
+
+def thinking_of(tokenizer: Tokenizer) -> Thinking | None:
+    """The form in which models of this template and vocabulary think."""
+    return thinking.thinking_of(tokenizer.chat_template, (mark.name for mark in known_marks(tokenizer).values()))
+
+
+def call_form_of(tokenizer: Tokenizer) -> CallForm:
+    """The form of calls that models of this template and vocabulary are trained on."""
+    return families.form_of(tokenizer.chat_template, (mark.name for mark in known_marks(tokenizer).values()))
 
 
 @attrs.frozen
@@ -70,9 +74,9 @@ class Reads:
         if has_channels(tokenizer.chat_template):
             return Reader(pieces, channels=self._channels(prompt, tokenizer, calls))
         thoughts = None
-        if thinks(tokenizer.chat_template) and self.format != "none":
+        if (form := thinking_of(tokenizer)) is not None and self.format != "none":
             tail = "".join(_as_text(p) for p in spell(prompt[-TAIL:], marks, tokenizer))
-            thoughts = ThoughtReader(inside=tail.rstrip().endswith(thinking.OPENING))
+            thoughts = ThoughtReader.after(tail, form)
         legacy = self.format == "deepseek-legacy"
         return Reader(pieces, calls if self.tools else None, thoughts, legacy=legacy)
 

@@ -12,14 +12,15 @@ import attrs
 from pydantic import BaseModel
 from starlette.responses import Response
 
-from spec_serve import generation_params, report, schemas, token_logprobs
+from spec_serve import generation_params, report, response_fields, token_logprobs
 from spec_serve.answer_size import answer_size
-from spec_serve.errors import ApiError, api_error_of
-from spec_serve.formats import ResponseFormat
+from spec_serve.errors import api_error_of
 from spec_serve.job import Done, EventQueue, Failed, Job, Progress, Prompted, messages
+from spec_serve.left_out import LeftOut
 from spec_serve.parts import AnswerPart
 from spec_serve.reading import Reader
 from spec_serve.report import Finished
+from spec_serve.response_items import Offered, as_chat, offered_tools, report_tools
 from spec_serve.routes import api_router, generates
 from spec_serve.server_config import ServerConfig
 from spec_serve.service import ServiceOf
@@ -55,99 +56,15 @@ class ResponseAnswer(report.Extras):
 
 @router.post("/v1/responses", response_model=ResponseAnswer, responses=generates())
 @router.post("/responses", include_in_schema=False)
-async def create_response(body: schemas.Responses, service: ServiceOf) -> Response:
+async def create_response(body: response_fields.Responses, service: ServiceOf) -> Response:
     """Answer a conversation, in the form of OpenAI's newer API. Nothing is stored."""
     chat = await service.prepare(as_chat, body)
+    report_tools(body)
     ask, talk, _ = await service.prepare(generation_params.ask_chat, chat, service.terms)
     name = uuid4().hex
     jobs, outlet = await service.submit(ask, [talk], 1, f"resp_{name}")
     reader = generation_params.reads_of(chat, talk.tools, ask, service.terms).reader(jobs[0], service.tokenizer)
     return await service.respond(ResponseReply(service.terms, body, jobs[0], outlet, name, reader), jobs, body.stream)
-
-
-# from its body to a conversation
-
-
-def as_chat(body: schemas.Responses) -> schemas.Chat:
-    """The request as a chat. Raises ApiError for an item that lacks a field."""
-    items = [schemas.Item(role="user", content=body.input)] if isinstance(body.input, str) else body.input
-    messages = [schemas.Message(role="system", content=body.instructions)] if body.instructions else []
-    shared = {name: getattr(body, name) for name in schemas.Generate.model_fields}
-    return schemas.Chat(
-        **shared,
-        messages=[*messages, *_messages(items)],
-        max_completion_tokens=body.max_output_tokens,
-        logprobs=True if body.top_logprobs else None,
-        top_logprobs=body.top_logprobs or None,
-        tools=[_tool(tool) for tool in body.tools or ()],
-        tool_choice=_choice(body.tool_choice),
-        parallel_tool_calls=body.parallel_tool_calls,
-        response_format=_format(body.text),
-        reasoning_effort=body.reasoning.effort if body.reasoning else None,
-        chat_template_kwargs=body.chat_template_kwargs,
-    )
-
-
-def _format(text: schemas.TextOptions | None) -> ResponseFormat | None:
-    if text is None or text.format is None:
-        return None
-    return ResponseFormat(type=text.format.type, schema=text.format.schema_)
-
-
-def _tool(tool: schemas.FlatTool) -> schemas.Tool:
-    given = tool.model_dump(exclude={"type"}, exclude_none=True)
-    return schemas.Tool(type="function", function=schemas.Function(**given))
-
-
-def _choice(choice: Any) -> Any:
-    if not isinstance(choice, schemas.FlatChoice):
-        return choice
-    return schemas.ToolChoice(type="function", function=schemas.Named(name=choice.name))
-
-
-def _messages(items: list[schemas.Item]) -> list[schemas.Message]:
-    """Messages of the items; what was thought belongs to the assistant's message after it."""
-    converted, thought = [], None
-    for at, item in enumerate(items):
-        if item.type == "reasoning":
-            thought = _text(item.content or "")
-            continue
-        message = _message(at, item)
-        if thought and message.role == "assistant":
-            message.reasoning_content, thought = thought, None
-        converted.append(message)
-    return converted
-
-
-def _message(at: int, item: schemas.Item) -> schemas.Message:
-    needs = {"message": ("role", "content"), "function_call": ("call_id", "name", "arguments")}
-    for name in needs.get(item.type, ("call_id", "output")):
-        if getattr(item, name) is None:
-            raise ApiError(400, f"an item of type {item.type!r} needs {name}", f"input[{at}].{name}")
-    if item.type == "message":
-        return schemas.Message(role=item.role or "", content=_parts(item.content, f"input[{at}].content"))
-    if item.type == "function_call_output":
-        return schemas.Message(role="tool", content=_text(item.output), tool_call_id=item.call_id)
-    function = schemas.CalledFunction(name=item.name or "", arguments=item.arguments or "")
-    return schemas.Message(role="assistant", tool_calls=[schemas.ToolCall(id=item.call_id or "", function=function)])
-
-
-def _parts(content: Any, where: str) -> Any:
-    """Texts and pictures; one text, if there is no picture. Raises ApiError for a picture that is elsewhere."""
-    if isinstance(content, str) or not any(part.type == "input_image" for part in content):
-        return _text(content)
-    parts = []
-    for part in content:
-        if part.type == "input_image" and part.image_url is None:
-            raise ApiError(400, "a part of type input_image needs image_url", where)
-        picture = part.type == "input_image"
-        one = {"image_url": part.image_url} if picture else {"text": part.text or ""}
-        parts.append(schemas.ContentPart(type="image_url" if picture else "text", **one))
-    return parts
-
-
-def _text(content: Any) -> str:
-    return content if isinstance(content, str) else "".join(part.text or "" for part in content)
 
 
 # its answer
@@ -180,7 +97,7 @@ class ResponseReply:
     """An answer as its text comes. name: the part of its ids that is its own. reader: makes its items of the text."""
 
     terms: ServerConfig
-    body: schemas.Responses
+    body: response_fields.Responses
     job: Job
     outlet: EventQueue
     name: str
@@ -191,6 +108,7 @@ class ResponseReply:
     numbers: int = 0
     written: int = 0
     _finished: Finished | None = None
+    tools: Offered = attrs.field(default=attrs.Factory(lambda self: offered_tools(self.body), takes_self=True))
 
     async def wait(self) -> None:
         """Wait for the text. Raises the error that ended it."""
@@ -318,13 +236,15 @@ class ResponseReply:
 
     def _write_call(self, call: Call) -> list[str]:
         item = {"id": f"fc_{self.name}{len(self.output)}", "type": "function_call", "status": "in_progress"}
-        item |= {"call_id": call.id, "name": call.name, "arguments": ""}
+        tool, space = self.tools.get(call.name, (None, None))
+        name = tool.name if tool is not None else call.name
+        item |= {"call_id": call.id, "name": name, **({"namespace": space} if space else {}), "arguments": ""}
         at = {"item_id": item["id"], "output_index": len(self.output)}
         self.output.append({**item, "status": "completed", "arguments": call.arguments})
         return [
             self._event("response.output_item.added", output_index=at["output_index"], item=item),
             self._event("response.function_call_arguments.delta", **at, delta=call.arguments),
-            self._event("response.function_call_arguments.done", **at, name=call.name, arguments=call.arguments),
+            self._event("response.function_call_arguments.done", **at, name=name, arguments=call.arguments),
             self._event("response.output_item.done", output_index=at["output_index"], item=self.output[-1]),
         ]
 
@@ -351,7 +271,7 @@ class ResponseReply:
             "temperature": sampling.temperature,
             "text": {"format": _format_of(body.text)},
             "tool_choice": _dump(body.tool_choice) or "auto",
-            "tools": [tool.model_dump() for tool in body.tools or ()],
+            "tools": [tool.model_dump() for tool in body.tools or () if not isinstance(tool, LeftOut)],
             "top_p": sampling.top_p,
             "truncation": "disabled",
             "usage": None,
@@ -372,11 +292,11 @@ class ResponseReply:
         }
 
 
-def _format_of(text: schemas.TextOptions | None) -> dict[str, Any]:
+def _format_of(text: response_fields.TextOptions | None) -> dict[str, Any]:
     if text is None or text.format is None:
         return {"type": "text"}
     return text.format.model_dump(by_alias=True, exclude_none=True)
 
 
 def _dump(value: Any) -> Any:
-    return value.model_dump() if isinstance(value, schemas.FlatChoice) else value
+    return value.model_dump(exclude_none=True) if isinstance(value, response_fields.FlatChoice) else value

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import Field, model_validator
 
-from spec_serve.formats import Format, ResponseFormat, StructuredOutputs
+from spec_serve.formats import ResponseFormat, StructuredOutputs
 from spec_serve.strict_model import ANY, Body, ListOf, field_error
 
 NAME = r"^[A-Za-z0-9_.-]{1,64}$"
@@ -88,6 +88,10 @@ class Generate(Body):
     json_schema: dict[str, Any] | bool | str | None = Field(default=None, description="The text is JSON of this.")
     grammar: str | None = Field(default=None, description="The text is one of this grammar: Lark's notation or GBNF.")
     structured_outputs: StructuredOutputs | None = None
+    open_objects: bool | None = Field(
+        default=None,
+        description="Objects of a schema may have keys that it does not name.",
+    )
     compact: bool | None = Field(
         default=None, description="JSON of a schema has no white space but a space after commas and colons."
     )
@@ -136,6 +140,7 @@ class ImageUrl(Body):
 
 class ContentPart(Body):
     where: ClassVar[str] = "a part of a message's content"
+    neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = {"cache_control": (ANY,), "annotations": (ANY,)}
 
     type: str
     text: str | None = None
@@ -165,6 +170,11 @@ class Tool(Body):
     function: Function
 
 
+def is_no_function(name: str) -> bool:
+    """Whether a tool of this type cannot be offered."""
+    return name != "function"
+
+
 class Named(Body):
     where: ClassVar[str] = "tool_choice.function"
 
@@ -176,6 +186,37 @@ class ToolChoice(Body):
 
     type: Literal["function"]
     function: Named
+
+
+class NamedTool(Body):
+    """A tool that may be called; of a function the name says which."""
+
+    where: ClassVar[str] = "a tool of tool_choice"
+
+    type: str
+    name: str | None = None
+    function: Named | None = None
+
+    @property
+    def called(self) -> str | None:
+        """The function's name."""
+        return self.function.name if self.function is not None else self.name
+
+
+class AllowedTools(Body):
+    """The tools that may be called in this answer, of all that the conversation has."""
+
+    where: ClassVar[str] = "tool_choice.allowed_tools"
+
+    mode: Literal["auto", "required"]
+    tools: ListOf[NamedTool]
+
+
+class AllowedChoice(Body):
+    where: ClassVar[str] = "tool_choice"
+
+    type: Literal["allowed_tools"]
+    allowed_tools: AllowedTools
 
 
 class CalledFunction(Body):
@@ -197,6 +238,7 @@ class Message(Body):
     where: ClassVar[str] = "a message"
     neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = {
         "refusal": (None,), "audio": (None,), "annotations": (None, []), "function_call": (None,),
+        "reasoning": (ANY,), "reasoning_details": (ANY,), "provider_specific_fields": (ANY,), "cache_control": (ANY,),
     }  # fmt: skip
 
     role: str
@@ -244,99 +286,10 @@ class Chat(OpenAI, Conversation):
     logprobs: bool | None = None
     top_logprobs: Count | None = None
     tools: ListOf[Tool] | None = None
-    tool_choice: Literal["none", "auto", "required"] | ToolChoice | None = None
+    tool_choice: Literal["none", "auto", "required"] | ToolChoice | AllowedChoice | None = None
     parallel_tool_calls: bool | None = None
     prediction: Predicted | None = None
     reasoning_format: ReasoningFormat | None = Field(
         default=None, description="Where thinking goes: reasoning_content (auto, deepseek), content (none), both."
     )
     verbose: bool | None = Field(default=None, description="The answer has its prompt as text, in __verbose.")
-
-
-class ItemPart(Body):
-    """A part of the content of an item of ``/v1/responses``."""
-
-    where: ClassVar[str] = "a part of an item's content"
-    neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = {
-        "annotations": (None, []), "logprobs": (ANY,), "detail": (ANY,), "file_id": (None,),
-    }  # fmt: skip
-
-    type: Literal["input_text", "output_text", "text", "reasoning_text", "input_image"]
-    text: str | None = None
-    image_url: str | None = None
-
-
-class Item(Body):
-    """A message, a call of a function, its output, or what was thought before one of them."""
-
-    where: ClassVar[str] = "an item of the input"
-    neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = {
-        "id": (ANY,), "status": (ANY,), "summary": (ANY,), "encrypted_content": (None,), "phase": (ANY,),
-    }  # fmt: skip
-
-    type: Literal["message", "function_call", "function_call_output", "reasoning"] = "message"
-    role: str | None = None
-    content: str | ListOf[ItemPart] | None = None
-    call_id: str | None = None
-    name: str | None = None
-    arguments: str | None = None
-    output: str | ListOf[ItemPart] | None = None
-
-
-class FlatTool(Body):
-    """A function as ``/v1/responses`` writes it."""
-
-    where: ClassVar[str] = "a tool"
-
-    type: Literal["function"]
-    name: Annotated[str, Field(pattern=NAME)]
-    description: str | None = None
-    parameters: dict[str, Any] | None = None
-    strict: bool | None = None
-
-
-class FlatChoice(Body):
-    where: ClassVar[str] = "tool_choice"
-
-    type: Literal["function"]
-    name: str
-
-
-class TextOptions(Body):
-    where: ClassVar[str] = "text"
-    neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = {"verbosity": (ANY,)}
-
-    format: Format | None = None
-
-
-class Reasoning(Body):
-    where: ClassVar[str] = "reasoning"
-    neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = {"summary": (ANY,), "generate_summary": (ANY,)}
-
-    effort: str | None = None
-
-
-class Responses(Generate):
-    """``/v1/responses``, for texts."""
-
-    neutral: ClassVar[Mapping[str, tuple[Any, ...]]] = {
-        "background": (None, False), "conversation": (None,), "max_tool_calls": (None,),
-        "include": (None, [], ["reasoning.encrypted_content"]),
-        "previous_response_id": (None,), "prompt": (None,), "store": (ANY,), "verbosity": (ANY,),
-        "truncation": (None, "disabled"), "service_tier": (None, "auto", "default"), "prompt_cache_key": (ANY,),
-        "prompt_cache_retention": (ANY,), "safety_identifier": (ANY,), "id_slot": (ANY,),
-        "stream_options": (None, {"include_obfuscation": False}), "client_metadata": (ANY,),
-    }  # fmt: skip
-
-    input: str | Annotated[ListOf[Item], Field(min_length=1)]
-    instructions: str | None = None
-    max_output_tokens: Count | None = None
-    metadata: dict[str, str] | None = None
-    parallel_tool_calls: bool | None = None
-    reasoning: Reasoning | None = None
-    chat_template_kwargs: dict[str, Any] | None = None
-    text: TextOptions | None = None
-    tools: ListOf[FlatTool] | None = None
-    tool_choice: Literal["none", "auto", "required"] | FlatChoice | None = None
-    top_logprobs: Count | None = None
-    user: str | None = Field(default=None, description="Accepted; it changes nothing.")

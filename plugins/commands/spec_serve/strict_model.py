@@ -6,6 +6,7 @@ import logging
 from collections.abc import Collection, Mapping
 from contextvars import ContextVar
 from functools import cache
+from math import isfinite
 from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -66,6 +67,30 @@ class Body(BaseModel):
                 _refuse(name, problem, "unknown_field")
                 del fields[name]
         return fields
+
+    @model_validator(mode="after")
+    def _check_numbers(self) -> Body:
+        """Refuse numbers that are no JSON in a field of any JSON, as a schema is: Python's parser reads them."""
+        for name, value in self.__dict__.items():
+            if isinstance(value, (dict, list)) and has_odd_number(value):
+                raise field_error(name, f"{name} has NaN, or a number that is too large: this is no JSON")
+        return self
+
+
+def has_odd_number(value: Any) -> bool:
+    """Whether NaN or an infinite number is in a value of objects; a list of numbers is checked by its type."""
+    waiting = [value]
+    while waiting:
+        part = waiting.pop()
+        inner = part.values() if isinstance(part, dict) else part
+        if isinstance(part, list) and (not part or isinstance(part[0], int)):
+            continue
+        for one in inner:
+            if isinstance(one, float) and not isfinite(one):
+                return True
+            if isinstance(one, (dict, list)):
+                waiting.append(one)
+    return False
 
 
 @cache

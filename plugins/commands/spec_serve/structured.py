@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from spec_grammar import Channels, JsonSchema, Regex, StructuralTags, Tag, grammar
+import attrs
+from spec_grammar import Channels, JsonSchema, Regex, StructuralTags, grammar
 from spec_grammar.compiled import Compiled
 
 from spec_core import Constraint
-from spec_serve.call_forms import CLOSING, OPENING
+from spec_serve.calls.families import TAGGED, CallForm
+from spec_serve.calls.writing import arguments_schema, call_tags
 from spec_serve.errors import ApiError
 from spec_serve.formats import StructuredOutputs
 from spec_serve.tag_formats import structural_tag
@@ -21,9 +22,18 @@ ALIASES = {
 }  # fmt: skip
 """vLLM's older fields, and what they are called in ``structured_outputs``."""
 OBJECT = {"type": "object"}
-EMPTY = {"type": "object", "properties": {}, "additionalProperties": False}
-TITLES = ("type", "title", "description", "$schema")
-"""Keywords of a schema that say nothing about parameters."""
+
+
+@attrs.frozen
+class JsonStyle:
+    """How JSON of a schema is written. compact, open_objects: as in JsonSchema."""
+
+    compact: bool = False
+    open_objects: bool = False
+
+    def json(self, schema: Any) -> JsonSchema:
+        """The constraint of a schema."""
+        return JsonSchema(schema, self.compact, self.open_objects)
 
 
 def constraint(body: Any) -> Constraint | None:
@@ -32,27 +42,27 @@ def constraint(body: Any) -> Constraint | None:
     body: any body that generates; fields that it does not have count as left out.
     """
     asked = {name: value for name in (*FIELDS, *ALIASES) if (value := getattr(body, name, None)) not in (None, "")}
-    compact = bool(getattr(body, "compact", None))
-    constraints = {name: each for name, value in asked.items() if (each := _create(name, value, compact)) is not None}
+    style = JsonStyle(bool(getattr(body, "compact", None)), bool(getattr(body, "open_objects", None)))
+    constraints = {name: each for name, value in asked.items() if (each := _create(name, value, style)) is not None}
     if len(constraints) > 1:
         names = " and ".join(constraints)
         raise ApiError(400, f"{names} are both given; write one", next(reversed(constraints)))
     return next(iter(constraints.values()), None)
 
 
-def _create(name: str, value: Any, compact: bool) -> Constraint | None:
+def _create(name: str, value: Any, style: JsonStyle) -> Constraint | None:
     if name == "response_format":
-        return _from_response_format(value, compact)
+        return _from_response_format(value, style)
     if name == "json_schema":
-        return JsonSchema(value, compact)
+        return style.json(value)
     if name == "grammar":
         return grammar(value)
     if name == "structured_outputs":
-        return _from_structured_outputs(value, compact)
-    return _kind(ALIASES[name], value, compact)
+        return _from_structured_outputs(value, style)
+    return _kind(ALIASES[name], value, style)
 
 
-def _from_response_format(asked: Any, compact: bool) -> Constraint | None:
+def _from_response_format(asked: Any, style: JsonStyle) -> Constraint | None:
     """``response_format``, or ``text.format`` of ``/v1/responses``."""
     if asked.type == "text":
         return None
@@ -60,27 +70,29 @@ def _from_response_format(asked: Any, compact: bool) -> Constraint | None:
         forms = {name: getattr(asked, name) for name in ("structures", "triggers", "format")}
         return structural_tag({name: form for name, form in forms.items() if form is not None})
     if asked.type == "json_object":
-        return JsonSchema(OBJECT if asked.schema_ is None else asked.schema_, compact)
+        return style.json(OBJECT if asked.schema_ is None else asked.schema_)
     schema = asked.schema_ if asked.json_schema is None else asked.json_schema.schema_
     if schema is None:
         raise ApiError(400, "a format of type 'json_schema' needs a schema", "response_format")
-    return JsonSchema(schema, compact)
+    return style.json(schema)
 
 
-def _from_structured_outputs(asked: StructuredOutputs, compact: bool) -> Constraint | None:
+def _from_structured_outputs(asked: StructuredOutputs, style: JsonStyle) -> Constraint | None:
     given = {key: value for key, value in asked.model_dump(by_alias=True).items() if value is not None}
-    compact |= bool(given.pop("disable_any_whitespace", False))
+    style = attrs.evolve(style, compact=style.compact or bool(given.pop("disable_any_whitespace", False)))
+    if (closed := given.pop("disable_additional_properties", None)) is not None:
+        style = attrs.evolve(style, open_objects=not closed)
     if len(given) > 1:
         raise ApiError(400, f"structured_outputs has {' and '.join(given)}; write one", "structured_outputs")
-    return next((_kind(kind, value, compact) for kind, value in given.items()), None)
+    return next((_kind(kind, value, style) for kind, value in given.items()), None)
 
 
-def _kind(kind: str, value: Any, compact: bool) -> Constraint | None:
+def _kind(kind: str, value: Any, style: JsonStyle) -> Constraint | None:
     """Constraint of a field of vLLM's ``structured_outputs``."""
     if kind == "json":
-        return JsonSchema(value, compact)
+        return style.json(value)
     if kind == "json_object":
-        return JsonSchema(OBJECT, compact) if value else None
+        return style.json(OBJECT) if value else None
     return KINDS[kind](value)
 
 
@@ -110,11 +122,12 @@ def tools_constraint(
     channels: bool = False,
     parallel: bool = True,
     answer: Constraint | None = None,
+    form: CallForm = TAGGED,
 ) -> Constraint | None:
     """The constraint of a text that may call functions; None where nothing is to be enforced.
 
-    One call is an object ``{"name": ..., "arguments": {...}}`` between ``<tool_call>`` and ``</tool_call>``, or a
-    message to the function where the model writes in channels; the arguments follow the schema of the function.
+    A call has the form of the model's family, or is a message to the function where the model writes in channels; the
+    arguments follow the schema of the function.
     ``auto`` is free text with such calls, if a tool is ``strict``; ``required`` and a named function are calls alone.
 
     :param tools: as in a body of OpenAI: ``{"type": "function", "function": {"name", "parameters", "strict"}}``.
@@ -137,9 +150,7 @@ def tools_constraint(
         calls = {name: arguments_of(function) for name, function in callable_functions.items()}
         return Channels(calls, _compile(answer), demanded is not None)
     several = parallel and not isinstance(choice, Mapping)
-    count_min = 0 if demanded is None and answer is None else 1
-    tags = [_tag(function) for function in callable_functions.values()]
-    return StructuralTags(f"{OPENING}\n", tags, count_min, several, otherwise=_compile(answer))
+    return call_tags(list(callable_functions.values()), form, several, demanded is not None, _compile(answer))
 
 
 def _demanded_functions(functions: Mapping[str, Any], choice: str | Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -166,16 +177,9 @@ def _compile(answer: Constraint | None) -> Compiled | None:
     return answer
 
 
-def _tag(function: Mapping[str, Any]) -> Tag:
-    name = json.dumps(function["name"], ensure_ascii=False)
-    return Tag(f'{OPENING}\n{{"name": {name}, "arguments": ', arguments_of(function), f"}}\n{CLOSING}")
-
-
 def arguments_of(function: Mapping[str, Any]) -> JsonSchema:
     """JSON of the arguments; a function whose schema names no parameters has none."""
-    schema = function.get("parameters") or {}
-    says_more = any(value not in (None, {}, []) for key, value in schema.items() if key not in TITLES)
-    return JsonSchema(schema if says_more else EMPTY, compact=True)
+    return JsonSchema(arguments_schema(function), compact=True)
 
 
 def is_all_answer(constraint: Constraint | None) -> bool:

@@ -39,8 +39,8 @@ def _entry(token: int, logprob: float, tokenizer: Tokenizer) -> dict[str, Any]:
 
 
 def finite(logprob: float) -> float:
-    """JSON has no infinity; OpenAI's API says -9999 for it."""
-    return max(logprob, -9999.0)
+    """JSON has neither infinity nor NaN; OpenAI's API says -9999 for it."""
+    return logprob if logprob > -9999.0 else -9999.0
 
 
 def completion_logprobs(events: list[Emitted], places: Places, tokenizer: Tokenizer) -> dict[str, Any] | None:

@@ -1,44 +1,35 @@
-"""Tool calls in a model's text, found while it comes.
+"""Tool calls in a model's text, found while it comes, in the forms of calls/families.py.
 
-Read are an object ``{"name": ..., "arguments": {...}}`` (Hermes, Qwen 2.5 and 3, SmolLM), ``<function=NAME>`` with
-``<parameter=KEY>`` (Qwen 3 Coder and 3.5) and a name with ``<arg_key>`` and ``<arg_value>`` (GLM 4.5), each between
-``<tool_call>`` and ``</tool_call>``; ``<function=NAME>`` without these; lists of objects after ``[TOOL_CALLS]``
-(Mistral) and ``<|tool_call|>`` (Phi 4). A text that is one object ``{"name": ..., "parameters": {...}}`` to its end is
-a call too (Llama 3). Calls of gpt-oss have channels of their own (harmony.py).
+Calls of gpt-oss have channels of their own (harmony.py).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 
 import attrs
 
-from spec_serve.call_forms import (
-    CLOSING,
-    OPENING,
-    OPENINGS,
-    Call,
-    JsonEnd,
-    NeedMore,
-    NoCall,
-    Reading,
-    Tools,
-    object_call,
-)
+from spec_serve.calls.call import Call, Tools
+from spec_serve.calls.families import OPENINGS, read_beginning
+from spec_serve.calls.forms import Found
+from spec_serve.calls.text import NoCall, Step, Text, skip_space
 from spec_serve.schemas import Tool
 
-__all__ = ["CLOSING", "OPENING", "Call", "CallReader"]
+__all__ = ["Call", "CallReader"]
 
-FIRST_KEY = re.compile(r'\{\s*(?:\Z|"(\w*)(?:\Z|(")))')
-KEYS = ("name", "arguments", "parameters", "type", "id")
-"""Keys with which the object of a call may begin."""
-OPENED = re.compile("|".join(re.escape(opening) for opening in OPENINGS))
+OPENED = re.compile("|".join(re.escape(opening) for opening in sorted(OPENINGS, key=len, reverse=True)))
+BEGINNINGS = frozenset(opening[:n] for opening in OPENINGS for n in range(1, len(opening)))
+LONGEST = max(map(len, OPENINGS)) - 1
+TRIM = 1 << 16
+"""Characters that were read and are kept at most, until the text is shortened."""
 
 
 @attrs.define(eq=False)
 class CallReader:
     """Splits a text, piece by piece, into what is said and the calls in it.
+
+    The result depends on the text alone, not on the pieces, and takes time in proportion to its length.
 
     tools: {name: JSON schema of its parameters}. A call of none of these tools stays text.
     single: at most one call is read, what follows it is left out.
@@ -47,12 +38,10 @@ class CallReader:
     tools: Tools
     single: bool = False
     calls: list[Call] = attrs.field(factory=list)
-    _rest: str = ""
-    _begun: bool = False
-    _after: bool = False
-    _gap: str = ""
-    _reading: Reading | None = None
-    _object: JsonEnd | None = None
+    _text: Text = attrs.field(factory=Text)
+    _parts: list[str | Call] = attrs.field(factory=list)
+    _ids: set[str] = attrs.field(factory=set)
+    _steps: Generator[None, None, None] | None = None
 
     @classmethod
     def of(cls, tools: Iterable[Tool], single: bool = False) -> CallReader:
@@ -60,103 +49,88 @@ class CallReader:
 
     def put(self, text: str) -> list[str | Call]:
         """New text and the calls that it completed, in order."""
-        self._rest += text
-        return self._all(final=False)
+        self._text.append(text)
+        return self._go_on()
 
     def end(self) -> list[str | Call]:
         """The remaining text: a call whose closing is missing counts where it is whole."""
-        pieces = self._all(final=True)
-        rest, self._rest = self._rest, ""
-        return [*pieces, *([rest] if rest and not (self._after and not rest.strip()) else [])]
+        self._text.final = True
+        return self._go_on()
 
-    def _all(self, final: bool) -> list[str | Call]:
-        pieces: list[str | Call] = []
+    def _go_on(self) -> list[str | Call]:
+        if self._steps is None:
+            self._steps = self._read()
+        next(self._steps, None)
+        parts, self._parts = self._parts, []
+        return parts
+
+    def _read(self) -> Step[None]:
+        at = yield from self._read_beginning()
+        after = at > 0
+        while True:
+            at, opening, after = yield from self._read_text(at, after)
+            if not opening:
+                return
+            at, after = yield from self._read_calls(at, opening)
+
+    def _read_beginning(self) -> Step[int]:
+        """Calls without an opening at the beginning of the text; the index after them."""
+        start = yield from skip_space(self._text, 0)
         try:
-            while self._rest:
-                pieces += self._next(final)
-        except NeedMore:
-            pass
-        return pieces
-
-    def _next(self, final: bool) -> list[str | Call]:
-        """The next pieces. Raises NeedMore, in the end for what is no call."""
-        if self._reading is not None:
-            return self._read(final)
-        if not self._begun:
-            return self._whole(final)
-        return self._text_before(final)
-
-    def _whole(self, final: bool) -> list[str | Call]:
-        """A call where the text is one object to its end."""
-        start = self._rest.lstrip()
-        if not start and not final:
-            raise NeedMore
-        if not _may_be_call(start):
-            self._begun = True
-            return []
-        try:
-            self._object = self._object or JsonEnd(len(self._rest) - len(start))
-            end = self._object.find(self._rest)
-            if self._rest[end:].strip():
-                raise NoCall
-            if not final:
-                raise NeedMore
-            call = object_call(self._rest[:end], self.tools)
+            form = yield from read_beginning(self._text, start)
+            reading = yield from form(self._text, start, self.tools)
         except NoCall:
-            self._begun = True
-            return []
-        except NeedMore:
-            self._begun = final
-            if final:
-                return []
-            raise
-        self._rest, self._begun = "", True
-        return self._keep([call])
+            return 0
+        return self._keep(reading)
 
-    def _text_before(self, final: bool) -> list[str | Call]:
-        """Text before a call; white space before it, and what may be the beginning of an opening, is held back."""
-        match = OPENED.search(self._rest)
-        end = match.start() if match else len(self._rest) - (0 if final else _overlap(self._rest))
-        text = self._rest[:end].lstrip() if self._after else self._rest[:end]
-        before = text if final and match is None else text.rstrip()
-        self._after = self._after and not before
-        if match:
-            self._rest, self._gap, self._reading = self._rest[end:], text[len(before) :], Reading(self.tools)
-            return [before] if before else []
-        self._rest = text[len(before) :] + self._rest[end:]
-        if not before:
-            raise NeedMore
-        return [before]
+    def _read_text(self, at: int, after: bool) -> Step[tuple[int, str, bool]]:
+        """Text up to an opening: the index of the white space before it, the two, and whether they follow a call.
 
-    def _read(self, final: bool) -> list[str | Call]:
-        assert self._reading is not None
+        White space around calls is no text; what may be the beginning of an opening is held back.
+        """
+        text, scanned = self._text, at
+        while True:
+            match = OPENED.search(text.whole, scanned)
+            end = (
+                match.start() if match else max(scanned, len(text.whole) - (0 if text.final else _overlap(text.whole)))
+            )
+            if text.whole[scanned:end].strip():
+                content = text.whole[at:end]
+                content = content.lstrip() if after else content
+                kept = content if text.final and match is None else content.rstrip()
+                self._parts.append(kept)
+                at, after = end - (len(content) - len(kept)), False
+            elif text.final and match is None and end > at and not after:
+                self._parts.append(text.whole[at:end])
+            scanned = end
+            if match is not None or text.final:
+                begin = end if after else at
+                return begin, (text.whole[begin : match.end()] if match is not None else ""), after
+            if at > TRIM:
+                text.drop(at)
+                scanned, at = scanned - at, 0
+            yield
+
+    def _read_calls(self, at: int, opening: str) -> Step[tuple[int, bool]]:
+        """The calls of an opening; where there are none it is text."""
+        start = at + len(opening)
         try:
-            read = self._reading.read(self._rest, final)
-        except NoCall:  # the opening is text; a call may follow it
-            opening, self._rest = self._gap + self._rest[:1], self._rest[1:]
-            self._reading, self._after = None, False
-            return [opening]
-        self._reading, self._after = None, True
-        self._rest = self._rest[read.end :]
-        return self._keep(read.calls)
+            reading = yield from OPENINGS[opening.lstrip()](self._text, start, self.tools)
+        except NoCall:
+            self._parts.append(opening)
+            return start, False
+        return self._keep(reading), True
 
-    def _keep(self, calls: list[Call]) -> list[str | Call]:
-        kept = calls[: max(0, 1 - len(self.calls))] if self.single else calls
-        self.calls += kept
-        return list(kept)
-
-
-def _may_be_call(text: str) -> bool:
-    """Whether a text that begins so may be the object of a call."""
-    match = FIRST_KEY.match(text)
-    if match is None:
-        return False
-    key, closed = match[1] or "", match[2]
-    return key in KEYS if closed else any(name.startswith(key) for name in KEYS)
+    def _keep(self, reading: Found) -> int:
+        calls, end = reading
+        for call in calls if not self.single else calls[: max(0, 1 - len(self.calls))]:
+            kept = Call(call.name, call.arguments) if call.id in self._ids else call
+            self._ids.add(kept.id)
+            self.calls.append(kept)
+            self._parts.append(kept)
+        return end
 
 
 def _overlap(text: str) -> int:
     """Length of the longest end of the text with which an opening begins."""
-    longest = max(map(len, OPENINGS)) - 1
-    ends = range(min(len(text), longest), 0, -1)
-    return next((n for n in ends if any(opening.startswith(text[-n:]) for opening in OPENINGS)), 0)
+    return next((n for n in range(min(len(text), LONGEST), 0, -1) if text[-n:] in BEGINNINGS), 0)

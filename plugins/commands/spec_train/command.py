@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 from spec_commands import common
+from spec_commands.help import Group
 
 from spec_core.errors import UsageError
 from spec_train.options import (
@@ -104,7 +105,7 @@ SIZES = [
 ]
 
 
-@click.group()
+@click.group(cls=Group)
 def train() -> None:
     """Train a draft head for a model, from its own hidden states."""
 

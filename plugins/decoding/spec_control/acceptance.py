@@ -99,7 +99,8 @@ class Method:
     draft; standing: in a step in which it is not asked; stood: in all such steps since its last draft.
     overheads: {sequences: plain steps that it takes for a draft, by its length}. first: plain steps that its first
     draft for a text takes in addition, by tokens of the text. depth: tokens of the longest path; branching: of all
-    paths, over depth. priced: it asks for a price, so that its drafts need no other limit. tried_at: step of its last draft.
+    paths, over depth. priced: it asks for a price, so that its drafts need no other limit. tried_at: step of its last
+    draft.
     """
 
     positions: Positions = attrs.field(factory=Positions)

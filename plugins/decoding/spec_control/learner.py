@@ -19,8 +19,8 @@ class Learner:
     """Charges every step to the account, and learns from it. It reads no clock.
 
     costs: {sequences: costs}. methods: {name: method} in their order. texts: {number of a sequence: text}.
-    usual: {what it is: times of parts of steps}. controller: its name in the run. steps: that were learned from. undrafted: steps since the last one with drafts.
-    asked: methods of the present plan. reason: why it lets no method draft.
+    usual: {what it is: times of parts of steps}. controller: its name in the run. steps: that were learned from.
+    undrafted: steps since the last one with drafts. asked: methods of the present plan. reason: why it lets no method draft.
     """
 
     account: Account = attrs.field(factory=Account)
@@ -70,7 +70,7 @@ class Learner:
             self.report.methods[name].lengths.update(attempt.depth for attempt in drafts.attempts)
 
     def _row_cost(self, method: Method, costs: Costs) -> float:
-        """Tokens that the time of one more token in each draft is worth: what drafts and the steps between them bring."""
+        """Tokens that are worth the time of one more token in each draft, as drafts and the steps between them bring."""
         n, offers, depth = costs.sequences, method.offers.value, max(2.0, method.depth.value)
         rows = [round(n * (1.0 + length * method.branching.value)) for length in (1.0, depth)]
         whole = costs.step(rows[1]) - costs.step(rows[0]) + method.overhead(n, depth) - method.overhead(n, 1.0)

@@ -221,24 +221,23 @@ class Planner(Learner):
 
         Where no method pays, pauses become longer; where some do, another one is tested after the longest pause.
         """
-        is_any = any(limits.values())
-        if not is_any and self.steps < self.probe_at:
+        allowed = {name for text in self.texts.values() for name in text.methods}
+        names = sorted(allowed, key=lambda name: self.methods[name].tried_at)
+        if any(limits.values()):
+            oldest = self.steps - constants.PAUSE_MAX if self.account.is_half_full else -1
+            used = {name for one in limits.values() for name in one}
+            names = [name for name in names if name not in used and self.methods[name].tried_at <= oldest]
+        elif self.steps < self.probe_at:
             return False
-        if not is_any:
+        else:
             self.pause = min(constants.PAUSE_MAX, 2 * self.pause)
             self.probe_at = self.steps + self.pause
-        names = {name: self.methods[name] for text in self.texts.values() for name in text.methods}
-        for name, method in sorted(names.items(), key=lambda named: named[1].tried_at):
-            is_stale = self.steps - method.tried_at >= constants.PAUSE_MAX and not any(name in one for one in limits.values())
-            if (is_stale and self.account.is_half_full) if is_any else True:
-                if self._probe(costs, name, limits, trees):
-                    return True
-        return False
+        return any(self._probe(costs, name, limits, trees) for name in names)
 
     def _probe(self, costs: Costs, name: str, limits: dict[int, Limits], trees: bool) -> bool:
-        """Let a method draft for all texts that it may serve, before the methods after it; returns whether there are any.
+        """Let a method draft for all texts, before the methods after it; returns whether it may for any.
 
-        Together, as rows cost less together.
+        For all, since rows cost less together.
         """
         for number, text in self.texts.items():
             if name not in text.methods:

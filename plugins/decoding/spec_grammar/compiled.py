@@ -81,4 +81,4 @@ class Compiled:
 
 
 def text_of(grammars: Grammars) -> str:
-    return json.dumps({"grammars": grammars})
+    return json.dumps({"grammars": grammars}, allow_nan=False)

@@ -14,6 +14,8 @@ DEPTH_MAX = 64
 """Nested objects and lists of a schema."""
 
 INTEGER_MAX = (1 << 63) - 1
+NOTES = ("default", "examples", "example")
+"""Keywords whose values are only shown."""
 PATH_MAX = 2000
 """Rules that refer to one another in a chain, or nested values and references of a schema."""
 
@@ -48,7 +50,7 @@ def check_numbers(what: str, schema: Any) -> None:
             raise UsageError(
                 f"{what} has {quote(wrong)}, beyond 64 bits", hint="give a smaller number, or one with a point"
             )
-        level = [inner for outer in level for inner in _inner(outer)]
+        level = [inner for outer in level for inner in _inner_without_notes(outer)]
 
 
 def check_references(what: str, grammars: Sequence[Mapping[str, Any]]) -> None:
@@ -68,3 +70,10 @@ def _inner(value: Any) -> list[Any]:
     if isinstance(value, dict):
         return list(value.values())
     return value if isinstance(value, list) else []
+
+
+def _inner_without_notes(value: Any) -> list[Any]:
+    """The same, without values of keywords that demand nothing."""
+    if not isinstance(value, dict):
+        return _inner(value)
+    return [inner for key, inner in value.items() if key not in NOTES or isinstance(inner, dict)]

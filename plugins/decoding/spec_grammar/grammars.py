@@ -9,9 +9,12 @@ from typing import Any
 import attrs
 
 from spec_core import Target, UsageError
+from spec_grammar.closing import close_objects
 from spec_grammar.compiled import Compiled, Grammars
 from spec_grammar.gbnf import lark_of
 from spec_grammar.grammar_limits import check_depth, check_numbers, check_size
+from spec_grammar.schema_numbers import check_constants, narrow_bounds
+from spec_grammar.schema_walk import map_schemas
 
 SPACES_MAX = 8
 SPACED = {"whitespace_flexible": True, "whitespace_pattern": rf"[ \t\n\r]{{1,{SPACES_MAX}}}"}
@@ -25,11 +28,13 @@ class JsonSchema(Compiled):
 
     schema: the schema as a dict, or as JSON text; True is any JSON value. compact: the only whitespace is one space
     after ``,`` and ``:``, as ``json.dumps`` writes it; otherwise the model may add up to 8 characters of whitespace
-    between any two parts.
+    between any two parts. open_objects: an object whose schema names properties and says nothing about others may have
+    others, as the specification has it; otherwise it has none.
     """
 
     schema: Mapping[str, Any] | str | bool
     compact: bool = False
+    open_objects: bool = False
 
     what = "the JSON schema"
 
@@ -55,45 +60,38 @@ class JsonSchema(Compiled):
     def _with_options(self, schema: Any) -> Any:
         if schema is True or schema is False:
             schema = {} if schema else {"not": {}}
-        schema = without_idle(schema)
+        schema = map_schemas(schema, _prepare)
+        schema = schema if self.open_objects else close_objects(schema)
         return {"x-guidance": SPACED, **schema, **({"x-guidance": COMPACT} if self.compact else {})}
 
 
 IDLE = {"uniqueItems": False}
 """Keywords with values that demand nothing, which llguidance refuses as it refuses the others."""
-NAMED = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
-"""Keywords whose values are schemas by name."""
-DATA = ("enum", "const", "default", "examples", "example")
-"""Keywords whose values are no schemas."""
+FORMATS = (
+    "date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri", "unknown",
+)  # fmt: skip
+"""Formats of texts that are enforced; others are annotations, as the specification has it."""
 
 
-def without_idle(schema: Any) -> Any:
+def without_idle(schema: dict[str, Any]) -> dict[str, Any]:
     """The schema without keywords that demand nothing."""
-    if isinstance(schema, list):
-        return [without_idle(one) for one in schema]
-    if not isinstance(schema, dict):
-        return schema
-    return {key: _without(key, value) for key, value in schema.items() if IDLE.get(key, _OTHER) is not value}
+    idle = {key for key, value in IDLE.items() if schema.get(key) is value}
+    if "format" in schema and schema["format"] not in FORMATS:
+        idle.add("format")
+    return {key: value for key, value in schema.items() if key not in idle} if idle else schema
 
 
-_OTHER = object()
-
-
-def _without(key: str, value: Any) -> Any:
-    if key in DATA:
-        return value
-    if key in NAMED and isinstance(value, dict):
-        return {name: without_idle(one) for name, one in value.items()}
-    return without_idle(value)
+def _prepare(schema: dict[str, Any]) -> dict[str, Any]:
+    return narrow_bounds(check_constants(without_idle(schema)))
 
 
 def _text(schema: Any) -> str:
-    return schema if isinstance(schema, str) else json.dumps(schema)
+    return schema if isinstance(schema, str) else json.dumps(schema, allow_nan=False)
 
 
 def _dump(schema: Any) -> str:
     try:
-        return json.dumps(schema)
+        return json.dumps(schema, allow_nan=False)
     except RecursionError as error:
         raise UsageError("the JSON schema is nested too deeply", hint="give a flatter one") from error
     except (TypeError, ValueError) as error:

@@ -110,3 +110,23 @@ def _resolve(root: Any, anchors: Mapping[str, Any], reference: str) -> Any:
         else:
             return None
     return value
+
+
+class Document:
+    """A schema whose references can be followed. has_inner_ids: some of them begin elsewhere than at the root."""
+
+    def __init__(self, root: Mapping[str, Any]) -> None:
+        values: list[Any] = [root]
+        for value in values:  # grows while it is read
+            values += _inner(value)
+        self.root, self._anchors = root, _anchors(values)
+        self.has_inner_ids = any(isinstance(one, Mapping) and isinstance(one.get("$id"), str) for one in values[1:])
+
+    def resolve(self, reference: str) -> Any:
+        """The schema that a reference names; None for one that this document does not have."""
+        base, _, pointer = reference.partition("#")
+        if base and base not in self._anchors:
+            return None
+        if pointer and not pointer.startswith("/"):
+            return self._anchors.get(reference)
+        return _resolve(self.root, self._anchors, reference)

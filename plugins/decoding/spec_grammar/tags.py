@@ -30,7 +30,8 @@ class StructuralTags(Compiled):
 
     Control tokens of the model in ``trigger``, ``begin`` and ``end`` are recognised by their names. count_min: at 0 the
     text is free between tags; at 1 it consists of tags alone, at least one. several: more than one tag may follow,
-    with ``between`` between them. otherwise: what the text may be in place of tags, with count_min 1.
+    with ``between`` between them. otherwise: what the text may be in place of tags, with count_min 1. after: the end of
+    a row of tags; with ``before`` the trigger begins the row, and no tag repeats it.
     """
 
     trigger: str
@@ -39,6 +40,8 @@ class StructuralTags(Compiled):
     several: bool = True
     between: str = "\n"
     otherwise: Compiled | None = None
+    before: str = ""
+    after: str = ""
 
     what = "the structural tags"
 
@@ -46,7 +49,7 @@ class StructuralTags(Compiled):
         if not self.trigger or not self.tags:
             raise UsageError("structural tags need a trigger and at least one tag", hint="give both")
         for tag in self.tags:
-            if not tag.begin.startswith(self.trigger):
+            if not (self.before or tag.begin).startswith(self.trigger):
                 raise UsageError(
                     f"the tag {tag.begin[:40]!r} does not begin with the trigger {self.trigger[:40]!r}",
                     hint="let every begin start with the trigger",
@@ -61,7 +64,7 @@ class StructuralTags(Compiled):
         for i, tag in enumerate(self.tags):
             first, *rest = tag.content.grammars(target)
             inner += [{"name": f"content_{i}", **first}, *rest]
-            begin = tag.begin.removeprefix(self.trigger) if self.count_min == 0 else tag.begin
+            begin = tag.begin if self.count_min or self.before else tag.begin.removeprefix(self.trigger)
             options.append(f"{literal(begin, target)} @content_{i} {literal(tag.end, target)}")
         if self.otherwise is not None:
             first, *rest = self.otherwise.grammars(target)
@@ -70,11 +73,13 @@ class StructuralTags(Compiled):
 
     def _whole(self, options: str, target: Target) -> str:
         tag = f"tag: {options}"
+        more = f"({literal(self.between, target)} tag)*" if self.several else ""
+        after = literal(self.after, target)
         if self.count_min:
-            more = f"({literal(self.between, target)} tag)*" if self.several else ""
             other = " | @otherwise" if self.otherwise is not None else ""
-            return f"start: tag {more}{other}\n{tag}"
-        whole = "start: (opening tag)* rest" if self.several else "start: (opening tag)? rest"
+            return f"start: {literal(self.before, target)} tag {more} {after}{other}\n{tag}"
+        row = f"{literal(self.before.removeprefix(self.trigger), target)} tag {more} {after}" if self.before else "tag"
+        whole = f"start: (opening {row})* rest" if self.several else f"start: (opening {row})? rest"
         return f"{whole}\n{self._opening(target)}\nrest: FREE\nFREE: {FREE}\n{tag}"
 
     def _opening(self, target: Target) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 from spec_commands.common import print_note
 from spec_commands.debug import debug_option
+from spec_commands.help import Command
 from spec_commands.printing import say
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ SHOWN = 4
 """Drafters of a repository that are named."""
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("name", metavar="ORG/NAME[@REVISION][:FILE or quantisation]")
 @debug_option
 def get(name: str) -> None:

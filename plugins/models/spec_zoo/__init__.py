@@ -63,6 +63,11 @@ ZOO = {
 }
 
 
+def model_names() -> list[str]:
+    """Names of the models, for the completion of a shell."""
+    return list(ZOO)
+
+
 def path(name: str) -> Path:
     """The file of a model. Raises UsageError with the known names, or with the command that installs the file."""
     if name not in ZOO:

@@ -11,7 +11,7 @@ from spec_core.contract.parts import stream_after
 from spec_core.contract.request import Request
 from spec_core.contract.sequence import Sequence
 from spec_core.contract.target import Target
-from spec_core.errors import SpecError, UsageError, message, quote
+from spec_core.errors import FOREIGN, SpecError, UsageError, message, quote
 from spec_core.loop.request import checks, prompt_checks
 from spec_core.loop.request.pictures import read_pictures
 from spec_core.sampling.given import COUNTS
@@ -106,7 +106,7 @@ def _matcher(request: Request, target: Target) -> Matcher | None:
         return request.constraint.start(target)
     except SpecError:
         raise
-    except Exception as error:
+    except FOREIGN as error:
         reason = f"the constraint failed at its start: {type(error).__name__}: {message(error)}"
         raise UsageError(reason, hint="report it to the author of the constraint") from error
 

@@ -37,7 +37,7 @@ def forward(target: Target, rows: Iterable[Row], needs: Needs = PLAIN) -> tuple[
     parts = [Part(r.seq, r.seq.evaluated, list(r.tokens), r.decides, draft=r.draft) for r in rows]
     step = drive(target, parts, needs)
     for part in step.parts:
-        part.seq.tokens[part.start :] = part.pending
+        list.__setitem__(part.seq.tokens, slice(part.start, None), part.pending)
         part.seq.evaluated = part.end
     return step, step.output
 
@@ -51,7 +51,7 @@ def keep(target: Any, step: Step, paths: list[tuple[int, ...]]) -> None:
         implementation[0](step)
     for part, path in zip(step.parts, paths, strict=True):
         kept = [part.draft.ids[i] for i in path] if part.draft else []
-        part.seq.tokens += kept
+        list.extend(part.seq.tokens, kept)
         part.seq.evaluated += len(kept)
 
 

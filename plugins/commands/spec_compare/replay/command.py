@@ -6,10 +6,11 @@ from pathlib import Path
 
 import click
 from spec_commands import common
+from spec_commands.help import Command
 from spec_commands.printing import say
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
 @click.option("--control", "controls", multiple=True, metavar="NAME", help="A controller; may be repeated.")
 @click.option(

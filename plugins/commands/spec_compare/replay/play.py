@@ -139,4 +139,5 @@ class Player:
                 self.found.seconds += times.whole[batch](drafted)
                 self.found.plain_seconds += times.plain[batch](0) * sum(len(p.emitted) for p in step.parts) / batch
         for recorded_part, part in zip(recorded.parts, step.parts, strict=True):
-            part.seq.tokens += recorded_part.text.tokens[recorded_part.output :][: recorded_part.emitted]
+            emitted = recorded_part.text.tokens[recorded_part.output :][: recorded_part.emitted]
+            list.extend(part.seq.tokens, emitted)

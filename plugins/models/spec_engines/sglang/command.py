@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 from spec_commands import common
+from spec_commands.help import Group
 
 from spec_core.commands import DEFAULT, Settings
 from spec_engines.sglang import DRAFT_MAX, VARIABLE, check_installed, options
@@ -16,7 +17,7 @@ from spec_engines.sglang import DRAFT_MAX, VARIABLE, check_installed, options
 SERVER = "sglang.launch_server"
 
 
-@click.group()
+@click.group(cls=Group)
 def sglang() -> None:
     """Methods inside SGLang."""
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 from spec_commands import common
+from spec_commands.help import Group
 
 from spec_core.commands import DEFAULT, Settings
 from spec_engines.vllm import DRAFT_MAX, check_installed, options
@@ -18,7 +19,7 @@ SERVER = "vllm.entrypoints.openai.api_server"
 """Not vLLM's own program, which asks for the version of a package that its CPU build does not have."""
 
 
-@click.group()
+@click.group(cls=Group)
 def vllm() -> None:
     """Methods inside vLLM."""
 

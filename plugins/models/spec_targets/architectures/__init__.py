@@ -10,7 +10,8 @@ from contextlib import suppress
 from functools import lru_cache
 from importlib import metadata
 
-from spec_core.errors import UsageError
+from spec_core.commands import read_entry_points
+from spec_core.errors import FOREIGN, UsageError
 from spec_targets.architectures.family import Family, Stored, plus_one, stored_as
 from spec_targets.architectures.gemma import GEMMA2, GEMMA3
 from spec_targets.architectures.gemma4 import GEMMA4
@@ -106,14 +107,14 @@ def family_of(name: str) -> Family:
 
 def points() -> list[metadata.EntryPoint]:
     """Architectures of other packages, from metadata only."""
-    return sorted(metadata.entry_points(group=GROUP), key=lambda point: point.name)
+    return sorted(read_entry_points(group=GROUP), key=lambda point: point.name)
 
 
 @lru_cache(maxsize=64)
 def _load_family(point: metadata.EntryPoint) -> Family:
     try:
         family = point.load()
-    except Exception as error:  # importing runs the module, which may raise anything
+    except FOREIGN as error:  # importing runs the module, which may raise anything
         raise _registration_error(point, f"cannot be imported: {type(error).__name__}: {error}") from error
     if not isinstance(family, Family):
         raise _registration_error(

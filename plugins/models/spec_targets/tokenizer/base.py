@@ -21,7 +21,7 @@ END_TEXTS = frozenset(
     (
         "<|eot_id|> <|im_end|> <|end|> <|return|> <|call|> <|flush|> <|calls|> <end_of_turn> <|endoftext|> </s> "
         "<|eom_id|> <EOT> _<EOT> [EOT] [EOS] <|end_of_text|> <end_of_utterance> <eos> <turn|> <|tool_response> "
-        "<｜end▁of▁sentence｜> [e~["
+        "<｜end▁of▁sentence｜> [e~[ <start_function_response>"
     ).split()
 )
 """Texts of tokens that end a generation, in every file."""

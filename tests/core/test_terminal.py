@@ -1,0 +1,203 @@
+"""What a user sees on a terminal, rendered from a pseudo-terminal."""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+from time import monotonic, sleep
+
+import pytest
+
+pytest.importorskip("pyte", reason="renders a terminal")
+
+import pyte
+from spec_cli.watch import Prefill
+
+COLUMNS, ROWS = 80, 60
+
+
+class Terminal:
+    """A program on a pseudo-terminal, and what it has written."""
+
+    def __init__(self, *arguments, **variables):
+        self.leader, follower = pty.openpty()
+        environment = {**os.environ, "TERM": "xterm", "COLUMNS": str(COLUMNS), "LINES": str(ROWS), **variables}
+        command = [sys.executable, "-m", "spec_core", *arguments]
+        self.process = subprocess.Popen(
+            command, stdin=follower, stdout=follower, stderr=follower, env=environment, start_new_session=True
+        )
+        os.close(follower)
+        self.data = b""
+
+    def read(self, seconds=60.0, until=None):
+        """Read until a text was written, or the program has ended."""
+        end = monotonic() + seconds
+        while monotonic() < end and (until is None or until not in self.data):
+            if select.select([self.leader], [], [], 0.1)[0]:
+                try:
+                    piece = os.read(self.leader, 65536)
+                except OSError:
+                    break
+                if not piece:
+                    break
+                self.data += piece
+            elif self.process.poll() is not None:
+                break
+        return self.data
+
+    def interrupt(self):
+        os.killpg(self.process.pid, signal.SIGINT)
+
+    def screen(self):
+        """The lines of the screen, those that have scrolled off too."""
+        screen = pyte.HistoryScreen(COLUMNS, ROWS, history=10_000, ratio=1)
+        pyte.Stream(screen).feed(self.data.decode())
+        history = ["".join(line[x].data for x in range(COLUMNS)).rstrip() for line in screen.history.top]
+        return [*history, *(line.rstrip() for line in screen.display)]
+
+
+def run(*arguments, **variables):
+    terminal = Terminal(*arguments, **variables)
+    terminal.read()
+    assert terminal.process.wait(30) is not None
+    return terminal
+
+
+SLOW = """
+from time import sleep
+from spec_core import hookimpl
+class Slow:
+    @hookimpl
+    def process(self, rows):
+        sleep(0.15)
+"""
+
+
+@pytest.fixture
+def slow(tmp_path):
+    """A method that makes a text last for seconds, as a package of a stranger."""
+    folder = tmp_path / "slow-1.0.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: slow\nVersion: 1.0\n", "utf-8")
+    (folder / "entry_points.txt").write_text("[spec_core.methods]\nslow = slow_method:Slow\n", "utf-8")
+    (tmp_path / "slow_method.py").write_text(SLOW, "utf-8")
+    return os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+
+
+def test_progress_erases_nothing_of_the_text(slow):
+    arguments = ["generate", "-m", "zoo:pico", "-p", "def add(a, b):\n", "-n", "16", "-o", "prefill_chunk=64"]
+    shown = run(*arguments, "--method", "slow", PYTHONPATH=slow)
+    plain = subprocess.run([sys.executable, "-m", "spec_core", *arguments], capture_output=True, text=True)
+
+    text = [line.rstrip() for line in plain.stdout.splitlines()]
+    assert shown.process.returncode == 0
+    assert shown.screen()[: len(text)] == text
+    assert b"\r " not in shown.data
+
+
+def test_progress_of_a_prompt_is_removed_before_the_text(slow):
+    prompt = "x = 1\n" * 60
+    arguments = ["generate", "-m", "zoo:pico", "-p", prompt, "-n", "8", "-o", "prefill_chunk=16"]
+    shown = run(*arguments, "--method", "slow", PYTHONPATH=slow)
+    plain = subprocess.run([sys.executable, "-m", "spec_core", *arguments], capture_output=True, text=True)
+
+    text = [line.rstrip() for line in plain.stdout.splitlines()]
+    assert b"prompt: " in shown.data, shown.data
+    assert not any("prompt: " in line for line in shown.screen())
+    assert shown.screen()[: len(text)] == text
+
+
+def test_several_prompts_are_not_written_over(slow, tmp_path):
+    file = tmp_path / "p.jsonl"
+    file.write_text('{"prompt": "def add(a, b):\\n"}\n{"prompt": "' + "import os\\n" * 120 + '"}\n', "utf-8")
+    arguments = ["generate", "-m", "zoo:pico", "--prompts", str(file), "-n", "8", "-o", "prefill_chunk=16"]
+    shown = run(*arguments, "--method", "slow", PYTHONPATH=slow)
+    plain = subprocess.run([sys.executable, "-m", "spec_core", *arguments], capture_output=True, text=True)
+
+    expected = [line.rstrip() for line in plain.stdout.splitlines() if line.strip()]
+    lines = shown.screen()
+    assert all(line in lines for line in expected)
+
+
+def test_ctrl_c_says_what_was_measured(slow):
+    arguments = ["generate", "-m", "zoo:pico", "-p", "x", "-n", "500", "--ignore-eos", "--method", "slow"]
+    terminal = Terminal(*arguments, PYTHONPATH=slow)
+    terminal.read(until=b"=", seconds=30)
+    sleep(1)
+    terminal.interrupt()
+    terminal.read(seconds=20)
+
+    assert terminal.process.wait(20) == 130
+    assert any(line.startswith("interrupted after ") and "tokens/s" in line for line in terminal.screen())
+    assert b"Traceback" not in terminal.data
+
+
+def test_ctrl_c_of_a_comparison_says_that_nothing_is_kept(slow):
+    arguments = ["compare", "-m", "zoo:pico", "--method", "slow", "-n", "16", "--limit", "2", "--no-bounds"]
+    terminal = Terminal(*arguments, PYTHONPATH=slow)
+    terminal.read(until=b"at most 16 tokens each", seconds=60)
+    sleep(2)
+    terminal.interrupt()
+    terminal.read(seconds=30)
+
+    assert terminal.process.wait(30) == 130
+    text = "".join("".join(terminal.screen()).split())
+    assert "lapsweremeasured,noneiskept;--outDIRkeepsandcontinuesthem" in text
+    assert b"Traceback" not in terminal.data
+
+
+def test_a_comparison_leaves_no_bar_on_the_terminal():
+    terminal = run("compare", "-m", "zoo:pico", "--method", "ngram", "-n", "8", "--limit", "1", "--no-bounds")
+
+    assert terminal.process.returncode == 0
+    assert not any("━" in line for line in terminal.screen())
+    assert any("ngram" in line for line in terminal.screen())
+
+
+@pytest.mark.parametrize(("asked", "message"), [("100000", "(the context of 2048 tokens is full)"), ("4", "(-n 4)")])
+def test_the_limit_that_ended_a_text_is_named(asked, message):
+    arguments = ["generate", "-m", "zoo:pico", "-p", "x", "-n", asked, "--ignore-eos", "--method", "ngram"]
+    done = subprocess.run([sys.executable, "-m", "spec_core", *arguments], capture_output=True, text=True)
+
+    assert f"finished by length {message}" in done.stderr
+
+
+class Sequence:
+    def __init__(self, prompt_len, evaluated):
+        self.prompt_len, self.evaluated = prompt_len, evaluated
+
+
+class Part:
+    def __init__(self, emitted):
+        self.emitted = emitted
+
+
+class Step:
+    def __init__(self, *emitted):
+        self.parts = [Part(one) for one in emitted]
+
+
+def test_only_what_was_written_is_erased(capfd):
+    seq, clock = Sequence(100, 0), iter([0.0, *([5.0] * 9)])
+    progress = Prefill([seq], True, now=lambda: next(clock))
+    seq.evaluated = 50
+    progress.look(Step([]))
+    seq.evaluated = 100
+    progress.look(Step([1]))
+    progress.look(Step([1]))
+
+    line = "prompt: 50 of 100 tokens"
+    assert capfd.readouterr().err == f"\r{line}\r{' ' * len(line)}\r"
+
+
+def test_nothing_is_erased_where_nothing_was_written(capfd):
+    seq, clock = Sequence(10, 10), iter([0.0, *([5.0] * 9)])
+    progress = Prefill([seq], True, now=lambda: next(clock))
+    progress.look(Step([1]))
+    progress.look(Step([1]))
+
+    assert capfd.readouterr().err == ""
