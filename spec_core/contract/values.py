@@ -383,11 +383,6 @@ class TargetInfo:
         return self.batch_device or self.device
 
     @property
-    def on_host(self) -> bool:
-        """Whether the processor computes its forwards, so that the thread of a step does or awaits their work."""
-        return self.device.partition(":")[0] == "cpu"
-
-    @property
     def exactness(self) -> str | None:
         """``exact`` with its reason, for reports (``no: float16 on a device``); None if it is not known."""
         return ": ".join(filter(None, (self.exact, self.exact_why))) or None

@@ -39,7 +39,7 @@ from spec_core.loop.stats import Stats
 from spec_core.settings.tables import RunSettings
 from spec_core.toolkit.drive import batch
 from spec_core.toolkit.finalizers import close_on_collect, defer_finalizers
-from spec_core.toolkit.plan_follower import OwnTime, PlanFollower
+from spec_core.toolkit.plan_follower import PlanFollower, own_time_on
 
 log = logging.getLogger("spec_core")
 Prompt = Request | str | list[int] | list[dict[str, Any]]
@@ -122,7 +122,7 @@ class Run:
         )
         self._starved = StarvedPlugins.among(self.plugins)
         self._observers: list[Callable[[Step], None]] = []
-        self._follower = PlanFollower(self._hooks.controllers, OwnTime() if self.target.info.on_host else None)
+        self._follower = PlanFollower(self._hooks.controllers, own_time_on(self.target.info.device))
         self._calls = Calls(self.plugins, self._hooks, self.needs)
         self._lock = FairLock()
         self._stepping = False

@@ -49,6 +49,11 @@ class OwnTime:
         return own if 0.0 < own < AGREE and self.largest >= WORKING else 1.0
 
 
+def own_time_on(device: str) -> OwnTime | None:
+    """The own time of steps on a processor; None for a device, which works while its thread has no processor."""
+    return OwnTime() if device.partition(":")[0] == "cpu" else None
+
+
 @attrs.define
 class PlanFollower:
     """What a loop that makes steps does about plans: ``begin``, ``apply``, draft hooks, ``take``, then ``end``.

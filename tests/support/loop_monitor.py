@@ -4,6 +4,7 @@ change."""
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,6 +33,7 @@ class Longest:
 def loop_monitor(thread: int) -> Iterator[Longest]:
     """Measure the callbacks of the loop of a thread, by its id."""
     longest, run = Longest(), asyncio.Handle._run
+    gc.disable()  # a collection scans all that the other tests of this process made
 
     def run_measured(handle: Any) -> None:
         if threading.get_ident() != thread:
@@ -46,3 +48,4 @@ def loop_monitor(thread: int) -> Iterator[Longest]:
         yield longest
     finally:
         asyncio.Handle._run = run
+        gc.enable()

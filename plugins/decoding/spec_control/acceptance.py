@@ -98,9 +98,9 @@ class Method:
     offers: share of the steps in which it was asked and drafted. idle: plain steps that it takes where it does not
     draft; standing: in a step in which it is not asked; stood: in all such steps since its last draft.
     overheads: {sequences: plain steps that it takes for a draft, by its length}. first: plain steps that its first
-    draft for a text takes in addition, by tokens of the text. depth: tokens of the longest path; branching: of all
-    paths, over depth. priced: it asks for a price, so that its drafts need no other limit. tried_at: step of its last
-    draft.
+    draft for a text takes in addition, by tokens of the text; first_of_run: the first one. depth: tokens of the longest
+    path; branching: of all paths, over depth. priced: it asks for a price, so that its drafts need no other limit.
+    tried_at: step of its last draft.
     """
 
     positions: Positions = attrs.field(factory=Positions)
@@ -115,6 +115,7 @@ class Method:
     stood: float = 0.0
     overheads: dict[int, Line] = attrs.field(factory=dict)
     first: Line = attrs.field(factory=Line)
+    first_of_run: float = 0.0
     depth: Mean = attrs.field(factory=Mean)
     branching: Mean = attrs.field(factory=lambda: Mean(SLOW, 1.0))
     priced: bool = False
@@ -140,6 +141,10 @@ class Method:
         """Plain steps that it takes for drafts of this length."""
         lines = [self.overheads[sequences]] if sequences in self.overheads else self.overheads.values()
         return max((line.at(length) for line in lines), default=0.0)
+
+    def first_time(self, tokens: int) -> float:
+        """Plain steps that its first draft for a text of this length takes in addition."""
+        return self.first.at(tokens) if self.first.is_known else self.first_of_run
 
     def learn_offers(self, share: float, idle: float) -> None:
         """It was asked. share: of sequences for which it drafted. idle: plain steps that it took if there were none."""

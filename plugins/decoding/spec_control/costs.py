@@ -54,6 +54,11 @@ class Line:
     def add(self, x: float, y: float) -> None:
         self.sums = [(1.0 - SLOW) * old + new for old, new in zip(self.sums, (1.0, x, y, x * x, x * y), strict=True)]
 
+    @property
+    def is_known(self) -> bool:
+        """Whether a value was added."""
+        return self.sums[0] > 0.5
+
     def at(self, x: float) -> float:
         n, xs, ys, xx, xy = self.sums
         spread = n * xx - xs * xs
@@ -99,7 +104,7 @@ class Costs:
         self.unmeasured = 0
 
     def learn(self, rows: int, ratio: float) -> None:
-        """Learn what a forward of so many rows takes."""
+        """Learn what a forward with this number of rows takes."""
         self.ratios.setdefault(rows, Mean(4 * SLOW)).add(self._bound(rows, ratio))
         self._curve = None
 

@@ -20,7 +20,8 @@ class Learner:
 
     costs: {sequences: costs}. methods: {name: method} in their order. texts: {number of a sequence: text}.
     usual: {what it is: times of parts of steps}. controller: its name in the run. steps: that were learned from.
-    undrafted: steps since the last one with drafts. asked: methods of the present plan. reason: why it lets no method draft.
+    undrafted: steps since the last one with drafts. asked: methods of the present plan. reason: why it lets no method
+    draft.
     """
 
     account: Account = attrs.field(factory=Account)
@@ -70,7 +71,7 @@ class Learner:
             self.report.methods[name].lengths.update(attempt.depth for attempt in drafts.attempts)
 
     def _row_cost(self, method: Method, costs: Costs) -> float:
-        """Tokens that are worth the time of one more token in each draft, as drafts and the steps between them bring."""
+        """Tokens that are worth the time of one more token in each draft, by what drafts and other steps bring."""
         n, offers, depth = costs.sequences, method.offers.value, max(2.0, method.depth.value)
         rows = [round(n * (1.0 + length * method.branching.value)) for length in (1.0, depth)]
         whole = costs.step(rows[1]) - costs.step(rows[0]) + method.overhead(n, depth) - method.overhead(n, 1.0)
@@ -79,7 +80,7 @@ class Learner:
         return max(1.0, speed) * whole / (depth - 1.0)
 
     def _draft_time(self, costs: Costs, method: Method, rows: float) -> float:
-        """Time of a step for a text with so many drafted rows."""
+        """Time of a step for a text with this number of drafted rows."""
         if (row_time := method.row_times.get(costs.sequences)) is not None:
             return 1.0 + rows * row_time.value
         others = rows * costs.sequences  # as if the others drafted too
@@ -154,11 +155,11 @@ class Learner:
         if first := self._first_drafts(attempts):  # a method's first draft for a text evaluates what it has missed
             once, besides = max(0.0, besides - usual), min(besides, usual)
             for attempt, text in first:
-                method = self.methods[attempt.method]
-                each = once / len(first)
-                if not method.gain.count:  # it loads too
-                    each = min(each, self.account.balance_max / RISK)
-                method.first.add(text.tokens, self._cut(f"first {attempt.method}", each))
+                method, each = self.methods[attempt.method], once / len(first)
+                if method.gain.count:
+                    method.first.add(text.tokens, each)
+                else:  # it loads too
+                    method.first_of_run = min(each, self.account.balance_max / RISK)
         else:
             once, besides = 0.0, self._cut(" ".join(sorted(names)) + f" {sequences}", max(0.0, besides))
             if len(names) == 1:

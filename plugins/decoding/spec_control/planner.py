@@ -157,7 +157,7 @@ class Planner(Learner):
 
     def _first_time(self, text: TextStats, name: str) -> float:
         """Plain steps that its next draft takes because it is its first one for this text."""
-        return 0.0 if name in text.served else self.methods[name].first.at(text.tokens)
+        return 0.0 if name in text.served else self.methods[name].first_time(text.tokens)
 
     def _forecast(self, costs: Costs, text: TextStats, name: str, length: int) -> tuple[float, float]:
         """Tokens and time of a step with its draft. One that stops by a price is judged by what its drafts gained."""
