@@ -37,6 +37,7 @@ on none, import none."""
 CROSSINGS = {
     ("spec_control", "spec_costs"): "the controller reads files of measured costs",
     ("spec_engines", "spec_commands"): "`spec vllm` and `spec sglang` are commands",
+    ("spec_best", "spec_costs"): "costs of steps and drafts, by which it chooses",
     ("spec_best", "spec_hub"): "drafters of the table of pairs that are in the hub's cache",
     ("spec_hub", "spec_commands"): "`spec get` is a command",
     ("spec_cli", "spec_grammar"): "`spec generate` has options for constraints",

@@ -31,19 +31,20 @@ class ChosenMethods:
 def choose_methods(target: Any, methods: Iterable[Any], given: Mapping[str, Any], control: Any = None) -> ChosenMethods:
     """``a+b`` and ``a++b`` as their methods, and every name that stands for others as those for this target.
 
+    A method that the user names too is not named twice.
     given: settings by plugin name. Raises UsageError for a choice with settings, PluginError if one fails.
     """
-    methods = tuple(methods)
     choices = {entry.name for entry in discover((KIND,))}
     plugins = {entry.name for entry in discover(("method", "control"))}
     chosen: list[Any] = []
     notes: list[str] = []
-    for spec in _one_by_one(methods, choices | plugins):
+    methods = (*_one_by_one(tuple(methods), choices | plugins),)
+    for spec in methods:
         if not isinstance(spec, str) or (name := parse_method(spec)[0]) not in choices - plugins:
             chosen.append(spec)
             continue
         choice = _ask(name, spec, target, given)
-        chosen += choice.methods
+        chosen += [one for one in choice.methods if one not in methods]
         notes += [choice.note] if choice.note else []
         control = choice.control if control in (None, NO_CONTROL) else control
     return ChosenMethods(tuple(chosen), control, tuple(notes))

@@ -7,8 +7,12 @@ import shutil
 from pathlib import Path
 
 import pytest
+import spec_best
 import spec_hub.pairs
+from spec_best.costs import NotMeasured, costs_of
+from spec_best.drafters import own_drafters
 from spec_cli.main import run as spec
+from spec_costs.file import Costs, DraftCost, StepCost
 from spec_hub.client import connect
 from spec_hub.fetch import fetch
 from spec_hub.hub_name import parse_name
@@ -21,6 +25,27 @@ from tests.support.local_hub import LocalHub
 
 PROMPT = "def add(a, b):\n    return"
 HEAD = Pair("pico", "o/pico-eagle3", "eagle3", "unknown", "unknown", "https://example.org/pico", NOT_MEASURED)
+
+
+STEPS = [StepCost(1, 64, 1, 1.0), StepCost(1, 64, 8, 1.1)]
+"""A machine on which rows are nearly free."""
+
+
+@pytest.fixture(autouse=True)
+def not_measured(monkeypatch, tmp_path) -> None:
+    """No test depends on what a machine takes, or writes where the user's programs do."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "costs"))
+    monkeypatch.setattr(spec_best, "costs_of", refuse)
+
+
+def refuse(info, drafters):
+    raise NotMeasured("a test measures nothing")
+
+
+def with_costs(monkeypatch, **seconds: float) -> None:
+    """Drafts of these methods take so long, in plain steps."""
+    costs = Costs({}, STEPS, [DraftCost(name.replace("_", "-"), 8, each, 5) for name, each in seconds.items()])
+    monkeypatch.setattr(spec_best, "costs_of", lambda info, drafters: (costs, "of a test"))
 
 
 @pytest.fixture
@@ -43,24 +68,70 @@ def names(run: Run) -> list[str]:
 @pytest.mark.parametrize(
     ("model", "methods", "why"),
     [
-        ("zoo:pico-hybrid", ["auto", "mtp", "gdn-rollback"], "mtp, the model's own next-token layer"),
-        ("zoo:pico", ["auto", "dflash"], "dflash, with zoo:pico-dflash, made for it"),
+        ("zoo:pico-hybrid", ["auto", "ngram", "mtp", "gdn-rollback"], "mtp, the model's own next-token layer"),
+        ("zoo:pico", ["auto", "ngram", "dflash"], "dflash, with zoo:pico-dflash, made for it"),
     ],
 )
-def test_what_belongs_to_the_model_comes_first(model, methods, why, cache):
+def test_without_costs_what_belongs_to_the_model_follows_lookup(model, methods, why, cache):
     prepared = prepare(model, "best")
 
     with prepared.load() as run:
         assert names(run) == methods
-    assert prepared.notes == (f"best: {why}; control auto",)
+    assert prepared.notes == (f"best: ngram and {why}; costs were not measured: a test measures nothing; control auto",)
+
+
+def test_the_drafter_that_is_expected_to_be_fastest_follows_lookup(monkeypatch, cache):
+    with_costs(monkeypatch, dflash=3.0, eagle3=0.2, draft_model=1.0)
+    prepared = prepare("zoo:pico", "best")
+
+    with prepared.load() as run:
+        assert names(run) == ["auto", "ngram", "eagle3"]
+    assert "expected times plain decoding's speed: ngram 1.93" in prepared.notes[0]
+    assert "by costs of a test; control auto" in prepared.notes[0]
+
+
+def test_drafters_that_cost_more_than_they_bring_leave_lookup_alone_without_a_controller(monkeypatch, cache):
+    with_costs(monkeypatch, dflash=9.0, eagle3=9.0, draft_model=9.0)
+    prepared = prepare("zoo:pico", "best")
+
+    with prepared.load() as run:
+        assert names(run) == ["ngram"]
+    assert prepared.notes[0].startswith("best: ngram, lookup in the text; expected times")
+
+
+def test_costs_are_measured_once_and_kept(cache, tmp_path):
+    info = load("zoo:pico", weights=False).info
+    drafters = [drafter for drafter in own_drafters(info) if drafter.name in ("eagle3", "draft-model")]
+    costs, origin = costs_of(info, drafters)
+    again, kept = costs_of(info, drafters)
+
+    assert origin.startswith("measured in ") and kept == "measured before"
+    assert again == costs
+    assert {cost.rows for cost in costs.steps} == {1, 2, 4, 8}
+    assert {cost.method for cost in costs.drafting} == {"eagle3", "draft-model"}
+
+
+def test_a_measurement_that_fails_does_not_end_a_load(cache, monkeypatch):
+    monkeypatch.setattr(spec_best, "costs_of", costs_of)
+    monkeypatch.setattr("spec_best.costs._measure", lambda *arguments: 1 / 0)
+
+    assert "costs were not measured: ZeroDivisionError: division by zero" in prepare("zoo:pico", "best").notes[0]
+
+
+def test_large_models_are_not_read_twice(cache, monkeypatch):
+    monkeypatch.setattr("spec_best.costs.BYTES_MAX", 1000)
+    info = load("zoo:pico", weights=False).info
+
+    with pytest.raises(NotMeasured, match="would be read twice"):
+        costs_of(info, own_drafters(info))
 
 
 def test_a_model_alone_gets_lookup(pico):
     prepared = prepare(pico, "best")
 
-    assert prepared.notes == ("best: suffix and ngram, lookup in the text, as no drafter is there; control auto",)
+    assert prepared.notes == ("best: ngram, lookup in the text, as no drafter is there",)
     with prepared.load() as run:
-        assert names(run) == ["auto", "suffix", "ngram"]
+        assert names(run) == ["ngram"]
 
 
 @pytest.mark.parametrize("kind", ["eagle3", "dflash"])
@@ -69,15 +140,15 @@ def test_a_drafter_beside_the_file_is_found_by_its_prefix(pico, kind):
 
     prepared = prepare(pico, "best")
 
-    assert f"best: {kind}, with {Path(file).name}, which lies beside it; control auto" in prepared.notes[0]
+    assert f"best: ngram and {kind}, with {Path(file).name}, which lies beside it; costs" in prepared.notes[0]
     with prepared.load() as run:
-        assert names(run) == ["auto", kind]
+        assert names(run) == ["auto", "ngram", kind]
 
 
 def test_a_file_with_no_prefix_is_no_drafter(pico):
     shutil.copy(zoo_path("pico-eagle3"), pico.with_name("pico-eagle3.gguf"))
 
-    assert "best: suffix and ngram" in prepare(pico, "best").notes[0]
+    assert "best: ngram, lookup" in prepare(pico, "best").notes[0]
 
 
 def test_a_drafter_of_another_kind_or_a_damaged_one_is_refused_with_its_reason(pico):
@@ -86,7 +157,7 @@ def test_a_drafter_of_another_kind_or_a_damaged_one_is_refused_with_its_reason(p
 
     note = prepare(pico, "best").notes[0]
 
-    assert "best: suffix and ngram" in note
+    assert "best: ngram, lookup" in note
     assert "dflash-pico.gguf does not fit: " in note
     assert "eagle3-pico.gguf does not fit: " in note
 
@@ -103,7 +174,7 @@ def test_a_published_drafter_is_named_and_never_downloaded(pico, pair, hub: Loca
 
     note = prepare(pico, "best").notes[0]
 
-    assert "best: suffix and ngram" in note
+    assert "best: ngram, lookup" in note
     assert note.endswith("published for it: eagle3 (spec get o/pico-eagle3)")
     assert not hub.requests
 
@@ -115,9 +186,9 @@ def test_a_published_drafter_in_the_cache_is_used_without_the_network(pico, pair
 
     prepared = prepare(pico, "best")
 
-    assert prepared.notes == ("best: eagle3, with o/pico-eagle3, which is in the hub's cache; control auto",)
+    assert "best: ngram and eagle3, with o/pico-eagle3, which is in the hub's cache; costs" in prepared.notes[0]
     with prepared.load() as run:
-        assert names(run) == ["auto", "eagle3"]
+        assert names(run) == ["auto", "ngram", "eagle3"]
         assert run.generate(PROMPT, max_tokens=30).text == Run(pico).generate(PROMPT, max_tokens=30).text
     assert not hub.requests
 
@@ -125,7 +196,7 @@ def test_a_published_drafter_in_the_cache_is_used_without_the_network(pico, pair
 def test_without_the_hubs_package_it_still_chooses(pico, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "huggingface_hub", None)
 
-    assert "best: suffix and ngram" in prepare(pico, "best").notes[0]
+    assert "best: ngram, lookup" in prepare(pico, "best").notes[0]
 
 
 def test_a_controller_of_the_user_is_kept(cache):
@@ -184,11 +255,11 @@ def test_a_choice_is_asked_once_for_a_run(monkeypatch, cache):
 def test_the_commands_know_it(capsys, cache):
     assert spec(["generate", "-m", "zoo:pico", "--method", "best", "-p", PROMPT, "-n", "8"]) == 0
     best = capsys.readouterr()
-    assert "best: dflash, with zoo:pico-dflash, made for it; control auto" in best.err
+    assert "best: ngram and dflash, with zoo:pico-dflash, made for it; " in best.err
     assert spec(["generate", "-m", "zoo:pico", "-p", PROMPT, "-n", "8"]) == 0
     assert capsys.readouterr().out == best.out
     assert spec(["compat", "-m", "zoo:pico", "--method", "best", "--json"]) == 0
-    assert [p["name"] for p in json.loads(capsys.readouterr().out)["plugins"]][:2] == ["auto", "dflash"]
+    assert [p["name"] for p in json.loads(capsys.readouterr().out)["plugins"]][:3] == ["auto", "ngram", "dflash"]
     assert spec(["settings", "--method", "best"]) == 0
     assert spec(["plugins"]) == 0
     assert "best" in capsys.readouterr().out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from time import perf_counter
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from spec_core import Request, Result, Run, Tokenizer
     from spec_core.commands import Generation, Logprob, Settings
 
+WITHOUT_DRAFTS = "no drafts: --method ngram drafts from the text itself, without a second model or a change of the text"
+"""A line for a person who names no method: lookup that finds nothing takes hardly any time."""
 REQUEST = [
     click.option("--logit-bias", "logit_bias", multiple=True, metavar="ID=B", help="Add B to the logit of a token."),
     click.option("--logprobs", type=int, help="With --json: log-probabilities of each token and of the N best."),
@@ -93,6 +96,8 @@ def _generate(
             else:
                 say()
                 common.print_note(summary(result, times, plugin_summaries(run), limit_of(generation, run)))
+    if not as_json and not run.drafters and sys.stderr.isatty():
+        common.print_note(WITHOUT_DRAFTS)
 
 
 def requests_of(many: Path | None, places: dict[str, Any], request: Request) -> list[Request]:

@@ -29,7 +29,7 @@ FILES_MAX = 64
 
 @attrs.frozen
 class Drafter:
-    """A method with its file. title: for the user. where: what it is, and where it was found."""
+    """A method with its file, empty for a layer of the model. title: for the user. where: what it is, and its place."""
 
     name: str
     file: str
@@ -37,13 +37,18 @@ class Drafter:
     where: str
 
     @property
-    def method(self) -> tuple[str, dict[str, str]]:
-        return self.name, {"file": self.file}
+    def method(self) -> str | tuple[str, dict[str, str]]:
+        return (self.name, {"file": self.file}) if self.file else self.name
+
+
+def own_layer() -> Drafter:
+    """The model's own next-token layer."""
+    return Drafter("mtp", "", "its next-token layer", "the model's own next-token layer")
 
 
 def own_drafters(info: TargetInfo) -> list[Drafter]:
     """Drafters that the target itself names."""
-    names = sorted(info.companions, key=_preference)
+    names = sorted(info.companions, key=preference)
     return [
         Drafter(name, info.companions[name], info.companions[name], f"with {info.companions[name]}, made for it")
         for name in names
@@ -69,7 +74,8 @@ def drafters_in_cache(info: TargetInfo) -> Iterator[Drafter]:
             yield Drafter(pair.kind, str(path), pair.drafter, f"with {pair.drafter}, which is in the hub's cache")
 
 
-def _preference(name: str) -> tuple[int, str]:
+def preference(name: str) -> tuple[int, str]:
+    """Sort key of a method where costs are not known."""
     return PREFERENCE.index(name) if name in PREFERENCE else len(PREFERENCE), name
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 
 import attrs
 
@@ -105,7 +106,7 @@ class Method:
 
     positions: Positions = attrs.field(factory=Positions)
     prices: dict[int, float] = attrs.field(factory=dict)
-    row_times: dict[int, Mean] = attrs.field(factory=dict)
+    row_times: defaultdict[int, Mean] = attrs.field(factory=lambda: defaultdict(Mean))
     gain: Gain = attrs.field(factory=Gain)
     chain: Gain = attrs.field(factory=Gain)
     tree: Gain = attrs.field(factory=Gain)
@@ -113,7 +114,7 @@ class Method:
     idle: Mean = attrs.field(factory=Mean)
     standing: Mean = attrs.field(factory=Mean)
     stood: float = 0.0
-    overheads: dict[int, Line] = attrs.field(factory=dict)
+    overheads: defaultdict[int, Line] = attrs.field(factory=lambda: defaultdict(Line))
     first: Line = attrs.field(factory=Line)
     first_of_run: float = 0.0
     depth: Mean = attrs.field(factory=Mean)
@@ -139,8 +140,9 @@ class Method:
 
     def overhead(self, sequences: int, length: float) -> float:
         """Plain steps that it takes for drafts of this length."""
-        lines = [self.overheads[sequences]] if sequences in self.overheads else self.overheads.values()
-        return max((line.at(length) for line in lines), default=0.0)
+        if sequences in self.overheads:
+            return self.overheads[sequences].at(length)
+        return max((line.at(length) for line in self.overheads.values()), default=0.0)
 
     def first_time(self, tokens: int) -> float:
         """Plain steps that its first draft for a text of this length takes in addition."""

@@ -52,7 +52,9 @@ class Line:
     sums: list[float] = attrs.field(factory=lambda: [0.5, 0.0, 0.0, 0.0, 0.0])
 
     def add(self, x: float, y: float) -> None:
-        self.sums = [(1.0 - SLOW) * old + new for old, new in zip(self.sums, (1.0, x, y, x * x, x * y), strict=True)]
+        n, xs, ys, xx, xy = self.sums
+        kept = 1.0 - SLOW
+        self.sums = [kept * n + 1.0, kept * xs + x, kept * ys + y, kept * xx + x * x, kept * xy + x * y]
 
     @property
     def is_known(self) -> bool:

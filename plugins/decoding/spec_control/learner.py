@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Hashable
+
 import attrs
 
 from spec_control import RECENT, RISK, SETTLE
 from spec_control.acceptance import Drafts, Method, TextStats
 from spec_control.account import Account, Report
-from spec_control.costs import Costs, Line, Mean, Usual
+from spec_control.costs import Costs, Usual
 from spec_core import DraftAttempt, StepRecord
 
 Drafted = dict[tuple[int, str, int], Drafts]
@@ -29,7 +32,7 @@ class Learner:
     costs: dict[int, Costs] = attrs.field(factory=dict)
     methods: dict[str, Method] = attrs.field(factory=dict)
     texts: dict[int, TextStats] = attrs.field(factory=dict)
-    usual: dict[str, Usual] = attrs.field(factory=dict)
+    usual: defaultdict[Hashable, Usual] = attrs.field(factory=lambda: defaultdict(Usual))
     controller: str = ""
     steps: int = 0
     undrafted: int = 0
@@ -81,8 +84,8 @@ class Learner:
 
     def _draft_time(self, costs: Costs, method: Method, rows: float) -> float:
         """Time of a step for a text with this number of drafted rows."""
-        if (row_time := method.row_times.get(costs.sequences)) is not None:
-            return 1.0 + rows * row_time.value
+        if costs.sequences in method.row_times:
+            return 1.0 + rows * method.row_times[costs.sequences].value
         others = rows * costs.sequences  # as if the others drafted too
         return costs.step(round(costs.sequences + others)) + method.overhead(costs.sequences, rows)
 
@@ -116,9 +119,9 @@ class Learner:
             self._measure(costs, record, spent)
         if not costs.plain:
             return
-        self._charge(costs, 1.0, 1.0 + self._cut("plain", spent / costs.plain))
+        self._charge(costs, 1.0, 1.0 + self.usual["plain"].cut(spent / costs.plain))
         for name, seconds in taken.items():
-            method, time = self.methods[name], self._cut(name, seconds / costs.plain)
+            method, time = self.methods[name], self.usual[name].cut(seconds / costs.plain)
             if record.plain:
                 method.standing.add(time)
                 method.stood += time
@@ -161,18 +164,18 @@ class Learner:
                 else:  # it loads too
                     method.first_of_run = min(each, self.account.balance_max / RISK)
         else:
-            once, besides = 0.0, self._cut(" ".join(sorted(names)) + f" {sequences}", max(0.0, besides))
+            once, besides = 0.0, self.usual[frozenset(names), sequences].cut(max(0.0, besides))
             if len(names) == 1:
-                self.methods[attempts[0].method].overheads.setdefault(sequences, Line()).add(depth, besides)
+                self.methods[attempts[0].method].overheads[sequences].add(depth, besides)
         time = forward / plain + host + besides
         if first and not all(self.methods[name].gain.count for name in names):  # of a run: it loads and allocates
             time, once = min(time, costs.step(record.rows) + usual), 0.0
-        charged = time + once + self._cut("plan", own / plain)
+        charged = time + once + self.usual["plan"].cut(own / plain)
         self._charge(costs, tokens, charged)
         self._learn_offers(record, plain)
         each_row = (time - 1.0) * sequences / sum(attempt.drafted for attempt in attempts)
         for name in names:
-            self.methods[name].row_times.setdefault(sequences, Mean()).add(each_row)
+            self.methods[name].row_times[sequences].add(each_row)
         for attempt in attempts:
             key = attempt.number, attempt.method, sequences
             if key not in drafted:
@@ -181,10 +184,6 @@ class Learner:
             drafted[key].time += 1.0 + each_row * attempt.drafted
         for name in names:
             self.report.methods[name].add(tokens * costs.plain / len(names), charged * costs.plain / len(names))
-
-    def _cut(self, name: str, time: float) -> float:
-        """The time of this part of a step, without what is unusual."""
-        return self.usual.setdefault(name, Usual()).cut(time)
 
     def _first_drafts(self, attempts: tuple[DraftAttempt, ...]) -> list[tuple[DraftAttempt, TextStats]]:
         """Drafts of methods that had not drafted for their text before, with this text."""

@@ -124,11 +124,11 @@ class Ngram:
     def draft(self, step: Step) -> None:
         for seq, draft, leaf, budget in step.leaves if self.extend else ():
             text = [*seq.tokens, *(draft.ids[i] for i in draft.ancestry(leaf))]
-            if more := self._continuation(step, seq, text, budget, leaf):
-                step.extend(seq, more, leaf)
+            if ids := self._continuation(step, seq, text, budget, leaf):
+                step.extend(seq, Draft(ids), leaf)
         for seq, budget in step.undrafted:
-            if draft := self._continuation(step, seq, seq.tokens, budget):
-                step.propose(seq, draft)
+            if ids := self._continuation(step, seq, seq.tokens, budget):
+                step.propose(seq, Draft(ids))
 
     @hookimpl
     def rollback(self, step: Step) -> None:
@@ -160,12 +160,12 @@ class Ngram:
         before.number = seq.number
         return before
 
-    def _continuation(self, step: Step, seq: Sequence, text: list[int], budget: int, leaf: int = -1) -> Draft | None:
-        """A draft that may follow ``text``: committed tokens, and drafted ones up to ``leaf``."""
+    def _continuation(self, step: Step, seq: Sequence, text: list[int], budget: int, leaf: int = -1) -> list[int]:
+        """Tokens that may follow ``text``: committed tokens, and drafted ones up to ``leaf``."""
         memory = self._catch_up(seq)
         places = memory.index.find(text)
         if not places:
-            return None  # as in most steps, so this path is kept short
+            return []  # as in most steps, so this path is kept short
         return self._draft(memory, places, text, budget, step.price(seq, self.p_min, P_MIN), leaf)
 
     def _draft(
@@ -176,18 +176,17 @@ class Ngram:
         budget: int,
         p_min: float = P_MIN,
         leaf: int = -1,
-    ) -> Draft | None:
+    ) -> list[int]:
         """The continuation of the best match, as long as its estimated acceptance allows."""
         best = best_match(places, text, self.n_max)
         if best is None:
-            return None
+            return []
         match, (log, at) = best
         memory.matched[leaf] = match
         memory.evidence.of(match).fade()
-        chance = memory.evidence.value(match)
-        length = min(budget, self.draft_max, max_length(chance, p_min))
-        ids = cut_at_end(continuation(text if log is memory.log else log, at, length, own=log is memory.log), self.eog)
-        return Draft(ids, confidence=[chance] * len(ids)) if ids else None
+        length = min(budget, self.draft_max, max_length(memory.evidence.value(match), p_min))
+        ids = continuation(text if log is memory.log else log, at, length, own=log is memory.log)
+        return cut_at_end(ids, self.eog)
 
 
 def best_match(places: list[Place], history: list[int], longest: int) -> tuple[int, Place] | None:
