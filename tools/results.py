@@ -127,10 +127,11 @@ def precision() -> list[str]:
     return [*heading(columns), *rows, *source("activations", "divergence")]
 
 
-def replay() -> list[str]:
-    """Speedups of the controller on recorded texts."""
-    columns = read_table("control", "replay")["columns"]
-    return [*heading(columns), *(row(r.values()) for r in records("control", "replay")), *source("control", "replay")]
+def short_runs() -> list[str]:
+    """Speedups of the controller in short runs."""
+    name = "short runs"
+    columns = read_table("control", name)["columns"]
+    return [*heading(columns), *(row(r.values()) for r in records("control", name)), *source("control", name)]
 
 
 def readme() -> list[str]:
@@ -280,7 +281,7 @@ TABLES: dict[str, Callable[[], list[str]]] = {
     "six categories": lambda: [*machine_gain.categories(), *source(machine_gain.FILE, "six categories")],
 }
 """Marked tables of docs/benchmarks.md."""
-CONTROL_TABLES: dict[str, Callable[[], list[str]]] = {"replay": replay}
+CONTROL_TABLES: dict[str, Callable[[], list[str]]] = {"short-runs": short_runs}
 """Marked tables of docs/control.md."""
 ROLLBACK_TABLES: dict[str, Callable[[], list[str]]] = {"verify": verify}
 EYES_TABLES: dict[str, Callable[[], list[str]]] = {"pictures": draft_models}
