@@ -2,7 +2,6 @@
 
     python benchmarks/replay.py -m pico --temperature 0.8               # records once, in build/replay
     python benchmarks/replay.py -m pico --orders 24 ngram               # only this list of methods
-    python benchmarks/replay.py --write                                 # write benchmarks/results/control.json
 
 Real are the loop, the controller, ``ngram`` and ``suffix``. Looked up are the target's tokens, the drafts of methods
 with a model, and what everything takes: medians of real runs. ``wrong`` is a method whose tokens are never right. A
@@ -36,7 +35,6 @@ import spec_core.loop.run
 from benchmarks.comparison import MODELS
 from benchmarks.control import TOKENS, WRONG, Wrong, prompts
 from benchmarks.support.recorded import LONGEST, LOOKUPS, Recorder, record_methods
-from benchmarks.support.results import save
 from benchmarks.support.tables import ROOT, heading, row
 from spec_core import Compat, Draft, Needs, Run, StashKey, Step, TargetInfo, TargetOutput, hookimpl, load
 from spec_core.toolkit import AcceptanceEstimate
@@ -46,8 +44,6 @@ CHAINS = {
     "pico": ["ngram", "suffix", "draft-model", "ngram+draft-model", WRONG],
     "smollm2": ["ngram", "suffix", WRONG],
 }
-UNITS = [("smollm2", 0.0), ("smollm2", 0.8), ("pico", 0.0), ("pico", 0.8)]
-"""Models and temperatures of the table."""
 USUAL = {"draft-model": 0.35}
 """Prices without a controller, where they are not 0.3."""
 FIXED = (LONGEST, 8, 4, 2)
@@ -272,17 +268,11 @@ def main() -> None:
     parser.add_argument("--temperature", type=float, default=0.0)
     parser.add_argument("--orders", type=int, default=12, help="of the prompts, each a run of its own")
     parser.add_argument("--noise", type=float, default=0.05, help="standard deviation of the time of a forward")
-    parser.add_argument("--write", action="store_true", help="replay all of UNITS, and write the table")
-    parser.add_argument("chains", nargs="*", help="lists of methods, joined with +")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    table = heading(["model", "temperature", "methods", "best fixed (longest draft)", "auto", "of it"])
-    for model, temperature in UNITS if args.write else [(args.model, args.temperature)]:
-        for line in lines(model, temperature, args.orders, args.noise, args.chains):
-            print(line, flush=True)
-            table.append(line)
-    if args.write:
-        save("control", lambda name: table if name == "replay" else None)
+    print("\n".join(heading(["model", "temperature", "methods", "best fixed (longest draft)", "auto", "of it"])))
+    for line in lines(args.model, args.temperature, args.orders, args.noise, args.chains):
+        print(line, flush=True)
 
 
 if __name__ == "__main__":
