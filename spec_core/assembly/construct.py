@@ -186,3 +186,8 @@ def declares(cls: type, name: str) -> bool:
         return False
     field = attrs.fields_dict(cls).get(name)
     return field is not None and not getattr(field, "inherited", False)  # not in the types of attrs
+
+
+def planners_of(plugins: Iterable[PluginInstance]) -> frozenset[str]:
+    """Names of the plugins that were installed as controllers."""
+    return frozenset(chosen.name for chosen in plugins if chosen.kind == "control")

@@ -57,6 +57,7 @@ class Step:
     phase: the hook that runs now. plugin: the one whose hook runs now. current_sequence: the one it accessed last.
     batch: rows of the forward, None before it. output: what it computed, None before it.
     number: steps of the run before it. last_record: of the last completed step, None in the first.
+    record: what this step took, for observers; None before its end.
     records: of the steps since a controller was last called, oldest first. The run clears the list after its call.
     priced: plugins that asked for a price that a controller had set. draft_plan, planner: the plan
     made in this step, and who made it.
@@ -82,6 +83,7 @@ class Step:
     output: TargetOutput | None = None
     number: int = 0
     last_record: StepRecord | None = None
+    record: StepRecord | None = None
     records: list[StepRecord] = attrs.field(factory=list)
     priced: set[str] = attrs.field(factory=set)
     draft_plan: DraftPlan | None = None

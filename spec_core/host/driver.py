@@ -11,6 +11,7 @@ from operator import or_
 from typing import Any
 
 from spec_core.assembly.assemble import load_weights
+from spec_core.assembly.construct import planners_of
 from spec_core.assembly.matching import drafted_proposals
 from spec_core.contract.batch import Part
 from spec_core.contract.sequence import Sequence
@@ -75,7 +76,7 @@ class Host:
         self._hooks = Hooks(self.plugins, self._handle_failure)
         self._sequences: dict[Hashable, Sequence] = {}
         self._asked: dict[Hashable, Part] = {}
-        self._clock = Clock(PlanFollower(self._hooks.controllers))
+        self._clock = Clock(PlanFollower(self._hooks.controllers, planners=planners_of(self.plugins)))
         self._numbers = count()
         self._observers: list[Callable[[Step], None]] = []
         self._new_step = partial(
@@ -214,7 +215,7 @@ class Host:
         failure = PluginError(name, hook, error, step.current_sequence.name if step.current_sequence else "")
         failure.__cause__ = error
         follower = self._clock.follower
-        if self.settings.on_error == "raise" and name not in follower.controllers:
+        if self.settings.on_error == "raise" and name not in follower.planners:
             step.failures.append(failure)
             return
         log.warning("%s; it is switched off for this host", failure.reason)

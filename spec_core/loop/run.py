@@ -11,7 +11,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, overload
 
-from spec_core.assembly.construct import DEFAULT_RULE, PluginInstance
+from spec_core.assembly.construct import DEFAULT_RULE, PluginInstance, planners_of
 from spec_core.assembly.matching import drafted_proposals, wants_probs
 from spec_core.assembly.prepare import Prepared, prepare_plugins
 from spec_core.contract.fields import write
@@ -122,7 +122,9 @@ class Run:
         )
         self._starved = StarvedPlugins.among(self.plugins)
         self._observers: list[Callable[[Step], None]] = []
-        self._follower = PlanFollower(self._hooks.controllers, own_time_on(self.target.info.device))
+        self._follower = PlanFollower(
+            self._hooks.controllers, own_time_on(self.target.info.device), planners_of(self.plugins)
+        )
         self._calls = Calls(self.plugins, self._hooks, self.needs)
         self._lock = FairLock()
         self._stepping = False
@@ -194,7 +196,7 @@ class Run:
         if self._starved.before:
             self._starved.look(step)
         whole = perf_counter() - step.began
-        self._last_record = self._follower.end(step, whole, step.seconds, step.rows["target"])
+        self._last_record = step.record = self._follower.end(step, whole, step.seconds, step.rows["target"])
         for on_step in self._observers:
             on_step(step)
 
@@ -359,7 +361,7 @@ class Run:
         """
         failure = PluginError(name, hook, error, step.current_sequence.name if step.current_sequence else "")
         failure.__cause__ = error
-        if self.settings.on_error == "raise" and name not in self._follower.controllers:
+        if self.settings.on_error == "raise" and name not in self._follower.planners:
             step.failures.append(failure)
         elif name in self._owners:
             for part in affected_parts(name, hook, step):

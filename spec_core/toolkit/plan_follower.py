@@ -59,6 +59,7 @@ class PlanFollower:
     """What a loop that makes steps does about plans: ``begin``, ``apply``, draft hooks, ``take``, then ``end``.
 
     controllers: those of the run; without any nothing is kept.
+    planners: plugins that have made a plan, or were installed for it: a run goes on without them.
     own_time: tells the own time of steps where the thread that makes them computes them too; None elsewhere.
     following: the present step follows the plan of an earlier one, so that no controller is called in it.
     plain: nobody may draft in it. records: see ``Step``.
@@ -66,6 +67,7 @@ class PlanFollower:
 
     controllers: Collection[str] = ()
     own_time: OwnTime | None = None
+    planners: Collection[str] = ()
     following: bool = False
     plain: bool = False
     records: list[StepRecord] = attrs.field(factory=list)
@@ -120,6 +122,8 @@ class PlanFollower:
         if not self.controllers:
             return
         self._plan, self._controller, self._lost = step.draft_plan, step.planner, 0.0
+        if self._plan is not None:
+            self.planners = {*self.planners, self._controller}
         self._steps_left = self._plan.steps - 1 if self._plan is not None else 0
         self._is_plain = None
 

@@ -82,7 +82,7 @@ def test_a_method_that_changes_the_tokens_is_named_and_the_text_is_plain(name):
     target, prompt = load("zoo:pico"), "def add(a, b):\n"
     plain = Run(target).generate(prompt, max_tokens=6).result.tokens
 
-    with pytest.raises(PluginError, match="the tokens of a sequence are the core's"):
+    with pytest.raises(PluginError, match="the core's own list cannot be changed by a plugin"):
         Run(target, methods=[change(name)]).generate(prompt, max_tokens=6).result
     isolated = Run(target, methods=[change(name)], settings=RunSettings(on_error="isolate"))
     assert isolated.generate(prompt, max_tokens=6).result.tokens == plain

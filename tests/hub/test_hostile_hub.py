@@ -120,7 +120,7 @@ def test_a_link_of_git_stays_a_small_text(hub: LocalHub):
 
     assert path.read_bytes() == b"../../../../etc/passwd"
     assert path.resolve().parent.name == "blobs"
-    with pytest.raises(UsageError, match="not a model"):
+    with pytest.raises(UsageError, match="does not begin with GGUF"):
         load("hub:o/n")
 
 

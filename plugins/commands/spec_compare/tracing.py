@@ -26,7 +26,7 @@ class Drafts:
         trace.path.append([] if part.full_verdict is None else list(part.full_verdict.path[: len(part.emitted)]))
         limits = part.limits or {}
         trace.limits.append({} if part.limits is None else {name: part.length_max(name) for name in step.methods})
-        trace.seconds.append(dict(step.seconds))
+        trace.seconds.append(dict((step.record or step).seconds))
         trace.prices.append({name: limit.price for name, limit in limits.items() if limit.price is not None})
         trace.priced.append(sorted(step.priced))
         trace.pieces.append([len(piece.draft) for piece in part.pieces])
@@ -48,7 +48,7 @@ def add_prompt_step(steps: PromptSteps, part: Part, step: Step) -> None:
     steps.before.append(None if step.last_record is None else step.last_record.total_seconds)
     steps.start.append(part.start)
     steps.pending.append(len(part.pending))
-    steps.seconds.append(dict(step.seconds))
+    steps.seconds.append(dict((step.record or step).seconds))
 
 
 def token_text(token: int, target: Target) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 from spec_core.assembly.hooks import ask_compat
@@ -18,6 +19,11 @@ from spec_core.testing.drafters import Oracle
 
 class ControllerConformance(SettingsChecks):
     """Inherit, and let ``make`` return a new controller. A drafter of the kit gives it something to limit."""
+
+    def is_plain(self, run: Run, requests: list[Request], each: Callable[[], None] | None = None) -> None:
+        """Check the texts, and that the controller did not fail: a run goes on without it."""
+        super().is_plain(run, requests, each)
+        expect(not run.stats.switched_off, f"it was switched off: {', '.join(run.stats.switched_off.values())}")
 
     def one_request(self) -> None:
         self.is_plain(self.controlled_run(self.requests()[:1]), self.requests()[:1])
