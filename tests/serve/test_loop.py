@@ -88,7 +88,8 @@ def test_slots_with_large_requests_do_not_hold_the_loop():
     with serving("zoo:pico") as server, loop_monitor(server.thread) as longest, slowly(server):
         running_request = server.client.stream("POST", f"{server.url}/v1/completions", json=body)
         with running_request as running:
-            next(line for line in running.iter_lines() if line)
+            lines = running.iter_lines()  # kept: its end would end the request
+            next(line for line in lines if line)
             longest.reset()
             slots = server.get("/slots").json()
 
