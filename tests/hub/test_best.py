@@ -11,6 +11,7 @@ import spec_best
 import spec_hub.pairs
 from spec_best.costs import NotMeasured, costs_of
 from spec_best.drafters import own_drafters
+from spec_best.expected import ACCEPTANCE, LOOKUP_ACCEPTANCE, LOOKUP_SHARE
 from spec_cli.main import run as spec
 from spec_costs.file import Costs, DraftCost, StepCost
 from spec_hub.client import connect
@@ -263,3 +264,12 @@ def test_the_commands_know_it(capsys, cache):
     assert spec(["settings", "--method", "best"]) == 0
     assert spec(["plugins"]) == 0
     assert "best" in capsys.readouterr().out
+
+
+def test_the_page_has_the_acceptance_by_which_it_chooses():
+    page = (Path(__file__).parents[2] / "docs" / "methods" / "best.md").read_text("utf-8")
+    rows = [line.split("|")[1:3] for line in page.splitlines() if line.startswith("| `")]
+    listed = {name.strip(" `"): float(cell) for names, cell in rows for name in names.split(",")}
+
+    assert listed == ACCEPTANCE
+    assert f"{LOOKUP_ACCEPTANCE:.2f}, in {LOOKUP_SHARE} of the steps" in page

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from spec_costs.bounds import constant_length
+from spec_costs.curve import Curve
 from spec_costs.file import Costs
 
 from spec_best.costs import LONGEST
@@ -39,6 +40,5 @@ def expected_lookup_speedup(costs: Costs) -> float:
     return constant_length(_step(costs), [LOOKUP_ACCEPTANCE] * LONGEST, share=LOOKUP_SHARE).speedup
 
 
-def _step(costs: Costs):  # type: ignore[no-untyped-def]
-    depth = costs.steps[0].depth
-    return costs.curves(1).at(depth)
+def _step(costs: Costs) -> Curve:
+    return costs.curves(1).at(costs.steps[0].depth)
