@@ -170,7 +170,7 @@ class Learner:
         time = forward / plain + host + besides
         if first and not all(self.methods[name].gain.count for name in names):  # of a run: it loads and allocates
             time, once = min(time, costs.step(record.rows) + usual), 0.0
-        charged = time + once + self.usual["plan"].cut(own / plain)
+        charged = time + once + (self.usual["plan"].cut(own / plain) if own else 0.0)
         self._charge(costs, tokens, charged)
         self._learn_offers(record, plain)
         each_row = (time - 1.0) * sequences / sum(attempt.drafted for attempt in attempts)

@@ -48,7 +48,8 @@ class Planner(Learner):
         if not costs.plain or costs.unmeasured >= costs.interval:
             if costs.unmeasured >= costs.interval:
                 costs.interval = min(self.every, 2 * costs.interval)
-            return self._rest(MEASURING, constants.SETTLE - bool(costs.plain), drop)
+            is_warm = any(known.plain for known in self.costs.values())
+            return self._rest(MEASURING, constants.SETTLE - is_warm, drop)
         reserve = min(constants.RESERVE, 0.9 * self.account.balance_max)
         self.repaying = balance < (reserve if self.repaying else reserve / 4)
         if self.repaying:
