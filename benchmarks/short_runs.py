@@ -95,13 +95,13 @@ def speedups(target: Target, model: str, method: str, batch: int, temperature: f
 
 def line(target: Target, model: str, method: str, batch: int, temperature: float, repeats: int, burn: bool) -> str:
     with busy(burn), frozen_heap():
-        found = speedups(target, model, method, batch, temperature, repeats)
-    fixed = {kind: speed for kind, speed in found.items() if kind not in (PLAIN, AUTO)}
+        by_kind = speedups(target, model, method, batch, temperature, repeats)
+    fixed = {kind: speed for kind, speed in by_kind.items() if kind not in (PLAIN, AUTO)}
     best = max(fixed, key=lambda kind: fixed[kind], default=None)
     ends = ["", ""] if best is None else [f"{fixed[FIXED]:.2f}", f"{fixed[best]:.2f} ({best})"]
-    share = [""] if best is None else [f"{found[AUTO] / fixed[best]:.2f}"]
+    share = [""] if best is None else [f"{by_kind[AUTO] / fixed[best]:.2f}"]
     about = [f"`zoo:{model}`", f"{temperature:g}", str(batch), "yes" if burn else "no", f"`{method}`"]
-    return row([*about, f"{found[AUTO]:.2f}", *ends, *share])
+    return row([*about, f"{by_kind[AUTO]:.2f}", *ends, *share])
 
 
 def main() -> None:

@@ -7,9 +7,11 @@ from collections.abc import Callable, Sequence
 
 import attrs
 import pytest
+import spec_best
 import torch
 import transformers
 from safetensors.torch import load_file
+from spec_best.costs import NotMeasured
 from spec_cli.draft import drafted_by, next_draft
 from spec_methods.mtp import Mtp
 from torch import Tensor
@@ -229,8 +231,13 @@ def test_layers_in_a_file_of_their_own_draft_the_same(arch):
     assert torch.equal(own[1], other[1]) and torch.equal(own[1], single[1])
 
 
-def test_best_takes_the_layers_that_lie_beside_a_model(tmp_path):
+def refuse_costs(info, drafters):
+    raise NotMeasured("a test measures nothing")
+
+
+def test_best_takes_the_layers_that_lie_beside_a_model(tmp_path, monkeypatch):
     """A file without a trunk, under the name by which llama.cpp finds it."""
+    monkeypatch.setattr(spec_best, "costs_of", refuse_costs)
     whole = deep_mtp.dense(2)
     model = deep_mtp.open_model(whole)
     for name in [name for name in model.tensors if name.startswith("blk.0.")]:
