@@ -91,12 +91,12 @@ def test_the_drafter_that_is_expected_to_be_fastest_follows_lookup(monkeypatch, 
     assert "by costs of a test; control auto" in prepared.notes[0]
 
 
-def test_drafters_that_cost_more_than_they_bring_leave_lookup_alone_without_a_controller(monkeypatch, cache):
+def test_drafters_that_cost_more_than_they_bring_leave_lookup_alone(monkeypatch, cache):
     with_costs(monkeypatch, dflash=9.0, eagle3=9.0, draft_model=9.0)
     prepared = prepare("zoo:pico", "best")
 
     with prepared.load() as run:
-        assert names(run) == ["ngram"]
+        assert names(run) == ["auto", "ngram"]
     assert prepared.notes[0].startswith("best: ngram, lookup in the text; expected times")
 
 
@@ -130,9 +130,9 @@ def test_large_models_are_not_read_twice(cache, monkeypatch):
 def test_a_model_alone_gets_lookup(pico):
     prepared = prepare(pico, "best")
 
-    assert prepared.notes == ("best: ngram, lookup in the text, as no drafter is there",)
+    assert prepared.notes == ("best: ngram, lookup in the text, as no drafter is there; control auto",)
     with prepared.load() as run:
-        assert names(run) == ["ngram"]
+        assert names(run) == ["auto", "ngram"]
 
 
 @pytest.mark.parametrize("kind", ["eagle3", "dflash"])

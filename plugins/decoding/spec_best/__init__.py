@@ -67,7 +67,6 @@ def _drafters(target: Target) -> Iterator[Drafter]:
 def _choice(drafters: list[Drafter], why: str, refused: list[str], target: Target) -> MethodChoice:
     methods: list[Any] = [LOOKUP, *(drafter.method for drafter in drafters)]
     names = " and ".join([LOOKUP, *(drafter.name for drafter in drafters)])
-    control = CONTROL if drafters else None  # lookup that finds nothing takes hardly any time
-    parts = [f"best: {names}, {why}" + (f"; control {CONTROL}" if drafters else ""), *refused]
+    parts = [f"best: {names}, {why}; control {CONTROL}", *refused]
     parts += describe_published(target.info, {drafter.file for drafter in drafters})
-    return MethodChoice(methods, control, "; ".join(parts))
+    return MethodChoice(methods, CONTROL, "; ".join(parts))
