@@ -1,4 +1,4 @@
-"""What drafts of a method bring: accepted tokens by position, by text, and against the chances that it gives itself."""
+"""What drafts of a method bring: accepted tokens by position and by text, their time, and the price of one more."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from spec_core import DraftAttempt
 
 @attrs.define
 class Positions:
-    """Acceptance by position in the draft, of tokens behind accepted ones, and of all."""
+    """Acceptance by position in the draft, of tokens after accepted ones, and of all."""
 
     chances: list[Mean] = attrs.field(factory=list)
     rate: Mean = attrs.field(factory=lambda: Mean(SLOW / 4, PRIOR, PRIOR_TESTS))
@@ -86,7 +86,7 @@ class Drafts:
 
     @property
     def tested(self) -> int:
-        """Tokens behind accepted ones only."""
+        """Tokens after accepted ones only."""
         return sum(min(one.depth, one.accepted + 1) for one in self.attempts if one.accepted is not None)
 
 
@@ -143,6 +143,11 @@ class Method:
         if sequences in self.overheads:
             return self.overheads[sequences].at(length)
         return max((line.at(length) for line in self.overheads.values()), default=0.0)
+
+    def value(self, tokens: float, time: float) -> float:
+        """Tokens per plain step where it is asked in every step. tokens, time: of a step with its draft."""
+        offers, idle = self.offers.value, 1.0 - self.offers.value
+        return (offers * tokens + idle) / (offers * time + idle * (1.0 + self.idle.value))
 
     def first_time(self, tokens: int) -> float:
         """Plain steps that its first draft for a text of this length takes in addition."""

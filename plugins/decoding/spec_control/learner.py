@@ -75,11 +75,10 @@ class Learner:
 
     def _row_cost(self, method: Method, costs: Costs) -> float:
         """Tokens that are worth the time of one more token in each draft, by what drafts and other steps bring."""
-        n, offers, depth = costs.sequences, method.offers.value, max(2.0, method.depth.value)
+        n, depth = costs.sequences, max(2.0, method.depth.value)
         rows = [round(n * (1.0 + length * method.branching.value)) for length in (1.0, depth)]
         whole = costs.step(rows[1]) - costs.step(rows[0]) + method.overhead(n, depth) - method.overhead(n, 1.0)
-        idle, time = (1.0 - offers), self._draft_time(costs, method, method.gain.rows)
-        speed = (offers * method.gain.tokens + idle) / (offers * time + idle * (1.0 + method.idle.value))
+        speed = method.value(method.gain.tokens, self._draft_time(costs, method, method.gain.rows))
         return max(1.0, speed) * whole / (depth - 1.0)
 
     def _draft_time(self, costs: Costs, method: Method, rows: float) -> float:

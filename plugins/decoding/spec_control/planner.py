@@ -142,7 +142,7 @@ class Planner(Learner):
             if (limit := self._limit(costs, text, name, trees)) is None:
                 continue
             tokens, time = self._forecast(costs, text, name, limit.length or 0)
-            if (value := self._value(name, tokens, time)) > 1.0:
+            if (value := self.methods[name].value(tokens, time)) > 1.0:
                 limits[name], values[name] = limit, (value, tokens / time)
         if not values:
             return {}
@@ -150,11 +150,6 @@ class Planner(Learner):
         best, names = max(values, key=lambda name: values[name][0]), [*limits]
         after = names[names.index(best) :]
         return {n: limit for n, limit in limits.items() if n in after or values[n][1] >= values[best][0]}
-
-    def _value(self, name: str, tokens: float, time: float) -> float:
-        """Tokens per plain step where this method is asked in every step. tokens, time: of a step with its draft."""
-        offers, idle = self.methods[name].offers.value, self.methods[name].idle.value
-        return (offers * tokens + 1.0 - offers) / (offers * time + (1.0 - offers) * (1.0 + idle))
 
     def _first_time(self, text: TextStats, name: str) -> float:
         """Plain steps that its next draft takes because it is its first one for this text."""
