@@ -53,7 +53,7 @@ class Terminal:
         os.killpg(self.process.pid, signal.SIGINT)
 
     def screen(self):
-        """The lines of the screen, those that have scrolled off too."""
+        """The lines of the screen and those above it that have scrolled off."""
         screen = pyte.HistoryScreen(COLUMNS, ROWS, history=10_000, ratio=1)
         pyte.Stream(screen).feed(self.data.decode())
         history = ["".join(line[x].data for x in range(COLUMNS)).rstrip() for line in screen.history.top]

@@ -30,7 +30,7 @@ Send = Callable[[bytes], None]
 
 @contextmanager
 def answering(monkeypatch, respond: Callable[[bytes, Send], None]) -> Iterator[None]:
-    """A hub whose bytes are those that ``respond`` sends for the head of a request."""
+    """A hub that sends what ``respond`` gives for the head of a request."""
 
     class Handler(socketserver.StreamRequestHandler):
         def handle(self) -> None:

@@ -23,7 +23,7 @@ ROUTES = {
 
 @pytest.fixture
 def ask_rows(server):
-    """Rows that each text of a request reused, also those that score a prompt."""
+    """Reused rows of each text of a request, and of the texts that score a prompt."""
     rows = []
     note = lambda job, result: rows.append(result.reused)
     server.engine.finished.append(note)

@@ -27,7 +27,7 @@ GRACE: dict[Stage, float] = {"silent": 0.1, "handshake": 0.5, "head": 0.5, "body
 """Seconds without a byte after which a connection of this stage may be closed for another one, in this order. One that
 is answered, or was kept alive, is not closed."""
 WAITED_FOR: tuple[Stage, ...] = ("silent", "handshake", "head")
-"""Stages whose end a new connection waits for; without one of them it is told that the server is full."""
+"""Stages whose end a new connection waits for. Where no connection is in one, the server answers that it is full."""
 LOOKED_AT = 32
 """Connections of a stage that are compared, the oldest ones."""
 
