@@ -101,7 +101,7 @@ class Method:
     overheads: {sequences: plain steps that it takes for a draft, by its length}. first: plain steps that its first
     draft for a text takes in addition, by tokens of the text; first_of_run: the first one. depth: tokens of the longest
     path; branching: of all paths, over depth. priced: it asks for a price, so that its drafts need no other limit.
-    tried_at: step of its last draft.
+    tried_at: step of its last draft; called_at: of the last one in which it was asked for one.
     """
 
     positions: Positions = attrs.field(factory=Positions)
@@ -121,6 +121,7 @@ class Method:
     branching: Mean = attrs.field(factory=lambda: Mean(SLOW, 1.0))
     priced: bool = False
     tried_at: int = 0
+    called_at: int = 0
 
     def price(self, sequences: int) -> float:
         """The chance of a path below which it drafts no further: that of the nearest number of sequences."""

@@ -7,7 +7,7 @@ from collections.abc import Hashable
 
 import attrs
 
-from spec_control import RECENT, RISK, SETTLE
+from spec_control import FEW, RECENT, RISK, SETTLE
 from spec_control.acceptance import Drafts, Method, TextStats
 from spec_control.account import Account, Report
 from spec_control.costs import Costs, Usual
@@ -125,7 +125,8 @@ class Learner:
                 method.standing.add(time)
                 method.stood += time
             elif name in self.asked:
-                method.learn_offers(0.0, time)
+                is_late, method.called_at = self.steps - method.called_at >= FEW, self.steps
+                method.learn_offers(0.0, min(time, method.idle.value) if is_late and method.idle.count else time)
 
     def _measure(self, costs: Costs, record: StepRecord, spent: float) -> None:
         """Measure a plain step. spent: seconds of it that methods and the controller took."""
@@ -154,12 +155,12 @@ class Learner:
         host = 1.0 - costs.forward / costs.plain
         besides = (record.total_seconds - forward - own) / plain - host
         usual = sum(self.methods[name].overhead(sequences, depth) for name in names)
-        if first := self._first_drafts(attempts):  # a method's first draft for a text evaluates what it has missed
+        if first := self._first_drafts(attempts):
             once, besides = max(0.0, besides - usual), min(besides, usual)
-            for attempt, text in first:
+            for attempt, missed in first:
                 method, each = self.methods[attempt.method], once / len(first)
                 if method.gain.count:
-                    method.first.add(text.tokens, each)
+                    method.first.add(missed, each)
                 else:  # it loads too
                     method.first_of_run = min(each, self.account.balance_max / RISK)
         else:
@@ -184,14 +185,22 @@ class Learner:
         for name in names:
             self.report.methods[name].add(tokens * costs.plain / len(names), charged * costs.plain / len(names))
 
-    def _first_drafts(self, attempts: tuple[DraftAttempt, ...]) -> list[tuple[DraftAttempt, TextStats]]:
-        """Drafts of methods that had not drafted for their text before, with this text."""
+    def _missed(self, text: TextStats, name: str) -> int:
+        """Tokens of a text that a method has not seen: all before its first draft, and those of a rest."""
+        if name not in text.served:
+            return text.tokens
+        missed = self.steps - self.methods[name].called_at
+        return missed if missed >= FEW else 0
+
+    def _first_drafts(self, attempts: tuple[DraftAttempt, ...]) -> list[tuple[DraftAttempt, int]]:
+        """Drafts of methods that first evaluate what they have missed of their text, with the number of its tokens."""
         first = []
         for attempt in attempts:
-            text = self.texts.get(attempt.number)
-            if text is not None and attempt.method not in text.served:
-                text.served.add(attempt.method)
-                first.append((attempt, text))
+            if (text := self.texts.get(attempt.number)) is None:
+                continue
+            if missed := self._missed(text, attempt.method):
+                first.append((attempt, missed))
+            text.served.add(attempt.method)
         return first
 
     def _learn_offers(self, record: StepRecord, plain: float) -> None:
@@ -199,6 +208,7 @@ class Learner:
         undrafted = record.sequences
         for name in self.asked:
             drafts = sum(attempt.method == name for attempt in record.attempts)
+            self.methods[name].called_at = self.steps
             self.methods[name].learn_offers(drafts / undrafted, record.seconds.get(f"draft.{name}", 0.0) / plain)
             if (undrafted := undrafted - drafts) <= 0:
                 break

@@ -25,13 +25,12 @@ class Planner(Learner):
     """Plans steps by what was learned.
 
     every: max steps with drafts between two measured plain ones. pause, probe_at: steps between two tests of methods
-    that do not pay, and the step of the next one. repaying: the balance was used up.
+    that do not pay, and the step of the next one.
     """
 
     every: int = 128
     pause: int = constants.PAUSE
     probe_at: int = 0
-    repaying: bool = False
 
     def begin(self, methods: Iterable[str], costs: Iterable[StepCost] = ()) -> None:
         """A run begins with these methods, and with costs that were measured before, as whole steps."""
@@ -51,8 +50,7 @@ class Planner(Learner):
             is_warm = any(known.plain for known in self.costs.values())
             return self._rest(MEASURING, constants.SETTLE - is_warm, drop)
         reserve = min(constants.RESERVE, 0.9 * self.account.balance_max)
-        self.repaying = balance < (reserve if self.repaying else reserve / 4)
-        if self.repaying:
+        if balance < reserve:
             return self._rest(REPAYING, (1.5 * reserve - balance) / self.account.share, drop)
         limits = {number: self._choose_methods(costs, text, trees) for number, text in self.texts.items()}
         is_probe = self._add_probe(costs, limits, trees)
@@ -152,8 +150,9 @@ class Planner(Learner):
         return {n: limit for n, limit in limits.items() if n in after or values[n][1] >= values[best][0]}
 
     def _first_time(self, text: TextStats, name: str) -> float:
-        """Plain steps that its next draft takes because it is its first one for this text."""
-        return 0.0 if name in text.served else self.methods[name].first_time(text.tokens)
+        """Plain steps that its next draft takes because of tokens of this text that it has missed."""
+        missed = self._missed(text, name)
+        return self.methods[name].first_time(missed) if missed else 0.0
 
     def _forecast(self, costs: Costs, text: TextStats, name: str, length: int) -> tuple[float, float]:
         """Tokens and time of a step with its draft. One that stops by a price is judged by what its drafts gained."""
@@ -177,7 +176,7 @@ class Planner(Learner):
         method, balance = self.methods[name], self.account.balance
         most = self._longest_affordable(costs, method, text.budget if longest is None else min(text.budget, longest))
         first_max = balance - constants.RESERVE if method.gain.speed > 1.0 else balance / 2
-        if not most or self._first_time(text, name) > first_max:
+        if not most or self._first_time(text, name) > max(0.0, first_max):
             return None
         is_chosen = not method.priced and longest is None
         length = self._best_length(costs, method, text.rate(name, method).value, most) if is_chosen else most
