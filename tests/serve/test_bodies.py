@@ -97,6 +97,7 @@ WRONG = {
     "detokenize": ("/detokenize", {"tokens": [999_999]}, "vocabulary"),
     "detokenize-text": ("/detokenize", {"tokens": "x"}, "tokens"),
     "tokenize-half": ("/tokenize", {"content": HALF}, None),
+    "tokenize-long": ("/tokenize", {"content": "a" * 1_048_577}, "content"),
     "template": ("/apply-template", {"messages": "x"}, "messages"),
 }
 

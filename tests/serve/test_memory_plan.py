@@ -27,7 +27,8 @@ def test_the_plan_counts_weights_drafters_slots_and_the_cache():
     assert plan_here.drafters == {"draft-model": draft.weight_bytes}
     assert plan_here.slots == 4 * info.context * row
     assert plan_here.cached == 10 * MIB // row and plan_here.cache <= 10 * MIB
-    assert plan_here.total == plan_here.weights + draft.weight_bytes + plan_here.slots + plan_here.cache
+    parts = plan_here.weights, draft.weight_bytes, plan_here.slots, plan_here.cache
+    assert plan_here.total == sum(parts) + memory.READING
     assert plan_of(methods=["ngram"])[1].drafters == {}
 
 

@@ -18,6 +18,8 @@ from spec_serve.stream import JsonPieces, as_json, encode_pieces
 from spec_serve.strict_model import Body, ListOf
 
 router = api_router("llama-server")
+TEXT_MAX = 1 << 20
+"""Characters of a text to tokenize: tokenizing a MiB takes 170 MiB."""
 SLICE = 10_000
 """Tokens of an answer that are written at once."""
 
@@ -66,6 +68,8 @@ async def tokenize(body: Tokenize, service: ServiceOf) -> Response:
 
 
 def _tokenize(body: Tokenize, tokenizer: Any) -> Response:
+    if (count := len(body.content)) > TEXT_MAX:
+        raise ApiError(400, f"{count:,} characters, at most {TEXT_MAX:,} can be tokenized at once", "content")
     ids = tokenizer.encode(body.content, special=body.parse_special, bos=body.add_special)
     slices = (ids[at : at + SLICE] for at in range(0, len(ids), SLICE))
     pieces = [_describe(part, body.with_pieces, tokenizer) for part in slices]

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from spec_core.commands import PluginInstance
 
 MIB = 1 << 20
+READING = 256 * MIB
+"""Bytes for requests while they are read: a long text that is tokenized, and grammars that are compiled."""
 CHECKPOINTS = 9
 """States that a sequence of a hybrid keeps: its own, and those from which its prefix can be continued."""
 LIMIT = Path("/sys/fs/cgroup/memory.max")
@@ -44,7 +46,7 @@ class Plan:
 
     @property
     def total(self) -> int:
-        return self.weights + self.step + sum(self.drafters.values()) + self.slots + self.cache + self.pictures
+        return READING + self.weights + self.step + sum(self.drafters.values()) + self.slots + self.cache + self.pictures
 
     def lines(self) -> list[str]:
         """Lines of the plan for people."""
@@ -59,6 +61,7 @@ class Plan:
                 [f"{_mib(self.pictures):>9} pictures: the tower, one prompt that is read, and those held"]
                 * bool(self.pictures)
             ),
+            f"{_mib(READING):>9} requests while they are read",
             f"{_mib(self.total):>9} together",
         ]
 

@@ -18,12 +18,12 @@ SHORT = 1 << 11
 hand it over and back while others run."""
 LONG = 1 << 16
 """Characters or tokens of long work."""
-LONG_MAX = 2
-"""Long work that is done at once: a text of megabytes takes a hundred times its size while it is tokenized."""
+LONG_MAX = 1
+"""Long work that is done at once: a long text takes 170 times its size while it is tokenized."""
 WAITING_MAX = 32
 """Long work, grammars, or prompts with pictures, that wait; each holds a body of up to megabytes."""
-COMPILING_MAX = 4
-"""Grammars that are compiled at once."""
+COMPILING_MAX = 2
+"""Grammars that are compiled at once. One may take 190 MiB while it is compiled."""
 WRITTEN_MAX = 1
 """Long answers that are written at once: their log-probabilities take many times the size of the text."""
 PICTURED_MAX = 1
