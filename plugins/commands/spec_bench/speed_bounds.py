@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from spec_commands import common
 from spec_commands.environment import environment
+from spec_commands.json_text import format_json
 from spec_costs import file
 from spec_costs.curve import Curve
 from spec_costs.file import Costs, DraftCost, StepCost
@@ -46,7 +46,7 @@ def write(out: Path, target: Target, costs: list[Cost], drafts: list[DraftCost],
     steps = [StepCost(c.batch, c.depth, c.rows, c.step) for c in costs]
     body = file.as_json(Costs(file.machine(target), steps, drafts), environment=environment(), load=load)
     try:
-        common.write(out, (json.dumps(body, indent=1, ensure_ascii=False, default=str) + "\n").encode())
+        common.write(out, (format_json(body, indent=1) + "\n").encode())
     except OSError as error:
         raise common.unwritable(out, error) from error
     common.print_note(f"written: {out}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -12,6 +11,7 @@ import click
 
 from spec_commands.completion import complete_model, complete_names
 from spec_commands.debug import debug_option
+from spec_commands.json_text import format_json
 from spec_commands.printing import json_safe, say
 from spec_core.commands import (
     FLAG,
@@ -371,7 +371,7 @@ def print_note(text: str) -> None:
 
 def as_json(value: Any) -> str:
     """JSON in one line; control characters are escapes, wherever they came from."""
-    return json_safe(json.dumps(value, ensure_ascii=False, default=str))
+    return json_safe(format_json(value))
 
 
 def installed_names() -> set[str]:

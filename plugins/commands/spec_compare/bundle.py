@@ -15,6 +15,7 @@ from typing import Any
 
 import attrs
 from spec_commands import common
+from spec_commands.json_text import format_json
 
 from spec_compare.outcome import Outcome, recompute
 from spec_compare.records import costs, prompts, schema
@@ -70,7 +71,7 @@ def write(folder: Path, file: Path, report: bool, with_prompts: bool = True) -> 
 def contents(folder: Path, result: Outcome, report: bool) -> dict[str, bytes]:
     """{name: data} of everything but the manifest. The summary is recomputed, as ``check`` will do."""
     files = {LAPS: (folder / LAPS).read_bytes(), SCHEMA: schema.FILE.read_bytes()}
-    files[SUMMARY] = json.dumps(result.body(), indent=1, ensure_ascii=False, default=str).encode()
+    files[SUMMARY] = format_json(result.body(), indent=1).encode()
     left_out = () if result.prompts else (prompts.NAME,)
     for name in (costs.NAME, prompts.NAME):
         if (folder / name).exists() and name not in left_out:

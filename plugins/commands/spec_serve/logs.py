@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import logging
 import sys
 import threading
@@ -14,6 +13,7 @@ from time import monotonic
 from typing import Any, TextIO
 
 import attrs
+from spec_commands.json_text import format_json
 
 from spec_serve.errors import ApiError
 from spec_serve.request_info import REQUEST_INFO
@@ -38,7 +38,7 @@ class JsonLines(logging.Formatter):
         entry |= getattr(record, "numbers", {})
         if record.exc_info:
             entry["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(entry)
+        return format_json(entry)
 
 
 class JsonStream(io.TextIOBase):

@@ -46,7 +46,8 @@ class Plan:
 
     @property
     def total(self) -> int:
-        return READING + self.weights + self.step + sum(self.drafters.values()) + self.slots + self.cache + self.pictures
+        weights = self.weights + sum(self.drafters.values())
+        return weights + self.step + self.slots + self.cache + self.pictures + READING
 
     def lines(self) -> list[str]:
         """Lines of the plan for people."""

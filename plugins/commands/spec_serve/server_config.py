@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import attrs
+from spec_commands.json_text import format_json
 
 from spec_core import Run, Target
 from spec_core.commands import Settings
@@ -55,7 +56,7 @@ class ServerConfig:
     @cached_property
     def fingerprint(self) -> str:
         """Fingerprint of the answering system: it changes with the model, its settings and this program."""
-        settings = json.dumps(self.settings.as_json(), default=str)
+        settings = format_json(self.settings.as_json())
         text = "\0".join((version("spec-core"), self.target.info.vocab_id or "", settings))
         return f"b{sha256(text.encode()).hexdigest()[:12]}"
 

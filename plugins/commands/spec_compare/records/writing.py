@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Any, Literal
 
 import attrs
 from spec_commands import common
+from spec_commands.json_text import format_json
 from spec_commands.prompts import Prompt
 
 from spec_compare.executors.shard import Written, ignore_line
@@ -73,7 +73,7 @@ class Results:
 
     def conclude(self, body: dict[str, Any]) -> None:
         """Write the summary, and print the paths of both files."""
-        text = json.dumps(body, indent=1, ensure_ascii=False, default=str)
+        text = format_json(body, indent=1)
         self._try(lambda: common.write(self.out / SUMMARY, text.encode()))
         common.print_note(f"written: {self.out / LAPS}, {self.out / SUMMARY}")
 

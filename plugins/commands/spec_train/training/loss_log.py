@@ -8,6 +8,7 @@ from typing import Any
 
 import attrs
 from spec_commands.common import unwritable
+from spec_commands.json_text import format_json
 
 from spec_train.training.evaluation import Result
 from spec_train.training.log import Log
@@ -26,7 +27,7 @@ class LossLog:
             if not self._started:
                 self._begin(log.step if result is None else log.step + 1)
             with self.file.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(line_of(log, progress, result)) + "\n")
+                file.write(format_json(line_of(log, progress, result)) + "\n")
         except OSError as error:
             raise unwritable(self.file, error) from error
 
