@@ -14,7 +14,7 @@ import pytest
 
 pytest.importorskip("fastapi", reason="needs the extra serve")
 
-from spec_serve.calls.families import ENDS, FORMS, MEMBERS, OPENINGS, WORDS, form_of
+from spec_serve.calls.families import ENDS, FORMS, MEMBERS, OPENINGS, SECTIONS, TAGGED, WORDS, form_of
 from spec_serve.harmony import HarmonyReader
 from spec_serve.parts import Mark
 from spec_serve.thinking import FORMS as THOUGHTS
@@ -97,6 +97,12 @@ WRITTEN = {
     ),
     "list-in-a-tag": ('<tool_call>[{"name": "f", "arguments": {"a": 1}}, {"name": "g"}]</tool_call>', "", TWO),
     "line-end-in-a-text": ('<tool_call>{"name": "f", "arguments": {"b": "x\ny"}}</tool_call>', "", [("f", {"b": "x\ny"})]),
+    "code-printed": ("```tool_code\nprint(f(a=1))\nprint(g())\n```\nDone.", "Done.", TWO),
+    "code-listed": ("```tool_code\n[f(a=1), g()]\n```", "", TWO),
+    "code-no-closing": ("Sure.\n```tool_code\nf(a=1)", "Sure.", ONE),
+    "code-of-another-tool": ("```tool_code\nh(a=1)\n```", "```tool_code\nh(a=1)\n```", []),
+    "sections": ('>>>all\nSure.>>>f\n{"a": 1}>>>g\n{}', "Sure.", TWO),
+    "a-doctest": (">>> f(a=1)\n2", ">>> f(a=1)\n2", []),
     "an-index": ("[1, 2, 3]", "[1, 2, 3]", []),
     "a-link": ("[f](http://x)", "[f](http://x)", []),
     "call-in-prose": ("call:me maybe", "call:me maybe", []),
@@ -107,8 +113,9 @@ WRITTEN = {
 }  # fmt: skip
 
 
-def read(pieces, tools=TOOLS):
-    reader = CallReader(tools)
+def read(pieces, tools=TOOLS, form=None):
+    form = form or (SECTIONS if ">>>" in "".join(pieces) else TAGGED)
+    reader = CallReader(tools, form=form)
     parts = [part for piece in pieces for part in reader.put(piece)] + reader.end()
     calls = [part for part in parts if not isinstance(part, str)]
     assert calls == reader.calls
@@ -159,6 +166,22 @@ def _tokens(text):
             word = text[at:end]
         yield word
         at += len(word)
+
+
+@pytest.mark.parametrize(
+    ("text", "read_as"),
+    [
+        ("all\nHello.", ("Hello.", [])),
+        ('f\n{"a": 1}>>>g\n{}', ("", TWO)),
+        ('all\nSure.\n>>>f\n{"a": 1}', ("Sure.", ONE)),
+        ("allocate\nit", ("allocate\nit", [])),
+        ('h\n{"a": 1}', ('h\n{"a": 1}', [])),
+    ],
+)
+def test_an_answer_whose_opening_ends_the_prompt(text, read_as):
+    assert read([text], form=SECTIONS) == read(list(text), form=SECTIONS) == read_as
+    assert read(["all\nHello."], {}, SECTIONS) == ("Hello.", [])
+    assert read(["all\nHello."]) == ("all\nHello.", [])
 
 
 @pytest.mark.parametrize("seed", range(4))

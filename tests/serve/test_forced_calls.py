@@ -74,7 +74,7 @@ def test_a_forced_call_has_the_form_of_the_family_and_fits_the_schema(run, form,
         if generation.result.finish_reason == "length":
             continue
         complete += 1
-        reader = CallReader({"add": schema or {}, "sub": schema or {}})
+        reader = CallReader({"add": schema or {}, "sub": schema or {}}, form=form)
         message = [part for part in [*reader.put(generation.text), *reader.end()] if isinstance(part, str)]
         (call,) = reader.calls
 
@@ -94,7 +94,7 @@ def test_several_forced_calls_are_read(run, form):
     for seed in range(8):
         constraint = structured.tools_constraint(tools, "required", form=form)
         generation = run.generate("x", constraint=constraint, max_tokens=160, temperature=1.5, seed=seed)
-        reader = CallReader({"add": {}})
+        reader = CallReader({"add": {}}, form=form)
         reader.put(generation.text)
         reader.end()
         counts.append(len(reader.calls))

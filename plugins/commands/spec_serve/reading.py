@@ -68,7 +68,8 @@ class Reads:
         prompt: list[Any] = list(job.request.prompt)
         marks = known_marks(tokenizer)
         pieces = Pieces(marks, Places.of(job, tokenizer))
-        calls = CallReader.of(self.tools, self.single)
+        calls = CallReader.of(self.tools, self.single, call_form_of(tokenizer))
+        tags = calls if self.tools or calls.form.beginning else None
         if self.whole:
             return Reader(pieces, calls if self.tools else None)
         if has_channels(tokenizer.chat_template):
@@ -78,7 +79,7 @@ class Reads:
             tail = "".join(_as_text(p) for p in spell(prompt[-TAIL:], marks, tokenizer))
             thoughts = ThoughtReader.after(tail, form)
         legacy = self.format == "deepseek-legacy"
-        return Reader(pieces, calls if self.tools else None, thoughts, legacy=legacy)
+        return Reader(pieces, tags, thoughts, legacy=legacy)
 
     def _channels(self, prompt: list[Any], tokenizer: Tokenizer, calls: CallReader) -> HarmonyReader:
         """A reader that knows what of the message stands in the prompt."""

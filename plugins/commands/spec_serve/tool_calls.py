@@ -7,22 +7,48 @@ from __future__ import annotations
 
 import re
 from collections.abc import Generator, Iterable
+from functools import cache
 
 import attrs
 
 from spec_serve.calls.call import Call, Tools
-from spec_serve.calls.families import OPENINGS, read_beginning
-from spec_serve.calls.forms import Found
+from spec_serve.calls.families import OPENINGS, TAGGED, CallForm, read_beginning
+from spec_serve.calls.forms import Form, Found
 from spec_serve.calls.text import NoCall, Step, Text, skip_space
 from spec_serve.schemas import Tool
 
 __all__ = ["Call", "CallReader"]
 
-OPENED = re.compile("|".join(re.escape(opening) for opening in sorted(OPENINGS, key=len, reverse=True)))
-BEGINNINGS = frozenset(opening[:n] for opening in OPENINGS for n in range(1, len(opening)))
-LONGEST = max(map(len, OPENINGS)) - 1
 TRIM = 1 << 16
 """Characters that were read and are kept at most, until the text is shortened."""
+
+
+@attrs.frozen(eq=False)
+class Openings:
+    """Texts that begin calls, each with its reader. beginnings: their beginnings, which may become one of them."""
+
+    forms: dict[str, Form]
+    pattern: re.Pattern[str] = attrs.field(init=False)
+    beginnings: frozenset[str] = attrs.field(init=False)
+
+    @pattern.default
+    def _compile_pattern(self) -> re.Pattern[str]:
+        return re.compile("|".join(re.escape(opening) for opening in sorted(self.forms, key=len, reverse=True)))
+
+    @beginnings.default
+    def _list_beginnings(self) -> frozenset[str]:
+        return frozenset(opening[:n] for opening in self.forms for n in range(1, len(opening)))
+
+    def overlap(self, text: str) -> int:
+        """Length of the longest end of the text with which an opening begins."""
+        longest = max(map(len, self.forms)) - 1
+        return next((n for n in range(min(len(text), longest), 0, -1) if text[-n:] in self.beginnings), 0)
+
+
+@cache
+def openings_of(form: CallForm) -> Openings:
+    """Openings in texts of a model with this form."""
+    return Openings({**OPENINGS, **form.openings})
 
 
 @attrs.define(eq=False)
@@ -32,11 +58,12 @@ class CallReader:
     The result depends on the text alone, not on the pieces, and takes time in proportion to its length.
 
     tools: {name: JSON schema of its parameters}. A call of none of these tools stays text.
-    single: at most one call is read, what follows it is left out.
+    single: at most one call is read, what follows it is left out. form: that of the model.
     """
 
     tools: Tools
     single: bool = False
+    form: CallForm = TAGGED
     calls: list[Call] = attrs.field(factory=list)
     _text: Text = attrs.field(factory=Text)
     _parts: list[str | Call] = attrs.field(factory=list)
@@ -44,8 +71,8 @@ class CallReader:
     _steps: Generator[None, None, None] | None = None
 
     @classmethod
-    def of(cls, tools: Iterable[Tool], single: bool = False) -> CallReader:
-        return cls({t.function.name: t.function.parameters or {} for t in tools}, single)
+    def of(cls, tools: Iterable[Tool], single: bool = False, form: CallForm = TAGGED) -> CallReader:
+        return cls({t.function.name: t.function.parameters or {} for t in tools}, single, form)
 
     def put(self, text: str) -> list[str | Call]:
         """New text and the calls that it completed, in order."""
@@ -77,7 +104,7 @@ class CallReader:
         """Calls without an opening at the beginning of the text; the index after them."""
         start = yield from skip_space(self._text, 0)
         try:
-            form = yield from read_beginning(self._text, start)
+            form = self.form.beginning or (yield from read_beginning(self._text, start))
             reading = yield from form(self._text, start, self.tools)
         except NoCall:
             return 0
@@ -88,12 +115,11 @@ class CallReader:
 
         White space around calls is no text; what may be the beginning of an opening is held back.
         """
-        text, scanned = self._text, at
+        text, scanned, openings = self._text, at, openings_of(self.form)
         while True:
-            match = OPENED.search(text.whole, scanned)
-            end = (
-                match.start() if match else max(scanned, len(text.whole) - (0 if text.final else _overlap(text.whole)))
-            )
+            match = openings.pattern.search(text.whole, scanned)
+            held = 0 if text.final else openings.overlap(text.whole)
+            end = match.start() if match else max(scanned, len(text.whole) - held)
             if text.whole[scanned:end].strip():
                 content = text.whole[at:end]
                 content = content.lstrip() if after else content
@@ -115,7 +141,7 @@ class CallReader:
         """The calls of an opening; where there are none it is text."""
         start = at + len(opening)
         try:
-            reading = yield from OPENINGS[opening.lstrip()](self._text, start, self.tools)
+            reading = yield from openings_of(self.form).forms[opening.lstrip()](self._text, start, self.tools)
         except NoCall:
             self._parts.append(opening)
             return start, False
@@ -129,8 +155,3 @@ class CallReader:
             self.calls.append(kept)
             self._parts.append(kept)
         return end
-
-
-def _overlap(text: str) -> int:
-    """Length of the longest end of the text with which an opening begins."""
-    return next((n for n in range(min(len(text), LONGEST), 0, -1) if text[-n:] in BEGINNINGS), 0)

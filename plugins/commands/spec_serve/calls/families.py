@@ -7,7 +7,7 @@ from itertools import chain
 
 import attrs
 
-from spec_serve.calls import forms, marked_forms
+from spec_serve.calls import code_forms, forms, marked_forms
 from spec_serve.calls.forms import Form
 from spec_serve.calls.text import NoCall, Step, Text, has_word
 
@@ -18,6 +18,7 @@ class CallForm:
 
     openings: texts that begin it, each with its reader. closings: its other words, which may be control tokens.
     example: a text that calls ``f`` with ``{"a": 1}``. signs: words of a chat template whose model writes this form.
+    beginning: reads the beginning of an answer, whose opening ends the prompt.
     """
 
     name: str
@@ -25,6 +26,7 @@ class CallForm:
     closings: tuple[str, ...]
     example: str
     signs: tuple[str, ...] = ()
+    beginning: Form | None = None
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -114,15 +116,25 @@ WHOLE_PYTHON = CallForm("whole-python", {}, (), "[f(a=1)]", ("[func_name1(params
 WHOLE = CallForm(
     "whole", {}, (), '{"name": "f", "parameters": {"a": 1}}', ("dictionary of argument name", "<|python_tag|>")
 )
+SECTIONS = CallForm(
+    "sections", {">>>": code_forms.read_section}, (), '>>>f\n{"a": 1}', (">>>all",), code_forms.read_section
+)
+TOOL_CODE = _form(
+    "tool-code", "```tool_code\n", code_forms.read_code("```"), example="```tool_code\nf(a=1)\n```",
+    signs=["```tool_code"],
+)  # fmt: skip
 TAGGED = _form("tagged", forms.TAG, forms.read_tagged, forms.TAG_END, example=f"<tool_call>\n{_OBJECT}\n</tool_call>")
 HARMONY = CallForm("harmony", {}, (), '<|channel|>commentary to=functions.f<|message|>{"a": 1}<|call|>')
 
 FORMS = (
     GEMMA4, FUNCTION_GEMMA, KIMI, DEEPSEEK, LFM2, GLM, PARAMETERS, FUNCTION, MISTRAL, MISTRAL_LIST, PHI, NEMOTRON,
-    FUNCTOOLS, PYTHON_TAG, PYTHON, WHOLE_PYTHON, WHOLE, TAGGED,
+    FUNCTOOLS, PYTHON_TAG, PYTHON, SECTIONS, TOOL_CODE, WHOLE_PYTHON, WHOLE, TAGGED,
 )  # fmt: skip
-"""All forms that are recognised in every model's text. The first whose sign a template has is that of its model."""
-OPENINGS: dict[str, Form] = {opening: form for one in FORMS for opening, form in one.openings.items()}
+"""All forms. The first whose sign a template has is that of its model."""
+OPENINGS: dict[str, Form] = {
+    opening: form for one in FORMS if one.beginning is None for opening, form in one.openings.items()
+}
+"""Openings that are recognised in every model's text."""
 WORDS = tuple(dict.fromkeys(chain.from_iterable(form.words for form in FORMS)))
 
 
@@ -160,6 +172,7 @@ MEMBERS = (
     Member(("llama",), "Llama 3.1 with tools of its own, `<\\|python_tag\\|>`", PYTHON_TAG),
     Member(("llama",), "Llama 3.2 and ToolACE in Python's form", WHOLE_PYTHON),
     Member(("llama",), "Llama 3.1's custom form, Functionary 3.1", FUNCTION),
+    Member(("llama",), "Functionary 3.2", SECTIONS),
     Member(("llama",), "Hermes, SmolLM 2", TAGGED),
     Member(("llama",), "SmolLM 3", TAGGED, "<think>"),
     Member(("llama",), "Mistral 7B v0.3, Nemo, Small 3", MISTRAL_LIST),
@@ -171,6 +184,7 @@ MEMBERS = (
     Member(("phi3",), "Phi 4 mini as its page shows it", FUNCTOOLS),
     Member(("phi3",), "Phi 4 reasoning; Phi 3 has no tools, our prompt asks for this", TAGGED, "<think>"),
     Member(("gemma2", "gemma3"), "Gemma 2 and 3: their templates have no tools, our prompt asks for this", TAGGED),
+    Member(("gemma3",), "Gemma 3 as its page shows it", TOOL_CODE),
     Member(("gemma3",), "FunctionGemma", FUNCTION_GEMMA),
     Member(("gemma4",), "Gemma 4", GEMMA4, "<|channel>thought"),
     Member(("gpt-oss",), "gpt-oss", HARMONY, "<|channel|>analysis"),

@@ -265,7 +265,7 @@ def read_python(closing: str) -> Form:
             return (yield from read_listed(closing)(text, at, tools))
         calls, at = [], start
         while True:
-            call, at = yield from _read_python_call(text, at, tools)
+            call, at = yield from read_python_call(text, at, tools)
             calls.append(call)
             after = yield from skip_space(text, at)
             c = yield from read_char(text, after)
@@ -277,7 +277,8 @@ def read_python(closing: str) -> Form:
     return read
 
 
-def _read_python_call(text: Text, at: int, tools: Tools) -> Step[tuple[Call, int]]:
+def read_python_call(text: Text, at: int, tools: Tools) -> Step[tuple[Call, int]]:
+    """``f(a=1)``."""
     written = yield from read_name(text, at)
     name, at = (written if written in tools else written.removesuffix(".call")), at + len(written)
     properties_of(name, tools)

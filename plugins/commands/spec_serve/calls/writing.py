@@ -88,6 +88,10 @@ WRITINGS: dict[CallForm, Writing] = {
         "{}(", ")", "<|tool_call_start|>[", "]<|tool_call_end|>", ", ", "", PythonArguments, _suits_names
     ),
     families.WHOLE_PYTHON: Writing("{}(", ")", "[", "]", ", ", "[", PythonArguments, _suits_names),
+    families.TOOL_CODE: Writing(
+        "{}(", ")", "```tool_code\n", "\n```", "\n", "", PythonArguments, _suits_names
+    ),
+    families.SECTIONS: Writing(">>>{}\n", "", trigger=">>>"),
     families.GEMMA4: Writing(
         "<|tool_call>call:{}{", "}<tool_call|>", trigger="<|tool_call>", arguments=_gemma(forms.GEMMA_QUOTE),
         suits=_suits_names,
