@@ -12,6 +12,7 @@ import sys
 import pytest
 from safetensors.torch import load_file
 from spec_cli.main import run
+from spec_cli.plugins import describe_plugin
 
 from tests.support.toy_plugins import install
 
@@ -319,3 +320,21 @@ def test_a_command_that_is_none_is_listed_with_its_error(spec):
 
     assert code == 0 and "is of type function, a click command is needed" in " ".join(out.split())
     assert refused == 2 and "is of type function" in err
+
+
+def test_plugins_are_listed_with_what_they_do_and_none_is_imported(spec, monkeypatch):
+    monkeypatch.delitem(sys.modules, "spec_methods.eagle3", raising=False)
+    code, out, _ = spec("plugins", "--json")
+    rows = {(row["kind"], row["name"]): row for row in map(json.loads, out.splitlines())}
+
+    assert code == 0 and "spec_methods.eagle3" not in sys.modules
+    assert rows["method", "eagle3"]["description"].startswith("Drafts with an EAGLE-3 head")
+    assert rows["target", "gguf"]["description"].startswith("Load a model.")
+    own = [row for row in rows.values() if row["distribution"] == "spec-core"]
+    assert all(row["description"] for row in own), [row["name"] for row in own if not row["description"]]
+
+
+def test_a_plugin_whose_source_cannot_be_read_has_no_description():
+    assert describe_plugin("no_such_package.module", "X") == ""
+    assert describe_plugin("json", "loads").startswith("Deserialize")
+    assert describe_plugin("json", "nothing") == ""

@@ -11,7 +11,7 @@ from spec_cli.show import has_colours
 from spec_cli.watch import NAMES, Prefill, prefill
 from spec_commands import prompts
 
-from spec_core import Request, Run, load
+from spec_core import Request, Run, UsageError, load
 from spec_core.testing import ToyTarget
 from tests.support.small_models import tiny_gguf
 
@@ -219,3 +219,16 @@ def test_a_line_of_prompts_ends_where_json_says_so(tmp_path):
     (tmp_path / "p.jsonl").write_text("\n".join(lines), "utf-8-sig")
 
     assert [prompt.given for prompt in prompts.read(tmp_path / "p.jsonl")] == ["one\u2028two", "three\x85four"]
+
+
+def test_the_first_turn_of_a_conversation_is_asked(tmp_path):
+    file = tmp_path / "p.jsonl"
+    jsonl(file, {"question_id": 81, "turns": ["Hello", "More"]}, {"id": "2", "prompt": "x"})
+
+    first, second = prompts.read(file, forms=(*prompts.FORMS, prompts.TURNS))
+    assert (first.id, first.given) == ("81", [{"role": "user", "content": "Hello"}]) and second.given == "x"
+    with pytest.raises(UsageError, match="line 1: no prompt"):
+        prompts.read(file)
+    jsonl(file, {"id": "1", "turns": []})
+    with pytest.raises(UsageError, match="turns must be a list of texts"):
+        prompts.read(file, forms=(*prompts.FORMS, prompts.TURNS))

@@ -53,7 +53,7 @@ def generate(many: Path | None, show_drafts: bool, as_json: bool, **flags: Any) 
     """Generate a text, or with --prompts several. Methods change the speed, never the text.
 
     A line of --prompts is {"id": "1", "prompt": "..."}. Instead of "prompt" it may have "messages", a chat for the
-    model's template, or "tokens", a list of ids.
+    model's template, "tokens", a list of ids, or "turns", a conversation whose first turn is asked.
     """
     watch = Watch(perf_counter())
     places = common.pop_flags(flags, "prompt", "file", "tokens", "chat", "messages")
@@ -107,7 +107,8 @@ def requests_of(many: Path | None, places: dict[str, Any], request: Request) -> 
     chat = places.pop("chat")
     if given := [prompt.FLAGS[name] for name, value in places.items() if value is not None]:
         raise UsageError(f"prompts were passed by {' and '.join([*given, '--prompts'])}", hint="pass them once")
-    return [attrs.evolve(request, prompt=p.given, name=p.id) for p in prompts.read(many, chat)]
+    forms = (*prompts.FORMS, prompts.TURNS)
+    return [attrs.evolve(request, prompt=p.given, name=p.id) for p in prompts.read(many, chat, forms)]
 
 
 def with_images(request: Request, images: list[str]) -> Request:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import click
@@ -20,7 +24,7 @@ NAME = 16
 @click.option("--hooks", is_flag=True, help="Also list each plugin's hooks, or why it cannot be imported.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
 def plugins(hooks: bool, as_json: bool) -> None:
-    """List installed plugins: name, kind, distribution, version."""
+    """List installed plugins: name, kind, distribution, version, description."""
     plugins_by_kind = discover()
     width = max((len(entry.name) for entry in plugins_by_kind), default=0) + 1
     for entry in plugins_by_kind:
@@ -29,10 +33,32 @@ def plugins(hooks: bool, as_json: bool) -> None:
             "kind": entry.kind,
             "distribution": entry.distribution,
             "version": entry.version,
+            "description": describe_plugin(entry.point.module, entry.point.attr),
         }
         if hooks:
             row |= _hooks(entry)
         say(common.as_json(row) if as_json else _line(row, max(width, NAME)))
+
+
+def describe_plugin(module: str, name: str, depth: int = 3) -> str:
+    """First line of a plugin's docstring, read from the source of its module; empty where there is none.
+
+    The module is not imported: that takes a second for those that import torch, and may fail.
+    """
+    try:
+        spec = find_spec(module)
+        tree = ast.parse(Path(spec.origin).read_text("utf-8"))  # type: ignore[union-attr, arg-type]
+    except (Exception, SystemExit):  # a stranger's package may hold anything, and its parents are imported
+        return ""
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == name:
+            lines = inspect.cleandoc(ast.get_docstring(node) or "").splitlines()
+            return lines[0] if lines else ""
+        if isinstance(node, ast.ImportFrom) and node.level == 0 and depth:
+            for alias in node.names:
+                if name == (alias.asname or alias.name):
+                    return describe_plugin(node.module or "", alias.name, depth - 1)
+    return ""
 
 
 def _hooks(entry: Entry) -> dict[str, Any]:
@@ -49,5 +75,5 @@ def _hooks(entry: Entry) -> dict[str, Any]:
 def _line(row: dict, width: int) -> str:
     """width: of the column of names."""
     where = f"{row['distribution']} {row['version']}"
-    summary = row.get("problem") or ", ".join(row.get("hooks", []))
+    summary = row.get("problem") or ", ".join(row.get("hooks", [])) or row["description"]
     return f"{row['name']:{width}}{row['kind']:10}{where:24}{summary}".rstrip()

@@ -18,6 +18,7 @@ EXAMPLE = (
     'instead of "prompt": "messages": [{"role": "user", "content": "..."}], or "tokens": [1, 2, 3]'
 )
 FORMS = ("prompt", "messages", "tokens")
+TURNS = "turns"
 IDS = ("id", "question_id", "task_id")
 """Names of a prompt's id; the others are those of Spec-Bench and HumanEval."""
 FAMILIES = ("family", "category")
@@ -47,12 +48,12 @@ def json_lines(path: Path, hint: str) -> list[tuple[int, str]]:
     return [(i, line) for i, line in enumerate(lines, 1) if line.strip()]
 
 
-def read(path: Path, chat: bool = False) -> list[Prompt]:
+def read(path: Path, chat: bool = False, forms: Sequence[str] = FORMS) -> list[Prompt]:
     """Prompts of a file. Raises UsageError naming the line that is wrong.
 
-    chat: texts become user messages.
+    chat: texts become user messages. forms: allowed names of a line's prompt; ``turns`` is the first of a conversation.
     """
-    prompts = [_prompt(path, i, line) for i, line in json_lines(path, "pass a JSONL file of prompts")]
+    prompts = [_prompt(path, i, line, forms) for i, line in json_lines(path, "pass a JSONL file of prompts")]
     if not prompts:
         raise UsageError(f"{path} has no prompts", hint=EXAMPLE)
     check_ids(path, prompts)
@@ -75,13 +76,13 @@ def _as_message(path: Path, prompt: Prompt) -> Prompt:
     return prompt
 
 
-def _prompt(path: Path, number: int, line: str) -> Prompt:
+def _prompt(path: Path, number: int, line: str, forms: Sequence[str]) -> Prompt:
     where = f"{path.name}, line {number}"
     entry = parse_line(where, line, EXAMPLE)
-    forms = [name for name in FORMS if isinstance(entry, dict) and name in entry]
-    if len(forms) != 1:
-        raise UsageError(f"{where}: {' and '.join(forms) + ' are both set' if forms else 'no prompt'}", hint=EXAMPLE)
-    given = CHECKS[forms[0]](where, entry[forms[0]])
+    names = [name for name in forms if isinstance(entry, dict) and name in entry]
+    if len(names) != 1:
+        raise UsageError(f"{where}: {' and '.join(names) + ' are both set' if names else 'no prompt'}", hint=EXAMPLE)
+    given = CHECKS[names[0]](where, entry[names[0]])
     name, family = _first(entry, IDS, number), _first(entry, FAMILIES, "all prompts")
     return Prompt(str(name), str(family), given)
 
@@ -116,7 +117,14 @@ def _tokens(where: str, given: Any) -> list[int]:
     return given
 
 
-CHECKS = {"prompt": _text, "messages": _messages, "tokens": _tokens}
+def _first_turn(where: str, turns: Any) -> Any:
+    """The first turn of a conversation, as messages: those after it need answers."""
+    if not isinstance(turns, list) or not turns or not all(isinstance(turn, str) for turn in turns):
+        raise UsageError(f"{where}: turns must be a list of texts", hint=EXAMPLE)
+    return [{"role": "user", "content": turns[0]}]
+
+
+CHECKS = {"prompt": _text, "messages": _messages, "tokens": _tokens, TURNS: _first_turn}
 
 
 def check_ids(path: Path, prompts: Sequence[Prompt]) -> None:
