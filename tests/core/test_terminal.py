@@ -3,69 +3,17 @@
 from __future__ import annotations
 
 import os
-import pty
-import select
-import signal
 import subprocess
 import sys
-from time import monotonic, sleep
+from time import sleep
 
 import pytest
 
 pytest.importorskip("pyte", reason="renders a terminal")
 
-import pyte
 from spec_cli.watch import Prefill
 
-COLUMNS, ROWS = 80, 60
-
-
-class Terminal:
-    """A program on a pseudo-terminal, and what it has written."""
-
-    def __init__(self, *arguments, **variables):
-        self.leader, follower = pty.openpty()
-        environment = {**os.environ, "TERM": "xterm", "COLUMNS": str(COLUMNS), "LINES": str(ROWS), **variables}
-        command = [sys.executable, "-m", "spec_core", *arguments]
-        self.process = subprocess.Popen(
-            command, stdin=follower, stdout=follower, stderr=follower, env=environment, start_new_session=True
-        )
-        os.close(follower)
-        self.data = b""
-
-    def read(self, seconds=60.0, until=None):
-        """Read until a text was written, or the program has ended."""
-        end = monotonic() + seconds
-        while monotonic() < end and (until is None or until not in self.data):
-            if select.select([self.leader], [], [], 0.1)[0]:
-                try:
-                    piece = os.read(self.leader, 65536)
-                except OSError:
-                    break
-                if not piece:
-                    break
-                self.data += piece
-            elif self.process.poll() is not None:
-                break
-        return self.data
-
-    def interrupt(self):
-        os.killpg(self.process.pid, signal.SIGINT)
-
-    def screen(self):
-        """The lines of the screen and those above it that have scrolled off."""
-        screen = pyte.HistoryScreen(COLUMNS, ROWS, history=10_000, ratio=1)
-        pyte.Stream(screen).feed(self.data.decode())
-        history = ["".join(line[x].data for x in range(COLUMNS)).rstrip() for line in screen.history.top]
-        return [*history, *(line.rstrip() for line in screen.display)]
-
-
-def run(*arguments, **variables):
-    terminal = Terminal(*arguments, **variables)
-    terminal.read()
-    assert terminal.process.wait(30) is not None
-    return terminal
-
+from tests.support.terminal import Terminal, run
 
 SLOW = """
 from time import sleep
