@@ -185,7 +185,7 @@ class Learner:
         for name in names:
             self.report.methods[name].add(tokens * costs.plain / len(names), charged * costs.plain / len(names))
 
-    def _missed(self, text: TextStats, name: str) -> int:
+    def _missed_tokens(self, text: TextStats, name: str) -> int:
         """Tokens of a text that a method has not seen: all before its first draft, and those of a rest."""
         if name not in text.served:
             return text.tokens
@@ -198,7 +198,7 @@ class Learner:
         for attempt in attempts:
             if (text := self.texts.get(attempt.number)) is None:
                 continue
-            if missed := self._missed(text, attempt.method):
+            if missed := self._missed_tokens(text, attempt.method):
                 first.append((attempt, missed))
             text.served.add(attempt.method)
         return first

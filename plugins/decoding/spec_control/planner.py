@@ -151,7 +151,7 @@ class Planner(Learner):
 
     def _first_time(self, text: TextStats, name: str) -> float:
         """Plain steps that its next draft takes because of tokens of this text that it has missed."""
-        missed = self._missed(text, name)
+        missed = self._missed_tokens(text, name)
         return self.methods[name].first_time(missed) if missed else 0.0
 
     def _forecast(self, costs: Costs, text: TextStats, name: str, length: int) -> tuple[float, float]:

@@ -6,13 +6,13 @@ from spec_serve.calls.call import Call, Tools, properties_of
 from spec_serve.calls.forms import Form, Found, read_arguments, read_python, read_python_call
 from spec_serve.calls.text import NoCall, Step, Text, has_word, read_char, read_name, skip_closing, skip_space
 
-PRINT = "print("
+PRINTED = "print" + "("
 CONTENT = "all"
 """Name of the section that is the answer's text (Functionary 3.2)."""
 
 
 def read_code(closing: str) -> Form:
-    """Calls in Python, one in a line, each also within ``print()``; or a list of calls."""
+    """Calls in Python, one in a line, each also within a call of ``print``; or a list of calls."""
 
     def read(text: Text, at: int, tools: Tools) -> Step[Found]:
         at = yield from skip_space(text, at)
@@ -35,9 +35,9 @@ def read_code(closing: str) -> Form:
 
 def _read_line(text: Text, at: int, tools: Tools) -> Step[tuple[Call, int]]:
     """A call, or a call that is printed."""
-    if not (yield from has_word(text, at, PRINT)):
+    if not (yield from has_word(text, at, PRINTED)):
         return (yield from read_python_call(text, at, tools))
-    call, at = yield from read_python_call(text, at + len(PRINT), tools)
+    call, at = yield from read_python_call(text, at + len(PRINTED), tools)
     if (yield from read_char(text, at)) != ")":
         raise NoCall
     return call, at + 1
