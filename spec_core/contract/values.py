@@ -24,6 +24,9 @@ PROPOSALS: frozenset[Proposal] = frozenset({"deterministic", "sampled", "unknown
 """Kinds of proposal that a method may draft."""
 KINDS: frozenset[Kind] = PROPOSALS | {"mixed"}
 """Kinds of proposal that a rule may judge."""
+Learns = Literal["nothing", "length", "tokens"]
+"""What earlier verdicts may change in later drafts of a method, see ``Compat.learns``."""
+LEARNS: tuple[Learns, ...] = ("nothing", "length", "tokens")
 Exact = Literal["rows", "chains", "no", ""]
 """Rows of a target that have equal bits in every forward, see ``TargetInfo.exact``."""
 EXACT: tuple[Exact, ...] = ("rows", "chains", "no", "")
@@ -291,6 +294,10 @@ class Compat:
     catches_up: it reads generated tokens from ``seq.tokens`` when it drafts: rows are delivered to it only in steps
         with rows of a prompt, and ``rollback`` is called only in steps with a draft. Has no effect on owners of state
         and rules.
+    learns: what earlier verdicts may change in its later drafts: ``nothing``, as these depend on committed text alone;
+        their ``length``; or their ``tokens`` too, where drafts are equal after equal verdicts.
+    shares_learning: one text may change the drafts of another, of the same cache salt.
+    keeps_former_text: on a reused slot, tokens of the earlier text may help the next one; they are compared before use.
     report: what the plugin did in the run, for statistics and JSON; its text ``summary`` is also printed.
     close: called once when the run is closed, after its texts have ended: the place to save what was learned. Not
         called for a run that was never closed, for a plugin that was switched off, and by other engines.
@@ -312,6 +319,9 @@ class Compat:
     load: Callable[[Any], None] | None = attrs.field(default=None, validator=optional(is_callable()))
     shares: bool = False
     catches_up: bool = False
+    learns: Learns = attrs.field(default="nothing", validator=in_(LEARNS), kw_only=True)
+    shares_learning: bool = attrs.field(default=False, kw_only=True)
+    keeps_former_text: bool = attrs.field(default=False, kw_only=True)
     report: Callable[[], Mapping[str, Any]] | None = attrs.field(default=None, validator=optional(is_callable()))
     close: Callable[[], None] | None = attrs.field(default=None, validator=optional(is_callable()))
 

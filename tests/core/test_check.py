@@ -7,8 +7,9 @@ from xml.etree import ElementTree
 
 import pytest
 from spec_cli.main import run
+from spec_methods.ngram import Ngram
 
-from spec_core import CONTRACT
+from spec_core import CONTRACT, Compat, hookimpl
 from tests.support.small_models import tiny_gguf, tiny_hybrid
 from tests.support.toy_plugins import install
 
@@ -31,7 +32,7 @@ def label_of(badge) -> str:
 
 
 def test_a_method_that_keeps_its_promises_gets_a_badge(check, tmp_path):
-    code, out, err = check("ngram:n_min=2", "--declare", "learns_from_verdicts=length", "--badge", "ngram.svg")
+    code, out, err = check("ngram:n_min=2", "--badge", "ngram.svg")
 
     assert (code, out) == (0, "")
     assert "method ngram of spec-core" in err and " 0 broken" in err
@@ -39,18 +40,19 @@ def test_a_method_that_keeps_its_promises_gets_a_badge(check, tmp_path):
     assert label_of(tmp_path / "ngram.svg") == "spec-core contract {}.{}: {} checks".format(*CONTRACT, kept)
 
 
-def test_a_broken_promise_is_quoted_with_its_finding_and_what_may_be_declared(check, tmp_path):
+def test_a_broken_promise_is_quoted_with_its_finding_and_what_may_be_declared(check, tmp_path, monkeypatch):
+    monkeypatch.setattr(Ngram, "compat", hookimpl(lambda self: Compat(drafts={"deterministic"})))
     code, out, _ = check("ngram", "--badge", "ngram.svg")
 
     assert code == 1
     assert "broken: A rejected draft has no effect on later drafts" in out and "\n  drafts [" in out
-    assert 'learns_from_verdicts = "length"' in out and "pytest" not in out
+    assert 'Compat(learns="length")' in out and "pytest" not in out
     assert label_of(tmp_path / "ngram.svg").endswith("checks failed")
 
 
 def test_a_badge_with_the_ending_json_is_an_endpoint_of_shields(check, tmp_path):
     """Its schema: https://shields.io/badges/endpoint-badge."""
-    code, _, err = check("ngram:n_min=2", "--declare", "learns_from_verdicts=length", "--badge", "ngram.json")
+    code, _, err = check("ngram:n_min=2", "--badge", "ngram.json")
     badge = json.loads((tmp_path / "ngram.json").read_text("utf-8"))
 
     assert code == 0

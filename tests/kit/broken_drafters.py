@@ -46,9 +46,13 @@ class Lookup:
 
 @attrs.define(eq=False)
 class PoolsBySalt(Lookup):
-    """Healthy, if declared: drafts what followed the last two tokens in any text with the same cache salt."""
+    """Healthy: drafts what followed the last two tokens in any text with the same cache salt, and says so."""
 
     pool: dict[tuple[Any, ...], int] = attrs.field(factory=dict, init=False)
+
+    @hookimpl
+    def compat(self) -> Compat:
+        return Compat(drafts={"deterministic"}, shares_learning=True)
 
     def salt_of(self, seq) -> str:
         return seq.cache_salt
@@ -601,6 +605,41 @@ class Counter(Lookup):
                 counts[pair] = counts.get(pair, 0) + 1
 
 
+@attrs.define(eq=False)
+class AvoidsWhatWasRejected(Lookup):
+    """Healthy: drafts no token that was rejected in this text, and says so."""
+
+    rejected: StashKey[set[int]] = attrs.field(factory=StashKey, init=False)
+
+    @hookimpl
+    def compat(self) -> Compat:
+        return Compat(drafts={"deterministic"}, learns="tokens")
+
+    def avoided(self, seq) -> set[int]:
+        return seq.stash.setdefault(self.rejected, set())
+
+    def ahead(self, seq, count):
+        ids, avoided = super().ahead(seq, count), self.avoided(seq)
+        return next((ids[:i] for i, token in enumerate(ids) if token in avoided), ids)
+
+    @hookimpl
+    def rollback(self, step) -> None:
+        for seq, verdict in step.verdicts.items():
+            part = step.part(seq)
+            if part.draft is not None and len(verdict.path) < len(part.draft):
+                self.avoided(seq).add(part.draft.ids[len(verdict.path)])
+
+
+@attrs.define(eq=False)
+class AvoidsByItsSlot(AvoidsWhatWasRejected):
+    """Keeps what was rejected by slot, also when another text begins there."""
+
+    by_slot: dict[int, set[int]] = attrs.field(factory=dict, init=False)
+
+    def avoided(self, seq) -> set[int]:
+        return self.by_slot.setdefault(seq.slot, set())
+
+
 ONE_KEY: StashKey[dict] = StashKey()
 
 
@@ -690,6 +729,10 @@ class GivesUp(Lookup):
     """Falls silent when it was not asked for a while, and calls that a matter of length."""
 
     asked: StashKey[int] = attrs.field(factory=StashKey, init=False)
+
+    @hookimpl
+    def compat(self) -> Compat:
+        return Compat(drafts={"deterministic"}, learns="length")
 
     def ahead(self, seq, count):
         since = len(seq.tokens) - seq.stash.get(self.asked, seq.prompt_len)

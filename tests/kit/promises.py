@@ -37,17 +37,18 @@ A failed check reports the promise, what was found, the prompt and seed, and the
 `pytest --conformance` prints the kept and broken promises of each class at the end.
 The fixtures `toy_target`, `toy_rollback` and `conformance` are available wherever the package is installed.
 
-Intended behaviour is declared by attributes of the test class:
+A method declares in its `Compat` what it learns, so that `spec check` needs no flags:
+
+| `Compat` | meaning |
+| --- | --- |
+| `learns="length"` | earlier verdicts may change the length of later drafts |
+| `learns="tokens"` | earlier verdicts may change the length and tokens of drafts |
+| `shares_learning=True` | one text may change the drafts of another with the same cache salt |
+| `keeps_former_text=True` | on a reused slot the method may use tokens of the previous text |
+
+Other limits are attributes of the test class:
 """
 DECLARED = [
-    ('learns_from_verdicts = "length"', "a method", "earlier verdicts may change the length of later drafts"),
-    ('learns_from_verdicts = "tokens"', "a method", "earlier verdicts may change the length and tokens of drafts"),
-    ("shares_between_sequences = True", "a method", "one text may change the drafts of another"),
-    (
-        "keeps_former_text = True",
-        "a method",
-        "on a reused slot the method may use tokens of the previous text",
-    ),
     (
         "tolerance",
         "an owner, a target",

@@ -7,7 +7,7 @@ from pathlib import Path
 import attrs
 import pytest
 
-from spec_core import hookimpl
+from spec_core import Compat, hookimpl
 from spec_core.testing import DrafterConformance
 from spec_core.testing.conformance.promise import promises
 from spec_core.testing.conformance.report import conform, outcome
@@ -33,7 +33,12 @@ def test_the_kit_catches_the_broken_plugin_and_passes_its_healthy_twin(case):
 class Pools(Lookup):
     """Draws on one pool of all texts with a cache salt, on purpose."""
 
+    is_declared: bool = False
     pool: dict[tuple[object, ...], int] = attrs.field(factory=dict, init=False)
+
+    @hookimpl
+    def compat(self):
+        return Compat(drafts={"deterministic"}, shares_learning=self.is_declared)
 
     def ahead(self, seq, count):
         token = self.pool.get((seq.cache_salt, *seq.tokens[-2:]), -1)
@@ -49,10 +54,10 @@ class Pools(Lookup):
 def test_what_a_deliberately_shared_pool_breaks_is_what_its_author_may_declare():
     """Every broken promise of such a method names the attribute, and with it none is broken."""
     broken = [one for one in conform(DrafterConformance, Pools) if one.result == "broken"]
-    declared = conform(DrafterConformance, Pools, shares_between_sequences=True)
+    declared = conform(DrafterConformance, lambda: Pools(is_declared=True))
 
     assert broken
-    assert [one.check for one in broken if "shares_between_sequences = True" not in one.found] == []
+    assert [one.check for one in broken if "Compat(shares_learning=True)" not in one.found] == []
     assert [one.found for one in declared if one.result == "broken"] == []
 
 

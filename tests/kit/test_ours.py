@@ -99,7 +99,5 @@ class TestOwnerOfTheOnlyState(RollbackConformance):
 class TestExtendingNgram(DrafterConformance):
     """It drafts as without ``extend`` where no other method drafts before it."""
 
-    learns_from_verdicts = "length"
-
     def make(self):
         return Ngram(extend=True)

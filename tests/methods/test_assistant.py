@@ -113,8 +113,6 @@ def test_texts_equal_plain_decoding(shared, temperature, slots, kernels):
 
 
 class TestAssistant(DrafterConformance):
-    learns_from_verdicts = "length"
-
     def make(self):
         return Assistant(file=str(tiny_assistant()), p_min=0.0, draft_max=3)
 

@@ -169,8 +169,6 @@ def test_a_controller_reads_what_became_of_the_chances_of_a_head(name):
 
 
 class TestDSpark(DrafterConformance):
-    learns_from_verdicts = "length"
-
     def make(self):
         return DSpark(file=str(spark_file("hybrid", 120)), p_min=0.0, draft_max=2)
 

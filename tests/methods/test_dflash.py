@@ -76,8 +76,6 @@ def test_windows_and_causal_layers_are_those_that_were_trained(causal, kernels, 
 
 
 class TestDFlash(DrafterConformance):
-    learns_from_verdicts = "length"
-
     def make(self):
         return DFlash(file=str(head_file("dflash", "hybrid", 120)), p_min=0.0, draft_max=2)
 

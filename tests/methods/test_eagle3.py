@@ -160,8 +160,6 @@ def test_a_head_without_numbers_drafts_no_tree():
 
 
 class TestEagle3(DrafterConformance):
-    learns_from_verdicts = "length"
-
     def make(self):
         return Eagle3(file=str(head_file("eagle3", "hybrid", 120)), p_min=0.0, draft_max=2)
 
@@ -173,7 +171,5 @@ class TestEagle3(DrafterConformance):
 
 
 class TestEagle3Trees(TestEagle3):
-    learns_from_verdicts = "tokens"
-
     def make(self):
         return Eagle3(file=str(head_file("eagle3", "hybrid", 120)), p_min=0.0, draft_max=2, width=3, nodes_max=7)

@@ -30,8 +30,6 @@ def one_thread():
 class TestExtendingDraftModel(DrafterConformance):
     """It drafts as without ``extend`` where no other method drafts before it."""
 
-    learns_from_verdicts = "length"
-
     def make(self):
         return DraftModel(file=str(tiny_gguf(1, context=128)), draft_max=2, p_min=0.0, extend=True)
 

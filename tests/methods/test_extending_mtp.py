@@ -28,8 +28,6 @@ def one_thread():
 class TestExtendingMtp(DrafterConformance):
     """It drafts as without ``extend`` where no other method drafts before it."""
 
-    learns_from_verdicts = "length"
-
     def make(self):
         return Mtp(p_min=0.0, draft_max=2, extend=True)
 

@@ -395,8 +395,6 @@ def test_a_long_prompt_is_caught_up_with_in_pieces_at_every_layer(deep):
 class TestDeepMtp(DrafterConformance):
     """Two layers, and drafts that are longer."""
 
-    learns_from_verdicts = "length"
-
     def make(self):
         return Mtp(p_min=0.0, draft_max=3, extend=True)
 

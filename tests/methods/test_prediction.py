@@ -10,8 +10,6 @@ from spec_core.testing import DrafterConformance, ToyTarget
 
 
 class TestPrediction(DrafterConformance):
-    learns_from_verdicts = "length"
-
     def make(self):
         return Repeating()
 

@@ -22,16 +22,11 @@ from tests.methods.extending import SAMPLINGS, Begins, ran, requests, texts_of
 class TestExtendingRecycling(DrafterConformance):
     """It drafts as without ``extend`` where no other method drafts before it."""
 
-    learns_from_verdicts = "tokens"
-
     def make(self):
         return Recycling(extend=True)
 
 
 class TestRecyclingSharedGreedyChains(DrafterConformance):
-    learns_from_verdicts = "tokens"
-    shares_between_sequences = True
-
     def make(self):
         return Recycling(shared=True, width=1, sample="greedy", fresh=1.0)
 

@@ -24,8 +24,6 @@ WRITES = st.lists(st.tuples(st.integers(0, 2), st.integers(-1, 2)), max_size=80)
 
 
 class TestSuffix(DrafterConformance):
-    learns_from_verdicts = "length"
-
     def make(self):
         return Suffix()
 
@@ -33,16 +31,11 @@ class TestSuffix(DrafterConformance):
 class TestExtendingSuffixTrees(DrafterConformance):
     """It drafts as without ``extend`` where no other method drafts before it."""
 
-    learns_from_verdicts = "tokens"
-
     def make(self):
         return Suffix(width=3, p_min=0.01, extend=True)
 
 
 class TestSuffixShared(DrafterConformance):
-    learns_from_verdicts = "tokens"
-    shares_between_sequences = True
-
     def make(self):
         return Suffix(shared=True, tokens_max=64)
 

@@ -56,9 +56,8 @@ DRAFTERS = [
     drafter("extensions_depend_on_the_drafted_tokens", drafters.ReadsNoDraftedToken, drafters.ExtendsFromStates),
     drafter("forwards_of_extensions_are_as_promised", drafters.ReadsEveryDraftedTokenTwice, drafters.ExtendsWithAModel),
     drafter("one_request_is_survived", drafters.Raises),
-    drafter(
-        "a_cache_salt_separates_texts", drafters.PoolsAllTexts, drafters.PoolsBySalt, shares_between_sequences=True
-    ),
+    drafter("equal_verdicts_give_equal_drafts", drafters.AvoidsByItsSlot, drafters.AvoidsWhatWasRejected),
+    drafter("a_cache_salt_separates_texts", drafters.PoolsAllTexts, drafters.PoolsBySalt),
     drafter("it_is_made_from_its_settings", drafters.NamesATypeThatIsNotThere),
     drafter("text_equals_plain_decoding", drafters.KeepsItsDrafts),
     drafter("text_does_not_depend_on_the_batch", drafters.OneLogForAll),
@@ -99,7 +98,7 @@ DRAFTERS = [
     drafter("a_slot_that_is_used_again_holds_no_old_text", drafters.OnlyAppends),
     drafter("views_are_not_kept", drafters.KeepsTheView, drafters.Reader),
     drafter("asked_after_a_thousand_steps", drafters.DropsItsBacklog),
-    drafter("asked_after_a_thousand_steps", drafters.GivesUp, learns_from_verdicts="length"),
+    drafter("asked_after_a_thousand_steps", drafters.GivesUp),
     drafter("the_backlog_of_an_idle_method_is_bounded", drafters.PutsOffForEver, drafters.Reader),
     drafter(
         "a_conversation_goes_on_after_another_with_the_same_beginning",

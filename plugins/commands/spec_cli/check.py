@@ -27,7 +27,7 @@ KITS = {
     "control": "ControllerConformance",
     "target": "TargetConformance",
 }
-DECLARED = ("learns_from_verdicts", "shares_between_sequences", "keeps_former_text", "tolerance", "batch_tolerance")
+DECLARED = ("tolerance", "batch_tolerance")
 """Attributes of a kit's class that ``--declare`` may set."""
 WORDS = {"true": True, "false": False}
 

@@ -118,6 +118,8 @@ class Ngram:
             load=self._begin,
             shares=True,
             catches_up=not self.shared,
+            learns="length",
+            shares_learning=self.shared,
         )
 
     @hookimpl

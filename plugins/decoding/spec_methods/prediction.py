@@ -117,6 +117,7 @@ class Prediction:
             forwards=lambda k: 0,
             refusals=[Refusal(problem, "give a text file in UTF-8")] if problem else [],
             load=self._load,
+            learns="length",
         )
 
     def _load(self, target: Target) -> None:

@@ -12,7 +12,7 @@ from spec_core.testing.conformance.text_checks import TextChecks
 class DrafterConformance(TextChecks, MemoryChecks, ExtendChecks, NeedsChecks, SettingsChecks):
     """Inherit, and let ``make`` return a new instance of the method.
 
-    Declare intended deviations as class attributes: ``learns_from_verdicts = "length"`` or ``"tokens"``
-    if earlier verdicts change later drafts, ``shares_between_sequences = True`` if one text may change others' drafts,
-    ``keeps_former_text = True`` if the earlier text of a slot may help the next one.
+    A method declares intended deviations in its ``Compat``: ``learns="length"`` or ``"tokens"`` if earlier verdicts
+    change later drafts, ``shares_learning`` if one text may change the drafts of others, ``keeps_former_text`` if the
+    earlier text of a slot may help the next one.
     """

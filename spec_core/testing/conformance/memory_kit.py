@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from typing import Any, ClassVar, Literal
+from functools import cached_property
+from typing import Any
 
 import attrs
 import pytest
@@ -46,28 +47,26 @@ LONG_BEGINNING = 80
 """Rows from which a prefix is copied instead of evaluated again."""
 LONG = 48
 """Tokens after which a text has repeated itself."""
-LEARNING = '\nif earlier verdicts shall change later drafts, declare it: learns_from_verdicts = "length" or "tokens"'
-SHARING = "\nif one text shall change the drafts of others, declare it: shares_between_sequences = True"
-FORMER = "\nif tokens of a slot's earlier text shall help, and are compared before use: keeps_former_text = True"
+LEARNING = '\nif earlier verdicts shall change later drafts, declare it: Compat(learns="length") or "tokens"'
+SHARING = "\nif one text shall change the drafts of others, declare it: Compat(shares_learning=True)"
+FORMER = "\nif tokens of a slot's earlier text shall help, and are compared before use: Compat(keeps_former_text=True)"
 
 
 class MemoryChecks(DraftChecks):
-    """Part of DrafterConformance.
+    """Part of DrafterConformance. What a method learns is declared in its ``Compat``."""
 
-    learns_from_verdicts: what earlier drafts and verdicts may change in later drafts: "nothing"; "length",
-    their length; "tokens", their tokens. shares_between_sequences: one text may change the drafts of another.
-    keeps_former_text: on a reused slot, tokens of the earlier text may help the next one, if compared before use.
-    """
-
-    learns_from_verdicts: ClassVar[Literal["nothing", "length", "tokens"]] = "nothing"
-    shares_between_sequences: ClassVar[bool] = False
-    keeps_former_text: ClassVar[bool] = False
     declarable: str = ""
     """Declaration that allows the finding of the present check, if it is meant."""
 
+    @cached_property
+    def declared(self) -> Compat:
+        """The method's answer to ``compat``."""
+        name, plugin = self.mine()
+        return ask_compat(plugin, name, self.model) or Compat()
+
     def agree(self, one: Draft | None, two: Draft | None) -> bool:
         """Whether these drafts, after the same text with different histories, are as equal as declared."""
-        if self.learns_from_verdicts != "length":
+        if self.declared.learns != "length":
             return shape(one) == shape(two) and near(one, two)
         if one is None or two is None:
             return True
@@ -87,12 +86,12 @@ class MemoryChecks(DraftChecks):
                 raise Found(f"drafts {shown[0]}{rows}, expected {shown[1]}, {where}{self.declarable}")
 
     def _needs_fixed_tokens(self) -> None:
-        if self.learns_from_verdicts == "tokens":
+        if self.declared.learns == "tokens":
             pytest.skip("declared: earlier verdicts may change what is drafted")
-        self.declarable += "" if self.learns_from_verdicts == "length" else LEARNING
+        self.declarable += "" if self.declared.learns == "length" else LEARNING
 
     def _may_not_share(self) -> None:
-        if self.shares_between_sequences:
+        if self.declared.shares_learning:
             pytest.skip("declared: one text may change the drafts of another")
         self.declarable += SHARING
 
@@ -124,7 +123,6 @@ class MemoryChecks(DraftChecks):
 
     @promise("A text changes no draft of a request with another cache salt, also if texts are declared to be shared.")
     def test_a_cache_salt_separates_texts(self) -> None:
-        self._needs_fixed_tokens()
         self.declarable = ""
         requests = [attrs.evolve(r, cache_salt="b") for r in self.long_requests()]
         run = self.run([Judge("shared"), self.mine()], target=self.long_model, rule=Cut(1))
@@ -134,6 +132,15 @@ class MemoryChecks(DraftChecks):
         together(run, requests)
         of_requests = {key: draft for key, draft in drafts.items() if key[0] in {r.name for r in requests}}
         self.same_drafts(of_requests, self.drafts_of(requests, rule=Cut(1)), requests)
+
+    @promise("After the same text and the same verdicts a method drafts the same, whatever its slot held before.")
+    def test_equal_verdicts_give_equal_drafts(self) -> None:
+        self._may_not_share()
+        requests = self.long_requests()
+        one_slot = self.drafts_of(requests, rule=Cut(1), max_sequences=1, reuse=False)
+        for request in requests:
+            alone = self.drafts_of([request], rule=Cut(1), reuse=False)
+            self.same_drafts({k: d for k, d in one_slot.items() if k[0] == request.name}, alone, requests)
 
     @promise("A rejected draft has no effect on later drafts, which depend on committed text only.")
     def test_rejected_drafts_leave_no_trace(self) -> None:
@@ -198,7 +205,7 @@ class MemoryChecks(DraftChecks):
             pytest.skip("this target does not reuse prefixes")
         self._needs_fixed_tokens()
         self._may_not_share()
-        if self.keeps_former_text:
+        if self.declared.keeps_former_text:
             pytest.skip("declared: keeps tokens of an earlier text, and compares them")
         self.declarable += FORMER
         for request in requests:
@@ -248,7 +255,7 @@ class MemoryChecks(DraftChecks):
                 run.step()
         for seq, request in zip(seqs, requests, strict=True):
             same(run.take(seq).tokens, self.plain(request), describe_request(request))
-        if self.learns_from_verdicts == "tokens" or self.shares_between_sequences or self.keeps_former_text:
+        if self.declared.learns == "tokens" or self.declared.shares_learning or self.declared.keeps_former_text:
             return
         self.declarable = SHARING + FORMER
         for request in requests:
@@ -330,7 +337,7 @@ class MemoryChecks(DraftChecks):
             seen += self._pass_through(run)
             sizes.append(weight(plugin, outside=[run, self.model]))
         check_forgotten(seen, max_sequences=2)
-        if not self.shares_between_sequences:
+        if not self.declared.shares_learning:
             expect(sizes[2] <= sizes[1] + 2 * KIB, f"the instance grew from {sizes[1]} to {sizes[2]} bytes{SHARING}")
 
     def _pass_through(self, run: Run) -> list[weakref.ref[Sequence]]:

@@ -53,6 +53,7 @@ class Lens:
             forwards=lambda drafted: 0,
             refusals=misfits(self.file, target.info),
             load=self.load,
+            learns="length",
         )
 
     def load(self, target):

@@ -19,8 +19,6 @@ def file(tmp_path_factory):
 
 
 class TestLens(DrafterConformance):
-    learns_from_verdicts = "length"
-
     @pytest.fixture(autouse=True)
     def _file(self, file):
         self.file = file

@@ -65,6 +65,7 @@ class Assistant(PairDrafter):
             drafts=self.drafter.proposals,
             forwards=lambda k: k,
             load=lambda target: self._load(target, head),
+            learns="length",
         )
 
     def _load(self, target: Target, head: DraftHead) -> None:

@@ -103,6 +103,7 @@ class BlockDrafter:
             drafts=self._drafter.proposals,
             forwards=lambda k: 1,
             load=lambda target: self._load(target, head),
+            learns="tokens" if self.width > 1 else "length",
         )
 
     def _load(self, target: Target, head: DraftHead) -> None:

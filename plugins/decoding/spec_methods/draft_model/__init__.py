@@ -97,6 +97,7 @@ class DraftModel:
             extends=self.extend,
             forwards=lambda k: k,
             load=lambda target: self._load(file, described, target),
+            learns="length",
             memory=memory_of(described.info),
             notes=note(target, described, same_words(target, described)),
         )

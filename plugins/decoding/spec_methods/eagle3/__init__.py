@@ -71,6 +71,7 @@ class Eagle3(PairDrafter):
             drafts=self.drafter.proposals,
             forwards=lambda k: k,
             load=lambda target: self._load(target, head),
+            learns="tokens" if self.width > 1 else "length",
         )
 
     def _load(self, target: Target, head: DraftHead) -> None:

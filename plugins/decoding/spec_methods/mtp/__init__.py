@@ -60,6 +60,7 @@ class Mtp(PairDrafter):
             extends=self.extend,
             forwards=lambda k: k,
             load=lambda target: self._load(target, holder),
+            learns="length",
         )
 
     def _misfit(self, target: Target, holder: Target) -> Refusal | None:

@@ -78,7 +78,10 @@ class Recycling:
     def compat(self, target: Target) -> Compat:
         kinds = {"deterministic"} if self.sample == "greedy" else {"deterministic", "sampled", "unknown"}
         needs = Needs(trees=self.width > 1 and target.info.trees, logits=True)
-        return Compat(needs=needs, drafts=kinds, extends=self.extend, forwards=lambda k: 0, load=self._begin)
+        return Compat(
+            needs=needs, drafts=kinds, extends=self.extend, forwards=lambda k: 0, load=self._begin, learns="tokens",
+            shares_learning=self.shared,
+        )  # fmt: skip
 
     @hookimpl
     def draft(self, step: Step) -> None:

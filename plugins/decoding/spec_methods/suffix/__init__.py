@@ -80,6 +80,8 @@ class Suffix:
             forwards=lambda k: 0,
             load=self._begin,
             catches_up=not self.shared,
+            learns="tokens" if self.shared or self.width > 1 else "length",
+            shares_learning=self.shared,
         )
 
     @hookimpl
