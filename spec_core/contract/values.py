@@ -222,8 +222,9 @@ class Needs:
     depth: record it only for the first ``depth`` drafted tokens of each sequence; None means all.
     weights: GGUF names of the target's weights that the plugin reads with ``target.tensor``, such as
         ``token_embd.weight``. cached_layers: blocks of the target whose keys and values the plugin reads with its
-        ``CacheReader``. constraints, predictions: the plugin drafts only from these fields of requests. A run
-        gives them; other engines may not.
+        ``CacheReader``. constraints, predictions: the plugin drafts only from these fields of requests.
+    runs_target: the plugin evaluates sequences of its own on the target. A run allows it and gives these fields; other
+        engines may not.
     """
 
     hidden: frozenset[int] = attrs.field(default=frozenset(), converter=ints)
@@ -237,6 +238,7 @@ class Needs:
     cached_layers: frozenset[int] = attrs.field(default=frozenset(), converter=ints, kw_only=True)
     constraints: bool = attrs.field(default=False, kw_only=True)
     predictions: bool = attrs.field(default=False, kw_only=True)
+    runs_target: bool = attrs.field(default=False, kw_only=True)
 
     def __or__(self, other: Needs) -> Needs:
         return Needs(
@@ -251,6 +253,7 @@ class Needs:
             cached_layers=self.cached_layers | other.cached_layers,
             constraints=self.constraints or other.constraints,
             predictions=self.predictions or other.predictions,
+            runs_target=self.runs_target or other.runs_target,
         )
 
 

@@ -127,6 +127,8 @@ def unmet_needs(chosen: PluginInstance, serves: Serves) -> Iterator[str]:
         yield "it limits the lengths of drafts; this engine asks for one length"
     if needs.trace is not None:
         yield f"it reads {needs.trace} of recurrent layers; this engine does not give them"
+    if needs.runs_target:
+        yield "it evaluates sequences of its own on the target; this engine runs its model alone"
     if needs.cached_layers:
         yield "it reads keys and values of the target; this engine shows none"
     if needs.all_logits:

@@ -297,6 +297,7 @@ class Loads:
         (Needs(trees=True), "trees", "drafts trees, toy-0 takes chains only"),
         (Needs(constraints=True), "constraints", "it needs constraints of requests"),
         (Needs(predictions=True), "predictions", "it needs predictions of requests"),
+        (Needs(runs_target=True), None, "it evaluates sequences of its own on the target"),
         (Needs(trace="states"), None, "it reads states of recurrent layers"),
         (Needs(all_logits=True), None, "it reads logits of all rows of a prompt"),
     ],

@@ -13,6 +13,7 @@ import torch
 
 from spec_core import Compat, Draft, Needs, StashKey, Verdict, hookimpl
 from spec_core.sampling.noise import gumbel
+from spec_core.toolkit import evaluate
 
 
 @attrs.define(eq=False)
@@ -537,6 +538,31 @@ class ReadsLogitsUnasked(Lookup):
     def rollback(self, step) -> None:
         for seq in step.verdicts:
             step.logits(seq).argmax(-1)
+
+
+@attrs.define(eq=False)
+class RunsTheTarget(Lookup):
+    """Healthy: asks the target for the token after the text, in a sequence of its own, and says so."""
+
+    target: Any = attrs.field(default=None, init=False)
+
+    @hookimpl
+    def compat(self, target) -> Compat:
+        return Compat(needs=Needs(runs_target=True), load=self.load)
+
+    def load(self, target) -> None:
+        self.target = target
+
+    def ahead(self, seq, count):
+        return [int(evaluate(self.target, list(seq.tokens)).logits[-1].argmax())]
+
+
+class RunsTheTargetUnasked(RunsTheTarget):
+    """Its needs do not say it."""
+
+    @hookimpl
+    def compat(self, target) -> Compat:
+        return Compat(load=self.load)
 
 
 @attrs.define(eq=False)

@@ -84,6 +84,7 @@ DRAFTERS = [
     drafter("positions_are_drawn_again_from_new_numbers", drafters.DrawsFromOldNumbers, drafters.Sampler),
     drafter("logits_are_read_only_if_declared", drafters.ReadsLogitsUnasked),
     drafter("weights_are_read_only_if_declared", drafters.ReadsWeightsUnasked),
+    drafter("the_target_is_run_only_if_declared", drafters.RunsTheTargetUnasked, drafters.RunsTheTarget),
     drafter("keys_and_values_are_read_only_if_declared", drafters.ReadsKeysItDoesNotDeclare, drafters.Attends),
     drafter("keys_and_values_stay_as_they_are", drafters.WritesKeys, drafters.Attends),
     drafter("keys_and_values_of_evaluated_rows_are_read", drafters.ReadsOneRowTooMany, drafters.Attends),

@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from spec_core.assembly.hooks import ask_compat
+from spec_core.contract.batch import Batch, TargetOutput
+from spec_core.contract.sequence import Sequence
 from spec_core.contract.values import Compat
 from spec_core.testing.conformance.base import Conformance, expect, together
-from spec_core.testing.conformance.probes import Lender, WithoutLogits
+from spec_core.testing.conformance.probes import Lender, Watched, WithoutLogits
 from spec_core.testing.conformance.promise import promise
 from spec_core.testing.conformance.shown_cache import ShowsItsCache
 
@@ -31,6 +33,21 @@ class NeedsChecks(Conformance):
         together(run, self.requests())
         unasked = model.read - run.needs.weights
         expect(not unasked, f"{', '.join(sorted(unasked))} was read: compat must return Needs(weights=...) with it")
+
+    @promise("A method that evaluates sequences of its own on the target declares Needs(runs_target=True).")
+    def test_the_target_is_run_only_if_declared(self) -> None:
+        name, plugin = self.mine()
+        evaluated, served = set[Sequence](), set[Sequence]()
+
+        def note(batch: Batch, output: TargetOutput) -> None:
+            evaluated.update(part.seq for part in batch.parts)
+
+        run = self.run([(name, plugin)], target=Watched(self.model, note))
+        run.observe(lambda step: served.update(part.seq for part in step.parts))
+        together(run, self.requests())
+        if not run.needs.runs_target:
+            what = "a sequence of the method's own was evaluated: compat must return Needs(runs_target=True)"
+            expect(evaluated <= served, what)
 
     @promise(
         "A method that reads keys and values of the target declares Needs(cached_layers=...): few engines show them."
