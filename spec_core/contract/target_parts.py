@@ -101,8 +101,9 @@ class CachedRows(Protocol):
     @property
     def count(self) -> int: ...
 
-    def read(self, block: int) -> tuple[Tensor, Tensor]:
-        """Keys and values [K, count, D] that a block of the target attends to, keys as rotated; floats."""
+    def read(self, block: int, start: int = 0) -> tuple[Tensor, Tensor]:
+        """Keys and values [K, count - start, D] that a block of the target attends to, of the rows from ``start`` on;
+        keys as rotated, floats."""
 
 
 class CacheReader(Protocol):

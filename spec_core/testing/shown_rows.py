@@ -26,10 +26,10 @@ class ToyRows:
     count: int
     show: Callable[[Any, int], tuple[Tensor, Tensor]]
 
-    def read(self, block: int) -> tuple[Tensor, Tensor]:
-        """Keys and values [1, count, D]."""
+    def read(self, block: int, start: int = 0) -> tuple[Tensor, Tensor]:
+        """Keys and values [1, count - start, D]."""
         keys, values = self.show(self.memory, self.count)
-        return keys[None], values[None]
+        return keys[None, start:], values[None, start:]
 
 
 @attrs.frozen(eq=False)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 from attended import in_bytes
@@ -83,6 +85,9 @@ def test_what_is_read_is_what_was_stored(form):
 
     assert_holds(cache, layers, form, list(range(ROWS)))
     assert_holds(cache, layers, form, [0])
+    for layer, start in itertools.product(range(cache.layers), (1, 15, 16, 17, ROWS - 1, ROWS)):
+        for part, whole in zip(cache.read(layer, ROWS, start), cache.read(layer, ROWS), strict=True):
+            assert torch.equal(part, whole[:, start:])
     assert_holds(cache, layers, form, [])
 
 

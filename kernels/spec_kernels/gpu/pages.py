@@ -149,10 +149,11 @@ class PagedCache:
     def layers(self) -> int:
         return self.pool.layers
 
-    def read(self, layer: int, count: int) -> tuple[Tensor, Tensor]:
-        """Keys and values [K, count, D] of a layer's first positions, copied."""
-        pages = self.pages[: triton.cdiv(count, PAGE)]
-        keys, values = (torch.cat([page[layer, i] for page in pages], 1)[:, :count] for i in (0, 1))
+    def read(self, layer: int, count: int, start: int = 0) -> tuple[Tensor, Tensor]:
+        """Keys and values [K, count - start, D] of a layer's positions start to count - 1, copied."""
+        first = start // PAGE
+        pages, rows = self.pages[first : triton.cdiv(count, PAGE)], slice(start - first * PAGE, count - first * PAGE)
+        keys, values = (torch.cat([page[layer, i] for page in pages], 1)[:, rows] for i in (0, 1))
         return keys, values
 
     def compact(self, start: int, places: list[int]) -> None:

@@ -35,9 +35,9 @@ class KVCache:
         """The memory of all layers, each piece once."""
         return [*self.keys, *(v for v, s in zip(self.values, self.shapes, strict=True) if not s.latent)]
 
-    def read(self, layer: int, count: int) -> tuple[Tensor, Tensor]:
-        """Keys [K, count, D] and values [K, count, Dv] of a layer's first positions."""
-        return self.keys[layer][:, :count], self.values[layer][:, :count]
+    def read(self, layer: int, count: int, start: int = 0) -> tuple[Tensor, Tensor]:
+        """Keys [K, count - start, D] and values [K, count - start, Dv] of a layer's positions start to count - 1."""
+        return self.keys[layer][:, start:count], self.values[layer][:, start:count]
 
     def reserve(self, length: int) -> bool:
         """Enlarge to at least ``length`` positions; whether it was. It is doubled, so that few steps allocate."""

@@ -99,28 +99,30 @@ class NativeCache:
     def layers(self) -> int:
         return len(self.shape.layers)
 
-    def read(self, layer: int, count: int) -> tuple[Tensor, Tensor]:
-        """Keys [K, count, D] and values [K, count, Dv], float32, of a layer's first positions: copies, whatever their
-        form."""
+    def read(self, layer: int, count: int, start: int = 0) -> tuple[Tensor, Tensor]:
+        """Keys [K, count - start, D] and values [K, count - start, Dv], float32, of positions start to count - 1.
+
+        They are copies, whatever their form, of the tiles that hold these positions.
+        """
         heads, dim, latent = self.shape.layers[layer].tolist()
         stored, apart = (part.view(heads, -1) for part in self._parts(layer))
-        is_bytes = CACHES[self.shape.kind] == "q8"
-        keys = (byte_keys if is_bytes else self._float_keys)(stored, dim)[:, :count]
+        is_bytes, tiles = CACHES[self.shape.kind] == "q8", range(start // TILE, -(-count // TILE))
+        rows = slice(start - tiles.start * TILE, count - tiles.start * TILE)
+        keys = (byte_keys if is_bytes else self._float_keys)(stored, dim, tiles)[:, rows]
         if latent:
             return keys, keys[..., dim - latent :].clone()
-        return keys, (byte_values if is_bytes else self._float_values)(apart, dim)[:, :count]
+        return keys, (byte_values if is_bytes else self._float_values)(apart, dim, tiles)[:, rows]
 
-    def _float_keys(self, memory: Tensor, dim: int) -> Tensor:
+    def _float_keys(self, memory: Tensor, dim: int, tiles: range) -> Tensor:
         """Keys float32 [K, T, dim] from tiles of numbers [dim, TILE]."""
-        kind = KINDS[self.shape.kind]
-        tiles = memory[:, : self.length * dim * kind.itemsize].view(kind).unflatten(1, (-1, dim, TILE))
-        return tiles.transpose(2, 3).flatten(1, 2).float()
+        numbers = tiles_of(memory, key_tile_bytes(self.shape.kind, dim), tiles).view(KINDS[self.shape.kind])
+        return numbers.unflatten(2, (dim, TILE)).transpose(2, 3).flatten(1, 2).float()
 
-    def _float_values(self, memory: Tensor, dim: int) -> Tensor:
+    def _float_values(self, memory: Tensor, dim: int, tiles: range) -> Tensor:
         """Values float32 [K, T, dim] from padded rows of numbers."""
         kind = KINDS[self.shape.kind]
-        rows = memory[:, : self.length * padded_width(dim) * kind.itemsize].view(kind)
-        return rows.unflatten(1, (self.length, -1))[..., :dim].float()
+        numbers = tiles_of(memory, TILE * padded_width(dim) * kind.itemsize, tiles).view(kind)
+        return numbers.unflatten(2, (TILE, -1)).flatten(1, 2)[..., :dim].float()
 
     def _parts(self, layer: int) -> tuple[Tensor, Tensor]:
         """The bytes of a layer's keys, and of its values, of all heads."""
@@ -148,20 +150,25 @@ def key_tile_bytes(kind: int, dim: int) -> int:
     return TILE * dim * KINDS[kind].itemsize
 
 
-def byte_keys(memory: Tensor, dim: int) -> Tensor:
+def tiles_of(memory: Tensor, size: int, tiles: range) -> Tensor:
+    """Bytes [K, tiles, size] of some tiles of the heads in ``memory`` [K, bytes]."""
+    return memory[:, tiles.start * size : tiles.stop * size].unflatten(1, (len(tiles), size))
+
+
+def byte_keys(memory: Tensor, dim: int, tiles: range) -> Tensor:
     """Keys float32 [K, T, dim] from tiles of integers + 128 [dim / 4, TILE, 4] and scales float16 [blocks, TILE]."""
-    size = key_tile_bytes(CACHES.index("q8"), dim)
-    tiles = memory[:, : memory.shape[1] // size * size].unflatten(1, (-1, size))
+    memory = tiles_of(memory, key_tile_bytes(CACHES.index("q8"), dim), tiles)
     quads = -(-dim // 4)
-    integers = tiles[..., : quads * TILE * 4].unflatten(-1, (quads, TILE, 4)).transpose(2, 3).flatten(3)[..., :dim]
-    scales = tiles[..., quads * TILE * 4 :].contiguous().view(torch.float16).unflatten(-1, (-1, TILE)).mT.float()
+    integers = memory[..., : quads * TILE * 4].unflatten(-1, (quads, TILE, 4)).transpose(2, 3).flatten(3)[..., :dim]
+    scales = memory[..., quads * TILE * 4 :].contiguous().view(torch.float16).unflatten(-1, (-1, TILE)).mT.float()
     return ((integers.float() - 128) * scales.repeat_interleave(BLOCK, -1)[..., :dim]).flatten(1, 2)
 
 
-def byte_values(memory: Tensor, dim: int) -> Tensor:
+def byte_values(memory: Tensor, dim: int, tiles: range) -> Tensor:
     """Values float32 [K, T, dim] from tiles of integers [TILE / 4, padded dim, 4] and scales float32 [TILE]."""
-    size = TILE * padded_width(dim) + 4 * TILE
-    tiles = memory[:, : memory.shape[1] // size * size].unflatten(1, (-1, size))
-    integers = tiles[..., : TILE * padded_width(dim)].view(torch.int8).unflatten(-1, (TILE // 4, -1, 4)).transpose(3, 4)
-    scales = tiles[..., TILE * padded_width(dim) :].contiguous().view(torch.float32)
+    memory = tiles_of(memory, TILE * padded_width(dim) + 4 * TILE, tiles)
+    integers = (
+        memory[..., : TILE * padded_width(dim)].view(torch.int8).unflatten(-1, (TILE // 4, -1, 4)).transpose(3, 4)
+    )
+    scales = memory[..., TILE * padded_width(dim) :].contiguous().view(torch.float32)
     return (integers.flatten(2, 3)[..., :dim].float() * scales.unsqueeze(-1)).flatten(1, 2)

@@ -94,6 +94,6 @@ class NotedRows:
     def count(self) -> int:
         return self.inner.count
 
-    def read(self, block: int) -> tuple[torch.Tensor, torch.Tensor]:
+    def read(self, block: int, start: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
         self.notes.blocks.add(block)
-        return self.inner.read(block)
+        return self.inner.read(block, start)

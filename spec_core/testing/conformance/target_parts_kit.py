@@ -84,6 +84,9 @@ class TargetPartChecks(RowChecks):
                 size = (heads.kv_heads, len(TEXT), heads.dim)
                 expect(tuple(one.shape) == size, f"{name} of block {block} are {list(one.shape)}, not {list(size)}")
                 close(host(other), host(one), self.rounding, f"{name} of block {block} after a rejected draft")
+            rows = reader.rows(whole, len(TEXT))
+            for name, one, other in zip(("keys", "values"), rows.read(block, 3), rows.read(block), strict=True):
+                expect(torch.equal(one, other[:, 3:]), f"{name} of block {block} from row 3 on are others")
 
     @promise(
         "training_texts, if there are some, are texts that the tokenizer reads, and at most the prompts requested."

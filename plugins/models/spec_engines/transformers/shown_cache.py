@@ -91,7 +91,7 @@ class ShownRows:
         """The rows in the form that layers beside the target read; copied when they are first asked for."""
         return self.reader.fill(self.state, self.count)
 
-    def read(self, block: int) -> tuple[Tensor, Tensor]:
-        """Keys and values [K, count, D] that a block attends to."""
+    def read(self, block: int, start: int = 0) -> tuple[Tensor, Tensor]:
+        """Keys and values [K, count - start, D] that a block attends to."""
         layer = list(filter(has_rows, self.state.cache.layers))[self.reader.layer(block)]
-        return layer.keys[0, :, : self.count], layer.values[0, :, : self.count]
+        return layer.keys[0, :, start : self.count], layer.values[0, :, start : self.count]

@@ -20,9 +20,9 @@ class CachedRows:
     count: int
     config: Config
 
-    def read(self, block: int) -> tuple[Tensor, Tensor]:
-        """Keys and values [K, count, D] that a block attends to; float32 copies of natively stored ones."""
-        keys, values = self.memory.read(self.config.layer_of(block), self.count)
+    def read(self, block: int, start: int = 0) -> tuple[Tensor, Tensor]:
+        """Keys and values [K, count - start, D] that a block attends to; float32 copies of natively stored ones."""
+        keys, values = self.memory.read(self.config.layer_of(block), self.count, start)
         return keys, values
 
 
