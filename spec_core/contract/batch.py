@@ -9,8 +9,9 @@ import attrs
 import numpy as np
 from torch import Tensor
 
+from spec_core.contract.hidden_states import HiddenStates
 from spec_core.contract.plan import Limit
-from spec_core.contract.values import Draft, HiddenStates, Verdict
+from spec_core.contract.values import Draft, Verdict
 from spec_core.sampling.logprob import Logprob
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import attrs
 from torch import Tensor
 
 from spec_core.contract.fields import write
-from spec_core.contract.values import HiddenStates
+from spec_core.contract.hidden_states import HiddenStates
 
 if TYPE_CHECKING:
     from spec_core.contract.sequence import Sequence

@@ -14,7 +14,7 @@ import torch
 from attrs.validators import deep_iterable, in_, instance_of, is_callable, optional
 from torch import Tensor
 
-from spec_core.errors import NotRequested, nearest
+from spec_core.errors import nearest
 from spec_core.sampling.given import ints, strings
 
 Proposal = Literal["deterministic", "sampled", "unknown"]
@@ -287,6 +287,8 @@ class Compat:
         None means all.
     noise: for a rule, ``shared`` if it decides with the noise that drafters may read, else ``private``.
     lossy: for a rule, why its text does not have the target's distribution; None if it has.
+    steers: for a rule, what it does to the text, which is defined without drafts but is not the target's: guidance by
+        another model, a watermark. With drafts the text is that of the rule alone, and speeds are compared with it.
     forwards: function of the drafted length K: max forwards of its own per step; the conformance kit checks it.
     memory: bytes that it takes beside the target's, if it takes much: ``weights``, and ``row`` for every position of a
         sequence. The memory plan of a server adds them up.
@@ -316,6 +318,7 @@ class Compat:
     judges: frozenset[str] | None = attrs.field(default=None, converter=attrs.converters.optional(_kinds))
     noise: Literal["shared", "private"] = attrs.field(default="shared", validator=in_(("shared", "private")))
     lossy: str | None = attrs.field(default=None, validator=optional(instance_of(str)))
+    steers: str | None = attrs.field(default=None, validator=optional(instance_of(str)), kw_only=True)
     forwards: Callable[[int], int] | None = attrs.field(default=None, validator=optional(is_callable()))
     memory: Mapping[str, int] = attrs.field(factory=dict)
     notes: tuple[str, ...] = attrs.field(default=(), converter=strings)
@@ -399,13 +402,3 @@ class TargetInfo:
     def exactness(self) -> str | None:
         """``exact`` with its reason, for reports (``no: float16 on a device``); None if it is not known."""
         return ": ".join(filter(None, (self.exact, self.exact_why))) or None
-
-
-class HiddenStates(dict[int, Tensor]):
-    """{i: hidden states} that a plugin requested; any other i raises NotRequested, which says how to request it."""
-
-    def __missing__(self, i: int) -> Tensor:
-        there = ", ".join(map(str, sorted(self))) or "none"
-        raise NotRequested(
-            f"hidden[{i}] was not requested (got {there}): compat must return Compat(needs=Needs(hidden={{{i}}}))"
-        )

@@ -49,7 +49,7 @@ class Outputs:
             prompt_tokens=seq.prompt_len,
             reused=seq.reused,
             seed=seq.seed,
-            stats={**tally.report(), "lossy": self.stats.lossy},
+            stats={**tally.report(), "lossy": self.stats.lossy, "steers": self.stats.steers},
             logprobs=self.logprobs.pop(seq, None),
         )
 

@@ -91,8 +91,9 @@ class Run:
         self.proposals = drafted_proposals(self.plugins)
         self.drafters = frozenset(name for name, kinds in self.proposals.items() if kinds)
         lossy = next((c.compat.lossy for c in self.plugins if c.compat.lossy), None)
+        steers = next((c.compat.steers for c in self.plugins if c.compat.steers), None)
         reports = {c.name: c.compat.report for c in self.plugins if c.compat.report is not None}
-        self.stats = Stats(lossy=lossy, exact=self.target.info.exactness, reports=reports)
+        self.stats = Stats(lossy=lossy, steers=steers, exact=self.target.info.exactness, reports=reports)
         self.closed = False
         self._owners = frozenset({DEFAULT_RULE, *(c.name for c in self.plugins if c.compat.owns)})
         self._hooks = Hooks([*self.plugins, PluginInstance(DEFAULT_RULE, Coupled())], self._handle_failure)

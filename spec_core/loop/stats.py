@@ -31,6 +31,7 @@ class Stats:
     rows: dict[str, int] = attrs.field(factory=lambda: defaultdict(int))
     switched_off: dict[str, str] = attrs.field(factory=dict)
     lossy: str | None = None
+    steers: str | None = None
     exact: str | None = None
     reports: Mapping[str, Callable[[], Mapping[str, Any]]] = attrs.field(factory=dict)
 
@@ -68,6 +69,7 @@ class Stats:
             "rows": dict(self.rows),
             "switched_off": dict(self.switched_off),
             "lossy": self.lossy,
+            "steers": self.steers,
             "exact": self.exact,
             "reports": {name: read_report(report) for name, report in self.reports.items()},
         }

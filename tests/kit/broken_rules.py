@@ -84,6 +84,32 @@ class KeepsTheFirst(Matches):
         return Verdict((0,), self.choice(step, seq, 1))
 
 
+class SteersToEvenIds(Matches):
+    """Healthy: raises the logits of even ids, with and without drafts, and says so."""
+
+    @hookimpl
+    def compat(self) -> Compat:
+        return Compat(steers="prefers even ids")
+
+    def adjust_row(self, step, seq, row: int):
+        adjusted = super().adjust_row(step, seq, row).clone()
+        adjusted[::2] += 4.0
+        return adjusted
+
+    def noise(self, step, seq, t: int):
+        return gumbel(seq.seed, t, step.target.info.vocab, seq.noise_stream)
+
+
+class SteersToDrafts(SteersToEvenIds):
+    """Says that it steers, and keeps the first draft."""
+
+    def verdict(self, step, seq):
+        verdict = super().verdict(step, seq)
+        if verdict.path or not step.part(seq).drafted:
+            return verdict
+        return Verdict((0,), self.choice(step, seq, 1))
+
+
 class SaysItsNoiseIsShared(Matches):
     """Draws by noise of its own and calls it the shared one."""
 

@@ -190,6 +190,7 @@ RULES = [
     rule("verdicts_are_paths_of_the_draft", rules.LeavesThePath),
     rule("declared_proposals_are_judged", rules.ReadsRowsOfAll),
     rule("greedy_text_equals_plain_decoding", rules.KeepsTheFirst),
+    rule("greedy_text_equals_plain_decoding", rules.SteersToDrafts, rules.SteersToEvenIds),
     rule("shared_noise_gives_the_text_of_plain_decoding", rules.SaysItsNoiseIsShared, rules.Shared),
     rule("the_distribution_of_the_text_is_the_targets", rules.HasNoResidual, rules.Rejects),
     rule("private_noise_is_not_the_shared_one", rules.CallsSharedNoiseItsOwn),

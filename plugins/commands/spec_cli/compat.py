@@ -55,6 +55,7 @@ def answer(chosen: PluginInstance) -> dict[str, Any]:
         "drafts": sorted(chosen.proposals),
         "judges": None if compat.judges is None else sorted(compat.judges),
         "lossy": compat.lossy,
+        "steers": compat.steers,
         "hooks": sorted(chosen.hooks),
         "notes": list(compat.notes),
     }
@@ -97,6 +98,6 @@ def memory(target: dict[str, Any]) -> list[str]:
 
 def describe_plugin(plugin: dict[str, Any]) -> str:
     parts = [f"{what} {', '.join(plugin[what])}" for what in ("owns", "needs", "drafts", "judges") if plugin[what]]
-    parts += [f"lossy: {plugin['lossy']}"] if plugin["lossy"] else []
+    parts += [f"{what}: {plugin[what]}" for what in ("lossy", "steers") if plugin[what]]
     parts += plugin["notes"]
     return f"{plugin['name']}: {'; '.join(parts) or 'needs nothing'}"

@@ -76,6 +76,8 @@ def _generate(
     generations = start(run, requests, watch)
     if run.stats.lossy:
         common.print_note(f"LOSSY: {run.stats.lossy}")
+    if run.stats.steers:
+        common.print_note(f"STEERED: {run.stats.steers}")
     shower = _shower(run, show_drafts, as_json)
     with frozen_heap():
         for generation, request in zip(generations, requests, strict=True):

@@ -43,7 +43,7 @@ def plugins(hooks: bool, as_json: bool) -> None:
 def describe_plugin(module: str, name: str, depth: int = 3) -> str:
     """First line of a plugin's docstring, read from the source of its module; empty where there is none.
 
-    The module is not imported: that takes a second for those that import torch, and may fail.
+    The module is not imported: it may take a second, or fail.
     """
     try:
         spec = find_spec(module)

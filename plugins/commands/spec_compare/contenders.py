@@ -17,6 +17,7 @@ from spec_compare import titles
 from spec_compare.entries import ContenderEntry
 from spec_compare.measure import Baseline, Contender, RequestSettings
 from spec_compare.records.record import PLAIN
+from spec_compare.steering import Steering, name_of_rule
 from spec_core import Run, Target
 from spec_core.commands import LoadSettings, PluginInstance, check
 from spec_core.commands import Settings as Resolved
@@ -102,26 +103,32 @@ def entrants(
 ) -> list[ContenderPlan]:
     """Plain decoding of every set of settings that is used, then the contenders. Raises UsageError for equal names."""
     setups: dict[Hashable, Baseline] = {}
+    steering = Steering()
     places = titles.places({e.settings["model"] for e in [ContenderEntry(settings, []), *entered]})
     plain: list[ContenderPlan] = []
+    keys: list[Hashable] = []
     for entry in entered or [ContenderEntry(settings, [])]:
-        key = text_of(entry.settings)
+        own = targets[loading(entry.settings)]
+        steers = steering.is_steered(entry.settings, own)
+        key = text_of(entry.settings), steering.key(entry.settings) if steers else None
+        keys.append(key)
         if key not in setups:
-            own = targets[loading(entry.settings)]
-            setups[key] = setup(baseline(settings, entry.settings, places), entry.settings, own, prompts, terms)
-            plain.append(_plain(setups[key], baseline_settings(settings, entry.settings)))
-    named = [(name, e) for name, e in zip(named_all(entered, places), entered, strict=True) if e.methods]
-    contenders = [*plain, *(_entrant(name, entry, setups[text_of(entry.settings)]) for name, entry in named)]
+            name = baseline(settings, entry.settings, places, steers)
+            setups[key] = setup(name, entry.settings, own, prompts, terms)
+            plain.append(_plain(setups[key], baseline_settings(settings, entry.settings, steers), steers))
+    named = zip(named_all(entered, places), entered, keys, strict=bool(entered))
+    contenders = [*plain, *(_entrant(name, entry, setups[key]) for name, entry, key in named if entry.methods)]
     for name, times in Counter(e.contender.name for e in contenders).items():
         if times > 1:
             raise UsageError(f"{times} contenders are named {name!r}", hint="give each a name, or pass it once")
     return contenders
 
 
-def baseline(base: Settings, own: Settings, places: Mapping[Any, str]) -> str:
-    """The name of plain decoding with these settings: how they differ from the command's."""
+def baseline(base: Settings, own: Settings, places: Mapping[Any, str], steered: bool = False) -> str:
+    """The name of plain decoding with these settings: how they differ from the command's, and a rule that steers."""
     different = [(name, own[name]) for name in (*LOADING, *TEXT) if own[name] != base[name]]
-    return " ".join([PLAIN, *(_setting(*one, places) for one in different)])
+    steering = [f"rule={own['rule']}"] * steered
+    return " ".join([PLAIN, *(_setting(*one, places) for one in different), *steering])
 
 
 def setup(name: str, own: Settings, target: Target, prompts: list[Prompt], terms: RequestSettings) -> Baseline:
@@ -143,14 +150,15 @@ def _setting(name: str, value: Any, places: Mapping[Any, str]) -> str:
     return f"{name}={places[value] if name == 'model' else titles.value_text(value)}"
 
 
-def baseline_settings(base: Settings, own: Settings) -> Settings:
+def baseline_settings(base: Settings, own: Settings, steered: bool = False) -> Settings:
     """The command's settings, with what changes the plain text from those of a contender."""
-    return Resolved({**base.table, **{name: own.table[name] for name in (*LOADING, *TEXT)}})
+    rule = ["rule", *(name for name in own.table if name.startswith(f"{name_of_rule(own)}."))] if steered else []
+    return Resolved({**base.table, **{name: own.table[name] for name in (*LOADING, *TEXT, *rule)}})
 
 
-def _plain(setup: Baseline, settings: Settings) -> ContenderPlan:
-    """Plain decoding without the rule."""
-    contender = Contender(setup.baseline, _maker(setup, settings, []), setup, remembers=False)
+def _plain(setup: Baseline, settings: Settings, steered: bool) -> ContenderPlan:
+    """Plain decoding, without the rule, or under a rule that steers the text."""
+    contender = Contender(setup.baseline, _maker(setup, settings, [], steered), setup, remembers=False)
     return ContenderPlan(contender, settings, [], ContenderEntry(settings, []).origin)
 
 
@@ -159,10 +167,10 @@ def _entrant(name: str, entry: ContenderEntry, setup: Baseline) -> ContenderPlan
     return ContenderPlan(contender, entry.settings, entry.methods, entry.origin)
 
 
-def _maker(setup: Baseline, settings: Settings, methods: list[str]) -> Callable[[], Run]:
+def _maker(setup: Baseline, settings: Settings, methods: list[str], steered: bool = False) -> Callable[[], Run]:
     """Maker of runs. No run reuses rows of an earlier prompt; of an earlier turn only if the user asks for it."""
     shape: dict[str, Any] = {"reuse": setup.terms.reuse_turns, "max_sequences": setup.terms.batch}
-    return lambda: common.run_of(setup.target, settings, methods, judged=bool(methods), **shape)
+    return lambda: common.run_of(setup.target, settings, methods, judged=steered or bool(methods), **shape)
 
 
 def labels(runs: dict[str, Run], entered: list[ContenderPlan]) -> dict[str, str]:

@@ -265,6 +265,8 @@ def prepare(run: Run, settings: Settings, limits: ServeSettings) -> tuple[Engine
         engine.failures.append(tracing.fail)
     if run.stats.lossy:
         common.print_note(f"LOSSY: {run.stats.lossy}")
+    if run.stats.steers:
+        common.print_note(f"STEERED: {run.stats.steers}")
     return engine, terms
 
 

@@ -51,9 +51,21 @@ class RuleConformance(SettingsChecks):
         """The rule's answer to compat."""
         return ask_compat(self.make(), "rule", self.model) or Compat()
 
+    def plain(self, request: Request, target: Target | None = None) -> list[int]:
+        """Output without drafts: under the rule, if it steers."""
+        if self.says.steers is None:
+            return super().plain(request, target)
+        bare = attrs.evolve(request, name="", methods=None, draft_max=None)
+        return self.run([], target=target, reuse=False).generate(bare).result.tokens
+
     def needs_lossless(self) -> None:
         if self.says.lossy is not None:
             pytest.skip(f"declared lossy: {self.says.lossy}")
+
+    def needs_the_targets_text(self) -> None:
+        self.needs_lossless()
+        if self.says.steers is not None:
+            pytest.skip(f"declared: it steers: {self.says.steers}")
 
     def drafters(self, requests: list[Request]) -> Iterator[Any]:
         """Deterministic chains and trees with right and wrong tokens, if the rule judges them."""
@@ -89,7 +101,9 @@ class RuleConformance(SettingsChecks):
         for _, drafters in self.near(target):
             together(self.run(drafters, target=target), distribution.requests(20))
 
-    @promise("At temperature 0 the text equals that of plain decoding, unless the rule is declared lossy.")
+    @promise(
+        "At temperature 0 the text equals that of plain decoding, of the rule alone if it steers, unless it is lossy."
+    )
     def test_greedy_text_equals_plain_decoding(self) -> None:
         self.needs_lossless()
         requests = self.requests(temperatures=(0.0,))
@@ -107,7 +121,7 @@ class RuleConformance(SettingsChecks):
 
     @promise("The text has the target's distribution, unless the rule is declared lossy.")
     def test_the_distribution_of_the_text_is_the_targets(self) -> None:
-        self.needs_lossless()
+        self.needs_the_targets_text()
         target = distribution.small_target()
         for what, drafters in self.near(target):
             texts = together(
@@ -180,7 +194,7 @@ class RuleConformance(SettingsChecks):
 
     @promise("Under private noise two requests of a run share none: the text of one may be the draft of the other.")
     def test_private_noise_is_new_for_every_request(self) -> None:
-        self.needs_lossless()
+        self.needs_the_targets_text()
         if self.says.noise != "private":
             pytest.skip("declared: shared noise")
         if self.says.judges is not None and "deterministic" not in self.says.judges:
@@ -207,6 +221,7 @@ class RuleConformance(SettingsChecks):
         expect(answer.noise in ("shared", "private"), f"noise is {answer.noise!r}")
         expect(answer.judges is None or bool(answer.judges <= KINDS and answer.judges), f"judges {answer.judges}")
         expect(answer.lossy is None or bool(answer.lossy.strip()), "lossy without a reason")
+        expect(answer.steers is None or bool(answer.steers.strip()), "steers without saying how")
 
     @promise("The instance keeps no data of a finished sequence.")
     def test_finished_sequences_are_forgotten(self) -> None:
