@@ -241,20 +241,9 @@ class Needs:
     runs_target: bool = attrs.field(default=False, kw_only=True)
 
     def __or__(self, other: Needs) -> Needs:
-        return Needs(
-            hidden=self.hidden | other.hidden,
-            final=self.final or other.final,
-            trees=self.trees or other.trees,
-            logits=self.logits or other.logits,
-            all_logits=self.all_logits or other.all_logits,
-            trace=self.trace or other.trace,
-            depth=self.depth if self.trace else other.depth,
-            weights=self.weights | other.weights,
-            cached_layers=self.cached_layers | other.cached_layers,
-            constraints=self.constraints or other.constraints,
-            predictions=self.predictions or other.predictions,
-            runs_target=self.runs_target or other.runs_target,
-        )
+        single = {"trace": self.trace or other.trace, "depth": self.depth if self.trace else other.depth}
+        names = [field.name for field in attrs.fields(Needs) if field.name not in single]
+        return Needs(**single, **{name: getattr(self, name) | getattr(other, name) for name in names})  # type: ignore[arg-type]
 
 
 @attrs.frozen

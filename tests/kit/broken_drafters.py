@@ -641,11 +641,11 @@ class AvoidsWhatWasRejected(Lookup):
     def compat(self) -> Compat:
         return Compat(drafts={"deterministic"}, learns="tokens")
 
-    def avoided(self, seq) -> set[int]:
+    def avoided_tokens(self, seq) -> set[int]:
         return seq.stash.setdefault(self.rejected, set())
 
     def ahead(self, seq, count):
-        ids, avoided = super().ahead(seq, count), self.avoided(seq)
+        ids, avoided = super().ahead(seq, count), self.avoided_tokens(seq)
         return next((ids[:i] for i, token in enumerate(ids) if token in avoided), ids)
 
     @hookimpl
@@ -653,7 +653,7 @@ class AvoidsWhatWasRejected(Lookup):
         for seq, verdict in step.verdicts.items():
             part = step.part(seq)
             if part.draft is not None and len(verdict.path) < len(part.draft):
-                self.avoided(seq).add(part.draft.ids[len(verdict.path)])
+                self.avoided_tokens(seq).add(part.draft.ids[len(verdict.path)])
 
 
 @attrs.define(eq=False)
@@ -662,7 +662,7 @@ class AvoidsByItsSlot(AvoidsWhatWasRejected):
 
     by_slot: dict[int, set[int]] = attrs.field(factory=dict, init=False)
 
-    def avoided(self, seq) -> set[int]:
+    def avoided_tokens(self, seq) -> set[int]:
         return self.by_slot.setdefault(seq.slot, set())
 
 
