@@ -134,7 +134,7 @@ def check_needs(chosen: list[PluginInstance], target: Any) -> None:
         if wrong:
             raise Refused(
                 f"{c.name} reads hidden states {wrong}, {target.info.name} has 0 to {target.info.layers}",
-                hint="use a file made for this target",
+                hint="use a file made for this target, or let its Needs(hidden=...) name states that are there",
             )
         _check_cached(c, target)
 

@@ -23,7 +23,9 @@ from spec_core.testing.quick import QuickTarget
 from spec_core.testing.rollback import ToyRollback
 from spec_core.testing.toy import ToyTarget
 
-_plain: dict[tuple[Any, str, str], list[int]] = {}
+SHOWN = 48
+"""Tokens of a prompt that a finding shows."""
+_plain: dict[tuple[Any, str, str, tuple[int, ...]], list[int]] = {}
 
 
 class Conformance:
@@ -98,7 +100,7 @@ class Conformance:
         """Output of plain decoding in a separate run; cached."""
         target = target or self.model
         bare = attrs.evolve(request, name="", methods=None, draft_max=None)
-        key = (self.source, target.info.name, describe_request(bare))
+        key = (self.source, target.info.name, describe_request(bare), tuple(bare.prompt))
         if request.embeds or key not in _plain:
             _plain[key] = Run(target, reuse=False).generate(bare).result.tokens
         return _plain[key]
@@ -133,9 +135,11 @@ def same(tokens: list[int], plain: list[int], where: str) -> None:
 
 
 def describe_request(request: Request) -> str:
-    """The request's parameters, to reproduce a finding."""
-    sampling, stops = request.sampling, sorted(request.stop_tokens)
-    shown = f"prompt={request.prompt}, n={request.max_tokens}, seed={request.seed}, temperature={sampling.temperature}"
+    """The request's parameters, to reproduce a finding; of a long prompt its ends."""
+    sampling, stops, count = request.sampling, sorted(request.stop_tokens), len(request.prompt)
+    ends = f"{request.prompt[: SHOWN // 2]} ... {request.prompt[-SHOWN // 2 :]} ({count} tokens)"
+    prompt = request.prompt if count <= SHOWN else ends
+    shown = f"prompt={prompt}, n={request.max_tokens}, seed={request.seed}, temperature={sampling.temperature}"
     shown += f", {sampling}" if sampling.adjusts or sampling.truncates else ""
     shown += f", offset={request.offset}" if request.offset else ""
     shown += f", constraint={request.constraint}" if request.constraint is not None else ""
