@@ -25,7 +25,7 @@ from spec_core.testing.toy import ToyTarget
 
 SHOWN = 48
 """Tokens of a prompt that a finding shows."""
-_plain: dict[tuple[Any, str, str, tuple[int, ...]], list[int]] = {}
+_plain: dict[tuple[Any, ...], list[int]] = {}
 
 
 class Conformance:
