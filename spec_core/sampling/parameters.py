@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import attrs
 
@@ -63,6 +63,11 @@ class Sampling:
     frequency_penalty: the same, once per occurrence (OpenAI).
     logit_bias: {token: added to its logit}. logprobs: None, or how many of the most likely tokens to report.
     """
+
+    NAMES: ClassVar[tuple[str, ...]] = (
+        "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty",
+    )  # fmt: skip
+    """Parameters that are one number each; settings of a text have the same names."""
 
     temperature: float = _number(0.0, 0, 100)
     top_k: int = _count(0)
