@@ -10,6 +10,7 @@ from torch import Tensor
 
 from spec_core.contract.batch import Part
 from spec_core.contract.fields import ReadOnlyList
+from spec_core.contract.layout import hide_numbers
 from spec_core.contract.request import Emitted
 from spec_core.contract.rows import Rows, Span
 from spec_core.contract.sequence import Sequence
@@ -18,7 +19,6 @@ from spec_core.contract.values import Verdict
 from spec_core.loop.constrain import check_allowed, completes, dead_end
 from spec_core.loop.schedule import remaining
 from spec_core.sampling.logprob import logprob
-from spec_core.toolkit.drive import hide_numbers
 
 
 def cut(step: Step) -> None:
