@@ -42,6 +42,10 @@ CROSSINGS = {
     ("spec_hub", "spec_commands"): "`spec get` is a command",
     ("spec_cli", "spec_grammar"): "`spec generate` has options for constraints",
     ("spec_serve", "spec_grammar"): "requests have constraints",
+    ("spec_compare", "spec_ray"): "`--executor ray`",
+    ("spec_ray", "spec_compare"): "a worker measures a part of a comparison",
+    ("spec_ray", "spec_serve"): "a replica is a server",
+    ("spec_serve", "spec_ray"): "`spec_serve.ray:app` is the name of the application",
 }
 """(package, what it imports from another shelf): the reason."""
 
@@ -85,7 +89,7 @@ SERVER = ("fastapi", "prometheus_client", "pydantic", "starlette", "uvicorn")
 """Packages that only the server needs."""
 METRICS = "spec_engines.vllm.metrics"
 """Counts in the metrics of another server, where prometheus_client is installed."""
-CLUSTER = ("spec_compare.executors", "spec_serve.ray")
+CLUSTER = ("spec_ray",)
 """Modules that may import Ray."""
 MODELS = ("spec_kernels.model", "spec_kernels.native")
 TRITON = re.compile(r"spec_kernels\.(ops\.\w+\.triton|ops\.device_function|gpu(\.\w+)+)")
@@ -143,7 +147,7 @@ def broken_rules(module: str, source: str) -> list[str]:
             rules.append(f"{module} imports triton: only ops/*/triton.py, ops/device_function.py and gpu may")
         if other == "gguf" and not module.startswith(("spec_targets.gguf", "spec_train.heads.export.gguf")):
             rules.append(f"{module} imports gguf: only what reads or writes such files may")
-        if other in SERVER and package != "spec_serve" and module != METRICS:
+        if other in SERVER and package not in ("spec_serve", "spec_ray") and module != METRICS:
             rules.append(f"{module} imports {name}: only the server may")
         if other == "PIL" and not module.startswith(PICTURES):
             rules.append(f"{module} imports {name}: only {PICTURES} may")
@@ -361,7 +365,7 @@ def test_allowed_imports_are_not_found():
         "spec_kernels.ops.norm.triton": "import triton",
         "spec_kernels.gpu.choice.kernels": "import triton\nfrom spec_kernels.gpu.launch import start_next",
         "spec_targets.hf.adapter": "import transformers",
-        "spec_serve.ray": "from ray import serve",
+        "spec_ray.serving": "from ray import serve",
         "spec_core.loop.run": "import torch\nfrom spec_core.contract.step import Step",
     }.items():
         assert not broken_rules(module, source)
@@ -469,7 +473,7 @@ def test_nothing_but_the_server_knows_of_it():
     """Neither by its name, nor by what it speaks."""
     lines = [
         f"{module}: {match[0]}"
-        for package in OURS - {"spec_serve"}
+        for package in OURS - {"spec_serve", "spec_ray"}
         for module, file in modules(package)
         for match in re.finditer(r"\bspec_serve\b|\bhttps?\.server\b|\bFastAPI\b|\bOpenAPI\b", file.read_text())
     ]
