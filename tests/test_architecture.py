@@ -9,21 +9,17 @@ import ast
 import re
 import subprocess
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import pytest
 from step_files import METHODS, files_entered, of_the_core
 
 from spec_core.sampling import native
+from tools.import_graph import SOURCES, imports, modules
 
 ROOT = Path(__file__).parent.parent
 PLUGINS = ROOT / "plugins"
-SOURCES = {
-    "spec_core": ROOT / "spec_core",
-    "spec_kernels": ROOT / "kernels" / "spec_kernels",
-    **{path.name: path for path in sorted(PLUGINS.glob("*/spec_*"))},
-}
 OURS = frozenset(SOURCES)
 
 MAY_IMPORT = {
@@ -96,27 +92,6 @@ TRITON = re.compile(r"spec_kernels\.(ops\.\w+\.triton|ops\.device_function|gpu(\
 """Modules that may import triton, which is an optional package."""
 METHOD_NAMES = re.compile(r"\b(ngram|assistant|eagle3?|mtp|dflash2?|dspark|draft[-_]model|gdn)\b", re.IGNORECASE)
 LONGEST = 400
-
-
-def modules(package: str) -> Iterator[tuple[str, Path]]:
-    """(dotted name, file) of every module of a package."""
-    root = SOURCES[package]
-    for file in sorted(root.rglob("*.py")):
-        parts = file.relative_to(root.parent).with_suffix("").parts
-        yield ".".join(parts[:-1] if parts[-1] == "__init__" else parts), file
-
-
-def imports(source: str, module: str) -> set[str]:
-    """Dotted names that a module imports, anywhere in it; relative imports are resolved."""
-    names: set[str] = set()
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            base = ".".join(module.split(".")[: -node.level]) if node.level else ""
-            name = ".".join(part for part in (base, node.module or "") if part)
-            names |= {f"{name}.{alias.name}" for alias in node.names} | {name}
-    return names
 
 
 def may_import(package: str) -> set[str]:
