@@ -127,8 +127,8 @@ def events_of(step: Step) -> list[Emitted]:
 
 def _events(part: Part) -> list[Emitted]:
     seq, count = part.seq, len(part.emitted)
-    drafted = len(part.full_verdict.path) if part.full_verdict else 0
-    sources = part.sources if drafted else []
+    path = part.full_verdict.path if part.full_verdict else ()
+    sources = part.sources if path else []
     pieces = _pieces(seq, count)
     first = seq.output_position - count
     return [
@@ -137,7 +137,7 @@ def _events(part: Part) -> list[Emitted]:
             token,
             first + i,
             pieces[i],
-            sources[part.full_verdict.path[i]] if i < drafted else None,
+            sources[path[i]] if i < len(path) else None,
             part.logprobs[i] if part.logprobs else None,
         )
         for i, token in enumerate(part.emitted)

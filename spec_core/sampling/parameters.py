@@ -16,7 +16,7 @@ LOWEST = -math.inf
 
 
 def _check(low: float, high: float, *, open_low: bool = False) -> Any:
-    def validate(instance: Any, attribute: attrs.Attribute, value: Any) -> None:
+    def validate(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
         hint = f"give a number {'above' if open_low else 'from'} {low} to {high}"
         if not isinstance(value, float):
             raise UsageError(f"{attribute.name} = {quote(value)} is not a number", hint=hint)
@@ -26,7 +26,7 @@ def _check(low: float, high: float, *, open_low: bool = False) -> Any:
     return validate
 
 
-def _whole(instance: Any, attribute: attrs.Attribute, value: Any) -> None:
+def _whole(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
     if value is not None and (type(value) is not int or not 0 <= value < COUNTS):
         hint = f"give a whole number from 0 to {COUNTS - 1}"
         raise UsageError(f"{attribute.name} = {quote(value)} is not a count", hint=hint)

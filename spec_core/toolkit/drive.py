@@ -56,7 +56,9 @@ def evaluate(target: Target, tokens: list[int], needs: Needs = PLAIN) -> TargetO
     _check(tokens, target)
     seq = open_sequence(target)
     try:
-        return forward(target, [Part(seq, 0, tokens, decides=True)], needs).output
+        output = forward(target, [Part(seq, 0, tokens, decides=True)], needs).output
+        assert output is not None
+        return output
     finally:
         target.close(seq)
 
