@@ -28,7 +28,8 @@ test-release: $(READY)
 
 # With BASE only the tests of files that differ from that commit: `make quick BASE=main`.
 quick: $(READY)
-	$(BIN)/python -m pytest -n 2 --dist worksteal --quick $(if $(BASE),$$($(BIN)/python -m tools.import_graph $(BASE)))
+	tests="$(if $(BASE),$$($(BIN)/python -m tools.import_graph $(BASE)))" && \
+	$(BIN)/python -m pytest -n 2 --dist worksteal --quick $$tests
 
 # Style, formatting and types of everything: about a minute in a clean clone, seconds afterwards.
 check: $(READY)

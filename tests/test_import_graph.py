@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from tools import import_graph
-from tools.import_graph import ROOT, STYLE, changed_modules, importers, points, select_tests
+from tools.import_graph import ROOT, STYLE, changed_files, changed_modules, importers, points, select_tests
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -62,6 +62,11 @@ def test_every_plugin_is_named_by_a_module(graph):
     assert len(points()) > 50
     assert [name for name, module in points().items() if module not in graph] == []
     assert changed_modules(["plugins/models/spec_hub/__init__.py"]) == {"spec_hub"}
+
+
+def test_a_commit_that_does_not_exist_ends_with_the_message_of_git():
+    with pytest.raises(SystemExit, match="nowhere"):
+        changed_files("nowhere")
 
 
 @pytest.mark.slow

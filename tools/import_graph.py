@@ -122,6 +122,8 @@ def changed_modules(paths: Iterable[str]) -> set[str]:
     for path in (ROOT / path for path in paths):
         if path in files:
             changed.add(files[path])
+        elif path.name.startswith("test_") and path.suffix == ".py":
+            continue  # a test that was removed
         elif path.suffix not in PAGES and path.is_relative_to(ROOT):
             changed |= _in_folder(path.parent, folders)
     return changed
@@ -151,12 +153,15 @@ def select_tests(paths: Iterable[str]) -> list[str]:
 
 def changed_files(base: str) -> list[str]:
     """Files that differ from a commit, and new ones."""
-    git = ["git", "-C", str(ROOT)]
-    differing = subprocess.run([*git, "diff", "--name-only", base, "--"], capture_output=True, text=True, check=True)
-    fresh = subprocess.run(
-        [*git, "ls-files", "--others", "--exclude-standard"], capture_output=True, text=True, check=True
-    )
-    return [*differing.stdout.splitlines(), *fresh.stdout.splitlines()]
+    return [*_git("diff", "--name-only", base, "--"), *_git("ls-files", "--others", "--exclude-standard")]
+
+
+def _git(*arguments: str) -> list[str]:
+    """Lines that git prints. Exits with its message if it fails."""
+    done = subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(done.stderr)
+    return done.stdout.splitlines()
 
 
 if __name__ == "__main__":

@@ -48,11 +48,16 @@ def show_table(cells: Cells, width: int | None = None, title: str = "") -> None:
 
 def lay_out(cells: Cells, width: int) -> list[str]:
     """The lines of the table, or of the list if the table does not fit. Texts are folded between words."""
-    console = Console(file=StringIO(), width=width, color_system=None, highlight=False)
+    console = _console(width)
     table = _table(cells)
-    needed = Console(file=StringIO(), width=WIDE).measure(table).minimum
+    needed = _console(WIDE).measure(table).minimum
     lines = _render(console, table) if needed <= width else _lists(console, cells)
     return [line.rstrip() for line in lines]
+
+
+def _console(width: int) -> Console:
+    """A console that renders plain lines, also in a notebook."""
+    return Console(file=StringIO(), width=width, color_system=None, highlight=False, force_jupyter=False)
 
 
 def _table(cells: Cells) -> Table:
