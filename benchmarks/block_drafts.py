@@ -114,7 +114,7 @@ def one_layer(shape: DenseShape, type: str, threads: int) -> Target:
         rope_base=1e6, rotary_dim=shape.dim,
     )  # fmt: skip
     source = RandomBlocks(shape, {"": type}, "cpu")
-    source.names = lambda: []
+    source.names = list
     return make_target(config, source, None, kernels="native", device="cpu", threads=threads)
 
 

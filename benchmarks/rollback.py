@@ -40,7 +40,7 @@ from benchmarks.support.tables import heading, row
 from spec_core import Compat, Draft, Needs, Rows, Run, Step, hookimpl
 from spec_core import Sequence as TextSequence
 from spec_core.contract.batch import Part
-from spec_core.toolkit.drive import batch
+from spec_core.contract.layout import lay_out_batch
 
 VOCAB, PROMPT = 1024, 64
 DELTA = DeltaShape(key_heads=16, value_heads=32, key_dim=128, value_dim=128, kernel=4, tiled=True)
@@ -164,7 +164,7 @@ class SeparateForward:
                 tokens = [*part.pending, *(part.draft.ids[i] for i in verdict.path)]
                 again = Step(step.target, {})
                 again.add(Part(seq, part.start, tokens, decides=True))
-                step.target.forward(batch(again, Needs(), "cpu"), Needs())
+                step.target.forward(lay_out_batch(again, Needs(), "cpu"), Needs())
             elif verdict.path:
                 state.pick(step.output.trace.places[step.kept_rows(seq)[-1]])
 

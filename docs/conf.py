@@ -11,12 +11,15 @@ from typing import Any
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent
 sys.path[:0] = [str(ROOT), str(DOCS / "_site")]
+
 PACKAGE = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 
 project = "spec-core"
 release = version = PACKAGE["version"]
 copyright = "the authors of spec-core, Apache-2.0"
-extensions = ["myst_parser", "site_objects"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "docstrings", "site_objects"]
+autodoc_default_options = {"members": True, "undoc-members": True}
+autodoc_member_order = "bysource"
 include_patterns = ["**.md"]
 html_theme = "furo"
 html_static_path = ["_static"]

@@ -33,7 +33,7 @@ from spec_core.settings.environment import find_misspelt
 from spec_core.settings.file import read_file, resolve_paths, settings_file
 from spec_core.settings.named import format_method, name_of, parse_method, split_methods
 from spec_core.settings.resolve import DEFAULT, FLAG, Setting, Settings, resolve
-from spec_core.settings.tables import LoadSettings, core_fields
+from spec_core.settings.tables import LoadSettings, TextSettings, core_fields
 
 if TYPE_CHECKING:
     from spec_core.assembly.assemble import check as check
@@ -72,6 +72,7 @@ __all__ = [
     "Prepared",
     "Setting",
     "Settings",
+    "TextSettings",
     "call_before_torch",
     "check",
     "construct",

@@ -19,7 +19,7 @@ from tools.architectures import architectures
 from tools.drafters import drafters
 from tools.engines import engines
 from tools.formats import output
-from tools.reference import api, prose, split
+from tools.reference import fence_blocks, prose
 
 TITLES = {
     ChoiceSettings: "What runs",
@@ -42,7 +42,7 @@ KINDS = {
 
 def hooks() -> str:
     """The page of the hooks, from their docstrings."""
-    parts = ["# Hooks", split(inspect.getdoc(hookspecs) or "", [])[0]]
+    parts = ["# Hooks", fence_blocks(inspect.getdoc(hookspecs) or "")]
     for name in HOOKS:
         hook = getattr(hookspecs, name)
         parts += [f"## {name}({', '.join(inspect.signature(hook).parameters)})", prose(hook)]
@@ -107,7 +107,6 @@ PAGES = {
     "hooks.md": hooks,
     "settings.md": settings,
     "plugins.md": plugins,
-    "api.md": api,
     "output.md": output,
     "engines.md": engines,
     "drafters.md": drafters,

@@ -152,7 +152,7 @@ def _instance(cls: type, values: Mapping[str, Any], plugin: str) -> Any:
         raise PluginError(plugin, CONSTRUCTION, error) from error
 
 
-def setting_fields(cls: type, plugin: str) -> dict[str, attrs.Attribute]:
+def setting_fields(cls: type, plugin: str) -> dict[str, attrs.Attribute[Any]]:
     """The settings of a plugin class, with resolved types. Other fields may have annotations that do not resolve.
 
     Raises UsageError with the plugin and the field, if the type of a setting does not resolve.
@@ -164,7 +164,7 @@ def setting_fields(cls: type, plugin: str) -> dict[str, attrs.Attribute]:
     return fields
 
 
-def _resolved_type(cls: type, field: attrs.Attribute, plugin: str) -> Any:
+def _resolved_type(cls: type, field: attrs.Attribute[Any], plugin: str) -> Any:
     """The type that a field's annotation names, in the module of the class that declares it."""
     if field.type is None:
         return None

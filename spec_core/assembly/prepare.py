@@ -98,4 +98,5 @@ def _same_facts(a: Target, b: Target) -> bool:
 
 def _facts(info: TargetInfo) -> TargetInfo:
     defaults = attrs.fields_dict(TargetInfo)
-    return attrs.evolve(info, **{name: defaults[name].default for name in LATER})
+    values: dict[str, Any] = {name: defaults[name].default for name in LATER}
+    return attrs.evolve(info, **values)

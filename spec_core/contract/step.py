@@ -204,11 +204,12 @@ class Step:
         if draft.proposal == "sampled":
             draft = own(draft)
         check_draft(draft, part.length_max(self.plugin), self._nodes(part), self.target.info.vocab, self.trees)
+        short: Draft | None = draft
         if seq.confidence_min or seq.draft_min:
-            draft = shorten_draft(draft, seq.confidence_min, seq.draft_min)
-        if draft is not None:
-            write(part, "draft", draft)
-            field_of(part, "pieces").append(Piece(self.plugin, draft))
+            short = shorten_draft(draft, seq.confidence_min, seq.draft_min)
+        if short is not None:
+            write(part, "draft", short)
+            field_of(part, "pieces").append(Piece(self.plugin, short))
 
     @property
     def leaves(self) -> Iterator[tuple[Sequence, Draft, int, int]]:
@@ -253,11 +254,10 @@ class Step:
             draft = own(draft)
         longest = self._further(part, part.draft.depths[leaf])
         check_draft(draft, longest, self._tokens_left(part), self.target.info.vocab, self.trees)
-        if seq.confidence_min:
-            draft = shorten_draft(draft, seq.confidence_min, 0)
-        if draft is not None:
-            field_of(part, "pieces").append(Piece(self.plugin, draft, part.drafted, leaf))
-            write(part, "draft", join_drafts(field_of(part, "draft"), draft, leaf))
+        short = shorten_draft(draft, seq.confidence_min, 0) if seq.confidence_min else draft
+        if short is not None:
+            field_of(part, "pieces").append(Piece(self.plugin, short, part.drafted, leaf))
+            write(part, "draft", join_drafts(field_of(part, "draft"), short, leaf))
 
     def noise(self, seq: Sequence, i: int, branch: int = 0, ids: list[int] | Tensor | None = None) -> Tensor:
         """Gumbel noise [V] float64, or [n] for ``ids``, of the i-th token to be drafted (0: the next output token).

@@ -87,7 +87,7 @@ def _name(seq: Sequence) -> str:
 def _cut(last: Part, checked: int) -> tuple[Draft | None, list[Piece]]:
     """The first tokens of a draft, and the pieces that they are of."""
     whole = last.draft
-    if checked >= len(whole):
+    if whole is None or checked >= len(whole):
         return whole, last.pieces
     pieces = [
         attrs.evolve(piece, draft=first(piece.draft, checked - piece.first))
@@ -136,7 +136,7 @@ def output(parts: Iterable[Part], reported: Iterable[Progress], needs: Needs) ->
     return TargetOutput(
         logits=_logits(both, needs),
         hidden={i: torch.cat([one.hidden[i] for _, one in both]) for i in needs.hidden} if both else {},
-        final=torch.cat([one.final for _, one in both]) if needs.final and both else None,
+        final=torch.cat([one.final for _, one in both if one.final is not None]) if needs.final and both else None,
     )
 
 

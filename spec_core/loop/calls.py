@@ -90,13 +90,15 @@ class Calls:
 
     def _idle_in(self, parts: list[Part]) -> frozenset[str]:
         """Methods that serve none of these sequences, and own nothing."""
-        served = parts[0].seq.methods if parts else NO_PLUGINS
+        served: frozenset[str] | None = None
         for part in parts:
             own = part.seq.methods
-            if served is None or own is None:
+            if own is None:
                 return NO_PLUGINS
             if own is not served:  # one sequence needs no union, and the hash is known
-                served |= own
+                served = own if served is None else served | own
+        if served is None:
+            return NO_PLUGINS
         names = self._idle.get(served)
         if names is None:
             methods = (c for c in self._plugins if c.proposals and not is_needed(c))

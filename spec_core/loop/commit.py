@@ -10,6 +10,7 @@ from torch import Tensor
 
 from spec_core.contract.batch import Part
 from spec_core.contract.fields import ReadOnlyList
+from spec_core.contract.layout import hide_numbers
 from spec_core.contract.request import Emitted
 from spec_core.contract.rows import Rows, Span
 from spec_core.contract.sequence import Sequence
@@ -18,7 +19,6 @@ from spec_core.contract.values import Verdict
 from spec_core.loop.constrain import check_allowed, completes, dead_end
 from spec_core.loop.schedule import remaining
 from spec_core.sampling.logprob import logprob
-from spec_core.toolkit.drive import hide_numbers
 
 
 def cut(step: Step) -> None:
@@ -127,8 +127,8 @@ def events_of(step: Step) -> list[Emitted]:
 
 def _events(part: Part) -> list[Emitted]:
     seq, count = part.seq, len(part.emitted)
-    drafted = len(part.full_verdict.path) if part.full_verdict else 0
-    sources = part.sources if drafted else []
+    path = part.full_verdict.path if part.full_verdict else ()
+    sources = part.sources if path else []
     pieces = _pieces(seq, count)
     first = seq.output_position - count
     return [
@@ -137,7 +137,7 @@ def _events(part: Part) -> list[Emitted]:
             token,
             first + i,
             pieces[i],
-            sources[part.full_verdict.path[i]] if i < drafted else None,
+            sources[path[i]] if i < len(path) else None,
             part.logprobs[i] if part.logprobs else None,
         )
         for i, token in enumerate(part.emitted)

@@ -72,6 +72,7 @@ def dead_end(part: Part, i: int) -> bool:
 
 def check_allowed(part: Part, i: int, token: int) -> bool:
     """Whether the constraint allows the i-th token of a verdict; if not, its sequence fails."""
+    assert part.masks is not None, "asked of constrained sequences alone"
     if allows(part.masks[_row(part, i)], token):
         return True
     fail(
@@ -86,10 +87,12 @@ def check_allowed(part: Part, i: int, token: int) -> bool:
 
 def completes(seq: Sequence, token: int) -> bool:
     """Advance the constraint by a committed token: whether the text is complete now, or the constraint has failed."""
+    matcher = seq.matcher
+    assert matcher is not None, "asked of constrained sequences alone"
     try:
-        if not seq.matcher.advance(token):
+        if not matcher.advance(token):
             raise ValueError(f"it does not accept token {token}, which its mask allows")
-        return seq.matcher.complete
+        return matcher.complete
     except FOREIGN as error:
         fail(seq, as_exception(error))
         return True
@@ -97,4 +100,7 @@ def completes(seq: Sequence, token: int) -> bool:
 
 def _row(part: Part, i: int) -> int:
     """The row of ``part.masks`` at which the i-th token of the verdict was chosen."""
-    return 1 + part.full_verdict.path[i - 1] if i else 0
+    if not i:
+        return 0
+    assert part.full_verdict is not None
+    return 1 + part.full_verdict.path[i - 1]

@@ -45,6 +45,7 @@ class Coupled:
 
 def judge_matches(step: Step) -> Iterator[tuple[Sequence, Verdict | TargetError]]:
     """The verdict of each undecided sequence, or the error of its logits."""
+    assert step.output is not None
     logits = step.output.logits
     if native.module is None or not logits.is_cpu or logits.dtype not in KINDS or logits.stride(-1) != 1:
         for seq, choice in choosers(step):

@@ -15,6 +15,7 @@ from spec_core.assembly.construct import DEFAULT_RULE, PluginInstance, planners_
 from spec_core.assembly.matching import drafted_proposals, wants_probs
 from spec_core.assembly.prepare import Prepared, prepare_plugins
 from spec_core.contract.fields import write
+from spec_core.contract.layout import lay_out_batch
 from spec_core.contract.request import Emitted, Request, Result
 from spec_core.contract.sequence import Sequence, Slot
 from spec_core.contract.step import Step
@@ -34,10 +35,8 @@ from spec_core.loop.request.admission import sequence
 from spec_core.loop.request.arguments import all_of, check_alone, request_of, several, split_keywords
 from spec_core.loop.schedule import Scheduler, plan
 from spec_core.loop.slots import Slots
-from spec_core.loop.starved_plugins import StarvedPlugins
 from spec_core.loop.stats import Stats
 from spec_core.settings.tables import RunSettings
-from spec_core.toolkit.drive import batch
 from spec_core.toolkit.finalizers import close_on_collect, defer_finalizers
 from spec_core.toolkit.plan_follower import PlanFollower, own_time_on
 
@@ -121,7 +120,6 @@ class Run:
             trees=self.needs.trees,
             private=self._private,
         )
-        self._starved = StarvedPlugins.among(self.plugins)
         self._observers: list[Callable[[Step], None]] = []
         self._follower = PlanFollower(
             self._hooks.controllers, own_time_on(self.target.info.device), planners_of(self.plugins)
@@ -176,7 +174,7 @@ class Run:
     def _verify(self, step: Step, needs: Needs) -> bool:
         """The target's one forward. If it raises, this step's sequences, or those it names, fail; the run goes on."""
         step.phase = "verify"
-        step.batch = batch(step, needs, self.target.info.row_device)
+        step.batch = lay_out_batch(step, needs, self.target.info.row_device)
         began = perf_counter()
         try:
             step.output = self.target.forward(step.batch, needs)
@@ -194,8 +192,6 @@ class Run:
     def _count(self, step: Step) -> None:
         """Add the step to the statistics, then call the observers, whose own time does not count as the step's."""
         self.stats.add(step)
-        if self._starved.before:
-            self._starved.look(step)
         whole = perf_counter() - step.began
         self._last_record = step.record = self._follower.end(step, whole, step.seconds, step.rows["target"])
         for on_step in self._observers:
@@ -203,8 +199,6 @@ class Run:
 
     def _close(self, step: Step, events: list[Emitted]) -> list[Emitted]:
         self._scheduler.after(step)
-        if not self.busy:
-            self._starved.say()
         if step.failures:
             raise step.failures[0]
         return events

@@ -7,6 +7,7 @@ same order.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -77,7 +78,7 @@ def fine_weights(z: np.ndarray, bits: int) -> np.ndarray:
     return np.rint(np.ldexp(p, k.astype(np.int32) + bits)).astype(np.int64)
 
 
-def _series(factors: tuple, x: np.ndarray) -> np.ndarray:
+def _series(factors: tuple[Any, ...], x: np.ndarray) -> np.ndarray:
     """Horner's method; the first factor is that of the highest power."""
     sum = np.full_like(x, factors[0])
     for factor in factors[1:]:

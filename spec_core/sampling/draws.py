@@ -137,18 +137,18 @@ def pack_plain(draws: Sequence[Draw]) -> tuple[np.ndarray, np.ndarray, np.ndarra
 def pack(draws: Sequence[Draw], vocab: int) -> Draws:
     """The arrays of some choices. vocab: V of the logits."""
     columns = pack_plain(draws)
-    masked = [i for i, draw in enumerate(draws) if draw.mask is not None]
+    masked = {i: draw.mask for i, draw in enumerate(draws) if draw.mask is not None}
     if not masked and not any(draw.sampling.adjusts for draw in draws):
         no_masks = np.empty((0, -(-vocab // WORD_BITS)), np.uint32)
         return Draws(*columns, masked=NONE, masks=no_masks, changed=NONE, ids=NONE, terms=NO_TERMS)
     masks = np.zeros((len(masked), -(-vocab // WORD_BITS)), np.uint32)
-    for mask, i in zip(masks, masked, strict=True):
-        words = draws[i].mask[: len(mask)]
+    for mask, own_mask in zip(masks, masked.values(), strict=True):
+        words = own_mask[: len(mask)]
         mask[: len(words)] = words
     changed, ids, terms = _changes(draws, vocab)
     return Draws(
         *columns,
-        masked=np.array(masked, np.int64),
+        masked=np.array([*masked], np.int64),
         masks=masks,
         changed=changed,
         ids=ids,

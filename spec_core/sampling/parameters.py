@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import attrs
 
@@ -16,7 +16,7 @@ LOWEST = -math.inf
 
 
 def _check(low: float, high: float, *, open_low: bool = False) -> Any:
-    def validate(instance: Any, attribute: attrs.Attribute, value: Any) -> None:
+    def validate(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
         hint = f"give a number {'above' if open_low else 'from'} {low} to {high}"
         if not isinstance(value, float):
             raise UsageError(f"{attribute.name} = {quote(value)} is not a number", hint=hint)
@@ -26,7 +26,7 @@ def _check(low: float, high: float, *, open_low: bool = False) -> Any:
     return validate
 
 
-def _whole(instance: Any, attribute: attrs.Attribute, value: Any) -> None:
+def _whole(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
     if value is not None and (type(value) is not int or not 0 <= value < COUNTS):
         hint = f"give a whole number from 0 to {COUNTS - 1}"
         raise UsageError(f"{attribute.name} = {quote(value)} is not a count", hint=hint)
@@ -63,6 +63,11 @@ class Sampling:
     frequency_penalty: the same, once per occurrence (OpenAI).
     logit_bias: {token: added to its logit}. logprobs: None, or how many of the most likely tokens to report.
     """
+
+    NAMES: ClassVar[tuple[str, ...]] = (
+        "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty",
+    )  # fmt: skip
+    """Parameters that are one number each; settings of a text have the same names."""
 
     temperature: float = _number(0.0, 0, 100)
     top_k: int = _count(0)

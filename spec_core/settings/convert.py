@@ -55,11 +55,18 @@ def _names(value: Any, kind: Any) -> tuple[Any, ...]:
 
 converter = cattrs.Converter()
 converter.register_structure_hook(bool, _bool)
+
+
+def _origin(kind: Any) -> Any:
+    """The class of a generic type, such as tuple; None of a class."""
+    return get_origin(kind)
+
+
 converter.register_structure_hook(int, _int)
 converter.register_structure_hook(float, _float)
 converter.register_structure_hook(str, _text)
 converter.register_structure_hook(Path, lambda value, _: Path(value))
-converter.register_structure_hook_func(lambda kind: get_origin(kind) is tuple, _names)
+converter.register_structure_hook_func(lambda kind: _origin(kind) is tuple, _names)
 
 
 def _optional(value: Any, kind: Any) -> Any:
@@ -69,11 +76,11 @@ def _optional(value: Any, kind: Any) -> Any:
 
 
 converter.register_structure_hook_func(
-    lambda kind: get_origin(kind) in (Union, types.UnionType) and type(None) in get_args(kind), _optional
+    lambda kind: _origin(kind) in (Union, types.UnionType) and type(None) in get_args(kind), _optional
 )
 
 
-def structure(value: Any, field: attrs.Attribute, name: str) -> Any:
+def structure(value: Any, field: attrs.Attribute[Any], name: str) -> Any:
     """A value converted to the field's type and checked by its validator. Raises UsageError with the setting's name."""
     try:
         converted = converter.structure(value, field.type) if field.type else value
@@ -89,7 +96,7 @@ def structure(value: Any, field: attrs.Attribute, name: str) -> Any:
     return converted
 
 
-def _expectation(field: attrs.Attribute, value: Any, error: Exception) -> str:
+def _expectation(field: attrs.Attribute[Any], value: Any, error: Exception) -> str:
     """Values that the field accepts: the validator's message without the name and the value, which it repeats."""
     if get_origin(field.type) is Literal:
         return f"give one of {', '.join(map(str, get_args(field.type)))}"

@@ -92,7 +92,7 @@ def resolve(
     return Settings({name: _pick(name, layers, known) for name in names})
 
 
-def _pick(name: str, layers: Mapping[str, Mapping[str, Any]], known: Mapping[str, attrs.Attribute]) -> Setting:
+def _pick(name: str, layers: Mapping[str, Mapping[str, Any]], known: Mapping[str, attrs.Attribute[Any]]) -> Setting:
     origin = next((o for o, layer in layers.items() if name in layer), DEFAULT)
     field = known.get(name)
     if field is None:

@@ -90,6 +90,6 @@ class ChoiceSettings:
 TABLES: tuple[type, ...] = (ChoiceSettings, RunSettings, LoadSettings, TextSettings)
 
 
-def core_fields() -> dict[str, attrs.Attribute]:
+def core_fields() -> dict[str, attrs.Attribute[Any]]:
     """Every core setting by name."""
     return {field.name: field for table in TABLES for field in attrs.fields(attrs.resolve_types(table))}

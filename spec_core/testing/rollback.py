@@ -43,6 +43,7 @@ class ToyRollback:
                 self._restore(step, seq)
 
     def _restore(self, step: Step, seq: Sequence) -> None:
+        assert self.target is not None and step.output is not None
         rows = step.kept_rows(seq)
         if self.strategy == "checkpoint":
             step.rewind(seq, step.part(seq).end)

@@ -230,6 +230,7 @@ class ToyTarget:
             streams.append(stream)
         after: list[Recurrent | None] = []
         for j in range(part.drafted):
+            assert part.draft is not None
             ancestry = part.draft.ancestry(j)
             parent = ancestry[-2] if len(ancestry) > 1 else -1
             visible = [*range(part.end), *(part.end + i for i in ancestry[:-1])]
@@ -256,6 +257,7 @@ class ToyTarget:
         stream.append(x)
         if not self._recurs:
             return stream, None, x
+        assert before is not None
         source = _norm(x)
         after = self.advance(before, source)
         stream.append(x + self._w["go"] @ (after.state.T @ _norm(self._w["gq"] @ source)))

@@ -42,6 +42,7 @@ def choosers(step: Step) -> list[tuple[Sequence, Choose]]:
     copied to the host, all together, and chosen one by one when a path reaches them.
     Without a chooser, greedy sequences share one argmax and its transfer, and the rows of others are copied.
     """
+    assert step.output is not None
     undecided = list(step.undecided)
     logits = step.output.logits
     chooser = device_chooser(logits)
@@ -63,6 +64,7 @@ def has_cuts(seq: Sequence) -> bool:
 
 def device_choices(step: Step, seqs: Iterable[Sequence], chooser: Chooser) -> dict[Sequence, Choose]:
     """The choice function of each of these sequences, from one call of a chooser for all their rows."""
+    assert step.output is not None
     logits = step.output.logits
     draws: list[Draw] = []
     begins: dict[Sequence, int] = {}

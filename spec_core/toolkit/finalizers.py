@@ -53,7 +53,7 @@ def leave() -> None:
         _close_dropped()
 
 
-def close_on_collect(owner: Any, target: Target, slots: Iterable[Slot]) -> weakref.finalize:
+def close_on_collect(owner: Any, target: Target, slots: Iterable[Slot]) -> weakref.finalize[Any, Any]:
     """Close the slots when the owner is garbage collected. Nothing is closed at exit.
 
     slots: iterated at that moment; neither it nor the target may refer to the owner.

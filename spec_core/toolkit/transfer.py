@@ -21,10 +21,12 @@ def rows_on_host(step: Step, seqs: Iterable[Sequence]) -> dict[Sequence, Tensor]
 def drafts_on_host(step: Step, seqs: Iterable[Sequence]) -> dict[Sequence, Draft | None]:
     """{sequence: its draft, with ``probs`` on the host}. One copy for all these sequences."""
     drafts = {seq: step.part(seq).draft for seq in seqs}
-    drawn = [(seq, draft) for seq, draft in drafts.items() if draft is not None and draft.probs is not None]
-    rows = copy_to_host([draft.probs for _, draft in drawn])
-    for (seq, draft), probs in zip(drawn, rows, strict=True):
-        if probs is not draft.probs:
+    drawn = [
+        (seq, draft, draft.probs) for seq, draft in drafts.items() if draft is not None and draft.probs is not None
+    ]
+    rows = copy_to_host([own_rows for _, _, own_rows in drawn])
+    for (seq, draft, own_rows), probs in zip(drawn, rows, strict=True):
+        if probs is not own_rows:
             drafts[seq] = Draft(draft.ids, draft.proposal, probs, draft.parents, draft.confidence)
     return drafts
 

@@ -125,7 +125,8 @@ def test_the_core_is_timed_alone(bench):
     assert code == 0
     assert [case["case"] for case in body["cases"]] == list(core.CASES)
     assert all(case["best"] > 0 for case in body["cases"])
-    assert bench("core", "--steps", "2", "--repeats", "1")[1].count("µs, best") == len(core.CASES)
+    out = bench("core", "--steps", "2", "--repeats", "1")[1]
+    assert "median µs" in out and [case for case in core.CASES if case not in out] == []
 
 
 def test_the_core_of_another_checkout_is_timed_in_turns(bench, monkeypatch, tmp_path):
@@ -140,7 +141,7 @@ def test_the_core_of_another_checkout_is_timed_in_turns(bench, monkeypatch, tmp_
     _, out, _ = bench("core", "--against", "there", "--repeats", "3")
 
     assert sides == [True, False, False, True, True, False]
-    assert out.count("ratio 2.00") == len(core.CASES)
+    assert "ratio" in out and out.count(" 2.00\n") == len(core.CASES)
 
 
 def test_a_checkout_without_the_command_is_refused(bench, tmp_path):

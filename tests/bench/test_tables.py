@@ -73,6 +73,18 @@ def test_every_script_that_a_page_names_exists():
     assert [path for path in sorted(named) if not (tables.ROOT / path).exists()] == []
 
 
+def test_every_script_is_named_by_a_page_or_used_by_a_test():
+    """What measured once, for a decision, keeps its figures without its script."""
+    pages = "".join(page.read_text("utf-8") for page in (tables.ROOT / "docs").rglob("*.md"))
+    tests = "".join(test.read_text("utf-8") for test in (tables.ROOT / "tests").rglob("*.py"))
+    scripts = [file.stem for file in sorted((tables.ROOT / "benchmarks").glob("*.py"))]
+
+    used = {*re.findall(r"benchmarks[/.](\w+)", pages), *re.findall(r"from benchmarks\.(\w+) import", tests)}
+    used |= {name for names in re.findall(r"from benchmarks import (.*)", tests) for name in names.split(", ")}
+
+    assert [name for name in scripts if name not in used] == []
+
+
 # where a step's time goes
 
 

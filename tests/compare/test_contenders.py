@@ -245,7 +245,7 @@ def test_a_sweep_that_is_wrong_is_one_message(compare, sweep, message):
 
 def test_a_contender_runs_on_every_target_beside_plain_decoding_there(compare, tmp_path):
     code, by_name, _ = compare("--method", "repeat", "--method", "mute", "--target", "toy:hybrid")
-    laps = [lap for lap in read(tmp_path / "out").laps]
+    laps = list(read(tmp_path / "out").laps)
 
     assert code == 0
     assert set(by_name) == {f"{name}{on}" for name in ("plain", "repeat", "mute") for on in ("", " model=toy:hybrid")}

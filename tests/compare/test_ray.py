@@ -7,9 +7,9 @@ import sys
 
 import pytest
 from spec_cli.main import run
-from spec_compare.executors import on_ray
-from spec_compare.executors.shard import Shard
 from spec_compare.records.reading import read
+from spec_compare.shard import Shard
+from spec_ray import comparing
 
 COMMON = ["compare", "-m", "zoo:pico", "--threads", "1", "--no-bounds", "--family", "edit", "--limit", "2", "-n", "12"]
 SWEEP = ["--method", "ngram", "--sweep", "ngram.draft_max=2,4,8"]
@@ -81,7 +81,7 @@ def test_finished_laps_of_a_worker_that_dies_are_kept(address, tmp_path, capsys,
         import os
         import time
 
-        from spec_compare.executors.worker import messages
+        from spec_ray.worker import messages
 
         for number, message in enumerate(messages(job)):
             yield message
@@ -91,7 +91,7 @@ def test_finished_laps_of_a_worker_that_dies_are_kept(address, tmp_path, capsys,
 
     command = [*COMMON, *SWEEP, "--executor", "ray", "--ray-address", address, "--out", str(tmp_path)]
     with monkeypatch.context() as patch:
-        patch.setattr(on_ray, "messages", dying)
+        patch.setattr(comparing, "messages", dying)
         assert run(command) == 1
     error = capsys.readouterr().err
 

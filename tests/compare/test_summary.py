@@ -6,10 +6,10 @@ import attrs
 import pytest
 from spec_commands import common
 from spec_commands.prompts import Prompt
+from spec_commands.tables import Cells, lay_out
 from spec_compare.acceptance import AcceptanceLengths
 from spec_compare.columns import COLUMNS, FEW, by_position, informative_columns, title
 from spec_compare.difference import first_difference
-from spec_compare.layouts import lay_out
 from spec_compare.measure import Lap, Record, Steps, batches, rotate
 from spec_compare.summary import rows
 from spec_compare.table import cells_of, show
@@ -109,7 +109,7 @@ def test_names_are_shown_as_they_are(capsys):
 @pytest.mark.parametrize("batch", [1, 4])
 @pytest.mark.parametrize("width", [36, 60, 70, *range(76, 84), 99, 200])
 def test_a_table_fits_its_terminal_and_leaves_no_column_out(width, name, label, batch):
-    """It has names on lines of their own, or is a list, if it does not fit; no figure is cut."""
+    """It is a list if it does not fit; no figure is cut."""
     figures = {"contender": name, "tokens_per_step": 2.5, "draft_acceptance": 0.5, "machine_rate": 1000.0}
     laps = pair("a", 4, 2) + pair("b", 4, 3)
     table_rows = [attrs.evolve(r, **figures, label=label) for r in rows(laps, {}) if r.family == "all"]
@@ -129,11 +129,17 @@ def test_the_layout_depends_on_the_width_alone():
     names = ["a name of one line", "another"]
     table_rows = [attrs.evolve(r, contender=n) for r, n in zip(table_rows, names, strict=True)]
     cells = cells_of(table_rows, informative_columns(table_rows, False, 1), 1, 0.9)
-    table, pivoted, listed = (lay_out(cells, width) for width in (80, 45, 30))
+    table, listed = (lay_out(cells, width) for width in (80, 30))
 
     assert table[0].startswith("method") and len(table) == 4
-    assert pivoted[2] == "a name of one line" and "1.00×" in pivoted[3] and len(pivoted) == 6
     assert listed[:3] == ["a name of one line", "  tokens/s   2.5", "  speedup    1.00×"]
+
+
+def test_text_that_commands_a_terminal_is_shown_in_a_table():
+    cells = Cells(["method", "speedup"], [["\x1b[2Jname", "[bold]1.00×"]], {"method"})
+
+    assert [line for width in (80, 10) for line in lay_out(cells, width) if "\x1b" in line] == []
+    assert "[bold]1.00×" in " ".join(lay_out(cells, 80)) and "\\x1b" in " ".join(lay_out(cells, 80))
 
 
 def test_an_interval_of_a_higher_level_is_wider():

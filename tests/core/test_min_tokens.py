@@ -10,7 +10,7 @@ from spec_core.testing.constraint import ToyConstraint
 from spec_core.testing.toy import ToyTarget
 
 EOG = frozenset({3, 4, 5, 6})
-FAVOURS_ENDS = {token: 6.0 for token in (*EOG, 9)}
+FAVOURS_ENDS = dict.fromkeys((*EOG, 9), 6.0)
 
 
 @attrs.define(eq=False)

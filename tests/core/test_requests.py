@@ -139,7 +139,7 @@ def test_whatever_is_submitted_ends_nobody_else(fields):
 NUMBERS = st.one_of(
     st.floats(), st.integers(-2, 2), st.just(10**400), st.floats(width=32).map(np.float32), st.fractions()
 )
-SAMPLINGS = {name: NUMBERS for name in ("temperature", "top_p", "min_p", "repetition_penalty", "presence_penalty")}
+SAMPLINGS = dict.fromkeys(("temperature", "top_p", "min_p", "repetition_penalty", "presence_penalty"), NUMBERS)
 
 
 @given(

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import attrs
 import pytest
 
-from spec_core import UsageError, load
+from spec_core import Sampling, UsageError, load
 from spec_core.settings.environment import find_misspelt, from_environment
 from spec_core.settings.file import read_file
 from spec_core.settings.resolve import resolve
-from spec_core.settings.tables import RunSettings
+from spec_core.settings.tables import RunSettings, TextSettings
 
 PLUGINS = {"ngram", "draft-model"}
 
@@ -147,3 +148,12 @@ def test_a_number_of_threads_out_of_range_is_refused(threads):
         with pytest.raises(UsageError) as raised:
             ask()
         assert re.fullmatch(f"threads = '?{threads}'? does not fit: {limit}", raised.value.reason)
+
+
+def test_sampling_parameters_of_one_number_are_settings_of_a_text():
+    """Commands and engines read ``Sampling.NAMES``: a parameter that it lacks would be ignored by all of them."""
+    settings = [field.name for field in attrs.fields(TextSettings)]
+    parameters = [field.name for field in attrs.fields(Sampling)]
+
+    assert sorted(settings) == sorted(["max_tokens", "seed", *Sampling.NAMES])
+    assert sorted(parameters) == sorted([*Sampling.NAMES, "logit_bias", "logprobs"])

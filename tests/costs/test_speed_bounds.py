@@ -14,7 +14,7 @@ from spec_core import UsageError
 
 LINEAR = Curve({n: 1.0 + 0.5 * (n - 1) for n in range(1, 18)})
 """Each further row costs half a step."""
-FREE = Curve({n: 1.0 for n in range(1, 18)})
+FREE = Curve(dict.fromkeys(range(1, 18), 1.0))
 """Rows cost nothing, as on a large GPU."""
 DEAR = Curve({n: 1.5 * n - 0.5 for n in range(1, 18)})
 """Each further row costs more than a plain step."""

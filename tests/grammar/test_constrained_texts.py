@@ -164,7 +164,7 @@ def test_the_switch_to_the_grammar_is_found_at_every_draft_position():
 def test_a_call_in_a_draft_is_held_to_its_grammar(longest):
     """The model is made to write a call (a bias); a draft that goes on with a wrong one is cut, wherever it begins."""
     expected = ids("ab <call>g=")
-    bias = {token: 30.0 for token in expected}
+    bias = dict.fromkeys(expected, 30.0)
     asked = Request(
         PROMPT, max_tokens=40, name="a", constraint=CALLS, sampling=Sampling(temperature=0.7, logit_bias=bias)
     )

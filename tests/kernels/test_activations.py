@@ -82,7 +82,7 @@ def test_the_noise_of_a_mix_is_the_sum_of_its_parts_by_weights():
 
 
 def test_every_type_that_stays_in_blocks_has_a_figure():
-    assert list(sorted(NOISE)) == sorted(set(native.TYPES) - {"F32", "F16", "BF16"})
+    assert sorted(NOISE) == sorted(set(native.TYPES) - {"F32", "F16", "BF16"})
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ import json
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from spec_kernels.layer_executor import executor_of
 from spec_kernels.model.head import spread
-from spec_kernels.model.trunk import executor_of
 from spec_methods.assistant import Assistant
 from spec_methods.assistant.layer import Layer
 

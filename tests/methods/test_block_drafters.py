@@ -9,8 +9,8 @@ import attrs
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from spec_kernels.layer_executor import executor_of
 from spec_kernels.model.head import spread, tokens_of
-from spec_kernels.model.trunk import executor_of
 from spec_methods.block_drafters.dflash2 import DFlash2
 from spec_methods.block_drafters.dspark import DSpark
 from spec_methods.block_drafters.layers import Layers

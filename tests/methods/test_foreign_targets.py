@@ -5,8 +5,8 @@ from __future__ import annotations
 import attrs
 import pytest
 import torch
+from spec_kernels.layer_executor import StandaloneExecutor, TargetTensors, executor_of
 from spec_kernels.model.reference import Reference
-from spec_kernels.model.trunk import StandaloneExecutor, TargetTensors, executor_of
 from spec_kernels.native import problem
 from spec_kernels.native.executor import Native
 

@@ -87,7 +87,7 @@ def forward(
     executor: Any, cache: Any, x: Tensor, start: int, count: int, positions: Any, tree: tuple[int, ...] | None = None
 ) -> Tensor:
     rows = SequenceRows(cache, 0, count, start, tree)
-    some = {name: x[start : start + count] for name in ("x", "h")}
+    some = dict.fromkeys(("x", "h"), x[start : start + count])
     batch = ForwardBatch(None, torch.tensor(list(positions)), [rows], inputs=some, taps=("out",))
     return executor.run(batch)["out"]
 

@@ -146,7 +146,7 @@ def broken_texts(count, seed):
     for _ in range(count):
         parts = []
         for text, _, _ in chance.sample(list(WRITTEN.values()), 2):
-            tokens = [t for t in _tokens(text)]
+            tokens = list(_tokens(text))
             kept = [t for t in tokens if chance.random() > 0.12]
             if chance.random() < 0.5:
                 kept.insert(chance.randrange(len(kept) + 1), chance.choice(words))

@@ -156,7 +156,7 @@ def test_a_ban_of_every_token_is_refused_by_the_field(watched_server, bias, rest
     body = {"prompt": "a", "max_tokens": 3, "ignore_eos": bool(rest)}
     answers = [server.post("/completion", {**body, "logit_bias": [[t, bias] for t in tokens]})]
     if bias is not False:
-        answers.append(server.post("/v1/completions", {**body, "logit_bias": {t: bias for t in tokens}}))
+        answers.append(server.post("/v1/completions", {**body, "logit_bias": dict.fromkeys(tokens, bias)}))
 
     for answer in answers:
         assert (answer.status_code, answer.json()["error"]["param"]) == (400, "logit_bias"), answer.text

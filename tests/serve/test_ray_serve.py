@@ -18,7 +18,8 @@ import httpx
 import ray
 from prometheus_client.parser import text_string_to_metric_families
 from ray import serve
-from spec_serve.ray import app, request_of
+from spec_ray.serving import request_of
+from spec_serve.ray import app
 
 from spec_core import Run, UsageError, load
 

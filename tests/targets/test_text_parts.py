@@ -135,7 +135,7 @@ def test_the_first_space_of_a_completion_is_part_of_its_text(family, form):
     tokenizer, prompt = target.tokenizer, "The capital of France is"
     bias = Sampling(logit_bias={tokenizer.encode_part(" of")[0]: 60.0})
     with Run(target) as run:
-        events = [e for e in run.generate(prompt, max_tokens=6, sampling=bias)]
+        events = list(run.generate(prompt, max_tokens=6, sampling=bias))
         result = run.generate(prompt, max_tokens=6, sampling=bias).result
         stopped = run.generate(prompt, max_tokens=6, sampling=bias, stop=[result.text[:2]]).result
         assert result.text[:2] != result.text

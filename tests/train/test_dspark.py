@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 from spec_cli import main as cli
+from spec_kernels.layer_executor import executor_of
 from spec_kernels.model.head import spread, tokens_of
-from spec_kernels.model.trunk import executor_of
 from spec_methods.block_drafters.sequential import sequential_part
 from spec_train.data.samples import Sample, Teacher, TextSample, TopK
 from spec_train.heads import dspark_student

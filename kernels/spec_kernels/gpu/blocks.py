@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import triton.language as tl
 
-from spec_kernels.gpu.launch import device_function, prefetch
+from spec_kernels.gpu.launch import prefetch
+from spec_kernels.ops.device_function import device_function
 
 EARLY = tl.constexpr(2)
 """Tiles of floats that are read into the cache before the wait for the previous kernel; of blocks it is one."""

@@ -13,11 +13,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from spec_kernels.gpu.launch import INTERPRETED, ROWS, launch_options, on_device, start_next, wait_for_previous
+from spec_kernels.gpu.launch import ROWS, launch_options, on_device, start_next, wait_for_previous
 from spec_kernels.gpu.rows import sigmoid
 from spec_kernels.gpu.states import StateChunks
 from spec_kernels.model.shapes import DeltaShape
 from spec_kernels.ops.causal_conv.triton import Links, convolve
+from spec_kernels.ops.device_function import INTERPRETED
 from spec_kernels.ops.gated_delta.triton import COLUMNS, replay_columns
 
 CHANNELS = 256

@@ -23,12 +23,13 @@ from spec_kernels.gpu.choice.kernels import TILE, bounds, counters, temperature_
 from spec_kernels.gpu.choice.noise import philox
 from spec_kernels.gpu.chunks import bucket_rows
 from spec_kernels.gpu.graphs import Bucket, Buckets
-from spec_kernels.gpu.launch import device_function, launch_options, run_alone, start_next, wait_for_previous
+from spec_kernels.gpu.launch import launch_options, run_alone, start_next, wait_for_previous
 from spec_kernels.gpu.layout import FIELDS, PAGE, Chunk, Layout, Size, Tile, power_of_two, sequence_tiles
 from spec_kernels.gpu.lowering import Facilities, Launch, Program
 from spec_kernels.gpu.rows import combine_rows
 from spec_kernels.model.batch import ForwardBatch, SequenceRows
 from spec_kernels.model.drafts import DraftLimits, Drafts, cut_chain
+from spec_kernels.ops.device_function import device_function
 
 CHAIN_FIELDS = 10
 """Integers of a chain: those of a draw (``choice.description``) with other last fields."""

@@ -9,10 +9,11 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from spec_kernels.gpu.launch import ROWS, device_function, launch_options, start_next, wait_for_previous
+from spec_kernels.gpu.launch import ROWS, launch_options, start_next, wait_for_previous
 from spec_kernels.gpu.layout import FIELDS, LINE, PLACE, POSITION
 from spec_kernels.gpu.pages import PAGE, Pool
 from spec_kernels.gpu.sums import Norm, Parts, naive_norm
+from spec_kernels.ops.device_function import device_function
 
 
 @dataclass(frozen=True, eq=False)

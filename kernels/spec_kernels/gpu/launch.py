@@ -18,10 +18,8 @@ import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from spec_kernels.gpu.support import is_interpreted
+from spec_kernels.ops.device_function import INTERPRETED, device_function
 
-INTERPRETED = is_interpreted()
-"""Whether kernels run in triton's interpreter, on CPU tensors."""
 ROWS = 64 if INTERPRETED else 1
 """Rows of a program that computes whole rows: the interpreter runs few large programs faster."""
 _alone = ContextVar("alone", default=False)
@@ -67,11 +65,6 @@ def on_device(device: torch.device) -> AbstractContextManager[Any]:
 def exact_precision(dtype: torch.dtype) -> str:
     """``input_precision`` of products: float32 operands are not rounded to tf32."""
     return "ieee" if dtype == torch.float32 else "tf32"
-
-
-def device_function(function: Any) -> Any:
-    """A function that kernels call. The interpreter runs a plain one faster."""
-    return function if INTERPRETED else triton.jit(function)
 
 
 @device_function

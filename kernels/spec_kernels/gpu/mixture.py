@@ -14,11 +14,12 @@ import triton.language as tl
 from torch import Tensor
 
 from spec_kernels.gpu.blocks import add_product
-from spec_kernels.gpu.launch import INTERPRETED, exact_precision, launch_options, start_next, wait_for_previous
+from spec_kernels.gpu.launch import exact_precision, launch_options, start_next, wait_for_previous
 from spec_kernels.gpu.products import tiling
 from spec_kernels.gpu.repack import Matrix, naive_weights
 from spec_kernels.gpu.rows import FUNCTIONS, Function, activate, naive_combine_rows
 from spec_kernels.model.shapes import Experts
+from spec_kernels.ops.device_function import INTERPRETED
 from spec_kernels.ops.moe.triton import route_into, route_sigmoid_into
 
 SORTED = 64 if INTERPRETED else 1

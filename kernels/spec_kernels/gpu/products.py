@@ -15,9 +15,10 @@ import triton.language as tl
 from torch import Tensor
 
 from spec_kernels.gpu.blocks import add_product, prefetch_tiles
-from spec_kernels.gpu.launch import INTERPRETED, exact_precision, launch_options, start_next, wait_for_previous
+from spec_kernels.gpu.launch import exact_precision, launch_options, start_next, wait_for_previous
 from spec_kernels.gpu.repack import Matrix, naive_weights
 from spec_kernels.gpu.rows import FUNCTIONS, Function, activate, naive_combine_rows
+from spec_kernels.ops.device_function import INTERPRETED
 
 FEWEST = 16
 """Rows of the smallest tile."""

@@ -12,7 +12,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from spec_kernels.gpu.launch import device_function, launch_options, start_next, wait_for_previous
+from spec_kernels.gpu.launch import launch_options, start_next, wait_for_previous
+from spec_kernels.ops.device_function import device_function
 
 Function = Literal["copy", "add", "sigmoid", "silu", "cap", "silu_glu", "gelu_glu", "clamped_glu"]
 FUNCTIONS: tuple[Function, ...] = ("copy", "add", "sigmoid", "silu", "cap", "silu_glu", "gelu_glu", "clamped_glu")

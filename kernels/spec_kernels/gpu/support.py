@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 
 import torch
 
 from spec_kernels.model import ops
 from spec_kernels.model.ops import Model
+from spec_kernels.ops.device_function import is_interpreted
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 ROWS_MAX = 512
@@ -17,11 +17,6 @@ SUMS_BYTES = 512 << 20
 """Max memory for the results of pieces of attention."""
 GROUP_MAX = 64
 """Query heads of a group."""
-
-
-def is_interpreted() -> bool:
-    """Whether triton's interpreter is on, in which kernels run on a CPU."""
-    return os.environ.get("TRITON_INTERPRET") == "1"
 
 
 def misfit(model: Model) -> str | None:

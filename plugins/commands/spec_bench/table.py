@@ -7,6 +7,7 @@ from itertools import groupby
 from typing import Any
 
 from spec_commands.printing import say
+from spec_commands.tables import WIDE, Cells, show_table
 from spec_commands.timing_warnings import TimingWarning
 from spec_costs.file import DraftCost
 from spec_costs.limits import Limits, sentence
@@ -16,9 +17,9 @@ from spec_bench.products import Product
 from spec_bench.step import Cost
 
 COLUMNS = (
-    "  rows    T(n) ms     median   ratio      MB   GB/s  of reading  choosing µs  core µs  around    step ms"
-    "     CPU ms"
-)
+    "rows", "T(n) ms", "median", "ratio", "MB", "GB/s", "of reading", "choosing µs", "core µs", "around", "step ms",
+    "CPU ms",
+)  # fmt: skip
 
 
 def steps(target: Any, costs: list[Cost], reads: float | None) -> None:
@@ -29,23 +30,19 @@ def steps(target: Any, costs: list[Cost], reads: float | None) -> None:
     if reads is not None:
         say(f"reading bytes of the weights' size: {reads / 1e9:.1f} GB/s")
     for (depth, batch), group in groupby(costs, key=lambda c: (c.depth, c.batch)):
-        say(f"\ndepth {depth}, batch {batch}")
-        say(COLUMNS)
-        costs_here = list(group)
-        for cost in costs_here:
-            say(_step(cost, costs_here[0], reads))
+        first, *others = group
+        rows = [_step(cost, first, reads) for cost in (first, *others)]
+        show_table(Cells(COLUMNS, rows, ()), WIDE, f"\ndepth {depth}, batch {batch}")
 
 
-def _step(cost: Cost, first: Cost, reads: float | None) -> str:
-    moved = f"{'-':>8}{'-':>7}{'-':>12}"
+def _step(cost: Cost, first: Cost, reads: float | None) -> list[str]:
+    moved = ["-", "-", "-"]
     if cost.bandwidth is not None and cost.bytes is not None:
         share = "-" if reads is None else f"{cost.bandwidth / reads:.0%}"
-        moved = f"{cost.bytes / 1e6:8.1f}{cost.bandwidth / 1e9:7.1f}{share:>12}"
-    times = (
-        f"{cost.rows:6}{cost.forward * 1e3:11.3f}{cost.forward_median * 1e3:11.3f}{cost.forward / first.forward:8.2f}"
-    )
-    parts = f"{cost.choosing * 1e6:13.0f}{cost.core * 1e6:9.0f}{cost.overhead:8.0%}"
-    return f"{times}{moved}{parts}{cost.step * 1e3:11.3f}{cost.step_cpu * 1e3:11.3f}"
+        moved = [f"{cost.bytes / 1e6:.1f}", f"{cost.bandwidth / 1e9:.1f}", share]
+    times = [f"{cost.forward * 1e3:.3f}", f"{cost.forward_median * 1e3:.3f}", f"{cost.forward / first.forward:.2f}"]
+    parts = [f"{cost.choosing * 1e6:.0f}", f"{cost.core * 1e6:.0f}", f"{cost.overhead:.0%}"]
+    return [str(cost.rows), *times, *moved, *parts, f"{cost.step * 1e3:.3f}", f"{cost.step_cpu * 1e3:.3f}"]
 
 
 def drafting(drafts: list[DraftCost], limits_by_cost: list[Limits]) -> None:
@@ -59,24 +56,24 @@ def drafting(drafts: list[DraftCost], limits_by_cost: list[Limits]) -> None:
 
 def core(results: Sequence[CaseTime | Ratio]) -> None:
     """A line for every case: microseconds of a step."""
-    for case in results:
-        if isinstance(case, Ratio):
-            figures = f"{case.median:9.1f} µs, there {case.theirs:9.1f} µs, ratio {case.ratio:.2f}"
-        else:
-            figures = f"{case.median:9.1f} µs, best {case.best:9.1f} µs"
-        say(f"{case.case:32}{figures}")
+    times = [[c.case, f"{c.median:.1f}", f"{c.best:.1f}"] for c in results if isinstance(c, CaseTime)]
+    ratios = [[c.case, f"{c.median:.1f}", f"{c.theirs:.1f}", f"{c.ratio:.2f}"] for c in results if isinstance(c, Ratio)]
+    if times:
+        show_table(Cells(("case", "median µs", "best µs"), times, {"case"}), WIDE)
+    if ratios:
+        show_table(Cells(("case", "median µs", "there µs", "ratio"), ratios, {"case"}), WIDE)
 
 
 def kernels(measured: Iterable[Product]) -> None:
-    """A line for every weight type, activation format and size."""
-    say("type  activations  size      rows: ms, CPU ms (GMAC/s, GB/s)")
-    for (type, bits, size), group in groupby(measured, key=lambda p: (p.type, p.activations, p.size)):
-        say(f"{type:6}{bits:13}{size:10}" + "  ".join(map(_product, group)))
+    """A line for every weight type, activation format, size and number of rows."""
+    titles = ("type", "activations", "size", "rows", "ms", "CPU ms", "GMAC/s", "GB/s")
+    show_table(Cells(titles, [_product(p) for p in measured], {"type"}), WIDE)
 
 
-def _product(p: Product) -> str:
-    rates = f"{p.multiplications / p.seconds / 1e9:.0f}, {p.bytes / p.seconds / 1e9:.1f}"
-    return f"{p.rows}: {p.seconds * 1e3:.3f}, {p.cpu_seconds * 1e3:.3f} ({rates})"
+def _product(p: Product) -> list[str]:
+    rates = [f"{p.multiplications / p.seconds / 1e9:.0f}", f"{p.bytes / p.seconds / 1e9:.1f}"]
+    times = [f"{p.seconds * 1e3:.3f}", f"{p.cpu_seconds * 1e3:.3f}"]
+    return [p.type, str(p.activations), p.size, str(p.rows), *times, *rates]
 
 
 def show_warnings(warnings: Iterable[TimingWarning]) -> None:

@@ -46,6 +46,7 @@ def constraint_of(
     elif regex is not None:
         constraint = spec_grammar.Regex(regex)
     else:
+        assert grammar is not None
         constraint = spec_grammar.grammar(_read("--grammar", grammar))
     constraint.check()
     return constraint

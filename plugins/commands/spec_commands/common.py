@@ -310,10 +310,7 @@ def plugin_settings(settings: Settings) -> dict[str, dict[str, Any]]:
 def sampling_of(settings: Settings, **more: Any) -> Any:
     from spec_core import Sampling
 
-    names = (
-        "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty",
-    )  # fmt: skip
-    return Sampling(**{name: settings[name] for name in names}, **more)
+    return Sampling(**{name: settings[name] for name in Sampling.NAMES}, **more)
 
 
 def token_ids(text: str) -> list[int]:

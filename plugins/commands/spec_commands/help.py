@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import attrs
 import click
 
-from spec_core.commands import core_fields
+from spec_core.commands import TextSettings, core_fields
 
 OTHER = "Options"
 """The group of options that belong to no other."""
@@ -16,9 +17,8 @@ SHARED: Mapping[str, tuple[str, ...]] = {
     "Model": ("model", "device", "dtype", "threads", "context"),
     "Methods": ("methods", "rule", "rollback", "control"),
     "Text": (
-        "max_tokens", "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty",
-        "frequency_penalty", "seed", "logit_bias", "logprobs", "stop", "stop_tokens", "ignore_eos",
-        "json_schema", "regex", "grammar", "open_objects",
+        *(field.name for field in attrs.fields(TextSettings)), "logit_bias", "logprobs", "stop", "stop_tokens",
+        "ignore_eos", "json_schema", "regex", "grammar", "open_objects",
     ),
     "Settings": ("options", "config"),
 }  # fmt: skip

@@ -180,12 +180,12 @@ def _on_ray(
     out: Path | None, flags: dict[str, Any], address: str | None, report: Path | None, wide: bool, as_json: bool
 ) -> int:
     """The parts one after the other, as their machines measured them: figures of two machines are never pooled."""
-    from spec_compare.executors import on_ray
+    from spec_ray import comparing
 
     if report is not None:
         raise UsageError("--report is one of one machine", hint="spec compare report OUT/part-0 FILE, of every part")
     exact = flags["exact"]
-    parts = on_ray.run_parts(out, flags, address)
+    parts = comparing.run_parts(out, flags, address)
     if as_json:
         say(common.as_json({"parts": {name: result.body() for name, result in parts.items()}}))
     for name, result in parts.items() if not as_json else ():

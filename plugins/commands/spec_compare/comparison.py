@@ -14,7 +14,6 @@ from spec_commands.common import Settings
 from spec_compare import calibration, contenders, difference, exactness, experiment, oracle
 from spec_compare.calibration import Calibration
 from spec_compare.contenders import ContenderPlan
-from spec_compare.executors.shard import ALL_WORK, Shard, Written, ignore_line
 from spec_compare.experiment import Experiment
 from spec_compare.inputs.sources import PromptSource
 from spec_compare.measure import Baseline, RequestSettings, measure, warm_up
@@ -27,6 +26,7 @@ from spec_compare.records.header import Header
 from spec_compare.records.reading import Comparison
 from spec_compare.records.record import Lap
 from spec_compare.records.writing import Results
+from spec_compare.shard import ALL_WORK, Shard, Written, ignore_line
 from spec_core import Target
 
 Checked = Callable[[Header], None]

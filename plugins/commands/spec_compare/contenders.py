@@ -19,16 +19,13 @@ from spec_compare.measure import Baseline, Contender, RequestSettings
 from spec_compare.records.record import PLAIN
 from spec_compare.steering import Steering, name_of_rule
 from spec_core import Run, Target
-from spec_core.commands import LoadSettings, PluginInstance, check
+from spec_core.commands import LoadSettings, PluginInstance, TextSettings, check
 from spec_core.commands import Settings as Resolved
 from spec_core.errors import UsageError
 
 IN_DISTRIBUTION = "equal in distribution, not in tokens"
 """Label of a rule that draws with its own noise, at temperatures above 0."""
-TEXT = (
-    "max_tokens", "seed", "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty",
-    "frequency_penalty",
-)  # fmt: skip
+TEXT = tuple(f.name for f in attrs.fields(TextSettings))
 """Settings of a text: contenders that differ in one are compared with different plain texts."""
 LOADING = ("model", *(f.name for f in attrs.fields(LoadSettings)))
 """Settings of a target."""

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import attrs
-from rich import box
-from rich.console import Console
-from rich.table import Table
-from spec_commands.printing import text_of
+from spec_commands.tables import WIDE, Cells, show_table, terminal_width
 
 from spec_compare.columns import identical
 from spec_compare.outcome import Outcome, recompute
@@ -20,8 +16,6 @@ from spec_compare.records.reading import read
 from spec_compare.summary import ALL, Row
 from spec_core.errors import UsageError, quote
 
-WIDE = 200
-"""Width if the output is not a terminal: lines are not folded."""
 MACHINE = ("threads", "device")
 """Settings that may differ between machines."""
 
@@ -98,27 +92,16 @@ def body(columns: list[Column]) -> dict[str, Any]:
 
 def show(columns: list[Column]) -> None:
     """A table per family: a line per contender, rate and speedup of each machine in columns of its own."""
-    console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else WIDE, highlight=False)
     families = list(dict.fromkeys(row.family for c in columns for row in c.outcome.rows))
     for family in families[:-1] if len(families) == 2 else families:
-        with console.capture() as captured:
-            console.print(
-                text_of("all families" if family == ALL else family, style="bold"), _table(columns, family), sep="\n"
-            )
-        sys.stdout.write("\n".join(line.rstrip() for line in captured.get().splitlines()) + "\n")
+        show_table(_table(columns, family), terminal_width(WIDE), "all families" if family == ALL else family)
 
 
-def _table(columns: list[Column], family: str) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("method")
-    for column in columns:
-        table.add_column(text_of(f"{column.title}\ntokens/s"), justify="right")
-        table.add_column(text_of("speedup"), justify="right")
-        table.add_column(text_of("identical"))
+def _table(columns: list[Column], family: str) -> Cells:
+    titles = [f"{column.title}: {figure}" for column in columns for figure in ("tokens/s", "speedup", "identical")]
     names = list(dict.fromkeys(row.contender for c in columns for row in c.outcome.rows))
-    for name in names:
-        table.add_row(text_of(name), *(text_of(cell) for c in columns for cell in _cells(c, name, family)))
-    return table
+    rows = [[name, *(cell for c in columns for cell in _cells(c, name, family))] for name in names]
+    return Cells(["method", *titles], rows, {"method", *titles[2::3]})
 
 
 def _cells(column: Column, name: str, family: str) -> tuple[str, str, str]:

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Mapping, Sequence
-from shutil import get_terminal_size
 
 from spec_commands.printing import say
+from spec_commands.tables import WIDE, Cells, show_table
 from spec_commands.timing_warnings import TimingWarning
 
 from spec_compare.columns import COLUMNS, LEFT, informative_columns, title
 from spec_compare.difference import Difference
-from spec_compare.layouts import Cells, lay_out
 from spec_compare.outcome import Outcome
 from spec_compare.summary import ALL, INTERVAL, Row
 from spec_compare.timing_warnings import fold_warnings
 
-NARROW = 80
-"""Width of the table if the output is not a terminal."""
-WIDE = 10_000
-"""Width with ``--wide``: lines are not folded."""
 MANY = 8
 """Max contenders whose bounds have a line each."""
 
@@ -43,8 +37,7 @@ def show(
         family_rows = [r for r in rows if r.family == family]
         name = "all families" if family == ALL else family
         cells = cells_of(family_rows, informative_columns(family_rows, wide, batch), batch, level)
-        for line in [f"{name}, {family_rows[0].prompts} prompts", *lay_out(cells, width(wide)), ""]:
-            say(line)
+        show_table(cells, WIDE if wide else None, f"{name}, {family_rows[0].prompts} prompts")
     shown_warnings = list(warnings) if wide else fold_warnings(warnings)
     for line in [*readings(rows_over_all(rows), baselines or {}, wide), *map(describe_difference, differing)]:
         say(line)
@@ -66,13 +59,6 @@ def readings(rows: list[Row], baselines: Mapping[str, str], wide: bool) -> list[
     shares = [row.roof_fraction for row in rows if reading(row) and row.roof_fraction is not None]
     low, high = min(shares), max(shares)
     return [f"{len(lines)} contenders: {low:.2f} to {high:.2f} of what their acceptance allows; --wide names each"]
-
-
-def width(wide: bool) -> int:
-    """Characters of a line."""
-    if wide:
-        return WIDE
-    return get_terminal_size().columns if sys.stdout.isatty() else NARROW
 
 
 def rows_over_all(rows: list[Row]) -> list[Row]:

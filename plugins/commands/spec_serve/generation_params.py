@@ -34,7 +34,7 @@ RANDOM_BITS = 53
 """Bits of a random seed: a client whose numbers are floats, such as a browser, can send it back as it is."""
 BANNED = -3.4e38
 """A bias below it bans a token: with it the logit, in float32, is -inf."""
-SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty")
+SAMPLING = Sampling.NAMES
 ALIASES = {
     "draft-simple": "draft-model", "draft_model": "draft-model", "standalone": "draft-model",
     "draft-mtp": "mtp", "nextn": "mtp", "draft-eagle3": "eagle3", "draft-dflash": "dflash",

@@ -97,7 +97,7 @@ class Closing:
         named = self._name_keys(schema)
         if not named.is_closed:
             return inner
-        properties = {**{name: True for name in named.keys}, **(inner.get("properties") or {})}
+        properties = {**dict.fromkeys(named.keys, True), **(inner.get("properties") or {})}
         return {**inner, "properties": properties, "additionalProperties": False}
 
     def _close_definition(self, reference: str) -> str:

@@ -5,10 +5,15 @@ The extension is optional: without it ``problem`` gives the reason, and the refe
 
 from __future__ import annotations
 
+import importlib
+from typing import Any
+
 from spec_core.sampling.instruction_set import allowed_sets
 
+module: Any
+"""The extension; None without it."""
 try:
-    from spec_core.sampling.native import _choice as module  # type: ignore[attr-defined]
+    module = importlib.import_module("spec_core.sampling.native._choice")
 except ImportError:
     module = None
 else:

@@ -136,7 +136,7 @@ class DraftChecks(Conformance):
     def _drawn_tokens(self) -> list[tuple[int, torch.Tensor]]:
         """(token, its row) of every sampled draft, over many seeds, of whole and of truncated distributions."""
         rows = [draft for draft in self._sampled_drafts(Judge("private")).values() if draft.proposal == "sampled"]
-        return [(token, row) for draft in rows for token, row in zip(draft.ids, draft.probs, strict=True)]
+        return [(token, row) for draft in rows for token, row in zip(draft.ids, _rows(draft), strict=True)]
 
     def _sampled_drafts(self, *rules: Any) -> Drafts:
         hot = self.requests(temperatures=(1.0,) * 12)
@@ -153,7 +153,7 @@ class DraftChecks(Conformance):
         if not again:
             pytest.skip("drafts without probs, or never two tokens")
         same = sum(token == two.ids[0] for token, two in again)
-        p = torch.stack([two.probs[0, token] for token, two in again]).double()
+        p = torch.stack([_rows(two)[0, token] for token, two in again]).double()
         off = float((same - p.sum()) / (p * (1 - p)).sum().clamp_min(1e-9).sqrt())
         expect(off < FAR, f"{same} of {len(again)} tokens are the same when drawn again, {off:.1f} sigma too many")
 
@@ -272,6 +272,12 @@ def seed_generators(seed: int) -> Iterator[None]:
         finally:
             random.setstate(before[0])
             np.random.set_state(before[1])
+
+
+def _rows(draft: Draft) -> torch.Tensor:
+    """The rows of probs of a sampled draft."""
+    assert draft.probs is not None
+    return draft.probs
 
 
 def kept_to(step: Step, promised: Callable[[int], int] | None) -> None:

@@ -39,6 +39,7 @@ def forward(target: Target, rows: Iterable[Row], needs: Needs = PLAIN) -> tuple[
     for part in step.parts:
         list.__setitem__(part.seq.tokens, slice(part.start, None), part.pending)
         part.seq.evaluated = part.end
+    assert step.output is not None
     return step, step.output
 
 

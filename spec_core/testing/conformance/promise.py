@@ -19,7 +19,7 @@ FRAMES = 4
 """Number of an exception's innermost calls that are shown."""
 
 
-class Broken(pytest.fail.Exception):  # type: ignore[name-defined]
+class Broken(pytest.fail.Exception):  # type: ignore[name-defined, misc]
     """A broken promise of the contract: its text, the finding, and how to run the check alone."""
 
 

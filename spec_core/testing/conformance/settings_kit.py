@@ -38,7 +38,7 @@ class SettingsChecks(Conformance):
             show_settings(entry, given)
 
 
-def required_fields(cls: type) -> list[attrs.Attribute]:
+def required_fields(cls: type) -> list[attrs.Attribute[Any]]:
     """Fields without a default."""
     return [field for field in attrs.fields(cls) if field.default is attrs.NOTHING] if attrs.has(cls) else []
 

@@ -150,8 +150,10 @@ class TargetConformance(TargetPartChecks):
         info = self.model.info
         output = feed(self.model, open_sequence(self.model), self.texts[0], Needs(final=True, all_logits=True))
         shape = (len(self.texts[0]), info.width)
-        expect(output.final is not None and tuple(output.final.shape) == shape, f"final is not {list(shape)}")
-        logits = host(output.final) @ host(self.model.tensor("output.weight")).T
+        final = output.final
+        expect(final is not None and tuple(final.shape) == shape, f"final is not {list(shape)}")
+        assert final is not None
+        logits = host(final) @ host(self.model.tensor("output.weight")).T
         close(logits, host(output.logits), max(self.rounding, 1e-4), "output.weight @ final")
 
     @promise("Other requested outputs do not change the logits.")

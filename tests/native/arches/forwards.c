@@ -216,7 +216,14 @@ static int experts(model *m) {
     spec_op made = {.qrows = SPEC_NONE, .up = pairs(m, up, inner, m->width, count)};
     made.mixture = spec_add_mixture(m->p, &sizes);
     int normalise = toss(m->d);
-    made.router = (spec_router){count, sizes.top, normalise, sigmoid, 1, 1, 1.5f, sigmoid ? vector(m, count, 1) : NULL,
+    made.router = (spec_router){count,
+                                sizes.top,
+                                normalise,
+                                sigmoid,
+                                1,
+                                1,
+                                1.5f,
+                                sigmoid ? vector(m, count, 1) : NULL,
                                 toss(m->d) ? vector(m, count, 1) : NULL};
     int tiles = (m->width + 15) / 16;
     made.down.one = matrix(m->d, down, 16 * tiles * count, inner, 0);

@@ -16,7 +16,8 @@ from torch import Tensor
 
 from spec_kernels.gpu.choice.description import COPY, COUNTER, FIELDS, ROW, SEED, TEMPERATURE
 from spec_kernels.gpu.choice.noise import gumbel, philox
-from spec_kernels.gpu.launch import device_function, launch_options, start_next, wait_for_previous
+from spec_kernels.gpu.launch import launch_options, start_next, wait_for_previous
+from spec_kernels.ops.device_function import device_function
 
 COUNTERS = tl.constexpr(512)
 """Counters of noise in a tile; each gives words for four tokens."""

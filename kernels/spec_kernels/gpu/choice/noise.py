@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import triton.language as tl
 
-from spec_kernels.gpu.launch import device_function
+from spec_kernels.ops.device_function import device_function
 
 
 @device_function

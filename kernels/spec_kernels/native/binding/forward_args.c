@@ -38,8 +38,8 @@ static int room(spec_given *g, const spec_program *p, int rows, int sequences, i
         size_t n = (size_t)rows;
         good = grow((void **)&q->parents, n, sizeof(int32_t)) && grow((void **)&q->source, n, sizeof(int32_t)) &&
                grow((void **)&q->keep, n, sizeof(int32_t)) && grow((void **)&q->recorded, n, sizeof(int32_t)) &&
-               grow((void **)&g->given, n * (size_t)(1 + p->added), sizeof(float *)) && grow((void **)&g->picks[0], n, sizeof(int32_t)) &&
-               grow((void **)&g->picks[1], n, sizeof(int32_t));
+               grow((void **)&g->given, n * (size_t)(1 + p->added), sizeof(float *)) &&
+               grow((void **)&g->picks[0], n, sizeof(int32_t)) && grow((void **)&g->picks[1], n, sizeof(int32_t));
         g->row_room = good ? rows : 0;
     }
     if (good && sequences > g->sequence_room) {

@@ -419,7 +419,8 @@ static PyObject *rates(PyObject *self, PyObject *args) {
     unsigned long long rate, dt;
     float eps, scale, *vector, *vector2;
     if (!PyArg_ParseTuple(args, "iiiiKKff", &x, &y, &alpha, &beta, &rate, &dt, &eps, &scale)) return NULL;
-    if (!copy_floats(program_of(self), rate, count, &vector) || !copy_floats(program_of(self), dt, count, &vector2)) return NULL;
+    if (!copy_floats(program_of(self), rate, count, &vector) || !copy_floats(program_of(self), dt, count, &vector2))
+        return NULL;
     spec_op *op = spec_add_op(program_of(self), SPEC_RATES);
     if (op) {
         op->x = x, op->y = y, op->xs[0] = alpha, op->xs[1] = beta;

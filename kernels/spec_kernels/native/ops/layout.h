@@ -8,9 +8,9 @@
 #define SPEC_QUERIES 32   /* query rows for which a cache is read once */
 #define SPEC_WIDENED 4096 /* elements of keys or values converted for them at once, but a tile at least */
 #define SPEC_WIDENED_ROOM (SPEC_LANES * SPEC_MAX_HEAD)
-#define SPEC_COLUMNS 64   /* columns of a gated delta state computed at once */
-#define SPEC_Q8_BLOCK 32  /* dimensions of keys in a cache of kind Q8 that share a scale */
-#define SPEC_Q8_CHUNK 64  /* positions whose weights share a scale in products with values of such a cache */
+#define SPEC_COLUMNS 64  /* columns of a gated delta state computed at once */
+#define SPEC_Q8_BLOCK 32 /* dimensions of keys in a cache of kind Q8 that share a scale */
+#define SPEC_Q8_CHUNK 64 /* positions whose weights share a scale in products with values of such a cache */
 
 static inline int spec_blocks(int dim) { return (dim + SPEC_Q8_BLOCK - 1) / SPEC_Q8_BLOCK; }
 

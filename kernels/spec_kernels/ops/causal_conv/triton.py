@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from spec_kernels.gpu.launch import device_function
+from spec_kernels.ops.device_function import device_function
 from spec_kernels.ops.lineage import Lineage
 
 CHANNELS = 512

@@ -11,7 +11,6 @@ from spec_commands import common
 from spec_commands.json_text import format_json
 from spec_commands.prompts import Prompt
 
-from spec_compare.executors.shard import Written, ignore_line
 from spec_compare.records import collect, prompts
 from spec_compare.records.aliases import aliases
 from spec_compare.records.continuation import check_same
@@ -19,6 +18,7 @@ from spec_compare.records.header import Header, Session
 from spec_compare.records.reading import LAPS, SUMMARY, Comparison, read
 from spec_compare.records.record import Lap, Record
 from spec_compare.records.schema import stored_fields
+from spec_compare.shard import Written, ignore_line
 from spec_core.errors import UsageError
 
 

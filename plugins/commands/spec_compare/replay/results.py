@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 import attrs
-from rich import box
-from rich.console import Console
-from rich.table import Table
 from spec_commands.common import print_note
-from spec_commands.printing import text_of
+from spec_commands.tables import Cells, show_table
 
 from spec_compare.records.header import ContenderFacts, Header
 from spec_compare.records.reading import Comparison
@@ -22,7 +18,6 @@ from spec_compare.replay.play import Player, Replayed
 from spec_compare.replay.policies import Longest, MinChance, Policy
 from spec_compare.replay.recorded import AGAIN, RecordedStep, steps_of
 from spec_compare.replay.times import step_times
-from spec_compare.table import NARROW
 from spec_core.errors import UsageError, nearest
 
 
@@ -142,14 +137,9 @@ TITLES = ("policy", "choices", "same", "censored", "drafted/step", "tokens/step"
 
 def show(rows: list[Row]) -> None:
     """Print a table per contender."""
-    console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else NARROW, highlight=False)
     for name in dict.fromkeys(row.contender for row in rows):
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True, show_edge=False)
-        for title in TITLES:
-            table.add_column(title, justify="left" if title == "policy" else "right")
-        for row in (row for row in rows if row.contender == name):
-            table.add_row(*(text_of(cell) for cell in _cells(row)))
-        console.print(text_of(name, style="bold"), table, "", sep="\n")
+        own_rows = [_cells(row) for row in rows if row.contender == name]
+        show_table(Cells(TITLES, own_rows, {"policy"}), title=name)
 
 
 def _cells(row: Row) -> list[str]:

@@ -35,6 +35,7 @@ class Capture:
 
     @hookimpl
     def process(self, rows: Rows) -> None:
+        assert rows.step.output is not None
         for seq, span in rows.by_sequence():
             captured = seq.stash.setdefault(self.key, Captured())
             captured.features[span.start :] = self.teacher.features(span.hidden, span.final)

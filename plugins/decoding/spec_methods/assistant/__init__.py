@@ -14,8 +14,8 @@ from typing import Any, Literal
 
 import attrs
 from attrs.validators import ge, in_, le
+from spec_kernels.layer_executor import executor_of
 from spec_kernels.model.head import spread
-from spec_kernels.model.trunk import executor_of
 from torch import Tensor
 
 from spec_core import Compat, Needs, Refusal, Sequence, Span, StashKey, Step, Target, hookimpl, load

@@ -193,12 +193,5 @@ def request_of(params: Any, prompt: list[int], tokens: int) -> Request:
 def sampling_of(params: Any) -> Sampling:
     """SGLang's sampling parameters that plugins of this project know. It says greedy as a top_k of 1."""
     top_k = 0 if params.top_k >= 1 << 30 else max(0, params.top_k)
-    return Sampling(
-        temperature=0.0 if top_k == 1 else params.temperature,
-        top_k=0 if top_k == 1 else top_k,
-        top_p=params.top_p,
-        min_p=params.min_p,
-        repetition_penalty=params.repetition_penalty,
-        presence_penalty=params.presence_penalty,
-        frequency_penalty=params.frequency_penalty,
-    )
+    values = {name: getattr(params, name) for name in Sampling.NAMES} | {"top_k": top_k}
+    return Sampling(**(values | {"temperature": 0.0, "top_k": 0} if top_k == 1 else values))

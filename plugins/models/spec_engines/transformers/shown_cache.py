@@ -7,10 +7,10 @@ from typing import Any
 
 import attrs
 import torch
+from spec_kernels.layer_executor import StandaloneExecutor
 from spec_kernels.model.batch import ForwardBatch, SequenceRows
 from spec_kernels.model.ops import Input, Model, Op, Store
 from spec_kernels.model.shapes import HeadShape
-from spec_kernels.model.trunk import StandaloneExecutor
 from torch import Tensor
 
 from spec_core.toolkit import CachedHeads

@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 import torch
-from spec_kernels.model.trunk import StandaloneExecutor
+from spec_kernels.layer_executor import StandaloneExecutor
 from torch import Tensor
 
 from spec_core import Batch, Compat, Needs, Part, Rows, Sequence, Step, TargetInfo, TargetOutput, Tokenizer, hookimpl

@@ -291,15 +291,8 @@ def seed_of(params: Any) -> int:
 
 def sampling_of(params: Any) -> Sampling:
     """vLLM's sampling parameters that plugins of this project know. A top_k of -1 or 0 is off in both."""
-    return Sampling(
-        temperature=params.temperature,
-        top_k=max(0, params.top_k),
-        top_p=params.top_p,
-        min_p=params.min_p,
-        repetition_penalty=params.repetition_penalty,
-        presence_penalty=params.presence_penalty,
-        frequency_penalty=params.frequency_penalty,
-    )
+    values = {name: getattr(params, name) for name in Sampling.NAMES}
+    return Sampling(**{**values, "top_k": max(0, params.top_k)})
 
 
 def platform_worker() -> type:

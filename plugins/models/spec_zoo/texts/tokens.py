@@ -54,6 +54,7 @@ def stream(tokenizer: Tokenizer, texts: list[str], seed: int = 0) -> np.ndarray:
 def pack(tokenizer: Tokenizer, texts: list[str], length: int) -> np.ndarray:
     """[N, length] sequences that start at the beginning of a text; the last text of each is cut."""
     end = tokenizer.token_to_id(END)
+    assert end is not None
     rows: list[list[int]] = [[]]
     for ids in encode(tokenizer, texts):
         rows[-1] += [*ids.tolist(), end]

@@ -12,34 +12,32 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import attrs
-
-from spec_compare.executors.shard import Shard
 from spec_compare.records.reading import LAPS
+from spec_compare.shard import Shard
+
 from spec_core.errors import SpecError, UsageError
 
-LINE = "line"
-"""Kind of a message: a line of the results."""
-FILE = "file"
-"""Kind of a message: a file that is written at the end."""
-ERROR = "error"
-"""Kind of a message: the reason and hint of an error."""
+LINE, FILE, ERROR = "line", "file", "error"
+"""Kinds of a message: a line of the results; name and contents of another file; reason and hint of an error."""
 Message = tuple[str, Any]
 Queue = queue.SimpleQueue[Message | Exception | None]
 
 
 @attrs.frozen
 class Job:
-    """A part to be measured. flags: of the command. before: the results so far. folder: the current directory.
+    """A part to be measured, with the current directory, command line and settings where the user called it.
 
-    command: the command line, and environment: the settings in it, as they are where the user called it.
+    flags: of the command. before: the results so far.
     """
 
     part: Shard
     flags: Mapping[str, Any]
     before: bytes
-    folder: str
-    command: list[str]
-    environment: dict[str, str]
+    folder: str = attrs.field(factory=os.getcwd)
+    command: list[str] = attrs.field(factory=lambda: list(sys.argv))
+    environment: dict[str, str] = attrs.field(
+        factory=lambda: {name: value for name, value in os.environ.items() if name.startswith("SPEC_")}
+    )
 
 
 def messages(job: Job) -> Iterator[Message]:
@@ -48,8 +46,8 @@ def messages(job: Job) -> Iterator[Message]:
 
     def work() -> None:
         try:
-            for name, data in _measure(job, sent).items():
-                sent.put((FILE, (name, data)))
+            for file in _measure(job, sent).items():
+                sent.put((FILE, file))
         except SpecError as error:
             sent.put((ERROR, (error.reason, error.hint)))
         except Exception as error:
@@ -78,7 +76,6 @@ def _measure(job: Job, sent: Queue) -> dict[str, bytes]:
 
 
 def _enter(job: Job) -> None:
-    """The current directory, settings and command line of the user. Raises UsageError."""
     try:
         os.chdir(job.folder)
     except OSError as error:

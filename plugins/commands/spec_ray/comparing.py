@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -16,14 +15,14 @@ from typing import Any
 
 import attrs
 from spec_commands import common
-
-from spec_compare.executors.shard import Shard
-from spec_compare.executors.worker import ERROR, FILE, Job, Message, messages
 from spec_compare.experiment import number_of_contenders
 from spec_compare.outcome import Outcome, recompute
 from spec_compare.records import writing
 from spec_compare.records.reading import LAPS, read
+from spec_compare.shard import Shard
+
 from spec_core.errors import SpecError, UsageError, why
+from spec_ray.worker import ERROR, FILE, Job, Message, messages
 
 
 class WorkerError(SpecError):
@@ -32,7 +31,7 @@ class WorkerError(SpecError):
 
 @attrs.frozen(eq=False)
 class Machine:
-    """A node of the cluster. host: its name. processors: what one task there takes."""
+    """A node of the cluster. processors: of one task there."""
 
     id: str
     host: str
@@ -49,7 +48,7 @@ def run_parts(out: Path | None, flags: dict[str, Any], address: str | None) -> d
     with cluster(address) as ray:
         machines = nodes(ray)
         parts = min(len(machines), number_of_contenders(flags)) or 1
-        jobs = [Job(Shard(n, parts), flags, resume(out / name(n)), **surroundings()) for n in range(parts)]
+        jobs = [Job(Shard(n, parts), flags, resume(out / name(n))) for n in range(parts)]
         with ThreadPoolExecutor(parts) as pool:
             running = [
                 pool.submit(follow, ray, job, machine, out / name(n))
@@ -72,9 +71,8 @@ def cluster(address: str | None) -> Iterator[Any]:
     try:
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, include_dashboard=False)
     except (ConnectionError, OSError, RuntimeError, ValueError) as error:
-        raise UsageError(
-            f"no Ray cluster at {address or 'the default address'}: {why(error)}", hint="ray start --head"
-        ) from error
+        place = address or "the default address"
+        raise UsageError(f"no Ray cluster at {place}: {why(error)}", hint="ray start --head") from error
     try:
         yield ray
     finally:
@@ -107,28 +105,15 @@ def resume(folder: Path) -> bytes:
         raise common.unwritable(folder, error) from error
 
 
-def surroundings() -> dict[str, Any]:
-    return {
-        "folder": os.getcwd(),
-        "command": list(sys.argv),
-        "environment": {name: value for name, value in os.environ.items() if name.startswith("SPEC_")},
-    }
-
-
 def follow(ray: Any, job: Job, machine: Machine, folder: Path) -> None:
     """Run a job on a machine, and write what it sends. Raises SpecError."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     here = NodeAffinitySchedulingStrategy(machine.id, soft=False)
-    options = {
-        "num_cpus": machine.processors,
-        "max_retries": 0,
-        "scheduling_strategy": here,
-        "num_returns": "streaming",
-    }
-    sent = ray.remote(messages).options(**options).remote(job)
+    options = {"num_cpus": machine.processors, "max_retries": 0, "scheduling_strategy": here}
+    task = ray.remote(messages).options(num_returns="streaming", **options)
     try:
-        for reference in sent:
+        for reference in task.remote(job):
             take(ray.get(reference), folder, machine)
     except ray.exceptions.RayError as error:
         raise WorkerError(

@@ -1,1 +1,0 @@
-"""Executors of contenders: this process, or the workers of a Ray cluster."""

@@ -1,0 +1,65 @@
+"""Lays out the rows of a step as a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from spec_core.contract.batch import Batch, Part
+from spec_core.contract.sequence import Sequence
+from spec_core.contract.step import Step
+from spec_core.contract.values import Draft, Needs
+
+INT64 = np.dtype(np.int64)
+
+
+def lay_out_batch(step: Step, needs: Needs, device: str) -> Batch:
+    """Lay out the rows of all parts; tokens and positions take one transfer to a device."""
+    tokens: list[int] = []
+    positions: list[int] = []
+    embeds: dict[int, Tensor] = {}
+    at = 0
+    for part in step.parts:
+        part.row, end = len(tokens), part.end
+        if part.seq.embeds:
+            embeds.update(_embedded_rows(part))
+        tokens += hide_numbers(part.seq, part.pending)
+        positions += range(part.start, end)
+        part.first_draft_row = len(tokens)
+        part.logits_row = part.first_draft_row - 1 if needs.all_logits else at
+        at += part.decides
+        if part.draft is not None:
+            tokens += part.draft.ids
+            positions += _behind(end, part.draft)
+            at += len(part.draft.ids)
+    if device == "cpu":
+        return Batch(_tensor(tokens), _tensor(positions), tuple(step.parts), embeds)
+    both = _tensor([tokens, positions]).to(device, non_blocking=True)
+    return Batch(both[0], both[1], tuple(step.parts), embeds)
+
+
+def hide_numbers(seq: Sequence, tokens: list[int]) -> list[int]:
+    """Tokens with -1 in place of the numbers of embeddings."""
+    return [max(token, -1) for token in tokens] if seq.embeds else tokens
+
+
+def _embedded_rows(part: Part) -> dict[int, Tensor]:
+    """Batch rows of pending positions that are given as embeddings."""
+    given = part.seq.embeds.items()
+    return {part.row + at - part.start: row for at, row in given if part.start <= at < part.end}
+
+
+def _behind(end: int, draft: Draft) -> Iterable[int]:
+    """Positions of draft tokens after committed text up to ``end``."""
+    if draft.parents is None:
+        return range(end, end + len(draft.ids))
+    return (end - 1 + depth for depth in draft.depths)
+
+
+def _tensor(numbers: list[Any]) -> Tensor:
+    """A tensor from a list, in half the time of torch.tensor."""
+    return torch.from_numpy(np.array(numbers, dtype=INT64))
