@@ -68,6 +68,9 @@ def make_target(
     check_memory(size + one_state(config), place, weights.where)
     executor, thread_words = None, ""
     if storage is not False:
+        if tokenizer is not None:
+            tokenizer.prepare_encoding()
+            trim()
         positions = (context or min(config.context, MAX_POSITIONS)) + DRAFTED_MAX
         executor = build.executor(
             config, weights, shapes, tables(config, divisors, context), choice, kind, place, positions
