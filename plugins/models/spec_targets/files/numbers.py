@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, overload
 
 import numpy as np
@@ -27,6 +27,9 @@ class Numbers(Sequence[Number]):
     def __getitem__(self, at: slice) -> list[Number]: ...
     def __getitem__(self, at: int | slice) -> Number | list[Number]:
         return self.stored[at].tolist()
+
+    def __iter__(self) -> Iterator[Number]:
+        return iter(self.stored.tolist())
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         return np.array(self.stored, dtype=dtype)

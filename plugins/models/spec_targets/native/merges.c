@@ -45,18 +45,22 @@ int merge_split(const vocabulary *v, text_view text, merge_list *out) {
     while (first < text.size && continues(text.bytes[first])) first++;
     const char *space = first < text.size ? memchr(text.bytes + first, ' ', text.size - first) : NULL;
     if (!space) return 1;
-    text_view left = {text.bytes, (size_t)(space - text.bytes)};
-    text_view right = {space + 1, text.size - left.size - 1}, whole = {NULL, left.size + right.size};
-    uint64_t hash = vocabulary_hash(v, 0, left);
-    int32_t left_id = vocabulary_find(v, left, hash);
-    int32_t right_id = left_id < 0 ? -1 : vocabulary_find(v, right, vocabulary_hash(v, 0, right));
+    lookup left = {{text.bytes, (size_t)(space - text.bytes)}, 0};
+    lookup right = {{space + 1, text.size - left.text.size - 1}, 0}, whole = {{NULL, text.size - 1}, 0};
+    left.hash = vocabulary_hash(v, 0, left.text);
+    right.hash = vocabulary_hash(v, 0, right.text);
+    whole.hash = vocabulary_hash(v, left.hash, right.text);
+    vocabulary_prefetch(v, right.hash);
+    vocabulary_prefetch(v, whole.hash);
+    int32_t left_id = vocabulary_find(v, left);
+    int32_t right_id = left_id < 0 ? -1 : vocabulary_find(v, right);
     if (right_id < 0) return 1;
-    char *bytes = malloc(whole.size + 1);
+    char *bytes = malloc(text.size);
     if (!bytes) return 0;
-    memcpy(bytes, left.bytes, left.size);
-    memcpy(bytes + left.size, right.bytes, right.size);
-    whole.bytes = bytes;
-    int known = vocabulary_find(v, whole, vocabulary_hash(v, hash, right)) >= 0;
+    memcpy(bytes, text.bytes, left.text.size);
+    memcpy(bytes + left.text.size, right.text.bytes, right.text.size);
+    whole.text.bytes = bytes;
+    int known = vocabulary_find(v, whole) >= 0;
     free(bytes);
     return known ? merge_append(out, left_id, right_id) : 1;
 }
@@ -78,11 +82,13 @@ static int piece_open(piece *p, text_view text) {
     return 1;
 }
 
-/* The token of the characters from ... to - 1, -1 if there is none. */
-static int32_t piece_part(const piece *p, int from, int to) {
+/* The characters from ... to - 1, whose place in memory is read ahead. */
+static lookup piece_part(const piece *p, int from, int to) {
     text_view text = {p->bytes + p->start[from], (size_t)(p->start[to] - p->start[from])};
     uint64_t before = hash_product(p->hash[from], p->power[text.size]);
-    return vocabulary_find(p->v, text, hash_reduce(p->hash[to] + HASH_PRIME - before));
+    lookup part = {text, hash_reduce(p->hash[to] + HASH_PRIME - before)};
+    vocabulary_prefetch(p->v, part.hash);
+    return part;
 }
 
 static int contains(text_view text, text_view part) {
@@ -108,7 +114,7 @@ static int compare(const piece *p, const split *a, const split *b) {
 /* The merge of the neighbours [from, middle) and [middle, to); made is -1 if there is none. */
 static split merge_of(const piece *p, int from, int middle, int to, int32_t left, int32_t right) {
     split s = {{left, right}, -1, middle - from, to - middle};
-    if (left >= 0 && right >= 0) s.made = piece_part(p, from, to);
+    if (left >= 0 && right >= 0) s.made = vocabulary_find(p->v, piece_part(p, from, to));
     if (s.made >= 0 && p->rank[s.made] < 0) s.made = -1;
     return s;
 }
@@ -118,8 +124,11 @@ static int last_merge(const piece *p) {
     int ends[TRIED_CHARS + 1], count = p->chars;
     int32_t ids[TRIED_CHARS];
     split merges[TRIED_CHARS];
+    lookup parts[TRIED_CHARS];
     ends[0] = 0;
-    for (int i = 0; i < count; i++) ends[i + 1] = i + 1, ids[i] = piece_part(p, i, i + 1);
+    for (int i = 0; i < count; i++) parts[i] = piece_part(p, i, i + 1);
+    for (int i = 0; i < count; i++) ends[i + 1] = i + 1, ids[i] = vocabulary_find(p->v, parts[i]);
+    for (int i = 0; i + 1 < count; i++) piece_part(p, i, i + 2);
     for (int i = 0; i + 1 < count; i++) merges[i] = merge_of(p, i, i + 1, i + 2, ids[i], ids[i + 1]);
     while (count > 1) {
         int best = -1;
@@ -142,21 +151,28 @@ static int last_merge(const piece *p) {
 
 /* Whether only the last merge of the piece can ever happen: within a text, its characters are merged as if they were
  * alone, or one of them is merged with a neighbour and the piece is not made. Not if a token stands for other text. */
-static int is_made_in_one_way(const piece *p, int32_t id, text_view unknown) {
+static int is_made_in_one_way(const piece *p, text_view text, text_view unknown) {
     static const text_view byte = {"<0x", 3};
-    text_view text = p->v->texts[id];
     return !p->v->repeated && p->chars <= TRIED_CHARS && !contains(text, byte) && !contains(text, unknown);
 }
 
 /* The splits of a piece into two tokens, the longest left side first. */
-static int piece_splits(piece *p, int32_t id, text_view unknown, split *out) {
+static int piece_splits(piece *p, int32_t id, text_view text, text_view unknown, split *out) {
     int count = 0;
-    if (!piece_open(p, p->v->texts[id])) return 0;
+    lookup lefts[PIECE_CHARS], rights[PIECE_CHARS];
+    if (!piece_open(p, text)) return 0;
+    for (int middle = 1; middle < p->chars; middle++)
+        lefts[middle] = piece_part(p, 0, middle), rights[middle] = piece_part(p, middle, p->chars);
+    for (int middle = 1; middle < p->chars; middle++) {
+        vocabulary_prefetch_text(p->v, lefts[middle].hash);
+        vocabulary_prefetch_text(p->v, rights[middle].hash);
+    }
     for (int middle = p->chars - 1; middle > 0; middle--) {
-        int32_t left = piece_part(p, 0, middle), right = left < 0 ? -1 : piece_part(p, middle, p->chars);
+        int32_t left = vocabulary_find(p->v, lefts[middle]);
+        int32_t right = left < 0 ? -1 : vocabulary_find(p->v, rights[middle]);
         if (right >= 0) out[count++] = (split){{left, right}, id, middle, p->chars - middle};
     }
-    if (count < 2 || !is_made_in_one_way(p, id, unknown)) return count;
+    if (count < 2 || !is_made_in_one_way(p, text, unknown)) return count;
     int middle = last_merge(p);
     for (int i = 0; i < count; i++)
         if (out[i].left == middle) {
@@ -192,15 +208,15 @@ static int group_add(split_list *group, const split *splits, int count) {
     return 1;
 }
 
-int merges_by_rank(const vocabulary *v, const int32_t *order, int32_t ordered, const int32_t *rank, text_view unknown,
-                   merge_list *out) {
+int merges_by_rank(const vocabulary *v, const text_view *texts, const int32_t *order, int32_t ordered,
+                   const int32_t *rank, text_view unknown, merge_list *out) {
     piece p = {.v = v, .rank = rank, .power = {1}};
     split splits[PIECE_CHARS];
     split_list group = {NULL, 0, 0};
     int good = 1;
     for (int i = 0; i < PIECE_BYTES; i++) p.power[i + 1] = hash_product(p.power[i], v->base);
     for (int32_t i = 0; good && i < ordered; i++) {
-        good = group_add(&group, splits, piece_splits(&p, order[i], unknown, splits));
+        good = group_add(&group, splits, piece_splits(&p, order[i], texts[order[i]], unknown, splits));
         int ends = i + 1 == ordered || rank[order[i]] != rank[order[i + 1]];
         if (good && ends && group.count) good = group_close(&group, out);
     }

@@ -102,16 +102,14 @@ static int vocabulary_open(opened *o, PyObject *tokens, unsigned long long seed)
     return good;
 }
 
-/* [(left, right)] as the texts in the vocabulary. The collector of cycles would run hundreds of times for nothing. */
+/* [(left, right)] as the texts in the vocabulary. */
 static PyObject *pairs_of(const opened *o, const merge_list *merges) {
-    int collects = PyGC_Disable();
     PyObject *pairs = PyList_New((Py_ssize_t)merges->count);
     for (size_t i = 0; pairs && i < merges->count; i++) {
         merge_pair m = merges->pairs[i];
         PyObject *pair = PyTuple_Pack(2, PyTuple_GetItem(o->tokens, m.left), PyTuple_GetItem(o->tokens, m.right));
         if (!pair || PyList_SetItem(pairs, (Py_ssize_t)i, pair) < 0) Py_CLEAR(pairs);
     }
-    if (collects) PyGC_Enable();
     return pairs;
 }
 
@@ -165,7 +163,7 @@ static PyObject *scored_merges(PyObject *module, PyObject *args) {
         PyErr_SetString(PyExc_ValueError, "order and ranks do not fit the tokens");
     if (good) {
         Py_BEGIN_ALLOW_THREADS
-        good = merges_by_rank(&o.v, order.buf, (int32_t)(order.len / 4), rank.buf, stand_in, &merges);
+        good = merges_by_rank(&o.v, o.views, order.buf, (int32_t)(order.len / 4), rank.buf, stand_in, &merges);
         Py_END_ALLOW_THREADS
         pairs = good ? pairs_of(&o, &merges) : PyErr_NoMemory();
     }

@@ -15,7 +15,7 @@ from spec_kernels.native.limits import MAX_HEAD, MAX_INPUTS
 from spec_kernels.ops.dispatch import missing
 
 from spec_core import TargetInfo, UsageError
-from spec_core.toolkit import RecurrentSizes
+from spec_core.toolkit import RecurrentSizes, use_threads
 from spec_targets.description.config import Config
 from spec_targets.files.mapped import release
 from spec_targets.runtime import build
@@ -71,11 +71,13 @@ def make_target(
         if tokenizer is not None:
             tokenizer.prepare_encoding()
             trim()
+        if threads and place.type == "cpu":
+            use_threads(threads)
         positions = (context or min(config.context, MAX_POSITIONS)) + DRAFTED_MAX
         executor = build.executor(
             config, weights, shapes, tables(config, divisors, context), choice, kind, place, positions
         )
-        thread_words = choose_threads(threads, executor) if place.type == "cpu" and not choice.gpu else ""
+        thread_words = choose_threads(threads, executor, size) if place.type == "cpu" and not choice.gpu else ""
         if choice.native:
             release()
             trim()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+import gc
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers
@@ -195,7 +197,7 @@ def _finish(
     special, plain = _added_tokens(meta, control, known, special=True), _added_tokens(meta, user, known, special=False)
 
     def make_complete() -> Backend:
-        with refuse_failures(f"{meta.where}: {UNBUILT}", DAMAGED):
+        with refuse_failures(f"{meta.where}: {UNBUILT}", DAMAGED), without_collection():
             backend = make_backend()
             backend.add_special_tokens(special)
             backend.add_tokens(plain)
@@ -231,6 +233,18 @@ def _finish(
     )
     tokenizer.fim = fim
     return tokenizer
+
+
+@contextmanager
+def without_collection() -> Iterator[None]:
+    """Pause the collector of cycles: it would look at hundreds of thousands of new merges again and again."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _added_tokens(meta: Metadata, ids: list[int], flags: Flags, special: bool) -> list[AddedToken]:
