@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import overload
 
 from spec_targets.native import module
@@ -39,9 +39,12 @@ class Texts(Sequence[str]):
         return str(self.data[start + 8 : self.ends[places]], "utf-8", "replace")
 
     def __iter__(self) -> Iterator[str]:
-        for first in range(0, len(self.ends), BLOCK):
-            start = self.ends[first - 1] if first else self.start
-            yield from read_texts(self.data, start, self.ends[first : first + BLOCK])
+        return chain.from_iterable(map(self._block, range(0, len(self.ends), BLOCK)))
+
+    def _block(self, first: int) -> list[str]:
+        """BLOCK texts from ``first`` on."""
+        start = self.ends[first - 1] if first else self.start
+        return read_texts(self.data, start, self.ends[first : first + BLOCK])
 
     def __eq__(self, other: object) -> bool:
         return list(self) == list(other) if isinstance(other, Sequence) else NotImplemented
