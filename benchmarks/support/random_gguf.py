@@ -2,9 +2,10 @@
 
     python benchmarks/support/random_gguf.py --size 0.6b --type Q4_K FILE
 
-90m: 12 layers of 768, vocabulary 20,000. 0.6b and 8b: the shapes of Qwen3-0.6B and Qwen3-8B. vocabulary: one small layer, with the
-numbers of tokens and merges of Qwen3, to time the start of a program. Matrices and the tied embedding table have the
-given type, norms are ones. A matrix repeats a few thousand random blocks; a forward reads all of it.
+90m: 12 layers of 768, vocabulary 20,000. 0.6b and 8b: the shapes of Qwen3-0.6B and Qwen3-8B, the second
+one 4 GB as Q4_K. vocabulary: one small layer, with the numbers of tokens and merges of Qwen3, to time the start of a
+program. Matrices and the tied embedding table have the given type, norms are ones. A matrix repeats a few thousand
+random blocks; a forward reads all of it.
 """
 
 from __future__ import annotations

@@ -66,6 +66,7 @@ def make_target(
     choice = build.choose(requested, config, weights, place, kind)
     size = build.planned_bytes(shapes, weights, choice, kind)
     check_memory(size + one_state(config), place, weights.where)
+    info = describe(config, tokenizer, place, kind, context, weights.where)
     executor, thread_words = None, ""
     if storage is not False:
         if tokenizer is not None:
@@ -82,7 +83,7 @@ def make_target(
             release()
             trim()
     info = attrs.evolve(
-        describe(config, tokenizer, place, kind, context, weights.where),
+        info,
         batch_device="cpu" if choice.gpu else "",
         file=file,
         types=types or {},

@@ -46,8 +46,9 @@ KEPT = 4096
 class Tokenizer:
     """Text to ids and back.
 
-    backend: of the ``tokenizers`` package, or a function that makes it when a text is encoded first. pieces: the text of each token in the file, in memory or mapped; texts: the same in memory, if the caller has
-    them; not kept. control: ids without text. fim: ids for fill-in-the-middle that the file names, by llama.cpp's short
+    backend: of the ``tokenizers`` package, or a function that makes it when a text is encoded first.
+    pieces: the text of each token in the file, in memory or mapped; texts: the same in memory, if the caller has them;
+    not kept. control: ids without text. fim: ids for fill-in-the-middle that the file names, by llama.cpp's short
     names of them. spm: pieces are SentencePiece's (``▁`` is a space, ``<0xNN>`` a byte),
     else byte-level. strip_space: decoding drops the space that a text begins with. part: how a part of a text is
     prepared, if a whole text gets a space. names: texts of special tokens as templates name them (``bos_token``).
@@ -71,7 +72,8 @@ class Tokenizer:
         names: Mapping[str, str] | None = None,
         chat_template: str | None = None,
     ) -> None:
-        self._make_backend: Callable[[], tokenizers.Tokenizer] | None = backend if callable(backend) else lambda: backend
+        self._make_backend = backend if callable(backend) else lambda: backend
+        self._backend: tokenizers.Tokenizer | None = None
         self._part = part
         self._encoding, self._building = Lock(), Lock()
         self.pieces = pieces
@@ -97,8 +99,9 @@ class Tokenizer:
     def backend(self) -> tokenizers.Tokenizer:
         """The tokenizer of the ``tokenizers`` package. Raises UsageError if it cannot be built."""
         with self._building:
-            if self._make_backend is not None:
-                self._backend, self._make_backend = self._make_backend(), None
+            if self._backend is None:
+                self._backend = self._make_backend()
+                del self._make_backend  # with what it was built from
             return self._backend
 
     def prepare_encoding(self) -> None:
