@@ -50,8 +50,7 @@ static PyObject *read_texts(PyObject *module, PyObject *args) {
         PyObject *text = NULL;
         if (end > (uint64_t)data.len || end < 8 || begin > end - 8)
             PyErr_SetString(PyExc_ValueError, "a text lies outside the buffer");
-        else
-            text = PyUnicode_DecodeUTF8((const char *)data.buf + begin + 8, (Py_ssize_t)(end - begin - 8), "replace");
+        else text = PyUnicode_DecodeUTF8((const char *)data.buf + begin + 8, (Py_ssize_t)(end - begin - 8), "replace");
         if (!text || PyList_SetItem(texts, i, text) < 0) Py_CLEAR(texts);
     }
     PyBuffer_Release(&data);
@@ -126,10 +125,8 @@ static PyObject *listed_merges(PyObject *module, PyObject *args) {
     int good = vocabulary_open(&o, tokens, seed);
     while (good && (text = PyIter_Next(each))) {
         text_view view;
-        if (!PyUnicode_Check(text) || !view_of(text, &view))
-            PyErr_Clear(); /* no merge of tokens */
-        else if (!(good = merge_split(&o.v, view, &merges)))
-            PyErr_NoMemory();
+        if (!PyUnicode_Check(text) || !view_of(text, &view)) PyErr_Clear(); /* no merge of tokens */
+        else if (!(good = merge_split(&o.v, view, &merges))) PyErr_NoMemory();
         Py_DECREF(text);
     }
     if (good && !PyErr_Occurred()) pairs = pairs_of(&o, &merges);
@@ -183,8 +180,15 @@ static PyMethodDef functions[] = {
 };
 
 static struct PyModuleDef definition = {
-    PyModuleDef_HEAD_INIT, "_vocabulary", "Texts of a model file and merges of its vocabulary.", -1, functions,
-    NULL, NULL, NULL, NULL,
+    PyModuleDef_HEAD_INIT,
+    "_vocabulary",
+    "Texts of a model file and merges of its vocabulary.",
+    -1,
+    functions,
+    NULL,
+    NULL,
+    NULL,
+    NULL,
 };
 
 PyMODINIT_FUNC PyInit__vocabulary(void) { return PyModule_Create(&definition); }

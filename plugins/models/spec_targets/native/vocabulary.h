@@ -18,7 +18,7 @@ typedef struct {
 } vocabulary_slot;
 
 typedef struct {
-    char *bytes; /* of all texts, one after the other */
+    char *bytes;  /* of all texts, one after the other */
     int repeated; /* whether two texts are equal; the first of them is found */
     uint64_t base;
     vocabulary_slot *slots;
