@@ -59,10 +59,10 @@ def check_scored(seed: int) -> None:
     """Texts have the same tokens with merges from C and from Python."""
     rng, metadata = random.Random(seed), scored(seed)
     quick, plain = from_gguf(metadata), from_gguf(metadata)
-    quick.prepare_encoding()
+    quick.encode("")
     real, merges.module = merges.module, None
     try:
-        plain.prepare_encoding()
+        plain.encode("")
     finally:
         merges.module = real
     for _ in range(60):
@@ -82,7 +82,7 @@ def check_listed(seed: int) -> None:
     found = merges.listed_merges(tokens, ids, texts)
     real, merges.module = merges.module, None
     try:
-        assert found == merges.listed_merges(tokens, ids, texts)
+        assert list(found) == list(merges.listed_merges(tokens, ids, texts))
     finally:
         merges.module = real
 

@@ -192,7 +192,7 @@ HOSTILE = {
 def test_hostile_metadata_is_refused_by_name(name):
     changes, message = HOSTILE[name]
     with pytest.raises(UsageError, match=message) as error:
-        from_gguf(small(**changes), "model.gguf").prepare_encoding()
+        from_gguf(small(**changes), "model.gguf").encode("")
 
     assert "model.gguf" in str(error.value) and len(str(error.value)) < 300
     assert "damaged" in error.value.hint

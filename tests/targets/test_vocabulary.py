@@ -18,7 +18,7 @@ from spec_targets.files.texts import Texts
 from spec_targets.native import module
 from spec_targets.tokenizer import gguf_vocabulary, merges
 
-from spec_core import UsageError, load
+from spec_core import Run, UsageError, load
 from tests.core.test_choice_sanitized import FLAGS, SANITIZE, runtime
 from tests.native.compiled import ROOT, key, once, texts
 from tests.support.small_models import tiny_gguf
@@ -49,13 +49,15 @@ def test_merges_that_never_happen_are_left_out():
     tokens = ["a", "b", "ab", "ba", "aba", "abab"]
     order = [float(-i) for i in range(len(tokens))]
     ids = {token: i for i, token in enumerate(tokens)}
-    merged = [len(token) > 1 for token in tokens]
+    merged = bytes(len(token) > 1 for token in tokens)
 
-    assert merges.all_scored_merges(tokens, ids, order, merged) == [
+    assert list(merges.all_scored_merges(tokens, ids, order, merged)) == [
         *[("a", "b"), ("b", "a"), ("ab", "a"), ("a", "ba")],
         *[("aba", "b"), ("ab", "ab")],
     ]
-    assert merges.scored_merges(tokens, ids, order, merged, "?") == [("a", "b"), ("b", "a"), ("ab", "a"), ("ab", "ab")]
+    found = merges.scored_merges(tokens, ids, order, merged, "?")
+    assert list(found) == [("a", "b"), ("b", "a"), ("ab", "a"), ("ab", "ab")]
+    assert found[2] == ("ab", "a") and list(found[2:]) == list(found)[2:] and len(found) == 4
 
 
 @compiled
@@ -113,12 +115,11 @@ def test_who_reads_metadata_only_builds_no_tokenizer(monkeypatch, tmp_path):
     assert not built
 
 
-def test_a_tokenizer_that_cannot_be_built_is_refused_before_weights_are_read(monkeypatch, tmp_path):
+def test_a_run_of_a_tokenizer_that_cannot_be_built_is_refused_before_weights_are_read(monkeypatch, tmp_path):
     monkeypatch.setattr(gguf_vocabulary, "listed_merges", lambda *given: [("no", "tokens")])
     monkeypatch.setattr("spec_targets.runtime.build.executor", None)
     path = tmp_path / "model.gguf"
     path.write_bytes(tiny_gguf(0).read_bytes())
 
-    assert load(path, weights=False).tokenizer.vocab_size
     with pytest.raises(UsageError, match="tokenizer cannot be built"):
-        load(path)
+        Run(str(path))

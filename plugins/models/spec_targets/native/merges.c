@@ -14,6 +14,7 @@ typedef struct {
     const vocabulary *v;
     const int32_t *rank;
     uint64_t power[PIECE_BYTES + 1]; /* of the hash's base */
+    int32_t letters[128];            /* tokens of single characters */
     const char *bytes;
     int chars;
     int start[PIECE_CHARS + 1];     /* byte of every character, and the end */
@@ -119,34 +120,35 @@ static split merge_of(const piece *p, int from, int middle, int to, int32_t left
     return s;
 }
 
-/* Characters of the left side of the piece's last merge, if it is a text of its own; 0 if merges do not make it. */
-static int last_merge(const piece *p) {
-    int ends[TRIED_CHARS + 1], count = p->chars;
+/* The token of one character, -1 if there is none. */
+static int32_t letter_of(const piece *p, int at) {
+    char first = p->bytes[p->start[at]];
+    return (uint8_t)first < 128 ? p->letters[(uint8_t)first] : vocabulary_find(p->v, piece_part(p, at, at + 1));
+}
+
+/* The piece's last merge if it is a text of its own; made is -1 if merges do not make it. */
+static split last_merge(const piece *p) {
+    int ends[TRIED_CHARS + 1] = {0}, count = p->chars;
     int32_t ids[TRIED_CHARS];
-    split merges[TRIED_CHARS];
-    lookup parts[TRIED_CHARS];
-    ends[0] = 0;
-    for (int i = 0; i < count; i++) parts[i] = piece_part(p, i, i + 1);
-    for (int i = 0; i < count; i++) ends[i + 1] = i + 1, ids[i] = vocabulary_find(p->v, parts[i]);
-    for (int i = 0; i + 1 < count; i++) piece_part(p, i, i + 2);
+    split merges[TRIED_CHARS], none = {{-1, -1}, -1, 0, 0};
+    for (int i = 0; i < count; i++) ends[i + 1] = i + 1, ids[i] = letter_of(p, i);
     for (int i = 0; i + 1 < count; i++) merges[i] = merge_of(p, i, i + 1, i + 2, ids[i], ids[i + 1]);
-    while (count > 1) {
+    while (count > 2) {
         int best = -1;
         for (int i = 0; i + 1 < count; i++)
             if (merges[i].made >= 0 && (best < 0 || compare(p, &merges[i], &merges[best]) < 0)) best = i;
-        if (best < 0) return 0;
-        if (count == 2) return ends[1];
+        if (best < 0) return none;
         ids[best] = merges[best].made;
         for (int i = best + 1; i + 1 < count; i++) {
             ends[i] = ends[i + 1], ids[i] = ids[i + 1];
-            if (i + 1 < count - 1) merges[i] = merges[i + 1];
+            if (i + 2 < count) merges[i] = merges[i + 1];
         }
         ends[--count] = p->chars;
         if (best) merges[best - 1] = merge_of(p, ends[best - 1], ends[best], ends[best + 1], ids[best - 1], ids[best]);
         if (best + 1 < count)
             merges[best] = merge_of(p, ends[best], ends[best + 1], ends[best + 2], ids[best], ids[best + 1]);
     }
-    return 0;
+    return count == 2 ? merges[0] : none;
 }
 
 /* Whether only the last merge of the piece can ever happen: within a text, its characters are merged as if they were
@@ -156,30 +158,20 @@ static int is_made_in_one_way(const piece *p, text_view text, text_view unknown)
     return !p->v->repeated && p->chars <= TRIED_CHARS && !contains(text, byte) && !contains(text, unknown);
 }
 
-/* The splits of a piece into two tokens, the longest left side first. */
+/* The splits of a piece into two tokens that may happen, the longest left side first. */
 static int piece_splits(piece *p, int32_t id, text_view text, text_view unknown, split *out) {
     int count = 0;
-    lookup lefts[PIECE_CHARS], rights[PIECE_CHARS];
     if (!piece_open(p, text)) return 0;
-    for (int middle = 1; middle < p->chars; middle++)
-        lefts[middle] = piece_part(p, 0, middle), rights[middle] = piece_part(p, middle, p->chars);
-    for (int middle = 1; middle < p->chars; middle++) {
-        vocabulary_prefetch_text(p->v, lefts[middle].hash);
-        vocabulary_prefetch_text(p->v, rights[middle].hash);
+    if (is_made_in_one_way(p, text, unknown)) {
+        out[0] = last_merge(p);
+        return out[0].made >= 0;
     }
     for (int middle = p->chars - 1; middle > 0; middle--) {
-        int32_t left = vocabulary_find(p->v, lefts[middle]);
-        int32_t right = left < 0 ? -1 : vocabulary_find(p->v, rights[middle]);
+        int32_t left = vocabulary_find(p->v, piece_part(p, 0, middle));
+        int32_t right = left < 0 ? -1 : vocabulary_find(p->v, piece_part(p, middle, p->chars));
         if (right >= 0) out[count++] = (split){{left, right}, id, middle, p->chars - middle};
     }
-    if (count < 2 || !is_made_in_one_way(p, text, unknown)) return count;
-    int middle = last_merge(p);
-    for (int i = 0; i < count; i++)
-        if (out[i].left == middle) {
-            out[0] = out[i];
-            return 1;
-        }
-    return 0;
+    return count;
 }
 
 typedef struct {
@@ -215,6 +207,10 @@ int merges_by_rank(const vocabulary *v, const text_view *texts, const int32_t *o
     split_list group = {NULL, 0, 0};
     int good = 1;
     for (int i = 0; i < PIECE_BYTES; i++) p.power[i + 1] = hash_product(p.power[i], v->base);
+    for (int i = 0; i < 128; i++) {
+        char letter = (char)i;
+        p.letters[i] = vocabulary_find(v, (lookup){{&letter, 1}, hash_append(v, 0, letter)});
+    }
     for (int32_t i = 0; good && i < ordered; i++) {
         good = group_add(&group, splits, piece_splits(&p, order[i], texts[order[i]], unknown, splits));
         int ends = i + 1 == ordered || rank[order[i]] != rank[order[i + 1]];

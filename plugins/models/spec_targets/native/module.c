@@ -101,20 +101,23 @@ static int vocabulary_open(opened *o, PyObject *tokens, unsigned long long seed)
     return good;
 }
 
-/* [(left, right)] as the texts in the vocabulary. */
-static PyObject *pairs_of(const opened *o, const merge_list *merges) {
-    PyObject *pairs = PyList_New((Py_ssize_t)merges->count);
-    for (size_t i = 0; pairs && i < merges->count; i++) {
-        merge_pair m = merges->pairs[i];
-        PyObject *pair = PyTuple_Pack(2, PyTuple_GetItem(o->tokens, m.left), PyTuple_GetItem(o->tokens, m.right));
-        if (!pair || PyList_SetItem(pairs, (Py_ssize_t)i, pair) < 0) Py_CLEAR(pairs);
+/* (int32 left sides, int32 right sides), each as bytes */
+static PyObject *sides_of(const merge_list *merges) {
+    Py_ssize_t size = (Py_ssize_t)merges->count * 4;
+    PyObject *left = PyBytes_FromStringAndSize(NULL, size), *right = PyBytes_FromStringAndSize(NULL, size);
+    PyObject *both = left && right ? PyTuple_Pack(2, left, right) : NULL;
+    for (size_t i = 0; both && i < merges->count; i++) {
+        memcpy(PyBytes_AsString(left) + 4 * i, &merges->pairs[i].left, 4);
+        memcpy(PyBytes_AsString(right) + 4 * i, &merges->pairs[i].right, 4);
     }
-    return pairs;
+    Py_XDECREF(left);
+    Py_XDECREF(right);
+    return both;
 }
 
-/* tokens, texts of merges, seed -> [(left, right)] of the merges whose sides and result are tokens */
+/* tokens, texts of merges, seed -> sides of the merges whose sides and result are tokens */
 static PyObject *listed_merges(PyObject *module, PyObject *args) {
-    PyObject *tokens, *texts, *pairs = NULL, *text;
+    PyObject *tokens, *texts, *sides = NULL, *text;
     unsigned long long seed;
     opened o;
     merge_list merges = {NULL, 0, 0};
@@ -129,11 +132,11 @@ static PyObject *listed_merges(PyObject *module, PyObject *args) {
         else if (!(good = merge_split(&o.v, view, &merges))) PyErr_NoMemory();
         Py_DECREF(text);
     }
-    if (good && !PyErr_Occurred()) pairs = pairs_of(&o, &merges);
+    if (good && !PyErr_Occurred()) sides = sides_of(&merges);
     Py_DECREF(each);
     vocabulary_close(&o);
     free(merges.pairs);
-    return pairs;
+    return sides;
 }
 
 /* Whether both lists of int32 fit the vocabulary. */
@@ -145,9 +148,9 @@ static int ranks_fit(const opened *o, const Py_buffer *order, const Py_buffer *r
     return 1;
 }
 
-/* tokens, int32 order, int32 ranks, unknown, seed -> [(left, right)], see merges_by_rank */
+/* tokens, int32 order, int32 ranks, unknown, seed -> sides, see merges_by_rank */
 static PyObject *scored_merges(PyObject *module, PyObject *args) {
-    PyObject *tokens, *unknown, *pairs = NULL;
+    PyObject *tokens, *unknown, *sides = NULL;
     Py_buffer order, rank;
     unsigned long long seed;
     opened o;
@@ -162,13 +165,13 @@ static PyObject *scored_merges(PyObject *module, PyObject *args) {
         Py_BEGIN_ALLOW_THREADS
         good = merges_by_rank(&o.v, o.views, order.buf, (int32_t)(order.len / 4), rank.buf, stand_in, &merges);
         Py_END_ALLOW_THREADS
-        pairs = good ? pairs_of(&o, &merges) : PyErr_NoMemory();
+        sides = good ? sides_of(&merges) : PyErr_NoMemory();
     }
     vocabulary_close(&o);
     free(merges.pairs);
     PyBuffer_Release(&order);
     PyBuffer_Release(&rank);
-    return pairs;
+    return sides;
 }
 
 static PyMethodDef functions[] = {

@@ -33,7 +33,7 @@ int vocabulary_build(vocabulary *v, const text_view *texts, int32_t count, uint6
     v->slots = malloc(room * sizeof *v->slots);
     v->filter = calloc(4 * room / 8, 1);
     if (!v->bytes || !v->slots || !v->filter) return 0;
-    for (size_t i = 0; i < room; i++) v->slots[i] = (vocabulary_slot){.id = -1};
+    for (size_t i = 0; i < room; i++) v->slots[i].id = -1;
     uint32_t start = 0;
     for (int32_t id = 0; id < count; id++) {
         memcpy(v->bytes + start, texts[id].bytes, texts[id].size);

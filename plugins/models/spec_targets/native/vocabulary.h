@@ -68,11 +68,6 @@ static inline void vocabulary_prefetch(const vocabulary *v, uint64_t hash) {
     __builtin_prefetch(&v->slots[(size_t)hash & v->mask]);
 }
 
-/* Begins to read the text that ``vocabulary_find`` compares first. */
-static inline void vocabulary_prefetch_text(const vocabulary *v, uint64_t hash) {
-    __builtin_prefetch(v->bytes + v->slots[(size_t)hash & v->mask].start);
-}
-
 /* The first equal text, -1 if there is none. */
 int32_t vocabulary_find(const vocabulary *v, lookup wanted);
 

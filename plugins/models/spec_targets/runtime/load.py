@@ -69,9 +69,6 @@ def make_target(
     info = describe(config, tokenizer, place, kind, context, weights.where)
     executor, thread_words = None, ""
     if storage is not False:
-        if tokenizer is not None:
-            tokenizer.prepare_encoding()
-            trim()
         if threads and place.type == "cpu":
             use_threads(threads)
         positions = (context or min(config.context, MAX_POSITIONS)) + DRAFTED_MAX

@@ -104,10 +104,6 @@ class Tokenizer:
                 del self._make_backend  # with what it was built from
             return self._backend
 
-    def prepare_encoding(self) -> None:
-        """Build what encoding needs. Raises UsageError if it cannot be built."""
-        _ = self.backend
-
     def encode(self, text: str, *, special: bool = False, bos: bool = True) -> list[int]:
         """Token ids. special: parse control tokens in the text; bos: add the bos token if the file says so."""
         ids = self._ids(text, special)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as Backend
 
 from spec_core.errors import UsageError, nearest
+from spec_targets.collector import without_collection
 from spec_targets.files.numbers import Numbers
 from spec_targets.files.texts import Texts
 from spec_targets.tokenizer.base import SPECIAL, Tokenizer
@@ -77,8 +76,8 @@ def from_gguf(
     flags: Flags | None = None,
 ) -> Tokenizer:
     """The tokenizer of a model. ends: ids that end a text beside the metadata's. flags: matching of the
-    declared tokens; None if none are declared, as in GGUF. What encoding needs is built when a text is encoded first,
-    or by ``Tokenizer.prepare_encoding``. Raises UsageError for an unknown kind or pre-tokenizer."""
+    declared tokens; None if none are declared, as in GGUF. The merges are built when a text is encoded first.
+    Raises UsageError for an unknown kind or pre-tokenizer."""
     meta = Metadata(metadata, where, ends, flags)
     makers = {"gpt2": _bpe, "llama": _spm, "gemma4": _character_bpe}
     model = meta.of("model", str, required=True)
@@ -165,7 +164,7 @@ def _spm(meta: Metadata) -> Tokenizer:
 
     def make_backend() -> Backend:
         vocab = _first_ids(meta.tokens)
-        merged = [kind in (NORMAL, USER) for kind in meta.types]
+        merged = bytes(kind in (NORMAL, USER) for kind in meta.types)
         merges = scored_merges(meta.tokens, vocab, scores, merged, unknown)
         backend = Backend(models.BPE(vocab, merges, unk_token=unknown, byte_fallback=True, fuse_unk=True))
         backend.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), spaces]) if prefix else spaces
@@ -233,18 +232,6 @@ def _finish(
     )
     tokenizer.fim = fim
     return tokenizer
-
-
-@contextmanager
-def without_collection() -> Iterator[None]:
-    """Pause the collector of cycles: it would look at hundreds of thousands of new merges again and again."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def _added_tokens(meta: Metadata, ids: list[int], flags: Flags, special: bool) -> list[AddedToken]:
