@@ -7,8 +7,8 @@ With --start every round runs `import torch` and the program in turn; printed ar
 the difference. An uncounted round before them compiles the modules and caches the files.
 
 Every round is a process of its own, which has imported all modules. The merges of a vocabulary are built for the first
-text, which is timed too. Peaks are of the whole process, libraries included. Memory is divided into the process's own (weights,
-tokenizer, buffers), pages of the model's file, and pages of libraries, which any model would add. Linux only:
+text, which is timed too. Peaks are of the whole process, libraries included. Memory is divided into the process's own
+(weights, tokenizer, buffers), pages of the model's file, and pages of libraries, which any model would add. Linux only:
 /proc/self/smaps.
 """
 
@@ -64,7 +64,8 @@ grown = [b - a for a, b in zip(before, memory())]
 stored, loaded, began = target.weights.file.nbytes, peak(), perf_counter()
 target.tokenizer.encode("a")
 text = perf_counter() - began
-print(json.dumps({"seconds": seconds, "text": text, "peak": loaded, "text_peak": peak(), "own": grown[0], "file": grown[1], "libraries": grown[2],
+print(json.dumps({"seconds": seconds, "text": text, "peak": loaded, "text_peak": peak(),
+                  "own": grown[0], "file": grown[1], "libraries": grown[2],
                   "weights": target.executor.arena.memory.nbytes, "stored": stored,
                   "size": target.weights.file.path.stat().st_size}))
 """

@@ -67,7 +67,8 @@ def scored_merges(
     """SentencePiece's merges, best first: splits of a piece into two pieces, by the piece's score.
 
     Among equal scores, which user-defined pieces have, the longer left side is first. In C, splits that never happen
-    are left out. merged: a byte for each token, 0 if no merge makes it. unknown: text of the token for unknown characters.
+    are left out. merged: a byte for each token, 0 if no merge makes it. unknown: text of the token for unknown
+    characters.
     """
     if module is None:
         return all_scored_merges(tokens, ids, scores, merged)
