@@ -21,7 +21,7 @@ def text_of(rng: random.Random, most: int) -> str:
     return "".join(rng.choices(LETTERS[: rng.choice((2, 3, 4, len(LETTERS)))], k=rng.randint(1, most)))
 
 
-def scored(seed: int) -> dict[str, Any]:
+def scored_metadata(seed: int) -> dict[str, Any]:
     """Metadata of a SentencePiece vocabulary: equal scores, equal pieces, pieces with names of bytes and of the token
     for unknown characters, long pieces, characters without a token."""
     rng = random.Random(seed)
@@ -57,7 +57,7 @@ def scored(seed: int) -> dict[str, Any]:
 
 def check_scored(seed: int) -> None:
     """Texts have the same tokens with merges from C and from Python."""
-    rng, metadata = random.Random(seed), scored(seed)
+    rng, metadata = random.Random(seed), scored_metadata(seed)
     quick, plain = from_gguf(metadata), from_gguf(metadata)
     quick.encode("")
     real, merges.module = merges.module, None
@@ -79,10 +79,10 @@ def check_listed(seed: int) -> None:
     texts: list[Any] = [f"{rng.choice(tokens)} {rng.choice(tokens)}" for _ in range(200)]
     texts += ["", " ", "a", "a  b", "  a", "é é", None, 7, b"a b", "\ud800 a", "a " * 50]
     ids = gguf_vocabulary._first_ids(tokens)
-    found = merges.listed_merges(tokens, ids, texts)
+    pairs = merges.listed_merges(tokens, ids, texts)
     real, merges.module = merges.module, None
     try:
-        assert list(found) == list(merges.listed_merges(tokens, ids, texts))
+        assert list(pairs) == list(merges.listed_merges(tokens, ids, texts))
     finally:
         merges.module = real
 

@@ -28,8 +28,8 @@ SOURCES = Path(spec_targets.native.__file__).parent
 SCRIPT = """
 import importlib.util, sys
 from spec_targets import native
-found = importlib.util.spec_from_file_location("spec_targets.native._vocabulary", sys.argv[1])
-native.module = importlib.util.module_from_spec(found)
+spec = importlib.util.spec_from_file_location("spec_targets.native._vocabulary", sys.argv[1])
+native.module = importlib.util.module_from_spec(spec)
 from tests.support.vocabularies import check_all
 check_all(0, 12)
 """
@@ -55,9 +55,9 @@ def test_merges_that_never_happen_are_left_out():
         *[("a", "b"), ("b", "a"), ("ab", "a"), ("a", "ba")],
         *[("aba", "b"), ("ab", "ab")],
     ]
-    found = merges.scored_merges(tokens, ids, order, merged, "?")
-    assert list(found) == [("a", "b"), ("b", "a"), ("ab", "a"), ("ab", "ab")]
-    assert found[2] == ("ab", "a") and list(found[2:]) == list(found)[2:] and len(found) == 4
+    pairs = merges.scored_merges(tokens, ids, order, merged, "?")
+    assert list(pairs) == [("a", "b"), ("b", "a"), ("ab", "a"), ("ab", "ab")]
+    assert pairs[2] == ("ab", "a") and list(pairs[2:]) == list(pairs)[2:] and len(pairs) == 4
 
 
 @compiled

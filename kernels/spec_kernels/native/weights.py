@@ -133,7 +133,7 @@ class Arena:
         release: Callable[[Tensor], None] | None = None,
     ) -> None:
         """requantise: floats become Q8_0. lent: shared weights by key, not read again. release: called with stored
-        rows that were copied. Weights are repacked by as many threads as torch has.
+        rows that were copied. Threads repack weights, in the number of torch's.
         """
         self.source, self.requantise = source, requantise
         self.release = release or (lambda rows: None)
@@ -232,8 +232,8 @@ class Arena:
     def _repack(self, rows: Tensor, order: Tensor | None, weight: Weight, wish: Wish, to: int) -> None:
         """Repack the rows of a matrix in parts, each released when it was copied; in another order, all at the end."""
         kind, stride, first_row = TYPES.index(wish.type), rows.stride(0), rows.data_ptr()
-        wanted = min(max(weight.n * stride // self._threads, PART_MIN), PART_MAX)
-        step = TILE * max(1, wanted // (TILE * stride))
+        part_bytes = min(max(weight.n * stride // self._threads, PART_MIN), PART_MAX)
+        step = TILE * max(1, part_bytes // (TILE * stride))
 
         def repack_part(first: int) -> None:
             count = min(step, weight.n - first)
