@@ -25,6 +25,8 @@ TILE = 16
 LARGE_PAGE = 2 << 20
 PART_MIN, PART_MAX = 1 << 18, 8 << 20
 """Bytes of the stored rows that a thread repacks at once."""
+THREADS_MAX = 8
+"""Threads that repack: each holds pages of a file, and memory sets the pace."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,7 +142,7 @@ class Arena:
         self.tiles: dict[Any, Tiles] = dict(lent or {})
         wishes = {w.key: w for w in self._wishes(model) if w.key not in self.tiles}
         self.memory = room(sum(w.matrix_bytes * w.weights[0].count for w in wishes.values()))
-        at, self._threads = 0, torch.get_num_threads()
+        at, self._threads = 0, min(torch.get_num_threads(), THREADS_MAX)
         with ThreadPoolExecutor(self._threads, "repack") as self._pool:
             for wish in wishes.values():
                 first = wish.weights[0]
