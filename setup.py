@@ -1,6 +1,7 @@
 """Native code is optional: without a compiler everything runs on the references, and says so.
 
-The choice of a token is the core's own extension, forwards are that of the kernels: neither knows the other.
+The choice of a token is the core's own extension, forwards are that of the kernels, and reading vocabularies is that of
+the targets: none knows another.
 
 ``SPEC_PURE=1`` leaves it out, for a wheel that serves every machine.
 
@@ -76,6 +77,7 @@ def add_file(wheel: Path, name: str, text: str) -> None:
 extensions = [
     extension("spec_kernels.native._native", Path("kernels/spec_kernels/native")),
     extension("spec_core.sampling.native._choice", Path("spec_core/sampling/native"), NO_TRAPS, NO_WRAP),
+    extension("spec_targets.native._vocabulary", Path("plugins/models/spec_targets/native")),
 ]
 pure = os.environ.get("SPEC_PURE") == "1"
 setup(

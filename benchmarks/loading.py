@@ -6,8 +6,9 @@
 With --start every round runs `import torch` and the program in turn; printed are medians of wall and CPU time, and of
 the difference. An uncounted round before them compiles the modules and caches the files.
 
-Every round is a process of its own, which has imported all modules. Memory is divided into the process's own (weights,
-tokenizer, buffers), pages of the model's file, and pages of libraries, which any model would add. Linux only:
+Every round is a process of its own, which has imported all modules. The merges of a vocabulary are built for the first
+text, which is timed too. Peaks are of the whole process, libraries included. Memory is divided into the process's own
+(weights, tokenizer, buffers), pages of the model's file, and pages of libraries, which any model would add. Linux only:
 /proc/self/smaps.
 """
 
@@ -55,9 +56,16 @@ before, began = memory(), perf_counter()
 target = load(sys.argv[1], kernels="native", threads=1)
 seconds = perf_counter() - began
 gc.collect()
+
+def peak():
+    return next(int(line.split()[1]) << 10 for line in open("/proc/self/status") if line.startswith("VmHWM:"))
+
 grown = [b - a for a, b in zip(before, memory())]
-stored = target.weights.file.nbytes
-print(json.dumps({"seconds": seconds, "own": grown[0], "file": grown[1], "libraries": grown[2],
+stored, loaded, began = target.weights.file.nbytes, peak(), perf_counter()
+target.tokenizer.encode("a")
+text = perf_counter() - began
+print(json.dumps({"seconds": seconds, "text": text, "peak": loaded, "text_peak": peak(),
+                  "own": grown[0], "file": grown[1], "libraries": grown[2],
                   "weights": target.executor.arena.memory.nbytes, "stored": stored,
                   "size": target.weights.file.path.stat().st_size}))
 """
@@ -98,6 +106,7 @@ def main() -> None:
     of = {name: statistics.median(one[name] for one in results) for name in results[0]}
     seconds = [one["seconds"] for one in results]
     print(f"{args.model}: {statistics.median(seconds):.2f} s ({min(seconds):.2f}-{max(seconds):.2f})")
+    print(f"  first text {of['text']:.2f} s; peak {of['peak'] / MIB:.0f} MiB, with it {of['text_peak'] / MIB:.0f}")
     print(f"  file {of['size'] / MIB:.1f} MiB, weights in memory {of['weights'] / MIB:.1f}")
     for name, what in (("own", "the process's own"), ("file", "pages of the file"), ("libraries", "of libraries")):
         print(f"  {what:18}{of[name] / MIB:8.1f} MiB   {of[name] / of['size']:.2f} of the file")

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable
 from functools import lru_cache
 from importlib import metadata
+from itertools import chain
 from typing import Any
 
 TORCH_EXTENSIONS = "TORCH_DEVICE_BACKEND_AUTOLOAD"
@@ -18,19 +19,45 @@ class InstalledWarning(UserWarning):
     """An installed package whose metadata cannot be read."""
 
 
-def read_entry_points(read: Callable[..., Any] | None = None, **keywords: Any) -> Any:
+def read_entry_points(group: str, name: str | None = None) -> metadata.EntryPoints:
     """Entry points of all packages that can be read; the others are named in a warning each.
 
-    read: reads those of all packages at once; the default is that of ``importlib.metadata``.
+    Files are read again when a folder of ``sys.path`` has changed.
     """
-    try:
-        return (read or metadata.entry_points)(**keywords)
-    except Exception:  # one package's file is enough: the others are read one by one
-        return metadata.EntryPoints(_readable_points(tuple(sys.path))).select(**keywords)
+    places = tuple((folder, _modified_at(folder)) for folder in sys.path)
+    points = _points_by_group(metadata.entry_points, places).get(group, ())
+    return metadata.EntryPoints(point for point in points if name is None or point.name == name)
 
 
 @lru_cache(maxsize=2)
-def _readable_points(places: tuple[str, ...]) -> list[metadata.EntryPoint]:
+def _points_by_group(
+    read: Callable[[], Any], places: tuple[tuple[str, int], ...]
+) -> dict[str, list[metadata.EntryPoint]]:
+    """Everything installed in these places, which are folders and when they were changed."""
+    try:
+        points = _list_points(read())
+    except Exception:  # one package's file is enough: the others are read one by one
+        points = _readable_points()
+    groups: dict[str, list[metadata.EntryPoint]] = {}
+    for point in points:
+        groups.setdefault(point.group, []).append(point)
+    return groups
+
+
+def _list_points(points: Any) -> list[metadata.EntryPoint]:
+    """All entry points; before Python 3.12 they are in a dict of groups."""
+    return list(chain.from_iterable(dict.values(points)) if isinstance(points, dict) else points)
+
+
+def _modified_at(folder: str) -> int:
+    """Modification time of a folder of ``sys.path``; 0 if it does not exist."""
+    try:
+        return os.stat(folder or ".").st_mtime_ns
+    except OSError:
+        return 0
+
+
+def _readable_points() -> list[metadata.EntryPoint]:
     os.environ.setdefault(TORCH_EXTENSIONS, "0")  # it would fail for the same reason
     points: list[metadata.EntryPoint] = []
     seen: set[str] = set()

@@ -2,9 +2,10 @@
 
     python benchmarks/support/random_gguf.py --size 0.6b --type Q4_K FILE
 
-90m: 12 layers of 768, vocabulary 20,000. 0.6b: the shape of Qwen3-0.6B. vocabulary: one small layer, with the
-numbers of tokens and merges of Qwen3, to time the start of a program. Matrices and the tied embedding table have the
-given type, norms are ones. A matrix repeats a few thousand random blocks; a forward reads all of it.
+90m: 12 layers of 768, vocabulary 20,000. 0.6b and 8b: the shapes of Qwen3-0.6B and Qwen3-8B, the second
+one 4 GB as Q4_K. vocabulary: one small layer, with the numbers of tokens and merges of Qwen3, to time the start of a
+program. Matrices and the tied embedding table have the given type, norms are ones. A matrix repeats a few thousand
+random blocks; a forward reads all of it.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ SHAPES: dict[str, dict[str, int]] = {
     "90m": {"layers": 12, "width": 768, "ff": 2048, "heads": 12, "kv_heads": 4, "head": 64, "vocab": 20_000},
     "vocabulary": {"layers": 1, "width": 256, "ff": 256, "heads": 2, "kv_heads": 1, "head": 128, "vocab": 151_936},
     "0.6b": {"layers": 28, "width": 1024, "ff": 3072, "heads": 16, "kv_heads": 8, "head": 128, "vocab": 151_936},
+    "8b": {"layers": 36, "width": 4096, "ff": 12_288, "heads": 32, "kv_heads": 8, "head": 128, "vocab": 151_936},
 }
 MERGES = {"vocabulary": 151_387}
 """Number of merges; other sizes have one."""

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import sys
-from collections.abc import Callable, Iterable
-from functools import lru_cache
+from collections.abc import Iterable
 from importlib import metadata
 from typing import Any
 
@@ -62,22 +59,7 @@ def discover(kinds: Iterable[str] = tuple(GROUPS)) -> list[Entry]:
 
 def installed_points(group: str) -> list[metadata.EntryPoint]:
     """Entry points of a group, by name."""
-    points = _points(metadata.entry_points, tuple((folder, _modified_at(folder)) for folder in sys.path))
-    return sorted(points.select(group=group), key=lambda point: point.name)
-
-
-@lru_cache(maxsize=2)
-def _points(read: Callable[[], Any], places: tuple[tuple[str, int], ...]) -> Any:
-    """Entry points of everything installed in these places. Metadata files are read again when a place has changed."""
-    return read_entry_points(read)
-
-
-def _modified_at(folder: str) -> int:
-    """Modification time of a folder of ``sys.path``; 0 if it does not exist."""
-    try:
-        return os.stat(folder or ".").st_mtime_ns
-    except OSError:
-        return 0
+    return sorted(read_entry_points(group=group), key=lambda point: point.name)
 
 
 def setting_owners() -> set[str]:

@@ -52,6 +52,8 @@ class Prepared:
         self._loaded = True
         target, plugins = self.target, self.plugins
         if self._read is not None and self._check is not None:
+            if target.tokenizer is not None:
+                target.tokenizer.encode("")  # a tokenizer that cannot be built is refused before weights are read
             target = self._read()
             plugins = self._with_target(target) if _same_facts(target, self.target) else self._check(target)
         load_weights(plugins, target)

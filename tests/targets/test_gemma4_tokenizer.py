@@ -176,7 +176,10 @@ HOSTILE = {
     "a merge that is a number": ({"merges": [7]}, "the merge '7' is not"),
     "a long merge": ({"merges": ["x" * 10**6]}, "the merge 'x{40}' is not"),
     "a byte without a token": ({"tokens": ["<0xzz>" if t == "<0xC3>" else t for t in TOKENS]}, "<0xC3> is missing"),
-    "no bytes": ({"tokens": ["a"], "token_type": [1], "merges": []}, "<0x00> is missing"),
+    "no bytes": (
+        {"tokens": ["a"], "token_type": [1], "merges": [], "bos_token_id": 0, "eos_token_id": 0},
+        "<0x00> is missing",
+    ),
     "no beginning": ({"bos_token_id": None}, "tokenizer.ggml.bos_token_id is NoneType"),
     "a beginning outside": ({"bos_token_id": 9999}, "bos token is 9999 of 270"),
     "an end outside": ({"eos_token_id": -1}, "eos token is -1 of 270"),
@@ -189,7 +192,7 @@ HOSTILE = {
 def test_hostile_metadata_is_refused_by_name(name):
     changes, message = HOSTILE[name]
     with pytest.raises(UsageError, match=message) as error:
-        from_gguf(small(**changes), "model.gguf")
+        from_gguf(small(**changes), "model.gguf").encode("")
 
     assert "model.gguf" in str(error.value) and len(str(error.value)) < 300
     assert "damaged" in error.value.hint

@@ -9,6 +9,7 @@ from threading import Event, Thread
 
 import pytest
 from spec_kernels import native
+from spec_kernels.model import rotary
 from spec_kernels.model.readers import ReadersLock
 from spec_kernels.model.shapes import DeltaShape
 from spec_kernels.model.states import StatePool
@@ -220,7 +221,7 @@ def test_the_child_of_a_fork_does_not_wait_for_threads_it_does_not_have():
 def test_rotations_of_a_long_text_are_not_replaced_by_those_of_a_short_one(monkeypatch):
     """Both are missing, and the long one is made while the short one is."""
     executor = load(tiny_gguf(0), kernels="native", threads=1).executor
-    real, others = type(executor)._extend_rotary.__globals__["cos_and_sin"], []
+    real, others = rotary.cos_and_sin, []
 
     def cos_and_sin(frequencies, rope_scale, positions):
         if not others:
@@ -229,7 +230,7 @@ def test_rotations_of_a_long_text_are_not_replaced_by_those_of_a_short_one(monke
             others[0].join(0.1)
         return real(frequencies, rope_scale, positions)
 
-    monkeypatch.setitem(type(executor)._extend_rotary.__globals__, "cos_and_sin", cos_and_sin)
+    monkeypatch.setattr(rotary, "cos_and_sin", cos_and_sin)
     executor._extend_rotary(10)
     others[0].join()
 

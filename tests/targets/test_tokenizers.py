@@ -173,28 +173,6 @@ def test_chat_messages_become_the_templates_text(tokenizer):
     assert text == "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
 
 
-WORDS = st.sampled_from(["a", "b", "ab", "ba", "aab", "", " ", "a b", "c", "\n"])
-MERGES = st.lists(st.one_of(st.tuples(WORDS, WORDS).map(" ".join), WORDS, st.none(), st.integers()), max_size=12)
-
-
-@settings(deadline=None)
-@given(st.lists(WORDS, unique=True), MERGES)
-def test_merges_read_together_are_those_read_one_by_one(tokens, merges):
-    """Damaged ones are left out either way."""
-    vocab = {token: i for i, token in enumerate(tokens)}
-    one_by_one = [pair for text in merges if (pair := tokenizers_of_gguf._merge(text, vocab, tokens))]
-
-    assert tokenizers_of_gguf._pairs(merges, vocab, tokens) == one_by_one
-
-
-def test_merges_of_whole_parts_and_of_a_last_one_are_all_read(monkeypatch):
-    monkeypatch.setattr(tokenizers_of_gguf, "PART", 3)
-    tokens = ["a", "b", "ab", "ba"]
-    vocab = {token: i for i, token in enumerate(tokens)}
-
-    assert tokenizers_of_gguf._pairs(["a b", "b a"] * 4, vocab, tokens) == [("a", "b"), ("b", "a")] * 4
-
-
 def test_metadata_and_weights_share_one_tokenizer_while_both_are_held(tmp_path, monkeypatch):
     """A command reads metadata first; a file that was replaced is read again."""
     calls, real = [], tokenizers_of_gguf.from_gguf

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,7 +15,7 @@ from spec_kernels.model.drafts import Drafted, DraftLimits, Drafts
 from spec_kernels.model.ops import Input, Model, embedding_width
 from spec_kernels.model.readers import ReadersLock
 from spec_kernels.model.recurrence import Recurrence
-from spec_kernels.model.rotary import cos_and_sin
+from spec_kernels.model.rotary import RotaryTables
 from spec_kernels.model.source import TensorSource
 from spec_kernels.model.states import StatePool
 from spec_kernels.native import activations, instruction_sets, limits, module
@@ -27,12 +27,14 @@ from spec_kernels.native.weights import TILE, Arena, Tiles
 @dataclass(frozen=True)
 class Options:
     """activations: bits of rows in products with quantised weights, a name in ``activations.CHOICES``. cache:
-    a type in ``cache.CHOICES``. requantise: float weights become Q8_0. isa: an instruction set; None means the best."""
+    a type in ``cache.CHOICES``. requantise: float weights become Q8_0. isa: an instruction set; None means the best.
+    release: called with stored rows that were copied and are not read again."""
 
     activations: str = AUTO
     cache: str = AUTO
     requantise: bool = False
     isa: str | None = None
+    release: Callable[[Tensor], None] | None = None
 
 
 class Native:
@@ -46,15 +48,16 @@ class Native:
         source: TensorSource,
         options: Options | None = None,
         lent: Mapping[Any, Tiles] | None = None,
+        rotary: RotaryTables | None = None,
     ) -> None:
-        """lent: weights of another executor, which are not read again.
+        """lent: weights of another executor, which are not read again. rotary: tables of another executor.
 
         Raises ValueError for a model with inconsistent or too large sizes: C does not check them.
         """
         sizes.check(model)
         limits.check(model)
         self.model, self.source, self.options = model, source, options or Options()
-        self.arena = Arena(model, source, self.options.requantise, lent)
+        self.arena = Arena(model, source, self.options.requantise, lent, self.options.release)
         self.activations = activations.choose(self.options.activations, model, self.arena)
         self.cache_type = choose(self.options.cache, self.activations.bits)
         lowering = Lowering(model, self.arena, self.activations.bits, self.cache_type, self.options.isa)
@@ -69,8 +72,8 @@ class Native:
         self._given_widths = [embedding_width(model), *lowering.added]
         self._input_widths = [op.width for op in model.ops if isinstance(op, Input)]
         self._shape = lowering.shape if model.cached else None
+        self.rotary = rotary if rotary is not None and rotary.is_for(model.tables) else RotaryTables(model.tables)
         self._rotary_positions, self._threads, self._rotary_lock = 0, 1, ReadersLock()
-        self._rotary: list[Tensor] = []  # old ones are kept: another thread may be reading them
 
     @property
     def isa(self) -> str:
@@ -78,7 +81,7 @@ class Native:
 
     def with_layers(self, model: Model, source: TensorSource) -> Native:
         """An executor of another model that shares weights of equal names with this one, and reads its caches."""
-        return Native(model, source, replace(self.options, cache=self.cache_type), self.arena.tiles)
+        return Native(model, source, replace(self.options, cache=self.cache_type), self.arena.tiles, self.rotary)
 
     def cache(self, length: int) -> NativeCache | None:
         """Memory of one sequence for ``length`` positions; None without attention."""
@@ -214,8 +217,7 @@ class Native:
         with self._rotary_lock.writing():
             if positions <= self._rotary_positions:  # another thread was first
                 return
-            tables = [cos_and_sin(*table, positions) for table in self.model.tables]
-            self._rotary += [m for both in tables for m in both]
+            tables = self.rotary.of_positions(positions)
             places = tuple((cos.data_ptr(), sin.data_ptr(), 2 * cos.shape[1]) for cos, sin in tables)
             self.program.rotary(places, len(tables[0][0]))
             self._rotary_positions = len(tables[0][0])

@@ -8,7 +8,8 @@ from __future__ import annotations
 import contextlib
 import math
 import mmap
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +23,10 @@ from spec_kernels.native import TYPES, module, mxfp4
 FLOATS = frozenset({"F16", "BF16", "F32"})
 TILE = 16
 LARGE_PAGE = 2 << 20
+PART_MIN, PART_MAX = 1 << 18, 8 << 20
+"""Bytes of the stored rows that a thread repacks at once."""
+THREADS_MAX = 8
+"""Threads that repack: each holds pages of a file, and memory sets the pace."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,21 +127,31 @@ class Arena:
     """All weights of one model, its own and shared ones."""
 
     def __init__(
-        self, model: Model, source: TensorSource, requantise: bool, lent: Mapping[Any, Tiles] | None = None
+        self,
+        model: Model,
+        source: TensorSource,
+        requantise: bool,
+        lent: Mapping[Any, Tiles] | None = None,
+        release: Callable[[Tensor], None] | None = None,
     ) -> None:
-        """requantise: floats become Q8_0. lent: shared weights by key, not read again."""
+        """requantise: floats become Q8_0. lent: shared weights by key, not read again. release: called with stored
+        rows that were copied. Threads repack weights, in the number of torch's.
+        """
         self.source, self.requantise = source, requantise
+        self.release = release or (lambda rows: None)
         self.tiles: dict[Any, Tiles] = dict(lent or {})
         wishes = {w.key: w for w in self._wishes(model) if w.key not in self.tiles}
         self.memory = room(sum(w.matrix_bytes * w.weights[0].count for w in wishes.values()))
-        at = 0
-        for wish in wishes.values():
-            first = wish.weights[0]
-            tiles = Tiles(self.memory, at, wish.type, wish.n, first.k, first.count, wish.stored)
-            for i, weight in enumerate(wish.weights):
-                self._fill(weight, tiles, wish, i)
-            self.tiles[wish.key] = tiles
-            at += wish.matrix_bytes * first.count
+        at, self._threads = 0, min(torch.get_num_threads(), THREADS_MAX)
+        with ThreadPoolExecutor(self._threads, "repack") as self._pool:
+            for wish in wishes.values():
+                first = wish.weights[0]
+                tiles = Tiles(self.memory, at, wish.type, wish.n, first.k, first.count, wish.stored)
+                for i, weight in enumerate(wish.weights):
+                    self._fill(weight, tiles, wish, i)
+                self.tiles[wish.key] = tiles
+                at += wish.matrix_bytes * first.count
+        del self._pool
 
     def __getitem__(self, weights: tuple[Weight, ...]) -> Tiles:
         """Tiles of a weight. Raises ValueError for other sizes: another model has read a weight of the same name."""
@@ -217,9 +232,24 @@ class Arena:
             )
 
     def _repack(self, rows: Tensor, order: Tensor | None, weight: Weight, wish: Wish, to: int) -> None:
-        at = 0 if order is None else order.data_ptr()
-        kind = TYPES.index(wish.type)
-        module().repack(kind, rows.data_ptr(), rows.stride(0), at, weight.n, weight.k, to, wish.step)
+        """Repack the rows of a matrix in parts, each released when it was copied; in another order, all at the end."""
+        kind, stride, first_row = TYPES.index(wish.type), rows.stride(0), rows.data_ptr()
+        part_bytes = min(max(weight.n * stride // self._threads, PART_MIN), PART_MAX)
+        step = TILE * max(1, part_bytes // (TILE * stride))
+
+        def repack_part(first: int) -> None:
+            count = min(step, weight.n - first)
+            tiles, skipped = to + first // TILE * wish.step, first * stride if order is None else 0
+            at = 0 if order is None else order[first:].data_ptr()
+            module().repack(kind, first_row + skipped, stride, at, count, weight.k, tiles, wish.step)
+            if order is None:
+                self.release(rows[first : first + count])
+
+        parts = range(0, weight.n, step)
+        for _ in self._pool.map(repack_part, parts) if len(parts) > 1 else map(repack_part, parts):
+            pass
+        if order is not None:
+            self.release(rows)
 
     def _fill_floats(self, weight: Weight, wish: Wish, first: int) -> None:
         """Fill through float32: a type without a native form, or one that is requantised."""

@@ -18,8 +18,10 @@ import numpy as np
 from spec_core.errors import SpecError
 from spec_targets.files.damage import check_name, damage_error, unsupported_error
 from spec_targets.files.mapped import map_file, view
+from spec_targets.files.numbers import Numbers
 from spec_targets.files.texts import Texts
 from spec_targets.files.types import BLOCKS, NUMBERS
+from spec_targets.native import module
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -31,6 +33,8 @@ MAX_DEPTH = 4
 MIN_INFO = 8 + 4 + 8 + 4 + 8
 """Min bytes of a tensor description, and of a metadata entry."""
 MIN_PAIR = 8 + 4 + 1
+LISTED_MAX = 4096
+"""Numbers of an array that is read when the file is opened; those of longer ones stay in the file."""
 SHARD = re.compile(r"^(.*)-(\d{5})-of-(\d{5})\.gguf$")
 
 SCALARS: dict[int, str] = {
@@ -185,7 +189,8 @@ def _array(reader: Reader, key: str, depth: int) -> Any:
         code = SCALARS[kind]
         size = struct.calcsize("<" + code)
         n = reader.count(size, f"elements of {key!r}")
-        return np.frombuffer(reader.take(n * size, key), dtype=np.dtype("<" + code.replace("?", "b1")[-2:])).tolist()
+        numbers = np.frombuffer(reader.take(n * size, key), dtype=np.dtype("<" + code.replace("?", "b1")[-2:]))
+        return numbers.tolist() if n <= LISTED_MAX else Numbers(numbers)
     if kind == STRING:
         return _strings(reader, reader.count(8, f"texts of {key!r}"), key)
     n = reader.count(12, f"arrays in {key!r}")
@@ -193,7 +198,17 @@ def _array(reader: Reader, key: str, depth: int) -> Any:
 
 
 def _strings(reader: Reader, count: int, key: str) -> Texts:
-    """A tight loop, since a vocabulary has several hundred thousand texts."""
+    """Several hundred thousand texts for a large vocabulary, so that their ends are read in C if possible."""
+    ends = None if module is None else module.read_ends(reader.data, reader.at, count)
+    if ends is None:
+        return _strings_one_by_one(reader, count, key)
+    texts = Texts(reader.data, reader.at, array("Q", ends))
+    reader.at = texts.ends[-1] if count else reader.at
+    return texts
+
+
+def _strings_one_by_one(reader: Reader, count: int, key: str) -> Texts:
+    """Raises UsageError for texts that do not lie in the file."""
     data, start, end = reader.data, reader.at, len(reader.data)
     unpack, ends, at = struct.Struct("<Q").unpack_from, array("Q"), start
     put = ends.append

@@ -7,7 +7,7 @@ import warnings
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-_files: WeakSet[mmap.mmap] = WeakSet()
-"""Files that are mapped now."""
+_files: WeakKeyDictionary[mmap.mmap, int] = WeakKeyDictionary()
+"""Files that are mapped now, and their addresses."""
 _listed = Lock()
 
 
@@ -28,7 +28,7 @@ def map_file(path: Path) -> memoryview:
         with path.open("rb") as file:
             mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
             with _listed:
-                _files.add(mapping)
+                _files[mapping] = np.frombuffer(mapping, dtype=np.uint8).ctypes.data
             return memoryview(mapping)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "it is empty"
@@ -43,6 +43,17 @@ def release() -> None:
     for file in files:
         if hasattr(mmap, "MADV_DONTNEED"):
             file.madvise(mmap.MADV_DONTNEED)
+
+
+def release_rows(rows: Tensor) -> None:
+    """Release the pages of contiguous rows that have been copied, if they are a view of a mapped file."""
+    begin, size = rows.data_ptr(), rows.nbytes
+    with _listed:
+        files = list(_files.items())
+    for file, address in files:
+        if address <= begin and begin + size <= address + len(file) and hasattr(mmap, "MADV_DONTNEED"):
+            first = (begin - address) // mmap.PAGESIZE * mmap.PAGESIZE
+            file.madvise(mmap.MADV_DONTNEED, first, begin + size - address - first)
 
 
 def view(buffer: memoryview, offset: int, nbytes: int) -> Tensor:

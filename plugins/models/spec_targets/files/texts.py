@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import overload
+
+from spec_targets.native import module
+
+BLOCK = 8192
+"""Texts that are made at once."""
 
 
 class Texts(Sequence[str]):
@@ -34,10 +39,12 @@ class Texts(Sequence[str]):
         return str(self.data[start + 8 : self.ends[places]], "utf-8", "replace")
 
     def __iter__(self) -> Iterator[str]:
-        data = self.data
-        return iter(
-            [str(data[begin + 8 : end], "utf-8", "replace") for begin, end in pairwise([self.start, *self.ends])]
-        )
+        return chain.from_iterable(map(self._block, range(0, len(self.ends), BLOCK)))
+
+    def _block(self, first: int) -> list[str]:
+        """BLOCK texts from ``first`` on."""
+        start = self.ends[first - 1] if first else self.start
+        return read_texts(self.data, start, self.ends[first : first + BLOCK])
 
     def __eq__(self, other: object) -> bool:
         return list(self) == list(other) if isinstance(other, Sequence) else NotImplemented
@@ -46,3 +53,10 @@ class Texts(Sequence[str]):
 
     def __repr__(self) -> str:
         return f"<{len(self)} texts>"
+
+
+def read_texts(data: memoryview, start: int, ends: array[int]) -> list[str]:
+    """The texts that end there, in C if possible. start: where the length of the first one is."""
+    if module is not None:
+        return module.read_texts(data, start, ends)
+    return [str(data[begin + 8 : end], "utf-8", "replace") for begin, end in pairwise([start, *ends])]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from spec_core.errors import UsageError
+from spec_targets.collector import without_collection
 from spec_targets.files.gguf import GgufFile, open_gguf
 from spec_targets.runtime.torch_target import TorchTarget
 
@@ -24,6 +25,7 @@ ASSISTANTS = ("gemma4-assistant", "gemma4_assistant", "gemma4_mtp")
 """Architectures of files that hold an assistant; the first is llama.cpp's name."""
 
 
+@without_collection()
 def load(
     location: str | Path, *, weights: bool | str = "auto", **options: Any
 ) -> TorchTarget | HeadFile | AssistantFile:

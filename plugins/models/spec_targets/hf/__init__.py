@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from spec_core.errors import UsageError
+from spec_targets.collector import without_collection
 from spec_targets.files.json_file import read_json
 from spec_targets.runtime.torch_target import TorchTarget
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from spec_targets.hf.hf_weights import HfWeights
 
 
+@without_collection()
 def load(
     location: str | Path, *, weights: bool | str = "auto", **options: Any
 ) -> TorchTarget | HeadFile | AssistantFile:

@@ -23,6 +23,7 @@ from torch import Tensor
 
 from spec_core.errors import UsageError, nearest
 from spec_targets.description.config import Config
+from spec_targets.files.mapped import release_rows
 from spec_targets.files.types import BLOCKS
 from spec_targets.runtime.decoder import decoder
 from spec_targets.runtime.weights import Weights
@@ -157,7 +158,8 @@ def executor(
 
         return Gpu(model, source, dtype, device, positions)
     if choice.native:
-        return Native(model, source, Options(choice.activations, choice.cache_dtype, choice.weights == "q8_0"))
+        requantised = choice.weights == "q8_0"
+        return Native(model, source, Options(choice.activations, choice.cache_dtype, requantised, release=release_rows))
     return Reference(model, source, dtype, device)
 
 

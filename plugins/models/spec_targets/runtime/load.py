@@ -15,7 +15,7 @@ from spec_kernels.native.limits import MAX_HEAD, MAX_INPUTS
 from spec_kernels.ops.dispatch import missing
 
 from spec_core import TargetInfo, UsageError
-from spec_core.toolkit import RecurrentSizes
+from spec_core.toolkit import RecurrentSizes, use_threads
 from spec_targets.description.config import Config
 from spec_targets.files.mapped import release
 from spec_targets.runtime import build
@@ -66,18 +66,21 @@ def make_target(
     choice = build.choose(requested, config, weights, place, kind)
     size = build.planned_bytes(shapes, weights, choice, kind)
     check_memory(size + one_state(config), place, weights.where)
+    info = describe(config, tokenizer, place, kind, context, weights.where)
     executor, thread_words = None, ""
     if storage is not False:
+        if threads and place.type == "cpu":
+            use_threads(threads)
         positions = (context or min(config.context, MAX_POSITIONS)) + DRAFTED_MAX
         executor = build.executor(
             config, weights, shapes, tables(config, divisors, context), choice, kind, place, positions
         )
-        thread_words = choose_threads(threads, executor) if place.type == "cpu" and not choice.gpu else ""
+        thread_words = choose_threads(threads, executor, size) if place.type == "cpu" and not choice.gpu else ""
         if choice.native:
             release()
             trim()
     info = attrs.evolve(
-        describe(config, tokenizer, place, kind, context, weights.where),
+        info,
         batch_device="cpu" if choice.gpu else "",
         file=file,
         types=types or {},

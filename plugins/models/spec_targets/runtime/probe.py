@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -92,7 +93,7 @@ def part_of(executor: Executor, chosen: Sequence[int]) -> Any:
 
 
 class Probe:
-    """A text of random tokens over some blocks. alone: logits [1, V] of its row ``context`` in its own forward."""
+    """A text of random tokens over some blocks, and its row ``context``."""
 
     def __init__(self, executor: Executor, context: int, chosen: Sequence[int]) -> None:
         self.executor, self.part, self.context = executor, part_of(executor, chosen), context
@@ -106,7 +107,11 @@ class Probe:
         self.before = self._state(self.place)
         self._forward([(self.cache, self.place, start, BEFORE, 0)])
         self.here = self._state(self.place)
-        self.alone = self.one_row()
+
+    @cached_property
+    def alone(self) -> Tensor:
+        """Logits [1, V] of the row in its own forward."""
+        return self.one_row()
 
     def one_row(self) -> Tensor:
         """A forward of this row only."""

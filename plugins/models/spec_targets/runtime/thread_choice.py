@@ -15,10 +15,15 @@ from spec_targets.runtime.probe import BEFORE, Probe, blocks_of
 
 MAX_BLOCKS = 12
 """Max blocks of a model that are measured, besides the output matrix."""
+MAX_BYTES = 1 << 28
+"""Max bytes of these blocks."""
 ROUNDS = 7
 """Max rounds over all counts."""
-SECONDS = 0.5
-"""Max seconds after three rounds."""
+SECONDS = 0.1
+"""Max seconds after ROUNDS_MIN rounds."""
+ROUNDS_MIN = 3
+SLOW = 5e-3
+"""Seconds of a forward from which on threads that wake up do not count: it is not repeated."""
 EQUAL = 1.02
 """Ratio of times below which counts are equal: the smallest count within it of the best is chosen."""
 
@@ -39,8 +44,9 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=reset_after_fork)
 
 
-def choose_threads(threads: int, executor: Executor) -> str:
-    """Set torch's number of threads and return the reason for it. threads: 0 measures with the first model."""
+def choose_threads(threads: int, executor: Executor, weight_bytes: int) -> str:
+    """Set torch's number of threads and return the reason for it. threads: 0 measures with the first model.
+    weight_bytes: of the whole model."""
     if threads:
         use_threads(threads)
         _chosen.clear()
@@ -50,7 +56,8 @@ def choose_threads(threads: int, executor: Executor) -> str:
         _chosen.clear()
         if now == 1:
             return "1, all that torch has"
-        blocks = range(min(len(blocks_of(executor.model)) - 2, MAX_BLOCKS))
+        count = len(blocks_of(executor.model)) - 2
+        blocks = range(min(count, MAX_BLOCKS, max(1, MAX_BYTES * count // weight_bytes)))
         taken, times = measure_threads(Probe(executor, BEFORE + 1, blocks).one_row, now)
         use_threads(taken)
         timings = ", ".join(f"{n}: {1e3 * seconds:.2f} ms" for n, seconds in times.items())
@@ -59,20 +66,25 @@ def choose_threads(threads: int, executor: Executor) -> str:
 
 
 def measure_threads(forward: Callable[[], object], threads_max: int) -> tuple[int, dict[int, float]]:
-    """The number of threads to use, and {number: median seconds of a forward}."""
+    """The number of threads to use, and {number: median seconds of a forward}. The first forward with other threads
+    wakes them up, so that a second one is timed if the first one is not slow."""
     times: dict[int, list[float]] = {n: [] for n in counts(threads_max)}
     began = perf_counter()
     for turn in range(ROUNDS):
-        if turn >= 3 and perf_counter() - began > SECONDS:
+        if turn >= ROUNDS_MIN and perf_counter() - began > SECONDS:
             break
         for n, seconds in times.items():
             use_threads(n)
-            forward()
-            start = perf_counter()
-            forward()
-            seconds.append(perf_counter() - start)
+            first = _seconds(forward)
+            seconds.append(first if first >= SLOW else _seconds(forward))
     medians = {n: statistics.median(seconds) for n, seconds in times.items()}
     return fewest_threads(medians), medians
+
+
+def _seconds(forward: Callable[[], object]) -> float:
+    start = perf_counter()
+    forward()
+    return perf_counter() - start
 
 
 def counts(threads_max: int) -> list[int]:

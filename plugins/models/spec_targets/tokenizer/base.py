@@ -46,8 +46,9 @@ KEPT = 4096
 class Tokenizer:
     """Text to ids and back.
 
-    pieces: the text of each token in the file, in memory or mapped; texts: the same in memory, if the caller has
-    them; not kept. control: ids without text. fim: ids for fill-in-the-middle that the file names, by llama.cpp's short
+    backend: of the ``tokenizers`` package, or a function that makes it when a text is encoded first.
+    pieces: the text of each token in the file, in memory or mapped; texts: the same in memory, if the caller has them;
+    not kept. control: ids without text. fim: ids for fill-in-the-middle that the file names, by llama.cpp's short
     names of them. spm: pieces are SentencePiece's (``▁`` is a space, ``<0xNN>`` a byte),
     else byte-level. strip_space: decoding drops the space that a text begins with. part: how a part of a text is
     prepared, if a whole text gets a space. names: texts of special tokens as templates name them (``bos_token``).
@@ -56,7 +57,7 @@ class Tokenizer:
 
     def __init__(
         self,
-        backend: tokenizers.Tokenizer,
+        backend: tokenizers.Tokenizer | Callable[[], tokenizers.Tokenizer],
         pieces: Sequence[str],
         texts: Sequence[str] | None = None,
         *,
@@ -71,9 +72,10 @@ class Tokenizer:
         names: Mapping[str, str] | None = None,
         chat_template: str | None = None,
     ) -> None:
-        self.backend = backend
-        self._whole, self._part = Steps.of(backend), part
-        self._encoding = Lock()
+        self._make_backend = backend if callable(backend) else lambda: backend
+        self._backend: tokenizers.Tokenizer | None = None
+        self._part = part
+        self._encoding, self._building = Lock(), Lock()
         self.pieces = pieces
         self.control = control
         self.vocab_size = len(pieces)
@@ -93,6 +95,15 @@ class Tokenizer:
         self._bytes = lru_cache(KEPT)(partial(_bytes, pieces, control, plain, spm))
         self.identity = _identity(texts)
 
+    @cached_property
+    def backend(self) -> tokenizers.Tokenizer:
+        """The tokenizer of the ``tokenizers`` package. Raises UsageError if it cannot be built."""
+        with self._building:
+            if self._backend is None:
+                self._backend = self._make_backend()
+                del self._make_backend  # with what it was built from
+            return self._backend
+
     def encode(self, text: str, *, special: bool = False, bos: bool = True) -> list[int]:
         """Token ids. special: parse control tokens in the text; bos: add the bos token if the file says so."""
         ids = self._ids(text, special)
@@ -107,11 +118,12 @@ class Tokenizer:
             self.backend.encode_special_tokens = not special
             if steps is None:
                 return self._backend_ids(text)
+            whole = self._whole
             steps.put_into(self.backend)
             try:
                 return self._backend_ids(text)
             finally:
-                self._whole.put_into(self.backend)
+                whole.put_into(self.backend)
 
     def _backend_ids(self, text: str) -> list[int]:
         with refuse_failures("the text cannot be tokenized", "give text of valid characters"):
@@ -164,6 +176,10 @@ class Tokenizer:
             text = expand(piece.text) if piece.control else piece.text
             ids += self._ids(text, piece.control, self._part if part else None)
         return ids
+
+    @cached_property
+    def _whole(self) -> Steps:
+        return Steps.of(self.backend)
 
     @cached_property
     def _control_names(self) -> ControlNames:

@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from itertools import islice
-from operator import add
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as Backend
 
 from spec_core.errors import UsageError, nearest
+from spec_targets.collector import without_collection
+from spec_targets.files.numbers import Numbers
 from spec_targets.files.texts import Texts
 from spec_targets.tokenizer.base import SPECIAL, Tokenizer
 from spec_targets.tokenizer.hostile import refuse_failures
 from spec_targets.tokenizer.known import GEMMA4_CONTROL, flags_of
+from spec_targets.tokenizer.merges import is_merge, listed_merges, scored_merges
 from spec_targets.tokenizer.patterns import ADD_BOS, COMPOSE, IGNORE_MERGES, NO_BOS, PATTERNS
 from spec_targets.tokenizer.prefix import Steps
 
 NORMAL, UNKNOWN, CONTROL, USER, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 LISTS = (list, Texts)
+NUMBERS = (list, Numbers)
 DAMAGED = "the file is damaged; get it again"
-PART = 8192
-"""Merges that are processed at once."""
+UNBUILT = "its tokenizer cannot be built"
 
 
 class Metadata:
@@ -39,7 +40,7 @@ class Metadata:
         self.tokens = list(self.pieces)
         if set(map(type, self.tokens)) != {str}:
             raise UsageError(f"{where}: tokenizer.ggml.tokens must be texts", hint=DAMAGED)
-        self.types: list[int] = self.of("token_type", list) or [NORMAL] * len(self.tokens)
+        self.types: list[int] = list(self.of("token_type", NUMBERS) or [NORMAL] * len(self.tokens))
         if len(self.types) != len(self.tokens):
             raise UsageError(f"{where}: {len(self.tokens)} tokens and {len(self.types)} token types", hint=DAMAGED)
 
@@ -75,7 +76,8 @@ def from_gguf(
     flags: Flags | None = None,
 ) -> Tokenizer:
     """The tokenizer of a model. ends: ids that end a text beside the metadata's. flags: matching of the
-    declared tokens; None if none are declared, as in GGUF. Raises UsageError for an unknown kind or pre-tokenizer."""
+    declared tokens; None if none are declared, as in GGUF. The merges are built when a text is encoded first.
+    Raises UsageError for an unknown kind or pre-tokenizer."""
     meta = Metadata(metadata, where, ends, flags)
     makers = {"gpt2": _bpe, "llama": _spm, "gemma4": _character_bpe}
     model = meta.of("model", str, required=True)
@@ -84,7 +86,7 @@ def from_gguf(
             f"{where}: tokenizer model {model!r} is not supported",
             hint=f"supported: {nearest(model, makers)} (BPE and SentencePiece)",
         )
-    with refuse_failures(f"{where}: its tokenizer cannot be built", DAMAGED):
+    with refuse_failures(f"{where}: {UNBUILT}", DAMAGED):
         return makers[model](meta)
 
 
@@ -92,18 +94,23 @@ def _bpe(meta: Metadata) -> Tokenizer:
     pre = meta.of("pre", str) or "default"
     if pre not in PATTERNS:
         raise UsageError(f"{meta.where}: pre-tokenizer {pre!r} is unknown", hint=f"known: {nearest(pre, PATTERNS)}")
-    vocab = _first_ids(meta.tokens)
-    merges = _pairs(meta.of("merges", LISTS) or [], vocab, meta.tokens)
-    backend = Backend(models.BPE(vocab, merges, fuse_unk=False, ignore_merges=pre in IGNORE_MERGES))
-    splits = [pre_tokenizers.Split(Regex(pattern), behavior="isolated") for pattern in PATTERNS[pre]]
-    backend.pre_tokenizer = pre_tokenizers.Sequence(
-        [*splits, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
-    )
-    backend.decoder = decoders.ByteLevel()
-    if pre in COMPOSE:
-        backend.normalizer = normalizers.NFC()
+    texts = meta.of("merges", LISTS) or []
+
+    def make_backend() -> Backend:
+        vocab = _first_ids(meta.tokens)
+        merges = listed_merges(meta.tokens, vocab, texts)
+        backend = Backend(models.BPE(vocab, merges, fuse_unk=False, ignore_merges=pre in IGNORE_MERGES))
+        splits = [pre_tokenizers.Split(Regex(pattern), behavior="isolated") for pattern in PATTERNS[pre]]
+        backend.pre_tokenizer = pre_tokenizers.Sequence(
+            [*splits, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+        )
+        backend.decoder = decoders.ByteLevel()
+        if pre in COMPOSE:
+            backend.normalizer = normalizers.NFC()
+        return backend
+
     add_bos = meta.of("add_bos_token", bool)
-    return _finish(meta, backend, add_bos=pre in ADD_BOS if add_bos is None else add_bos, no_bos=pre in NO_BOS)
+    return _finish(meta, make_backend, add_bos=pre in ADD_BOS if add_bos is None else add_bos, no_bos=pre in NO_BOS)
 
 
 def _character_bpe(meta: Metadata) -> Tokenizer:
@@ -114,14 +121,18 @@ def _character_bpe(meta: Metadata) -> Tokenizer:
     meta.mark_control(GEMMA4_CONTROL)
     meta.of("bos_token_id", int, required=True)
     meta.of("add_bos_token", bool)  # checked and not used, as in llama.cpp: these models need bos
-    vocab = _first_ids(meta.tokens)
     texts = meta.of("merges", LISTS, required=True)
-    merges = _pairs(texts, vocab, meta.tokens)
-    _check_complete(meta, vocab, texts, merges)
-    backend = Backend(models.BPE(vocab, merges, byte_fallback=True))
-    backend.normalizer = normalizers.Replace(" ", "▁")
-    backend.pre_tokenizer = pre_tokenizers.Split(Regex(r"\n+"), behavior="isolated")
-    return _finish(meta, backend, add_bos=True, spm=True)
+
+    def make_backend() -> Backend:
+        vocab = _first_ids(meta.tokens)
+        merges = listed_merges(meta.tokens, vocab, texts)
+        _check_complete(meta, vocab, texts, merges)
+        backend = Backend(models.BPE(vocab, merges, byte_fallback=True))
+        backend.normalizer = normalizers.Replace(" ", "▁")
+        backend.pre_tokenizer = pre_tokenizers.Split(Regex(r"\n+"), behavior="isolated")
+        return backend
+
+    return _finish(meta, make_backend, add_bos=True, spm=True)
 
 
 def _check_complete(
@@ -129,7 +140,7 @@ def _check_complete(
 ) -> None:
     """Raise UsageError if a merge was left out, or if a byte has no token."""
     if len(merges) != len(texts):
-        bad = next(text for text in texts if _merge(text, vocab, meta.tokens) is None)
+        bad = next(text for text in texts if not is_merge(text, vocab))
         raise UsageError(f"{meta.where}: the merge {str(bad)[:40]!r} is not of two tokens to a third", hint=DAMAGED)
     missing = next((name for byte in range(256) if (name := f"<0x{byte:02X}>") not in vocab), None)
     if missing is not None:
@@ -138,68 +149,31 @@ def _check_complete(
 
 def _first_ids(tokens: list[str]) -> dict[str, int]:
     """Text -> id; of equal texts the first is used."""
-    return dict(zip(reversed(tokens), range(len(tokens) - 1, -1, -1), strict=True))
-
-
-def _pairs(texts: Sequence[Any], vocab: Mapping[str, int], tokens: Sequence[str]) -> list[tuple[str, str]]:
-    """Left and right sides of every merge whose sides and result are tokens, as the texts in ``tokens``.
-
-    Processed in blocks of some thousands, to limit the memory for temporary strings.
-    """
-    known, rest = dict(zip(tokens, tokens, strict=True)), iter(texts)
-    pairs: list[tuple[str, str]] = []
-    while part := list(islice(rest, PART)):
-        if (sides := _all_known(part, known)) is not None:
-            pairs += zip(*sides, strict=True)
-        else:
-            pairs += [pair for text in part if (pair := _merge(text, vocab, tokens))]
-    return pairs
-
-
-def _all_known(texts: list[Any], known: Mapping[str, str]) -> tuple[list[str], list[str]] | None:
-    """Left and right sides if every merge has one space and known tokens, the usual case; else None."""
-    if "" in known or set(map(type, texts)) != {str}:
-        return None
-    split = [text.split(" ") for text in texts]
-    if set(map(len, split)) != {2}:
-        return None
-    left, right = (list(map(known.get, side)) for side in zip(*split, strict=True))
-    complete = None not in left and None not in right and all(map(known.__contains__, map(add, left, right)))
-    return (left, right) if complete else None
-
-
-def _merge(text: Any, vocab: Mapping[str, int], tokens: Sequence[str]) -> tuple[str, str] | None:
-    """Left and right side of a merge, as the texts in ``tokens``: 50,000 copies would take five megabytes.
-
-    None if one of the three is not a token; the left side may itself begin with a space.
-    """
-    at = text.find(" ", 1) if isinstance(text, str) else -1
-    left, right = (text[:at], text[at + 1 :]) if at > 0 else ("", "")
-    if at < 1 or left not in vocab or right not in vocab or left + right not in vocab:
-        return None
-    return tokens[vocab[left]], tokens[vocab[right]]
+    ids = dict(zip(tokens, range(len(tokens)), strict=True))
+    return ids if len(ids) == len(tokens) else dict(zip(reversed(tokens), range(len(tokens) - 1, -1, -1), strict=True))
 
 
 def _spm(meta: Metadata) -> Tokenizer:
-    scores = meta.of("scores", list, required=True)
+    scores = meta.of("scores", NUMBERS, required=True)
     if len(scores) != len(meta.tokens):
         raise UsageError(f"{meta.where}: {len(meta.tokens)} tokens and {len(scores)} scores", hint=DAMAGED)
-    vocab = _first_ids(meta.tokens)
-    unknown = meta.id("unknown")
-    unknown = (0 if meta.raw.get("tokenizer.ggml.unknown_token_id") is None else unknown) or 0
-    backend = Backend(
-        models.BPE(
-            vocab, _merges(meta, vocab, scores), unk_token=meta.tokens[unknown], byte_fallback=True, fuse_unk=True
-        )
-    )
+    unknown = meta.tokens[meta.id("unknown") or 0]
     prefix = meta.of("add_space_prefix", bool)
     prefix = True if prefix is None else prefix
     spaces = normalizers.Replace(" ", "▁")
-    backend.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), spaces]) if prefix else spaces
+
+    def make_backend() -> Backend:
+        vocab = _first_ids(meta.tokens)
+        merged = bytes(kind in (NORMAL, USER) for kind in meta.types)
+        merges = scored_merges(meta.tokens, vocab, scores, merged, unknown)
+        backend = Backend(models.BPE(vocab, merges, unk_token=unknown, byte_fallback=True, fuse_unk=True))
+        backend.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), spaces]) if prefix else spaces
+        return backend
+
     add_bos = meta.of("add_bos_token", bool)
     return _finish(
         meta,
-        backend,
+        make_backend,
         add_bos=True if add_bos is None else add_bos,
         spm=True,
         part=Steps(spaces, None) if prefix else None,
@@ -207,26 +181,9 @@ def _spm(meta: Metadata) -> Tokenizer:
     )
 
 
-def _merges(meta: Metadata, vocab: Mapping[str, int], scores: list[float]) -> list[tuple[str, str]]:
-    """SentencePiece merges by score: every split of a piece into two pieces, best piece first.
-
-    Among equal scores, which user-defined pieces have, the longer left side is first.
-    """
-    merges: list[tuple[float, tuple[str, str]]] = []
-    for i, piece in enumerate(meta.tokens):
-        if meta.types[i] not in (NORMAL, USER) or len(piece) > 256:
-            continue
-        splits = [(piece[:n], piece[n:]) for n in range(1, len(piece))]
-        known = [pair for pair in splits if pair[0] in vocab and pair[1] in vocab]
-        known.sort(key=lambda pair: (vocab[pair[0]], vocab[pair[1]]))
-        merges += [(-scores[i], pair) for pair in known]
-    merges.sort(key=lambda entry: (entry[0], -len(entry[1][0]), -len(entry[1][1])))
-    return [pair for _, pair in merges]
-
-
 def _finish(
     meta: Metadata,
-    backend: Backend,
+    make_backend: Callable[[], Backend],
     *,
     add_bos: bool,
     no_bos: bool = False,
@@ -236,8 +193,15 @@ def _finish(
 ) -> Tokenizer:
     control, user = meta.ids(CONTROL, UNKNOWN), meta.ids(USER)
     known = flags_of([meta.tokens[i] for i in control], spm) if meta.flags is None else meta.flags
-    backend.add_special_tokens(_added_tokens(meta, control, known, special=True))
-    backend.add_tokens(_added_tokens(meta, user, known, special=False))
+    special, plain = _added_tokens(meta, control, known, special=True), _added_tokens(meta, user, known, special=False)
+
+    def make_complete() -> Backend:
+        with refuse_failures(f"{meta.where}: {UNBUILT}", DAMAGED), without_collection():
+            backend = make_backend()
+            backend.add_special_tokens(special)
+            backend.add_tokens(plain)
+            return backend
+
     ids = {name: meta.id(name) for name in ("bos", "eos", "eot", "eom")}
     for name, value in (defaults or {}).items():
         if ids[name] is None and value < len(meta.tokens):
@@ -252,7 +216,7 @@ def _finish(
     named |= {name[:3]: meta.id(name) for name in ("prefix", "suffix", "middle") if named[name[:3]] is None}
     fim = {name: token for name, token in named.items() if token is not None}
     tokenizer = Tokenizer(
-        backend,
+        make_complete,
         meta.pieces,
         meta.tokens,
         control=frozenset(control),
