@@ -40,15 +40,26 @@ def plugins(hooks: bool, as_json: bool) -> None:
         say(common.as_json(row) if as_json else _line(row, max(width, NAME)))
 
 
+def find_source(module: str) -> Path | None:
+    """File of a module's source, found without importing its parents; None where there is none."""
+    top, *rest = module.split(".")
+    spec = find_spec(top)
+    if spec is None or not rest:
+        return None if spec is None or spec.origin is None else Path(spec.origin)
+    paths = [Path(folder, *rest) for folder in spec.submodule_search_locations or ()]
+    files = [file for path in paths for file in (path / "__init__.py", path.with_suffix(".py"))]
+    return next((file for file in files if file.is_file()), None)
+
+
 def describe_plugin(module: str, name: str, depth: int = 3) -> str:
     """First line of a plugin's docstring, read from the source of its module; empty where there is none.
 
-    The module is not imported: it may take a second, or fail.
+    Nothing is imported: that may take a second, or fail.
     """
     try:
-        spec = find_spec(module)
-        tree = ast.parse(Path(spec.origin).read_text("utf-8"))  # type: ignore[union-attr, arg-type]
-    except (Exception, SystemExit):  # a stranger's package may hold anything, and its parents are imported
+        file = find_source(module)
+        tree = ast.parse("" if file is None else file.read_text("utf-8"))
+    except (OSError, ValueError, SyntaxError, RecursionError, ImportError):  # a stranger's file may hold anything
         return ""
     for node in tree.body:
         if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == name:
