@@ -3,6 +3,7 @@
 from spec_core.assembly.loading import load as load
 from spec_core.assembly.loading import load_tokenizer as load_tokenizer
 from spec_core.contract.batch import Batch as Batch
+from spec_core.contract.batch import DraftResult as DraftResult
 from spec_core.contract.batch import Part as Part
 from spec_core.contract.batch import Piece as Piece
 from spec_core.contract.batch import TargetOutput as TargetOutput

@@ -168,7 +168,7 @@ class Part:
 
 @attrs.frozen(eq=False)
 class DraftResult:
-    """One method's own share of a decided draft.
+    """One method's own share of a decided draft, from ``step.draft_results``.
 
     draft: as it proposed it. leaf: index in the whole draft of the token that it follows, -1 for committed text.
     full_verdict: its own tokens that were kept, and the token after them, before the cut at stop tokens and limits.

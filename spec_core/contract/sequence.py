@@ -141,7 +141,7 @@ class Sequence:
 
     @property
     def output_position(self) -> int:
-        """Output position of the next token: 0 is the first generated one."""
+        """Output position of the next token: 0 is the first generated one, plus the request's ``offset``."""
         return len(self.tokens) - self.prompt_len + self.offset
 
     @property
