@@ -49,10 +49,12 @@ def theirs(wheel, tmp_path_factory):
 
 
 def test_it_is_listed_with_its_own_distribution(theirs, tmp_path):
-    """From metadata: name, kind, distribution, version."""
-    lines = theirs[0].shell("spec plugins --json", tmp_path).splitlines()
+    """From metadata: name, kind, distribution, version; its description is that of its source."""
+    rows = map(json.loads, theirs[0].shell("spec plugins --json", tmp_path).splitlines())
+    echo = next(row for row in rows if row["name"] == "echo")
 
-    assert {"name": "echo", "kind": "method", "distribution": "spec-echo", "version": "0.3.1"} in map(json.loads, lines)
+    assert echo.pop("description")
+    assert echo == {"name": "echo", "kind": "method", "distribution": "spec-echo", "version": "0.3.1"}
 
 
 def test_it_runs_by_name_and_changes_no_text(theirs, tmp_path):

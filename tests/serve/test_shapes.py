@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 pytest.importorskip("fastapi", reason="needs the extra serve")
@@ -99,9 +97,7 @@ def test_keys_are_counted_before_the_body_is_read(server):
 
 
 def test_json_in_a_text_has_no_keys(server):
-    text = json.dumps({f"f{i}": i for i in range(1_000)})
-
-    assert server.post("/tokenize", {"content": text * 110}).status_code == 200
+    assert server.post("/tokenize", {"content": '{"a":0}' * 110_000}).status_code == 200
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,11 @@ import pyte
 COLUMNS, ROWS = 80, 60
 
 
+def listen_to_interrupts():
+    """Let Ctrl-C reach a program of a shell that runs in the background, which ignores it."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 class Terminal:
     """A program on a pseudo-terminal, and what it has written."""
 
@@ -23,8 +28,9 @@ class Terminal:
         environment = {**os.environ, "TERM": "xterm", "COLUMNS": str(COLUMNS), "LINES": str(ROWS), **variables}
         command = [sys.executable, "-m", "spec_core", *arguments]
         self.process = subprocess.Popen(
-            command, stdin=follower, stdout=follower, stderr=follower, env=environment, start_new_session=True
-        )
+            command, stdin=follower, stdout=follower, stderr=follower, env=environment, start_new_session=True,
+            preexec_fn=listen_to_interrupts,
+        )  # fmt: skip
         os.close(follower)
         self.data = b""
 

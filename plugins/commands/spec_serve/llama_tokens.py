@@ -69,7 +69,7 @@ async def tokenize(body: Tokenize, service: ServiceOf) -> Response:
 
 def _tokenize(body: Tokenize, tokenizer: Any) -> Response:
     if (count := len(body.content)) > TEXT_MAX:
-        raise ApiError(400, f"{count:,} characters, at most {TEXT_MAX:,} can be tokenized at once", "content")
+        raise ApiError(400, f"content has {count:,} characters, at most {TEXT_MAX:,} are tokenized at once", "content")
     ids = tokenizer.encode(body.content, special=body.parse_special, bos=body.add_special)
     slices = (ids[at : at + SLICE] for at in range(0, len(ids), SLICE))
     pieces = [_describe(part, body.with_pieces, tokenizer) for part in slices]
