@@ -10,7 +10,7 @@ import attrs
 
 from spec_core.assembly.construct import DEFAULT_RULE, PluginInstance
 from spec_core.assembly.hooks import ask_compat
-from spec_core.contract.target_parts import cache_reader
+from spec_core.contract.target_parts import cache_reader, partial_problem
 from spec_core.contract.values import Compat, TargetInfo
 from spec_core.errors import FOREIGN, PluginError, Refused, SpecError, UsageError, nearest
 
@@ -137,6 +137,7 @@ def check_needs(chosen: list[PluginInstance], target: Any) -> None:
                 hint="use a file made for this target, or let its Needs(hidden=...) name states that are there",
             )
         _check_cached(c, target)
+        _check_partial(c, target)
 
 
 def _check_weights(chosen: PluginInstance, info: TargetInfo) -> None:
@@ -162,6 +163,15 @@ def _check_cached(chosen: PluginInstance, target: Any) -> None:
         raise Refused(
             f"{chosen.name} reads keys and values of the blocks {wrong}, which {target.info.label} has not",
             hint="use a file made for this target",
+        )
+
+
+def _check_partial(chosen: PluginInstance, target: Any) -> None:
+    """Refuse a target that runs no parts of its model."""
+    if chosen.compat.needs.partial and (problem := partial_problem(target)) is not None:
+        raise Refused(
+            f"{chosen.name} runs a part of the target's blocks, {target.info.label} cannot: {problem}",
+            hint=f"load a dense model on a CPU, or run without {chosen.name}",
         )
 
 

@@ -125,6 +125,19 @@ class CacheReader(Protocol):
         """The first ``count`` rows of a sequence, which have been evaluated."""
 
 
+class PartialForward(Protocol):
+    """Some blocks of a target, with its embedding and output, which read and extend the cache of its sequences."""
+
+    def forward(self, rows: Sequence[tuple[Any, int, list[int]]]) -> Tensor:
+        """Logits [n, V] after the last token of each of n sequences, valid until the next forward.
+
+        rows: (sequence, start, tokens), with start at or after ``seq.evaluated``: the keys and values of these tokens
+        take the places behind it in the blocks that run, and are void after the target's next forward. Rows before
+        ``seq.evaluated`` are read and stay as they are. A sequence of the run may have them only in ``draft``.
+        Raises ValueError for a start before ``seq.evaluated``.
+        """
+
+
 class ImageEncoder(Protocol):
     """``target.image_encoder``: reads prompts with pictures. Several threads may call it."""
 
@@ -180,6 +193,23 @@ def next_token_layers(target: Any) -> tuple[NextTokenLayer, ...]:
         layers.append(layer)
         layer = layer.deeper
     return tuple(layers)
+
+
+def partial_problem(target: Any) -> str | None:
+    """Why rows cannot run through a part of a target's blocks, from metadata alone; None if they can."""
+    if not hasattr(target, "partial_forward"):
+        return "it does not run parts of its model"
+    problem: str | None = target.partial_problem
+    return problem
+
+
+def partial_forward(target: Any, blocks: Iterable[int], window: int = 0) -> PartialForward:
+    """The blocks of a target with these numbers, ascending. window: rows that attention sees at most; 0: as in each.
+
+    Raises ValueError for blocks that are not there, and where keys of a block that is left out would be read.
+    """
+    part: PartialForward = target.partial_forward(blocks, window)
+    return part
 
 
 def cache_reader(target: Any) -> CacheReader | None:

@@ -7,7 +7,7 @@ All are frozen: a value that a hook received does not change later.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Set
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import attrs
 import torch
@@ -26,7 +26,6 @@ KINDS: frozenset[Kind] = PROPOSALS | {"mixed"}
 """Kinds of proposal that a rule may judge."""
 Learns = Literal["nothing", "length", "tokens"]
 """What earlier verdicts may change in later drafts of a method, see ``Compat.learns``."""
-LEARNS: tuple[Learns, ...] = ("nothing", "length", "tokens")
 Exact = Literal["rows", "chains", "no", ""]
 """Rows of a target that have equal bits in every forward, see ``TargetInfo.exact``."""
 EXACT: tuple[Exact, ...] = ("rows", "chains", "no", "")
@@ -223,8 +222,8 @@ class Needs:
     weights: GGUF names of the target's weights that the plugin reads with ``target.tensor``, such as
         ``token_embd.weight``. cached_layers: blocks of the target whose keys and values the plugin reads with its
         ``CacheReader``. constraints, predictions: the plugin drafts only from these fields of requests.
-    runs_target: the plugin evaluates sequences of its own on the target. A run allows it and gives these fields; other
-        engines may not.
+    runs_target: the plugin evaluates sequences of its own on the target. partial: it runs rows through a part of its
+        blocks, with ``partial_forward``. A run allows both and gives these fields; other engines may not.
     """
 
     hidden: frozenset[int] = attrs.field(default=frozenset(), converter=ints)
@@ -239,11 +238,12 @@ class Needs:
     constraints: bool = attrs.field(default=False, kw_only=True)
     predictions: bool = attrs.field(default=False, kw_only=True)
     runs_target: bool = attrs.field(default=False, kw_only=True)
+    partial: bool = attrs.field(default=False, kw_only=True)
 
     def __or__(self, other: Needs) -> Needs:
-        single = {"trace": self.trace or other.trace, "depth": self.depth if self.trace else other.depth}
-        names = [field.name for field in attrs.fields(Needs) if field.name not in single]
-        return Needs(**single, **{name: getattr(self, name) | getattr(other, name) for name in names})  # type: ignore[arg-type]
+        single: dict[str, Any] = {"trace": self.trace or other.trace, "depth": (self if self.trace else other).depth}
+        names = (field.name for field in attrs.fields(Needs) if field.name not in single)
+        return Needs(**single, **{name: getattr(self, name) | getattr(other, name) for name in names})
 
 
 @attrs.frozen
@@ -314,7 +314,7 @@ class Compat:
     load: Callable[[Any], None] | None = attrs.field(default=None, validator=optional(is_callable()))
     shares: bool = False
     catches_up: bool = False
-    learns: Learns = attrs.field(default="nothing", validator=in_(LEARNS), kw_only=True)
+    learns: Learns = attrs.field(default="nothing", validator=in_(get_args(Learns)), kw_only=True)
     shares_learning: bool = attrs.field(default=False, kw_only=True)
     keeps_former_text: bool = attrs.field(default=False, kw_only=True)
     report: Callable[[], Mapping[str, Any]] | None = attrs.field(default=None, validator=optional(is_callable()))

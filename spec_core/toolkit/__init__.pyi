@@ -11,6 +11,7 @@ from spec_core.contract.target_parts import CacheReader as CacheReader
 from spec_core.contract.target_parts import ImageEncoder as ImageEncoder
 from spec_core.contract.target_parts import LayerExecutor as LayerExecutor
 from spec_core.contract.target_parts import NextTokenLayer as NextTokenLayer
+from spec_core.contract.target_parts import PartialForward as PartialForward
 from spec_core.contract.target_parts import TrainingTexts as TrainingTexts
 from spec_core.contract.target_parts import UnreadableLayer as UnreadableLayer
 from spec_core.contract.target_parts import cache_reader as cache_reader
@@ -18,6 +19,8 @@ from spec_core.contract.target_parts import image_encoder as image_encoder
 from spec_core.contract.target_parts import layer_executor as layer_executor
 from spec_core.contract.target_parts import next_token_layer as next_token_layer
 from spec_core.contract.target_parts import next_token_layers as next_token_layers
+from spec_core.contract.target_parts import partial_forward as partial_forward
+from spec_core.contract.target_parts import partial_problem as partial_problem
 from spec_core.contract.target_parts import training_texts as training_texts
 from spec_core.contract.values import RecurrentSizes as RecurrentSizes
 from spec_core.sampling.choose import adjust as adjust

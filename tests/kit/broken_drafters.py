@@ -13,7 +13,7 @@ import torch
 
 from spec_core import Compat, Draft, Needs, StashKey, Verdict, hookimpl
 from spec_core.sampling.noise import gumbel
-from spec_core.toolkit import evaluate
+from spec_core.toolkit import evaluate, partial_forward, partial_problem
 
 
 @attrs.define(eq=False)
@@ -558,6 +558,28 @@ class RunsTheTarget(Lookup):
 
 
 class RunsTheTargetUnasked(RunsTheTarget):
+    """Its needs do not say it."""
+
+    @hookimpl
+    def compat(self, target) -> Compat:
+        return Compat(load=self.load)
+
+
+@attrs.define(eq=False)
+class RunsAPart(Lookup):
+    """Healthy: makes the first block ready, where the target runs parts, and says so."""
+
+    @hookimpl
+    def compat(self, target) -> Compat:
+        is_there = partial_problem(target) is None
+        return Compat(needs=Needs(partial=is_there), load=self.load)
+
+    def load(self, target) -> None:
+        if partial_problem(target) is None:
+            partial_forward(target, [0])
+
+
+class RunsAPartUnasked(RunsAPart):
     """Its needs do not say it."""
 
     @hookimpl

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import attrs
 import torch
 
-from spec_core import Compat, Draft, hookimpl
+from spec_core import Compat, Draft, Part, hookimpl
 from spec_core.testing import ToyTarget
+from spec_core.toolkit import forward
 
 
 class Healthy(ToyTarget):
@@ -327,6 +330,44 @@ class HasParts(Healthy):
     def __init__(self) -> None:
         super().__init__()
         self.next_token_layer, self.layer_executor, self.training_texts = Further(), Executor(self), Texts()
+
+
+class RunsParts(ToyTarget):
+    """Healthy: its only block is all of it."""
+
+    partial_problem = None
+
+    def __init__(self) -> None:
+        super().__init__(context=96, recurrent=False)
+
+    def partial_forward(self, blocks, window=0):
+        return WholePart(self)
+
+
+@attrs.frozen(eq=False)
+class WholePart:
+    """All blocks of a target."""
+
+    target: ToyTarget
+
+    def forward(self, rows):
+        if any(start < seq.evaluated for seq, start, _ in rows):
+            raise ValueError("these rows are evaluated")
+        return self.run(rows)
+
+    def run(self, rows):
+        parts = [Part(seq, start, tokens, decides=True) for seq, start, tokens in rows]
+        return forward(self.target, parts).output.logits
+
+
+class WritesEvaluatedRows(RunsParts):
+    """Evaluates the row before the first one again, with the first one's token."""
+
+    def partial_forward(self, blocks, window=0):
+        part = WholePart(self)
+        return SimpleNamespace(
+            forward=lambda rows: [part.run([(s, at - 1, [t[0]]) for s, at, t in rows]), part.forward(rows)][1]
+        )
 
 
 class NamesAMissingTensor(HasParts):

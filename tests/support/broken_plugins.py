@@ -84,6 +84,7 @@ DRAFTERS = [
     drafter("positions_are_drawn_again_from_new_numbers", drafters.DrawsFromOldNumbers, drafters.Sampler),
     drafter("logits_are_read_only_if_declared", drafters.ReadsLogitsUnasked),
     drafter("weights_are_read_only_if_declared", drafters.ReadsWeightsUnasked),
+    drafter("parts_of_the_target_are_run_only_if_declared", drafters.RunsAPartUnasked, drafters.RunsAPart),
     drafter("the_target_is_run_only_if_declared", drafters.RunsTheTargetUnasked, drafters.RunsTheTarget),
     drafter("keys_and_values_are_read_only_if_declared", drafters.ReadsKeysItDoesNotDeclare, drafters.Attends),
     drafter("keys_and_values_stay_as_they_are", drafters.WritesKeys, drafters.Attends),
@@ -176,6 +177,7 @@ TARGETS = [
     target_part("the_next_token_layer_rotates_its_heads", targets.RotatesTooFewPairs),
     target_part("the_layer_executor_has_the_weights_of_the_target", targets.LendsAnotherEmbedding),
     target_part("the_cache_reader_shows_the_rows_of_the_text", targets.ShowsOneRowTooFew),
+    target("a_part_of_the_blocks_changes_nothing", targets.WritesEvaluatedRows, targets.RunsParts),
     target_part("training_texts_are_texts", targets.GivesMorePrompts),
 ]
 

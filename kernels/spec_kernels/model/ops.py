@@ -348,6 +348,7 @@ class Model:
     local: both of them for heads whose shape has ``table`` 1. Outputs are taps; that of the output matrix is named
     ``logits``.
     borrowed: shapes of all layers of another model's cache, in which this model reads and writes nothing.
+    within: shapes of all layers of the cache in which this model, a part of another one, stores its own.
     """
 
     ops: tuple[Op, ...]
@@ -355,6 +356,7 @@ class Model:
     rope_scale: float = 1.0
     local: tuple[Tensor, float] | None = None
     borrowed: tuple[HeadShape, ...] = ()
+    within: tuple[HeadShape, ...] = ()
 
     @cached_property
     def tables(self) -> list[tuple[Tensor, float]]:
@@ -374,6 +376,8 @@ class Model:
         stores = sum(isinstance(op, Store) for op in self.ops)
         if self.borrowed and stores:
             raise ValueError("a model that reads another model's cache stores keys and values")
+        if self.within:
+            return self.within
         if sorted(shapes) != list(range(stores)):
             raise ValueError(f"keys and values are stored in layers {sorted(shapes)}, 0 to {stores - 1} is needed")
         return self.borrowed or tuple(shapes[layer] for layer in range(stores))

@@ -9,7 +9,7 @@ from spec_core.contract.batch import Batch, TargetOutput
 from spec_core.contract.sequence import Sequence
 from spec_core.contract.values import Compat
 from spec_core.testing.conformance.base import Conformance, expect, together
-from spec_core.testing.conformance.probes import Lender, Watched, WithoutLogits
+from spec_core.testing.conformance.probes import Lender, LendsParts, Watched, WithoutLogits
 from spec_core.testing.conformance.promise import promise
 from spec_core.testing.conformance.shown_cache import ShowsItsCache
 
@@ -48,6 +48,15 @@ class NeedsChecks(Conformance):
         if not run.needs.runs_target:
             what = "a sequence of the method's own was evaluated: compat must return Needs(runs_target=True)"
             expect(evaluated <= served, what)
+
+    @promise("A method that runs a part of the target's blocks declares Needs(partial=True): few targets can.")
+    def test_parts_of_the_target_are_run_only_if_declared(self) -> None:
+        name, plugin = self.mine()
+        model = LendsParts(self.model)
+        run = self.run([(name, plugin)], target=model)
+        together(run, self.requests())
+        if not run.needs.partial:
+            expect(not model.asked, "a part of the blocks was run: compat must return Needs(partial=True)")
 
     @promise(
         "A method that reads keys and values of the target declares Needs(cached_layers=...): few engines show them."

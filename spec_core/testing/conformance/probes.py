@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, cast
 
 import attrs
 import torch
 
 from spec_core.assembly.hooks import ask_compat, implementations
-from spec_core.contract.batch import Batch, TargetOutput
+from spec_core.contract.batch import Batch, Part, TargetOutput
 from spec_core.contract.fields import field_of, write
 from spec_core.contract.plan import DraftPlan, Limit
 from spec_core.contract.sequence import Sequence
 from spec_core.contract.step import Step
 from spec_core.contract.target import Target
+from spec_core.contract.target_parts import PartialForward, partial_forward
 from spec_core.contract.values import KINDS, Compat, Draft, Needs, Verdict
 from spec_core.errors import NotRequested
 from spec_core.hookspecs import hookimpl
 from spec_core.loop.run import Run
 from spec_core.toolkit.choosing import choosers, walk
+from spec_core.toolkit.drive import forward as drive
 
 SUBJECT = "subject"
 """The name of the plugin under test in the kit's runs."""
@@ -174,6 +176,35 @@ class Lender(Watched):
     def tensor(self, name: str) -> torch.Tensor:
         self.read.add(name)
         return self.inner.tensor(name)
+
+
+@attrs.define(eq=False)
+class LendsParts(Watched):
+    """Notes whether a part of its blocks was asked for; a target without parts gives all of it for each."""
+
+    after: Callable[[Batch, TargetOutput], None] = attrs.field(default=lambda batch, output: None)
+    asked: bool = False
+
+    @property
+    def partial_problem(self) -> str | None:
+        return getattr(self.inner, "partial_problem", None)
+
+    def partial_forward(self, blocks: Iterable[int], window: int = 0) -> PartialForward:
+        self.asked = True
+        return partial_forward(self.inner, blocks, window) if hasattr(self.inner, "partial_forward") else Whole(self)
+
+
+@attrs.frozen
+class Whole:
+    """All blocks of a target that runs no parts."""
+
+    target: Any
+
+    def forward(self, rows: Iterable[tuple[Sequence, int, list[int]]]) -> torch.Tensor:
+        parts = [Part(seq, start, tokens, decides=True) for seq, start, tokens in rows]
+        output = drive(self.target.inner, parts).output
+        assert output is not None
+        return output.logits
 
 
 @attrs.define(eq=False)

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
-from spec_core.contract.target_parts import cache_reader, layer_executor, next_token_layers, training_texts
+from spec_core.contract.target_parts import (
+    cache_reader,
+    layer_executor,
+    next_token_layers,
+    partial_forward,
+    partial_problem,
+    training_texts,
+)
 from spec_core.contract.values import Draft
 from spec_core.testing.conformance.base import expect
 from spec_core.testing.conformance.drive import Row, close, feed, forward, host, keep
 from spec_core.testing.conformance.exact_rows import RowChecks
-from spec_core.testing.conformance.promise import promise
+from spec_core.testing.conformance.promise import Found, promise
 from spec_core.toolkit.drive import open_sequence
 
 TEXT = [5, 3, 1, 4, 2, 6, 3]
@@ -87,6 +95,26 @@ class TargetPartChecks(RowChecks):
             rows = reader.rows(whole, len(TEXT))
             for name, one, other in zip(("keys", "values"), rows.read(block, 3), rows.read(block), strict=True):
                 expect(torch.equal(one, other[:, 3:]), f"{name} of block {block} from row 3 on are others")
+
+    @promise("partial_forward, if there is one, changes neither evaluated rows nor the target's next forward.")
+    def test_a_part_of_the_blocks_changes_nothing(self) -> None:
+        """All blocks give the logits of the target; a start before the evaluated rows is refused."""
+        if (problem := partial_problem(self.model)) is not None:
+            pytest.skip(problem)
+        part, at = partial_forward(self.model, range(self.model.info.layers)), len(TEXT) - 3
+        drafted, alone = open_sequence(self.model), open_sequence(self.model)
+        for seq in (drafted, alone):
+            feed(self.model, seq, TEXT[:at])
+        guess = host(part.forward([(drafted, at, TEXT[at:])])).copy()
+        part.forward([(drafted, at + 1, [9, 8, 7])])
+        one, two = (host(feed(self.model, seq, TEXT[at:]).logits) for seq in (drafted, alone))
+        expect(np.array_equal(one, two), "the forward after it has other logits")
+        close(guess, two, self.rounding, "a row of logits of all blocks")
+        try:
+            part.forward([(drafted, at - 1, [1])])
+        except ValueError:
+            return
+        raise Found("rows before the evaluated ones are written without an error")
 
     @promise(
         "training_texts, if there are some, are texts that the tokenizer reads, and at most the prompts requested."

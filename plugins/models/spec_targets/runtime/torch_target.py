@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from collections.abc import Sequence as TypingSequence
 from contextlib import contextmanager
 from itertools import accumulate
 from typing import Any
@@ -12,6 +13,7 @@ import torch
 from spec_kernels.model import batch as rows_of
 from spec_kernels.model.batch import SequenceRows, numbers
 from spec_kernels.model.drafts import DraftLimits, Drafts
+from spec_kernels.model.part import part_of
 from spec_kernels.model.recurrence import Lines, Recurrence, RecurrentSlot
 from spec_kernels.model.states import StatePlaces
 from torch import Tensor
@@ -136,6 +138,12 @@ class TorchTarget:
         with self._failures():
             return self.executor.draft(batch, limits, keep=keep)
 
+    def run_part(self, executor: Executor, rows: TypingSequence[tuple[Sequence, int, list[int]]]) -> Tensor:
+        """Logits of an executor over caches of this target. rows: see ``PartialForward``."""
+        batch = self._continuing(list(rows), [1] * len(rows))
+        with self._failures():
+            return executor.run(batch)["logits"]
+
     def _continuing(self, parts: list[tuple[Sequence, int, list[int]]], more: list[int]) -> rows_of.ForwardBatch:
         """Rows that drafts begin with. more: room behind each, in rows."""
         sequences, ends = [], list(accumulate(len(tokens) for _, _, tokens in parts))
@@ -154,6 +162,22 @@ class TorchTarget:
             logits=last_rows,
             final=last_rows,
         )
+
+    @property
+    def partial_problem(self) -> str | None:
+        """Why no part of the blocks can run; None if it can."""
+        if self.config.recurrent:
+            return "its recurrent blocks keep a state"
+        if not self.info.device.startswith("cpu"):
+            return f"the executor on {self.info.device} runs whole models"
+        return None
+
+    def partial_forward(self, blocks: Iterable[int], window: int = 0) -> PartOfTarget:
+        """Some blocks, with the embedding and the output, in the caches of this target's sequences."""
+        if (problem := self.partial_problem) is not None:
+            raise ValueError(problem)
+        model = part_of(self.executor.model, sorted(set(blocks)), self.info.layers, window)
+        return PartOfTarget(self, self.executor.with_layers(model, self.weights))
 
     def tensor(self, name: str) -> Tensor:
         """A weight by its GGUF name, in the file's own row order."""
@@ -230,10 +254,10 @@ class TorchTarget:
         return getattr(torch, self.info.dtype)
 
     def _reserve(self, slot: Slot, rows: int) -> Any:
-        """The slot's cache with capacity for these rows."""
+        """The slot's cache with capacity for these rows; the slot learns it at the next forward."""
         cache = slot.state.cache
-        if cache is not None and cache.reserve(rows):
-            slot.reserved = cache.length
+        if cache is not None:
+            cache.reserve(rows)
         return cache
 
     def _all_sequence_rows(self, parts: Iterable[Part]) -> list[SequenceRows]:
@@ -255,6 +279,8 @@ class TorchTarget:
     def _sequence_rows(self, part: Part) -> SequenceRows:
         count = len(part.pending) + part.drafted
         cache = self._reserve(part.seq.slot, part.start + count)
+        if part.seq.slot.reserved != (length := _length(cache)):
+            part.seq.slot.reserved = length
         parents, encoded = None if part.draft is None else part.draft.parents, part.seq.encoded
         mutual = encoded is not None and encoded.block_at(part.start) is not None
         return SequenceRows(cache, part.row, count, part.start, parents, mutual)
@@ -277,6 +303,21 @@ class TorchTarget:
         return [
             row for p in batch.parts if p.decides for row in range(p.first_draft_row - 1, p.first_draft_row + p.drafted)
         ]
+
+
+@attrs.frozen(eq=False)
+class PartOfTarget:
+    """Some blocks of a target."""
+
+    target: TorchTarget
+    executor: Executor
+
+    def forward(self, rows: TypingSequence[tuple[Sequence, int, list[int]]]) -> Tensor:
+        """Logits [n, V] after the last of the tokens of each sequence."""
+        for seq, start, tokens in rows:
+            if start < seq.evaluated or not tokens:
+                raise ValueError(f"rows from {start} on, of {len(tokens)} tokens: {seq.evaluated} rows are evaluated")
+        return self.target.run_part(self.executor, rows)
 
 
 class RecurrentTarget(TorchTarget):

@@ -1,0 +1,46 @@
+"""A model that is some blocks of another one, in the same cache."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+
+from spec_kernels.model.ops import Attend, Delta, Model, Op, ShortConv, Store, Tap
+
+ENTRY = "hidden."
+"""Beginning of the name of the tap at the entry of each block, and after the last one."""
+
+
+def part_of(model: Model, blocks: Collection[int], layers: int, window: int = 0) -> Model:
+    """The model with these of its blocks, between its embedding and its output.
+
+    layers: blocks of the model. window: rows that attention sees at most; 0 is what each block sees.
+    Raises ValueError for blocks that are not there, that keep a state, or that read keys of a block left out.
+    """
+    if missing := sorted(set(blocks) - set(range(layers))):
+        raise ValueError(f"blocks {missing} are not there: the model has 0 to {layers - 1}")
+    ops = tuple(_narrow(op, window) for op in _chosen(model, frozenset(blocks), layers))
+    if any(isinstance(op, Delta | ShortConv) for op in model.ops):
+        raise ValueError("recurrent blocks keep a state, which rows of a part would change")
+    stored = {op.layer for op in ops if isinstance(op, Store)}
+    if orphans := sorted({op.layer for op in ops if isinstance(op, Attend)} - stored):
+        raise ValueError(f"the blocks read keys and values of layers {orphans}, whose blocks are left out")
+    return replace(model, ops=ops, within=model.cached)
+
+
+def _chosen(model: Model, blocks: frozenset[int], layers: int) -> Iterator[Op]:
+    """The operations of the embedding, of these blocks, and of the output, without the taps between blocks."""
+    block = -1
+    for op in model.ops:
+        if isinstance(op, Tap) and op.name.startswith(ENTRY):
+            block = int(op.name.removeprefix(ENTRY))
+        elif block in blocks or not 0 <= block < layers:
+            yield op
+
+
+def _narrow(op: Op, window: int) -> Op:
+    """The operation, whose attention sees at most ``window`` rows."""
+    if not window or not isinstance(op, Attend):
+        return op
+    own = op.shape.window
+    return replace(op, shape=replace(op.shape, window=min(own, window) if own else window))
