@@ -19,7 +19,7 @@ def part_of(model: Model, blocks: Collection[int], layers: int, window: int = 0)
     """
     if missing := sorted(set(blocks) - set(range(layers))):
         raise ValueError(f"blocks {missing} are not there: the model has 0 to {layers - 1}")
-    ops = tuple(_narrow(op, window) for op in _chosen(model, frozenset(blocks), layers))
+    ops = tuple(_narrow(op, window) for op in _choose_ops(model, frozenset(blocks), layers))
     if any(isinstance(op, Delta | ShortConv) for op in model.ops):
         raise ValueError("recurrent blocks keep a state, which rows of a part would change")
     stored = {op.layer for op in ops if isinstance(op, Store)}
@@ -28,7 +28,7 @@ def part_of(model: Model, blocks: Collection[int], layers: int, window: int = 0)
     return replace(model, ops=ops, within=model.cached)
 
 
-def _chosen(model: Model, blocks: frozenset[int], layers: int) -> Iterator[Op]:
+def _choose_ops(model: Model, blocks: frozenset[int], layers: int) -> Iterator[Op]:
     """The operations of the embedding, of these blocks, and of the output, without the taps between blocks."""
     block = -1
     for op in model.ops:
