@@ -200,7 +200,7 @@ def test_its_report_has_what_was_chosen_and_what_it_gained():
             1,
             16.5,
             "ngram 100% of 20 steps, 0.06 times plain decoding's speed: "
-            "drafts lost the time of 16 plain steps, which auto.balance and auto.share bound",
+            "trying drafts cost the time of 16 plain steps; auto.balance and auto.share limit it",
         ),
     ],
 )

@@ -90,4 +90,4 @@ class Report:
         if (lost := whole.time - whole.tokens) < 1.0:
             return line
         steps = "step" if round(lost) == 1 else "steps"
-        return f"{line}: drafts lost the time of {lost:.0f} plain {steps}, which auto.balance and auto.share bound"
+        return f"{line}: trying drafts cost the time of {lost:.0f} plain {steps}; auto.balance and auto.share limit it"
