@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from spec_kernels.model.ops import Attend, Store, Tap
-from spec_kernels.model.part import part_of
 
 from spec_core import Draft, Part, load
 from spec_core.toolkit import forward, open_sequence, partial_forward, partial_problem
+from tests.support.assistants import tiny_gemma4
 from tests.support.small_models import tiny_gguf, tiny_hybrid
 
 TEXT = [1, 2, 3, 4, 5, 6, 7, 8]
@@ -97,16 +96,19 @@ def test_what_cannot_run_is_refused_by_name():
 
 
 def test_blocks_that_share_keys_need_the_block_that_stores_them():
-    model = load("zoo:pico").executor.model
-    stores = [op for op in model.ops if isinstance(op, Store)]
-    ops = tuple(op for op in model.ops if op is not stores[1])
-    shared = type(model)(
-        tuple(op if not isinstance(op, Attend) or op.layer != 1 else Attend(op.q, op.out, op.shape, 0) for op in ops),
-        model.frequencies,
-        model.rope_scale,
-        within=model.cached,
-    )
+    """Blocks 3 and 4 of this model read the keys of blocks 2 and 1."""
+    target = load(tiny_gemma4(), device="cpu", context=64)
+    seq, alone = open_sequence(target), open_sequence(target)
+    for one in (seq, alone):
+        feed(target, one, TEXT)
+    layers = range(target.info.layers)
 
-    assert any(isinstance(op, Tap) for op in shared.ops)
-    with pytest.raises(ValueError, match=r"read keys and values of layers \[0\], whose blocks are left out"):
-        part_of(shared, [1], 10)
+    whole = partial_forward(target, layers).forward([(seq, len(TEXT), [5])]).clone()
+    assert torch.allclose(whole, feed(target, alone, [5]), atol=1e-5)
+    for left_out, is_source in enumerate([False, True, True, False, False]):
+        rest = [i for i in layers if i != left_out]
+        if is_source:
+            with pytest.raises(ValueError, match=rf"values of layers \[{left_out}\], whose blocks are left out"):
+                partial_forward(target, rest)
+        else:
+            partial_forward(target, rest).forward([(seq, len(TEXT), [5])])
