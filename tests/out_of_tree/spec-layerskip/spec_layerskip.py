@@ -1,4 +1,5 @@
-"""Self-speculation with an early exit (LayerSkip, Elhoushi et al., 2404.16710), or with blocks left out (2309.08168).
+"""Self-speculation with an early exit (LayerSkip, Elhoushi et al., 2404.16710), with blocks left out (2309.08168), or
+with a window of attention (as MagicDec, 2408.11049, without its sinks).
 
 The blocks that draft read the sequence's own rows, and write theirs after them; the verification writes over these.
 """
@@ -34,6 +35,7 @@ class LayerSkip:
 
     exit: int | None = attrs.field(default=None, metadata={"help": "number of first blocks; a third of them"})
     skip: str = attrs.field(default="", metadata={"help": "in place of exit: blocks to leave out, such as 3+5"})
+    window: int = attrs.field(default=0, validator=ge(0), metadata={"help": "rows that attention sees; 0: all"})
     draft_max: int = attrs.field(default=4, validator=ge(1), metadata={"help": "longest draft", "off": 256})
     p_min: float | None = p_min_field("end a draft that is less likely to be accepted; 0.3")
     blocks: PartialForward = attrs.field(default=None, init=False)
@@ -47,7 +49,7 @@ class LayerSkip:
     def compat(self, target: Target) -> Compat:
         blocks, layers = self.choose_blocks(target.info.layers), target.info.layers
         wrong = f"of the blocks {blocks} the target has 0 to {layers - 1}, and one must run and one be left out"
-        fits = blocks and set(blocks) < set(range(layers))
+        fits = blocks and set(blocks) <= set(range(layers)) and (len(blocks) < layers or self.window)
         return Compat(
             needs=Needs(partial=True),
             drafts=self.drafter.proposals,
@@ -66,7 +68,7 @@ class LayerSkip:
         return list(range(max(1, layers // 3) if self.exit is None else self.exit))
 
     def load(self, target: Target) -> None:
-        self.blocks = partial_forward(target, self.choose_blocks(target.info.layers))
+        self.blocks = partial_forward(target, self.choose_blocks(target.info.layers), self.window)
 
     @hookimpl
     def draft(self, step: Step) -> None:

@@ -29,7 +29,7 @@ def texts(methods, temperature, at_once=8):
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
-@pytest.mark.parametrize("settings", [{"exit": 3}, {"exit": 7}, {"skip": "4+6"}])
+@pytest.mark.parametrize("settings", [{"exit": 3}, {"exit": 7}, {"skip": "4+6"}, {"exit": 10, "window": 16}])
 def test_texts_are_plain_alone_and_in_a_batch(temperature, settings):
     plain, _ = texts([], temperature)
     for at_once in (1, 8):
