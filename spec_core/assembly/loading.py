@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any
@@ -46,14 +45,7 @@ def load(model: str | Path, **options: Any) -> Target:
     described = options.get("weights") is False and hasattr(target, "info") and hasattr(target, "tensor")
     if not described and (problem := lacking(target)):
         raise _load_error(entry, location, problem)
-    _note_location(target, str(model))
     return target
-
-
-def _note_location(target: Any, model: str) -> None:
-    """Let messages name the target as the user wrote it. A stranger's target may not allow it."""
-    with suppress(AttributeError, TypeError):
-        target.info = attrs.evolve(target.info, location=model)
 
 
 def load_tokenizer(kind: str, location: str | Path) -> Tokenizer | None:

@@ -129,11 +129,11 @@ def check_needs(chosen: list[PluginInstance], target: Any) -> None:
     for c in chosen:
         _check_weights(c, target.info)
         if c.compat.needs.trees and not target.info.trees:
-            raise Refused(f"{c.name} drafts trees, {target.info.label} takes chains only", hint=f"run without {c.name}")
+            raise Refused(f"{c.name} drafts trees, {target.info.name} takes chains only", hint=f"run without {c.name}")
         wrong = [i for i in c.compat.needs.hidden if not 0 <= i <= target.info.layers]
         if wrong:
             raise Refused(
-                f"{c.name} reads hidden states {wrong}, {target.info.label} has 0 to {target.info.layers}",
+                f"{c.name} reads hidden states {wrong}, {target.info.name} has 0 to {target.info.layers}",
                 hint="use a file made for this target, or let its Needs(hidden=...) name states that are there",
             )
         _check_cached(c, target)
@@ -145,7 +145,7 @@ def _check_weights(chosen: PluginInstance, info: TargetInfo) -> None:
     if missing:
         raise Refused(
             f"{chosen.name} reads the target's {', '.join(sorted(missing))}; "
-            f"{info.label} gives {', '.join(sorted(info.tensors or ())) or 'no weights'}",
+            f"{info.name} gives {', '.join(sorted(info.tensors or ())) or 'no weights'}",
             hint=f"load the model with another target (spec plugins lists them), or run without {chosen.name}",
         )
 
@@ -155,13 +155,13 @@ def _check_cached(chosen: PluginInstance, target: Any) -> None:
     blocks, reader = chosen.compat.needs.cached_layers, cache_reader(target)
     if blocks and reader is None:
         raise Refused(
-            f"{chosen.name} reads keys and values of the target, {target.info.label} shows none of its cache",
+            f"{chosen.name} reads keys and values of the target, {target.info.name} shows none of its cache",
             hint=f"load the model with another target (spec plugins lists them), or run without {chosen.name}",
         )
     wrong = sorted(i for i in blocks if reader is None or not 0 <= i < target.info.layers or reader.heads(i) is None)
     if wrong:
         raise Refused(
-            f"{chosen.name} reads keys and values of the blocks {wrong}, which {target.info.label} has not",
+            f"{chosen.name} reads keys and values of the blocks {wrong}, which {target.info.name} has not",
             hint="use a file made for this target",
         )
 
@@ -170,7 +170,7 @@ def _check_partial(chosen: PluginInstance, target: Any) -> None:
     """Refuse a target that runs no parts of its model."""
     if chosen.compat.needs.partial and (problem := partial_problem(target)) is not None:
         raise Refused(
-            f"{chosen.name} runs a part of the target's blocks, {target.info.label} cannot: {problem}",
+            f"{chosen.name} runs a part of the target's blocks, {target.info.name} cannot: {problem}",
             hint=f"load a dense model on a CPU, or run without {chosen.name}",
         )
 

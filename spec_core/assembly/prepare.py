@@ -17,7 +17,7 @@ from spec_core.contract.target import Target
 from spec_core.contract.values import TargetInfo
 from spec_core.errors import UsageError
 
-LATER = ("exact", "exact_why", "kernels", "threads", "weight_bytes", "row_bytes", "step_bytes", "location")
+LATER = ("exact", "exact_why", "kernels", "threads", "weight_bytes", "row_bytes", "step_bytes")
 """Facts of a target that may be known only after its weights are read; no answer to ``compat`` depends on them."""
 
 

@@ -349,7 +349,7 @@ class TargetInfo:
     position of a sequence, and of the largest step; None if they are not known. recurrent: sizes of recurrent layers.
     layer_max: limits of layers that its executor runs beside it: ``head``, width of an attention head, ``inputs``,
     hidden states that a layer reads, ``conv_taps``, rows of a block that a convolution reads; a missing one is none.
-    companions: {method: location} of its drafters. prompts: a file of its prompts. location: as the user wrote it.
+    companions: {method: location} of its drafters. prompts: a file of its prompts.
     """
 
     name: str
@@ -381,12 +381,6 @@ class TargetInfo:
     layer_max: Mapping[str, int] = attrs.field(factory=dict)
     companions: Mapping[str, str] = attrs.field(factory=dict)
     prompts: str | None = None
-    location: str = ""
-
-    @property
-    def label(self) -> str:
-        """Its name in messages: as the user wrote it."""
-        return self.location or self.name
 
     @property
     def row_device(self) -> str:

@@ -77,7 +77,7 @@ class EngineModel:
     def forward(self, *_: Any) -> NoReturn:
         """Raises UsageError: the engine runs its model itself."""
         raise UsageError(
-            f"a plugin called forward of {self.info.label}, which another engine runs",
+            f"a plugin called forward of {self.info.name}, which another engine runs",
             hint="use a target of this project's own loop for that plugin",
         )
 

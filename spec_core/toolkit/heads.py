@@ -79,7 +79,7 @@ def draft_head(
     file = file or target.info.companions.get(kind)
     if file is None:
         hint = f"name one: --method {kind}=FILE" + (f", or train one: spec train {kind}" if trainable else "")
-        return Refusal(f"no head is given, and {target.info.label} has none", hint)
+        return Refusal(f"no head is given, and {target.info.name} has none", hint)
     holder: Any = load(file, weights=False)
     if refusal := _misfit(target, holder, kind, reading):
         return refusal
@@ -91,6 +91,6 @@ def _misfit(target: Target, holder: Any, kind: str, reading: Reading) -> Refusal
     head = getattr(holder, "head", None)
     if head is None or head.kind != kind:
         other = "no draft head" if head is None else f"a head of kind {head.kind}"
-        return Refusal(f"{holder.info.label} is {other}", f"give a {kind} head made for this model")
+        return Refusal(f"{holder.info.name} is {other}", f"give a {kind} head made for this model")
     problem = holder.misfit(target, reading)
     return Refusal(*problem) if problem else None

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 from importlib import metadata
 
 import pytest
 
-from spec_core import Refused, Run, UsageError, load
+from spec_core import UsageError
 from spec_core.assembly import recognise as module
-from spec_core.testing import ToyTarget
-from tests.support.small_models import tiny_gguf
 
 
 def small(path):
@@ -62,13 +59,3 @@ def test_nothing_heavy_is_imported_to_recognise():
     code = "import sys, spec_targets.recognise; print([m for m in ('torch', 'numpy', 'gguf') if m in sys.modules])"
 
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
-
-
-def test_messages_name_a_model_as_the_user_wrote_it():
-    path = str(tiny_gguf(0))
-    info = load(path, weights=False).info
-
-    assert (info.label, load("zoo:pico", weights=False).info.label) == (path, "zoo:pico")
-    assert info.name != path and ToyTarget().info.label == ToyTarget().info.name
-    with pytest.raises(Refused, match=re.escape(f"{path} has no NextN layer")):
-        Run(path, ["mtp"])

@@ -24,13 +24,11 @@ from spec_serve import command
 from spec_serve.engine import Engine
 from spec_serve.errors import ApiError
 from spec_serve.job import Job
-from spec_serve.server_config import ServerConfig
 from spec_serve.settings import ServeSettings
 
 from spec_core import Draft, Request, Run, UsageError, hookimpl, load
-from spec_core.commands import construct, resolve, setting_owners
+from spec_core.commands import construct
 from tests.support.served import serving, slowly
-from tests.support.small_models import tiny_gguf
 
 LONG = {"prompt": "x", "max_tokens": 2000, "ignore_eos": True, "temperature": 0}
 SHORT = {"prompt": "def add(a, b):\n", "max_tokens": 6, "temperature": 0}
@@ -342,11 +340,3 @@ def test_a_text_has_the_servers_length_where_nobody_says(path, body, tokens):
         answer = server.post(path, {**body, "ignore_eos": True}).json()
 
     assert answer["usage"]["completion_tokens"] == tokens
-
-
-def test_messages_to_clients_name_the_model_and_no_folder_of_this_machine():
-    path = str(tiny_gguf(0))
-    with Run(load(path)) as run:
-        assert run.target.info.label == path
-        ServerConfig(run, "tiny", ServeSettings(port=0), resolve({"model": path}, {}, {}, setting_owners()))
-        assert run.target.info.label == "tiny"

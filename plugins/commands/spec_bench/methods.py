@@ -48,6 +48,6 @@ def prompts(target: Target, file: Path | None) -> list[Prompt]:
     path = file or target.info.prompts
     if path is None:
         raise UsageError(
-            f"--method needs texts, and {target.info.label} ships no prompts", hint="pass --prompts FILE.jsonl"
+            f"--method needs texts, and {target.info.name} ships no prompts", hint="pass --prompts FILE.jsonl"
         )
     return read(Path(path))

@@ -163,7 +163,7 @@ def _announce(entrants: list[ContenderPlan], header: Header, finished: list[Lap]
     lengths = sorted({entrant.contender.setup.terms.max_tokens for entrant in entrants})
     tokens = " or ".join(map(str, lengths))
     what = f"{len(setup.prompts)} prompts, {len(entrants)} contenders, at most {tokens} tokens each"
-    common.print_note(f"{setup.target.info.label}: {what}")
+    common.print_note(f"{setup.target.info.name}: {what}")
     if kernels := setup.target.info.kernels:
         common.print_note(f"kernels: {kernels}")
     if finished:

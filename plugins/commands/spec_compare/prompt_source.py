@@ -34,7 +34,7 @@ def shipped_file(targets: Iterable[Target]) -> Path:
     targets = list(targets)
     file = next((path for target in targets if (path := target.info.prompts) is not None), None)
     if file is None:
-        names = " and ".join(dict.fromkeys(target.info.label for target in targets))
+        names = " and ".join(dict.fromkeys(target.info.name for target in targets))
         raise UsageError(f"no prompts come with {names}", hint="pass --prompts FILE.jsonl")
     return Path(file)
 

@@ -140,7 +140,7 @@ def _run(target: Target, filler: Filler, rows: int, depth: int, batch: int) -> R
     tokens = rows * (WARM + 2) + 1
     if depth + tokens > target.info.context:
         raise UsageError(
-            f"{depth} cached rows and steps of {rows} need {depth + tokens} positions, {target.info.label} has "
+            f"{depth} cached rows and steps of {rows} need {depth + tokens} positions, {target.info.name} has "
             f"{target.info.context}",
             hint="pass a smaller depth, or fewer rows",
         )

@@ -169,7 +169,7 @@ def run_of(settings: Settings, limits: ServeSettings) -> tuple[Run, Settings]:
     memory_plan = _plan(prepared.target, prepared.plugins, settings, limits)
     settings = _with_defaults(settings, cache_tokens=memory_plan.cached)
     if prepared.target.tokenizer is None:
-        raise UsageError(f"{prepared.target.info.label} has no tokenizer", hint="serve a model that has one")
+        raise UsageError(f"{prepared.target.info.name} has no tokenizer", hint="serve a model that has one")
     template = template_of(limits)
     run = common.load_run(prepared, settings)
     if template is not None:

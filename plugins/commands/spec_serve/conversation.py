@@ -76,7 +76,7 @@ class Talk:
     def encode_pictures(self, target: Target, budget: PictureBudget) -> EncodedPrompt:
         """Encode a conversation with pictures. Raises ApiError."""
         if (encoder := image_encoder(target)) is None:
-            problem = f"{target.info.label} reads text alone, and a message has a picture (image_url)"
+            problem = f"{target.info.name} reads text alone, and a message has a picture (image_url)"
             raise ApiError(400, problem, "messages", "not_supported")
         if self.continued:
             raise ApiError(400, "the last message cannot be continued in a conversation with pictures", "messages")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from contextlib import suppress
 from functools import cached_property
 from hashlib import sha256
 from importlib.metadata import version
@@ -48,11 +47,6 @@ class ServerConfig:
     model: str
     limits: ServeSettings
     settings: Settings
-
-    def __attrs_post_init__(self) -> None:
-        """Let messages to clients name the model as the API does, without a path of this machine."""
-        with suppress(AttributeError):  # a stranger's target may not allow it
-            self.run.target.info = attrs.evolve(self.run.target.info, location=self.model)
 
     @cached_property
     def template_defaults(self) -> dict[str, Any]:

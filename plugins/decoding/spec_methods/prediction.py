@@ -150,7 +150,7 @@ class Prediction:
 def problem_of(file: Path, target: Target) -> str | None:
     """Why the file cannot be a prediction, or None."""
     if target.tokenizer is None:
-        return f"{target.info.label} has no tokenizer, so the text of {file} cannot be its prediction"
+        return f"{target.info.name} has no tokenizer, so the text of {file} cannot be its prediction"
     try:
         file.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:

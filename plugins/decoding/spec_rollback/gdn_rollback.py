@@ -49,7 +49,7 @@ class GdnRollback:
     def compat(self, target: Target) -> Compat:
         sizes = target.info.recurrent
         if sizes is None:
-            reason = f"{target.info.label} does not describe any recurrent layers"
+            reason = f"{target.info.name} does not describe any recurrent layers"
             return Compat(refusals=[Refusal(reason, hint="choose another owner with --rollback, or none")])
         need = {name: self.sequences * size for name, size in memory(sizes, self.n).items()}
         free = free_bytes(target.info.device)

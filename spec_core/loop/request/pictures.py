@@ -29,7 +29,7 @@ def read_pictures(request: Request, target: Target) -> Request:
         raise UsageError("pictures are given with token ids", hint="give a text or messages")
     if (encoder := image_encoder(target)) is None:
         raise UsageError(
-            f"the prompt has pictures, and {target.info.label} reads text alone",
+            f"the prompt has pictures, and {target.info.name} reads text alone",
             hint="leave them out, or use the Hugging Face directory of a model with a vision part",
         )
     encoded = encoder.encode_prompt(prompt, pictures)

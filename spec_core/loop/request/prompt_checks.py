@@ -61,13 +61,13 @@ def _chat(messages: Sequence[Any], target: Target) -> list[int]:
             )
     if target.tokenizer is None or not target.tokenizer.chat_template:
         raise UsageError(
-            f"{target.info.label} has no chat template",
+            f"{target.info.name} has no chat template",
             hint="give the prompt as one text, written as this model expects it",
         )
     encode: Any = getattr(target.tokenizer, "encode_chat", None)
     if not callable(encode):
         raise UsageError(
-            f"the tokenizer of {target.info.label} has a chat template and no encode_chat",
+            f"the tokenizer of {target.info.name} has a chat template and no encode_chat",
             hint="give the prompt as one text, or report it to the author of the target",
         )
     return list(encode(messages))
@@ -75,7 +75,7 @@ def _chat(messages: Sequence[Any], target: Target) -> list[int]:
 
 def _encode(text: str, target: Target) -> list[int]:
     if target.tokenizer is None:
-        raise UsageError(f"{target.info.label} has no tokenizer", hint="give the prompt as token ids (--tokens 1,2,3)")
+        raise UsageError(f"{target.info.name} has no tokenizer", hint="give the prompt as token ids (--tokens 1,2,3)")
     check_text("the prompt", text)
     return target.tokenizer.encode(text)
 
@@ -102,7 +102,7 @@ def prediction(given: Any, target: Target, before: Sequence[int] = ()) -> list[i
             return []
         check_text("the prediction", given)
         if target.tokenizer is None:
-            raise UsageError(f"{target.info.label} has no tokenizer", hint="give the prediction as token ids")
+            raise UsageError(f"{target.info.name} has no tokenizer", hint="give the prediction as token ids")
         return encode_after(target.tokenizer, given, before)
     ids, vocab = _ids(given, "prediction"), target.info.vocab
     if wrong := [token for token in ids if not 0 <= token < vocab]:

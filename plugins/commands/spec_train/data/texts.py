@@ -41,7 +41,7 @@ class TextEntry:
         if isinstance(self.prompt, str):
             return tokenizer.encode(self.prompt)
         if tokenizer.chat_template is None:
-            raise UsageError(f"{target.info.label} has no chat template", hint='use "prompt" in place of "messages"')
+            raise UsageError(f"{target.info.name} has no chat template", hint='use "prompt" in place of "messages"')
         return tokenizer.encode_chat(self.prompt)
 
 
@@ -75,7 +75,7 @@ def of_target(target: Target) -> list[TextEntry]:
     """Texts that the target provides. Raises UsageError if it has none."""
     provided = training_texts(target)
     if provided is None:
-        raise UsageError(f"{target.info.label} provides no training text", hint=f"pass --data FILE.jsonl; {EXAMPLE}")
+        raise UsageError(f"{target.info.name} provides no training text", hint=f"pass --data FILE.jsonl; {EXAMPLE}")
     return [TextEntry("", text) for text in provided.texts()]
 
 

@@ -58,7 +58,7 @@ def read_base(options: DSparkOptions, target: Target) -> BaseHead:
     location = options.base or target.info.companions.get("dflash")
     if location is None:
         raise UsageError(
-            f"{target.info.label} has no DFlash head, which a DSpark head extends",
+            f"{target.info.name} has no DFlash head, which a DSpark head extends",
             hint="pass one with --head, or train one: spec train dflash",
         )
     head = draft_head(target, "dflash", location, load)

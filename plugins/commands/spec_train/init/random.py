@@ -37,7 +37,7 @@ def target_matrix(target: Target, name: str, description: str) -> Tensor:
         return target.tensor(name).detach().float().clone()
     except KeyError as error:
         raise UsageError(
-            f"{target.info.label} provides no {description} ({name})",
+            f"{target.info.name} provides no {description} ({name})",
             hint="train on a target that does, such as a GGUF file",
         ) from error
 

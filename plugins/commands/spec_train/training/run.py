@@ -71,7 +71,7 @@ class TrainingRun:
     def of(cls, target: Target, options: TrainOptions) -> TrainingRun:
         """Make a run. Raises UsageError for options that the target does not allow."""
         if target.tokenizer is None:
-            raise UsageError(f"{target.info.label} has no tokenizer", hint="train on a model that has one")
+            raise UsageError(f"{target.info.name} has no tokenizer", hint="train on a model that has one")
         schedule = options.schedule
         schedule = attrs.evolve(schedule, length=min(schedule.length, target.info.context - 1))
         if isinstance(options.head, NewHeadOptions):

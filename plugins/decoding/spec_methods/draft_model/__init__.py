@@ -88,7 +88,7 @@ class DraftModel:
         file = self.file or target.info.companions.get("draft-model")
         if file is None:
             hint = "name one: --method draft-model=FILE"
-            return Compat(refusals=[Refusal(f"no draft model is given, and {target.info.label} has none", hint)])
+            return Compat(refusals=[Refusal(f"no draft model is given, and {target.info.name} has none", hint)])
         described = load(file, weights=False)
         return Compat(
             shares=True,
@@ -105,19 +105,19 @@ class DraftModel:
     def _other_state(self, draft: Target) -> Refusal | None:
         if draft.info.states == {"attention"}:
             return None
-        return Refusal(f"{draft.info.label} has recurrent state, which cannot be truncated", "use a dense one")
+        return Refusal(f"{draft.info.name} has recurrent state, which cannot be truncated", "use a dense one")
 
     def _other_words(self, target: Target, draft: Target) -> Refusal | None:
         if same_words(target, draft):
             return None
-        silent = next((t.info.label for t in (target, draft) if t.tokenizer is None), None)
+        silent = next((t.info.name for t in (target, draft) if t.tokenizer is None), None)
         if self.translate and silent is None:
             return None
         detail = f"{silent} has no tokenizer" if silent else difference(target.tokenizer, draft.tokenizer)
         hint = "use a draft model of the same family"
         if not silent:
             hint += f', or name it "{self._translating()}" to match tokens by their text'
-        return Refusal(f"{draft.info.label} has a different vocabulary than {target.info.label}: {detail}", hint)
+        return Refusal(f"{draft.info.name} has a different vocabulary than {target.info.name}: {detail}", hint)
 
     def _translating(self) -> str:
         """This method with another vocabulary allowed, as written on the command line and in ``Run(methods=[...])``."""

@@ -67,7 +67,7 @@ class Mtp(PairDrafter):
         layers = next_token_layers(holder)
         if not layers:
             hint = "name a file that has one (--method mtp=FILE), or use another method"
-            return Refusal(f"{holder.info.label} has no NextN layer", hint)
+            return Refusal(f"{holder.info.name} has no NextN layer", hint)
         if problem := next((layer.problem for layer in layers if layer.problem), None):
             return Refusal(problem, "convert the model again, with its NextN layer, or use another method")
         if (holder.info.vocab, holder.info.width) != (target.info.vocab, target.info.width):

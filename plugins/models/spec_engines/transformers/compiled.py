@@ -25,7 +25,7 @@ def compile_decoding(target: TransformersTarget) -> None:
     """Compile the model of a target. Raises UsageError if torch cannot compile it here."""
     if not target.kinds.plain:
         raise UsageError(
-            f"{target.info.label}: only models whose layers keep all rows are compiled, not those with sliding windows "
+            f"{target.info.name}: only models whose layers keep all rows are compiled, not those with sliding windows "
             "or recurrent layers",
             hint="load it as transformers:DIRECTORY",
         )
@@ -36,7 +36,7 @@ def compile_decoding(target: TransformersTarget) -> None:
     except Exception as error:  # torch, its code generator and the C++ compiler may raise anything
         message = str(error).strip().partition("\n")[0][:200] or type(error).__name__
         raise UsageError(
-            f"{target.info.label}: torch.compile failed: {message}",
+            f"{target.info.name}: torch.compile failed: {message}",
             hint="install a C++ compiler, or load it as transformers:DIRECTORY",
         ) from error
 

@@ -149,9 +149,9 @@ class AssistantFile:
         hint = "use the assistant of this very model"
         if (self.head.target_width, c.vocab) != (info.width, info.vocab):
             fact = f"{c.name}: this assistant is for a model of width {self.head.target_width} with {c.vocab} tokens"
-            return f"{fact}, {info.label} has {info.width} and {info.vocab}", hint
+            return f"{fact}, {info.name} has {info.width} and {info.vocab}", hint
         if reader is None:
-            fact = f"{c.name}: an assistant reads keys and values of the target, {info.label} shows none of its cache"
+            fact = f"{c.name}: an assistant reads keys and values of the target, {info.name} shows none of its cache"
             return fact, "load a model file of its own with -o kernels=native or reference"
         last = last_blocks(reader, info.layers)
         for kind, words in ((True, "with a window"), (False, "without a window")):
@@ -162,7 +162,7 @@ class AssistantFile:
                 has = "no such block" if stored is None else f"{stored[0]} key heads of {stored[1]}"
                 return (
                     f"{c.name}: this assistant reads {needed.kv_heads} key heads of {needed.dim} in blocks {words}, "
-                    f"{info.label} has {has}",
+                    f"{info.name} has {has}",
                     hint,
                 )
         return None

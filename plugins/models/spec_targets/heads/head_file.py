@@ -80,7 +80,7 @@ class HeadFile:
         if differs is None:
             return None
         own_token = f"{self.head.name}: token {differs} is {own.token_bytes(differs)!r} for this head"
-        other_token = f"{other.token_bytes(differs)!r} for {target.info.label}"
+        other_token = f"{other.token_bytes(differs)!r} for {target.info.name}"
         return f"{own_token}, {other_token}", "use a head trained for this very model"
 
     @hookimpl
