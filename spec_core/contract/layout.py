@@ -34,7 +34,7 @@ def lay_out_batch(step: Step, needs: Needs, device: str) -> Batch:
         at += part.decides
         if part.draft is not None:
             tokens += part.draft.ids
-            positions += _behind(end, part.draft)
+            positions += _draft_positions(end, part.draft)
             at += len(part.draft.ids)
     if device == "cpu":
         return Batch(_tensor(tokens), _tensor(positions), tuple(step.parts), embeds)
@@ -49,11 +49,11 @@ def hide_numbers(seq: Sequence, tokens: list[int]) -> list[int]:
 
 def _embedded_rows(part: Part) -> dict[int, Tensor]:
     """Batch rows of pending positions that are given as embeddings."""
-    given = part.seq.embeds.items()
-    return {part.row + at - part.start: row for at, row in given if part.start <= at < part.end}
+    embeds = part.seq.embeds.items()
+    return {part.row + at - part.start: row for at, row in embeds if part.start <= at < part.end}
 
 
-def _behind(end: int, draft: Draft) -> Iterable[int]:
+def _draft_positions(end: int, draft: Draft) -> Iterable[int]:
     """Positions of draft tokens after committed text up to ``end``."""
     if draft.parents is None:
         return range(end, end + len(draft.ids))

@@ -132,7 +132,7 @@ class PartialForward(Protocol):
         """Logits [n, V] after the last token of each of n sequences, valid until the next forward.
 
         rows: (sequence, start, tokens), with start at or after ``seq.evaluated``: the keys and values of these tokens
-        take the places behind it in the blocks that run, and are void after the target's next forward. Rows before
+        take the places after it in the blocks that run, and are void after the target's next forward. Rows before
         ``seq.evaluated`` are read and stay as they are. A sequence of the run may have them only in ``draft``.
         Raises ValueError for a start before ``seq.evaluated``.
         """

@@ -82,9 +82,9 @@ def _prompt(path: Path, number: int, line: str, forms: Sequence[str]) -> Prompt:
     names = [name for name in forms if isinstance(entry, dict) and name in entry]
     if len(names) != 1:
         raise UsageError(f"{where}: {' and '.join(names) + ' are both set' if names else 'no prompt'}", hint=EXAMPLE)
-    given = CHECKS[names[0]](where, entry[names[0]])
+    prompt = CHECKS[names[0]](where, entry[names[0]])
     name, family = _first(entry, IDS, number), _first(entry, FAMILIES, "all prompts")
-    return Prompt(str(name), str(family), given)
+    return Prompt(str(name), str(family), prompt)
 
 
 def _first(entry: dict[str, Any], names: Iterable[str], default: Any) -> Any:

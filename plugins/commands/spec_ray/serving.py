@@ -169,9 +169,9 @@ def app(args: dict[str, Any]) -> serve.Application:
     args: settings of ``spec serve``, ``config`` for a file of them, and ``replicas``, the number of servers.
     Raises UsageError.
     """
-    given = dict(args)
-    replicas = _count(given.pop("replicas", 1))
-    settings = common.settings_of(given)
+    flags = dict(args)
+    replicas = _count(flags.pop("replicas", 1))
+    settings = common.settings_of(flags)
     _check_shared(settings)
     limits = limits_of(settings)
     settings = adapt(without_own(settings))

@@ -186,7 +186,7 @@ class Learner:
             self.report.methods[name].add(tokens * costs.plain / len(names), charged * costs.plain / len(names))
 
     def _missed_tokens(self, text: TextStats, name: str) -> int:
-        """Tokens of a text that a method has not seen: all before its first draft, and those of a rest."""
+        """Tokens of a text that a method has not seen: all before its first draft, and the tokens of a rest."""
         if name not in text.served:
             return text.tokens
         missed = self.steps - self.methods[name].called_at

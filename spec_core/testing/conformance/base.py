@@ -12,9 +12,11 @@ from typing import Any, ClassVar
 
 import attrs
 
+from spec_core.assembly.hooks import ask_compat
 from spec_core.contract.request import Request
 from spec_core.contract.sequence import Sequence
 from spec_core.contract.target import Target
+from spec_core.contract.values import Compat
 from spec_core.loop.run import Run
 from spec_core.sampling.parameters import Sampling
 from spec_core.testing.conformance.probes import SUBJECT
@@ -85,6 +87,12 @@ class Conformance:
     def mine(self) -> tuple[str, Any]:
         """A new plugin, under the name that the kit's partners use."""
         return SUBJECT, self.make()
+
+    @cached_property
+    def compat_answer(self) -> Compat:
+        """The plugin's answer to ``compat``."""
+        name, plugin = self.mine()
+        return ask_compat(plugin, name, self.model) or Compat()
 
     @cached_property
     def long_model(self) -> Any:

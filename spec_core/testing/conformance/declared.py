@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from spec_core.assembly.hooks import ask_compat
 from spec_core.contract.batch import Batch, TargetOutput
 from spec_core.contract.sequence import Sequence
-from spec_core.contract.values import Compat
 from spec_core.testing.conformance.base import Conformance, expect, together
 from spec_core.testing.conformance.probes import Lender, LendsParts, Watched, WithoutLogits
 from spec_core.testing.conformance.promise import promise
@@ -19,10 +17,9 @@ class NeedsChecks(Conformance):
 
     @promise("A method that reads logits in rollback or process declares Needs(logits=True): other engines lack them.")
     def test_logits_are_read_only_if_declared(self) -> None:
-        name, plugin = self.mine()
-        answer = ask_compat(plugin, name, self.model) or Compat()
-        if answer.needs.logits:
+        if self.compat_answer.needs.logits:
             pytest.skip("declared: it reads logits")
+        name, plugin = self.mine()
         together(self.run([WithoutLogits(), (name, plugin)]), self.requests())
 
     @promise("A method that reads weights of the target declares Needs(weights=...): other engines share few or none.")

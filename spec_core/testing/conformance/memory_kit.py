@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from functools import cached_property
 from typing import Any
 
 import attrs
 import pytest
 import torch
 
-from spec_core.assembly.hooks import ask_compat
 from spec_core.contract.batch import Batch, TargetOutput
 from spec_core.contract.fields import field_of
 from spec_core.contract.request import Request
@@ -58,15 +56,9 @@ class MemoryChecks(DraftChecks):
     declarable: str = ""
     """Declaration that allows the finding of the present check, if it is meant."""
 
-    @cached_property
-    def declared(self) -> Compat:
-        """The method's answer to ``compat``."""
-        name, plugin = self.mine()
-        return ask_compat(plugin, name, self.model) or Compat()
-
     def agree(self, one: Draft | None, two: Draft | None) -> bool:
         """Whether these drafts, after the same text with different histories, are as equal as declared."""
-        if self.declared.learns != "length":
+        if self.compat_answer.learns != "length":
             return shape(one) == shape(two) and near(one, two)
         if one is None or two is None:
             return True
@@ -86,12 +78,12 @@ class MemoryChecks(DraftChecks):
                 raise Found(f"drafts {shown[0]}{rows}, expected {shown[1]}, {where}{self.declarable}")
 
     def _needs_fixed_tokens(self) -> None:
-        if self.declared.learns == "tokens":
+        if self.compat_answer.learns == "tokens":
             pytest.skip("declared: earlier verdicts may change what is drafted")
-        self.declarable += "" if self.declared.learns == "length" else LEARNING
+        self.declarable += "" if self.compat_answer.learns == "length" else LEARNING
 
     def _may_not_share(self) -> None:
-        if self.declared.shares_learning:
+        if self.compat_answer.shares_learning:
             pytest.skip("declared: one text may change the drafts of another")
         self.declarable += SHARING
 
@@ -158,8 +150,7 @@ class MemoryChecks(DraftChecks):
 
     @promise("A method that catches up drafts after steps in which it was not called as if it had been.")
     def test_it_catches_up(self) -> None:
-        name, plugin = self.mine()
-        if not (ask_compat(plugin, name, self.model) or Compat()).catches_up:
+        if not self.compat_answer.catches_up:
             pytest.skip("declared: it is called in every step")
         self._needs_fixed_tokens()
         self._may_not_share()
@@ -205,7 +196,7 @@ class MemoryChecks(DraftChecks):
             pytest.skip("this target does not reuse prefixes")
         self._needs_fixed_tokens()
         self._may_not_share()
-        if self.declared.keeps_former_text:
+        if self.compat_answer.keeps_former_text:
             pytest.skip("declared: keeps tokens of an earlier text, and compares them")
         self.declarable += FORMER
         for request in requests:
@@ -255,7 +246,8 @@ class MemoryChecks(DraftChecks):
                 run.step()
         for seq, request in zip(seqs, requests, strict=True):
             same(run.take(seq).tokens, self.plain(request), describe_request(request))
-        if self.declared.learns == "tokens" or self.declared.shares_learning or self.declared.keeps_former_text:
+        answer = self.compat_answer
+        if answer.learns == "tokens" or answer.shares_learning or answer.keeps_former_text:
             return
         self.declarable = SHARING + FORMER
         for request in requests:
@@ -337,7 +329,7 @@ class MemoryChecks(DraftChecks):
             seen += self._pass_through(run)
             sizes.append(weight(plugin, outside=[run, self.model]))
         check_forgotten(seen, max_sequences=2)
-        if not self.declared.shares_learning:
+        if not self.compat_answer.shares_learning:
             expect(sizes[2] <= sizes[1] + 2 * KIB, f"the instance grew from {sizes[1]} to {sizes[2]} bytes{SHARING}")
 
     def _pass_through(self, run: Run) -> list[weakref.ref[Sequence]]:

@@ -34,7 +34,7 @@ MIN_INFO = 8 + 4 + 8 + 4 + 8
 """Min bytes of a tensor description, and of a metadata entry."""
 MIN_PAIR = 8 + 4 + 1
 LISTED_MAX = 4096
-"""Numbers of an array that is read when the file is opened; those of longer ones stay in the file."""
+"""Numbers of an array that is read when the file is opened; longer arrays stay in the file."""
 SHARD = re.compile(r"^(.*)-(\d{5})-of-(\d{5})\.gguf$")
 
 SCALARS: dict[int, str] = {
