@@ -39,7 +39,7 @@ def test_texts_are_plain_alone_and_in_a_batch(temperature, settings):
 
 
 def test_other_targets_are_refused_by_name():
-    with pytest.raises(Refused, match="runs a part of the target's blocks, zoo:pico-hybrid cannot: its recurrent"):
+    with pytest.raises(Refused, match="runs a part of the target's blocks, pico-hybrid cannot: its recurrent"):
         Run("zoo:pico-hybrid", [LayerSkip()])
     assert partial_problem(ToyTarget()) == "it does not run parts of its model"
     with pytest.raises(Refused, match="one must run and one be left out"):
