@@ -61,7 +61,7 @@ ROOMS = (
     "testing",
 )
 """Rooms of the core, from the ground up: each imports only those before it."""
-KERNEL_ROOMS = ("ops", "model", "native", "gpu", "layer_executor", "facts")
+KERNEL_ROOMS = ("ops", "model", "native", "gpu", "executors", "layer_executor", "facts")
 """The same for the kernels; ``machine`` imports none of them."""
 ROOMS_OF = {"spec_core": ROOMS, "spec_kernels": KERNEL_ROOMS}
 OUTSIDE_ROOMS = {"spec_core": {"__main__"}, "spec_kernels": {"machine"}}
@@ -311,7 +311,7 @@ PLANTED = {
     "method-imports-a-method": ("spec_methods.ngram", "from spec_methods.draft_model import state"),
     "method-imports-a-method-relatively": ("spec_methods.ngram", "from .draft_model import state"),
     "target-imports-a-method": ("spec_targets.hf", "import spec_methods"),
-    "target-imports-transformers": ("spec_targets.runtime.build", "if True:\n    import transformers"),
+    "target-imports-transformers": ("spec_targets.runtime.plan", "if True:\n    import transformers"),
     "core-imports-the-server": ("spec_core.loop.run", "import spec_serve.engine"),
     "core-imports-what-servers-need": ("spec_core.commands", "def f():\n    from pydantic import BaseModel"),
     "rollback-imports-a-method": ("spec_rollback.gdn_rollback", "from spec_methods import ngram"),

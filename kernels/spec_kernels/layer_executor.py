@@ -11,12 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from spec_kernels import native
+from spec_kernels.executors import choose_executor
+from spec_kernels.model.executor import Executor, ExecutorRequest
 from spec_kernels.model.ops import Model
-from spec_kernels.model.reference import Reference
 from spec_kernels.model.source import TensorSource, bytes_of
-from spec_kernels.native import limits
-from spec_kernels.native.executor import Native
 
 FLOATS = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
 
@@ -57,7 +55,7 @@ class TargetTensors:
 
 
 class StandaloneExecutor:
-    """Executors for layers beside a target that has none: native on a CPU, in float32, unless it computes in float64.
+    """Executors for layers beside a target that has none; float32 may replace the target's narrower dtype.
 
     Executors made one after the other share weights of equal names.
     """
@@ -66,24 +64,12 @@ class StandaloneExecutor:
         self.source: TensorSource = TargetTensors(target)
         self.device = torch.device(target.info.device)
         self.dtype = getattr(torch, target.info.dtype)
-        self._made: dict[type, Any] = {}
+        self._made: dict[str, Executor] = {}
 
-    def with_layers(self, model: Model, source: TensorSource) -> Native | Reference:
+    def with_layers(self, model: Model, source: TensorSource) -> Executor:
         """An executor of this model."""
-        kind = Native if self._native(model) else Reference
-        if kind not in self._made:
-            self._made[kind] = self._first(kind, model, source)
-            return self._made[kind]
-        return self._made[kind].with_layers(model, source)
-
-    def _first(self, kind: type, model: Model, source: TensorSource) -> Native | Reference:
-        return Native(model, source) if kind is Native else Reference(model, source, self.dtype, self.device)
-
-    def _native(self, model: Model) -> bool:
-        if self.device.type != "cpu" or self.dtype not in FLOATS or native.problem():
-            return False
-        try:
-            limits.check(model)
-        except ValueError:
-            return False
-        return True
+        kind, request = choose_executor(model, ExecutorRequest(self.device, self.dtype, widen=True))
+        if kind.name not in self._made:
+            self._made[kind.name] = kind.load(model, source, request)
+            return self._made[kind.name]
+        return self._made[kind.name].with_layers(model, source)

@@ -14,13 +14,14 @@ from safetensors.torch import load_file
 
 pytest.importorskip("triton", reason="triton is not installed")
 
+from spec_kernels.executors import choose_executor
 from spec_kernels.gpu import executor as executors
 from spec_kernels.gpu import graphs, support
 from spec_kernels.gpu.executor import Gpu
 from spec_kernels.gpu.pages import PagedCache
 from spec_kernels.model.batch import ForwardBatch, SequenceRows
+from spec_kernels.model.executor import ExecutorRequest
 from spec_kernels.native.native_cache import NativeCache
-from spec_targets.runtime.build import ExecutorOptions, choose
 
 from spec_core import Request, Run, Sampling, UsageError, load
 from spec_core.errors import TargetError
@@ -185,10 +186,10 @@ def test_what_has_no_kernel_is_refused_by_name_before_weights_are_read(monkeypat
 def test_a_model_whose_layers_have_heads_of_two_sizes_runs_on_the_reference_of_a_device():
     """Unless kernels are requested by name; the reason is stated."""
     model = load(tiny_gemma4(), device="cpu", weights=False)
-    chosen = choose(ExecutorOptions(), model.config, model.weights, torch.device("cuda"), torch.float32)
+    kind, request = choose_executor(model.plan.model, ExecutorRequest(torch.device("cuda"), torch.float32, positions=8))
 
-    assert chosen.kernels == "reference"
-    assert chosen.reason == "layers with heads of different sizes have no GPU kernel"
+    assert kind.name == "reference"
+    assert request.reason == "layers with heads of different sizes have no GPU kernel"
 
 
 def test_settings_of_native_kernels_are_refused():

@@ -15,7 +15,6 @@ import torch
 from spec_kernels import facts, native
 from spec_kernels.model.batch import ForwardBatch, SequenceRows
 from spec_kernels.native.executor import Native, Options
-from spec_targets.runtime.build import ExecutorOptions, describe_executor
 
 from spec_core import Draft, Request, Run, Sampling, UsageError, load
 from spec_core.toolkit import DraftLimits
@@ -284,10 +283,8 @@ def test_weights_without_a_native_form_become_floats_and_are_named():
     other = Native(of.executor.model, Unknown(of.executor.source))
     named = f"; weights without a native form: {of.info.layers} of Q3_K as F32"
 
-    assert describe_executor(ExecutorOptions("native"), other).endswith(named)
-    assert describe_executor(ExecutorOptions("native"), other).removesuffix(named) == describe_executor(
-        ExecutorOptions("native"), of.executor
-    )
+    assert other.describe().endswith(named)
+    assert other.describe().removesuffix(named) == of.executor.describe()
     of.executor = other
     assert fresh(of, PROMPT).logits.isfinite().all()
 

@@ -10,7 +10,7 @@ from spec_kernels.model.source import ShapeRecorder
 from spec_targets import architectures
 from spec_targets.architectures import GROUP, OURS, Family
 from spec_targets.runtime.decoder import decoder
-from spec_targets.runtime.weights import check, trunk_shapes
+from spec_targets.runtime.weights import check_tensors, trunk_shapes
 
 from spec_core import UsageError, load
 from tests.support.golden import golden
@@ -46,7 +46,7 @@ def test_sizes_that_a_file_does_not_have_are_refused_before_memory_is_taken(name
     config = attrs.evolve(target.config, heads=1 << 23, kv_heads=1 << 23, head=1024, rotary_dim=1024, recurrent=())
 
     with pytest.raises(UsageError, match=r"has shape \[|is missing"):
-        check(config, target.weights)
+        check_tensors(config, target.weights)
 
 
 def test_a_recorder_has_values_of_the_shape_that_is_wanted():

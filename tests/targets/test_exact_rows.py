@@ -86,7 +86,9 @@ def test_a_sum_by_number_of_rows_between_products_is_found_out(monkeypatch):
     target = load(tiny_gguf(), kernels="reference")
     monkeypatch.setattr(torch, "rsqrt", lambda x: rsqrt(x) * (1 + 1e-6 * (len(x) > TILE)))
 
-    assert explain_inexact(target.executor, target.info.context).startswith("a row before drafts differs by")
+    assert explain_inexact(target.executor, torch.device("cpu"), torch.float32, target.info.context).startswith(
+        "a row before drafts differs by"
+    )
 
 
 def test_lower_precision_is_not_called_exact():

@@ -15,7 +15,7 @@ from spec_kernels.native import weights
 from spec_kernels.native.weights import TILE
 from spec_targets.files import mapped
 from spec_targets.files.gguf import open_gguf
-from spec_targets.runtime import build, thread_choice
+from spec_targets.runtime import plan, thread_choice
 
 from benchmarks.support.random_gguf import write
 from spec_core import load
@@ -52,7 +52,7 @@ def test_the_peak_of_memory_is_little_more_than_the_file(tmp_path):
 def test_every_stored_row_is_released_once_it_is_repacked(monkeypatch):
     path, released, before = tiny_gguf(1), [], torch.get_num_threads()
     monkeypatch.setattr(weights, "PART_MIN", 1)
-    monkeypatch.setattr(build, "release_rows", lambda rows: released.append((rows.data_ptr(), rows.nbytes)))
+    monkeypatch.setattr(plan, "release_rows", lambda rows: released.append((rows.data_ptr(), rows.nbytes)))
     try:
         target = load(path, kernels="native", threads=2)
     finally:

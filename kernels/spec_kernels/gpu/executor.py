@@ -23,10 +23,11 @@ from spec_kernels.gpu.lowering import Facilities, Program
 from spec_kernels.gpu.matrices import Matrices
 from spec_kernels.gpu.pages import PagedCache, Pool
 from spec_kernels.gpu.states import StateChunks
-from spec_kernels.gpu.support import misfit
+from spec_kernels.gpu.support import describe_steps, misfit
 from spec_kernels.model import ops, sizes
 from spec_kernels.model.batch import ForwardBatch, check_given
 from spec_kernels.model.drafts import DraftLimits, Drafts, draft_chains
+from spec_kernels.model.executor import describe_conversions
 from spec_kernels.model.ops import Attend, Embed, Model, embedding_width
 from spec_kernels.model.rotary import cos_and_sin
 from spec_kernels.model.shapes import DeltaShape
@@ -65,6 +66,8 @@ class Gpu:
 
     Outputs are memory of this executor: valid until the next forward of their thread, unless another one lends weights.
     """
+
+    exact = True
 
     def __init__(
         self,
@@ -114,6 +117,18 @@ class Gpu:
         tables = [cos_and_sin(*table, count) for table in self.model.tables]
         here = lambda m: m[:count].to(self.device).contiguous()
         return [Rotary(here(cos), here(sin)) for cos, sin in tables]
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one position in the caches."""
+        return sum(shape.cached_numbers for shape in self.model.cached) * self.dtype.itemsize
+
+    def describe(self) -> str:
+        """A sentence for the user."""
+        matrices, dtype = self.shared.matrices, str(self.dtype).removeprefix("torch.")
+        blocks = f", blocks {' and '.join(matrices.types)}" if matrices.types else ""
+        conversions = describe_conversions(matrices.conversions, "quantised")
+        return f"{describe_steps()}, weights and cache {dtype}{blocks}){conversions}"
 
     def with_layers(self, model: Model, source: TensorSource) -> Gpu:
         """An executor of another model that shares weights of equal names with this one, and with those made before

@@ -49,6 +49,12 @@ def misfit(model: Model) -> str | None:
     return None
 
 
+def describe_steps() -> str:
+    """How steps run here, in words."""
+    steps = "in triton's interpreter" if is_interpreted() else "captured as graphs"
+    return f"gpu (triton, steps {steps}"
+
+
 def problem(device: torch.device, dtype: torch.dtype) -> str | None:
     """Why no model runs on these kernels here; None if one can."""
     if importlib.util.find_spec("triton") is None:

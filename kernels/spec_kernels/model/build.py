@@ -12,6 +12,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from spec_kernels.model.deferred import number_of
 from spec_kernels.model.ops import (
     GLU,
     Activation,
@@ -334,6 +335,10 @@ class Builder:
     def vector(self, name: str, size: int) -> Tensor:
         """float32 [size]"""
         return self.read(name, (size,))
+
+    def number(self, name: str) -> float:
+        """The value of a tensor of one number."""
+        return number_of(self.vector(name, 1))
 
     def read_squeezed(self, name: str, shape: Shape) -> Tensor:
         """A small tensor, float32, which a file may store with more dimensions of 1."""

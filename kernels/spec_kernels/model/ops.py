@@ -335,9 +335,15 @@ def weights_of(op: Op) -> tuple[Weight, ...]:
     return ()
 
 
+def embedding_table(model: Model) -> Weight | None:
+    """The first embedding; None if a model has none."""
+    return next((op.table for op in model.ops if isinstance(op, Embed)), None)
+
+
 def embedding_width(model: Model) -> int:
     """The width of embeddings given in place of tokens; 0 if a model has no embedding."""
-    return next((op.table.k for op in model.ops if isinstance(op, Embed)), 0)
+    table = embedding_table(model)
+    return 0 if table is None else table.k
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,8 +6,9 @@ rows and positions, so that no library chooses a different order of summation.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -18,10 +19,11 @@ from spec_kernels.model.attention import attention
 from spec_kernels.model.batch import ForwardBatch, SequenceRows, check_given
 from spec_kernels.model.cache import KVCache
 from spec_kernels.model.drafts import DraftLimits, Drafts, draft_chains
+from spec_kernels.model.executor import ExecutorRequest, MemoryPlan
 from spec_kernels.model.mixture import mixture
 from spec_kernels.model.ops import Model, Weight
 from spec_kernels.model.rotary import cos_and_sin
-from spec_kernels.model.source import TensorSource
+from spec_kernels.model.source import Shape, TensorSource
 from spec_kernels.model.states import StatePool
 from spec_kernels.model.tiles import product
 from spec_kernels.ops.causal_conv import causal_conv
@@ -34,6 +36,12 @@ GATES = {"sigmoid": sigmoid, "silu": silu}
 class Reference:
     """Executes a description. Weights are floats of ``dtype`` on ``device``."""
 
+    name, device_type, batch_device = "reference", "", ""
+    settings: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    threaded = shows_cache = True
+    layer_max: ClassVar[Mapping[str, int]] = {}
+    exact = False
+
     def __init__(
         self,
         model: Model,
@@ -41,13 +49,15 @@ class Reference:
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
         lent: Mapping[Any, Tensor] | None = None,
+        reason: str = "requested",
     ) -> None:
-        """lent: weights of another executor, by ``key``, which are not read again.
+        """lent: weights of another executor, by ``key``, which are not read again. reason: why no other one runs.
 
         Raises ValueError for a model with inconsistent sizes.
         """
         sizes.check(model)
         self.model, self.source, self.dtype, self.device = model, source, dtype, torch.device(device)
+        self.reason = reason
         self.weights: dict[Any, Tensor] = dict(lent or {})
         for op in model.ops:
             for weight in ops.weights_of(op):
@@ -56,9 +66,39 @@ class Reference:
         self._vectors: dict[int, Tensor] = {}
         self._rotary: list[tuple[Tensor, Tensor]] = []
 
+    @classmethod
+    def problem(cls, model: Model, request: ExecutorRequest) -> None:
+        """None: it runs every model."""
+
+    @classmethod
+    def plan(cls, model: Model, tensors: Iterable[tuple[str, Shape]], request: ExecutorRequest) -> MemoryPlan:
+        """Memory of a model: all weights have the dtype of the request."""
+        size = request.dtype.itemsize
+        row = sum(shape.cached_numbers for shape in model.cached) * size
+        return MemoryPlan(sum(math.prod(shape) for _, shape in tensors) * size, row)
+
+    @classmethod
+    def describe_plan(cls, request: ExecutorRequest) -> str:
+        """A sentence for the user."""
+        return f"reference ({request.reason})"
+
+    @classmethod
+    def load(cls, model: Model, source: TensorSource, request: ExecutorRequest) -> Reference:
+        """Read the weights."""
+        return cls(model, source, request.dtype, request.device, reason=request.reason)
+
+    def describe(self) -> str:
+        """A sentence for the user."""
+        return f"reference ({self.reason})"
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one position in the caches."""
+        return sum(shape.cached_numbers for shape in self.model.cached) * self.dtype.itemsize
+
     def with_layers(self, model: Model, source: TensorSource) -> Reference:
         """An executor of another model that shares weights of equal names with this one."""
-        return Reference(model, source, self.dtype, self.device, self.weights)
+        return Reference(model, source, self.dtype, self.device, self.weights, self.reason)
 
     def cache(self, length: int) -> KVCache | None:
         """Memory of one sequence for ``length`` positions; None without attention."""

@@ -8,6 +8,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from spec_kernels.model.deferred import defer
+
 Shape = tuple[int, ...]
 
 
@@ -32,7 +34,7 @@ def has(source: TensorSource, name: str) -> bool:
 
 
 class ShapeRecorder:
-    """Notes which tensors a description reads, and their shapes. Values are zeros that take no memory.
+    """Notes which tensors a description reads, and their shapes. Values are deferred: see ``model.deferred``.
 
     wanted: the shapes by name, in reading order. compare: called with the name, the shape found in ``source`` and the
     shape wanted, before anything is computed from that shape.
@@ -54,7 +56,7 @@ class ShapeRecorder:
         return self.source.type(name)
 
     def load(self, name: str) -> Tensor:
-        return torch.zeros(()).expand(self.wanted[name])
+        return defer(self.wanted[name], lambda: self.source.load(name))
 
     def blocks(self, name: str) -> Tensor:
         raise NotImplementedError("a recorder has no values")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -12,16 +13,22 @@ from torch import Tensor
 from spec_kernels.model import sizes
 from spec_kernels.model.batch import ForwardBatch, SequenceRows, check_given
 from spec_kernels.model.drafts import Drafted, DraftLimits, Drafts
+from spec_kernels.model.executor import ExecutorRequest, MemoryPlan, describe_conversions
 from spec_kernels.model.ops import Input, Model, embedding_width
 from spec_kernels.model.readers import ReadersLock
 from spec_kernels.model.recurrence import Recurrence
 from spec_kernels.model.rotary import RotaryTables
-from spec_kernels.model.source import TensorSource
+from spec_kernels.model.source import Shape, TensorSource
 from spec_kernels.model.states import StatePool
-from spec_kernels.native import activations, instruction_sets, limits, module
+from spec_kernels.native import activations, instruction_sets, limits, module, native_cache, problem
 from spec_kernels.native.lower import Lowering, recurrence
-from spec_kernels.native.native_cache import AUTO, NativeCache, choose
-from spec_kernels.native.weights import TILE, Arena, Tiles
+from spec_kernels.native.native_cache import AUTO, NativeCache, choose, place_bytes
+from spec_kernels.native.weights import TILE, Arena, Tiles, planned_type
+from spec_kernels.ops.dequant import TYPES as STORED
+
+WEIGHTS = (AUTO, "q8_0")
+WIDENED = (torch.float16, torch.bfloat16)
+"""Dtypes that float32 may replace."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +48,15 @@ class Native:
     """Executes a description on the CPU; results are float32. A row has the same bits in every batch and chunk, on
     every number of threads and instruction set.
     """
+
+    name, device_type, batch_device = "native", "cpu", ""
+    settings: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "activations": activations.CHOICES,
+        "cache_dtype": native_cache.CHOICES,
+        "weights": WEIGHTS,
+    }
+    threaded = shows_cache = exact = True
+    layer_max: ClassVar[Mapping[str, int]] = {"head": limits.MAX_HEAD, "inputs": limits.MAX_INPUTS}
 
     def __init__(
         self,
@@ -74,6 +90,48 @@ class Native:
         self._shape = lowering.shape if model.cached else None
         self.rotary = rotary if rotary is not None and rotary.is_for(model.tables) else RotaryTables(model.tables)
         self._rotary_positions, self._threads, self._rotary_lock = 0, 1, ReadersLock()
+
+    # what is known before weights are read
+
+    @classmethod
+    def problem(cls, model: Model, request: ExecutorRequest) -> str | None:
+        """Why it cannot run a model; None if it can."""
+        if request.device.type != "cpu":
+            return f"native kernels are for the CPU, this is {request.device}"
+        if request.dtype != torch.float32 and not (request.widen and request.dtype in WIDENED):
+            return f"native kernels compute in float32, dtype is {request.dtype_name}"
+        return problem() or limits.misfit(model)
+
+    @classmethod
+    def plan(cls, model: Model, tensors: Iterable[tuple[str, Shape]], request: ExecutorRequest) -> MemoryPlan:
+        """Memory of a model: matrices stay as stored; the cache has the largest type that may be chosen."""
+        kind = choose(request.setting("cache_dtype"), bits=15)
+        weights = sum(_weight_bytes(stored, shape) for stored, shape in tensors)
+        return MemoryPlan(weights, sum(place_bytes(kind, shape) for shape in model.cached))
+
+    @classmethod
+    def describe_plan(cls, request: ExecutorRequest) -> str:
+        """A sentence for the user."""
+        kept = request.setting("weights")
+        return _describe(instruction_sets()[0], request.setting("activations"), request.setting("cache_dtype"), kept)
+
+    @classmethod
+    def load(cls, model: Model, source: TensorSource, request: ExecutorRequest) -> Native:
+        """Read the weights."""
+        kept = request.setting("weights") == "q8_0"
+        options = Options(request.setting("activations"), request.setting("cache_dtype"), kept, release=request.release)
+        return cls(model, source, options)
+
+    def describe(self) -> str:
+        """A sentence for the user, with counts of weights that could not keep their stored type."""
+        kept = "q8_0" if self.options.requantise else AUTO
+        words = _describe(self.isa, self.activations, self.cache_type, kept)
+        return words + describe_conversions(self.arena.converted_counts, "native")
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one position in the caches."""
+        return sum(place_bytes(self.cache_type, shape) for shape in self.model.cached)
 
     @property
     def isa(self) -> str:
@@ -252,6 +310,18 @@ def _in_rows(m: Tensor) -> Tensor:
 def _stride(m: Tensor) -> int:
     """Numbers from one row to the next."""
     return m.stride(0) if m.shape[0] > 1 else m.shape[1]
+
+
+def _weight_bytes(stored: str, shape: Shape) -> int:
+    """Bytes of a tensor: vectors are floats."""
+    if len(shape) < 2:
+        return math.prod(shape) * torch.float32.itemsize
+    block = STORED[planned_type(stored)]
+    return math.prod(shape) // block.elements * block.bytes
+
+
+def _describe(isa: str, bits: object, cached: str, weights: str) -> str:
+    return f"native ({isa}, activations {bits}, cache {cached}, weights {weights})"
 
 
 def _sequence(s: SequenceRows) -> tuple[Any, ...]:

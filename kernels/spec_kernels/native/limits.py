@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from spec_kernels.model import ops
 from spec_kernels.model.ops import Model
-from spec_kernels.model.shapes import Experts, HeadShape, RecurrentShape
 
 MAX_HEAD, MAX_TAPS, MAX_CHOSEN = 576, 16, 64
 """Max width of an attention head and of a convolution, and max experts of a row."""
@@ -12,14 +11,20 @@ MAX_INPUTS = 32
 """Max inputs of a model, and max joined values."""
 
 
-def misfit(heads: HeadShape, recurrent: RecurrentShape | None = None, experts: Experts | None = None) -> str | None:
-    """Why blocks of such layers cannot run natively; None if they can."""
-    if heads.dim > MAX_HEAD:
-        return f"heads of {heads.dim}, at most {MAX_HEAD} run natively"
-    if recurrent is not None and recurrent.kernel > MAX_TAPS:
-        return f"a convolution of {recurrent.kernel}, at most {MAX_TAPS} runs natively"
-    if experts is not None and max(experts.used, experts.groups) > MAX_CHOSEN:
+def misfit(model: Model) -> str | None:
+    """Why a model cannot run natively; None if it can."""
+    widest = max((op.shape.dim for op in model.ops if isinstance(op, ops.Attend | ops.Store)), default=0)
+    if widest > MAX_HEAD:
+        return f"heads of {widest}, at most {MAX_HEAD} run natively"
+    if model.recurrent is not None and model.recurrent.kernel > MAX_TAPS:
+        return f"a convolution of {model.recurrent.kernel}, at most {MAX_TAPS} runs natively"
+    chosen = [op.experts for op in model.ops if isinstance(op, ops.Mixture)]
+    if max((max(experts.used, experts.groups) for experts in chosen), default=0) > MAX_CHOSEN:
         return f"more than {MAX_CHOSEN} experts of a row, or groups of them"
+    try:
+        check(model)
+    except ValueError as error:
+        return str(error)
     return None
 
 

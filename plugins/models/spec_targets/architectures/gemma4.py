@@ -211,7 +211,7 @@ def block(b: Builder, c: Config, i: int) -> Iterator[Op]:
     if c.experts is not None:
         yield from _beside_experts(b, c, c.experts)
     yield b.norm("h", "h", "post_ffw_norm.weight")
-    scale = float(b.vector("layer_output_scale.weight", 1)) if b.has("layer_output_scale.weight") else 1.0
+    scale = b.number("layer_output_scale.weight") if b.has("layer_output_scale.weight") else 1.0
     yield Add("x", "h", "x", 1.0 if c.per_layer else scale)
     if c.per_layer:
         yield from _per_layer(b, c, i, scale)

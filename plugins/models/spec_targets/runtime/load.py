@@ -7,29 +7,20 @@ from typing import Any
 
 import attrs
 import torch
-from spec_kernels.machine import free_bytes, trim
-from spec_kernels.native import native_cache
-from spec_kernels.native.activations import AUTO
-from spec_kernels.native.executor import Native
-from spec_kernels.native.limits import MAX_HEAD, MAX_INPUTS
+from spec_kernels.machine import free_bytes
+from spec_kernels.model.executor import AUTO
 from spec_kernels.ops.dispatch import missing
 
 from spec_core import TargetInfo, UsageError
-from spec_core.toolkit import RecurrentSizes, use_threads
+from spec_core.toolkit import RecurrentSizes
 from spec_targets.description.config import Config
-from spec_targets.files.mapped import release
-from spec_targets.runtime import build
-from spec_targets.runtime.build import Executor, ExecutorOptions
 from spec_targets.runtime.cache_reader import CacheReader
 from spec_targets.runtime.next_token import NextnLayer
-from spec_targets.runtime.probe import explain_inexact
-from spec_targets.runtime.rotation import MAX_POSITIONS, tables
-from spec_targets.runtime.thread_choice import choose_threads
+from spec_targets.runtime.plan import plan_model
+from spec_targets.runtime.rotation import MAX_POSITIONS
 from spec_targets.runtime.torch_target import RecurrentTarget, TorchTarget
-from spec_targets.runtime.weights import Weights, check
+from spec_targets.runtime.weights import Weights
 
-DRAFTED_MAX = 256
-"""Positions behind a text of full length, for drafts."""
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -42,10 +33,10 @@ def make_target(
     dtype: str = "auto",
     threads: int = 0,
     context: int = 0,
-    kernels: str = "auto",
+    kernels: str = AUTO,
     activations: str = AUTO,
-    cache_dtype: str = native_cache.AUTO,
-    storage: bool | str = "auto",
+    cache_dtype: str = AUTO,
+    storage: bool | str = AUTO,
     divisors: torch.Tensor | None = None,
     file: str = "",
     types: Mapping[str, int] | None = None,
@@ -57,59 +48,31 @@ def make_target(
     file, types: facts for ``TargetInfo``. notes: for the user.
     """
     config.check(weights.where)
-    if apart := config.nextn and weights.shape("blk.0.attn_norm.weight") is None:
+    if config.nextn and weights.shape("blk.0.attn_norm.weight") is None:
         check_apart(weights.where, storage is not False)
-    shapes = {} if apart else check(config, weights)
     place = choose_device(device)
     kind = choose_dtype(dtype, place)
-    requested = ExecutorOptions(kernels, activations, cache_dtype, "auto" if isinstance(storage, bool) else storage)
-    choice = build.choose(requested, config, weights, place, kind)
-    size = build.planned_bytes(shapes, weights, choice, kind)
-    check_memory(size + one_state(config), place, weights.where)
-    info = describe(config, tokenizer, place, kind, context, weights.where)
-    executor, thread_words = None, ""
-    if storage is not False:
-        if threads and place.type == "cpu":
-            use_threads(threads)
-        positions = (context or min(config.context, MAX_POSITIONS)) + DRAFTED_MAX
-        executor = build.executor(
-            config, weights, shapes, tables(config, divisors, context), choice, kind, place, positions
-        )
-        thread_words = choose_threads(threads, executor, size) if place.type == "cpu" and not choice.gpu else ""
-        if choice.native:
-            release()
-            trim()
+    settings = {"kernels": kernels, "activations": activations, "cache_dtype": cache_dtype}
+    settings |= {} if isinstance(storage, bool) else {"weights": storage}
+    plan = plan_model(config, weights, place, kind, settings, divisors, context)
+    check_memory(plan.memory.weights + one_state(config), place, weights.where)
     info = attrs.evolve(
-        info,
-        batch_device="cpu" if choice.gpu else "",
+        describe(config, tokenizer, place, kind, context, weights.where),
+        batch_device=plan.kind.batch_device,
         file=file,
         types=types or {},
-        options=choice.options(),
-        kernels=build.describe_executor(choice, executor),
-        threads=thread_words,
-        weight_bytes=size,
-        row_bytes=row_bytes(config, executor, choice, kind),
-        step_bytes=build.step_bytes(config, choice),
-        layer_max=_layer_max(choice),
+        options=plan.options,
+        kernels=plan.kind.describe_plan(plan.request),
+        weight_bytes=plan.memory.weights,
+        row_bytes=plan.memory.row,
+        step_bytes=plan.memory.step,
+        layer_max=dict(plan.kind.layer_max),
     )
-    if executor is not None:
-        info = with_exactness(info, explain_inexact(executor, config.context))
     layer = NextnLayer.of(config, weights, divisors, context) if config.nextn else None
     kind_of_target = RecurrentTarget if config.recurrent else TorchTarget
-    reader = None if choice.gpu or config.latent or not config.cached else CacheReader(config)
-    return kind_of_target(info, tokenizer, config, weights, executor, executor, layer, cache_reader=reader, notes=notes)
-
-
-def _layer_max(choice: ExecutorOptions) -> dict[str, int]:
-    """Limits of layers that run beside the target."""
-    if choice.native:
-        return {"head": MAX_HEAD, "inputs": MAX_INPUTS}
-    return {"conv_taps": 0} if choice.gpu else {}
-
-
-def with_exactness(info: TargetInfo, why: str | None) -> TargetInfo:
-    """why: the reason why rows depend on their batch, None if they do not."""
-    return attrs.evolve(info, exact="rows" if why is None else "no", exact_why=why or "")
+    reader = CacheReader(config) if plan.kind.shows_cache and config.cached and not config.latent else None
+    target = kind_of_target(info, tokenizer, config, weights, plan, threads, layer, cache_reader=reader, notes=notes)
+    return target if storage is False else target.load()
 
 
 def check_apart(where: str, weights_wanted: bool) -> None:
@@ -149,14 +112,6 @@ def describe(
         eog=tokenizer.eog if tokenizer is not None else frozenset(),
         recurrent=recurrent(config),
     )
-
-
-def row_bytes(config: Config, executor: Executor | None, choice: ExecutorOptions, dtype: torch.dtype) -> int:
-    """Bytes of one position in the caches of all layers; without an executor, of the largest type it may choose."""
-    if not choice.native:
-        return sum(shape.cached_numbers for shape in config.cached) * dtype.itemsize
-    kind = executor.cache_type if isinstance(executor, Native) else native_cache.choose(choice.cache_dtype, bits=15)
-    return sum(native_cache.place_bytes(kind, shape) for shape in config.cached)
 
 
 def recurrent(config: Config) -> RecurrentSizes | None:

@@ -13,13 +13,11 @@ from typing import Any
 
 import torch
 from spec_kernels.model.batch import ForwardBatch, SequenceRows
+from spec_kernels.model.executor import Executor
 from spec_kernels.model.ops import Attend, Delta, Embed, Model, Op, ShortConv, Store, Tap
 from spec_kernels.model.recurrence import Lines, Recurrence
-from spec_kernels.model.reference import Reference
 from spec_kernels.model.tiles import TILE
 from torch import Tensor
-
-from spec_targets.runtime.build import Executor
 
 CONTEXT = 120
 """Rows before the tested one."""
@@ -29,11 +27,10 @@ DRAFTS = 2 * TILE + 1
 """Rows after the tested one: they begin a new tile of the cache."""
 
 
-def explain_inexact(executor: Executor, context: int) -> str | None:
+def explain_inexact(executor: Executor, device: torch.device, dtype: torch.dtype, context: int) -> str | None:
     """Why rows depend on their batch; None if their bits are equal in every one. context: positions of the model."""
-    if not isinstance(executor, Reference):
+    if executor.exact:
         return None
-    device, dtype = executor.device, executor.dtype
     if device.type != "cpu" or dtype != torch.float32:
         return f"on {device} in {str(dtype).removeprefix('torch.')} sums are ordered by the shape of a product"
     if min(CONTEXT, context - DRAFTS - 1) <= BEFORE:

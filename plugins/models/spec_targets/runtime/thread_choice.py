@@ -8,9 +8,9 @@ from collections.abc import Callable
 from time import perf_counter
 
 import torch
+from spec_kernels.model.executor import Executor
 
 from spec_core.toolkit import use_threads
-from spec_targets.runtime.build import Executor
 from spec_targets.runtime.probe import BEFORE, Probe, blocks_of
 
 MAX_BLOCKS = 12

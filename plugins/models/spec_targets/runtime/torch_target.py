@@ -13,6 +13,7 @@ import torch
 from spec_kernels.model import batch as rows_of
 from spec_kernels.model.batch import SequenceRows, numbers
 from spec_kernels.model.drafts import DraftLimits, Drafts
+from spec_kernels.model.executor import Executor
 from spec_kernels.model.part import part_of
 from spec_kernels.model.recurrence import Lines, Recurrence, RecurrentSlot
 from spec_kernels.model.states import StatePlaces
@@ -35,8 +36,9 @@ from spec_core import (
 from spec_core.errors import SequencesFailed, TargetError, message
 from spec_core.toolkit import CacheReader, ImageEncoder, LayerExecutor, NextTokenLayer, TrainingTexts
 from spec_targets.description.config import Config
-from spec_targets.runtime.build import Executor
 from spec_targets.runtime.picture_rows import added_rows, positions_of, shift_of
+from spec_targets.runtime.plan import ModelPlan
+from spec_targets.runtime.probe import explain_inexact
 from spec_targets.runtime.weights import Weights
 
 FIRST_ROWS = 64
@@ -54,9 +56,9 @@ class SlotMemory:
 
 @attrs.define(eq=False)
 class TorchTarget:
-    """A decoder of attention and recurrent layers. ``executor`` is None when only metadata was read; draft layers run
-    on ``layer_executor``, which is the same. cache_reader: None where executors read no other model's cache.
-    image_encoder: None for models that read text alone. notes: facts about the file for the user.
+    """A decoder of attention and recurrent layers. ``executor`` is None until ``load``; draft layers run on
+    ``layer_executor``, which is the same. threads: requested, 0 measures. cache_reader: None where executors read no
+    other model's cache. image_encoder: None for models that read text alone. notes: facts about the file for the user.
 
     every, checkpoints_max: a hybrid keeps up to ``checkpoints_max`` (at least 3) checkpoints of its recurrent state: at
     the last two positions of a prompt, where the next turn may differ from this one, every half of ``every`` tokens,
@@ -68,8 +70,8 @@ class TorchTarget:
     tokenizer: Any
     config: Config
     weights: Weights
-    executor: Executor | None
-    layer_executor: LayerExecutor | None
+    plan: ModelPlan
+    threads: int = 0
     next_token_layer: NextTokenLayer | None = None
     training_texts: TrainingTexts | None = None
     cache_reader: CacheReader | None = None
@@ -77,11 +79,28 @@ class TorchTarget:
     notes: tuple[str, ...] = ()
     every: int = 256
     checkpoints_max: int = 8
+    executor: Executor | None = None
+    layer_executor: LayerExecutor | None = attrs.field(init=False, default=None)
     pool: StatePlaces | None = attrs.field(init=False, default=None)
 
     def __attrs_post_init__(self) -> None:
         if self.executor is not None:
-            self.pool = self.executor.states()
+            self.pool, self.layer_executor = self.executor.states(), self.executor
+
+    def load(self) -> TorchTarget:
+        """A target with weights, and what is known only with them."""
+        executor, threads = self.plan.load(self.threads)
+        request = self.plan.request
+        why = explain_inexact(executor, request.device, request.dtype, self.config.context)
+        info = attrs.evolve(
+            self.info,
+            kernels=executor.describe(),
+            threads=threads,
+            row_bytes=executor.row_bytes,
+            exact="rows" if why is None else "no",
+            exact_why=why or "",
+        )
+        return attrs.evolve(self, info=info, executor=executor)
 
     # the Target protocol
 

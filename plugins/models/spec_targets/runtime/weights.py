@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
+from spec_kernels.model.ops import Op
 from spec_kernels.model.source import Shape, ShapeRecorder
 from torch import Tensor
 
@@ -42,11 +43,22 @@ class Weights(Protocol):
 
 def trunk_shapes(config: Config, weights: Weights) -> dict[str, Shape]:
     """Every tensor that the trunk reads, with its shape; optional ones if the file has them."""
-    return _read(ShapeRecorder(weights), config, weights)
+    return record_trunk(config, weights)[1]
 
 
-def check(config: Config, weights: Weights) -> dict[str, Shape]:
-    """Raise UsageError for a missing, misshapen or unused tensor; returns the shapes that the trunk reads."""
+def record_trunk(
+    config: Config, weights: Weights, compare: Callable[[str, Shape | None, Shape], None] | None = None
+) -> tuple[tuple[Op, ...], dict[str, Shape]]:
+    """The operations of the trunk without values, and the shapes that they read. compare: see ``ShapeRecorder``."""
+    recorder = ShapeRecorder(weights, compare)
+    return decoder(config, recorder, weights.interleaved), recorder.wanted
+
+
+def check_tensors(config: Config, weights: Weights) -> tuple[tuple[Op, ...], dict[str, Shape]]:
+    """The operations of the trunk without values, and the shapes that they read.
+
+    Raises UsageError for a missing, misshapen or unused tensor.
+    """
 
     def compare(name: str, shape: Shape | None, needed: Shape) -> None:
         if shape is None:
@@ -60,7 +72,7 @@ def check(config: Config, weights: Weights) -> dict[str, Shape]:
                 hint="its metadata and its tensors do not belong together; get the file again",
             )
 
-    shapes = _read(ShapeRecorder(weights, compare), config, weights)
+    ops, shapes = record_trunk(config, weights, compare)
     for name in weights.names():
         if name not in shapes and not _is_spare(name, config):
             raise UsageError(
@@ -68,12 +80,7 @@ def check(config: Config, weights: Weights) -> dict[str, Shape]:
                 "as supported here",
                 hint="the text would be wrong without it; use a model without it",
             )
-    return shapes
-
-
-def _read(recorder: ShapeRecorder, config: Config, weights: Weights) -> dict[str, Shape]:
-    decoder(config, recorder, weights.interleaved)
-    return recorder.wanted
+    return ops, shapes
 
 
 class TensorMismatch(Exception):

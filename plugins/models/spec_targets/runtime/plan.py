@@ -1,0 +1,110 @@
+"""A model before its weights are read: one list of operations, one executor, and the memory that it will need."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import attrs
+import torch
+from spec_kernels.executors import ExecutorMisfit, choose_executor, setting_values
+from spec_kernels.machine import trim
+from spec_kernels.model.deferred import read_model
+from spec_kernels.model.executor import AUTO, Executor, ExecutorKind, ExecutorRequest, MemoryPlan
+from spec_kernels.model.ops import Model
+from spec_kernels.model.source import Shape, TensorSubset
+from torch import Tensor
+
+from spec_core.errors import UsageError, nearest
+from spec_core.toolkit import use_threads
+from spec_targets.description.config import Config
+from spec_targets.files.mapped import release, release_rows
+from spec_targets.runtime.rotation import MAX_POSITIONS, tables
+from spec_targets.runtime.thread_choice import choose_threads
+from spec_targets.runtime.weights import Weights, check_tensors, record_trunk
+
+DRAFTED_MAX = 256
+"""Positions behind a text of full length, for drafts."""
+
+
+@attrs.frozen(eq=False)
+class ModelPlan:
+    """A checked model.
+
+    model: its operations, without values. shapes: of the tensors that it reads; others are not read.
+    """
+
+    weights: Weights
+    model: Model
+    shapes: Mapping[str, Shape]
+    kind: ExecutorKind
+    request: ExecutorRequest
+    memory: MemoryPlan
+
+    @property
+    def options(self) -> dict[str, str]:
+        """The requested settings, to load another model in the same way."""
+        requested = {"kernels": self.request.kernels, **self.request.settings}
+        names = ("kernels", "activations", "cache_dtype")
+        return {name: requested[name] for name in names if requested.get(name, AUTO) != AUTO}
+
+    def load(self, threads: int = 0) -> tuple[Executor, str]:
+        """Read the weights. Returns the executor, and the reason for the number of threads, empty where it is not used.
+
+        threads: of a CPU; 0 measures.
+        """
+        on_cpu = self.request.device.type == "cpu"
+        if threads and on_cpu:
+            use_threads(threads)
+        executor = load_executor(self)
+        words = choose_threads(threads, executor, self.memory.weights) if on_cpu and self.kind.threaded else ""
+        release()
+        trim()
+        return executor, words
+
+
+def load_executor(plan: ModelPlan) -> Executor:
+    """The executor of a plan, with its weights."""
+    return plan.kind.load(read_model(plan.model), TensorSubset(plan.weights, plan.shapes), plan.request)
+
+
+def plan_model(
+    config: Config,
+    weights: Weights,
+    device: torch.device,
+    dtype: torch.dtype,
+    settings: Mapping[str, str],
+    divisors: Tensor | None = None,
+    context: int = 0,
+) -> ModelPlan:
+    """Check a model, and choose its executor. Reads no values of weights.
+
+    settings: of executors, and ``kernels``, by name. Raises UsageError for a tensor that is missing, misshapen or not
+    used, and for an executor that cannot run the model.
+    """
+    _check_values(settings)
+    apart = config.nextn and weights.shape("blk.0.attn_norm.weight") is None
+    ops, shapes = record_trunk(config, weights) if apart else check_tensors(config, weights)
+    rotations = tables(config, divisors, context)
+    model = Model(ops, *rotations[0], local=next(iter(rotations[1:]), None))
+    request = ExecutorRequest(
+        device,
+        dtype,
+        settings.get("kernels", AUTO),
+        {name: value for name, value in settings.items() if name != "kernels"},
+        (context or min(config.context, MAX_POSITIONS)) + DRAFTED_MAX,
+        release=release_rows,
+    )
+    try:
+        kind, request = choose_executor(model, request)
+    except ExecutorMisfit as misfit:
+        where = f"{weights.where}: " if misfit.reason.startswith("kernels=") else ""
+        raise UsageError(f"{where}{misfit.reason}", hint=misfit.hint) from misfit
+    stored = {} if apart else shapes
+    memory = kind.plan(model, [(weights.type(name), shape) for name, shape in stored.items()], request)
+    return ModelPlan(weights, model, stored, kind, request, memory)
+
+
+def _check_values(settings: Mapping[str, str]) -> None:
+    for name, known in setting_values().items():
+        if (value := settings.get(name, AUTO)) not in known:
+            raise UsageError(f"{name} {value!r} is unknown", hint=f"give one of {nearest(str(value), known)}")
