@@ -55,7 +55,7 @@ def test_without_the_interpreter_a_cpu_is_refused(monkeypatch):
 
 
 def test_a_model_larger_than_the_memory_is_refused_before_anything_is_read(monkeypatch):
-    monkeypatch.setattr("spec_targets.runtime.load.free_bytes", lambda device: 1000)
+    monkeypatch.setattr("spec_targets.runtime.plan.free_bytes", lambda device: 1000)
     with pytest.raises(UsageError, match=r"the weights need \d+ MiB, 0 MiB are free on cpu"):
         load(tiny_gguf(0), kernels="gpu", device="cpu", dtype="float32")
 

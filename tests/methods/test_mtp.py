@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from spec_cli.draft import drafted_by
-from spec_targets.runtime.next_token import nextn_problem
+from spec_targets.runtime.next_token import NextnLayer
 
 from spec_core import Request, Run, Sampling, load
 from spec_core.errors import Refused, UsageError
@@ -126,8 +126,7 @@ class Damaged:
 @pytest.mark.parametrize("tensor", ["nextn.eh_proj.weight", "nextn.hnorm.weight", "attn_q.weight", "ffn_up.weight"])
 def test_a_damaged_layer_is_refused_by_the_name_of_its_tensor(monkeypatch, tensor, value):
     bare = load(tiny_hybrid(), weights=False)
-    problem = nextn_problem(bare.config, Damaged(bare.weights, f"blk.4.{tensor}", value))
-    bare.next_token_layer = attrs.evolve(bare.next_token_layer, problem=problem)
+    bare.next_token_layer = NextnLayer.of(bare.config, Damaged(bare.weights, f"blk.4.{tensor}", value), None, 0)
     with pytest.raises(Refused, match=f"'blk.4.{tensor}' of the NextN layer is") as refused:
         Run(bare, ["mtp"])
     assert "convert the model again" in str(refused.value.hint)

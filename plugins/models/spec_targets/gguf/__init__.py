@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 from spec_core.errors import UsageError
 from spec_targets.collector import without_collection
 from spec_targets.files.gguf import GgufFile, open_gguf
+from spec_targets.files.stamps import FileStamps, stamp_of
 from spec_targets.runtime.torch_target import TorchTarget
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ def load(
     from spec_targets.gguf.metadata import config_of
     from spec_targets.runtime.load import make_target
 
+    stamps = FileStamps.of(lambda: [Path(location)])
     file = _open_once(Path(location))
     if file.metadata.get("general.architecture") in HEADS:
         from spec_targets.heads.head_file import from_gguf as head_of
@@ -52,7 +54,7 @@ def load(
     _check_vocabulary(file, tokenizer, config.vocab)
     divisors = source.divisors()
     types = Counter(tensor.type for tensor in file.tensors.values())
-    facts: dict[str, Any] = {"file": str(file.path), "types": dict(types)}
+    facts: dict[str, Any] = {"file": str(file.path), "types": dict(types), "stamps": stamps}
     return make_target(config, source, tokenizer, storage=weights, divisors=divisors, **facts, **options)
 
 
@@ -73,11 +75,8 @@ def _open_once(path: Path) -> GgufFile:
 
 def _identity(path: Path) -> tuple[Any, ...] | None:
     """Identity of a path and its contents, or None if it cannot be read."""
-    try:
-        status = path.stat()
-    except (OSError, ValueError):
-        return None
-    return path, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+    stamp = stamp_of(path)
+    return None if stamp is None else (path, *stamp)
 
 
 def _tokenizer(file: GgufFile) -> Any:

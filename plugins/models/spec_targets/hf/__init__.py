@@ -11,6 +11,7 @@ import attrs
 from spec_core.errors import UsageError
 from spec_targets.collector import without_collection
 from spec_targets.files.json_file import read_json
+from spec_targets.files.stamps import FileStamps
 from spec_targets.runtime.torch_target import TorchTarget
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ def load(
     directory = Path(location)
     if not (directory / "config.json").exists():
         raise UsageError(f"{directory}: there is no config.json", hint="give a Hugging Face model directory")
+    stamps = FileStamps.of(lambda: _list_files(directory))
     raw = read_json(directory / "config.json")
     if is_head(raw):
         return from_directory(directory, raw, weights is not False)
@@ -59,6 +61,7 @@ def load(
         file=str(directory),
         types=dict(types),
         notes=_unread_parts(raw),
+        stamps=stamps,
         **options,
     )
     mutual = reads_pictures(raw) and raw["architectures"][0] in MUTUAL
@@ -68,6 +71,11 @@ def load(
         target.image_encoder = HfImageEncoder(directory, words, config.width, mutual=mutual)
         words.wants_parts = "is string" not in (words.chat_template or "")
     return target
+
+
+def _list_files(directory: Path) -> list[Path]:
+    """The files of a model: its weights, its configuration, and its tokenizer."""
+    return sorted(path for path in directory.iterdir() if path.suffix in (".json", ".safetensors", ".model", ".jinja"))
 
 
 def _unread_parts(raw: dict[str, Any]) -> tuple[str, ...]:

@@ -7,13 +7,13 @@ from typing import Any
 
 import attrs
 import torch
-from spec_kernels.machine import free_bytes
 from spec_kernels.model.executor import AUTO
 from spec_kernels.ops.dispatch import missing
 
 from spec_core import TargetInfo, UsageError
 from spec_core.toolkit import RecurrentSizes
 from spec_targets.description.config import Config
+from spec_targets.files.stamps import FileStamps
 from spec_targets.runtime.cache_reader import CacheReader
 from spec_targets.runtime.next_token import NextnLayer
 from spec_targets.runtime.plan import plan_model
@@ -41,21 +41,22 @@ def make_target(
     file: str = "",
     types: Mapping[str, int] | None = None,
     notes: tuple[str, ...] = (),
+    stamps: FileStamps | None = None,
 ) -> TorchTarget:
     """A target ready to run, or with metadata only. Raises UsageError before memory is allocated.
 
     storage: False reads no weights; otherwise how they are kept, ``auto`` or ``q8_0``; True means ``auto``.
-    file, types: facts for ``TargetInfo``. notes: for the user.
+    file, types: facts for ``TargetInfo``. notes: for the user. stamps: of its files.
     """
     config.check(weights.where)
-    if config.nextn and weights.shape("blk.0.attn_norm.weight") is None:
-        check_apart(weights.where, storage is not False)
     place = choose_device(device)
     kind = choose_dtype(dtype, place)
     settings = {"kernels": kernels, "activations": activations, "cache_dtype": cache_dtype}
     settings |= {} if isinstance(storage, bool) else {"weights": storage}
     plan = plan_model(config, weights, place, kind, settings, divisors, context)
-    check_memory(plan.memory.weights + one_state(config), place, weights.where)
+    if storage is not False:
+        plan.check_trunk()
+    plan.check_memory()
     info = attrs.evolve(
         describe(config, tokenizer, place, kind, context, weights.where),
         batch_device=plan.kind.batch_device,
@@ -71,16 +72,10 @@ def make_target(
     layer = NextnLayer.of(config, weights, divisors, context) if config.nextn else None
     kind_of_target = RecurrentTarget if config.recurrent else TorchTarget
     reader = CacheReader(config) if plan.kind.shows_cache and config.cached and not config.latent else None
-    target = kind_of_target(info, tokenizer, config, weights, plan, threads, layer, cache_reader=reader, notes=notes)
-    return target if storage is False else target.load()
-
-
-def check_apart(where: str, weights_wanted: bool) -> None:
-    if weights_wanted:
-        raise UsageError(
-            f"{where}: it has no trunk, only a NextN layer",
-            hint="give it to a method that uses such a layer, with the model it belongs to",
-        )
+    target = kind_of_target(
+        info, tokenizer, config, weights, plan, threads, layer, cache_reader=reader, notes=notes, stamps=stamps
+    )
+    return target if storage is False else target.read_weights()
 
 
 def describe(
@@ -122,11 +117,6 @@ def recurrent(config: Config) -> RecurrentSizes | None:
     return RecurrentSizes(len(config.recurrent), shape.state_bytes, shape.record_bytes)
 
 
-def one_state(config: Config) -> int:
-    """Bytes of the recurrent state of one sequence."""
-    return len(config.recurrent) * config.state.state_bytes if config.state is not None else 0
-
-
 def choose_device(device: str) -> torch.device:
     """An available device for which kernels exist. Raises UsageError."""
     chosen = _found(device)
@@ -162,13 +152,3 @@ def choose_dtype(dtype: str, device: torch.device) -> torch.dtype:
     if dtype not in DTYPES:
         raise UsageError(f"dtype {dtype!r} is unknown", hint=f"give one of {', '.join(DTYPES)}")
     return DTYPES[dtype]
-
-
-def check_memory(needed: int, device: torch.device, where: str) -> None:
-    """Refuse a model that does not fit in memory, before anything is allocated."""
-    free = free_bytes(str(device))
-    if needed > free:
-        raise UsageError(
-            f"{where}: the weights need {needed >> 20} MiB, {free >> 20} MiB are free on {device}",
-            hint="use a smaller model or dtype, or free memory",
-        )

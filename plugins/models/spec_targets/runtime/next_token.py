@@ -34,8 +34,12 @@ class NextnLayer:
     @classmethod
     def of(cls, config: Config, weights: Weights, divisors: Tensor | None, context: int, depth: int = 0) -> NextnLayer:
         """A layer of a file and the ones behind it that the file has, each with the first fault in its tensors."""
-        problem = nextn_problem(config, weights, depth)
-        source = TensorSubset(weights, () if problem else nextn(config, weights, depth))
+        problem, names = None, {}
+        try:
+            names = nextn(config, weights, depth)
+        except TensorMismatch as fault:
+            problem = str(fault)
+        source = TensorSubset(weights, names)
         after = depth + 1
         more = after < config.nextn and has_block(config.layers + after, weights)
         deeper = cls.of(config, weights, divisors, context, after) if more else None
@@ -58,12 +62,3 @@ class NextnLayer:
     def rotation(self) -> tuple[Tensor, float]:
         """Radians per position of every rotated pair, float32 [pairs], and the factor of cos and sin."""
         return tables(self.config, self.divisors, self.context)[0]
-
-
-def nextn_problem(config: Config, weights: Weights, depth: int = 0) -> str | None:
-    """The first fault in the tensors of a block after the trunk; None if there is none."""
-    try:
-        nextn(config, weights, depth)
-    except TensorMismatch as fault:
-        return str(fault)
-    return None

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import attrs
 import torch
 from spec_kernels.executors import ExecutorMisfit, choose_executor, setting_values
-from spec_kernels.machine import trim
+from spec_kernels.machine import free_bytes, trim
 from spec_kernels.model.deferred import read_model
 from spec_kernels.model.executor import AUTO, Executor, ExecutorKind, ExecutorRequest, MemoryPlan
 from spec_kernels.model.ops import Model
@@ -30,7 +31,8 @@ DRAFTED_MAX = 256
 class ModelPlan:
     """A checked model.
 
-    model: its operations, without values. shapes: of the tensors that it reads; others are not read.
+    model: its operations, without values. shapes: of the tensors that it reads; others are not read. state_bytes: of
+    the recurrent state of a sequence.
     """
 
     weights: Weights
@@ -39,6 +41,7 @@ class ModelPlan:
     kind: ExecutorKind
     request: ExecutorRequest
     memory: MemoryPlan
+    state_bytes: int = 0
 
     @property
     def options(self) -> dict[str, str]:
@@ -47,11 +50,39 @@ class ModelPlan:
         names = ("kernels", "activations", "cache_dtype")
         return {name: requested[name] for name in names if requested.get(name, AUTO) != AUTO}
 
+    def with_storage(self, storage: str) -> ModelPlan:
+        """The plan with weights kept in another way. Raises UsageError if its executor cannot do that."""
+        if storage == self.request.setting("weights"):
+            return self
+        _check_values({"weights": storage})
+        request = replace(self.request, settings={**self.request.settings, "weights": storage})
+        kind, request = _choose(self.model, request, self.weights.where)
+        return attrs.evolve(self, kind=kind, request=request)
+
+    def check_memory(self) -> None:
+        """Refuse a model that does not fit in memory, before anything is allocated."""
+        device, needed = self.request.device, self.memory.weights + self.state_bytes
+        if needed > (free := free_bytes(str(device))):
+            raise UsageError(
+                f"{self.weights.where}: the weights need {needed >> 20} MiB, {free >> 20} MiB are free on {device}",
+                hint="use a smaller model or dtype, or free memory",
+            )
+
+    def check_trunk(self) -> None:
+        """Refuse a file without a trunk."""
+        if not self.shapes:
+            raise UsageError(
+                f"{self.weights.where}: it has no trunk, only a NextN layer",
+                hint="give it to a method that uses such a layer, with the model it belongs to",
+            )
+
     def load(self, threads: int = 0) -> tuple[Executor, str]:
         """Read the weights. Returns the executor, and the reason for the number of threads, empty where it is not used.
 
         threads: of a CPU; 0 measures.
         """
+        self.check_trunk()
+        self.check_memory()
         on_cpu = self.request.device.type == "cpu"
         if threads and on_cpu:
             use_threads(threads)
@@ -94,14 +125,20 @@ def plan_model(
         (context or min(config.context, MAX_POSITIONS)) + DRAFTED_MAX,
         release=release_rows,
     )
-    try:
-        kind, request = choose_executor(model, request)
-    except ExecutorMisfit as misfit:
-        where = f"{weights.where}: " if misfit.reason.startswith("kernels=") else ""
-        raise UsageError(f"{where}{misfit.reason}", hint=misfit.hint) from misfit
+    kind, request = _choose(model, request, weights.where)
     stored = {} if apart else shapes
     memory = kind.plan(model, [(weights.type(name), shape) for name, shape in stored.items()], request)
-    return ModelPlan(weights, model, stored, kind, request, memory)
+    state_bytes = 0 if config.state is None else len(config.recurrent) * config.state.state_bytes
+    return ModelPlan(weights, model, stored, kind, request, memory, state_bytes)
+
+
+def _choose(model: Model, request: ExecutorRequest, where: str) -> tuple[ExecutorKind, ExecutorRequest]:
+    """The executor of a model. Raises UsageError if none fits. where: the file's name."""
+    try:
+        return choose_executor(model, request)
+    except ExecutorMisfit as misfit:
+        prefix = f"{where}: " if misfit.reason.startswith("kernels=") else ""
+        raise UsageError(f"{prefix}{misfit.reason}", hint=misfit.hint) from misfit
 
 
 def _check_values(settings: Mapping[str, str]) -> None:

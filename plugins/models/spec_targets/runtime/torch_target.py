@@ -13,7 +13,7 @@ import torch
 from spec_kernels.model import batch as rows_of
 from spec_kernels.model.batch import SequenceRows, numbers
 from spec_kernels.model.drafts import DraftLimits, Drafts
-from spec_kernels.model.executor import Executor
+from spec_kernels.model.executor import AUTO, Executor
 from spec_kernels.model.part import part_of
 from spec_kernels.model.recurrence import Lines, Recurrence, RecurrentSlot
 from spec_kernels.model.states import StatePlaces
@@ -36,6 +36,7 @@ from spec_core import (
 from spec_core.errors import SequencesFailed, TargetError, message
 from spec_core.toolkit import CacheReader, ImageEncoder, LayerExecutor, NextTokenLayer, TrainingTexts
 from spec_targets.description.config import Config
+from spec_targets.files.stamps import FileStamps
 from spec_targets.runtime.picture_rows import added_rows, positions_of, shift_of
 from spec_targets.runtime.plan import ModelPlan
 from spec_targets.runtime.probe import explain_inexact
@@ -56,7 +57,7 @@ class SlotMemory:
 
 @attrs.define(eq=False)
 class TorchTarget:
-    """A decoder of attention and recurrent layers. ``executor`` is None until ``load``; draft layers run on
+    """A decoder of attention and recurrent layers. ``executor`` is None until ``with_weights``; draft layers run on
     ``layer_executor``, which is the same. threads: requested, 0 measures. cache_reader: None where executors read no
     other model's cache. image_encoder: None for models that read text alone. notes: facts about the file for the user.
 
@@ -77,30 +78,38 @@ class TorchTarget:
     cache_reader: CacheReader | None = None
     image_encoder: ImageEncoder | None = None
     notes: tuple[str, ...] = ()
+    stamps: FileStamps | None = None
     every: int = 256
     checkpoints_max: int = 8
     executor: Executor | None = None
-    layer_executor: LayerExecutor | None = attrs.field(init=False, default=None)
+    layer_executor: LayerExecutor | None = None
     pool: StatePlaces | None = attrs.field(init=False, default=None)
 
     def __attrs_post_init__(self) -> None:
         if self.executor is not None:
-            self.pool, self.layer_executor = self.executor.states(), self.executor
+            self.pool = self.executor.states()
 
-    def load(self) -> TorchTarget:
-        """A target with weights, and what is known only with them."""
-        executor, threads = self.plan.load(self.threads)
-        request = self.plan.request
+    def with_weights(self, weights: bool | str = AUTO, threads: int | None = None) -> TorchTarget | None:
+        """The target with its weights, None if its files were changed since. See ``spec_core.commands.describe``."""
+        if self.stamps is not None and self.stamps.changed:
+            return None
+        return self.read_weights(weights, threads)
+
+    def read_weights(self, weights: bool | str = AUTO, threads: int | None = None) -> TorchTarget:
+        """The target with its weights, from the files that were opened for its metadata."""
+        plan = self.plan if isinstance(weights, bool) or weights == AUTO else self.plan.with_storage(weights)
+        executor, thread_words = plan.load(self.threads if threads is None else threads)
+        request = plan.request
         why = explain_inexact(executor, request.device, request.dtype, self.config.context)
         info = attrs.evolve(
             self.info,
             kernels=executor.describe(),
-            threads=threads,
+            threads=thread_words,
             row_bytes=executor.row_bytes,
             exact="rows" if why is None else "no",
             exact_why=why or "",
         )
-        return attrs.evolve(self, info=info, executor=executor)
+        return attrs.evolve(self, info=info, plan=plan, executor=executor, layer_executor=executor)
 
     # the Target protocol
 
