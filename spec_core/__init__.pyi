@@ -1,5 +1,7 @@
 """The types of what ``spec_core`` exports; ``__init__.py`` imports each when it is first used."""
 
+from spec_core.assembly.description import Description as Description
+from spec_core.assembly.description import describe as describe
 from spec_core.assembly.loading import load as load
 from spec_core.assembly.loading import load_tokenizer as load_tokenizer
 from spec_core.contract.batch import Batch as Batch

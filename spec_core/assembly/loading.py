@@ -35,17 +35,38 @@ def load(model: str | Path, **options: Any) -> Target:
     entry = find_plugin(scheme, ("target",))
     loader = import_plugin(entry)
     _check_names(options, loader, entry)
-    try:
-        target = loader(location, **options)
-    except SpecError:
-        raise
-    except FOREIGN as error:
-        raise _load_error(entry, location, f"{type(error).__name__}: {message(error)}") from error
+    target = _call(entry, location, lambda: loader(location, **options))
     # A target that is only read for its tensors, such as a draft head, may lack the rest.
     described = options.get("weights") is False and hasattr(target, "info") and hasattr(target, "tensor")
     if not described and (problem := lacking(target)):
         raise _load_error(entry, location, problem)
     return target
+
+
+def read_weights(described: Any, model: str | Path, options: dict[str, Any]) -> Target:
+    """A target with its weights, from one that was loaded with ``weights=False``.
+
+    A target that has ``with_weights(weights, threads)`` does not read its metadata again; it returns None if its files
+    have changed. Raises as ``load``.
+    """
+    resume = getattr(described, "with_weights", None)
+    target = None
+    if resume is not None:
+        checked = options | check_limits(options)
+        changes = {name: checked[name] for name in ("weights", "threads") if name in checked}
+        scheme, location = split(str(model))
+        target = _call(find_plugin(scheme, ("target",)), location, lambda: resume(**changes))
+    return load(model, **options) if target is None else target
+
+
+def _call(entry: Entry, location: str, read: Callable[[], Any]) -> Any:
+    """Call a loader. Raises LoadError with its name for what is not a SpecError."""
+    try:
+        return read()
+    except SpecError:
+        raise
+    except FOREIGN as error:
+        raise _load_error(entry, location, f"{type(error).__name__}: {message(error)}") from error
 
 
 def load_tokenizer(kind: str, location: str | Path) -> Tokenizer | None:

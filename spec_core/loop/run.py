@@ -12,8 +12,8 @@ from time import perf_counter
 from typing import Any, overload
 
 from spec_core.assembly.construct import DEFAULT_RULE, PluginInstance, planners_of
+from spec_core.assembly.description import Description
 from spec_core.assembly.matching import drafted_proposals, wants_probs
-from spec_core.assembly.prepare import Prepared, prepare_plugins
 from spec_core.contract.fields import write
 from spec_core.contract.layout import lay_out_batch
 from spec_core.contract.request import Emitted, Request, Result
@@ -31,6 +31,7 @@ from spec_core.loop.fair_lock import FairLock
 from spec_core.loop.generation import Generation, Queued
 from spec_core.loop.guard import Hooks, affected_parts, close_plugins, unregister_all
 from spec_core.loop.outputs import Outputs
+from spec_core.loop.prepare import Prepared, prepare
 from spec_core.loop.request.admission import sequence
 from spec_core.loop.request.arguments import all_of, check_alone, request_of, several, split_keywords
 from spec_core.loop.schedule import Scheduler, plan
@@ -53,7 +54,7 @@ class Run:
     It is a context manager: the end of ``with Run(...) as run`` closes it. A run that is garbage collected also
     frees its memory.
 
-    :param target: a target from ``spec_core.load``, a location that ``load`` accepts, or what ``prepare`` returned;
+    :param target: a target of ``spec_core.load``, a location, what ``describe`` returned, or what ``prepare`` returned;
         then plugins are not given again.
     :param methods: in the order in which they are called: names, ``"name=FILE"``, ``(name, settings)``,
         ``(name, instance)``, instances.
@@ -69,7 +70,7 @@ class Run:
 
     def __init__(
         self,
-        target: Target | Prepared | str | Path,
+        target: Target | Description | Prepared | str | Path,
         methods: Iterable[Any] = (),
         rule: Any = None,
         rollback: Any = None,
@@ -84,7 +85,7 @@ class Run:
             if isinstance(target, Prepared):
                 check_alone(methods, rule, rollback, plugin_settings, control, loading)
             else:
-                target = prepare_plugins(target, methods, rule, rollback, plugin_settings, control, loading)
+                target = prepare(target, methods, rule, rollback, plugin_settings, control, **loading)
             self.target, self.plugins = target.open()
         self.needs = reduce(or_, (c.compat.needs for c in self.plugins), Needs())
         self.proposals = drafted_proposals(self.plugins)

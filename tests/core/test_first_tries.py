@@ -47,7 +47,7 @@ def test_a_run_loads_a_location_with_the_options_of_loading():
 def test_a_run_reads_no_weights_before_its_methods_agree(monkeypatch):
     asked = []
     real = ToyTarget(**DENSE)
-    monkeypatch.setattr("spec_core.assembly.prepare.load", lambda place, **options: asked.append(options) or real)
+    monkeypatch.setattr("spec_core.assembly.description.load", lambda place, **options: asked.append(options) or real)
     with pytest.raises(UsageError, match="no method or control named 'ngrm'"):
         Run("toy", methods=["ngrm"], weights="q8_0")
 

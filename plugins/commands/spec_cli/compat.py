@@ -25,7 +25,7 @@ NEEDED = ("final", "trees", "logits", "all_logits", "constraints", "predictions"
 def compat(as_json: bool, **flags: Any) -> int:
     """Check target and plugins from metadata: what each owns, needs and refuses."""
     settings = common.settings_of(flags)
-    target = common.target_of(settings, weights=False)
+    target = common.describe_model(settings).target
     chosen, refused = inspect(target, settings)
     body = {"target": facts(target), "plugins": [answer(c) for c in chosen], "refused": refused}
     say(common.as_json(body) if as_json else "\n".join(lines(body)))

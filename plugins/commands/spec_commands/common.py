@@ -32,7 +32,7 @@ from spec_core.errors import UsageError, nearest, why
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from spec_core import Run, Target
+    from spec_core import Description, Run, Target
     from spec_core.commands import PluginInstance, Prepared
 
 MODEL = [
@@ -125,13 +125,17 @@ def settings_of(flags: dict[str, Any]) -> Settings:
     return resolve(given, os.environ, read_file(config, os.environ), plugins)
 
 
-def target_of(settings: Settings, weights: bool = True) -> Target:
-    """The target that the settings name. Raises UsageError if they name none."""
+def describe_model(settings: Settings) -> Description:
+    """The model that the settings name, from its metadata. Raises UsageError if they name none."""
+    from spec_core import describe
 
-    from spec_core import load
+    return describe(model_of(settings), **load_options(settings))
 
-    target = load(model_of(settings), **load_options(settings) | ({} if weights else {"weights": False}))
-    if weights and (warning := slow(target)):
+
+def load_target(description: Description, **changes: Any) -> Target:
+    """The target with its weights. changes: see ``Description.load``."""
+    target = description.load(**changes)
+    if warning := slow(target):
         print_note(warning)
     return target
 
@@ -202,12 +206,12 @@ def checked_target(
 
     before: called with the target's metadata and the plugins before any weight is read.
     """
-    bare, plugins = target_of(settings, weights=False), []
+    description, plugins = describe_model(settings), []
     for methods in chains:
-        plugins += _check_fit(bare, methods, settings)
+        plugins += _check_fit(description.target, methods, settings)
     check_used(settings, {c.name for c in plugins})
-    before(bare, plugins)
-    return target_of(settings)
+    before(description.target, plugins)
+    return load_target(description)
 
 
 def _check_fit(target: Target, methods: Iterable[Any], settings: Settings) -> list[PluginInstance]:

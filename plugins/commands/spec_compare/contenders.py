@@ -49,13 +49,16 @@ def check_contenders(
     threads: CPU threads where the settings leave the choice open. Raises UsageError, Refused.
     """
     by_key = {loading(e.settings): e.settings for e in entered or [ContenderEntry(settings, [])]}
-    bare = {key: common.target_of(own, weights=False) for key, own in by_key.items()}
+    described = {key: common.describe_model(own) for key, own in by_key.items()}
     used: set[str] = set()
     for entry in (e for e in entered if e.methods):
-        with _name_model(entry.settings["model"], len(bare) > 1):
-            used |= {c.name for c in _check_fit(entry, bare[loading(entry.settings)])}
+        with _name_model(entry.settings["model"], len(described) > 1):
+            used |= {c.name for c in _check_fit(entry, described[loading(entry.settings)].target)}
     common.check_used(settings, used)
-    return {key: common.target_of(_with_threads(own, threads)) for key, own in by_key.items()}
+    return {
+        key: common.load_target(described[key], **({"threads": threads} if threads and not own["threads"] else {}))
+        for key, own in by_key.items()
+    }
 
 
 def _check_fit(entry: ContenderEntry, target: Target) -> list[PluginInstance]:
@@ -73,12 +76,6 @@ def _name_model(model: str, several: bool) -> Iterator[None]:
         if not several:
             raise
         raise type(error)(f"on {model}: {error.reason}", hint=error.hint) from error
-
-
-def _with_threads(settings: Settings, threads: int | None) -> Settings:
-    if not threads or settings["threads"]:
-        return settings
-    return Resolved({**settings.table, "threads": attrs.evolve(settings.table["threads"], value=threads)})
 
 
 def loading(settings: Settings) -> Hashable:

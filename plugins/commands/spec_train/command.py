@@ -185,7 +185,7 @@ def _train(head: type[NewHeadOptions] | type[DSparkOptions], flags: dict[str, An
     out = options.output.out
     with output.lock(out):
         try:
-            TrainingRun.of(common.target_of(settings), options).run()
+            TrainingRun.of(common.load_target(common.describe_model(settings)), options).run()
         except KeyboardInterrupt:
             common.print_note(f"stopped: run the same command again to continue from the files beside {out}")
             raise

@@ -35,6 +35,7 @@ from spec_core import (
 )
 from spec_core.errors import SequencesFailed, TargetError, message
 from spec_core.toolkit import CacheReader, ImageEncoder, LayerExecutor, NextTokenLayer, TrainingTexts
+from spec_targets.collector import without_collection
 from spec_targets.description.config import Config
 from spec_targets.files.stamps import FileStamps
 from spec_targets.runtime.picture_rows import added_rows, positions_of, shift_of
@@ -95,6 +96,7 @@ class TorchTarget:
             return None
         return self.read_weights(weights, threads)
 
+    @without_collection()
     def read_weights(self, weights: bool | str = AUTO, threads: int | None = None) -> TorchTarget:
         """The target with its weights, from the files that were opened for its metadata."""
         plan = self.plan if isinstance(weights, bool) or weights == AUTO else self.plan.with_storage(weights)
