@@ -9,7 +9,7 @@ import torch
 from toys import DENSE, finish
 
 from spec_core import Compat, Request, Run, Sampling, UsageError, hookimpl
-from spec_core.assembly import prepare as prepare_module
+from spec_core.loop import prepare as prepare_module
 from spec_core.commands import prepare
 from spec_core.testing import ToyTarget
 from spec_core.testing.toy import ToyTokenizer
