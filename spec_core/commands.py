@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from spec_core.assembly.construct import construct as construct
     from spec_core.lazy import call_before_torch as call_before_torch
     from spec_core.loop.generation import Generation as Generation
-    from spec_core.loop.prepare import Prepared as Prepared
     from spec_core.loop.prepare import prepare as prepare
+    from spec_core.loop.prepared import Prepared as Prepared
     from spec_core.loop.request.admission import prompt_tokens as prompt_tokens
     from spec_core.sampling.logprob import Logprob as Logprob
 
@@ -50,7 +50,7 @@ _WHERE = {
     "Generation": "spec_core.loop.generation",
     "Logprob": "spec_core.sampling.logprob",
     "PluginInstance": "spec_core.assembly.construct",
-    "Prepared": "spec_core.loop.prepare",
+    "Prepared": "spec_core.loop.prepared",
     "check": "spec_core.assembly.assemble",
     "construct": "spec_core.assembly.construct",
     "call_before_torch": "spec_core.lazy",

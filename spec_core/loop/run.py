@@ -31,7 +31,7 @@ from spec_core.loop.fair_lock import FairLock
 from spec_core.loop.generation import Generation, Queued
 from spec_core.loop.guard import Hooks, affected_parts, close_plugins, unregister_all
 from spec_core.loop.outputs import Outputs
-from spec_core.loop.prepare import Prepared, prepare
+from spec_core.loop.prepared import Prepared, prepare_plugins
 from spec_core.loop.request.admission import sequence
 from spec_core.loop.request.arguments import all_of, check_alone, request_of, several, split_keywords
 from spec_core.loop.schedule import Scheduler, plan
@@ -85,7 +85,7 @@ class Run:
             if isinstance(target, Prepared):
                 check_alone(methods, rule, rollback, plugin_settings, control, loading)
             else:
-                target = prepare(target, methods, rule, rollback, plugin_settings, control, **loading)
+                target = prepare_plugins(target, methods, rule, rollback, plugin_settings, control, **loading)
             self.target, self.plugins = target.open()
         self.needs = reduce(or_, (c.compat.needs for c in self.plugins), Needs())
         self.proposals = drafted_proposals(self.plugins)

@@ -9,7 +9,7 @@ import torch
 from toys import DENSE, finish
 
 from spec_core import Compat, Request, Run, Sampling, UsageError, hookimpl
-from spec_core.loop import prepare as prepare_module
+from spec_core.assembly import description, loading
 from spec_core.commands import prepare
 from spec_core.testing import ToyTarget
 from spec_core.testing.toy import ToyTokenizer
@@ -76,7 +76,8 @@ def test_plugins_are_asked_once_unless_other_facts_are_found(monkeypatch, trees)
     described, complete = ToyTarget(**DENSE), ToyTarget(**DENSE)
     complete.info = attrs.evolve(complete.info, exact="rows", trees=trees)
     targets = {False: described, "auto": complete}
-    monkeypatch.setattr(prepare_module, "load", lambda place, weights="auto", **options: targets[weights])
+    for module in (description, loading):
+        monkeypatch.setattr(module, "load", lambda place, weights="auto", **options: targets[weights])
     method = Answers()
     prepared = prepare("toy", [method])
     assert len(method.facts) == 1
