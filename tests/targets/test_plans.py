@@ -25,8 +25,8 @@ GENERATE = ["generate", "-m", "zoo:pico", "-p", "def area(", "-n", "2", "--threa
 
 
 @pytest.fixture
-def built(monkeypatch):
-    """How often operations are built: of whole models, and of other layers' beginnings."""
+def build_counts(monkeypatch):
+    """How often operations are build_counts: of whole models, and of other layers' beginnings."""
     counts: Counter[str] = Counter()
     real_decoder, real_builder = decoder._decoder, build.Builder.__init__
 
@@ -43,27 +43,27 @@ def built(monkeypatch):
     return counts
 
 
-def test_operations_are_built_once_before_the_first_token(built, capsys):
+def test_operations_are_built_once_before_the_first_token(build_counts, capsys):
     assert run_command([*GENERATE, "--method", "eagle3=zoo:pico-eagle3"]) == 0
 
-    assert built == {"model": 1, "builder": 2}, "once for the target, once for the head"
+    assert build_counts == {"model": 1, "builder": 2}, "once for the target, once for the head"
 
 
-def test_operations_of_a_hybrid_are_built_once(built, capsys):
+def test_operations_of_a_hybrid_are_built_once(build_counts, capsys):
     assert run_command(["generate", "-m", "zoo:pico-hybrid", "-p", "x", "-n", "2", "--threads", "1"]) == 0
 
-    assert built["model"] == 1
+    assert build_counts["model"] == 1
 
 
 @pytest.mark.parametrize("command", ["generate", "compare", "serve"])
-def test_operations_are_built_once_by_every_command(command, built, capsys, tmp_path):
+def test_operations_are_built_once_by_every_command(command, build_counts, capsys, tmp_path):
     if command == "serve":
         prepare("zoo:pico", ["ngram"], threads=1).load().close()
     else:
         text = ["-p", "x"] if command == "generate" else ["--limit", "1"]
         assert run_command([command, "-m", "zoo:pico", "--method", "ngram", "-n", "2", "--threads", "1", *text]) == 0
 
-    assert built["model"] == 1
+    assert build_counts["model"] == 1
 
 
 @pytest.mark.parametrize("model", [tiny_gguf, tiny_hybrid, tiny_lfm2, tiny_kimi, tiny_gemma4], ids=lambda f: f.__name__)
