@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from time import sleep
@@ -44,7 +45,20 @@ def test_progress_erases_nothing_of_the_text(slow):
     text = [line.rstrip() for line in plain.stdout.splitlines()]
     assert shown.process.returncode == 0
     assert shown.screen()[: len(text)] == text
-    assert b"\r " not in shown.data
+    assert len(re.findall(rb"\r +\r", shown.data)) == 1  # the line of loading, before the text
+
+
+def test_loading_is_shown_by_the_name_that_was_written_and_removed():
+    shown = run("generate", "-m", "zoo:smollm2", "--method", "best", "-p", "a", "-n", "1")
+    assert shown.data.startswith(b"\rloading zoo:smollm2")
+    assert not any("loading" in line for line in shown.screen())
+
+
+def test_an_error_while_loading_takes_the_place_of_its_line():
+    shown = run("generate", "-m", "zoo:pico", "--method", "eagle3=missing.gguf", "-p", "a")
+    assert b"loading zoo:pico" in shown.data
+    assert shown.screen()[0].startswith("error: ")
+    assert not any("loading" in line for line in shown.screen())
 
 
 def test_progress_of_a_prompt_is_removed_before_the_text(slow):

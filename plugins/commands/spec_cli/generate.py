@@ -65,7 +65,9 @@ def generate(many: Path | None, show_drafts: bool, as_json: bool, **flags: Any) 
     images = list(asked.pop("images"))
     settings = common.settings_of(flags)
     requests = [with_images(request, images) for request in requests_of(many, places, request_of(asked, settings))]
-    with common.load_run(common.prepare_run(settings), settings) as run:
+    with common.show_loading(settings):
+        run = common.load_run(common.prepare_run(settings), settings)
+    with run:
         _generate(run, requests, settings, watch, many is not None, show_drafts, as_json)
 
 
