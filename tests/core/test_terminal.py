@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -15,26 +14,6 @@ pytest.importorskip("pyte", reason="renders a terminal")
 from spec_cli.watch import Prefill
 
 from tests.support.terminal import Terminal, run
-
-SLOW = """
-from time import sleep
-from spec_core import hookimpl
-class Slow:
-    @hookimpl
-    def process(self, rows):
-        sleep(0.15)
-"""
-
-
-@pytest.fixture
-def slow(tmp_path):
-    """A method that makes a text last for seconds, as a package of a stranger."""
-    folder = tmp_path / "slow-1.0.dist-info"
-    folder.mkdir()
-    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: slow\nVersion: 1.0\n", "utf-8")
-    (folder / "entry_points.txt").write_text("[spec_core.methods]\nslow = slow_method:Slow\n", "utf-8")
-    (tmp_path / "slow_method.py").write_text(SLOW, "utf-8")
-    return os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH", "")]))
 
 
 def test_progress_erases_nothing_of_the_text(slow):
@@ -49,8 +28,8 @@ def test_progress_erases_nothing_of_the_text(slow):
 
 
 def test_loading_is_shown_by_the_name_that_was_written_and_removed():
-    shown = run("generate", "-m", "zoo:smollm2", "--method", "best", "-p", "a", "-n", "1")
-    assert shown.data.startswith(b"\rloading zoo:smollm2")
+    shown = run("generate", "-m", "zoo:pico", "--method", "best", "-p", "a", "-n", "1")
+    assert shown.data.startswith(b"\rloading zoo:pico")
     assert not any("loading" in line for line in shown.screen())
 
 
