@@ -1,5 +1,7 @@
 """The names of ``spec_core.toolkit``; ``__init__.py`` imports each when it is first used."""
 
+from spec_core.contract.overlay import LowRank as LowRank
+from spec_core.contract.overlay import Overlay as Overlay
 from spec_core.contract.parts import decode_after as decode_after
 from spec_core.contract.parts import encode_after as encode_after
 from spec_core.contract.parts import encode_part as encode_part
@@ -19,6 +21,7 @@ from spec_core.contract.target_parts import image_encoder as image_encoder
 from spec_core.contract.target_parts import layer_executor as layer_executor
 from spec_core.contract.target_parts import next_token_layer as next_token_layer
 from spec_core.contract.target_parts import next_token_layers as next_token_layers
+from spec_core.contract.target_parts import overlay_problem as overlay_problem
 from spec_core.contract.target_parts import partial_forward as partial_forward
 from spec_core.contract.target_parts import partial_problem as partial_problem
 from spec_core.contract.target_parts import training_texts as training_texts
