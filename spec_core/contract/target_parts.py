@@ -204,7 +204,7 @@ def next_token_layers(target: Any) -> tuple[NextTokenLayer, ...]:
 
 def partial_problem(target: Any) -> str | None:
     """Why rows cannot run through a part of a target's blocks, from metadata alone; None if they can."""
-    if not hasattr(target, "partial_forward"):
+    if not hasattr(target, "partial_problem"):
         return "it does not run parts of its model"
     problem: str | None = target.partial_problem
     return problem

@@ -58,6 +58,9 @@ from spec_core.toolkit.json_counts import JsonLimits as JsonLimits
 from spec_core.toolkit.limited_process import LimitedProcess as LimitedProcess
 from spec_core.toolkit.limited_process import ProcessEnded as ProcessEnded
 from spec_core.toolkit.limited_process import answer_messages as answer_messages
+from spec_core.toolkit.overlay_file import block_tensor_name as block_tensor_name
+from spec_core.toolkit.overlay_file import read_adapter as read_adapter
+from spec_core.toolkit.overlay_file import read_overlay_tensors as read_overlay_tensors
 from spec_core.toolkit.pair_drafter import PairDrafter as PairDrafter
 from spec_core.toolkit.pair_drafter import PairState as PairState
 from spec_core.toolkit.pair_tree import learn_draft as learn_draft

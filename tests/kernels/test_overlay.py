@@ -110,7 +110,7 @@ def test_what_does_not_fit_is_refused_by_name(target):
 
 
 def test_numbers_that_are_none_are_refused():
-    with pytest.raises(ValueError, match="'blk.0.attn_q.weight' is of type int64"):
+    with pytest.raises(ValueError, match=r"'blk.0.attn_q.weight' is of type int64"):
         Overlay({"blk.0.attn_q.weight": torch.zeros(2, 2, dtype=torch.int64)})
     with pytest.raises(ValueError, match="different ranks"):
         LowRank(noise(2, 4), noise(4, 3))

@@ -89,7 +89,9 @@ class _Writer:
         names = [_matrix_name(out, weight) for out, weight in zip(op.outs, op.weights, strict=True)]
         pairs = {i: self.weights.pairs[name] for i, name in enumerate(names) if name in self.weights.pairs}
         own = replace(op, weights=tuple(map(self._matrix, names, op.weights)), biases=self._biases(names, op))
-        is_other = [a is not b or c is not d for a, b, c, d in zip(own.weights, op.weights, own.biases, op.biases)]
+        is_other = [
+            a is not b or c is not d for a, b, c, d in zip(own.weights, op.weights, own.biases, op.biases, strict=True)
+        ]
         if self.weights.mixed and "output.weight" in names and (pairs or any(is_other)):
             raise ValueError("'output.weight' can be another matrix for all rows only")
         for i, (down, up) in pairs.items():
