@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor, empty
+import torch
+from torch import Tensor
 
 from spec_core.contract.overlay import LowRank, check_floats
 from spec_core.errors import UsageError
@@ -26,7 +27,7 @@ NEUTRAL |= {"use_dora": False, "modules_to_save": None}
 
 
 def block_tensor_name(name: str) -> str | None:
-    """The GGUF name of a block's matrix, bias or norm of heads in a Hugging Face checkpoint; None for another tensor."""
+    """The GGUF name of a block's matrix, bias or norm of heads in a Hugging Face checkpoint; None for others."""
     match = BLOCK.fullmatch(name)
     stem = STEMS.get(match[2]) if match else None
     return f"blk.{match[1]}.{stem}.{match[3]}" if match and stem else None
@@ -119,11 +120,10 @@ def _tensors(path: Path, values: bool, is_wanted: Callable[[str], bool]) -> Iter
 
 
 def _shape_alone(entry: Any) -> Tensor:
-    """A tensor without values. One of a type that no overlay has becomes bytes, which are refused."""
-    import torch
-
-    types = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
-    return empty(entry.get_shape(), dtype=types.get(entry.get_dtype(), torch.uint8), device="meta")
+    """A tensor without values. One of a type that torch calls otherwise becomes bytes, which are refused."""
+    types = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+    types |= {"I64": torch.int64, "I32": torch.int32}
+    return torch.empty(entry.get_shape(), dtype=types.get(entry.get_dtype(), torch.uint8), device="meta")
 
 
 def _checked(file: Path, name: str, tensor: Tensor) -> Tensor:
