@@ -87,7 +87,8 @@ def _adapter_scale(path: Path) -> float:
     for name, neutral in NEUTRAL.items():
         if config.get(name, neutral) not in (neutral, None):
             raise _damage(path, f"{name} is {str(config[name])[:40]!r}; {neutral!r} is possible")
-    rank, alpha = config.get("r"), config.get("lora_alpha")
+    rank: Any = config.get("r")
+    alpha: Any = config.get("lora_alpha")
     if type(rank) is not int or rank < 1 or type(alpha) not in (int, float) or not math.isfinite(alpha):
         raise _damage(path, f"r is {str(rank)[:40]} and lora_alpha {str(alpha)[:40]}, positive numbers were needed")
     return float(alpha) / (math.sqrt(rank) if config.get("use_rslora") is True else rank)

@@ -80,7 +80,7 @@ def test_what_does_not_fit_is_refused_by_name(weights, tmp_path):
         tmp_path / "a.safetensors",
     )
     (tmp_path / "config.json").write_text('{"block_size": 5, "mask_token_id": 0}')
-    with pytest.raises(UsageError, match="q_proj_diff.* is of type int64"):
+    with pytest.raises(UsageError, match=r"q_proj_diff.* is of type int64"):
         Run("zoo:pico", [Orthrus(str(tmp_path))])
     (tmp_path / "config.json").write_text('{"block_size": 1e9, "mask_token_id": 0}')
     with pytest.raises(UsageError, match="block 1000000000"):

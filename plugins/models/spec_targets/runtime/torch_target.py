@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from collections.abc import Sequence as TypingSequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import accumulate
 from typing import Any
 
@@ -17,7 +17,7 @@ from spec_kernels.model.ops import Model
 from spec_kernels.model.overlay import overlay_weights
 from spec_kernels.model.part import part_of
 from spec_kernels.model.recurrence import Lines, Recurrence, RecurrentSlot
-from spec_kernels.model.source import ShapeRecorder
+from spec_kernels.model.source import ShapeRecorder, TensorSource
 from spec_kernels.model.states import StatePlaces
 from torch import Tensor
 
@@ -41,7 +41,7 @@ from spec_targets.description.config import Config
 from spec_targets.runtime.build import Executor
 from spec_targets.runtime.decoder import decoder
 from spec_targets.runtime.overlay import OverlayTensors, overlay_inputs, weights_of
-from spec_targets.runtime.part_of_target import PartOfTarget
+from spec_targets.runtime.part_of_target import PartOfTarget, PartRows
 from spec_targets.runtime.picture_rows import added_rows, positions_of, shift_of
 from spec_targets.runtime.weights import Weights
 
@@ -147,9 +147,9 @@ class TorchTarget:
     def run_part(
         self,
         executor: Executor,
-        rows: TypingSequence[tuple[Sequence, int, list[int]]],
         overlay: Overlay | None,
-        chosen: TypingSequence[int],
+        rows: PartRows,
+        chosen: list[int],
     ) -> Tensor:
         """Logits of an executor over caches of this target. rows: see ``PartialForward``. chosen: rows of the batch."""
         batch = self._continuing(list(rows), [1] * len(rows))
@@ -192,11 +192,12 @@ class TorchTarget:
         """Some blocks, with the embedding and the output, in the caches of this target's sequences."""
         if (problem := self.partial_problem) is not None:
             raise ValueError(problem)
-        model, source = self.executor.model, self.weights
+        model: Model = self.executor.model
+        source: TensorSource = self.weights
         if overlay is not None:
             model, source = overlay_weights(model, weights_of(overlay)), OverlayTensors(overlay, source)
         model = part_of(model, sorted(set(blocks)), self.info.layers, window)
-        return PartOfTarget(self, self.executor.with_layers(model, source), overlay)
+        return PartOfTarget(partial(self.run_part, self.executor.with_layers(model, source), overlay))
 
     def overlay_problem(self, overlay: Overlay) -> str | None:
         """Why rows cannot run with these weights, from shapes alone; None if they can."""
