@@ -35,6 +35,10 @@ class LowRank:
             raise ValueError(f"down {list(self.down.shape)} and up {list(self.up.shape)} have different ranks")
 
 
+def _copy(tensors: Mapping[str, Tensor | LowRank]) -> dict[str, Tensor | LowRank]:
+    return dict(tensors)
+
+
 def _check_tensors(instance: Any, attribute: attrs.Attribute[Any], tensors: Mapping[str, Tensor | LowRank]) -> None:
     for name, tensor in tensors.items():
         if isinstance(tensor, Tensor):
@@ -54,7 +58,7 @@ class Overlay:
     both_ways: rows of one sequence in a forward see each other in both directions, in place of earlier ones only.
     """
 
-    tensors: Mapping[str, Tensor | LowRank] = attrs.field(converter=dict, validator=_check_tensors)
+    tensors: Mapping[str, Tensor | LowRank] = attrs.field(converter=_copy, validator=_check_tensors)
     plain_rows: int = attrs.field(default=0, validator=[instance_of(int), ge(0)], kw_only=True)
     both_ways: bool = attrs.field(default=False, validator=instance_of(bool), kw_only=True)
 

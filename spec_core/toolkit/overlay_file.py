@@ -44,7 +44,7 @@ def read_overlay_tensors(path: str | Path, rename: Callable[[str], str | None], 
         assert own is not None
         if own in tensors:
             raise _damage(file, f"two of its tensors are {own!r}")
-        tensors[own] = _checked(file, name, tensor)
+        tensors[own] = _check_tensor(file, name, tensor)
     if not tensors:
         raise UsageError(f"{path}: no tensor of an overlay is in it", hint="name the file or directory of the weights")
     return tensors
@@ -66,7 +66,7 @@ def read_adapter(folder: str | Path, values: bool = True) -> dict[str, LowRank]:
             raise _damage(file, f"tensor {name[:80]!r} is not half of a pair for a matrix of a block")
         if match[2] in halves.setdefault(own, {}):
             raise _damage(file, f"two of its tensors are {match[2]} of {own!r}")
-        halves[own][match[2]] = _checked(file, name, tensor)
+        halves[own][match[2]] = _check_tensor(file, name, tensor)
     for own, half in halves.items():
         if len(half) < 2:
             raise _damage(folder / ADAPTER, f"of the pair for {own!r} it has {min(half)} alone")
@@ -127,7 +127,7 @@ def _shape_alone(entry: Any) -> Tensor:
     return torch.empty(entry.get_shape(), dtype=types.get(entry.get_dtype(), torch.uint8), device="meta")
 
 
-def _checked(file: Path, name: str, tensor: Tensor) -> Tensor:
+def _check_tensor(file: Path, name: str, tensor: Tensor) -> Tensor:
     try:
         check_floats(name[:80], tensor)
     except ValueError as error:

@@ -356,9 +356,9 @@ class WholePart:
         return self.run(rows)
 
     def forward_rows(self, rows, first=0):
-        return [torch.cat(list(map(self.run, self.begun(row, first)))) for row in rows]
+        return [torch.cat(list(map(self.run, self.beginnings(row, first)))) for row in rows]
 
-    def begun(self, row, first):
+    def beginnings(self, row, first):
         """The row's tokens up to each from ``first`` on."""
         seq, start, tokens = row
         return [[(seq, start, tokens[: i + 1])] for i in range(first, len(tokens))]

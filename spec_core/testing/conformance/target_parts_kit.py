@@ -125,10 +125,10 @@ class TargetPartChecks(RowChecks):
         rows = [(seq, len(TEXT) - 3, TEXT[-3:])]
         last = host(part.forward(rows)).copy()
         for first in (0, 2):
-            found = part.forward_rows(rows, first)
-            counts = [len(one) for one in found]
+            logits = part.forward_rows(rows, first)
+            counts = [len(one) for one in logits]
             expect(counts == [3 - first], f"rows from number {first} of 3 on: {counts} rows in place of {[3 - first]}")
-            close(host(found[0][-1:]), last, self.rounding, "the last row of forward_rows")
+            close(host(logits[0][-1:]), last, self.rounding, "the last row of forward_rows")
 
     @promise(
         "training_texts, if there are some, are texts that the tokenizer reads, and at most the prompts requested."

@@ -111,8 +111,8 @@ def test_a_folder_without_an_adapter_is_refused(tmp_path):
 
 def folders():
     """Every folder of vectors that is there."""
-    found = sorted(GOLDEN.glob("self-*/*/golden.json"))
-    return [path.parent for path in found if json.loads(path.read_text())["kind"] == "uno"]
+    paths = sorted(GOLDEN.glob("self-*/*/golden.json"))
+    return [path.parent for path in paths if json.loads(path.read_text())["kind"] == "uno"]
 
 
 def contexts(vectors):
