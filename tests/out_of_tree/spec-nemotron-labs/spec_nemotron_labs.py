@@ -1,0 +1,102 @@
+"""Nemotron-Labs linear speculation: the target with an adapter fills a block of masks in one pass.
+
+The last token and masks see each other and the sequence's keys and values, and all of them take the adapter. A row
+predicts the token of its own position, so the first row is not used::
+
+    spec generate -m TARGET --method nemotron-labs=linear_spec_lora -p "def add(a, b):"
+"""
+
+from __future__ import annotations
+
+import attrs
+from attrs.validators import ge
+
+from spec_core import Compat, Needs, Refusal, Sequence, Step, Target, hookimpl
+from spec_core.toolkit import (
+    AcceptanceEstimate,
+    Overlay,
+    PartialDraft,
+    PartialForward,
+    TokenDrafter,
+    overlay_problem,
+    p_min_field,
+    partial_forward,
+    partial_problem,
+    read_adapter,
+)
+
+
+@attrs.define(eq=False)
+class NemotronLabs:
+    """Draft a block of masks with the target's layers and an adapter."""
+
+    folder: str = attrs.field(default="", metadata={"help": "the folder of the adapter"})
+    block: int = attrs.field(default=32, validator=ge(2), metadata={"help": "rows of a block"})
+    mask: int = attrs.field(default=100, validator=ge(0), metadata={"help": "id of the mask token"})
+    draft_max: int = attrs.field(default=256, validator=ge(1), metadata={"help": "longest draft"})
+    p_min: float | None = p_min_field("end a draft that is less likely to be accepted; 0.3")
+    rows: PartialForward = attrs.field(default=None, init=False)
+    plain: PartialForward = attrs.field(default=None, init=False)
+    drafter: TokenDrafter = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.drafter = TokenDrafter(self.p_min)
+
+    @hookimpl
+    def compat(self, target: Target) -> Compat:
+        reason, hint = self.misfit(target), "write --method nemotron-labs=FOLDER, of an adapter for this target"
+        return Compat(
+            needs=Needs(partial=True),
+            drafts=self.drafter.proposals,
+            forwards=lambda drafted: 1,
+            refusals=[Refusal(reason, hint)] if reason else [],
+            load=self.load,
+            catches_up=True,
+        )
+
+    def misfit(self, target: Target) -> str | None:
+        """Why the adapter cannot draft for a target, from shapes alone."""
+        if not self.folder:
+            return "no folder is named"
+        if self.mask >= target.info.vocab:
+            return f"the mask token is {self.mask}, {target.info.name} has {target.info.vocab}"
+        if partial_problem(target) is not None:
+            return None  # the run says it
+        return overlay_problem(target, self.overlay(values=False))
+
+    def overlay(self, values: bool = True) -> Overlay:
+        return Overlay(read_adapter(self.folder, values), both_ways=True)
+
+    def load(self, target: Target) -> None:
+        blocks = range(target.info.layers)
+        self.rows, self.plain = partial_forward(target, blocks, overlay=self.overlay()), partial_forward(target, blocks)
+
+    @hookimpl
+    def draft(self, step: Step) -> None:
+        ready = [(seq, n) for seq, n in step.undrafted if n and not seq.embeds and self.is_near(seq)]
+        if not ready:
+            return
+        self.catch_up(step, [seq for seq, _ in ready])
+        blocks = [(seq, len(seq.tokens) - 1, self.block_tokens(seq)) for seq, _ in ready]
+        logits = self.rows.forward_rows(blocks, first=1)
+        step.report_cost(forwards=1, rows=self.block * len(blocks))
+        for (seq, budget), rows in zip(ready, logits, strict=True):
+            draft = PartialDraft(seq, min(budget, self.draft_max, self.block - 1), AcceptanceEstimate())
+            for row in rows:
+                if draft.open:
+                    self.drafter.extend(step, draft, row)
+            step.propose(seq, self.drafter.finish(draft))
+
+    def block_tokens(self, seq: Sequence) -> list[int]:
+        return [seq.tokens[-1], *[self.mask] * (self.block - 1)]
+
+    def is_near(self, seq: Sequence) -> bool:
+        """Whether few tokens are not evaluated: not a prompt, which would be read twice."""
+        return len(seq.tokens) - seq.evaluated <= self.block
+
+    def catch_up(self, step: Step, seqs: list[Sequence]) -> None:
+        """Evaluate tokens before the last one, where a rollback has left some."""
+        late = [(s, s.evaluated, s.tokens[s.evaluated : -1]) for s in seqs if s.evaluated < len(s.tokens) - 1]
+        if late:
+            self.plain.forward(late)
+            step.report_cost(forwards=1, rows=sum(len(tokens) for _, _, tokens in late))
