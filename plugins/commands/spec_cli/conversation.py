@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import attrs
-
 from spec_commands.printing import PASSING
 
 from spec_cli.show import Show
