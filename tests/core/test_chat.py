@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from spec_core import Request, Run, Sampling
+from spec_core import Request, Run, Sampling, load
 
 CHAT = ("chat", "-m", "zoo:pico", "--method", "ngram", "-n", "24", "--threads", "1")
 
@@ -60,6 +60,29 @@ def test_plain_generates_the_same_text_without_drafts(temperature):
     assert out[:half] == out[half:]
     assert re.search(r"the same text; with drafts [\d.]+ tokens/s, without [\d.]+: [\d.]+ times", err)
     assert "drafted accepted" not in err.splitlines()[1]
+
+
+@pytest.mark.parametrize(
+    ("options", "temperature", "expected"),
+    [({}, 0.8, False), ({"rule": "rejection"}, 0.0, False), ({"rule": "rejection"}, 0.8, True)],
+)
+def test_texts_may_differ_where_rule_or_target_say_so(options, temperature, expected):
+    from spec_cli.chat import Chat
+    from spec_cli.conversation import Conversation
+
+    request = Request([], sampling=Sampling(temperature=temperature))
+    with Run(load("zoo:pico", threads=1), ["draft-model=zoo:pico-draft"], **options) as run:
+        assert Chat(run, Conversation(run, request)).may_differ is expected
+
+
+def test_another_text_is_reported_where_none_may_be():
+    from spec_cli.chat import compare_answers
+    from spec_cli.conversation import Answer
+
+    one, other = (Answer("", tokens, 0, "stop", {"tokens_per_second": 2.0}, {}) for tokens in ([1, 2], [1, 3]))
+    assert compare_answers(one, other, may_differ=False).startswith("ANOTHER TEXT: please report it; with drafts 2.0")
+    assert compare_answers(one, other, may_differ=True).startswith("another text, as may be")
+    assert compare_answers(one, one, may_differ=False).startswith("the same text")
 
 
 def test_again_takes_the_place_of_the_last_answer():

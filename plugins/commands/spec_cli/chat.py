@@ -131,7 +131,7 @@ class Chat:
     def answer_again(self, _: str) -> None:
         """answer the last message again, with the next seed"""
         self.last_answer()
-        self.print_answer(self.conversation.ask_again(self.conversation.asked, self.show))
+        self.print_answer(self.conversation.ask_again(self.conversation.last_message, self.show))
 
     def edit_message(self, text: str) -> None:
         """answer another message in the place of the last one; without a text, edit it"""
@@ -139,7 +139,7 @@ class Chat:
         if text:
             self.print_answer(self.conversation.ask_again(text, self.show))
         else:
-            self.draft = f"/edit {self.conversation.asked}"
+            self.draft = f"/edit {self.conversation.last_message}"
 
     def answer_plainly(self, _: str) -> None:
         """generate the last answer again without drafts, and compare text and speed"""
@@ -151,7 +151,9 @@ class Chat:
     @property
     def may_differ(self) -> bool:
         """Whether texts with drafts may be others than those without, as rule or target say."""
-        return bool(self.run.stats.lossy) or self.run.target.info.exact != "yes"
+        private = any(c.compat.noise == "private" for c in self.run.plugins)
+        drawn = private and self.conversation.request.sampling.temperature > 0
+        return drawn or bool(self.run.stats.lossy) or self.run.target.info.exact != "rows"
 
     def print_statistics(self, _: str) -> None:
         """print the figures of the last answer"""

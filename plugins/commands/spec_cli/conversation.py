@@ -62,7 +62,7 @@ class Conversation:
         self.messages, self.last = [], None
 
     @property
-    def asked(self) -> str:
+    def last_message(self) -> str:
         """The last message of the user; empty before the first."""
         return next((m["content"] for m in reversed(self.messages) if m["role"] == "user"), "")
 
@@ -78,7 +78,7 @@ class Conversation:
     def answer_plainly(self, last: Answer, show: Show) -> Answer:
         """Generate the last answer again, by its own seed and without drafts; the conversation stays as it is."""
         request = attrs.evolve(self.request, seed=last.seed, methods=(), max_tokens=max(1, len(last.tokens)))
-        return self._answer([*self._before(), user_message(self.asked)], request, show)
+        return self._answer([*self._before(), user_message(self.last_message)], request, show)
 
     def _before(self) -> list[dict[str, str]]:
         """The messages before the last one of the user."""
