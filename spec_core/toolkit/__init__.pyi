@@ -36,6 +36,7 @@ from spec_core.sampling.noise import uniform as uniform
 from spec_core.toolkit.acceptance import AcceptanceEstimate as AcceptanceEstimate
 from spec_core.toolkit.acceptance import AcceptanceEstimates as AcceptanceEstimates
 from spec_core.toolkit.acceptance import match_estimates as match_estimates
+from spec_core.toolkit.block_of_target import BlockOfTarget as BlockOfTarget
 from spec_core.toolkit.choosing import choosers as choosers
 from spec_core.toolkit.choosing import walk as walk
 from spec_core.toolkit.constrained import allowed_mask as allowed_mask

@@ -85,7 +85,7 @@ def test_a_row_predicts_its_own_position(adapter):
     forward(target, [Part(seq, 0, text, decides=True)])
     list.extend(seq.tokens, tokens[: len(text) + 1])
     seq.evaluated = len(text)
-    rows = method.rows.forward_rows([(seq, len(text), method.block_tokens(seq))])[0].argmax(1).tolist()
+    rows = method.rows.rows.forward_rows([(seq, len(text), method.block_tokens(seq))])[0].argmax(1).tolist()
     assert list(drafts[0]) == rows[1:] != rows[:3]
 
 

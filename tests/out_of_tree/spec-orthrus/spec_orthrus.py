@@ -18,10 +18,8 @@ from attrs.validators import ge
 from spec_core import Compat, Needs, Refusal, Sequence, Step, Target, hookimpl
 from spec_core.errors import UsageError
 from spec_core.toolkit import (
-    AcceptanceEstimate,
+    BlockOfTarget,
     Overlay,
-    PartialDraft,
-    PartialForward,
     TokenDrafter,
     block_tensor_name,
     overlay_problem,
@@ -41,8 +39,7 @@ class Orthrus:
     mask: int = attrs.field(default=-1, metadata={"help": "id of the mask token; -1: as in config.json"})
     draft_max: int = attrs.field(default=256, validator=ge(1), metadata={"help": "longest draft"})
     p_min: float | None = p_min_field("end a draft that is less likely to be accepted; 0.3")
-    rows: PartialForward = attrs.field(default=None, init=False)
-    plain: PartialForward = attrs.field(default=None, init=False)
+    rows: BlockOfTarget = attrs.field(default=None, init=False)
     drafter: TokenDrafter = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -91,34 +88,12 @@ class Orthrus:
 
     def load(self, target: Target) -> None:
         blocks = range(target.info.layers)
-        self.rows, self.plain = partial_forward(target, blocks, overlay=self.overlay()), partial_forward(target, blocks)
+        rows, plain = partial_forward(target, blocks, overlay=self.overlay()), partial_forward(target, blocks)
+        self.rows = BlockOfTarget(rows, plain, self.block)
 
     @hookimpl
     def draft(self, step: Step) -> None:
-        ready = [(seq, n) for seq, n in step.undrafted if n and not seq.embeds and self.is_near(seq)]
-        if not ready:
-            return
-        self.catch_up(step, [seq for seq, _ in ready])
-        blocks = [(seq, len(seq.tokens) - 1, self.block_tokens(seq)) for seq, _ in ready]
-        logits = self.rows.forward_rows(blocks)
-        step.report_cost(forwards=1, rows=self.block * len(blocks))
-        for (seq, budget), rows in zip(ready, logits, strict=True):
-            draft = PartialDraft(seq, min(budget, self.draft_max, self.block - 1), AcceptanceEstimate())
-            for row in rows:
-                if draft.open:
-                    self.drafter.extend(step, draft, row)
-            step.propose(seq, self.drafter.finish(draft))
+        self.rows.draft(step, self.drafter, min(self.draft_max, self.block - 1), self.block_tokens)
 
     def block_tokens(self, seq: Sequence) -> list[int]:
         return [seq.tokens[-1], *[self.mask] * (self.block - 1)]
-
-    def is_near(self, seq: Sequence) -> bool:
-        """Whether few tokens are not evaluated: not a prompt, which would be read twice."""
-        return len(seq.tokens) - seq.evaluated <= self.block
-
-    def catch_up(self, step: Step, seqs: list[Sequence]) -> None:
-        """Evaluate tokens before the last one, where a rollback has left some."""
-        late = [(s, s.evaluated, s.tokens[s.evaluated : -1]) for s in seqs if s.evaluated < len(s.tokens) - 1]
-        if late:
-            self.plain.forward(late)
-            step.report_cost(forwards=1, rows=sum(len(tokens) for _, _, tokens in late))

@@ -121,7 +121,7 @@ def test_drafts_are_those_of_the_published_module(folder, kernels):
             list.extend(seq.tokens, text[len(seq.tokens) :])
             seq.evaluated = len(text) - 1
             assert method.block_tokens(seq) == vectors[f"{at}.{round_}block_tokens"].tolist()
-            logits = method.rows.forward_rows([(seq, len(text) - 1, method.block_tokens(seq))])[0][:-1]
+            logits = method.rows.rows.forward_rows([(seq, len(text) - 1, method.block_tokens(seq))])[0][:-1]
             assert torch.allclose(logits, vectors[f"{at}.{round_}draft_logits"], atol=1e-4)
             assert logits.argmax(1).tolist() == vectors[f"{at}.{round_}draft_tokens"].tolist()
 

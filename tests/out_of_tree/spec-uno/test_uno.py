@@ -146,7 +146,7 @@ def test_drafts_are_those_of_the_published_forward(folder, kernels):
                 assert text[-1] == int(vectors[f"{at}.next.id_last"])
             feed(target, seq, text)
             block = vectors[f"{at}.{round_}block_tokens"].tolist()
-            logits = method.rows.forward_rows([(seq, len(text) - 1, block)])[0]
+            logits = method.rows.rows.forward_rows([(seq, len(text) - 1, block)])[0]
             assert torch.allclose(logits, vectors[f"{at}.{round_}draft_logits"], atol=1e-4)
             assert logits.argmax(1).tolist() == vectors[f"{at}.{round_}draft_tokens"].tolist()
 
