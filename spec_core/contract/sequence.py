@@ -141,7 +141,10 @@ class Sequence:
 
     @property
     def output_position(self) -> int:
-        """Output position of the next token: 0 is the first generated one, plus the request's ``offset``."""
+        """Output position of the next token: the number of output tokens so far plus the request's ``offset``.
+
+        The offset is included: a run of a plugin's own that continues this text takes this number as its ``offset``.
+        """
         return len(self.tokens) - self.prompt_len + self.offset
 
     @property

@@ -266,14 +266,15 @@ class Step:
         Under a rule with private noise, only drafters use this noise, and it is new in every step and for every
         request of the run: a rejected position must not be drawn again from the same numbers.
 
-        The returned tensor is a copy.
+        The returned tensor is a copy. In ``rollback`` the positions are still those of this step's draft: a method that
+        reads rows of logits there may choose from them with the noise of their positions.
 
         :param i: from 0, below the budget.
         :param branch: in a tree, which node of its depth the token follows. Shared noise is the same for all nodes;
             private noise differs, since a rule may look below a node before it rejects it.
         :param ids: noise of these tokens only; a few are cheap, the whole vocabulary takes some hundred microseconds.
         """
-        self._in("noise", "draft")
+        self._in("noise", "draft", "rollback")
         if (i := index(i)) < 0:
             raise ValueError(f"noise was requested for drafted token {i}, the first is 0")
         source, t = self.drawing(seq, i, index(branch))

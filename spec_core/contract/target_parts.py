@@ -13,6 +13,7 @@ import attrs
 from torch import Tensor
 
 from spec_core.contract.encoded_prompt import EncodedPrompt
+from spec_core.contract.overlay import Overlay
 from spec_core.contract.picture_budget import PictureBudget
 
 Messages = list[dict[str, str]]
@@ -137,6 +138,12 @@ class PartialForward(Protocol):
         Raises ValueError for a start before ``seq.evaluated``.
         """
 
+    def forward_rows(self, rows: Sequence[tuple[Any, int, list[int]]], first: int = 0) -> list[Tensor]:
+        """Logits [rows, V] of each sequence, of its rows from number ``first`` on; otherwise as ``forward``.
+
+        A row predicts what its weights were trained for: the token after it, or its own.
+        """
+
 
 class ImageEncoder(Protocol):
     """``target.image_encoder``: reads prompts with pictures. Several threads may call it."""
@@ -197,19 +204,33 @@ def next_token_layers(target: Any) -> tuple[NextTokenLayer, ...]:
 
 def partial_problem(target: Any) -> str | None:
     """Why rows cannot run through a part of a target's blocks, from metadata alone; None if they can."""
-    if not hasattr(target, "partial_forward"):
+    if not hasattr(target, "partial_problem"):
         return "it does not run parts of its model"
     problem: str | None = target.partial_problem
     return problem
 
 
-def partial_forward(target: Any, blocks: Iterable[int], window: int = 0) -> PartialForward:
+def partial_forward(
+    target: Any, blocks: Iterable[int], window: int = 0, overlay: Overlay | None = None
+) -> PartialForward:
     """The blocks of a target with these numbers, ascending. window: rows that attention sees at most; 0: as in each.
 
-    Raises ValueError for blocks that are not there, and where keys of a block that is left out would be read.
+    overlay: other weights of their rows. Raises ValueError for blocks that are not there, where keys of a block that is
+    left out would be read, and for an overlay that does not fit.
     """
-    part: PartialForward = target.partial_forward(blocks, window)
+    more = {} if overlay is None else {"overlay": overlay}
+    part: PartialForward = target.partial_forward(blocks, window, **more)
     return part
+
+
+def overlay_problem(target: Any, overlay: Overlay) -> str | None:
+    """Why rows of a part of a target cannot run with other weights, from metadata alone; None if they can."""
+    if (problem := partial_problem(target)) is not None:
+        return problem
+    if not hasattr(target, "overlay_problem"):
+        return "its rows have no weights of their own"
+    problem = target.overlay_problem(overlay)
+    return problem
 
 
 def cache_reader(target: Any) -> CacheReader | None:

@@ -1,5 +1,7 @@
 """The names of ``spec_core.toolkit``; ``__init__.py`` imports each when it is first used."""
 
+from spec_core.contract.overlay import LowRank as LowRank
+from spec_core.contract.overlay import Overlay as Overlay
 from spec_core.contract.parts import decode_after as decode_after
 from spec_core.contract.parts import encode_after as encode_after
 from spec_core.contract.parts import encode_part as encode_part
@@ -19,6 +21,7 @@ from spec_core.contract.target_parts import image_encoder as image_encoder
 from spec_core.contract.target_parts import layer_executor as layer_executor
 from spec_core.contract.target_parts import next_token_layer as next_token_layer
 from spec_core.contract.target_parts import next_token_layers as next_token_layers
+from spec_core.contract.target_parts import overlay_problem as overlay_problem
 from spec_core.contract.target_parts import partial_forward as partial_forward
 from spec_core.contract.target_parts import partial_problem as partial_problem
 from spec_core.contract.target_parts import training_texts as training_texts
@@ -33,6 +36,7 @@ from spec_core.sampling.noise import uniform as uniform
 from spec_core.toolkit.acceptance import AcceptanceEstimate as AcceptanceEstimate
 from spec_core.toolkit.acceptance import AcceptanceEstimates as AcceptanceEstimates
 from spec_core.toolkit.acceptance import match_estimates as match_estimates
+from spec_core.toolkit.block_of_target import BlockOfTarget as BlockOfTarget
 from spec_core.toolkit.choosing import choosers as choosers
 from spec_core.toolkit.choosing import walk as walk
 from spec_core.toolkit.constrained import allowed_mask as allowed_mask
@@ -55,6 +59,9 @@ from spec_core.toolkit.json_counts import JsonLimits as JsonLimits
 from spec_core.toolkit.limited_process import LimitedProcess as LimitedProcess
 from spec_core.toolkit.limited_process import ProcessEnded as ProcessEnded
 from spec_core.toolkit.limited_process import answer_messages as answer_messages
+from spec_core.toolkit.overlay_file import block_tensor_name as block_tensor_name
+from spec_core.toolkit.overlay_file import read_adapter as read_adapter
+from spec_core.toolkit.overlay_file import read_overlay_tensors as read_overlay_tensors
 from spec_core.toolkit.pair_drafter import PairDrafter as PairDrafter
 from spec_core.toolkit.pair_drafter import PairState as PairState
 from spec_core.toolkit.pair_tree import learn_draft as learn_draft

@@ -267,6 +267,39 @@ def test_private_noise_is_new_for_every_branch(noise):
     assert (noise == "shared") == torch.equal(second, third)
 
 
+@pytest.mark.parametrize("noise", ["shared", "private"])
+def test_noise_in_rollback_is_that_of_the_drafted_positions(noise):
+    """A method that reads rows of logits after the verdict chooses from them with the noise of their positions."""
+    import torch
+
+    from spec_core import Sampling
+
+    class Rule(Says):
+        @hookimpl
+        def accept(self, step):
+            pass
+
+    drafted, read = [], []
+
+    class Reads:
+        @hookimpl
+        def draft(self, step):
+            for seq, budget in step.undrafted:
+                drafted.append([step.noise(seq, i) for i in range(budget)])
+                step.propose(seq, Draft([1] * budget))
+
+        @hookimpl
+        def rollback(self, step):
+            for seq, result in step.draft_results:
+                read.append([step.noise(seq, i) for i in range(result.drafted)])
+
+    run = dense([Reads()], rule=("rule", Rule(noise=noise, drafts=())))
+    list(run.generate([1], max_tokens=8, sampling=Sampling(temperature=0.8)))
+
+    assert len(drafted) == len(read) > 1
+    assert all(torch.equal(torch.stack(one), torch.stack(other)) for one, other in zip(drafted, read, strict=True))
+
+
 # phases
 
 CALLS = {
@@ -287,7 +320,7 @@ CALLS = {
 ALLOWED = {
     "draft": {"undrafted", "plan", "nodes", "noise", "propose"},
     "accept": {"undecided", "logits", "history", "decide", "fail"},
-    "rollback": {"logits", "history", "verdicts", "kept_rows", "rewind", "fail"},
+    "rollback": {"noise", "logits", "history", "verdicts", "kept_rows", "rewind", "fail"},
     "process": {"logits", "history", "verdicts", "kept_rows"},
 }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import re
 import subprocess
 import sys
 from time import sleep
@@ -15,26 +15,6 @@ from spec_cli.watch import Prefill
 
 from tests.support.terminal import Terminal, run
 
-SLOW = """
-from time import sleep
-from spec_core import hookimpl
-class Slow:
-    @hookimpl
-    def process(self, rows):
-        sleep(0.15)
-"""
-
-
-@pytest.fixture
-def slow(tmp_path):
-    """A method that makes a text last for seconds, as a package of a stranger."""
-    folder = tmp_path / "slow-1.0.dist-info"
-    folder.mkdir()
-    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: slow\nVersion: 1.0\n", "utf-8")
-    (folder / "entry_points.txt").write_text("[spec_core.methods]\nslow = slow_method:Slow\n", "utf-8")
-    (tmp_path / "slow_method.py").write_text(SLOW, "utf-8")
-    return os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH", "")]))
-
 
 def test_progress_erases_nothing_of_the_text(slow):
     arguments = ["generate", "-m", "zoo:pico", "-p", "def add(a, b):\n", "-n", "16", "-o", "prefill_chunk=64"]
@@ -44,7 +24,20 @@ def test_progress_erases_nothing_of_the_text(slow):
     text = [line.rstrip() for line in plain.stdout.splitlines()]
     assert shown.process.returncode == 0
     assert shown.screen()[: len(text)] == text
-    assert b"\r " not in shown.data
+    assert len(re.findall(rb"\r +\r", shown.data)) == 1  # the line of loading, before the text
+
+
+def test_loading_is_shown_by_the_name_that_was_written_and_removed():
+    shown = run("generate", "-m", "zoo:pico", "--method", "best", "-p", "a", "-n", "1")
+    assert shown.data.startswith(b"\rloading zoo:pico")
+    assert not any("loading" in line for line in shown.screen())
+
+
+def test_an_error_while_loading_takes_the_place_of_its_line():
+    shown = run("generate", "-m", "zoo:pico", "--method", "eagle3=missing.gguf", "-p", "a")
+    assert b"loading zoo:pico" in shown.data
+    assert shown.screen()[0].startswith("error: ")
+    assert not any("loading" in line for line in shown.screen())
 
 
 def test_progress_of_a_prompt_is_removed_before_the_text(slow):

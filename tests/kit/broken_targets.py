@@ -355,9 +355,25 @@ class WholePart:
             raise ValueError("these rows are evaluated")
         return self.run(rows)
 
+    def forward_rows(self, rows, first=0):
+        return [torch.cat(list(map(self.run, self.beginnings(row, first)))) for row in rows]
+
+    def beginnings(self, row, first):
+        """The row's tokens up to each from ``first`` on."""
+        seq, start, tokens = row
+        return [[(seq, start, tokens[: i + 1])] for i in range(first, len(tokens))]
+
     def run(self, rows):
         parts = [Part(seq, start, tokens, decides=True) for seq, start, tokens in rows]
         return forward(self.target, parts).output.logits
+
+
+class GivesAllRows(RunsParts):
+    """Gives rows before the first one as well."""
+
+    def partial_forward(self, blocks, window=0):
+        part = WholePart(self)
+        return SimpleNamespace(forward=part.forward, forward_rows=lambda rows, first=0: part.forward_rows(rows))
 
 
 class WritesEvaluatedRows(RunsParts):

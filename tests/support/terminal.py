@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pty
 import select
 import signal
+import struct
 import subprocess
 import sys
+import termios
 from time import monotonic
 
 import pyte
@@ -23,9 +26,10 @@ def listen_to_interrupts():
 class Terminal:
     """A program on a pseudo-terminal, and what it has written."""
 
-    def __init__(self, *arguments, **variables):
+    def __init__(self, *arguments, columns=COLUMNS, **variables):
         self.leader, follower = pty.openpty()
-        environment = {**os.environ, "TERM": "xterm", "COLUMNS": str(COLUMNS), "LINES": str(ROWS), **variables}
+        self.resize(columns)
+        environment = {**os.environ, "TERM": "xterm", "COLUMNS": str(columns), "LINES": str(ROWS), **variables}
         command = [sys.executable, "-m", "spec_core", *arguments]
         self.process = subprocess.Popen(
             command, stdin=follower, stdout=follower, stderr=follower, env=environment, start_new_session=True,
@@ -50,14 +54,21 @@ class Terminal:
                 break
         return self.data
 
+    def resize(self, columns):
+        self.columns = columns
+        fcntl.ioctl(self.leader, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, columns, 0, 0))
+
+    def write(self, text):
+        os.write(self.leader, text if isinstance(text, bytes) else text.encode())
+
     def interrupt(self):
         os.killpg(self.process.pid, signal.SIGINT)
 
     def screen(self):
         """The lines of the screen and those above it that have scrolled off."""
-        screen = pyte.HistoryScreen(COLUMNS, ROWS, history=10_000, ratio=1)
+        screen = pyte.HistoryScreen(self.columns, ROWS, history=10_000, ratio=1)
         pyte.Stream(screen).feed(self.data.decode())
-        history = ["".join(line[x].data for x in range(COLUMNS)).rstrip() for line in screen.history.top]
+        history = ["".join(line[x].data for x in range(self.columns)).rstrip() for line in screen.history.top]
         return [*history, *(line.rstrip() for line in screen.display)]
 
 

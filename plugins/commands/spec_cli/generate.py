@@ -65,7 +65,9 @@ def generate(many: Path | None, show_drafts: bool, as_json: bool, **flags: Any) 
     images = list(asked.pop("images"))
     settings = common.settings_of(flags)
     requests = [with_images(request, images) for request in requests_of(many, places, request_of(asked, settings))]
-    with common.load_run(common.prepare_run(settings), settings) as run:
+    with common.show_loading(settings):
+        run = common.load_run(common.prepare_run(settings), settings)
+    with run:
         _generate(run, requests, settings, watch, many is not None, show_drafts, as_json)
 
 
@@ -227,7 +229,7 @@ def describe_interruption(generation: Generation, watch: Watch, run: Run) -> str
     seq = generation.seq
     count, stats = len(seq.tokens) - seq.prompt_len, run.stats.report()
     times = watch.times(seq, seq.prompt_len, count)
-    return " · ".join([f"interrupted after {count} tokens", *_figures(stats, times)])
+    return " · ".join([f"interrupted after {count} tokens", *speed_figures(stats, times)])
 
 
 def summary(result: Result, times: dict[str, float | None], reports: Iterable[str] = (), limit: str = "") -> str:
@@ -236,10 +238,12 @@ def summary(result: Result, times: dict[str, float | None], reports: Iterable[st
     limit: what ended the text, in brackets.
     """
     head = f"{len(result.tokens)} tokens, finished by {result.finish_reason}{limit}"
-    return " · ".join([head, *_figures(result.stats, times), *reports, f"start-up {times['startup_seconds']:.2f} s"])
+    return " · ".join(
+        [head, *speed_figures(result.stats, times), *reports, f"start-up {times['startup_seconds']:.2f} s"]
+    )
 
 
-def _figures(stats: Mapping[str, Any], times: dict[str, float | None]) -> list[str]:
+def speed_figures(stats: Mapping[str, Any], times: dict[str, float | None]) -> list[str]:
     """Speed, tokens per step and acceptance."""
     parts = []
     if times["first_token_seconds"] is not None:

@@ -8,8 +8,8 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import attrs
-import click
 from spec_commands.common import is_terminal, print_note
+from spec_commands.printing import PASSING
 
 if TYPE_CHECKING:
     from spec_core import Sequence, Step
@@ -61,7 +61,7 @@ NAMES = (
 class Prefill:
     """Shows the progress of a long prefill: in one line on a terminal, elsewhere in a line for every tenth.
 
-    It ends with the first token of any text, which is printed on the same terminal. width: characters of its line.
+    It ends with the first token of any text, which is printed on the same terminal.
     """
 
     seqs: list[Sequence]
@@ -71,7 +71,6 @@ class Prefill:
     began: float = attrs.field(default=attrs.Factory(lambda self: self.now(), takes_self=True))
     shown: int = 0
     over: bool = False
-    width: int = 0
 
     def look(self, step: Any) -> None:
         """Print progress after a step, but not in the first second, nor after the first token."""
@@ -81,21 +80,14 @@ class Prefill:
         done = sum(min(seq.evaluated, seq.prompt_len) for seq in self.seqs)
         self.over = done >= total or any(part.emitted for part in getattr(step, "parts", ()))
         if self.over:
-            self.clear()
+            PASSING.clear()
         elif self.now() - self.began >= PATIENCE:
             self._show(done, total)
-
-    def clear(self) -> None:
-        """Remove the line, if there is one."""
-        if self.width:
-            click.echo(f"\r{'':{self.width}}\r", nl=False, err=True)
-            self.width = 0
 
     def _show(self, done: int, total: int) -> None:
         text = f"prompt: {done} of {total} tokens"
         if self.terminal:
-            click.echo(f"\r{text:{self.width}}", nl=False, err=True)
-            self.width = max(self.width, len(text))
+            PASSING.show(text)
         elif (tenth := done * 10 // total) > self.shown:
             self.shown = tenth
             self.say(text)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -12,7 +14,7 @@ import click
 from spec_commands.completion import complete_model, complete_names
 from spec_commands.debug import debug_option
 from spec_commands.json_text import format_json
-from spec_commands.printing import json_safe, say
+from spec_commands.printing import PASSING, json_safe, say
 from spec_core.commands import (
     FLAG,
     PLUGIN_KINDS,
@@ -363,6 +365,17 @@ def unwritable(out: Path, error: Exception) -> UsageError:
 def is_terminal(stream: TextIO) -> bool:
     """Whether lines can be overwritten and coloured: a terminal, and TERM is not "dumb"."""
     return stream.isatty() and os.environ.get("TERM") != "dumb"
+
+
+@contextmanager
+def show_loading(settings: Settings) -> Iterator[None]:
+    """Say on a terminal which model is being loaded, by the name that the user wrote, until it is."""
+    if is_terminal(sys.stderr):
+        PASSING.show(f"loading {model_of(settings)}")
+    try:
+        yield
+    finally:
+        PASSING.clear()
 
 
 def print_note(text: str) -> None:

@@ -30,8 +30,31 @@ def json_safe(text: str) -> str:
 
 
 def say(text: Any = "", err: bool = False) -> None:
-    """Print a line."""
+    """Print a line, in the place of the passing one if there is one."""
+    PASSING.clear()
     click.echo(printable(str(text)), err=err)
+
+
+class PassingLine:
+    """A line of standard error that lasts until the next one is printed. width: its characters, 0 without a line."""
+
+    width = 0
+
+    def show(self, text: str) -> None:
+        """Print a line in the place of the last one. Only for terminals."""
+        text = printable(text)
+        click.echo(f"\r{text:{self.width}}", nl=False, err=True)
+        self.width = max(self.width, len(text))
+
+    def clear(self) -> None:
+        """Remove the line, if there is one."""
+        if self.width:
+            click.echo(f"\r{'':{self.width}}\r", nl=False, err=True)
+            self.width = 0
+
+
+PASSING = PassingLine()
+"""The one line of the terminal that this process may remove."""
 
 
 def text_of(text: Any, style: str = "") -> Text:

@@ -213,6 +213,13 @@ def frequency(tokens: torch.Tensor, q: torch.Tensor) -> tuple[int, float]:
     return worst, float(off[worst])
 
 
+METADATA = frozenset(
+    {"info", "tokenizer", "config", "next_token_layer", "cache_reader", "image_encoder", "partial_problem"}
+    | {"overlay_problem"}
+)
+"""Attributes of a target that are known without its weights."""
+
+
 @attrs.define(eq=False)
 class MetadataOnly:
     """A target whose metadata are all that can be read."""
@@ -220,7 +227,7 @@ class MetadataOnly:
     inner: Any
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("info", "tokenizer", "config", "next_token_layer", "cache_reader", "image_encoder"):
+        if name in METADATA:
             return getattr(self.inner, name)
         raise Found(f"compat read target.{name}")
 

@@ -11,11 +11,12 @@ import torch
 from spec_core.assembly.hooks import ask_compat, implementations
 from spec_core.contract.batch import Batch, Part, TargetOutput
 from spec_core.contract.fields import field_of, write
+from spec_core.contract.overlay import Overlay
 from spec_core.contract.plan import DraftPlan, Limit
 from spec_core.contract.sequence import Sequence
 from spec_core.contract.step import Step
 from spec_core.contract.target import Target
-from spec_core.contract.target_parts import PartialForward, partial_forward
+from spec_core.contract.target_parts import PartialForward, overlay_problem, partial_forward
 from spec_core.contract.values import KINDS, Compat, Draft, Needs, Verdict
 from spec_core.errors import NotRequested
 from spec_core.hookspecs import hookimpl
@@ -189,9 +190,14 @@ class LendsParts(Watched):
     def partial_problem(self) -> str | None:
         return getattr(self.inner, "partial_problem", None)
 
-    def partial_forward(self, blocks: Iterable[int], window: int = 0) -> PartialForward:
+    def overlay_problem(self, overlay: Overlay) -> str | None:
+        return overlay_problem(self.inner, overlay)
+
+    def partial_forward(self, blocks: Iterable[int], window: int = 0, overlay: Overlay | None = None) -> PartialForward:
         self.asked = True
-        return partial_forward(self.inner, blocks, window) if hasattr(self.inner, "partial_forward") else Whole(self)
+        if not hasattr(self.inner, "partial_forward"):
+            return Whole(self)
+        return partial_forward(self.inner, blocks, window, overlay)
 
 
 @attrs.frozen
@@ -205,6 +211,9 @@ class Whole:
         output = drive(self.target.inner, parts).output
         assert output is not None
         return output.logits
+
+    def forward_rows(self, rows: Iterable[tuple[Sequence, int, list[int]]], first: int = 0) -> list[torch.Tensor]:
+        raise NotImplementedError("a target that runs no parts has no logits of further rows")
 
 
 @attrs.define(eq=False)

@@ -116,6 +116,20 @@ class TargetPartChecks(RowChecks):
             return
         raise Found("rows before the evaluated ones are written without an error")
 
+    @promise("forward_rows of a part gives the logits of each token from number first on, the last ones as forward.")
+    def test_rows_of_a_part_are_those_from_the_first_on(self) -> None:
+        if (problem := partial_problem(self.model)) is not None:
+            pytest.skip(problem)
+        part, seq = partial_forward(self.model, range(self.model.info.layers)), open_sequence(self.model)
+        feed(self.model, seq, TEXT[:-3])
+        rows = [(seq, len(TEXT) - 3, TEXT[-3:])]
+        last = host(part.forward(rows)).copy()
+        for first in (0, 2):
+            logits = part.forward_rows(rows, first)
+            counts = [len(one) for one in logits]
+            expect(counts == [3 - first], f"rows from number {first} of 3 on: {counts} rows in place of {[3 - first]}")
+            close(host(logits[0][-1:]), last, self.rounding, "the last row of forward_rows")
+
     @promise(
         "training_texts, if there are some, are texts that the tokenizer reads, and at most the prompts requested."
     )

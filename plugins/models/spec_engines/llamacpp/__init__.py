@@ -36,6 +36,7 @@ ENGINE = Engine(
         "test_a_prefix_can_be_copied": "it does not copy rows: a prefix serves one sequence at a time",
         "test_the_next_token_layer_is_readable": "most models have no layer that predicts one token further",
         "test_a_part_of_the_blocks_changes_nothing": "the engine runs whole models",
+        "test_rows_of_a_part_are_those_from_the_first_on": "the engine runs whole models",
         "test_the_next_token_layer_rotates_its_heads": "most models have no layer that predicts one token further",
         "test_the_layer_executor_has_the_weights_of_the_target": "further layers run beside it",
         "test_the_cache_reader_shows_the_rows_of_the_text": "its cache belongs to the engine",

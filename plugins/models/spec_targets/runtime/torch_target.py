@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from collections.abc import Sequence as TypingSequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import accumulate
 from typing import Any
 
@@ -14,8 +14,11 @@ from spec_kernels.model import batch as rows_of
 from spec_kernels.model.batch import SequenceRows, numbers
 from spec_kernels.model.drafts import DraftLimits, Drafts
 from spec_kernels.model.executor import AUTO, Executor
+from spec_kernels.model.ops import Model
+from spec_kernels.model.overlay import overlay_weights
 from spec_kernels.model.part import part_of
 from spec_kernels.model.recurrence import Lines, Recurrence, RecurrentSlot
+from spec_kernels.model.source import TensorSource
 from spec_kernels.model.states import StatePlaces
 from torch import Tensor
 
@@ -34,10 +37,12 @@ from spec_core import (
     hookimpl,
 )
 from spec_core.errors import SequencesFailed, TargetError, message
-from spec_core.toolkit import CacheReader, ImageEncoder, LayerExecutor, NextTokenLayer, TrainingTexts
+from spec_core.toolkit import CacheReader, ImageEncoder, LayerExecutor, NextTokenLayer, Overlay, TrainingTexts
 from spec_targets.collector import without_collection
 from spec_targets.description.config import Config
 from spec_targets.files.stamps import FileStamps
+from spec_targets.runtime.overlay import OverlayTensors, overlay_inputs, weights_of
+from spec_targets.runtime.part_of_target import PartOfTarget, PartRows
 from spec_targets.runtime.picture_rows import added_rows, positions_of, shift_of
 from spec_targets.runtime.plan import ModelPlan
 from spec_targets.runtime.probe import explain_inexact
@@ -168,9 +173,19 @@ class TorchTarget:
         with self._failures():
             return self.executor.draft(batch, limits, keep=keep)
 
-    def run_part(self, executor: Executor, rows: TypingSequence[tuple[Sequence, int, list[int]]]) -> Tensor:
-        """Logits of an executor over caches of this target. rows: see ``PartialForward``."""
+    def run_part(
+        self,
+        executor: Executor,
+        overlay: Overlay | None,
+        rows: PartRows,
+        chosen: list[int],
+    ) -> Tensor:
+        """Logits of an executor over caches of this target. rows: see ``PartialForward``. chosen: rows of the batch."""
         batch = self._continuing(list(rows), [1] * len(rows))
+        batch.logits = batch.final = chosen
+        batch.inputs = overlay_inputs(overlay, batch)
+        for one in batch.sequences if overlay is not None else ():
+            one.mutual = overlay.both_ways
         with self._failures():
             return executor.run(batch)["logits"]
 
@@ -202,12 +217,26 @@ class TorchTarget:
             return f"the executor on {self.info.device} runs whole models"
         return None
 
-    def partial_forward(self, blocks: Iterable[int], window: int = 0) -> PartOfTarget:
+    def partial_forward(self, blocks: Iterable[int], window: int = 0, overlay: Overlay | None = None) -> PartOfTarget:
         """Some blocks, with the embedding and the output, in the caches of this target's sequences."""
         if (problem := self.partial_problem) is not None:
             raise ValueError(problem)
-        model = part_of(self.executor.model, sorted(set(blocks)), self.info.layers, window)
-        return PartOfTarget(self, self.executor.with_layers(model, self.weights))
+        model: Model = self.executor.model
+        source: TensorSource = self.weights
+        if overlay is not None:
+            model, source = overlay_weights(model, weights_of(overlay)), OverlayTensors(overlay, source)
+        model = part_of(model, sorted(set(blocks)), self.info.layers, window)
+        return PartOfTarget(partial(self.run_part, self.executor.with_layers(model, source), overlay))
+
+    def overlay_problem(self, overlay: Overlay) -> str | None:
+        """Why rows cannot run with these weights, from shapes alone; None if they can."""
+        if (problem := self.partial_problem) is not None:
+            return problem
+        try:
+            overlay_weights(self.plan.model, weights_of(overlay))
+        except ValueError as error:
+            return str(error)
+        return None
 
     def tensor(self, name: str) -> Tensor:
         """A weight by its GGUF name, in the file's own row order."""
@@ -333,21 +362,6 @@ class TorchTarget:
         return [
             row for p in batch.parts if p.decides for row in range(p.first_draft_row - 1, p.first_draft_row + p.drafted)
         ]
-
-
-@attrs.frozen(eq=False)
-class PartOfTarget:
-    """Some blocks of a target."""
-
-    target: TorchTarget
-    executor: Executor
-
-    def forward(self, rows: TypingSequence[tuple[Sequence, int, list[int]]]) -> Tensor:
-        """Logits [n, V] after the last of the tokens of each sequence."""
-        for seq, start, tokens in rows:
-            if start < seq.evaluated or not tokens:
-                raise ValueError(f"rows from {start} on, of {len(tokens)} tokens: {seq.evaluated} rows are evaluated")
-        return self.target.run_part(self.executor, rows)
 
 
 class RecurrentTarget(TorchTarget):
