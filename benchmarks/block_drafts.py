@@ -33,11 +33,11 @@ call_before_torch()
 import torch  # noqa: E402
 from spec_kernels.native import instruction_sets  # noqa: E402
 from spec_methods.block_drafters import drafter  # noqa: E402
-from spec_targets.description.config import Config  # noqa: E402
-from spec_targets.heads.head import Head  # noqa: E402
-from spec_targets.heads.head_file import HeadFile  # noqa: E402
-from spec_targets.heads.tensors import tensor_shapes  # noqa: E402
-from spec_targets.runtime.load import make_target  # noqa: E402
+from spec_targets.architectures.config import Config  # noqa: E402
+from spec_targets.architectures.heads.head import Head  # noqa: E402
+from spec_targets.architectures.heads.head_file import HeadFile  # noqa: E402
+from spec_targets.architectures.heads.tensors import tensor_shapes  # noqa: E402
+from spec_targets.target.load import make_target  # noqa: E402
 from torch import Tensor  # noqa: E402
 
 from benchmarks.dense_shapes import DenseShape, RandomBlocks, random_blocks  # noqa: E402

@@ -32,11 +32,11 @@ from spec_kernels.model.build import Builder  # noqa: E402
 from spec_kernels.model.source import ShapeRecorder  # noqa: E402
 from spec_kernels.native import instruction_sets  # noqa: E402
 from spec_methods import assistant  # noqa: E402
-from spec_targets.description.config import Config  # noqa: E402
-from spec_targets.description.rope import Scaling  # noqa: E402
-from spec_targets.heads.assistant import Assistant, AssistantFile  # noqa: E402
-from spec_targets.runtime.decoder import decoder  # noqa: E402
-from spec_targets.runtime.load import make_target  # noqa: E402
+from spec_targets.architectures.config import Config  # noqa: E402
+from spec_targets.architectures.heads.assistant import Assistant, AssistantFile  # noqa: E402
+from spec_targets.architectures.rope import Scaling  # noqa: E402
+from spec_targets.target.decoder import decoder  # noqa: E402
+from spec_targets.target.load import make_target  # noqa: E402
 from torch import Tensor  # noqa: E402
 
 from benchmarks.dense_shapes import random_blocks  # noqa: E402

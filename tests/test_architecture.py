@@ -71,14 +71,14 @@ PUBLIC = ("errors", "toolkit", "host", "testing", "commands")
 """Modules of the core that plugins import from, beside ``spec_core`` itself: by these names and none below them."""
 
 ENGINES = {
-    "transformers": ("spec_targets.hf", "spec_engines.transformers"),
+    "transformers": ("spec_targets.pictures", "spec_engines.transformers"),
     "llama_cpp": ("spec_engines.llamacpp",),
     "vllm": ("spec_engines.vllm",),
     "sglang": ("spec_engines.sglang",),
 }
 """Packages of other engines, and the modules that may import them."""
 
-PICTURES = "spec_targets.hf.vision"
+PICTURES = "spec_targets.pictures"
 """Where pillow may be imported."""
 
 SERVER = ("fastapi", "prometheus_client", "pydantic", "starlette", "uvicorn")
@@ -120,7 +120,7 @@ def broken_rules(module: str, source: str) -> list[str]:
             rules.append(f"{module} imports {name}: operators know no models")
         if other == "triton" and not TRITON.fullmatch(module):
             rules.append(f"{module} imports triton: only ops/*/triton.py, ops/device_function.py and gpu may")
-        if other == "gguf" and not module.startswith(("spec_targets.gguf", "spec_train.heads.export.gguf")):
+        if other == "gguf" and not module.startswith("spec_train.heads.export.gguf"):
             rules.append(f"{module} imports gguf: only what reads or writes such files may")
         if other in SERVER and package not in ("spec_serve", "spec_ray") and module != METRICS:
             rules.append(f"{module} imports {name}: only the server may")
@@ -307,11 +307,11 @@ PLANTED = {
     "triton-in-the-model": ("spec_kernels.model.build", "import triton"),
     "triton-beside-the-gpu": ("spec_kernels.gpus.choice", "import triton"),
     "core-imports-a-chooser": ("spec_core.sampling.device", "from spec_kernels.gpu.choice import DeviceChoice"),
-    "method-imports-a-target": ("spec_methods.ngram", "from spec_targets.runtime import load"),
+    "method-imports-a-target": ("spec_methods.ngram", "from spec_targets.target import load"),
     "method-imports-a-method": ("spec_methods.ngram", "from spec_methods.draft_model import state"),
     "method-imports-a-method-relatively": ("spec_methods.ngram", "from .draft_model import state"),
-    "target-imports-a-method": ("spec_targets.hf", "import spec_methods"),
-    "target-imports-transformers": ("spec_targets.runtime.plan", "if True:\n    import transformers"),
+    "target-imports-a-method": ("spec_targets.target.hf_target", "import spec_methods"),
+    "target-imports-transformers": ("spec_targets.target.plan", "if True:\n    import transformers"),
     "core-imports-the-server": ("spec_core.loop.run", "import spec_serve.engine"),
     "core-imports-what-servers-need": ("spec_core.commands", "def f():\n    from pydantic import BaseModel"),
     "rollback-imports-a-method": ("spec_rollback.gdn_rollback", "from spec_methods import ngram"),
@@ -339,7 +339,7 @@ def test_allowed_imports_are_not_found():
         "spec_kernels.model.reference": "from spec_kernels.ops import norm",
         "spec_kernels.ops.norm.triton": "import triton",
         "spec_kernels.gpu.choice.kernels": "import triton\nfrom spec_kernels.gpu.launch import start_next",
-        "spec_targets.hf.adapter": "import transformers",
+        "spec_targets.pictures.tower": "import transformers",
         "spec_ray.serving": "from ray import serve",
         "spec_core.loop.run": "import torch\nfrom spec_core.contract.step import Step",
     }.items():

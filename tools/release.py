@@ -27,7 +27,11 @@ from tools import arm
 from tools.steps import ReleaseError, environment, git, run
 
 ROOT = Path(__file__).parents[1]
-NATIVE = ("spec_kernels/native/_native", "spec_core/sampling/native/_choice", "spec_targets/native/_vocabulary")
+NATIVE = (
+    "spec_kernels/native/_native",
+    "spec_core/sampling/native/_choice",
+    "spec_targets/tokenizer/native/_vocabulary",
+)
 """Compiled extensions that a wheel of a platform must contain."""
 GENERATE = ("generate", "-m", "zoo:pico", "-p", "def area(", "-n", "8", "--method", "ngram", "--threads", "1")
 COMMANDS = (("env",), ("plugins",), GENERATE)

@@ -18,10 +18,10 @@ from spec_kernels.model.source import bytes_of
 from spec_kernels.native.executor import Native, Options
 from spec_kernels.ops.dequant import TYPES, dequantize
 from spec_targets.architectures import OURS, family_of
-from spec_targets.description.config import Config
-from spec_targets.description.rope import Scaling
-from spec_targets.runtime.load import make_target
-from spec_targets.runtime.weights import trunk_shapes
+from spec_targets.architectures.config import Config
+from spec_targets.architectures.rope import Scaling
+from spec_targets.target.load import make_target
+from spec_targets.target.weights import trunk_shapes
 from torch import Tensor
 
 from spec_core import Draft, Target

@@ -22,9 +22,9 @@ from spec_kernels.model.shapes import HeadShape
 from spec_kernels.model.source import ShapeRecorder
 from spec_kernels.native.executor import Native, Options
 from spec_methods.assistant.layer import LastPair, Layer
-from spec_targets.description.config import Config
-from spec_targets.description.rope import Scaling
-from spec_targets.heads.assistant import Assistant, AssistantFile
+from spec_targets.architectures.config import Config
+from spec_targets.architectures.heads.assistant import Assistant, AssistantFile
+from spec_targets.architectures.rope import Scaling
 from torch import Tensor
 
 from spec_core.toolkit import DraftLimits

@@ -12,9 +12,9 @@ from spec_kernels import native
 from spec_kernels.model.source import ShapeRecorder
 from spec_kernels.native.executor import Native, Options
 from spec_methods.mtp.layer import draft_layers
-from spec_targets.description.config import Config
-from spec_targets.runtime.decoder import nextn_layer
-from spec_targets.runtime.load import make_target
+from spec_targets.architectures.config import Config
+from spec_targets.target.decoder import nextn_layer
+from spec_targets.target.load import make_target
 from torch import Tensor
 
 from spec_core.toolkit import DraftLimits, next_token_layers

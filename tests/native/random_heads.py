@@ -19,9 +19,9 @@ from spec_methods.block_drafters import drafter as blocks
 from spec_methods.block_drafters.layers import Context, Layers
 from spec_methods.block_drafters.sequential import sequential_part
 from spec_methods.eagle3.layer import Layer
-from spec_targets.heads.head import Head
-from spec_targets.heads.head_file import HeadFile
-from spec_targets.heads.tensors import tensor_shapes
+from spec_targets.architectures.heads.head import Head
+from spec_targets.architectures.heads.head_file import HeadFile
+from spec_targets.architectures.heads.tensors import tensor_shapes
 from torch import Tensor
 
 from spec_core import Request, Run, Target, UsageError

@@ -251,7 +251,7 @@ def test_odd_shapes_are_read_or_refused_by_the_field(name, size):
 def test_processor_and_tower_are_read_before_the_server_listens(monkeypatch):
     target = load(str(golden(MODEL) / "hf"))
     command._load_encoder(target)
-    monkeypatch.setattr("spec_targets.hf.vision.tower.read_tower", None)
+    monkeypatch.setattr("spec_targets.pictures.tower.read_tower", None)
 
     assert target.image_encoder.encode_prompt("a", [picture()]).embeds
 

@@ -14,7 +14,7 @@ from tempfile import mkdtemp
 
 import torch
 from safetensors.torch import load_file, save_file
-from spec_targets.files.gguf import open_gguf
+from spec_targets.formats.gguf import open_gguf
 from torch import Tensor
 
 from spec_core import load

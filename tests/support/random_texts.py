@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Sequence
 
-from spec_targets.files.gguf import open_gguf
+from spec_targets.formats.gguf import open_gguf
 from spec_targets.tokenizer.gguf_vocabulary import from_gguf
 from tokenizers import Tokenizer
 

@@ -8,7 +8,7 @@ from array import array
 from itertools import product
 from typing import Any
 
-from spec_targets.files.texts import read_texts
+from spec_targets.formats.texts import read_texts
 from spec_targets.tokenizer import gguf_vocabulary, merges
 from spec_targets.tokenizer.gguf_vocabulary import BYTE, CONTROL, NORMAL, UNUSED, USER, from_gguf
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import attrs
-from spec_targets.files.gguf import open_gguf
-from spec_targets.files.types import NUMBERS
+from spec_targets.formats.gguf import open_gguf
+from spec_targets.formats.types import NUMBERS
 
 CODES = {"u8": 0, "u32": 4, "i32": 5, "f32": 6, "bool": 7, "text": 8, "array": 9, "u64": 10, "i64": 11, "f64": 12}
 PACKED = {0: "B", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}

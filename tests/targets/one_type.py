@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import gguf
-from spec_targets.description.config import Config
+from spec_targets.architectures.config import Config
 from torch import Tensor
 
 from tests.native.programs import FLOATS, Drawn

@@ -8,7 +8,7 @@ from functools import cache
 from time import process_time
 
 import pytest
-from spec_targets.files.gguf import open_gguf
+from spec_targets.formats.gguf import open_gguf
 from spec_targets.tokenizer.control_names import ControlNames, any_of
 from spec_targets.tokenizer.gguf_vocabulary import from_gguf
 from spec_targets.tokenizer.hf import from_hf

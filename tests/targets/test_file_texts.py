@@ -6,8 +6,8 @@ import tracemalloc
 from array import array
 
 import pytest
-from spec_targets.files.gguf import open_gguf
-from spec_targets.files.texts import Texts
+from spec_targets.formats.gguf import open_gguf
+from spec_targets.formats.texts import Texts
 from spec_zoo import path
 
 from spec_core import load

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from spec_targets.files.gguf import open_gguf
+from spec_targets.formats.gguf import open_gguf
 from spec_targets.tokenizer.base import Tokenizer
 from spec_targets.tokenizer.gguf_vocabulary import BYTE, CONTROL, NORMAL, USER, from_gguf
 from spec_targets.tokenizer.hf import from_hf

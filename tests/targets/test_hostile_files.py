@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import save_file
-from spec_targets.files.gguf import open_gguf
-from spec_targets.files.safetensors import open_directory, open_safetensors
+from spec_targets.formats.gguf import open_gguf
+from spec_targets.formats.safetensors import open_directory, open_safetensors
 
 from spec_core import SpecError
 from tests.support.small_models import tiny_gguf
@@ -213,7 +213,7 @@ import resource, sys
 from pathlib import Path
 sys.path.insert(0, {root!r})
 from spec_core import SpecError, load
-from spec_targets.files.gguf import open_gguf
+from spec_targets.formats.gguf import open_gguf
 import torch
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 for path in sorted(Path({folder!r}).iterdir()):

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from spec_targets.files.types import BLOCKS
+from spec_targets.formats.types import BLOCKS
 
 from spec_core import Refused, Request, Run, Sampling, UsageError, load
 from spec_core.errors import TargetError

@@ -12,8 +12,8 @@ import pytest
 
 PIL = pytest.importorskip("PIL")
 from PIL import Image  # noqa: E402
-from spec_targets.hf.vision import pictures  # noqa: E402
-from spec_targets.hf.vision.decode import PIXELS_MAX  # noqa: E402
+from spec_targets.pictures import pictures  # noqa: E402
+from spec_targets.pictures.decode import PIXELS_MAX  # noqa: E402
 
 from spec_core import UsageError  # noqa: E402
 

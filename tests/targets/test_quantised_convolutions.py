@@ -6,7 +6,7 @@ import attrs
 import pytest
 from spec_kernels import native
 from spec_kernels.model.shapes import ConvShape, Experts
-from spec_targets.description.config import Config
+from spec_targets.architectures.config import Config
 
 from spec_core import Run, load
 from tests.native.programs import FAR

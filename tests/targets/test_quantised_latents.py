@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from spec_kernels import native
 from spec_kernels.model.shapes import DeltaShape, Experts, LatentShape
-from spec_targets.description.config import Config
+from spec_targets.architectures.config import Config
 
 from spec_core import Run, load
 from tests.native.programs import FAR

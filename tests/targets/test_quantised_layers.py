@@ -7,7 +7,7 @@ import pytest
 import torch
 from spec_kernels import native
 from spec_kernels.model.shapes import Experts
-from spec_targets.description.config import Config
+from spec_targets.architectures.config import Config
 
 from spec_core import Run, load
 from tests.native.programs import FAR

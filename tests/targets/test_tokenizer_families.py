@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from spec_targets.files.gguf import open_gguf
+from spec_targets.formats.gguf import open_gguf
 from spec_targets.tokenizer.gguf_vocabulary import CONTROL, NORMAL, USER, from_gguf
 from spec_targets.tokenizer.hf import from_hf
 from spec_targets.tokenizer.known import flags_of

@@ -10,8 +10,8 @@ from unicodedata import normalize
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from spec_targets import hf
-from spec_targets.files.gguf import open_gguf
+from spec_targets.formats.gguf import open_gguf
+from spec_targets.target import hf_target as hf
 from spec_targets.tokenizer import gguf_vocabulary as tokenizers_of_gguf
 from spec_targets.tokenizer.gguf_vocabulary import from_gguf
 from spec_targets.tokenizer.hf import from_hf

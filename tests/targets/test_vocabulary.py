@@ -10,13 +10,13 @@ import sysconfig
 from pathlib import Path
 
 import pytest
-import spec_targets.native
+import spec_targets.tokenizer.native
 from spec_cli.main import run
-from spec_targets.files.gguf import open_gguf
-from spec_targets.files.numbers import Numbers
-from spec_targets.files.texts import Texts
-from spec_targets.native import module
+from spec_targets.formats.gguf import open_gguf
+from spec_targets.formats.numbers import Numbers
+from spec_targets.formats.texts import Texts
 from spec_targets.tokenizer import gguf_vocabulary, merges
+from spec_targets.tokenizer.native import module
 
 from spec_core import Run, UsageError, load
 from tests.core.test_choice_sanitized import FLAGS, SANITIZE, runtime
@@ -24,11 +24,11 @@ from tests.native.compiled import ROOT, key, once, texts
 from tests.support.small_models import tiny_gguf
 from tests.support.vocabularies import check_listed, check_scored, check_stored
 
-SOURCES = Path(spec_targets.native.__file__).parent
+SOURCES = Path(spec_targets.tokenizer.native.__file__).parent
 SCRIPT = """
 import importlib.util, sys
-from spec_targets import native
-spec = importlib.util.spec_from_file_location("spec_targets.native._vocabulary", sys.argv[1])
+from spec_targets.tokenizer import native
+spec = importlib.util.spec_from_file_location("spec_targets.tokenizer.native._vocabulary", sys.argv[1])
 native.module = importlib.util.module_from_spec(spec)
 from tests.support.vocabularies import check_all
 check_all(0, 12)
@@ -92,7 +92,7 @@ def test_without_the_extension_the_same_file_is_read(monkeypatch):
 
 
 def test_arrays_of_a_large_vocabulary_stay_in_the_file(monkeypatch):
-    monkeypatch.setattr("spec_targets.files.gguf.LISTED_MAX", 64)
+    monkeypatch.setattr("spec_targets.formats.gguf.LISTED_MAX", 64)
     file = open_gguf(tiny_gguf(0))
     tokens, kinds = (file.metadata[f"tokenizer.ggml.{name}"] for name in ("tokens", "token_type"))
 
@@ -117,7 +117,7 @@ def test_who_reads_metadata_only_builds_no_tokenizer(monkeypatch, tmp_path):
 
 def test_a_run_of_a_tokenizer_that_cannot_be_built_is_refused_before_weights_are_read(monkeypatch, tmp_path):
     monkeypatch.setattr(gguf_vocabulary, "listed_merges", lambda *given: [("no", "tokens")])
-    monkeypatch.setattr("spec_targets.runtime.plan.load_executor", None)
+    monkeypatch.setattr("spec_targets.target.plan.load_executor", None)
     path = tmp_path / "model.gguf"
     path.write_bytes(tiny_gguf(0).read_bytes())
 

@@ -6,7 +6,7 @@ import attrs
 import numpy as np
 import pytest
 import torch
-from spec_targets.heads.head import Head
+from spec_targets.architectures.heads.head import Head
 from spec_train.data.samples import Sample, Teacher, TextSample, TopK
 from spec_train.heads import eagle3_student
 from spec_train.heads.cross_entropy import CrossEntropy

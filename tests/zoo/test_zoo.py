@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 import pytest
-from spec_targets.files.gguf import open_gguf
+from spec_targets.formats.gguf import open_gguf
 from spec_zoo import HERE, PROMPTS, ZOO, path
 from spec_zoo.texts import data, prompts, tasks, tokens
 

@@ -8,9 +8,9 @@ from typing import Any
 from spec_kernels.model.shapes import Experts
 
 from spec_core.errors import UsageError
+from spec_targets.architectures.config import MAX_LAYERS, Config
 from spec_targets.architectures.positions import check_rope, partial_of, rope_of, scaling_of
 from spec_targets.architectures.values import read_float, read_int
-from spec_targets.description.config import MAX_LAYERS, Config
 
 EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
 """Keys of the number of experts; transformers 5 writes the second."""

@@ -9,9 +9,9 @@ from spec_kernels.model.build import Builder
 from spec_kernels.model.ops import Op
 from torch import Tensor
 
+from spec_targets.architectures.config import Config
 from spec_targets.architectures.config_json import ConfigJson
 from spec_targets.architectures.keys import Keys
-from spec_targets.description.config import Config
 
 
 @attrs.frozen

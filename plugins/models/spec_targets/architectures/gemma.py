@@ -8,11 +8,11 @@ from typing import Any
 from spec_kernels.model.build import Builder
 from spec_kernels.model.ops import Add, Op
 
+from spec_targets.architectures.config import Config
 from spec_targets.architectures.config_json import ConfigJson
 from spec_targets.architectures.family import Family, plus_one
 from spec_targets.architectures.keys import Keys
 from spec_targets.architectures.names import ATTENTION, ENDS, MLP
-from spec_targets.description.config import Config
 
 NAMES = plus_one(
     ENDS

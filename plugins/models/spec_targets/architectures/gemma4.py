@@ -15,12 +15,12 @@ from spec_kernels.model.ops import GLU, Add, Columns, Embed, Norm, Op
 from spec_kernels.model.shapes import Experts
 
 from spec_core.errors import UsageError
+from spec_targets.architectures.config import Config
 from spec_targets.architectures.config_json import ConfigJson
 from spec_targets.architectures.family import Family, Name
 from spec_targets.architectures.keys import Keys
 from spec_targets.architectures.names import ATTENTION, ENDS, MLP
-from spec_targets.description.config import Config
-from spec_targets.files.damage import AGAIN
+from spec_targets.formats.damage import AGAIN
 
 NAMES: dict[str, Name] = (
     ENDS

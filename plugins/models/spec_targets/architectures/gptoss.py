@@ -9,11 +9,11 @@ from spec_kernels.model.ops import Op
 from torch import Tensor
 
 from spec_core.errors import UsageError
+from spec_targets.architectures.config import Config
 from spec_targets.architectures.config_json import ConfigJson
 from spec_targets.architectures.family import Family, Name, stored_as
 from spec_targets.architectures.keys import Keys
 from spec_targets.architectures.names import ATTENTION, ENDS
-from spec_targets.description.config import Config
 
 PATTERN = 2
 """Period of attention, in blocks: the last block of a period attends to everything, the others have a window."""

@@ -12,12 +12,12 @@ from spec_kernels.model.shapes import DeltaShape
 from torch import Tensor
 
 from spec_core.errors import UsageError
+from spec_targets.architectures.config import Config
 from spec_targets.architectures.config_json import ConfigJson
 from spec_targets.architectures.family import Family, Name, plus_one, stored_as
 from spec_targets.architectures.keys import Keys
 from spec_targets.architectures.names import ATTENTION, ENDS, EXPERTS, MLP, SHARED
-from spec_targets.description.config import Config
-from spec_targets.files.damage import AGAIN
+from spec_targets.formats.damage import AGAIN
 
 
 def qkv_of(value: Tensor, c: Config) -> Tensor:

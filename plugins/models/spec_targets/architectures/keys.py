@@ -8,10 +8,10 @@ from spec_kernels.model.shapes import Experts
 from torch import float32
 
 from spec_core.errors import UsageError
-from spec_targets.description.config import MAX_HEAD, Config
-from spec_targets.description.rope import Scaling, yarn_attention
-from spec_targets.files.damage import AGAIN
-from spec_targets.files.gguf import GgufFile
+from spec_targets.architectures.config import MAX_HEAD, Config
+from spec_targets.architectures.rope import Scaling, yarn_attention
+from spec_targets.formats.damage import AGAIN
+from spec_targets.formats.gguf import GgufFile
 
 
 class Keys:

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from spec_kernels.model.build import Builder
 from spec_kernels.model.ops import Op
 
+from spec_targets.architectures.config import Config
 from spec_targets.architectures.config_json import ConfigJson
 from spec_targets.architectures.family import Family
 from spec_targets.architectures.keys import Keys
 from spec_targets.architectures.names import DECODER
-from spec_targets.description.config import Config
 
 
 def from_gguf(keys: Keys) -> Config:

@@ -10,9 +10,9 @@ from spec_kernels.ops.rope import llama3_factors
 from torch import Tensor
 
 from spec_core.errors import UsageError
+from spec_targets.architectures.config import MAX_HEAD, Config
+from spec_targets.architectures.rope import Scaling, yarn_attention
 from spec_targets.architectures.values import read_float
-from spec_targets.description.config import MAX_HEAD, Config
-from spec_targets.description.rope import Scaling, yarn_attention
 
 
 def check_rope(raw: Mapping[str, Any], where: str) -> None:

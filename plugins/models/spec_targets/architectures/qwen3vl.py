@@ -12,13 +12,13 @@ from spec_kernels.model.build import Builder
 from spec_kernels.model.ops import AddRows, Op
 
 from spec_core.errors import UsageError
+from spec_targets.architectures.config import Config
 from spec_targets.architectures.config_json import ConfigJson
 from spec_targets.architectures.family import Family
 from spec_targets.architectures.keys import Keys
 from spec_targets.architectures.names import DECODER
 from spec_targets.architectures.positions import rope_of
 from spec_targets.architectures.qwen import qwen3
-from spec_targets.description.config import Config
 
 AXES = 3
 """Time, height and width."""

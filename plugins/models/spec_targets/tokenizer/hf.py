@@ -8,7 +8,7 @@ from typing import Any
 from tokenizers import Tokenizer as Backend
 
 from spec_core.errors import UsageError
-from spec_targets.files.json_file import read_json
+from spec_targets.formats.json_file import read_json
 from spec_targets.tokenizer.base import SPECIAL, Tokenizer
 from spec_targets.tokenizer.hostile import check_growth, refuse_failures
 from spec_targets.tokenizer.prefix import steps_of_part

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from spec_core.errors import UsageError
-from spec_targets.files.damage import damage_error, unsupported_error
+from spec_targets.formats.damage import damage_error, unsupported_error
 from spec_targets.tokenizer.base import Tokenizer
 from spec_targets.tokenizer.gguf_vocabulary import CONTROL, NORMAL, UNUSED, USER, Flags, from_gguf
 from spec_targets.tokenizer.hf import TOKENS_MAX, beside, check_ids, ends_of

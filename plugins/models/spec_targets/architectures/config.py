@@ -1,0 +1,235 @@
+"""The sizes of a model, the same for every file format."""
+
+from __future__ import annotations
+
+import math
+
+import attrs
+from spec_kernels.model.latent import latent_heads
+from spec_kernels.model.shapes import (
+    BlockShape,
+    ConvShape,
+    DeltaShape,
+    Experts,
+    HeadShape,
+    LatentShape,
+    RecurrentShape,
+)
+
+from spec_core.errors import UsageError
+from spec_targets.architectures.rope import Scaling
+
+MAX_LAYERS = 1 << 12
+MAX_HEAD = 1 << 10
+"""Upper bounds of blocks and of the head widths of attention and gated delta nets, for planning memory."""
+
+
+@attrs.frozen
+class Config:
+    """Sizes of a decoder. head: width of one attention head; ``rotary_dim`` of its dimensions rotate.
+
+    ff: width of a dense feed-forward layer, expert_ff of one expert, shared_ff of the shared expert (0: none).
+    dense: leading blocks without experts. recurrent: blocks that are gated delta nets, of shape ``delta``, or short
+    convolutions, of shape ``conv``.
+    latent: of blocks with attention, which then have one key head of ``head`` numbers, the latent's and the shared
+    ones; nothing rotates. inner_eps: of unit lengths in gated delta nets, and of the norm of latents.
+    nextn: blocks after the trunk that predict further ahead.
+    scale: factor of scores; 0: 1 / sqrt(head). windows: for each block how many positions a query attends to, 0: all;
+    empty: all in every block. local_base: rotary base of blocks with a window, which are not scaled; 0: as in others.
+    local_head, local_kv_heads: of blocks with a window, where all of a head rotates; 0: as in others.
+    sharing: last blocks of the trunk that read keys and values of the last block of their kind, with a window or
+    without, before them. ffs: widths of dense feed-forward layers by block, where they differ. per_layer: width of a
+    block's own embedding of a token, 0: none.
+    score_cap, logit_cap: see ``SoftCap``, 0: none. embed_scale: factor of embeddings.
+    """
+
+    arch: str
+    name: str
+    layers: int
+    width: int
+    heads: int
+    kv_heads: int
+    head: int
+    ff: int
+    vocab: int
+    context: int
+    eps: float
+    rope_base: float
+    rotary_dim: int
+    scaling: Scaling = Scaling()
+    experts: Experts | None = None
+    expert_ff: int = 0
+    shared_ff: int = 0
+    dense: int = 0
+    delta: DeltaShape | None = None
+    conv: ConvShape | None = None
+    latent: LatentShape | None = None
+    inner_eps: float = 1e-6
+    recurrent: frozenset[int] = frozenset()
+    nextn: int = 0
+    scale: float = 0.0
+    windows: tuple[int, ...] = ()
+    local_base: float = 0.0
+    local_head: int = 0
+    local_kv_heads: int = 0
+    sharing: int = 0
+    ffs: tuple[int, ...] = ()
+    per_layer: int = 0
+    axes: tuple[int, ...] = ()
+    added: int = 0
+    score_cap: float = 0.0
+    logit_cap: float = 0.0
+    embed_scale: float = 1.0
+
+    @property
+    def cached(self) -> tuple[HeadShape, ...]:
+        """Shapes of the layers in the cache: of blocks of the trunk that store keys and values."""
+        return tuple(self.heads_of(i) for i in range(self.owners) if i not in self.recurrent)
+
+    @property
+    def owners(self) -> int:
+        """Blocks of the trunk with keys and values, or states, of their own."""
+        return self.layers - self.sharing
+
+    @property
+    def state(self) -> RecurrentShape | None:
+        """Shape of the recurrent blocks."""
+        return self.delta or self.conv
+
+    def heads_of(self, i: int) -> HeadShape:
+        """The heads of attention in block i."""
+        if self.latent:
+            return latent_heads(self.heads, self.latent)
+        window = self.windows[i] if i < len(self.windows) else 0
+        head, kv_heads = (self.local_head, self.local_kv_heads) if window else (0, 0)
+        return HeadShape(
+            heads=self.heads,
+            kv_heads=kv_heads or self.kv_heads,
+            dim=head or self.head,
+            rotary_dim=head or self.rotary_dim,
+            scale=self.scale or self.head**-0.5,
+            window=window,
+            cap=self.score_cap,
+            table=int(bool(window and self.local_base)),
+        )
+
+    def block(self, interleaved: bool) -> BlockShape:
+        return BlockShape(self.width, self.heads_of(0), self.eps, interleaved)
+
+    def ff_of(self, i: int) -> int:
+        """Width of the dense feed-forward layer of block i."""
+        return self.ffs[i] if self.ffs else self.ff
+
+    def owner_of(self, i: int) -> int:
+        """The block whose keys and values block i reads."""
+        if not self.owners <= i < self.layers:
+            return i
+        return max(j for j in range(self.owners) if bool(self.windows[j]) == bool(self.windows[i]))
+
+    def layer_of(self, i: int) -> int:
+        """The number of block i among those with the same kind of memory; of the block whose memory it reads."""
+        owner = self.owner_of(i)
+        before = sum(j < owner for j in self.recurrent)
+        return before if i in self.recurrent else owner - before
+
+    def check(self, where: str) -> None:
+        """Raise UsageError for impossible sizes."""
+        for field in ("layers", "width", "heads", "kv_heads", "head", "vocab", "context"):
+            value = getattr(self, field)
+            if not isinstance(value, int) or not 0 < value < 1 << 24:
+                raise UsageError(f"{where}: {field} is {value!r}", hint="the file is damaged; get it again")
+        self._check_blocks(where)
+        good = self.heads % self.kv_heads == 0 and 0 < self.rotary_dim <= self.head <= MAX_HEAD
+        good = good and self.rotary_dim % 2 == 0
+        if not good or not 0 < self.eps < math.inf or not 0 < self.rope_base < math.inf:
+            raise UsageError(
+                f"{where}: {self.heads} heads, {self.kv_heads} key heads of {self.head}, {self.rotary_dim} rotated, "
+                f"eps {self.eps}, rope base {self.rope_base} are inconsistent",
+                hint="the file is damaged; get it again",
+            )
+        self.scaling.check(self.rope_base, self.rotary_dim // 2, where)
+        self._check_attention(where)
+        self._check_local(where)
+        if self.experts:
+            self._check_experts(self.experts, where)
+        if self.delta:
+            self._check_delta(self.delta, where)
+        if self.conv:
+            self._check_conv(self.conv, where)
+        if self.latent:
+            self._check_latent(self.latent, where)
+
+    def _check_attention(self, where: str) -> None:
+        known = len(self.windows) in (0, self.layers) and all(0 <= window < 1 << 31 for window in self.windows)
+        factors = (self.scale, self.local_base, self.score_cap, self.logit_cap)
+        if not known or not all(0 <= x < math.inf for x in factors) or not 0 < self.embed_scale < math.inf:
+            raise UsageError(
+                f"{where}: windows {str(self.windows)[:60]} of {self.layers} blocks, a local rope base of "
+                f"{self.local_base}, scores scaled by {self.scale} and capped at {self.score_cap}, logits capped at "
+                f"{self.logit_cap}, embeddings scaled by {self.embed_scale} are inconsistent",
+                hint="the file is damaged; get it again",
+            )
+
+    def _check_local(self, where: str) -> None:
+        head, kv_heads = self.local_head or self.head, self.local_kv_heads or self.kv_heads
+        kinds = {bool(window) for window in self.windows}
+        owned = {bool(window) for window in self.windows[: self.owners]}
+        good = 0 <= self.sharing < self.layers and (not self.sharing or (owned == kinds and not self.recurrent))
+        good = (
+            good and 0 < head <= MAX_HEAD and self.local_head % 2 == 0 and kv_heads > 0 and self.heads % kv_heads == 0
+        )
+        good = good and (self.local_base > 0 or not self.local_head or head == self.rotary_dim)
+        good = good and len(self.ffs) in (0, self.layers) and all(0 < ff < 1 << 24 for ff in self.ffs)
+        if not good or not 0 <= self.per_layer < 1 << 16:
+            raise UsageError(
+                f"{where}: {kv_heads} key heads of {head} and a rope base of {self.local_base} in blocks with a "
+                f"window, {self.sharing} of {self.layers} blocks that share a cache, feed-forward widths "
+                f"{str(self.ffs)[:60]}, embeddings of {self.per_layer} for each block are inconsistent",
+                hint="the file is damaged; get it again",
+            )
+
+    def _check_blocks(self, where: str) -> None:
+        if self.layers > MAX_LAYERS or not 0 <= self.nextn <= MAX_LAYERS or not 0 <= self.dense <= MAX_LAYERS:
+            raise UsageError(
+                f"{where}: {self.layers} blocks, {self.dense} of them dense, {self.nextn} after the trunk; "
+                f"0 to {MAX_LAYERS} are possible",
+                hint="the file is damaged; get it again",
+            )
+
+    @staticmethod
+    def _check_experts(e: Experts, where: str) -> None:
+        groups = 0 < e.groups_used <= e.groups <= e.count and e.count % e.groups == 0
+        if not 0 < e.used <= e.count or not groups or (e.groups > 1 and e.count < 2 * e.groups):
+            raise UsageError(
+                f"{where}: {e.used} of {e.count} experts are used, {e.groups_used} of {e.groups} groups",
+                hint="the file is damaged; get it again",
+            )
+
+    def _check_delta(self, d: DeltaShape, where: str) -> None:
+        sizes = (d.key_heads, d.value_heads, d.key_dim, d.value_dim)
+        narrow = d.key_dim <= MAX_HEAD and d.value_dim <= MAX_HEAD
+        good = (
+            narrow and all(0 < n < 1 << 16 for n in sizes) and 1 < d.kernel <= 16 and d.value_heads % d.key_heads == 0
+        )
+        if not good or not self.recurrent <= frozenset(range(self.layers)):
+            raise UsageError(
+                f"{where}: {d.value_heads} value heads over {d.key_heads} key heads of {d.key_dim} and {d.value_dim}, "
+                f"a convolution of {d.kernel}: no gated delta net has these sizes",
+                hint="the file is damaged; get it again",
+            )
+
+    def _check_conv(self, shape: ConvShape, where: str) -> None:
+        if not 1 < shape.kernel <= 16 or not self.recurrent <= frozenset(range(self.layers)):
+            raise UsageError(
+                f"{where}: a short convolution of {shape.kernel} inputs, 2 to 16 are possible",
+                hint="the file is damaged; get it again",
+            )
+
+    def _check_latent(self, s: LatentShape, where: str) -> None:
+        sizes = (s.rank, s.shared, s.plain, s.value)
+        if not all(0 < n <= MAX_HEAD for n in sizes) or s.rank + s.shared != self.head or self.kv_heads != 1:
+            raise UsageError(
+                f"{where}: latents of {s.rank} and {s.shared} numbers, keys of {s.plain} and values of {s.value} from "
+                f"them, heads of {self.head}: no latent attention has these sizes",
+                hint="the file is damaged; get it again",
+            )

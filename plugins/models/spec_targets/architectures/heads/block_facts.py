@@ -1,0 +1,90 @@
+"""Fields of a head's description that both file formats state, checked: layer ids, blocks, sequential parts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from spec_core.errors import UsageError
+from spec_targets.architectures.heads import tensors
+
+CANDIDATES_MAX = 256
+"""Tokens that a selector chooses from at most."""
+BLOCK_MAX = 1024
+"""Tokens of the largest block that is read; a forward has a row for each."""
+
+
+def layer_ids(listed: Any, key: str, where: str) -> tuple[int, ...]:
+    """Layer numbers. Raises UsageError for anything else."""
+    good = isinstance(listed, list) and listed and all(type(i) is int and 0 <= i < 1 << 16 for i in listed)
+    if not good:
+        raise UsageError(
+            f"{where}: {key} is {str(listed)[:60]!r}, a list of layer numbers was needed", hint="get the file again"
+        )
+    return tuple(listed)
+
+
+def block_facts(
+    block: Any, mask: Any, windows: tuple[int, ...], causal: tuple[bool, ...], sizes: tuple[int, int], where: str
+) -> dict[str, Any]:
+    """Fields of a block drafter. sizes: context and vocabulary. Raises UsageError for an impossible size or token."""
+    context, vocab = sizes
+    block_max = min(context, BLOCK_MAX)
+    if type(block) is not int or not 2 <= block <= block_max:
+        raise UsageError(
+            f"{where}: its block size is {repr(block)[:40]}, 2 to {block_max} was needed",
+            hint="get the file again",
+        )
+    if type(mask) is not int or not 0 <= mask < vocab:
+        raise UsageError(
+            f"{where}: its mask token is {repr(mask)[:40]}, one of 0 to {vocab - 1} was needed",
+            hint="the file is damaged, or for another model; get it again",
+        )
+    if any(type(w) is not int or not 0 <= w < 1 << 31 for w in windows):
+        raise UsageError(f"{where}: a sliding window of {max(windows)} positions", hint="get the file again")
+    return {"block": block, "mask": mask, "windows": windows, "causal": causal}
+
+
+def sequential_facts(source: tensors.TensorSource, where: str, rank: Any = None) -> dict[str, Any]:
+    """Fields of a sequential part and of a confidence head, by the shapes of their tensors.
+
+    rank: of the matrices, as the file states it. Raises UsageError where it is another.
+    """
+    markov, confidence = source.shape("markov_w1.weight"), source.shape("conf_proj.weight")
+    stored = markov[-1] if markov else 0
+    if rank is not None and rank != stored:
+        raise UsageError(
+            f"{where}: markov_rank is {repr(rank)[:40]}, its Markov matrices have rank {stored}", hint=tensors.DAMAGED
+        )
+    reads, width = confidence[-1] if confidence else 0, (source.shape("output_norm.weight") or (0,))[0]
+    if reads not in (0, width, width + stored):
+        raise UsageError(
+            f"{where}: its confidence head reads {reads} numbers, {width} or {width + stored} were needed",
+            hint=tensors.DAMAGED,
+        )
+    return {"markov": stored, "confidence": reads}
+
+
+def selector_facts(source: tensors.TensorSource, width: int, stated: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Fields of convolutions and of a selector, by the shapes of their tensors and what the file states of them.
+
+    Raises UsageError for sizes that do not fit.
+    """
+    base, hidden = source.shape("blk.0.attn_conv_base"), source.shape("selector_hidden.weight")
+    if base is None and hidden is None:
+        return {}
+    group, taps = stated.get("conv_group_size"), base[1] if base and len(base) == 3 else 0
+    rank, candidates = hidden[0] if hidden else 0, stated.get("selector_top_k")
+    _check_size(where, "conv_group_size", group, range(1, width + 1))
+    _check_size(where, "conv_kernel_size", stated.get("conv_kernel_size"), (taps,))
+    _check_size(where, "selector_rank", stated.get("selector_rank"), (rank,))
+    _check_size(where, "selector_top_k", candidates, range(1, CANDIDATES_MAX + 1))
+    if width % group:
+        raise UsageError(f"{where}: conv_group_size is {group}, its width is {width}", hint=tensors.DAMAGED)
+    return {"conv_taps": taps, "conv_groups": width // group, "selector": rank, "candidates": candidates}
+
+
+def _check_size(where: str, name: str, value: Any, good: Sequence[int]) -> None:
+    if type(value) is not int or value not in good:
+        needed = str(good[0]) if len(good) == 1 else f"{good[0]} to {good[-1]}"
+        raise UsageError(f"{where}: {name} is {repr(value)[:40]}, {needed} was needed", hint=tensors.DAMAGED)

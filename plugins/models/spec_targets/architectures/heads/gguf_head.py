@@ -1,0 +1,265 @@
+"""A head in a GGUF file in llama.cpp's format: architectures ``eagle3`` and ``dflash``."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from spec_kernels.ops.dequant import TYPES
+from torch import Tensor
+
+from spec_core.errors import UsageError
+from spec_targets.architectures.config import Config
+from spec_targets.architectures.heads import tensors
+from spec_targets.architectures.heads.block_facts import block_facts, layer_ids, selector_facts, sequential_facts
+from spec_targets.architectures.heads.head import Head, HeadKind
+from spec_targets.architectures.keys import Keys, name_of
+from spec_targets.formats.gguf import GgufFile
+from spec_targets.formats.gguf_weights import floats
+from spec_targets.formats.texts import Texts
+
+NORM_OF_ENCODER = {"eagle3": "input_norm.weight", "dflash": "hidden_norm.weight"}
+"""Meaning of ``enc.output_norm.weight``: before ``fc`` in one kind, after it in the other."""
+NEUTRAL = {"attention.value_scale": 1.0, "logit_scale": 1.0, "final_logit_softcapping": 0.0}
+"""Optional factors, with their neutral value; other values are not supported."""
+NEUTRAL_EAGLE3 = {"attention.sliding_window": 0, "embedding_scale": 1.0}
+ACTIVATIONS: dict[str, Any] = {"silu": "silu", "gelu_pytorch_tanh": "gelu"}
+"""Functions of feed-forward layers, by their names in files."""
+
+
+class GgufHead:
+    """Tensors of the file under our names."""
+
+    def __init__(self, file: GgufFile, kind: str, heads: tuple[int, int]) -> None:
+        self.file, self.where = file, file.path.name
+        self.stored = {NORM_OF_ENCODER[kind] if n == "enc.output_norm.weight" else n: n for n in file.tensors}
+        if len(self.stored) != len(file.tensors):
+            raise UsageError(
+                f"{self.where}: 'enc.output_norm.weight' and {NORM_OF_ENCODER[kind]!r} are one tensor, both are there",
+                hint="use another head",
+            )
+        self.permuted = dict(zip(("attn_q.", "attn_k."), heads, strict=True)) if kind == "eagle3" else {}
+        for name, tensor in file.tensors.items():
+            if tensor.type not in TYPES and name != "d2t":
+                raise UsageError(
+                    f"{self.where}: tensor {name!r} is of type {tensor.type}, which is not supported",
+                    hint=f"convert the head to one of {', '.join(TYPES)}",
+                )
+
+    def names(self) -> Iterable[str]:
+        return self.stored
+
+    def shape(self, name: str) -> tuple[int, ...] | None:
+        return self.file.tensors[self.stored[name]].shape if name in self.stored else None
+
+    def type(self, name: str) -> str:
+        return self.file.tensors[self.stored[name]].type
+
+    def load(self, name: str) -> Tensor:
+        value = floats(self.file.tensors[self.stored[name]])
+        heads = self._permuted_heads(name)
+        return tensors.halves(value, heads) if heads else value
+
+    def blocks(self, name: str) -> Tensor:
+        """Rows as stored: blocks lie within a row, so rows can be reordered."""
+        data = self.file.tensors[self.stored[name]].bytes()
+        rows, heads = data.reshape(-1, data.shape[-1]), self._permuted_heads(name)
+        return tensors.halves(rows, heads) if heads else rows
+
+    def _permuted_heads(self, name: str) -> int:
+        """Number of attention heads of a tensor whose rows are in llama.cpp's order; 0 for other tensors."""
+        return next((n for part, n in self.permuted.items() if part in name), 0)
+
+    def d2t(self) -> Tensor | None:
+        info = self.file.tensors.get("d2t")
+        if info is None:
+            return None
+        kinds = {"I64": torch.int64, "I32": torch.int32}
+        if info.type not in kinds or len(info.shape) != 1:
+            raise UsageError(f"{self.where}: 'd2t' is {info.type} {list(info.shape)}", hint="get the file again")
+        return info.bytes().contiguous().view(kinds[info.type])
+
+
+def read(file: GgufFile) -> tuple[Head, GgufHead]:
+    """Description and tensors. Raises UsageError for anything missing, damaged or unsupported."""
+    where, kind = file.path.name, file.metadata["general.architecture"]
+    keys = Keys(file, kind)
+    config = _config(file, keys)
+    config.check(where)
+    source = GgufHead(file, kind, (config.heads, config.kv_heads))
+    _check_neutral(keys, where, NEUTRAL | NEUTRAL_EAGLE3 if kind == "eagle3" else NEUTRAL)
+    head = _head(file, keys, config, source)
+    tensors.check(head, source)
+    return head, source
+
+
+def _config(file: GgufFile, keys: Keys) -> Config:
+    """Sizes, checked like those of any decoder."""
+    width, heads = keys.get("embedding_length", kind=int), keys.get("attention.head_count", kind=int)
+    head = keys.get("attention.key_length", width // max(1, heads), int)
+    return Config(
+        arch="llama" if keys.arch == "eagle3" else "qwen3",
+        name=name_of(file),
+        layers=keys.get("block_count", kind=int),
+        width=width,
+        heads=heads,
+        kv_heads=keys.get("attention.head_count_kv", heads, int),
+        head=head,
+        ff=keys.get("feed_forward_length", kind=int),
+        vocab=_vocab(file, keys),
+        context=keys.get("context_length", kind=int),
+        eps=float(keys.get("attention.layer_norm_rms_epsilon")),
+        rope_base=float(keys.get("rope.freq_base", 10000.0)),
+        rotary_dim=_all_rotated(keys, head, name_of(file)),
+        scaling=keys.scaling(),
+    )
+
+
+def _all_rotated(keys: Keys, head: int, where: str) -> int:
+    """``head``: all dimensions of q and k rotate. Raises UsageError for a file with another value."""
+    if (rotated := keys.get("rope.dimension_count", head, int)) != head:
+        raise UsageError(
+            f"{where}: {keys.arch}.rope.dimension_count is {rotated}, all {head} dimensions of an attention head "
+            "must rotate in a draft head",
+            hint="use a head that rotates all of them",
+        )
+    return head
+
+
+def _check_neutral(keys: Keys, where: str, neutral: Mapping[str, float]) -> None:
+    for key, value in neutral.items():
+        if (stored := keys.get(key, value)) != value:
+            raise UsageError(f"{where}: {keys.arch}.{key} = {stored} is not supported", hint="use another head")
+
+
+def _vocab(file: GgufFile, keys: Keys) -> int:
+    """Tokens of the target: stated, or those of the tokenizer in the file."""
+    tokens = file.metadata.get("tokenizer.ggml.tokens")
+    return keys.get("vocab_size", len(tokens) if isinstance(tokens, Texts) else None, int)
+
+
+def _head(file: GgufFile, keys: Keys, c: Config, source: GgufHead) -> Head:
+    wide, output = source.shape("fc.weight") or (0, 0), source.shape("output.weight")
+    rows = output[0] if output else c.vocab
+    if rows < 1:
+        raise UsageError(f"{source.where}: 'output.weight' has no rows", hint=tensors.DAMAGED)
+    target_width = keys.get("target_hidden_size", c.width, int)
+    prefix = "blk.0."
+    return Head(
+        kind=_kind(keys.arch, source),
+        name=c.name,
+        producer="llama.cpp",
+        width=c.width,
+        target_width=target_width,
+        inputs=_inputs(source.where, wide[-1], target_width),
+        heads=c.heads,
+        kv_heads=c.kv_heads,
+        head=c.head,
+        ff=c.ff,
+        layers=c.layers,
+        eps=c.eps,
+        context=c.context,
+        rope_base=c.rope_base,
+        vocab=c.vocab,
+        draft_vocab=rows,
+        scaling=c.scaling,
+        divisors=_divisors(source, c.head),
+        d2t=tensors.mapping(source.d2t(), rows, c.vocab, offsets=False, where=source.where),
+        own_embedding=source.shape("token_embd.weight") is not None,
+        own_output=output is not None,
+        ids=_ids(file, keys.arch),
+        certain=True,
+        norm_before_residual=keys.get("norm_before_residual", False, bool),
+        norm_before_fc=source.shape("input_norm.weight") is not None,
+        qk_norm=source.shape(f"{prefix}attn_q_norm.weight") is not None,
+        biases=source.shape(f"{prefix}attn_q.bias") is not None,
+        fc_bias=source.shape("fc.bias") is not None,
+        output_bias=source.shape(f"{prefix}attn_output.bias") is not None,
+        **({} if keys.arch == "eagle3" else _blocks(file, keys, c) | _sequential(file, keys, c, source)),
+        anchor=keys.get("sample_from_anchor", False, bool),
+    )
+
+
+def _kind(arch: str, source: GgufHead) -> HeadKind:
+    if arch == "eagle3":
+        return "eagle3"
+    if source.shape("selector_hidden.weight") is not None:
+        return "dflash2"
+    return "dflash" if source.shape("markov_w1.weight") is None else "dspark"
+
+
+def _inputs(where: str, wide: int, width: int) -> int:
+    if width < 1 or wide < width or wide % width:
+        raise UsageError(
+            f"{where}: 'fc.weight' reads {wide} numbers, a multiple of the target's width {width} was needed",
+            hint=tensors.DAMAGED,
+        )
+    return wide // width
+
+
+def _divisors(source: GgufHead, head: int) -> Tensor | None:
+    if (shape := source.shape("rope_freqs.weight")) is None:
+        return None
+    if shape != (head // 2,):
+        raise UsageError(
+            f"{source.where}: tensor 'rope_freqs.weight' has shape {list(shape)}, {[head // 2]} was needed",
+            hint=tensors.DAMAGED,
+        )
+    return source.load("rope_freqs.weight")
+
+
+def _ids(file: GgufFile, kind: str) -> tuple[int, ...] | None:
+    listed = file.metadata.get(f"{kind}.target_layers")
+    return None if listed is None else layer_ids(listed, f"{kind}.target_layers", file.path.name)
+
+
+def _blocks(file: GgufFile, keys: Keys, c: Config) -> dict[str, Any]:
+    """Fields that only a block drafter has."""
+    window = keys.get("attention.sliding_window", 0, int)
+    sliding = file.metadata.get(f"{keys.arch}.attention.sliding_window_pattern", [bool(window)] * c.layers)
+    if not isinstance(sliding, list) or len(sliding) != c.layers or any(x not in (0, 1) for x in sliding):
+        raise UsageError(
+            f"{file.path.name}: {keys.arch}.attention.sliding_window_pattern is {str(sliding)[:60]!r}, "
+            f"a yes or no for each of {c.layers} layers was needed",
+            hint="get the file again",
+        )
+    causal = keys.get("attention.causal", False, bool)
+    return _layer_facts(keys) | block_facts(
+        keys.get("block_size", kind=int),
+        file.metadata.get("tokenizer.ggml.mask_token_id"),
+        tuple(window if on else 0 for on in sliding),
+        (causal,) * c.layers,
+        (c.context, c.vocab),
+        file.path.name,
+    )
+
+
+def _layer_facts(keys: Keys) -> dict[str, Any]:
+    """Fields of layers that are not those of Qwen3. Raises UsageError for an unknown activation or factor."""
+    act = keys.get("hidden_activation", "silu", str)
+    scales = {name: keys.number(key, default) for name, key, default in SCALES}
+    if act not in ACTIVATIONS or not all(0 <= scale < math.inf for scale in scales.values()):
+        raise UsageError(
+            f"{keys.where}: its layers have the activation {act[:40]!r} and the factors {scales}; "
+            f"{' or '.join(ACTIVATIONS)} and positive numbers were needed",
+            hint="use another head",
+        )
+    return {
+        "act": ACTIVATIONS[act],
+        "post_norms": "blk.0.post_ffw_norm.weight" in keys.file.tensors,
+        "own_values": "blk.0.attn_v.weight" in keys.file.tensors,
+        **scales,
+    }
+
+
+SCALES = (("embed_scale", "embedding_scale", 1.0), ("scale", "attention.scale", 0.0))
+"""Factors of embeddings and of scores: our names, those of files, and their defaults."""
+OPTIONS = ("conv_kernel_size", "conv_group_size", "selector_rank", "selector_top_k")
+"""Sizes of convolutions and selector, as files state them."""
+
+
+def _sequential(file: GgufFile, keys: Keys, c: Config, source: GgufHead) -> dict[str, Any]:
+    stated = {name: file.metadata.get(f"{keys.arch}.{name}") for name in OPTIONS}
+    return sequential_facts(source, source.where) | selector_facts(source, c.width, stated, source.where)

@@ -1,0 +1,192 @@
+"""The description of a draft head, the same for every file format."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import attrs
+from torch import Tensor
+
+from spec_targets.architectures.rope import Scaling
+
+HeadKind = Literal["eagle3", "dflash", "dspark", "dflash2"]
+Reading = Literal["inputs", "outputs"]
+Problem = tuple[str, str]
+"""A fault, and what to do about it."""
+
+
+@attrs.frozen(eq=False)
+class Head:
+    """Sizes and flags of a head, and which hidden states of the target it reads.
+
+    kind: ``eagle3`` (2503.01840), ``dflash`` (block diffusion), ``dspark`` (with Markov matrices) or ``dflash2``
+    (with convolutions and a selector). producer: who wrote the file.
+    width: of the head's own stream; target_width: of the target's. inputs: hidden states it reads per position.
+    heads, kv_heads, head, ff, layers, eps, context, rope_base, scaling, divisors: as in a decoder; every dimension of
+    an attention head rotates, halves of it together.
+    vocab: tokens of the target. draft_vocab: rows of the head's logits. d2t: [draft_vocab] int64, the target's id of
+    every row, or None if rows are the target's ids. own_embedding, own_output: whether these matrices are in the file;
+    otherwise the target's are used.
+    ids: source layers as stated in the file, or None. reading: how the file means them.
+    certain: whether its format defines that.
+    norm_before_residual: the residual stream begins with the normed feature. norm_before_fc: one norm over the joined
+    hidden states. fc_norm: a norm for each instead. norm_output: the final norm's output is fed back. qk_norm: a norm
+    per attention head on q and k. biases: q, k and v have biases. fc_bias, output_bias: ``fc`` has one, the attention's
+    output matrix has one.
+    block: tokens of a block, the last committed one included. mask: the token that stands for an unknown one.
+    anchor: the row of the last committed token predicts the first drafted one. markov: rank of the matrices that add to
+    a row what follows the token before it, 0 without them. confidence: numbers that the confidence head reads, of a
+    state, or of a state and the first factor of ``markov``; 0 without one.
+    conv_taps, conv_groups: of the convolutions around attention and feed-forward, 0 without them. selector: rank of its
+    matrices, 0 without one; candidates: tokens of a row that it chooses from.
+    embed_scale: factor of embeddings. scale: of scores, 0: 1 / sqrt(head). act: of feed-forward layers. post_norms:
+    attention and feed-forward have a norm after them too, values a norm without weight, and the stream a factor of each
+    layer (Gemma 4). own_values: without, values are the keys before their norm.
+    windows: per layer how many positions back it attends, 0 for all. causal: per layer whether rows of the block attend
+    only to earlier ones.
+    """
+
+    kind: HeadKind
+    name: str
+    producer: str
+    width: int
+    target_width: int
+    inputs: int
+    heads: int
+    kv_heads: int
+    head: int
+    ff: int
+    layers: int
+    eps: float
+    context: int
+    rope_base: float
+    vocab: int
+    draft_vocab: int
+    scaling: Scaling = Scaling()
+    divisors: Tensor | None = None
+    d2t: Tensor | None = None
+    own_embedding: bool = False
+    own_output: bool = False
+    ids: tuple[int, ...] | None = None
+    reading: Reading = "inputs"
+    certain: bool = False
+    norm_before_residual: bool = False
+    norm_before_fc: bool = False
+    fc_norm: bool = False
+    norm_output: bool = False
+    qk_norm: bool = False
+    biases: bool = False
+    fc_bias: bool = False
+    output_bias: bool = False
+    block: int = 0
+    mask: int = -1
+    anchor: bool = False
+    markov: int = 0
+    confidence: int = 0
+    conv_taps: int = 0
+    conv_groups: int = 0
+    selector: int = 0
+    candidates: int = 0
+    embed_scale: float = 1.0
+    scale: float = 0.0
+    act: Literal["silu", "gelu"] = "silu"
+    post_norms: bool = False
+    own_values: bool = True
+    windows: tuple[int, ...] = ()
+    causal: tuple[bool, ...] = ()
+
+    @property
+    def fills_blocks(self) -> bool:
+        """Whether it fills blocks of masked tokens."""
+        return self.kind != "eagle3"
+
+    def sources(self, layers: int, reading: Literal["auto", "inputs", "outputs"] = "auto") -> tuple[int, ...]:
+        """Hidden states of a target of ``layers`` blocks: i enters block i; i = layers is the one after the final norm.
+
+        reading: ``inputs`` uses the ids of the file as they are, ``outputs`` as blocks whose output is read. ``auto``
+        goes by the producer, but ids equal to the default of one reading are read that way (eagle3, where the format
+        does not define it).
+        """
+        defaults = _defaults(self, layers)
+        if self.ids is None:
+            return defaults
+        chosen = self._auto(defaults) if reading == "auto" else reading
+        return tuple(i + (chosen == "outputs") for i in self.ids)
+
+    def _auto(self, defaults: tuple[int, ...]) -> Reading:
+        doubtful = self.kind == "eagle3" and not self.certain
+        if doubtful and self.ids == defaults:
+            return "inputs"
+        if doubtful and self.ids == tuple(i - 1 for i in defaults):
+            return "outputs"
+        return self.reading
+
+    def misfit(self, target: Any, reading: Literal["auto", "inputs", "outputs"] = "auto") -> Problem | None:
+        """Why it cannot draft for a target (its TargetInfo), or None."""
+        return (
+            self._other_model(target)
+            or self._other_width(target)
+            or self._other_layers(target, reading)
+            or self._other_context(target)
+            or self._too_large(target)
+        )
+
+    def _other_model(self, target: Any) -> Problem | None:
+        if self.target_width != target.width:
+            fact = f"{self.name}: this {self.kind} head reads hidden states of width {self.target_width}"
+            return f"{fact}, {target.name} has {target.width}", "use a head trained for this model"
+        if self.vocab != target.vocab:
+            fact = f"{self.name}: this {self.kind} head was made for {self.vocab} tokens"
+            return f"{fact}, {target.name} has {target.vocab}", "use a head trained for this model"
+        return None
+
+    def _other_width(self, target: Any) -> Problem | None:
+        """Matrices that it takes from the target have the target's width."""
+        named = (("embedding", self.own_embedding), ("output matrix", self.own_output))
+        lacking = [name for name, own in named if not own]
+        if self.width == target.width or not lacking:
+            return None
+        fact = f"{self.name}: this {self.kind} head has width {self.width} and no {' and no '.join(lacking)}"
+        return f"{fact} of its own; those of {target.name} have width {target.width}", "get a file that holds them"
+
+    def _other_layers(self, target: Any, reading: Literal["auto", "inputs", "outputs"]) -> Problem | None:
+        sources = self.sources(target.layers, reading)
+        if len(sources) != self.inputs:
+            fact = f"{self.name}: it reads {self.inputs} hidden states and names {len(sources)} layers"
+            return f"{fact}; one for each was needed", "get the file again, or a head that names its layers"
+        if not all(0 <= i <= target.layers for i in sources):
+            fact = f"{self.name}: it reads the hidden states {', '.join(map(str, sources))}"
+            hint = "use a head trained for this model, or the other reading of its layer ids (inputs, outputs)"
+            return f"{fact}, {target.name} has 0 to {target.layers}", hint
+        return None
+
+    def _other_context(self, target: Any) -> Problem | None:
+        if self.block >= target.context:
+            fact = f"{self.name}: its blocks have {self.block} tokens, the context of {target.name} is {target.context}"
+            return fact, "load the model with a larger --context if it has one, or use another head"
+        return None
+
+    def _too_large(self, target: Any) -> Problem | None:
+        """A head runs on the target's executor, which may have limits."""
+        taps_max = target.layer_max.get("conv_taps")
+        if taps_max is not None and self.conv_taps > taps_max:
+            fact = f"{self.name}: its layers have convolutions over the rows of a block"
+            return f"{fact}, GPU kernels run none", "load the model with -o kernels=reference"
+        head_max = target.layer_max.get("head")
+        if head_max is not None and self.head > head_max:
+            fact = f"{self.name}: its attention has heads of {self.head}"
+            return f"{fact}, native kernels run at most {head_max}", "load the model with -o kernels=reference"
+        inputs_max = target.layer_max.get("inputs")
+        if inputs_max is not None and self.inputs > inputs_max:
+            fact = f"{self.name}: it reads {self.inputs} hidden states of each position"
+            return f"{fact}, native kernels run at most {inputs_max}", "load the model with -o kernels=reference"
+        return None
+
+
+def _defaults(head: Head, layers: int) -> tuple[int, ...]:
+    """Layers to read if the file names none: low, middle and high for eagle3 (SafeAILab), evenly spread for dflash."""
+    if head.kind == "eagle3":
+        return (2, layers // 2, layers - 3)
+    if head.layers == 1:
+        return (layers // 2 + 1,)
+    return tuple(1 + round(1 + i * (layers - 4) / (head.layers - 1)) for i in range(head.layers))

@@ -1,0 +1,99 @@
+"""``gguf:FILE``: a GGUF model in the torch runtime."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary, WeakValueDictionary
+
+from spec_core.errors import UsageError
+from spec_targets.formats.gguf import GgufFile, open_gguf
+from spec_targets.formats.stamps import FileStamps, stamp_of
+from spec_targets.target.collector import without_collection
+from spec_targets.target.torch_target import TorchTarget
+
+if TYPE_CHECKING:
+    from spec_targets.architectures.heads.assistant import AssistantFile
+    from spec_targets.architectures.heads.head_file import HeadFile
+
+_files: WeakValueDictionary[tuple[Any, ...], GgufFile] = WeakValueDictionary()
+_tokenizers: WeakKeyDictionary[GgufFile, Any] = WeakKeyDictionary()
+
+HEADS = ("eagle3", "dflash")
+"""Architectures of files that hold a draft head."""
+ASSISTANTS = ("gemma4-assistant", "gemma4_assistant", "gemma4_mtp")
+"""Architectures of files that hold an assistant; the first is llama.cpp's name."""
+
+
+@without_collection()
+def load(
+    location: str | Path, *, weights: bool | str = "auto", **options: Any
+) -> TorchTarget | HeadFile | AssistantFile:
+    """Load a model. options: see ``spec_core.load``; ``weights=False`` reads metadata only, and opens draft heads too.
+
+    Raises UsageError for a damaged file, an unknown architecture or type, or a missing tensor.
+    """
+    from spec_targets.architectures.by_name import config_of
+    from spec_targets.formats.gguf_weights import GgufWeights
+    from spec_targets.target.load import make_target
+
+    stamps = FileStamps.of(lambda: [Path(location)])
+    file = _open_once(Path(location))
+    if file.metadata.get("general.architecture") in HEADS:
+        from spec_targets.architectures.heads.head_file import from_gguf as head_of
+
+        return head_of(file, weights is not False)
+    if file.metadata.get("general.architecture") in ASSISTANTS:
+        from spec_targets.architectures.heads.assistant import from_gguf as assistant_of
+
+        return assistant_of(file, weights is not False)
+    config = config_of(file)
+    source = GgufWeights(file, config)
+    tokenizer = _tokenizer(file)
+    _check_vocabulary(file, tokenizer, config.vocab)
+    divisors = source.divisors()
+    types = Counter(tensor.type for tensor in file.tensors.values())
+    facts: dict[str, Any] = {"file": str(file.path), "types": dict(types), "stamps": stamps}
+    return make_target(config, source, tokenizer, storage=weights, divisors=divisors, **facts, **options)
+
+
+def tokenizer(path: Path) -> Any:
+    """The tokenizer of a file, None if it has none. Raises UsageError for a damaged file."""
+    return _tokenizer(_open_once(path))
+
+
+def _open_once(path: Path) -> GgufFile:
+    """The file, opened once for all users: a command reads metadata first, then weights."""
+    file = _files.get(key) if (key := _identity(path)) else None
+    if file is None:
+        file = open_gguf(path)
+        if key:
+            _files[key] = file
+    return file
+
+
+def _identity(path: Path) -> tuple[Any, ...] | None:
+    """Identity of a path and its contents, or None if it cannot be read."""
+    stamp = stamp_of(path)
+    return None if stamp is None else (path, *stamp)
+
+
+def _tokenizer(file: GgufFile) -> Any:
+    """Tokenizer of a file, made once, or None if it has none."""
+    from spec_targets.tokenizer.gguf_vocabulary import from_gguf
+
+    if "tokenizer.ggml.model" not in file.metadata:
+        return None
+    if file not in _tokenizers:
+        tokenizer = _tokenizers[file] = from_gguf(file.metadata, file.path.name)
+        tokenizer.gguf_keys = {key: value for key, value in file.metadata.items() if key.startswith("tokenizer.")}
+    return _tokenizers[file]
+
+
+def _check_vocabulary(file: GgufFile, tokenizer: Any, rows: int) -> None:
+    if tokenizer is not None and tokenizer.vocab_size > rows:
+        raise UsageError(
+            f"{file.path.name}: the tokenizer has {tokenizer.vocab_size} tokens, the embedding {rows} rows",
+            hint="tokenizer and tensors do not belong together; get the file again",
+        )

@@ -1,0 +1,109 @@
+"""``hf:DIRECTORY``: config.json and safetensors, sharded or not, in the torch runtime."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from spec_core.errors import UsageError
+from spec_targets.formats.json_file import read_json
+from spec_targets.formats.stamps import FileStamps
+from spec_targets.target.collector import without_collection
+from spec_targets.target.torch_target import TorchTarget
+
+if TYPE_CHECKING:
+    from spec_targets.architectures.heads.assistant import AssistantFile
+    from spec_targets.architectures.heads.head_file import HeadFile
+    from spec_targets.formats.hf_weights import HfWeights
+
+
+@without_collection()
+def load(
+    location: str | Path, *, weights: bool | str = "auto", **options: Any
+) -> TorchTarget | HeadFile | AssistantFile:
+    """Load a model. options: see ``spec_core.load``; ``weights=False`` reads metadata only, and opens draft heads too.
+
+    Raises UsageError for a damaged file, an unknown architecture, or a missing tensor.
+    """
+    from spec_targets.architectures.by_class import MUTUAL, config_of, divisors_of, reads_pictures
+    from spec_targets.architectures.heads import assistant
+    from spec_targets.architectures.heads.head_file import from_directory
+    from spec_targets.architectures.heads.hf_head import is_head
+    from spec_targets.formats.hf_weights import HfWeights
+    from spec_targets.pictures.encoder import HfImageEncoder
+    from spec_targets.target.load import make_target
+
+    directory = Path(location)
+    if not (directory / "config.json").exists():
+        raise UsageError(f"{directory}: there is no config.json", hint="give a Hugging Face model directory")
+    stamps = FileStamps.of(lambda: _list_files(directory))
+    raw = read_json(directory / "config.json")
+    if is_head(raw):
+        return from_directory(directory, raw, weights is not False)
+    if assistant.is_assistant(raw):
+        return assistant.from_directory(directory, raw, weights is not False)
+    config = config_of(raw, directory.name)
+    source = HfWeights(directory, config)
+    if not config.nextn and source.nextn:
+        config = source.config = attrs.evolve(config, nextn=source.nextn)
+    _check_head(raw, source, directory.name)
+    types = Counter(tensor.type for tensor in source.tensors.values())
+    words = tokenizer(directory)
+    target = make_target(
+        config,
+        source,
+        words,
+        storage=weights,
+        divisors=divisors_of(raw, config),
+        file=str(directory),
+        types=dict(types),
+        notes=_unread_parts(raw),
+        stamps=stamps,
+        **options,
+    )
+    mutual = reads_pictures(raw) and raw["architectures"][0] in MUTUAL
+    if mutual and target.info.batch_device:
+        target.notes = (*target.notes, "text only on this device: rows of its pictures see later rows")
+    elif reads_pictures(raw) and words is not None:
+        target.image_encoder = HfImageEncoder(directory, words, config.width, mutual=mutual)
+        words.wants_parts = "is string" not in (words.chat_template or "")
+    return target
+
+
+def _list_files(directory: Path) -> list[Path]:
+    """The files of a model: its weights, its configuration, and its tokenizer."""
+    return sorted(path for path in directory.iterdir() if path.suffix in (".json", ".safetensors", ".model", ".jinja"))
+
+
+def _unread_parts(raw: dict[str, Any]) -> tuple[str, ...]:
+    """A note on the parts of a model that are not read: it takes text alone."""
+    from spec_targets.architectures.by_class import reads_pictures
+
+    parts = [part for part in ("vision", "audio") if isinstance(raw.get(f"{part}_config"), dict)]
+    parts = [part for part in parts if part != "vision" or not reads_pictures(raw)]
+    return (f"text only: its {' and '.join(parts)} parts are not read",) if parts else ()
+
+
+def _check_head(raw: dict[str, Any], source: HfWeights, where: str) -> None:
+    """Raise UsageError if the config says that there is an output matrix and there is none."""
+    from spec_targets.architectures.by_class import text_of
+
+    tied = text_of(raw).get("tie_word_embeddings", raw.get("tie_word_embeddings"))
+    if tied is False and source.shape("output.weight") is None:
+        raise UsageError(
+            f"{where}: tensor 'lm_head.weight' is missing, and config.json has \"tie_word_embeddings\": false",
+            hint="get the missing file again, or write true if the embedding is the output matrix",
+        )
+
+
+def tokenizer(directory: Path) -> Any:
+    """The tokenizer of a directory, None if it has neither tokenizer.json nor tokenizer.model. Raises UsageError for a
+    damaged file, and for a tokenizer.model that is not BPE."""
+    from spec_targets.tokenizer.hf import from_hf
+    from spec_targets.tokenizer.sentencepiece import from_sentencepiece
+
+    readers = {"tokenizer.json": from_hf, "tokenizer.model": from_sentencepiece}
+    return next((read(directory) for file, read in readers.items() if (directory / file).exists()), None)
