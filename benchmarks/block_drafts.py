@@ -34,9 +34,10 @@ import torch  # noqa: E402
 from spec_kernels.native import instruction_sets  # noqa: E402
 from spec_methods.block_drafters import drafter  # noqa: E402
 from spec_targets.architectures.config import Config  # noqa: E402
+from spec_targets.architectures.heads.checkpoint import HeadCheckpoint  # noqa: E402
 from spec_targets.architectures.heads.head import Head  # noqa: E402
-from spec_targets.architectures.heads.head_file import HeadFile  # noqa: E402
-from spec_targets.architectures.heads.tensors import tensor_shapes  # noqa: E402
+from spec_targets.architectures.heads.shapes import tensor_shapes  # noqa: E402
+from spec_targets.target.checkpoint import Checkpoint  # noqa: E402
 from spec_targets.target.load import make_target  # noqa: E402
 from torch import Tensor  # noqa: E402
 
@@ -115,7 +116,7 @@ def one_layer(shape: DenseShape, type: str, threads: int) -> Target:
     )  # fmt: skip
     source = RandomBlocks(shape, {"": type}, "cpu")
     source.names = list
-    return make_target(config, source, None, kernels="native", device="cpu", threads=threads)
+    return make_target(Checkpoint(config, source), kernels="native", device="cpu", threads=threads)
 
 
 def time_calls(owner: Any, name: str, seconds: dict[str, list[float]]) -> Any:
@@ -140,7 +141,7 @@ def measure(target: Target, head: Head, args: argparse.Namespace, whole: bool) -
     with contextlib.ExitStack() as patches:
         for owner, name in owners:
             patches.enter_context(time_calls(owner, name, seconds))
-        file = HeadFile(head, HeadBlocks(head, args.type))
+        file = HeadCheckpoint(head, HeadBlocks(head, args.type))
         patches.enter_context(mock.patch.object(drafter, "load", lambda *_, **__: file))
         if not whole:
             patches.enter_context(mock.patch.object(TokenDrafter, "limits", lambda *_: None))

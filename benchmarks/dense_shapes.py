@@ -14,6 +14,7 @@ from spec_kernels.model.ops import Embed, Model, Op, Tap
 from spec_kernels.model.shapes import BlockShape, HeadShape
 from spec_kernels.ops.dequant import TYPES, dequantize
 from spec_targets.architectures.config import Config
+from spec_targets.target.checkpoint import Checkpoint
 from spec_targets.target.load import make_target
 from torch import Tensor
 
@@ -171,4 +172,4 @@ def dense_target(shape: DenseShape, device: str, dtype: torch.dtype) -> Any:
     )  # fmt: skip
     source = RandomWeights(shape, dtype, device)
     named = str(dtype).removeprefix("torch.")
-    return make_target(config, source, None, device=device, dtype=named, kernels="gpu")
+    return make_target(Checkpoint(config, source), device=device, dtype=named, kernels="gpu")

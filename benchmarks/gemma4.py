@@ -33,9 +33,11 @@ from spec_kernels.model.source import ShapeRecorder  # noqa: E402
 from spec_kernels.native import instruction_sets  # noqa: E402
 from spec_methods import assistant  # noqa: E402
 from spec_targets.architectures.config import Config  # noqa: E402
-from spec_targets.architectures.heads.assistant import Assistant, AssistantFile  # noqa: E402
+from spec_targets.architectures.decoder import decoder  # noqa: E402
+from spec_targets.architectures.heads.assistant import Assistant  # noqa: E402
+from spec_targets.architectures.heads.checkpoint import HeadCheckpoint  # noqa: E402
 from spec_targets.architectures.rope import Scaling  # noqa: E402
-from spec_targets.target.decoder import decoder  # noqa: E402
+from spec_targets.target.checkpoint import Checkpoint  # noqa: E402
 from spec_targets.target.load import make_target  # noqa: E402
 from torch import Tensor  # noqa: E402
 
@@ -105,7 +107,7 @@ class RandomFile:
         return self.blocks(name).numel()
 
 
-def make_models(args: argparse.Namespace) -> tuple[Target, AssistantFile]:
+def make_models(args: argparse.Namespace) -> tuple[Target, HeadCheckpoint]:
     config, head = text_config(args.layers, args.vocab), assistant_head(args.vocab)
     weights, own = RandomFile(args.type), RandomFile("Q8_0")
     recorder = ShapeRecorder(weights)
@@ -115,8 +117,8 @@ def make_models(args: argparse.Namespace) -> tuple[Target, AssistantFile]:
     for _ in head.operations(Builder(head.config.block(False), recorder), {True: 0, False: 0}):
         pass
     own.shapes = dict(recorder.wanted)
-    target = make_target(config, weights, None, kernels="native", device="cpu", threads=args.threads)
-    return target, AssistantFile(head, own, None, "random")
+    target = make_target(Checkpoint(config, weights), kernels="native", device="cpu", threads=args.threads)
+    return target, HeadCheckpoint(head, own)
 
 
 def row_bytes(target: Target, args: argparse.Namespace) -> dict[str, float]:
@@ -126,7 +128,7 @@ def row_bytes(target: Target, args: argparse.Namespace) -> dict[str, float]:
     return {"read": sum(sizes.values()) / 1e6, "table": table / 1e6, "row of the table": table / args.vocab / 1e6}
 
 
-def time_forwards(target: Target, file: AssistantFile, args: argparse.Namespace) -> dict[str, float]:
+def time_forwards(target: Target, file: HeadCheckpoint, args: argparse.Namespace) -> dict[str, float]:
     """Median milliseconds of T(1), T(8) and a drafted token, in turns."""
     seq = toolkit.open_sequence(target)
     seq.tokens += [(7 * i) % args.vocab for i in range(args.depth)]
@@ -153,7 +155,7 @@ def time_forwards(target: Target, file: AssistantFile, args: argparse.Namespace)
     return {name: 1e3 * statistics.median(values[1:]) for name, values in seconds.items()}
 
 
-def time_texts(target: Target, file: AssistantFile, args: argparse.Namespace) -> dict[str, float]:
+def time_texts(target: Target, file: HeadCheckpoint, args: argparse.Namespace) -> dict[str, float]:
     """Tokens per second of runs at synthetic acceptance, in turns; medians."""
     method = ("assistant", {"file": "random", "p_min": 0.0, "draft_max": DRAFT})
     rates = f"{args.rate},{args.rate**2},{args.rate**3}"

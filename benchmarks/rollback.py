@@ -31,6 +31,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from spec_kernels.model.shapes import DeltaShape, LatentShape
 from spec_kernels.model.source import bytes_of
 from spec_targets.architectures.config import Config
+from spec_targets.target.checkpoint import Checkpoint
 from spec_targets.target.load import make_target
 from spec_targets.target.torch_target import TorchTarget
 from spec_targets.target.weights import trunk_shapes
@@ -121,7 +122,7 @@ class RandomWeights:
 
 
 def made_target(config: Config = SHAPE) -> TorchTarget:
-    return make_target(config, RandomWeights(config), None, device="cpu")
+    return make_target(Checkpoint(config, RandomWeights(config)), device="cpu")
 
 
 @attrs.define(eq=False)

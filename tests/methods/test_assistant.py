@@ -80,7 +80,7 @@ def test_the_reader_shows_the_keys_and_values_of_the_original_implementation(nam
     seq, file = prefill(target, tokens), load(golden(f"gemma4-assistant/{name}") / "hf", weights=False)
     rows = cache_reader(target).rows(seq, len(tokens))
 
-    for block in file.blocks(target):
+    for block in file.head.blocks(target):
         kind = "sliding_attention" if cache_reader(target).heads(block).window else "full_attention"
         rows_of_theirs = expected[f"ctx20.shared_kv.{kind}.key"], expected[f"ctx20.shared_kv.{kind}.value"]
         for got, want in zip(rows.read(block), rows_of_theirs, strict=True):

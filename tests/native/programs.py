@@ -20,6 +20,7 @@ from spec_kernels.ops.dequant import TYPES, dequantize
 from spec_targets.architectures import OURS, family_of
 from spec_targets.architectures.config import Config
 from spec_targets.architectures.rope import Scaling
+from spec_targets.target.checkpoint import Checkpoint
 from spec_targets.target.load import make_target
 from spec_targets.target.weights import trunk_shapes
 from torch import Tensor
@@ -272,7 +273,7 @@ class Program:
     options: dict[str, str]
 
     def target(self, **more: Any) -> Target:
-        return make_target(self.config, self.weights, None, threads=1, **more)
+        return make_target(Checkpoint(self.config, self.weights), threads=1, **more)
 
     def on(self, isa: str) -> Target:
         target = self.target(kernels="native", **self.options)

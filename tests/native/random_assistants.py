@@ -23,7 +23,8 @@ from spec_kernels.model.source import ShapeRecorder
 from spec_kernels.native.executor import Native, Options
 from spec_methods.assistant.layer import LastPair, Layer
 from spec_targets.architectures.config import Config
-from spec_targets.architectures.heads.assistant import Assistant, AssistantFile
+from spec_targets.architectures.heads.assistant import Assistant
+from spec_targets.architectures.heads.checkpoint import HeadCheckpoint
 from spec_targets.architectures.rope import Scaling
 from torch import Tensor
 
@@ -112,11 +113,11 @@ class Case:
         executor.run(ForwardBatch(torch.zeros_like(at), at, [SequenceRows(cache, 0, count, 0)], inputs=inputs, taps=()))
         return cache
 
-    def file(self) -> AssistantFile:
+    def file(self) -> HeadCheckpoint:
         recorder = ShapeRecorder(Present())
         for _ in self.head.operations(Builder(self.head.config.block(False), recorder), {True: 0, False: 0}):
             pass
-        return AssistantFile(self.head, Tensors(dict(recorder.wanted), self.seed), None, "random")
+        return HeadCheckpoint(self.head, Tensors(dict(recorder.wanted), self.seed))
 
     def drafts(self, executor: Any) -> tuple[list[int], Tensor, list[int]]:
         """Tokens and logits of a draft token by token, and the tokens of one in one call."""

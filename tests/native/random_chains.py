@@ -13,7 +13,8 @@ from spec_kernels.model.source import ShapeRecorder
 from spec_kernels.native.executor import Native, Options
 from spec_methods.mtp.layer import draft_layers
 from spec_targets.architectures.config import Config
-from spec_targets.target.decoder import nextn_layer
+from spec_targets.architectures.decoder import nextn_layer
+from spec_targets.target.checkpoint import Checkpoint
 from spec_targets.target.load import make_target
 from torch import Tensor
 
@@ -65,7 +66,7 @@ class Case:
             yield isa, target
 
     def _target(self, **options: Any) -> Any:
-        return make_target(self.config, self.weights, None, threads=1, **options)
+        return make_target(Checkpoint(self.config, self.weights), threads=1, **options)
 
     def drafts(self, target: Any) -> tuple[list[int], Tensor, list[int]]:
         """Of the last draft behind all pairs: tokens and logits token by token, and tokens in one call."""

@@ -19,9 +19,9 @@ from spec_methods.block_drafters import drafter as blocks
 from spec_methods.block_drafters.layers import Context, Layers
 from spec_methods.block_drafters.sequential import sequential_part
 from spec_methods.eagle3.layer import Layer
+from spec_targets.architectures.heads.checkpoint import HeadCheckpoint
 from spec_targets.architectures.heads.head import Head
-from spec_targets.architectures.heads.head_file import HeadFile
-from spec_targets.architectures.heads.tensors import tensor_shapes
+from spec_targets.architectures.heads.shapes import tensor_shapes
 from torch import Tensor
 
 from spec_core import Request, Run, Target, UsageError
@@ -59,8 +59,8 @@ class Case:
         options = {"activations": self.made.options["activations"]} if kernels == "native" else {}
         return self.made.target(kernels=kernels, **options)
 
-    def file(self) -> HeadFile:
-        return HeadFile(self.head, HeadTensors(self.head, self.seed))
+    def file(self) -> HeadCheckpoint:
+        return HeadCheckpoint(self.head, HeadTensors(self.head, self.seed))
 
     def generate(self, target: Target, request: Request, drafting: bool) -> tuple[list[int], int]:
         """The text, and the number of drafted tokens."""

@@ -11,7 +11,7 @@ import torch
 from spec_kernels import native
 from spec_kernels.model import ops
 from spec_kernels.model.shapes import ConvShape, DeltaShape
-from spec_targets.target.decoder import decoder
+from spec_targets.architectures.decoder import decoder
 
 from spec_core import Needs
 from tests.native.programs import FAR, HEADS, KINDS, OPTIONAL, SHALLOW, Drawn, Program, bare, differences, program

@@ -9,6 +9,7 @@ import random
 import torch
 from spec_kernels.model.source import bytes_of
 from spec_targets.architectures.config import Config
+from spec_targets.target.checkpoint import Checkpoint
 from spec_targets.target.load import make_target
 from spec_targets.target.weights import trunk_shapes
 from torch import Tensor
@@ -69,7 +70,7 @@ class RandomWeights:
 @functools.cache
 def hundred_million(kernels: str, threads: int) -> Target:
     """A target of random weights; its text means nothing."""
-    return make_target(SHAPE, RandomWeights(SHAPE), None, kernels=kernels, threads=threads)
+    return make_target(Checkpoint(SHAPE, RandomWeights(SHAPE)), kernels=kernels, threads=threads)
 
 
 def draws(target: Target, seed: int, count: int) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import attrs
 import torch
 from safetensors.torch import load_file, save_file
 from spec_train.heads.export.trained import Trained
@@ -23,6 +24,12 @@ SOURCES = {"eagle3": (2, 1, 1), "dflash": (1, 2)}
 def tiny_target(**options: Any) -> Target:
     """Four blocks of width 32, 300 tokens."""
     return load(tiny_gguf(0, layers=4), **options)
+
+
+def target_with(**facts: Any) -> Target:
+    """A described ``tiny_target`` with other facts in its TargetInfo."""
+    target: Any = tiny_target(weights=False)
+    return attrs.evolve(target, info=attrs.evolve(target.info, **facts))
 
 
 def train(kind: str, target: Target, rows: int | None = None, seed: int = 0, **more: Any) -> Trained:

@@ -17,6 +17,7 @@ from spec_kernels import native
 from spec_kernels.model.shapes import Experts
 from spec_kernels.model.source import bytes_of
 from spec_targets.architectures.config import Config
+from spec_targets.target.checkpoint import Checkpoint
 from spec_targets.target.load import make_target
 from spec_train.heads.export.write import write
 from spec_zoo import HERE
@@ -66,7 +67,9 @@ def target(kind: str) -> Target:
         weights = RandomWeights(MIXTURE)
         tokenizer = load("zoo:pico", weights=False).tokenizer
         target = make_target(
-            MIXTURE, Kept(weights), tokenizer, threads=1, storage="q8_0" if native.problem() is None else True
+            Checkpoint(MIXTURE, Kept(weights), tokenizer),
+            threads=1,
+            storage="q8_0" if native.problem() is None else True,
         )
         target.info = attrs.evolve(target.info, companions={"draft-model": "zoo:pico-draft"})
         return target

@@ -7,7 +7,7 @@ import pytest
 from spec_kernels.native import problem
 
 from spec_core import load
-from tests.support.small_heads import directory, tiny_target
+from tests.support.small_heads import directory, target_with, tiny_target
 
 
 def head_of(path):
@@ -21,7 +21,7 @@ def test_a_head_of_another_width_that_borrows_a_matrix_is_a_misfit(own_embedding
     """The target's matrices have the target's width, which is 32."""
     own = {"own_embedding": own_embedding, "own_output": own_output}
     head = attrs.evolve(head_of(directory(tmp_path, "eagle3", "safeailab")), width=width, target_width=32, **own)
-    misfit = head.misfit(tiny_target(weights=False).info)
+    misfit = head.misfit(tiny_target(weights=False))
 
     if width == 32 or (own_embedding and own_output):
         assert misfit is None
@@ -33,7 +33,7 @@ def test_a_head_of_another_width_that_borrows_a_matrix_is_a_misfit(own_embedding
 
 def test_a_head_of_more_inputs_than_native_kernels_run_is_a_misfit(tmp_path):
     head = head_of(directory(tmp_path, "eagle3", "safeailab"))
-    native, reference = (attrs.evolve(tiny_target(weights=False).info, layer_max=n) for n in ({"inputs": 32}, {}))
+    native, reference = (target_with(layer_max=n) for n in ({"inputs": 32}, {}))
     largest, larger = (attrs.evolve(head, inputs=n, ids=(1,) * n) for n in (32, 33))
 
     assert "reads 33 hidden states of each position, native kernels run at most 32" in larger.misfit(native)[0]

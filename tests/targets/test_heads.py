@@ -16,7 +16,7 @@ from spec_train.heads.export.write import write
 
 from spec_core import UsageError, load
 from tests.support.golden import golden
-from tests.support.small_heads import directory, edit_config, edit_tensors, tiny_target, train
+from tests.support.small_heads import directory, edit_config, edit_tensors, target_with, tiny_target, train
 from tests.support.small_models import tiny_gguf
 from tests.targets.containers import open_model as gguf_parts
 from tests.targets.containers import pack_typed
@@ -444,7 +444,7 @@ def test_layers_that_the_target_lacks_are_a_misfit(tmp_path):
 
     assert file.misfit(tiny_target(weights=False)) is None
     assert "0 to 4" in open_head(tmp_path / "safeailab").misfit(tiny_target(weights=False))[0]
-    assert "names 2 layers" in attrs.evolve(file.head, ids=(1, 2)).misfit(tiny_target(weights=False).info)[0]
+    assert "names 2 layers" in attrs.evolve(file.head, ids=(1, 2)).misfit(tiny_target(weights=False))[0]
 
 
 def test_another_vocabulary_is_a_misfit(tmp_path):
@@ -461,14 +461,14 @@ def test_another_vocabulary_is_a_misfit(tmp_path):
 
 def test_a_block_over_the_targets_context_is_a_misfit(tmp_path):
     file = open_head(directory(tmp_path, "dflash", "z-lab"))
-    short = attrs.evolve(tiny_target(weights=False).info, context=4)
+    short = target_with(context=4)
 
     assert "blocks have 4 tokens" in file.head.misfit(short)[0]
 
 
 def test_a_head_with_larger_heads_than_native_kernels_run_is_a_misfit(tmp_path):
     head = attrs.evolve(open_head(directory(tmp_path, "eagle3", "safeailab")).head, head=512)
-    native, reference = (attrs.evolve(tiny_target(weights=False).info, layer_max=n) for n in ({"head": 256}, {}))
+    native, reference = (target_with(layer_max=n) for n in ({"head": 256}, {}))
 
     assert "heads of 512, native kernels run at most 256" in head.misfit(native)[0]
     assert head.misfit(reference) is None

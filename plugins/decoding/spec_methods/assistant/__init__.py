@@ -61,7 +61,7 @@ class Assistant(PairDrafter):
         file: Any = head.file
         return Compat(
             shares=True,
-            needs=Needs(final=True, weights={"token_embd.weight"}, cached_layers=file.blocks(target)),
+            needs=Needs(final=True, weights={"token_embd.weight"}, cached_layers=file.head.blocks(target)),
             drafts=self.drafter.proposals,
             forwards=lambda k: k,
             load=lambda target: self._load(target, head),

@@ -68,7 +68,7 @@ class Layer(PairLayer):
     def __init__(self, file: Any, trunk: Any, reader: CacheReader, blocks: int, next_position: bool) -> None:
         """trunk: of the target, whose embedding it uses. next_position: queries are rotated as the last token, which
         has no row yet, not as the last row."""
-        model = file.model(shared_weights(file.source, trunk), reader, blocks)
+        model = file.head.model(shared_weights(file.source, trunk), reader, blocks)
         super().__init__(trunk.with_layers(model, shared_weights(file.source, trunk)), "hidden")
         self.ids, self.vocab, self.ahead = file.head.order, file.head.config.vocab, int(next_position)
         self.width = file.head.target_width

@@ -35,6 +35,8 @@ MIN_INFO = 8 + 4 + 8 + 4 + 8
 MIN_PAIR = 8 + 4 + 1
 LISTED_MAX = 4096
 """Numbers of an array that is read when the file is opened; longer arrays stay in the file."""
+PIECE = 1 << 22
+"""Values dequantised at a time; temporary memory is a multiple of this."""
 SHARD = re.compile(r"^(.*)-(\d{5})-of-(\d{5})\.gguf$")
 
 SCALARS: dict[int, str] = {
@@ -69,6 +71,32 @@ class TensorInfo:
         elements, size = BLOCKS[self.type]
         row = self.shape[-1] // elements * size
         return view(self.buffer, self.offset, self.nbytes).view(*self.shape[:-1], row)
+
+    def blocks(self) -> Tensor:
+        """A view of the mapped file, uint8 [rows, bytes of a row]."""
+        data = self.bytes()
+        return data.reshape(-1, data.shape[-1])
+
+    def load(self) -> Tensor:
+        """Values as float32, dequantised."""
+        import torch
+        from spec_kernels.ops.dequant import dequantize
+
+        rows = self.blocks()
+        out = torch.empty(len(rows), self.shape[-1])
+        step = max(1, PIECE // self.shape[-1])
+        for row in range(0, len(rows), step):
+            out[row : row + step] = dequantize(rows[row : row + step], self.type)
+        return out.view(self.shape)
+
+    def whole_numbers(self) -> Tensor | None:
+        """A vector of int32 or int64; None if it is none."""
+        import torch
+
+        kinds = {"I64": torch.int64, "I32": torch.int32}
+        if self.type not in kinds or len(self.shape) != 1:
+            return None
+        return self.bytes().contiguous().view(kinds[self.type])
 
 
 @attrs.frozen(eq=False)

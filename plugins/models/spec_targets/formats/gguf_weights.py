@@ -4,28 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import torch
-from spec_kernels.ops.dequant import TYPES, dequantize
+from spec_kernels.ops.dequant import TYPES
 from torch import Tensor
 
 from spec_core.errors import Unsupported
 from spec_targets.architectures import family_of
 from spec_targets.architectures.config import Config
-from spec_targets.formats.gguf import GgufFile, TensorInfo
-from spec_targets.target.decoder import DIVISORS
-
-PIECE = 1 << 22
-"""Values dequantised at a time; temporary memory is a multiple of this."""
-
-
-def floats(tensor: TensorInfo) -> Tensor:
-    """Values as float32, dequantised."""
-    data = tensor.bytes().flatten(0, -2) if len(tensor.shape) > 1 else tensor.bytes().view(1, -1)
-    out = torch.empty(len(data), tensor.shape[-1])
-    step = max(1, PIECE // tensor.shape[-1])
-    for row in range(0, len(data), step):
-        out[row : row + step] = dequantize(data[row : row + step], tensor.type)
-    return out.view(tensor.shape)
+from spec_targets.architectures.decoder import DIVISORS
+from spec_targets.formats.gguf import GgufFile
 
 
 class GgufWeights:
@@ -56,7 +42,7 @@ class GgufWeights:
         return None if tensor is None else tensor.shape
 
     def load(self, name: str) -> Tensor:
-        return floats(self.tensors[name])
+        return self.tensors[name].load()
 
     def type(self, name: str) -> str:
         return self.tensors[name].type
@@ -65,10 +51,9 @@ class GgufWeights:
         return self.tensors[name].nbytes
 
     def blocks(self, name: str) -> Tensor:
-        data = self.tensors[name].bytes()
-        return data.reshape(-1, data.shape[-1])
+        return self.tensors[name].blocks()
 
-    def divisors(self) -> torch.Tensor | None:
+    def divisors(self) -> Tensor | None:
         """Frequency divisors of llama3 scaling, if the file has them; a wrong shape is refused later."""
         for name in DIVISORS:
             if self.shape(name) == (self.rotary_dim // 2,):

@@ -50,6 +50,16 @@ class StoredTensor:
             raw = raw.clone()
         return raw.view(dtype).view(self.shape)
 
+    def blocks(self) -> Tensor:
+        """The bytes of its rows, uint8 [rows, bytes of a row]; float64 as float32."""
+        from spec_kernels.model.source import bytes_of
+
+        return bytes_of(self.load().float() if self.type == "F64" else self.load())
+
+    def whole_numbers(self) -> Tensor | None:
+        """Its values, whatever their type: the reader of a mapping checks them."""
+        return self.load()
+
 
 def open_safetensors(path: str | Path) -> dict[str, StoredTensor]:
     """Tensors of one file by name. Raises UsageError naming the file and what is wrong with it."""

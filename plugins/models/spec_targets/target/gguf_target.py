@@ -8,54 +8,44 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from spec_core.errors import UsageError
+from spec_targets.architectures.by_name import config_of
+from spec_targets.architectures.heads import head_family_of
 from spec_targets.formats.gguf import GgufFile, open_gguf
+from spec_targets.formats.gguf_weights import GgufWeights
 from spec_targets.formats.stamps import FileStamps, stamp_of
+from spec_targets.target.checkpoint import Checkpoint
 from spec_targets.target.collector import without_collection
-from spec_targets.target.torch_target import TorchTarget
 
 if TYPE_CHECKING:
-    from spec_targets.architectures.heads.assistant import AssistantFile
-    from spec_targets.architectures.heads.head_file import HeadFile
+    from spec_targets.architectures.heads.checkpoint import HeadCheckpoint
+    from spec_targets.target.torch_target import TorchTarget
 
 _files: WeakValueDictionary[tuple[Any, ...], GgufFile] = WeakValueDictionary()
 _tokenizers: WeakKeyDictionary[GgufFile, Any] = WeakKeyDictionary()
 
-HEADS = ("eagle3", "dflash")
-"""Architectures of files that hold a draft head."""
-ASSISTANTS = ("gemma4-assistant", "gemma4_assistant", "gemma4_mtp")
-"""Architectures of files that hold an assistant; the first is llama.cpp's name."""
-
 
 @without_collection()
-def load(
-    location: str | Path, *, weights: bool | str = "auto", **options: Any
-) -> TorchTarget | HeadFile | AssistantFile:
+def open_checkpoint(path: Path) -> Checkpoint | HeadCheckpoint:
+    """The model or draft head in a file. Raises UsageError for a damaged file, or an unknown architecture or type."""
+    stamps = FileStamps.of(lambda: [path])
+    file = _open_once(path)
+    arch = file.metadata.get("general.architecture")
+    if (heads := head_family_of(lambda family: arch in family.names)) is not None:
+        return heads.gguf(file)
+    config = config_of(file)
+    source = GgufWeights(file, config)
+    words = _tokenizer(file)
+    _check_vocabulary(file, words, config.vocab)
+    types = Counter(tensor.type for tensor in file.tensors.values())
+    return Checkpoint(config, source, words, source.divisors(), str(path), dict(types), stamps=stamps)
+
+
+def load(location: str | Path, *, weights: bool | str = "auto", **options: Any) -> TorchTarget | HeadCheckpoint:
     """Load a model. options: see ``spec_core.load``; ``weights=False`` reads metadata only, and opens draft heads too.
 
     Raises UsageError for a damaged file, an unknown architecture or type, or a missing tensor.
     """
-    from spec_targets.architectures.by_name import config_of
-    from spec_targets.formats.gguf_weights import GgufWeights
-    from spec_targets.target.load import make_target
-
-    stamps = FileStamps.of(lambda: [Path(location)])
-    file = _open_once(Path(location))
-    if file.metadata.get("general.architecture") in HEADS:
-        from spec_targets.architectures.heads.head_file import from_gguf as head_of
-
-        return head_of(file, weights is not False)
-    if file.metadata.get("general.architecture") in ASSISTANTS:
-        from spec_targets.architectures.heads.assistant import from_gguf as assistant_of
-
-        return assistant_of(file, weights is not False)
-    config = config_of(file)
-    source = GgufWeights(file, config)
-    tokenizer = _tokenizer(file)
-    _check_vocabulary(file, tokenizer, config.vocab)
-    divisors = source.divisors()
-    types = Counter(tensor.type for tensor in file.tensors.values())
-    facts: dict[str, Any] = {"file": str(file.path), "types": dict(types), "stamps": stamps}
-    return make_target(config, source, tokenizer, storage=weights, divisors=divisors, **facts, **options)
+    return open_checkpoint(Path(location)).target(weights, options)
 
 
 def tokenizer(path: Path) -> Any:

@@ -9,68 +9,64 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from spec_core.errors import UsageError
+from spec_targets.architectures.by_class import MUTUAL, config_of, divisors_of, reads_pictures, text_of
+from spec_targets.architectures.heads import head_family_of
+from spec_targets.formats.hf_weights import HfWeights
 from spec_targets.formats.json_file import read_json
 from spec_targets.formats.stamps import FileStamps
+from spec_targets.target.checkpoint import Checkpoint
 from spec_targets.target.collector import without_collection
-from spec_targets.target.torch_target import TorchTarget
 
 if TYPE_CHECKING:
-    from spec_targets.architectures.heads.assistant import AssistantFile
-    from spec_targets.architectures.heads.head_file import HeadFile
-    from spec_targets.formats.hf_weights import HfWeights
+    from spec_targets.architectures.heads.checkpoint import HeadCheckpoint
+    from spec_targets.pictures.encoder import HfImageEncoder
+    from spec_targets.target.torch_target import TorchTarget
 
 
 @without_collection()
-def load(
-    location: str | Path, *, weights: bool | str = "auto", **options: Any
-) -> TorchTarget | HeadFile | AssistantFile:
-    """Load a model. options: see ``spec_core.load``; ``weights=False`` reads metadata only, and opens draft heads too.
-
-    Raises UsageError for a damaged file, an unknown architecture, or a missing tensor.
-    """
-    from spec_targets.architectures.by_class import MUTUAL, config_of, divisors_of, reads_pictures
-    from spec_targets.architectures.heads import assistant
-    from spec_targets.architectures.heads.head_file import from_directory
-    from spec_targets.architectures.heads.hf_head import is_head
-    from spec_targets.formats.hf_weights import HfWeights
-    from spec_targets.pictures.encoder import HfImageEncoder
-    from spec_targets.target.load import make_target
-
-    directory = Path(location)
+def open_checkpoint(directory: Path) -> Checkpoint | HeadCheckpoint:
+    """The model or draft head in a directory. Raises UsageError for a damaged file, or an unknown architecture."""
     if not (directory / "config.json").exists():
         raise UsageError(f"{directory}: there is no config.json", hint="give a Hugging Face model directory")
     stamps = FileStamps.of(lambda: _list_files(directory))
     raw = read_json(directory / "config.json")
-    if is_head(raw):
-        return from_directory(directory, raw, weights is not False)
-    if assistant.is_assistant(raw):
-        return assistant.from_directory(directory, raw, weights is not False)
+    if (heads := head_family_of(lambda family: family.is_json(raw))) is not None:
+        return heads.hf(directory, raw)
     config = config_of(raw, directory.name)
     source = HfWeights(directory, config)
     if not config.nextn and source.nextn:
         config = source.config = attrs.evolve(config, nextn=source.nextn)
-    _check_head(raw, source, directory.name)
+    _check_output(raw, source, directory.name)
     types = Counter(tensor.type for tensor in source.tensors.values())
     words = tokenizer(directory)
-    target = make_target(
+    return Checkpoint(
         config,
         source,
         words,
-        storage=weights,
-        divisors=divisors_of(raw, config),
-        file=str(directory),
-        types=dict(types),
-        notes=_unread_parts(raw),
-        stamps=stamps,
-        **options,
+        divisors_of(raw, config),
+        str(directory),
+        dict(types),
+        _unread_parts(raw),
+        stamps,
+        _image_encoder(directory, raw, words, config.width),
     )
-    mutual = reads_pictures(raw) and raw["architectures"][0] in MUTUAL
-    if mutual and target.info.batch_device:
-        target.notes = (*target.notes, "text only on this device: rows of its pictures see later rows")
-    elif reads_pictures(raw) and words is not None:
-        target.image_encoder = HfImageEncoder(directory, words, config.width, mutual=mutual)
-        words.wants_parts = "is string" not in (words.chat_template or "")
-    return target
+
+
+def load(location: str | Path, *, weights: bool | str = "auto", **options: Any) -> TorchTarget | HeadCheckpoint:
+    """Load a model. options: see ``spec_core.load``; ``weights=False`` reads metadata only, and opens draft heads too.
+
+    Raises UsageError for a damaged file, an unknown architecture, or a missing tensor.
+    """
+    return open_checkpoint(Path(location)).target(weights, options)
+
+
+def _image_encoder(directory: Path, raw: dict[str, Any], words: Any, width: int) -> HfImageEncoder | None:
+    """What turns pictures into rows; None for a model that reads text alone."""
+    if not reads_pictures(raw) or words is None:
+        return None
+    from spec_targets.pictures.encoder import HfImageEncoder
+
+    return HfImageEncoder(directory, words, width, mutual=raw["architectures"][0] in MUTUAL)
 
 
 def _list_files(directory: Path) -> list[Path]:
@@ -80,17 +76,13 @@ def _list_files(directory: Path) -> list[Path]:
 
 def _unread_parts(raw: dict[str, Any]) -> tuple[str, ...]:
     """A note on the parts of a model that are not read: it takes text alone."""
-    from spec_targets.architectures.by_class import reads_pictures
-
     parts = [part for part in ("vision", "audio") if isinstance(raw.get(f"{part}_config"), dict)]
     parts = [part for part in parts if part != "vision" or not reads_pictures(raw)]
     return (f"text only: its {' and '.join(parts)} parts are not read",) if parts else ()
 
 
-def _check_head(raw: dict[str, Any], source: HfWeights, where: str) -> None:
+def _check_output(raw: dict[str, Any], source: HfWeights, where: str) -> None:
     """Raise UsageError if the config says that there is an output matrix and there is none."""
-    from spec_targets.architectures.by_class import text_of
-
     tied = text_of(raw).get("tie_word_embeddings", raw.get("tie_word_embeddings"))
     if tied is False and source.shape("output.weight") is None:
         raise UsageError(

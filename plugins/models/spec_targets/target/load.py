@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import torch
@@ -13,21 +12,21 @@ from spec_kernels.ops.dispatch import missing
 from spec_core import TargetInfo, UsageError
 from spec_core.toolkit import RecurrentSizes
 from spec_targets.architectures.config import Config
-from spec_targets.formats.stamps import FileStamps
+from spec_targets.architectures.rotation import MAX_POSITIONS
 from spec_targets.target.cache_reader import CacheReader
+from spec_targets.target.checkpoint import Checkpoint
 from spec_targets.target.next_token import NextnLayer
 from spec_targets.target.plan import plan_model
-from spec_targets.target.rotation import MAX_POSITIONS
 from spec_targets.target.torch_target import RecurrentTarget, TorchTarget
-from spec_targets.target.weights import Weights
+
+if TYPE_CHECKING:
+    from spec_targets.pictures.encoder import HfImageEncoder
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 def make_target(
-    config: Config,
-    weights: Weights,
-    tokenizer: Any,
+    checkpoint: Checkpoint,
     *,
     device: str = "auto",
     dtype: str = "auto",
@@ -37,31 +36,26 @@ def make_target(
     activations: str = AUTO,
     cache_dtype: str = AUTO,
     storage: bool | str = AUTO,
-    divisors: torch.Tensor | None = None,
-    file: str = "",
-    types: Mapping[str, int] | None = None,
-    notes: tuple[str, ...] = (),
-    stamps: FileStamps | None = None,
 ) -> TorchTarget:
     """A target ready to run, or with metadata only. Raises UsageError before memory is allocated.
 
     storage: False reads no weights; otherwise how they are kept, ``auto`` or ``q8_0``; True means ``auto``.
-    file, types: facts for ``TargetInfo``. notes: for the user. stamps: of its files.
     """
+    config, weights, tokenizer = checkpoint.config, checkpoint.weights, checkpoint.tokenizer
     config.check(weights.where)
     place = choose_device(device)
     kind = choose_dtype(dtype, place)
     settings = {"kernels": kernels, "activations": activations, "cache_dtype": cache_dtype}
     settings |= {} if isinstance(storage, bool) else {"weights": storage}
-    plan = plan_model(config, weights, place, kind, settings, divisors, context)
+    plan = plan_model(config, weights, place, kind, settings, checkpoint.divisors, context)
     if storage is not False:
         plan.check_trunk()
     plan.check_memory()
     info = attrs.evolve(
         describe(config, tokenizer, place, kind, context, weights.where),
         batch_device=plan.kind.batch_device,
-        file=file,
-        types=types or {},
+        file=checkpoint.file,
+        types=checkpoint.types,
         options=plan.options,
         kernels=plan.kind.describe_plan(plan.request),
         weight_bytes=plan.memory.weights,
@@ -69,13 +63,26 @@ def make_target(
         step_bytes=plan.memory.step,
         layer_max=dict(plan.kind.layer_max),
     )
-    layer = NextnLayer.of(config, weights, divisors, context) if config.nextn else None
     kind_of_target = RecurrentTarget if config.recurrent else TorchTarget
-    reader = CacheReader(config) if plan.kind.shows_cache and config.cached and not config.latent else None
-    target = kind_of_target(
-        info, tokenizer, config, weights, plan, threads, layer, cache_reader=reader, notes=notes, stamps=stamps
-    )
+    target = kind_of_target(info, tokenizer, config, weights, plan, threads, notes=checkpoint.notes)
+    target.stamps = checkpoint.stamps
+    if config.nextn:
+        target.next_token_layer = NextnLayer.of(config, weights, checkpoint.divisors, context)
+    if plan.kind.shows_cache and config.cached and not config.latent:
+        target.cache_reader = CacheReader(config)
+    _show_pictures(target, checkpoint.image_encoder)
     return target if storage is False else target.read_weights()
+
+
+def _show_pictures(target: TorchTarget, encoder: HfImageEncoder | None) -> None:
+    """Give eyes to a target that can use them, or say why not."""
+    if encoder is None:
+        return
+    if encoder.mutual and target.info.batch_device:
+        target.notes = (*target.notes, "text only on this device: rows of its pictures see later rows")
+        return
+    target.image_encoder = encoder
+    target.tokenizer.wants_parts = "is string" not in (target.tokenizer.chat_template or "")
 
 
 def describe(

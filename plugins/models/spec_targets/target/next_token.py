@@ -10,8 +10,8 @@ from spec_kernels.model.source import TensorSource, TensorSubset
 from torch import Tensor
 
 from spec_targets.architectures.config import Config
-from spec_targets.target.decoder import nextn_layer
-from spec_targets.target.rotation import tables
+from spec_targets.architectures.decoder import nextn_layer
+from spec_targets.architectures.rotation import tables
 from spec_targets.target.weights import TensorMismatch, Weights, has_block, nextn
 
 

@@ -18,8 +18,8 @@ from torch import Tensor
 from spec_core.errors import UsageError, nearest
 from spec_core.toolkit import use_threads
 from spec_targets.architectures.config import Config
+from spec_targets.architectures.rotation import MAX_POSITIONS, tables
 from spec_targets.formats.mapped import release, release_rows
-from spec_targets.target.rotation import MAX_POSITIONS, tables
 from spec_targets.target.thread_choice import choose_threads
 from spec_targets.target.weights import Weights, check_tensors, record_trunk
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from spec_core.errors import UsageError
 from spec_targets.architectures.config import Config
-from spec_targets.target.decoder import decoder, nextn_layer
+from spec_targets.architectures.decoder import decoder, nextn_layer
 
 
 class Weights(Protocol):

@@ -16,27 +16,26 @@ import torch
 from spec_kernels.model.build import Builder
 from spec_kernels.model.head import PREFIX
 from spec_kernels.model.ops import Clusters, Concat, Embed, Input, Linear, Model, Op, Pick, Tap, Weight
-from spec_kernels.model.source import ShapeRecorder, TensorSource, TensorSubset
+from spec_kernels.model.source import Shape, ShapeRecorder, TensorSource
 from torch import Tensor
 
-from spec_core import Compat, Refusal, TargetInfo, hookimpl
+from spec_core import TargetInfo
 from spec_core.errors import UsageError
-from spec_core.toolkit import CacheReader, TrainingTexts, cache_reader
+from spec_core.toolkit import CacheReader, cache_reader
 from spec_targets.architectures import gemma4
 from spec_targets.architectures.config import Config
 from spec_targets.architectures.config_json import ConfigJson
+from spec_targets.architectures.heads.checkpoint import HeadCheckpoint
 from spec_targets.architectures.heads.head import Problem
-from spec_targets.architectures.heads.head_file import NO_MODEL
+from spec_targets.architectures.heads.names import ASSISTANT_CLASSES
 from spec_targets.architectures.heads.tensors import DAMAGED
 from spec_targets.architectures.keys import Keys
+from spec_targets.architectures.rotation import tables
 from spec_targets.architectures.values import read_int
 from spec_targets.formats.gguf import GgufFile
 from spec_targets.formats.gguf_weights import GgufWeights
 from spec_targets.formats.hf_weights import HfWeights
-from spec_targets.target.rotation import tables
 
-CLASSES = ("Gemma4AssistantForCausalLM", "Gemma4UnifiedAssistantForCausalLM")
-"""Names in config.json."""
 ORDER = "masked_embedding.token_ordering"
 """Tensor of directories: tokens, those of one cluster side by side."""
 CLUSTERS_MAX = 64
@@ -48,7 +47,8 @@ class Assistant:
     """Sizes of an assistant. config: of its own layers, in whose windows the target's rows are counted.
 
     target_width: of the target's stream. clusters: of the output matrix, 0: it is read whole; used: of them in a row.
-    order: int64 [vocab], the token of every row of logits, where they are ordered by cluster.
+    order: int64 [vocab], the token of every row of logits, where they are ordered by cluster. divisors: of the
+    rotation.
     """
 
     kind = "assistant"
@@ -57,6 +57,7 @@ class Assistant:
     clusters: int = 0
     used: int = 0
     order: Tensor | None = None
+    divisors: Tensor | None = None
 
     @property
     def name(self) -> str:
@@ -97,46 +98,25 @@ class Assistant:
             yield Clusters("h", "scores", "logits", b.weight("token_embd.weight", self.order), self.used)
         yield Tap("logits", "logits")
 
-
-@attrs.define(eq=False)
-class AssistantFile:
-    """The result of ``load(FILE, weights=False)`` for an assistant. head: its description."""
-
-    head: Assistant
-    tensors: TensorSource
-    divisors: Tensor | None
-    file: str
-    info: TargetInfo = attrs.field(init=False)
-    source: TensorSubset = attrs.field(init=False)
-    tokenizer: Any = None
-    training_texts: TrainingTexts | None = None
-
-    def __attrs_post_init__(self) -> None:
-        c = self.head.config
-        self.source = TensorSubset(self.tensors, check(self.head, self.tensors))
-        self.info = TargetInfo(
-            name=c.name, vocab=c.vocab, width=c.width, layers=c.layers, context=c.context, family="assistant",
-            file=self.file,
-        )  # fmt: skip
-
     @property
-    def names(self) -> frozenset[str]:
-        """Names of its tensors."""
-        return self.source.names
+    def info(self) -> TargetInfo:
+        """Its sizes, by the names that targets have for theirs."""
+        c = self.config
+        return TargetInfo(
+            name=c.name, vocab=c.vocab, width=c.width, layers=c.layers, context=c.context, family=self.kind
+        )
 
-    def tensor(self, name: str) -> Tensor:
-        """A weight. Raises KeyError."""
-        return self.source.load(name)
+    def rotation(self) -> tuple[Tensor, float]:
+        """See ``checkpoint.DraftHead``; of blocks without a window."""
+        return tables(self.config, self.divisors, 0)[0]
 
     def model(self, source: TensorSource, reader: CacheReader, blocks: int) -> Model:
         """Its operations over the cache of a target of this many blocks. source: its tensors, prefixed, and the
         target's."""
-        own, shapes = Builder(self.head.config.block(False), source, PREFIX), cast(Any, reader.shapes)
+        own, shapes = Builder(self.config.block(False), source, PREFIX), cast(Any, reader.shapes)
         layers = {kind: reader.layer(block) for kind, block in last_blocks(reader, blocks).items()}
-        rotations = tables(self.head.config, self.divisors, 0)
-        return Model(
-            tuple(self.head.operations(own, layers)), *rotations[0], local=rotations[1], borrowed=tuple(shapes)
-        )
+        rotations = tables(self.config, self.divisors, 0)
+        return Model(tuple(self.operations(own, layers)), *rotations[0], local=rotations[1], borrowed=tuple(shapes))
 
     def blocks(self, target: Any) -> frozenset[int]:
         """Blocks of a target whose keys and values it reads."""
@@ -145,10 +125,10 @@ class AssistantFile:
 
     def misfit(self, target: Any, reading: str = "auto") -> Problem | None:
         """Why it cannot draft for a target, or None: other widths, vocabulary, or heads in the cache."""
-        c, info, reader = self.head.config, target.info, cache_reader(target)
+        c, info, reader = self.config, target.info, cache_reader(target)
         hint = "use the assistant of this very model"
-        if (self.head.target_width, c.vocab) != (info.width, info.vocab):
-            fact = f"{c.name}: this assistant is for a model of width {self.head.target_width} with {c.vocab} tokens"
+        if (self.target_width, c.vocab) != (info.width, info.vocab):
+            fact = f"{c.name}: this assistant is for a model of width {self.target_width} with {c.vocab} tokens"
             return f"{fact}, {info.name} has {info.width} and {info.vocab}", hint
         if reader is None:
             fact = f"{c.name}: an assistant reads keys and values of the target, {info.name} shows none of its cache"
@@ -167,41 +147,35 @@ class AssistantFile:
                 )
         return None
 
-    @hookimpl
-    def compat(self) -> Compat:
-        """Refuse its use as a model."""
-        return Compat(refusals=[Refusal(f"{self.head.name}: {NO_MODEL}", _mend())])
+    def tensor_shapes(self, source: TensorSource) -> dict[str, Shape]:
+        """Raise UsageError for a missing, misshapen or unknown tensor; returns the shapes."""
+
+        def compare(name: str, shape: tuple[int, ...] | None, needed: tuple[int, ...]) -> None:
+            if shape is None:
+                raise UsageError(
+                    f"{self.name}: tensor {name!r} is missing, an assistant needs it", hint="get the file again"
+                )
+            if shape != needed:
+                raise UsageError(
+                    f"{self.name}: tensor {name!r} has shape {list(shape)}, {list(needed)} was needed", hint=DAMAGED
+                )
+
+        recorder = ShapeRecorder(source, compare)
+        for _ in self.operations(Builder(self.config.block(False), recorder), {True: 0, False: 0}):
+            pass
+        for name in getattr(source, "names", tuple)():
+            if name not in recorder.wanted and name != gemma4.ROTATION:
+                raise UsageError(
+                    f"{self.name}: tensor {name[:80]!r} is not part of an assistant as supported here",
+                    hint="its drafts would be wrong without it; use another file",
+                )
+        return recorder.wanted
 
 
 def last_blocks(reader: CacheReader, blocks: int) -> dict[bool, int]:
     """The last block with a window and the last without, of those with attention."""
     heads = {i: shape for i in range(blocks) if (shape := reader.heads(i)) is not None}
     return {bool(shape.window): i for i, shape in heads.items()}
-
-
-def check(head: Assistant, source: TensorSource) -> dict[str, tuple[int, ...]]:
-    """Raise UsageError for a missing, misshapen or unknown tensor; returns the shapes."""
-
-    def compare(name: str, shape: tuple[int, ...] | None, needed: tuple[int, ...]) -> None:
-        if shape is None:
-            raise UsageError(
-                f"{head.name}: tensor {name!r} is missing, an assistant needs it", hint="get the file again"
-            )
-        if shape != needed:
-            raise UsageError(
-                f"{head.name}: tensor {name!r} has shape {list(shape)}, {list(needed)} was needed", hint=DAMAGED
-            )
-
-    recorder = ShapeRecorder(source, compare)
-    for _ in head.operations(Builder(head.config.block(False), recorder), {True: 0, False: 0}):
-        pass
-    for name in getattr(source, "names", tuple)():
-        if name not in recorder.wanted and name != gemma4.ROTATION:
-            raise UsageError(
-                f"{head.name}: tensor {name[:80]!r} is not part of an assistant as supported here",
-                hint="its drafts would be wrong without it; use another file",
-            )
-    return recorder.wanted
 
 
 # GGUF
@@ -217,35 +191,29 @@ class AssistantKeys(Keys):
         return layers
 
 
-def from_gguf(file: GgufFile, weights: bool) -> AssistantFile:
+def from_gguf(file: GgufFile) -> HeadCheckpoint:
     """The assistant in a GGUF file. Its window counts the query, which has no row in the cache, as llama.cpp does."""
     keys = AssistantKeys(file, file.metadata["general.architecture"])
     config = _own_layers(gemma4.from_gguf(keys), file.path.name, -1)
     source = GgufWeights(file, config)
-    head = Assistant(config, keys.integer("embedding_length_out"))
-    return _refuse_as_model(AssistantFile(head, source, source.divisors(), str(file.path)), weights)
+    head = Assistant(config, keys.integer("embedding_length_out"), divisors=source.divisors())
+    return HeadCheckpoint(head, source, path=file.path)
 
 
 # Hugging Face
 
 
-def is_assistant(raw: Mapping[str, Any]) -> bool:
-    """Whether config.json is that of an assistant."""
-    names = raw.get("architectures")
-    return isinstance(names, list) and bool(names) and names[0] in CLASSES
-
-
-def from_directory(directory: Path, raw: Mapping[str, Any], weights: bool) -> AssistantFile:
+def from_directory(directory: Path, raw: Mapping[str, Any]) -> HeadCheckpoint:
     """The assistant in a directory. Its window is one row wider than the target's, as in transformers."""
     where, text = directory.name, raw.get("text_config")
     if not isinstance(text, Mapping):
         raise UsageError(f"{where}: config.json has text_config = {repr(text)[:60]}", hint="get the directory again")
-    config = _own_layers(gemma4.from_hf(ConfigJson(text, "gemma4", CLASSES[0], where)), where, 1)
+    config = _own_layers(gemma4.from_hf(ConfigJson(text, "gemma4", ASSISTANT_CLASSES[0], where)), where, 1)
     source = HfWeights(directory, config)
     width = read_int(raw, "backbone_hidden_size", where)
     ordered = raw.get("use_ordered_embeddings") is True
     head = Assistant(config, width, **(_clusters(raw, source, config, where) if ordered else {}))
-    return _refuse_as_model(AssistantFile(head, source, None, str(directory)), weights)
+    return HeadCheckpoint(head, source, path=directory)
 
 
 def _clusters(raw: Mapping[str, Any], source: HfWeights, config: Config, where: str) -> dict[str, Any]:
@@ -274,14 +242,3 @@ def _own_layers(config: Config, where: str, margin: int) -> Config:
         raise UsageError(f"{where}: an assistant with experts or embeddings for each block", hint="use another file")
     windows = tuple(max(1, window + margin) if window else 0 for window in config.windows)
     return attrs.evolve(config, arch=gemma4.GEMMA4.name, sharing=config.layers, windows=windows)
-
-
-def _refuse_as_model(file: AssistantFile, weights: bool) -> AssistantFile:
-    """Refuse to load it as a model."""
-    if weights:
-        raise UsageError(f"{file.head.name}: {NO_MODEL}", hint=_mend())
-    return file
-
-
-def _mend() -> str:
-    return "use it with a method and its model: -m MODEL --method assistant=FILE"

@@ -45,7 +45,7 @@ def block_facts(
     return {"block": block, "mask": mask, "windows": windows, "causal": causal}
 
 
-def sequential_facts(source: tensors.TensorSource, where: str, rank: Any = None) -> dict[str, Any]:
+def sequential_facts(source: tensors.HeadTensors, where: str, rank: Any = None) -> dict[str, Any]:
     """Fields of a sequential part and of a confidence head, by the shapes of their tensors.
 
     rank: of the matrices, as the file states it. Raises UsageError where it is another.
@@ -65,7 +65,7 @@ def sequential_facts(source: tensors.TensorSource, where: str, rank: Any = None)
     return {"markov": stored, "confidence": reads}
 
 
-def selector_facts(source: tensors.TensorSource, width: int, stated: Mapping[str, Any], where: str) -> dict[str, Any]:
+def selector_facts(source: tensors.HeadTensors, width: int, stated: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Fields of convolutions and of a selector, by the shapes of their tensors and what the file states of them.
 
     Raises UsageError for sizes that do not fit.

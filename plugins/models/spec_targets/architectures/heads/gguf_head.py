@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-import torch
 from spec_kernels.ops.dequant import TYPES
 from torch import Tensor
 
 from spec_core.errors import UsageError
 from spec_targets.architectures.config import Config
-from spec_targets.architectures.heads import tensors
+from spec_targets.architectures.heads import shapes, tensors
 from spec_targets.architectures.heads.block_facts import block_facts, layer_ids, selector_facts, sequential_facts
+from spec_targets.architectures.heads.checkpoint import HeadCheckpoint
 from spec_targets.architectures.heads.head import Head, HeadKind
+from spec_targets.architectures.heads.tensors import HeadTensors
 from spec_targets.architectures.keys import Keys, name_of
 from spec_targets.formats.gguf import GgufFile
-from spec_targets.formats.gguf_weights import floats
 from spec_targets.formats.texts import Texts
+from spec_targets.tokenizer.gguf_vocabulary import from_gguf as tokenizer_of
 
 NORM_OF_ENCODER = {"eagle3": "input_norm.weight", "dflash": "hidden_norm.weight"}
 """Meaning of ``enc.output_norm.weight``: before ``fc`` in one kind, after it in the other."""
@@ -29,70 +30,37 @@ ACTIVATIONS: dict[str, Any] = {"silu": "silu", "gelu_pytorch_tanh": "gelu"}
 """Functions of feed-forward layers, by their names in files."""
 
 
-class GgufHead:
-    """Tensors of the file under our names."""
-
-    def __init__(self, file: GgufFile, kind: str, heads: tuple[int, int]) -> None:
-        self.file, self.where = file, file.path.name
-        self.stored = {NORM_OF_ENCODER[kind] if n == "enc.output_norm.weight" else n: n for n in file.tensors}
-        if len(self.stored) != len(file.tensors):
+def open_tensors(file: GgufFile, kind: str, heads: tuple[int, int]) -> HeadTensors:
+    """Tensors of a file. heads: of queries and keys. Raises UsageError for a type that is not read."""
+    where, encoder = file.path.name, NORM_OF_ENCODER[kind]
+    stored = {encoder if name == "enc.output_norm.weight" else name: tensor for name, tensor in file.tensors.items()}
+    if len(stored) != len(file.tensors):
+        raise UsageError(
+            f"{where}: 'enc.output_norm.weight' and {encoder!r} are one tensor, both are there",
+            hint="use another head",
+        )
+    for name, tensor in file.tensors.items():
+        if tensor.type not in TYPES and name != "d2t":
             raise UsageError(
-                f"{self.where}: 'enc.output_norm.weight' and {NORM_OF_ENCODER[kind]!r} are one tensor, both are there",
-                hint="use another head",
+                f"{where}: tensor {name!r} is of type {tensor.type}, which is not supported",
+                hint=f"convert the head to one of {', '.join(TYPES)}",
             )
-        self.permuted = dict(zip(("attn_q.", "attn_k."), heads, strict=True)) if kind == "eagle3" else {}
-        for name, tensor in file.tensors.items():
-            if tensor.type not in TYPES and name != "d2t":
-                raise UsageError(
-                    f"{self.where}: tensor {name!r} is of type {tensor.type}, which is not supported",
-                    hint=f"convert the head to one of {', '.join(TYPES)}",
-                )
-
-    def names(self) -> Iterable[str]:
-        return self.stored
-
-    def shape(self, name: str) -> tuple[int, ...] | None:
-        return self.file.tensors[self.stored[name]].shape if name in self.stored else None
-
-    def type(self, name: str) -> str:
-        return self.file.tensors[self.stored[name]].type
-
-    def load(self, name: str) -> Tensor:
-        value = floats(self.file.tensors[self.stored[name]])
-        heads = self._permuted_heads(name)
-        return tensors.halves(value, heads) if heads else value
-
-    def blocks(self, name: str) -> Tensor:
-        """Rows as stored: blocks lie within a row, so rows can be reordered."""
-        data = self.file.tensors[self.stored[name]].bytes()
-        rows, heads = data.reshape(-1, data.shape[-1]), self._permuted_heads(name)
-        return tensors.halves(rows, heads) if heads else rows
-
-    def _permuted_heads(self, name: str) -> int:
-        """Number of attention heads of a tensor whose rows are in llama.cpp's order; 0 for other tensors."""
-        return next((n for part, n in self.permuted.items() if part in name), 0)
-
-    def d2t(self) -> Tensor | None:
-        info = self.file.tensors.get("d2t")
-        if info is None:
-            return None
-        kinds = {"I64": torch.int64, "I32": torch.int32}
-        if info.type not in kinds or len(info.shape) != 1:
-            raise UsageError(f"{self.where}: 'd2t' is {info.type} {list(info.shape)}", hint="get the file again")
-        return info.bytes().contiguous().view(kinds[info.type])
+    pairs = dict(zip(("attn_q.", "attn_k."), heads, strict=True)) if kind == "eagle3" else {}
+    return HeadTensors(where, stored, pairs)
 
 
-def read(file: GgufFile) -> tuple[Head, GgufHead]:
+def from_gguf(file: GgufFile) -> HeadCheckpoint:
     """Description and tensors. Raises UsageError for anything missing, damaged or unsupported."""
     where, kind = file.path.name, file.metadata["general.architecture"]
     keys = Keys(file, kind)
     config = _config(file, keys)
     config.check(where)
-    source = GgufHead(file, kind, (config.heads, config.kv_heads))
+    source = open_tensors(file, kind, (config.heads, config.kv_heads))
     _check_neutral(keys, where, NEUTRAL | NEUTRAL_EAGLE3 if kind == "eagle3" else NEUTRAL)
     head = _head(file, keys, config, source)
-    tensors.check(head, source)
-    return head, source
+    shapes.check(head, source)
+    has = "tokenizer.ggml.model" in file.metadata
+    return HeadCheckpoint(head, source, tokenizer_of(file.metadata, where) if has else None, file.path)
 
 
 def _config(file: GgufFile, keys: Keys) -> Config:
@@ -140,7 +108,7 @@ def _vocab(file: GgufFile, keys: Keys) -> int:
     return keys.get("vocab_size", len(tokens) if isinstance(tokens, Texts) else None, int)
 
 
-def _head(file: GgufFile, keys: Keys, c: Config, source: GgufHead) -> Head:
+def _head(file: GgufFile, keys: Keys, c: Config, source: HeadTensors) -> Head:
     wide, output = source.shape("fc.weight") or (0, 0), source.shape("output.weight")
     rows = output[0] if output else c.vocab
     if rows < 1:
@@ -182,7 +150,7 @@ def _head(file: GgufFile, keys: Keys, c: Config, source: GgufHead) -> Head:
     )
 
 
-def _kind(arch: str, source: GgufHead) -> HeadKind:
+def _kind(arch: str, source: HeadTensors) -> HeadKind:
     if arch == "eagle3":
         return "eagle3"
     if source.shape("selector_hidden.weight") is not None:
@@ -199,7 +167,7 @@ def _inputs(where: str, wide: int, width: int) -> int:
     return wide // width
 
 
-def _divisors(source: GgufHead, head: int) -> Tensor | None:
+def _divisors(source: HeadTensors, head: int) -> Tensor | None:
     if (shape := source.shape("rope_freqs.weight")) is None:
         return None
     if shape != (head // 2,):
@@ -260,6 +228,6 @@ OPTIONS = ("conv_kernel_size", "conv_group_size", "selector_rank", "selector_top
 """Sizes of convolutions and selector, as files state them."""
 
 
-def _sequential(file: GgufFile, keys: Keys, c: Config, source: GgufHead) -> dict[str, Any]:
+def _sequential(file: GgufFile, keys: Keys, c: Config, source: HeadTensors) -> dict[str, Any]:
     stated = {name: file.metadata.get(f"{keys.arch}.{name}") for name in OPTIONS}
     return sequential_facts(source, source.where) | selector_facts(source, c.width, stated, source.where)

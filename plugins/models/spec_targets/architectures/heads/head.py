@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import attrs
+from spec_kernels.model.source import Shape, TensorSource
 from torch import Tensor
 
-from spec_targets.architectures.rope import Scaling
+from spec_core import TargetInfo
+from spec_targets.architectures.heads.shapes import tensor_shapes
+from spec_targets.architectures.rope import Scaling, rope_frequencies
 
 HeadKind = Literal["eagle3", "dflash", "dspark", "dflash2"]
 Reading = Literal["inputs", "outputs"]
@@ -121,14 +124,35 @@ class Head:
             return "outputs"
         return self.reading
 
+    @property
+    def info(self) -> TargetInfo:
+        """Its sizes, by the names that targets have for theirs."""
+        return TargetInfo(
+            name=self.name,
+            vocab=self.vocab,
+            width=self.width,
+            layers=self.layers,
+            context=self.context,
+            family=self.kind,
+        )
+
+    def rotation(self) -> tuple[Tensor, float]:
+        """Radians per position [head / 2] float32 by which q and k are rotated, and the factor of cos and sin."""
+        return rope_frequencies(self.head, self.rope_base, self.scaling, self.divisors)
+
+    def tensor_shapes(self, source: TensorSource) -> dict[str, Shape]:
+        """Every tensor that it has, with its shape."""
+        return tensor_shapes(self)
+
     def misfit(self, target: Any, reading: Literal["auto", "inputs", "outputs"] = "auto") -> Problem | None:
-        """Why it cannot draft for a target (its TargetInfo), or None."""
+        """Why it cannot draft for a target, or None."""
+        info = target.info
         return (
-            self._other_model(target)
-            or self._other_width(target)
-            or self._other_layers(target, reading)
-            or self._other_context(target)
-            or self._too_large(target)
+            self._other_model(info)
+            or self._other_width(info)
+            or self._other_layers(info, reading)
+            or self._other_context(info)
+            or self._too_large(info)
         )
 
     def _other_model(self, target: Any) -> Problem | None:

@@ -13,15 +13,15 @@ from spec_targets.architectures.by_class import config_of, divisors_of
 from spec_targets.architectures.config import Config
 from spec_targets.architectures.config_json import ConfigJson
 from spec_targets.architectures.gemma4 import heads_by_kind
-from spec_targets.architectures.heads import tensors
+from spec_targets.architectures.heads import shapes, tensors
 from spec_targets.architectures.heads.block_facts import block_facts, layer_ids, selector_facts, sequential_facts
-from spec_targets.architectures.heads.directory import HfHead
+from spec_targets.architectures.heads.checkpoint import HeadCheckpoint
 from spec_targets.architectures.heads.head import Head, HeadKind, Reading
+from spec_targets.architectures.heads.names import DSPARK, GEMMA4, TARGETS_OWN, layer_names, our_name
+from spec_targets.architectures.heads.tensors import HeadTensors, StoredTensor
+from spec_targets.formats import pickled
 
-EAGLE3 = ("LlamaForCausalLMEagle3", "Eagle3Speculator", "Eagle3DraftModel")
-DFLASH = ("DFlashDraftModel", "DFlashSpeculator", "DFlash2DraftModel", "DFlash2Speculator")
-GEMMA4 = "Gemma4DSparkModel"
-DSPARK = ("Qwen3DSparkModel", "DSparkDraftModel", "DSparkSpeculator", "Lfm2DSparkDraftModel", GEMMA4)
+MASK_VECTOR = "mask_embedding.pt"
 AUX = "eagle_aux_hidden_state_layer_ids"
 NEUTRAL: dict[str, Any] = {
     "attention_value_scale": 1.0, "output_multiplier": 1.0, "final_logit_softcapping": 0.0,
@@ -33,18 +33,29 @@ SLIDING = ("use_sliding_window", "sliding_window", "layer_types", "max_window_la
 """Keys of sliding attention, which the config reader for models does not support."""
 
 
-def is_head(raw: Mapping[str, Any]) -> bool:
-    """Whether config.json is that of a draft head, including kinds that are refused by name later."""
-    names = raw.get("architectures")
-    first = str(names[0]) if isinstance(names, list) and names else ""
-    by_name = first in (*EAGLE3, *DFLASH) or "DSpark" in first or "DFlash" in first
-    return by_name or "speculators_model_type" in raw or "draft_vocab_size" in raw or "dflash_config" in raw
+def open_tensors(directory: Path) -> HeadTensors:
+    """Tensors of a directory. Raises UsageError for a tensor that is there twice, and for a vector of the mask."""
+    where = directory.name
+    if (directory / MASK_VECTOR).exists():
+        raise UsageError(
+            f"{where}: a vector of its own for the mask token ({MASK_VECTOR}) is not supported",
+            hint="use another head",
+        )
+    tensors: dict[str, StoredTensor] = {}
+    stored = pickled.open_tensors(directory)
+    layer = layer_names(stored)
+    for name, tensor in stored.items():
+        if (ours := our_name(name, layer)) in tensors:
+            raise UsageError(f"{where}: two of its tensors are {ours!r}, one was needed", hint="use another head")
+        if not TARGETS_OWN.fullmatch(name):
+            tensors[ours] = tensor
+    return HeadTensors(where, tensors)
 
 
-def read(directory: Path, raw: Mapping[str, Any]) -> tuple[Head, HfHead]:
+def from_directory(directory: Path, raw: Mapping[str, Any]) -> HeadCheckpoint:
     """Description and tensors. Raises UsageError for anything missing, damaged or unsupported."""
     name = directory.name
-    source = HfHead(directory)
+    source = open_tensors(directory)
     kind = kind_of(raw, source)
     sizes = raw.get("transformer_layer_config", raw)
     if not isinstance(sizes, dict):
@@ -58,8 +69,8 @@ def read(directory: Path, raw: Mapping[str, Any]) -> tuple[Head, HfHead]:
     config.check(name)
     _check_rotary(config)
     head = (_eagle3 if kind == "eagle3" else _dflash)(_common(raw, sizes, config, source, kind), raw, sizes, source)
-    tensors.check(head, source)
-    return head, source
+    shapes.check(head, source)
+    return HeadCheckpoint(head, source, path=directory)
 
 
 GEMMA4_NEUTRAL: dict[str, Any] = {
@@ -105,7 +116,7 @@ def _check_names(raw: Mapping[str, Any], kind: HeadKind, where: str) -> None:
         )
 
 
-def kind_of(raw: Mapping[str, Any], source: HfHead) -> HeadKind:
+def kind_of(raw: Mapping[str, Any], source: HeadTensors) -> HeadKind:
     """The kind, from the config or else from the tensors. Raises UsageError for a head that is none of them."""
     names = f"{raw.get('speculators_model_type')} {raw.get('architectures')}"
     if "DFlash2" in names or "dflash2" in names or source.shape("selector_hidden.weight") is not None:
@@ -122,7 +133,7 @@ def kind_of(raw: Mapping[str, Any], source: HfHead) -> HeadKind:
     )
 
 
-def _common(raw: Mapping[str, Any], sizes: Mapping[str, Any], c: Config, source: HfHead, kind: HeadKind) -> Head:
+def _common(raw: Mapping[str, Any], sizes: Mapping[str, Any], c: Config, source: HeadTensors, kind: HeadKind) -> Head:
     """Fields that all kinds have."""
     target_width = raw.get("target_hidden_size") or c.width
     fc, output = source.shape("fc.weight") or (0, 0), source.shape("output.weight")
@@ -179,7 +190,7 @@ def producer(raw: Mapping[str, Any]) -> str:
     return "SpecForge" if "eagle_config" in raw else "SafeAILab"
 
 
-def _eagle3(head: Head, raw: Mapping[str, Any], sizes: Mapping[str, Any], source: HfHead) -> Head:
+def _eagle3(head: Head, raw: Mapping[str, Any], sizes: Mapping[str, Any], source: HeadTensors) -> Head:
     _check_neutral({**sizes, **raw}, head.name, NEUTRAL | NEUTRAL_DFLASH)
     _check_full_attention(sizes, head.name)
     ids, reading = _aux(raw, head)
@@ -238,7 +249,7 @@ def _flag(raw: Mapping[str, Any], key: str, name: str) -> bool:
     return bool(value)
 
 
-def _dflash(head: Head, raw: Mapping[str, Any], sizes: Mapping[str, Any], source: HfHead) -> Head:
+def _dflash(head: Head, raw: Mapping[str, Any], sizes: Mapping[str, Any], source: HeadTensors) -> Head:
     options = {**raw, **raw["dflash_config"]} if isinstance(raw.get("dflash_config"), dict) else dict(raw)
     _check_neutral({**sizes, **options}, head.name, NEUTRAL if head.kind == "dspark" else NEUTRAL | NEUTRAL_DFLASH)
     if options.get("rope_is_neox_style") is not None and not _flag(options, "rope_is_neox_style", head.name):
@@ -260,7 +271,7 @@ def _dflash(head: Head, raw: Mapping[str, Any], sizes: Mapping[str, Any], source
     )
 
 
-def _gemma4_layers(head: Head, source: HfHead) -> dict[str, Any]:
+def _gemma4_layers(head: Head, source: HeadTensors) -> dict[str, Any]:
     """Fields of a head with layers of Gemma 4."""
     return {
         "embed_scale": head.width**0.5,
