@@ -73,7 +73,7 @@ ARM ?= 1
 release: $(READY)
 	$(BIN)/python -m tools.release $(if $(filter 0,$(TAG)),--no-tag) $(if $(filter 0,$(ARM)),--no-arm)
 
-NATIVE := $(foreach d,kernels/spec_kernels/native kernels/spec_kernels/native/* spec_core/sampling/native plugins/models/spec_targets/tokenizer/native,$(wildcard $(d)/*.[ch] $(d)/*.inc))
+NATIVE := $(foreach d,kernels/spec_kernels/native kernels/spec_kernels/native/* spec_core/sampling/native plugins/models/spec_targets/formats/native,$(wildcard $(d)/*.[ch] $(d)/*.inc))
 
 $(READY): pyproject.toml setup.py constraints.txt $(NATIVE)
 	$(PYTHON) -m venv $(VENV)

@@ -77,7 +77,7 @@ def add_file(wheel: Path, name: str, text: str) -> None:
 extensions = [
     extension("spec_kernels.native._native", Path("kernels/spec_kernels/native")),
     extension("spec_core.sampling.native._choice", Path("spec_core/sampling/native"), NO_TRAPS, NO_WRAP),
-    extension("spec_targets.tokenizer.native._vocabulary", Path("plugins/models/spec_targets/tokenizer/native")),
+    extension("spec_targets.formats.native._vocabulary", Path("plugins/models/spec_targets/formats/native")),
 ]
 pure = os.environ.get("SPEC_PURE") == "1"
 setup(

@@ -36,7 +36,6 @@ from spec_methods.block_drafters import drafter  # noqa: E402
 from spec_targets.architectures.config import Config  # noqa: E402
 from spec_targets.architectures.heads.checkpoint import HeadCheckpoint  # noqa: E402
 from spec_targets.architectures.heads.head import Head  # noqa: E402
-from spec_targets.architectures.heads.shapes import tensor_shapes  # noqa: E402
 from spec_targets.target.checkpoint import Checkpoint  # noqa: E402
 from spec_targets.target.load import make_target  # noqa: E402
 from torch import Tensor  # noqa: E402
@@ -64,7 +63,7 @@ class HeadBlocks:
     where = "random head"
 
     def __init__(self, head: Head, kind: str) -> None:
-        self.shapes, self.kind = tensor_shapes(head), kind
+        self.shapes, self.kind = head.tensor_shapes(), kind
 
     def names(self) -> list[str]:
         return list(self.shapes)

@@ -63,8 +63,10 @@ ROOMS = (
 """Rooms of the core, from the ground up: each imports only those before it."""
 KERNEL_ROOMS = ("ops", "model", "native", "gpu", "executors", "layer_executor", "facts")
 """The same for the kernels; ``machine`` imports none of them."""
-ROOMS_OF = {"spec_core": ROOMS, "spec_kernels": KERNEL_ROOMS}
-OUTSIDE_ROOMS = {"spec_core": {"__main__"}, "spec_kernels": {"machine"}}
+TARGET_ROOMS = ("formats", "tokenizer", "architectures", "pictures", "target")
+"""The same for targets: files, texts, descriptions, pictures, and what runs."""
+ROOMS_OF = {"spec_core": ROOMS, "spec_kernels": KERNEL_ROOMS, "spec_targets": TARGET_ROOMS}
+OUTSIDE_ROOMS = {"spec_core": {"__main__"}, "spec_kernels": {"machine"}, "spec_targets": {"recognise"}}
 """Modules that lie in no room: they import none of them, or are imported by none."""
 
 PUBLIC = ("errors", "toolkit", "host", "testing", "commands")

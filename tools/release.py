@@ -30,7 +30,7 @@ ROOT = Path(__file__).parents[1]
 NATIVE = (
     "spec_kernels/native/_native",
     "spec_core/sampling/native/_choice",
-    "spec_targets/tokenizer/native/_vocabulary",
+    "spec_targets/formats/native/_vocabulary",
 )
 """Compiled extensions that a wheel of a platform must contain."""
 GENERATE = ("generate", "-m", "zoo:pico", "-p", "def area(", "-n", "8", "--method", "ngram", "--threads", "1")

@@ -21,7 +21,6 @@ from spec_methods.block_drafters.sequential import sequential_part
 from spec_methods.eagle3.layer import Layer
 from spec_targets.architectures.heads.checkpoint import HeadCheckpoint
 from spec_targets.architectures.heads.head import Head
-from spec_targets.architectures.heads.shapes import tensor_shapes
 from torch import Tensor
 
 from spec_core import Request, Run, Target, UsageError
@@ -40,7 +39,7 @@ class HeadTensors(Drawn):
     """Tensors of the shapes that a head wants, every matrix of a type drawn for it."""
 
     def __init__(self, head: Head, seed: int) -> None:
-        self.seed, self.shapes = seed, tensor_shapes(head)
+        self.seed, self.shapes = seed, head.tensor_shapes()
 
 
 @attrs.frozen

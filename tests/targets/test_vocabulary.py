@@ -10,13 +10,13 @@ import sysconfig
 from pathlib import Path
 
 import pytest
-import spec_targets.tokenizer.native
+import spec_targets.formats.native
 from spec_cli.main import run
 from spec_targets.formats.gguf import open_gguf
+from spec_targets.formats.native import module
 from spec_targets.formats.numbers import Numbers
 from spec_targets.formats.texts import Texts
 from spec_targets.tokenizer import gguf_vocabulary, merges
-from spec_targets.tokenizer.native import module
 
 from spec_core import Run, UsageError, load
 from tests.core.test_choice_sanitized import FLAGS, SANITIZE, runtime
@@ -24,11 +24,11 @@ from tests.native.compiled import ROOT, key, once, texts
 from tests.support.small_models import tiny_gguf
 from tests.support.vocabularies import check_listed, check_scored, check_stored
 
-SOURCES = Path(spec_targets.tokenizer.native.__file__).parent
+SOURCES = Path(spec_targets.formats.native.__file__).parent
 SCRIPT = """
 import importlib.util, sys
-from spec_targets.tokenizer import native
-spec = importlib.util.spec_from_file_location("spec_targets.tokenizer.native._vocabulary", sys.argv[1])
+from spec_targets.formats import native
+spec = importlib.util.spec_from_file_location("spec_targets.formats.native._vocabulary", sys.argv[1])
 native.module = importlib.util.module_from_spec(spec)
 from tests.support.vocabularies import check_all
 check_all(0, 12)

@@ -12,7 +12,7 @@ from importlib import metadata
 
 from spec_core.commands import read_entry_points
 from spec_core.errors import FOREIGN, UsageError
-from spec_targets.architectures.family import Family, Stored, plus_one, stored_as
+from spec_targets.architectures.family import Family
 from spec_targets.architectures.gemma import GEMMA2, GEMMA3
 from spec_targets.architectures.gemma4 import GEMMA4
 from spec_targets.architectures.glm4moe import GLM4_MOE
@@ -24,6 +24,7 @@ from spec_targets.architectures.llama import LLAMA
 from spec_targets.architectures.phi3 import PHI3
 from spec_targets.architectures.qwen import QWEN2, QWEN3, QWEN3_MOE
 from spec_targets.architectures.qwen3vl import QWEN3_VL
+from spec_targets.formats.stored_names import Stored, plus_one, stored_as
 
 __all__ = [
     "BY_CLASS",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -10,9 +11,10 @@ from spec_kernels.model.sizes import ADDED_MAX
 from torch import Tensor
 
 from spec_core.errors import UsageError, nearest
-from spec_targets.architectures import BY_CLASS, BY_MODEL_TYPE, Family, find_family, names, positions
+from spec_targets.architectures import BY_CLASS, BY_MODEL_TYPE, Family, family_of, find_family, names, positions
 from spec_targets.architectures.config import Config
 from spec_targets.architectures.config_json import ConfigJson
+from spec_targets.formats.hf_weights import HfWeights
 
 
 def text_of(raw: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -38,6 +40,11 @@ def _deepstack_layers(raw: Mapping[str, Any], name: str, layers: int) -> int:
             hint=f"a list of at most {min(layers, ADDED_MAX)} layers is needed",
         )
     return len(indexes)
+
+
+def weights_of(directory: Path, config: Config) -> HfWeights:
+    """The tensors of a directory's model, by the names that its operations read."""
+    return HfWeights(directory, config, family_of(config.arch).names)
 
 
 def divisors_of(raw: Mapping[str, Any], config: Config) -> Tensor | None:

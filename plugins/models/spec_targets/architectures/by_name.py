@@ -1,12 +1,16 @@
-"""The architecture of a GGUF file, and its sizes."""
+"""The architecture of a GGUF file, its sizes and its tensors."""
 
 from __future__ import annotations
 
+from torch import Tensor
+
 from spec_core.errors import Unsupported, UsageError, nearest
-from spec_targets.architectures import BY_NAME, find_family, names
+from spec_targets.architectures import BY_NAME, family_of, find_family, names
 from spec_targets.architectures.config import Config
+from spec_targets.architectures.decoder import DIVISORS
 from spec_targets.architectures.keys import Keys
 from spec_targets.formats.gguf import GgufFile
+from spec_targets.formats.gguf_weights import GgufWeights
 
 
 def config_of(file: GgufFile) -> Config:
@@ -21,3 +25,15 @@ def config_of(file: GgufFile) -> Config:
         hint = f"supported: {nearest(name, names(BY_NAME))}"
         raise Unsupported(f"{file.path.name}: architecture {name[:60]!r} is not supported", hint=hint)
     return family.gguf(Keys(file, name))
+
+
+def weights_of(file: GgufFile, config: Config) -> GgufWeights:
+    """The tensors of a file's model, by the names that its operations read."""
+    family = family_of(config.arch)
+    return GgufWeights(file, family.renamed, family.interleaved)
+
+
+def divisors_of(weights: GgufWeights, config: Config) -> Tensor | None:
+    """Frequency divisors of llama3 scaling, if the file has them; a wrong shape is refused later."""
+    names = (name for name in DIVISORS if weights.shape(name) == (config.rotary_dim // 2,))
+    return next(map(weights.load, names), None)

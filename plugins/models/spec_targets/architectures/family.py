@@ -7,43 +7,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 import attrs
 from spec_kernels.model.build import Builder
 from spec_kernels.model.ops import Op
-from torch import Tensor
 
 from spec_targets.architectures.config import Config
 from spec_targets.architectures.config_json import ConfigJson
 from spec_targets.architectures.keys import Keys
-
-
-@attrs.frozen
-class Stored:
-    """Place of a tensor in Hugging Face checkpoints, and its conversion.
-
-    names: alternatives, the first that exists counts. They follow the prefix of the block or of the model; one that
-    begins with ``/`` is whole. ``{}`` stands for the number of an expert: one tensor for each, which are stacked.
-    change: from the stored tensor to GGUF's; it is also called with tensors without values, for their shape.
-    """
-
-    names: tuple[str, ...]
-    change: Callable[[Tensor, Config], Tensor] | None = None
-
-
-Name = str | Stored
-
-
-def stored_as(*names: str, change: Callable[[Tensor, Config], Tensor] | None = None) -> Stored:
-    return Stored(names, change)
-
-
-def plus_one(names: Mapping[str, Name], *but: str) -> dict[str, Name]:
-    """Names for checkpoints that store the weights of norms less 1. but: norms that they store whole."""
-    return {
-        name: Stored((where,), add_one) if isinstance(where, str) and "norm" in name and name not in but else where
-        for name, where in names.items()
-    }
-
-
-def add_one(value: Tensor, config: Config) -> Tensor:
-    return value.float() + 1
+from spec_targets.formats.stored_names import Name
 
 
 @attrs.frozen(eq=False)

@@ -10,9 +10,10 @@ from spec_kernels.model.ops import Add, Op
 
 from spec_targets.architectures.config import Config
 from spec_targets.architectures.config_json import ConfigJson
-from spec_targets.architectures.family import Family, plus_one
+from spec_targets.architectures.family import Family
 from spec_targets.architectures.keys import Keys
 from spec_targets.architectures.names import ATTENTION, ENDS, MLP
+from spec_targets.formats.stored_names import plus_one
 
 NAMES = plus_one(
     ENDS

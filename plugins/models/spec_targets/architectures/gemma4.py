@@ -17,10 +17,11 @@ from spec_kernels.model.shapes import Experts
 from spec_core.errors import UsageError
 from spec_targets.architectures.config import Config
 from spec_targets.architectures.config_json import ConfigJson
-from spec_targets.architectures.family import Family, Name
+from spec_targets.architectures.family import Family
 from spec_targets.architectures.keys import Keys
 from spec_targets.architectures.names import ATTENTION, ENDS, MLP
 from spec_targets.formats.damage import AGAIN
+from spec_targets.formats.stored_names import Name
 
 NAMES: dict[str, Name] = (
     ENDS

@@ -9,9 +9,10 @@ from spec_kernels.model.ops import Op
 
 from spec_targets.architectures.config import Config
 from spec_targets.architectures.config_json import ConfigJson
-from spec_targets.architectures.family import Family, Name
+from spec_targets.architectures.family import Family
 from spec_targets.architectures.keys import Keys
 from spec_targets.architectures.names import ATTENTION, ENDS, EXPERTS, MLP, SHARED
+from spec_targets.formats.stored_names import Name
 
 NAMES: dict[str, Name] = {
     "post_attention_norm.weight": "post_attention_layernorm.weight",

@@ -14,10 +14,11 @@ from torch import Tensor
 from spec_core.errors import UsageError
 from spec_targets.architectures.config import Config
 from spec_targets.architectures.config_json import ConfigJson
-from spec_targets.architectures.family import Family, Name, plus_one, stored_as
+from spec_targets.architectures.family import Family
 from spec_targets.architectures.keys import Keys
 from spec_targets.architectures.names import ATTENTION, ENDS, EXPERTS, MLP, SHARED
 from spec_targets.formats.damage import AGAIN
+from spec_targets.formats.stored_names import Name, plus_one, stored_as
 
 
 def qkv_of(value: Tensor, c: Config) -> Tensor:

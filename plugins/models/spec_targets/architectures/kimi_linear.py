@@ -17,10 +17,11 @@ from torch import Tensor
 from spec_core.errors import UsageError
 from spec_targets.architectures.config import Config
 from spec_targets.architectures.config_json import ConfigJson
-from spec_targets.architectures.family import Family, Name, stored_as
+from spec_targets.architectures.family import Family
 from spec_targets.architectures.keys import Keys
 from spec_targets.architectures.names import ATTENTION, ENDS
 from spec_targets.formats.damage import AGAIN
+from spec_targets.formats.stored_names import Name, stored_as
 
 EPS = 1e-6
 """Of unit lengths and of the norm of latents in checkpoints, whatever their config says."""

@@ -12,9 +12,10 @@ from spec_kernels.model.shapes import ConvShape
 from spec_core.errors import UsageError
 from spec_targets.architectures.config import Config
 from spec_targets.architectures.config_json import ConfigJson
-from spec_targets.architectures.family import Family, Name, stored_as
+from spec_targets.architectures.family import Family
 from spec_targets.architectures.keys import Keys
 from spec_targets.formats.damage import AGAIN
+from spec_targets.formats.stored_names import Name, stored_as
 
 SIGMOID = 2
 """``expert_gating_func`` of sigmoid scores."""

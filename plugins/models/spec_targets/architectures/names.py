@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spec_targets.architectures.family import Name, stored_as
+from spec_targets.formats.stored_names import Name, stored_as
 
 ENDS: dict[str, Name] = {
     "token_embd.weight": "embed_tokens.weight",

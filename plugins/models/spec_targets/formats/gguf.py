@@ -18,10 +18,10 @@ import numpy as np
 from spec_core.errors import SpecError
 from spec_targets.formats.damage import check_name, damage_error, unsupported_error
 from spec_targets.formats.mapped import map_file, view
+from spec_targets.formats.native import module
 from spec_targets.formats.numbers import Numbers
 from spec_targets.formats.texts import Texts
 from spec_targets.formats.types import BLOCKS, NUMBERS
-from spec_targets.tokenizer.native import module
 
 if TYPE_CHECKING:
     from torch import Tensor

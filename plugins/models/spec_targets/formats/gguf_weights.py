@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from spec_kernels.ops.dequant import TYPES
 from torch import Tensor
 
 from spec_core.errors import Unsupported
-from spec_targets.architectures import family_of
-from spec_targets.architectures.config import Config
-from spec_targets.architectures.decoder import DIVISORS
 from spec_targets.formats.gguf import GgufFile
 
 
 class GgufWeights:
     """Weights by their GGUF names."""
 
-    def __init__(self, file: GgufFile, config: Config) -> None:
-        self.file = file
-        self.where = file.path.name
-        self.rotary_dim = config.rotary_dim
-        family = family_of(config.arch)
-        self.interleaved = family.interleaved
-        self.tensors = {family.renamed.get(name, name): tensor for name, tensor in file.tensors.items()}
+    def __init__(self, file: GgufFile, renamed: Mapping[str, str] | None = None, interleaved: bool = False) -> None:
+        """renamed, interleaved: of the family, see ``architectures.Family``."""
+        self.file, self.where, self.interleaved = file, file.path.name, interleaved
+        self.tensors = {(renamed or {}).get(name, name): tensor for name, tensor in file.tensors.items()}
         self._check_types()
 
     def _check_types(self) -> None:
@@ -52,10 +46,3 @@ class GgufWeights:
 
     def blocks(self, name: str) -> Tensor:
         return self.tensors[name].blocks()
-
-    def divisors(self) -> Tensor | None:
-        """Frequency divisors of llama3 scaling, if the file has them; a wrong shape is refused later."""
-        for name in DIVISORS:
-            if self.shape(name) == (self.rotary_dim // 2,):
-                return self.load(name)
-        return None

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from spec_kernels.model.source import bytes_of
 from torch import Tensor
 
 from spec_core.errors import UsageError
-from spec_targets.architectures import Stored, family_of
-from spec_targets.architectures.config import Config
 from spec_targets.formats.mxfp4 import Mxfp4, join_scales
 from spec_targets.formats.safetensors import StoredTensor, open_directory
+from spec_targets.formats.stored_names import Name, Stored
 from spec_targets.formats.types import BLOCKS
 
 NAME = re.compile(r"blk\.(\d+)\.(.+)")
@@ -29,10 +30,11 @@ class HfWeights:
 
     interleaved = False
 
-    def __init__(self, directory: Path, config: Config) -> None:
+    def __init__(self, directory: Path, config: Any, names: Mapping[str, Name]) -> None:
+        """config: sizes, for conversions. names: of the family, see ``architectures.Family``."""
         stored = open_directory(directory)
         self.tensors: dict[str, StoredTensor | Mxfp4] = stored | join_scales(stored, directory.name)
-        self.config, self.family = config, family_of(config.arch)
+        self.config, self.known = config, names
         self.where = directory.name
         self.prefix = next((p for p in PREFIXES if f"{p}embed_tokens.weight" in self.tensors), "model.")
 
@@ -88,7 +90,7 @@ class HfWeights:
         """The stored tensors that make up a tensor, none if there is none, and where they were looked for."""
         match = NAME.fullmatch(name)
         key, stem = (match[2], self._stem(int(match[1]))) if match else (name, self.prefix)
-        where = self.family.names.get(key, Stored(()))
+        where = self.known.get(key, Stored(()))
         where = Stored((where,)) if isinstance(where, str) else where
         for one in where.names:
             if parts := self._stored_parts(one[1:] if one.startswith("/") else stem + one):

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import chain, pairwise
 from typing import overload
 
-from spec_targets.tokenizer.native import module
+from spec_targets.formats.native import module
 
 BLOCK = 8192
 """Texts that are made at once."""

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from spec_core.errors import UsageError
-from spec_targets.architectures.by_name import config_of
+from spec_targets.architectures.by_name import config_of, divisors_of, weights_of
 from spec_targets.architectures.heads import head_family_of
+from spec_targets.formats.collector import without_collection
 from spec_targets.formats.gguf import GgufFile, open_gguf
-from spec_targets.formats.gguf_weights import GgufWeights
 from spec_targets.formats.stamps import FileStamps, stamp_of
 from spec_targets.target.checkpoint import Checkpoint
-from spec_targets.target.collector import without_collection
 
 if TYPE_CHECKING:
     from spec_targets.architectures.heads.checkpoint import HeadCheckpoint
@@ -33,11 +32,11 @@ def open_checkpoint(path: Path) -> Checkpoint | HeadCheckpoint:
     if (heads := head_family_of(lambda family: arch in family.names)) is not None:
         return heads.gguf(file)
     config = config_of(file)
-    source = GgufWeights(file, config)
+    source = weights_of(file, config)
     words = _tokenizer(file)
     _check_vocabulary(file, words, config.vocab)
     types = Counter(tensor.type for tensor in file.tensors.values())
-    return Checkpoint(config, source, words, source.divisors(), str(path), dict(types), stamps=stamps)
+    return Checkpoint(config, source, words, divisors_of(source, config), str(path), dict(types), stamps=stamps)
 
 
 def load(location: str | Path, *, weights: bool | str = "auto", **options: Any) -> TorchTarget | HeadCheckpoint:

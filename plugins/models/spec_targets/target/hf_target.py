@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from spec_core.errors import UsageError
-from spec_targets.architectures.by_class import MUTUAL, config_of, divisors_of, reads_pictures, text_of
+from spec_targets.architectures.by_class import MUTUAL, config_of, divisors_of, reads_pictures, text_of, weights_of
 from spec_targets.architectures.heads import head_family_of
-from spec_targets.formats.hf_weights import HfWeights
+from spec_targets.formats.collector import without_collection
 from spec_targets.formats.json_file import read_json
 from spec_targets.formats.stamps import FileStamps
 from spec_targets.target.checkpoint import Checkpoint
-from spec_targets.target.collector import without_collection
 
 if TYPE_CHECKING:
     from spec_targets.architectures.heads.checkpoint import HeadCheckpoint
+    from spec_targets.formats.hf_weights import HfWeights
     from spec_targets.pictures.encoder import HfImageEncoder
     from spec_targets.target.torch_target import TorchTarget
 
@@ -33,7 +33,7 @@ def open_checkpoint(directory: Path) -> Checkpoint | HeadCheckpoint:
     if (heads := head_family_of(lambda family: family.is_json(raw))) is not None:
         return heads.hf(directory, raw)
     config = config_of(raw, directory.name)
-    source = HfWeights(directory, config)
+    source = weights_of(directory, config)
     if not config.nextn and source.nextn:
         config = source.config = attrs.evolve(config, nextn=source.nextn)
     _check_output(raw, source, directory.name)

@@ -39,9 +39,9 @@ from spec_core import (
 from spec_core.errors import SequencesFailed, TargetError, message
 from spec_core.toolkit import CacheReader, ImageEncoder, LayerExecutor, NextTokenLayer, Overlay, TrainingTexts
 from spec_targets.architectures.config import Config
+from spec_targets.formats.collector import without_collection
 from spec_targets.formats.stamps import FileStamps
 from spec_targets.pictures.picture_rows import added_rows, positions_of, shift_of
-from spec_targets.target.collector import without_collection
 from spec_targets.target.overlay import OverlayTensors, overlay_inputs, weights_of
 from spec_targets.target.part_of_target import PartOfTarget, PartRows
 from spec_targets.target.plan import ModelPlan

@@ -9,9 +9,9 @@ from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tok
 from tokenizers import Tokenizer as Backend
 
 from spec_core.errors import UsageError, nearest
+from spec_targets.formats.collector import without_collection
 from spec_targets.formats.numbers import Numbers
 from spec_targets.formats.texts import Texts
-from spec_targets.target.collector import without_collection
 from spec_targets.tokenizer.base import SPECIAL, Tokenizer
 from spec_targets.tokenizer.hostile import refuse_failures
 from spec_targets.tokenizer.known import GEMMA4_CONTROL, flags_of

@@ -9,7 +9,7 @@ from typing import Any, overload
 
 import numpy as np
 
-from spec_targets.tokenizer.native import module
+from spec_targets.formats.native import module
 
 CHARACTERS_MAX = 256
 """Characters of a piece that merges make."""

@@ -22,7 +22,7 @@ from torch import Tensor
 from spec_core import TargetInfo
 from spec_core.errors import UsageError
 from spec_core.toolkit import CacheReader, cache_reader
-from spec_targets.architectures import gemma4
+from spec_targets.architectures import by_class, by_name, gemma4
 from spec_targets.architectures.config import Config
 from spec_targets.architectures.config_json import ConfigJson
 from spec_targets.architectures.heads.checkpoint import HeadCheckpoint
@@ -33,7 +33,6 @@ from spec_targets.architectures.keys import Keys
 from spec_targets.architectures.rotation import tables
 from spec_targets.architectures.values import read_int
 from spec_targets.formats.gguf import GgufFile
-from spec_targets.formats.gguf_weights import GgufWeights
 from spec_targets.formats.hf_weights import HfWeights
 
 ORDER = "masked_embedding.token_ordering"
@@ -195,8 +194,9 @@ def from_gguf(file: GgufFile) -> HeadCheckpoint:
     """The assistant in a GGUF file. Its window counts the query, which has no row in the cache, as llama.cpp does."""
     keys = AssistantKeys(file, file.metadata["general.architecture"])
     config = _own_layers(gemma4.from_gguf(keys), file.path.name, -1)
-    source = GgufWeights(file, config)
-    head = Assistant(config, keys.integer("embedding_length_out"), divisors=source.divisors())
+    source = by_name.weights_of(file, config)
+    divisors = by_name.divisors_of(source, config)
+    head = Assistant(config, keys.integer("embedding_length_out"), divisors=divisors)
     return HeadCheckpoint(head, source, path=file.path)
 
 
@@ -209,7 +209,7 @@ def from_directory(directory: Path, raw: Mapping[str, Any]) -> HeadCheckpoint:
     if not isinstance(text, Mapping):
         raise UsageError(f"{where}: config.json has text_config = {repr(text)[:60]}", hint="get the directory again")
     config = _own_layers(gemma4.from_hf(ConfigJson(text, "gemma4", ASSISTANT_CLASSES[0], where)), where, 1)
-    source = HfWeights(directory, config)
+    source = by_class.weights_of(directory, config)
     width = read_int(raw, "backbone_hidden_size", where)
     ordered = raw.get("use_ordered_embeddings") is True
     head = Assistant(config, width, **(_clusters(raw, source, config, where) if ordered else {}))

@@ -11,8 +11,9 @@ from torch import Tensor
 
 from spec_core.errors import UsageError
 from spec_targets.architectures.config import Config
-from spec_targets.architectures.heads import shapes, tensors
+from spec_targets.architectures.heads import tensors
 from spec_targets.architectures.heads.block_facts import block_facts, layer_ids, selector_facts, sequential_facts
+from spec_targets.architectures.heads.check import check_tensors
 from spec_targets.architectures.heads.checkpoint import HeadCheckpoint
 from spec_targets.architectures.heads.head import Head, HeadKind
 from spec_targets.architectures.heads.tensors import HeadTensors
@@ -58,7 +59,7 @@ def from_gguf(file: GgufFile) -> HeadCheckpoint:
     source = open_tensors(file, kind, (config.heads, config.kv_heads))
     _check_neutral(keys, where, NEUTRAL | NEUTRAL_EAGLE3 if kind == "eagle3" else NEUTRAL)
     head = _head(file, keys, config, source)
-    shapes.check(head, source)
+    check_tensors(head, source)
     has = "tokenizer.ggml.model" in file.metadata
     return HeadCheckpoint(head, source, tokenizer_of(file.metadata, where) if has else None, file.path)
 

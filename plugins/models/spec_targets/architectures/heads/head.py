@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import attrs
-from spec_kernels.model.source import Shape, TensorSource
+from spec_kernels.model.source import TensorSource
 from torch import Tensor
 
 from spec_core import TargetInfo
-from spec_targets.architectures.heads.shapes import tensor_shapes
 from spec_targets.architectures.rope import Scaling, rope_frequencies
 
 HeadKind = Literal["eagle3", "dflash", "dspark", "dflash2"]
 Reading = Literal["inputs", "outputs"]
+Shapes = dict[str, tuple[int, ...]]
 Problem = tuple[str, str]
 """A fault, and what to do about it."""
 
@@ -140,9 +140,66 @@ class Head:
         """Radians per position [head / 2] float32 by which q and k are rotated, and the factor of cos and sin."""
         return rope_frequencies(self.head, self.rope_base, self.scaling, self.divisors)
 
-    def tensor_shapes(self, source: TensorSource) -> dict[str, Shape]:
+    def tensor_shapes(self, source: TensorSource | None = None) -> Shapes:
         """Every tensor that it has, with its shape."""
-        return tensor_shapes(self)
+        wide = self.inputs * self.target_width
+        shapes: Shapes = {"fc.weight": (self.width, wide), "output_norm.weight": (self.width,)}
+        shapes |= {"fc.bias": (self.width,)} if self.fc_bias else {}
+        shapes |= {"input_norm.weight": (wide,)} if self.norm_before_fc else {}
+        shapes |= {f"input_norm.{i}.weight": (self.target_width,) for i in range(self.inputs)} if self.fc_norm else {}
+        shapes |= {"token_embd.weight": (self.vocab, self.width)} if self.own_embedding else {}
+        shapes |= {"output.weight": (self.draft_vocab, self.width)} if self.own_output else {}
+        shapes |= {"hidden_norm.weight": (self.width,)} if self.fills_blocks else {}
+        shapes |= self._sequential_shapes()
+        for i in range(self.layers):
+            shapes |= {f"blk.{i}.{name}": shape for name, shape in self._block_shapes().items()}
+        return shapes
+
+    def _sequential_shapes(self) -> Shapes:
+        """Tensors of the sequential part and of the confidence head."""
+        shapes: Shapes = {}
+        if self.markov:
+            shapes |= {
+                "markov_w1.weight": (self.vocab, self.markov),
+                "markov_w2.weight": (self.draft_vocab, self.markov),
+            }
+        if self.selector:
+            codebook = (self.vocab, self.selector)
+            shapes |= {"selector_predecessor.weight": codebook, "selector_successor.weight": codebook}
+            shapes |= {"selector_hidden.weight": (self.selector, self.width)}
+        if self.confidence:
+            shapes |= {"conf_proj.weight": (1, self.confidence), "conf_proj.bias": (1,)}
+        return shapes
+
+    def _block_shapes(self) -> Shapes:
+        q, kv, read = (
+            self.heads * self.head,
+            self.kv_heads * self.head,
+            self.width * (2 if self.kind == "eagle3" else 1),
+        )
+        shapes: Shapes = {
+            "attn_norm.weight": (self.width,),
+            "attn_q.weight": (q, read),
+            "attn_k.weight": (kv, read),
+            "attn_v.weight": (kv, read),
+            "attn_output.weight": (self.width, q),
+            "ffn_norm.weight": (self.width,),
+            "ffn_gate.weight": (self.ff, self.width),
+            "ffn_up.weight": (self.ff, self.width),
+            "ffn_down.weight": (self.width, self.ff),
+        }
+        if not self.own_values:
+            del shapes["attn_v.weight"]
+        if self.post_norms:
+            shapes |= {"post_attention_norm.weight": (self.width,), "post_ffw_norm.weight": (self.width,)}
+            shapes |= {"layer_output_scale.weight": (1,)}
+        shapes |= {"attn_norm_2.weight": (self.width,)} if self.kind == "eagle3" else {}
+        shapes |= {"attn_q_norm.weight": (self.head,), "attn_k_norm.weight": (self.head,)} if self.qk_norm else {}
+        shapes |= {"attn_q.bias": (q,), "attn_k.bias": (kv,), "attn_v.bias": (kv,)} if self.biases else {}
+        for part in ("attn", "ffn") if self.conv_taps else ():
+            shapes |= {f"{part}_conv_base": (2, self.conv_taps, self.width)}
+            shapes |= {f"{part}_conv_proj.weight": (2 * self.conv_taps * self.conv_groups, self.width)}
+        return shapes | ({"attn_output.bias": (self.width,)} if self.output_bias else {})
 
     def misfit(self, target: Any, reading: Literal["auto", "inputs", "outputs"] = "auto") -> Problem | None:
         """Why it cannot draft for a target, or None."""

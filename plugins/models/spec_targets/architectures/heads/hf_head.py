@@ -13,8 +13,9 @@ from spec_targets.architectures.by_class import config_of, divisors_of
 from spec_targets.architectures.config import Config
 from spec_targets.architectures.config_json import ConfigJson
 from spec_targets.architectures.gemma4 import heads_by_kind
-from spec_targets.architectures.heads import shapes, tensors
+from spec_targets.architectures.heads import tensors
 from spec_targets.architectures.heads.block_facts import block_facts, layer_ids, selector_facts, sequential_facts
+from spec_targets.architectures.heads.check import check_tensors
 from spec_targets.architectures.heads.checkpoint import HeadCheckpoint
 from spec_targets.architectures.heads.head import Head, HeadKind, Reading
 from spec_targets.architectures.heads.names import DSPARK, GEMMA4, TARGETS_OWN, layer_names, our_name
@@ -69,7 +70,7 @@ def from_directory(directory: Path, raw: Mapping[str, Any]) -> HeadCheckpoint:
     config.check(name)
     _check_rotary(config)
     head = (_eagle3 if kind == "eagle3" else _dflash)(_common(raw, sizes, config, source, kind), raw, sizes, source)
-    shapes.check(head, source)
+    check_tensors(head, source)
     return HeadCheckpoint(head, source, path=directory)
 
 

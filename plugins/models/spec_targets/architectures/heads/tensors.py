@@ -1,4 +1,9 @@
-"""Tensors of heads by one set of names, whatever the format of their files."""
+"""Tensors of heads by one set of names, whatever the format of their files: those of GGUF where they exist.
+
+The norm before ``fc`` is ``input_norm.weight`` over all hidden states together or ``input_norm.I.weight`` for each;
+``hidden_norm.weight`` stands after ``fc`` (dflash). ``blk.0.attn_norm.weight`` norms the token's embedding and
+``blk.0.attn_norm_2.weight`` the feature (eagle3). Rows of q and k are ordered so that halves of a head turn together.
+"""
 
 from __future__ import annotations
 

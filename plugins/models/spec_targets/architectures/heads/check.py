@@ -1,0 +1,43 @@
+"""Whether the tensors of a head are those that its description needs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+
+from spec_core.errors import UsageError
+from spec_targets.architectures.heads.head import Head
+from spec_targets.architectures.heads.tensors import DAMAGED, HeadTensors
+
+UNREAD = ("d2t", "t2d", "rope_freqs.weight")
+"""Tensors that are read separately, or not needed."""
+
+
+def check_tensors(head: Head, source: HeadTensors) -> None:
+    """Raise UsageError for a tensor that is missing, misshapen, unknown or not finite."""
+    shapes = head.tensor_shapes()
+    for name, needed in shapes.items():
+        shape = source.shape(name)
+        if shape is None:
+            raise UsageError(
+                f"{source.where}: tensor {name!r} is missing, this {head.kind} head needs it",
+                hint="get the file again",
+            )
+        if shape != needed:
+            raise UsageError(
+                f"{source.where}: tensor {name!r} has shape {list(shape)}, {list(needed)} was needed", hint=DAMAGED
+            )
+    for name in source.names():
+        if name not in shapes and name not in UNREAD:
+            raise UsageError(
+                f"{source.where}: tensor {name[:80]!r} is not part of an {head.kind} head as supported here",
+                hint="its drafts would be wrong without it; use another head",
+            )
+    _check_finite(shapes, source)
+
+
+def _check_finite(shapes: Mapping[str, tuple[int, ...]], source: HeadTensors) -> None:
+    for name in shapes:
+        if not bool(torch.isfinite(source.load(name)).all()):
+            raise UsageError(f"{source.where}: tensor {name!r} has NaN or infinite numbers", hint="get the file again")
