@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from spec_core.errors import UsageError
 from spec_targets.architectures.by_name import config_of, divisors_of, weights_of
-from spec_targets.architectures.heads import head_family_of
+from spec_targets.architectures.heads.families import head_family_of
 from spec_targets.formats.collector import without_collection
 from spec_targets.formats.gguf import GgufFile, open_gguf
 from spec_targets.formats.stamps import FileStamps, stamp_of

@@ -10,7 +10,7 @@ import attrs
 
 from spec_core.errors import UsageError
 from spec_targets.architectures.by_class import MUTUAL, config_of, divisors_of, reads_pictures, text_of, weights_of
-from spec_targets.architectures.heads import head_family_of
+from spec_targets.architectures.heads.families import head_family_of
 from spec_targets.formats.collector import without_collection
 from spec_targets.formats.json_file import read_json
 from spec_targets.formats.stamps import FileStamps
