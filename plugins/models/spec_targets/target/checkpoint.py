@@ -33,9 +33,3 @@ class Checkpoint:
     notes: tuple[str, ...] = ()
     stamps: FileStamps | None = None
     image_encoder: HfImageEncoder | None = None
-
-    def target(self, weights: bool | str, options: Mapping[str, Any]) -> Any:
-        """The model with its weights, or with metadata only. See ``load.make_target``."""
-        from spec_targets.target.load import make_target
-
-        return make_target(self, storage=weights, **options)

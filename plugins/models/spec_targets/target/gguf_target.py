@@ -14,6 +14,7 @@ from spec_targets.formats.collector import without_collection
 from spec_targets.formats.gguf import GgufFile, open_gguf
 from spec_targets.formats.stamps import FileStamps, stamp_of
 from spec_targets.target.checkpoint import Checkpoint
+from spec_targets.target.load import load_checkpoint
 
 if TYPE_CHECKING:
     from spec_targets.architectures.heads.checkpoint import HeadCheckpoint
@@ -44,7 +45,7 @@ def load(location: str | Path, *, weights: bool | str = "auto", **options: Any) 
 
     Raises UsageError for a damaged file, an unknown architecture or type, or a missing tensor.
     """
-    return open_checkpoint(Path(location)).target(weights, options)
+    return load_checkpoint(open_checkpoint(Path(location)), weights, options)
 
 
 def tokenizer(path: Path) -> Any:

@@ -15,6 +15,7 @@ from spec_targets.formats.collector import without_collection
 from spec_targets.formats.json_file import read_json
 from spec_targets.formats.stamps import FileStamps
 from spec_targets.target.checkpoint import Checkpoint
+from spec_targets.target.load import load_checkpoint
 
 if TYPE_CHECKING:
     from spec_targets.architectures.heads.checkpoint import HeadCheckpoint
@@ -57,7 +58,7 @@ def load(location: str | Path, *, weights: bool | str = "auto", **options: Any) 
 
     Raises UsageError for a damaged file, an unknown architecture, or a missing tensor.
     """
-    return open_checkpoint(Path(location)).target(weights, options)
+    return load_checkpoint(open_checkpoint(Path(location)), weights, options)
 
 
 def _image_encoder(directory: Path, raw: dict[str, Any], words: Any, width: int) -> HfImageEncoder | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -12,7 +13,9 @@ from spec_kernels.ops.dispatch import missing
 from spec_core import TargetInfo, UsageError
 from spec_core.toolkit import RecurrentSizes
 from spec_targets.architectures.config import Config
+from spec_targets.architectures.heads.checkpoint import HeadCheckpoint
 from spec_targets.architectures.rotation import MAX_POSITIONS
+from spec_targets.formats.collector import without_collection
 from spec_targets.target.cache_reader import CacheReader
 from spec_targets.target.checkpoint import Checkpoint
 from spec_targets.target.next_token import NextnLayer
@@ -72,6 +75,17 @@ def make_target(
         target.cache_reader = CacheReader(config)
     _show_pictures(target, checkpoint.image_encoder)
     return target if storage is False else target.read_weights()
+
+
+@without_collection()
+def load_checkpoint(
+    checkpoint: Checkpoint | HeadCheckpoint, weights: bool | str, options: Mapping[str, Any]
+) -> TorchTarget | HeadCheckpoint:
+    """The model of opened files, or their draft head. weights: see ``storage`` of ``make_target``."""
+    if isinstance(checkpoint, HeadCheckpoint):
+        checkpoint.check_use(weights)
+        return checkpoint
+    return make_target(checkpoint, storage=weights, **options)
 
 
 def _show_pictures(target: TorchTarget, encoder: HfImageEncoder | None) -> None:

@@ -101,12 +101,11 @@ class HeadCheckpoint:
         """Refuse its use as a model."""
         return Compat(refusals=[Refusal(*self._no_model())])
 
-    def target(self, weights: bool | str, options: Any) -> HeadCheckpoint:
-        """Itself where metadata alone were asked for: it is no model. Raises UsageError for one with weights."""
+    def check_use(self, weights: bool | str) -> None:
+        """Raise UsageError where more than metadata is asked for: it is no model."""
         if weights is not False:
             reason, hint = self._no_model()
             raise UsageError(reason, hint=hint)
-        return self
 
     def _no_model(self) -> Problem:
         head = self.head
