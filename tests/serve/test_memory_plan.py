@@ -9,7 +9,7 @@ from spec_serve import memory
 from spec_serve.memory import MIB, plan
 
 from spec_core import UsageError, load
-from spec_core.assembly import prepare
+from spec_core.assembly import description
 from spec_core.commands import check
 
 
@@ -75,8 +75,11 @@ def test_the_limit_of_a_container_counts(monkeypatch, tmp_path):
 def test_the_command_refuses_before_it_loads(monkeypatch):
     pytest.importorskip("fastapi", reason="needs the extra serve")
     loaded = []
-    original = prepare.load
-    monkeypatch.setattr(prepare, "load", lambda *a, **given: loaded.append(given["weights"]) or original(*a, **given))
+    original = description.load
+    monkeypatch.setattr(
+        description, "load", lambda *a, **given: loaded.append(given["weights"]) or original(*a, **given)
+    )
+    monkeypatch.setattr(description, "read_weights", lambda *a: loaded.append("weights"))
     result = CliRunner().invoke(cli, ["serve", "-m", "zoo:pico", "--port", "0", "-o", "serve.memory_mib=5"])
 
     assert isinstance(result.exception, UsageError) and "5 MiB are allowed" in result.exception.reason
