@@ -61,7 +61,7 @@ ROOMS = (
     "testing",
 )
 """Rooms of the core, from the ground up: each imports only those before it."""
-KERNEL_ROOMS = ("ops", "model", "native", "gpu", "executors", "layer_executor", "facts")
+KERNEL_ROOMS = ("ops", "model", "native", "gpu", "executors", "layer_executor", "drafting", "facts")
 """The same for the kernels; ``machine`` imports none of them."""
 TARGET_ROOMS = ("formats", "tokenizer", "architectures", "pictures", "target")
 """The same for targets: files, texts, descriptions, pictures, and what runs."""
@@ -89,6 +89,8 @@ METRICS = "spec_engines.vllm.metrics"
 """Counts in the metrics of another server, where prometheus_client is installed."""
 CLUSTER = ("spec_ray",)
 """Modules that may import Ray."""
+DRAFTING = ("spec_kernels.drafting", "spec_kernels.machine")
+"""What packages with methods may import of the kernels."""
 MODELS = ("spec_kernels.model", "spec_kernels.native")
 TRITON = re.compile(r"spec_kernels\.(ops\.\w+\.triton|ops\.device_function|gpu(\.\w+)+)")
 """Modules that may import triton, which is an optional package."""
@@ -124,6 +126,8 @@ def broken_rules(module: str, source: str) -> list[str]:
             rules.append(f"{module} imports triton: only ops/*/triton.py, ops/device_function.py and gpu may")
         if other == "gguf" and not module.startswith("spec_train.heads.export.gguf"):
             rules.append(f"{module} imports gguf: only what reads or writes such files may")
+        if SOURCES[package].parent == PLUGINS / "decoding" and other == "spec_kernels" and not name.startswith(DRAFTING):
+            rules.append(f"{module} imports {name}: methods take from the kernels what is public")
         if other in SERVER and package not in ("spec_serve", "spec_ray") and module != METRICS:
             rules.append(f"{module} imports {name}: only the server may")
         if other == "PIL" and not module.startswith(PICTURES):
@@ -309,6 +313,7 @@ PLANTED = {
     "triton-in-the-model": ("spec_kernels.model.build", "import triton"),
     "triton-beside-the-gpu": ("spec_kernels.gpus.choice", "import triton"),
     "core-imports-a-chooser": ("spec_core.sampling.device", "from spec_kernels.gpu.choice import DeviceChoice"),
+    "method-imports-what-is-not-public": ("spec_methods.ngram", "from spec_kernels.model.head import PREFIX"),
     "method-imports-a-target": ("spec_methods.ngram", "from spec_targets.target import load"),
     "method-imports-a-method": ("spec_methods.ngram", "from spec_methods.draft_model import state"),
     "method-imports-a-method-relatively": ("spec_methods.ngram", "from .draft_model import state"),
@@ -336,7 +341,7 @@ def test_a_planted_import_is_found(name):
 def test_allowed_imports_are_not_found():
     """It does not fail for allowed imports."""
     for module, source in {
-        "spec_methods.ngram": "from spec_core import Step\nimport spec_kernels.model",
+        "spec_methods.ngram": "from spec_core import Step\nimport spec_kernels.drafting",
         "spec_methods.draft_model.state": "from spec_methods.draft_model.vocabulary import Same\nfrom . import x",
         "spec_kernels.model.reference": "from spec_kernels.ops import norm",
         "spec_kernels.ops.norm.triton": "import triton",

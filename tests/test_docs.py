@@ -35,6 +35,7 @@ LITERALS = ("Reading", "SampleMode")
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
 FOLLOWED = (
     "write-a-method.md",
+    "write-a-head.md",
     "papers.md",
     "write-a-rule.md",
     "write-a-rollback.md",
@@ -49,7 +50,7 @@ FOLLOWED = (
 """Pages that a reader follows step by step in an empty folder."""
 TRAINING = {"train", "final_states", "main"}
 """Functions of the packages of papers.md that train, and draft nothing."""
-SHORT = {"write-an-engine-adapter.md", "kernels.md"}
+SHORT = {"write-a-head.md", "write-an-engine-adapter.md", "kernels.md"}
 """Pages that take seconds. The other pages run whole kits and trainings, and are followed before a release."""
 NEEDS = {"structured-output.md": "llguidance", "forced.md": "llguidance"}
 """Pages whose examples need a package of an extra."""

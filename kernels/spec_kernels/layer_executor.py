@@ -12,15 +12,13 @@ import torch
 from torch import Tensor
 
 from spec_kernels.executors import choose_executor
-from spec_kernels.model.executor import Executor, ExecutorRequest
+from spec_kernels.model.executor import Executor, ExecutorRequest, LayerExecutor
 from spec_kernels.model.ops import Model
-from spec_kernels.model.source import TensorSource, bytes_of
-
-FLOATS = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
+from spec_kernels.model.source import FLOATS, TensorSource, bytes_of
 
 
-def executor_of(target: Any) -> Any:
-    """An object with ``source`` and ``with_layers(model, source)``: the target's executor, or one for its tensors."""
+def executor_of(target: Any) -> LayerExecutor:
+    """The target's executor, or one for its tensors."""
     executor = getattr(target, "layer_executor", None)  # None too where only metadata were read
     return StandaloneExecutor(target) if executor is None else executor
 
@@ -55,7 +53,7 @@ class TargetTensors:
 
 
 class StandaloneExecutor:
-    """Executors for layers beside a target that has none; float32 may replace the target's narrower dtype.
+    """Executors for layers of a target that has none; float32 may replace the target's narrower dtype.
 
     Executors made one after the other share weights of equal names.
     """

@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from spec_kernels.layer_executor import executor_of
-from spec_kernels.model.head import spread
+from spec_kernels.model.head import spread_logits
 from spec_methods.assistant import Assistant
 from spec_methods.assistant.layer import Layer
 
@@ -61,7 +61,7 @@ def test_a_draft_is_that_of_the_original_implementation(name, form, kernels):
         drafted, part = [], memory.pairs()
         for step in range(5):
             state, rows = layer.forward([part])
-            logits, reference = spread(rows, layer.ids, layer.vocab)[0], of(f"{kind}draft_logits")[step]
+            logits, reference = spread_logits(rows, layer.ids, layer.vocab)[0], of(f"{kind}draft_logits")[step]
             finite = torch.isfinite(logits)
             assert (logits[finite] - reference[finite]).abs().max() <= TOLERANCE
             assert finite.all() or (reference[~finite] == reference[finite].min() - 1).all()

@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from spec_kernels.layer_executor import executor_of
-from spec_kernels.model.head import spread, tokens_of
+from spec_kernels.model.head import spread_logits, tokens_of
 from spec_methods.block_drafters.dflash2 import DFlash2
 from spec_methods.block_drafters.dspark import DSpark
 from spec_methods.block_drafters.layers import Layers
@@ -58,7 +58,7 @@ def test_a_block_is_that_of_the_original_implementation(name, form, kernels):
         chances = of.get("confidence", torch.ones(len(rows)))
         for row, state, logits, chance in zip(rows, states, of["draft_logits"], chances, strict=True):
             [after] = sequential.follow([(before, row, state)])
-            logits_of_all = spread(logits[None], tokens_of(file.head, "cpu"), file.head.vocab)[0]
+            logits_of_all = spread_logits(logits[None], tokens_of(file.head, "cpu"), file.head.vocab)[0]
             finite = torch.isfinite(logits_of_all)
             assert (after.logits[finite] - logits_of_all[finite]).abs().max() <= TOLERANCE
             assert not torch.isfinite(after.logits[~finite]).any()

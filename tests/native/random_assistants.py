@@ -15,7 +15,7 @@ import torch
 from spec_kernels import native
 from spec_kernels.model.batch import ForwardBatch, SequenceRows
 from spec_kernels.model.build import Builder
-from spec_kernels.model.head import spread
+from spec_kernels.model.head import spread_logits
 from spec_kernels.model.ops import Embed, Input, Model, Op, Store, Weight
 from spec_kernels.model.reference import Reference
 from spec_kernels.model.shapes import HeadShape
@@ -131,7 +131,7 @@ class Case:
         tokens, logits, part = [], [], pair.pairs()
         for step in range(DRAFT):
             state, rows = layer.forward([part])
-            logits.append(spread(rows, layer.ids, layer.vocab)[0])
+            logits.append(spread_logits(rows, layer.ids, layer.vocab)[0])
             tokens.append(int(logits[-1].argmax()))
             part = pair.own(step + 1, tokens[-1], state)
         limits = DraftLimits(DRAFT, DRAFT, 1, 0.0, frozenset())

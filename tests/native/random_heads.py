@@ -13,7 +13,7 @@ from unittest import mock
 import attrs
 import torch
 from spec_kernels.model.batch import ForwardBatch, SequenceRows, numbers
-from spec_kernels.model.head import spread, tokens_of
+from spec_kernels.model.head import spread_logits, tokens_of
 from spec_methods import eagle3
 from spec_methods.block_drafters import drafter as blocks
 from spec_methods.block_drafters.layers import Context, Layers
@@ -241,7 +241,7 @@ def _logits(case: Case, target: Target, states: list[Tensor], tokens: list[int])
         if case.head.markov:
             part = sequential_part(facts, trunk)
             return torch.stack([part.follow([(tokens[0], *row)])[0].logits for row in zip(rows, states, strict=True)])
-        return spread(rows, tokens_of(case.head, rows.device), case.head.vocab)
+        return spread_logits(rows, tokens_of(case.head, rows.device), case.head.vocab)
     layer = Layer(facts, trunk)
     memory = layer.memory()
     memory.take(0, tokens, layer.features(states), {})

@@ -10,7 +10,7 @@ import pytest
 import torch
 from spec_cli import main as cli
 from spec_kernels.layer_executor import executor_of
-from spec_kernels.model.head import spread, tokens_of
+from spec_kernels.model.head import spread_logits, tokens_of
 from spec_methods.block_drafters.sequential import sequential_part
 from spec_train.data.samples import Sample, Teacher, TextSample, TopK
 from spec_train.heads import dspark_student
@@ -110,7 +110,7 @@ def test_training_is_drafting(rows, tmp_path):
     )
     drafted = sequential.follow([(int(t), state @ matrix.T, state) for t, state in zip(before, states, strict=True)])
 
-    whole = spread(logits, tokens_of(file.head, "cpu"), 300)
+    whole = spread_logits(logits, tokens_of(file.head, "cpu"), 300)
     for row, chance, expected in zip(whole, sure, drafted, strict=True):
         finite = torch.isfinite(row)
         assert torch.allclose(row[finite], expected.logits[finite], atol=1e-4)

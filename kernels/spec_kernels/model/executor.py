@@ -59,6 +59,15 @@ class MemoryPlan:
     step: int | None = None
 
 
+class LayerExecutor(Protocol):
+    """What further layers, such as a draft head, run on. source: the tensors of the target."""
+
+    @property
+    def source(self) -> TensorSource: ...
+    def with_layers(self, model: Model, source: TensorSource) -> Executor:
+        """An executor of another model that shares weights of equal names with this one."""
+
+
 class Executor(Protocol):
     """A model with its weights."""
 

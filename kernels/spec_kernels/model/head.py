@@ -11,13 +11,15 @@ import torch
 from torch import Tensor
 
 from spec_kernels.model.build import Builder
+from spec_kernels.model.executor import LayerExecutor
+from spec_kernels.model.ops import Weight
 from spec_kernels.model.shapes import BlockShape, HeadShape
 from spec_kernels.model.source import Prefixed, TensorSource, has
 
 PREFIX = "head."
 
 
-def shared_weights(source: TensorSource, trunk: Any) -> Prefixed:
+def shared_weights(source: TensorSource, trunk: LayerExecutor) -> Prefixed:
     """Tensors of a head, and those of the target's ``trunk`` by their own names."""
     return Prefixed(source, PREFIX, trunk.source)
 
@@ -33,14 +35,14 @@ def block_shape(head: Any, window: int = 0) -> BlockShape:
     return BlockShape(head.width, heads, head.eps, reads=head.width * (2 if head.kind == "eagle3" else 1))
 
 
-def own(builder: Builder, name: str) -> str:
+def matrix_name(builder: Builder, name: str) -> str:
     """The head's own matrix if it has one, else the target's."""
     return PREFIX + name if has(builder.source, PREFIX + name) else name
 
 
-def output(builder: Builder) -> Any:
+def output_matrix(builder: Builder) -> Weight:
     """The output matrix: the head's own, the target's, or the target's embedding if these are tied."""
-    name = own(builder, "output.weight")
+    name = matrix_name(builder, "output.weight")
     return builder.weight(name if has(builder.source, name) else "token_embd.weight")
 
 
@@ -49,7 +51,7 @@ def tokens_of(head: Any, device: Any) -> Tensor | None:
     return None if head.d2t is None else head.d2t.to(device)
 
 
-def spread(rows: Tensor, tokens: Tensor | None, vocab: int) -> Tensor:
+def spread_logits(rows: Tensor, tokens: Tensor | None, vocab: int) -> Tensor:
     """Logits as [n, vocab] over the target's tokens; -inf for tokens that the head cannot draft."""
     if tokens is None:
         return rows

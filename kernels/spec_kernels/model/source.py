@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Protocol
 
 import torch
@@ -11,6 +11,8 @@ from torch import Tensor
 from spec_kernels.model.deferred import defer
 
 Shape = tuple[int, ...]
+FLOATS = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
+"""Types of tensors that are not quantised, by GGUF's names."""
 
 
 class TensorSource(Protocol):
@@ -60,6 +62,25 @@ class ShapeRecorder:
 
     def blocks(self, name: str) -> Tensor:
         raise NotImplementedError("a recorder has no values")
+
+
+class LoadedTensors:
+    """Tensors in memory, float32, float16 or bfloat16, such as those of one safetensors file."""
+
+    def __init__(self, tensors: Mapping[str, Tensor]) -> None:
+        self.tensors = tensors
+
+    def shape(self, name: str) -> tuple[int, ...] | None:
+        return tuple(self.tensors[name].shape) if name in self.tensors else None
+
+    def type(self, name: str) -> str:
+        return FLOATS[self.tensors[name].dtype]
+
+    def load(self, name: str) -> Tensor:
+        return self.tensors[name]
+
+    def blocks(self, name: str) -> Tensor:
+        return bytes_of(self.tensors[name])
 
 
 class TensorSubset:

@@ -14,8 +14,7 @@ from typing import Any, Literal
 
 import attrs
 from attrs.validators import ge, in_, le
-from spec_kernels.layer_executor import executor_of
-from spec_kernels.model.head import spread
+from spec_kernels.drafting import executor_of, spread_logits
 from torch import Tensor
 
 from spec_core import Compat, Needs, Refusal, Sequence, Span, StashKey, Step, Target, hookimpl, load
@@ -81,7 +80,7 @@ class Assistant(PairDrafter):
         return [span.final[-1:].clone() for span in spans if span.final is not None]
 
     def logits(self, rows: Tensor) -> Tensor:
-        return spread(rows, self.layer.ids, self.layer.vocab)
+        return spread_logits(rows, self.layer.ids, self.layer.vocab)
 
     def _ready(self, step: Step, seq: Sequence, *place: Any) -> PairState | None:
         """The sequence's state, which reads the rows that its slot has now."""

@@ -6,9 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from spec_kernels.model.batch import ForwardBatch, embedding
-from spec_kernels.model.head import shared_weights
-from spec_kernels.model.pairs import PairLayer, Pairs
+from spec_kernels.drafting import ForwardBatch, PairLayer, Pairs, embedding, shared_weights
 from torch import Tensor
 
 from spec_core.toolkit import CachedRows, CacheReader

@@ -11,10 +11,24 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from spec_kernels.model.batch import ForwardBatch, SequenceRows, embedding
-from spec_kernels.model.build import Builder
-from spec_kernels.model.head import PREFIX, block_shape, output, own, shared_weights
-from spec_kernels.model.ops import Add, BlockConv, Embed, Input, Linear, Model, Op
+from spec_kernels.drafting import (
+    PREFIX,
+    Add,
+    BlockConv,
+    Builder,
+    Embed,
+    ForwardBatch,
+    Input,
+    Linear,
+    Model,
+    Op,
+    SequenceRows,
+    block_shape,
+    embedding,
+    matrix_name,
+    output_matrix,
+    shared_weights,
+)
 from torch import Tensor
 
 from spec_core.toolkit import HeadFile
@@ -149,13 +163,13 @@ def storing(builders: Sequence[Builder], head: Any) -> Iterator[Op]:
 def filling(builders: Sequence[Builder], head: Any) -> Iterator[Op]:
     """Operations from a block to logits; its tokens attend in both directions in layers that are not causal."""
     first = builders[0]
-    yield Embed("x", first.weight(own(first, "token_embd.weight")), head.embed_scale)
+    yield Embed("x", first.weight(matrix_name(first, "token_embd.weight")), head.embed_scale)
     for i, builder in enumerate(builders):
         block, residual = builder.at(f"{PREFIX}blk.{i}.", i), not (head.conv_taps or head.post_norms)
         causal, values = bool(head.causal and head.causal[i]), {"parts": parts_of(head), "value_norm": head.post_norms}
         yield from _around(block.attention(causal=causal, residual=residual, **values), block, head, "attn")
         yield from _around(block.mlp(head.ff, act=head.act, residual=residual), block, head, "ffn")
-    yield from first.output_ops(PREFIX + "output_norm.weight", output(first))
+    yield from first.output_ops(PREFIX + "output_norm.weight", output_matrix(first))
 
 
 def parts_of(head: Any) -> tuple[str, ...]:

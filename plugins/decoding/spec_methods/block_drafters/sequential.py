@@ -8,11 +8,28 @@ from typing import Any
 
 import attrs
 import torch
-from spec_kernels.model.batch import ForwardBatch, SequenceRows, numbers
-from spec_kernels.model.build import Builder
-from spec_kernels.model.drafts import Drafted, rows_at, sigmoid
-from spec_kernels.model.head import PREFIX, block_shape, shared_weights, spread, tokens_of
-from spec_kernels.model.ops import Concat, Embed, Input, Linear, Model, Op, Pick, Tap
+from spec_kernels.drafting import (
+    PREFIX,
+    Builder,
+    Concat,
+    Drafted,
+    Embed,
+    ForwardBatch,
+    Input,
+    Linear,
+    Model,
+    Op,
+    Pick,
+    SequenceRows,
+    Tap,
+    block_shape,
+    numbers,
+    rows_at,
+    shared_weights,
+    sigmoid,
+    spread_logits,
+    tokens_of,
+)
 from torch import Tensor
 
 from spec_core.toolkit import DraftLimits, HeadFile
@@ -61,7 +78,7 @@ class Independent(SequentialPart):
     def follow(self, rows: Sequence[tuple[int, Tensor, Tensor]]) -> list[Conditional]:
         tokens, logits, states = zip(*rows, strict=True)
         outputs = self.executor.run(self._batch(tokens, self._inputs(torch.stack(logits), torch.stack(states))))
-        after = spread(outputs["logits"], self.ids, self.head.vocab)
+        after = spread_logits(outputs["logits"], self.ids, self.head.vocab)
         scores = [None] * len(rows) if self.sure is None else outputs[self.sure][:, 0].tolist()
         return [Conditional(row, None if s is None else sigmoid(s)) for row, s in zip(after, scores, strict=True)]
 
@@ -81,7 +98,7 @@ class Independent(SequentialPart):
         if self.sure is not None:
             limits = [attrs.evolve(of, trust=1.0) for of in limits]
         chains = self.executor.draft(batch, limits, None, self.ids, keep, read, self.sure).found
-        return [replace(c, rows=spread(c.rows, self.ids, self.head.vocab)) for c in chains] if keep else chains
+        return [replace(c, rows=spread_logits(c.rows, self.ids, self.head.vocab)) for c in chains] if keep else chains
 
     def _inputs(self, rows: Tensor, states: Tensor) -> dict[str, Tensor]:
         return {"row": rows} if self.sure is None else {"row": rows, "state": states}
@@ -137,7 +154,7 @@ class Selector(SequentialPart):
 
     def _scores(self, token: int, row: Tensor, state: Tensor) -> Tensor:
         """[V]: scores of the candidates, -inf for all others."""
-        logits = spread(row[None], self.ids, self.head.vocab)[0]
+        logits = spread_logits(row[None], self.ids, self.head.vocab)[0]
         best, candidates = logits.topk(min(self.head.candidates, len(row)))
         added = self.successor[candidates] @ (self.predecessor[token] * (self.hidden @ state.float()))
         return torch.full_like(logits, -torch.inf).index_copy_(0, candidates, best + added.to(best.dtype))

@@ -15,8 +15,7 @@ from typing import Any
 import attrs
 import torch
 from attrs.validators import ge, le
-from spec_kernels.layer_executor import executor_of
-from spec_kernels.model.head import target_weights
+from spec_kernels.drafting import executor_of, target_weights
 from torch import Tensor
 
 from spec_core import Compat, Span, StashKey, Target, hookimpl, load

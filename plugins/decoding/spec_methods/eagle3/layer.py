@@ -10,11 +10,27 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
-from spec_kernels.model.batch import ForwardBatch, SequenceRows
-from spec_kernels.model.build import Builder
-from spec_kernels.model.head import PREFIX, block_shape, output, own, shared_weights, spread, tokens_of
-from spec_kernels.model.ops import Concat, Embed, Input, Linear, Model, Op, Pick, Tap
-from spec_kernels.model.pairs import PairLayer
+from spec_kernels.drafting import (
+    PREFIX,
+    Builder,
+    Concat,
+    Embed,
+    ForwardBatch,
+    Input,
+    Linear,
+    Model,
+    Op,
+    PairLayer,
+    Pick,
+    SequenceRows,
+    Tap,
+    block_shape,
+    matrix_name,
+    output_matrix,
+    shared_weights,
+    spread_logits,
+    tokens_of,
+)
 from torch import Tensor
 
 from spec_core.toolkit import HeadFile
@@ -47,7 +63,7 @@ class Layer(PairLayer):
 
     def logits(self, rows: Tensor) -> Tensor:
         """[n, V] over the target's tokens; tokens that the head cannot draft get -inf."""
-        return spread(rows, self.ids, self.head.vocab)
+        return spread_logits(rows, self.ids, self.head.vocab)
 
 
 def projection(builder: Builder, head: Any) -> Iterator[Op]:
@@ -71,7 +87,7 @@ def step(builder: Builder, head: Any) -> Iterator[Op]:
     """
     block, normed = builder.at(PREFIX + "blk.0.", 0), "x" if head.norm_before_residual else "c"
     yield Input("x", head.width)
-    yield Embed("e", builder.weight(own(builder, "token_embd.weight")))
+    yield Embed("e", builder.weight(matrix_name(builder, "token_embd.weight")))
     yield block.norm("e", "e", "attn_norm.weight")
     yield block.norm("x", normed, "attn_norm_2.weight")
     yield Concat(("e", normed), "h")
@@ -87,5 +103,5 @@ def output_ops(builder: Builder, head: Any) -> Iterator[Op]:
     yield builder.norm("x", "h", PREFIX + "output_norm.weight")
     yield Tap("h" if head.norm_output else "x", "final")
     yield Pick("h", "h", "logits")
-    yield Linear("h", ("logits",), (output(builder),), (None,))
+    yield Linear("h", ("logits",), (output_matrix(builder),), (None,))
     yield Tap("logits", "logits")

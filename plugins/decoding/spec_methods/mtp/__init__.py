@@ -16,8 +16,7 @@ from typing import Any
 
 import attrs
 from attrs.validators import ge, le
-from spec_kernels.layer_executor import executor_of
-from spec_kernels.model.nextn import trunk_weights
+from spec_kernels.drafting import executor_of, trunk_weights
 from torch import Tensor
 
 from spec_core import Compat, Needs, Refusal, Span, StashKey, Target, hookimpl, load

@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from spec_kernels.model.ops import Model
-from spec_kernels.model.pair_chain import PairChain
-from spec_kernels.model.pairs import PairLayer
-from spec_kernels.model.source import TensorSubset
+from spec_kernels.drafting import Model, PairChain, PairLayer, TensorSubset
 
 from spec_core.toolkit import NextTokenLayer
 
