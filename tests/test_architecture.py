@@ -126,7 +126,8 @@ def broken_rules(module: str, source: str) -> list[str]:
             rules.append(f"{module} imports triton: only ops/*/triton.py, ops/device_function.py and gpu may")
         if other == "gguf" and not module.startswith("spec_train.heads.export.gguf"):
             rules.append(f"{module} imports gguf: only what reads or writes such files may")
-        if SOURCES[package].parent == PLUGINS / "decoding" and other == "spec_kernels" and not name.startswith(DRAFTING):
+        is_decoding = SOURCES[package].parent == PLUGINS / "decoding"
+        if is_decoding and other == "spec_kernels" and not name.startswith(DRAFTING):
             rules.append(f"{module} imports {name}: methods take from the kernels what is public")
         if other in SERVER and package not in ("spec_serve", "spec_ray") and module != METRICS:
             rules.append(f"{module} imports {name}: only the server may")

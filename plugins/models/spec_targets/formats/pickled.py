@@ -32,7 +32,7 @@ class LoadedTensor:
 
     @property
     def type(self) -> str:
-        """Its type by the names of files; torch's name for those that are no floats."""
+        """Its type by the names of files; torch's name where it is no float."""
         return TYPES.get(self.value.dtype, str(self.value.dtype).removeprefix("torch."))
 
     def load(self) -> Tensor:

@@ -1,4 +1,4 @@
-"""Whether the tensors of a head are those that its description needs."""
+"""Checks of a head's tensors against its description."""
 
 from __future__ import annotations
 
