@@ -36,8 +36,8 @@ from spec_methods.block_drafters import drafter  # noqa: E402
 from spec_targets.architectures.config import Config  # noqa: E402
 from spec_targets.architectures.heads.checkpoint import HeadCheckpoint  # noqa: E402
 from spec_targets.architectures.heads.head import Head  # noqa: E402
-from spec_targets.target.checkpoint import Checkpoint  # noqa: E402
-from spec_targets.target.load import make_target  # noqa: E402
+from spec_targets.runtime.checkpoint import Checkpoint  # noqa: E402
+from spec_targets.runtime.load import make_target  # noqa: E402
 from torch import Tensor  # noqa: E402
 
 from benchmarks.dense_shapes import DenseShape, RandomBlocks, random_blocks  # noqa: E402

@@ -14,8 +14,8 @@ from spec_kernels.model.ops import Embed, Model, Op, Tap
 from spec_kernels.model.shapes import BlockShape, HeadShape
 from spec_kernels.ops.dequant import TYPES, dequantize
 from spec_targets.architectures.config import Config
-from spec_targets.target.checkpoint import Checkpoint
-from spec_targets.target.load import make_target
+from spec_targets.runtime.checkpoint import Checkpoint
+from spec_targets.runtime.load import make_target
 from torch import Tensor
 
 

@@ -37,8 +37,8 @@ from spec_targets.architectures.decoder import decoder  # noqa: E402
 from spec_targets.architectures.heads.assistant import Assistant  # noqa: E402
 from spec_targets.architectures.heads.checkpoint import HeadCheckpoint  # noqa: E402
 from spec_targets.architectures.rope import Scaling  # noqa: E402
-from spec_targets.target.checkpoint import Checkpoint  # noqa: E402
-from spec_targets.target.load import make_target  # noqa: E402
+from spec_targets.runtime.checkpoint import Checkpoint  # noqa: E402
+from spec_targets.runtime.load import make_target  # noqa: E402
 from torch import Tensor  # noqa: E402
 
 from benchmarks.dense_shapes import random_blocks  # noqa: E402

@@ -28,7 +28,7 @@ WORK = """
 import gc, json, sys
 from time import perf_counter
 import numpy, tokenizers, torch
-import spec_kernels.native.executor, spec_targets.formats.gguf_weights, spec_targets.target.load
+import spec_kernels.native.executor, spec_targets.formats.gguf_weights, spec_targets.runtime.load
 import spec_targets.tokenizer.gguf_vocabulary
 from spec_core import load
 

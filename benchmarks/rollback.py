@@ -31,10 +31,10 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from spec_kernels.model.shapes import DeltaShape, LatentShape
 from spec_kernels.model.source import bytes_of
 from spec_targets.architectures.config import Config
-from spec_targets.target.checkpoint import Checkpoint
-from spec_targets.target.load import make_target
-from spec_targets.target.torch_target import TorchTarget
-from spec_targets.target.weights import trunk_shapes
+from spec_targets.runtime.checkpoint import Checkpoint
+from spec_targets.runtime.load import make_target
+from spec_targets.runtime.torch_target import TorchTarget
+from spec_targets.runtime.weights import trunk_shapes
 
 from benchmarks.support.results import save
 from benchmarks.support.tables import heading, row

@@ -49,8 +49,8 @@ from spec_core import Run, load
 model, kernels, threads, n = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 if model == "random":
     sys.path.insert(0, ".")
-    from spec_targets.target.checkpoint import Checkpoint
-    from spec_targets.target.load import make_target
+    from spec_targets.runtime.checkpoint import Checkpoint
+    from spec_targets.runtime.load import make_target
     from tests.support.draws import SHAPE, RandomWeights
     target = make_target(Checkpoint(SHAPE, RandomWeights(SHAPE)), kernels=kernels, threads=threads)
 else:

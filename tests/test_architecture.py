@@ -63,7 +63,7 @@ ROOMS = (
 """Rooms of the core, from the ground up: each imports only those before it."""
 KERNEL_ROOMS = ("ops", "model", "native", "gpu", "executors", "layer_executor", "drafting", "facts")
 """The same for the kernels; ``machine`` imports none of them."""
-TARGET_ROOMS = ("formats", "tokenizer", "architectures", "pictures", "target")
+TARGET_ROOMS = ("formats", "tokenizer", "architectures", "pictures", "runtime")
 """The same for targets: files, texts, descriptions, pictures, and what runs."""
 ROOMS_OF = {"spec_core": ROOMS, "spec_kernels": KERNEL_ROOMS, "spec_targets": TARGET_ROOMS}
 OUTSIDE_ROOMS = {"spec_core": {"__main__"}, "spec_kernels": {"machine"}, "spec_targets": {"recognise"}}
@@ -315,11 +315,11 @@ PLANTED = {
     "triton-beside-the-gpu": ("spec_kernels.gpus.choice", "import triton"),
     "core-imports-a-chooser": ("spec_core.sampling.device", "from spec_kernels.gpu.choice import DeviceChoice"),
     "method-imports-what-is-not-public": ("spec_methods.ngram", "from spec_kernels.model.head import PREFIX"),
-    "method-imports-a-target": ("spec_methods.ngram", "from spec_targets.target import load"),
+    "method-imports-a-target": ("spec_methods.ngram", "from spec_targets.runtime import load"),
     "method-imports-a-method": ("spec_methods.ngram", "from spec_methods.draft_model import state"),
     "method-imports-a-method-relatively": ("spec_methods.ngram", "from .draft_model import state"),
-    "target-imports-a-method": ("spec_targets.target.hf_target", "import spec_methods"),
-    "target-imports-transformers": ("spec_targets.target.plan", "if True:\n    import transformers"),
+    "target-imports-a-method": ("spec_targets.runtime.hf_target", "import spec_methods"),
+    "target-imports-transformers": ("spec_targets.runtime.plan", "if True:\n    import transformers"),
     "core-imports-the-server": ("spec_core.loop.run", "import spec_serve.engine"),
     "core-imports-what-servers-need": ("spec_core.commands", "def f():\n    from pydantic import BaseModel"),
     "rollback-imports-a-method": ("spec_rollback.gdn_rollback", "from spec_methods import ngram"),

@@ -131,7 +131,7 @@ def unread(monkeypatch):
     def was_read(*_: Any, **__: Any) -> None:
         pytest.fail("weights were read")
 
-    monkeypatch.setattr("spec_targets.target.plan.load_executor", was_read)
+    monkeypatch.setattr("spec_targets.runtime.plan.load_executor", was_read)
     monkeypatch.setattr("spec_core.assembly.assemble._load", was_read)
     if find_spec("transformers") is not None:
         monkeypatch.setattr("transformers.AutoModelForCausalLM.from_pretrained", was_read)

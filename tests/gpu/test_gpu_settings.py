@@ -8,7 +8,7 @@ import torch
 from spec_cli.main import run as run_command
 from spec_kernels.gpu import support
 from spec_kernels.native.executor import Native
-from spec_targets.target.load import choose_device
+from spec_targets.runtime.load import choose_device
 
 from spec_core import Sequence, UsageError, load
 from spec_core.toolkit import open_sequence
@@ -55,7 +55,7 @@ def test_without_the_interpreter_a_cpu_is_refused(monkeypatch):
 
 
 def test_a_model_larger_than_the_memory_is_refused_before_anything_is_read(monkeypatch):
-    monkeypatch.setattr("spec_targets.target.plan.free_bytes", lambda device: 1000)
+    monkeypatch.setattr("spec_targets.runtime.plan.free_bytes", lambda device: 1000)
     with pytest.raises(UsageError, match=r"the weights need \d+ MiB, 0 MiB are free on cpu"):
         load(tiny_gguf(0), kernels="gpu", device="cpu", dtype="float32")
 

@@ -202,7 +202,7 @@ def test_a_text_whose_cache_cannot_grow_ends_alone(kernels, monkeypatch):
     """The longest of three needs memory that is not there."""
     options = OPTIONS if kernels == "gpu" else {"kernels": "native", "device": "cpu"}
     target = load(tiny_gguf(0, layers=2), **options)
-    monkeypatch.setattr("spec_targets.target.torch_target.FIRST_ROWS", 1)
+    monkeypatch.setattr("spec_targets.runtime.torch_target.FIRST_ROWS", 1)
     prompts = [[1, 2, 3], list(range(126)), [4, 5]]
     run = Run(target, reuse=False)
     plain = [g.result.tokens for g in run.generate(prompts, max_tokens=5, ignore_eos=True)]

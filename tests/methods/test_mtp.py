@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from spec_cli.draft import drafted_by
-from spec_targets.target.next_token import NextnLayer
+from spec_targets.runtime.next_token import NextnLayer
 
 from spec_core import Request, Run, Sampling, load
 from spec_core.errors import Refused, UsageError

@@ -20,9 +20,9 @@ from spec_kernels.ops.dequant import TYPES, dequantize
 from spec_targets.architectures import OURS, family_of
 from spec_targets.architectures.config import Config
 from spec_targets.architectures.rope import Scaling
-from spec_targets.target.checkpoint import Checkpoint
-from spec_targets.target.load import make_target
-from spec_targets.target.weights import trunk_shapes
+from spec_targets.runtime.checkpoint import Checkpoint
+from spec_targets.runtime.load import make_target
+from spec_targets.runtime.weights import trunk_shapes
 from torch import Tensor
 
 from spec_core import Draft, Target

@@ -14,8 +14,8 @@ from spec_kernels.native.executor import Native, Options
 from spec_methods.mtp.layer import draft_layers
 from spec_targets.architectures.config import Config
 from spec_targets.architectures.decoder import nextn_layer
-from spec_targets.target.checkpoint import Checkpoint
-from spec_targets.target.load import make_target
+from spec_targets.runtime.checkpoint import Checkpoint
+from spec_targets.runtime.load import make_target
 from torch import Tensor
 
 from spec_core.toolkit import DraftLimits, next_token_layers

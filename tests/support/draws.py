@@ -9,9 +9,9 @@ import random
 import torch
 from spec_kernels.model.source import bytes_of
 from spec_targets.architectures.config import Config
-from spec_targets.target.checkpoint import Checkpoint
-from spec_targets.target.load import make_target
-from spec_targets.target.weights import trunk_shapes
+from spec_targets.runtime.checkpoint import Checkpoint
+from spec_targets.runtime.load import make_target
+from spec_targets.runtime.weights import trunk_shapes
 from torch import Tensor
 
 from spec_core import Draft, Sampling, Target

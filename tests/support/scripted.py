@@ -6,7 +6,7 @@ from copy import copy
 from typing import Any
 
 import attrs
-from spec_targets.target.torch_target import TorchTarget
+from spec_targets.runtime.torch_target import TorchTarget
 
 from spec_core import Batch, Needs, TargetOutput, load
 

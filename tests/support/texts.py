@@ -17,8 +17,8 @@ from spec_kernels import native
 from spec_kernels.model.shapes import Experts
 from spec_kernels.model.source import bytes_of
 from spec_targets.architectures.config import Config
-from spec_targets.target.checkpoint import Checkpoint
-from spec_targets.target.load import make_target
+from spec_targets.runtime.checkpoint import Checkpoint
+from spec_targets.runtime.load import make_target
 from spec_train.heads.export.write import write
 from spec_zoo import HERE
 from torch import Tensor

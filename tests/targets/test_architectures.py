@@ -10,7 +10,7 @@ from spec_kernels.model.source import ShapeRecorder
 from spec_targets import architectures
 from spec_targets.architectures import GROUP, OURS, Family
 from spec_targets.architectures.decoder import decoder
-from spec_targets.target.weights import check_tensors, trunk_shapes
+from spec_targets.runtime.weights import check_tensors, trunk_shapes
 
 from spec_core import UsageError, load
 from tests.support.golden import golden

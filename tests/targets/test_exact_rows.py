@@ -8,7 +8,7 @@ import pytest
 import torch
 from spec_kernels.model import tiles
 from spec_kernels.model.tiles import TILE, WIDE, product
-from spec_targets.target.probe import explain_inexact
+from spec_targets.runtime.probe import explain_inexact
 
 from spec_core import Draft, Request, Run, Sampling, load
 from tests.support.draws import draws, rows

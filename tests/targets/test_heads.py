@@ -496,7 +496,7 @@ def refused_by_the_command(model, kind, path, monkeypatch, capsys):
     def read(*arguments):
         raise AssertionError("weights of the target are read")
 
-    monkeypatch.setattr("spec_targets.target.plan.load_executor", read)
+    monkeypatch.setattr("spec_targets.runtime.plan.load_executor", read)
     assert run(["generate", "-m", str(model), "--method", f"{kind}={path}", "-p", "x", "-n", "2"]) == 2
     output = capsys.readouterr().err
     assert "Traceback" not in output

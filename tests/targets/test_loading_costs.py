@@ -15,7 +15,7 @@ from spec_kernels.native import weights
 from spec_kernels.native.weights import TILE
 from spec_targets.formats import mapped
 from spec_targets.formats.gguf import open_gguf
-from spec_targets.target import plan, thread_choice
+from spec_targets.runtime import plan, thread_choice
 
 from benchmarks.support.random_gguf import write
 from spec_core import load
@@ -25,7 +25,7 @@ from tests.support.small_models import tiny_gguf
 compiled = pytest.mark.skipif(native.problem() is not None, reason=f"{native.problem()}")
 PEAK = """
 import sys
-import spec_kernels.native.executor, spec_targets.formats.gguf_weights, spec_targets.target.load
+import spec_kernels.native.executor, spec_targets.formats.gguf_weights, spec_targets.runtime.load
 import spec_targets.tokenizer.gguf_vocabulary
 from spec_core import load
 

@@ -17,7 +17,7 @@ from spec_kernels.model.executor import ExecutorRequest
 from spec_kernels.model.reference import Reference
 from spec_targets.architectures import decoder
 from spec_targets.formats.gguf_weights import GgufWeights
-from spec_targets.target import plan
+from spec_targets.runtime import plan
 
 from spec_core import Run, UsageError, describe, load, prepare
 from tests.support.small_models import tiny_gemma4, tiny_gguf, tiny_hybrid, tiny_kimi, tiny_lfm2

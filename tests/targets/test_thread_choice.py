@@ -9,7 +9,7 @@ import sys
 import pytest
 import torch
 from spec_kernels.machine import WAITING
-from spec_targets.target import thread_choice
+from spec_targets.runtime import thread_choice
 
 from spec_core import load
 from tests.support.small_models import tiny_gguf

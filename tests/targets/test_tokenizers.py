@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from spec_targets.formats.gguf import open_gguf
-from spec_targets.target import hf_target as hf
+from spec_targets.runtime import hf_target as hf
 from spec_targets.tokenizer import gguf_vocabulary as tokenizers_of_gguf
 from spec_targets.tokenizer.gguf_vocabulary import from_gguf
 from spec_targets.tokenizer.hf import from_hf

@@ -117,7 +117,7 @@ def test_who_reads_metadata_only_builds_no_tokenizer(monkeypatch, tmp_path):
 
 def test_a_run_of_a_tokenizer_that_cannot_be_built_is_refused_before_weights_are_read(monkeypatch, tmp_path):
     monkeypatch.setattr(gguf_vocabulary, "listed_merges", lambda *given: [("no", "tokens")])
-    monkeypatch.setattr("spec_targets.target.plan.load_executor", None)
+    monkeypatch.setattr("spec_targets.runtime.plan.load_executor", None)
     path = tmp_path / "model.gguf"
     path.write_bytes(tiny_gguf(0).read_bytes())
 

@@ -23,7 +23,7 @@ def test_no_weight_is_read_for_a_run_that_is_refused(command, case, monkeypatch,
     def read(*arguments):
         raise AssertionError("weights are read")
 
-    monkeypatch.setattr("spec_targets.target.plan.load_executor", read)
+    monkeypatch.setattr("spec_targets.runtime.plan.load_executor", read)
     text = ["-p", "x"] if command == "generate" else ["--limit", "1"]
 
     assert run([command, *REFUSED[case], *text, "-n", "2"]) == 2

@@ -42,11 +42,11 @@ from spec_targets.architectures.config import Config
 from spec_targets.formats.collector import without_collection
 from spec_targets.formats.stamps import FileStamps
 from spec_targets.pictures.picture_rows import added_rows, positions_of, shift_of
-from spec_targets.target.overlay import OverlayTensors, overlay_inputs, weights_of
-from spec_targets.target.part_of_target import PartOfTarget, PartRows
-from spec_targets.target.plan import ModelPlan
-from spec_targets.target.probe import explain_inexact
-from spec_targets.target.weights import Weights
+from spec_targets.runtime.overlay import OverlayTensors, overlay_inputs, weights_of
+from spec_targets.runtime.part_of_target import PartOfTarget, PartRows
+from spec_targets.runtime.plan import ModelPlan
+from spec_targets.runtime.probe import explain_inexact
+from spec_targets.runtime.weights import Weights
 
 FIRST_ROWS = 64
 """Rows that a new slot's cache has beyond those of the prompt."""

@@ -12,7 +12,7 @@ from torch import Tensor
 from spec_targets.architectures.config import Config
 from spec_targets.architectures.decoder import nextn_layer
 from spec_targets.architectures.rotation import tables
-from spec_targets.target.weights import TensorMismatch, Weights, has_block, nextn
+from spec_targets.runtime.weights import TensorMismatch, Weights, has_block, nextn
 
 
 @attrs.frozen(eq=False)

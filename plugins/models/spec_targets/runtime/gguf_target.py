@@ -13,12 +13,12 @@ from spec_targets.architectures.heads.families import head_family_of
 from spec_targets.formats.collector import without_collection
 from spec_targets.formats.gguf import GgufFile, open_gguf
 from spec_targets.formats.stamps import FileStamps, stamp_of
-from spec_targets.target.checkpoint import Checkpoint
-from spec_targets.target.load import load_checkpoint
+from spec_targets.runtime.checkpoint import Checkpoint
+from spec_targets.runtime.load import load_checkpoint
 
 if TYPE_CHECKING:
     from spec_targets.architectures.heads.checkpoint import HeadCheckpoint
-    from spec_targets.target.torch_target import TorchTarget
+    from spec_targets.runtime.torch_target import TorchTarget
 
 _files: WeakValueDictionary[tuple[Any, ...], GgufFile] = WeakValueDictionary()
 _tokenizers: WeakKeyDictionary[GgufFile, Any] = WeakKeyDictionary()

@@ -11,7 +11,7 @@ import torch
 from spec_kernels.model.executor import Executor
 
 from spec_core.toolkit import use_threads
-from spec_targets.target.probe import BEFORE, Probe, blocks_of
+from spec_targets.runtime.probe import BEFORE, Probe, blocks_of
 
 MAX_BLOCKS = 12
 """Max blocks of a model that are measured, besides the output matrix."""

@@ -16,11 +16,11 @@ from spec_targets.architectures.config import Config
 from spec_targets.architectures.heads.checkpoint import HeadCheckpoint
 from spec_targets.architectures.rotation import MAX_POSITIONS
 from spec_targets.formats.collector import without_collection
-from spec_targets.target.cache_reader import CacheReader
-from spec_targets.target.checkpoint import Checkpoint
-from spec_targets.target.next_token import NextnLayer
-from spec_targets.target.plan import plan_model
-from spec_targets.target.torch_target import RecurrentTarget, TorchTarget
+from spec_targets.runtime.cache_reader import CacheReader
+from spec_targets.runtime.checkpoint import Checkpoint
+from spec_targets.runtime.next_token import NextnLayer
+from spec_targets.runtime.plan import plan_model
+from spec_targets.runtime.torch_target import RecurrentTarget, TorchTarget
 
 if TYPE_CHECKING:
     from spec_targets.pictures.encoder import HfImageEncoder

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from spec_targets.architectures.config import Config
 from spec_targets.formats.stamps import FileStamps
-from spec_targets.target.weights import Weights
+from spec_targets.runtime.weights import Weights
 
 if TYPE_CHECKING:
     from spec_targets.pictures.encoder import HfImageEncoder

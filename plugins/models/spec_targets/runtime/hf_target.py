@@ -14,14 +14,14 @@ from spec_targets.architectures.heads.families import head_family_of
 from spec_targets.formats.collector import without_collection
 from spec_targets.formats.json_file import read_json
 from spec_targets.formats.stamps import FileStamps
-from spec_targets.target.checkpoint import Checkpoint
-from spec_targets.target.load import load_checkpoint
+from spec_targets.runtime.checkpoint import Checkpoint
+from spec_targets.runtime.load import load_checkpoint
 
 if TYPE_CHECKING:
     from spec_targets.architectures.heads.checkpoint import HeadCheckpoint
     from spec_targets.formats.hf_weights import HfWeights
     from spec_targets.pictures.encoder import HfImageEncoder
-    from spec_targets.target.torch_target import TorchTarget
+    from spec_targets.runtime.torch_target import TorchTarget
 
 
 @without_collection()

@@ -20,8 +20,8 @@ from spec_core.toolkit import use_threads
 from spec_targets.architectures.config import Config
 from spec_targets.architectures.rotation import MAX_POSITIONS, tables
 from spec_targets.formats.mapped import release, release_rows
-from spec_targets.target.thread_choice import choose_threads
-from spec_targets.target.weights import Weights, check_tensors, record_trunk
+from spec_targets.runtime.thread_choice import choose_threads
+from spec_targets.runtime.weights import Weights, check_tensors, record_trunk
 
 DRAFTED_MAX = 256
 """Positions behind a text of full length, for drafts."""
