@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from spec_core.contract.kinds import GREEDY, is_declared
 from spec_core.contract.values import Draft, Verdict
 
 PRECISE = (torch.float32, torch.float64)
@@ -11,12 +12,19 @@ ONE_WITHIN = 1e-4
 """Tolerance of a row's sum: float32 rounding over the largest vocabularies; a float64 row may be a float32 softmax."""
 
 
-def check_proposal(draft: Draft, declared: frozenset[str]) -> None:
+def check_proposal(draft: Draft, declared: frozenset[str], temperature: float) -> None:
     """Refuse a proposal that ``compat`` did not declare: the rule was chosen for the declared ones."""
     if not isinstance(draft, Draft):
         raise TypeError(f"propose needs a Draft, got {type(draft).__name__}")
-    if draft.proposal not in declared:
-        raise ValueError(f"a {draft.proposal!r} draft, but compat declared {', '.join(sorted(declared)) or 'none'}")
+    if is_declared(draft.proposal, declared, temperature):
+        return
+    names = ", ".join(sorted(declared)) or "none"
+    if draft.proposal == "deterministic" and GREEDY in declared:
+        raise ValueError(
+            f"a 'deterministic' draft for a request at temperature {temperature:g}, but compat declared {names}: "
+            f"greedy drafts are for temperature 0 alone"
+        )
+    raise ValueError(f"a {draft.proposal!r} draft, but compat declared {names}")
 
 
 def check_extension(whole: Draft, leaf: int) -> None:

@@ -8,7 +8,8 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from spec_core.contract.values import Draft, Kind
+from spec_core.contract.kinds import Kind
+from spec_core.contract.values import Draft
 
 
 def merge_kinds(one: Kind, other: Kind) -> Kind:

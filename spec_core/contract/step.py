@@ -21,6 +21,7 @@ from torch import Tensor
 from spec_core.contract.batch import Batch, DraftResult, Part, Piece, TargetOutput, shares
 from spec_core.contract.checks import check_draft, check_extension, check_proposal, check_verdict
 from spec_core.contract.fields import field_of, write
+from spec_core.contract.kinds import is_served
 from spec_core.contract.plan import NO_LIMITS, DraftPlan
 from spec_core.contract.sequence import end_with_error
 from spec_core.contract.splice import join_drafts, likely_first
@@ -128,11 +129,15 @@ class Step:
         """(sequence, budget) of each that may draft and has no draft yet; budget is at least 1."""
         self._in("undrafted", "draft")
         for part in self.parts:
-            if part.budget and part.draft is None and part.seq.wants(self.plugin):
+            if part.budget and part.draft is None and self._serves(part.seq):
                 budget = part.length_max(self.plugin)
                 if budget > 0:
                     write(self, "current_sequence", part.seq)
                     yield part.seq, budget
+
+    def _serves(self, seq: Sequence) -> bool:
+        """Whether the asking plugin may draft for a sequence: one that is greedy only serves no temperature."""
+        return seq.wants(self.plugin) and is_served(self.proposals.get(self.plugin), seq.sampling.temperature)
 
     def nodes(self, seq: Sequence) -> int:
         """Max tokens of a tree for this sequence; the budget limits its depth."""
@@ -200,7 +205,7 @@ class Step:
         part = self.part(seq)
         if part.draft is not None or not part.budget or not seq.wants(self.plugin):
             raise ValueError("this sequence was not offered: it already has a draft, or may not draft in this step")
-        check_proposal(draft, self.proposals.get(self.plugin, frozenset()))
+        check_proposal(draft, self.proposals.get(self.plugin, frozenset()), seq.sampling.temperature)
         if draft.proposal == "sampled":
             draft = own(draft)
         check_draft(draft, part.length_max(self.plugin), self._nodes(part), self.target.info.vocab, self.trees)
@@ -221,7 +226,7 @@ class Step:
         """
         self._in("leaves", "draft")
         for part in self.parts:
-            if part.draft is None or self.plugin not in self.extenders or not part.seq.wants(self.plugin):
+            if part.draft is None or self.plugin not in self.extenders or not self._serves(part.seq):
                 continue
             draft, depths = part.draft, part.draft.depths
             for leaf in likely_first(draft):
@@ -249,7 +254,7 @@ class Step:
         if part.draft is None or self.plugin not in self.extenders or not seq.wants(self.plugin):
             raise ValueError("there is no draft to extend, or compat did not declare extends=True")
         check_extension(part.draft, leaf)
-        check_proposal(draft, self.proposals.get(self.plugin, frozenset()))
+        check_proposal(draft, self.proposals.get(self.plugin, frozenset()), seq.sampling.temperature)
         if draft.proposal == "sampled":
             draft = own(draft)
         longest = self._further(part, part.draft.depths[leaf])
@@ -269,7 +274,7 @@ class Step:
         The returned tensor is a copy. In ``rollback`` the positions are still those of this step's draft: a method that
         reads rows of logits there may choose from them with the noise of their positions.
 
-        :param i: from 0, below the budget.
+        :param i: from 0, in ``draft`` below the budget: no other position is drafted.
         :param branch: in a tree, which node of its depth the token follows. Shared noise is the same for all nodes;
             private noise differs, since a rule may look below a node before it rejects it.
         :param ids: noise of these tokens only; a few are cheap, the whole vocabulary takes some hundred microseconds.
@@ -277,6 +282,8 @@ class Step:
         self._in("noise", "draft", "rollback")
         if (i := index(i)) < 0:
             raise ValueError(f"noise was requested for drafted token {i}, the first is 0")
+        if self.phase == "draft" and i >= (budget := self.part(seq).budget):
+            raise ValueError(f"noise was requested for drafted token {i}, counted from 0; the budget is {budget}")
         source, t = self.drawing(seq, i, index(branch))
         seed, stream, domain = source
         if ids is not None and not isinstance(ids, Tensor):

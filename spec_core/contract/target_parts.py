@@ -202,6 +202,11 @@ def next_token_layers(target: Any) -> tuple[NextTokenLayer, ...]:
     return tuple(layers)
 
 
+def has_tensor(target: Any, name: str) -> bool:
+    """Whether a target has a weight of this name, from metadata; True where it cannot say."""
+    return bool(target.has_tensor(name)) if hasattr(target, "has_tensor") else True
+
+
 def partial_problem(target: Any) -> str | None:
     """Why rows cannot run through a part of a target's blocks, from metadata alone; None if they can."""
     if not hasattr(target, "partial_problem"):

@@ -407,6 +407,15 @@ class SaysAnotherProposal(Lookup):
 
 
 @attrs.define(eq=False)
+class IsGreedyAtEveryTemperature(Lookup):
+    """Declares greedy and sampled drafts, and drafts without a row for requests with a temperature."""
+
+    @hookimpl
+    def compat(self) -> Compat:
+        return Compat(drafts={"sampled", "greedy"})
+
+
+@attrs.define(eq=False)
 class ThrowsDice(Lookup):
     """Declares deterministic drafts and chooses their length by chance."""
 

@@ -76,6 +76,7 @@ DRAFTERS = [
     drafter("drafted_tokens_are_in_the_vocabulary", drafters.FillsUp),
     drafter("only_offered_sequences_are_drafted", drafters.DraftsEverybody),
     drafter("declared_proposals_are_kept", drafters.SaysAnotherProposal),
+    drafter("declared_proposals_are_kept", drafters.IsGreedyAtEveryTemperature),
     drafter("deterministic_drafts_are_the_same_twice", drafters.ThrowsDice),
     drafter("the_same_request_gets_the_same_drafts", drafters.HasItsOwnChance, drafters.Sampler),
     drafter("rows_are_distributions", drafters.ShowsNoDistribution, drafters.Sampler),

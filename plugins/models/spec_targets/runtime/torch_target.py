@@ -238,12 +238,19 @@ class TorchTarget:
             return str(error)
         return None
 
+    def has_tensor(self, name: str) -> bool:
+        """Whether ``tensor`` gives a weight of this name, from shapes alone."""
+        return self.weights.shape(self._stored_name(name)) is not None
+
+    def _stored_name(self, name: str) -> str:
+        tied = name == "output.weight" and self.weights.shape(name) is None
+        return "token_embd.weight" if tied else name
+
     def tensor(self, name: str) -> Tensor:
         """A weight by its GGUF name, in the file's own row order."""
-        if name == "output.weight" and self.weights.shape(name) is None:
-            name = "token_embd.weight"
-        if self.weights.shape(name) is None:
+        if not self.has_tensor(name):
             raise KeyError(name)
+        name = self._stored_name(name)
         return self.weights.load(name).to(dtype=self._dtype, device=self.info.device)
 
     def open(self, seq: Sequence, want: int) -> int:
