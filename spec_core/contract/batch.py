@@ -39,10 +39,12 @@ class Batch:
         """For each row the batch row that it follows; -1 if it follows the rows that the slot already holds."""
         parents: list[int] = []
         for part in self.parts:
-            parents += [-1, *range(part.row, part.first_draft_row - 1)]
+            if part.pending:
+                parents += [-1, *range(part.row, part.first_draft_row - 1)]
             if part.draft is not None:
-                chain = part.draft.parents or range(-1, len(part.draft) - 1)
-                parents += [part.first_draft_row + p if p >= 0 else part.first_draft_row - 1 for p in chain]
+                last = part.first_draft_row - 1 if part.pending else -1
+                chain = (part.draft.parents or range(-1, len(part.draft) - 1))[part.held :]
+                parents += [part.first_draft_row + p if p >= part.held else last if p < 0 else -1 for p in chain]
         return parents
 
 
@@ -92,10 +94,13 @@ class Piece:
 class Part:
     """A sequence's share of a step.
 
-    start: position of the first pending row. pending: committed tokens that are not yet evaluated.
+    start: position of the first pending row. pending: committed tokens that are not yet evaluated; none where a forward
+        follows another one, see ``toolkit.forward``.
     decides: the pending rows include the last committed token, so a verdict follows.
     budget: longest path that may be drafted, 0 if none. nodes: max tokens of a tree.
     draft: the proposed draft. pieces: which plugin proposed which of its tokens, in the order proposed.
+    held: its first tokens whose rows the last forward left in the target; they have no rows in this batch, and other
+        rows are numbered as if they had.
     row, first_draft_row: batch rows of the first pending token and of the first draft token.
     logits_row: row in ``TargetOutput.logits`` of the last pending token; draft rows follow it.
     verdict: the verdict after the cut at stop tokens and limits. full_verdict: the one before that cut.
@@ -116,6 +121,7 @@ class Part:
     budget: int = 0
     nodes: int = 0
     draft: Draft | None = None
+    held: int = attrs.field(default=0, kw_only=True)
     pieces: list[Piece] = attrs.field(factory=list)
     row: int = 0
     first_draft_row: int = 0
@@ -135,6 +141,11 @@ class Part:
     def drafted(self) -> int:
         """Number of draft tokens, 0 without a draft."""
         return 0 if self.draft is None else len(self.draft.ids)
+
+    @property
+    def drafts_in_batch(self) -> int:
+        """Number of draft tokens that have a row in the batch."""
+        return self.drafted - self.held
 
     @property
     def source(self) -> str | None:

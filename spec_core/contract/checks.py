@@ -67,15 +67,23 @@ def _check_tree(draft: Draft, budget: int, nodes: int, trees: bool) -> None:
     parents = draft.parents or ()
     if not trees:
         raise ValueError("a tree was proposed, but no plugin declared Needs(trees=True)")
-    if len(parents) != len(draft.ids):
-        raise ValueError(f"{len(parents)} parents for {len(draft.ids)} tokens")
-    if any(not -1 <= p < i for i, p in enumerate(parents)):
-        raise ValueError(f"parents must be -1 or an earlier index, got {list(parents)}")
+    check_parents(draft)
     if len(parents) > nodes:
         raise ValueError(f"a tree of {len(parents)} tokens exceeds the limit of {nodes}")
     _check_length(draft.depth, budget)
     if draft.proposal == "deterministic":
         _check_siblings(draft)
+
+
+def check_parents(draft: Draft) -> None:
+    """Raise ValueError for parents that are not one earlier token of each."""
+    parents = draft.parents
+    if parents is None:
+        return
+    if len(parents) != len(draft.ids):
+        raise ValueError(f"{len(parents)} parents for {len(draft.ids)} tokens")
+    if any(not -1 <= p < i for i, p in enumerate(parents)):
+        raise ValueError(f"parents must be -1 or an earlier index, got {list(parents)}")
 
 
 def _check_siblings(draft: Draft) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence as Items
 from typing import Any
 
 import numpy as np
@@ -33,9 +33,13 @@ def lay_out_batch(step: Step, needs: Needs, device: str) -> Batch:
         part.logits_row = part.first_draft_row - 1 if needs.all_logits else at
         at += part.decides
         if part.draft is not None:
-            tokens += part.draft.ids
-            positions += _draft_positions(end, part.draft)
-            at += len(part.draft.ids)
+            if not part.pending:
+                part.first_draft_row -= part.held
+                part.logits_row -= part.held + (0 if needs.all_logits else 1)
+                at -= part.decides
+            tokens += part.draft.ids[part.held :]
+            positions += _draft_positions(end, part.draft)[part.held :]
+            at += part.drafts_in_batch
     if device == "cpu":
         return Batch(_tensor(tokens), _tensor(positions), tuple(step.parts), embeds)
     both = _tensor([tokens, positions]).to(device, non_blocking=True)
@@ -53,11 +57,11 @@ def _embedded_rows(part: Part) -> dict[int, Tensor]:
     return {part.row + at - part.start: row for at, row in embeds if part.start <= at < part.end}
 
 
-def _draft_positions(end: int, draft: Draft) -> Iterable[int]:
+def _draft_positions(end: int, draft: Draft) -> Items[int]:
     """Positions of draft tokens after committed text up to ``end``."""
     if draft.parents is None:
         return range(end, end + len(draft.ids))
-    return (end - 1 + depth for depth in draft.depths)
+    return [end - 1 + depth for depth in draft.depths]
 
 
 def _tensor(numbers: list[Any]) -> Tensor:

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from spec_core.contract.batch import Batch, Part, TargetOutput
+from spec_core.contract.held import HeldDrafts, check_held
 from spec_core.contract.sequence import Sequence, Slot
 from spec_core.contract.step import Step
 from spec_core.contract.values import Compat, Needs, TargetInfo
@@ -42,11 +43,15 @@ class Record:
 
 @attrs.define(eq=False)
 class ToyState:
-    """Memory of one slot: attention rows by position, and the recurrent state after ``evaluated`` positions."""
+    """Memory of one slot: attention rows by position, and the recurrent state after ``evaluated`` positions.
+
+    drafts: rows of drafts that a forward may follow.
+    """
 
     keys: list[np.ndarray] = attrs.field(factory=list)
     values: list[np.ndarray] = attrs.field(factory=list)
     recurrent: Recurrent | None = None
+    drafts: HeldDrafts | None = None
 
 
 class ToyTokenizer:
@@ -136,13 +141,16 @@ class ToyTarget:
         logit_rows: list[int] = []
         trace: dict[int, Any] = {}
         for part in batch.parts:
+            held, part.seq.slot.state.drafts = part.seq.slot.state.drafts, None
+            check_held(held, part)
             last = part.first_draft_row + part.drafted
             embeds = {
                 row: batch.embeds[row].numpy() for row in range(part.row, part.first_draft_row) if row in batch.embeds
             }
             streams += self._part(part, tokens, positions, embeds, needs, trace)
-            first = part.row if needs.all_logits else part.first_draft_row - 1
+            first = part.row if needs.all_logits or not part.pending else part.first_draft_row - 1
             logit_rows += range(first, last) if part.decides or needs.all_logits else ()
+            part.seq.slot.state.drafts = HeldDrafts.of(part)
         rows = np.array(streams)  # [R, L + 1, D]
         final = np.array([_norm(stream[-1]) for stream in streams])
         logits = np.array([self._head @ final[row] for row in logit_rows]).reshape(-1, len(self._head))  # equal bits
@@ -153,6 +161,11 @@ class ToyTarget:
             trace=trace if needs.trace else None,
         )
 
+    @property
+    def follow_problem(self) -> str | None:
+        """Why drafts cannot follow draft rows of the last forward; None if they can."""
+        return "its second block keeps a state" if self._recurs else None
+
     def tensor(self, name: str) -> torch.Tensor:
         weights = {"token_embd.weight": self._embed, "output.weight": self._head}
         return torch.from_numpy(weights[name])
@@ -161,6 +174,7 @@ class ToyTarget:
         slot = seq.slot
         if slot.state is None:
             slot.state = ToyState()
+        slot.state.drafts = None
         if not self._recurs:
             return self._truncate(slot.state, want)
         start = max((p for p in slot.checkpoints if p <= want), default=0)
@@ -195,6 +209,7 @@ class ToyTarget:
         """Keep committed rows and the kept path, drop the others."""
         for seq, verdict in step.verdicts.items():
             part, state = step.part(seq), seq.slot.state
+            state.drafts = None
             for rows in (state.keys, state.values):
                 kept = [rows[part.end + i] for i in verdict.path]
                 rows[part.end :] = kept
@@ -221,7 +236,7 @@ class ToyTarget:
     ) -> list[list[np.ndarray]]:
         """Residual streams [rows][L + 1][D] of one sequence's rows."""
         state: ToyState = part.seq.slot.state
-        self._truncate(state, part.start)
+        self._truncate(state, part.start + part.held)
         streams = []
         for row in range(part.row, part.first_draft_row):
             earlier = range(part.start + row - part.row)
@@ -229,12 +244,12 @@ class ToyTarget:
             stream, state.recurrent, _ = self._row(x, positions[row], state, earlier, state.recurrent)
             streams.append(stream)
         after: list[Recurrent | None] = []
-        for j in range(part.drafted):
+        for j in range(part.held, part.drafted):
             assert part.draft is not None
             ancestry = part.draft.ancestry(j)
             parent = ancestry[-2] if len(ancestry) > 1 else -1
             visible = [*range(part.end), *(part.end + i for i in ancestry[:-1])]
-            before = after[parent] if parent >= 0 else state.recurrent
+            before = after[parent] if parent >= 0 and self._recurs else state.recurrent
             row = part.first_draft_row + j
             stream, now, source = self._row(self._embed[tokens[row]], positions[row], state, visible, before)
             streams.append(stream)

@@ -179,6 +179,8 @@ TARGETS = [
     target_part("the_layer_executor_has_the_weights_of_the_target", targets.LendsAnotherEmbedding),
     target_part("the_cache_reader_shows_the_rows_of_the_text", targets.ShowsOneRowTooFew),
     target("a_part_of_the_blocks_changes_nothing", targets.WritesEvaluatedRows, targets.RunsParts),
+    target("drafts_that_follow_drafts_are_as_in_one_forward", targets.LosesThePath, targets.HoldsDrafts),
+    target("draft_rows_are_void_after_another_forward", targets.FollowsVoidRows, targets.HoldsDrafts),
     target("rows_of_a_part_are_those_from_the_first_on", targets.GivesAllRows, targets.RunsParts),
     target_part("training_texts_are_texts", targets.GivesMorePrompts),
 ]

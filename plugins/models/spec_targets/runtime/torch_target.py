@@ -37,7 +37,16 @@ from spec_core import (
     hookimpl,
 )
 from spec_core.errors import SequencesFailed, TargetError, message
-from spec_core.toolkit import CacheReader, ImageEncoder, LayerExecutor, NextTokenLayer, Overlay, TrainingTexts
+from spec_core.toolkit import (
+    CacheReader,
+    HeldDrafts,
+    ImageEncoder,
+    LayerExecutor,
+    NextTokenLayer,
+    Overlay,
+    TrainingTexts,
+    check_held,
+)
 from spec_targets.collector import without_collection
 from spec_targets.description.config import Config
 from spec_targets.files.stamps import FileStamps
@@ -55,10 +64,11 @@ FIRST_ROWS = 64
 @attrs.define(eq=False)
 class SlotMemory:
     """Memory of a slot: the executor's KV cache (None without attention), and the recurrent state after
-    the committed rows (None without recurrent layers)."""
+    the committed rows (None without recurrent layers). drafts: rows of drafts that a forward may follow."""
 
     cache: Any
     recurrent: RecurrentSlot | None = None
+    drafts: HeldDrafts | None = None
 
 
 @attrs.define(eq=False)
@@ -121,6 +131,10 @@ class TorchTarget:
     # the Target protocol
 
     def forward(self, batch: Batch, needs: Needs) -> TargetOutput:
+        for part in batch.parts:
+            memory: SlotMemory = part.seq.slot.state
+            held, memory.drafts = memory.drafts, None
+            check_held(held, part)
         recurrence = None if self.pool is None else self._recurrence(batch, needs)
         logits = self._logit_rows(batch, needs)
         asked = rows_of.ForwardBatch(
@@ -135,6 +149,8 @@ class TorchTarget:
             recurrence=recurrence,
         )
         outputs = self._run(asked)
+        for part in batch.parts:
+            part.seq.slot.state.drafts = HeldDrafts.of(part)
         hidden = {i: outputs[f"hidden.{i}"] for i in needs.hidden}
         return TargetOutput(
             outputs["logits"], hidden, outputs.get("final"), None if recurrence is None else recurrence.trace
@@ -193,6 +209,7 @@ class TorchTarget:
         """Rows that drafts begin with. more: room behind each, in rows."""
         sequences, ends = [], list(accumulate(len(tokens) for _, _, tokens in parts))
         for (seq, start, tokens), room, end in zip(parts, more, ends, strict=True):
+            seq.slot.state.drafts = None
             cache = self._reserve(seq.slot, start + len(tokens) + room)
             sequences.append(SequenceRows(cache, end - len(tokens), len(tokens), start))
         last_rows = [end - 1 for end in ends]
@@ -207,6 +224,15 @@ class TorchTarget:
             logits=last_rows,
             final=last_rows,
         )
+
+    @property
+    def follow_problem(self) -> str | None:
+        """Why drafts cannot follow draft rows of the last forward; None if they can."""
+        if self.config.recurrent:
+            return "its recurrent blocks keep a state"
+        if not self.info.device.startswith("cpu"):
+            return f"the executor on {self.info.device} keeps no rows of drafts"
+        return None
 
     @property
     def partial_problem(self) -> str | None:
@@ -264,6 +290,7 @@ class TorchTarget:
             slot.state = SlotMemory(cache, None if self.pool is None else RecurrentSlot(self.pool))
             slot.reserved = _length(cache)
             return 0
+        slot.state.drafts = None
         if slot.state.recurrent is None:
             return want
         start = max((p for p in slot.checkpoints if p <= want), default=0)
@@ -311,6 +338,7 @@ class TorchTarget:
         for seq, verdict in step.verdicts.items():
             if verdict.path and verdict.path[-1] >= len(verdict.path) and seq.slot.state.cache is not None:
                 end = step.part(seq).end
+                seq.slot.state.drafts = None
                 seq.slot.state.cache.compact(end, [end + i for i in verdict.path])
 
     # inside a forward
@@ -343,13 +371,13 @@ class TorchTarget:
         return TargetError(reason, hint="run fewer or shorter texts at once, or a smaller model or --context")
 
     def _sequence_rows(self, part: Part) -> SequenceRows:
-        count = len(part.pending) + part.drafted
-        cache = self._reserve(part.seq.slot, part.start + count)
+        count, held = len(part.pending) + part.drafts_in_batch, part.held
+        cache = self._reserve(part.seq.slot, part.start + held + count)
         if part.seq.slot.reserved != (length := _length(cache)):
             part.seq.slot.reserved = length
         parents, encoded = None if part.draft is None else part.draft.parents, part.seq.encoded
         mutual = encoded is not None and encoded.block_at(part.start) is not None
-        return SequenceRows(cache, part.row, count, part.start, parents, mutual)
+        return SequenceRows(cache, part.row, count, part.start + held, parents, mutual, held if parents else 0)
 
     def _recurrence(self, batch: Batch, needs: Needs) -> Recurrence:
         """States that rows continue, and places of new states: the one after the last pending row is the slot's own."""
@@ -367,7 +395,12 @@ class TorchTarget:
         if needs.all_logits:
             return None
         return [
-            row for p in batch.parts if p.decides for row in range(p.first_draft_row - 1, p.first_draft_row + p.drafted)
+            row
+            for p in batch.parts
+            if p.decides
+            for row in range(
+                p.first_draft_row - 1 if p.pending else p.first_draft_row + p.held, p.first_draft_row + p.drafted
+            )
         ]
 
 
