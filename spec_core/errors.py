@@ -156,13 +156,13 @@ def suggest_fields(cls: type[T]) -> type[T]:
     create: Any = cls.__init__
 
     @functools.wraps(create)
-    def checked(self: Any, *values: Any, **named: Any) -> None:
+    def check_fields(self: Any, *values: Any, **named: Any) -> None:
         for name in named:
             if name not in fields:
                 raise TypeError(f"{cls.__name__} has no {name!r}; it has, nearest first: {nearest(name, fields)}")
         create(self, *values, **named)
 
-    cls.__init__ = checked  # type: ignore[assignment,misc]
+    cls.__init__ = check_fields  # type: ignore[assignment,misc]
     return cls
 
 

@@ -10,7 +10,7 @@ import attrs
 
 from spec_core.assembly.construct import DEFAULT_RULE, PluginInstance
 from spec_core.assembly.hooks import ask_compat
-from spec_core.contract.kinds import GREEDY, unjudged
+from spec_core.contract.kinds import GREEDY, unjudged_kinds
 from spec_core.contract.target_parts import cache_reader, has_tensor, partial_problem
 from spec_core.contract.values import Compat, TargetInfo
 from spec_core.errors import FOREIGN, PluginError, Refused, SpecError, UsageError, nearest
@@ -91,10 +91,12 @@ def drafted_proposals(chosen: list[PluginInstance]) -> dict[str, frozenset[str]]
     declares ``greedy``, nothing deterministic for a request with a temperature.
     """
     reads_probs = wants_probs(chosen)
-    return {c.name: _drawn(c.proposals) if reads_probs and "sampled" in c.proposals else c.proposals for c in chosen}
+    return {
+        c.name: _drawn_kinds(c.proposals) if reads_probs and "sampled" in c.proposals else c.proposals for c in chosen
+    }
 
 
-def _drawn(proposals: frozenset[str]) -> frozenset[str]:
+def _drawn_kinds(proposals: frozenset[str]) -> frozenset[str]:
     return proposals - {"unknown", *(("deterministic",) if GREEDY in proposals else ())}
 
 
@@ -105,7 +107,7 @@ def check_proposals(chosen: list[PluginInstance]) -> None:
     for rule in rules:
         _check_mixed(rule, chosen, drafted)
         for method in chosen:
-            if unfit := unjudged(drafted[method.name], rule.compat.judges or frozenset()):
+            if unfit := unjudged_kinds(drafted[method.name], rule.compat.judges or frozenset()):
                 raise Refused(
                     f"rule {rule.name} judges the proposals {', '.join(sorted(rule.compat.judges or ()))}; "
                     f"{method.name} drafts {', '.join(sorted(unfit))}",

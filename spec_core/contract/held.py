@@ -23,11 +23,6 @@ class HeldDrafts:
     end: int
     draft: Draft | None
 
-    @classmethod
-    def of(cls, part: Part) -> HeldDrafts:
-        """What the forward of a part leaves."""
-        return cls(part.end, part.draft)
-
 
 def is_prefix(count: int, short: Draft | None, long: Draft) -> bool:
     """Whether the first ``count`` tokens of both drafts, and their parents, are the same."""

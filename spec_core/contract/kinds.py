@@ -54,6 +54,6 @@ def is_served(declared: frozenset[str] | None, temperature: float) -> bool:
     return temperature == 0 or declared != GREEDY_ALONE
 
 
-def unjudged(drafted: frozenset[str], judged: frozenset[str]) -> frozenset[str]:
-    """Of the kinds that a method drafts, those that a rule does not judge. Greedy drafts are deterministic."""
+def unjudged_kinds(drafted: frozenset[str], judged: frozenset[str]) -> frozenset[str]:
+    """Of the kinds that a method drafts, all that a rule does not judge. Greedy drafts are deterministic."""
     return drafted - judged - (GREEDY_ALONE if "deterministic" in judged else frozenset())

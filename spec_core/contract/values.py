@@ -122,8 +122,8 @@ class Draft:
         proposal = proposal or ("deterministic" if probs is None else "sampled")
         if proposal not in KINDS:
             greedy = "; greedy is said in Compat(drafts=...): the draft itself is deterministic"
-            said = greedy if str(proposal) == GREEDY else ""
-            raise ValueError(f"proposal must be one of {', '.join(sorted(PROPOSALS))}, got {proposal!r}{said}")
+            hint = greedy if str(proposal) == GREEDY else ""
+            raise ValueError(f"proposal must be one of {', '.join(sorted(PROPOSALS))}, got {proposal!r}{hint}")
         _check_claim(proposal, probs)
         floats = None if confidence is None else tuple(float(c) for c in _row(confidence, "confidences"))
         self.__attrs_init__(_ids(tokens), proposal, probs, _parents(parents), floats)

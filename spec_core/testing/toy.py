@@ -150,7 +150,7 @@ class ToyTarget:
             streams += self._part(part, tokens, positions, embeds, needs, trace)
             first = part.row if needs.all_logits or not part.pending else part.first_draft_row - 1
             logit_rows += range(first, last) if part.decides or needs.all_logits else ()
-            part.seq.slot.state.drafts = HeldDrafts.of(part)
+            part.seq.slot.state.drafts = HeldDrafts(part.end, part.draft)
         rows = np.array(streams)  # [R, L + 1, D]
         final = np.array([_norm(stream[-1]) for stream in streams])
         logits = np.array([self._head @ final[row] for row in logit_rows]).reshape(-1, len(self._head))  # equal bits

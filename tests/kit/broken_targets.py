@@ -403,7 +403,7 @@ class LosesThePath(HoldsDrafts):
                 check_held(part.seq.slot.state.drafts, part)
                 parents = [p if p >= part.held else -1 for p in explicit_parents(part.draft)]
                 part.draft = Draft(part.draft.ids, parents=parents)
-                part.seq.slot.state.drafts = HeldDrafts.of(part)
+                part.seq.slot.state.drafts = HeldDrafts(part.start, part.draft)
         return super().forward(batch, needs)
 
 

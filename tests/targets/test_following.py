@@ -67,8 +67,8 @@ def test_trees_in_several_forwards_have_the_bits_of_one(name):
             step = forward(target, [parts[i] for i in growing], TREES, follows=step)
             assert step.batch.tokens.numel() == sum(parts[i].drafted - parts[i].held for i in growing)
             for i in growing:
-                for found, whole in zip(rows_of(step, parts[i], parts[i].held), expected[i], strict=True):
-                    assert torch.equal(found, whole[parts[i].held : parts[i].drafted])
+                for piece, whole in zip(rows_of(step, parts[i], parts[i].held), expected[i], strict=True):
+                    assert torch.equal(piece, whole[parts[i].held : parts[i].drafted])
 
 
 def test_the_batch_says_what_its_rows_follow():

@@ -44,7 +44,7 @@ class SequenceRows:
 
     @property
     def base(self) -> int:
-        """Cache position of the first row, those that are held included."""
+        """Cache position of the first row, a held one too."""
         return self.start - self.held
 
     @property
@@ -56,7 +56,7 @@ class SequenceRows:
         return self.rows if self.parents is None else self.held + self.rows - len(self.parents)
 
     def path(self, row: int) -> list[int]:
-        """Cache positions from ``base`` on that row ``row`` of the sequence attends to, in order, its own last."""
+        """Cache positions from ``base`` on to which row ``row`` of the sequence attends, in order, its own last."""
         if row < self.pending or self.parents is None:
             return list(range(self.base, self.start + row + 1))
         path, node = [], self.held + row - self.pending

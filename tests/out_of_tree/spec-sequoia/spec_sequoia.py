@@ -96,8 +96,8 @@ class Growing:
                 continue
             children = self.children(place)
             row = logits[self.part.logits_row + 1 + rows[node]]
-            found = drafter.candidates(step, self.seq, self.path(node), row, len(children))
-            for child, (token, _) in zip(children, found, strict=False):
+            candidates = drafter.candidates(step, self.seq, self.path(node), row, len(children))
+            for child, (token, _) in zip(children, candidates, strict=False):
                 self.at[child] = len(self.nodes)
                 self.nodes.append(attrs.evolve(self.shape[child], token=token, parent=node))
 

@@ -36,39 +36,29 @@ from spec_core import (
     TargetOutput,
     hookimpl,
 )
-from spec_core.errors import SequencesFailed, TargetError, message
+from spec_core.errors import SequencesFailed, TargetError
 from spec_core.toolkit import (
     CacheReader,
-    HeldDrafts,
     ImageEncoder,
     LayerExecutor,
     NextTokenLayer,
     Overlay,
     TrainingTexts,
-    check_held,
 )
 from spec_targets.collector import without_collection
 from spec_targets.description.config import Config
 from spec_targets.files.stamps import FileStamps
+from spec_targets.runtime.failures import first_line, no_memory
 from spec_targets.runtime.overlay import OverlayTensors, overlay_inputs, weights_of
 from spec_targets.runtime.part_of_target import PartOfTarget, PartRows
 from spec_targets.runtime.picture_rows import added_rows, positions_of, shift_of
 from spec_targets.runtime.plan import ModelPlan
 from spec_targets.runtime.probe import explain_inexact
+from spec_targets.runtime.slot_memory import SlotMemory, begin_rows, draft_parents, hold_drafts, length_of, logit_rows
 from spec_targets.runtime.weights import Weights
 
 FIRST_ROWS = 64
 """Rows that a new slot's cache has beyond those of the prompt."""
-
-
-@attrs.define(eq=False)
-class SlotMemory:
-    """Memory of a slot: the executor's KV cache (None without attention), and the recurrent state after
-    the committed rows (None without recurrent layers). drafts: rows of drafts that a forward may follow."""
-
-    cache: Any
-    recurrent: RecurrentSlot | None = None
-    drafts: HeldDrafts | None = None
 
 
 @attrs.define(eq=False)
@@ -131,12 +121,9 @@ class TorchTarget:
     # the Target protocol
 
     def forward(self, batch: Batch, needs: Needs) -> TargetOutput:
-        for part in batch.parts:
-            memory: SlotMemory = part.seq.slot.state
-            held, memory.drafts = memory.drafts, None
-            check_held(held, part)
+        begin_rows(batch.parts)
         recurrence = None if self.pool is None else self._recurrence(batch, needs)
-        logits = self._logit_rows(batch, needs)
+        logits = logit_rows(batch.parts, needs)
         asked = rows_of.ForwardBatch(
             tokens=batch.tokens,
             positions=positions_of(batch, self.config.axes) if self.config.axes else batch.positions,
@@ -149,8 +136,7 @@ class TorchTarget:
             recurrence=recurrence,
         )
         outputs = self._run(asked)
-        for part in batch.parts:
-            part.seq.slot.state.drafts = HeldDrafts.of(part)
+        hold_drafts(batch.parts)
         hidden = {i: outputs[f"hidden.{i}"] for i in needs.hidden}
         return TargetOutput(
             outputs["logits"], hidden, outputs.get("final"), None if recurrence is None else recurrence.trace
@@ -167,9 +153,9 @@ class TorchTarget:
         try:
             yield
         except torch.OutOfMemoryError as error:
-            raise self._no_memory(error, "a step") from error
+            raise no_memory(self.info.device, error, "a step") from error
         except torch.AcceleratorError as error:
-            reason = f"the device {self.info.device} failed: {_first_line(error)}"
+            reason = f"the device {self.info.device} failed: {first_line(error)}"
             raise TargetError(reason, hint="start again; if it fails again, look at the driver's log") from error
 
     def chooses(self, sampling: Sampling) -> bool:
@@ -286,9 +272,9 @@ class TorchTarget:
             try:
                 cache = self.executor.cache(min(len(seq.tokens) + FIRST_ROWS, self.info.context + 1))
             except (torch.OutOfMemoryError, MemoryError) as error:
-                raise self._no_memory(error) from error
+                raise no_memory(self.info.device, error) from error
             slot.state = SlotMemory(cache, None if self.pool is None else RecurrentSlot(self.pool))
-            slot.reserved = _length(cache)
+            slot.reserved = length_of(cache)
             return 0
         slot.state.drafts = None
         if slot.state.recurrent is None:
@@ -302,7 +288,7 @@ class TorchTarget:
         held: SlotMemory = source.state
         cache = None if held.cache is None else held.cache.copy()
         seq.slot.state = SlotMemory(cache, None if self.pool is None else RecurrentSlot(self.pool))
-        seq.slot.reserved = _length(cache)
+        seq.slot.reserved = length_of(cache)
         if self.pool is None:
             return want
         seq.slot.checkpoints = {p: c for p, c in source.checkpoints.items() if p <= want}
@@ -361,19 +347,15 @@ class TorchTarget:
             try:
                 rows.append(self._sequence_rows(part))
             except (torch.OutOfMemoryError, MemoryError) as error:
-                errors[part.seq] = self._no_memory(error)
+                errors[part.seq] = no_memory(self.info.device, error)
         if errors:
             raise SequencesFailed(errors)
         return rows
 
-    def _no_memory(self, error: Exception, what: str = "keys and values") -> TargetError:
-        reason = f"no memory is left on {self.info.device} for {what} ({_first_line(error)})"
-        return TargetError(reason, hint="run fewer or shorter texts at once, or a smaller model or --context")
-
     def _sequence_rows(self, part: Part) -> SequenceRows:
         count, held = len(part.pending) + part.drafts_in_batch, part.held
         cache = self._reserve(part.seq.slot, part.start + held + count)
-        if part.seq.slot.reserved != (length := _length(cache)):
+        if part.seq.slot.reserved != (length := length_of(cache)):
             part.seq.slot.reserved = length
         parents, encoded = None if part.draft is None else part.draft.parents, part.seq.encoded
         mutual = encoded is not None and encoded.block_at(part.start) is not None
@@ -384,24 +366,11 @@ class TorchTarget:
         lines = Lines()
         for part in batch.parts:
             slot: RecurrentSlot = part.seq.slot.state.recurrent
-            parents = _parents(part)
+            parents = draft_parents(part)
             traced = min(len(parents), len(parents) if needs.depth is None else needs.depth)
             kept = slot.spare(traced) if needs.trace == "states" else []
             lines.add(slot.current, part.start, len(part.pending), parents, kept, traced)
         return Recurrence(self.pool, lines.lineage(), needs.trace, lines.drafts)
-
-    def _logit_rows(self, batch: Batch, needs: Needs) -> list[int] | None:
-        """Batch rows whose logits are needed: the last pending row and the drafts of deciding parts. None means all."""
-        if needs.all_logits:
-            return None
-        return [
-            row
-            for p in batch.parts
-            if p.decides
-            for row in range(
-                p.first_draft_row - 1 if p.pending else p.first_draft_row + p.held, p.first_draft_row + p.drafted
-            )
-        ]
 
 
 class RecurrentTarget(TorchTarget):
@@ -421,19 +390,3 @@ class RecurrentTarget(TorchTarget):
         stay = sorted(p for p in kept if p <= seq.prompt_len)[-2:]
         while len(kept) > self.checkpoints_max:
             del kept[min(p for p in kept if p not in stay)]
-
-
-def _first_line(error: Exception) -> str:
-    """First line of a torch error, which is many lines long."""
-    return message(error).splitlines()[0][:200]
-
-
-def _length(cache: Any) -> int:
-    """Rows that a cache has memory for; 0 without attention."""
-    return 0 if cache is None else int(cache.length)
-
-
-def _parents(part: Part) -> list[int]:
-    if part.draft is None:
-        return []
-    return list(range(-1, part.drafted - 1)) if part.draft.parents is None else list(part.draft.parents)
