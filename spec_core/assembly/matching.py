@@ -11,7 +11,7 @@ import attrs
 from spec_core.assembly.construct import DEFAULT_RULE, PluginInstance
 from spec_core.assembly.hooks import ask_compat
 from spec_core.contract.kinds import GREEDY, unjudged_kinds
-from spec_core.contract.target_parts import cache_reader, has_tensor, partial_problem
+from spec_core.contract.target_parts import cache_reader, has_tensor, partial_problem, probe_problem
 from spec_core.contract.values import Compat, TargetInfo
 from spec_core.errors import FOREIGN, PluginError, Refused, SpecError, UsageError, nearest
 
@@ -146,6 +146,7 @@ def check_needs(chosen: list[PluginInstance], target: Any) -> None:
             )
         _check_cached(c, target)
         _check_partial(c, target)
+        _check_probes(c, target)
 
 
 def _check_weights(chosen: PluginInstance, target: Any) -> None:
@@ -184,6 +185,15 @@ def _check_partial(chosen: PluginInstance, target: Any) -> None:
     if chosen.compat.needs.partial and (problem := partial_problem(target)) is not None:
         raise Refused(
             f"{chosen.name} runs a part of the target's blocks, {target.info.name} cannot: {problem}",
+            hint=f"load a dense model on a CPU, or run without {chosen.name}",
+        )
+
+
+def _check_probes(chosen: PluginInstance, target: Any) -> None:
+    """Refuse a target that evaluates no rows beside drafts."""
+    if chosen.compat.needs.probes and (problem := probe_problem(target)) is not None:
+        raise Refused(
+            f"{chosen.name} adds rows to forwards that are no drafts, {target.info.name} cannot: {problem}",
             hint=f"load a dense model on a CPU, or run without {chosen.name}",
         )
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from spec_core.contract.splice import explicit_parents
 from spec_core.contract.values import Draft
 
 if TYPE_CHECKING:
@@ -31,11 +32,6 @@ def is_prefix(count: int, short: Draft | None, long: Draft) -> bool:
     if short is None or len(short) < count or short.ids[:count] != long.ids[:count]:
         return False
     return explicit_parents(short)[:count] == explicit_parents(long)[:count]
-
-
-def explicit_parents(draft: Draft) -> tuple[int, ...]:
-    """Parents of all tokens, of a chain too."""
-    return tuple(range(-1, len(draft) - 1)) if draft.parents is None else draft.parents
 
 
 def check_held(held: HeldDrafts | None, part: Part) -> None:

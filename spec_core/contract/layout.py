@@ -39,7 +39,10 @@ def lay_out_batch(step: Step, needs: Needs, device: str) -> Batch:
                 at -= part.decides
             tokens += part.draft.ids[part.held :]
             positions += _draft_positions(end, part.draft)[part.held :]
-            at += part.drafts_in_batch
+            at += part.drafted - part.held
+        if part.probes:
+            positions += _probe_positions(part)
+            at += _lay_out_probes(part, tokens, embeds)
     if device == "cpu":
         return Batch(_tensor(tokens), _tensor(positions), tuple(step.parts), embeds)
     both = _tensor([tokens, positions]).to(device, non_blocking=True)
@@ -62,6 +65,24 @@ def _draft_positions(end: int, draft: Draft) -> Items[int]:
     if draft.parents is None:
         return range(end, end + len(draft.ids))
     return [end - 1 + depth for depth in draft.depths]
+
+
+def _lay_out_probes(part: Part, tokens: list[int], embeds: dict[int, Tensor]) -> int:
+    """Append the probes of a part; returns their number."""
+    count = 0
+    for piece in part.probes:
+        embeds.update({len(tokens) + i: vector for i, vector in piece.embeds.items()})
+        tokens += piece.ids
+        count += len(piece.ids)
+    return count
+
+
+def _probe_positions(part: Part) -> list[int]:
+    """Positions of probes: that of the last pending row plus their depth."""
+    depths: list[int] = []
+    for parent in part.branch_parents or ():
+        depths.append(1 if parent < 0 else depths[parent] + 1)
+    return [part.end - 1 + depth for depth in depths[part.drafted :]]
 
 
 def _tensor(numbers: list[Any]) -> Tensor:

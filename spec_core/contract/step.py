@@ -23,6 +23,7 @@ from spec_core.contract.checks import check_draft, check_extension, check_propos
 from spec_core.contract.fields import field_of, write
 from spec_core.contract.kinds import is_served
 from spec_core.contract.plan import NO_LIMITS, DraftPlan
+from spec_core.contract.probes import ProbeRows, Probes, create_piece
 from spec_core.contract.sequence import end_with_error
 from spec_core.contract.splice import join_drafts, likely_first
 from spec_core.contract.step_record import StepRecord
@@ -50,7 +51,8 @@ class Step:
     """One step.
 
     target: the run's target. parts: the sequences of the step, in batch order. absent: running ones without rows.
-    proposals: {plugin: kinds of proposal it may draft in this run}. owners: plugins that own target state.
+    proposals: {plugin: kinds of proposal it may draft in this run}. probing: {plugin: rows that it may probe}.
+    owners: plugins that own target state.
     extenders: plugins that may extend the drafts of others.
     wants_probs: the active rule reads ``Draft.probs``. trees: drafts may branch.
     private: the active rule uses noise that drafters cannot read. drafting: at least one sequence may draft.
@@ -70,6 +72,7 @@ class Step:
     proposals: Mapping[str, frozenset[str]]
     owners: frozenset[str] = frozenset()
     extenders: frozenset[str] = frozenset()
+    probing: Mapping[str, int] = attrs.field(factory=dict, kw_only=True)
     parts: list[Part] = attrs.field(factory=list)
     absent: tuple[Sequence, ...] = ()
     wants_probs: bool = False
@@ -264,6 +267,24 @@ class Step:
             field_of(part, "pieces").append(Piece(self.plugin, short, part.drafted, leaf))
             write(part, "draft", join_drafts(field_of(part, "draft"), short, leaf))
 
+    def probe_room(self, seq: Sequence) -> int:
+        """How many rows the plugin may probe for this sequence: its ``Needs(probes=...)``, or 0 if there is no room."""
+        self._in("probe_room", "draft")
+        part = self.part(seq)
+        if not part.probes_max or not self._serves(seq) or not part.length_max(self.plugin):
+            return 0
+        return self.probing.get(self.plugin, 0) - sum(len(p.ids) for p in part.probes if p.source == self.plugin)
+
+    def probe(self, seq: Sequence, probes: Probes) -> None:
+        """Evaluate rows with the step that are no drafts: they are never kept, and ``probe_rows`` gives their outputs.
+
+        Their parents number the draft tokens that the sequence has now: propose first. Raises ValueError or TypeError
+        if they break the contract.
+        """
+        room, part, info = self.probe_room(seq), self.part(seq), self.target.info
+        piece = create_piece(self.plugin, probes, part.drafted, part.probed, room, info.vocab, info.width)
+        field_of(part, "probes").append(piece)
+
     def noise(self, seq: Sequence, i: int, branch: int = 0, ids: list[int] | Tensor | None = None) -> Tensor:
         """Gumbel noise [V] float64, or [n] for ``ids``, of the i-th token to be drafted (0: the next output token).
 
@@ -372,6 +393,18 @@ class Step:
         self._in("kept_rows", "rollback", "process")
         part = self.part(seq)
         return [part.first_draft_row + i for i in part.verdict.path] if part.verdict else []
+
+    def probe_rows(self, seq: Sequence) -> ProbeRows | None:
+        """Outputs of the rows that the calling plugin probed for a sequence in this step; None if it probed none."""
+        self._in("probe_rows", "rollback")
+        part = self.part(seq)
+        at = [p.first + i for p in field_of(part, "probes") if p.source == self.plugin for i in range(len(p.ids))]
+        if not at or self.output is None:
+            return None
+        logits, rows = ([first + part.drafted + i for i in at] for first in (part.logits_row + 1, part.first_draft_row))
+        hidden, final = self.output.hidden, self.output.final
+        states = {i: hidden[i][rows] for i in hidden}
+        return ProbeRows(self.output.logits[logits], states, None if final is None else final[rows])
 
     @property
     def draft_results(self) -> Iterator[tuple[Sequence, DraftResult]]:

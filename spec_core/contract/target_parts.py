@@ -217,6 +217,16 @@ def follow_problem(target: Any) -> str | None:
     return problem
 
 
+def probe_problem(target: Any) -> str | None:
+    """Why a target cannot evaluate rows that are no drafts, from metadata alone; None if it can. A target that can has
+    ``probe_problem``, which is None, and reads ``part.branch_rows`` and ``part.branch_parents``.
+    """
+    if not hasattr(target, "probe_problem"):
+        return "it evaluates committed tokens and drafts alone"
+    problem: str | None = target.probe_problem
+    return problem
+
+
 def partial_problem(target: Any) -> str | None:
     """Why rows cannot run through a part of a target's blocks, from metadata alone; None if they can."""
     if not hasattr(target, "partial_problem"):

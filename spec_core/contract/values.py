@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 
 import attrs
 import torch
-from attrs.validators import deep_iterable, in_, instance_of, is_callable, optional
+from attrs.validators import deep_iterable, ge, in_, instance_of, is_callable, optional
 from torch import Tensor
 
 from spec_core.contract.kinds import (
@@ -205,6 +205,7 @@ class Needs:
     weights: GGUF names of the target's weights that the plugin reads with ``target.tensor``, such as
         ``token_embd.weight``. cached_layers: blocks of the target whose keys and values the plugin reads with its
         ``CacheReader``. constraints, predictions: the plugin drafts only from these fields of requests.
+    probes: rows of a sequence that the plugin may add to a forward with ``step.probe``, beside drafts.
     runs_target: the plugin evaluates sequences of its own on the target. partial: it runs rows through a part of its
         blocks, with ``partial_forward``. A run allows both and gives these fields; other engines may not.
     """
@@ -222,9 +223,11 @@ class Needs:
     predictions: bool = attrs.field(default=False, kw_only=True)
     runs_target: bool = attrs.field(default=False, kw_only=True)
     partial: bool = attrs.field(default=False, kw_only=True)
+    probes: int = attrs.field(default=0, kw_only=True, validator=[instance_of(int), ge(0)])
 
     def __or__(self, other: Needs) -> Needs:
         single: dict[str, Any] = {"trace": self.trace or other.trace, "depth": (self if self.trace else other).depth}
+        single["probes"] = self.probes + other.probes
         names = (field.name for field in attrs.fields(Needs) if field.name not in single)
         return Needs(**single, **{name: getattr(self, name) | getattr(other, name) for name in names})
 

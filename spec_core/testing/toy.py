@@ -7,6 +7,7 @@ it can serve as a reference. Rows are computed one by one: a row's result does n
 
 from __future__ import annotations
 
+from collections.abc import Sequence as Items
 from typing import Any
 
 import attrs
@@ -143,10 +144,8 @@ class ToyTarget:
         for part in batch.parts:
             held, part.seq.slot.state.drafts = part.seq.slot.state.drafts, None
             check_held(held, part)
-            last = part.first_draft_row + part.drafted
-            embeds = {
-                row: batch.embeds[row].numpy() for row in range(part.row, part.first_draft_row) if row in batch.embeds
-            }
+            last = part.first_draft_row + part.held + part.branch_rows
+            embeds = {row: batch.embeds[row].numpy() for row in range(part.row, last) if row in batch.embeds}
             streams += self._part(part, tokens, positions, embeds, needs, trace)
             first = part.row if needs.all_logits or not part.pending else part.first_draft_row - 1
             logit_rows += range(first, last) if part.decides or needs.all_logits else ()
@@ -165,6 +164,9 @@ class ToyTarget:
     def follow_problem(self) -> str | None:
         """Why drafts cannot follow draft rows of the last forward; None if they can."""
         return "its second block keeps a state" if self._recurs else None
+
+    probe_problem = None
+    """Why it cannot evaluate rows that are no drafts: it can."""
 
     def tensor(self, name: str) -> torch.Tensor:
         weights = {"token_embd.weight": self._embed, "output.weight": self._head}
@@ -244,14 +246,14 @@ class ToyTarget:
             stream, state.recurrent, _ = self._row(x, positions[row], state, earlier, state.recurrent)
             streams.append(stream)
         after: list[Recurrent | None] = []
-        for j in range(part.held, part.drafted):
-            assert part.draft is not None
-            ancestry = part.draft.ancestry(j)
-            parent = ancestry[-2] if len(ancestry) > 1 else -1
+        parents = part.branch_parents or range(-1, part.drafted - 1)
+        for j in range(part.held, len(parents)):
+            parent, ancestry = parents[j], _ancestry(parents, j)
             visible = [*range(part.end), *(part.end + i for i in ancestry[:-1])]
             before = after[parent] if parent >= 0 and self._recurs else state.recurrent
             row = part.first_draft_row + j
-            stream, now, source = self._row(self._embed[tokens[row]], positions[row], state, visible, before)
+            x = embeds[row] if row in embeds else self._embed[tokens[row]]
+            stream, now, source = self._row(x, positions[row], state, visible, before)
             streams.append(stream)
             after.append(now)
             if needs.trace:
@@ -292,6 +294,15 @@ class ToyTarget:
 def _rows_of(state: ToyState, count: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Keys and values [count, D] of the first rows."""
     return torch.from_numpy(np.array(state.keys[:count])), torch.from_numpy(np.array(state.values[:count]))
+
+
+def _ancestry(parents: Items[int], j: int) -> list[int]:
+    """Rows from the root down to row ``j``, itself included."""
+    path: list[int] = []
+    while j >= 0:
+        path.append(j)
+        j = parents[j]
+    return path[::-1]
 
 
 def _norm(x: np.ndarray) -> np.ndarray:

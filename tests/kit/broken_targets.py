@@ -8,7 +8,8 @@ import attrs
 import torch
 
 from spec_core import Compat, Draft, Part, hookimpl
-from spec_core.contract.held import HeldDrafts, check_held, explicit_parents
+from spec_core.contract.held import HeldDrafts, check_held
+from spec_core.contract.splice import explicit_parents
 from spec_core.testing import ToyTarget
 from spec_core.toolkit import forward
 
@@ -414,6 +415,15 @@ class FollowsVoidRows(HoldsDrafts):
         for part in batch.parts:
             if not part.pending:
                 part.seq.slot.state.drafts = HeldDrafts(part.start, part.draft)
+        return super().forward(batch, needs)
+
+
+class LosesThePathOfProbes(HoldsDrafts):
+    """Lets every probe row follow committed text."""
+
+    def forward(self, batch, needs):
+        for part in batch.parts:
+            part.probes = [attrs.evolve(piece, links=(-1,) * len(piece.ids)) for piece in part.probes]
         return super().forward(batch, needs)
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from spec_core import Draft, Needs, Part, Sequence, Slot, load
-from spec_core.contract.held import explicit_parents
+from spec_core.contract.splice import explicit_parents
 from spec_core.toolkit import DraftLimits, evaluate, follow_problem, forward, open_sequence, partial_forward
 from tests.support.assistants import tiny_gemma4
 

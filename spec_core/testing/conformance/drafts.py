@@ -216,7 +216,7 @@ def frequency(tokens: torch.Tensor, q: torch.Tensor) -> tuple[int, float]:
 
 METADATA = frozenset(
     {"info", "tokenizer", "config", "next_token_layer", "cache_reader", "image_encoder", "partial_problem"}
-    | {"overlay_problem", "follow_problem"}
+    | {"overlay_problem", "follow_problem", "probe_problem"}
 )
 """Attributes of a target that are known without its weights."""
 

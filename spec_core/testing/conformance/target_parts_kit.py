@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from spec_core.contract.batch import Part
-from spec_core.contract.held import explicit_parents
+from spec_core.contract.probes import Probes, create_piece
 from spec_core.contract.sequence import Sequence
+from spec_core.contract.splice import explicit_parents
 from spec_core.contract.target_parts import (
     cache_reader,
     follow_problem,
@@ -18,6 +19,7 @@ from spec_core.contract.target_parts import (
     next_token_layers,
     partial_forward,
     partial_problem,
+    probe_problem,
     training_texts,
 )
 from spec_core.contract.values import Draft, Needs
@@ -180,6 +182,36 @@ class TargetPartChecks(RowChecks):
 
     def _open_again(self, seq: Sequence) -> None:
         self.model.open(seq, len(TEXT))
+
+    @promise("Probe rows have the outputs of the same rows as drafts, and change neither drafts nor the next forward.")
+    def test_probe_rows_are_evaluated_and_not_kept(self) -> None:
+        if (problem := probe_problem(self.model)) is not None:
+            pytest.skip(problem)
+        trees, cut = Needs(trees=True), 2
+        whole, probed, plain = (open_sequence(self.model) for _ in range(3))
+        _, output = forward(self.model, [Row(whole, TEXT, Draft(DRAFTED, parents=TREE))])
+        expected = host(output.logits).copy()
+        draft = Draft(DRAFTED[:cut], parents=TREE[:cut])
+        piece = create_piece(
+            "subject",
+            Probes(DRAFTED[cut:], TREE[cut:]),
+            cut,
+            0,
+            len(TREE),
+            self.model.info.vocab,
+            self.model.info.width,
+        )
+        part = Part(probed, 0, list(TEXT), True, draft=draft, probes=[piece])
+        found = drive(self.model, [part], trees).output
+        assert found is not None
+        expect(len(found.logits) == len(expected), f"{len(found.logits)} rows of logits in place of {len(expected)}")
+        for row, other in enumerate(expected):
+            close(host(found.logits[row]), other, self.rounding, f"row {row}, {len(TREE) - cut} of them are probes")
+        feed(self.model, plain, TEXT)
+        list.extend(probed.tokens, TEXT)
+        probed.evaluated = len(TEXT)
+        one, two = (host(feed(self.model, seq, [7]).logits).copy() for seq in (probed, plain))
+        close(one, two, self.rounding, "the next forward after probe rows")
 
     @promise(
         "training_texts, if there are some, are texts that the tokenizer reads, and at most the prompts requested."

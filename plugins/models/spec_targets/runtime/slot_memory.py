@@ -43,10 +43,8 @@ def hold_drafts(parts: Iterable[Part]) -> None:
 
 
 def draft_parents(part: Part) -> list[int]:
-    """The draft token that each follows, -1: committed text."""
-    if part.draft is None:
-        return []
-    return list(range(-1, part.drafted - 1)) if part.draft.parents is None else list(part.draft.parents)
+    """The row that each draft token and probe follows, -1: committed text."""
+    return list(range(-1, part.drafted - 1)) if part.branch_parents is None else list(part.branch_parents)
 
 
 def logit_rows(parts: Iterable[Part], needs: Needs) -> list[int] | None:
@@ -61,4 +59,4 @@ def _first_row(part: Part) -> int:
 
 
 def _end(part: Part) -> int:
-    return part.first_draft_row + part.drafted
+    return part.first_draft_row + part.held + part.branch_rows

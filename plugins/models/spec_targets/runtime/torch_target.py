@@ -221,6 +221,11 @@ class TorchTarget:
         return None
 
     @property
+    def probe_problem(self) -> str | None:
+        """Why rows that are no drafts cannot be evaluated; None if they can."""
+        return None if self.info.device.startswith("cpu") else f"the executor on {self.info.device} reads drafts alone"
+
+    @property
     def partial_problem(self) -> str | None:
         """Why no part of the blocks can run; None if it can."""
         if self.config.recurrent:
@@ -353,11 +358,11 @@ class TorchTarget:
         return rows
 
     def _sequence_rows(self, part: Part) -> SequenceRows:
-        count, held = len(part.pending) + part.drafts_in_batch, part.held
+        count, held = len(part.pending) + part.branch_rows, part.held
         cache = self._reserve(part.seq.slot, part.start + held + count)
         if part.seq.slot.reserved != (length := length_of(cache)):
             part.seq.slot.reserved = length
-        parents, encoded = None if part.draft is None else part.draft.parents, part.seq.encoded
+        parents, encoded = part.branch_parents, part.seq.encoded
         mutual = encoded is not None and encoded.block_at(part.start) is not None
         return SequenceRows(cache, part.row, count, part.start + held, parents, mutual, held if parents else 0)
 
@@ -367,7 +372,7 @@ class TorchTarget:
         for part in batch.parts:
             slot: RecurrentSlot = part.seq.slot.state.recurrent
             parents = draft_parents(part)
-            traced = min(len(parents), len(parents) if needs.depth is None else needs.depth)
+            traced = min(part.drafted, part.drafted if needs.depth is None else needs.depth)
             kept = slot.spare(traced) if needs.trace == "states" else []
             lines.add(slot.current, part.start, len(part.pending), parents, kept, traced)
         return Recurrence(self.pool, lines.lineage(), needs.trace, lines.drafts)
