@@ -8,7 +8,8 @@ from functools import cache
 import pytest
 import torch
 
-from spec_core import Draft, Needs, Part, Sequence, Slot, load
+from spec_core import Draft, Needs, Part, Probes, Sequence, Slot, load
+from spec_core.contract.probes import create_piece
 from spec_core.contract.splice import explicit_parents
 from spec_core.toolkit import DraftLimits, evaluate, follow_problem, forward, open_sequence, partial_forward
 from tests.support.assistants import tiny_gemma4
@@ -200,3 +201,32 @@ def test_layers_that_share_a_cache_follow_drafts_too():
 
     assert torch.equal(torch.cat(rows), expected)
     assert evaluate(target, [5, 6]).logits.isfinite().all()
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_probes_have_the_bits_of_drafts_and_leave_no_trace(name):
+    """Random trees whose last rows are probes, in a batch; a vector is that of a token."""
+    target, draws = target_of(name), random.Random(name)
+    embedding = target.tensor("token_embd.weight").float()
+    for _ in range(4):
+        parts, expected, texts = [], [], []
+        for _ in range(3):
+            text, draft = [draws.randrange(1, 200) for _ in range(draws.randint(1, 40))], random_tree(draws, 9, 200)
+            whole = Part(open_sequence(target), 0, text, True, draft=draft)
+            output = forward(target, [whole], TREES).output
+            expected.append((output.logits.clone(), output.final[-9:].clone()))
+            cut = draws.randint(1, 8)
+            ids = [token if i % 2 else -1 for i, token in enumerate(draft.ids[cut:])]
+            vectors = {i: embedding[token] for i, token in enumerate(draft.ids[cut:]) if ids[i] < 0}
+            probes = Probes(ids, draft.parents[cut:], vectors)
+            piece = create_piece("a", probes, cut, 0, 9, target.info.vocab, target.info.width)
+            seq = open_sequence(target)
+            parts.append(Part(seq, 0, text, True, draft=beginning(draft, cut), probes=[piece]))
+            texts.append(text)
+        step = forward(target, parts, TREES)
+        for part, (logits, final) in zip(parts, expected, strict=True):
+            assert torch.equal(step.output.logits[part.logits_row : part.logits_row + 10], logits)
+            assert torch.equal(step.output.final[part.first_draft_row : part.first_draft_row + 9], final)
+        after = forward(target, [Part(part.seq, part.end, [7], True) for part in parts]).output.logits.clone()
+        for row, text in zip(after, texts, strict=True):
+            assert torch.equal(row, evaluate(target, [*text, 7]).logits[-1])

@@ -9,7 +9,7 @@ from spec_core import Run, Sampling, load
 from spec_core.testing import DrafterConformance
 
 PROMPTS = ["def add(a, b):\n", "x = [1, 1, 1, 1, "]
-load_target = cache(lambda: load("zoo:pico", threads=1))
+load_target = cache(lambda location="zoo:pico": load(location, threads=1))
 
 
 class TestLookahead(DrafterConformance):
@@ -17,8 +17,8 @@ class TestLookahead(DrafterConformance):
         return Lookahead(width=3, levels=2)
 
 
-def texts(methods, temperature, at_once=8, on_step=None):
-    run = Run(load_target(), methods, max_sequences=at_once)
+def texts(methods, temperature, at_once=8, on_step=None, location="zoo:pico"):
+    run = Run(load_target(location), methods, max_sequences=at_once)
     if on_step is not None:
         run.observe(on_step)
     sampling = Sampling(temperature=temperature)
@@ -36,6 +36,12 @@ def test_texts_are_plain_alone_and_in_a_batch(temperature):
         drafted, results = texts([Lookahead()], temperature, at_once)
         assert drafted == plain
     assert sum(one.stats["accepted"] for one in results) > 0
+
+
+def test_texts_of_a_hybrid_are_plain():
+    """Its recurrent state goes on behind the kept draft, not behind a guess."""
+    texts_of_both = [texts(methods, 0.8, location="zoo:pico-hybrid")[0] for methods in ([], [Lookahead(width=3)])]
+    assert texts_of_both[0] == texts_of_both[1]
 
 
 def test_guesses_are_no_drafts():
