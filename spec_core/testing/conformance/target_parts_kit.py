@@ -202,11 +202,12 @@ class TargetPartChecks(RowChecks):
             self.model.info.width,
         )
         part = Part(probed, 0, list(TEXT), True, draft=draft, probes=[piece])
-        found = drive(self.model, [part], trees).output
-        assert found is not None
-        expect(len(found.logits) == len(expected), f"{len(found.logits)} rows of logits in place of {len(expected)}")
+        probed_output = drive(self.model, [part], trees).output
+        assert probed_output is not None
+        rows = probed_output.logits
+        expect(len(rows) == len(expected), f"{len(rows)} rows of logits in place of {len(expected)}")
         for row, other in enumerate(expected):
-            close(host(found.logits[row]), other, self.rounding, f"row {row}, {len(TREE) - cut} of them are probes")
+            close(host(rows[row]), other, self.rounding, f"row {row}, {len(TREE) - cut} of them are probes")
         feed(self.model, plain, TEXT)
         list.extend(probed.tokens, TEXT)
         probed.evaluated = len(TEXT)
