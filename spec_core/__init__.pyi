@@ -16,6 +16,8 @@ from spec_core.contract.matcher import Matcher as Matcher
 from spec_core.contract.method_choice import MethodChoice as MethodChoice
 from spec_core.contract.plan import DraftPlan as DraftPlan
 from spec_core.contract.plan import Limit as Limit
+from spec_core.contract.probes import ProbeRows as ProbeRows
+from spec_core.contract.probes import Probes as Probes
 from spec_core.contract.request import Emitted as Emitted
 from spec_core.contract.request import Request as Request
 from spec_core.contract.request import Result as Result

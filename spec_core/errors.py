@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import difflib
+import functools
 from collections.abc import Iterable, Mapping
 from numbers import Real
-from typing import Any
+from typing import Any, TypeVar
 
 import attrs
+
+T = TypeVar("T")
 
 
 class SpecError(Exception):
@@ -145,6 +148,22 @@ def nearest(name: str, known: Iterable[str]) -> str:
     known, name = sorted(known), name[:NAME_MAX]
     close = difflib.get_close_matches(name, known, n=len(known) or 1, cutoff=0.5)
     return ", ".join([*close, *(k for k in known if k not in close)]) or "none"
+
+
+def suggest_fields(cls: type[T]) -> type[T]:
+    """A decorator of an attrs class: a keyword that it does not have raises TypeError with the nearest names."""
+    fields = [field.alias or field.name for field in attrs.fields(cls) if field.init]  # type: ignore[arg-type]
+    create: Any = cls.__init__
+
+    @functools.wraps(create)
+    def check_fields(self: Any, *values: Any, **named: Any) -> None:
+        for name in named:
+            if name not in fields:
+                raise TypeError(f"{cls.__name__} has no {name!r}; it has, nearest first: {nearest(name, fields)}")
+        create(self, *values, **named)
+
+    cls.__init__ = check_fields  # type: ignore[assignment,misc]
+    return cls
 
 
 def quote(value: Any) -> str:

@@ -1,7 +1,7 @@
 """Plugins of other packages: found by name, run by the program, checked by the kit, without changes here.
 
 They were written from the pages of the documentation alone: a method that looks back, one that reads hidden states
-and a file of its own, a rule, a controller, and three published methods.
+and a file of its own, a rule, a controller, and published methods.
 """
 
 from __future__ import annotations
@@ -28,11 +28,21 @@ from spec_medusa import train
 
 from spec_core import Run, Sampling, load
 
+METHODS = (
+    "rest=corpus.txt",
+    "medusa=heads.safetensors",
+    "pard:file=zoo:pico-draft,mask=0",
+    "sequoia=zoo:pico-draft",
+    "lookahead",
+    "pass=vectors.safetensors",
+)
 target = load("zoo:pico")
 Path("corpus.txt").write_text("x = [1, 1, 1, 2]\\n" * 2)
+vectors = target.tensor("token_embd.weight")[target.tokenizer.encode(" 1,")[-2:]].float().contiguous()
+save_file({"vectors": vectors}, "vectors.safetensors")
 save_file(train(target, [target.tokenizer.encode("def add(a, b):\\n")], steps=1), "heads.safetensors")
 for temperature in (0.0, 0.8):
-    for method in ("", "rest=corpus.txt", "medusa=heads.safetensors", "pard:file=zoo:pico-draft,mask=0"):
+    for method in ("", *METHODS):
         run = Run(target, [method] if method else [])
         result = run.generate("PROMPT", max_tokens=16, sampling=Sampling(temperature=temperature)).result
         print(json.dumps([method, result.tokens, result.stats["drafted"]]))
@@ -70,11 +80,12 @@ def test_it_runs_by_name_and_changes_no_text(theirs, tmp_path):
 
 
 def test_published_methods_change_no_text(theirs, tmp_path):
-    """Greedy and sampled, with heads that hardly learned, a small corpus, and a draft model that knows no mask."""
+    """Greedy and sampled, with heads that hardly learned, a small corpus, a draft model that knows no mask,
+    and vectors that are embeddings."""
     lines = list(map(json.loads, theirs[0].python(PAPERS.replace("PROMPT", PROMPT), tmp_path).splitlines()))
 
-    for (_, plain, _), *methods in (lines[:4], lines[4:]):
-        assert [tokens for _, tokens, _ in methods] == [plain] * 3
+    for (_, plain, _), *methods in (lines[:7], lines[7:]):
+        assert [tokens for _, tokens, _ in methods] == [plain] * 6
         assert min(drafted for _, _, drafted in methods) > 0
 
 

@@ -10,7 +10,8 @@ import attrs
 
 from spec_core.assembly.construct import DEFAULT_RULE, PluginInstance
 from spec_core.assembly.hooks import ask_compat
-from spec_core.contract.target_parts import cache_reader, partial_problem
+from spec_core.contract.kinds import GREEDY, unjudged_kinds
+from spec_core.contract.target_parts import cache_reader, has_tensor, partial_problem, probe_problem
 from spec_core.contract.values import Compat, TargetInfo
 from spec_core.errors import FOREIGN, PluginError, Refused, SpecError, UsageError, nearest
 
@@ -84,11 +85,19 @@ def wants_probs(chosen: Iterable[PluginInstance]) -> bool:
 
 
 def drafted_proposals(chosen: list[PluginInstance]) -> dict[str, frozenset[str]]:
-    """{plugin: kinds of proposal it may draft in this run}: ``sampled`` only if a rule reads probs."""
+    """{plugin: kinds of proposal it may draft in this run}.
+
+    A method that can draw from rows does so wherever a rule reads them: it drafts nothing ``unknown`` then, and if it
+    declares ``greedy``, nothing deterministic for a request with a temperature.
+    """
     reads_probs = wants_probs(chosen)
     return {
-        c.name: c.proposals - {"unknown"} if reads_probs and "sampled" in c.proposals else c.proposals for c in chosen
+        c.name: _drawn_kinds(c.proposals) if reads_probs and "sampled" in c.proposals else c.proposals for c in chosen
     }
+
+
+def _drawn_kinds(proposals: frozenset[str]) -> frozenset[str]:
+    return proposals - {"unknown", *(("deterministic",) if GREEDY in proposals else ())}
 
 
 def check_proposals(chosen: list[PluginInstance]) -> None:
@@ -98,8 +107,7 @@ def check_proposals(chosen: list[PluginInstance]) -> None:
     for rule in rules:
         _check_mixed(rule, chosen, drafted)
         for method in chosen:
-            unfit = drafted[method.name] - (rule.compat.judges or frozenset())
-            if unfit:
+            if unfit := unjudged_kinds(drafted[method.name], rule.compat.judges or frozenset()):
                 raise Refused(
                     f"rule {rule.name} judges the proposals {', '.join(sorted(rule.compat.judges or ()))}; "
                     f"{method.name} drafts {', '.join(sorted(unfit))}",
@@ -127,7 +135,7 @@ def check_needs(chosen: list[PluginInstance], target: Any) -> None:
     """The target must have what plugins need: layers that exist, weights that it gives, trees if it accepts them."""
     _check_traces(chosen)
     for c in chosen:
-        _check_weights(c, target.info)
+        _check_weights(c, target)
         if c.compat.needs.trees and not target.info.trees:
             raise Refused(f"{c.name} drafts trees, {target.info.name} takes chains only", hint=f"run without {c.name}")
         wrong = [i for i in c.compat.needs.hidden if not 0 <= i <= target.info.layers]
@@ -138,14 +146,20 @@ def check_needs(chosen: list[PluginInstance], target: Any) -> None:
             )
         _check_cached(c, target)
         _check_partial(c, target)
+        _check_probes(c, target)
 
 
-def _check_weights(chosen: PluginInstance, info: TargetInfo) -> None:
-    missing = frozenset() if info.tensors is None else chosen.compat.needs.weights - info.tensors
+def _check_weights(chosen: PluginInstance, target: Any) -> None:
+    info: TargetInfo = target.info
+    names = chosen.compat.needs.weights
+    if info.tensors is None:
+        missing = frozenset(name for name in names if not has_tensor(target, name))
+        given = "no such weights"
+    else:
+        missing, given = names - info.tensors, ", ".join(sorted(info.tensors)) or "no weights"
     if missing:
         raise Refused(
-            f"{chosen.name} reads the target's {', '.join(sorted(missing))}; "
-            f"{info.name} gives {', '.join(sorted(info.tensors or ())) or 'no weights'}",
+            f"{chosen.name} reads the target's {', '.join(sorted(missing))}; {info.name} gives {given}",
             hint=f"load the model with another target (spec plugins lists them), or run without {chosen.name}",
         )
 
@@ -175,8 +189,23 @@ def _check_partial(chosen: PluginInstance, target: Any) -> None:
         )
 
 
+def _check_probes(chosen: PluginInstance, target: Any) -> None:
+    """Refuse a target that evaluates no rows beside drafts."""
+    if chosen.compat.needs.probes and (problem := probe_problem(target)) is not None:
+        raise Refused(
+            f"{chosen.name} adds rows to forwards that are no drafts, {target.info.name} cannot: {problem}",
+            hint=f"load a dense model on a CPU, or run without {chosen.name}",
+        )
+
+
 def _check_traces(chosen: list[PluginInstance]) -> None:
-    """A forward records one kind of trace, so two plugins may not need different kinds."""
+    """A forward records one kind of trace, so two plugins may not need different kinds, and only owners read it."""
+    for c in chosen:
+        if c.compat.needs.trace is not None and not c.compat.owns:
+            raise Refused(
+                f"{c.name} needs a trace of {c.compat.needs.trace} and owns no state: only an owner can read a trace",
+                hint=f"leave trace out of the Needs of {c.name}, or declare in Compat(owns=...) what it rolls back",
+            )
     wishes = {c.compat.needs.trace: c.name for c in chosen if c.compat.needs.trace is not None}
     if len(wishes) > 1:
         (one, first), (other, second) = sorted(wishes.items())

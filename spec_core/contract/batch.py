@@ -11,6 +11,8 @@ from torch import Tensor
 
 from spec_core.contract.hidden_states import HiddenStates
 from spec_core.contract.plan import Limit
+from spec_core.contract.probes import ProbePiece, probe_parents
+from spec_core.contract.splice import explicit_parents
 from spec_core.contract.values import Draft, Verdict
 from spec_core.sampling.logprob import Logprob
 
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 
 @attrs.frozen(eq=False)
 class Batch:
-    """Rows of one forward: for each part its pending tokens, then its draft tokens.
+    """Rows of one forward: for each part its pending tokens, then its draft tokens, then its probes.
 
     tokens: [R] int64, -1 where the row is given as an embedding. positions: [R] int64; for a draft row, the
         position of the last committed token plus its depth.
@@ -39,10 +41,12 @@ class Batch:
         """For each row the batch row that it follows; -1 if it follows the rows that the slot already holds."""
         parents: list[int] = []
         for part in self.parts:
-            parents += [-1, *range(part.row, part.first_draft_row - 1)]
-            if part.draft is not None:
-                chain = part.draft.parents or range(-1, len(part.draft) - 1)
-                parents += [part.first_draft_row + p if p >= 0 else part.first_draft_row - 1 for p in chain]
+            if part.pending:
+                parents += [-1, *range(part.row, part.first_draft_row - 1)]
+            if part.branch_rows:
+                last = part.first_draft_row - 1 if part.pending else -1
+                chain = (part.branch_parents or range(-1, part.drafted - 1))[part.held :]
+                parents += [part.first_draft_row + p if p >= part.held else last if p < 0 else -1 for p in chain]
         return parents
 
 
@@ -92,10 +96,14 @@ class Piece:
 class Part:
     """A sequence's share of a step.
 
-    start: position of the first pending row. pending: committed tokens that are not yet evaluated.
+    start: position of the first pending row. pending: committed tokens that are not yet evaluated; none where a forward
+        follows another one, see ``toolkit.forward``.
     decides: the pending rows include the last committed token, so a verdict follows.
     budget: longest path that may be drafted, 0 if none. nodes: max tokens of a tree.
     draft: the proposed draft. pieces: which plugin proposed which of its tokens, in the order proposed.
+    held: its first tokens whose rows the last forward left in the target; they have no rows in this batch, and other
+        rows are numbered as if they had.
+    probes: rows that are evaluated after the drafts and never kept, by method. probes_max: how many there may be.
     row, first_draft_row: batch rows of the first pending token and of the first draft token.
     logits_row: row in ``TargetOutput.logits`` of the last pending token; draft rows follow it.
     verdict: the verdict after the cut at stop tokens and limits. full_verdict: the one before that cut.
@@ -116,6 +124,9 @@ class Part:
     budget: int = 0
     nodes: int = 0
     draft: Draft | None = None
+    held: int = attrs.field(default=0, kw_only=True)
+    probes: list[ProbePiece] = attrs.field(factory=list, kw_only=True)
+    probes_max: int = attrs.field(default=0, kw_only=True)
     pieces: list[Piece] = attrs.field(factory=list)
     row: int = 0
     first_draft_row: int = 0
@@ -135,6 +146,24 @@ class Part:
     def drafted(self) -> int:
         """Number of draft tokens, 0 without a draft."""
         return 0 if self.draft is None else len(self.draft.ids)
+
+    @property
+    def probed(self) -> int:
+        """Number of probe rows."""
+        return sum(len(piece.ids) for piece in self.probes)
+
+    @property
+    def branch_rows(self) -> int:
+        """Number of rows of the batch behind the pending ones: of draft tokens, then of probes."""
+        return self.drafted - self.held + (self.probed if self.probes else 0)
+
+    @property
+    def branch_parents(self) -> tuple[int, ...] | None:
+        """Parents of draft tokens, held ones first, and of probes; -1 is the last pending row. None: a chain."""
+        if not self.probes:
+            return None if self.draft is None else self.draft.parents
+        drafts = () if self.draft is None else explicit_parents(self.draft)
+        return (*drafts, *probe_parents(self.probes, self.drafted))
 
     @property
     def source(self) -> str | None:

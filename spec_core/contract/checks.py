@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from spec_core.contract.kinds import GREEDY, is_declared
 from spec_core.contract.values import Draft, Verdict
 
 PRECISE = (torch.float32, torch.float64)
@@ -11,12 +12,19 @@ ONE_WITHIN = 1e-4
 """Tolerance of a row's sum: float32 rounding over the largest vocabularies; a float64 row may be a float32 softmax."""
 
 
-def check_proposal(draft: Draft, declared: frozenset[str]) -> None:
+def check_proposal(draft: Draft, declared: frozenset[str], temperature: float) -> None:
     """Refuse a proposal that ``compat`` did not declare: the rule was chosen for the declared ones."""
     if not isinstance(draft, Draft):
         raise TypeError(f"propose needs a Draft, got {type(draft).__name__}")
-    if draft.proposal not in declared:
-        raise ValueError(f"a {draft.proposal!r} draft, but compat declared {', '.join(sorted(declared)) or 'none'}")
+    if is_declared(draft.proposal, declared, temperature):
+        return
+    names = ", ".join(sorted(declared)) or "none"
+    if draft.proposal == "deterministic" and GREEDY in declared:
+        raise ValueError(
+            f"a 'deterministic' draft for a request at temperature {temperature:g}, but compat declared {names}: "
+            f"greedy drafts are for temperature 0 alone"
+        )
+    raise ValueError(f"a {draft.proposal!r} draft, but compat declared {names}")
 
 
 def check_extension(whole: Draft, leaf: int) -> None:
@@ -59,15 +67,23 @@ def _check_tree(draft: Draft, budget: int, nodes: int, trees: bool) -> None:
     parents = draft.parents or ()
     if not trees:
         raise ValueError("a tree was proposed, but no plugin declared Needs(trees=True)")
-    if len(parents) != len(draft.ids):
-        raise ValueError(f"{len(parents)} parents for {len(draft.ids)} tokens")
-    if any(not -1 <= p < i for i, p in enumerate(parents)):
-        raise ValueError(f"parents must be -1 or an earlier index, got {list(parents)}")
+    check_parents(draft)
     if len(parents) > nodes:
         raise ValueError(f"a tree of {len(parents)} tokens exceeds the limit of {nodes}")
     _check_length(draft.depth, budget)
     if draft.proposal == "deterministic":
         _check_siblings(draft)
+
+
+def check_parents(draft: Draft) -> None:
+    """Raise ValueError for parents that are not one earlier token of each."""
+    parents = draft.parents
+    if parents is None:
+        return
+    if len(parents) != len(draft.ids):
+        raise ValueError(f"{len(parents)} parents for {len(draft.ids)} tokens")
+    if any(not -1 <= p < i for i, p in enumerate(parents)):
+        raise ValueError(f"parents must be -1 or an earlier index, got {list(parents)}")
 
 
 def _check_siblings(draft: Draft) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence as Items
 from typing import Any
 
 import numpy as np
@@ -33,9 +33,16 @@ def lay_out_batch(step: Step, needs: Needs, device: str) -> Batch:
         part.logits_row = part.first_draft_row - 1 if needs.all_logits else at
         at += part.decides
         if part.draft is not None:
-            tokens += part.draft.ids
-            positions += _draft_positions(end, part.draft)
-            at += len(part.draft.ids)
+            if not part.pending:
+                part.first_draft_row -= part.held
+                part.logits_row -= part.held + (0 if needs.all_logits else 1)
+                at -= part.decides
+            tokens += part.draft.ids[part.held :]
+            positions += _draft_positions(end, part.draft)[part.held :]
+            at += part.drafted - part.held
+        if part.probes:
+            positions += _probe_positions(part)
+            at += _lay_out_probes(part, tokens, embeds)
     if device == "cpu":
         return Batch(_tensor(tokens), _tensor(positions), tuple(step.parts), embeds)
     both = _tensor([tokens, positions]).to(device, non_blocking=True)
@@ -53,11 +60,29 @@ def _embedded_rows(part: Part) -> dict[int, Tensor]:
     return {part.row + at - part.start: row for at, row in embeds if part.start <= at < part.end}
 
 
-def _draft_positions(end: int, draft: Draft) -> Iterable[int]:
+def _draft_positions(end: int, draft: Draft) -> Items[int]:
     """Positions of draft tokens after committed text up to ``end``."""
     if draft.parents is None:
         return range(end, end + len(draft.ids))
-    return (end - 1 + depth for depth in draft.depths)
+    return [end - 1 + depth for depth in draft.depths]
+
+
+def _lay_out_probes(part: Part, tokens: list[int], embeds: dict[int, Tensor]) -> int:
+    """Append the probes of a part; returns their number."""
+    count = 0
+    for piece in part.probes:
+        embeds.update({len(tokens) + i: vector for i, vector in piece.embeds.items()})
+        tokens += piece.ids
+        count += len(piece.ids)
+    return count
+
+
+def _probe_positions(part: Part) -> list[int]:
+    """Positions of probes: that of the last pending row plus their depth."""
+    depths: list[int] = []
+    for parent in part.branch_parents or ():
+        depths.append(1 if parent < 0 else depths[parent] + 1)
+    return [part.end - 1 + depth for depth in depths[part.drafted :]]
 
 
 def _tensor(numbers: list[Any]) -> Tensor:

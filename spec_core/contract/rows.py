@@ -10,6 +10,7 @@ from torch import Tensor
 
 from spec_core.contract.fields import write
 from spec_core.contract.hidden_states import HiddenStates
+from spec_core.errors import NotRequested
 
 if TYPE_CHECKING:
     from spec_core.contract.sequence import Sequence
@@ -25,7 +26,8 @@ class Span:
     tokens: the n tokens of these rows, -1 where the row was given as an embedding.
     next: the n tokens that follow them, so pairs (hidden i, token i+1) are complete.
     next_embeds: {index: [D]} where the next position was given as an embedding (its token is -1).
-    hidden: {i: [n, D]}; an i that no plugin asked for raises NotRequested. final: [n, D] or None.
+    hidden: {i: [n, D]}; an i that no plugin asked for raises NotRequested. final: [n, D]; without
+        ``Needs(final=True)`` of a plugin reading it raises NotRequested.
     """
 
     start: int
@@ -33,7 +35,14 @@ class Span:
     next: list[int]
     next_embeds: Mapping[int, Tensor]
     hidden: Mapping[int, Tensor] = attrs.field(converter=HiddenStates)
-    final: Tensor | None
+    _final: Tensor | None
+
+    @property
+    def final(self) -> Tensor:
+        """[n, D] after the final norm."""
+        if self._final is None:
+            raise NotRequested("final was not requested: compat must return Compat(needs=Needs(final=True))")
+        return self._final
 
     @property
     def end(self) -> int:

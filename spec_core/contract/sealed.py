@@ -167,7 +167,12 @@ def _own_pieces(part: Part, pieces: list[Piece]) -> list[Piece]:
 
 
 @read_copies(
-    pending=copier(list), emitted=copier(list), masks=copier(np.ndarray.view), draft=_own_draft, pieces=_own_pieces
+    pending=copier(list),
+    emitted=copier(list),
+    masks=copier(np.ndarray.view),
+    draft=_own_draft,
+    pieces=_own_pieces,
+    probes=copier(list),
 )
 class SealedPart(Sealed, Part):
     __slots__ = ()
@@ -206,6 +211,7 @@ def _own_output(step: Step, output: TargetOutput | None) -> TargetOutput | None:
     forwards=copier(dict),
     rows=copier(dict),
     proposals=copier(dict),
+    probing=copier(dict),
     batch=_own_batch,
     output=_own_output,
 )

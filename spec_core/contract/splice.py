@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 
 import torch
 from torch import Tensor
 
-from spec_core.contract.values import Draft, Kind
+from spec_core.contract.kinds import Kind
+from spec_core.contract.values import Draft
 
 
 def merge_kinds(one: Kind, other: Kind) -> Kind:
@@ -48,12 +48,13 @@ def _parents(whole: Draft, more: Draft, leaf: int) -> list[int] | None:
     n = len(whole)
     if whole.parents is None and more.parents is None and leaf == n - 1:
         return None
-    behind = (leaf if p < 0 else n + p for p in _explicit(more))
-    return [*_explicit(whole), *behind]
+    behind = (leaf if p < 0 else n + p for p in explicit_parents(more))
+    return [*explicit_parents(whole), *behind]
 
 
-def _explicit(draft: Draft) -> Iterable[int]:
-    return range(-1, len(draft) - 1) if draft.parents is None else draft.parents
+def explicit_parents(draft: Draft) -> tuple[int, ...]:
+    """Parents of all tokens, of a chain too."""
+    return tuple(range(-1, len(draft) - 1)) if draft.parents is None else draft.parents
 
 
 def _probs(whole: Draft, more: Draft, proposal: Kind) -> Tensor | None:

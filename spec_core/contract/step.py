@@ -21,7 +21,9 @@ from torch import Tensor
 from spec_core.contract.batch import Batch, DraftResult, Part, Piece, TargetOutput, shares
 from spec_core.contract.checks import check_draft, check_extension, check_proposal, check_verdict
 from spec_core.contract.fields import field_of, write
+from spec_core.contract.kinds import is_served
 from spec_core.contract.plan import NO_LIMITS, DraftPlan
+from spec_core.contract.probes import ProbeRows, Probes, create_piece
 from spec_core.contract.sequence import end_with_error
 from spec_core.contract.splice import join_drafts, likely_first
 from spec_core.contract.step_record import StepRecord
@@ -49,7 +51,8 @@ class Step:
     """One step.
 
     target: the run's target. parts: the sequences of the step, in batch order. absent: running ones without rows.
-    proposals: {plugin: kinds of proposal it may draft in this run}. owners: plugins that own target state.
+    proposals: {plugin: kinds of proposal it may draft in this run}. probing: {plugin: rows that it may probe}.
+    owners: plugins that own target state.
     extenders: plugins that may extend the drafts of others.
     wants_probs: the active rule reads ``Draft.probs``. trees: drafts may branch.
     private: the active rule uses noise that drafters cannot read. drafting: at least one sequence may draft.
@@ -69,6 +72,7 @@ class Step:
     proposals: Mapping[str, frozenset[str]]
     owners: frozenset[str] = frozenset()
     extenders: frozenset[str] = frozenset()
+    probing: Mapping[str, int] = attrs.field(factory=dict, kw_only=True)
     parts: list[Part] = attrs.field(factory=list)
     absent: tuple[Sequence, ...] = ()
     wants_probs: bool = False
@@ -128,11 +132,15 @@ class Step:
         """(sequence, budget) of each that may draft and has no draft yet; budget is at least 1."""
         self._in("undrafted", "draft")
         for part in self.parts:
-            if part.budget and part.draft is None and part.seq.wants(self.plugin):
+            if part.budget and part.draft is None and self._serves(part.seq):
                 budget = part.length_max(self.plugin)
                 if budget > 0:
                     write(self, "current_sequence", part.seq)
                     yield part.seq, budget
+
+    def _serves(self, seq: Sequence) -> bool:
+        """Whether the asking plugin may draft for a sequence: one that is greedy only serves no temperature."""
+        return seq.wants(self.plugin) and is_served(self.proposals.get(self.plugin), seq.sampling.temperature)
 
     def nodes(self, seq: Sequence) -> int:
         """Max tokens of a tree for this sequence; the budget limits its depth."""
@@ -200,7 +208,7 @@ class Step:
         part = self.part(seq)
         if part.draft is not None or not part.budget or not seq.wants(self.plugin):
             raise ValueError("this sequence was not offered: it already has a draft, or may not draft in this step")
-        check_proposal(draft, self.proposals.get(self.plugin, frozenset()))
+        check_proposal(draft, self.proposals.get(self.plugin, frozenset()), seq.sampling.temperature)
         if draft.proposal == "sampled":
             draft = own(draft)
         check_draft(draft, part.length_max(self.plugin), self._nodes(part), self.target.info.vocab, self.trees)
@@ -221,7 +229,7 @@ class Step:
         """
         self._in("leaves", "draft")
         for part in self.parts:
-            if part.draft is None or self.plugin not in self.extenders or not part.seq.wants(self.plugin):
+            if part.draft is None or self.plugin not in self.extenders or not self._serves(part.seq):
                 continue
             draft, depths = part.draft, part.draft.depths
             for leaf in likely_first(draft):
@@ -249,7 +257,7 @@ class Step:
         if part.draft is None or self.plugin not in self.extenders or not seq.wants(self.plugin):
             raise ValueError("there is no draft to extend, or compat did not declare extends=True")
         check_extension(part.draft, leaf)
-        check_proposal(draft, self.proposals.get(self.plugin, frozenset()))
+        check_proposal(draft, self.proposals.get(self.plugin, frozenset()), seq.sampling.temperature)
         if draft.proposal == "sampled":
             draft = own(draft)
         longest = self._further(part, part.draft.depths[leaf])
@@ -258,6 +266,24 @@ class Step:
         if short is not None:
             field_of(part, "pieces").append(Piece(self.plugin, short, part.drafted, leaf))
             write(part, "draft", join_drafts(field_of(part, "draft"), short, leaf))
+
+    def probe_room(self, seq: Sequence) -> int:
+        """How many rows the plugin may probe for this sequence: its ``Needs(probes=...)``, or 0 if there is no room."""
+        self._in("probe_room", "draft")
+        part = self.part(seq)
+        if not part.probes_max or not self._serves(seq) or not part.length_max(self.plugin):
+            return 0
+        return self.probing.get(self.plugin, 0) - sum(len(p.ids) for p in part.probes if p.source == self.plugin)
+
+    def probe(self, seq: Sequence, probes: Probes) -> None:
+        """Evaluate rows with the step that are no drafts: they are never kept, and ``probe_rows`` gives their outputs.
+
+        Their parents number the draft tokens that the sequence has now: propose first. Raises ValueError or TypeError
+        if they break the contract.
+        """
+        room, part, info = self.probe_room(seq), self.part(seq), self.target.info
+        piece = create_piece(self.plugin, probes, part.drafted, part.probed, room, info.vocab, info.width)
+        field_of(part, "probes").append(piece)
 
     def noise(self, seq: Sequence, i: int, branch: int = 0, ids: list[int] | Tensor | None = None) -> Tensor:
         """Gumbel noise [V] float64, or [n] for ``ids``, of the i-th token to be drafted (0: the next output token).
@@ -269,7 +295,7 @@ class Step:
         The returned tensor is a copy. In ``rollback`` the positions are still those of this step's draft: a method that
         reads rows of logits there may choose from them with the noise of their positions.
 
-        :param i: from 0, below the budget.
+        :param i: from 0, in ``draft`` below the budget: no other position is drafted.
         :param branch: in a tree, which node of its depth the token follows. Shared noise is the same for all nodes;
             private noise differs, since a rule may look below a node before it rejects it.
         :param ids: noise of these tokens only; a few are cheap, the whole vocabulary takes some hundred microseconds.
@@ -277,6 +303,8 @@ class Step:
         self._in("noise", "draft", "rollback")
         if (i := index(i)) < 0:
             raise ValueError(f"noise was requested for drafted token {i}, the first is 0")
+        if self.phase == "draft" and i >= (budget := self.part(seq).budget):
+            raise ValueError(f"noise was requested for drafted token {i}, counted from 0; the budget is {budget}")
         source, t = self.drawing(seq, i, index(branch))
         seed, stream, domain = source
         if ids is not None and not isinstance(ids, Tensor):
@@ -365,6 +393,18 @@ class Step:
         self._in("kept_rows", "rollback", "process")
         part = self.part(seq)
         return [part.first_draft_row + i for i in part.verdict.path] if part.verdict else []
+
+    def probe_rows(self, seq: Sequence) -> ProbeRows | None:
+        """Outputs of the rows that the calling plugin probed for a sequence in this step; None if it probed none."""
+        self._in("probe_rows", "rollback")
+        part = self.part(seq)
+        at = [p.first + i for p in field_of(part, "probes") if p.source == self.plugin for i in range(len(p.ids))]
+        if not at or self.output is None:
+            return None
+        logits, rows = ([first + part.drafted + i for i in at] for first in (part.logits_row + 1, part.first_draft_row))
+        hidden, final = self.output.hidden, self.output.final
+        states = {i: hidden[i][rows] for i in hidden}
+        return ProbeRows(self.output.logits[logits], states, None if final is None else final[rows])
 
     @property
     def draft_results(self) -> Iterator[tuple[Sequence, DraftResult]]:

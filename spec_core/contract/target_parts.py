@@ -202,6 +202,31 @@ def next_token_layers(target: Any) -> tuple[NextTokenLayer, ...]:
     return tuple(layers)
 
 
+def has_tensor(target: Any, name: str) -> bool:
+    """Whether a target has a weight of this name, from metadata; True where it cannot say."""
+    return bool(target.has_tensor(name)) if hasattr(target, "has_tensor") else True
+
+
+def follow_problem(target: Any) -> str | None:
+    """Why a target cannot evaluate drafts that follow draft rows of its last forward; from metadata alone, None if it
+    can. A target that can has ``follow_problem``, which is None, and evaluates parts with ``held``.
+    """
+    if not hasattr(target, "follow_problem"):
+        return "it keeps no rows of drafts for another forward"
+    problem: str | None = target.follow_problem
+    return problem
+
+
+def probe_problem(target: Any) -> str | None:
+    """Why a target cannot evaluate rows that are no drafts, from metadata alone; None if it can. A target that can has
+    ``probe_problem``, which is None, and reads ``part.branch_rows`` and ``part.branch_parents``.
+    """
+    if not hasattr(target, "probe_problem"):
+        return "it evaluates committed tokens and drafts alone"
+    problem: str | None = target.probe_problem
+    return problem
+
+
 def partial_problem(target: Any) -> str | None:
     """Why rows cannot run through a part of a target's blocks, from metadata alone; None if they can."""
     if not hasattr(target, "partial_problem"):

@@ -11,19 +11,22 @@ from typing import Any, Literal, get_args
 
 import attrs
 import torch
-from attrs.validators import deep_iterable, in_, instance_of, is_callable, optional
+from attrs.validators import deep_iterable, ge, in_, instance_of, is_callable, optional
 from torch import Tensor
 
-from spec_core.errors import nearest
+from spec_core.contract.kinds import (
+    GREEDY,
+    KINDS,
+    PROPOSALS,
+    Kind,
+    Trace,
+    convert_drafted,
+    convert_judged,
+    convert_names,
+)
+from spec_core.errors import suggest_fields
 from spec_core.sampling.given import ints, strings
 
-Proposal = Literal["deterministic", "sampled", "unknown"]
-Kind = Literal["deterministic", "sampled", "unknown", "mixed"]
-Trace = Literal["states", "inputs"]
-PROPOSALS: frozenset[Proposal] = frozenset({"deterministic", "sampled", "unknown"})
-"""Kinds of proposal that a method may draft."""
-KINDS: frozenset[Kind] = PROPOSALS | {"mixed"}
-"""Kinds of proposal that a rule may judge."""
 Learns = Literal["nothing", "length", "tokens"]
 """What earlier verdicts may change in later drafts of a method, see ``Compat.learns``."""
 Exact = Literal["rows", "chains", "no", ""]
@@ -67,29 +70,6 @@ def _integer(value: Any) -> int:
     if "bool" in kind or not hasattr(value, "__index__") or getattr(value, "ndim", 0) != 0:
         raise TypeError(f"a token id must be an integer, got {value!r}")
     return value.__index__()
-
-
-def _proposals(given: Iterable[str]) -> frozenset[str]:
-    return _among(given, PROPOSALS)
-
-
-def _kinds(given: Iterable[str]) -> frozenset[str]:
-    return _among(given, KINDS)
-
-
-def _among(given: Iterable[str], known: frozenset[str]) -> frozenset[str]:
-    """Names of proposal kinds. Raises ValueError for an unknown name, which no rule could match."""
-    names = _names(given)
-    for name in sorted(names - known, key=str):
-        raise ValueError(f"{name!r} is not a kind of proposal; known, nearest first: {nearest(str(name), known)}")
-    return names
-
-
-def _names(given: Iterable[str]) -> frozenset[str]:
-    """A set of names. A single text is refused: iterating over it would give its letters."""
-    if isinstance(given, str):
-        raise TypeError(f"a set of names is needed, got the text {given!r}: write {{{given!r}}}")
-    return frozenset(given)
 
 
 def _path(path: Iterable[Any]) -> tuple[int, ...]:
@@ -141,7 +121,9 @@ class Draft:
     ) -> None:
         proposal = proposal or ("deterministic" if probs is None else "sampled")
         if proposal not in KINDS:
-            raise ValueError(f"proposal must be one of {', '.join(sorted(PROPOSALS))}, got {proposal!r}")
+            greedy = "; greedy is said in Compat(drafts=...): the draft itself is deterministic"
+            hint = greedy if str(proposal) == GREEDY else ""
+            raise ValueError(f"proposal must be one of {', '.join(sorted(PROPOSALS))}, got {proposal!r}{hint}")
         _check_claim(proposal, probs)
         floats = None if confidence is None else tuple(float(c) for c in _row(confidence, "confidences"))
         self.__attrs_init__(_ids(tokens), proposal, probs, _parents(parents), floats)
@@ -208,6 +190,7 @@ class Verdict:
     tv_distance: float = 0.0
 
 
+@suggest_fields
 @attrs.frozen
 class Needs:
     """Outputs of a forward besides the logits that the rules need.
@@ -222,6 +205,7 @@ class Needs:
     weights: GGUF names of the target's weights that the plugin reads with ``target.tensor``, such as
         ``token_embd.weight``. cached_layers: blocks of the target whose keys and values the plugin reads with its
         ``CacheReader``. constraints, predictions: the plugin drafts only from these fields of requests.
+    probes: rows of a sequence that the plugin may add to a forward with ``step.probe``, beside drafts.
     runs_target: the plugin evaluates sequences of its own on the target. partial: it runs rows through a part of its
         blocks, with ``partial_forward``. A run allows both and gives these fields; other engines may not.
     """
@@ -233,15 +217,17 @@ class Needs:
     all_logits: bool = False
     trace: Trace | None = attrs.field(default=None, validator=in_((None, "states", "inputs")))
     depth: int | None = None
-    weights: frozenset[str] = attrs.field(default=frozenset(), converter=_names, kw_only=True)
+    weights: frozenset[str] = attrs.field(default=frozenset(), converter=convert_names, kw_only=True)
     cached_layers: frozenset[int] = attrs.field(default=frozenset(), converter=ints, kw_only=True)
     constraints: bool = attrs.field(default=False, kw_only=True)
     predictions: bool = attrs.field(default=False, kw_only=True)
     runs_target: bool = attrs.field(default=False, kw_only=True)
     partial: bool = attrs.field(default=False, kw_only=True)
+    probes: int = attrs.field(default=0, kw_only=True, validator=[instance_of(int), ge(0)])
 
     def __or__(self, other: Needs) -> Needs:
         single: dict[str, Any] = {"trace": self.trace or other.trace, "depth": (self if self.trace else other).depth}
+        single["probes"] = self.probes + other.probes
         names = (field.name for field in attrs.fields(Needs) if field.name not in single)
         return Needs(**single, **{name: getattr(self, name) | getattr(other, name) for name in names})
 
@@ -262,6 +248,7 @@ def _refusals(given: Iterable[Refusal]) -> tuple[Refusal, ...]:
     return tuple(given)
 
 
+@suggest_fields
 @attrs.frozen
 class Compat:
     """A plugin's answer to ``compat``: its capabilities and requirements.
@@ -270,10 +257,10 @@ class Compat:
     needs: what each target forward must return for it.
     refusals: reasons why it cannot run here; any refusal stops the run before a weight is read.
     drafts: the kinds of proposal that it drafts; None means ``deterministic`` for a plugin with a draft hook, empty
-        means that it never drafts.
+        means that it never drafts. ``greedy`` are deterministic drafts for requests at temperature 0 alone.
     extends: it may extend the drafts of other methods, with ``step.leaves`` and ``step.extend``.
-    judges: for a rule, the kinds of proposal it can judge, ``mixed`` for drafts that are drawn in part only;
-        None means all.
+    judges: for a rule, the kinds of proposal it can judge, ``mixed`` for drafts that are drawn in part only, ``greedy``
+        for deterministic ones at temperature 0 alone; None means all.
     noise: for a rule, ``shared`` if it decides with the noise that drafters may read, else ``private``.
     lossy: for a rule, why its text does not have the target's distribution; None if it has.
     steers: for a rule, what it does to the text, which is defined without drafts but is not the target's: guidance by
@@ -297,14 +284,14 @@ class Compat:
         called for a run that was never closed, for a plugin that was switched off, and by other engines.
     """
 
-    owns: frozenset[str] = attrs.field(default=frozenset(), converter=_names)
+    owns: frozenset[str] = attrs.field(default=frozenset(), converter=convert_names)
     needs: Needs = attrs.field(default=Needs(), validator=instance_of(Needs))
     refusals: tuple[Refusal, ...] = attrs.field(
         default=(), converter=_refusals, validator=deep_iterable(instance_of(Refusal))
     )
-    drafts: frozenset[str] | None = attrs.field(default=None, converter=attrs.converters.optional(_proposals))
+    drafts: frozenset[str] | None = attrs.field(default=None, converter=attrs.converters.optional(convert_drafted))
     extends: bool = False
-    judges: frozenset[str] | None = attrs.field(default=None, converter=attrs.converters.optional(_kinds))
+    judges: frozenset[str] | None = attrs.field(default=None, converter=attrs.converters.optional(convert_judged))
     noise: Literal["shared", "private"] = attrs.field(default="shared", validator=in_(("shared", "private")))
     lossy: str | None = attrs.field(default=None, validator=optional(instance_of(str)))
     steers: str | None = attrs.field(default=None, validator=optional(instance_of(str)), kw_only=True)
@@ -330,6 +317,7 @@ class RecurrentSizes:
     record_bytes: int
 
 
+@suggest_fields
 @attrs.frozen
 class TargetInfo:
     """Facts about a target, for plugins: plain values, which can be written as JSON.
@@ -349,6 +337,7 @@ class TargetInfo:
     position of a sequence, and of the largest step; None if they are not known. recurrent: sizes of recurrent layers.
     layer_max: limits of layers that its executor runs beside it: ``head``, width of an attention head, ``inputs``,
     hidden states that a layer reads, ``conv_taps``, rows of a block that a convolution reads; a missing one is none.
+    rotation_base: of the positions in attention, before any scaling; norm_epsilon: of the norms. None: not known.
     companions: {method: location} of its drafters. prompts: a file of its prompts.
     """
 
@@ -368,7 +357,7 @@ class TargetInfo:
     batch_device: str = ""
     exact: Exact = attrs.field(default="", validator=in_(EXACT))
     exact_why: str = ""
-    tensors: frozenset[str] | None = attrs.field(default=None, converter=attrs.converters.optional(_names))
+    tensors: frozenset[str] | None = attrs.field(default=None, converter=attrs.converters.optional(convert_names))
     file: str = ""
     types: Mapping[str, int] = attrs.field(factory=dict)
     options: Mapping[str, str] = attrs.field(factory=dict)
@@ -379,6 +368,8 @@ class TargetInfo:
     step_bytes: int | None = None
     recurrent: RecurrentSizes | None = None
     layer_max: Mapping[str, int] = attrs.field(factory=dict)
+    rotation_base: float | None = None
+    norm_epsilon: float | None = None
     companions: Mapping[str, str] = attrs.field(factory=dict)
     prompts: str | None = None
 

@@ -125,8 +125,6 @@ def unmet_needs(chosen: PluginInstance, serves: Serves) -> Iterator[str]:
         yield "it decides which drafts are accepted; this engine decides itself"
     if chosen.controls and not serves.limits:
         yield "it limits the lengths of drafts; this engine asks for one length"
-    if needs.trace is not None:
-        yield f"it reads {needs.trace} of recurrent layers; this engine does not give them"
     if needs.runs_target:
         yield "it evaluates sequences of its own on the target; this engine runs its model alone"
     if needs.partial:

@@ -117,6 +117,7 @@ class Run:
             self.proposals,
             self._owners,
             frozenset(c.name for c in self.plugins if c.compat.extends),
+            probing={c.name: c.compat.needs.probes for c in self.plugins if c.compat.needs.probes},
             wants_probs=wants_probs(self.plugins),
             trees=self.needs.trees,
             private=self._private,

@@ -135,7 +135,9 @@ def plan(running: list[Sequence], target: Target, settings: RunSettings, drafter
             break
         kept = max(0, kept - 1)  # a draft leaves rows for later sequences
         part = share(seq, room, kept, target, settings, drafters)
-        room -= len(part.pending) + (part.nodes if step.trees else part.budget)
+        if part.budget and step.probing:
+            reserve_probes(part, room - kept, target.info.context, step)
+        room -= len(part.pending) + (part.nodes if step.trees else part.budget) + part.probes_max
         step.add(part)
     if prompts:
         if decoding and settings.prefill_budget:
@@ -195,6 +197,14 @@ def share(seq: Sequence, room: int, kept: int, target: Target, settings: RunSett
     return Part(seq, start, pending, decides, budget, nodes)
 
 
+def reserve_probes(part: Part, room: int, context: int, step: Step) -> None:
+    """Reserve the rows that methods may probe for a sequence: all of them, or none if they do not fit."""
+    probes = sum(count for name, count in step.probing.items() if part.seq.wants(name))
+    branches = part.nodes if step.trees else part.budget
+    if len(part.pending) + branches + probes <= room and part.end + part.budget + probes < context:
+        part.probes_max = probes
+
+
 def draft_limit(seq: Sequence, settings: RunSettings) -> int:
     return settings.draft_max if seq.draft_max is None else min(seq.draft_max, settings.draft_max)
 
@@ -205,9 +215,9 @@ def remaining(seq: Sequence, context: int) -> int:
 
 
 def has_drafts(parts: list[Part]) -> bool:
-    """Whether any sequence has a draft."""
+    """Whether any sequence has a draft, or rows that are probed."""
     for part in parts:  # noqa: SIM110 - a generator takes three times as long, and every step asks
-        if part.draft is not None:
+        if part.draft is not None or part.probes:
             return True
     return False
 

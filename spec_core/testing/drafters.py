@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Set
 
 import attrs
 
@@ -18,13 +18,18 @@ class Oracle:
     """Drafts the target's own tokens, which are known beforehand, except where they are to be wrong.
 
     text: {sequence name: its tokens, prompt and output}. right: (i, seq) -> whether draft i of this step is right.
-    length: max tokens of a draft. vocab: size of the target's vocabulary.
+    length: max tokens of a draft. vocab: size of the target's vocabulary. drafts: as in ``Compat``.
     """
 
     text: dict[str, list[int]]
     right: Callable[[int, Sequence], bool] = lambda i, seq: True
     length: int = 4
     vocab: int = 48
+    drafts: Set[str] = frozenset({"deterministic"})
+
+    @hookimpl
+    def compat(self) -> Compat:
+        return Compat(drafts=self.drafts)
 
     @hookimpl
     def draft(self, step: Step) -> None:
@@ -38,13 +43,14 @@ class Oracle:
 
 @attrs.define(eq=False)
 class RandomTrees:
-    """Random trees, sometimes with the right token in them; sometimes no draft."""
+    """Random trees, sometimes with the right token in them; sometimes no draft. drafts: as in ``Compat``."""
 
     text: dict[str, list[int]]
     seed: int = 0
     vocab: int = 48
     nodes_max: int = 6
     trees: bool = True
+    drafts: Set[str] = frozenset({"deterministic"})
     rng: random.Random = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -52,7 +58,7 @@ class RandomTrees:
 
     @hookimpl
     def compat(self) -> Compat:
-        return Compat(needs=Needs(trees=self.trees))
+        return Compat(needs=Needs(trees=self.trees), drafts=self.drafts)
 
     @hookimpl
     def draft(self, step: Step) -> None:

@@ -12,12 +12,13 @@ from typing import Any, NoReturn
 import attrs
 import torch
 
+from spec_core.contract.kinds import PROPOSALS
 from spec_core.contract.plan import DraftPlan
 from spec_core.contract.rows import Rows
 from spec_core.contract.sequence import Sequence
 from spec_core.contract.step import Step
 from spec_core.contract.target import Target
-from spec_core.contract.values import PROPOSALS, Compat, Draft, Needs, Verdict
+from spec_core.contract.values import Compat, Draft, Needs, Verdict
 from spec_core.hookspecs import hookimpl
 
 ERRORS = (ValueError, TypeError, KeyError, RuntimeError, MemoryError, AssertionError, RecursionError, StopIteration)

@@ -46,12 +46,15 @@ class QuickTarget:
         self._embed = torch.randn(vocab, width, generator=random)
         self.cache_reader = ToyReader(width, lambda seq: seq.tokens, self._show)
 
+    probe_problem = None
+    """Why it cannot evaluate rows that are no drafts: it can."""
+
     def forward(self, batch: Batch, needs: Needs) -> TargetOutput:
         tokens = batch.tokens.clamp_min(0)
         rows: list[int] = []
         for part in batch.parts:
             first = part.row if needs.all_logits else part.first_draft_row - 1
-            rows += range(first, part.first_draft_row + part.drafted) if part.decides or needs.all_logits else ()
+            rows += range(first, part.first_draft_row + part.branch_rows) if part.decides or needs.all_logits else ()
         x = self._embed[tokens]
         return TargetOutput(
             logits=self.table[batch.positions[rows] % self.period, tokens[rows]],

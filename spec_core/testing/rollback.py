@@ -6,10 +6,11 @@ from typing import Any, Literal
 
 import attrs
 
+from spec_core.contract.kinds import Trace
 from spec_core.contract.sequence import Sequence
 from spec_core.contract.step import Step
 from spec_core.contract.target import Target
-from spec_core.contract.values import Compat, Needs, Refusal, Trace
+from spec_core.contract.values import Compat, Needs, Refusal
 from spec_core.hookspecs import hookimpl
 from spec_core.testing.toy import Record, ToyTarget
 

@@ -7,6 +7,7 @@ it can serve as a reference. Rows are computed one by one: a row's result does n
 
 from __future__ import annotations
 
+from collections.abc import Sequence as Items
 from typing import Any
 
 import attrs
@@ -14,6 +15,7 @@ import numpy as np
 import torch
 
 from spec_core.contract.batch import Batch, Part, TargetOutput
+from spec_core.contract.held import HeldDrafts, check_held
 from spec_core.contract.sequence import Sequence, Slot
 from spec_core.contract.step import Step
 from spec_core.contract.values import Compat, Needs, TargetInfo
@@ -42,11 +44,15 @@ class Record:
 
 @attrs.define(eq=False)
 class ToyState:
-    """Memory of one slot: attention rows by position, and the recurrent state after ``evaluated`` positions."""
+    """Memory of one slot: attention rows by position, and the recurrent state after ``evaluated`` positions.
+
+    drafts: rows of drafts that a forward may follow.
+    """
 
     keys: list[np.ndarray] = attrs.field(factory=list)
     values: list[np.ndarray] = attrs.field(factory=list)
     recurrent: Recurrent | None = None
+    drafts: HeldDrafts | None = None
 
 
 class ToyTokenizer:
@@ -136,13 +142,14 @@ class ToyTarget:
         logit_rows: list[int] = []
         trace: dict[int, Any] = {}
         for part in batch.parts:
-            last = part.first_draft_row + part.drafted
-            embeds = {
-                row: batch.embeds[row].numpy() for row in range(part.row, part.first_draft_row) if row in batch.embeds
-            }
+            held, part.seq.slot.state.drafts = part.seq.slot.state.drafts, None
+            check_held(held, part)
+            last = part.first_draft_row + part.held + part.branch_rows
+            embeds = {row: batch.embeds[row].numpy() for row in range(part.row, last) if row in batch.embeds}
             streams += self._part(part, tokens, positions, embeds, needs, trace)
-            first = part.row if needs.all_logits else part.first_draft_row - 1
+            first = part.row if needs.all_logits or not part.pending else part.first_draft_row - 1
             logit_rows += range(first, last) if part.decides or needs.all_logits else ()
+            part.seq.slot.state.drafts = HeldDrafts(part.end, part.draft)
         rows = np.array(streams)  # [R, L + 1, D]
         final = np.array([_norm(stream[-1]) for stream in streams])
         logits = np.array([self._head @ final[row] for row in logit_rows]).reshape(-1, len(self._head))  # equal bits
@@ -153,6 +160,14 @@ class ToyTarget:
             trace=trace if needs.trace else None,
         )
 
+    @property
+    def follow_problem(self) -> str | None:
+        """Why drafts cannot follow draft rows of the last forward; None if they can."""
+        return "its second block keeps a state" if self._recurs else None
+
+    probe_problem = None
+    """Why it cannot evaluate rows that are no drafts: it can."""
+
     def tensor(self, name: str) -> torch.Tensor:
         weights = {"token_embd.weight": self._embed, "output.weight": self._head}
         return torch.from_numpy(weights[name])
@@ -161,6 +176,7 @@ class ToyTarget:
         slot = seq.slot
         if slot.state is None:
             slot.state = ToyState()
+        slot.state.drafts = None
         if not self._recurs:
             return self._truncate(slot.state, want)
         start = max((p for p in slot.checkpoints if p <= want), default=0)
@@ -195,6 +211,7 @@ class ToyTarget:
         """Keep committed rows and the kept path, drop the others."""
         for seq, verdict in step.verdicts.items():
             part, state = step.part(seq), seq.slot.state
+            state.drafts = None
             for rows in (state.keys, state.values):
                 kept = [rows[part.end + i] for i in verdict.path]
                 rows[part.end :] = kept
@@ -221,7 +238,7 @@ class ToyTarget:
     ) -> list[list[np.ndarray]]:
         """Residual streams [rows][L + 1][D] of one sequence's rows."""
         state: ToyState = part.seq.slot.state
-        self._truncate(state, part.start)
+        self._truncate(state, part.start + part.held)
         streams = []
         for row in range(part.row, part.first_draft_row):
             earlier = range(part.start + row - part.row)
@@ -229,14 +246,14 @@ class ToyTarget:
             stream, state.recurrent, _ = self._row(x, positions[row], state, earlier, state.recurrent)
             streams.append(stream)
         after: list[Recurrent | None] = []
-        for j in range(part.drafted):
-            assert part.draft is not None
-            ancestry = part.draft.ancestry(j)
-            parent = ancestry[-2] if len(ancestry) > 1 else -1
+        parents = part.branch_parents or range(-1, part.drafted - 1)
+        for j in range(part.held, len(parents)):
+            parent, ancestry = parents[j], _ancestry(parents, j)
             visible = [*range(part.end), *(part.end + i for i in ancestry[:-1])]
-            before = after[parent] if parent >= 0 else state.recurrent
+            before = after[parent] if parent >= 0 and self._recurs else state.recurrent
             row = part.first_draft_row + j
-            stream, now, source = self._row(self._embed[tokens[row]], positions[row], state, visible, before)
+            x = embeds[row] if row in embeds else self._embed[tokens[row]]
+            stream, now, source = self._row(x, positions[row], state, visible, before)
             streams.append(stream)
             after.append(now)
             if needs.trace:
@@ -277,6 +294,15 @@ class ToyTarget:
 def _rows_of(state: ToyState, count: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Keys and values [count, D] of the first rows."""
     return torch.from_numpy(np.array(state.keys[:count])), torch.from_numpy(np.array(state.values[:count]))
+
+
+def _ancestry(parents: Items[int], j: int) -> list[int]:
+    """Rows from the root down to row ``j``, itself included."""
+    path: list[int] = []
+    while j >= 0:
+        path.append(j)
+        j = parents[j]
+    return path[::-1]
 
 
 def _norm(x: np.ndarray) -> np.ndarray:

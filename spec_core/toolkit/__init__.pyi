@@ -1,5 +1,7 @@
 """The names of ``spec_core.toolkit``; ``__init__.py`` imports each when it is first used."""
 
+from spec_core.contract.held import HeldDrafts as HeldDrafts
+from spec_core.contract.held import check_held as check_held
 from spec_core.contract.overlay import LowRank as LowRank
 from spec_core.contract.overlay import Overlay as Overlay
 from spec_core.contract.parts import decode_after as decode_after
@@ -17,6 +19,7 @@ from spec_core.contract.target_parts import PartialForward as PartialForward
 from spec_core.contract.target_parts import TrainingTexts as TrainingTexts
 from spec_core.contract.target_parts import UnreadableLayer as UnreadableLayer
 from spec_core.contract.target_parts import cache_reader as cache_reader
+from spec_core.contract.target_parts import follow_problem as follow_problem
 from spec_core.contract.target_parts import image_encoder as image_encoder
 from spec_core.contract.target_parts import layer_executor as layer_executor
 from spec_core.contract.target_parts import next_token_layer as next_token_layer

@@ -53,12 +53,12 @@ class DraftHead:
 
     def states(self, span: Span) -> list[Tensor]:
         """[n, D] of a span for each of the sources."""
-        return [span.final if i == self.last and span.final is not None else span.hidden[i] for i in self.sources]
+        return [span.final if i == self.last else span.hidden[i] for i in self.sources]
 
     def copy(self, span: Span) -> Span:
         """A span that stays valid after the step, with the states of the sources and no others."""
         hidden = {i: state.clone() for i, state in zip(self.sources, self.states(span), strict=True)}
-        final = None if span.final is None else hidden.pop(self.last, None)
+        final = hidden.pop(self.last, None)
         embeds = {i: embed.clone() for i, embed in span.next_embeds.items()}
         return attrs.evolve(span, hidden=hidden, final=final, next_embeds=embeds)
 

@@ -15,10 +15,11 @@ from typing import Any
 import attrs
 from torch import Tensor
 
+from spec_core.contract.kinds import Proposal
 from spec_core.contract.rows import Rows, Span
 from spec_core.contract.sequence import Sequence, StashKey
 from spec_core.contract.step import Step
-from spec_core.contract.values import Draft, Proposal
+from spec_core.contract.values import Draft
 from spec_core.hookspecs import hookimpl
 from spec_core.toolkit.acceptance import AcceptanceEstimate
 from spec_core.toolkit.pair_tree import PairTree, learn_draft

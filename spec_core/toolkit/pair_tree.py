@@ -13,9 +13,10 @@ import attrs
 import torch
 from torch import Tensor
 
+from spec_core.contract.kinds import Proposal
 from spec_core.contract.sequence import Sequence
 from spec_core.contract.step import Step
-from spec_core.contract.values import Draft, Proposal
+from spec_core.contract.values import Draft
 from spec_core.toolkit.acceptance import AcceptanceEstimate
 from spec_core.toolkit.place import COMMITTED, BranchPoint
 from spec_core.toolkit.token_drafter import TokenDrafter

@@ -15,9 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from spec_core.contract.kinds import Proposal
 from spec_core.contract.sequence import Sequence
 from spec_core.contract.step import Step
-from spec_core.contract.values import Draft, Proposal
+from spec_core.contract.values import Draft
 from spec_core.sampling import native
 from spec_core.sampling.choose import adjust, draw_token, likeliest, support
 from spec_core.sampling.parameters import Sampling
@@ -159,8 +160,13 @@ class TokenDrafter:
 
     @property
     def proposals(self) -> frozenset[str]:
-        """Kinds of proposal, for ``Compat.drafts``."""
-        return frozenset({"deterministic", "sampled", "unknown"} if self.sample != "greedy" else {"deterministic"})
+        """Kinds of proposal of chains, for ``Compat.drafts``."""
+        return frozenset({"greedy", "sampled", "unknown"} if self.sample != "greedy" else {"deterministic"})
+
+    @property
+    def tree_proposals(self) -> frozenset[str]:
+        """The same for a method that drafts trees too: the likeliest tokens under noise that it cannot read."""
+        return self.proposals | {"deterministic"}
 
     def finish(self, draft: PartialDraft) -> Draft:
         """The finished draft, with probs if they were kept."""

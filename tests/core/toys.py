@@ -156,7 +156,7 @@ class Watcher:
                         "next": span.next[i],
                         "embed": span.next_embeds.get(i),
                         "hidden": {k: h[i].clone() for k, h in span.hidden.items()},
-                        "final": None if span.final is None else span.final[i].clone(),
+                        "final": span.final[i].clone() if rows.step.output.final is not None else None,
                     }
                 )
             assert span.end == span.start + len(span.tokens) == received[-1]["position"] + 1

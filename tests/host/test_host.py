@@ -298,7 +298,8 @@ class Loads:
         (Needs(constraints=True), "constraints", "it needs constraints of requests"),
         (Needs(predictions=True), "predictions", "it needs predictions of requests"),
         (Needs(runs_target=True), None, "it evaluates sequences of its own on the target"),
-        (Needs(trace="states"), None, "it reads states of recurrent layers"),
+        (Needs(trace="states"), None, "needs a trace of states and owns no state"),
+        (Needs(probes=2), None, "adds rows to forwards that are no drafts"),
         (Needs(all_logits=True), None, "it reads logits of all rows of a prompt"),
     ],
 )

@@ -11,7 +11,7 @@ from typing import Any
 import attrs
 import torch
 
-from spec_core import Compat, Draft, Needs, StashKey, Verdict, hookimpl
+from spec_core import Compat, Draft, Needs, Probes, StashKey, Verdict, hookimpl
 from spec_core.sampling.noise import gumbel
 from spec_core.toolkit import evaluate, partial_forward, partial_problem
 
@@ -404,6 +404,55 @@ class SaysAnotherProposal(Lookup):
             ids = self.ahead(seq, min(budget, self.length))
             if ids:
                 step.propose(seq, Draft(ids, proposal="unknown"))
+
+
+@attrs.define(eq=False)
+class IsGreedyAtEveryTemperature(Lookup):
+    """Declares greedy and sampled drafts, and drafts without a row for requests with a temperature."""
+
+    @hookimpl
+    def compat(self) -> Compat:
+        return Compat(drafts={"sampled", "greedy"})
+
+
+@attrs.define(eq=False)
+class ProbesItsGuesses(Lookup):
+    """Healthy: reads what follows its last guess, and drafts that when the text comes there."""
+
+    known: StashKey[dict[tuple[int, int], int]] = attrs.field(factory=StashKey, init=False)
+
+    @hookimpl
+    def compat(self) -> Compat:
+        return Compat(needs=Needs(probes=2, logits=True), drafts={"deterministic"}, learns="tokens")
+
+    @hookimpl
+    def draft(self, step) -> None:
+        for seq, budget in step.undrafted:
+            if self.has_room(step, seq):
+                step.probe(seq, Probes([seq.tokens[0] % 40, 5]) if seq.tokens[0] >= 0 else Probes([1, 5]))
+            token = seq.stash.get(self.known, {}).get(tuple(seq.tokens[-2:]), -1)
+            if token >= 0:
+                step.propose(seq, Draft([token]))
+            elif ids := self.ahead(seq, min(budget, self.length)):
+                step.propose(seq, Draft(ids))
+
+    def has_room(self, step, seq) -> bool:
+        return step.probe_room(seq) >= 2
+
+    @hookimpl
+    def rollback(self, step) -> None:
+        for seq in step.verdicts:
+            if seq.wants(step.plugin) and (rows := step.probe_rows(seq)) is not None:
+                known = seq.stash.setdefault(self.known, {})
+                known[max(seq.tokens[0], 0) % 40, 5] = int(rows.logits[1].argmax())
+
+
+@attrs.define(eq=False)
+class ProbesWithoutRoom(ProbesItsGuesses):
+    """Does not ask whether the step has rows left."""
+
+    def has_room(self, step, seq) -> bool:
+        return True
 
 
 @attrs.define(eq=False)

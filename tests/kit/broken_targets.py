@@ -8,6 +8,8 @@ import attrs
 import torch
 
 from spec_core import Compat, Draft, Part, hookimpl
+from spec_core.contract.held import HeldDrafts, check_held
+from spec_core.contract.splice import explicit_parents
 from spec_core.testing import ToyTarget
 from spec_core.toolkit import forward
 
@@ -384,6 +386,45 @@ class WritesEvaluatedRows(RunsParts):
         return SimpleNamespace(
             forward=lambda rows: [part.run([(s, at - 1, [t[0]]) for s, at, t in rows]), part.forward(rows)][1]
         )
+
+
+class HoldsDrafts(ToyTarget):
+    """Healthy: draft rows stay for a forward that follows them."""
+
+    def __init__(self) -> None:
+        super().__init__(context=96, recurrent=False)
+
+
+class LosesThePath(HoldsDrafts):
+    """Lets a draft that follows a draft row of the last forward follow committed text."""
+
+    def forward(self, batch, needs):
+        for part in batch.parts:
+            if part.held:
+                check_held(part.seq.slot.state.drafts, part)
+                parents = [p if p >= part.held else -1 for p in explicit_parents(part.draft)]
+                part.draft = Draft(part.draft.ids, parents=parents)
+                part.seq.slot.state.drafts = HeldDrafts(part.start, part.draft)
+        return super().forward(batch, needs)
+
+
+class FollowsVoidRows(HoldsDrafts):
+    """Does not look what became of the rows that a forward follows."""
+
+    def forward(self, batch, needs):
+        for part in batch.parts:
+            if not part.pending:
+                part.seq.slot.state.drafts = HeldDrafts(part.start, part.draft)
+        return super().forward(batch, needs)
+
+
+class LosesThePathOfProbes(HoldsDrafts):
+    """Lets every probe row follow committed text."""
+
+    def forward(self, batch, needs):
+        for part in batch.parts:
+            part.probes = [attrs.evolve(piece, links=(-1,) * len(piece.ids)) for piece in part.probes]
+        return super().forward(batch, needs)
 
 
 class NamesAMissingTensor(HasParts):

@@ -76,6 +76,8 @@ DRAFTERS = [
     drafter("drafted_tokens_are_in_the_vocabulary", drafters.FillsUp),
     drafter("only_offered_sequences_are_drafted", drafters.DraftsEverybody),
     drafter("declared_proposals_are_kept", drafters.SaysAnotherProposal),
+    drafter("rows_are_probed_only_where_there_is_room", drafters.ProbesWithoutRoom, drafters.ProbesItsGuesses),
+    drafter("declared_proposals_are_kept", drafters.IsGreedyAtEveryTemperature),
     drafter("deterministic_drafts_are_the_same_twice", drafters.ThrowsDice),
     drafter("the_same_request_gets_the_same_drafts", drafters.HasItsOwnChance, drafters.Sampler),
     drafter("rows_are_distributions", drafters.ShowsNoDistribution, drafters.Sampler),
@@ -178,6 +180,9 @@ TARGETS = [
     target_part("the_layer_executor_has_the_weights_of_the_target", targets.LendsAnotherEmbedding),
     target_part("the_cache_reader_shows_the_rows_of_the_text", targets.ShowsOneRowTooFew),
     target("a_part_of_the_blocks_changes_nothing", targets.WritesEvaluatedRows, targets.RunsParts),
+    target("drafts_that_follow_drafts_are_as_in_one_forward", targets.LosesThePath, targets.HoldsDrafts),
+    target("draft_rows_are_void_after_another_forward", targets.FollowsVoidRows, targets.HoldsDrafts),
+    target("probe_rows_are_evaluated_and_not_kept", targets.LosesThePathOfProbes, targets.HoldsDrafts),
     target("rows_of_a_part_are_those_from_the_first_on", targets.GivesAllRows, targets.RunsParts),
     target_part("training_texts_are_texts", targets.GivesMorePrompts),
 ]

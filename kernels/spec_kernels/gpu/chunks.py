@@ -34,6 +34,8 @@ def cut_chunks(batch: ForwardBatch, most: int) -> Iterator[Chunk]:
     sequences: list[SequenceRows] = []
     first = rows = 0
     for s in batch.sequences:
+        if s.held:
+            raise ValueError("an executor on a device holds no rows of trees")
         at = 0
         while at < s.rows:
             count = _next_rows(s, at, most - rows, lineage)

@@ -30,6 +30,8 @@ class SequenceRows:
     first: their first row in the batch    start: the cache position of that row; all rows attend to earlier positions
     parents: of the drafts, -1 is the last pending row; None: every row follows the one before
     mutual: the rows attend to each other in both directions
+    held: rows of a tree that lie in the cache before ``start`` and are not in the batch: all its rows are drafts then,
+        ``parents`` are those of the whole tree, held rows first, and -1 is the row before it. Attention alone, on a CPU
     """
 
     cache: Any
@@ -38,6 +40,12 @@ class SequenceRows:
     start: int
     parents: Sequence[int] | None = None
     mutual: bool = False
+    held: int = 0
+
+    @property
+    def base(self) -> int:
+        """Cache position of the first row, a held one too."""
+        return self.start - self.held
 
     @property
     def end(self) -> int:
@@ -45,17 +53,17 @@ class SequenceRows:
 
     @property
     def pending(self) -> int:
-        return self.rows if self.parents is None else self.rows - len(self.parents)
+        return self.rows if self.parents is None else self.held + self.rows - len(self.parents)
 
     def path(self, row: int) -> list[int]:
-        """Cache positions from ``start`` on that row ``row`` of the sequence attends to, in order, its own last."""
+        """Cache positions from ``base`` on to which row ``row`` of the sequence attends, in order, its own last."""
         if row < self.pending or self.parents is None:
-            return list(range(self.start, self.start + row + 1))
-        path, node = [], row - self.pending
+            return list(range(self.base, self.start + row + 1))
+        path, node = [], self.held + row - self.pending
         while node >= 0:
-            path.append(self.start + self.pending + node)
+            path.append(self.base + self.pending + node)
             node = self.parents[node]
-        return [*range(self.start, self.start + self.pending), *reversed(path)]
+        return [*range(self.base, self.base + self.pending), *reversed(path)]
 
 
 @dataclass(eq=False, slots=True)

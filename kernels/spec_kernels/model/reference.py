@@ -282,7 +282,7 @@ class Pass:
         sinks = None if op.sinks is None else self.of.here(op.sinks)
         out = [attention(q[:chain], keys, values, s.start, op.shape, last, sinks)]
         for row in range(chain, s.rows):
-            path = torch.tensor([*range(s.start), *s.path(row)], device=keys.device)
+            path = torch.tensor([*range(s.base), *s.path(row)], device=keys.device)
             path_rows = keys.index_select(1, path), values.index_select(1, path)
             out.append(attention(q[row : row + 1], *path_rows, len(path) - 1, op.shape, sinks=sinks))
         return torch.cat(out)

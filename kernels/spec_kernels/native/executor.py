@@ -328,8 +328,8 @@ def _sequence(s: SequenceRows) -> tuple[Any, ...]:
     cache = s.cache
     address, length = (0, 0) if cache is None else (cache.address, cache.length)
     if s.parents is None:
-        return address, length, s.rows, s.start, s.rows, None, s.mutual
-    return address, length, s.rows, s.start, s.pending, tuple(s.parents), s.mutual
+        return address, length, s.rows, s.start, s.rows, None, s.mutual, s.held
+    return address, length, s.rows, s.start, s.pending, tuple(s.parents), s.mutual, s.held
 
 
 class Block:

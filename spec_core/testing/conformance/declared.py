@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from spec_core.contract.batch import Batch, TargetOutput
@@ -45,6 +47,14 @@ class NeedsChecks(Conformance):
         if not run.needs.runs_target:
             what = "a sequence of the method's own was evaluated: compat must return Needs(runs_target=True)"
             expect(evaluated <= served, what)
+
+    @promise("Rows are probed only where step.probe_room says that there is room: a full batch has none.")
+    def test_rows_are_probed_only_where_there_is_room(self) -> None:
+        if not self.compat_answer.needs.probes:
+            pytest.skip("it probes no rows")
+        tight: list[dict[str, Any]] = [{"max_batched_tokens": 12}, {"max_batched_tokens": 3}, {"draft_max": 1}]
+        for settings in tight:
+            self.is_plain(self.run([self.mine()], **settings), self.requests())
 
     @promise("A method that runs a part of the target's blocks declares Needs(partial=True): few targets can.")
     def test_parts_of_the_target_are_run_only_if_declared(self) -> None:

@@ -12,11 +12,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from spec_core.contract.kinds import Proposal
 from spec_core.contract.request import Request
 from spec_core.contract.rows import Rows
 from spec_core.contract.sequence import Sequence
 from spec_core.contract.step import Step
-from spec_core.contract.values import Compat, Draft, Needs, Proposal
+from spec_core.contract.values import Compat, Draft, Needs
 from spec_core.hookspecs import hookimpl
 from spec_core.sampling.parameters import Sampling
 from spec_core.testing.conformance.base import expect

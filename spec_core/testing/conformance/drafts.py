@@ -14,6 +14,7 @@ import torch
 
 from spec_core.assembly.hooks import ask_compat
 from spec_core.contract.batch import Batch, TargetOutput
+from spec_core.contract.kinds import is_declared
 from spec_core.contract.request import Request
 from spec_core.contract.step import Step
 from spec_core.contract.values import Compat, Draft
@@ -215,7 +216,7 @@ def frequency(tokens: torch.Tensor, q: torch.Tensor) -> tuple[int, float]:
 
 METADATA = frozenset(
     {"info", "tokenizer", "config", "next_token_layer", "cache_reader", "image_encoder", "partial_problem"}
-    | {"overlay_problem"}
+    | {"overlay_problem", "follow_problem", "probe_problem"}
 )
 """Attributes of a target that are known without its weights."""
 
@@ -254,7 +255,7 @@ def _distributions(draft: Draft, vocab: int) -> bool:
 
 
 def _is_undeclared(kinds: frozenset[str]) -> Callable[[Offer], bool]:
-    return lambda offer: offer.draft.proposal not in kinds
+    return lambda offer: not is_declared(offer.draft.proposal, kinds, offer.seq.sampling.temperature)
 
 
 def _both(one: Draft | None, two: Draft | None) -> str:

@@ -11,13 +11,14 @@ import torch
 from spec_core.assembly.hooks import ask_compat, implementations
 from spec_core.contract.batch import Batch, Part, TargetOutput
 from spec_core.contract.fields import field_of, write
+from spec_core.contract.kinds import KINDS
 from spec_core.contract.overlay import Overlay
 from spec_core.contract.plan import DraftPlan, Limit
 from spec_core.contract.sequence import Sequence
 from spec_core.contract.step import Step
 from spec_core.contract.target import Target
 from spec_core.contract.target_parts import PartialForward, overlay_problem, partial_forward
-from spec_core.contract.values import KINDS, Compat, Draft, Needs, Verdict
+from spec_core.contract.values import Compat, Draft, Needs, Verdict
 from spec_core.errors import NotRequested
 from spec_core.hookspecs import hookimpl
 from spec_core.loop.run import Run

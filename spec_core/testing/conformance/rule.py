@@ -10,10 +10,11 @@ import attrs
 import pytest
 
 from spec_core.assembly.hooks import ask_compat
+from spec_core.contract.kinds import GREEDY, KINDS
 from spec_core.contract.request import Request
 from spec_core.contract.step import Step
 from spec_core.contract.target import Target
-from spec_core.contract.values import KINDS, Compat, Verdict
+from spec_core.contract.values import Compat, Verdict
 from spec_core.hookspecs import hookimpl
 from spec_core.loop.run import Run
 from spec_core.sampling.parameters import Sampling
@@ -43,7 +44,7 @@ class RuleConformance(SettingsChecks):
 
     def one_request(self) -> None:
         target = distribution.small_target()
-        _, drafters = next(self.near(target))
+        _, drafters = next(self.near(target), ("", []))
         together(self.run(drafters, target=target), distribution.requests(3))
 
     @property
@@ -69,19 +70,27 @@ class RuleConformance(SettingsChecks):
 
     def drafters(self, requests: list[Request]) -> Iterator[Any]:
         """Deterministic chains and trees with right and wrong tokens, if the rule judges them."""
-        if self.says.judges is not None and "deterministic" not in self.says.judges:
-            pytest.skip("does not judge deterministic drafts")
+        drafts = self._deterministic_kind(requests)
         known = {r.name: self.text_of(r) for r in requests}
         vocab = self.model.info.vocab
         for kept in (1, 9):
-            yield Oracle(known, first(kept), vocab=vocab)
+            yield Oracle(known, first(kept), vocab=vocab, drafts=drafts)
         for trees in (False, True):
-            yield RandomTrees(known, vocab=vocab, trees=trees)
+            yield RandomTrees(known, vocab=vocab, trees=trees, drafts=drafts)
+
+    def _deterministic_kind(self, requests: list[Request]) -> set[str]:
+        """What drafters declare whose drafts are deterministic for these requests."""
+        judged = KINDS if self.says.judges is None else self.says.judges
+        if "deterministic" in judged:
+            return {"deterministic"}
+        if GREEDY not in judged or any(r.sampling.temperature > 0 for r in requests):
+            pytest.skip("does not judge deterministic drafts")
+        return {GREEDY}
 
     def near(self, target: Any) -> Iterator[tuple[str, list[Any]]]:
         """Drafters of every kind of proposal that the rule judges; for mixed drafts two, and the second extends."""
         judged = KINDS if self.says.judges is None else self.says.judges
-        for kind in sorted(judged - {"mixed"}):  # a faulty rule may name an unknown kind
+        for kind in sorted(judged - {"mixed", GREEDY}):  # a faulty rule may name an unknown kind
             yield f"{kind} chains", [distribution.Near(target, kind)]  # type: ignore[arg-type]
         if "deterministic" in judged:
             yield "deterministic trees", [distribution.Near(target, "deterministic", tree=True)]
@@ -219,14 +228,17 @@ class RuleConformance(SettingsChecks):
     def test_compat_says_what_it_is(self) -> None:
         answer = ask_compat(self.make(), "rule", MetadataOnly(self.model)) or Compat()
         expect(answer.noise in ("shared", "private"), f"noise is {answer.noise!r}")
-        expect(answer.judges is None or bool(answer.judges <= KINDS and answer.judges), f"judges {answer.judges}")
+        expect(
+            answer.judges is None or bool(answer.judges <= KINDS | {GREEDY} and answer.judges),
+            f"judges {answer.judges}",
+        )
         expect(answer.lossy is None or bool(answer.lossy.strip()), "lossy without a reason")
         expect(answer.steers is None or bool(answer.steers.strip()), "steers without saying how")
 
     @promise("The instance keeps no data of a finished sequence.")
     def test_finished_sequences_are_forgotten(self) -> None:
         target = distribution.small_target()
-        _, drafters = next(self.near(target))
+        _, drafters = next(self.near(target), ("", []))
         run = self.run(drafters, target=target, max_sequences=1, reuse=False)
         seen = [weakref.ref(run.submit(r)) for r in distribution.requests(12)]
         together(run, [])

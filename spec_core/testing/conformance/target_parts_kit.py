@@ -8,23 +8,32 @@ import numpy as np
 import pytest
 import torch
 
+from spec_core.contract.batch import Part
+from spec_core.contract.probes import Probes, create_piece
+from spec_core.contract.sequence import Sequence
+from spec_core.contract.splice import explicit_parents
 from spec_core.contract.target_parts import (
     cache_reader,
+    follow_problem,
     layer_executor,
     next_token_layers,
     partial_forward,
     partial_problem,
+    probe_problem,
     training_texts,
 )
-from spec_core.contract.values import Draft
+from spec_core.contract.values import Draft, Needs
 from spec_core.testing.conformance.base import expect
 from spec_core.testing.conformance.drive import Row, close, feed, forward, host, keep
 from spec_core.testing.conformance.exact_rows import RowChecks
 from spec_core.testing.conformance.promise import Found, promise
+from spec_core.toolkit.drive import forward as drive
 from spec_core.toolkit.drive import open_sequence
 
 TEXT = [5, 3, 1, 4, 2, 6, 3]
 """A text whose keys and values are read."""
+TREE, DRAFTED = [-1, -1, 0, 0, 1, 3], [9, 8, 7, 6, 9, 5]
+"""Parents and tokens of a draft that is evaluated in several forwards."""
 PROMPTS = 3
 """Prompts that are requested of a model's training texts."""
 
@@ -130,6 +139,81 @@ class TargetPartChecks(RowChecks):
             expect(counts == [3 - first], f"rows from number {first} of 3 on: {counts} rows in place of {[3 - first]}")
             close(host(logits[0][-1:]), last, self.rounding, "the last row of forward_rows")
 
+    @promise("Drafts that follow draft rows of the last forward have the logits of one forward over all of them.")
+    def test_drafts_that_follow_drafts_are_as_in_one_forward(self) -> None:
+        if (problem := follow_problem(self.model)) is not None:
+            pytest.skip(problem)
+        for parents in (TREE, list(range(-1, len(TREE) - 1))):
+            draft, whole = Draft(DRAFTED, parents=parents), open_sequence(self.model)
+            step, output = forward(self.model, [Row(whole, TEXT, draft)])
+            rows = self._grow(draft)
+            for j, row in enumerate(rows):
+                expected = host(output.logits[step.parts[0].logits_row + 1 + j])
+                close(row, expected, self.rounding, f"the row after draft {j}, parents {parents}")
+
+    def _grow(self, draft: Draft) -> list[np.ndarray]:
+        """Rows of logits after the tokens of a draft that is evaluated in several forwards."""
+        seq, rows = open_sequence(self.model), []
+        step, _ = forward(self.model, [Row(seq, TEXT)])
+        for count in (2, 3, len(draft)):
+            part = Part(seq, len(TEXT), [], True, draft=beginning(draft, count))
+            step = drive(self.model, [part], Needs(trees=True), follows=step)
+            assert step.output is not None
+            rows += [host(step.output.logits[part.logits_row + 1 + j]).copy() for j in range(part.held, count)]
+        return rows
+
+    @promise("Draft rows that a forward may follow are void after another forward of the sequence, and in a copy.")
+    def test_draft_rows_are_void_after_another_forward(self) -> None:
+        if (problem := follow_problem(self.model)) is not None:
+            pytest.skip(problem)
+        draft, more = Draft(DRAFTED[:2]), Draft(DRAFTED[:3])
+        for change in (self._evaluate_again, self._open_again):
+            seq = open_sequence(self.model)
+            step, _ = forward(self.model, [Row(seq, TEXT, draft)])
+            change(seq)
+            try:
+                drive(self.model, [Part(seq, len(TEXT), [], True, draft=more)], follows=step)
+            except ValueError:
+                continue
+            raise Found("drafts follow rows that were written since, without an error")
+
+    def _evaluate_again(self, seq: Sequence) -> None:
+        forward(self.model, [Row(seq, [8], Draft([7]))])
+
+    def _open_again(self, seq: Sequence) -> None:
+        self.model.open(seq, len(TEXT))
+
+    @promise("Probe rows have the outputs of the same rows as drafts, and change neither drafts nor the next forward.")
+    def test_probe_rows_are_evaluated_and_not_kept(self) -> None:
+        if (problem := probe_problem(self.model)) is not None:
+            pytest.skip(problem)
+        trees, cut = Needs(trees=True), 2
+        whole, probed, plain = (open_sequence(self.model) for _ in range(3))
+        _, output = forward(self.model, [Row(whole, TEXT, Draft(DRAFTED, parents=TREE))])
+        expected = host(output.logits).copy()
+        draft = Draft(DRAFTED[:cut], parents=TREE[:cut])
+        piece = create_piece(
+            "subject",
+            Probes(DRAFTED[cut:], TREE[cut:]),
+            cut,
+            0,
+            len(TREE),
+            self.model.info.vocab,
+            self.model.info.width,
+        )
+        part = Part(probed, 0, list(TEXT), True, draft=draft, probes=[piece])
+        probed_output = drive(self.model, [part], trees).output
+        assert probed_output is not None
+        rows = probed_output.logits
+        expect(len(rows) == len(expected), f"{len(rows)} rows of logits in place of {len(expected)}")
+        for row, other in enumerate(expected):
+            close(host(rows[row]), other, self.rounding, f"row {row}, {len(TREE) - cut} of them are probes")
+        feed(self.model, plain, TEXT)
+        list.extend(probed.tokens, TEXT)
+        probed.evaluated = len(TEXT)
+        one, two = (host(feed(self.model, seq, [7]).logits).copy() for seq in (probed, plain))
+        close(one, two, self.rounding, "the next forward after probe rows")
+
     @promise(
         "training_texts, if there are some, are texts that the tokenizer reads, and at most the prompts requested."
     )
@@ -143,6 +227,11 @@ class TargetPartChecks(RowChecks):
         expect(all(isinstance(prompt, (str, list)) for prompt in prompts), _kinds(prompts))
         if self.model.tokenizer is not None:
             expect(bool(self.model.tokenizer.encode(texts[0])), "the tokenizer reads nothing of a text")
+
+
+def beginning(draft: Draft, count: int) -> Draft:
+    """The first tokens of a draft."""
+    return Draft(draft.ids[:count], parents=explicit_parents(draft)[:count])
 
 
 def _kinds(prompts: Any) -> str:

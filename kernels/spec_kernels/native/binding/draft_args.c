@@ -48,6 +48,7 @@ static const char *misfit(const spec_drafts *d) {
     const spec_request *q = d->request;
     int64_t rows = 0, paths = 0;
     if (q->each != 1) return "rows of a draft have one position each";
+    if (q->held) return "a draft made in one call follows no held rows";
     if (p->recurring) return "a model with recurrent layers cannot draft here";
     if (d->logits < 0 || d->logits >= p->taps || d->state >= p->taps || !q->taps[d->logits]) return "no such tap";
     if (d->sure >= p->taps || (d->sure >= 0 && !q->taps[d->sure])) return "no such tap";

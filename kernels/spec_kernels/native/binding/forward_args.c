@@ -45,7 +45,8 @@ static int room(spec_given *g, const spec_program *p, int rows, int sequences, i
     if (good && sequences > g->sequence_room) {
         size_t n = (size_t)sequences;
         good = grow((void **)&q->sequence, n, sizeof(spec_sequence)) &&
-               grow((void **)&q->memory, n, sizeof(uint8_t *)) && grow((void **)&q->places, n, sizeof(int32_t));
+               grow((void **)&q->memory, n, sizeof(uint8_t *)) && grow((void **)&q->places, n, sizeof(int32_t)) &&
+               grow((void **)&g->held, n, sizeof(int32_t));
         g->sequence_room = good ? sequences : 0;
     }
     if (good && taps > g->tap_room) {
@@ -60,7 +61,8 @@ static int room(spec_given *g, const spec_program *p, int rows, int sequences, i
 void spec_request_free(spec_given *g) {
     spec_request *q = &g->request;
     free(q->parents), free(q->source), free(q->keep), free(q->recorded), free(g->given), free(g->picks[0]);
-    free(g->picks[1]), free(q->sequence), free(q->memory), free(q->places), free(q->taps), free(q->tap_strides);
+    free(g->picks[1]), free(g->tree), free(g->held), free(q->sequence), free(q->memory), free(q->places), free(q->taps),
+        free(q->tap_strides);
 }
 
 /* ---- sequences */
@@ -80,30 +82,77 @@ static int parents_of(spec_request *q, const spec_sequence *s, int pending, PyOb
     return 1;
 }
 
-static int sequence_of(spec_request *q, const spec_program *p, int i, int *first, PyObject *tuple) {
+/* A tree whose first `held` rows are in the cache. They count as rows of the sequence before its first in the batch, and
+ * its parents are in `tree`. */
+static int tree_of(spec_request *q, const spec_program *p, spec_sequence *s, int held, PyObject *drafts,
+                   int32_t *tree) {
+    int first = s->first - held, rows = s->rows + held, chain = 0;
+    if (p->recurring) return refuse("sequences: recurrent layers hold no rows of a tree");
+    if (held > s->start || !PyTuple_Check(drafts) || PyTuple_Size(drafts) != rows)
+        return refuse("parents: one for each row of a tree is needed, held ones first");
+    for (int i = 0; i < rows; i++) {
+        int32_t parent;
+        if (!whole(PyTuple_GetItem(drafts, i), -1, i - 1, "parents: a parent must come before its child", &parent))
+            return 0;
+        tree[i] = parent >= 0 ? first + parent : INT32_MIN;
+        chain += chain == i && parent == i - 1;
+    }
+    for (int i = 0; i < s->rows; i++) q->parents[s->first + i] = -1;
+    s->start -= held, s->first = first, s->rows = rows, s->chain = chain, s->parents = tree - first;
+    return 1;
+}
+
+static int sequence_of(spec_given *g, const spec_program *p, int i, int *first, int *made, PyObject *tuple) {
+    spec_request *q = &g->request;
     spec_sequence *s = &q->sequence[i];
-    int pending, mutual;
+    int pending, mutual, held, rows;
     PyObject *memory, *drafts;
-    if (!PyArg_ParseTuple(tuple, "OiiiiOp", &memory, &q->places[i], &s->rows, &s->start, &pending, &drafts, &mutual))
+    if (!PyArg_ParseTuple(tuple, "OiiiiOpi", &memory, &q->places[i], &rows, &s->start, &pending, &drafts, &mutual,
+                          &held))
         return 0;
-    q->memory[i] = address(memory);
-    s->first = *first, s->causal = !mutual, s->parents = q->parents;
-    if (s->rows < 1 || s->rows > q->rows - *first || pending < 0 || pending > s->rows || s->start < 0)
+    q->memory[i] = address(memory), g->held[i] = held;
+    s->first = *first, s->rows = rows, s->causal = !mutual, s->parents = q->parents;
+    if (rows < 1 || rows > q->rows - *first || pending < 0 || pending > rows || s->start < 0 || held < 0)
         return refuse("sequences: more rows than the batch has");
-    if (p->memory.layers && (!q->memory[i] || (uintptr_t)q->memory[i] % 64 || s->start > q->places[i] - s->rows))
+    if (p->memory.layers && (!q->memory[i] || (uintptr_t)q->memory[i] % 64 || s->start > q->places[i] - rows))
         return refuse("sequences: a cache has too few places");
+    *first += rows;
+    if (held) {
+        if (pending || mutual) return refuse("sequences: rows of a tree that follow held ones are all drafts");
+        int32_t *tree = g->tree + *made;
+        *made += rows + held, q->held = g->held;
+        return tree_of(q, p, s, held, drafts, tree);
+    }
     if (!parents_of(q, s, pending, drafts)) return 0;
     s->chain = drafts == Py_None ? s->rows : spec_chain(q->parents, s->first, s->rows);
-    *first += s->rows;
+    return 1;
+}
+
+/* Room for the parents of all drafts: those of trees with held rows lie there. */
+static int tree_room(spec_given *g, PyObject *list) {
+    Py_ssize_t rows = 0;
+    for (Py_ssize_t i = 0; i < PyTuple_Size(list); i++) {
+        PyObject *tuple = PyTuple_GetItem(list, i), *drafts = PyTuple_Check(tuple) ? PyTuple_GetItem(tuple, 5) : NULL;
+        if (!drafts) return refuse("sequences: a tuple of eight is needed");
+        rows += PyTuple_Check(drafts) ? PyTuple_Size(drafts) : 0;
+    }
+    if (rows > 1 << 20) return refuse("parents: more than 1048576");
+    if (rows <= g->tree_room) return 1;
+    if (!grow((void **)&g->tree, (size_t)rows, sizeof(int32_t))) {
+        PyErr_NoMemory();
+        return 0;
+    }
+    g->tree_room = (int32_t)rows;
     return 1;
 }
 
 static int sequences_of(spec_given *g, const spec_program *p, PyObject *list) {
     spec_request *q = &g->request;
-    int first = 0;
-    q->sequences = (int32_t)PyTuple_Size(list);
+    int first = 0, made = 0;
+    q->sequences = (int32_t)PyTuple_Size(list), q->held = NULL;
+    if (!tree_room(g, list)) return 0;
     for (int i = 0; i < q->sequences; i++)
-        if (!sequence_of(q, p, i, &first, PyTuple_GetItem(list, i))) return 0;
+        if (!sequence_of(g, p, i, &first, &made, PyTuple_GetItem(list, i))) return 0;
     return first == q->rows || refuse("sequences: fewer rows than the batch has");
 }
 

@@ -7,14 +7,16 @@
 /* A request and the memory of its arrays, which the next request reuses. */
 typedef struct {
     spec_request request;
-    int32_t row_room, sequence_room, tap_room;
+    int32_t row_room, sequence_room, tap_room, tree_room;
     const float **given;
     int32_t *picks[SPEC_PICKS];
+    int32_t *tree, *held; /* parents of rows of trees of which some are held; held rows of each sequence */
 } spec_given;
 
 /* address of tokens, int64 [rows], 0 if no token is embedded; (address of positions, int64 [rows][each], each); rows,
    sequences ((address of its cache, places, rows, start, pending, parents of the drafts or None, whether its rows see
-   each other in both directions), ...),
+   each other in both directions, how many rows of its tree lie before `start` in the cache; their parents come first),
+   ...),
    given ((row, address, 0 for an embedding or 1 + index of what is added), ...), inputs ((address, stride), ...),
    picks (rows of `final` or None, rows of `logits` or None), taps ((address, stride) or None, ...),
    None or (matrices, windows, states, source, keep, address of the record or 0, (row, ...) recorded).

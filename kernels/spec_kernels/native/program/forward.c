@@ -53,11 +53,12 @@ static void block_conv(spec_program *p, const spec_op *op) {
     int group = op->width / op->heads;
     for (int s = 0; s < q->sequences; s++) {
         const spec_sequence *seq = &q->sequence[s];
-        for (int r = seq->first; r < seq->first + seq->rows; r++) {
+        int first = seq->first + spec_held(q, s);
+        for (int r = first; r < seq->first + seq->rows; r++) {
             const float *kernel = spec_rows_of(p, op->y, r);
             float *out = spec_rows_of(p, op->out, r);
             memset(out, 0, (size_t)op->width * sizeof(float));
-            for (int t = 0; t < op->dim && r - t >= seq->first; t++) {
+            for (int t = 0; t < op->dim && r - t >= first; t++) {
                 const float *x = spec_rows_of(p, op->x, r - t), *base = op->vector + (size_t)t * (size_t)op->width;
                 for (int g = 0; g < op->heads; g++) {
                     float added = kernel[t * op->heads + g];

@@ -77,7 +77,7 @@ class Assistant(PairDrafter):
 
     def hidden_states(self, spans: Spans[Span]) -> list[Tensor]:
         """The last state of each span: a draft reads no earlier one."""
-        return [span.final[-1:].clone() for span in spans if span.final is not None]
+        return [span.final[-1:].clone() for span in spans]
 
     def logits(self, rows: Tensor) -> Tensor:
         return spread_logits(rows, self.layer.ids, self.layer.vocab)

@@ -99,7 +99,7 @@ class BlockDrafter:
             needs=attrs.evolve(
                 head.needs, trees=self.width > 1 and target.info.trees, weights=target_weights(head.file.source)
             ),
-            drafts=self._drafter.proposals,
+            drafts=self._drafter.tree_proposals,
             forwards=lambda k: 1,
             load=lambda target: self._load(target, head),
             learns="tokens" if self.width > 1 else "length",

@@ -67,7 +67,7 @@ class Eagle3(PairDrafter):
             needs=attrs.evolve(
                 head.needs, trees=self.width > 1 and target.info.trees, weights=target_weights(head.file.source)
             ),
-            drafts=self.drafter.proposals,
+            drafts=self.drafter.tree_proposals,
             forwards=lambda k: k,
             load=lambda target: self._load(target, head),
             learns="tokens" if self.width > 1 else "length",

@@ -89,7 +89,7 @@ class Mtp(PairDrafter):
         return self.draft_max
 
     def hidden_states(self, spans: Spans[Span]) -> list[Tensor]:
-        return [span.final.clone() for span in spans if span.final is not None]
+        return [span.final.clone() for span in spans]
 
 
 def _trunk_weights(layer: NextTokenLayer) -> frozenset[str]:

@@ -76,7 +76,7 @@ class Recycling:
 
     @hookimpl
     def compat(self, target: Target) -> Compat:
-        kinds = {"deterministic"} if self.sample == "greedy" else {"deterministic", "sampled", "unknown"}
+        kinds = {"deterministic"} if self.sample == "greedy" else {"deterministic", "greedy", "sampled", "unknown"}
         needs = Needs(trees=self.width > 1 and target.info.trees, logits=True)
         return Compat(
             needs=needs, drafts=kinds, extends=self.extend, forwards=lambda k: 0, load=self._begin, learns="tokens",

@@ -193,7 +193,21 @@ def describe(shell: Any, kinds: Kinds, words: Tokenizer | None, wish: Wish, name
         exact="no",
         exact_why=ROUNDED,
         tensors=frozenset(MATRICES),
+        rotation_base=_rotation_base(config),
+        norm_epsilon=_epsilon(config),
     )
+
+
+def _rotation_base(config: Any) -> float | None:
+    """The base of the positions in attention; None where the layers of a model have several, or none is named."""
+    named = getattr(config, "rope_parameters", None) or {}
+    base = named.get("rope_theta", getattr(config, "rope_theta", None))
+    return float(base) if isinstance(base, (int, float)) else None
+
+
+def _epsilon(config: Any) -> float | None:
+    names = ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_eps")
+    return next((float(value) for name in names if (value := getattr(config, name, None)) is not None), None)
 
 
 def _next_token_layer(directory: Path) -> NextTokenLayer | None:

@@ -21,7 +21,7 @@ def shift_of(seq: Sequence) -> int:
 def positions_of(batch: Batch, axes: Items[int]) -> Tensor:
     """[R], or [R, pairs] if a row has different positions on different axes. axes: of every pair that rotates."""
     shifts = [shift_of(part.seq) for part in batch.parts]
-    counts = [len(part.pending) + part.drafted for part in batch.parts]
+    counts = [len(part.pending) + part.branch_rows for part in batch.parts]
     moved = batch.positions + torch.tensor(shifts).repeat_interleave(torch.tensor(counts)).to(batch.positions)
     prompts = [part for part in batch.parts if _has_axes(part.seq) and part.start < part.seq.prompt_len]
     if not prompts:

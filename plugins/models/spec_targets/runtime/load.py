@@ -127,6 +127,8 @@ def describe(
         bos=tokenizer.bos if tokenizer is not None else None,
         eog=tokenizer.eog if tokenizer is not None else frozenset(),
         recurrent=recurrent(config),
+        rotation_base=config.rope_base if config.cached else None,
+        norm_epsilon=config.eps,
     )
 
 

@@ -36,29 +36,22 @@ from spec_core import (
     TargetOutput,
     hookimpl,
 )
-from spec_core.errors import SequencesFailed, TargetError, message
+from spec_core.errors import SequencesFailed, TargetError
 from spec_core.toolkit import CacheReader, ImageEncoder, LayerExecutor, NextTokenLayer, Overlay, TrainingTexts
 from spec_targets.architectures.config import Config
 from spec_targets.formats.collector import without_collection
 from spec_targets.formats.stamps import FileStamps
 from spec_targets.pictures.picture_rows import added_rows, positions_of, shift_of
+from spec_targets.runtime.failures import first_line, no_memory
 from spec_targets.runtime.overlay import OverlayTensors, overlay_inputs, weights_of
 from spec_targets.runtime.part_of_target import PartOfTarget, PartRows
 from spec_targets.runtime.plan import ModelPlan
 from spec_targets.runtime.probe import explain_inexact
+from spec_targets.runtime.slot_memory import SlotMemory, begin_rows, draft_parents, hold_drafts, length_of, logit_rows
 from spec_targets.runtime.weights import Weights
 
 FIRST_ROWS = 64
 """Rows that a new slot's cache has beyond those of the prompt."""
-
-
-@attrs.define(eq=False)
-class SlotMemory:
-    """Memory of a slot: the executor's KV cache (None without attention), and the recurrent state after
-    the committed rows (None without recurrent layers)."""
-
-    cache: Any
-    recurrent: RecurrentSlot | None = None
 
 
 @attrs.define(eq=False)
@@ -121,8 +114,9 @@ class TorchTarget:
     # the Target protocol
 
     def forward(self, batch: Batch, needs: Needs) -> TargetOutput:
+        begin_rows(batch.parts)
         recurrence = None if self.pool is None else self._recurrence(batch, needs)
-        logits = self._logit_rows(batch, needs)
+        logits = logit_rows(batch.parts, needs)
         asked = rows_of.ForwardBatch(
             tokens=batch.tokens,
             positions=positions_of(batch, self.config.axes) if self.config.axes else batch.positions,
@@ -135,6 +129,7 @@ class TorchTarget:
             recurrence=recurrence,
         )
         outputs = self._run(asked)
+        hold_drafts(batch.parts)
         hidden = {i: outputs[f"hidden.{i}"] for i in needs.hidden}
         return TargetOutput(
             outputs["logits"], hidden, outputs.get("final"), None if recurrence is None else recurrence.trace
@@ -151,9 +146,9 @@ class TorchTarget:
         try:
             yield
         except torch.OutOfMemoryError as error:
-            raise self._no_memory(error, "a step") from error
+            raise no_memory(self.info.device, error, "a step") from error
         except torch.AcceleratorError as error:
-            reason = f"the device {self.info.device} failed: {_first_line(error)}"
+            reason = f"the device {self.info.device} failed: {first_line(error)}"
             raise TargetError(reason, hint="start again; if it fails again, look at the driver's log") from error
 
     def chooses(self, sampling: Sampling) -> bool:
@@ -193,6 +188,7 @@ class TorchTarget:
         """Rows that drafts begin with. more: room behind each, in rows."""
         sequences, ends = [], list(accumulate(len(tokens) for _, _, tokens in parts))
         for (seq, start, tokens), room, end in zip(parts, more, ends, strict=True):
+            seq.slot.state.drafts = None
             cache = self._reserve(seq.slot, start + len(tokens) + room)
             sequences.append(SequenceRows(cache, end - len(tokens), len(tokens), start))
         last_rows = [end - 1 for end in ends]
@@ -207,6 +203,20 @@ class TorchTarget:
             logits=last_rows,
             final=last_rows,
         )
+
+    @property
+    def follow_problem(self) -> str | None:
+        """Why drafts cannot follow draft rows of the last forward; None if they can."""
+        if self.config.recurrent:
+            return "its recurrent blocks keep a state"
+        if not self.info.device.startswith("cpu"):
+            return f"the executor on {self.info.device} keeps no rows of drafts"
+        return None
+
+    @property
+    def probe_problem(self) -> str | None:
+        """Why rows that are no drafts cannot be evaluated; None if they can."""
+        return None if self.info.device.startswith("cpu") else f"the executor on {self.info.device} reads drafts alone"
 
     @property
     def partial_problem(self) -> str | None:
@@ -238,12 +248,19 @@ class TorchTarget:
             return str(error)
         return None
 
+    def has_tensor(self, name: str) -> bool:
+        """Whether ``tensor`` gives a weight of this name, from shapes alone."""
+        return self.weights.shape(self._stored_name(name)) is not None
+
+    def _stored_name(self, name: str) -> str:
+        tied = name == "output.weight" and self.weights.shape(name) is None
+        return "token_embd.weight" if tied else name
+
     def tensor(self, name: str) -> Tensor:
         """A weight by its GGUF name, in the file's own row order."""
-        if name == "output.weight" and self.weights.shape(name) is None:
-            name = "token_embd.weight"
-        if self.weights.shape(name) is None:
+        if not self.has_tensor(name):
             raise KeyError(name)
+        name = self._stored_name(name)
         return self.weights.load(name).to(dtype=self._dtype, device=self.info.device)
 
     def open(self, seq: Sequence, want: int) -> int:
@@ -253,10 +270,11 @@ class TorchTarget:
             try:
                 cache = self.executor.cache(min(len(seq.tokens) + FIRST_ROWS, self.info.context + 1))
             except (torch.OutOfMemoryError, MemoryError) as error:
-                raise self._no_memory(error) from error
+                raise no_memory(self.info.device, error) from error
             slot.state = SlotMemory(cache, None if self.pool is None else RecurrentSlot(self.pool))
-            slot.reserved = _length(cache)
+            slot.reserved = length_of(cache)
             return 0
+        slot.state.drafts = None
         if slot.state.recurrent is None:
             return want
         start = max((p for p in slot.checkpoints if p <= want), default=0)
@@ -268,7 +286,7 @@ class TorchTarget:
         held: SlotMemory = source.state
         cache = None if held.cache is None else held.cache.copy()
         seq.slot.state = SlotMemory(cache, None if self.pool is None else RecurrentSlot(self.pool))
-        seq.slot.reserved = _length(cache)
+        seq.slot.reserved = length_of(cache)
         if self.pool is None:
             return want
         seq.slot.checkpoints = {p: c for p, c in source.checkpoints.items() if p <= want}
@@ -304,6 +322,7 @@ class TorchTarget:
         for seq, verdict in step.verdicts.items():
             if verdict.path and verdict.path[-1] >= len(verdict.path) and seq.slot.state.cache is not None:
                 end = step.part(seq).end
+                seq.slot.state.drafts = None
                 seq.slot.state.cache.compact(end, [end + i for i in verdict.path])
 
     # inside a forward
@@ -326,42 +345,30 @@ class TorchTarget:
             try:
                 rows.append(self._sequence_rows(part))
             except (torch.OutOfMemoryError, MemoryError) as error:
-                errors[part.seq] = self._no_memory(error)
+                errors[part.seq] = no_memory(self.info.device, error)
         if errors:
             raise SequencesFailed(errors)
         return rows
 
-    def _no_memory(self, error: Exception, what: str = "keys and values") -> TargetError:
-        reason = f"no memory is left on {self.info.device} for {what} ({_first_line(error)})"
-        return TargetError(reason, hint="run fewer or shorter texts at once, or a smaller model or --context")
-
     def _sequence_rows(self, part: Part) -> SequenceRows:
-        count = len(part.pending) + part.drafted
-        cache = self._reserve(part.seq.slot, part.start + count)
-        if part.seq.slot.reserved != (length := _length(cache)):
+        count, held = len(part.pending) + part.branch_rows, part.held
+        cache = self._reserve(part.seq.slot, part.start + held + count)
+        if part.seq.slot.reserved != (length := length_of(cache)):
             part.seq.slot.reserved = length
-        parents, encoded = None if part.draft is None else part.draft.parents, part.seq.encoded
+        parents, encoded = part.branch_parents, part.seq.encoded
         mutual = encoded is not None and encoded.block_at(part.start) is not None
-        return SequenceRows(cache, part.row, count, part.start, parents, mutual)
+        return SequenceRows(cache, part.row, count, part.start + held, parents, mutual, held if parents else 0)
 
     def _recurrence(self, batch: Batch, needs: Needs) -> Recurrence:
         """States that rows continue, and places of new states: the one after the last pending row is the slot's own."""
         lines = Lines()
         for part in batch.parts:
             slot: RecurrentSlot = part.seq.slot.state.recurrent
-            parents = _parents(part)
-            traced = min(len(parents), len(parents) if needs.depth is None else needs.depth)
+            parents = draft_parents(part)
+            traced = min(part.drafted, part.drafted if needs.depth is None else needs.depth)
             kept = slot.spare(traced) if needs.trace == "states" else []
             lines.add(slot.current, part.start, len(part.pending), parents, kept, traced)
         return Recurrence(self.pool, lines.lineage(), needs.trace, lines.drafts)
-
-    def _logit_rows(self, batch: Batch, needs: Needs) -> list[int] | None:
-        """Batch rows whose logits are needed: the last pending row and the drafts of deciding parts. None means all."""
-        if needs.all_logits:
-            return None
-        return [
-            row for p in batch.parts if p.decides for row in range(p.first_draft_row - 1, p.first_draft_row + p.drafted)
-        ]
 
 
 class RecurrentTarget(TorchTarget):
@@ -381,19 +388,3 @@ class RecurrentTarget(TorchTarget):
         stay = sorted(p for p in kept if p <= seq.prompt_len)[-2:]
         while len(kept) > self.checkpoints_max:
             del kept[min(p for p in kept if p not in stay)]
-
-
-def _first_line(error: Exception) -> str:
-    """First line of a torch error, which is many lines long."""
-    return message(error).splitlines()[0][:200]
-
-
-def _length(cache: Any) -> int:
-    """Rows that a cache has memory for; 0 without attention."""
-    return 0 if cache is None else int(cache.length)
-
-
-def _parents(part: Part) -> list[int]:
-    if part.draft is None:
-        return []
-    return list(range(-1, part.drafted - 1)) if part.draft.parents is None else list(part.draft.parents)

@@ -1,0 +1,16 @@
+"""What is said where a device fails or has no memory."""
+
+from __future__ import annotations
+
+from spec_core.errors import TargetError, message
+
+
+def no_memory(device: str, error: Exception, what: str = "keys and values") -> TargetError:
+    """The error of a sequence, or of a step, for which no memory is left."""
+    reason = f"no memory is left on {device} for {what} ({first_line(error)})"
+    return TargetError(reason, hint="run fewer or shorter texts at once, or a smaller model or --context")
+
+
+def first_line(error: Exception) -> str:
+    """First line of a torch error, which is many lines long."""
+    return message(error).splitlines()[0][:200]
