@@ -13,7 +13,6 @@ export class AnswerView {
   constructor(parent, trace, markdown = true) {
     Object.assign(this, { parent, trace, markdown, at: 0, fence: null, tail: [], nodes: 0, kept: 0, drawn: 0, length: 0 });
     this.differs = Infinity; // the character from which the text differs from another one
-    parent.classList.add("text");
   }
 
   /** Show the first characters of the text. isLast: no more will come. */

@@ -163,12 +163,12 @@ export class Race {
     const temperature = this.asked.temperature ?? this.props.default_generation_settings.params.temperature;
     const mayDiffer = temperature > 0 ? promises.sampled : promises.greedy;
     this.result = compareTexts(one.trace, other.trace, mayDiffer);
-    const notes = [make("strong", this.result.same ? "same" : "differs", this.result.text)];
+    const notes = [make("strong", this.result.same ? "same" : "differs", this.result.text), ". "];
     if (this.result.same && mayDiffer) notes.push("With this rule or engine it may differ. ");
     const speeds = [one, other].map(lane => lane.tokensPerSecond);
     if (speeds.every(Boolean)) {
       const [fast, slow] = speeds.map((speed, i) => `${nameOf(this.pair[i].method)} ${perSecond(speed)}`);
-      notes.push(`${fast}, ${slow}: `, make("strong", "ratio", `${(speeds[0] / speeds[1]).toFixed(2)} times`), "one run each. ");
+      notes.push(`${fast}, ${slow}: `, make("strong", "ratio", `${(speeds[0] / speeds[1]).toFixed(2)} times`), ", one run each. ");
     } else notes.push("Too short to be timed. ");
     if (busy) notes.push("Another request ran at the same time: the speeds are unreliable.");
     this.verdict = notes;

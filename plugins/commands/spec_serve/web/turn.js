@@ -46,7 +46,7 @@ export class AnswerTurn {
     this.thought = make("details", "thought");
     this.thought.hidden = true;
     this.thought.append(make("summary", "", "Thought"), make("div", ""));
-    this.body = make("div", "");
+    this.body = make("div", "answer");
     this.ended = make("p", "ended");
     this.numbers = make("p", "numbers");
     this.box.append(this.thought, this.body, this.ended, this.numbers, this.box.actions);
