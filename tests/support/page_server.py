@@ -14,8 +14,8 @@ import attrs
 from spec_serve.page import HEADERS, KINDS
 
 TIMINGS = {
-    "cache_n": 20, "prompt_n": 5, "prompt_ms": 12.5, "predicted_n": 2, "predicted_ms": 10.0, "predicted_per_second": 100.0,
-    "draft_n": 4, "draft_n_accepted": 3,
+    "cache_n": 20, "prompt_n": 5, "prompt_ms": 12.5, "predicted_n": 2, "predicted_ms": 10.0,
+    "predicted_per_second": 100.0, "draft_n": 4, "draft_n_accepted": 3,
 }  # fmt: skip
 PROPS = {
     "model_alias": "model", "chat_template": "x", "modalities": {"vision": False},

@@ -16,6 +16,19 @@ from tests.support.served import serving
 
 PROMPT = "def add(a, b):"
 KEY = "secret-8d1f"
+PARSERS = re.compile(r"innerHTML|outerHTML|insertAdjacentHTML|setHTML|document\.write|\beval\(|Function\(|DOMParser")
+"""Ways in which a script could read a text as HTML or as a program."""
+STORED = "JSON.stringify(sessionStorage) + JSON.stringify(localStorage) + document.cookie"
+DROP = """
+new Promise(done =>
+  Object.assign(document.createElement("canvas"), { width: 40, height: 30 }).toBlob(blob => {
+    const data = new DataTransfer();
+    data.items.add(new File([blob], "a.png", { type: "image/png" }));
+    document.dispatchEvent(new DragEvent("drop", { dataTransfer: data, bubbles: true }));
+    done(1);
+  }))
+"""
+"""Drops a picture on the page."""
 
 
 @pytest.fixture
@@ -41,7 +54,9 @@ def test_the_page_loads_its_own_files_and_nothing_else(server):
     for name, answer in texts.items():
         assert answer.status_code == 200 and answer.headers["content-type"].startswith(KINDS[name])
         assert "http" not in answer.text.replace("https?", "")
-        assert re.findall(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|DOMParser", answer.text) == []
+        assert (
+            re.findall(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|DOMParser", answer.text) == []
+        )
     for answer in (page, *texts.values()):
         policy = answer.headers["content-security-policy"]
         assert "default-src 'none'" in policy and "unsafe" not in policy
@@ -135,7 +150,10 @@ def test_a_page_without_a_key_says_so_names_its_field_and_keeps_the_message(chro
         assert chromium.ask("document.getElementById('prompt').value") == "kept"
         send(chromium, "")
         wait_for_answer(chromium)
-        assert chromium.ask("JSON.stringify(sessionStorage) + JSON.stringify(localStorage) + document.cookie").find(KEY) < 0
+        assert (
+            chromium.ask("JSON.stringify(sessionStorage) + JSON.stringify(localStorage) + document.cookie").find(KEY)
+            < 0
+        )
         chromium.close()
 
 
@@ -150,12 +168,7 @@ def test_a_model_with_eyes_is_sent_pictures(chromium):
         chromium.wait(READY)
         assert chromium.ask("document.getElementById('picture').hidden") is False
         put(chromium, max_tokens="4")
-        drop = (
-            "new Promise(done => Object.assign(document.createElement('canvas'), {width: 40, height: 30}).toBlob(blob => {"
-            " const data = new DataTransfer(); data.items.add(new File([blob], 'a.png', {type: 'image/png'}));"
-            " document.dispatchEvent(new DragEvent('drop', {dataTransfer: data, bubbles: true})); done(1); }))"
-        )
-        assert chromium.ask(drop) == 1
+        assert chromium.ask(DROP) == 1
         chromium.wait("document.querySelector('#attached img') !== null")
         chat(chromium, "What is this?")
 

@@ -21,6 +21,7 @@ let running = null; // the AbortController of the answer that is generated
 let race = null;
 let editing = null; // index of the message that is edited
 let pictures = [];
+let isLeaving = false;
 
 const context = () => props.default_generation_settings.n_ctx;
 const isRunning = () => Boolean(running || race?.running);
@@ -83,6 +84,7 @@ function writeSettings(settings) {
 }
 
 function keep() {
+  if (isLeaving) return; // requests fail now, which is no part of the conversation
   const fields = { ...readSettings(), ...Object.fromEntries(NUMBERS.map(id => [id, at(id).value])) };
   const left = store(fields);
   if (left) note(`This conversation is too large for the tab's storage: ${left} will be lost when the page is reloaded.`);
@@ -313,7 +315,12 @@ document.addEventListener("drop", event => {
   event.preventDefault();
   addPictures([...event.dataTransfer.files]);
 });
-addEventListener("pagehide", keep);
+for (const event of ["beforeunload", "pagehide"])
+  addEventListener(event, () => {
+    keep();
+    isLeaving = true;
+  });
+addEventListener("pageshow", () => (isLeaving = false));
 
 setLegend(at("sources"));
 writeSettings(loadStored());
