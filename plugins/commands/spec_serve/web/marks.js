@@ -2,7 +2,7 @@
 
 import { make } from "./dom.js";
 
-const LINES = 5, HUES = 6, DRAWN_MAX = 200;
+const LINES = 5, HUES = 6, DRAWN_MAX = 80;
 const numbers = new Map();
 let legend = null;
 
