@@ -34,14 +34,20 @@ class Tab:
     errors: list[str] = attrs.field(factory=list)
 
     def call(self, method: str, **parameters: Any) -> Any:
+        """The result of a command of the browser."""
+        answer = self.send(method, **parameters)
+        assert "error" not in answer, answer
+        return answer["result"]
+
+    def send(self, method: str, **parameters: Any) -> dict[str, Any]:
+        """The answer to a command of the browser: its result, or its error."""
         self.number += 1
         order = {"id": self.number, "method": method, "params": parameters}
         order |= {"sessionId": self.session} if self.session else {}
         os.write(self.orders, json.dumps(order).encode() + b"\0")
         while (message := self._next()).get("id") != self.number:
             self._note(message)
-        assert "error" not in message, message
-        return message["result"]
+        return message
 
     def _next(self) -> dict[str, Any]:
         data = bytearray()
@@ -74,9 +80,12 @@ class Tab:
         self.errors.clear()
 
     def ask(self, script: str) -> Any:
-        """The value of an expression, or of its promise."""
-        answer = self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
-        return answer["result"].get("value")
+        """The value of an expression, or of its promise; None while another page is loaded."""
+        answer = self.send("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
+        if "navigated" in answer.get("error", {}).get("message", ""):
+            return None
+        assert "error" not in answer, answer
+        return answer["result"]["result"].get("value")
 
     def resize(self, width: int, height: int) -> None:
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)

@@ -63,21 +63,21 @@ def test_simple_markdown_is_shown_whatever_the_steps_are(tab, pages, size):
     assert "bold" in "".join(texts_of(tab, ".answer strong")) and "italic" in "".join(texts_of(tab, ".answer em"))
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "2 * 3 * 4",
-        "snake_case_name",
-        "a ** b",
-        "**open",
-        "`tick",
-        "*",
-        "\\*not\\*",
-        "[x](javascript:alert(1))",
-        "#tag",
-        "1.5 x",
-    ],  # fmt: skip
+PLAIN = (
+    "2 * 3 * 4",
+    "snake_case_name",
+    "a ** b",
+    "**open",
+    "`tick",
+    "*",
+    "\\*not\\*",
+    "[x](javascript:x)",
+    "#tag",
+    "1.5 x",
 )
+
+
+@pytest.mark.parametrize("text", PLAIN)
 def test_what_is_no_markdown_is_shown_as_it_is(tab, pages, text):
     say(tab, pages, text)
     assert text_of(tab, ".answer") == text.replace("\\*", "*")

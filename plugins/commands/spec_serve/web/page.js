@@ -229,8 +229,8 @@ function startRace(shown, turn, index) {
   const stopped = turn.reason !== "stop" && turn.reason !== "length";
   const asked = { ...turn.asked, seed: turn.seed ?? turn.asked.seed ?? 0 };
   if (stopped) asked.max_tokens = Math.max(1, turn.trace.tokens);
-  const onChange = () => setBusy();
-  race = new Race(panel, { asked, turns: turns.slice(0, index), props, markdown: () => turn.asked.markdown, onChange });
+  const callbacks = { markdown: () => turn.asked.markdown, mayRun: () => !running, onChange: setBusy };
+  race = new Race(panel, { asked, turns: turns.slice(0, index), props, ...callbacks });
   race.onClose = () => ((race = null), setBusy());
   race.choose(turn.asked.method === PLAIN || turn.asked.n_max === 0 ? "" : turn.asked.method, PLAIN);
   panel.scrollIntoView({ block: "nearest" });

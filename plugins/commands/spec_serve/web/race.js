@@ -93,10 +93,11 @@ class Lane {
   }
 }
 
-/** A race in a panel. asked, turns: of the answer that runs again. props: of the server. */
+/** A race in a panel. asked, turns: of the answer that runs again. props: of the server.
+ * mayRun: whether no answer is generated. onChange: called when a race begins or ends. */
 export class Race {
-  constructor(panel, { asked, turns, props, markdown, onChange }) {
-    Object.assign(this, { panel, asked, turns, props, markdown, onChange, frame: 0 });
+  constructor(panel, { asked, turns, props, markdown, mayRun, onChange }) {
+    Object.assign(this, { panel, asked, turns, props, markdown, mayRun, onChange, frame: 0 });
     this.status = make("p", "verdict");
     this.status.setAttribute("role", "status");
     this.lanes = make("div", "lanes");
@@ -104,7 +105,7 @@ export class Race {
     this.selects = ["First", "Second"].map(label => this.makeSelect(label, choices));
     this.again = makeButton("Race", "", () => this.run());
     this.replayButton = makeButton("Replay", "", () => this.replay());
-    this.skipButton = makeButton("Skip", "", () => this.replay(Infinity));
+    this.skipButton = makeButton("Skip", "skip", () => this.replay(Infinity));
     const controls = make("div", "controls");
     controls.append(...this.selects.map(select => select.parentElement), this.again, this.replayButton, this.skipButton,
       makeButton("Close", "", () => this.close()));
@@ -127,8 +128,9 @@ export class Race {
 
   /** Measure both in random order, then replay. */
   async run() {
-    if (this.running || this.onChange(true) === false) return;
+    if (this.running || !this.mayRun()) return;
     this.running = new AbortController();
+    this.onChange();
     cancelAnimationFrame(this.frame);
     this.lanes.replaceChildren();
     this.pair = this.selects.map(select => new Lane(this.lanes, select.value));
@@ -148,7 +150,7 @@ export class Race {
       this.update(false, false);
     } finally {
       this.running = null;
-      this.onChange(false);
+      this.onChange();
     }
     if (this.result) this.replay(matchMedia("(prefers-reduced-motion: reduce)").matches ? Infinity : 0);
   }
