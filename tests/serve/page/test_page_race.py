@@ -49,7 +49,7 @@ def test_both_runs_are_the_same_request_one_after_the_other(tab, pages):
     assert {**first, "speculative": 0} == {**other, "speculative": 0}
     assert first["seed"] == 7 and first["temperature"] == 0.8 and first["top_p"] == 0.9
     assert first["messages"][0]["content"] == "Be brief." and first["messages"][-1]["content"] == "second"
-    speeds = "all methods 100 tokens/s, no drafts 50.0 tokens/s: 2.00 times, one run each. "
+    speeds = "all methods 100 tokens/s, no drafts 50.0 tokens/s: 2.00 times as fast, one run each. "
     assert verdict == f"= Equal text: all 20 tokens. {speeds}"
     assert texts_of(tab, ".lane .speed") == ["100 tokens/s · 0.18 s", "50.0 tokens/s · 0.38 s"]
     assert count(tab, ".lane:first-child .drafted") == 10 and count(tab, ".lane:last-child .drafted") == 0
@@ -131,6 +131,18 @@ def test_two_methods_of_the_server_race(tab, pages):
     click(tab, ".controls button", "Race")
     tab.wait("/ngram .* suffix .*one run each/.test(document.querySelector('.verdict').textContent)")
     assert {body["speculative"].get("method") for body in pages.bodies[-2:]} == {"ngram", "suffix"}
+
+
+def test_more_races_of_the_same_two_give_medians(tab, pages):
+    speeds = iter([100.0, 50.0, 300.0, 50.0, 200.0, 50.0])
+    tab.ask("Math.random = () => 0.1")
+    chat(tab)
+    pages.answer = lambda body: [step("a"), step("b"), *ending("stop", speed=next(speeds))]
+    race(tab)
+    for count_of_runs in (2, 3):
+        click(tab, ".controls button", "Race")
+        tab.wait(f"/medians of {count_of_runs} runs each/.test(document.querySelector('.verdict').textContent)")
+    assert "all methods 200 tokens/s, no drafts 50.0 tokens/s: 4.00 times as fast" in text_of(tab, ".verdict")
 
 
 def test_no_text_is_drawn_while_a_run_is_measured_and_the_replay_takes_the_measured_time(tab, pages):

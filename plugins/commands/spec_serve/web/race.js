@@ -12,6 +12,11 @@ const FOLLOW = 24;
 
 export const nameOf = method => (method === PLAIN ? "no drafts" : method || "all methods");
 
+function median(numbers) {
+  const sorted = [...numbers].sort((a, b) => a - b), middle = sorted.length >> 1;
+  return sorted.length % 2 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;
+}
+
 /** Number of equal characters at the beginning of two texts. */
 export function equalLength(one, other) {
   const end = Math.min(one.length, other.length);
@@ -97,7 +102,7 @@ class Lane {
  * mayRun: whether no answer is generated. onChange: called when a race begins or ends. */
 export class Race {
   constructor(panel, { asked, turns, props, markdown, mayRun, onChange }) {
-    Object.assign(this, { panel, asked, turns, props, markdown, mayRun, onChange, frame: 0 });
+    Object.assign(this, { panel, asked, turns, props, markdown, mayRun, onChange, frame: 0, runs: new Map() });
     this.status = make("p", "verdict");
     this.status.setAttribute("role", "status");
     this.lanes = make("div", "lanes");
@@ -167,13 +172,22 @@ export class Race {
     this.result = compareTexts(one.trace, other.trace, mayDiffer);
     const notes = [make("strong", this.result.same ? "same" : "differs", this.result.text), ". "];
     if (this.result.same && mayDiffer) notes.push("With this rule or engine it may differ. ");
-    const speeds = [one, other].map(lane => lane.tokensPerSecond);
-    if (speeds.every(Boolean)) {
-      const [fast, slow] = speeds.map((speed, i) => `${nameOf(this.pair[i].method)} ${perSecond(speed)}`);
-      notes.push(`${fast}, ${slow}: `, make("strong", "ratio", `${(speeds[0] / speeds[1]).toFixed(2)} times`), ", one run each. ");
+    if (one.tokensPerSecond && other.tokensPerSecond) {
+      const runs = this.addSpeeds(), speeds = [0, 1].map(i => median(runs.map(run => run[i])));
+      const [first, second] = speeds.map((speed, i) => `${nameOf(this.pair[i].method)} ${perSecond(speed)}`);
+      const counted = runs.length > 1 ? `medians of ${runs.length} runs each` : "one run each";
+      notes.push(`${first}, ${second}: `, make("strong", "ratio", `${(speeds[0] / speeds[1]).toFixed(2)} times as fast`), `, ${counted}. `);
     } else notes.push("Too short to be timed. ");
     if (busy) notes.push("Another request ran at the same time: the speeds are unreliable.");
     this.verdict = notes;
+  }
+
+  /** Add the speeds of this race to those of earlier races of the same two, and return all. */
+  addSpeeds() {
+    const name = this.pair.map(lane => lane.method).join();
+    const runs = this.runs.get(name) ?? [];
+    this.runs.set(name, [...runs, this.pair.map(lane => lane.tokensPerSecond)]);
+    return this.runs.get(name);
   }
 
   /** Show both at their measured speeds. from: milliseconds that are skipped. */
