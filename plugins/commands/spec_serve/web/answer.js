@@ -1,4 +1,4 @@
-// The text of an answer in the page: simple Markdown and marked drafts, as text nodes in elements that are made here.
+// The text of an answer in the page: simple Markdown and marked drafts, as text nodes in elements made here.
 
 import { make, makeCopyButton } from "./dom.js";
 import { BOLD, CODE, ITALIC, isClosing, readBlock, readInline } from "./markdown.js";
@@ -49,33 +49,33 @@ export class AnswerView {
     if (block.kind === "blank") return null;
     this.nodes += 1;
     if (block.kind === "code") return this.makeCode(block);
-    const made = make(block.kind === "quote" ? "blockquote" : "p", `block ${block.kind}`);
-    made.dir = "auto";
-    if (block.level) made.classList.add(`level-${block.level}`);
-    if (block.kind === "item") made.append(make("span", "marker", /\d/.test(block.marker) ? block.marker : "•"), " ");
+    const element = make(block.kind === "quote" ? "blockquote" : "p", `block ${block.kind}`);
+    element.dir = "auto";
+    if (block.level) element.classList.add(`level-${block.level}`);
+    if (block.kind === "item") element.append(make("span", "marker", /\d/.test(block.marker) ? block.marker : "•"), " ");
     const inline = this.markdown && block.kind !== "plain" && block.kind !== "table";
     const parts = inline ? readInline(this.trace.text, block.ranges) : block.ranges.map(range => [...range, 0]);
-    for (const [from, to, style] of parts) this.appendRange(styled(made, style), from, to, style & CODE);
-    this.appendRejected(made, block.end);
-    this.appendLastBreaks(made, block.end - 1);
-    return made;
+    for (const [from, to, style] of parts) this.appendRange(styled(element, style), from, to, style & CODE);
+    this.appendRejected(element, block.end);
+    this.appendLastBreaks(element, block.end - 1);
+    return element;
   }
 
   makeCode(block) {
-    const made = make("div", block.continued ? "block code continued" : "block code");
+    const element = make("div", block.continued ? "block code continued" : "block code");
     if (!block.continued) {
       const head = make("div", "code-head");
       head.append(make("bdi", "", (block.language || "code").slice(0, 30)));
       head.append(makeCopyButton(() => readCodeText(this.trace.text, block), "small"));
-      made.append(head);
+      element.append(head);
     }
     const code = make("code"), pre = make("pre");
     code.dir = "ltr";
     for (const [from, to] of block.ranges) this.appendRange(code, from, to, true);
     this.appendRejected(code, block.end);
     pre.append(code);
-    made.append(pre);
-    return made;
+    element.append(pre);
+    return element;
   }
 
   /** Append a part of the text: one node for what one method drafted in a row. */
@@ -98,11 +98,11 @@ export class AnswerView {
     this.nodes += 2;
     if (this.nodes > NODES_MAX) return parent.append(text);
     if (!source && !differs) return appendSigned(parent, text, isCode);
-    const made = make("span", [source && `drafted ${markOf(source)}`, differs && "differs"].filter(Boolean).join(" "));
-    if (source) made.title = `drafted by ${source}`;
-    if (source && text.includes("\n")) appendBreaks(made, text, isCode);
-    else appendSigned(made, text, isCode);
-    parent.append(made);
+    const element = make("span", [source && `drafted ${markOf(source)}`, differs && "differs"].filter(Boolean).join(" "));
+    if (source) element.title = `drafted by ${source}`;
+    if (source && text.includes("\n")) appendBreaks(element, text, isCode);
+    else appendSigned(element, text, isCode);
+    parent.append(element);
   }
 
   /** Append the rejected drafts before an offset that are not in the page yet. */
@@ -111,9 +111,9 @@ export class AnswerView {
       const [, text, methods] = rejected[this.drawn];
       this.nodes += 2;
       if (this.nodes > NODES_MAX) continue;
-      const made = make("del", "rejected", drawRejected(text));
-      made.title = `drafted by ${methods}, rejected`;
-      parent.append(made);
+      const element = make("del", "rejected", drawRejected(text));
+      element.title = `drafted by ${methods}, rejected`;
+      parent.append(element);
     }
   }
 
@@ -152,10 +152,10 @@ function readCodeText(text, block) {
 function styled(parent, style) {
   for (const [bit, tag] of [[BOLD, "strong"], [ITALIC, "em"], [CODE, "code"]])
     if (style & bit) {
-      const made = document.createElement(tag);
-      if (bit === CODE) made.dir = "ltr";
-      parent.append(made);
-      parent = made;
+      const element = document.createElement(tag);
+      if (bit === CODE) element.dir = "ltr";
+      parent.append(element);
+      parent = element;
     }
   return parent;
 }

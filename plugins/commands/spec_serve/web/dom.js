@@ -1,17 +1,17 @@
 // Elements of the page.
 
 export function make(tag, kind, text = "") {
-  const made = document.createElement(tag);
-  if (kind) made.className = kind;
-  made.textContent = text;
-  return made;
+  const element = document.createElement(tag);
+  if (kind) element.className = kind;
+  element.textContent = text;
+  return element;
 }
 
 export function makeButton(label, kind, action) {
-  const made = make("button", kind, label);
-  made.type = "button";
-  made.addEventListener("click", action);
-  return made;
+  const element = make("button", kind, label);
+  element.type = "button";
+  element.addEventListener("click", action);
+  return element;
 }
 
 export async function copyText(text) {

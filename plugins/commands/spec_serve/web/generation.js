@@ -62,8 +62,8 @@ function addChoice(answer, choice, trace) {
   answer.thinking += choice.delta?.reasoning_content ?? "";
   trace.isThinking = Boolean(answer.thinking) && !answer.content && !content;
   if (content && answer.thinking && !answer.content) {
-    const found = trace.text.indexOf(content, Math.max(0, before - BOUNDARY_LOOK));
-    trace.answerFrom = found < 0 ? before : found;
+    const start = trace.text.indexOf(content, Math.max(0, before - BOUNDARY_LOOK));
+    trace.answerFrom = start < 0 ? before : start;
   }
   answer.content += content;
   answer.reason = choice.finish_reason ?? answer.reason;

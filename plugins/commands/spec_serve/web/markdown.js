@@ -12,8 +12,8 @@ const QUOTE = /^ {0,3}>[> ]*/;
 const TABLE = /^ {0,3}\|/;
 
 function lineEnd(text, at, end) {
-  const found = text.indexOf("\n", at);
-  return found < 0 || found > end ? end : found;
+  const stop = text.indexOf("\n", at);
+  return stop < 0 || stop > end ? end : stop;
 }
 
 const isBlank = (text, at, stop) => stop - at < BLOCK_MAX && !text.slice(at, stop).trim();
@@ -21,14 +21,14 @@ const isBlank = (text, at, stop) => stop - at < BLOCK_MAX && !text.slice(at, sto
 /** Kind of the block that a line begins, and where its content begins. */
 function readLine(text, at, stop) {
   const line = text.slice(at, Math.min(stop, at + LINE_LOOK)), short = stop - at <= LINE_LOOK;
-  let found;
-  if (short && (found = FENCE.exec(line)))
-    return { kind: "code", fence: { mark: found[2], indent: found[1].length }, language: found[3], from: stop };
+  let match;
+  if (short && (match = FENCE.exec(line)))
+    return { kind: "code", fence: { mark: match[2], indent: match[1].length }, language: match[3], from: stop };
   if (short && RULE.test(line)) return { kind: "rule", from: stop };
-  if ((found = HEADING.exec(line))) return { kind: "heading", level: found[1].length, from: at + found[0].length };
-  if ((found = ITEM.exec(line)))
-    return { kind: "item", level: Math.min(LEVEL_MAX, found[1].length >> 1), marker: found[2], from: at + found[0].length };
-  if ((found = QUOTE.exec(line))) return { kind: "quote", from: at + found[0].length };
+  if ((match = HEADING.exec(line))) return { kind: "heading", level: match[1].length, from: at + match[0].length };
+  if ((match = ITEM.exec(line)))
+    return { kind: "item", level: Math.min(LEVEL_MAX, match[1].length >> 1), marker: match[2], from: at + match[0].length };
+  if ((match = QUOTE.exec(line))) return { kind: "quote", from: at + match[0].length };
   return { kind: TABLE.test(line) ? "table" : "paragraph", from: at };
 }
 
@@ -136,7 +136,7 @@ export function readInline(text, ranges) {
 
 /** Runs of * and _ outside of code, in their order. Marks code and escapes in the styles. */
 function readDelimiters(text, first, last, styles) {
-  const ticks = lastTicks(text, first, last), found = [];
+  const ticks = lastTicks(text, first, last), runs = [];
   for (let at = first; at < last;) {
     const sign = text[at];
     if (sign === "\\" && at + 1 < last && /[!-/:-@[-`{-~]/.test(text[at + 1])) {
@@ -146,11 +146,11 @@ function readDelimiters(text, first, last, styles) {
       at = markCode(text, at, last, ticks, styles, first);
     } else if (sign === "*" || sign === "_") {
       const end = runEnd(text, at, last);
-      found.push(delimiter(text, at, end, first, last));
+      runs.push(delimiter(text, at, end, first, last));
       at = end;
     } else at += 1;
   }
-  return found;
+  return runs;
 }
 
 function runEnd(text, at, last) {

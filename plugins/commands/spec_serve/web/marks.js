@@ -26,7 +26,7 @@ const SIGNS = { "\n": "↵", "\t": "⇥", " ": "␣" };
 /** A rejected draft as one short line: it is no part of the answer and must not break its lines. */
 export function drawRejected(text) {
   const blank = !text.trim();
-  const signs = text.slice(0, DRAWN_MAX).replace(/\r\n?/g, "\n").replace(/[\n\t]| {2,}/g, found => SIGNS[found[0]].repeat(found.length));
+  const signs = text.slice(0, DRAWN_MAX).replace(/\r\n?/g, "\n").replace(/[\n\t]| {2,}/g, run => SIGNS[run[0]].repeat(run.length));
   const drawn = (blank ? signs.replace(/ /g, "␣") : signs).replace(/([↵⇥␣])\1{2,}/g, (run, sign) => `${sign}×${run.length}`);
   return text.length > DRAWN_MAX ? `${drawn}…` : drawn;
 }
