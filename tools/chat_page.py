@@ -1,7 +1,7 @@
 """The picture of the chat page in the README: a race of a real run of the zoo's model, taken in Chromium.
 
-``python -m tools.chat_page docs/_static/race.png`` needs Chromium and the extras ``serve`` and ``test``. The speeds in it
-are medians of several races on this machine; leave it alone meanwhile.
+``python -m tools.chat_page docs/_static/race.png`` needs Chromium and the extras ``serve`` and ``test``. The speeds are
+medians of several races; run nothing else on the machine meanwhile.
 """
 
 from __future__ import annotations
@@ -68,7 +68,8 @@ def take_picture(url: str, path: Path) -> None:
     with sync_playwright() as started:
         program = shutil.which("chromium") or shutil.which("google-chrome")
         browser = started.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        page = browser.new_page(viewport={"width": SIZE[0], "height": SIZE[1]}, color_scheme="light", reduced_motion="reduce")
+        view = {"width": SIZE[0], "height": SIZE[1]}
+        page = browser.new_page(viewport=view, color_scheme="light", reduced_motion="reduce")
         page.goto(url)
         page.wait_for_selector("body[data-ready]")
         page.fill("#max_tokens", str(TOKENS))
