@@ -31,7 +31,7 @@ FIELDS = "button:not(:disabled), textarea, input:not([type=file]), select"
 BOX = "(r => [r.left, r.top, r.right, r.bottom])(document.querySelector('{}').getBoundingClientRect())"
 
 
-def marked(body):
+def mark_parts(body):
     """An answer that every method has drafted a part of, with code, a list and a rejected draft."""
     yield step("**Answer**\n\n- item\n\n```py\n", rejected=["no\n"])
     for method in METHODS:
@@ -49,16 +49,26 @@ def set_scheme(tab, scheme: str) -> None:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_marks_differ_by_style_and_colour_and_stand_out(tab, pages, scheme):
     set_scheme(tab, scheme)
-    pages.answer = marked
+    pages.answer = mark_parts
     chat(tab)
     styles = "[...document.querySelectorAll('#sources .drafted')].map(e => getComputedStyle(e)).map(s => {})"
     lines = tab.ask(styles.format("s.textDecorationStyle"))
-    both = tab.ask(styles.format("s.textDecorationStyle + s.textDecorationColor"))
+    patterns = tab.ask(styles.format("s.textDecorationStyle + s.textDecorationThickness"))
 
     assert len(lines) == len(METHODS) and len(set(lines[:5])) == 5
-    assert len(set(both)) == len(METHODS)
+    assert len(set(patterns)) == len(METHODS)
     assert min(tab.ask(f"{CONTRAST}('.drafted, .rejected')")) >= 3
     assert min(tab.ask(f"{CONTRAST}('{FIELDS}')")) >= 3
+
+
+def test_an_answer_that_is_followed_ends_in_view(tab, pages):
+    pages.answer = mark_parts
+    tab.resize(*DESKTOP)
+    chat(tab)
+    chat(tab, "more", 4)
+    tab.ask("new Promise(done => setTimeout(() => done(1), 200))")
+    left = "(l => l.scrollHeight - l.scrollTop - l.clientHeight)(document.getElementById('log'))"
+    assert tab.ask(left) < 2
 
 
 def test_a_disabled_button_looks_disabled(tab):
@@ -87,7 +97,7 @@ def test_fields_and_buttons_stand_in_rows(tab, width):
 
 
 def test_a_phone_has_folded_settings_and_the_legend_in_view(chromium, pages):
-    pages.answer = marked
+    pages.answer = mark_parts
     chromium.open("about:blank")
     chromium.resize(*PHONE)
     chromium.call("Page.navigate", url=f"{pages.url}/")
@@ -111,7 +121,7 @@ def test_a_phone_has_folded_settings_and_the_legend_in_view(chromium, pages):
 
 
 def test_every_answer_is_headed_by_what_made_it(tab, pages):
-    pages.answer = marked
+    pages.answer = mark_parts
     chat(tab)
     put(tab, method="ngram", temperature="0.5")
     chat(tab, "more", 4)
@@ -125,7 +135,7 @@ def test_every_answer_is_headed_by_what_made_it(tab, pages):
 
 def test_the_page_is_used_with_the_keyboard_alone(tab, pages):
     """Every control is reached by Tab."""
-    pages.answer = marked
+    pages.answer = mark_parts
     send(tab, "Hi")
     tab.wait("document.querySelector('.again') !== null")
     controls = "[...document.querySelectorAll('button, input, select, textarea, summary, main')]"
@@ -142,7 +152,7 @@ def test_axe_finds_nothing(pages, tmp_path_factory):
         browser = started.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox"])
         for scheme in ("light", "dark"):
             for width, height in (PHONE, DESKTOP):
-                pages.answer, pages.status = marked, 200
+                pages.answer, pages.status = mark_parts, 200
                 view = {"width": width, "height": height}
                 page = browser.new_page(color_scheme=scheme, viewport=view, reduced_motion="reduce")
                 page.goto(f"{pages.url}/")
@@ -166,5 +176,7 @@ def test_axe_finds_nothing(pages, tmp_path_factory):
 
 
 def check(axe, page) -> None:
-    found = axe.run(page)
-    assert found.violations_count == 0, [(v["id"], v["nodes"][0]["html"][:200]) for v in found.response["violations"]]
+    results = axe.run(page)
+    assert results.violations_count == 0, [
+        (v["id"], v["nodes"][0]["html"][:200]) for v in results.response["violations"]
+    ]

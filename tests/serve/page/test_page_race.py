@@ -1,4 +1,4 @@
-"""The same request twice: what is sent, in which order, and what is said about the texts and speeds."""
+"""The same request twice: what is sent, in which order, and the words about the texts and speeds."""
 
 from __future__ import annotations
 
@@ -90,8 +90,8 @@ def test_other_texts_are_reported_or_excused_as_the_server_says(tab, pages, may_
     verdict = race(tab)
 
     where = len("".join(WORDS[:10]))
-    said = "as they may with this rule or engine" if may_differ else "which must not be: please report it"
-    assert verdict.startswith(f"≠ The texts differ after {where} characters, {said}. ")
+    excuse = "as they may with this rule or engine" if may_differ else "which must not be: please report it"
+    assert verdict.startswith(f"≠ The texts differ after {where} characters, {excuse}. ")
     assert "".join(texts_of(tab, ".lane:last-child .differs")) == "".join(other[10:]).rstrip()
     assert texts_of(tab, ".lane:first-child .differs")[0].startswith("word10")
 

@@ -58,11 +58,11 @@ def test_an_answer_says_how_it_ended(tab, pages, events, expected, is_cut):
 
 
 def test_an_answer_that_breaks_off_keeps_what_came(tab, pages):
-    def broken(body):
+    def break_off(body):
         yield step("half")
         raise OSError
 
-    pages.answer = broken
+    pages.answer = break_off
     chat(tab)
     assert text_of(tab, ".answer") == "half"
     assert text_of(tab, ENDED) == "Failed: The connection broke off before the answer ended."

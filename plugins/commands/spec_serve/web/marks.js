@@ -1,4 +1,4 @@
-// How methods are marked: each by its own style of underline and its own colour, and how white space is drawn.
+// How methods are marked: each by its own style or thickness of underline, and its colour, and how white space is drawn.
 
 import { make } from "./dom.js";
 
@@ -18,7 +18,7 @@ export function markOf(source) {
     if (legend) legend.append(" ", make("bdi", `drafted ${markOf(source)}`, source));
   }
   const number = numbers.get(source);
-  return `line-${number % LINES} hue-${number % HUES}`;
+  return `line-${number % LINES} hue-${number % HUES}${Math.floor(number / LINES) % 2 ? " thick" : ""}`;
 }
 
 const SIGNS = { "\n": "↵", "\t": "⇥", " ": "␣" };

@@ -96,7 +96,17 @@ function keep() {
 function following(change) {
   const log = at("log"), atEnd = log.scrollHeight - log.scrollTop - log.clientHeight < FOLLOW;
   change();
-  if (atEnd) log.scrollTop = log.scrollHeight;
+  if (atEnd) scrollToEnd();
+}
+
+/** Blocks out of view get their height when they are drawn, so the end is looked for again then. */
+function scrollToEnd() {
+  const log = at("log");
+  log.scrollTop = log.scrollHeight;
+  const { scrollTop } = log;
+  requestAnimationFrame(() => {
+    if (log.scrollTop >= scrollTop) log.scrollTop = log.scrollHeight;
+  });
 }
 
 function showAll() {
@@ -139,7 +149,7 @@ async function sendMessage(text) {
   const sent = pictures, box = showUser(turns.at(-1), turns.length - 1);
   setPictures([]);
   at("prompt").value = "";
-  at("log").scrollTop = at("log").scrollHeight;
+  scrollToEnd();
   if (await answer({})) return;
   box.remove(); // refused: the message goes back to where it was typed
   turns.pop();
@@ -328,5 +338,5 @@ document.body.classList.toggle("show", at("rejected").checked);
 at("settings").open = matchMedia(WIDE).matches;
 about().then(() => {
   if (!isRunning()) showAll();
-  at("log").scrollTop = at("log").scrollHeight;
+  scrollToEnd();
 });
