@@ -112,6 +112,24 @@ def test_the_text_is_followed_only_if_the_reader_is_at_its_end(tab, pages):
     assert tab.ask(SCROLLED) == 300
 
 
+def test_the_wheel_leaves_the_end_of_a_text_that_grows_and_comes_back(tab, pages):
+    tab.resize(800, 500)
+    pages.answer = lambda body: slow(600, 0.03)
+    send(tab, "Hi")
+    left = "(l => l.scrollHeight - l.scrollTop - l.clientHeight)(document.getElementById('log'))"
+    tab.wait("document.getElementById('log').scrollHeight > 1500")
+    wheel = {"type": "mouseWheel", "x": 400, "y": 150, "deltaX": 0}
+    tab.call("Input.dispatchMouseEvent", **wheel, deltaY=-120)
+    tab.wait(f"{left} > 400")
+    tab.call("Input.dispatchMouseEvent", **wheel, deltaY=20000)
+    tab.wait(f"{left} < 30")
+    height = tab.ask("document.getElementById('log').scrollHeight")
+    tab.wait(f"document.getElementById('log').scrollHeight > {height} + 200")
+    assert tab.ask(left) < 100
+    tab.press("Escape")
+    wait_for_answer(tab)
+
+
 def test_the_conversation_outlives_a_reload_and_the_key_does_not(tab, pages):
     pages.answer = lambda body: [step("Say **it**"), step((" again", "ngram"), rejected=["no"]), *ending("length", 512)]
     put(tab, key="secret-key", system="Be brief.", temperature="0.5")

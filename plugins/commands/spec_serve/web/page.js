@@ -13,7 +13,7 @@ import { AnswerTurn, describeMaker, makePicture, showMessage } from "./turn.js";
 const at = id => document.getElementById(id);
 const NUMBERS = ["n_max", "temperature", "top_p", "top_k", "max_tokens", "seed"];
 const TEXTS = ["method", "system"], SWITCHES = ["chat", "markdown", "rejected"];
-const FOLLOW = 24, WIDE = "(min-width: 50rem)", BUSY = ["send", "clear"];
+const FOLLOW = 24, BACK = 100, WIDE = "(min-width: 50rem)", BUSY = ["send", "clear"];
 
 let props = { model_alias: "spec serve", modalities: {}, speculative: { types: [], switched_off: {}, may_differ: {} },
   default_generation_settings: { n_ctx: 0, params: {} } };
@@ -22,6 +22,7 @@ let race = null;
 let editing = null; // index of the message that is edited
 let pictures = [];
 let isLeaving = false;
+const follow = { on: true, top: 0 };
 
 const context = () => props.default_generation_settings.n_ctx;
 const isRunning = () => Boolean(running || race?.running);
@@ -94,19 +95,36 @@ function keep() {
 
 /** Change the conversation; it is scrolled only if the reader is at its end. */
 function following(change) {
-  const log = at("log"), atEnd = log.scrollHeight - log.scrollTop - log.clientHeight < FOLLOW;
   change();
-  if (atEnd) scrollToEnd();
+  if (follow.on) scrollToEnd();
 }
 
 /** Blocks out of view get their height when they are drawn, so the end is looked for again then. */
 function scrollToEnd() {
   const log = at("log");
+  setFollow(true);
   log.scrollTop = log.scrollHeight;
-  const { scrollTop } = log;
-  requestAnimationFrame(() => {
-    if (log.scrollTop >= scrollTop) log.scrollTop = log.scrollHeight;
-  });
+  for (const wait of [1, 2]) afterFrames(wait, () => follow.on && (log.scrollTop = log.scrollHeight));
+}
+
+const afterFrames = (count, action) => requestAnimationFrame(() => (count > 1 ? afterFrames(count - 1, action) : action()));
+
+function setFollow(isOn) {
+  follow.on = isOn;
+  at("log").classList.toggle("following", isOn);
+}
+
+/** Whether the reader is at the end: scrolling upwards leaves it, scrolling down to it comes back. */
+function noteScroll() {
+  const { scrollTop, scrollHeight, clientHeight } = at("log"), left = scrollHeight - scrollTop - clientHeight;
+  if (scrollTop > follow.top && left < BACK) setFollow(true);
+  if (scrollTop < follow.top - FOLLOW && left > FOLLOW) setFollow(false);
+  follow.top = scrollTop;
+}
+
+function noteWheel({ deltaY }) {
+  const { scrollHeight, clientHeight } = at("log");
+  if (!(deltaY > 0) && scrollHeight > clientHeight + FOLLOW) setFollow(false);
 }
 
 function showAll() {
@@ -302,6 +320,9 @@ document.addEventListener("keydown", event => {
   setPictures([]);
 });
 at("stop").addEventListener("click", stop);
+at("log").addEventListener("scroll", noteScroll);
+at("log").addEventListener("wheel", noteWheel, { passive: true });
+at("log").addEventListener("touchmove", noteWheel, { passive: true });
 at("clear").addEventListener("click", () => {
   clearStored();
   endEdit();
