@@ -9,6 +9,7 @@ import sys
 import zipfile
 
 import pytest
+from spec_serve.page import KINDS
 from spec_zoo import HERE
 
 from tests.support.installed import FOLDERS
@@ -24,7 +25,8 @@ def test_the_wheel_holds_packages_and_models_and_nothing_else(wheel):
 
     assert tops == {init.parent.name for folder in FOLDERS for init in (source / folder).glob("spec_*/__init__.py")}
     models = {f"spec_zoo/models/{file.name}" for file in (HERE / "models").iterdir()}
-    assert {*models, "spec_zoo/prompts.jsonl", "spec_zoo/prompts-chat.jsonl", "spec_serve/page.html"} <= set(names)
+    pages = {f"spec_serve/web/{name}" for name in ("page.html", *KINDS)}
+    assert {*models, *pages, "spec_zoo/prompts.jsonl", "spec_zoo/prompts-chat.jsonl"} <= set(names)
     assert {"spec_core/__init__.pyi", *(f"{top}/py.typed" for top in tops)} <= set(names)
 
 

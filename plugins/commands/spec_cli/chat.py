@@ -12,6 +12,7 @@ from spec_commands import common
 from spec_commands.help import Command
 from spec_commands.printing import printable, say
 from spec_commands.prompt import tokens_of
+from spec_commands.text_equality import may_differ
 
 from spec_cli import show
 from spec_cli.conversation import Answer, Conversation, user_message
@@ -151,9 +152,7 @@ class Chat:
     @property
     def may_differ(self) -> bool:
         """Whether texts with drafts may be others than those without, as rule or target say."""
-        private = any(c.compat.noise == "private" for c in self.run.plugins)
-        drawn = private and self.conversation.request.sampling.temperature > 0
-        return drawn or bool(self.run.stats.lossy) or self.run.target.info.exact != "rows"
+        return may_differ(self.run, self.conversation.request.sampling.temperature)
 
     def print_statistics(self, _: str) -> None:
         """print the figures of the last answer"""

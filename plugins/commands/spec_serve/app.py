@@ -13,7 +13,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.middleware.cors import CORSMiddleware
 from starlette.middleware.errors import ServerErrorMiddleware
 
-from spec_serve import infill, llama, llama_slots, llama_tokens, messages, openai, operation, responses
+from spec_serve import infill, llama, llama_slots, llama_tokens, messages, openai, operation, page, responses
 from spec_serve.engine import Engine
 from spec_serve.guard import Guard
 from spec_serve.keys import keys_of
@@ -34,6 +34,7 @@ ROUTERS = (
     llama_slots.router,
     operation.router,
     operation.open_router,
+    page.router,
 )
 
 

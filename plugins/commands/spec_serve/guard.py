@@ -15,13 +15,13 @@ from spec_serve.errors import ApiError
 from spec_serve.keys import Keys
 from spec_serve.logs import REFUSALS
 from spec_serve.origins import Origins
+from spec_serve.page import PATHS
 from spec_serve.request_info import HEADER, REQUEST_INFO, request_info
 from spec_serve.stream import as_json
 
 HEALTH = ("/health", "/v1/health")
-OPEN = (*HEALTH, "/")
+OPEN = (*HEALTH, *PATHS)
 """Paths that need no key: whether the server lives, and the page, which asks for it."""
-
 
 DIGITS_MAX = 18
 """Digits of a number that a header may have."""

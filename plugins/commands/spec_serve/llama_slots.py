@@ -6,10 +6,12 @@ from importlib.metadata import version
 from typing import Any
 
 from pydantic import BaseModel
+from spec_commands.text_equality import may_differ
 from starlette.responses import Response
 
 from spec_core import Request, Run
 from spec_core.commands import DEFAULT
+from spec_core.toolkit import image_encoder
 from spec_serve.engine import Engine
 from spec_serve.errors import ApiError
 from spec_serve.generation_params import SAMPLING, defaults
@@ -175,7 +177,7 @@ def props(terms: ServerConfig) -> dict[str, Any]:
         "total_slots": run.settings.max_sequences,
         "model_alias": terms.model,
         "model_path": name_of_model(terms.settings["model"]),
-        "modalities": {"vision": False, "audio": False},
+        "modalities": {"vision": image_encoder(target) is not None, "audio": False},
         "chat_template": target.tokenizer.chat_template or "",
         "build_info": f"spec-core {version('spec-core')}",
         "speculative": {
@@ -184,6 +186,8 @@ def props(terms: ServerConfig) -> dict[str, Any]:
             "rule": terms.settings["rule"] or "coupled",
             "lossy": run.stats.lossy,
             "switched_off": dict(run.stats.switched_off),
+            "may_differ": {"greedy": may_differ(run, 0.0), "sampled": may_differ(run, 1.0)},
+            "shares_learning": any(c.compat.shares_learning for c in run.plugins),
         },
         "settings": without_folders(terms.settings.as_json()),
     }

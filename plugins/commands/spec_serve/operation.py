@@ -1,13 +1,12 @@
-"""Routes about the server: whether it lives, what it counts, and a page that shows drafts."""
+"""Routes about the server: whether it lives, and what it counts."""
 
 from __future__ import annotations
 
-from importlib.resources import files
 from typing import Literal
 
 from fastapi import APIRouter
 from pydantic import BaseModel
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import Response
 
 from spec_serve.metrics import CONTENT_TYPE
 from spec_serve.routes import api_router
@@ -16,11 +15,6 @@ from spec_serve.shape import CheckedRoute
 
 STARTED = "Process-Start-Time-Unix"
 """A header of ``/metrics``, as llama-server has it."""
-PAGE = {
-    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
-    "img-src data:; connect-src 'self'"
-}
-"""Nothing is loaded from anywhere but the page itself."""
 open_router = APIRouter(route_class=CheckedRoute, tags=["server"])
 """Routes that need no key."""
 router = api_router("server")
@@ -39,12 +33,6 @@ async def get_health(engine: EngineOf) -> Response:
     if engine.draining:
         return Json({"status": "shutting down"}, 503)
     return Json({"status": "ok"})
-
-
-@open_router.get("/", response_class=HTMLResponse)
-async def get_page() -> Response:
-    """A chat that shows drafts."""
-    return HTMLResponse(files("spec_serve").joinpath("page.html").read_text("utf-8"), headers=PAGE)
 
 
 @router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
