@@ -36,7 +36,7 @@ STOP = 4
 
 def cost(budget: Budget) -> Cost:
     """The most that this check asks for."""
-    texts = 3 * len(ONE_TOKEN) + 3 * len(SCORES) + 2 + 3 + 4
+    texts = 3 * len(ONE_TOKEN) + 3 * len(SCORES) + 9 + 3 + 4
     limits = Cost(2 * len(LIMITS) * budget.few, 2 * budget.few * sum(LIMITS))
     sampled = Cost(5 * budget.few + 2, (3 * budget.few + 8) * SEED_TOKENS)
     return Cost(texts * budget.few, texts * budget.few * budget.tokens) + limits + sampled
@@ -87,14 +87,15 @@ def _scores(audit: Audit, name: str, fields: Mapping[str, Any]) -> Verdict:
 
 
 def _stops(audit: Audit) -> Verdict:
-    """A stop text from the middle of each greedy text ends it there, with drafts as without."""
+    """Stop texts from three places of each greedy text end it there, with drafts as without."""
     promise = "a stop text ends the text before it"
     asks: list[Ask] = []
     expected: list[str] = []
     for prompt in audit.few("stops"):
         text = audit.texts.get(str(prompt.given), "")
-        stop = text[len(text) // 2 : len(text) // 2 + STOP]
-        if stop.strip():
+        for stop in dict.fromkeys(text[len(text) * k // 4 :][:STOP] for k in (1, 2, 3)):
+            if not stop.strip():
+                continue
             asks.append(Ask(PLAIN, str(prompt.given), audit.budget.tokens, {**GREEDY, "stop": [stop]}))
             expected.append(text[: text.index(stop)])
     if not asks:
