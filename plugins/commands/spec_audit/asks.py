@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 import attrs
+from spec_commands.http_client import Reply
 
-from spec_audit.client import Reply
 from spec_core.errors import UsageError
 
 Side = Literal["drafts", "plain"]

@@ -30,7 +30,6 @@ class Facts:
     batch. greedy: the same between plain and drafts. rounding: difference of log-probabilities that is numerics.
     """
 
-    switch: str = ""
     n: int = 1
     seed: bool = False
     repeats: bool = False
@@ -40,8 +39,6 @@ class Facts:
     floor: tuple[int, int] = (0, 0)
     greedy: tuple[int, int] = (0, 0)
     rounding: float = ROUNDING
-    accepted: int | None = None
-    drafted: int | None = None
 
 
 @attrs.define(eq=False)

@@ -72,7 +72,7 @@ def audit(url: str, report: Path | None, as_json: bool, **flags: Any) -> int:
 
 
 def as_body(result: Result) -> dict[str, Any]:
-    """The result as JSON, by the schema of ``docs/schemas/audit.json``."""
+    """The result as JSON, by the schema in ``schema.json``."""
     return {"format": FORMAT, **attrs.asdict(result)}
 
 
@@ -122,7 +122,8 @@ def _default_record(about: dict[str, Any]) -> Path:
 
 
 def _connection(url: str, flags: dict[str, Any]) -> Connection:
-    from spec_audit.client import Client, check_url
+    from spec_commands.http_client import Client, check_url
+
     from spec_audit.probe import Connection, parse_switch
 
     if flags["plain"] and flags["off"]:

@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping
 
 import attrs
+from spec_commands.http_client import Client
 
-from spec_audit.client import Client
 from spec_core.errors import UsageError
 
 LINE = re.compile(r"^(vllm|spec|llamacpp|sglang):(\w+?)(_total)?(\{[^}]*\})? ([0-9.eE+-]+)$", re.MULTILINE)

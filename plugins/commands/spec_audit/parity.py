@@ -7,11 +7,12 @@ from typing import Literal
 
 import attrs
 
-from spec_audit.asks import DRAFTS, PLAIN, Answer, Ask
+from spec_audit.asks import PLAIN, Answer, Ask
 from spec_audit.audit import PARITY_LEVEL, Audit
+from spec_audit.promise import Failed, Report, Skipped, ask_drafts, ask_plain
 from spec_audit.statistics import worse_than
 from spec_audit.trie import common_beginning
-from spec_audit.verdict import FAILS, HOLDS, Verdict, share, skip
+from spec_audit.verdict import share
 
 Cause = Literal["numerics", "fault", "unknown"]
 NUMERICS: Cause = "numerics"
@@ -43,10 +44,13 @@ def _around(text: str, at: int) -> str:
     return repr(text[max(0, at - SHOWN // 2) : at + SHOWN // 2])
 
 
-def explain(audit: Audit, ask: Ask, plain: str, other: str) -> Difference:
-    """The first difference of a text from the plain one, with the cause if log-probabilities show it."""
+def explain(audit: Audit, ask: Ask, plain: str, other: str, gaps: bool = True) -> Difference:
+    """The first difference of a text from the plain one, with the cause if log-probabilities show it.
+
+    gaps: whether to ask for them.
+    """
     at = len(common_beginning([plain, other]))
-    gap = gap_at(audit, ask, plain, at) if audit.facts.logprobs else None
+    gap = gap_at(audit, ask, plain, at) if gaps else None
     cause = UNKNOWN if gap is None else NUMERICS if gap <= audit.facts.rounding else FAULT
     return Difference(ask, at, plain, other, gap, cause)
 
@@ -62,88 +66,45 @@ def gap_at(audit: Audit, ask: Ask, plain: str, at: int) -> float | None:
     return None
 
 
-def refusal(promise: str, plain: Sequence[Answer], drafts: Sequence[Answer], audit: Audit, ask: Ask) -> Verdict | None:
-    """The verdict if an arm refuses: a server that fails with drafts alone has a fault, other refusals are none."""
-    if first := next((answer for answer in plain if answer.refused), None):
-        return skip(promise, f"refused ({first.status}): {first.error}")
-    if first := next((answer for answer in drafts if answer.refused), None):
-        if first.status >= 500 and first.status != 501:
-            return Verdict(
-                promise, FAILS, f"error {first.status} with drafts only: {first.error}", "", audit.curls(ask)
-            )
-        return skip(promise, f"refused with drafts ({first.status}): {first.error}")
-    return None
-
-
 def judge_texts(
     audit: Audit,
-    promise: str,
     asks: Sequence[Ask],
     plain: Sequence[Answer],
     drafts: Sequence[Answer],
     same_scores: bool = True,
     by_number: bool = True,
-) -> Verdict:
-    """Whether greedy texts with drafts equal plain ones, within the floor.
+) -> Report:
+    """Whether greedy texts with drafts equal plain ones, within the floor. Raises Failed or Skipped if not.
 
     same_scores: False if the request changes scores, so that log-probabilities do not show how close a choice was.
     by_number: whether more differences of unknown cause than in the floor are a fault.
     """
-    if verdict := refusal(promise, plain, drafts, audit, asks[0]):
-        return verdict
+    number, gaps = len(asks), same_scores and audit.facts.logprobs
+    power = _power(audit, number, gaps)
     pairs = [(a, p.text, d.text) for a, p, d in zip(asks, plain, drafts, strict=True) if p.text != d.text]
-    power = _power(audit, len(asks), same_scores and audit.facts.logprobs)
-    if not pairs:
-        return Verdict(promise, HOLDS, f"{share(len(asks), asks)} texts are equal", power)
-    differences = [_difference(audit, *pair, same_scores) for pair in pairs]
-    return _judge(audit, promise, differences, len(asks), power, by_number)
-
-
-def _difference(audit: Audit, ask: Ask, plain: str, drafts: str, same_scores: bool) -> Difference:
-    if same_scores:
-        return explain(audit, ask, plain, drafts)
-    return Difference(ask, len(common_beginning([plain, drafts])), plain, drafts, None, UNKNOWN)
-
-
-def _judge(
-    audit: Audit, promise: str, differences: list[Difference], number: int, power: str, by_number: bool
-) -> Verdict:
-    by_cause: dict[Cause, list[Difference]] = {NUMERICS: [], FAULT: [], UNKNOWN: []}
-    for difference in differences:
-        by_cause[difference.cause].append(difference)
-    equal = f"{share(number - len(differences), number)} texts are equal"
-    if faults := by_cause[FAULT]:
+    equal = f"{share(number - len(pairs), number)} texts are equal"
+    differences = [explain(audit, *pair, gaps) for pair in pairs]
+    if faults := [difference for difference in differences if difference.cause == FAULT]:
         worst = max(faults, key=lambda difference: difference.gap or 0)
-        return Verdict(promise, FAILS, f"{equal}; {worst.words}", power, audit.curls(worst.ask))
-    if by_cause[UNKNOWN]:
-        first = by_cause[UNKNOWN][0]
-        if by_number and worse_than(len(by_cause[UNKNOWN]), number, audit.facts.greedy) < PARITY_LEVEL:
-            return Verdict(promise, FAILS, f"{equal}; {first.words}", power, audit.curls(first.ask))
-        return skip(promise, f"{equal}; differs, cause unknown: {first.words}")
-    gap = max(difference.gap or 0 for difference in differences)
-    return Verdict(promise, HOLDS, f"{equal}; numerics: the others differ at gaps of at most {gap:.3g}", power)
+        raise Failed(f"{equal}; {worst.words}", worst.ask, power)
+    if unknown := [difference for difference in differences if difference.cause == UNKNOWN]:
+        if by_number and worse_than(len(unknown), number, audit.facts.greedy) < PARITY_LEVEL:
+            raise Failed(f"{equal}; {unknown[0].words}", unknown[0].ask, power)
+        raise Skipped(f"{equal}; differs, cause unknown: {unknown[0].words}")
+    gap = max((difference.gap or 0 for difference in differences), default=0)
+    return (f"{equal}; numerics: the others differ at gaps of at most {gap:.3g}" if differences else equal), power
 
 
 def _power(audit: Audit, number: int, gaps: bool) -> str:
     """What would have been found. gaps: whether log-probabilities show how close a choice was."""
     if gaps:
         return f"finds one text that differs where the best two are more than {audit.facts.rounding:.2g} apart"
-    least = needed(number, audit.facts.greedy)
-    return f"finds {least} of {number} different texts" if least <= number else f"{number} texts are too few to judge"
+    tries = (k for k in range(1, number + 1) if worse_than(k, number, audit.facts.greedy) < PARITY_LEVEL)
+    least = next(tries, None)
+    return f"{number} texts are too few to judge" if least is None else f"finds {least} of {number} different texts"
 
 
-def needed(number: int, floor: tuple[int, int]) -> int:
-    """The number of differing texts that is found without log-probabilities; more than ``number`` if none is."""
-    tries = (k for k in range(1, number + 1) if worse_than(k, number, floor) < PARITY_LEVEL)
-    return next(tries, number + 1)
-
-
-def compare_greedy(
-    audit: Audit, promise: str, asks: Sequence[Ask], at_once: int | None = None, same_scores: bool = True
-) -> Verdict:
+def compare_greedy(audit: Audit, asks: Sequence[Ask], at_once: int | None = None, same_scores: bool = True) -> Report:
     """Send requests to both arms, plain first, and judge their texts."""
-    plain = audit.session.ask_all([ask.on(PLAIN) for ask in asks], at_once)
-    if verdict := refusal(promise, plain, (), audit, asks[0]):
-        return verdict
-    drafts = audit.session.ask_all([ask.on(DRAFTS) for ask in asks], at_once)
-    return judge_texts(audit, promise, asks, plain, drafts, same_scores)
+    plain = ask_plain(audit, asks, at_once)
+    return judge_texts(audit, asks, plain, ask_drafts(audit, asks, at_once), same_scores)

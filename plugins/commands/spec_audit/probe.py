@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import attrs
+from spec_commands.http_client import Client
 
 from spec_audit.asks import DRAFTS, PATHS, PLAIN, Answer, Arm, Ask, Side, read_answer
 from spec_audit.budget import Cost
-from spec_audit.client import Client
 from spec_audit.record import Record
 from spec_audit.session import Session
 from spec_core.errors import UsageError, quote

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import attrs
+from spec_commands.http_client import Client, Reply
 
 from spec_audit.asks import PATHS, Answer, Arm, Ask, Side, read_answer
 from spec_audit.budget import Cost
-from spec_audit.client import Client, Reply
 from spec_audit.record import Record
 from spec_core.errors import SpecError
 

@@ -61,16 +61,6 @@ class Result:
         return [verdict for verdict in self.verdicts if verdict.status == status]
 
 
-def skip(promise: str, why: str) -> Verdict:
-    """A promise that was not tested."""
-    return Verdict(promise, SKIPPED, why)
-
-
-def count(number: int, noun: str) -> str:
-    """``1 text``, ``2 texts``."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
 def share(part: int, whole: Sequence[object] | int) -> str:
     """``3 of 4``."""
     return f"{part} of {whole if isinstance(whole, int) else len(whole)}"

@@ -8,7 +8,8 @@ from spec_audit.asks import DRAFTS, PLAIN, Answer, Ask
 from spec_audit.audit import ROUNDING, Audit
 from spec_audit.budget import Budget, Cost
 from spec_audit.parity import explain
-from spec_audit.verdict import HOLDS, SKIPPED, Section, Verdict, share, skip
+from spec_audit.promise import Report, Skipped, ask_plain, promise
+from spec_audit.verdict import Section, share
 
 TITLE = "What can be compared"
 N = (16, 8, 4)
@@ -25,47 +26,40 @@ def cost(budget: Budget) -> Cost:
 
 def run(audit: Audit) -> Section:
     """Measure the floor, and what the server offers; the facts of the audit are set from here."""
-    return Section(TITLE, (_greedy_floor(audit), _logprobs(audit), _seeds(audit), _several(audit)))
+    return Section(TITLE, (_repeat(audit), _logprobs(audit), _seeds(audit), _several(audit)))
 
 
-def _greedy_floor(audit: Audit) -> Verdict:
+@promise("plain texts repeat")
+def _repeat(audit: Audit) -> Report:
     """Plain greedy texts one after the other, and the same at once."""
-    promise = "plain texts repeat"
     asks = audit.greedy_asks(audit.prompts)
-    alone = audit.session.ask_each(asks)
-    together = audit.session.ask_all(asks)
-    if first := next((answer for answer in (*alone, *together) if answer.refused), None):
-        return skip(promise, f"refused ({first.status}): {first.error}")
+    alone, together = ask_plain(audit, asks, 1), ask_plain(audit, asks)
     audit.texts = {str(p.given): answer.text for p, answer in zip(audit.prompts, alone, strict=True)}
     pairs = [(a, x.text, y.text) for a, x, y in zip(asks, alone, together, strict=True) if x.text != y.text]
     audit.facts.floor = (len(asks), len(pairs))
-    equal = (
-        f"{share(len(asks) - len(pairs), asks)} plain texts are the same alone and {audit.session.concurrency} at once"
-    )
+    how = f"alone and {audit.session.concurrency} at once"
+    equal = f"{share(len(asks) - len(pairs), asks)} plain texts are the same {how}"
     if not pairs:
-        return Verdict(promise, HOLDS, equal)
-    audit.facts.logprobs = True  # to ask; the next check says whether they are offered
+        return equal, ""
     gaps = [gap for gap in (explain(audit, *pair).gap for pair in pairs) if gap is not None]
     audit.facts.rounding = max([ROUNDING, *(1.5 * gap for gap in gaps)])
     shown = f"; they differ at gaps of at most {max(gaps):.3g}" if gaps else ""
-    return skip(promise, f"{equal}{shown}: this is the floor of all greedy texts")
+    raise Skipped(f"{equal}{shown}: this is the floor of all greedy texts")
 
 
-def _logprobs(audit: Audit) -> Verdict:
+@promise("log-probabilities without drafts")
+def _logprobs(audit: Audit) -> Report:
     """Log-probabilities of plain texts, alone and at once."""
-    promise = "log-probabilities without drafts"
     asks = audit.greedy_asks(audit.few("logprobs"), logprobs=2)
-    alone = audit.session.ask_each(asks)
-    audit.facts.logprobs = all(not answer.refused and answer.tokens for answer in alone)
+    alone = ask_plain(audit, asks, 1)
+    audit.facts.logprobs = all(answer.tokens for answer in alone)
     if not audit.facts.logprobs:
-        first = alone[0]
-        return skip(promise, f"refused ({first.status}): {first.error}" if first.refused else "not in the answer")
-    together = audit.session.ask_all(asks)
-    drafts = audit.session.ask(asks[0].on(DRAFTS))
-    audit.facts.draft_logprobs = not drafts.refused and bool(drafts.tokens)
+        raise Skipped("not in the answer")
+    together = ask_plain(audit, asks)
+    audit.facts.draft_logprobs = bool(audit.session.ask(asks[0].on(DRAFTS)).tokens)
     furthest = max([0.0, *(logprob_difference(x, y) for x, y in zip(alone, together, strict=True))])
     audit.facts.rounding = max(audit.facts.rounding, 4 * furthest)
-    return Verdict(promise, HOLDS, f"alone and at once they differ by at most {furthest:.2g}")
+    return f"alone and at once they differ by at most {furthest:.2g}", ""
 
 
 def logprob_difference(one: Answer, other: Answer) -> float:
@@ -75,39 +69,38 @@ def logprob_difference(one: Answer, other: Answer) -> float:
     return max((abs(x.logprob - y.logprob) for x, y in pairs[:equal]), default=0.0)
 
 
-def _seeds(audit: Audit) -> Verdict:
+@promise("seeds hold without drafts")
+def _seeds(audit: Audit) -> Report:
     """Whether an equal seed gives an equal text, and another seed another one."""
-    promise = "seeds hold without drafts"
     numbers = audit.seeds("seeds")
     asks = [
         Ask(PLAIN, str(p.given), SEED_TOKENS, {"temperature": 1.0, "seed": numbers.getrandbits(31)})
         for p in audit.few("seeds")
     ]
-    first = audit.session.ask_all(asks)
-    if refused := next((answer for answer in first if answer.refused), None):
-        return skip(promise, f"refused ({refused.status}): {refused.error}")
+    first = ask_plain(audit, asks)
     audit.facts.seed = True
-    again = audit.session.ask_all(asks)
-    others = [attrs.evolve(ask, fields={**ask.fields, "seed": numbers.getrandbits(31)}) for ask in asks]
-    other = audit.session.ask_all(others)
+    again = ask_plain(audit, asks)
+    other = ask_plain(
+        audit, [attrs.evolve(ask, fields={**ask.fields, "seed": numbers.getrandbits(31)}) for ask in asks]
+    )
     equal = sum(x.text == y.text for x, y in zip(first, again, strict=True))
     audit.facts.repeats = equal == len(asks)
     audit.facts.varies = any(x.text != y.text for x, y in zip(first, other, strict=True))
     if audit.facts.repeats and audit.facts.varies:
-        return Verdict(promise, HOLDS, f"{share(equal, asks)} texts repeat, and other seeds give other texts")
+        return f"{share(equal, asks)} texts repeat, and other seeds give other texts", ""
     why = f"{share(equal, asks)} texts repeat" + ("" if audit.facts.varies else "; other seeds give the same texts")
-    return Verdict(promise, SKIPPED, f"{why}: no promise on seeds is tested")
+    raise Skipped(f"{why}: no promise on seeds is tested")
 
 
-def _several(audit: Audit) -> Verdict:
+@promise("several texts of one request")
+def _several(audit: Audit) -> Report:
     """The largest number of texts of one request that both arms offer."""
-    promise = "several texts of one request"
     refused = ""
     for n in N:
         asks = [Ask(side, str(audit.prompts[0].given), 1, {"temperature": 1.0, "n": n}) for side in (PLAIN, DRAFTS)]
-        answers = audit.session.ask_each(asks)
+        answers = audit.session.ask_all(asks, 1)
         if all(len(answer.texts) == n for answer in answers):
             audit.facts.n = n
-            return Verdict(promise, HOLDS, f"n = {n}")
+            return f"n = {n}", ""
         refused = next((answer.error for answer in answers if answer.refused), refused)
-    return skip(promise, f"refused: {refused}" if refused else "n is ignored")
+    raise Skipped(f"refused: {refused}" if refused else "n is ignored")

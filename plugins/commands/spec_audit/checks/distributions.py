@@ -11,9 +11,10 @@ from spec_commands.prompts import Prompt
 from spec_audit.asks import DRAFTS, PLAIN, Ask, Side
 from spec_audit.audit import Audit
 from spec_audit.budget import DRAW_TOKENS, Budget, Cost
+from spec_audit.promise import Failed, Report, Skipped, promise
 from spec_audit.statistics import ALPHA, LOOKS, Comparison, compare_texts, least_bias, repeated_more
 from spec_audit.trie import END
-from spec_audit.verdict import FAILS, HOLDS, Section, Verdict, skip
+from spec_audit.verdict import Section
 
 TITLE = "Distributions"
 PILOT = 64
@@ -48,7 +49,6 @@ class Draws:
     first: set[str] = attrs.field(factory=set)
     drafted: int | None = None
     accepted: int | None = None
-    refused: str = ""
 
     def counts(self, side: Side) -> Counter[str]:
         return Counter(self.texts[side])
@@ -65,7 +65,7 @@ def cost(budget: Budget) -> Cost:
 def run(audit: Audit) -> Section:
     """Test the prompts with the best pilots at two temperatures, then cut distributions."""
     cells = choose_cells(audit)
-    return Section(TITLE, tuple(_test(audit, cell) for cell in cells))
+    return Section(TITLE, tuple(_test(audit, cell.name, cell) for cell in cells))
 
 
 def choose_cells(audit: Audit) -> list[Cell]:
@@ -111,20 +111,17 @@ def _asks(audit: Audit, cell: Cell, side: Side, draws: int, label: str, tokens: 
     return asks
 
 
-def _test(audit: Audit, cell: Cell) -> Verdict:
-    """The verdict on a cell: draw, look, and stop when a look alarms."""
-    promise = f"distribution at {cell.name}"
-    draws, comparison = Draws(), None
+@promise("distribution at {0}")
+def _test(audit: Audit, name: str, cell: Cell) -> Report:
+    """Draw, look, and stop when a look alarms."""
+    draws, spent = Draws(), 0.0
+    comparison = compare_texts({}, {})
     for number, (part, spent) in enumerate(LOOKS):
         _draw(audit, cell, draws, number, round(part * cell.draws))
-        if draws.refused:
-            return skip(promise, f"refused: {draws.refused}")
-        if why := dependence(audit, draws):
-            return skip(promise, why)
+        check_independence(audit, draws)
         comparison = compare_texts(draws.counts(PLAIN), draws.counts(DRAFTS))
         if comparison.chance < cell.alpha * spent:
             break
-    assert comparison is not None
     return judge_draws(audit, cell, draws, comparison, spent)
 
 
@@ -140,43 +137,38 @@ def _draw(audit: Audit, cell: Cell, draws: Draws, number: int, until: int) -> No
     answers = dict(zip(order, audit.session.ask_all([asks[i] for i in order]), strict=True))
     for i, ask in enumerate(asks):
         answer = answers[i]
-        draws.refused = draws.refused or (f"({answer.status}) {answer.error}" if answer.refused else "")
+        if answer.refused:
+            raise Skipped(f"refused ({answer.status}): {answer.error}")
         draws.texts[ask.side] += answer.texts
         if ask.side == DRAFTS and answer.accepted is not None:
             draws.accepted = (draws.accepted or 0) + answer.accepted
             draws.drafted = (draws.drafted or 0) + (answer.drafted or 0)
 
 
-def dependence(audit: Audit, draws: Draws) -> str:
-    """Why the draws are no sample of independent texts, or plain differs from plain; empty if nothing shows it."""
+def check_independence(audit: Audit, draws: Draws) -> None:
+    """Raise Skipped if plain draws are no sample of independent texts, or if plain differs from plain."""
     plain = draws.texts[PLAIN]
-    lags = {1, audit.facts.n}
-    for side in (PLAIN, DRAFTS):
-        texts = draws.texts[side]
-        if len(set(texts)) == 1 and side == PLAIN:
-            return "every plain draw is the same text: the server repeats one draw, or the prompt has one continuation"
-        # A fault of drafts may repeat draws too: only plain draws decide.
-        if side == PLAIN and min(repeated_more(texts, lag) for lag in lags) < INDEPENDENCE_ALPHA / 2:
-            return "draws with different seeds are not independent without drafts"
+    if len(set(plain)) == 1:
+        raise Skipped("every plain draw is the same text: one draw is repeated, or the prompt has one continuation")
+    if min(repeated_more(plain, lag) for lag in {1, audit.facts.n}) < INDEPENDENCE_ALPHA / 2:
+        raise Skipped("draws with different seeds are not independent without drafts")
     half = len(plain) // 2
     drift = compare_texts(Counter(plain[:half]), Counter(plain[half:]))
     if drift.chance < FLOOR_ALPHA / len(LOOKS):
-        return f"plain differs from plain (p = {drift.chance:.1g}): the server drifts"
-    return ""
+        raise Skipped(f"plain differs from plain (p = {drift.chance:.1g}): the server drifts")
 
 
-def judge_draws(audit: Audit, cell: Cell, draws: Draws, comparison: Comparison, spent: float) -> Verdict:
-    """The verdict after the last look."""
-    promise, number = f"distribution at {cell.name}", len(draws.texts[PLAIN])
-    shown = f"{number:,} draws of each arm, p = {comparison.chance:.2g}{_accepted(draws)}"
-    ask = Ask(DRAFTS, cell.prompt, DRAW_TOKENS, {**cell.fields, **({"n": audit.facts.n} if audit.facts.n > 1 else {})})
+def judge_draws(audit: Audit, cell: Cell, draws: Draws, comparison: Comparison, spent: float) -> Report:
+    """The report after the last look. Raises Failed if it alarms."""
+    shown = f"{len(draws.texts[PLAIN]):,} draws of each arm, p = {comparison.chance:.2g}{_accepted(draws)}"
     if comparison.chance < cell.alpha * spent:
+        several = {"n": audit.facts.n} if audit.facts.n > 1 else {}
         worst = comparison.worst
         where = f"; {describe_symbol(worst.beginning, worst.symbol, worst.shares)}" if worst else ""
-        return Verdict(promise, FAILS, shown + where, "", audit.curls(ask))
+        raise Failed(shown + where, Ask(DRAFTS, cell.prompt, DRAW_TOKENS, {**cell.fields, **several}))
     if draws.accepted == 0:
-        return skip(promise, f"no draft token was accepted: {shown}")
-    return Verdict(promise, HOLDS, shown, describe_power(comparison, cell, draws.first))
+        raise Skipped(f"no draft token was accepted: {shown}")
+    return shown, describe_power(comparison, cell, draws.first)
 
 
 def _accepted(draws: Draws) -> str:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from spec_audit.asks import DRAFTS
 from spec_audit.audit import Audit
 from spec_audit.budget import Budget, Cost
 from spec_audit.parity import judge_texts
-from spec_audit.verdict import Section, Verdict
+from spec_audit.promise import Report, ask_drafts, ask_plain, promise
+from spec_audit.verdict import Section
 
 TITLE = "Greedy texts"
 
@@ -17,16 +17,19 @@ def cost(budget: Budget) -> Cost:
 
 
 def run(audit: Audit) -> Section:
-    """Compare the text of every prompt, by category."""
-    asks = audit.greedy_asks(audit.prompts)
-    plain = audit.session.ask_each(asks)
-    drafts = audit.session.ask_each([ask.on(DRAFTS) for ask in asks])
-    differing = sum(p.text != d.text for p, d in zip(plain, drafts, strict=True))
+    """Compare the text of every prompt, by category; the facts of the audit get the number of all differences."""
     audit.facts.greedy = audit.facts.floor
-    verdicts: list[Verdict] = []
-    for family in dict.fromkeys(prompt.family for prompt in audit.prompts):
-        places = [i for i, prompt in enumerate(audit.prompts) if prompt.family == family]
-        own = [asks[i] for i in places], [plain[i] for i in places], [drafts[i] for i in places]
-        verdicts.append(judge_texts(audit, f"greedy texts of {family}", *own, by_number=False))
-    audit.facts.greedy = (len(asks), max(differing, audit.facts.floor[1]))
-    return Section(TITLE, tuple(verdicts))
+    families = dict.fromkeys(prompt.family for prompt in audit.prompts)
+    differing: list[str] = []
+    verdicts = tuple(_family(audit, family, differing) for family in families)
+    audit.facts.greedy = (len(audit.prompts), max(len(differing), audit.facts.floor[1]))
+    return Section(TITLE, verdicts)
+
+
+@promise("greedy texts of {0}")
+def _family(audit: Audit, family: str, differing: list[str]) -> Report:
+    """The texts of a category. differing: gets those that are not equal."""
+    asks = audit.greedy_asks([prompt for prompt in audit.prompts if prompt.family == family])
+    plain, drafts = ask_plain(audit, asks, 1), ask_drafts(audit, asks, 1)
+    differing += [p.text for p, d in zip(plain, drafts, strict=True) if p.text != d.text]
+    return judge_texts(audit, asks, plain, drafts, by_number=False)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from spec_audit.asks import DRAFTS, Ask
+from spec_audit.asks import DRAFTS, Answer, Ask
 from spec_audit.audit import GREEDY, Audit
 from spec_audit.budget import Budget, Cost
 from spec_audit.checks.comparable import logprob_difference
-from spec_audit.parity import refusal
-from spec_audit.verdict import FAILS, HOLDS, Section, Verdict, skip
+from spec_audit.promise import Failed, Report, Skipped, ask_drafts, ask_plain, promise
+from spec_audit.verdict import Section
 
 TITLE = "Log-probabilities"
 
@@ -22,54 +22,50 @@ def run(audit: Audit) -> Section:
     return Section(TITLE, (_generated(audit), _echoed(audit)))
 
 
-def _generated(audit: Audit) -> Verdict:
-    promise = "log-probabilities of generated tokens"
+@promise("log-probabilities of generated tokens")
+def _generated(audit: Audit) -> Report:
     if not audit.facts.logprobs:
-        return skip(promise, "not offered without drafts")
+        raise Skipped("not offered without drafts")
     asks = audit.greedy_asks(audit.few("logprobs"), logprobs=2)
-    plain = audit.session.ask_each(asks)
-    drafts = audit.session.ask_each([ask.on(DRAFTS) for ask in asks])
-    if verdict := refusal(promise, plain, drafts, audit, asks[0]):
-        return verdict
+    plain, drafts = ask_plain(audit, asks, 1), ask_drafts(audit, asks, 1)
     if not any(answer.tokens for answer in drafts):
-        return skip(promise, "not in the answers with drafts")
-    furthest, worst = max(
-        ((logprob_difference(x, y), i) for i, (x, y) in enumerate(zip(plain, drafts, strict=True))), default=(0.0, 0)
-    )
-    detail = f"they differ by at most {furthest:.2g}"
-    power = f"finds a difference above {audit.facts.rounding:.2g}"
-    if furthest > audit.facts.rounding:
-        return Verdict(promise, FAILS, detail, power, audit.curls(asks[worst]))
-    return Verdict(promise, HOLDS, detail, power)
+        raise Skipped("not in the answers with drafts")
+    apart = [(logprob_difference(x, y), i) for i, (x, y) in enumerate(zip(plain, drafts, strict=True))]
+    return _judge(audit, max(apart)[0], len(asks), asks[max(apart)[1]])
 
 
-def _echoed(audit: Audit) -> Verdict:
+def _judge(audit: Audit, furthest: float, number: int, ask: Ask) -> Report:
+    limit = audit.facts.rounding
+    detail, power = f"{number} texts: at most {furthest:.2g} apart", f"finds a difference above {limit:.2g}"
+    if furthest > limit:
+        raise Failed(detail, ask, power)
+    return detail, power
+
+
+@promise("log-probabilities against echo")
+def _echoed(audit: Audit) -> Report:
     """Those of generated tokens equal those of the same text as an echoed prompt."""
-    promise = "log-probabilities against echo"
     if not audit.facts.draft_logprobs or audit.session.api == "chat":
-        return skip(promise, "not offered")
-    furthest, compared, shown = 0.0, 0, None
-    for ask in audit.greedy_asks(audit.few("echo"), logprobs=2):
+        raise Skipped("not offered")
+    apart: list[tuple[float, int, Ask]] = []
+    for i, ask in enumerate(audit.greedy_asks(audit.few("echo"), logprobs=2)):
         generated = audit.session.ask(ask.on(DRAFTS))
         echo = Ask(DRAFTS, ask.prompt + generated.text, 1, {**GREEDY, "logprobs": 2, "echo": True})
         answer = audit.session.ask(echo)
         if answer.refused:
-            return skip(promise, f"refused ({answer.status}): {answer.error}")
-        own = generated.tokens or ()
-        last = [token.text for token in (answer.tokens or ())][:-1]
-        if len(last) < len(own) or last[-len(own) :] != [token.text for token in own] or not own:
-            continue  # the text has other tokens as a prompt
-        echoed = (answer.tokens or ())[-1 - len(own) : -1]
-        apart = max(abs(x.logprob - y.logprob) for x, y in zip(own, echoed, strict=True))
-        compared += 1
-        if apart >= furthest:
-            furthest, shown = apart, echo
-    if not compared or shown is None:
-        return skip(promise, "no echoed prompt has the tokens of the text")
-    detail, power = (
-        f"{compared} texts: at most {furthest:.2g} apart",
-        f"finds a difference above {audit.facts.rounding:.2g}",
-    )
-    if furthest > audit.facts.rounding:
-        return Verdict(promise, FAILS, detail, power, audit.curls(shown))
-    return Verdict(promise, HOLDS, detail, power)
+            raise Skipped(f"refused ({answer.status}): {answer.error}")
+        if (furthest := _echo_difference(generated, answer)) is not None:
+            apart.append((furthest, i, echo))
+    if not apart:
+        raise Skipped("no echoed prompt has the tokens of the text")
+    worst = max(apart, key=lambda one: one[:2])
+    return _judge(audit, worst[0], len(apart), worst[2])
+
+
+def _echo_difference(generated: Answer, echoed: Answer) -> float | None:
+    """The largest difference; None if the text has other tokens as a prompt."""
+    own, prompt = generated.tokens or (), (echoed.tokens or ())[:-1]
+    same = [token.text for token in prompt[-len(own) :]] == [token.text for token in own]
+    if not own or not same:
+        return None
+    return max(abs(x.logprob - y.logprob) for x, y in zip(own, prompt[-len(own) :], strict=True))

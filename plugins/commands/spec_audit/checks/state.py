@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import attrs
 
-from spec_audit.asks import DRAFTS, PLAIN, Answer, Ask
+from spec_audit.asks import DRAFTS, Answer, Ask
 from spec_audit.audit import Audit
 from spec_audit.budget import Budget, Cost
-from spec_audit.parity import compare_greedy, judge_texts, refusal
-from spec_audit.verdict import Section, Verdict
+from spec_audit.parity import compare_greedy, judge_texts
+from spec_audit.promise import Report, ask_drafts, ask_plain, promise
+from spec_audit.verdict import Section
 
 TITLE = "State"
 EVENTS = 3
@@ -21,61 +20,63 @@ LONG = 2
 
 def cost(budget: Budget) -> Cost:
     """The most that this check asks for, with the log-probabilities of texts that differ."""
-    return Cost(24 * budget.few, 30 * budget.few * budget.tokens)
+    return Cost(27 * budget.few, 32 * budget.few * budget.tokens)
 
 
 def run(audit: Audit) -> Section:
     """Compare sequences of requests, each with drafts and without."""
-    return Section(TITLE, (_prefixes(audit), _mixed(audit), _lengths(audit), _cancelled(audit), _at_once(audit)))
+    tests = (_prefixes, _mixed, _lengths, _cancelled)
+    return Section(TITLE, (*(test(audit) for test in tests), _at_once(audit, audit.session.concurrency)))
 
 
-def _prefixes(audit: Audit) -> Verdict:
+@promise("prefixes A, B, A and its answer")
+def _prefixes(audit: Audit) -> Report:
     """A, then B with the same beginning, then A with its own answer: each as without drafts."""
     asks: list[Ask] = []
     for ask in audit.greedy_asks(audit.few("prefixes")):
         half = ask.prompt[: max(1, len(ask.prompt) // 2)]
         longer = ask.prompt + audit.texts.get(ask.prompt, "")
         asks += [attrs.evolve(ask, prompt=text) for text in (ask.prompt, half + "\n", longer)]
-    return compare_greedy(audit, "prefixes A, B, A and its answer", asks, at_once=1)
+    return compare_greedy(audit, asks, at_once=1)
 
 
-def _mixed(audit: Audit) -> Verdict:
+@promise("steps with and without drafts in one text")
+def _mixed(audit: Audit) -> Report:
     """Long texts after a prompt that repeats a part of itself: steps with drafts and without follow each other."""
-    asks = audit.greedy_asks(audit.few("mixed"))
-    mixed = [
+    asks = [
         attrs.evolve(
-            a, prompt=f"{a.prompt}{audit.texts.get(a.prompt, '')}\n\n{a.prompt}", max_tokens=LONG * a.max_tokens
+            ask,
+            prompt=f"{ask.prompt}{audit.texts.get(ask.prompt, '')}\n\n{ask.prompt}",
+            max_tokens=LONG * ask.max_tokens,
         )
-        for a in asks
+        for ask in audit.greedy_asks(audit.few("mixed"))
     ]
-    return compare_greedy(audit, "steps with and without drafts in one text", mixed, at_once=1)
+    return compare_greedy(audit, asks, at_once=1)
 
 
-def _lengths(audit: Audit) -> Verdict:
-    """A short prompt after a long one."""
+@promise("a short prompt after a long one")
+def _lengths(audit: Audit) -> Report:
     asks = audit.greedy_asks(audit.few("lengths"))
     long = "\n".join(ask.prompt for ask in asks)
     pairs = [x for a in asks for x in (attrs.evolve(a, prompt=f"{long}\n{a.prompt}", max_tokens=8), a)]
-    return compare_greedy(audit, "a short prompt after a long one", pairs, at_once=1)
+    return compare_greedy(audit, pairs, at_once=1)
 
 
-def _cancelled(audit: Audit) -> Verdict:
-    """A stream that the client leaves, then the same prompt again."""
-    promise = "after a cancelled stream"
+@promise("after a cancelled stream")
+def _cancelled(audit: Audit) -> Report:
+    """Streams that the client leaves, then the first prompt again."""
     asks = audit.greedy_asks(audit.few("cancelled"))
-    plain = audit.session.ask_each(asks)
-    if verdict := refusal(promise, plain, (), audit, asks[0]):
-        return verdict
+    plain = ask_plain(audit, asks, 1)
     drafts: list[Answer] = []
-    for ask in asks:
-        other = asks[(asks.index(ask) + 1) % len(asks)]
-        for cancelled in (ask, other):
+    for i, ask in enumerate(asks):
+        for cancelled in (ask, asks[(i + 1) % len(asks)]):
             audit.session.ask(attrs.evolve(cancelled, side=DRAFTS, stream=True, events_max=EVENTS))
-        drafts.append(audit.session.ask(ask.on(DRAFTS)))
-    return judge_texts(audit, promise, asks, plain, drafts)
+        drafts += ask_drafts(audit, [ask])
+    return judge_texts(audit, asks, plain, drafts)
 
 
-def _at_once(audit: Audit) -> Verdict:
-    """The prompts at once, each twice."""
-    asks: Sequence[Ask] = [ask.on(PLAIN) for ask in audit.greedy_asks(audit.few("at once")) for _ in range(2)]
-    return compare_greedy(audit, f"{audit.session.concurrency} at once", asks)
+@promise("{0} requests at once")
+def _at_once(audit: Audit, at_once: int) -> Report:
+    """Each prompt twice, all at once."""
+    asks = [ask for ask in audit.greedy_asks(audit.few("at once")) for _ in range(2)]
+    return compare_greedy(audit, asks, at_once)

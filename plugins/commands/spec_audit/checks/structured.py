@@ -6,11 +6,12 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from spec_audit.asks import DRAFTS, PLAIN, Answer, Ask
+from spec_audit.asks import PLAIN, Answer, Ask
 from spec_audit.audit import GREEDY, Audit
 from spec_audit.budget import Budget, Cost
-from spec_audit.parity import judge_texts, refusal
-from spec_audit.verdict import FAILS, HOLDS, Section, Verdict, share, skip
+from spec_audit.parity import compare_greedy
+from spec_audit.promise import Failed, Report, Skipped, ask_drafts, ask_plain, promise
+from spec_audit.verdict import Section, share
 
 TITLE = "Structured output"
 TOKENS = 64
@@ -21,7 +22,9 @@ SCHEMA = {
     "required": ["colour", "sure"],
     "additionalProperties": False,
 }
-FORMAT = {"type": "json_schema", "json_schema": {"name": "answer", "schema": SCHEMA, "strict": True}}
+FORMAT = {
+    "response_format": {"type": "json_schema", "json_schema": {"name": "answer", "schema": SCHEMA, "strict": True}}
+}
 TOOL = {"type": "function", "function": {"name": "answer", "parameters": SCHEMA}}
 CALL = {"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "answer"}}}
 
@@ -47,71 +50,55 @@ def is_valid(text: str) -> bool:
 
 def run(audit: Audit) -> Section:
     """JSON by a schema, greedy and sampled, and a forced call where chats are asked."""
-    verdicts = [
-        _valid(audit, "JSON follows its schema", {"response_format": FORMAT}, GREEDY, lambda answer: answer.texts[:1]),
-        _valid(
-            audit, "sampled JSON follows its schema", {"response_format": FORMAT}, {"temperature": 1.0},
-            lambda answer: answer.texts[:1],
+    return Section(
+        TITLE,
+        (
+            _valid(audit, "JSON follows its schema", {**FORMAT, **GREEDY}, _text_of),
+            _valid(audit, "sampled JSON follows its schema", {**FORMAT, "temperature": 1.0}, _text_of),
+            _equal(audit),
+            _valid(audit, "a call follows its schema", {**CALL, **GREEDY}, _calls_of),
         ),
-        _equal(audit),
-    ]  # fmt: skip
-    if audit.session.api == "chat":
-        verdicts.append(_valid(audit, "a call follows its schema", CALL, GREEDY, lambda answer: answer.calls))
-    else:
-        verdicts.append(skip("a call follows its schema", "completions have no calls; --chat asks for chats"))
-    return Section(TITLE, tuple(verdicts))
+    )
 
 
 def _asks(audit: Audit, fields: Mapping[str, Any]) -> list[Ask]:
     return [Ask(PLAIN, f"{p.given}\nThe colour as JSON: ", TOKENS, fields) for p in audit.few("structured")]
 
 
+def _text_of(answer: Answer) -> tuple[str, ...]:
+    return answer.texts[:1]
+
+
+def _calls_of(answer: Answer) -> tuple[str, ...]:
+    return answer.calls
+
+
+@promise("{0}")
 def _valid(
-    audit: Audit,
-    promise: str,
-    fields: Mapping[str, Any],
-    sampling: Mapping[str, Any],
-    values_of: Callable[[Answer], tuple[str, ...]],
-) -> Verdict:
-    """Whether complete answers follow the schema, if they do without drafts."""
-    asks = _asks(audit, {**fields, **sampling})
-    plain = audit.session.ask_all(asks)
-    if verdict := refusal(promise, plain, (), audit, asks[0]):
-        return verdict
-    if _invalid(plain, values_of) or not _complete(plain):
-        return skip(promise, "it does not hold without drafts")
-    drafts = audit.session.ask_all([ask.on(DRAFTS) for ask in asks])
-    if verdict := refusal(promise, plain, drafts, audit, asks[0]):
-        return verdict
-    if broken := _invalid(drafts, values_of):
+    audit: Audit, name: str, fields: Mapping[str, Any], values_of: Callable[[Answer], tuple[str, ...]]
+) -> Report:
+    """Whether complete answers follow the schema, if they do without drafts; others may be cut inside their JSON."""
+    if "tools" in fields and audit.session.api != "chat":
+        raise Skipped("completions have no calls; --chat asks for chats")
+    asks = _asks(audit, fields)
+
+    def invalid(answers: list[Answer]) -> list[int]:
+        whole = [i for i, answer in enumerate(answers) if answer.finish != "length"]
+        if not whole:
+            raise Skipped("every answer reached max_tokens")
+        values = {i: values_of(answers[i]) for i in whole}
+        return [i for i in whole if not values[i] or not all(map(is_valid, values[i]))]
+
+    if invalid(ask_plain(audit, asks)):
+        raise Skipped("it does not hold without drafts")
+    drafts = ask_drafts(audit, asks)
+    if broken := invalid(drafts):
         shown = (values_of(drafts[broken[0]]) or ("",))[0]
-        detail = f"{share(len(broken), asks)} answers do not, as {shown[:60]!r}"
-        return Verdict(promise, FAILS, detail, "", audit.curls(asks[broken[0]]))
-    if not _complete(drafts):
-        return skip(promise, "every answer with drafts reached max_tokens")
-    return Verdict(promise, HOLDS, f"{len(_complete(drafts))} complete answers do", "finds one answer that does not")
+        raise Failed(f"{share(len(broken), asks)} answers do not, as {shown[:60]!r}", asks[broken[0]])
+    return f"{sum(answer.finish != 'length' for answer in drafts)} complete answers do", "finds one answer"
 
 
-def _complete(answers: list[Answer]) -> list[Answer]:
-    """Answers that end by themselves: others may be cut inside their JSON."""
-    return [answer for answer in answers if answer.finish != "length"]
-
-
-def _invalid(answers: list[Answer], values_of: Callable[[Answer], tuple[str, ...]]) -> list[int]:
-    """Places of complete answers that do not follow the schema."""
-    return [
-        i
-        for i, answer in enumerate(answers)
-        if answer.finish != "length" and not (values_of(answer) and all(map(is_valid, values_of(answer))))
-    ]
-
-
-def _equal(audit: Audit) -> Verdict:
+@promise("JSON equals plain JSON")
+def _equal(audit: Audit) -> Report:
     """Greedy JSON with drafts equals that without."""
-    promise = "JSON equals plain JSON"
-    asks = _asks(audit, {"response_format": FORMAT, **GREEDY})
-    plain = audit.session.ask_all(asks)
-    if verdict := refusal(promise, plain, (), audit, asks[0]):
-        return verdict
-    drafts = audit.session.ask_all([ask.on(DRAFTS) for ask in asks])
-    return judge_texts(audit, promise, asks, plain, drafts, same_scores=False)
+    return compare_greedy(audit, _asks(audit, {**FORMAT, **GREEDY}), same_scores=False)

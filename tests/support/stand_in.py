@@ -193,11 +193,15 @@ class Text:
 
 
 class StandIn:
-    """The server. faults: {name: how often it happens}, of ``FAULTS``. offers: fields that are not refused; None: all."""
+    """The server. faults: {name: how often it happens}, of ``FAULTS``. refused: fields. drafts: whether it drafts.
 
-    def __init__(self, refused=(), counts=True, **faults):
-        assert set(faults) <= {*FAULTS, "plain_seeds_ignored"}
+    counts: whether answers count draft tokens. one_draw: a fixed seed for every text.
+    """
+
+    def __init__(self, refused=(), counts=True, drafts=True, one_draw=False, **faults):
+        assert set(faults) <= {*FAULTS}
         self.faults, self.refused, self.counts, self.last, self.cancelled = faults, refused, counts, "", 0
+        self.drafts, self.one_draw = drafts, one_draw
         self.requests, self.lock, self.chance = 0, threading.Lock(), Random(5)
 
     def handle(self, request):
@@ -232,13 +236,19 @@ class StandIn:
             self.last, self.cancelled = prompt, bool(body.get("stream")) and self.faults.get("slot_kept", 0)
         texts, usage, drafts = [], 0, [0, 0]
         for i in range(body.get("n", 1)):
-            ignored = self.faults.get("seeds_ignored" if drafting else "plain_seeds_ignored")
+            ignored = drafting and self.faults.get("seeds_ignored")
             seed = None if ignored or "seed" not in body else f"{body['seed']}/{i}/{drafting}"
-            text = Text(self, key, body, Random(seed or self.chance.random()), drafting)
+            rng = Random(1 if self.one_draw else seed or self.chance.random())
+            text = Text(self, key, body, rng, drafting and self.drafts)
             written, finish = text.run()
             if "response_format" in body:
-                broken = drafting and self.faults.get("grammar_passed") and text.rng.random() < self.faults["grammar_passed"]
-                written, finish = "Sure: red" if broken else text.rng.choice(VALID) if text.temperature else VALID[0], "stop"
+                broken = (
+                    drafting and self.faults.get("grammar_passed") and text.rng.random() < self.faults["grammar_passed"]
+                )
+                written, finish = (
+                    "Sure: red" if broken else text.rng.choice(VALID) if text.temperature else VALID[0],
+                    "stop",
+                )
             usage += len(text.tokens)
             if drafting and self.faults.get("usage_of_drafts"):
                 usage += text.drafted - text.accepted
