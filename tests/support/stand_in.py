@@ -1,7 +1,7 @@
 """A server with OpenAI's API over a toy language model with real speculative sampling, and faults to switch on.
 
 The model is a bigram: after every token but the prompt's end, three tokens follow with 0.60, 0.25 and 0.15. The
-drafter draws up to four tokens from q; they are accepted with min(1, p/q), and a rejected one is drawn from the residual.
+drafter draws up to four tokens from q; a draft is accepted with min(1, p/q), else a token is drawn from the residual.
 """
 
 from __future__ import annotations

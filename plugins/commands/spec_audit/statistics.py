@@ -73,10 +73,9 @@ def compare_texts(first: Mapping[str, int], second: Mapping[str, int]) -> Compar
         for symbol, pair in _tested(branch.counts)
     ]
     tables.sort(key=lambda table: -min(sum(table[2]), sum(table[3]) - sum(table[2])))
-    symbols = tuple(
-        Excess(beginning, symbol, pair, totals, _fisher(pair, totals))
-        for beginning, symbol, pair, totals in tables[:SYMBOLS]
-    )
+    chosen = tables[:SYMBOLS]
+    chances = fisher_chances([pair for *_, pair, _ in chosen], [totals for *_, totals in chosen])
+    symbols = tuple(Excess(*table, chance) for table, chance in zip(chosen, chances, strict=True))
     parts = classes(first, second)
     joint = float(stats.chi2_contingency(list(zip(*parts, strict=True)))[1]) if len(parts) > 1 else 1.0
     worst = min(symbols, key=lambda symbol: symbol.chance, default=None)
@@ -91,11 +90,16 @@ def _tested(counts: Mapping[str, tuple[int, int]]) -> list[tuple[str, tuple[int,
     return ordered[:-1]
 
 
-def _fisher(pair: tuple[int, int], totals: tuple[int, int]) -> float:
+def fisher_chances(pairs: Sequence[tuple[int, int]], totals: Sequence[tuple[int, int]]) -> list[float]:
+    """Fisher's exact test of each pair of counts: twice the smaller tail."""
+    import numpy as np
     from scipy import stats
 
-    table = [[pair[0], totals[0] - pair[0]], [pair[1], totals[1] - pair[1]]]
-    return float(stats.fisher_exact(table)[1])
+    if not pairs:
+        return []
+    (first, second), (first_total, second_total) = np.array(pairs).T, np.array(totals).T
+    below = stats.hypergeom(first_total + second_total, first + second, first_total)
+    return np.minimum(1.0, 2 * np.minimum(below.cdf(first), below.sf(first - 1))).tolist()
 
 
 def smallest_bias(share: float, draws: int, level: float) -> float | None:

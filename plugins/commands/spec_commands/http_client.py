@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
 import attrs
 
@@ -190,7 +191,7 @@ def check_url(url: str) -> str:
 
     hint = "write http://HOST:PORT, or https://HOST"
     try:
-        parsed = httpx.URL(url.strip())
+        parsed, _ = httpx.URL(url.strip()), urlsplit(url)
     except (httpx.InvalidURL, TypeError, ValueError) as error:
         raise UsageError(f"{quote(url[:MESSAGE])} is no address: {error}", hint=hint) from error
     if parsed.scheme not in ("http", "https") or not parsed.host:
