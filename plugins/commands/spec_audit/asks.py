@@ -167,13 +167,15 @@ def _tokens(logprobs: Any) -> list[Token]:
         return []
     if entries := logprobs.get("content"):
         return [
-            Token(str(e["token"]), _number(e["logprob"]), _sorted(t["logprob"] for t in e.get("top_logprobs") or ()))
+            Token(
+                str(e["token"]), _number(e["logprob"]), _descending(t["logprob"] for t in e.get("top_logprobs") or ())
+            )
             for e in entries
         ]
     texts, values = logprobs.get("tokens") or [], logprobs.get("token_logprobs") or []
     tops = logprobs.get("top_logprobs") or [None] * len(texts)
     return [
-        Token(str(text), _number(value), _sorted((top or {}).values()))
+        Token(str(text), _number(value), _descending((top or {}).values()))
         for text, value, top in zip(texts, values, tops, strict=True)
     ]
 
@@ -183,7 +185,7 @@ def _number(value: Any) -> float:
     return 0.0 if value is None else float(value)
 
 
-def _sorted(values: Iterable[Any]) -> tuple[float, ...]:
+def _descending(values: Iterable[Any]) -> tuple[float, ...]:
     return tuple(sorted((float(value) for value in values), reverse=True))
 
 

@@ -70,7 +70,7 @@ def compare_texts(first: Mapping[str, int], second: Mapping[str, int]) -> Compar
     tables = [
         (branch.beginning, symbol, pair, branch.totals)
         for branch in branches(first, second)
-        for symbol, pair in _tested(branch.counts)
+        for symbol, pair in _testable_symbols(branch.counts)
     ]
     tables.sort(key=lambda table: -min(sum(table[2]), sum(table[3]) - sum(table[2])))
     chosen = tables[:SYMBOLS]
@@ -84,7 +84,7 @@ def compare_texts(first: Mapping[str, int], second: Mapping[str, int]) -> Compar
     return Comparison(min(single, 2 * joint, 1.0), joint, worst, symbols)
 
 
-def _tested(counts: Mapping[str, tuple[int, int]]) -> list[tuple[str, tuple[int, int]]]:
+def _testable_symbols(counts: Mapping[str, tuple[int, int]]) -> list[tuple[str, tuple[int, int]]]:
     """Symbols of a branch to test: of two, the other one is implied."""
     ordered = sorted(counts.items(), key=lambda item: (-sum(item[1]), item[0]))
     return ordered[:-1]

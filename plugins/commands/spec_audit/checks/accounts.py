@@ -21,7 +21,7 @@ def cost(budget: Budget) -> Cost:
 
 def run(audit: Audit) -> Section:
     """Compare usage with the text's tokens, then read what the server counts of drafts."""
-    tests = (_usage, _streamed, _tokens, _acceptance)
+    tests = (_usage, _stream_usage, _tokens, _acceptance)
     return Section(TITLE, tuple(test(audit) for test in tests))
 
 
@@ -41,7 +41,7 @@ def _usage(audit: Audit) -> Report:
 
 
 @promise("usage of streams")
-def _streamed(audit: Audit) -> Report:
+def _stream_usage(audit: Audit) -> Report:
     """The last chunk of a stream has the usage of the whole answer."""
     asks = audit.greedy_asks(audit.few("accounts"))
     whole = ask_drafts(audit, asks, 1)

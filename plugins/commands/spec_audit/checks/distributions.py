@@ -160,7 +160,7 @@ def check_independence(audit: Audit, draws: Draws) -> None:
 
 def judge_draws(audit: Audit, cell: Cell, draws: Draws, comparison: Comparison, spent: float) -> Report:
     """The report after the last look. Raises Failed if it alarms."""
-    shown = f"{len(draws.texts[PLAIN]):,} draws of each arm, p = {comparison.chance:.2g}{_accepted(draws)}"
+    shown = f"{len(draws.texts[PLAIN]):,} draws of each arm, p = {comparison.chance:.2g}{_acceptance_words(draws)}"
     if comparison.chance < cell.alpha * spent:
         several = {"n": audit.facts.n} if audit.facts.n > 1 else {}
         worst = comparison.worst
@@ -171,7 +171,7 @@ def judge_draws(audit: Audit, cell: Cell, draws: Draws, comparison: Comparison, 
     return shown, describe_power(comparison, cell, draws.first)
 
 
-def _accepted(draws: Draws) -> str:
+def _acceptance_words(draws: Draws) -> str:
     if draws.accepted is None:
         return "; the server does not count drafts"
     return f"; {draws.accepted:,} of {draws.drafted:,} draft tokens accepted"

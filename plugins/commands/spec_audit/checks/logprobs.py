@@ -19,11 +19,11 @@ def cost(budget: Budget) -> Cost:
 
 def run(audit: Audit) -> Section:
     """Compare them token by token on greedy texts."""
-    return Section(TITLE, (_generated(audit), _echoed(audit)))
+    return Section(TITLE, (_generated_tokens(audit), _echoed_prompt(audit)))
 
 
 @promise("log-probabilities of generated tokens")
-def _generated(audit: Audit) -> Report:
+def _generated_tokens(audit: Audit) -> Report:
     if not audit.facts.logprobs:
         raise Skipped("not offered without drafts")
     asks = audit.greedy_asks(audit.few("logprobs"), logprobs=2)
@@ -43,7 +43,7 @@ def _judge(audit: Audit, furthest: float, number: int, ask: Ask) -> Report:
 
 
 @promise("log-probabilities against echo")
-def _echoed(audit: Audit) -> Report:
+def _echoed_prompt(audit: Audit) -> Report:
     """Those of generated tokens equal those of the same text as an echoed prompt."""
     if not audit.facts.draft_logprobs or audit.session.api == "chat":
         raise Skipped("not offered")

@@ -25,7 +25,7 @@ def cost(budget: Budget) -> Cost:
 
 def run(audit: Audit) -> Section:
     """Compare sequences of requests, each with drafts and without."""
-    tests = (_prefixes, _mixed, _lengths, _cancelled)
+    tests = (_prefixes, _mixed_steps, _lengths, _after_cancelling)
     return Section(TITLE, (*(test(audit) for test in tests), _at_once(audit, audit.session.concurrency)))
 
 
@@ -41,7 +41,7 @@ def _prefixes(audit: Audit) -> Report:
 
 
 @promise("steps with and without drafts in one text")
-def _mixed(audit: Audit) -> Report:
+def _mixed_steps(audit: Audit) -> Report:
     """Long texts after a prompt that repeats a part of itself: steps with drafts and without follow each other."""
     asks = [
         attrs.evolve(
@@ -63,7 +63,7 @@ def _lengths(audit: Audit) -> Report:
 
 
 @promise("after a cancelled stream")
-def _cancelled(audit: Audit) -> Report:
+def _after_cancelling(audit: Audit) -> Report:
     """Streams that the client leaves, then the first prompt again."""
     asks = audit.greedy_asks(audit.few("cancelled"))
     plain = ask_plain(audit, asks, 1)
