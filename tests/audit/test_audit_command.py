@@ -123,6 +123,43 @@ def test_an_interrupted_audit_sends_no_request_twice(tmp_path):
     assert server.requests <= whole.requests + probes + 4
 
 
+def test_another_server_at_the_same_address_begins_again(capsys):
+    """The record of an interrupted audit is that of the server that was audited."""
+    first, second = StandIn(), StandIn()
+    answer = second.answer
+    servers = [first]
+
+    def interrupt(path, body):
+        if first.requests > 40 and servers[0] is first:
+            first.answer = stop
+        return servers[0].answer(path, body)
+
+    def stop(path, body):
+        return 302, "text/plain", []
+
+    second.answer = lambda path, body: answer(path, {**body, "prompt": body.get("prompt", "") + "!"} if body else body)
+    with listen(interrupt) as url:
+        assert run(["audit", url]) == 2
+        servers[0] = second
+        assert run(["audit", url]) == 0
+        assert "continuing" not in capsys.readouterr().err
+
+
+def test_an_audit_continues_after_the_server_came_back(capsys):
+    server, down = StandIn(), []
+
+    def answer(path, body):
+        if server.requests == 60 and not down:
+            down.append(True)
+            return 302, "text/plain", []
+        return server.answer(path, body)
+
+    with listen(answer) as url:
+        assert run(["audit", url]) == 2
+        assert run(["audit", url]) == 0
+    assert "continuing after" in capsys.readouterr().err
+
+
 def test_the_record_of_another_audit_is_refused(tmp_path):
     Record(tmp_path / "record", {"seed": 1}).close(remove=False)
 

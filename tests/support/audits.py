@@ -7,7 +7,6 @@ from spec_audit.audit import Audit, read_prompts
 from spec_audit.budget import BUDGETS
 from spec_audit.checks import comparable, greedy
 from spec_audit.probe import Connection
-from spec_audit.record import Record
 from spec_audit.run import CHECKS, run_audit
 from spec_commands.http_client import Client
 
@@ -21,7 +20,8 @@ def audit_server(server, budget="small", seed=0, checks=CHECKS, speed=False, off
     """The result of an audit. checks: after the floor."""
     connection = Connection("http://toy", None, off, None, chat, 4, lambda url: client_of(server.handle))
     size = BUDGETS[budget]
-    session = connection.session(record or Record(None, {}))
+    session = connection.session()
+    session.record = record or session.record
     first = () if comparable in checks else (comparable, greedy)
     audit = Audit(session, size, read_prompts(None)[: size.prompts], seed, "TOY_KEY")
     return run_audit(audit, (*first, *checks), speed)

@@ -88,14 +88,15 @@ def _run(url: str, flags: dict[str, Any]) -> Result:
     common.print_note(
         f"at most {limit.requests:,} requests for {limit.tokens:,} tokens, {connection.concurrency} at once"
     )
+    session = connection.session()
     about = _about(connection, budget, flags, [[p.id, p.family, p.given] for p in prompts])
+    about |= {"answers": [session.model, session.api, session.text]}
     kept = flags["record"]
-    record = Record(kept or _default_record(about), about)
+    session.record = record = Record(kept or _default_record(about), about)
     if record.answers:
         common.print_note(f"continuing after {len(record.answers):,} answers of {record.path}")
     complete = False
     try:
-        session = connection.session(record)
         running = Audit(session, budget, prompts, flags["seed"], flags["key_env"])
         with show_progress(running, limit.requests):
             result = run_audit(running)

@@ -54,8 +54,8 @@ class Connection:
     concurrency: int
     make: Callable[[str], Client]
 
-    def session(self, record: Record) -> Session:
-        """A session whose arms both answer. Raises UsageError if one does not, or if drafts cannot be switched off."""
+    def session(self) -> Session:
+        """A session without a record. Raises UsageError if an arm does not answer, or drafts cannot be switched off."""
         client = self.make(self.url)
         plain_client = client if self.plain is None else self.make(self.plain)
         switch = {} if self.plain else parse_switch(self.off or TRIED)
@@ -66,17 +66,20 @@ class Connection:
         session = Session(
             arms,
             {DRAFTS: client, PLAIN: plain_client},
-            record,
+            Record(None, {}),
             self.concurrency,
             Cost(0, 0),
             model=self.model or _first_model(client),
         )
         session.api = _find_api(session, self.chat)
-        self._check_switch(session)
+        session.text = self._check_switch(session)
         return session
 
-    def _check_switch(self, session: Session) -> None:
-        """Raise UsageError if the plain arm drafts, or if no switch was named and the tried one shows no effect."""
+    def _check_switch(self, session: Session) -> str:
+        """The plain text of a probe.
+
+        Raises UsageError if the plain arm drafts, or if no switch was named and the tried one shows no effect.
+        """
         ask = Ask(PLAIN, REPEATED, 48, {"temperature": 0})
         answer = _send(session, ask)
         if answer.drafted:
@@ -84,6 +87,7 @@ class Connection:
             raise UsageError(f"{how} does not switch drafts off: {answer.drafted} tokens were drafted", hint=NO_PLAIN)
         if self.plain is None and self.off is None and (answer.refused or not _send(session, ask.on(DRAFTS)).drafted):
             raise UsageError(f"{self.url} has no known switch of drafts, or drafts nothing", hint=NO_PLAIN)
+        return answer.text
 
 
 def _first_model(client: Client) -> str | None:

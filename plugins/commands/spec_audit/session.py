@@ -1,4 +1,4 @@
-"""Sends the requests of an audit: at most so many at once, within the budget that was printed, each recorded."""
+"""Sends the requests of an audit: few at once, within the budget that was printed, each recorded."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from spec_core.errors import SpecError
 class Session:
     """The two arms, and what was asked so far.
 
-    limit: max requests and tokens. on_answer: called after each answer with the number of requests.
+    limit: max requests and tokens. text: of a probe, which tells servers apart. on_answer: called after each answer
+    with the number of requests.
     """
 
     arms: Mapping[Side, Arm]
@@ -29,6 +30,7 @@ class Session:
     limit: Cost
     model: str | None = None
     api: str = "completions"
+    text: str = ""
     on_answer: Callable[[int], None] = lambda count: None
     requests: int = 0
     tokens: int = 0

@@ -28,7 +28,7 @@ def run(audit: Audit) -> Section:
 
 @promise("greedy texts of {0}")
 def _family(audit: Audit, family: str, differing: list[str]) -> Report:
-    """The texts of a category. differing: gets those that are not equal."""
+    """The texts of a category. differing: gets the texts that are not equal."""
     asks = audit.greedy_asks([prompt for prompt in audit.prompts if prompt.family == family])
     plain, drafts = ask_plain(audit, asks, 1), ask_drafts(audit, asks, 1)
     differing += [p.text for p, d in zip(plain, drafts, strict=True) if p.text != d.text]
