@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from random import Random
 
+import httpx
 import pytest
+from spec_audit.audit import read_prompts
 from spec_audit.checks import (
     accounts,
     distributions,
@@ -14,8 +17,10 @@ from spec_audit.checks import (
     state,
     structured,
 )
+from spec_audit.probe import Connection
 
-from tests.support.audits import audit_server, failing
+from spec_core.errors import UsageError
+from tests.support.audits import audit_server, client_of, failing
 from tests.support.stand_in import FAULTS, StandIn
 
 QUICK = {
@@ -84,6 +89,7 @@ def test_at_most_four_of_a_hundred_audits_alarm():
     assert sum(bool(failing(audit_server(server, seed=seed))) for seed, server in enumerate(servers)) <= 4
 
 
+DRAFTED = {"draft_n": 3, "draft_n_accepted": 1}
 REFUSED = ("logprobs", "n", "seed", "logit_bias", "stop", "response_format", "top_k", "min_p", "frequency_penalty")
 
 
@@ -111,11 +117,88 @@ def test_greedy_texts_without_log_probabilities_differ_for_an_unknown_cause():
     assert all("cause unknown" in v.detail for v in result.verdicts if v.promise.startswith("greedy texts"))
 
 
-def test_a_server_that_drafts_nothing_has_no_distribution_that_holds():
-    result = audit_server(StandIn(drafts=False), off="llama-server", checks=[distributions])
+def test_a_server_that_drafts_nothing_is_not_audited():
+    with pytest.raises(UsageError, match="nothing to audit"):
+        audit_server(StandIn(drafts=False), off="llama-server", checks=[distributions])
+
+
+def test_distributions_of_a_server_whose_drafts_are_rejected_are_not_tested():
+    server = StandIn()
+    generate = server.generate
+
+    def hide(prompt, body, chat):
+        kind, parts = generate(prompt, body, chat)
+        if body.get("stream"):
+            return kind, parts
+        whole = json.loads(b"".join(parts))
+        whole["timings"]["draft_n_accepted"] = 0
+        return kind, [json.dumps(whole).encode()]
+
+    server.generate = hide
+    result = audit_server(server, checks=[distributions])
 
     assert {v.status for v in result.verdicts if v.promise.startswith("distribution")} == {"skipped"}
     assert "no draft token was accepted" in str(result.verdicts)
+
+
+def test_a_log_probability_that_is_no_number_is_a_fault():
+    server = StandIn()
+    generate = server.generate
+
+    def spoil(prompt, body, chat):
+        kind, parts = generate(prompt, body, chat)
+        if body.get("logprobs") and body.get("speculative.n_max") != 0:
+            parts = [b"".join(parts).replace(b'"token_logprobs": [-', b'"token_logprobs": [NaN, -')]
+            whole = json.loads(parts[0])
+            del whole["choices"][0]["logprobs"]["token_logprobs"][1]
+            parts = [json.dumps(whole).encode()]
+        return kind, parts
+
+    server.generate = spoil
+
+    assert failing(audit_server(server, checks=[logprobs])) == ["log-probabilities of generated tokens"]
+
+
+def test_halves_of_surrogates_and_empty_texts_are_texts():
+    for text in ("\ud800", ""):
+        server = StandIn()
+        server.generate = lambda prompt, body, chat, text=text: (
+            "application/json",
+            [json.dumps({"choices": [{"text": text}] * body.get("n", 1), "timings": DRAFTED}).encode()],
+        )
+        with pytest.raises(UsageError, match="does not switch drafts off"):
+            audit_server(server)
+        server.generate = lambda prompt, body, chat, text=text: (
+            "application/json",
+            [json.dumps({"choices": [{"text": text}] * body.get("n", 1)}).encode()],
+        )
+
+        assert not failing(audit_server(server, off="llama-server", speed=True))
+
+
+def test_one_prompt_is_enough():
+    prompts = read_prompts(None)[:1]
+
+    assert not failing(audit_server(StandIn(), prompts=prompts))
+
+
+def test_each_server_is_asked_for_its_own_model():
+    """Of ``--plain``: two servers may name one model differently."""
+    first, second, names = StandIn(), StandIn(), []
+    connection = Connection("http://toy", "http://plain", None, None, False, 4, lambda url: client_of(handlers[url]))
+    second.drafts = False
+
+    def rename(request):
+        if request.url.path == "/v1/models":
+            return httpx.Response(200, content=iter([b'{"data": [{"id": "other"}]}']))
+        names.append(json.loads(request.content)["model"])
+        return second.handle(request)
+
+    handlers = {"http://toy": first.handle, "http://plain": rename}
+    session = connection.session()
+
+    assert set(names) == {"other"}
+    assert session.arms["drafts"].model == "toy"
 
 
 def test_a_server_that_repeats_one_draw_is_not_tested_for_distributions():

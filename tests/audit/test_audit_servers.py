@@ -52,7 +52,8 @@ FORMS = [
     [], 3, "text", [None], {}, {"choices": None}, {"choices": []}, {"choices": [3]}, {"choices": [{"text": 3}]},
     {"choices": [{"text": "a", "logprobs": {"tokens": ["a"], "token_logprobs": ["x"]}}]},
     {"choices": [{"text": "a", "logprobs": {"tokens": ["a", "b"], "token_logprobs": [1.0]}}]},
-    {"choices": [{"index": "x", "text": "a"}]}, {"choices": [{"message": {"content": ["a"]}}]},
+    {"choices": [{"index": "x", "text": "a"}]},
+    {"choices": [{"index": float("inf"), "text": "a"}]}, {"choices": [{"message": {"content": ["a"]}}]},
     {"choices": [{"text": "a"}], "usage": [1]}, {"choices": [{"text": "a"}], "timings": 3},
 ]  # fmt: skip
 

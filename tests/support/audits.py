@@ -16,14 +16,16 @@ def client_of(handle, seconds=60.0):
     return Client("http://toy", None, seconds, httpx.MockTransport(handle), sleep=lambda seconds: None)
 
 
-def audit_server(server, budget="small", seed=0, checks=CHECKS, speed=False, off=None, record=None, chat=False):
+def audit_server(
+    server, budget="small", seed=0, checks=CHECKS, speed=False, off=None, record=None, chat=False, prompts=None
+):
     """The result of an audit. checks: after the floor."""
     connection = Connection("http://toy", None, off, None, chat, 4, lambda url: client_of(server.handle))
     size = BUDGETS[budget]
     session = connection.session()
     session.record = record or session.record
     first = () if comparable in checks else (comparable, greedy)
-    audit = Audit(session, size, read_prompts(None)[: size.prompts], seed, "TOY_KEY")
+    audit = Audit(session, size, (prompts or read_prompts(None))[: size.prompts], seed, "TOY_KEY")
     return run_audit(audit, (*first, *checks), speed)
 
 

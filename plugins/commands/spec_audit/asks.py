@@ -18,10 +18,11 @@ PATHS = {"completions": "/v1/completions", "chat": "/v1/chat/completions"}
 
 @attrs.frozen
 class Arm:
-    """A way to be answered: an address, and the fields that each request has there."""
+    """A way to be answered: an address, the model there, and the fields that each request has."""
 
     side: Side
     url: str
+    model: str | None = None
     fields: Mapping[str, Any] = attrs.field(factory=dict)
 
 
@@ -36,9 +37,9 @@ class Ask:
     stream: bool = False
     events_max: int | None = None
 
-    def body(self, arm: Arm, model: str | None, api: str) -> dict[str, Any]:
+    def body(self, arm: Arm, api: str) -> dict[str, Any]:
         """The request as JSON."""
-        body: dict[str, Any] = {} if model is None else {"model": model}
+        body: dict[str, Any] = {} if arm.model is None else {"model": arm.model}
         if api == "chat":
             body["messages"] = [{"role": "user", "content": self.prompt}]
         else:
@@ -99,7 +100,7 @@ def read_answer(reply: Reply, url: str) -> Answer:
     try:
         parts = [event for _, event in reply.events] if reply.body is None else [reply.body]
         return _read(parts, reply, streamed=reply.body is None)
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+    except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
         raise UsageError(
             f"{url} answered JSON without choices that have texts ({type(error).__name__}: {str(error)[:80]})",
             hint="pass the address of a server with OpenAI's API",

@@ -90,7 +90,7 @@ def _run(url: str, flags: dict[str, Any]) -> Result:
     )
     session = connection.session()
     about = _about(connection, budget, flags, [[p.id, p.family, p.given] for p in prompts])
-    about |= {"answers": [session.model, session.api, session.text]}
+    about |= {"answers": [*(arm.model for arm in session.arms.values()), session.api, session.text]}
     kept = flags["record"]
     session.record = record = Record(kept or _default_record(about), about)
     if record.answers:

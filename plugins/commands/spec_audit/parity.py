@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isfinite
 from typing import Literal
 
 import attrs
@@ -62,7 +63,8 @@ def gap_at(audit: Audit, ask: Ask, plain: str, at: int) -> float | None:
     for token in answer.tokens or () if answer.text == plain else ():
         end += len(token.text)
         if end > at:
-            return token.top[0] - token.top[1] if len(token.top) > 1 else None
+            gap = token.top[0] - token.top[1] if len(token.top) > 1 else None
+            return gap if gap is not None and isfinite(gap) else None
     return None
 
 

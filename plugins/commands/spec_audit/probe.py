@@ -25,6 +25,8 @@ TRIED = "spec"
 """The switch that is tried if none was passed."""
 REPEATED = "one two three four five six seven\n" * 6 + "one two three"
 """A prompt whose continuation every lookup drafts."""
+NAME_MAX = 1000
+"""Max characters of a model's name."""
 NO_PLAIN = "pass --plain URL of the same model without drafts, or --off FIELD=VALUE if a request can switch them off"
 
 
@@ -60,8 +62,8 @@ class Connection:
         plain_client = client if self.plain is None else self.make(self.plain)
         switch = {} if self.plain else parse_switch(self.off or TRIED)
         arms: dict[Side, Arm] = {
-            DRAFTS: Arm(DRAFTS, self.url),
-            PLAIN: Arm(PLAIN, self.plain or self.url, switch),
+            DRAFTS: Arm(DRAFTS, self.url, self.model or _first_model(client)),
+            PLAIN: Arm(PLAIN, self.plain or self.url, self.model or _first_model(plain_client), switch),
         }
         session = Session(
             arms,
@@ -69,7 +71,6 @@ class Connection:
             Record(None, {}),
             self.concurrency,
             Cost(0, 0),
-            model=self.model or _first_model(client),
         )
         session.api = _find_api(session, self.chat)
         session.text = self._check_switch(session)
@@ -97,7 +98,8 @@ def _first_model(client: Client) -> str | None:
         raise UsageError(f"{client.url} refuses the key ({reply.status})", hint="pass --key-env NAME of its variable")
     models = reply.body.get("data") if isinstance(reply.body, Mapping) else None
     first = models[0] if isinstance(models, list) and models else None
-    return str(first["id"]) if isinstance(first, Mapping) and isinstance(first.get("id"), str) else None
+    name = first.get("id") if isinstance(first, Mapping) else None
+    return name if isinstance(name, str) and len(name) <= NAME_MAX else None
 
 
 def _find_api(session: Session, chat: bool) -> str:

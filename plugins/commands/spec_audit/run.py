@@ -44,20 +44,29 @@ def run_audit(audit: Audit, checks: Sequence[ModuleType] = CHECKS, with_speed: b
     for check in checks:
         audit.on_check(check.TITLE)
         sections.append(check.run(audit))
+        _check_arms(audit, len(sections) > 1)
     speeds: tuple[Speed, ...] = ()
     if with_speed:
         audit.on_check(speed.TITLE)
         speeds = speed.measure_speeds(audit)
-    _check_arms(audit)
     return Result(describe_facts(audit), tuple(sections), speeds)
 
 
-def _check_arms(audit: Audit) -> None:
-    """Raise UsageError if the plain arm drafted after all: nothing was compared with plain decoding then."""
-    if drafted := audit.session.drafts["plain drafted"]:
+def _check_arms(audit: Audit, texts: bool) -> None:
+    """Raise UsageError if the plain arm drafted after all, or the other one did not: nothing was compared then.
+
+    texts: whether whole texts were asked for.
+    """
+    session = audit.session
+    if drafted := session.drafts["plain drafted"]:
         raise UsageError(
             f"the plain arm drafted {drafted} tokens: this was no comparison with plain decoding",
             hint="pass another --plain or --off",
+        )
+    if texts and session.drafts["drafts counted"] and not session.drafts["drafts drafted"]:
+        raise UsageError(
+            f"the server drafted nothing in {session.drafts['drafts counted']} answers: there is nothing to audit",
+            hint="start it with drafts, or pass --prompts for which it drafts",
         )
 
 
@@ -65,13 +74,13 @@ def describe_facts(audit: Audit) -> dict[str, str]:
     """What the result depends on, in words."""
     session, facts = audit.session, audit.facts
     plain = session.arms[PLAIN]
-    switch = f"the same, with {dict(plain.fields)}" if plain.fields else plain.url
+    switch = f"the same, with {dict(plain.fields)}" if plain.fields else f"{plain.url}, {plain.model}"
     accepted = f"{session.drafts['drafts accepted']:,} of {session.drafts['drafts drafted']:,} draft tokens"
     counted = accepted if session.drafts["drafts counted"] else "not counted in the answers"
     return {
         "server": session.arms[DRAFTS].url,
         "plain": switch,
-        "model": session.model or "not named",
+        "model": session.arms[DRAFTS].model or "not named",
         "API": session.api,
         "requests": f"{session.requests:,}",
         "generated tokens at most": f"{session.tokens:,}",

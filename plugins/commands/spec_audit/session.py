@@ -28,7 +28,6 @@ class Session:
     record: Record
     concurrency: int
     limit: Cost
-    model: str | None = None
     api: str = "completions"
     text: str = ""
     on_answer: Callable[[int], None] = lambda count: None
@@ -82,5 +81,5 @@ class Session:
 
     def send(self, ask: Ask) -> Reply:
         """The reply to a request, which is neither recorded nor counted."""
-        body = ask.body(self.arms[ask.side], self.model, self.api)
+        body = ask.body(self.arms[ask.side], self.api)
         return self.clients[ask.side].post(PATHS[self.api], body, ask.events_max)

@@ -105,8 +105,11 @@ class Client:
         import httpx
 
         began = time.monotonic()
+        # Escapes: a text of the server, which may have halves of surrogates, is a part of later prompts.
+        content = None if body is None else json.dumps(body).encode()
+        headers = {"Content-Type": "application/json"} if content else {}
         try:
-            with self.http.stream(method, path, json=body) as response:
+            with self.http.stream(method, path, content=content, headers=headers) as response:
                 if 300 <= response.status_code < 400:
                     raise UsageError(
                         f"{self.url}{path} redirects to {quote(response.headers.get('location', '')[:MESSAGE])}",

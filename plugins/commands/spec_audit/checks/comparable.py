@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from math import inf, isnan
+
 import attrs
 
-from spec_audit.asks import DRAFTS, PLAIN, Answer, Ask
+from spec_audit.asks import DRAFTS, PLAIN, Answer, Ask, Token
 from spec_audit.audit import ROUNDING, Audit
 from spec_audit.budget import Budget, Cost
 from spec_audit.parity import explain
@@ -63,10 +66,16 @@ def _logprobs(audit: Audit) -> Report:
 
 
 def logprob_difference(one: Answer, other: Answer) -> float:
-    """The largest difference of log-probabilities while the tokens are equal."""
+    """The largest difference of log-probabilities while the tokens are equal; infinite for what is no number."""
     pairs = list(zip(one.tokens or (), other.tokens or (), strict=False))
     equal = next((i for i, (x, y) in enumerate(pairs) if x.text != y.text), len(pairs))
-    return max((abs(x.logprob - y.logprob) for x, y in pairs[:equal]), default=0.0)
+    return largest_difference(pairs[:equal])
+
+
+def largest_difference(pairs: Iterable[tuple[Token, Token]]) -> float:
+    """The largest difference of log-probabilities; infinite for what is no number."""
+    apart = [0.0 if x.logprob == y.logprob else abs(x.logprob - y.logprob) for x, y in pairs]
+    return max((inf if isnan(one) else one for one in apart), default=0.0)
 
 
 @promise("seeds hold without drafts")

@@ -11,6 +11,7 @@ from spec_commands.prompts import Prompt
 from spec_audit.asks import DRAFTS, PLAIN, Ask, Side
 from spec_audit.audit import Audit
 from spec_audit.budget import DRAW_TOKENS, Budget, Cost
+from spec_audit.metrics import Counters, read_counters
 from spec_audit.promise import Failed, Report, Skipped, promise
 from spec_audit.statistics import ALPHA, LOOKS, Comparison, compare_texts, least_bias, repeated_more
 from spec_audit.trie import END
@@ -115,6 +116,7 @@ def _asks(audit: Audit, cell: Cell, side: Side, draws: int, label: str, tokens: 
 def _test(audit: Audit, name: str, cell: Cell) -> Report:
     """Draw, look, and stop when a look alarms."""
     draws, spent = Draws(), 0.0
+    before = read_counters(audit.session.clients[DRAFTS])
     comparison = compare_texts({}, {})
     for number, (part, spent) in enumerate(LOOKS):
         _draw(audit, cell, draws, number, round(part * cell.draws))
@@ -122,7 +124,16 @@ def _test(audit: Audit, name: str, cell: Cell) -> Report:
         comparison = compare_texts(draws.counts(PLAIN), draws.counts(DRAFTS))
         if comparison.chance < cell.alpha * spent:
             break
+    _count_drafts(audit, draws, before)
     return judge_draws(audit, cell, draws, comparison, spent)
+
+
+def _count_drafts(audit: Audit, draws: Draws, before: Counters | None) -> None:
+    """Take the counts of the server's metrics if its answers have none; those before an interruption are lost."""
+    after = None if draws.accepted is not None or before is None else read_counters(audit.session.clients[DRAFTS])
+    counted = {} if after is None or before is None else after - before
+    if counted.get("drafted"):
+        draws.drafted, draws.accepted = int(counted["drafted"]), int(counted.get("accepted", 0))
 
 
 def _draw(audit: Audit, cell: Cell, draws: Draws, number: int, until: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from spec_audit.asks import DRAFTS, Answer, Ask
 from spec_audit.audit import GREEDY, Audit
 from spec_audit.budget import Budget, Cost
-from spec_audit.checks.comparable import logprob_difference
+from spec_audit.checks.comparable import largest_difference, logprob_difference
 from spec_audit.promise import Failed, Report, Skipped, ask_drafts, ask_plain, promise
 from spec_audit.verdict import Section
 
@@ -68,4 +68,4 @@ def _echo_difference(generated: Answer, echoed: Answer) -> float | None:
     same = [token.text for token in prompt[-len(own) :]] == [token.text for token in own]
     if not own or not same:
         return None
-    return max(abs(x.logprob - y.logprob) for x, y in zip(own, prompt[-len(own) :], strict=True))
+    return largest_difference(zip(own, prompt[-len(own) :], strict=True))
