@@ -30,5 +30,5 @@ def _row(run: dict[str, Any]) -> str:
 
 
 def _faults(run: dict[str, Any]) -> list[str]:
-    failing = _verdicts(run, "fails")
-    return [f"\n{run['server']}, {run['drafts']}: {v['promise']}: {v['detail']}." for v in failing]
+    failing = [verdict["promise"] for verdict in _verdicts(run, "fails")]
+    return [f"\n{run['server']}, {run['drafts']}, fails: {'; '.join(failing)}."] if failing else []

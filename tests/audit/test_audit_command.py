@@ -160,6 +160,16 @@ def test_an_audit_continues_after_the_server_came_back(capsys):
     assert "continuing after" in capsys.readouterr().err
 
 
+def test_an_audit_whose_report_cannot_be_written_is_not_lost(tmp_path, capsys):
+    server = StandIn()
+    with listen(server.answer) as url:
+        assert run(["audit", url, "--report", str(tmp_path / "none" / "a.html")]) == 2
+        before = server.requests
+        assert run(["audit", url, "--report", str(tmp_path / "a.html")]) == 0
+    assert "continuing after" in capsys.readouterr().err
+    assert server.requests <= before + 6
+
+
 def test_the_record_of_another_audit_is_refused(tmp_path):
     Record(tmp_path / "record", {"seed": 1}).close(remove=False)
 

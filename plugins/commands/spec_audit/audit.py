@@ -11,7 +11,6 @@ from spec_commands.prompts import Prompt, read
 
 from spec_audit.asks import DRAFTS, PLAIN, Ask
 from spec_audit.budget import Budget
-from spec_audit.curl import curl_line
 from spec_audit.session import Session
 
 GREEDY = {"temperature": 0}
@@ -72,7 +71,7 @@ class Audit:
 
     def curls(self, ask: Ask) -> tuple[str, ...]:
         """A request with drafts and without, as lines of curl."""
-        return tuple(curl_line(self.session, ask.on(side), self.key_name) for side in (DRAFTS, PLAIN))
+        return tuple(self.session.curl_line(ask.on(side), self.key_name) for side in (DRAFTS, PLAIN))
 
     def seeds(self, label: str) -> Random:
         """Numbers that differ between checks and arms."""

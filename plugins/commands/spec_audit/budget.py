@@ -37,6 +37,3 @@ class Cost:
 
     def __add__(self, other: Cost) -> Cost:
         return Cost(self.requests + other.requests, self.tokens + other.tokens)
-
-    def __mul__(self, times: int) -> Cost:
-        return Cost(self.requests * times, self.tokens * times)

@@ -57,11 +57,7 @@ def audit(url: str, report: Path | None, as_json: bool, **flags: Any) -> int:
     from spec_audit.statistics import check_installed
 
     check_installed()
-    result = _run(url, flags)
-    if report is not None:
-        from spec_audit.page import write_report
-
-        write_report(report, result)
+    result = _run(url, flags, report)
     if as_json:
         say(common.as_json(as_body(result)))
     else:
@@ -76,10 +72,14 @@ def as_body(result: Result) -> dict[str, Any]:
     return {"format": FORMAT, **attrs.asdict(result)}
 
 
-def _run(url: str, flags: dict[str, Any]) -> Result:
+def _run(url: str, flags: dict[str, Any], report: Path | None) -> Result:
+    """The result, after its report was written: the answers are kept until then."""
+    from spec_commands.html_page import write_page
+
     from spec_audit.audit import Audit, read_prompts
+    from spec_audit.page import report_page
     from spec_audit.progress import show_progress
-    from spec_audit.record import Record
+    from spec_audit.record import Record, default_folder, digest_of
     from spec_audit.run import cost_of, run_audit
 
     connection, budget = _connection(url, flags), BUDGETS[flags["budget"]]
@@ -92,7 +92,7 @@ def _run(url: str, flags: dict[str, Any]) -> Result:
     about = _about(connection, budget, flags, [[p.id, p.family, p.given] for p in prompts])
     about |= {"answers": [*(arm.model for arm in session.arms.values()), session.api, session.text]}
     kept = flags["record"]
-    session.record = record = Record(kept or _default_record(about), about)
+    session.record = record = Record(kept or default_folder() / f"{digest_of(about)}.jsonl", about)
     if record.answers:
         common.print_note(f"continuing after {len(record.answers):,} answers of {record.path}")
     complete = False
@@ -100,6 +100,8 @@ def _run(url: str, flags: dict[str, Any]) -> Result:
         running = Audit(session, budget, prompts, flags["seed"], flags["key_env"])
         with show_progress(running, limit.requests):
             result = run_audit(running)
+        if report is not None:
+            write_page(report, report_page(result))
         complete = True
         return result
     except KeyboardInterrupt:
@@ -111,15 +113,8 @@ def _run(url: str, flags: dict[str, Any]) -> Result:
 
 def _about(connection: Connection, budget: Budget, flags: dict[str, Any], prompts: list[Any]) -> dict[str, Any]:
     """What must be equal for an audit to continue."""
-    names = ("url", "plain", "off", "model", "chat", "concurrency")
-    own = {name: getattr(connection, name) for name in names}
+    own = attrs.asdict(connection, filter=attrs.filters.exclude("make"))
     return {**own, "budget": attrs.asdict(budget), "seed": flags["seed"], "prompts": prompts, "format": FORMAT}
-
-
-def _default_record(about: dict[str, Any]) -> Path:
-    from spec_audit.record import default_folder, digest_of
-
-    return default_folder() / f"{digest_of(about)}.jsonl"
 
 
 def _connection(url: str, flags: dict[str, Any]) -> Connection:

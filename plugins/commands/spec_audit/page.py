@@ -4,15 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from spec_commands.html_page import render_page, write_page
+from spec_commands.html_page import render_page
 
 from spec_audit.table import summary
 from spec_audit.verdict import FAILS, Result
-
-
-def write_report(path: Path, result: Result) -> None:
-    """Write the page. Raises UsageError if the file cannot be written."""
-    write_page(path, report_page(result))
 
 
 def report_page(result: Result) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -83,3 +85,10 @@ class Session:
         """The reply to a request, which is neither recorded nor counted."""
         body = ask.body(self.arms[ask.side], self.api)
         return self.clients[ask.side].post(PATHS[self.api], body, ask.events_max)
+
+    def curl_line(self, ask: Ask, key_name: str | None) -> str:
+        """A request as a line of curl. key_name: the environment variable that has the key, which is never printed."""
+        arm = self.arms[ask.side]
+        header = f'-H "Authorization: Bearer ${key_name}" ' if key_name else ""
+        body = shlex.quote(json.dumps(ask.body(arm, self.api)))
+        return f'curl -s {shlex.quote(arm.url + PATHS[self.api])} {header}-H "Content-Type: application/json" -d {body}'

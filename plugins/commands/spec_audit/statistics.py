@@ -134,12 +134,9 @@ def least_bias(symbols: Sequence[Excess], alpha: float, first: Callable[[str], b
 
     first: whether a beginning lies in the first token, which no draft can change.
     """
-    later = [symbol for symbol in symbols if not first(symbol.beginning)]
-    for symbol in later:
-        bias = smallest_bias(symbol.shares[0], min(symbol.totals), symbol_level(alpha))
-        if bias is not None:
-            return symbol, bias
-    return None
+    later, level = (symbol for symbol in symbols if not first(symbol.beginning)), symbol_level(alpha)
+    biases = ((symbol, smallest_bias(symbol.shares[0], min(symbol.totals), level)) for symbol in later)
+    return next(((symbol, bias) for symbol, bias in biases if bias is not None), None)
 
 
 def repeated_more(texts: Sequence[str], lag: int) -> float:

@@ -73,9 +73,6 @@ def classes(first: Mapping[str, int], second: Mapping[str, int]) -> list[tuple[i
             parts.append(pair)
         else:
             left = [left[0] + pair[0], left[1] + pair[1]]
-    return [*parts, (left[0], left[1])] if sum(left) >= POOL or not parts else _add_last(parts, left)
-
-
-def _add_last(parts: list[tuple[int, int]], left: list[int]) -> list[tuple[int, int]]:
-    """The last class with what is too rare for a class of its own."""
+    if sum(left) >= POOL or not parts:
+        return [*parts, (left[0], left[1])]
     return [*parts[:-1], (parts[-1][0] + left[0], parts[-1][1] + left[1])]

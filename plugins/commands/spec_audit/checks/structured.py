@@ -40,12 +40,8 @@ def is_valid(text: str) -> bool:
         value = json.loads(text)
     except (ValueError, RecursionError):
         return False
-    return (
-        isinstance(value, dict)
-        and set(value) == {"colour", "sure"}
-        and value["colour"] in COLOURS
-        and type(value["sure"]) is bool
-    )
+    keys = isinstance(value, dict) and set(value) == {"colour", "sure"}
+    return keys and value["colour"] in COLOURS and type(value["sure"]) is bool
 
 
 def run(audit: Audit) -> Section:
