@@ -141,6 +141,34 @@ def test_distributions_of_a_server_whose_drafts_are_rejected_are_not_tested():
     assert "no draft token was accepted" in str(result.verdicts)
 
 
+@pytest.mark.parametrize(("status", "error"), [(500, None), (200, UsageError)], ids=["after an error", "alone"])
+def test_a_server_that_drafts_kill_has_a_fault(status, error):
+    """Where no request was answered by an error, the server may have been stopped by its owner: no audit."""
+    server, dead = StandIn(), []
+    answer = server.answer
+
+    def die(request):
+        body = json.loads(request.content) if request.content else {}
+        if dead:
+            raise httpx.ConnectError("refused")
+        if body.get("top_k") == 1 and body.get("speculative.n_max") != 0:
+            dead.append(body)
+            if status == 200:
+                raise httpx.ConnectError("refused")
+            return httpx.Response(500, content=iter([b'{"error": "engine died"}']))
+        kind = answer(request.url.path, body)
+        return httpx.Response(kind[0], headers={"content-type": kind[1]}, content=iter(kind[2]))
+
+    server.handle = die
+    if error:
+        with pytest.raises(error, match="does not answer"):
+            audit_server(server, checks=[parameters, state])
+        return
+    result = audit_server(server, checks=[parameters, state], speed=True)
+    assert failing(result) == ["top_k 1 at T 2 is greedy"]
+    assert {v.detail for v in result.sections[-1].verdicts[1:]} == {"the server stopped answering"}
+
+
 def test_a_log_probability_that_is_no_number_is_a_fault():
     server = StandIn()
     generate = server.generate

@@ -163,27 +163,18 @@ def _calls(choice: Mapping[str, Any]) -> list[str]:
 
 
 def _tokens(logprobs: Any) -> list[Token]:
-    """Tokens with log-probabilities, in the forms of chats and of completions."""
+    """Tokens with log-probabilities, as chats and completions have them; the first one of an echoed prompt has none."""
     if not logprobs:
         return []
     if entries := logprobs.get("content"):
-        return [
-            Token(
-                str(e["token"]), _number(e["logprob"]), _descending(t["logprob"] for t in e.get("top_logprobs") or ())
-            )
-            for e in entries
-        ]
+        tops = [_descending(top["logprob"] for top in entry.get("top_logprobs") or ()) for entry in entries]
+        return [Token(str(e["token"]), float(e["logprob"] or 0), top) for e, top in zip(entries, tops, strict=True)]
     texts, values = logprobs.get("tokens") or [], logprobs.get("token_logprobs") or []
-    tops = logprobs.get("top_logprobs") or [None] * len(texts)
+    others = logprobs.get("top_logprobs") or [None] * len(texts)
     return [
-        Token(str(text), _number(value), _descending((top or {}).values()))
-        for text, value, top in zip(texts, values, tops, strict=True)
+        Token(str(text), float(value or 0), _descending((top or {}).values()))
+        for text, value, top in zip(texts, values, others, strict=True)
     ]
-
-
-def _number(value: Any) -> float:
-    """A log-probability; the first token of an echoed prompt has none."""
-    return 0.0 if value is None else float(value)
 
 
 def _descending(values: Iterable[Any]) -> tuple[float, ...]:

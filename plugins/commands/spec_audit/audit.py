@@ -42,7 +42,7 @@ class Facts:
 
 @attrs.define(eq=False)
 class Audit:
-    """An audit that runs. texts: plain greedy texts by prompt."""
+    """An audit that runs. texts: plain greedy texts by prompt. stopped: the server did, by a fault."""
 
     session: Session
     budget: Budget
@@ -52,6 +52,7 @@ class Audit:
     facts: Facts = attrs.field(factory=Facts)
     texts: dict[str, str] = attrs.field(factory=dict)
     on_check: Callable[[str], None] = lambda title: None
+    stopped: bool = False
 
     def greedy_asks(self, prompts: Sequence[Prompt], **fields: object) -> list[Ask]:
         """Greedy requests without drafts."""

@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 from spec_commands.http_client import Client
 
-from spec_audit.asks import DRAFTS, PATHS, PLAIN, Answer, Arm, Ask, Side, read_answer
+from spec_audit.asks import DRAFTS, PATHS, PLAIN, Arm, Ask, Side
 from spec_audit.budget import Cost
 from spec_audit.record import Record
 from spec_audit.session import Session
@@ -65,13 +65,8 @@ class Connection:
             DRAFTS: Arm(DRAFTS, self.url, self.model or _first_model(client)),
             PLAIN: Arm(PLAIN, self.plain or self.url, self.model or _first_model(plain_client), switch),
         }
-        session = Session(
-            arms,
-            {DRAFTS: client, PLAIN: plain_client},
-            Record(None, {}),
-            self.concurrency,
-            Cost(0, 0),
-        )
+        clients: dict[Side, Client] = {DRAFTS: client, PLAIN: plain_client}
+        session = Session(arms, clients, Record(None, {}), self.concurrency, Cost(0, 0))
         session.api = _find_api(session, self.chat)
         session.text = self._check_switch(session)
         return session
@@ -82,11 +77,11 @@ class Connection:
         Raises UsageError if the plain arm drafts, or if no switch was named and the tried one shows no effect.
         """
         ask = Ask(PLAIN, REPEATED, 48, {"temperature": 0})
-        answer = _send(session, ask)
+        answer = session.send(ask)
         if answer.drafted:
             how = f"--plain {self.plain}" if self.plain else f"the switch {dict(session.arms[PLAIN].fields)}"
             raise UsageError(f"{how} does not switch drafts off: {answer.drafted} tokens were drafted", hint=NO_PLAIN)
-        if self.plain is None and self.off is None and (answer.refused or not _send(session, ask.on(DRAFTS)).drafted):
+        if self.plain is None and self.off is None and (answer.refused or not session.send(ask.on(DRAFTS)).drafted):
             raise UsageError(f"{self.url} has no known switch of drafts, or drafts nothing", hint=NO_PLAIN)
         return answer.text
 
@@ -107,7 +102,7 @@ def _find_api(session: Session, chat: bool) -> str:
     errors: list[str] = []
     for api in ["chat"] if chat else ["completions", "chat"]:
         session.api = api
-        answers = [_send(session, Ask(side, REPEATED, 1, {"temperature": 0})) for side in (DRAFTS, PLAIN)]
+        answers = [session.send(Ask(side, REPEATED, 1, {"temperature": 0})) for side in (DRAFTS, PLAIN)]
         if not any(answer.refused for answer in answers):
             return api
         errors += [f"{PATHS[api]} {a.status}: {a.error}" for a in answers if a.refused][:1]
@@ -115,7 +110,3 @@ def _find_api(session: Session, chat: bool) -> str:
         f"{session.arms[DRAFTS].url} refuses a plain request: {'; '.join(errors)}",
         hint="check the address, --model, --key-env and --off",
     )
-
-
-def _send(session: Session, ask: Ask) -> Answer:
-    return read_answer(session.send(ask), session.arms[ask.side].url)

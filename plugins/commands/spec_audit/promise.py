@@ -6,10 +6,13 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Concatenate, ParamSpec
 
+from spec_commands.http_client import Unreachable
+
 from spec_audit.asks import DRAFTS, PLAIN, Answer, Ask
 from spec_audit.audit import Audit
 from spec_audit.verdict import FAILS, HOLDS, SKIPPED, Verdict
 
+STOPPED = "the server stopped answering"
 P = ParamSpec("P")
 Report = tuple[str, str]
 """What was seen, and what would have been found."""
@@ -34,16 +37,28 @@ def promise(name: str) -> Callable[[Callable[Concatenate[Audit, P], Report]], Ca
         @wraps(test)
         def judge(audit: Audit, *args: P.args, **keywords: P.kwargs) -> Verdict:
             title = name.format(*args)
+            if audit.stopped:
+                return Verdict(title, SKIPPED, STOPPED)
             try:
                 return Verdict(title, HOLDS, *test(audit, *args, **keywords))
             except Skipped as skipped:
                 return Verdict(title, SKIPPED, str(skipped))
             except Failed as failed:
                 return Verdict(title, FAILS, str(failed), failed.power, audit.curls(failed.ask))
+            except Unreachable as error:
+                return stop(audit, title, error)
 
         return judge
 
     return decorate
+
+
+def stop(audit: Audit, title: str, error: Unreachable) -> Verdict:
+    """The verdict on a server that stopped after an error of a request with drafts. Raises the error otherwise."""
+    if audit.session.broken is None:
+        raise error
+    audit.stopped = True
+    return Verdict(title, FAILS, f"an error of the server, then {STOPPED}", "", audit.curls(audit.session.broken))
 
 
 def ask_plain(audit: Audit, asks: Sequence[Ask], at_once: int | None = None) -> list[Answer]:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
+from operator import add
 from types import ModuleType
+
+from spec_commands.http_client import Unreachable
 
 from spec_audit.asks import DRAFTS, PLAIN
 from spec_audit.audit import Audit
@@ -19,6 +23,7 @@ from spec_audit.checks import (
     state,
     structured,
 )
+from spec_audit.promise import stop
 from spec_audit.statistics import ALPHA
 from spec_audit.verdict import Result, Section, Speed
 from spec_core.errors import UsageError
@@ -29,12 +34,9 @@ CHECKS: Sequence[ModuleType] = (
 """Checks in order; each has a title, a cost, and ``run``."""
 
 
-def cost_of(budget: Budget, with_speed: bool = True) -> Cost:
+def cost_of(budget: Budget) -> Cost:
     """The most that an audit asks for."""
-    total = Cost(0, 0)
-    for check in CHECKS:
-        total += check.cost(budget)
-    return total + speed.cost(budget) if with_speed else total
+    return reduce(add, (check.cost(budget) for check in (*CHECKS, speed)))
 
 
 def run_audit(audit: Audit, checks: Sequence[ModuleType] = CHECKS, with_speed: bool = True) -> Result:
@@ -43,10 +45,15 @@ def run_audit(audit: Audit, checks: Sequence[ModuleType] = CHECKS, with_speed: b
     sections: list[Section] = []
     for check in checks:
         audit.on_check(check.TITLE)
-        sections.append(check.run(audit))
+        try:
+            sections.append(check.run(audit))
+        except Unreachable as error:
+            sections.append(Section(check.TITLE, (stop(audit, check.TITLE, error),)))
+        if audit.stopped:
+            break
         _check_arms(audit, len(sections) > 1)
     speeds: tuple[Speed, ...] = ()
-    if with_speed:
+    if with_speed and not audit.stopped:
         audit.on_check(speed.TITLE)
         speeds = speed.measure_speeds(audit)
     return Result(describe_facts(audit), tuple(sections), speeds)

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import attrs
-from spec_commands.http_client import Client, Reply
+from spec_commands.http_client import Client
 
-from spec_audit.asks import PATHS, Answer, Arm, Ask, Side, read_answer
+from spec_audit.asks import DRAFTS, PATHS, Answer, Arm, Ask, Side, read_answer
 from spec_audit.budget import Cost
 from spec_audit.record import Record
 from spec_core.errors import SpecError
@@ -22,7 +22,7 @@ class Session:
     """The two arms, and what was asked so far.
 
     limit: max requests and tokens. text: of a probe, which tells servers apart. on_answer: called after each answer
-    with the number of requests.
+    with the number of requests. broken: the last request with drafts that was answered by an error of the server.
     """
 
     arms: Mapping[Side, Arm]
@@ -36,6 +36,7 @@ class Session:
     requests: int = 0
     tokens: int = 0
     drafts: Counter[str] = attrs.field(factory=Counter)
+    broken: Ask | None = None
 
     def ask(self, ask: Ask) -> Answer:
         """The answer to one request."""
@@ -73,18 +74,20 @@ class Session:
     def _answer(self, key: str, ask: Ask) -> Answer:
         answer = self.record.answers.get(key)
         if answer is None:
-            answer = read_answer(self.send(ask), self.arms[ask.side].url)
+            answer = self.send(ask)
             self.record.add(key, answer)
+        if ask.side == DRAFTS and answer.status >= 500:
+            self.broken = ask
         self.on_answer(self.requests)
         if answer.drafted is not None:
             self.drafts.update({f"{ask.side} drafted": answer.drafted, f"{ask.side} accepted": answer.accepted or 0})
             self.drafts[f"{ask.side} counted"] += 1
         return answer
 
-    def send(self, ask: Ask) -> Reply:
-        """The reply to a request, which is neither recorded nor counted."""
+    def send(self, ask: Ask) -> Answer:
+        """The answer to a request that is neither recorded nor counted."""
         body = ask.body(self.arms[ask.side], self.api)
-        return self.clients[ask.side].post(PATHS[self.api], body, ask.events_max)
+        return read_answer(self.clients[ask.side].post(PATHS[self.api], body, ask.events_max), self.arms[ask.side].url)
 
     def curl_line(self, ask: Ask, key_name: str | None) -> str:
         """A request as a line of curl. key_name: the environment variable that has the key, which is never printed."""

@@ -55,7 +55,6 @@ class Comparison:
     """Two samples of texts. chance: p-value corrected for both kinds of test. worst: the most different character."""
 
     chance: float
-    joint: float
     worst: Excess | None
     symbols: tuple[Excess, ...]
 
@@ -81,7 +80,7 @@ def compare_texts(first: Mapping[str, int], second: Mapping[str, int]) -> Compar
     worst = min(symbols, key=lambda symbol: symbol.chance, default=None)
     # SYMBOLS and not their number: the correction must not depend on the look.
     single = min(1.0, 2 * SYMBOLS * worst.chance) if worst else 1.0
-    return Comparison(min(single, 2 * joint, 1.0), joint, worst, symbols)
+    return Comparison(min(single, 2 * joint, 1.0), worst, symbols)
 
 
 def _testable_symbols(counts: Mapping[str, tuple[int, int]]) -> list[tuple[str, tuple[int, int]]]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from spec_commands.printing import say
 from spec_commands.tables import Cells, show_table
 
-from spec_audit.verdict import FAILS, HOLDS, SKIPPED, Result, Speed, Verdict
+from spec_audit.verdict import FAILS, HOLDS, SKIPPED, Result, Speed
 
 
 def show_result(result: Result) -> None:
     """Print the table, the requests that show each fault, and the speeds."""
     for section in result.sections:
-        rows = [(verdict.promise, verdict.status, _describe(verdict)) for verdict in section.verdicts]
+        rows = [(v.promise, v.status, "; ".join(filter(None, (v.detail, v.power)))) for v in section.verdicts]
         show_table(Cells((section.title, "result", "details"), rows, left=(section.title, "result", "details")))
     if result.speeds:
         heads = ("Speed", "at once", "with drafts", "95 %")
@@ -30,10 +30,6 @@ def summary(result: Result) -> str:
     names = f": {', '.join(verdict.promise for verdict in failing)}" if failing else ""
     counts = f"{len(result.with_status(HOLDS))} hold, {len(result.with_status(SKIPPED))} were skipped"
     return f"{len(failing)} of {len(result.verdicts)} promises fail{names}; {counts}"
-
-
-def _describe(verdict: Verdict) -> str:
-    return f"{verdict.detail}; {verdict.power}" if verdict.power else verdict.detail
 
 
 def _speed(speed: Speed) -> tuple[str, str, str, str]:

@@ -57,7 +57,6 @@ class Result:
         return [verdict for section in self.sections for verdict in section.verdicts]
 
     def with_status(self, status: Status) -> list[Verdict]:
-        """Verdicts with a status."""
         return [verdict for verdict in self.verdicts if verdict.status == status]
 
 

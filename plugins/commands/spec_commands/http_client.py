@@ -25,6 +25,10 @@ MESSAGE = 200
 """Max characters of a server's error that are shown."""
 
 
+class Unreachable(UsageError):
+    """A server that does not answer at all."""
+
+
 @attrs.frozen
 class Reply:
     """An answer. events: of a stream, with the seconds at which each came. body: of an answer that is no stream."""
@@ -121,7 +125,7 @@ class Client:
                 raw = b"".join(self._pieces(response, began))
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
             reason = str(error) or type(error).__name__
-            raise UsageError(
+            raise Unreachable(
                 f"{self.url} does not answer: {quote(reason[:MESSAGE])}",
                 hint="check the address, and that the server runs; --timeout sets the seconds of a request",
             ) from error

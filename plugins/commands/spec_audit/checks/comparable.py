@@ -89,9 +89,8 @@ def _seeds(audit: Audit) -> Report:
     first = ask_plain(audit, asks)
     audit.facts.seed = True
     again = ask_plain(audit, asks)
-    other = ask_plain(
-        audit, [attrs.evolve(ask, fields={**ask.fields, "seed": numbers.getrandbits(31)}) for ask in asks]
-    )
+    others = [attrs.evolve(ask, fields={**ask.fields, "seed": numbers.getrandbits(31)}) for ask in asks]
+    other = ask_plain(audit, others)
     equal = sum(x.text == y.text for x, y in zip(first, again, strict=True))
     audit.facts.repeats = equal == len(asks)
     audit.facts.varies = any(x.text != y.text for x, y in zip(first, other, strict=True))

@@ -198,10 +198,8 @@ def describe_symbol(beginning: str, symbol: str, shares: Sequence[float]) -> str
 def describe_power(comparison: Comparison, cell: Cell, first: set[str]) -> str:
     """The smallest bias that would have been found with 99 %."""
 
-    def is_first(beginning: str) -> bool:
-        return not any(beginning.startswith(text) and len(beginning) >= len(text) for text in first if text)
-
-    best = least_bias(comparison.symbols, cell.alpha, is_first)
+    starts = tuple(text for text in first if text)
+    best = least_bias(comparison.symbols, cell.alpha, lambda beginning: not beginning.startswith(starts))
     if best is None:
         return "no bias would be found: too few draws"
     symbol, bias = best
