@@ -9,7 +9,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 import spec_audit
-from spec_audit.audit import Audit, read_prompts
+from spec_audit.audit import Audit, read_prompts, take_in_turns
 from spec_audit.budget import BUDGETS
 from spec_audit.checks import greedy, parameters, state
 from spec_audit.page import report_page
@@ -18,6 +18,7 @@ from spec_audit.record import Record
 from spec_audit.run import cost_of
 from spec_audit.verdict import Result, Section, Verdict
 from spec_cli.main import run
+from spec_commands.prompts import Prompt
 
 from spec_core.errors import UsageError
 from tests.support.audits import audit_server, failing
@@ -214,6 +215,13 @@ def test_prompts_of_a_check_come_from_all_categories():
 
     assert len({prompt.family for prompt in audit.few("a")}) == 4
     assert audit.few("a") == audit.few("a") != audit.few("b")
+
+
+def test_many_prompts_are_taken_from_all_categories_in_turn():
+    prompts = [Prompt(str(i), "first" if i < 90 else "last", "text") for i in range(100)]
+
+    assert [prompt.family for prompt in take_in_turns(prompts, 5)] == ["first", "last"] * 2 + ["first"]
+    assert take_in_turns(prompts[:3], 5) == prompts[:3]
 
 
 def test_a_difference_names_its_place_and_gap():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from random import Random
 
@@ -60,15 +61,9 @@ class Audit:
 
     def few(self, label: str) -> list[Prompt]:
         """Prompts of a check, the same for the same label, of all categories in turn."""
-        families: dict[str, list[Prompt]] = {}
-        for prompt in self.prompts:
-            families.setdefault(prompt.family, []).append(prompt)
-        rng = Random(f"{self.seed}/{label}")
-        for members in families.values():
-            rng.shuffle(members)
-        rounds = max(map(len, families.values()))
-        turns = [members[i] for i in range(rounds) for members in families.values() if i < len(members)]
-        return turns[: self.budget.few]
+        prompts = list(self.prompts)
+        Random(f"{self.seed}/{label}").shuffle(prompts)
+        return take_in_turns(prompts, self.budget.few)
 
     def curls(self, ask: Ask) -> tuple[str, ...]:
         """A request with drafts and without, as lines of curl."""
@@ -82,3 +77,11 @@ class Audit:
 def read_prompts(path: Path | None) -> list[Prompt]:
     """The prompts of a file, or those of the package."""
     return read(path or Path(__file__).parent / "prompts.jsonl", forms=("prompt",))
+
+
+def take_in_turns(prompts: Sequence[Prompt], number: int) -> list[Prompt]:
+    """This number of prompts, one of each category in turn."""
+    families: dict[str, list[Prompt]] = {}
+    for prompt in prompts:
+        families.setdefault(prompt.family, []).append(prompt)
+    return [prompt for turn in zip_longest(*families.values()) for prompt in turn if prompt is not None][:number]

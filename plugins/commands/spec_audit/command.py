@@ -76,14 +76,17 @@ def _run(url: str, flags: dict[str, Any], report: Path | None) -> Result:
     """The result, after its report was written: the answers are kept until then."""
     from spec_commands.html_page import write_page
 
-    from spec_audit.audit import Audit, read_prompts
+    from spec_audit.audit import Audit, read_prompts, take_in_turns
     from spec_audit.page import report_page
     from spec_audit.progress import show_progress
     from spec_audit.record import Record, default_folder, digest_of
     from spec_audit.run import cost_of, run_audit
 
     connection, budget = _connection(url, flags), BUDGETS[flags["budget"]]
-    prompts = read_prompts(flags["prompts"])[: budget.prompts]
+    known = read_prompts(flags["prompts"])
+    prompts = take_in_turns(known, budget.prompts)
+    if flags["prompts"] and len(prompts) < len(known):
+        common.print_note(f"{len(prompts)} of {len(known)} prompts are used, of all categories in turn")
     limit = cost_of(budget)
     common.print_note(
         f"at most {limit.requests:,} requests for {limit.tokens:,} tokens, {connection.concurrency} at once"

@@ -42,10 +42,6 @@ class Session:
         """The answer to one request."""
         return self.ask_all([ask], 1)[0]
 
-    def ask_each(self, asks: Iterable[Ask]) -> list[Answer]:
-        """Answers to requests that are sent one after the other."""
-        return self.ask_all(list(asks), 1)
-
     def ask_all(self, asks: Sequence[Ask], at_once: int | None = None) -> list[Answer]:
         """Answers in the order of the requests. at_once: max requests at a time, at most the concurrency."""
         keys = [self.record.next_key(ask) for ask in asks]
