@@ -24,7 +24,7 @@ def _verdicts(run: dict[str, Any], status: str) -> list[dict[str, Any]]:
 
 def _row(run: dict[str, Any]) -> str:
     counts = [str(len(_verdicts(run, status))) for status in ("holds", "fails", "skipped")]
-    accepted = run["result"]["facts"]["accepted"].removesuffix(" draft tokens")
+    accepted = run["result"]["facts"]["accepted"].removesuffix(" draft tokens").removesuffix(" in the answers")
     cells = [run["server"], f"`{run['model']}`", run["drafts"], run["budget"], *counts, accepted]
     return f"| {' | '.join(cells)} |"
 

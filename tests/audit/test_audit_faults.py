@@ -100,7 +100,7 @@ def test_what_a_server_refuses_is_skipped_and_no_fault():
     assert not failing(result)
     assert skipped["a stop text ends the text before it"] == "refused (400): stop is refused"
     assert skipped["seeds repeat"] == "it does not hold without drafts"
-    assert skipped["counts of draft tokens"] == "neither the answers nor /metrics count them"
+    assert skipped["counts of draft tokens"] == "neither the answers nor /metrics count any in these texts"
 
 
 def test_a_fault_is_found_without_log_probabilities():

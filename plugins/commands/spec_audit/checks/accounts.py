@@ -87,8 +87,8 @@ def _acceptance(audit: Audit) -> Report:
         drafted = sum(answer.drafted or 0 for answer in drafts)
     if after is not None and after.length is not None:
         return f"mean acceptance length {after.length:.3g} since the server started (SGLang's gauge)", ""
-    if accepted is None or drafted is None:
-        raise Skipped("neither the answers nor /metrics count them")
+    if accepted is None or not drafted:
+        raise Skipped("neither the answers nor /metrics count any in these texts")
     tokens = sum(answer.completion_tokens or 0 for answer in drafts)
     lengths = [f"{tokens / (tokens - accepted):.3g} tokens per step"] if tokens > accepted else []
     if steps:
