@@ -28,7 +28,7 @@ def draw(rng, number, share, positions=3):
     return ["the " + "".join(words[row]) for row in rows]
 
 
-@pytest.mark.release
+@pytest.mark.slow
 def test_at_most_four_of_a_hundred_audits_of_equal_samples_alarm():
     """Four prompts with three looks each; the other checks of an audit have no chance in them."""
     rng, alarms = np.random.default_rng(1), 0
