@@ -1,7 +1,7 @@
 """Generates the tables and figures of measured results: ``python -m tools.results``.
 
 Reads ``benchmarks/results``; writes marked tables of docs/benchmarks.md, docs/control.md, docs/pictures.md,
-docs/methods/gdn-rollback.md and README.md, and docs/figures/*.svg.
+docs/audit.md, docs/methods/gdn-rollback.md and README.md, and docs/figures/*.svg.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 from benchmarks.support.results import ROOT, read, read_table
 from benchmarks.support.tables import heading, row, with_tables
-from tools import block_trees, charts, machine_gain
+from tools import audits, block_trees, charts, machine_gain
 from tools.charts import LABELS, WIDTH, Dot, Scale
 
 PICTURES = ROOT / "docs" / "figures"
@@ -20,6 +20,7 @@ PAGE = ROOT / "docs" / "benchmarks.md"
 CONTROL = ROOT / "docs" / "control.md"
 ROLLBACK = ROOT / "docs" / "methods" / "gdn-rollback.md"
 EYES = ROOT / "docs" / "pictures.md"
+AUDIT = ROOT / "docs" / "audit.md"
 README = ROOT / "README.md"
 TEMPERATURES = ("0", "0.8")
 MODELS = ("smollm2", "pico", "pico-hybrid")
@@ -286,6 +287,8 @@ CONTROL_TABLES: dict[str, Callable[[], list[str]]] = {"short-runs": short_runs}
 ROLLBACK_TABLES: dict[str, Callable[[], list[str]]] = {"verify": verify}
 EYES_TABLES: dict[str, Callable[[], list[str]]] = {"pictures": draft_models}
 """Marked tables of docs/methods/gdn-rollback.md."""
+AUDIT_TABLES: dict[str, Callable[[], list[str]]] = {"audits": audits.audits}
+"""Marked tables of docs/audit.md."""
 README_TABLES: dict[str, Callable[[], list[str]]] = {"speedups": readme}
 CHARTS: dict[str, Callable[[], str]] = {
     "methods.svg": methods_figure,
@@ -308,6 +311,7 @@ def pages() -> dict[str, str]:
         (CONTROL, CONTROL_TABLES),
         (ROLLBACK, ROLLBACK_TABLES),
         (EYES, EYES_TABLES),
+        (AUDIT, AUDIT_TABLES),
         (README, README_TABLES),
     ):
         lines = {name: make() for name, make in tables.items()}

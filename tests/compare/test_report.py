@@ -12,10 +12,11 @@ from xml.etree import ElementTree
 import attrs
 import pytest
 from spec_cli.main import run
+from spec_commands.html_page import clean
 from spec_compare import outcome
 from spec_compare.records.reading import read
 from spec_compare.report import figures, page, svg
-from spec_compare.report.reported_texts import Span, clean, merge, text, texts
+from spec_compare.report.reported_texts import Span, merge, text, texts
 
 from tests.compare.test_compare import N, begin, compare, folder, words  # noqa: F401
 

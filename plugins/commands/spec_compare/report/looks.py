@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from typing import Any
 
 import attrs
+from spec_commands.html_page import clean
 
 from spec_compare.facets import facets, series_names
 from spec_compare.outcome import Outcome
 from spec_compare.records.record import PLAIN
 from spec_compare.report import svg
-from spec_compare.report.reported_texts import clean
 
 PATHS = {
     "o": "M15 2.5a4.5 4.5 0 1 0 .01 0Z",

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from spec_commands import common
-from spec_commands.common import print_note
+from spec_commands.html_page import render_page, write_page
 
 from spec_compare.outcome import Outcome
 from spec_compare.report.conditions import facts, measured_from_to
 from spec_compare.report.figures import figures
-from spec_compare.report.reported_texts import clean, sources, texts
+from spec_compare.report.reported_texts import sources, texts
 from spec_compare.report.sections import sections, warning_counts
 from spec_compare.summary import ALL
 from spec_compare.table import describe_difference, reading
@@ -22,29 +21,14 @@ FEW = 6
 
 def write(path: Path, result: Outcome) -> None:
     """Write the report. Raises UsageError if the file cannot be written."""
-    try:
-        common.write(path, page(result).encode("utf-8", "replace"))
-    except OSError as error:
-        raise common.unwritable(path, error) from error
-    print_note(f"written: {path}")
+    write_page(path, page(result))
 
 
 def page(result: Outcome) -> str:
     """The whole page."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-    from markupsafe import Markup
-
-    templates = Environment(
-        loader=FileSystemLoader(HERE),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=lambda value: clean(value) if type(value) is str else value,
-    )
     shown, hidden = texts(result)
-    return templates.get_template("report.html").render(
-        style=Markup((HERE / "report.css").read_text("utf-8")),
+    return render_page(
+        HERE / "report.html",
         target=result.header.targets[0],
         measured=measured_from_to(result),
         facts=facts(result),
@@ -56,7 +40,6 @@ def page(result: Outcome) -> str:
         differences=result.differences,
         said=describe_difference,
         figures=list(figures(result)),
-        markup=Markup,
         prompts=shown,
         hidden=hidden,
         sources=sources(shown),

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 
 import attrs
+from spec_commands.html_page import clean
 from spec_commands.prompts import Prompt
 
 from spec_compare.conversation import Conversation
@@ -14,10 +14,6 @@ from spec_compare.records.record import Record
 
 TOKENS_MAX = 40_000
 """Max tokens of all texts of a report; further texts are only counted."""
-UNPRINTABLE = re.compile(
-    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
-)
-"""Control characters, marks of the direction of writing, and halves of surrogate pairs."""
 
 
 @attrs.frozen
@@ -137,11 +133,6 @@ def merge(spans: Iterable[Span]) -> Iterator[Span]:
         last = span
     if last is not None:
         yield last
-
-
-def clean(text: str) -> str:
-    """Text for a page: control characters as replacement characters."""
-    return UNPRINTABLE.sub("\ufffd", text)
 
 
 def sources(shown: Sequence[PromptTexts]) -> list[str]:

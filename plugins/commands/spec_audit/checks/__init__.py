@@ -1,0 +1,1 @@
+"""One promise, or one family of promises, per file."""
