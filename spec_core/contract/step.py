@@ -295,7 +295,7 @@ class Step:
         The returned tensor is a copy. In ``rollback`` the positions are still those of this step's draft: a method that
         reads rows of logits there may choose from them with the noise of their positions.
 
-        :param i: from 0. Positions from the budget on are not drafted in this step; their noise is that of later ones.
+        :param i: from 0. Tokens from the budget on are not drafted in this step.
         :param branch: in a tree, which node of its depth the token follows. Shared noise is the same for all nodes;
             private noise differs, since a rule may look below a node before it rejects it.
         :param ids: noise of these tokens only; a few are cheap, the whole vocabulary takes some hundred microseconds.
