@@ -295,7 +295,7 @@ class Step:
         The returned tensor is a copy. In ``rollback`` the positions are still those of this step's draft: a method that
         reads rows of logits there may choose from them with the noise of their positions.
 
-        :param i: from 0, in ``draft`` below the budget: no other position is drafted.
+        :param i: from 0. Tokens from the budget on are not drafted in this step.
         :param branch: in a tree, which node of its depth the token follows. Shared noise is the same for all nodes;
             private noise differs, since a rule may look below a node before it rejects it.
         :param ids: noise of these tokens only; a few are cheap, the whole vocabulary takes some hundred microseconds.
@@ -303,8 +303,6 @@ class Step:
         self._in("noise", "draft", "rollback")
         if (i := index(i)) < 0:
             raise ValueError(f"noise was requested for drafted token {i}, the first is 0")
-        if self.phase == "draft" and i >= (budget := self.part(seq).budget):
-            raise ValueError(f"noise was requested for drafted token {i}, counted from 0; the budget is {budget}")
         source, t = self.drawing(seq, i, index(branch))
         seed, stream, domain = source
         if ids is not None and not isinstance(ids, Tensor):

@@ -233,7 +233,7 @@ def test_noise_is_private_when_the_rule_says_so():
 
     def make(step, seq, budget):
         again = step.noise(seq, 0)
-        drawn.append((seq.output_position, step.noise(seq, 0), step.noise(seq, 1) if budget > 1 else None))
+        drawn.append((seq.output_position, step.noise(seq, 0), step.noise(seq, 1)))
         assert torch.equal(again, drawn[-1][1])
 
     from spec_core.sampling.noise import gumbel
@@ -258,7 +258,7 @@ def test_private_noise_is_new_for_every_branch(noise):
             pass
 
     drawn = []
-    make = lambda step, seq, budget: drawn.append([step.noise(seq, budget - 1, branch) for branch in (0, 0, 1, 2)])
+    make = lambda step, seq, budget: drawn.append([step.noise(seq, 1, branch) for branch in (0, 0, 1, 2)])
     list(dense([Fixed(make)], rule=("rule", Rule(noise=noise, drafts=()))).generate([1], max_tokens=4))
     first, again, second, third = drawn[0]
 

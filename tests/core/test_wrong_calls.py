@@ -58,27 +58,6 @@ def test_a_trace_is_refused_to_a_plugin_that_owns_no_state():
         dense([Says(needs=Needs(trace="inputs"), drafts=())])
 
 
-class Asks(Says):
-    """Asks for the noise of a position from the end of the budget on."""
-
-    def __init__(self, beyond: int) -> None:
-        super().__init__()
-        self.beyond = beyond
-
-    @hookimpl
-    def draft(self, step):
-        for seq, budget in step.undrafted:
-            step.noise(seq, budget - 1 + self.beyond)
-
-
-def test_noise_beyond_the_budget_is_refused():
-    """Nothing can be drafted there."""
-    assert dense([Asks(0)]).generate([1, 2], max_tokens=6).result.tokens
-    for beyond in (1, 90):
-        with pytest.raises(PluginError, match=r"noise was requested for drafted token .*; the budget is 4"):
-            dense([Asks(beyond)]).generate([1, 2], max_tokens=6).result
-
-
 def test_a_target_says_its_rotation_base_and_the_epsilon_of_its_norms():
     """A method with blocks of its own in the target's cache needs both; other values are other attention."""
     info = describe("zoo:pico").target.info
