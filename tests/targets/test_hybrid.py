@@ -6,7 +6,7 @@ import attrs
 import pytest
 import torch
 
-from spec_core import Request, Run, Sampling, load
+from spec_core import Request, Run, RunSettings, Sampling, load
 from spec_core.errors import Refused
 from spec_core.testing import Oracle, RandomTrees
 from tests.methods.heads import method as head
@@ -218,3 +218,14 @@ def repeating(temperature: float, n: int = 24) -> list[Request]:
     sampling = Sampling(temperature=temperature, top_k=8)
     prompts = [[(5 * i + j % (3 + i)) % 299 for j in range(9 + 4 * i)] for i in range(5)]
     return [Request(p, max_tokens=n, name=f"{i}", seed=i, sampling=sampling) for i, p in enumerate(prompts)]
+
+
+def test_states_of_kept_texts_count_as_rows():
+    """A short text of a hybrid takes the memory of its states, whatever the number of its rows."""
+    target = load(tiny_hybrid())
+    run = Run(target, settings=RunSettings(max_sequences=1, cache_tokens=3 * target.state_rows))
+    for first in range(12):
+        run.generate([first, 3, 5], max_tokens=2).result  # noqa: B018
+    kept = [slot for slot in run._scheduler.slots if slot.state is not None]
+
+    assert target.state_rows > 64 and 1 < len(kept) <= 3 and all(slot.reserved > target.state_rows for slot in kept)

@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 from spec_kernels.model.recurrence import RecurrentSlot
 
-from spec_core import Needs, Part
+from spec_core import Needs, Part, TargetInfo
 from spec_core.toolkit import HeldDrafts, check_held
 
 
@@ -25,6 +25,14 @@ class SlotMemory:
 def length_of(cache: Any) -> int:
     """Rows that a cache has memory for; 0 without attention."""
     return 0 if cache is None else int(cache.length)
+
+
+def state_rows(info: TargetInfo, states: int) -> int:
+    """Rows of the cache that take as much memory as this many recurrent states of a sequence."""
+    sizes = info.recurrent
+    if sizes is None or not info.row_bytes:
+        return 0
+    return -(-states * sizes.layers * sizes.state_bytes // info.row_bytes)
 
 
 def begin_rows(parts: Iterable[Part]) -> None:

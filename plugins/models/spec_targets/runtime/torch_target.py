@@ -47,7 +47,15 @@ from spec_targets.runtime.overlay import OverlayTensors, overlay_inputs, weights
 from spec_targets.runtime.part_of_target import PartOfTarget, PartRows
 from spec_targets.runtime.plan import ModelPlan
 from spec_targets.runtime.probe import explain_inexact
-from spec_targets.runtime.slot_memory import SlotMemory, begin_rows, draft_parents, hold_drafts, length_of, logit_rows
+from spec_targets.runtime.slot_memory import (
+    SlotMemory,
+    begin_rows,
+    draft_parents,
+    hold_drafts,
+    length_of,
+    logit_rows,
+    state_rows,
+)
 from spec_targets.runtime.weights import Weights
 
 FIRST_ROWS = 64
@@ -83,10 +91,12 @@ class TorchTarget:
     executor: Executor | None = None
     layer_executor: LayerExecutor | None = None
     pool: StatePlaces | None = attrs.field(init=False, default=None)
+    state_rows: int = attrs.field(init=False, default=0)
 
     def __attrs_post_init__(self) -> None:
         if self.executor is not None:
             self.pool = self.executor.states()
+            self.state_rows = state_rows(self.info, 1 + self.checkpoints_max)
 
     def with_weights(self, weights: bool | str = AUTO, threads: int | None = None) -> TorchTarget | None:
         """The target with its weights, None if its files were changed since. See ``spec_core.commands.describe``."""
@@ -272,7 +282,7 @@ class TorchTarget:
             except (torch.OutOfMemoryError, MemoryError) as error:
                 raise no_memory(self.info.device, error) from error
             slot.state = SlotMemory(cache, None if self.pool is None else RecurrentSlot(self.pool))
-            slot.reserved = length_of(cache)
+            slot.reserved = length_of(cache) + self.state_rows
             return 0
         slot.state.drafts = None
         if slot.state.recurrent is None:
@@ -286,7 +296,7 @@ class TorchTarget:
         held: SlotMemory = source.state
         cache = None if held.cache is None else held.cache.copy()
         seq.slot.state = SlotMemory(cache, None if self.pool is None else RecurrentSlot(self.pool))
-        seq.slot.reserved = length_of(cache)
+        seq.slot.reserved = length_of(cache) + self.state_rows
         if self.pool is None:
             return want
         seq.slot.checkpoints = {p: c for p, c in source.checkpoints.items() if p <= want}
@@ -353,7 +363,7 @@ class TorchTarget:
     def _sequence_rows(self, part: Part) -> SequenceRows:
         count, held = len(part.pending) + part.branch_rows, part.held
         cache = self._reserve(part.seq.slot, part.start + held + count)
-        if part.seq.slot.reserved != (length := length_of(cache)):
+        if part.seq.slot.reserved != (length := length_of(cache) + self.state_rows):
             part.seq.slot.reserved = length
         parents, encoded = part.branch_parents, part.seq.encoded
         mutual = encoded is not None and encoded.block_at(part.start) is not None
