@@ -1,4 +1,4 @@
-"""Fields of a head's description that both file formats state, checked: layer ids, blocks, sequential parts."""
+"""Fields of a head's description that both file formats state, checked: sizes, layer ids, blocks, sequential parts."""
 
 from __future__ import annotations
 
@@ -6,12 +6,30 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from spec_core.errors import UsageError
+from spec_targets.architectures.config import Config
 from spec_targets.architectures.heads import tensors
 
 CANDIDATES_MAX = 256
 """Tokens that a selector chooses from at most."""
 BLOCK_MAX = 1024
 """Tokens of the largest block that is read; a forward has a row for each."""
+
+
+def sizes_of(c: Config, source: tensors.HeadTensors) -> dict[str, Any]:
+    """Fields that follow from checked sizes, and from which tensors there are."""
+
+    def has(name: str) -> bool:
+        return source.shape(name) is not None
+
+    names = ("width", "heads", "kv_heads", "head", "ff", "layers", "eps", "context", "rope_base", "vocab", "scaling")
+    return {name: getattr(c, name) for name in names} | {
+        "own_embedding": has("token_embd.weight"),
+        "own_output": has("output.weight"),
+        "qk_norm": has("blk.0.attn_q_norm.weight"),
+        "biases": has("blk.0.attn_q.bias"),
+        "fc_bias": has("fc.bias"),
+        "output_bias": has("blk.0.attn_output.bias"),
+    }
 
 
 def layer_ids(listed: Any, key: str, where: str) -> tuple[int, ...]:

@@ -12,7 +12,13 @@ from torch import Tensor
 from spec_core.errors import UsageError
 from spec_targets.architectures.config import Config
 from spec_targets.architectures.heads import tensors
-from spec_targets.architectures.heads.block_facts import block_facts, layer_ids, selector_facts, sequential_facts
+from spec_targets.architectures.heads.block_facts import (
+    block_facts,
+    layer_ids,
+    selector_facts,
+    sequential_facts,
+    sizes_of,
+)
 from spec_targets.architectures.heads.check import check_tensors
 from spec_targets.architectures.heads.checkpoint import HeadCheckpoint
 from spec_targets.architectures.heads.head import Head, HeadKind
@@ -115,37 +121,20 @@ def _head(file: GgufFile, keys: Keys, c: Config, source: HeadTensors) -> Head:
     if rows < 1:
         raise UsageError(f"{source.where}: 'output.weight' has no rows", hint=tensors.DAMAGED)
     target_width = keys.get("target_hidden_size", c.width, int)
-    prefix = "blk.0."
     return Head(
         kind=_kind(keys.arch, source),
         name=c.name,
         producer="llama.cpp",
-        width=c.width,
         target_width=target_width,
         inputs=_inputs(source.where, wide[-1], target_width),
-        heads=c.heads,
-        kv_heads=c.kv_heads,
-        head=c.head,
-        ff=c.ff,
-        layers=c.layers,
-        eps=c.eps,
-        context=c.context,
-        rope_base=c.rope_base,
-        vocab=c.vocab,
         draft_vocab=rows,
-        scaling=c.scaling,
         divisors=_divisors(source, c.head),
         d2t=tensors.mapping(source.d2t(), rows, c.vocab, offsets=False, where=source.where),
-        own_embedding=source.shape("token_embd.weight") is not None,
-        own_output=output is not None,
         ids=_ids(file, keys.arch),
         certain=True,
         norm_before_residual=keys.get("norm_before_residual", False, bool),
         norm_before_fc=source.shape("input_norm.weight") is not None,
-        qk_norm=source.shape(f"{prefix}attn_q_norm.weight") is not None,
-        biases=source.shape(f"{prefix}attn_q.bias") is not None,
-        fc_bias=source.shape("fc.bias") is not None,
-        output_bias=source.shape(f"{prefix}attn_output.bias") is not None,
+        **sizes_of(c, source),
         **({} if keys.arch == "eagle3" else _blocks(file, keys, c) | _sequential(file, keys, c, source)),
         anchor=keys.get("sample_from_anchor", False, bool),
     )

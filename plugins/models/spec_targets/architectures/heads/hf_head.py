@@ -14,7 +14,13 @@ from spec_targets.architectures.config import Config
 from spec_targets.architectures.config_json import ConfigJson
 from spec_targets.architectures.gemma4 import heads_by_kind
 from spec_targets.architectures.heads import tensors
-from spec_targets.architectures.heads.block_facts import block_facts, layer_ids, selector_facts, sequential_facts
+from spec_targets.architectures.heads.block_facts import (
+    block_facts,
+    layer_ids,
+    selector_facts,
+    sequential_facts,
+    sizes_of,
+)
 from spec_targets.architectures.heads.check import check_tensors
 from spec_targets.architectures.heads.checkpoint import HeadCheckpoint
 from spec_targets.architectures.heads.head import Head, HeadKind, Reading
@@ -157,28 +163,12 @@ def _common(raw: Mapping[str, Any], sizes: Mapping[str, Any], c: Config, source:
         kind=kind,
         name=source.where,
         producer=producer(raw),
-        width=c.width,
         target_width=target_width,
         inputs=fc[-1] // target_width,
-        heads=c.heads,
-        kv_heads=c.kv_heads,
-        head=c.head,
-        ff=c.ff,
-        layers=c.layers,
-        eps=c.eps,
-        context=c.context,
-        rope_base=c.rope_base,
-        vocab=c.vocab,
         draft_vocab=rows,
-        scaling=c.scaling,
         divisors=divisors_of({**sizes, "architectures": None}, c),
         d2t=tensors.mapping(source.d2t(), rows, c.vocab, offsets=True, where=source.where),
-        own_embedding=source.shape("token_embd.weight") is not None,
-        own_output=output is not None,
-        qk_norm=source.shape("blk.0.attn_q_norm.weight") is not None,
-        biases=source.shape("blk.0.attn_q.bias") is not None,
-        fc_bias=source.shape("fc.bias") is not None,
-        output_bias=source.shape("blk.0.attn_output.bias") is not None,
+        **sizes_of(c, source),
     )
 
 
