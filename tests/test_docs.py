@@ -17,6 +17,7 @@ from spec_commands.machine import Load
 from spec_commands.timing_warnings import TimingWarning
 from spec_compare.difference import Difference
 from spec_compare.summary import Row
+from spec_kernels import drafting
 
 import spec_core
 from spec_core import UsageError, hookspecs, toolkit
@@ -174,6 +175,55 @@ def test_the_contract_page_lists_the_toolkit():
 
     assert sorted(toolkit.__all__) == sorted(re.findall(r"`(\w+)`", listed))
     assert [name for name in toolkit.__all__ if getattr(toolkit, name).__name__ != name and name not in LITERALS] == []
+
+
+def published_methods():
+    """Rows of the page: the method, its names of the contract, its packages, and what is missing."""
+    for line in (DOCS / "published-methods.md").read_text("utf-8").splitlines():
+        if line.startswith("| ") and not line.startswith(("| method ", "| --- ")):
+            method, _, names, packages, missing = (cell.strip() for cell in line[1:-1].split("|"))
+            yield method, re.findall(r"`([^`]+)`", names), packages, missing
+
+
+@pytest.mark.parametrize("row", [*published_methods()], ids=lambda row: row[0].strip("[").split("]")[0])
+def test_a_published_method_has_names_of_the_contract_that_its_packages_use(row):
+    """Every name is exported and stands in the code of a package; a row without a package says what is missing."""
+    _, names, packages, missing = row
+    if packages == "none":
+        assert missing and not names
+        return
+    code = "".join(path.read_text("utf-8") for path in package_sources(packages))
+
+    assert names and code
+    assert [name for name in names if not is_exported(name)] == []
+    assert [name for name in names if not is_used(name, code)] == []
+
+
+def is_exported(name):
+    """Whether a name, or a field or method as ``Class.name``, belongs to the public modules."""
+    first, _, member = name.partition(".")
+    module = next((module for module in (spec_core, toolkit, drafting) if first in module.__all__), None)
+    return module is not None and (not member or hasattr(getattr(module, first), member))
+
+
+def is_used(name, code):
+    """Whether code has a name: a need or a declaration as an argument, a member of the step with its dot."""
+    first, _, member = name.rpartition(".")
+    pattern = {"Needs": rf"\b{member}=", "Compat": rf"\b{member}=", "Step": rf"step\.{member}\b"}
+    return re.search(pattern.get(first, rf"\b{member}\b"), code) is not None
+
+
+def package_sources(packages):
+    """Modules of the plugins that a cell names, without their tests."""
+    decoding = ROOT / "plugins" / "decoding"
+    for title, kind, name in re.findall(r"`([^`]+)`(?:\]\((methods|rules)/([^)]+)\.md\))?", packages):
+        if not kind:
+            yield ROOT / "tests" / "out_of_tree" / title / f"{title.replace('-', '_')}.py"
+            continue
+        assert title == name
+        path = decoding.joinpath(*POINTS[f"spec_core.{kind}"][name].split(":")[0].split("."))
+        folder = path if path.is_dir() else path.parent
+        yield from [path.with_suffix(".py")] if folder.parent == decoding else folder.glob("*.py")
 
 
 def test_the_contract_page_names_every_entry_point_group():
