@@ -42,20 +42,13 @@ from spec_targets.architectures.config import Config
 from spec_targets.formats.collector import without_collection
 from spec_targets.formats.stamps import FileStamps
 from spec_targets.pictures.picture_rows import added_rows, positions_of, shift_of
+from spec_targets.runtime import slot_memory
 from spec_targets.runtime.failures import first_line, no_memory
 from spec_targets.runtime.overlay import OverlayTensors, overlay_inputs, weights_of
 from spec_targets.runtime.part_of_target import PartOfTarget, PartRows
 from spec_targets.runtime.plan import ModelPlan
 from spec_targets.runtime.probe import explain_inexact
-from spec_targets.runtime.slot_memory import (
-    SlotMemory,
-    begin_rows,
-    draft_parents,
-    hold_drafts,
-    length_of,
-    logit_rows,
-    state_rows,
-)
+from spec_targets.runtime.slot_memory import SlotMemory, begin_rows, draft_parents, hold_drafts, length_of, logit_rows
 from spec_targets.runtime.weights import Weights
 
 FIRST_ROWS = 64
@@ -96,7 +89,7 @@ class TorchTarget:
     def __attrs_post_init__(self) -> None:
         if self.executor is not None:
             self.pool = self.executor.states()
-            self.state_rows = state_rows(self.info, 1 + self.checkpoints_max)
+            self.state_rows = slot_memory.state_rows(self.info, 1 + self.checkpoints_max)
 
     def with_weights(self, weights: bool | str = AUTO, threads: int | None = None) -> TorchTarget | None:
         """The target with its weights, None if its files were changed since. See ``spec_core.commands.describe``."""
