@@ -6,7 +6,8 @@ import pytest
 
 pytest.importorskip("fastapi", reason="needs the extra serve")
 
-from spec_core import Compat, Draft, hookimpl
+from spec_core import Compat, Draft, Run, hookimpl, load
+from tests.support.installed import ROOT
 from tests.support.served import serving
 
 BODIES = {
@@ -85,3 +86,29 @@ def test_values_of_two_texts_reach_each(server):
     server.post("/v1/completions", BODIES["/v1/completions"])
 
     assert {*METHOD.seen} == {9, None}
+
+
+@pytest.mark.parametrize("temperature", [0, 0.8])
+def test_guided_texts_with_drafts_are_those_without(monkeypatch, temperature):
+    """The rule of an outside package: its negative prompt comes with the request."""
+    monkeypatch.syspath_prepend(str(ROOT / "tests" / "out_of_tree" / "spec-guidance"))
+    from spec_guidance import Guidance
+
+    values = {"guidance": {"negative_prompt": "import os\n", "scale": 9.0}}
+    body = {"prompt": "def add(a, b):\n", "max_tokens": 24, "temperature": temperature, "seed": 3, "n": 8}
+    target = load("zoo:pico")
+    run = Run(target, rule=("guidance", Guidance()))
+    plain = [
+        run.generate(
+            body["prompt"], max_tokens=24, temperature=temperature, seed=3, noise_stream=i, plugin_values=given
+        )
+        for given in (values, {})
+        for i in range(8)
+    ]
+    guided, free = [one.result.text for one in plain[:8]], [one.result.text for one in plain[8:]]
+    with serving(target, ["ngram", ("guidance", Guidance())]) as server:
+        ask = lambda **more: server.post("/v1/completions", {**body, **more}).json()["choices"]
+
+        assert [choice["text"] for choice in ask(plugin_values=values)] == guided
+        assert [choice["text"] for choice in ask()] == free
+    assert guided != free
