@@ -56,7 +56,9 @@ def draft(step: Step) -> None:
     offered once it has generated a token and ``process`` has delivered all evaluated rows (the last token's row is not
     evaluated yet). A plugin that never drafts (a controller) is called before the others, wherever it was named: it
     returns ``Compat(drafts=())``, is installed in the group ``spec_core.control``, or is marked ``tryfirst``. Only a
-    controller may limit the drafts of other plugins, with ``step.plan``.
+    controller may limit the drafts of other plugins, with ``step.plan``. A rule whose draft hook is marked ``wrapper``
+    is called in every step, and reads ``step.part(seq).draft`` after its ``yield``: it may evaluate the drafts on
+    sequences of its own there, before the target's forward.
 
     :param step: ``step.undrafted`` yields ``(seq, budget)``, budget at least 1: call
         ``step.propose(seq, Draft(...))`` with a path of 1 to budget tokens, or skip the sequence.

@@ -51,8 +51,8 @@ class PluginInstance:
 
     @property
     def controls(self) -> bool:
-        """Whether it has a draft hook and never drafts: called before all methods, so that limits apply."""
-        return "draft" in self.hooks and not self.proposals
+        """Whether it has a draft hook, never drafts and is no rule: called before all methods, so that limits apply."""
+        return "draft" in self.hooks and "accept" not in self.hooks and not self.proposals
 
     @property
     def _marks(self) -> frozenset[str]:

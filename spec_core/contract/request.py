@@ -39,6 +39,8 @@ class Request:
         drafts without confidences are not cut. Both need a rule with shared noise.
     control: the run's controller limits the drafts of this request; False gives each its full length.
     prediction: what the output is likely to be, a text or token ids: methods may draft from it.
+    plugin_values: {plugin: {name: value}} values of the request for plugins that read them, such as the negative prompt
+        of guidance: plain JSON values.
     reuse: continue on rows of an earlier request if the run allows it. cache_salt: of requests with the same salt only.
     priority: of waiting requests those with the lowest number start first, equal ones in the order of submission.
     images: pictures of a prompt that is a text, in the order of their places: paths, bytes of files, arrays [height,
@@ -65,6 +67,7 @@ class Request:
     confidence_min: float = 0.0
     control: bool = True
     prediction: str | list[int] = ""
+    plugin_values: Mapping[str, Mapping[str, Any]] = attrs.field(factory=dict)
     reuse: bool = True
     cache_salt: str = ""
     priority: int = 0

@@ -96,6 +96,8 @@ class Sequence:
     methods: the plugins that may draft for this request; None means all of the run.
     draft_max: longest draft for this request; None means the run's setting. draft_min, confidence_min, reuse,
         cache_salt, priority: as in Request. prediction: token ids of the text that the request predicts.
+    plugin_values: {plugin: {name: value}} what the checks of plugins returned for the request's own values; a plugin
+        reads its own with ``step.request_values(seq)``.
     evaluated: number of rows the target holds. delivered: number of rows that ``process`` has delivered.
     reused: rows taken over from an earlier request with the same beginning.
     number: how many requests the run had before it; part of the key of private noise, so no two requests share noise.
@@ -123,6 +125,7 @@ class Sequence:
     draft_min: int = 0
     confidence_min: float = 0.0
     prediction: list[int] = attrs.field(factory=list)
+    plugin_values: Mapping[str, Mapping[str, Any]] = attrs.field(factory=dict)
     reuse: bool = True
     cache_salt: str = ""
     priority: int = 0

@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator, Mapping
 from operator import index
 from time import perf_counter
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -44,6 +45,8 @@ from spec_core.sampling.reference import NoiseKey
 if TYPE_CHECKING:
     from spec_core.contract.sequence import Sequence
     from spec_core.contract.target import Target
+
+NO_VALUES: Mapping[str, Any] = MappingProxyType({})
 
 
 @attrs.define(eq=False)
@@ -114,6 +117,13 @@ class Step:
         part = self._by_seq[seq]
         write(self, "current_sequence", seq)
         return part
+
+    def request_values(self, seq: Sequence) -> Mapping[str, Any]:
+        """The request's own values for the calling plugin, by the names in its ``Compat(request_values=...)``.
+
+        Each is what the plugin's check returned; a value that the request did not give is missing.
+        """
+        return seq.plugin_values.get(self.plugin, NO_VALUES)
 
     def report_cost(self, forwards: int = 0, rows: int = 0) -> None:
         """Report forwards that the plugin ran itself, and their rows."""

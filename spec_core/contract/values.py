@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 
 import attrs
 import torch
-from attrs.validators import deep_iterable, ge, in_, instance_of, is_callable, optional
+from attrs.validators import deep_iterable, deep_mapping, ge, in_, instance_of, is_callable, optional
 from torch import Tensor
 
 from spec_core.contract.kinds import (
@@ -279,6 +279,9 @@ class Compat:
         their ``length``; or their ``tokens`` too, where drafts are equal after equal verdicts.
     shares_learning: one text may change the drafts of another, of the same cache salt.
     keeps_former_text: on a reused slot, tokens of the earlier text may help the next one; they are compared before use.
+    request_values: {name: check} values that requests may give to it, see ``step.request_values``. ``check(value)``
+        returns what the plugin will read, in the thread that submits; ValueError, TypeError or UsageError refuses the
+        request.
     report: what the plugin did in the run, for statistics and JSON; its text ``summary`` is also printed.
     close: called once when the run is closed, after its texts have ended: the place to save what was learned. Not
         called for a run that was never closed, for a plugin that was switched off, and by other engines.
@@ -304,6 +307,9 @@ class Compat:
     learns: Learns = attrs.field(default="nothing", validator=in_(get_args(Learns)), kw_only=True)
     shares_learning: bool = attrs.field(default=False, kw_only=True)
     keeps_former_text: bool = attrs.field(default=False, kw_only=True)
+    request_values: Mapping[str, Callable[[Any], Any]] = attrs.field(
+        factory=dict, validator=deep_mapping(instance_of(str), is_callable()), kw_only=True
+    )
     report: Callable[[], Mapping[str, Any]] | None = attrs.field(default=None, validator=optional(is_callable()))
     close: Callable[[], None] | None = attrs.field(default=None, validator=optional(is_callable()))
 

@@ -24,7 +24,8 @@ class StepCalls:
     """The hooks of one step. A plugin that is switched off within the step is not called any more.
 
     left_out: plugins that are not called; undrafted: that are not called after the draft hook if nobody drafted.
-    without_rows: that do not read the committed rows. needs: what the forward returns.
+    without_rows: that do not read the committed rows. needs: what the forward returns. no_rules: plugins that are not
+    called for drafts where no sequence may draft; None if no rule reads drafts.
     """
 
     hooks: Hooks
@@ -32,6 +33,7 @@ class StepCalls:
     undrafted: frozenset[str]
     without_rows: frozenset[str]
     needs: Needs
+    no_rules: frozenset[str] | None
 
     @property
     def learners(self) -> frozenset[str]:
@@ -39,9 +41,11 @@ class StepCalls:
         return self.hooks.learners - self.without_rows
 
     def draft(self, step: Step) -> None:
-        """Call the draft hooks, in the user's order, where a sequence may draft."""
+        """Call the draft hooks, in the user's order: where no sequence may draft, those of rules alone."""
         if step.drafting:
             self._call("draft", self.left_out, step)
+        elif self.no_rules is not None:
+            self._call("draft", self.no_rules, step)
 
     def accept(self, step: Step) -> None:
         """Call the rules."""
@@ -77,6 +81,8 @@ class Calls:
         """needs: those of all plugins."""
         self._plugins, self._hooks, self._needs = list(plugins), hooks, needs
         self._catching_up = frozenset(chosen.name for chosen in self._plugins if catches_up(chosen))
+        rules = frozenset(chosen.name for chosen in self._plugins if {"accept", "draft"} <= chosen.hooks)
+        self._no_rules = frozenset(chosen.name for chosen in self._plugins) - rules if rules else None
         self._idle: dict[frozenset[str], frozenset[str]] = {}
         self._calls: dict[tuple[frozenset[str], bool, bool], StepCalls] = {}
 
@@ -109,7 +115,8 @@ class Calls:
         catching_up = self._catching_up - idle
         left_out = idle | self._hooks.controllers if following else idle
         undrafted = left_out | catching_up
-        return StepCalls(self._hooks, left_out, undrafted, left_out if prompts else undrafted, self._read(idle))
+        without_rows = left_out if prompts else undrafted
+        return StepCalls(self._hooks, left_out, undrafted, without_rows, self._read(idle), self._no_rules)
 
     def _read(self, idle: frozenset[str]) -> Needs:
         """What a forward returns where these methods read nothing."""

@@ -238,8 +238,8 @@ class Run:
         always = frozenset(c.name for c in self.plugins) - self.drafters
         full_request = request_of(request, keywords)
         controllers = frozenset(c.name for c in self.plugins if c.controls)
-        off = self.stats.switched_off
-        return sequence(full_request, self.target, always, self.drafters, off, self._private, controllers)
+        readers, off = {c.name: c.compat.request_values for c in self.plugins}, self.stats.switched_off
+        return sequence(full_request, self.target, always, self.drafters, off, self._private, controllers, readers)
 
     def _queue(self, seq: Sequence, queued: Queued | None = None) -> Sequence:
         with self._lock:

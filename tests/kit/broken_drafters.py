@@ -46,6 +46,35 @@ class Lookup:
 
 
 @attrs.define(eq=False)
+class TakesALength(Lookup):
+    """Healthy: drafts at most as many tokens as the request says."""
+
+    @hookimpl
+    def compat(self) -> Compat:
+        return Compat(drafts={"deterministic"}, request_values={"length": self.check_length})
+
+    def check_length(self, value) -> int:
+        if type(value) is not int or not 0 <= value <= 9:
+            raise ValueError("give a whole number from 0 to 9")
+        return value
+
+    @hookimpl
+    def draft(self, step) -> None:
+        for seq, budget in step.undrafted:
+            ids = self.ahead(seq, min(budget, step.request_values(seq).get("length", self.length)))
+            if ids:
+                step.propose(seq, Draft(ids))
+
+
+@attrs.define(eq=False)
+class TakesAnyLength(TakesALength):
+    """Accepts any value as the length of drafts."""
+
+    def check_length(self, value) -> Any:
+        return value
+
+
+@attrs.define(eq=False)
 class PoolsBySalt(Lookup):
     """Healthy: drafts what followed the last two tokens in any text with the same cache salt, and says so."""
 

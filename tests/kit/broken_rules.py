@@ -6,7 +6,7 @@ import attrs
 import numpy as np
 import torch
 
-from spec_core import Compat, Verdict, hookimpl
+from spec_core import Compat, StashKey, Verdict, hookimpl
 from spec_core.sampling.choose import adjust, support
 from spec_core.sampling.noise import gumbel
 from spec_core.toolkit.choosing import walk
@@ -108,6 +108,43 @@ class SteersToDrafts(SteersToEvenIds):
         if verdict.path or not step.part(seq).drafted:
             return verdict
         return Verdict((0,), self.choice(step, seq, 1))
+
+
+class TakesANumber(SteersToEvenIds):
+    """Healthy: raises the logits of even ids by a number of the request."""
+
+    @hookimpl
+    def compat(self) -> Compat:
+        return Compat(steers="prefers even ids", request_values={"by": self.check_number})
+
+    def check_number(self, value) -> float:
+        if type(value) not in (int, float) or not 0 <= value <= 9:
+            raise ValueError("give a number from 0 to 9")
+        return float(value)
+
+    def number(self, step, seq) -> float:
+        return step.request_values(seq).get("by", 1.0)
+
+    def adjust_row(self, step, seq, row: int):
+        adjusted = Matches.adjust_row(self, step, seq, row).clone()
+        adjusted[::2] += 4 * self.number(step, seq)
+        return adjusted
+
+
+class LooksForANumber(TakesANumber):
+    """Looks for the number in whatever the request has."""
+
+    def check_number(self, value) -> float:
+        return super().check_number(value["number"] if isinstance(value, dict) else value)
+
+
+class KeepsTheNumberOfTheSlot(TakesANumber):
+    """Keeps the number that the first text of a slot had."""
+
+    def number(self, step, seq) -> float:
+        return seq.stash.setdefault(self.kept, super().number(step, seq))
+
+    kept = StashKey()
 
 
 class SaysItsNoiseIsShared(Matches):

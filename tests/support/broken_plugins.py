@@ -57,6 +57,7 @@ DRAFTERS = [
     drafter("forwards_of_extensions_are_as_promised", drafters.ReadsEveryDraftedTokenTwice, drafters.ExtendsWithAModel),
     drafter("one_request_is_survived", drafters.Raises),
     drafter("equal_verdicts_give_equal_drafts", drafters.AvoidsByItsSlot, drafters.AvoidsWhatWasRejected),
+    drafter("values_of_requests_are_accepted_or_refused", drafters.TakesAnyLength, drafters.TakesALength),
     drafter("a_cache_salt_separates_texts", drafters.PoolsAllTexts, drafters.PoolsBySalt),
     drafter("it_is_made_from_its_settings", drafters.NamesATypeThatIsNotThere),
     drafter("text_equals_plain_decoding", drafters.KeepsItsDrafts),
@@ -210,6 +211,8 @@ RULES = [
     rule("private_noise_is_new_for_every_request", rules.ForgetsWhoAsks),
     rule("only_undecided_sequences_are_decided", rules.DecidesEverybody),
     rule("compat_says_what_it_is", rules.JudgesNothing),
+    rule("values_of_requests_are_accepted_or_refused", rules.LooksForANumber, rules.TakesANumber),
+    rule("values_of_a_request_change_its_own_text_alone", rules.KeepsTheNumberOfTheSlot, rules.TakesANumber),
     rule("finished_sequences_are_forgotten", rules.RemembersSequences),
 ]
 

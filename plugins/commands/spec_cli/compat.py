@@ -56,6 +56,7 @@ def answer(chosen: PluginInstance) -> dict[str, Any]:
         "judges": None if compat.judges is None else sorted(compat.judges),
         "lossy": compat.lossy,
         "steers": compat.steers,
+        "request_values": sorted(compat.request_values),
         "hooks": sorted(chosen.hooks),
         "notes": list(compat.notes),
     }

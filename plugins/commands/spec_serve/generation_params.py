@@ -155,6 +155,7 @@ def ask(
         draft_min=speculative.n_min or 0,
         confidence_min=speculative.p_min or 0.0,
         control=speculative.control != "fixed",
+        plugin_values=body.plugin_values or {},
         reuse=body.cache_prompt is not False,
         cache_salt=body.cache_salt or "",
         priority=priority_of(body.priority, terms.limits),

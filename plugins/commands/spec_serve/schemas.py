@@ -85,6 +85,9 @@ class Generate(Body):
         default=None, description="Seconds after which the request ends, waiting included."
     )
     speculative: Speculative | None = None
+    plugin_values: dict[str, dict[str, Any]] | None = Field(
+        default=None, description="Values for plugins that read them, as {plugin: {name: value}}."
+    )
     json_schema: dict[str, Any] | bool | str | None = Field(default=None, description="The text is JSON of this.")
     grammar: str | None = Field(default=None, description="The text is one of this grammar: Lark's notation or GBNF.")
     structured_outputs: StructuredOutputs | None = None

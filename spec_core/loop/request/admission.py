@@ -14,6 +14,7 @@ from spec_core.contract.target import Target
 from spec_core.errors import FOREIGN, SpecError, UsageError, message, quote
 from spec_core.loop.request import checks, prompt_checks
 from spec_core.loop.request.pictures import read_pictures
+from spec_core.loop.request.plugin_values import NO_READERS, Readers, check_plugin_values
 from spec_core.sampling.given import COUNTS
 from spec_core.sampling.stop import Stop, Text
 
@@ -29,12 +30,14 @@ def sequence(
     switched_off: Mapping[str, str],
     private: bool = False,
     controllers: frozenset[str] = frozenset(),
+    readers: Readers = NO_READERS,
 ) -> Sequence:
     """Check a request against the target and make its sequence. Raises UsageError.
 
     always: plugins that serve every sequence. drafters: plugins that a request may select.
     switched_off: {plugin: reason} for plugins that failed earlier in this run. private: the rule uses private noise.
     controllers: plugins that limit the drafts of others, unless the request wants none of that.
+    readers: {plugin: its ``Compat.request_values``}.
     """
     info, request = target.info, read_pictures(request, target)
     encoded = request.encoded
@@ -53,6 +56,7 @@ def sequence(
         draft_min=_shortest(request, private),
         confidence_min=_surest(request, private),
         prediction=ReadOnlyList(prompt_checks.prediction(request.prediction, target, tokens)),
+        plugin_values=check_plugin_values(request.plugin_values, readers, switched_off),
         reuse=checks.flag("reuse", request.reuse),
         cache_salt=_salt(request),
         priority=checks.within("priority", request.priority, checks.PRIORITY_MAX),

@@ -7,9 +7,10 @@ from spec_core.testing.conformance.extend import ExtendChecks
 from spec_core.testing.conformance.memory_kit import MemoryChecks
 from spec_core.testing.conformance.settings_kit import SettingsChecks
 from spec_core.testing.conformance.text_checks import TextChecks
+from spec_core.testing.conformance.values_kit import ValueChecks
 
 
-class DrafterConformance(TextChecks, MemoryChecks, ExtendChecks, NeedsChecks, SettingsChecks):
+class DrafterConformance(TextChecks, MemoryChecks, ExtendChecks, NeedsChecks, ValueChecks, SettingsChecks):
     """Inherit, and let ``make`` return a new instance of the method.
 
     A method declares intended deviations in its ``Compat``: ``learns="length"`` or ``"tokens"`` if earlier verdicts

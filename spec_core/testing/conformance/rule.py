@@ -21,9 +21,11 @@ from spec_core.sampling.parameters import Sampling
 from spec_core.testing.conformance import distribution
 from spec_core.testing.conformance.base import check_forgotten, describe_request, expect, same, together
 from spec_core.testing.conformance.drafts import MetadataOnly, seed_generators
+from spec_core.testing.conformance.memory_kit import Checkpoints
 from spec_core.testing.conformance.probes import first
 from spec_core.testing.conformance.promise import promise
 from spec_core.testing.conformance.settings_kit import SettingsChecks
+from spec_core.testing.conformance.values_kit import ValueChecks
 from spec_core.testing.drafters import Oracle, RandomTrees
 
 WARPERS = (
@@ -34,13 +36,16 @@ WARPERS = (
 )
 
 
-class RuleConformance(SettingsChecks):
+class RuleConformance(ValueChecks, SettingsChecks):
     """Inherit, and let ``make`` return a new rule. samples: seeds per test of a distribution and drafter."""
 
     samples: ClassVar[int] = 600
 
     def run(self, methods: Iterable[Any], target: Target | None = None, owner: Any = None, **settings: Any) -> Run:
         return super().run(methods, target, owner, rule=("rule", self.make()), **settings)
+
+    def reading_run(self, **settings: Any) -> tuple[str, Run]:
+        return "rule", self.run([], **settings)
 
     def one_request(self) -> None:
         target = distribution.small_target()
@@ -234,6 +239,23 @@ class RuleConformance(SettingsChecks):
         )
         expect(answer.lossy is None or bool(answer.lossy.strip()), "lossy without a reason")
         expect(answer.steers is None or bool(answer.steers.strip()), "steers without saying how")
+
+    @promise("Values of a request change its own text alone: none beside it, and none after it on its slot.")
+    def test_values_of_a_request_change_its_own_text_alone(self) -> None:
+        self.needs_values()
+        plugin, run = self.reading_run()
+        requests = [self.value_request(plugin, *pair) for pair in self.accepted_values(plugin, run)]
+        requests.append(attrs.evolve(self.value_request(plugin, "", None), name="no values", plugin_values={}))
+        alone = lambda request: together(self.reading_run(reuse=False)[1], [request])[0]
+        beside = together(self.reading_run(max_sequences=len(requests))[1], requests)
+        for request, tokens in zip(requests, beside, strict=True):
+            same(tokens, alone(request), f"{request.name}; with others of {len(requests)}")
+        run, prompt = self.run([Checkpoints()], max_sequences=1), list(self.prompts()[0])
+        for request in requests[-8:]:  # each continues the text of the one before, on its slot
+            continued = attrs.evolve(request, prompt=list(prompt))
+            tokens = together(run, [continued])[0]
+            same(tokens, alone(continued), f"{request.name}; on a slot that had another")
+            prompt += tokens
 
     @promise("The instance keeps no data of a finished sequence.")
     def test_finished_sequences_are_forgotten(self) -> None:
