@@ -49,7 +49,7 @@ def test_another_conversation_does_not_take_the_rows_of_one_that_there_is_room_f
     """A, B with the same beginning, A again: with room for both, both conversations are found whole."""
     _, target = model
     a, b = [*PROMPT, *range(600, 700)], [*PROMPT, *range(800, 900)]
-    for kept, whole in ((0, False), (2000, True)):
+    for kept, whole in ((0, False), (2000 + 4 * target.state_rows, True)):
         with Run(target, ["ngram"], max_sequences=1, cache_tokens=kept) as run:
             texts = [ask(run, prompt).result for prompt in (a, b, a, b)]
 
@@ -61,7 +61,7 @@ def test_another_conversation_does_not_take_the_rows_of_one_that_there_is_room_f
 def test_rows_beyond_the_bound_are_dropped_oldest_first(model):
     _, target = model
     prompts = [[900 + i, *PROMPT[i:]] for i in range(4)]
-    with Run(target, max_sequences=1, cache_tokens=700) as run:
+    with Run(target, max_sequences=1, cache_tokens=700 + 2 * target.state_rows) as run:
         for prompt in prompts:
             ask(run, prompt).result
         slots = list(run._scheduler.slots)

@@ -38,7 +38,8 @@ class Capture:
         assert rows.step.output is not None
         for seq, span in rows.by_sequence():
             captured = seq.stash.setdefault(self.key, Captured())
-            captured.features[span.start :] = self.teacher.features(span.hidden, span.final)
+            final = span.final if self.teacher.needs.final else None
+            captured.features[span.start :] = self.teacher.features(span.hidden, final)
             part = rows.step.part(seq)
             if part.decides:
                 captured.top_k[span.end - 1] = TopK.of(rows.step.output.logits[part.logits_row : part.logits_row + 1])
