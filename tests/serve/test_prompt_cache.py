@@ -34,12 +34,13 @@ def generate(run, prompt, salt=""):
 def test_a_conversation_goes_on_after_a_restart(tmp_path, model, method):
     """A, B, restart, A with its answer, B, A: rows are reused at once, also by the method, and texts are plain."""
     target = load(model)
-    with Run(target, method, max_sequences=1, cache_tokens=2000) as run:
+    room = 2000 + 4 * target.state_rows
+    with Run(target, method, max_sequences=1, cache_tokens=room) as run:
         first = generate(run, FIRST)
         generate(run, OTHER)
         prompt_cache.save(tmp_path / "cache", run)
     again = FIRST + first.text + "\nx = "
-    with Run(target, method, max_sequences=1, cache_tokens=2000) as run, Run(target, reuse=False) as plain:
+    with Run(target, method, max_sequences=1, cache_tokens=room) as run, Run(target, reuse=False) as plain:
         prompt_cache.evaluate(run, prompt_cache.read(tmp_path / "cache", run))
         for prompt in (again, OTHER, FIRST):
             result = generate(run, prompt)
