@@ -82,7 +82,7 @@ def test_no_sanitizer_complains_about_a_vocabulary():
 def test_without_the_extension_the_same_file_is_read(monkeypatch):
     known = load("zoo:pico", weights=False).tokenizer
     ids = known.encode("def area(width, height):")
-    for place in ("files.gguf", "files.texts", "tokenizer.merges"):
+    for place in ("formats.gguf", "formats.texts", "tokenizer.merges"):
         monkeypatch.setattr(f"spec_targets.{place}.module", None)
     file = open_gguf(known.gguf_keys["tokenizer.ggml.tokens"] and load("zoo:pico", weights=False).info.file)
     plain = gguf_vocabulary.from_gguf(file.metadata)
