@@ -20,6 +20,7 @@ from tests.kit import broken_controllers as controllers
 from tests.kit import broken_drafters as drafters
 from tests.kit import broken_owners as owners
 from tests.kit import broken_rules as rules
+from tests.kit import broken_target_parts as parts
 from tests.kit import broken_targets as targets
 
 KITS = {
@@ -146,7 +147,7 @@ def target(check: str, broken: Any, healthy: Any = targets.Healthy) -> Case:
 
 
 def target_part(check: str, broken: Any) -> Case:
-    return target(check, broken, targets.HasParts)
+    return target(check, broken, parts.HasParts)
 
 
 TARGETS = [
@@ -176,16 +177,16 @@ TARGETS = [
     target("attention_is_owned", targets.OwnsNothing),
     target("requests_with_one_beginning_share_rows", targets.StartsAnew),
     target("a_prefix_can_be_copied", targets.CopiesNothing),
-    target_part("the_next_token_layer_is_readable", targets.NamesAMissingTensor),
-    target_part("the_next_token_layer_rotates_its_heads", targets.RotatesTooFewPairs),
-    target_part("the_layer_executor_has_the_weights_of_the_target", targets.LendsAnotherEmbedding),
-    target_part("the_cache_reader_shows_the_rows_of_the_text", targets.ShowsOneRowTooFew),
-    target("a_part_of_the_blocks_changes_nothing", targets.WritesEvaluatedRows, targets.RunsParts),
-    target("drafts_that_follow_drafts_are_as_in_one_forward", targets.LosesThePath, targets.HoldsDrafts),
-    target("draft_rows_are_void_after_another_forward", targets.FollowsVoidRows, targets.HoldsDrafts),
-    target("probe_rows_are_evaluated_and_not_kept", targets.LosesThePathOfProbes, targets.HoldsDrafts),
-    target("rows_of_a_part_are_those_from_the_first_on", targets.GivesAllRows, targets.RunsParts),
-    target_part("training_texts_are_texts", targets.GivesMorePrompts),
+    target_part("the_next_token_layer_is_readable", parts.NamesAMissingTensor),
+    target_part("the_next_token_layer_rotates_its_heads", parts.RotatesTooFewPairs),
+    target_part("the_layer_executor_has_the_weights_of_the_target", parts.LendsAnotherEmbedding),
+    target_part("the_cache_reader_shows_the_rows_of_the_text", parts.ShowsOneRowTooFew),
+    target("a_part_of_the_blocks_changes_nothing", parts.WritesEvaluatedRows, parts.RunsParts),
+    target("drafts_that_follow_drafts_are_as_in_one_forward", parts.LosesThePath, parts.HoldsDrafts),
+    target("draft_rows_are_void_after_another_forward", parts.FollowsVoidRows, parts.HoldsDrafts),
+    target("probe_rows_are_evaluated_and_not_kept", parts.LosesThePathOfProbes, parts.HoldsDrafts),
+    target("rows_of_a_part_are_those_from_the_first_on", parts.GivesAllRows, parts.RunsParts),
+    target_part("training_texts_are_texts", parts.GivesMorePrompts),
 ]
 
 
