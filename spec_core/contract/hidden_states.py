@@ -15,3 +15,10 @@ class HiddenStates(dict[int, Tensor]):
         raise NotRequested(
             f"hidden[{i}] was not requested (got {there}): compat must return Compat(needs=Needs(hidden={{{i}}}))"
         )
+
+
+def requested_final(final: Tensor | None) -> Tensor:
+    """The states after the final norm. Raises NotRequested where no plugin asked for them, and says how to."""
+    if final is None:
+        raise NotRequested("final was not requested: compat must return Compat(needs=Needs(final=True))")
+    return final

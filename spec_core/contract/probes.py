@@ -9,8 +9,7 @@ import attrs
 import torch
 from torch import Tensor
 
-from spec_core.contract.hidden_states import HiddenStates
-from spec_core.errors import NotRequested
+from spec_core.contract.hidden_states import HiddenStates, requested_final
 
 COMMITTED = -1
 """The parent of a row that follows the last committed token."""
@@ -65,7 +64,7 @@ class ProbePiece:
 
 
 def probe_parents(pieces: Iterable[ProbePiece], drafted: int) -> tuple[int, ...]:
-    """The parents of all probes, numbered behind the draft tokens."""
+    """The parents of all probes, numbered after the draft tokens."""
     return tuple(link if link >= COMMITTED else drafted - 2 - link for piece in pieces for link in piece.links)
 
 
@@ -80,9 +79,7 @@ class ProbeRows:
     @property
     def final(self) -> Tensor:
         """[n, D] after the final norm."""
-        if self._final is None:
-            raise NotRequested("final was not requested: compat must return Compat(needs=Needs(final=True))")
-        return self._final
+        return requested_final(self._final)
 
 
 def create_piece(

@@ -9,8 +9,7 @@ import attrs
 from torch import Tensor
 
 from spec_core.contract.fields import write
-from spec_core.contract.hidden_states import HiddenStates
-from spec_core.errors import NotRequested
+from spec_core.contract.hidden_states import HiddenStates, requested_final
 
 if TYPE_CHECKING:
     from spec_core.contract.sequence import Sequence
@@ -40,9 +39,7 @@ class Span:
     @property
     def final(self) -> Tensor:
         """[n, D] after the final norm."""
-        if self._final is None:
-            raise NotRequested("final was not requested: compat must return Compat(needs=Needs(final=True))")
-        return self._final
+        return requested_final(self._final)
 
     @property
     def end(self) -> int:
