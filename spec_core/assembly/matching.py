@@ -154,12 +154,12 @@ def _check_weights(chosen: PluginInstance, target: Any) -> None:
     names = chosen.compat.needs.weights
     if info.tensors is None:
         missing = frozenset(name for name in names if not has_tensor(target, name))
-        given = "no such weights"
+        offered = "no such weights"
     else:
-        missing, given = names - info.tensors, ", ".join(sorted(info.tensors)) or "no weights"
+        missing, offered = names - info.tensors, ", ".join(sorted(info.tensors)) or "no weights"
     if missing:
         raise Refused(
-            f"{chosen.name} reads the target's {', '.join(sorted(missing))}; {info.name} gives {given}",
+            f"{chosen.name} reads the target's {', '.join(sorted(missing))}; {info.name} gives {offered}",
             hint=f"load the model with another target (spec plugins lists them), or run without {chosen.name}",
         )
 
@@ -190,11 +190,11 @@ def _check_partial(chosen: PluginInstance, target: Any) -> None:
 
 
 def _check_probes(chosen: PluginInstance, target: Any) -> None:
-    """Refuse a target that evaluates no rows beside drafts."""
+    """Refuse a target that evaluates no rows but drafts."""
     if chosen.compat.needs.probes and (problem := probe_problem(target)) is not None:
         raise Refused(
             f"{chosen.name} adds rows to forwards that are no drafts, {target.info.name} cannot: {problem}",
-            hint=f"load a dense model on a CPU, or run without {chosen.name}",
+            hint=f"load the model with another target or executor, or run without {chosen.name}",
         )
 
 
