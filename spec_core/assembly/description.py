@@ -27,7 +27,7 @@ class Description:
     def load(self, **changes: Any) -> Target:
         """The target with its weights. Runs share it while one of them keeps it.
 
-        changes: options of ``load`` that differ from those of the description: ``threads``. Files that changed since
+        changes: options of ``load`` that differ from the description's: ``threads``. Files that changed since
         they were described are opened and checked again. Raises as ``load``.
         """
         key = tuple(sorted(changes.items()))

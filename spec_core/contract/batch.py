@@ -154,7 +154,7 @@ class Part:
 
     @property
     def branch_rows(self) -> int:
-        """Number of rows of the batch behind the pending ones: of draft tokens, then of probes."""
+        """Number of rows of the batch after the pending ones: of draft tokens, then of probes."""
         return self.drafted - self.held + (self.probed if self.probes else 0)
 
     @property

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @attrs.frozen
 class HeldDrafts:
-    """What a target keeps of the last forward of a sequence: the end of its committed rows, and the draft behind them.
+    """What a target keeps of the last forward of a sequence: the end of its committed rows, and the draft after them.
 
     A target sets it with every forward of a sequence, and drops it before each of them, with every other call that
     writes rows of the sequence or moves them, and where a slot is opened or copied.

@@ -48,8 +48,8 @@ def _parents(whole: Draft, more: Draft, leaf: int) -> list[int] | None:
     n = len(whole)
     if whole.parents is None and more.parents is None and leaf == n - 1:
         return None
-    behind = (leaf if p < 0 else n + p for p in explicit_parents(more))
-    return [*explicit_parents(whole), *behind]
+    appended = (leaf if p < 0 else n + p for p in explicit_parents(more))
+    return [*explicit_parents(whole), *appended]
 
 
 def explicit_parents(draft: Draft) -> tuple[int, ...]:

@@ -205,7 +205,7 @@ class Needs:
     weights: GGUF names of the target's weights that the plugin reads with ``target.tensor``, such as
         ``token_embd.weight``. cached_layers: blocks of the target whose keys and values the plugin reads with its
         ``CacheReader``. constraints, predictions: the plugin drafts only from these fields of requests.
-    probes: rows of a sequence that the plugin may add to a forward with ``step.probe``, beside drafts.
+    probes: rows of a sequence that the plugin may add to a forward with ``step.probe``, in addition to drafts.
     runs_target: the plugin evaluates sequences of its own on the target. partial: it runs rows through a part of its
         blocks, with ``partial_forward``. A run allows both and gives these fields; other engines may not.
     """

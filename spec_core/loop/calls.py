@@ -41,7 +41,7 @@ class StepCalls:
         return self.hooks.learners - self.without_rows
 
     def draft(self, step: Step) -> None:
-        """Call the draft hooks, in the user's order: where no sequence may draft, those of rules alone."""
+        """Call the draft hooks, in the user's order: where no sequence may draft, of rules alone."""
         if step.drafting:
             self._call("draft", self.left_out, step)
         elif self.no_rules is not None:

@@ -38,7 +38,7 @@ class Prepared:
     _loaded: bool = attrs.field(default=False, init=False)
 
     def load(self, settings: Any = None, **keywords: Any) -> Any:
-        """The run. settings, keywords: as for ``Run``. Reads the weights of the target, then those of the plugins."""
+        """The run. settings, keywords: as for ``Run``. Reads the weights of the target, then of the plugins."""
         assert self._start is not None
         return self._start(self, settings=settings, **keywords)
 

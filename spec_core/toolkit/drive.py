@@ -46,7 +46,7 @@ def forward(target: Target, parts: Iterable[Part], needs: Needs = PLAIN, follows
 
     follows: what the last forward of these sequences returned, where its draft rows stay and more drafts follow them:
     each ``Part(seq, end, [], True, draft=draft)`` begins at the ``end`` of the part before, and its draft with the
-    draft of that part. Only tokens behind that are evaluated, and have rows. For targets without a ``follow_problem``;
+    draft of that part. Only tokens after it are evaluated, and have rows. For targets without a ``follow_problem``;
     raises ValueError for others, for another beginning, and if the sequence was evaluated or copied since.
     """
     step = Step(target, {}, trees=needs.trees)

@@ -165,7 +165,7 @@ class TokenDrafter:
 
     @property
     def tree_proposals(self) -> frozenset[str]:
-        """The same for a method that drafts trees too: the likeliest tokens under noise that it cannot read."""
+        """The same for a method that drafts trees too: the most likely tokens under noise that it cannot read."""
         return self.proposals | {"deterministic"}
 
     def finish(self, draft: PartialDraft) -> Draft:

@@ -84,11 +84,11 @@ def test_a_method_that_is_greedy_alone_is_offered_no_request_with_a_temperature(
 def test_greedy_drafts_are_never_mixed_with_drawn_ones():
     """A request has one temperature, so a rule without ``mixed`` takes both; a look-up before it is refused."""
     rule = Decides(judges={"sampled", "deterministic"})
-    behind = GreedyOrDrawn(drafts={"sampled", "greedy"}, extends=True)
+    after = GreedyOrDrawn(drafts={"sampled", "greedy"}, extends=True)
 
-    assert dense([("before", GreedyOrDrawn(drafts={"sampled", "greedy"})), behind], rule)
+    assert dense([("before", GreedyOrDrawn(drafts={"sampled", "greedy"})), after], rule)
     with pytest.raises(Refused, match="some tokens were drawn and others not"):
-        dense([Drafts(drafts={"deterministic"}), behind], rule)
+        dense([Drafts(drafts={"deterministic"}), after], rule)
 
 
 def test_the_proposal_of_a_draft_itself_is_deterministic():

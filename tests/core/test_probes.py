@@ -82,7 +82,7 @@ def test_outputs_are_those_of_the_same_tokens_in_a_text():
 
 
 def test_probes_may_follow_drafted_tokens():
-    """Each behind its own parent, also where another method extends the draft afterwards."""
+    """Each after its own parent, also where another method extends the draft afterwards."""
 
     class Further(Says):
         @hookimpl

@@ -40,7 +40,7 @@ def test_held_rows_that_do_not_fit_are_refused(message):
 
 
 def test_a_draft_in_one_call_follows_no_held_rows():
-    """It begins behind committed ones."""
+    """It begins after committed ones."""
     asked = batch()
     asked.logits = asked.final = [1]
     with pytest.raises(ValueError, match="follows no held rows"):

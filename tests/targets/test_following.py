@@ -107,7 +107,7 @@ def limits():
 
 @pytest.mark.parametrize("write", WRITES)
 def test_rows_are_void_after(write):
-    """Whatever may write behind the committed rows."""
+    """Whatever may write after the committed rows."""
     target = target_of("native")
     seq = open_sequence(target)
     step = forward(target, [Part(seq, 0, [5, 6, 7], True, draft=Draft([8, 9]))])

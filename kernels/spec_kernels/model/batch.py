@@ -31,7 +31,7 @@ class SequenceRows:
     parents: of the drafts, -1 is the last pending row; None: every row follows the one before
     mutual: the rows attend to each other in both directions
     held: rows of a tree that lie in the cache before ``start`` and are not in the batch: all its rows are drafts then,
-        ``parents`` are those of the whole tree, held rows first, and -1 is the row before it. Attention alone, on a CPU
+        ``parents`` is of the whole tree, held rows first, and -1 is the row before it. Attention alone, on a CPU
     """
 
     cache: Any

@@ -65,7 +65,7 @@ class ShapeRecorder:
 
 
 class LoadedTensors:
-    """Tensors in memory, float32, float16 or bfloat16, such as those of one safetensors file."""
+    """Tensors in memory, float32, float16 or bfloat16, for instance from a safetensors file."""
 
     def __init__(self, tensors: Mapping[str, Tensor]) -> None:
         self.tensors = tensors

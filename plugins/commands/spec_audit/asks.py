@@ -57,7 +57,7 @@ class Ask:
 
 @attrs.frozen
 class Token:
-    """A token with its log-probability, and those of the most likely ones."""
+    """A token with its log-probability, and the most likely ones with theirs."""
 
     text: str
     logprob: float

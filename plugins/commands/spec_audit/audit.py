@@ -75,7 +75,7 @@ class Audit:
 
 
 def read_prompts(path: Path | None) -> list[Prompt]:
-    """The prompts of a file, or those of the package."""
+    """The prompts of a file, or of the package."""
     return read(path or Path(__file__).parent / "prompts.jsonl", forms=("prompt",))
 
 

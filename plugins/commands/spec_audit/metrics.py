@@ -1,4 +1,4 @@
-"""Counters of drafts in a server's metrics: those of vLLM, of this project, of llama-server and of SGLang."""
+"""Counters of drafts in the metrics of vLLM, this project, llama-server and SGLang."""
 
 from __future__ import annotations
 

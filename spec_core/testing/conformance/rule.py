@@ -201,9 +201,9 @@ class RuleConformance(ValueChecks, SettingsChecks):
     def test_sequences_are_decided_each_by_itself(self) -> None:
         target, requests = distribution.small_target(), distribution.requests(12)
         for what, drafters in self.near(target):
-            beside = together(self.run(drafters, target=target), requests)
+            batched = together(self.run(drafters, target=target), requests)
             one_by_one = together(self.run(drafters, target=target, max_sequences=1, reuse=False), requests)
-            for request, tokens, alone in zip(requests, beside, one_by_one, strict=True):
+            for request, tokens, alone in zip(requests, batched, one_by_one, strict=True):
                 same(tokens, alone, f"alone; {what}; {describe_request(request)}")
 
     @promise("Under private noise two requests of a run share none: the text of one may be the draft of the other.")
@@ -240,15 +240,15 @@ class RuleConformance(ValueChecks, SettingsChecks):
         expect(answer.lossy is None or bool(answer.lossy.strip()), "lossy without a reason")
         expect(answer.steers is None or bool(answer.steers.strip()), "steers without saying how")
 
-    @promise("Values of a request change its own text alone: none beside it, and none after it on its slot.")
+    @promise("Values of a request change its own text alone: no other text of its batch, and no later one on its slot.")
     def test_values_of_a_request_change_its_own_text_alone(self) -> None:
         self.needs_values()
         plugin, run = self.reading_run()
         requests = [self.value_request(plugin, *pair) for pair in self.accepted_values(plugin, run)]
         requests.append(attrs.evolve(self.value_request(plugin, "", None), name="no values", plugin_values={}))
         alone = lambda request: together(self.reading_run(reuse=False)[1], [request])[0]
-        beside = together(self.reading_run(max_sequences=len(requests))[1], requests)
-        for request, tokens in zip(requests, beside, strict=True):
+        batched = together(self.reading_run(max_sequences=len(requests))[1], requests)
+        for request, tokens in zip(requests, batched, strict=True):
             same(tokens, alone(request), f"{request.name}; with others of {len(requests)}")
         run, prompt = self.run([Checkpoints()], max_sequences=1), list(self.prompts()[0])
         for request in requests[-8:]:  # each continues the text of the one before, on its slot

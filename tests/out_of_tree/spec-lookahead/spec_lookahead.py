@@ -1,7 +1,7 @@
 """Lookahead decoding (Fu et al., 2402.02057): a window of guesses is evaluated with every step, and n-grams that appear
 in it are drafted when the text comes to their first token.
 
-The window has ``levels`` rows of ``width`` guesses. The first level is a chain behind the text; guess i of every other
+The window has ``levels`` rows of ``width`` guesses. The first level is a chain after the text; guess i of every other
 level follows guess i of the level before. They are probes: no rule sees them, and statistics count drafted n-grams::
 
     spec generate -m zoo:pico --method lookahead -p "def add(a, b):"
@@ -25,7 +25,7 @@ class Window:
     grams: dict[int, list[tuple[int, ...]]] = attrs.field(factory=dict)
 
     def probes(self, before: int) -> Probes:
-        """Rows behind the text. before: draft tokens of the sequence."""
+        """Rows after the text. before: draft tokens of the sequence."""
         width = len(self.levels[0])
         parents = [-1, *(before + i for i in range(width - 1))]
         parents += [before + i for i in range(width * (len(self.levels) - 1))]

@@ -39,7 +39,7 @@ def test_texts_are_plain_alone_and_in_a_batch(temperature):
 
 
 def test_texts_of_a_hybrid_are_plain():
-    """Its recurrent state goes on behind the kept draft, not behind a guess."""
+    """Its recurrent state goes on after the kept draft, not after a guess."""
     texts_of_both = [texts(methods, 0.8, location="zoo:pico-hybrid")[0] for methods in ([], [Lookahead(width=3)])]
     assert texts_of_both[0] == texts_of_both[1]
 

@@ -1,7 +1,7 @@
 """Parallel drafts from learned vectors (PaSS, Monea et al., 2311.13581; attached as in PPD, 2405.18628).
 
-Behind the text and behind every drafted token stand ``vectors`` rows that the target reads in place of the tokens to
-come. After the verdict the rows behind the last kept token give the next draft, so no step is spent on drafting alone.
+After the text and after every drafted token stand ``vectors`` rows that the target reads in place of the tokens to
+come. After the verdict the rows after the last kept token give the next draft, so no step is spent on drafting alone.
 The file has one tensor ``vectors``, [n, D], learned for the target::
 
     spec generate -m zoo:pico --method pass=vectors.safetensors -p "def add(a, b):"
@@ -75,7 +75,7 @@ class Pass:
             self.probe(step, seq)
 
     def probe(self, step: Step, seq: Sequence) -> None:
-        """Vectors behind the last token of the text, and behind every token of this method's draft."""
+        """Vectors after the last token of the text, and after every token of this method's draft."""
         part, count = step.part(seq), len(self.vectors)
         if part.drafted > count or step.probe_room(seq) < (part.drafted + 1) * count:
             return
@@ -93,5 +93,5 @@ class Pass:
             if not seq.wants(step.plugin) or (rows := step.probe_rows(seq)) is None:
                 continue
             first = len(verdict.path) * count
-            behind = rows.logits[first : first + count].argmax(-1).tolist()
-            seq.stash[self.ahead] = len(seq.tokens) + len(verdict.path) + 1, behind
+            guesses = rows.logits[first : first + count].argmax(-1).tolist()
+            seq.stash[self.ahead] = len(seq.tokens) + len(verdict.path) + 1, guesses

@@ -1,7 +1,7 @@
 """Sequoia (Chen et al., 2402.12374): the best tree of a fixed size, drafted by a smaller model, level by level.
 
-The chance that the k-th likeliest token is accepted decides the shape of the tree; it is given and never changes. Draft
-rows of a level stay in the draft model, and the next level follows them, so a token is evaluated once::
+The chance that the k-th most likely token is accepted decides the shape of the tree; it is given and never changes.
+Draft rows of a level stay in the draft model, and the next level follows them, so a token is evaluated once::
 
     spec generate -m zoo:pico --method sequoia=zoo:pico-draft -p "def add(a, b):"
 """
@@ -109,7 +109,7 @@ class Sequoia:
     file: str = attrs.field(default="", metadata={"help": "the draft model"})
     nodes_max: int = attrs.field(default=12, validator=[ge(1), le(256)], metadata={"help": "tokens of the tree"})
     draft_max: int = attrs.field(default=6, validator=[ge(1), le(64)], metadata={"help": "longest path"})
-    ranks: str = attrs.field(default=RANKS, metadata={"help": "chance that the k-th likeliest token is accepted"})
+    ranks: str = attrs.field(default=RANKS, metadata={"help": "chance that the k-th most likely token is accepted"})
     model: Any = attrs.field(default=None, init=False)
     drafter: TokenDrafter = attrs.field(factory=lambda: TokenDrafter(0.0), init=False)
     memory: StashKey[Memory] = attrs.field(factory=StashKey, init=False)

@@ -57,7 +57,7 @@ def test_a_tree_of_twelve_nodes_evaluates_at_most_thirteen_rows():
     assert all(forwards <= depth for _, forwards, depth in counts)
 
 
-def test_the_shape_is_the_likeliest_tree():
+def test_the_shape_is_the_most_likely_tree():
     """Of twelve nodes with these chances: a deep first branch, and siblings near the root."""
     shape = shape_of((0.6, 0.2), 4, 5)
 

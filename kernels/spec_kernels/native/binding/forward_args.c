@@ -128,7 +128,7 @@ static int sequence_of(spec_given *g, const spec_program *p, int i, int *first, 
     return 1;
 }
 
-/* Room for the parents of all drafts: those of trees with held rows lie there. */
+/* Room for the parents of all drafts, where trees have held rows. */
 static int tree_room(spec_given *g, PyObject *list) {
     Py_ssize_t rows = 0;
     for (Py_ssize_t i = 0; i < PyTuple_Size(list); i++) {

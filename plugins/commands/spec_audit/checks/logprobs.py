@@ -1,4 +1,4 @@
-"""Log-probabilities with drafts equal those without, within the floor, and those of an echoed prompt."""
+"""Checks of log-probabilities: with drafts as without, within the floor, and as in an echoed prompt."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _judge(audit: Audit, furthest: float, number: int, ask: Ask) -> Report:
 
 @promise("log-probabilities against echo")
 def _echoed_prompt(audit: Audit) -> Report:
-    """Those of generated tokens equal those of the same text as an echoed prompt."""
+    """Generated tokens have the log-probabilities that the same text has as an echoed prompt."""
     if not audit.facts.draft_logprobs or audit.session.api == "chat":
         raise Skipped("not offered")
     apart: list[tuple[float, int, Ask]] = []

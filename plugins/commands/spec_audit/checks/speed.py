@@ -59,6 +59,6 @@ def _measure(audit: Audit, family: str, prompts: Sequence[str], at_once: int) ->
 
 
 def _seconds_per_token(answers: Sequence[Answer]) -> float:
-    """Seconds per token, from the seconds of each request, so that an audit that continues has those of its record."""
+    """Seconds per token, from the seconds of each request: an audit that continues reads them in its record."""
     tokens = sum(answer.completion_tokens or len(answer.text) for answer in answers)
     return sum(answer.seconds for answer in answers) / max(1, tokens)

@@ -182,7 +182,7 @@ export class Race {
     this.verdict = notes;
   }
 
-  /** Add the speeds of this race to those of earlier races of the same two, and return all. */
+  /** Add the speeds of this race to the earlier races of the same two, and return all. */
   addSpeeds() {
     const name = this.pair.map(lane => lane.method).join();
     const runs = this.runs.get(name) ?? [];

@@ -24,7 +24,7 @@ from spec_targets.runtime.thread_choice import choose_threads
 from spec_targets.runtime.weights import Weights, check_tensors, record_trunk
 
 DRAFTED_MAX = 256
-"""Positions behind a text of full length, for drafts."""
+"""Positions after a text of full length, for drafts."""
 
 
 @attrs.frozen(eq=False)

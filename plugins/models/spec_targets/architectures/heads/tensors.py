@@ -1,4 +1,4 @@
-"""Tensors of heads by one set of names, whatever the format of their files: those of GGUF where they exist.
+"""Tensors of heads by one set of names, whatever the format of their files: GGUF's names where they exist.
 
 The norm before ``fc`` is ``input_norm.weight`` over all hidden states together or ``input_norm.I.weight`` for each;
 ``hidden_norm.weight`` stands after ``fc`` (dflash). ``blk.0.attn_norm.weight`` norms the token's embedding and
