@@ -149,6 +149,25 @@ def test_the_conversation_outlives_a_reload_and_the_key_does_not(tab, pages):
     assert pages.bodies[-1]["temperature"] == 0.5
 
 
+def test_a_key_that_is_put_during_an_answer_leaves_the_answer_as_it_is(tab, pages):
+    gate = Flag()
+
+    def waiting(body):
+        yield step("Say")
+        gate.wait(20)
+        yield step(" it")
+        yield from ending("stop")
+
+    pages.answer = waiting
+    send(tab, "Hi")
+    tab.wait("document.querySelector('.turn:last-child .answer')?.textContent === 'Say'")
+    put(tab, key="secret-key")
+    tab.wait("performance.getEntriesByName(new URL('props', location).href).length === 2")
+    gate.set()
+    wait_for_answer(tab)
+    assert text_of(tab, ".turn:last-child .answer") == "Say it" and text_of(tab, ENDED) == "Ended by the model"
+
+
 def test_a_message_that_the_reader_leaves_is_kept_before_its_answer_begins(tab, pages):
     def waiting(body):
         time.sleep(2)

@@ -134,6 +134,9 @@ function showAll() {
   turns.forEach((turn, i) => (turn.role === "user" ? showUser(turn, i) : showAnswer(turn, i)));
 }
 
+/** Ask the server about itself, and show the conversation with that; an answer that runs is left as it is. */
+const refresh = () => about().then(() => isRunning() || showAll());
+
 function showUser(turn, index) {
   at("welcome").hidden = true;
   return showMessage(at("log"), turn, () => beginEdit(index));
@@ -334,7 +337,7 @@ at("clear").addEventListener("click", () => {
 at("rejected").addEventListener("change", () => document.body.classList.toggle("show", at("rejected").checked));
 at("key").addEventListener("change", () => {
   setKey(at("key").value);
-  about().then(showAll);
+  refresh();
 });
 at("form").addEventListener("change", event => event.target === at("key") || keep());
 at("picture").addEventListener("click", () => at("file").click());
@@ -357,7 +360,4 @@ setLegend(at("sources"));
 writeSettings(loadStored());
 document.body.classList.toggle("show", at("rejected").checked);
 at("settings").open = matchMedia(WIDE).matches;
-about().then(() => {
-  if (!isRunning()) showAll();
-  scrollToEnd();
-});
+refresh().then(scrollToEnd);
