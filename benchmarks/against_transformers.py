@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from spec_commands.prompt import tokens_of
 from spec_commands.prompts import read
-from spec_compare.prompt_source import choose, shipped_file
+from spec_compare.measuring.prompt_source import choose, shipped_file
 from spec_targets.architectures.names import DECODER
 from torch import Tensor
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM

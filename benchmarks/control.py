@@ -40,10 +40,10 @@ from spec_cli.main import COLLECT
 from spec_commands.environment import environment
 from spec_commands.heap import frozen_heap
 from spec_commands.prompts import Prompt, read
-from spec_compare.measure import RequestSettings, batches, lap, observe, rotate, warm
-from spec_compare.prompt_source import choose
+from spec_compare.figures.summary import Cell, speed
+from spec_compare.measuring.measure import RequestSettings, batches, lap, observe, rotate, warm
+from spec_compare.measuring.prompt_source import choose
 from spec_compare.records.record import Record
-from spec_compare.summary import Cell, speed
 
 from benchmarks.comparison import MODELS
 from benchmarks.support.tables import ROOT, heading, row

@@ -33,9 +33,9 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from spec_commands.environment import environment
 from spec_commands.prompt import tokens_of
 from spec_commands.prompts import Prompt, read
-from spec_compare.measure import RequestSettings, lap, observe, rotate, warm
-from spec_compare.prompt_source import choose
-from spec_compare.summary import Cell, speed
+from spec_compare.figures.summary import Cell, speed
+from spec_compare.measuring.measure import RequestSettings, lap, observe, rotate, warm
+from spec_compare.measuring.prompt_source import choose
 
 from benchmarks.support.peer import Peer
 from benchmarks.support.results import save

@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from spec_commands.prompt import tokens_of
 from spec_commands.prompts import read
-from spec_compare.prompt_source import choose, shipped_file
+from spec_compare.measuring.prompt_source import choose, shipped_file
 
 from benchmarks.support import measuring
 from benchmarks.support.tables import heading, row

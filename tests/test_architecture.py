@@ -65,8 +65,20 @@ KERNEL_ROOMS = ("ops", "model", "native", "gpu", "executors", "layer_executor", 
 """The same for the kernels; ``machine`` imports none of them."""
 TARGET_ROOMS = ("formats", "tokenizer", "architectures", "pictures", "runtime")
 """The same for targets: files, texts, descriptions, pictures, and what runs."""
-ROOMS_OF = {"spec_core": ROOMS, "spec_kernels": KERNEL_ROOMS, "spec_targets": TARGET_ROOMS}
-OUTSIDE_ROOMS = {"spec_core": {"__main__"}, "spec_kernels": {"machine"}, "spec_targets": {"recognise"}}
+COMPARE_ROOMS = ("inputs", "records", "figures", "measuring", "report", "exports", "replay")
+"""The same for comparisons: prompts, files, figures, what measures, and what is made of the results."""
+ROOMS_OF = {
+    "spec_core": ROOMS,
+    "spec_kernels": KERNEL_ROOMS,
+    "spec_targets": TARGET_ROOMS,
+    "spec_compare": COMPARE_ROOMS,
+}
+OUTSIDE_ROOMS = {
+    "spec_core": {"__main__"},
+    "spec_kernels": {"machine"},
+    "spec_targets": {"recognise"},
+    "spec_compare": {"command", "stored", "rerun"},
+}
 """Modules that lie in no room: they import none of them, or are imported by none."""
 
 PUBLIC = ("errors", "toolkit", "host", "testing", "commands")
@@ -324,10 +336,10 @@ PLANTED = {
     "core-imports-what-servers-need": ("spec_core.commands", "def f():\n    from pydantic import BaseModel"),
     "rollback-imports-a-method": ("spec_rollback.gdn_rollback", "from spec_methods import ngram"),
     "model-imports-a-command": ("spec_targets.recognise", "from spec_commands import common"),
-    "command-imports-a-command": ("spec_compare.table", "from spec_cli import show"),
+    "command-imports-a-command": ("spec_compare.figures.table", "from spec_cli import show"),
     "command-imports-the-server": ("spec_cli.generate", "from spec_serve import settings"),
     "server-imports-ray": ("spec_serve.engine", "import ray"),
-    "compare-imports-a-method": ("spec_compare.table", "from spec_methods import ngram"),
+    "compare-imports-a-method": ("spec_compare.figures.table", "from spec_methods import ngram"),
 }
 
 

@@ -15,8 +15,8 @@ import pytest
 from spec_cli.main import run
 from spec_commands.machine import Load
 from spec_commands.timing_warnings import TimingWarning
-from spec_compare.difference import Difference
-from spec_compare.summary import Row
+from spec_compare.figures.difference import Difference
+from spec_compare.figures.summary import Row
 from spec_kernels import drafting
 
 import spec_core

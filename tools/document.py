@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import attrs
-from spec_compare import summary_schema
+from spec_compare.figures import summary_schema
 from spec_compare.records import schema
 
 from spec_core import hookspecs

@@ -28,8 +28,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent.parent))
 
 from spec_commands.prompt import tokens_of
 from spec_commands.prompts import Prompt, read
-from spec_compare.difference import Difference, difference
-from spec_compare.measure import RequestSettings, lap, observe
+from spec_compare.measuring.difference import Difference, difference
+from spec_compare.measuring.measure import RequestSettings, lap, observe
 from spec_compare.records.record import Record
 from spec_zoo import HERE, path
 

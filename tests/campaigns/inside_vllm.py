@@ -160,7 +160,7 @@ def one(args: Any) -> None:
 
 def prompts(args: Any) -> list[Any]:
     from spec_commands.prompts import read
-    from spec_compare.prompt_source import choose
+    from spec_compare.measuring.prompt_source import choose
     from spec_zoo import HERE
 
     file = "prompts-200.jsonl"

@@ -16,9 +16,9 @@ from time import perf_counter
 import attrs
 import torch
 from spec_commands.prompts import Prompt, read
-from spec_compare.difference import difference
-from spec_compare.measure import Contender, Record, RequestSettings, batches, lap, observe
-from spec_compare.prompt_source import choose
+from spec_compare.measuring.difference import difference
+from spec_compare.measuring.measure import Contender, Record, RequestSettings, batches, lap, observe
+from spec_compare.measuring.prompt_source import choose
 from spec_zoo import HERE
 
 from spec_core import Run, Sampling, Target, load

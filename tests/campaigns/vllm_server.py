@@ -126,7 +126,7 @@ def wrong(name: str, rose: dict[str, float], control: str) -> Iterator[str]:
 
 def prompts(limit: int) -> list[str]:
     from spec_commands.prompts import read
-    from spec_compare.prompt_source import choose
+    from spec_compare.measuring.prompt_source import choose
     from spec_zoo import HERE
 
     file = "prompts-200.jsonl"

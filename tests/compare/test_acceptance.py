@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from spec_compare.acceptance import AcceptanceLengths, acceptance_histogram, acceptance_lengths
-from spec_compare.columns import COLUMNS
+from spec_compare.figures.acceptance import AcceptanceLengths, acceptance_histogram, acceptance_lengths
+from spec_compare.figures.columns import COLUMNS
 from spec_compare.records.aliases import vllm
 from spec_compare.records.record import Record, Steps, tally_of
 

@@ -7,11 +7,11 @@ from typing import Any
 import attrs
 import pytest
 from spec_commands.prompts import Prompt
-from spec_compare import calibration, measure
-from spec_compare.bounds import drafting, weighted_median
-from spec_compare.calibration import Calibration
-from spec_compare.measure import Baseline, Contender, RequestSettings
-from spec_compare.summary import rows
+from spec_compare.figures.bounds import drafting, weighted_median
+from spec_compare.figures.summary import rows
+from spec_compare.measuring import calibration, measure
+from spec_compare.measuring.calibration import Calibration
+from spec_compare.measuring.measure import Baseline, Contender, RequestSettings
 from spec_costs import steps
 
 from spec_core import Run, Sampling, hookimpl
@@ -198,7 +198,7 @@ def test_where_the_time_of_a_step_goes_is_said_below_nine_tenths_of_a_bound():
     """A rate of 500/s at two tokens per step is 4 ms a step; three quarters of it are the forward."""
     from types import SimpleNamespace
 
-    from spec_compare.table import rest
+    from spec_compare.figures.table import rest
 
     plain = SimpleNamespace(
         contender="plain", roof_fraction=None, rate=1000.0, tokens_per_step=1.0, split={"verify": 0.999, "host": 0.001}

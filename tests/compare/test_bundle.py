@@ -13,8 +13,8 @@ import zipfile
 
 import pytest
 from spec_cli.main import run
-from spec_compare.bundle import MANIFEST, entry, zip_files
 from spec_compare.exports import tables
+from spec_compare.exports.bundle import MANIFEST, entry, zip_files
 from spec_compare.records import reading
 
 from spec_core import UsageError

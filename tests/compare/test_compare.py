@@ -11,7 +11,7 @@ from itertools import count
 import pytest
 from spec_cli.main import run
 from spec_commands import machine
-from spec_compare import calibration, measure
+from spec_compare.measuring import calibration, measure
 
 from spec_core import load
 from tests.support.toy_plugins import settle

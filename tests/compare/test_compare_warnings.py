@@ -6,10 +6,9 @@ import attrs
 import pytest
 from spec_commands.machine import Load
 from spec_commands.timing_warnings import BUSY, CROWDED, DISTURBED, SCATTER, TimingWarning
-from spec_compare.measure import Lap, Record, Steps
-from spec_compare.summary import rows
-from spec_compare.table import show
-from spec_compare.timing_warnings import (
+from spec_compare.figures.summary import rows
+from spec_compare.figures.table import show
+from spec_compare.figures.timing_warnings import (
     NO_INTERVAL,
     beyond_costs,
     fold_warnings,
@@ -18,6 +17,7 @@ from spec_compare.timing_warnings import (
     slowdowns,
     warn_about_bounds,
 )
+from spec_compare.measuring.measure import Lap, Record, Steps
 
 from spec_core.toolkit.tally import DraftStatistics
 

@@ -7,9 +7,9 @@ import os
 
 import pytest
 from spec_cli.main import run
-from spec_compare.entries import swept_all
+from spec_compare.figures.titles import places
+from spec_compare.measuring.entries import swept_all
 from spec_compare.records.reading import read
-from spec_compare.titles import places
 
 from tests.support.toy_plugins import install
 
@@ -175,7 +175,7 @@ def test_control_is_a_setting_of_a_contender(compare):
 
 
 def test_paths_of_a_file_are_relative_to_it(tmp_path):
-    from spec_compare.entries import tables
+    from spec_compare.measuring.entries import tables
 
     folder = tmp_path / "deep"
     folder.mkdir()

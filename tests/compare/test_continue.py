@@ -9,8 +9,8 @@ import shutil
 
 import pytest
 from spec_cli.main import run
-from spec_compare import measure
-from spec_compare.measure import schedule
+from spec_compare.measuring import measure
+from spec_compare.measuring.measure import schedule
 from spec_compare.records.reading import LAPS, read
 
 from tests.support.kills import counts, killed_and_continued, texts
@@ -208,7 +208,7 @@ def test_a_summary_without_results_is_not_touched(folder, capsys):
 
 def test_a_continued_comparison_has_the_date_of_its_beginning_and_of_every_continuation(folder, monkeypatch):
     """Its outcome, from which a report is made, and that of its records are of the same dates."""
-    from spec_compare import comparison
+    from spec_compare.measuring import comparison
 
     shutil.copytree(folder / "whole", folder / "out")
     (folder / "out" / "summary.json").unlink()

@@ -7,12 +7,12 @@ import json
 import attrs
 import pytest
 from spec_commands.prompts import Prompt
-from spec_compare import difference, exactness, measure
-from spec_compare.exactness import explain, rows_at, starts, statement
-from spec_compare.measure import Baseline, Contender, RequestSettings
+from spec_compare.figures.table import describe_difference
+from spec_compare.measuring import difference, exactness, measure
+from spec_compare.measuring.exactness import explain, rows_at, starts, statement
+from spec_compare.measuring.measure import Baseline, Contender, RequestSettings
 from spec_compare.records.header import TargetFacts
 from spec_compare.records.record import Steps
-from spec_compare.table import describe_difference
 
 from spec_core import Run, Sampling
 from spec_core.contract.batch import TargetOutput

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import attrs
 import pytest
-from spec_compare import energy, latency
-from spec_compare.energy import Counter, Meter, rapl
+from spec_compare.figures import latency
+from spec_compare.measuring import energy
+from spec_compare.measuring.energy import Counter, Meter, rapl
 
 from tests.compare.test_summary import TEN, lap, pair, row
 

@@ -9,9 +9,9 @@ import subprocess
 import attrs
 import pytest
 from spec_cli.main import run
-from spec_compare import outcome
 from spec_compare.exports import papers
-from spec_compare.facets import facets, pivot
+from spec_compare.figures import outcome
+from spec_compare.figures.facets import facets, pivot
 from spec_compare.records.reading import read
 
 from tests.compare.test_compare import begin, words

@@ -6,8 +6,8 @@ import io
 
 import pytest
 from rich.console import Console
-from spec_compare import progress as module
-from spec_compare.progress import State, duration, progress
+from spec_compare.measuring import progress as module
+from spec_compare.measuring.progress import State, duration, progress
 from spec_compare.records.record import Lap, Record, Steps
 
 

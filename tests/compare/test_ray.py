@@ -7,8 +7,8 @@ import sys
 
 import pytest
 from spec_cli.main import run
+from spec_compare.measuring.shard import Shard
 from spec_compare.records.reading import read
-from spec_compare.shard import Shard
 from spec_ray import comparing
 
 COMMON = ["compare", "-m", "zoo:pico", "--threads", "1", "--no-bounds", "--family", "edit", "--limit", "2", "-n", "12"]

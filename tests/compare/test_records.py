@@ -9,9 +9,9 @@ import os
 import attrs
 import pytest
 from spec_cli.main import run
-from spec_compare import summary_schema
-from spec_compare.measure import add
-from spec_compare.outcome import recompute
+from spec_compare.figures import summary_schema
+from spec_compare.figures.outcome import recompute
+from spec_compare.measuring.measure import add
 from spec_compare.records import schema
 from spec_compare.records.reading import read
 from spec_compare.records.record import Steps, tally_of

@@ -13,7 +13,7 @@ import attrs
 import pytest
 from spec_cli.main import run
 from spec_commands.html_page import clean
-from spec_compare import outcome
+from spec_compare.figures import outcome
 from spec_compare.records.reading import read
 from spec_compare.report import figures, page, svg
 from spec_compare.report.reported_texts import Span, merge, text, texts

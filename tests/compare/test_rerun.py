@@ -161,7 +161,7 @@ def test_the_code_of_a_package_is_hashed_by_name_and_content(tmp_path, monkeypat
 def test_files_that_settings_name_are_hashed(tmp_path):
     """Whatever the setting is called; a bare word is no path."""
     import attrs
-    from spec_compare.records.collect import method_files
+    from spec_compare.measuring.collect import method_files
 
     @attrs.define
     class Lookup:

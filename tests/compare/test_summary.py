@@ -7,13 +7,13 @@ import pytest
 from spec_commands import common
 from spec_commands.prompts import Prompt
 from spec_commands.tables import Cells, lay_out
-from spec_compare.acceptance import AcceptanceLengths
-from spec_compare.columns import COLUMNS, FEW, by_position, informative_columns, title
-from spec_compare.difference import first_difference
-from spec_compare.measure import Lap, Record, Steps, batches, rotate
-from spec_compare.summary import rows
-from spec_compare.table import cells_of, show
-from spec_compare.titles import names
+from spec_compare.figures.acceptance import AcceptanceLengths
+from spec_compare.figures.columns import COLUMNS, FEW, by_position, informative_columns, title
+from spec_compare.figures.difference import first_difference
+from spec_compare.figures.summary import rows
+from spec_compare.figures.table import cells_of, show
+from spec_compare.figures.titles import names
+from spec_compare.measuring.measure import Lap, Record, Steps, batches, rotate
 
 from spec_core.commands import split_methods
 from spec_core.toolkit.tally import DraftStatistics

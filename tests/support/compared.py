@@ -19,7 +19,7 @@ def main() -> int:
     with without_strangers(), pytest.MonkeyPatch.context() as patch:
         toy_plugins.install(patch)
         from spec_cli.main import run
-        from spec_compare import measure
+        from spec_compare.measuring import measure
 
         real = measure.lap_of
 

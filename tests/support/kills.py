@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import attrs
+from spec_compare.figures.summary import COUNTED
 from spec_compare.records.reading import LAPS, Comparison
-from spec_compare.summary import COUNTED
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 120

@@ -15,7 +15,7 @@ from spec_compare import stored
 from spec_core.errors import UsageError
 
 if TYPE_CHECKING:
-    from spec_compare.outcome import Outcome
+    from spec_compare.figures.outcome import Outcome
 
 COMPARE = [
     click.option(
@@ -149,7 +149,7 @@ def compare(
 def _measure(out: Path | None, flags: dict[str, Any], bundle: Path | None) -> tuple[Outcome, list[str], bool]:
     """The outcome, lines on a bundle that was run again, and whether every text is as it must be."""
     if bundle is None:
-        from spec_compare.comparison import run_comparison
+        from spec_compare.measuring.comparison import run_comparison
 
         result = run_comparison(out, flags)
         return result, [], not result.differences
@@ -195,7 +195,8 @@ def _on_ray(
 
 
 def _show(result: Outcome, wide: bool, exact: bool) -> None:
-    from spec_compare import exactness, table
+    from spec_compare.figures import table
+    from spec_compare.measuring import exactness
 
     table.show_outcome(result, wide)
     for line in [exactness.statement(target) for target in result.header.targets] if exact else []:

@@ -9,18 +9,19 @@ from typing import Any
 import attrs
 from spec_commands.common import Settings, print_note
 
-from spec_compare import bundle, oracle
-from spec_compare.comparison import run_experiment
-from spec_compare.entries import CONTENDER, SWEEP, TARGET, ContenderEntry, override
-from spec_compare.experiment import Experiment
+from spec_compare.exports import bundle
+from spec_compare.figures.outcome import Outcome
+from spec_compare.figures.summary import ALL
 from spec_compare.inputs import sources
 from spec_compare.inputs.sources import PromptSource
-from spec_compare.outcome import Outcome
-from spec_compare.records.collect import prompts_sha256
+from spec_compare.measuring import oracle
+from spec_compare.measuring.collect import prompts_sha256
+from spec_compare.measuring.comparison import run_experiment
+from spec_compare.measuring.entries import CONTENDER, SWEEP, TARGET, ContenderEntry, override
+from spec_compare.measuring.experiment import Experiment
 from spec_compare.records.continuation import changes
 from spec_compare.records.header import ContenderFacts, Header
 from spec_compare.records.record import Lap
-from spec_compare.summary import ALL
 from spec_core import Target
 from spec_core.commands import DEFAULT, name_of, resolve, setting_owners
 from spec_core.errors import UsageError

@@ -14,7 +14,7 @@ from spec_commands.printing import say
 from spec_core.errors import UsageError
 
 if TYPE_CHECKING:
-    from spec_compare.outcome import Outcome
+    from spec_compare.figures.outcome import Outcome
 
 DIRECTORY = click.Path(path_type=Path)
 LEVEL = click.option(
@@ -34,7 +34,7 @@ def show(directory: Path, wide: bool, as_json: bool, level: float | None) -> int
 
     An interrupted comparison has tables of the prompts that every contender has finished.
     """
-    from spec_compare import outcome, table
+    from spec_compare.figures import outcome, table
     from spec_compare.records.reading import read
 
     comparison = read(directory)
@@ -56,7 +56,7 @@ def show(directory: Path, wide: bool, as_json: bool, level: float | None) -> int
 @LEVEL
 def report(directory: Path, file: Path, level: float | None) -> None:
     """Write the HTML report of results: tables, figures and texts in one file."""
-    from spec_compare.outcome import recompute
+    from spec_compare.figures.outcome import recompute
     from spec_compare.records.reading import read
     from spec_compare.report import page, svg
 
@@ -74,7 +74,7 @@ def report(directory: Path, file: Path, level: float | None) -> None:
 @click.option("--prompts/--no-prompts", default=True, help="With the prompts, so that others can run it again.")
 def bundle(directory: Path, file: Path, report: bool, prompts: bool) -> None:
     """Write results as one zip file with hashes, for a paper to cite: records, summary, prompts, costs and report."""
-    from spec_compare import bundle as bundles
+    from spec_compare.exports import bundle as bundles
 
     digest = bundles.write(directory, file, report, prompts)
     common.print_note(f"written: {file}")
@@ -89,8 +89,8 @@ def check(file: Path, wide: bool) -> None:
 
     A bundle that is truncated, that was altered, or whose summary does not follow from its records is refused.
     """
-    from spec_compare import bundle as bundles
-    from spec_compare import table
+    from spec_compare.exports import bundle as bundles
+    from spec_compare.figures import table
 
     result, digest = bundles.check(file)
     table.show_outcome(result, wide)
@@ -106,7 +106,7 @@ def merge(directories: tuple[Path, ...], as_json: bool) -> None:
 
     The prompts, request settings and contenders must be equal.
     """
-    from spec_compare import machines
+    from spec_compare.exports import machines
 
     columns = machines.columns(directories)
     if as_json:
@@ -151,7 +151,7 @@ def export(
     """Write results in the formats of other programs."""
     from spec_compare.exports import answers, papers, prompt_rows, tables
     from spec_compare.exports import golden as golden_lengths
-    from spec_compare.outcome import recompute
+    from spec_compare.figures.outcome import recompute
     from spec_compare.records.reading import read
 
     writers: dict[Path | None, Callable[[Outcome, Path], list[Path]]] = {

@@ -15,11 +15,11 @@ from typing import Any
 
 import attrs
 from spec_commands import common
-from spec_compare.experiment import number_of_contenders
-from spec_compare.outcome import Outcome, recompute
+from spec_compare.figures.outcome import Outcome, recompute
+from spec_compare.measuring.experiment import number_of_contenders
+from spec_compare.measuring.shard import Shard
 from spec_compare.records import writing
 from spec_compare.records.reading import LAPS, read
-from spec_compare.shard import Shard
 
 from spec_core.errors import SpecError, UsageError, why
 from spec_ray.worker import ERROR, FILE, Job, Message, messages

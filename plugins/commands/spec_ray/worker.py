@@ -12,8 +12,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import attrs
+from spec_compare.measuring.shard import Shard
 from spec_compare.records.reading import LAPS
-from spec_compare.shard import Shard
 
 from spec_core.errors import SpecError, UsageError
 
@@ -63,7 +63,7 @@ def messages(job: Job) -> Iterator[Message]:
 
 def _measure(job: Job, sent: Queue) -> dict[str, bytes]:
     """Measure, and return every file beside the results by its name."""
-    from spec_compare.comparison import run_comparison
+    from spec_compare.measuring.comparison import run_comparison
 
     _enter(job)
     with TemporaryDirectory() as folder:

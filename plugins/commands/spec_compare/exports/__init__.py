@@ -1,1 +1,1 @@
-"""Results in the formats of other programs."""
+"""Results as files: bundles, and the formats of other programs."""

@@ -11,10 +11,10 @@ from spec_commands.common import as_json, print_note
 
 from spec_compare.exports.answers import file_names
 from spec_compare.exports.tables import write_file
+from spec_compare.figures.outcome import Outcome
+from spec_compare.figures.summary import ALL, Row
 from spec_compare.inputs.golden import mode_name, require_yaml
-from spec_compare.outcome import Outcome
 from spec_compare.records.header import ContenderFacts, Header
-from spec_compare.summary import ALL, Row
 from spec_core.commands import format_method, name_of, parse_method
 from spec_core.errors import UsageError
 

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 from pathlib import Path
 
-from spec_compare import oracle
 from spec_compare.exports.golden import is_lossy
 from spec_compare.exports.tables import write_file
-from spec_compare.facets import Facet, facets, pivot
-from spec_compare.outcome import Outcome
-from spec_compare.summary import Row
+from spec_compare.figures.facets import Facet, facets, pivot
+from spec_compare.figures.outcome import Outcome
+from spec_compare.figures.summary import Row
+from spec_compare.measuring import oracle
 
 TOGETHER = 4
 """Max facets of one table; of more, each model has a table of its own."""

@@ -9,10 +9,10 @@ from typing import Any
 from spec_commands.common import as_json
 from spec_commands.prompts import Prompt
 
-from spec_compare.conversation import Conversation
 from spec_compare.exports.answers import is_number
 from spec_compare.exports.tables import write_file
-from spec_compare.outcome import Outcome
+from spec_compare.figures.outcome import Outcome
+from spec_compare.inputs.conversation import Conversation
 from spec_core.errors import UsageError
 
 Row = Callable[[Prompt, list[str]], dict[str, Any]]

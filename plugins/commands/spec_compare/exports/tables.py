@@ -12,7 +12,7 @@ import attrs
 from spec_commands import common
 from spec_commands.common import as_json
 
-from spec_compare.outcome import Outcome
+from spec_compare.figures.outcome import Outcome
 from spec_compare.records.header import Header
 from spec_compare.records.record import Record
 from spec_core.commands import name_of

@@ -11,7 +11,7 @@ from typing import Any
 
 from spec_commands.prompts import check_ids, json_lines, parse_line
 
-from spec_compare.conversation import Conversation
+from spec_compare.inputs.conversation import Conversation
 from spec_compare.inputs.rows import check_filled, row_family, row_id
 from spec_core.errors import UsageError
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,8 @@ from typing import Any
 from spec_commands import common
 from spec_commands.prompts import Prompt
 
-from spec_compare.conversation import Conversation
 from spec_compare.inputs import sources
-from spec_compare.records.collect import prompts_sha256
+from spec_compare.inputs.conversation import Conversation
 from spec_compare.records.header import Header
 from spec_core.errors import UsageError
 
@@ -46,3 +46,16 @@ def read(folder: Path, header: Header) -> list[Prompt]:
             hint="remove it, or get the results again from their source",
         )
     return prompts
+
+
+def prompts_sha256(prompts: Iterable[Prompt]) -> str:
+    """SHA-256 of prompts: their ids, families and contents."""
+    digest = hashlib.sha256()
+    for prompt in prompts:
+        digest.update((common.as_json([prompt.id, prompt.family, identifying_content(prompt)]) + "\n").encode())
+    return digest.hexdigest()
+
+
+def identifying_content(prompt: Prompt) -> Any:
+    """Content that identifies a prompt, independent of the target."""
+    return list(prompt.turns) if isinstance(prompt, Conversation) else prompt.given

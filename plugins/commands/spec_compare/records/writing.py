@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,15 +12,22 @@ from spec_commands import common
 from spec_commands.json_text import format_json
 from spec_commands.prompts import Prompt
 
-from spec_compare.records import collect, prompts
+from spec_compare.records import prompts
 from spec_compare.records.aliases import aliases
 from spec_compare.records.continuation import check_same
 from spec_compare.records.header import Header, Session
 from spec_compare.records.reading import LAPS, SUMMARY, Comparison, read
 from spec_compare.records.record import Lap, Record
 from spec_compare.records.schema import stored_fields
-from spec_compare.shard import Written, ignore_line
+from spec_compare.records.sessions import new_session
 from spec_core.errors import UsageError
+
+Written = Callable[[bytes], None]
+"""Called with lines of the results after they were written."""
+
+
+def ignore_line(line: bytes) -> None:
+    """Ignore a line: the default."""
 
 
 class Results:
@@ -65,7 +73,7 @@ class Results:
         if self.before is not None and not self.before.complete:
             end = self.before.end
             self._try(lambda: os.truncate(self.out / LAPS, end))
-            self._append([{"kind": "session", **attrs.asdict(collect.session(len(self.laps)))}])
+            self._append([{"kind": "session", **attrs.asdict(new_session(len(self.laps)))}])
 
     def add(self, lap: Lap) -> None:
         """Append a finished lap."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from spec_compare.outcome import Outcome
+from spec_compare.figures.outcome import Outcome
+from spec_compare.figures.summary import ALL, Row
 from spec_compare.report import svg
 from spec_compare.report.figure import Figure, Panel, facet_panels, figure_of, number, span
 from spec_compare.report.looks import cut_middle, looks, short_names
-from spec_compare.summary import ALL, Row
 
 PER_ROW = 0.46
 """Inches of a contender, its name included."""

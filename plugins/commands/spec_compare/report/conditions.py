@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
-from spec_compare.columns import GIB
-from spec_compare.outcome import Outcome
+from spec_compare.figures.columns import GIB
+from spec_compare.figures.outcome import Outcome
+from spec_compare.figures.titles import value_text
 from spec_compare.records.header import Header, PluginFacts, TargetFacts
-from spec_compare.titles import value_text
 
 ENVIRONMENT = ("python", "system", "cpu", "simd")
 

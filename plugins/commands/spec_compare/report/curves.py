@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from spec_compare.outcome import Outcome
+from spec_compare.figures.outcome import Outcome
+from spec_compare.figures.summary import Row
 from spec_compare.report import svg
 from spec_compare.report.figure import Figure, Panel, facet_panels, figure_of, number
 from spec_compare.report.looks import keys_of, looks
-from spec_compare.summary import Row
 
 POSITIONS = 16
 """Number of draft positions that are shown."""

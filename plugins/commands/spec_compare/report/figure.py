@@ -7,11 +7,11 @@ from typing import Any
 
 import attrs
 
-from spec_compare.facets import facets
-from spec_compare.outcome import Outcome
+from spec_compare.figures.facets import facets
+from spec_compare.figures.outcome import Outcome
+from spec_compare.figures.summary import Row
 from spec_compare.report import svg
 from spec_compare.report.looks import Key
-from spec_compare.summary import Row
 
 TOGETHER = 8
 """Max contenders of a drawing with lines."""

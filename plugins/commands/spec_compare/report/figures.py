@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from spec_compare.outcome import Outcome
+from spec_compare.figures.outcome import Outcome
+from spec_compare.figures.summary import ALL
 from spec_compare.report.bars import speedups, time_split
 from spec_compare.report.curves import acceptance, lengths
 from spec_compare.report.figure import Figure
 from spec_compare.report.points import efficiency, step_costs
 from spec_compare.report.reliability import reliability
-from spec_compare.summary import ALL
 
 
 def figures(result: Outcome) -> Iterator[Figure]:

@@ -8,8 +8,8 @@ from typing import Any
 import attrs
 from spec_commands.html_page import clean
 
-from spec_compare.facets import facets, series_names
-from spec_compare.outcome import Outcome
+from spec_compare.figures.facets import facets, series_names
+from spec_compare.figures.outcome import Outcome
 from spec_compare.records.record import PLAIN
 from spec_compare.report import svg
 

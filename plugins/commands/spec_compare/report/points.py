@@ -9,14 +9,14 @@ from typing import Any
 from spec_costs.bounds import perfect
 from spec_costs.curve import Curve
 
-from spec_compare.bounds import depth
-from spec_compare.facets import facets
-from spec_compare.outcome import Outcome, draft_max
+from spec_compare.figures.bounds import depth
+from spec_compare.figures.facets import facets
+from spec_compare.figures.outcome import Outcome, draft_max
+from spec_compare.figures.summary import ALL, Row
 from spec_compare.records.record import Record
 from spec_compare.report import svg
 from spec_compare.report.figure import Figure, Panel, facet_panels, figure_of, number
 from spec_compare.report.looks import Key, Look, keys_of, looks
-from spec_compare.summary import ALL, Row
 
 EVEN = Look(svg.FAINT)
 FREE = Look(svg.INK, linestyle="--")

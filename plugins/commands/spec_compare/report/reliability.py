@@ -8,13 +8,13 @@ from typing import Any
 
 import attrs
 
-from spec_compare.outcome import Outcome
+from spec_compare.figures.outcome import Outcome
+from spec_compare.figures.summary import Row
 from spec_compare.records.record import Record
 from spec_compare.report import svg
 from spec_compare.report.figure import Figure, facet_panels, figure_of, number
 from spec_compare.report.looks import keys_of, looks
 from spec_compare.report.points import records_of
-from spec_compare.summary import Row
 
 BINS = 10
 """Bins of equal width for chances from 0 to 1."""

@@ -8,8 +8,8 @@ import attrs
 from spec_commands.html_page import clean
 from spec_commands.prompts import Prompt
 
-from spec_compare.conversation import Conversation
-from spec_compare.outcome import Outcome
+from spec_compare.figures.outcome import Outcome
+from spec_compare.inputs.conversation import Conversation
 from spec_compare.records.record import Record
 
 TOKENS_MAX = 40_000

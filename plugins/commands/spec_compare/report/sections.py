@@ -9,12 +9,12 @@ from collections.abc import Iterable
 import attrs
 from spec_commands.timing_warnings import TimingWarning
 
-from spec_compare.columns import ABOUT, COLUMNS, INTERVAL, informative_columns, title
-from spec_compare.facets import facets
-from spec_compare.outcome import Outcome
+from spec_compare.figures.columns import ABOUT, COLUMNS, INTERVAL, informative_columns, title
+from spec_compare.figures.facets import facets
+from spec_compare.figures.outcome import Outcome
+from spec_compare.figures.summary import ALL, Row
 from spec_compare.records.record import PLAIN
 from spec_compare.report.looks import cut_middle
-from spec_compare.summary import ALL, Row
 
 NAME_MAX = 40
 """Max characters of a name in a table; the whole name is shown on hover."""

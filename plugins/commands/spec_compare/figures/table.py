@@ -8,11 +8,11 @@ from spec_commands.printing import say
 from spec_commands.tables import WIDE, Cells, show_table
 from spec_commands.timing_warnings import TimingWarning
 
-from spec_compare.columns import COLUMNS, LEFT, informative_columns, title
-from spec_compare.difference import Difference
-from spec_compare.outcome import Outcome
-from spec_compare.summary import ALL, INTERVAL, Row
-from spec_compare.timing_warnings import fold_warnings
+from spec_compare.figures.columns import COLUMNS, LEFT, informative_columns, title
+from spec_compare.figures.difference import Difference
+from spec_compare.figures.outcome import Outcome
+from spec_compare.figures.summary import ALL, INTERVAL, Row
+from spec_compare.figures.timing_warnings import fold_warnings
 
 MANY = 8
 """Max contenders whose bounds have a line each."""

@@ -15,9 +15,9 @@ from spec_costs.file import Costs, StepCost, machine
 from spec_costs.limits import limits, sentence
 from spec_costs.steps import Rounds
 
-from spec_compare.contenders import ContenderPlan
-from spec_compare.conversation import next_prompt
-from spec_compare.measure import Baseline
+from spec_compare.inputs.conversation import next_prompt
+from spec_compare.measuring.contenders import ContenderPlan
+from spec_compare.measuring.measure import Baseline
 from spec_core import Run, Target
 
 ROWS = (1, 2, 3, 4, 5, 6, 8, 9, 12, 16, 17, 24, 32, 33, 48, 64, 65)

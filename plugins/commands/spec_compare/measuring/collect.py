@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import platform
 import sys
 from collections import Counter
-from collections.abc import Iterable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +16,10 @@ from spec_commands.common import Settings, as_json
 from spec_commands.environment import environment
 from spec_commands.prompts import Prompt
 
-from spec_compare.contenders import ContenderPlan
-from spec_compare.conversation import Conversation, turns_of
-from spec_compare.measure import RequestSettings, batches
+from spec_compare.figures.summary import INTERVAL, RESAMPLES
+from spec_compare.inputs.conversation import turns_of
+from spec_compare.measuring.contenders import ContenderPlan
+from spec_compare.measuring.measure import RequestSettings, batches
 from spec_compare.records.files import commit, hash_files, hashed_below
 from spec_compare.records.header import (
     FORMAT,
@@ -30,12 +28,12 @@ from spec_compare.records.header import (
     File,
     Header,
     PromptFacts,
-    Session,
     Setting,
     TargetFacts,
 )
 from spec_compare.records.plugins import plugin_facts
-from spec_compare.summary import INTERVAL, RESAMPLES
+from spec_compare.records.prompts import prompts_sha256
+from spec_compare.records.sessions import present_date
 from spec_core import Run, Target, UsageError, load
 from spec_core.commands import discover
 
@@ -56,7 +54,7 @@ def header(
     return Header(
         format=FORMAT,
         version=".".join(map(str, VERSION)),
-        date=now(),
+        date=present_date(),
         command=list(sys.argv),
         commit=commit(),
         host=platform.node(),
@@ -81,15 +79,6 @@ def header(
         resamples=RESAMPLES,
         plugins=plugin_facts(runs.values()),
     )
-
-
-def session(laps: int) -> Session:
-    """A continuation. laps: number of finished laps."""
-    return Session(now(), list(sys.argv), machine.moment().average, laps)
-
-
-def now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def memory() -> int | None:
@@ -207,20 +196,7 @@ def has_scheme(location: str) -> bool:
     return any(location.startswith(f"{entry.name}:") for entry in discover(("target",)))
 
 
-def prompts_sha256(prompts: Iterable[Prompt]) -> str:
-    """SHA-256 of prompts: their ids, families and contents."""
-    digest = hashlib.sha256()
-    for prompt in prompts:
-        digest.update((as_json([prompt.id, prompt.family, content(prompt)]) + "\n").encode())
-    return digest.hexdigest()
-
-
 def prompt_facts(prompts: list[Prompt], source: str, terms: RequestSettings) -> PromptFacts:
     families = Counter(prompt.family for prompt in prompts)
     turns = max(map(turns_of, prompts))
     return PromptFacts(source, prompts_sha256(prompts), dict(families), turns, terms.prompt_tokens)
-
-
-def content(prompt: Prompt) -> Any:
-    """Content that identifies a prompt, independent of the target."""
-    return list(prompt.turns) if isinstance(prompt, Conversation) else prompt.given

@@ -13,7 +13,7 @@ import attrs
 from spec_commands import common
 from spec_commands.common import Settings
 
-from spec_compare.titles import title, value_text
+from spec_compare.figures.titles import title, value_text
 from spec_core.commands import (
     DEFAULT,
     format_method,

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import attrs
 from spec_commands import common
 
-from spec_compare.contenders import ContenderPlan
-from spec_compare.measure import Baseline, Contender, Watch, batches, lap
+from spec_compare.measuring.contenders import ContenderPlan
+from spec_compare.measuring.measure import Baseline, Contender, Watch, batches, lap
 from spec_core import Draft, Run, Sequence, StashKey, Step, hookimpl
 from spec_core.commands import Settings
 

@@ -17,8 +17,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from spec_commands.common import is_terminal, print_note
 from spec_commands.printing import printable
 
+from spec_compare.figures.summary import Text, text_of
 from spec_compare.records.record import Lap
-from spec_compare.summary import Text, text_of
 
 LINES = 10
 """Max lines without a terminal."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TypeVar
 
 import attrs
@@ -24,9 +24,3 @@ class Shard:
 
 
 ALL_WORK = Shard()
-Written = Callable[[bytes], None]
-"""Called with lines of the results after they were written."""
-
-
-def ignore_line(line: bytes) -> None:
-    """Ignore a line: nobody listens."""

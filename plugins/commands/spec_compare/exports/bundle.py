@@ -17,10 +17,10 @@ import attrs
 from spec_commands import common
 from spec_commands.json_text import format_json
 
-from spec_compare.outcome import Outcome, recompute
+from spec_compare.figures.outcome import Outcome, recompute
+from spec_compare.figures.summary import Row
 from spec_compare.records import costs, prompts, schema
 from spec_compare.records.reading import LAPS, SUMMARY, read
-from spec_compare.summary import Row
 from spec_core.errors import UsageError, quote, why
 
 MANIFEST, SCHEMA, REPORT = "manifest.json", "results.schema.json", "report.html"

@@ -13,9 +13,9 @@ from spec_commands.machine import Load
 from spec_commands.timing_warnings import TimingWarning
 from spec_costs.limits import Limits
 
-from spec_compare.difference import Difference
+from spec_compare.figures.difference import Difference
+from spec_compare.figures.summary import Row
 from spec_compare.records.schema import DIALECT, of_type
-from spec_compare.summary import Row
 
 FILE = Path(__file__).with_name("summary.schema.json")
 LISTS: dict[str, type] = {"rows": Row, "differences": Difference, "warnings": TimingWarning, "limits": Limits}

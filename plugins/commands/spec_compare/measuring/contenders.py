@@ -12,23 +12,20 @@ from spec_commands import common
 from spec_commands.common import Settings
 from spec_commands.prompts import Prompt
 
-from spec_compare import prompt_source as chosen_prompts
-from spec_compare import titles
-from spec_compare.entries import ContenderEntry
-from spec_compare.measure import Baseline, Contender, RequestSettings
+from spec_compare.figures import titles
+from spec_compare.figures.titles import LOADING, TEXT
+from spec_compare.measuring import prompt_source as chosen_prompts
+from spec_compare.measuring.entries import ContenderEntry
+from spec_compare.measuring.measure import Baseline, Contender, RequestSettings
+from spec_compare.measuring.steering import Steering, name_of_rule
 from spec_compare.records.record import PLAIN
-from spec_compare.steering import Steering, name_of_rule
 from spec_core import Run, Target
-from spec_core.commands import LoadSettings, PluginInstance, TextSettings, check
+from spec_core.commands import PluginInstance, check
 from spec_core.commands import Settings as Resolved
 from spec_core.errors import UsageError
 
 IN_DISTRIBUTION = "equal in distribution, not in tokens"
 """Label of a rule that draws with its own noise, at temperatures above 0."""
-TEXT = tuple(f.name for f in attrs.fields(TextSettings))
-"""Settings of a text: contenders that differ in one are compared with different plain texts."""
-LOADING = ("model", *(f.name for f in attrs.fields(LoadSettings)))
-"""Settings of a target."""
 
 
 @attrs.frozen(eq=False)

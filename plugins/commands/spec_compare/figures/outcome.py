@@ -12,15 +12,15 @@ from spec_commands.timing_warnings import TimingWarning
 from spec_costs.file import Costs
 from spec_costs.limits import Limits, limits
 
-from spec_compare import summary, timing_warnings
-from spec_compare.difference import Difference
-from spec_compare.load import load_of
+from spec_compare.figures import summary, timing_warnings
+from spec_compare.figures.difference import Difference
+from spec_compare.figures.load import load_of
+from spec_compare.figures.summary import Row
 from spec_compare.records import costs as recorded_costs
 from spec_compare.records import prompts as recorded_prompts
 from spec_compare.records.header import ContenderFacts, Header, Session
 from spec_compare.records.reading import Comparison
 from spec_compare.records.record import Lap
-from spec_compare.summary import Row
 
 
 @attrs.frozen(eq=False)
@@ -99,7 +99,7 @@ def recompute(comparison: Comparison, level: float | None = None) -> Outcome:
 
     level: of the intervals; None for the recorded one.
     """
-    from spec_compare.difference import recorded_differences
+    from spec_compare.figures.difference import recorded_differences
 
     whole = whole_groups(comparison.laps)
     differing = recorded_differences(whole, comparison.labels)

@@ -10,12 +10,12 @@ import attrs
 from spec_commands import common
 from spec_commands.common import Settings
 
-from spec_compare import prompt_source
-from spec_compare.entries import ContenderEntry, entries
 from spec_compare.inputs import golden as golden_lengths
 from spec_compare.inputs import sources
 from spec_compare.inputs.sources import PromptSource
-from spec_compare.shard import ALL_WORK, Shard
+from spec_compare.measuring import prompt_source
+from spec_compare.measuring.entries import ContenderEntry, entries
+from spec_compare.measuring.shard import ALL_WORK, Shard
 from spec_core import Target
 from spec_core.errors import UsageError
 

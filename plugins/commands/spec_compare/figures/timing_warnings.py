@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from spec_commands.machine import Load
 from spec_commands.timing_warnings import QUIET, TimingWarning, of_load, slow_count
 
+from spec_compare.figures.summary import Row
 from spec_compare.records.record import Lap
-from spec_compare.summary import Row
 
 NO_INTERVAL = 1.05
 """Factor by which the speedup of a single prompt, which has no interval, may exceed its bound: the same work repeats

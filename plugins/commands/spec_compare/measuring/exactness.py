@@ -8,12 +8,12 @@ import attrs
 from spec_commands.prompt import tokens_of
 from spec_commands.prompts import Prompt
 
-from spec_compare.conversation import next_prompt
-from spec_compare.difference import Difference, answers
-from spec_compare.measure import Baseline
+from spec_compare.figures.difference import Difference, answers
+from spec_compare.figures.summary import text_of, truth
+from spec_compare.inputs.conversation import next_prompt
+from spec_compare.measuring.measure import Baseline
 from spec_compare.records.header import TargetFacts
 from spec_compare.records.record import Lap, Record
-from spec_compare.summary import text_of, truth
 from spec_core import Draft, Request, Run, Step, hookimpl
 
 EQUAL = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from spec_compare.summary import Row
+from spec_compare.figures.summary import Row
 
 POSITIONS = 4
 """Number of draft positions whose acceptance is shown."""

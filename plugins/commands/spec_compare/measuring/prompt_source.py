@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import attrs
 from spec_commands.prompts import Prompt
 
-from spec_compare.conversation import Conversation, turns_of
+from spec_compare.inputs.conversation import Conversation, turns_of
 from spec_core.errors import UsageError
 
 if TYPE_CHECKING:
-    from spec_compare.measure import RequestSettings
+    from spec_compare.measuring.measure import RequestSettings
     from spec_core import Target
 
 

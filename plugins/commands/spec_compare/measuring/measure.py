@@ -18,10 +18,10 @@ from spec_commands.heap import frozen_heap
 from spec_commands.prompts import Prompt
 from spec_costs import drafting
 
-from spec_compare.conversation import next_prompt, turns_of
-from spec_compare.energy import Meter
+from spec_compare.inputs.conversation import next_prompt, turns_of
+from spec_compare.measuring.energy import Meter
+from spec_compare.measuring.tracing import Drafts, add_prompt_step, pieces
 from spec_compare.records.record import PLAIN, Lap, PromptSteps, Record, Steps
-from spec_compare.tracing import Drafts, add_prompt_step, pieces
 from spec_core import Part, Request, Result, Run, Sampling, Sequence, Step, Target
 from spec_core.toolkit import DraftStatistics, draft_counts
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import attrs
 
-from spec_compare import titles
-from spec_compare.contenders import LOADING, TEXT
-from spec_compare.outcome import Outcome
+from spec_compare.figures import titles
+from spec_compare.figures.outcome import Outcome
+from spec_compare.figures.summary import ALL, Row
+from spec_compare.figures.titles import LOADING, TEXT
 from spec_compare.records.header import ContenderFacts, Header
-from spec_compare.summary import ALL, Row
 
 SUFFIX = re.compile(rf" (?:{'|'.join((*LOADING, *TEXT))})=\S+")
 """A setting of a model or of the text in the name of a contender."""

@@ -7,7 +7,14 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from spec_core.commands import format_method, parse_method
+import attrs
+
+from spec_core.commands import LoadSettings, TextSettings, format_method, parse_method
+
+TEXT = tuple(f.name for f in attrs.fields(TextSettings))
+"""Settings of a text: contenders that differ in one are compared with different plain texts."""
+LOADING = ("model", *(f.name for f in attrs.fields(LoadSettings)))
+"""Settings of a target."""
 
 
 def names(chains: list[list[str]]) -> list[str]:

@@ -10,9 +10,9 @@ from typing import Any
 import attrs
 from spec_costs.curve import Curves
 
-from spec_compare import latency, spec_bench_dataset
-from spec_compare.acceptance import AcceptanceLengths, acceptance_histogram, acceptance_lengths
-from spec_compare.bounds import bounds
+from spec_compare.figures import latency, spec_bench_dataset
+from spec_compare.figures.acceptance import AcceptanceLengths, acceptance_histogram, acceptance_lengths
+from spec_compare.figures.bounds import bounds
 from spec_compare.records.record import Lap, Record
 from spec_core.toolkit import DraftStatistics
 

@@ -9,11 +9,11 @@ from typing import Any
 import attrs
 from spec_commands.tables import WIDE, Cells, show_table, terminal_width
 
-from spec_compare.columns import identical
-from spec_compare.outcome import Outcome, recompute
+from spec_compare.figures.columns import identical
+from spec_compare.figures.outcome import Outcome, recompute
+from spec_compare.figures.summary import ALL, Row
 from spec_compare.records.header import ContenderFacts, Header
 from spec_compare.records.reading import read
-from spec_compare.summary import ALL, Row
 from spec_core.errors import UsageError, quote
 
 MACHINE = ("threads", "device")

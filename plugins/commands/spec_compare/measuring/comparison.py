@@ -11,22 +11,21 @@ import attrs
 from spec_commands import common
 from spec_commands.common import Settings
 
-from spec_compare import calibration, contenders, difference, exactness, experiment, oracle
-from spec_compare.calibration import Calibration
-from spec_compare.contenders import ContenderPlan
-from spec_compare.experiment import Experiment
+from spec_compare.figures.outcome import Outcome, outcome
 from spec_compare.inputs.sources import PromptSource
-from spec_compare.measure import Baseline, RequestSettings, measure, warm_up
-from spec_compare.outcome import Outcome, outcome
-from spec_compare.progress import progress
-from spec_compare.records import collect
+from spec_compare.measuring import calibration, collect, contenders, difference, exactness, experiment, oracle
+from spec_compare.measuring.calibration import Calibration
+from spec_compare.measuring.contenders import ContenderPlan
+from spec_compare.measuring.experiment import Experiment
+from spec_compare.measuring.measure import Baseline, RequestSettings, measure, warm_up
+from spec_compare.measuring.progress import progress
+from spec_compare.measuring.shard import ALL_WORK, Shard
 from spec_compare.records import costs as recorded_costs
 from spec_compare.records.continuation import threads
 from spec_compare.records.header import Header
 from spec_compare.records.reading import Comparison
 from spec_compare.records.record import Lap
-from spec_compare.records.writing import Results
-from spec_compare.shard import ALL_WORK, Shard, Written, ignore_line
+from spec_compare.records.writing import Results, Written, ignore_line
 from spec_core import Target
 
 Checked = Callable[[Header], None]

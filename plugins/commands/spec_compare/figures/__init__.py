@@ -1,0 +1,1 @@
+"""Figures of recorded laps: rates, intervals, bounds and the tables that show them."""
