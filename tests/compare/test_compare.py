@@ -78,7 +78,7 @@ def test_speed_is_measured_against_plain_decoding_of_the_same_run(compare):
 
     assert plain["speedup"] == 1
     assert repeat["speedup"] == pytest.approx(repeat["rate"] / plain["rate"])
-    assert repeat["low"] <= repeat["speedup"] <= repeat["high"]
+    assert repeat["low"] is None is repeat["high"], "three prompts are too few for an interval"
     assert repeat["efficiency"] == pytest.approx(repeat["speedup"] / repeat["tokens_per_step"])
     assert repeat["overhead"] == pytest.approx(repeat["tokens_per_step"] / repeat["speedup"] - 1)
 

@@ -113,7 +113,7 @@ def test_speedups_beyond_tokens_per_step_are_doubted():
 
 
 def test_a_speedup_whose_interval_reaches_its_bound_is_not_doubted():
-    assert kinds_and_names(many({"a": 1.3, "b": 2.0})) == []
+    assert kinds_and_names(many({"a": 1.3, "b": 2.0, "c": 1.2, "d": 1.4, "e": 1.3})) == []
 
 
 @pytest.mark.parametrize(("speedup", "doubted"), [(1.4, False), (1.4 * NO_INTERVAL * 1.01, True)])

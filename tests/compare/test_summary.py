@@ -49,7 +49,16 @@ def test_speedup_is_the_ratio_of_rates_not_the_mean_of_ratios():
 
     assert fast.speedup == pytest.approx(2.5)
     assert fast.middle == pytest.approx(2.5), "median of 4 and 1"
-    assert (fast.low, fast.high) == (pytest.approx(1), pytest.approx(4))
+    assert (fast.low, fast.high) == (None, None), "two prompts are too few for an interval"
+
+
+def test_an_interval_needs_five_prompts():
+    """Speedups of 1 to 4 on five prompts; of four of them there is no interval."""
+    laps = [one for i, name in enumerate("abcde") for one in pair(name, 4, 4 / (1 + 0.75 * i))]
+    fast = row(laps)
+
+    assert fast.low is not None and fast.high is not None and 1 < fast.low < fast.speedup < fast.high < 4
+    assert row([one for one in laps if one.records[0].prompt != "e"]).low is None
 
 
 def test_prefill_is_counted_apart():
@@ -171,6 +180,7 @@ def test_the_wide_table_has_every_figure_that_there_is():
         "J/token",
         "between tokens ms",
         "interval",
+        "worst family",
     }
     joules = [attrs.evolve(r, joules_per_token=0.25) for r in table_rows]
     assert "J/token" in informative_columns(joules, True, 1)
@@ -287,7 +297,14 @@ def test_a_plus_joins_methods_and_may_stand_in_a_file_name(spec, methods):
     assert split_methods(spec, common.installed_names()) == methods
 
 
+def test_a_path_among_settings_is_named_by_its_stem():
+    chains = [["draft-model:file=/a/long/tiny.gguf,draft_max=4"], ["eagle3=/b/head"], ["x:file=/a/m.gguf", "ngram"]]
+
+    assert names(chains) == ["draft-model:file=tiny,draft_max=4", "eagle3", "x + ngram"]
+    assert names([["x=a/m.gguf"], ["x=b/m.gguf"]]) == ["x=a/m.gguf", "x=b/m.gguf"], "stems are equal"
+
+
 def test_contenders_of_one_name_are_told_apart_by_their_files():
     chains = [["ngram"], ["draft-model=dir/a.gguf"], ["draft-model=dir/b.gguf"]]
 
-    assert names(chains) == ["ngram", "draft-model=a.gguf", "draft-model=b.gguf"]
+    assert names(chains) == ["ngram", "draft-model=a", "draft-model=b"]

@@ -72,7 +72,7 @@ COMPARE = [
 
 
 GROUPS = {
-    "Results": ("out", "report", "wide", "as_json", "no_prompts", "rerun"),
+    "Results": ("out", "report", "against", "wide", "as_json", "no_prompts", "rerun"),
     "Contenders": ("contenders_file", "sweeps", "golden", "thinking", "targets", "oracles"),
     "Prompts": ("file", "suite", "prompt_tokens", "chat", "families", "limit"),
     "Measurement": (
@@ -99,6 +99,7 @@ GROUPS = {
     "--rerun", type=click.Path(path_type=Path), metavar="BUNDLE", help="Run the comparison of a bundle again."
 )
 @click.option("--report", type=click.Path(path_type=Path), help="An HTML file with tables, figures and texts.")
+@click.option("--against", metavar="NAME", help="Show every contender against this one too.")
 @click.option("--wide", is_flag=True, help="All columns, however wide.")
 @click.option("--json", "as_json", is_flag=True, help="The summary as one JSON object.")
 @click.pass_context
@@ -109,6 +110,7 @@ def compare(
     ray_address: str | None,
     rerun: Path | None,
     report: Path | None,
+    against: str | None,
     wide: bool,
     as_json: bool,
     **flags: Any,
@@ -124,8 +126,10 @@ def compare(
         return None
     if rerun is not None:
         _check_rerun(ctx)
+    if against is not None and rerun is None:
+        _check_against(flags, against)
     if executor == "ray":
-        return _on_ray(out, flags, ray_address, report, wide, as_json)
+        return _on_ray(out, flags, ray_address, report, against, wide, as_json)
     if ray_address is not None:
         raise UsageError("--ray-address was passed without --executor ray", hint="pass both, or neither")
     if report is not None:
@@ -140,7 +144,7 @@ def compare(
     if as_json:
         say(common.as_json(result.body()))
     else:
-        _show(result, wide, exact)
+        _show(result, wide, against, exact)
     for line in lines:
         common.print_note(line) if as_json else say(line)
     return 0 if equal else 1
@@ -161,7 +165,7 @@ def _measure(out: Path | None, flags: dict[str, Any], bundle: Path | None) -> tu
 
 
 RERUN = ("rerun", "model", "device", "dtype", "threads", "context", "file", "bounds", "costs", "exact", "no_prompts")
-OUTPUT = ("trace", "out", "report", "wide", "as_json")
+OUTPUT = ("trace", "out", "report", "against", "wide", "as_json")
 """Options that `--rerun` may be combined with."""
 
 
@@ -177,7 +181,13 @@ def _check_rerun(ctx: click.Context) -> None:
 
 
 def _on_ray(
-    out: Path | None, flags: dict[str, Any], address: str | None, report: Path | None, wide: bool, as_json: bool
+    out: Path | None,
+    flags: dict[str, Any],
+    address: str | None,
+    report: Path | None,
+    against: str | None,
+    wide: bool,
+    as_json: bool,
 ) -> int:
     """The parts one after the other, as their machines measured them: figures of two machines are never pooled."""
     from spec_ray import comparing
@@ -190,17 +200,33 @@ def _on_ray(
         say(common.as_json({"parts": {name: result.body() for name, result in parts.items()}}))
     for name, result in parts.items() if not as_json else ():
         say(f"{name}, measured on {result.header.host}")
-        _show(result, wide, exact)
+        _show(result, wide, against, exact)
     return 1 if any(result.differences for result in parts.values()) else 0
 
 
-def _show(result: Outcome, wide: bool, exact: bool) -> None:
+def _show(result: Outcome, wide: bool, against: str | None, exact: bool) -> None:
     from spec_compare.figures import table
     from spec_compare.measuring import exactness
 
-    table.show_outcome(result, wide)
+    table.show_outcome(result, wide, against)
     for line in [exactness.statement(target) for target in result.header.targets] if exact else []:
         say(line)
+
+
+def _check_against(flags: dict[str, Any], against: str) -> None:
+    """Raise UsageError for the name of no contender, before anything is loaded."""
+    from spec_compare.figures import titles
+    from spec_compare.measuring import contenders, experiment
+
+    entered = [entry for entry in experiment.from_flags(dict(flags)).entered if entry.methods]
+    places = titles.places({entry.settings["model"] for entry in entered})
+    names = contenders.named_all(entered, places)
+    if len(names) < 2 or not any(name == against or name.startswith(f"{against} ") for name in names):
+        known = ", ".join(names) or "none"
+        raise UsageError(
+            f"--against {against!r} names no contender that can be compared with another one",
+            hint=f"there are {known}",
+        )
 
 
 def _check_alone(ctx: click.Context) -> None:

@@ -26,10 +26,11 @@ LEVEL = click.option(
 
 @click.command()
 @click.argument("directory", metavar="DIR", type=DIRECTORY)
+@click.option("--against", metavar="NAME", help="Show every contender against this one too.")
 @click.option("--wide", is_flag=True, help="All columns, however wide.")
 @click.option("--json", "as_json", is_flag=True, help="The summary as one JSON object.")
 @LEVEL
-def show(directory: Path, wide: bool, as_json: bool, level: float | None) -> int:
+def show(directory: Path, against: str | None, wide: bool, as_json: bool, level: float | None) -> int:
     """Print the tables of results, recomputed from their records.
 
     An interrupted comparison has tables of the prompts that every contender has finished.
@@ -46,7 +47,7 @@ def show(directory: Path, wide: bool, as_json: bool, level: float | None) -> int
     if as_json:
         say(common.as_json(result.body()))
     else:
-        table.show_outcome(result, wide)
+        table.show_outcome(result, wide, against)
     return 1 if result.differences else 0
 
 

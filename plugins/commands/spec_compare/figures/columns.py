@@ -21,6 +21,7 @@ ABOUT = {
     ALL_TOGETHER: "Tokens per second of all sequences together, prefill included.",
     "speedup": "Rate over that of plain decoding on the same prompts, measured in turns with it.",
     INTERVAL: "Bootstrap interval of the speedup over prompts, at the level of the heading.",
+    "worst family": "The family of prompts with the smallest speedup, which the speedup over all of them hides.",
     "of bound": "Share of the speedup that the contender's acceptance allows at the measured costs of steps.",
     "hardware": "The speedup that the machine allows a drafter that costs nothing and is never wrong.",
     "by CPU time": "The speedup by CPU time of this process, which a busy machine changes less.",
@@ -45,6 +46,7 @@ COLUMNS: dict[str, Callable[[Row], str]] = {
     ALL_TOGETHER: lambda r: _number(r.machine_rate, ".1f"),
     "speedup": lambda r: _number(r.speedup, ".2f", "×"),
     INTERVAL: lambda r: "" if r.low is None or r.high is None else f"{r.low:.2f}-{r.high:.2f}",
+    "worst family": lambda r: "-" if r.worst_speedup is None else f"{r.worst_speedup:.2f}× {r.worst_family}",
     "of bound": lambda r: of_bound(r),
     "hardware": lambda r: _number(r.hardware_bound, ".2f", "×"),
     "by CPU time": lambda r: _number(r.cpu_speedup, ".2f", "×"),
@@ -62,9 +64,9 @@ COLUMNS: dict[str, Callable[[Row], str]] = {
     "J/token": lambda r: _number(r.joules_per_token, ".3g"),
     "identical": lambda r: identical(r),
 }
-COMPACT = ("method", EACH, ALL_TOGETHER, "speedup", INTERVAL, "tokens/step", "acceptance", "identical")
+COMPACT = ("method", EACH, ALL_TOGETHER, "worst family", "speedup", INTERVAL, "tokens/step", "acceptance", "identical")
 """Columns of the table without ``--wide``."""
-LEFT = ("method", "by position", "identical")
+LEFT = ("method", "worst family", "by position", "identical")
 EMPTY = ("", "-")
 
 
@@ -76,6 +78,8 @@ def informative_columns(rows: Sequence[Row], wide: bool, batch: int) -> list[str
     names = [name for name in COLUMNS if wide or name in COMPACT]
     if batch == 1 and not wide:
         names.remove(ALL_TOGETHER)
+    if not wide and any(row.worst_family is not None for row in rows):
+        names.remove("acceptance")  # 80 columns hold one of both; the tables of the families have the acceptance
     always = (EACH, "speedup", "identical", "method")
     return [name for name in names if name in always or any(COLUMNS[name](row) not in EMPTY for row in rows)]
 

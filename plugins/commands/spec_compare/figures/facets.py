@@ -13,6 +13,7 @@ from spec_compare.figures.outcome import Outcome
 from spec_compare.figures.summary import ALL, Row
 from spec_compare.figures.titles import LOADING, TEXT
 from spec_compare.records.header import ContenderFacts, Header
+from spec_compare.records.record import PLAIN
 
 SUFFIX = re.compile(rf" (?:{'|'.join((*LOADING, *TEXT))})=\S+")
 """A setting of a model or of the text in the name of a contender."""
@@ -73,6 +74,11 @@ def _series(header: Header, baseline: str) -> dict[str, str]:
 def series_names(listed: Iterable[Facet]) -> list[str]:
     """The names of the methods of all facets, in order of appearance."""
     return list(dict.fromkeys(name for facet in listed for name in facet.series.values()))
+
+
+def short_names(header: Header) -> dict[str, str]:
+    """{contender: its name inside its facet}."""
+    return {name: short for f in facets(header) for name, short in {f.baseline: PLAIN, **f.series}.items()}
 
 
 def pivot(result: Outcome, listed: Iterable[Facet], family: str = ALL) -> dict[str, dict[str, Row]]:

@@ -15,6 +15,7 @@ from spec_costs.limits import Limits, limits
 from spec_compare.figures import summary, timing_warnings
 from spec_compare.figures.difference import Difference
 from spec_compare.figures.load import load_of
+from spec_compare.figures.pairs import Pair, pairs
 from spec_compare.figures.summary import Row
 from spec_compare.records import costs as recorded_costs
 from spec_compare.records import prompts as recorded_prompts
@@ -27,7 +28,8 @@ from spec_compare.records.record import Lap
 class Outcome:
     """The result of a comparison, finished or not.
 
-    sessions: continuations after interruptions. prompts: empty if they were not stored.
+    sessions: continuations after interruptions. prompts: empty if they were not stored. pairs: methods against each
+    other.
     """
 
     header: Header
@@ -39,6 +41,7 @@ class Outcome:
     costs: Mapping[str, Costs] = attrs.field(factory=dict)
     sessions: list[Session] = attrs.field(factory=list)
     prompts: list[Prompt] = attrs.field(factory=list)
+    pairs: list[Pair] = attrs.field(factory=list)
 
     @property
     def baselines(self) -> dict[str, str]:
@@ -49,6 +52,7 @@ class Outcome:
         """The object of ``summary.json`` and ``--json``."""
         return {
             "rows": [attrs.asdict(r) for r in self.rows],
+            "pairs": [attrs.asdict(p) for p in self.pairs],
             "differences": [attrs.asdict(d) for d in self.differences],
             "warnings": [attrs.asdict(c) for c in self.warnings],
             "load": attrs.asdict(self.load),
@@ -69,7 +73,8 @@ def outcome(
     rows = summary.rows(laps, labels, curves(header, costs), header.interval)
     load = load_of(laps, header.processors, header.load_average)
     warnings = timing_warnings.found_in(laps, rows, load, header.targets[0].device)
-    return Outcome(header, laps, rows, differences, warnings, load, costs)
+    result = Outcome(header, laps, rows, differences, warnings, load, costs)
+    return attrs.evolve(result, pairs=pairs(laps, rows, result.baselines, header.interval))
 
 
 def curves(header: Header, costs: Mapping[str, Costs]) -> summary.Costs:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import statistics
 from collections.abc import Iterable, Mapping
@@ -19,6 +20,8 @@ from spec_core.toolkit import DraftStatistics
 ALL = "all"
 RESAMPLES = 1000
 INTERVAL = 0.9
+INTERVAL_PROMPTS = 5
+"""Min prompts of an interval: a bootstrap over fewer is too narrow."""
 COUNTED = (
     "steps", "accepted_per_step", "mean_acceptance_length", "draft_acceptance", "mean_draft_length", "marginal",
     "conditional", "drafted_per_pos", "tested_per_pos", "accepted_per_pos",
@@ -38,6 +41,7 @@ class Row:
     forwards: per generated token, by who made them.
     machine_rate: tokens/s of all sequences together, prefill included. first_token, between_tokens: percentiles in
     seconds. hardware_bound ... acceptance_bound: as in ``Bounds``. roof_fraction: speedup / acceptance_bound.
+    worst_family ... worst_high: the family with the smallest speedup, in a row over several families.
     """
 
     contender: str
@@ -84,6 +88,10 @@ class Row:
     acceptance_bound: float | None = None
     roof_fraction: float | None = None
     spec_bench: dict[str, Any] = attrs.field(factory=dict)
+    worst_family: str | None = None
+    worst_speedup: float | None = None
+    worst_low: float | None = None
+    worst_high: float | None = None
 
 
 @attrs.frozen
@@ -110,11 +118,43 @@ def rows(
     contenders = list(dict.fromkeys(lap.contender for lap in laps))
     passed = {name for name in contenders if name in labels or not _differing(laps, name)}
     known = costs or {}
-    return [
+    listed = [
         row(laps, name, family, passed, labels.get(name), known.get(name), level)
         for family in families
         for name in contenders
     ]
+    drafting = {name for name in contenders if baseline_of(laps, name) != name}
+    return [
+        _with_worst(one, listed) if one.family == ALL and len(families) > 2 and one.contender in drafting else one
+        for one in listed
+    ]
+
+
+def _with_worst(whole: Row, listed: Iterable[Row]) -> Row:
+    """The row over all families, with the family of its smallest speedup."""
+    parts = [row for row in listed if row.contender == whole.contender and row.family != ALL]
+    timed = [row for row in parts if row.speedup is not None]
+    if not timed:
+        return whole
+    worst = min(timed, key=lambda row: row.speedup or 0.0)
+    return attrs.evolve(
+        whole,
+        worst_family=worst.family,
+        worst_speedup=worst.speedup,
+        worst_low=worst.low,
+        worst_high=worst.high,
+    )
+
+
+def worst_first(rows: Iterable[Row]) -> list[str]:
+    """The families, that of the smallest speedup first; all families together come last."""
+    rows = list(rows)
+    least = {
+        family: min((row.speedup for row in rows if row.family == family and row.speedup is not None), default=math.inf)
+        for family in dict.fromkeys(row.family for row in rows)
+        if family != ALL
+    }
+    return [*sorted(least, key=lambda family: least[family]), *([ALL] if any(r.family == ALL for r in rows) else [])]
 
 
 Text = tuple[str, str, int]
@@ -151,16 +191,16 @@ def row(
     costs: tuple[Curves, int] | None = None,
     level: float = INTERVAL,
 ) -> Row:
-    own_laps = _laps_of(laps, name, family)
+    own_laps = laps_of(laps, name, family)
     records = [r for lap in own_laps for r in lap.records]
-    cells = _cells(records)
+    cells = cells_of(records)
     tally = _pool(records)
     counted = tally.report()
     tau = counted["tokens_per_step"]
     baseline = baseline_of(laps, name)
     shown = {name, baseline} <= passed
-    plain = [r for lap in _laps_of(laps, baseline, family) for r in lap.records]
-    speeds = speed(cells, _cells(plain), level) if shown else NO_SPEED
+    plain = [r for lap in laps_of(laps, baseline, family) for r in lap.records]
+    speeds = speed(cells, cells_of(plain), level) if shown else NO_SPEED
     return Row(
         contender=name,
         family=family,
@@ -180,7 +220,7 @@ def row(
         **{key: counted[key] for key in COUNTED},
         spec_bench=spec_bench_dataset.figures(records, plain, shown),
         **latency.figures(own_laps, speeds["rate"] is not None),
-        **_bounds(own_laps, _laps_of(laps, baseline, family), tally, costs, speeds["speedup"]),
+        **_bounds(own_laps, laps_of(laps, baseline, family), tally, costs, speeds["speedup"]),
     )
 
 
@@ -245,8 +285,8 @@ def _whole(cells: list[Cell]) -> float | None:
 
 
 def interval(pairs: Pairs, level: float) -> tuple[float | None, float | None]:
-    """Bootstrap interval over prompts at a level; None for fewer than two prompts."""
-    if len(pairs) < 2:
+    """Bootstrap interval over prompts at a level; None for fewer than INTERVAL_PROMPTS."""
+    if len(pairs) < INTERVAL_PROMPTS:
         return None, None
     rng = random.Random(0)
     drawn = (_speedup(rng.choices(pairs, k=len(pairs))) for _ in range(RESAMPLES))
@@ -257,11 +297,11 @@ def interval(pairs: Pairs, level: float) -> tuple[float | None, float | None]:
     return ratios[tail], ratios[-1 - tail]
 
 
-def _laps_of(laps: list[Lap], name: str, family: str) -> list[Lap]:
+def laps_of(laps: list[Lap], name: str, family: str) -> list[Lap]:
     return [lap for lap in laps if lap.contender == name and family in (lap.family, ALL)]
 
 
-def _cells(records: list[Record]) -> dict[str, Cell]:
+def cells_of(records: list[Record]) -> dict[str, Cell]:
     """Cells by prompt; the turns of a conversation count together."""
     by_prompt: dict[str, dict[int, list[Record]]] = {}
     for record in records:

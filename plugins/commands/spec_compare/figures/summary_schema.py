@@ -14,11 +14,18 @@ from spec_commands.timing_warnings import TimingWarning
 from spec_costs.limits import Limits
 
 from spec_compare.figures.difference import Difference
+from spec_compare.figures.pairs import Pair
 from spec_compare.figures.summary import Row
 from spec_compare.records.schema import DIALECT, of_type
 
 FILE = Path(__file__).with_name("summary.schema.json")
-LISTS: dict[str, type] = {"rows": Row, "differences": Difference, "warnings": TimingWarning, "limits": Limits}
+LISTS: dict[str, type] = {
+    "rows": Row,
+    "pairs": Pair,
+    "differences": Difference,
+    "warnings": TimingWarning,
+    "limits": Limits,
+}
 CIRCUMSTANCES = {
     "target": "string",
     "device": "string",

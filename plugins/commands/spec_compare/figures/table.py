@@ -10,8 +10,10 @@ from spec_commands.timing_warnings import TimingWarning
 
 from spec_compare.figures.columns import COLUMNS, LEFT, informative_columns, title
 from spec_compare.figures.difference import Difference
+from spec_compare.figures.facets import short_names
 from spec_compare.figures.outcome import Outcome
-from spec_compare.figures.summary import ALL, INTERVAL, Row
+from spec_compare.figures.pairs import Pair, pairs_against
+from spec_compare.figures.summary import ALL, INTERVAL, Row, worst_first
 from spec_compare.figures.timing_warnings import fold_warnings
 
 MANY = 8
@@ -27,12 +29,12 @@ def show(
     baselines: Mapping[str, str] | None = None,
     level: float = INTERVAL,
 ) -> None:
-    """Print a table per family, the one over all prompts last, then bounds, differences and warnings.
+    """Print a table per family, that of the smallest speedup first and the one over all prompts last.
 
-    batch: prompts that ran together. baselines: {contender: the plain decoding it is compared with}. level: of the
-    intervals.
+    Bounds, differences and warnings follow. batch: prompts that ran together. baselines: {contender: the plain
+    decoding it is compared with}. level: of the intervals.
     """
-    families = list(dict.fromkeys(r.family for r in rows))
+    families = worst_first(rows)
     for family in families[:-1] if len(families) == 2 else families:
         family_rows = [r for r in rows if r.family == family]
         name = "all families" if family == ALL else family
@@ -45,10 +47,26 @@ def show(
         say(f"warning: {warning.text}")
 
 
-def show_outcome(result: Outcome, wide: bool) -> None:
-    """Print the tables of an outcome, with its bounds, differences and warnings."""
+def show_outcome(result: Outcome, wide: bool, against: str | None = None) -> None:
+    """Print the tables of an outcome, with its bounds, differences and warnings.
+
+    against: a contender with which every other one is compared. Raises UsageError for an unknown one.
+    """
     header = result.header
+    if against is not None:
+        _show_against(result, against)
     show(result.rows, result.differences, result.warnings, wide, header.batch, result.baselines, header.interval)
+
+
+def _show_against(result: Outcome, name: str) -> None:
+    chosen = pairs_against(result.pairs, short_names(result.header), name)
+    lines = [[pair.contender, f"{pair.ratio:.2f}×", _span(pair), str(pair.prompts)] for pair in chosen]
+    heads = ["method", f"× {name}", f"{100 * result.header.interval:.4g}%", "prompts"]
+    show_table(Cells(heads, lines, frozenset({"method"})), title=f"against {name}, all families")
+
+
+def _span(pair: Pair) -> str:
+    return "" if pair.low is None or pair.high is None else f"{pair.low:.2f}-{pair.high:.2f}"
 
 
 def readings(rows: list[Row], baselines: Mapping[str, str], wide: bool) -> list[str]:

@@ -18,20 +18,28 @@ LOADING = ("model", *(f.name for f in attrs.fields(LoadSettings)))
 
 
 def names(chains: list[list[str]]) -> list[str]:
-    """Names of chains without files, or with the names of files if two would be called the same. Settings stay."""
-    short = [title(c) for c in chains]
-    often = Counter(short)
-    return [name if often[name] == 1 else title(c, _with_file) for name, c in zip(short, chains, strict=True)]
+    """The shortest names of chains that differ: without files, with their stems, or as they were written."""
+    listed = [title(chain) for chain in chains]
+    for of in (_with_stem, str):
+        often = Counter(listed)
+        listed = [name if often[name] == 1 else title(c, of) for name, c in zip(listed, chains, strict=True)]
+    return listed
 
 
 def _short(part: str) -> str:
-    before, _, _ = part.partition("=")
-    return part if ":" in before else before
+    """A method without its file; with other settings, the file is one of them."""
+    name, settings = parse_method(part)
+    return _with_stem(part) if settings.keys() - {"file"} else name
 
 
-def _with_file(part: str) -> str:
-    before, equals, file = part.partition("=")
-    return part if ":" in before else f"{before}{equals}{Path(file).name}"
+def _with_stem(part: str) -> str:
+    """A method with its settings; of a path the stem."""
+    name, settings = parse_method(part)
+    return format_method(name, {key: _stem(key, value) for key, value in settings.items()})
+
+
+def _stem(key: str, value: str) -> str:
+    return Path(value).stem if key == "file" or Path(value).name != value else value
 
 
 def title(chain: list[str], of: Callable[[str], str] = _short) -> str:

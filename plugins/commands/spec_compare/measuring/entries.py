@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -130,9 +130,17 @@ def once(specs: Iterable[str]) -> tuple[str, ...]:
 
 
 def _method(settings: Settings, spec: str) -> ContenderEntry:
-    methods = split_methods(spec, common.installed_names())
-    origin = settings.table["methods"].origin
-    return ContenderEntry(settings, methods, origins={key: origin for part in methods for key in _keys(part)})
+    known, origin = common.installed_names(), settings.table["methods"].origin
+    name, chain = split_name(spec, known)
+    methods = split_methods(chain, known)
+    return ContenderEntry(settings, methods, name, origins={key: origin for part in methods for key in _keys(part)})
+
+
+def split_name(spec: str, known: Container[str]) -> tuple[str | None, str]:
+    """(name, chain) of ``NAME=CHAIN``; no name where the part before the sign is a method. known: methods."""
+    name, sign, chain = spec.partition("=")
+    is_named = sign and not set(name) & set(":+") and name not in known and name_of(chain.partition("+")[0]) in known
+    return (name, chain) if is_named else (None, spec)
 
 
 def _keys(part: str) -> list[str]:

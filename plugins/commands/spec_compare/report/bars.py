@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from spec_compare.figures.facets import short_names
 from spec_compare.figures.outcome import Outcome
 from spec_compare.figures.summary import ALL, Row
 from spec_compare.report import svg
 from spec_compare.report.figure import Figure, Panel, facet_panels, figure_of, number, span
-from spec_compare.report.looks import cut_middle, looks, short_names
+from spec_compare.report.looks import cut_middle, looks
 
 PER_ROW = 0.46
 """Inches of a contender, its name included."""
@@ -52,7 +53,7 @@ def _speedups(result: Outcome, panel: Panel, families: list[Row], limits: tuple[
 
 def _name_rows(result: Outcome, ax: Any, rows: Sequence[Row], values: Sequence[str]) -> None:
     """Write each name above its line, and a value at the end of the line."""
-    names = short_names(result)
+    names = short_names(result.header)
     at = {"transform": ax.get_yaxis_transform(), "va": "bottom", "fontsize": 10}
     for y, (row, value) in enumerate(zip(rows, values, strict=True)):
         ax.text(0, y - 0.22, cut_middle(names[row.contender]), ha="left", **at)

@@ -8,9 +8,8 @@ from typing import Any
 import attrs
 from spec_commands.html_page import clean
 
-from spec_compare.figures.facets import facets, series_names
+from spec_compare.figures.facets import facets, series_names, short_names
 from spec_compare.figures.outcome import Outcome
-from spec_compare.records.record import PLAIN
 from spec_compare.report import svg
 
 PATHS = {
@@ -87,13 +86,8 @@ def _look(i: int) -> Look:
 
 def keys_of(result: Outcome, contenders: Iterable[str]) -> list[Key]:
     """The legend of these contenders: a key per series."""
-    own, names = looks(result), short_names(result)
+    own, names = looks(result), short_names(result.header)
     return list({names[name]: Key.of(names[name], own[name]) for name in contenders}.values())
-
-
-def short_names(result: Outcome) -> dict[str, str]:
-    """{contender: its name inside its facet}."""
-    return {name: short for f in facets(result.header) for name, short in {f.baseline: PLAIN, **f.series}.items()}
 
 
 def cut_middle(name: str, length_max: int = 36) -> str:

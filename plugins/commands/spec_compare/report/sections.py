@@ -12,13 +12,13 @@ from spec_commands.timing_warnings import TimingWarning
 from spec_compare.figures.columns import ABOUT, COLUMNS, INTERVAL, informative_columns, title
 from spec_compare.figures.facets import facets
 from spec_compare.figures.outcome import Outcome
-from spec_compare.figures.summary import ALL, Row
+from spec_compare.figures.summary import ALL, Row, worst_first
 from spec_compare.records.record import PLAIN
 from spec_compare.report.looks import cut_middle
 
 NAME_MAX = 40
 """Max characters of a name in a table; the whole name is shown on hover."""
-FIRST = ("method", "speedup", "identical", INTERVAL, "tokens/step")
+FIRST = ("method", "speedup", INTERVAL, "identical", "worst family", "tokens/step")
 """Columns that stand at the beginning, where a narrow page shows them."""
 KINDS = {
     "scatter": "the laps of {} contenders scatter",
@@ -63,8 +63,8 @@ class Section:
 
 
 def sections(result: Outcome) -> list[Section]:
-    """The table over all prompts, then that of each family if there are several."""
-    names = [ALL, *dict.fromkeys(row.family for row in result.rows if row.family != ALL)]
+    """The table over all prompts, then that of each family if there are several, the smallest speedup first."""
+    names = [ALL, *(family for family in worst_first(result.rows) if family != ALL)]
     return [_section(result, family) for family in (names[:1] if len(names) == 2 else names)]
 
 
