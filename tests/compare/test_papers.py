@@ -9,6 +9,7 @@ import subprocess
 import attrs
 import pytest
 from spec_cli.main import run
+from spec_commands.timing_warnings import TimingWarning
 from spec_compare.exports import papers
 from spec_compare.figures import outcome
 from spec_compare.figures.facets import facets, pivot
@@ -31,9 +32,19 @@ def comparison_folder(tmp_path_factory):
     return folder
 
 
+SPEEDS = {"repeat": 2.0, "mute": 1.0, "oracle": 3.0}
+
+
 @pytest.fixture
 def result(comparison_folder):
-    return outcome.recompute(read(comparison_folder / "out"), 0.95)
+    """The outcome with speedups and intervals that do not depend on the machine."""
+    whole = outcome.recompute(read(comparison_folder / "out"), 0.95)
+    return attrs.evolve(whole, rows=[give_speed(row) for row in whole.rows], warnings=[])
+
+
+def give_speed(row):
+    speedup = next((value for name, value in SPEEDS.items() if row.contender.startswith(name)), None)
+    return row if speedup is None else attrs.evolve(row, speedup=speedup, low=speedup - 0.1, high=speedup + 0.1)
 
 
 def with_rows(result, **changes):
@@ -54,17 +65,45 @@ def test_facets_are_models_and_temperatures_and_series_are_methods(result):
     assert {name: len(row) for name, row in table.items()} == {"repeat": 4, "mute": 4, "oracle 2": 4}
 
 
-def test_latex_has_a_column_group_per_model_and_temperature(result, tmp_path):
+def test_latex_has_a_column_group_per_model_and_temperature(result, tmp_path, monkeypatch):
+    monkeypatch.setattr(papers, "ABREAST", 4)
     (path,) = papers.latex(result, tmp_path / "t.tex")
     text = path.read_text()
 
-    assert r"\multicolumn{4}{c}{toy:dense} & \multicolumn{4}{c}{toy:hybrid}" in text
-    assert text.count(r"\multicolumn{2}{c}{$T = 0$}") == text.count(r"\multicolumn{2}{c}{$T = 0.9$}") == 2
+    assert r"\multicolumn{6}{c}{toy:dense} & \multicolumn{6}{c}{toy:hybrid}" in text
+    assert text.count(r"\multicolumn{3}{c}{$T = 0$}") == text.count(r"\multicolumn{3}{c}{$T = 0.9$}") == 2
     assert r"95 \% bootstrap" in text and "[" in text
     (line,) = re.findall(r"^repeat & .*$", text, re.M)
-    assert line.count("&") == 8
+    assert line.count("&") == 12
     assert text.count(r"\begin{table}") == 1
     assert not any(r"\textbf" in line for line in text.splitlines() if line.startswith("oracle")), "it knows the text"
+
+
+def test_several_facets_are_groups_of_rows(result, tmp_path):
+    text = papers.latex(result, tmp_path / "t.tex")[0].read_text()
+
+    assert text.count(r"\emph{toy:dense, $T = 0$}") == text.count(r"\emph{toy:hybrid, $T = 0.9$}") == 1
+    lines = re.findall(r"^repeat & .*$", text, re.M)
+    assert len(lines) == 4 and all(line.count("&") == 3 for line in lines)
+    assert papers.WORST in text
+
+
+def test_a_value_is_bold_only_if_no_other_interval_covers_it(result, tmp_path):
+    """mute at most 1.10 leaves repeat's 2.00 the best; at most 2.00 covers it; without an interval nothing is known."""
+    clear, covered, unknown = (
+        papers.latex(with_rows(result, high=high), tmp_path / "t.tex")[0].read_text() for high in (1.1, 2.0, None)
+    )
+
+    assert clear.count(r"\textbf{2.00}") == 4
+    assert r"\textbf" not in covered and r"\textbf" not in unknown
+
+
+def test_unreliable_times_are_named_wherever_the_figures_go(result, tmp_path):
+    busy = attrs.evolve(result, warnings=[TimingWarning("load", None, "other programs ran")])
+    texts = [write(busy, tmp_path / "t")[0].read_text() for write in (papers.latex, papers.markdown)]
+
+    assert all("Times are unreliable: other programs were busy" in text for text in texts)
+    assert "unreliable" not in papers.latex(result, tmp_path / "t")[0].read_text()
 
 
 def test_many_facets_are_a_table_per_model(result, tmp_path, monkeypatch):
@@ -109,7 +148,7 @@ def test_the_latex_compiles_with_any_name(result, tmp_path, monkeypatch):
     rows = [attrs.evolve(r, contender=r.contender.replace("mute", HOSTILE)) for r in result.rows]
     header = attrs.evolve(result.header, contenders=renamed, command=["a\n\\b", "%"])
     papers.latex(attrs.evolve(result, header=header, rows=rows), tmp_path / "t.tex")
-    page = r"\documentclass{article}\usepackage[margin=1cm,landscape]{geometry}\usepackage{booktabs}"
+    page = r"\documentclass{article}\usepackage{booktabs}"
     (tmp_path / "m.tex").write_text(page + r"\begin{document}\input{t.tex}\end{document}")
     done = subprocess.run(
         [TEX, "-interaction=nonstopmode", "-halt-on-error", "m.tex"], cwd=tmp_path, capture_output=True, text=True
@@ -119,11 +158,11 @@ def test_the_latex_compiles_with_any_name(result, tmp_path, monkeypatch):
     assert (tmp_path / "m.pdf").stat().st_size > 1000 and "Overfull" not in done.stdout
 
 
-def test_the_command_writes_both_at_a_level(comparison_folder, monkeypatch):
+def test_the_command_writes_both_and_names_no_level_without_intervals(comparison_folder, monkeypatch):
     monkeypatch.chdir(comparison_folder)
     assert run(["compare", "export", "out", "--latex", "a.tex", "--markdown", "a.md", "--level", "0.99"]) == 0
 
     assert (
-        r"99 \% bootstrap" in (comparison_folder / "a.tex").read_text()
-        and "99 % bootstrap" in (comparison_folder / "a.md").read_text()
+        r"\caption{Speedup over plain decoding, and tokens" in (comparison_folder / "a.tex").read_text()
+        and "Speedup over plain decoding, and tokens" in (comparison_folder / "a.md").read_text()
     )

@@ -160,7 +160,12 @@ def test_swept_settings_are_columns_of_the_exported_table(folder):
     written = [r for r in csv.DictReader((folder / "t.csv").open(newline="")) if r["family"] == "all"]
 
     assert [(r["methods"], r["repeat.length"], r["seed"]) for r in written] == [
-        ("", "", "3"), ("", "", "4"),
+        ("plain", "", "3"), ("plain", "", "4"),
         ("repeat", "1", "3"), ("repeat", "1", "4"), ("repeat", "2", "3"), ("repeat", "2", "4"),
     ]  # fmt: skip
     assert "max_tokens" not in written[0]
+    assert run(["compare", "export", "swept", "--texts", "x.csv"]) == 0
+    texts = list(csv.DictReader((folder / "x.csv").open(newline="")))
+    assert {(r["repeat.length"], r["seed"]) for r in texts if r["contender"].startswith("repeat")} == {
+        ("1", "3"), ("1", "4"), ("2", "3"), ("2", "4"),
+    }  # fmt: skip

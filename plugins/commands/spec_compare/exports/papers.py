@@ -1,4 +1,7 @@
-"""Tables for papers: methods by models and temperatures, as LaTeX with booktabs and as Markdown."""
+"""Tables for papers: methods by models and temperatures, as LaTeX with booktabs and as Markdown.
+
+A table of one or two facets has them as groups of columns, a larger one as groups of rows, so that it fits a page.
+"""
 
 from __future__ import annotations
 
@@ -12,25 +15,32 @@ from spec_compare.exports.tables import write_file
 from spec_compare.figures.facets import Facet, facets, pivot
 from spec_compare.figures.outcome import Outcome
 from spec_compare.figures.summary import Row
+from spec_compare.figures.timing_warnings import warning_counts
 from spec_compare.measuring import oracle
+from spec_compare.report.looks import cut_middle
 
-TOGETHER = 4
+ABREAST = 2
+"""Max facets that are groups of columns."""
+TOGETHER = 6
 """Max facets of one table; of more, each model has a table of its own."""
+NAME_MAX = 32
+"""Max characters of a name in LaTeX."""
 SPECIAL = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
-    "|": r"\textbar{}", '"': r"\textquotedbl{}",
+    "|": r"\textbar{}", "…": r"\ldots{}", '"': r"\textquotedbl{}",
 }  # fmt: skip
 Table = dict[str, dict[str, Row]]
 """{method: {baseline of a facet: its row}}."""
 LOSSY = "its text is not the target's own"
+WORST = "the family of prompts with the smallest speedup"
 DIFFERS = "its text differs from plain decoding's, so it has no speed"
 
 
 def latex(result: Outcome, path: Path) -> list[Path]:
     """A file of tables that ``\\input`` reads; it needs the package booktabs."""
     blocks = [_latex_table(result, group, n) for n, group in enumerate(groups(facets(result.header)))]
-    head = ["% \\usepackage{booktabs}", *(f"% {escape_comment(line)}" for line in circumstances(result))]
+    head = ["% \\usepackage{booktabs}", *(f"% {escape_comment(line)}" for line in circumstances(result) if line)]
     return [write_file(path, "\n".join([*head, *blocks]).encode())]
 
 
@@ -59,23 +69,31 @@ def circumstances(result: Outcome) -> list[str]:
 
 
 def caption(result: Outcome) -> str:
-    return (
-        f"Speedup over plain decoding with its {100 * result.header.interval:.4g} % bootstrap interval over prompts, "
-        "and tokens per step"
-    )
+    """What the figures are; intervals are named if there are some."""
+    level = f" with its {100 * result.header.interval:.4g} % bootstrap interval over prompts"
+    has_intervals = any(row.low is not None and row.contender not in result.baselines.values() for row in result.rows)
+    return f"Speedup over plain decoding{level if has_intervals else ''}, and tokens per step"
 
 
 def best_speedups(result: Outcome, listed: Sequence[Facet], table: Table) -> dict[str, float | None]:
-    """{baseline of a facet: the largest speedup there, as it is shown}, of texts that are the target's own.
+    """{baseline of a facet: the speedup that is best there, as it is shown}, of texts that are the target's own.
 
-    A contender that knows the text is left out.
+    None if another contender's interval covers it, or is not known. A contender that knows the text is left out.
     """
     knowing = {facts.name for facts in result.header.contenders if facts.methods == [oracle.NAME]}
     fair = {
         facet.baseline: [row for own in table.values() if (row := own.get(facet.baseline)) and _is_fair(row, knowing)]
         for facet in listed
     }
-    return {key: max((round(row.speedup or 0.0, 2) for row in rows), default=None) for key, rows in fair.items()}
+    return {key: _clearly_best(rows) for key, rows in fair.items()}
+
+
+def _clearly_best(rows: list[Row]) -> float | None:
+    """The largest speedup, if there are others and no interval of theirs covers it."""
+    ordered = sorted(rows, key=lambda row: row.speedup or 0.0)
+    if len(ordered) < 2 or any(row.high is None or row.high >= (ordered[-1].speedup or 0.0) for row in ordered[:-1]):
+        return None
+    return round(ordered[-1].speedup or 0.0, 2)
 
 
 def _is_fair(row: Row, knowing: set[str]) -> bool:
@@ -84,24 +102,21 @@ def _is_fair(row: Row, knowing: set[str]) -> bool:
 
 def _latex_table(result: Outcome, listed: list[Facet], number: int) -> str:
     table = pivot(result, listed)
-    columns = best_speedups(result, listed, table)
-    body = [
-        " & ".join([escape_latex(name), *(_latex_cells(row.get(key), columns[key]) for key in columns)]) + r" \\"
-        for name, row in table.items()
-    ]
     rows = [row for own in table.values() for row in own.values()]
+    figures = figures_of(rows)
+    abreast = len(listed) <= ABREAST
+    layout = _columns_of_facets if abreast else _rows_of_facets
+    groups = len(listed) if abreast else 1
     return "\n".join(
         [
             r"\begin{table}",
-            r"\centering",
-            rf"\caption{{{escape_latex(caption(result))} ($\tau$).{_notes(rows)}}}",
+            r"\centering\small",
+            rf"\caption{{{escape_latex(caption(result))} ($\tau$).{_notes(result, rows)}}}",
             r"\medskip",
             rf"\label{{tab:comparison{'' if not number else f'-{number + 1}'}}}",
-            rf"\begin{{tabular}}{{l{'rr' * len(listed)}}}",
+            rf"\begin{{tabular}}{{l{'r' * len(figures) * groups}}}",
             r"\toprule",
-            *_latex_heads(listed),
-            r"\midrule",
-            *body,
+            *layout(result, listed, table, figures),
             r"\bottomrule",
             r"\end{tabular}",
             r"\end{table}",
@@ -110,17 +125,74 @@ def _latex_table(result: Outcome, listed: list[Facet], number: int) -> str:
     )
 
 
-def _notes(rows: list[Row]) -> str:
+def figures_of(rows: Iterable[Row]) -> tuple[str, ...]:
+    """The heads of the figures of a facet; the worst family is one of them if there are several families."""
+    has_worst = any(row.worst_family is not None for row in rows)
+    return ("Speedup", *(["Worst"] if has_worst else []), r"$\tau$")
+
+
+def _columns_of_facets(result: Outcome, listed: list[Facet], table: Table, figures: tuple[str, ...]) -> list[str]:
+    best = best_speedups(result, listed, table)
+    return [
+        *_latex_heads(listed, figures),
+        r"\midrule",
+        *(
+            " & ".join(
+                [
+                    latex_name(name),
+                    *(_latex_cells(row.get(key), best[key], figures) for key in best),
+                ]
+            )
+            + r" \\"
+            for name, row in table.items()
+        ),
+    ]
+
+
+def _rows_of_facets(result: Outcome, listed: list[Facet], table: Table, figures: tuple[str, ...]) -> list[str]:
+    best = best_speedups(result, listed, table)
+    lines = [" & ".join(["Method", *figures]) + r" \\"]
+    for facet in listed:
+        title = ", ".join(
+            filter(None, (escape_latex(facet.model), f"$T = {facet.temperature:g}$", escape_latex(facet.rest)))
+        )
+        lines += [r"\midrule", rf"\multicolumn{{{1 + len(figures)}}}{{l}}{{\emph{{{title}}}}} \\"]
+        lines += [
+            " & ".join(
+                [
+                    latex_name(name),
+                    _latex_cells(row[facet.baseline], best[facet.baseline], figures),
+                ]
+            )
+            + r" \\"
+            for name, row in table.items()
+            if facet.baseline in row
+        ]
+    return lines
+
+
+def _notes(result: Outcome, rows: list[Row]) -> str:
     notes = [rf" $\ast$: {LOSSY}."] if any(map(is_lossy, rows)) else []
-    return "".join([*notes, *([f" --: {DIFFERS}."] if any(r.speedup is None for r in rows) else [])])
+    notes += [f" --: {DIFFERS}."] if any(r.speedup is None for r in rows) else []
+    notes += [f" Worst: {WORST}."] if any(r.worst_family is not None for r in rows) else []
+    return "".join([*notes, *(f" {escape_latex(line)}" for line in unreliable(result))])
 
 
-def _latex_heads(listed: list[Facet]) -> list[str]:
+def unreliable(result: Outcome) -> list[str]:
+    """One line if times are unreliable, which goes wherever the figures go."""
+    kinds = warning_counts(result.warnings)
+    return [f"Times are unreliable: {kinds}."] if kinds else []
+
+
+def _latex_heads(listed: list[Facet], figures: tuple[str, ...]) -> list[str]:
     """A line of models, one of temperatures, and one of figures, with rules below the first two."""
-    spans = [(model, 2 * len(list(group))) for model, group in groupby(listed, key=lambda facet: facet.model)]
-    temperatures = [(f"$T = {f.temperature:g}$" + (f", {escape_latex(f.rest)}" if f.rest else ""), 2) for f in listed]
-    figures = " & ".join(["Method", *[r"Speedup & $\tau$"] * len(listed)]) + r" \\"
-    return [*_span_lines([(escape_latex(model), n) for model, n in spans]), *_span_lines(temperatures), figures]
+    width = len(figures)
+    spans = [(model, width * len(list(group))) for model, group in groupby(listed, key=lambda facet: facet.model)]
+    temperatures = [
+        (f"$T = {f.temperature:g}$" + (f", {escape_latex(f.rest)}" if f.rest else ""), width) for f in listed
+    ]
+    heads = " & ".join(["Method", *[" & ".join(figures)] * len(listed)]) + r" \\"
+    return [*_span_lines([(escape_latex(model), n) for model, n in spans]), *_span_lines(temperatures), heads]
 
 
 def _span_lines(spans: Iterable[tuple[str, int]]) -> list[str]:
@@ -132,17 +204,27 @@ def _span_lines(spans: Iterable[tuple[str, int]]) -> list[str]:
     return [" & ".join(cells) + r" \\", " ".join(rules)]
 
 
-def _latex_cells(row: Row | None, largest: float | None) -> str:
+def _latex_cells(row: Row | None, best: float | None, figures: tuple[str, ...]) -> str:
     if row is None:
-        return " & "
+        return " & " * (len(figures) - 1)
     steps = "--" if row.tokens_per_step is None else f"{row.tokens_per_step:.2f}"
+    worst = "--" if row.worst_speedup is None else f"{row.worst_speedup:.2f} {escape_latex(row.worst_family or '')}"
+    return " & ".join([_latex_speedup(row, best), *([worst] if len(figures) > 2 else []), steps])
+
+
+def _latex_speedup(row: Row, best: float | None) -> str:
     if row.speedup is None:
-        return f"-- & {steps}"
+        return "--"
     speedup = f"{row.speedup:.2f}"
-    speedup = rf"\textbf{{{speedup}}}" if round(row.speedup, 2) == largest and not is_lossy(row) else speedup
+    speedup = rf"\textbf{{{speedup}}}" if round(row.speedup, 2) == best and not is_lossy(row) else speedup
     mark = r"$^{\ast}$" if is_lossy(row) else ""
     span = "" if row.low is None or row.high is None else rf"\,{{\scriptsize[{row.low:.2f}, {row.high:.2f}]}}"
-    return f"{speedup}{mark}{span} & {steps}"
+    return f"{speedup}{mark}{span}"
+
+
+def latex_name(contender: str) -> str:
+    """The name of a contender as LaTeX, cut in the middle if it is long."""
+    return escape_latex(cut_middle(contender, NAME_MAX))
 
 
 def escape_latex(text: str) -> str:
@@ -170,6 +252,8 @@ def _markdown_table(result: Outcome, listed: list[Facet]) -> str:
         f"{caption(result)}; {escape_markdown(circumstances(result)[0])}.",
         *([f"\\*: {LOSSY}."] if any(map(is_lossy, rows)) else []),
         *([f"-: {DIFFERS}."] if any(row.speedup is None for row in rows) else []),
+        *([f"worst: {WORST}."] if any(row.worst_family is not None for row in rows) else []),
+        *map(escape_markdown, unreliable(result)),
     ]
     return "\n".join(lines) + "\n"
 
@@ -184,7 +268,8 @@ def _markdown_cell(row: Row | None, largest: float | None) -> str:
     speedup = f"**{speedup}**" if round(row.speedup, 2) == largest and not is_lossy(row) else speedup
     mark = r"\*" if is_lossy(row) else ""
     span = "" if row.low is None or row.high is None else f" ({row.low:.2f} to {row.high:.2f})"
-    return f"{speedup}{mark}{span}, {steps}"
+    worst = "" if row.worst_family is None else f", worst {row.worst_speedup:.2f}× {escape_markdown(row.worst_family)}"
+    return f"{speedup}{mark}{span}{worst}, {steps}"
 
 
 def escape_markdown(text: str) -> str:

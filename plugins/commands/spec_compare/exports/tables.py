@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv as csv_module
 import io
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,8 @@ from spec_commands import common
 from spec_commands.common import as_json
 
 from spec_compare.figures.outcome import Outcome
-from spec_compare.records.header import Header
-from spec_compare.records.record import Record
+from spec_compare.records.header import ContenderFacts, Header
+from spec_compare.records.record import PLAIN, Record
 from spec_core.commands import name_of
 from spec_core.errors import UsageError
 
@@ -33,7 +33,9 @@ def csv(result: Outcome, path: Path) -> list[Path]:
 
 def texts(result: Outcome, path: Path) -> list[Path]:
     """A line per text: counts and times, without its tokens and steps."""
-    return [write_file(path, _csv([_text(record) for lap in result.laps for record in lap.records]))]
+    names, facts = varying_settings(result.header), {c.name: c for c in result.header.contenders}
+    lines = [_text(r) | swept_of(facts[r.contender], names) for lap in result.laps for r in lap.records]
+    return [write_file(path, _csv(lines))]
 
 
 def parquet(result: Outcome, path: Path) -> list[Path]:
@@ -58,18 +60,22 @@ def rows(result: Outcome) -> Iterator[dict[str, Any]]:
         facts = next(c for c in header.contenders if c.name == row.contender)
         target = header.targets[facts.target]
         where = {"model": target.model, "dtype": target.dtype, "device": target.device, "host": header.host}
-        own = {
-            name: facts.settings[name].value if name in facts.settings else None for name in varying_settings(header)
-        }
-        methods = "+".join(map(name_of, facts.methods))
+        own = swept_of(facts, varying_settings(header))
+        methods = "+".join(map(name_of, facts.methods)) or PLAIN
         yield {
             **attrs.asdict(row),
             "baseline": facts.baseline,
             **where,
             "batch": header.batch,
             "methods": methods,
+            "times_unreliable": bool(result.warnings),
             **own,
         }
+
+
+def swept_of(facts: ContenderFacts, names: Iterable[str]) -> dict[str, Any]:
+    """The values of these settings; None for one that a contender does not have."""
+    return {name: facts.settings[name].value if name in facts.settings else None for name in names}
 
 
 def varying_settings(header: Header) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
 from spec_commands.machine import Load
@@ -13,6 +14,13 @@ from spec_compare.records.record import Lap
 NO_INTERVAL = 1.05
 """Factor by which the speedup of a single prompt, which has no interval, may exceed its bound: the same work repeats
 within a few per cent."""
+
+
+KINDS = {
+    "scatter": "the laps of {} contenders scatter",
+    "bound": "{} speedups are larger than they can be",
+    "load": "other programs were busy",
+}
 
 
 def found_in(laps: list[Lap], rows: list[Row], load: Load, device: str) -> list[TimingWarning]:
@@ -124,3 +132,9 @@ def _low(row: Row) -> float:
 def _exceeds(row: Row) -> bool:
     """Whether the interval is above the bound: tokens per step, since a step takes at least as long as a plain step."""
     return row.tokens_per_step is not None and _low(row) > row.tokens_per_step
+
+
+def warning_counts(warnings: Iterable[TimingWarning]) -> str:
+    """One line on all warnings: how many of each kind."""
+    counts = Counter(warning.kind for warning in warnings)
+    return "; ".join(KINDS[kind].format(count) for kind, count in counts.items())

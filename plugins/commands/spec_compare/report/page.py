@@ -9,10 +9,11 @@ from spec_commands.html_page import render_page, write_page
 from spec_compare.figures.outcome import Outcome
 from spec_compare.figures.summary import ALL
 from spec_compare.figures.table import describe_difference, reading
+from spec_compare.figures.timing_warnings import warning_counts
 from spec_compare.report.conditions import facts, measured_from_to
 from spec_compare.report.figures import figures
 from spec_compare.report.reported_texts import sources, texts
-from spec_compare.report.sections import sections, warning_counts
+from spec_compare.report.sections import sections
 
 HERE = Path(__file__).parent
 FEW = 6

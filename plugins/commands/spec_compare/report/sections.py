@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable
 
 import attrs
-from spec_commands.timing_warnings import TimingWarning
 
 from spec_compare.figures.columns import ABOUT, COLUMNS, INTERVAL, informative_columns, title
 from spec_compare.figures.facets import facets
@@ -20,11 +18,6 @@ NAME_MAX = 40
 """Max characters of a name in a table; the whole name is shown on hover."""
 FIRST = ("method", "speedup", INTERVAL, "identical", "worst family", "tokens/step")
 """Columns that stand at the beginning, where a narrow page shows them."""
-KINDS = {
-    "scatter": "the laps of {} contenders scatter",
-    "bound": "{} speedups are larger than they can be",
-    "load": "other programs were busy",
-}
 
 
 @attrs.frozen
@@ -103,9 +96,3 @@ def element_id(column: str) -> str:
 def _line(row: Row, series: str, names: Iterable[str]) -> Line:
     cells = [COLUMNS[name](row) for name in names if name != "method"]
     return Line(cut_middle(series, NAME_MAX), row.contender, cells)
-
-
-def warning_counts(warnings: Iterable[TimingWarning]) -> str:
-    """One line on all warnings: how many of each kind."""
-    counts = Counter(warning.kind for warning in warnings)
-    return "; ".join(KINDS[kind].format(count) for kind, count in counts.items())
