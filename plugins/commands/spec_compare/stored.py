@@ -122,6 +122,8 @@ def merge(directories: tuple[Path, ...], as_json: bool) -> None:
 @click.option("--parquet", type=DIRECTORY, help="The same as Parquet; needs the extra [parquet].")
 @click.option("--latex", type=DIRECTORY, help="Write tables of methods by models and temperatures, with booktabs.")
 @click.option("--markdown", type=DIRECTORY, help="The same table as Markdown.")
+@click.option("--figures", type=DIRECTORY, help="Write the figures to this directory; needs the extra [report].")
+@click.option("--format", "formats", default="svg,pdf", show_default=True, help="Formats of --figures.")
 @click.option("--texts", type=DIRECTORY, help="Write a row per text to this CSV file.")
 @click.option("--spec-bench", "spec_bench", type=DIRECTORY, help="Write Spec-Bench's answer files to this directory.")
 @click.option("--speed-bench", "speed_bench", type=DIRECTORY, help="Write the prompts as rows of SPEED-Bench.")
@@ -141,6 +143,8 @@ def export(
     parquet: Path | None,
     latex: Path | None,
     markdown: Path | None,
+    figures: Path | None,
+    formats: str,
     texts: Path | None,
     spec_bench: Path | None,
     speed_bench: Path | None,
@@ -150,7 +154,7 @@ def export(
     level: float | None,
 ) -> None:
     """Write results in the formats of other programs."""
-    from spec_compare.exports import answers, papers, prompt_rows, tables
+    from spec_compare.exports import answers, figure_files, papers, prompt_rows, tables
     from spec_compare.exports import golden as golden_lengths
     from spec_compare.figures.outcome import recompute
     from spec_compare.records.reading import read
@@ -160,6 +164,7 @@ def export(
         parquet: tables.parquet,
         latex: papers.latex,
         markdown: papers.markdown,
+        figures: partial(figure_files.write_figures, formats=formats.split(",")),
         texts: tables.texts,
         spec_bench: answers.write,
         speed_bench: prompt_rows.speed_bench,

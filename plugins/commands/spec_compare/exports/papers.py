@@ -15,7 +15,7 @@ from spec_compare.exports.tables import write_file
 from spec_compare.figures.facets import Facet, facets, pivot
 from spec_compare.figures.outcome import Outcome
 from spec_compare.figures.summary import Row
-from spec_compare.figures.timing_warnings import warning_counts
+from spec_compare.figures.timing_warnings import describe_unreliability
 from spec_compare.measuring import oracle
 from spec_compare.report.looks import cut_middle
 
@@ -175,13 +175,8 @@ def _notes(result: Outcome, rows: list[Row]) -> str:
     notes = [rf" $\ast$: {LOSSY}."] if any(map(is_lossy, rows)) else []
     notes += [f" --: {DIFFERS}."] if any(r.speedup is None for r in rows) else []
     notes += [f" Worst: {WORST}."] if any(r.worst_family is not None for r in rows) else []
-    return "".join([*notes, *(f" {escape_latex(line)}" for line in unreliable(result))])
-
-
-def unreliable(result: Outcome) -> list[str]:
-    """One line if times are unreliable, which goes wherever the figures go."""
-    kinds = warning_counts(result.warnings)
-    return [f"Times are unreliable: {kinds}."] if kinds else []
+    note = describe_unreliability(result.warnings)
+    return "".join([*notes, f" {escape_latex(note)}" if note else ""])
 
 
 def _latex_heads(listed: list[Facet], figures: tuple[str, ...]) -> list[str]:
@@ -253,9 +248,9 @@ def _markdown_table(result: Outcome, listed: list[Facet]) -> str:
         *([f"\\*: {LOSSY}."] if any(map(is_lossy, rows)) else []),
         *([f"-: {DIFFERS}."] if any(row.speedup is None for row in rows) else []),
         *([f"worst: {WORST}."] if any(row.worst_family is not None for row in rows) else []),
-        *map(escape_markdown, unreliable(result)),
+        escape_markdown(describe_unreliability(result.warnings)),
     ]
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines).rstrip() + "\n"
 
 
 def _markdown_cell(row: Row | None, largest: float | None) -> str:

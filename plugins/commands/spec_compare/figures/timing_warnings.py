@@ -138,3 +138,9 @@ def warning_counts(warnings: Iterable[TimingWarning]) -> str:
     """One line on all warnings: how many of each kind."""
     counts = Counter(warning.kind for warning in warnings)
     return "; ".join(KINDS[kind].format(count) for kind, count in counts.items())
+
+
+def describe_unreliability(warnings: Iterable[TimingWarning]) -> str:
+    """One line if times are unreliable, which goes wherever the figures go; else empty."""
+    counts = warning_counts(warnings)
+    return f"Times are unreliable: {counts}." if counts else ""

@@ -27,10 +27,11 @@ class Panel:
 
 @attrs.frozen
 class Part:
-    """A drawing. caption: empty if the figure has only one."""
+    """A drawing. caption: empty if the figure has only one. drawn: matplotlib's figure."""
 
     caption: str
     svg: str
+    drawn: Any = attrs.field(eq=False, repr=False)
 
 
 @attrs.frozen
@@ -70,7 +71,7 @@ def _panel_title(titles: list[str], n: int) -> str:
 def part_of(name: str, number: int, title: str, caption: str, drawn: Any) -> Part:
     """A drawing as SVG. title: what a screen reader says."""
     label = ". ".join(filter(None, (title, caption, "The data follow as a table.")))
-    return Part(caption, svg.text_of(drawn, f"{name}-{number}", label))
+    return Part(caption, svg.text_of(drawn, f"{name}-{number}", label), drawn)
 
 
 def figure_of(
