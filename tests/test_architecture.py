@@ -77,7 +77,7 @@ OUTSIDE_ROOMS = {
     "spec_core": {"__main__"},
     "spec_kernels": {"machine"},
     "spec_targets": {"recognise"},
-    "spec_compare": {"command", "stored", "rerun"},
+    "spec_compare": {"command", "python", "stored", "rerun"},
 }
 """Modules that lie in no room: they import none of them, or are imported by none."""
 

@@ -11,7 +11,7 @@ from spec_commands import common
 from spec_commands.help import Group
 from spec_commands.printing import say
 
-from spec_compare import stored
+from spec_compare.stored import COMMANDS
 from spec_core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -157,11 +157,11 @@ def _measure(out: Path | None, flags: dict[str, Any], bundle: Path | None) -> tu
 
         result = run_comparison(out, flags)
         return result, [], not result.differences
-    from spec_compare import rerun
+    from spec_compare.rerun import MOVABLE, run_again, statement
 
-    changed = {name: flags[name] for name in rerun.MOVABLE if flags[name] is not None}
-    before, result, texts = rerun.run_again(bundle, changed, flags["file"], flags, out)
-    return result, rerun.statement(bundle, before, result, texts), texts.equal == texts.texts
+    changed = {name: flags[name] for name in MOVABLE if flags[name] is not None}
+    before, result, texts = run_again(bundle, changed, flags["file"], flags, out)
+    return result, statement(bundle, before, result, texts), texts.equal == texts.texts
 
 
 RERUN = ("rerun", "model", "device", "dtype", "threads", "context", "file", "bounds", "costs", "exact", "no_prompts")
@@ -239,5 +239,5 @@ def _check_alone(ctx: click.Context) -> None:
             )
 
 
-for command in (stored.show, stored.merge, stored.export, stored.report, stored.bundle, stored.check):
+for command in COMMANDS:
     compare.add_command(command)

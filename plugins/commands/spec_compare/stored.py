@@ -22,6 +22,7 @@ LEVEL = click.option(
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
     help="Level of the intervals, such as 0.95; the default is the recorded one, 0.9.",
 )
+ANONYMOUS = click.option("--anonymous", is_flag=True, help="Leave out the machine's name, paths and the command line.")
 
 
 @click.command()
@@ -55,14 +56,18 @@ def show(directory: Path, against: str | None, wide: bool, as_json: bool, level:
 @click.argument("directory", metavar="DIR", type=DIRECTORY)
 @click.argument("file", metavar="FILE", type=DIRECTORY)
 @LEVEL
-def report(directory: Path, file: Path, level: float | None) -> None:
+@ANONYMOUS
+def report(directory: Path, file: Path, level: float | None, anonymous: bool) -> None:
     """Write the HTML report of results: tables, figures and texts in one file."""
+    from spec_compare.exports.anonymous import anonymous_copy
     from spec_compare.figures.outcome import recompute
     from spec_compare.records.reading import read
     from spec_compare.report import page, svg
 
     svg.check()
-    result = recompute(read(directory), level)
+    read(directory)
+    with anonymous_copy(directory, anonymous) as folder:
+        result = recompute(read(folder), level)
     if not result.laps:
         raise UsageError(f"{directory} has no prompt that every contender finished", hint="continue the comparison")
     page.write(file, result)
@@ -73,13 +78,28 @@ def report(directory: Path, file: Path, level: float | None) -> None:
 @click.argument("file", metavar="FILE", type=DIRECTORY)
 @click.option("--report/--no-report", default=True, help="With the HTML report; needs the extra [report].")
 @click.option("--prompts/--no-prompts", default=True, help="With the prompts, so that others can run it again.")
-def bundle(directory: Path, file: Path, report: bool, prompts: bool) -> None:
+@ANONYMOUS
+def bundle(directory: Path, file: Path, report: bool, prompts: bool, anonymous: bool) -> None:
     """Write results as one zip file with hashes, for a paper to cite: records, summary, prompts, costs and report."""
     from spec_compare.exports import bundle as bundles
+    from spec_compare.exports.anonymous import NOTE, anonymous_copy
+    from spec_compare.records.reading import read
 
-    digest = bundles.write(directory, file, report, prompts)
-    common.print_note(f"written: {file}")
+    read(directory)
+    with anonymous_copy(directory, anonymous) as folder:
+        digest = bundles.write(folder, file, report, prompts)
+    common.print_note(f"written: {file}" if anonymous else f"written: {file}; {NOTE}")
     say(f"sha256 {digest}")
+
+
+@click.command()
+@click.argument("directory", metavar="DIR", type=DIRECTORY)
+def cite(directory: Path) -> None:
+    """Print BibTeX of this software and of the papers that the compared plugins name."""
+    from spec_compare.exports.citation import bibtex
+    from spec_compare.records.reading import read
+
+    say(bibtex(read(directory).header))
 
 
 @click.command()
@@ -137,6 +157,7 @@ def merge(directories: tuple[Path, ...], as_json: bool) -> None:
     help="The thinking mode of the prompts, for --golden.",
 )
 @LEVEL
+@ANONYMOUS
 def export(
     directory: Path,
     csv: Path | None,
@@ -152,10 +173,12 @@ def export(
     golden: Path | None,
     thinking: str,
     level: float | None,
+    anonymous: bool,
 ) -> None:
     """Write results in the formats of other programs."""
     from spec_compare.exports import answers, figure_files, papers, prompt_rows, tables
     from spec_compare.exports import golden as golden_lengths
+    from spec_compare.exports.anonymous import NOTE, anonymous_copy
     from spec_compare.figures.outcome import recompute
     from spec_compare.records.reading import read
 
@@ -176,7 +199,14 @@ def export(
         raise UsageError(
             "no format was named", hint="pass one, such as --csv FILE; spec compare export --help lists them"
         )
-    result = recompute(read(directory), level)
+    read(directory)
+    with anonymous_copy(directory, anonymous) as folder:
+        result = recompute(read(folder), level)
     for path, write in chosen_writers.items():
+        note = f"; {NOTE}" if write is papers.latex and not anonymous else ""
         for file in write(result, path):
-            common.print_note(f"written: {file}")
+            common.print_note(f"written: {file}{note}")
+
+
+COMMANDS = (show, merge, export, report, bundle, check, cite)
+"""The commands on results, in the order of the help."""

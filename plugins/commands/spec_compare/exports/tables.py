@@ -33,9 +33,13 @@ def csv(result: Outcome, path: Path) -> list[Path]:
 
 def texts(result: Outcome, path: Path) -> list[Path]:
     """A line per text: counts and times, without its tokens and steps."""
+    return [write_file(path, _csv(text_rows(result)))]
+
+
+def text_rows(result: Outcome) -> list[dict[str, Any]]:
+    """A row per text, with the settings of a sweep."""
     names, facts = varying_settings(result.header), {c.name: c for c in result.header.contenders}
-    lines = [_text(r) | swept_of(facts[r.contender], names) for lap in result.laps for r in lap.records]
-    return [write_file(path, _csv(lines))]
+    return [_text(r) | swept_of(facts[r.contender], names) for lap in result.laps for r in lap.records]
 
 
 def parquet(result: Outcome, path: Path) -> list[Path]:

@@ -1,0 +1,131 @@
+"""Results that name no person or machine, and what a paper cites."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+
+import attrs
+import pytest
+from spec_cli.main import run
+from spec_compare.exports.anonymous import hide_names, hide_paths
+from spec_compare.exports.citation import ARXIV, bibtex
+from spec_compare.records.header import PluginFacts
+from spec_compare.records.reading import read
+
+from tests.compare.test_compare import begin, words
+
+SECRET = "alice"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Results whose every path, host and command names a person."""
+    folder = tmp_path_factory.mktemp("measured")
+    with pytest.MonkeyPatch.context() as patch:
+        begin(patch, folder)
+        assert run(words("--method", "repeat", "--no-bounds", "--out", "out")) == 0
+    head, *records = (folder / "out" / "results.jsonl").read_text().splitlines()
+    header = json.loads(head)
+    header["host"], header["command"] = f"{SECRET}-desk", [f"/home/{SECRET}/bin/spec", "compare"]
+    header["targets"][0] |= {"model": f"/home/{SECRET}/m.gguf"}
+    header["targets"][0]["files"] = [{"path": f"C:\\Users\\{SECRET}\\m.gguf", "bytes": 1, "sha256": "0" * 64}]
+    header["prompts"]["source"] = f"../{SECRET}/prompts.jsonl"
+    for contender in header["contenders"]:
+        contender["settings"]["model"]["value"] = f"~{SECRET}/m.gguf"
+    session = {"kind": "session", "date": header["date"], "command": [SECRET], "load_average": None, "laps": 0}
+    lines = [json.dumps(header), json.dumps(session), *records]
+    (folder / "out" / "results.jsonl").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+def test_the_planted_names_are_there_without_the_option(folder):
+    assert SECRET in (folder / "out" / "results.jsonl").read_text()
+    assert len(read(folder / "out").laps) == read(folder / "out").header.laps
+
+
+@pytest.mark.parametrize("option", ["--latex", "--markdown", "--csv", "--texts"])
+def test_an_anonymous_export_has_no_name(folder, option, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    assert run(["compare", "export", "out", option, "f", "--anonymous"]) == 0
+
+    assert SECRET not in (folder / "f").read_text() and "--anonymous" not in capsys.readouterr().err
+
+
+def test_an_anonymous_bundle_has_no_name_and_holds(folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    assert run(["compare", "bundle", "out", "b.zip", "--no-report", "--anonymous"]) == 0
+    assert run(["compare", "check", "b.zip"]) == 0
+
+    with zipfile.ZipFile("b.zip") as archive:
+        texts = [archive.read(name).decode() for name in archive.namelist()]
+    assert not any(SECRET in text for text in texts)
+    assert "--anonymous leaves them out" not in capsys.readouterr().err
+
+
+def test_a_bundle_with_names_says_so(folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    assert run(["compare", "bundle", "out", "c.zip", "--no-report"]) == 0
+
+    assert "--anonymous leaves them out" in capsys.readouterr().err
+
+
+def test_an_anonymous_report_has_no_name(folder, monkeypatch):
+    pytest.importorskip("matplotlib", reason="needs the extra report")
+    monkeypatch.chdir(folder)
+    assert run(["compare", "report", "out", "r.html", "--anonymous"]) == 0
+
+    assert SECRET not in (folder / "r.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("/home/alice/m.gguf", "m.gguf"),
+        ("transformers:/home/alice/m/", "transformers:m"),
+        ("draft-model:file=/a/b.gguf,draft_max=4", "draft-model:file=b.gguf,draft_max=4"),
+        ("C:\\Users\\alice\\m.gguf", "C:m.gguf"),
+        ("zoo:pico", "zoo:pico"),
+        ("two words", "two words"),
+    ],
+)
+def test_of_a_path_the_last_part_stays(text, expected):
+    assert hide_paths(text) == hide_paths({text: [text]})[expected][0] == expected
+
+
+def test_figures_and_texts_stay_as_they_are(folder):
+    data = (folder / "out" / "results.jsonl").read_bytes()
+    before, after = ([json.loads(line) for line in lines.splitlines()] for lines in (data, hide_names(data)))
+
+    assert [one for one in before if one["kind"] == "record"] == [one for one in after if one["kind"] == "record"]
+    assert before[0]["environment"] == after[0]["environment"]
+
+
+def test_citations_are_the_software_and_the_papers_of_the_plugins(folder):
+    header = read(folder / "out").header
+    plugins = [
+        PluginFacts("eagle3", "method", "spec-core", "0.1.0", "spec_methods", None),
+        PluginFacts("suffix", "method", "spec-core", "0.1.0", "spec_methods", None),
+        PluginFacts("gone", "method", "spec-gone", "1.2", "spec_gone", None),
+        PluginFacts("gguf", "target", "spec-core", "0.1.0", "spec_targets", None),
+    ]
+    text = bibtex(attrs.evolve(header, plugins=plugins))
+
+    assert text.startswith("@software{spec-core,") and "{{The spec-core developers}}" in text
+    assert all(f"@misc{{arxiv-{number}," in text for number in ("2503.01840", "2411.04975", "2411.10666"))
+    assert "@software{spec-gone," in text and "% gone: its docstring names no paper" in text
+    assert "gguf" not in text
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers"), [("2503.01840.", ["2503.01840"]), ("v1.2503.01840", []), ("12503.01840", [])]
+)
+def test_numbers_of_papers(text, numbers):
+    assert ARXIV.findall(text) == numbers
+
+
+def test_the_command_prints_it(folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    assert run(["compare", "cite", "out"]) == 0
+
+    assert "@software{spec-core," in capsys.readouterr().out
