@@ -30,10 +30,10 @@ def compare(
 ) -> Outcome:
     """Compare methods with plain decoding, as ``spec compare`` does.
 
-    methods: as in ``--method``. prompts: None for those that come with the model. out: a directory for the results;
+    methods: as in ``--method``. prompts: None for the model's own. out: a directory for the results;
     an interrupted run continues. options: of the command, such as ``max_tokens=128``, ``repeats=3`` or ``sweep=[...]``.
 
-    Texts that differ are in ``differences``. Raises UsageError, Refused.
+    Differing texts are in ``differences``. Raises UsageError, Refused.
     """
     from spec_compare.measuring.comparison import run_comparison
 
@@ -92,7 +92,7 @@ def option_words(options: Mapping[str, Any]) -> Iterator[str]:
 
 
 def flags_of(words: list[str]) -> dict[str, Any]:
-    """The values of the command's options. Raises UsageError for an unknown one, and for those that only print."""
+    """The values of the command's options. Raises UsageError for an unknown one, and for options that only print."""
     import click
 
     from spec_compare.command import compare as command

@@ -16,6 +16,7 @@ from spec_compare.figures import summary, timing_warnings
 from spec_compare.figures.difference import Difference
 from spec_compare.figures.load import load_of
 from spec_compare.figures.pairs import Pair, pairs
+from spec_compare.figures.routing import RoutingBound, routing_bounds
 from spec_compare.figures.summary import Row
 from spec_compare.records import costs as recorded_costs
 from spec_compare.records import prompts as recorded_prompts
@@ -29,7 +30,7 @@ class Outcome:
     """The result of a comparison, finished or not.
 
     sessions: continuations after interruptions. prompts: empty if they were not stored. pairs: methods against each
-    other.
+    other. routing: the bound over methods, by plain decoding.
     """
 
     header: Header
@@ -42,6 +43,7 @@ class Outcome:
     sessions: list[Session] = attrs.field(factory=list)
     prompts: list[Prompt] = attrs.field(factory=list)
     pairs: list[Pair] = attrs.field(factory=list)
+    routing: list[RoutingBound] = attrs.field(factory=list)
 
     @property
     def baselines(self) -> dict[str, str]:
@@ -53,6 +55,7 @@ class Outcome:
         return {
             "rows": [attrs.asdict(r) for r in self.rows],
             "pairs": [attrs.asdict(p) for p in self.pairs],
+            "routing": [attrs.asdict(one) for one in self.routing],
             "differences": [attrs.asdict(d) for d in self.differences],
             "warnings": [attrs.asdict(c) for c in self.warnings],
             "load": attrs.asdict(self.load),
@@ -74,7 +77,8 @@ def outcome(
     load = load_of(laps, header.processors, header.load_average)
     warnings = timing_warnings.found_in(laps, rows, load, header.targets[0].device)
     result = Outcome(header, laps, rows, differences, warnings, load, costs)
-    return attrs.evolve(result, pairs=pairs(laps, rows, result.baselines, header.interval))
+    compared = pairs(laps, rows, result.baselines, header.interval)
+    return attrs.evolve(result, pairs=compared, routing=routing_bounds(laps, result.baselines))
 
 
 def curves(header: Header, costs: Mapping[str, Costs]) -> summary.Costs:

@@ -15,6 +15,7 @@ from spec_costs.limits import Limits
 
 from spec_compare.figures.difference import Difference
 from spec_compare.figures.pairs import Pair
+from spec_compare.figures.routing import RoutingBound
 from spec_compare.figures.summary import Row
 from spec_compare.records.schema import DIALECT, of_type
 
@@ -22,6 +23,7 @@ FILE = Path(__file__).with_name("summary.schema.json")
 LISTS: dict[str, type] = {
     "rows": Row,
     "pairs": Pair,
+    "routing": RoutingBound,
     "differences": Difference,
     "warnings": TimingWarning,
     "limits": Limits,

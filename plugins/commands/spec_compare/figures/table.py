@@ -56,6 +56,8 @@ def show_outcome(result: Outcome, wide: bool, against: str | None = None) -> Non
     if against is not None:
         _show_against(result, against)
     show(result.rows, result.differences, result.warnings, wide, header.batch, result.baselines, header.interval)
+    for bound in result.routing:
+        say(bound.text)
 
 
 def _show_against(result: Outcome, name: str) -> None:

@@ -48,9 +48,13 @@ def from_flags(flags: dict[str, Any], part: Shard = ALL_WORK) -> Experiment:
     filters, sizes, place, named, accounts = (common.pop_flags(flags, *names) for names in groups)
     settings = common.settings_of(flags)
 
-    def choose(targets: Iterable[Target]) -> PromptSource:
-        source = prompt_source_of(targets, **place)
+    def filtered_source(source: PromptSource) -> PromptSource:
         return attrs.evolve(source, prompts=prompt_source.choose(source.prompts, source.name, **filters))
+
+    own_source = None if place["file"] is place["suite"] is None else filtered_source(prompt_source_of((), **place))
+
+    def choose(targets: Iterable[Target]) -> PromptSource:
+        return own_source or filtered_source(prompt_source_of(targets, **place))
 
     return Experiment(settings, part.of(listed_contenders(settings, **named)), choose, sizes, accounts)
 

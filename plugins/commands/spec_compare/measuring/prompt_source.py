@@ -7,10 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import attrs
+from spec_commands.common import print_note
 from spec_commands.prompts import Prompt
 
 from spec_compare.inputs.conversation import Conversation, turns_of
 from spec_core.errors import UsageError
+
+BUILT_IN = Path(__file__).parent.parent / "inputs"
+"""Folder of the prompts for models without prompts of their own."""
 
 if TYPE_CHECKING:
     from spec_compare.measuring.measure import RequestSettings
@@ -30,13 +34,19 @@ def choose(prompts: list[Prompt], name: str, families: Iterable[str] = (), limit
 
 
 def shipped_file(targets: Iterable[Target]) -> Path:
-    """Prompts that come with the first of the models that has some. Raises UsageError if none has."""
+    """Prompts that come with the first of the models that has some, else those of this package, which is noted.
+
+    These are chats if all models have a chat template, else texts to continue.
+    """
     targets = list(targets)
     file = next((path for target in targets if (path := target.info.prompts) is not None), None)
-    if file is None:
-        names = " and ".join(dict.fromkeys(target.info.name for target in targets))
-        raise UsageError(f"no prompts come with {names}", hint="pass --prompts FILE.jsonl")
-    return Path(file)
+    if file is not None:
+        return Path(file)
+    chats = all(getattr(target.tokenizer, "chat_template", None) for target in targets)
+    names = " and ".join(dict.fromkeys(target.info.name for target in targets))
+    kind = "chats" if chats else "texts to continue"
+    print_note(f"no prompts come with {names}: built-in {kind} are used; --prompts FILE measures your own")
+    return BUILT_IN / f"built-in-{'chats' if chats else 'texts'}.jsonl"
 
 
 def fitting(prompts: list[Prompt], target: Target, terms: RequestSettings) -> list[Prompt]:
