@@ -24,6 +24,7 @@ COMPARE = [
     click.option(
         "--sweep", "sweeps", multiple=True, metavar="KEY=V,V", help="Every contender once per value; may be repeated."
     ),
+    click.option("--dtypes", metavar="T,T", help="Every contender once per dtype, with a table of equality by type."),
     click.option(
         "--golden",
         type=click.Path(path_type=Path),
@@ -73,7 +74,7 @@ COMPARE = [
 
 GROUPS = {
     "Results": ("out", "report", "against", "wide", "as_json", "no_prompts", "rerun"),
-    "Contenders": ("contenders_file", "sweeps", "golden", "thinking", "targets", "oracles"),
+    "Contenders": ("contenders_file", "sweeps", "dtypes", "golden", "thinking", "targets", "oracles"),
     "Prompts": ("file", "suite", "prompt_tokens", "chat", "families", "limit"),
     "Measurement": (
         "repeats", "batch", "reuse_turns", "trace", "bounds", "exact", "costs", "executor", "ray_address",

@@ -14,6 +14,7 @@ from spec_costs.limits import Limits, limits
 
 from spec_compare.figures import summary, timing_warnings
 from spec_compare.figures.difference import Difference
+from spec_compare.figures.equality import EqualityRow, equality
 from spec_compare.figures.load import load_of
 from spec_compare.figures.pairs import Pair, pairs
 from spec_compare.figures.routing import RoutingBound, routing_bounds
@@ -30,7 +31,7 @@ class Outcome:
     """The result of a comparison, finished or not.
 
     sessions: continuations after interruptions. prompts: empty if they were not stored. pairs: methods against each
-    other. routing: the bound over methods, by plain decoding.
+    other. routing: the bound over methods, by plain decoding. equality: by type of numbers, if there are several.
     """
 
     header: Header
@@ -44,6 +45,7 @@ class Outcome:
     prompts: list[Prompt] = attrs.field(factory=list)
     pairs: list[Pair] = attrs.field(factory=list)
     routing: list[RoutingBound] = attrs.field(factory=list)
+    equality: list[EqualityRow] = attrs.field(factory=list)
 
     @property
     def baselines(self) -> dict[str, str]:
@@ -56,6 +58,7 @@ class Outcome:
             "rows": [attrs.asdict(r) for r in self.rows],
             "pairs": [attrs.asdict(p) for p in self.pairs],
             "routing": [attrs.asdict(one) for one in self.routing],
+            "equality": [attrs.asdict(one) for one in self.equality],
             "differences": [attrs.asdict(d) for d in self.differences],
             "warnings": [attrs.asdict(c) for c in self.warnings],
             "load": attrs.asdict(self.load),
@@ -78,7 +81,12 @@ def outcome(
     warnings = timing_warnings.found_in(laps, rows, load, header.targets[0].device)
     result = Outcome(header, laps, rows, differences, warnings, load, costs)
     compared = pairs(laps, rows, result.baselines, header.interval)
-    return attrs.evolve(result, pairs=compared, routing=routing_bounds(laps, result.baselines))
+    return attrs.evolve(
+        result,
+        pairs=compared,
+        routing=routing_bounds(laps, result.baselines),
+        equality=equality(header, laps, rows, differences),
+    )
 
 
 def curves(header: Header, costs: Mapping[str, Costs]) -> summary.Costs:

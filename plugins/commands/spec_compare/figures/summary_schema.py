@@ -14,6 +14,7 @@ from spec_commands.timing_warnings import TimingWarning
 from spec_costs.limits import Limits
 
 from spec_compare.figures.difference import Difference
+from spec_compare.figures.equality import EqualityRow
 from spec_compare.figures.pairs import Pair
 from spec_compare.figures.routing import RoutingBound
 from spec_compare.figures.summary import Row
@@ -24,6 +25,7 @@ LISTS: dict[str, type] = {
     "rows": Row,
     "pairs": Pair,
     "routing": RoutingBound,
+    "equality": EqualityRow,
     "differences": Difference,
     "warnings": TimingWarning,
     "limits": Limits,

@@ -58,6 +58,8 @@ def show_outcome(result: Outcome, wide: bool, against: str | None = None) -> Non
     show(result.rows, result.differences, result.warnings, wide, header.batch, result.baselines, header.interval)
     for bound in result.routing:
         say(bound.text)
+    if result.equality:
+        show_table(equality_cells(result), title="equality by type")
 
 
 def _show_against(result: Outcome, name: str) -> None:
@@ -65,6 +67,27 @@ def _show_against(result: Outcome, name: str) -> None:
     lines = [[pair.contender, f"{pair.ratio:.2f}×", _span(pair), str(pair.prompts)] for pair in chosen]
     heads = ["method", f"× {name}", f"{100 * result.header.interval:.4g}%", "prompts"]
     show_table(Cells(heads, lines, frozenset({"method"})), title=f"against {name}, all families")
+
+
+def equality_cells(result: Outcome) -> Cells:
+    """A line per contender: its types, equal texts, and the earliest difference.
+
+    "as first": texts of plain decoding that equal the first plain decoding's.
+    """
+    heads = ["method", "dtype", "cache", "equal", "as first", "differs at", "gap"]
+    lines = [
+        [
+            row.contender,
+            row.dtype,
+            row.cache,
+            f"{row.identical} of {row.prompts}",
+            "-" if row.like_first is None else str(row.like_first),
+            "-" if row.position is None else str(row.position),
+            "-" if row.gap is None else f"{row.gap:.2g}",
+        ]
+        for row in result.equality
+    ]
+    return Cells(heads, lines, frozenset({"method", "dtype", "cache"}))
 
 
 def _span(pair: Pair) -> str:

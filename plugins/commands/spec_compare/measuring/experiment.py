@@ -22,7 +22,7 @@ from spec_core.errors import UsageError
 PROMPT_FLAGS = ("file", "suite", "chat")
 PROMPT_FILTERS = ("families", "limit")
 SIZE_FLAGS = ("repeats", "batch", "reuse_turns", "trace", "prompt_tokens")
-CONTENDER_FLAGS = ("contenders_file", "sweeps", "targets", "golden", "thinking")
+CONTENDER_FLAGS = ("contenders_file", "sweeps", "dtypes", "targets", "golden", "thinking")
 ACCOUNT_FLAGS = ("oracles", "bounds", "costs", "exact", "no_prompts")
 Choose = Callable[[Iterable[Target]], PromptSource]
 """The chosen prompts: of a file, or of the first of the models that has some."""
@@ -68,13 +68,15 @@ def listed_contenders(
     settings: Settings,
     contenders_file: Path | None,
     sweeps: Iterable[str],
+    dtypes: str | None,
     targets: Iterable[str],
     golden: Path | None,
     thinking: str,
 ) -> list[ContenderEntry]:
     """The contenders of the command, of its file, and of its sweeps."""
     lengths = None if golden is None else golden_lengths.read(golden, thinking).lengths
-    return entries(settings, contenders_file, sweeps, targets, lengths)
+    swept = [*sweeps, *([] if dtypes is None else [f"dtype={dtypes}"])]
+    return entries(settings, contenders_file, swept, targets, lengths)
 
 
 def prompt_source_of(targets: Iterable[Target], file: Path | None, suite: str | None, chat: bool) -> PromptSource:
