@@ -318,6 +318,11 @@ class Mixture:
     biases: tuple[Tensor, Tensor, Tensor] | None = None
     factors: Tensor | None = None
 
+    @property
+    def inputs(self) -> tuple[Weight, ...]:
+        """The matrices that read x."""
+        return (self.up,) if self.gate is None else (self.gate, self.up)
+
 
 @dataclass(frozen=True, eq=False)
 class Clusters:
@@ -369,7 +374,7 @@ def weights_of(op: Op) -> tuple[Weight, ...]:
         case Linear():
             return op.weights
         case Mixture():
-            return (op.up, op.down) if op.gate is None else (op.gate, op.up, op.down)
+            return *op.inputs, op.down
         case Clusters() | HeadLinear():
             return (op.weight,)
     return ()

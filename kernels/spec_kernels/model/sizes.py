@@ -111,8 +111,7 @@ class Sizes:
         inner = op.up.n
         if op.gate is None:
             need(name, "the biases without a gate", op.biases, None)
-        inputs = [(weight, (inner, width)) for weight in (op.gate, op.up) if weight is not None]
-        for weight, shape in (*inputs, (op.down, (width, inner))):
+        for weight, shape in (*((weight, (inner, width)) for weight in op.inputs), (op.down, (width, inner))):
             need(name, f"the shape of {weight.name!r}", (weight.n, weight.k), shape)
             need(name, f"the number of matrices of {weight.name!r}", weight.count, e.count)
         for what, vector in (("bias", op.bias), ("factors", op.factors)):
