@@ -278,8 +278,8 @@ class Builder:
         """x + the chosen experts of width ``ff``, and a shared expert of width ``shared_ff``, 0: none.
 
         shared_gate: the shared expert has a gate of width 1. biases: router and experts have biases. router: the value
-        that the router reads. residual: False: the result is ``h``, and ``x`` stays. gated: False: experts have no gate.
-        latent: width of a projection that the chosen experts read, and whose sum is projected back; 0: none.
+        that the router reads. residual: False: the result is ``h``, and ``x`` stays. gated: False: no expert has a
+        gate. latent: width of a projection that the chosen experts read, and whose sum is projected back; 0: none.
         """
         routers = [self._wide("ffn_gate_inp.weight", experts.count)]
         if shared_gate:

@@ -12,8 +12,8 @@ from importlib import metadata
 
 from spec_core.commands import read_entry_points
 from spec_core.errors import FOREIGN, UsageError
-from spec_targets.architectures.family import Family
 from spec_targets.architectures.falcon_h1 import FALCON_H1
+from spec_targets.architectures.family import Family
 from spec_targets.architectures.gemma import GEMMA2, GEMMA3
 from spec_targets.architectures.gemma4 import GEMMA4
 from spec_targets.architectures.glm4moe import GLM4_MOE

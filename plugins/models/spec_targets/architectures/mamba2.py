@@ -16,7 +16,7 @@ from spec_targets.architectures.keys import Keys
 from spec_targets.formats.damage import AGAIN
 from spec_targets.formats.stored_names import Name, stored_as
 
-UNLIMITED = (None, [0, math.inf], (0, math.inf), [0, "inf"], [0, "Infinity"])
+UNLIMITED = (None, [0, math.inf], [0, {"__float__": "Infinity"}])
 """Values of ``time_step_limit`` that limit nothing."""
 
 

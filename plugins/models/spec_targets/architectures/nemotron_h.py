@@ -17,7 +17,6 @@ from spec_targets.architectures.config_json import ConfigJson
 from spec_targets.architectures.family import Family
 from spec_targets.architectures.keys import Keys
 from spec_targets.architectures.mamba2 import (
-    UNLIMITED,
     block_numbers,
     one_number,
     rotates,
@@ -133,9 +132,7 @@ def _kinds(letters: Sequence[str], ffs: Sequence[int]) -> dict[str, Any]:
 
 
 def from_hf(json: ConfigJson) -> Config:
-    json.refuse(
-        attention_bias=(None, False), mlp_hidden_act=("relu2",), sliding_window=(None,), time_step_limit=UNLIMITED
-    )
+    json.refuse(attention_bias=(None, False), mlp_hidden_act=("relu2",), sliding_window=(None,))
     letters = _letters(json, "hybrid_override_pattern", "layers_block_type")
     json = ConfigJson(json.raw | {"num_hidden_layers": len(letters)}, json.arch, json.kind, json.where)
     nextn = json.integer("num_nextn_predict_layers", 0)

@@ -18,7 +18,8 @@ def first_table(config: Config, divisors: Tensor | None, context: int) -> tuple[
 
 def tables(config: Config, divisors: Tensor | None, context: int) -> list[tuple[Tensor, float]]:
     """Radians per position of every pair of a head, and the factor of cos and sin: of heads that attend to everything,
-    and of those with a window if they differ; none if no head rotates. context: the positions that were requested, 0: the model's own."""
+    and of those with a window if they differ; none if no head rotates. context: the positions that were requested, 0:
+    the model's own."""
     if config.unrotated:
         return []
     length = context or min(config.context, MAX_POSITIONS)
