@@ -37,7 +37,8 @@ class Config:
     unrotated: heads do not rotate.
     latent: of blocks with attention, which then have one key head of ``head`` numbers, the latent's and the shared
     ones; nothing rotates. inner_eps: of unit lengths in gated delta nets, and of the norm of latents.
-    nextn: blocks after the trunk that predict further ahead. nextn_centred: their last norm, see ``Norm``.
+    nextn: blocks after the trunk that predict further ahead. nextn_norms: readings of
+    their last norm, that of the file's writer first: ``rms``, or ``layer``, which is centred.
     scale: factor of scores; 0: 1 / sqrt(head). windows: for each block how many positions a query attends to, 0: all;
     empty: all in every block. local_base: rotary base of blocks with a window, which are not scaled; 0: as in others.
     local_head, local_kv_heads: of blocks with a window, where all of a head rotates; 0: as in others.
@@ -77,7 +78,7 @@ class Config:
     attending: frozenset[int] | None = None
     unrotated: bool = False
     nextn: int = 0
-    nextn_centred: bool = False
+    nextn_norms: tuple[str, ...] = ("rms",)
     scale: float = 0.0
     windows: tuple[int, ...] = ()
     local_base: float = 0.0

@@ -46,7 +46,7 @@ def nextn_layer(config: Config, source: TensorSource, interleaved: bool, depth: 
     i = config.layers + depth
     b = Builder(config.block(interleaved), source).at(f"blk.{i}.", 0)
     block = family_of(config.arch).block(b, config, i)
-    return tuple(nextn(b, block, config.vocab, config.logit_scale, config.nextn_centred))
+    return tuple(nextn(b, block, config.vocab, config.logit_scale, centred=config.nextn_norms[0] == "layer"))
 
 
 def _block(c: Config, b: Builder, i: int) -> Iterator[Op]:

@@ -47,6 +47,8 @@ KINDS = {
 """The letters of blocks by their names in newer configs."""
 SIGMOID = 2
 """``expert_gating_func`` of sigmoid scores."""
+# The last norm of the block after the trunk is a LayerNorm in llama.cpp, which writes GGUF files, and an RMSNorm in
+# vLLM, SGLang and TensorRT-LLM.
 
 
 def _feed_forward(stem: str) -> dict[str, Name]:
@@ -115,7 +117,7 @@ def from_gguf(keys: Keys) -> Config:
         experts=experts,
         shared_ff=keys.shared_ff() if experts else 0,
         expert_latent=keys.integer("moe_latent_size", 0) if experts else 0,
-        nextn_centred=True,
+        nextn_norms=("layer", "rms"),
         **_kinds(letters, ffs),
     )
 
@@ -151,6 +153,7 @@ def from_hf(json: ConfigJson) -> Config:
         eps=json.number("layer_norm_epsilon", json.number("norm_eps", 1e-5)),
         scan=scan_in_json(json, KEYS, 0) if MAMBA in letters else None,
         unrotated=True,
+        nextn_norms=("rms", "layer"),
         experts=json.experts(sigmoid=True, normalise=True) if has_experts else None,
         expert_ff=json.integer("moe_intermediate_size") if has_experts else 0,
         shared_ff=json.integer("moe_shared_expert_intermediate_size", 0) if has_experts else 0,

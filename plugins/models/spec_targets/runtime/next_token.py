@@ -55,6 +55,17 @@ class NextnLayer:
         """Dimensions of an attention head, and how many of them rotate."""
         return self.config.head, self.config.heads_of(self.config.layers).rotary_dim
 
+    @property
+    def last_norms(self) -> tuple[str, ...]:
+        """The readings of its last norm in public engines, that of the file's writer first."""
+        return self.config.nextn_norms
+
+    def with_last_norm(self, norm: str) -> NextnLayer:
+        """The layer, and those behind it, with one of ``last_norms``."""
+        norms = (norm, *(other for other in self.last_norms if other != norm))
+        deeper = self.deeper and self.deeper.with_last_norm(norm)
+        return attrs.evolve(self, config=attrs.evolve(self.config, nextn_norms=norms), deeper=deeper)
+
     def operations(self, source: TensorSource) -> Iterable[Op]:
         """Operations, from tensors of the layer and of a trunk."""
         return nextn_layer(self.config, source, self.interleaved, self.depth)
