@@ -162,17 +162,42 @@ def _nemotron(rng: random.Random, family: str, sizes: dict[str, Any], groups: in
 
 
 def write_gguf(
-    network: PreTrainedModel, family: str, path: Path, kind: str = "F32", tokenizer: str | None = None
+    network: PreTrainedModel,
+    family: str,
+    path: Path,
+    kind: str = "F32",
+    tokenizer: str | None = None,
+    nextn: bool = False,
 ) -> Path:
-    """The file that llama.cpp's converter makes of a model. kind, tokenizer: see ``write``."""
+    """The file that llama.cpp's converter makes of a model. kind, tokenizer: see ``write``. nextn: of Nemotron with
+    experts: with a random block that predicts further."""
     tensors: dict[str, Tensor] = {}
     shared = _base(family) != FALCON and network.lm_head.weight is network.get_input_embeddings().weight
     for name, value in network.state_dict().items():
         if name != "lm_head.weight" or not shared:
             tensors |= _tensors(network, family, name, value.clone())
-    return write(
-        path, family.removesuffix("-dense").removesuffix("-latent"), _keys(network, family), tensors, kind, tokenizer
-    )
+    keys = _keys(network, family)
+    if nextn:
+        keys, tensors = _predicting(network.config, keys, tensors)
+    return write(path, family.removesuffix("-dense").removesuffix("-latent"), keys, tensors, kind, tokenizer)
+
+
+def _predicting(c: Any, keys: dict[str, Any], tensors: dict[str, Tensor]) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """The keys and tensors with a block after the trunk, of attention and experts."""
+    layers, width = keys["block_count"], c.hidden_size
+    keys = keys | {"block_count": layers + 1, "nextn_predict_layers": 1}
+    keys["attention.head_count_kv"] = [*keys["attention.head_count_kv"], c.num_key_value_heads]
+    keys["feed_forward_length"] = [*keys["feed_forward_length"], c.moe_intermediate_size]
+    q, kv = c.num_attention_heads * c.head_dim, c.num_key_value_heads * c.head_dim
+    matrices = {"attn_q": (q, width), "attn_k": (kv, width), "attn_v": (kv, width), "attn_output": (width, q)}
+    matrices["nextn.eh_proj"] = (width, 2 * width)
+    norms = ("attn_norm", "post_attention_norm", "nextn.enorm", "nextn.hnorm", "nextn.shared_head_norm")
+    numbers, stem = torch.Generator().manual_seed(0), f"blk.{layers}."
+    own = {f"{stem}{name}.weight": torch.randn(shape, generator=numbers) / 5 for name, shape in matrices.items()}
+    own |= {f"{stem}{name}.weight": 0.5 + torch.rand(width, generator=numbers) for name in norms}
+    block = next(name.split(".")[1] for name in tensors if name.endswith("ffn_gate_inp.weight"))
+    experts = {f"{stem}{name.split('.', 2)[2]}": m for name, m in tensors.items() if name.startswith(f"blk.{block}.")}
+    return keys, tensors | experts | own
 
 
 def _tensors(network: PreTrainedModel, family: str, name: str, value: Tensor) -> dict[str, Tensor]:
