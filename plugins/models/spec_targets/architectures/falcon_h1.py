@@ -19,13 +19,6 @@ from spec_targets.architectures.mamba2 import UNLIMITED, scan_in_json, scan_in_k
 from spec_targets.architectures.names import ATTENTION, ENDS
 from spec_targets.formats.stored_names import Name, stored_as
 
-KEYS = {
-    "groups": "mamba_n_groups",
-    "heads": "mamba_n_heads",
-    "state": "mamba_d_state",
-    "head": "mamba_d_head",
-    "kernel": "mamba_d_conv",
-}
 SECTIONS = 5
 """Parts of ``ssm_in`` with a multiplier of their own: z, x, B, C and the steps."""
 
@@ -89,7 +82,7 @@ def from_hf(json: ConfigJson) -> Config:
     inner = json.integer("mamba_d_ssm", 0) or json.integer("mamba_expand", 2) * json.integer("hidden_size")
     embedded = json.number("embedding_multiplier", 1.0)
     return json.decoder(
-        scan=scan_in_json(json, KEYS, inner),
+        scan=scan_in_json(json, inner),
         recurrent=every,
         attending=every,
         embed_scale=embedded,

@@ -26,13 +26,6 @@ from spec_targets.architectures.mamba2 import (
 from spec_targets.architectures.names import ATTENTION, ENDS
 from spec_targets.formats.stored_names import Name, stored_as
 
-KEYS = {
-    "groups": "mamba_n_groups",
-    "heads": "mamba_n_heads",
-    "state": "mamba_d_state",
-    "head": "mamba_d_head",
-    "kernel": "mamba_d_conv",
-}
 MAMBA, FULL = ("mamba", "linear_attention"), ("attention", "full_attention")
 """Kinds of blocks in ``layer_types``: of published configs, and of transformers 5."""
 
@@ -108,7 +101,7 @@ def from_hf(json: ConfigJson) -> Config:
     shared = json.integer("shared_intermediate_size")
     return json.decoder(
         ("layer_types",),
-        scan=scan_in_json(json, KEYS, inner) if recurrent else None,
+        scan=scan_in_json(json, inner) if recurrent else None,
         recurrent=recurrent,
         unrotated=positions != "rope",
         experts=experts,

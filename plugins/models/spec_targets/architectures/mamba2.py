@@ -18,6 +18,14 @@ from spec_targets.formats.stored_names import Name, stored_as
 
 UNLIMITED = (None, [0, math.inf], [0, {"__float__": "Infinity"}])
 """Values of ``time_step_limit`` that limit nothing."""
+KEYS = {
+    "groups": "mamba_n_groups",
+    "heads": "mamba_n_heads",
+    "state": "mamba_d_state",
+    "head": "mamba_d_head",
+    "kernel": "mamba_d_conv",
+}
+"""Where most configs have the sizes."""
 
 
 def scan_names(stem: str) -> dict[str, Name]:
@@ -51,9 +59,8 @@ def scan_in_keys(keys: Keys) -> ScanShape:
     return ScanShape(groups, heads, state, inner // heads, keys.integer("ssm.conv_kernel"))
 
 
-def scan_in_json(json: ConfigJson, names: Mapping[str, str], inner: int) -> ScanShape:
-    """The sizes in a config.json. names: its keys of groups, heads, state, head and kernel. inner: width of all heads,
-    0: it is not stated."""
+def scan_in_json(json: ConfigJson, inner: int, names: Mapping[str, str] = KEYS) -> ScanShape:
+    """The sizes in a config.json. inner: width of all heads, 0: it is not stated. names: its keys, see ``KEYS``."""
     json.refuse(
         mamba_proj_bias=(None, False),
         mamba_hidden_act=(None, "silu"),

@@ -151,7 +151,7 @@ def from_hf(json: ConfigJson) -> Config:
     return json.decoder(
         ("layer_types",),
         eps=json.number("layer_norm_epsilon", json.number("norm_eps", 1e-5)),
-        scan=scan_in_json(json, KEYS, 0) if MAMBA in letters else None,
+        scan=scan_in_json(json, 0, KEYS) if MAMBA in letters else None,
         unrotated=True,
         nextn_norms=("rms", "layer"),
         experts=json.experts(sigmoid=True, normalise=True) if has_experts else None,
