@@ -108,7 +108,7 @@ class Sizes:
         self.wide(name, op.scores, e.count)
         if op.add is not None:
             self.wide(name, op.add, width)
-        inner = op.up.n
+        inner = op.inputs[0].n
         if op.gate is None:
             need(name, "the biases without a gate", op.biases, None)
         for weight, shape in (*((weight, (inner, width)) for weight in op.inputs), (op.down, (width, inner))):

@@ -115,7 +115,8 @@ class Lowering:
         width, dim = self.width(op.x), len(op.weight)
         weight = self.vector(op.weight)
         follower = after[0] if after else None
-        if self._gates(follower, op.out, width, "silu"):
+        whole = op.groups == 1 and not op.centred
+        if whole and self._gates(follower, op.out, width, "silu"):
             x, z, heads = self.index_of(op.x), self.index_of(follower.gate), width // dim
             self.program.gated_norm(x, z, self.value_index(op.out, width), heads, dim, weight, op.eps)
             return 1

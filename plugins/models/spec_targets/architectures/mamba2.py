@@ -75,8 +75,8 @@ def scan_in_json(json: ConfigJson, inner: int, names: Mapping[str, str] = KEYS) 
             f"{json.where}: config.json has {heads} Mamba-2 heads of {width}, {inner} numbers in all were needed",
             hint="its sizes do not belong together; get the model again",
         )
-    sizes = (json.integer(names[name]) for name in ("groups", "heads", "state"))
-    return ScanShape(*sizes, width, json.integer(names["kernel"]))
+    groups, state, kernel = (json.integer(names[name]) for name in ("groups", "state", "kernel"))
+    return ScanShape(groups, heads, state, width, kernel)
 
 
 def block_numbers(kinds: Sequence[Any], *wanted: Any) -> frozenset[int]:

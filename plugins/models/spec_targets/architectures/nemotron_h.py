@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import attrs
 from spec_kernels.model.build import Builder
 from spec_kernels.model.ops import Op
 from spec_kernels.model.scan import scan_layer
@@ -44,7 +45,7 @@ KINDS = {
     "mlp": DENSE,
     "moe": EXPERTS,
 }
-"""The letters of blocks by their names in newer configs."""
+"""Letters of blocks by their names in newer configs."""
 SIGMOID = 2
 """``expert_gating_func`` of sigmoid scores."""
 # The last norm of the block after the trunk is a LayerNorm in llama.cpp, which writes GGUF files, and an RMSNorm in
@@ -66,9 +67,8 @@ def _feed_forward(stem: str) -> dict[str, Name]:
 
 
 def _attention(stem: str) -> dict[str, Name]:
-    return {f"attn_{x}.weight": f"{stem}.{x}_proj.weight" for x in "qkv"} | {
-        "attn_output.weight": f"{stem}.o_proj.weight"
-    }
+    parts = {"attn_q": "q", "attn_k": "k", "attn_v": "v", "attn_output": "o"}
+    return {f"{name}.weight": f"{stem}.{own}_proj.weight" for name, own in parts.items()}
 
 
 FIRST, SECOND = "/mtp.layers.0", "/mtp.layers.1"
@@ -136,7 +136,7 @@ def _kinds(letters: Sequence[str], ffs: Sequence[int]) -> dict[str, Any]:
 def from_hf(json: ConfigJson) -> Config:
     json.refuse(attention_bias=(None, False), mlp_hidden_act=("relu2",), sliding_window=(None,))
     letters = _letters(json, "hybrid_override_pattern", "layers_block_type")
-    json = ConfigJson(json.raw | {"num_hidden_layers": len(letters)}, json.arch, json.kind, json.where)
+    json = ConfigJson({**json.raw, "num_hidden_layers": len(letters)}, json.arch, json.kind, json.where)
     nextn = json.integer("num_nextn_predict_layers", 0)
     if (
         nextn
@@ -192,18 +192,13 @@ def block(b: Builder, c: Config, i: int) -> Iterator[Op]:
         yield from b.mixture(c.experts, c.expert_ff, c.shared_ff, act="relu", gated=False, latent=c.expert_latent)
 
 
-NEMOTRON_H, NEMOTRON_H_MOE = (
-    Family(
-        name=name,
-        classes=classes,
-        model_types=model_types,
-        gguf=from_gguf,
-        hf=from_hf,
-        block=block,
-        names=NAMES,
-    )
-    for name, classes, model_types in (
-        ("nemotron_h", ("NemotronHForCausalLM",), ("nemotron_h",)),
-        ("nemotron_h_moe", (), ()),
-    )
+NEMOTRON_H = Family(
+    name="nemotron_h",
+    classes=("NemotronHForCausalLM",),
+    model_types=("nemotron_h",),
+    gguf=from_gguf,
+    hf=from_hf,
+    block=block,
+    names=NAMES,
 )
+NEMOTRON_H_MOE = attrs.evolve(NEMOTRON_H, name="nemotron_h_moe", classes=(), model_types=())
