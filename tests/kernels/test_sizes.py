@@ -161,7 +161,7 @@ SCANNED: dict[str, ops.Op] = {
 """Mamba-2, a norm of groups, and experts without a gate."""
 
 
-def scanned(**changed: dict[str, Any]) -> Model:
+def scan_model(**changed: dict[str, Any]) -> Model:
     return Model(tuple(replace(op, **changed.get(name, {})) for name, op in SCANNED.items()))
 
 
@@ -347,46 +347,46 @@ WRONG: dict[str, tuple[Model, str]] = {
         short(out={"weights": (weight("out", WIDTH, 24),)}),
         "Linear of 'o': the width of 'o' is 20, 24 is needed",
     ),
-    "scan: channels": (scanned(scan={"qkv": "z"}), "Scan of 'z': the width of 'z' is 24, 56 is needed"),
-    "scan: steps": (scanned(scan={"step": "z"}), "Scan of 'mix': the width of 'z' is 24, 4 is needed"),
+    "scan: channels": (scan_model(scan={"qkv": "z"}), "Scan of 'z': the width of 'z' is 24, 56 is needed"),
+    "scan: steps": (scan_model(scan={"step": "z"}), "Scan of 'mix': the width of 'z' is 24, 4 is needed"),
     "scan: bias": (
-        scanned(scan={"bias": torch.zeros(3)}),
+        scan_model(scan={"bias": torch.zeros(3)}),
         r"Scan of 'mix': the shape of the bias is \(3,\), \(56,\) is needed",
     ),
-    "scan: rate": (scanned(scan={"rate": torch.ones(3)}), r"Scan of 'mix': the shape of rate is \(3,\), \(4,\)"),
-    "scan: dt": (scanned(scan={"dt": torch.ones(3)}), r"Scan of 'mix': the shape of dt is \(3,\), \(4,\)"),
-    "scan: skip": (scanned(scan={"skip": torch.ones(3)}), r"Scan of 'mix': the shape of skip is \(3,\), \(4,\)"),
+    "scan: rate": (scan_model(scan={"rate": torch.ones(3)}), r"Scan of 'mix': the shape of rate is \(3,\), \(4,\)"),
+    "scan: dt": (scan_model(scan={"dt": torch.ones(3)}), r"Scan of 'mix': the shape of dt is \(3,\), \(4,\)"),
+    "scan: skip": (scan_model(scan={"skip": torch.ones(3)}), r"Scan of 'mix': the shape of skip is \(3,\), \(4,\)"),
     "scan: channels decay": (
-        scanned(scan={"shape": replace(SCAN, by_channel=True)}),
+        scan_model(scan={"shape": replace(SCAN, by_channel=True)}),
         "Scan of 'mix': a decay of every channel is True, False is needed",
     ),
-    "scan: layer": (scanned(scan={"layer": 1}), "Scan of 'mix': the layer is 1, the model has 0 to 0"),
+    "scan: layer": (scan_model(scan={"layer": 1}), "Scan of 'mix': the layer is 1, the model has 0 to 0"),
     "scan: shape": (
-        scanned(scan={"shape": replace(SCAN, key_heads=3)}),
+        scan_model(scan={"shape": replace(SCAN, key_heads=3)}),
         "Scan of 'mix': the shape of conv is .*|Scan of 'mix': the number of value heads is 4, a multiple of 3",
     ),
     "norm: groups": (
-        scanned(norm={"groups": 5}),
+        scan_model(norm={"groups": 5}),
         "Norm of 'o': the width of the weight is 24, a multiple of 5 is needed",
     ),
     "norm: no groups": (
-        scanned(norm={"groups": 0}),
+        scan_model(norm={"groups": 0}),
         "Norm of 'o': the width of the weight is 24, a multiple of 0 is needed",
     ),
     "norm: groups of a head": (
-        scanned(norm={"weight": torch.ones(12)}),
+        scan_model(norm={"weight": torch.ones(12)}),
         "Norm of 'o': the width of the weight is 12, 24 is needed",
     ),
     "scale: factor": (
-        scanned(scale={"by": float("nan")}),
+        scan_model(scale={"by": float("nan")}),
         "Scale of 'h': the factor is nan, a finite number is needed",
     ),
     "scale: value": (
-        scanned(scale={"x": "none"}),
+        scan_model(scale={"x": "none"}),
         "Scale of 'none': it reads 'none', which no earlier operation writes",
     ),
     "mixture: biases without a gate": (
-        scanned(mixture={"biases": (torch.zeros(EXPERTS, INNER),) * 3}),
+        scan_model(mixture={"biases": (torch.zeros(EXPERTS, INNER),) * 3}),
         "Mixture of 'h': the biases without a gate is",
     ),
     "layers of two kinds": (
@@ -462,7 +462,7 @@ def test_every_operation_has_a_size_that_is_refused():
     sizes.check(model())
     sizes.check(short())
     sizes.check(latents())
-    sizes.check(scanned())
+    sizes.check(scan_model())
 
 
 LARGE = {

@@ -69,7 +69,7 @@ def test_both_readings_of_a_last_norm_draft_as_their_engines(file, context, last
 
 
 @pytest.mark.parametrize(
-    ("file", "last_norm", "said"),
+    ("file", "last_norm", "message"),
     [
         ("hf", "auto", "last norm: RMSNorm, as in vLLM; engines differ, the other reading is last_norm=layer"),
         (
@@ -84,9 +84,9 @@ def test_both_readings_of_a_last_norm_draft_as_their_engines(file, context, last
         ),
     ],
 )
-def test_compat_says_how_the_last_norm_is_read(file, last_norm, said):
+def test_compat_says_how_the_last_norm_is_read(file, last_norm, message):
     target = load(golden(NEMOTRON) / file, weights=False)
-    assert list(Mtp(last_norm=last_norm).compat(target).notes) == [said]
+    assert list(Mtp(last_norm=last_norm).compat(target).notes) == [message]
 
 
 def test_a_last_norm_that_all_engines_read_alike_has_no_other_reading(hybrid):

@@ -218,11 +218,11 @@ def _tensors(network: PreTrainedModel, family: str, name: str, value: Tensor) ->
         return {f"{stem}ffn_down{'_shexp' if c.num_local_experts else ''}.weight": value}
     part = next(rest.removeprefix(prefix) for prefix in LAYERS if rest.startswith(prefix))
     if base == FALCON:
-        value = _multiplied(c, part, value)
-    return {stem + MIXER[part]: _stored(network, family, part, value)}
+        value = _with_multipliers(c, part, value)
+    return {stem + MIXER[part]: _file_tensor(network, family, part, value)}
 
 
-def _stored(network: PreTrainedModel, family: str, part: str, value: Tensor) -> Tensor:
+def _file_tensor(network: PreTrainedModel, family: str, part: str, value: Tensor) -> Tensor:
     """A tensor of a layer as the file has it."""
     c = network.config
     if part == "A_log":
@@ -239,7 +239,7 @@ def _stored(network: PreTrainedModel, family: str, part: str, value: Tensor) -> 
     return value
 
 
-def _multiplied(c: Any, part: str, value: Tensor) -> Tensor:
+def _with_multipliers(c: Any, part: str, value: Tensor) -> Tensor:
     """A tensor of Falcon-H1 with its multipliers."""
     gate, down = c.mlp_multipliers
     factors = {

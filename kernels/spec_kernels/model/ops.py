@@ -4,6 +4,8 @@ A model is a list of these, executed in order. Names of values may be written ag
 operation has it, is its input. The arithmetic is the formula in the docstring. An operation does not depend on the
 number of rows or their sequences, except the ones that read other rows: ``Store``, ``Attend``, ``Delta``, ``Scan``,
 ``ShortConv``, ``BlockConv``.
+
+Length: one list of all operations, which the page about architectures shows as one table.
 """
 
 from __future__ import annotations
@@ -68,8 +70,8 @@ class Input:
 class Norm:
     """out = x / sqrt(mean(x²) + eps) · weight, over pieces of the weight's width: a row, or each head of it.
 
-    groups: equal parts of the weight, each of which has a mean of its own. centred: the mean of a piece is subtracted
-    from it before (LayerNorm).
+    groups: equal parts of the weight; each has a mean of its own. centred: the mean of a piece is subtracted from it
+    before (LayerNorm).
     """
 
     x: str

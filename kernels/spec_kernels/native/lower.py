@@ -203,12 +203,12 @@ class Lowering:
         self.program.add(x, y, self.value_index(op.out, width), width, op.scale)
 
     def softcap(self, op: ops.SoftCap, after: list[Any]) -> None:
-        self.program.softcap(self._changed(op.x), self.width(op.x), op.cap)
+        self.program.softcap(self._index_to_change(op.x), self.width(op.x), op.cap)
 
     def scale(self, op: ops.Scale, after: list[Any]) -> None:
-        self.program.scale(self._changed(op.x), self.width(op.x), op.by)
+        self.program.scale(self._index_to_change(op.x), self.width(op.x), op.by)
 
-    def _changed(self, name: str) -> int:
+    def _index_to_change(self, name: str) -> int:
         """The value of a name, which changes in its own memory; its quantised rows are dropped."""
         self._quantised = {(n, b) for n, b in self._quantised if n != name}
         return self.index_of(name)

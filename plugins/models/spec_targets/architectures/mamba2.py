@@ -79,20 +79,20 @@ def scan_in_json(json: ConfigJson, inner: int, names: Mapping[str, str] = KEYS) 
     return ScanShape(groups, heads, state, width, kernel)
 
 
-def block_numbers(kinds: Sequence[Any], *wanted: Any) -> frozenset[int]:
+def block_numbers(kinds: Sequence[Any], *members: Any) -> frozenset[int]:
     """The blocks of these kinds."""
-    return frozenset(i for i, kind in enumerate(kinds) if kind in wanted)
+    return frozenset(i for i, kind in enumerate(kinds) if kind in members)
 
 
 def one_number(keys: Keys, key: str, numbers: Collection[int]) -> int:
     """The number that all blocks have that have one."""
-    found = set(numbers) - {0}
-    if len(found) != 1:
+    counts = set(numbers) - {0}
+    if len(counts) != 1:
         raise UsageError(
             f"{keys.where}: {keys.arch}.{key} is {str(numbers)[:60]}, 0 and one other number were needed",
             hint="such models are not supported",
         )
-    return found.pop()
+    return counts.pop()
 
 
 def rotates(keys: Keys) -> bool:
