@@ -110,6 +110,7 @@ REFUSED_JSON: dict[str, tuple[str, dict[str, Any], str]] = {
     "nemotron: an unknown letter": (MOE, {"layers_block_type": None, "hybrid_override_pattern": "MX"}, "hybrid_override_pattern = 'MX'"),
     "nemotron: no blocks": (MOE, {"layers_block_type": None, "hybrid_override_pattern": ""}, "hybrid_override_pattern = ''"),
     "nemotron: numbers for blocks": (MOE, {"layers_block_type": [1, None]}, "hybrid_override_pattern"),
+    "nemotron: lists for blocks": (MOE, {"layers_block_type": [["M"], {}]}, "hybrid_override_pattern"),
     "nemotron: another activation": (MOE, {"mlp_hidden_act": "silu"}, "mlp_hidden_act = 'silu' is not supported"),
     "nemotron: another block behind": (
         MOE, {"num_nextn_predict_layers": 1, "mtp_layers_block_type": ["mamba"]}, "mtp_hybrid_override_pattern = 'M'",

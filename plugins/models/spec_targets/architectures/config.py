@@ -157,8 +157,8 @@ class Config:
             if not isinstance(value, int) or not 0 < value < 1 << 24:
                 raise UsageError(f"{where}: {field} is {value!r}", hint="the file is damaged; get it again")
         self._check_blocks(where)
-        good = self.heads % self.kv_heads == 0 and 0 < self.rotary_dim <= self.head <= MAX_HEAD
-        good = good and self.rotary_dim % 2 == 0
+        turns = self.unrotated or (0 < self.rotary_dim <= self.head and self.rotary_dim % 2 == 0)
+        good = self.heads % self.kv_heads == 0 and self.head <= MAX_HEAD and turns
         if not good or not 0 < self.eps < math.inf or not 0 < self.rope_base < math.inf:
             raise UsageError(
                 f"{where}: {self.heads} heads, {self.kv_heads} key heads of {self.head}, {self.rotary_dim} rotated, "

@@ -37,19 +37,12 @@ KEYS = {
     "kernel": "conv_kernel",
 }
 MAMBA, FULL, DENSE, EXPERTS = "M", "*", "-", "E"
-KINDS = {
-    "mamba": MAMBA,
-    "linear_attention": MAMBA,
-    "attention": FULL,
-    "full_attention": FULL,
-    "mlp": DENSE,
-    "moe": EXPERTS,
-}
+KINDS = dict(mamba=MAMBA, linear_attention=MAMBA, attention=FULL, full_attention=FULL, mlp=DENSE, moe=EXPERTS)
 """Letters of blocks by their names in newer configs."""
-SIGMOID = 2
-"""``expert_gating_func`` of sigmoid scores."""
-# The last norm of the block after the trunk is a LayerNorm in llama.cpp, which writes GGUF files, and an RMSNorm in
-# vLLM, SGLang and TensorRT-LLM.
+SIGMOID, HEAD = 2, 128
+"""``expert_gating_func`` of sigmoid scores, and the width of a head that configs leave out."""
+IN_FILES, IN_DIRECTORIES = ("layer", "rms"), ("rms", "layer")
+"""Readings of the last norm after the trunk: llama.cpp, which writes GGUF files, has a LayerNorm, vLLM an RMSNorm."""
 
 
 def _feed_forward(stem: str) -> dict[str, Name]:
@@ -117,7 +110,7 @@ def from_gguf(keys: Keys) -> Config:
         experts=experts,
         shared_ff=keys.shared_ff() if experts else 0,
         expert_latent=keys.integer("moe_latent_size", 0) if experts else 0,
-        nextn_norms=("layer", "rms"),
+        nextn_norms=IN_FILES,
         **_kinds(letters, ffs),
     )
 
@@ -138,10 +131,8 @@ def from_hf(json: ConfigJson) -> Config:
     letters = _letters(json, "hybrid_override_pattern", "layers_block_type")
     json = ConfigJson({**json.raw, "num_hidden_layers": len(letters)}, json.arch, json.kind, json.where)
     nextn = json.integer("num_nextn_predict_layers", 0)
-    if (
-        nextn
-        and (behind := "".join(_letters(json, "mtp_hybrid_override_pattern", "mtp_layers_block_type", "*E"))) != "*E"
-    ):
+    behind = "".join(_letters(json, "mtp_hybrid_override_pattern", "mtp_layers_block_type", "*E")) if nextn else "*E"
+    if behind != "*E":
         raise UsageError(
             f"{json.where}: config.json has mtp_hybrid_override_pattern = {behind[:60]!r}",
             hint="'*E', attention and experts, is supported",
@@ -151,9 +142,10 @@ def from_hf(json: ConfigJson) -> Config:
     return json.decoder(
         ("layer_types",),
         eps=json.number("layer_norm_epsilon", json.number("norm_eps", 1e-5)),
+        head=json.integer("head_dim", json.integer("attention_head_dim", HEAD)),
         scan=scan_in_json(json, 0, KEYS) if MAMBA in letters else None,
         unrotated=True,
-        nextn_norms=("rms", "layer"),
+        nextn_norms=IN_DIRECTORIES,
         experts=json.experts(sigmoid=True, normalise=True) if has_experts else None,
         expert_ff=json.integer("moe_intermediate_size") if has_experts else 0,
         shared_ff=json.integer("moe_shared_expert_intermediate_size", 0) if has_experts else 0,
@@ -165,8 +157,8 @@ def from_hf(json: ConfigJson) -> Config:
 def _letters(json: ConfigJson, pattern: str, types: str, usual: str = "") -> list[str]:
     """The kind of every block, from a word of letters or from a list of names."""
     listed = json.raw.get(types) or json.raw.get(pattern) or usual
-    letters = [KINDS.get(name, name) for name in listed] if isinstance(listed, list | str) else []
-    if not letters or not all(isinstance(one, str) and one in KINDS.values() for one in letters):
+    letters = [KINDS.get(str(name), str(name)) for name in listed] if isinstance(listed, list | str) else []
+    if not letters or not set(letters) <= set(KINDS.values()):
         raise UsageError(
             f"{json.where}: config.json has {pattern} = {str(listed)[:60]!r}",
             hint=f"letters of {', '.join(sorted(set(KINDS.values())))} are needed, or a list {types}",
