@@ -165,7 +165,7 @@ ENDS = {
     "qwen35": "<|im_end|> <|endoftext|>", "qwen35moe": "<|im_end|> <|endoftext|>", "qwen3-vl": "<|im_end|>",
     "glm4moe": "<|endoftext|> <|user|> <|observation|>", "lfm2": "<|im_end|>", "lfm2moe": "<|im_end|>",
     "kimi-linear": "<|im_end|> [EOS]", "granitehybrid": "<|end_of_text|>", "falcon-h1": "<|im_end|> <|end_of_text|>",
-    "nemotron_h": "<SPECIAL_12> <|im_end|>", "nemotron_h_moe": "<|im_end|>", "idefics3": "<end_of_utterance>",
+    "nemotron_h": "<|im_end|>", "nemotron_h_moe": "<|im_end|>", "idefics3": "<end_of_utterance>",
     "llava": "</s>",
 }  # fmt: skip
 """Control tokens that end an answer of each architecture, in addition to the ends that the model's file declares."""
