@@ -8,7 +8,8 @@ the state before verification, and a separate forward of the accepted tokens aft
     python benchmarks/rollback.py [--threads N] [--steps N] [--repeats N] [--drafts 1,3,7] [--rates 0.3] [--out FILE]
     python benchmarks/rollback.py --verify [--write]    # eight rows verified, four taken back, beside plain steps
 
-With ``--verify`` also four layers of Kimi Linear's shape (3 with KDA, 1 with latent attention, dense feed-forward).
+With ``--verify`` also four layers of Kimi Linear's shape (3 with KDA, 1 with latent attention, dense feed-forward), and
+four of Granite 4 H Tiny's (3 with Mamba-2, 1 with attention, a dense feed-forward layer as wide as its used experts).
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from spec_kernels.model.shapes import DeltaShape, LatentShape
+from spec_kernels.model.shapes import DeltaShape, LatentShape, ScanShape
 from spec_kernels.model.source import bytes_of
 from spec_targets.architectures.config import Config
 from spec_targets.runtime.checkpoint import Checkpoint
@@ -81,8 +82,26 @@ KIMI = Config(
     latent=LatentShape(rank=512, shared=64, plain=128, value=128),
     recurrent=frozenset({0, 1, 2}),
 )
+GRANITE = Config(
+    arch="granitehybrid",
+    name="4 layers of Granite 4 H Tiny, random",
+    layers=4,
+    width=1536,
+    heads=12,
+    kv_heads=4,
+    head=128,
+    ff=4096,
+    vocab=VOCAB,
+    context=8192,
+    eps=1e-5,
+    rope_base=1e4,
+    rotary_dim=128,
+    unrotated=True,
+    scan=ScanShape(key_heads=1, value_heads=48, key_dim=128, value_dim=64, kernel=4),
+    recurrent=frozenset({0, 1, 2}),
+)
 STRATEGIES = ("snapshot", "replay", "checkpoint", "auto", "separate forward")
-VERIFIED = {"gated delta net (Qwen3.5-9B)": SHAPE, "KDA (Kimi Linear)": KIMI}
+VERIFIED = {"gated delta net (Qwen3.5-9B)": SHAPE, "KDA (Kimi Linear)": KIMI, "Mamba-2 (Granite 4 H Tiny)": GRANITE}
 DRAFTED, ACCEPTED = 7, (1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0)
 """Drafts of a verified step, which has one row more, and chances that the first 1, 2, ... are accepted: three are, so
 that four rows are kept and four taken back."""

@@ -39,6 +39,7 @@ class NextTokenLayer(Protocol):
     problem: why it cannot be used, or None. names: of its tensors. source: these tensors, a ``TensorSource``.
     heads: dimensions of an attention head, and how many of them rotate. deeper: the layer that reads this one's states
     and predicts one token further still; None without one.
+    last_norms: the readings of its last norm in public engines, ``rms`` or ``layer``, that of the file's writer first.
     """
 
     @property
@@ -51,6 +52,11 @@ class NextTokenLayer(Protocol):
     def heads(self) -> tuple[int, int]: ...
     @property
     def deeper(self) -> NextTokenLayer | None: ...
+    @property
+    def last_norms(self) -> tuple[str, ...]: ...
+
+    def with_last_norm(self, norm: str) -> NextTokenLayer:
+        """The layer, and those behind it, with one of ``last_norms``."""
 
     def operations(self, source: Any) -> Iterable[Any]:
         """Operations, from tensors of the layer and of a trunk: input ``hidden``, taps ``final`` and ``logits``."""
@@ -68,6 +74,11 @@ class UnreadableLayer:
     source: Any = None
     heads: tuple[int, int] = (0, 0)
     deeper: NextTokenLayer | None = None
+    last_norms: tuple[str, ...] = ("rms",)
+
+    def with_last_norm(self, norm: str) -> NextTokenLayer:
+        """Unknown layer. Raises NotImplementedError."""
+        raise NotImplementedError(self.problem)
 
     def operations(self, source: Any) -> Iterable[Any]:
         """Unknown operations. Raises NotImplementedError."""

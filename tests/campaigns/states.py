@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 import torch
 
 from tests.methods.block_fuzz import Report
-from tests.methods.state_fuzz import METHODS, TARGETS, fuzz
+from tests.methods.state_fuzz import CASES, TARGETS, fuzz
 
 EACH = 8
 """Requests of a run."""
@@ -32,8 +32,7 @@ def main() -> int:
     options = parser.parse_args()
     torch.set_num_threads(1)
     report, began = Report(), perf_counter()
-    targets = [options.only] if options.only else TARGETS
-    cases = list(itertools.product(METHODS, targets))
+    cases = [(name, of) for name, of in CASES if options.only in (None, of)]
     for turn in itertools.count():
         if report.counts["requests"] >= options.requests:
             break

@@ -16,7 +16,7 @@ from spec_kernels.model import ops, sizes
 from spec_kernels.model.batch import ForwardBatch, SequenceRows
 from spec_kernels.model.ops import Model, Weight
 from spec_kernels.model.reference import Reference
-from spec_kernels.model.shapes import ConvShape, DeltaShape, Experts, HeadShape
+from spec_kernels.model.shapes import ConvShape, DeltaShape, Experts, HeadShape, ScanShape
 from spec_kernels.native import limits
 from spec_kernels.native.executor import Native
 from spec_kernels.native.weights import check_stored
@@ -27,6 +27,7 @@ HEADS = HeadShape(heads=4, kv_heads=2, dim=12, rotary_dim=8, scale=1.0)
 DELTA = DeltaShape(key_heads=2, value_heads=4, key_dim=8, value_dim=6, kernel=3)
 CHANNELS = replace(DELTA, by_channel=True)
 CONV = ConvShape(channels=20, kernel=3)
+SCAN = ScanShape(key_heads=2, value_heads=4, key_dim=8, value_dim=6, kernel=3)
 LATENT = HeadShape(heads=3, kv_heads=1, dim=20, rotary_dim=8, scale=1.0, latent=12)
 TURNS = torch.ones(HEADS.rotary_dim // 2)
 
@@ -125,6 +126,43 @@ LATENTS: dict[str, ops.Op] = {
     ),
 }
 """Attention over latents, and a decay of every channel."""
+
+
+SCANNED: dict[str, ops.Op] = {
+    "embed": OPS["embed"],
+    "parts": ops.Linear(
+        "x",
+        ("z", "mix", "step"),
+        (weight("z", 24, WIDTH), weight("mix", SCAN.channels, WIDTH), weight("step", 4, WIDTH)),
+        (None,) * 3,
+    ),
+    "scan": ops.Scan(
+        *("mix", "step", "o"),
+        shape=SCAN,
+        conv=torch.ones(SCAN.kernel, SCAN.channels),
+        bias=torch.zeros(SCAN.channels),
+        **dict.fromkeys(("rate", "dt", "skip"), torch.ones(4)),
+        layer=0,
+    ),
+    "norm": ops.Norm("o", "o", torch.ones(24), 1e-6, groups=2),
+    "out": ops.Linear("o", ("h",), (weight("out", WIDTH, 24),), (None,)),
+    "scale": ops.Scale("h", 0.5),
+    "scores": ops.Linear("h", ("scores",), (weight("router", EXPERTS, WIDTH),), (None,)),
+    "mixture": ops.Mixture(
+        *("h", "scores", "y", None),
+        experts=Experts(EXPERTS, 2),
+        bias=None,
+        gate=None,
+        up=weight("ups", INNER, WIDTH, EXPERTS),
+        down=weight("downs", WIDTH, INNER, EXPERTS),
+        act="relu",
+    ),
+}
+"""Mamba-2, a norm of groups, and experts without a gate."""
+
+
+def scan_model(**changed: dict[str, Any]) -> Model:
+    return Model(tuple(replace(op, **changed.get(name, {})) for name, op in SCANNED.items()))
 
 
 def short(**changed: dict[str, Any]) -> Model:
@@ -309,6 +347,48 @@ WRONG: dict[str, tuple[Model, str]] = {
         short(out={"weights": (weight("out", WIDTH, 24),)}),
         "Linear of 'o': the width of 'o' is 20, 24 is needed",
     ),
+    "scan: channels": (scan_model(scan={"qkv": "z"}), "Scan of 'z': the width of 'z' is 24, 56 is needed"),
+    "scan: steps": (scan_model(scan={"step": "z"}), "Scan of 'mix': the width of 'z' is 24, 4 is needed"),
+    "scan: bias": (
+        scan_model(scan={"bias": torch.zeros(3)}),
+        r"Scan of 'mix': the shape of the bias is \(3,\), \(56,\) is needed",
+    ),
+    "scan: rate": (scan_model(scan={"rate": torch.ones(3)}), r"Scan of 'mix': the shape of rate is \(3,\), \(4,\)"),
+    "scan: dt": (scan_model(scan={"dt": torch.ones(3)}), r"Scan of 'mix': the shape of dt is \(3,\), \(4,\)"),
+    "scan: skip": (scan_model(scan={"skip": torch.ones(3)}), r"Scan of 'mix': the shape of skip is \(3,\), \(4,\)"),
+    "scan: channels decay": (
+        scan_model(scan={"shape": replace(SCAN, by_channel=True)}),
+        "Scan of 'mix': a decay of every channel is True, False is needed",
+    ),
+    "scan: layer": (scan_model(scan={"layer": 1}), "Scan of 'mix': the layer is 1, the model has 0 to 0"),
+    "scan: shape": (
+        scan_model(scan={"shape": replace(SCAN, key_heads=3)}),
+        "Scan of 'mix': the shape of conv is .*|Scan of 'mix': the number of value heads is 4, a multiple of 3",
+    ),
+    "norm: groups": (
+        scan_model(norm={"groups": 5}),
+        "Norm of 'o': the width of the weight is 24, a multiple of 5 is needed",
+    ),
+    "norm: no groups": (
+        scan_model(norm={"groups": 0}),
+        "Norm of 'o': the width of the weight is 24, a multiple of 0 is needed",
+    ),
+    "norm: groups of a head": (
+        scan_model(norm={"weight": torch.ones(12)}),
+        "Norm of 'o': the width of the weight is 12, 24 is needed",
+    ),
+    "scale: factor": (
+        scan_model(scale={"by": float("nan")}),
+        "Scale of 'h': the factor is nan, a finite number is needed",
+    ),
+    "scale: value": (
+        scan_model(scale={"x": "none"}),
+        "Scale of 'none': it reads 'none', which no earlier operation writes",
+    ),
+    "mixture: biases without a gate": (
+        scan_model(mixture={"biases": (torch.zeros(EXPERTS, INNER),) * 3}),
+        "Mixture of 'h': the biases without a gate is",
+    ),
     "layers of two kinds": (
         Model((*OPS.values(), SHORT["parts"], replace(SHORT["conv"], layer=1)), TURNS),
         r"ShortConv of 'v': the shape of the layer is ConvShape\(channels=20, kernel=3\), DeltaShape\(",
@@ -362,7 +442,7 @@ WRONG: dict[str, tuple[Model, str]] = {
     "tap": (model(tap={"x": "y"}), "Tap 'logits': it reads 'y', which no earlier operation writes"),
     "tap before its pick": (without("pick logits"), "Tap 'logits': it precedes the Pick of 'logits' rows"),
 }
-KINDS = {type(op).__name__ for op in (*OPS.values(), *SHORT.values(), *LATENTS.values())}
+KINDS = {type(op).__name__ for op in (*OPS.values(), *SHORT.values(), *LATENTS.values(), *SCANNED.values())}
 
 
 @pytest.mark.parametrize("kernels", EXECUTORS)
@@ -382,6 +462,7 @@ def test_every_operation_has_a_size_that_is_refused():
     sizes.check(model())
     sizes.check(short())
     sizes.check(latents())
+    sizes.check(scan_model())
 
 
 LARGE = {

@@ -12,7 +12,7 @@ from spec_train.heads.export.write import write
 
 from spec_core import Request, Run, Sampling, Target, load
 from tests.support.small_heads import edit_config, train
-from tests.support.small_models import tiny_gemma4, tiny_gguf, tiny_hybrid, tiny_kimi, tiny_lfm2
+from tests.support.small_models import tiny_gemma4, tiny_gguf, tiny_hybrid, tiny_kimi, tiny_lfm2, tiny_scanned
 from tests.targets.gate import finish_checked
 
 PATHS = {
@@ -22,6 +22,9 @@ PATHS = {
     "lfm2moe": lambda: tiny_lfm2(moe=True, context=128),
     "gemma4": lambda: tiny_gemma4(context=128),
     "kimi-linear": lambda: tiny_kimi(context=128),
+    "granitehybrid": lambda: tiny_scanned("granitehybrid", context=128),
+    "falcon-h1": lambda: tiny_scanned("falcon-h1", context=128),
+    "nemotron_h_moe": lambda: tiny_scanned("nemotron_h_moe", context=128),
 }
 TARGETS = ("dense", "hybrid", "lfm2", "gemma4", "kimi-linear")
 METHODS = {

@@ -21,7 +21,9 @@ from tests.support.small_models import tiny_gguf
 from tests.targets.gate import assert_fresh, fresh_memory
 
 STRATEGIES = ("snapshot", "replay", "checkpoint")
-TARGETS = ("kimi-linear", "hybrid")
+SCANNED = ("granitehybrid", "falcon-h1", "nemotron_h_moe")
+"""The targets with Mamba-2."""
+TARGETS = ("kimi-linear", "hybrid", *SCANNED)
 LOOKUPS: dict[str, tuple[str, dict[str, Any]]] = {
     "ngram": ("ngram", {"p_min": 0.0, "n_min": 1}),
     "suffix": ("suffix", {"p_min": 0.0, "draft_max": 5}),
@@ -29,9 +31,14 @@ LOOKUPS: dict[str, tuple[str, dict[str, Any]]] = {
     "recycling": ("recycling", {"p_min": 0.0, "draft_max": 3, "width": 1}),
     "recycling-tree": ("recycling", {"p_min": 0.0, "draft_max": 3, "nodes_max": 7}),
     "draft-model": ("draft-model", {"file": "", "p_min": 0.0, "draft_max": 3}),
+    "mtp": ("mtp", {"p_min": 0.0, "draft_max": 3}),
 }
+"""``mtp`` runs where a target has a layer that predicts further."""
 HEADS = ("eagle3", "eagle3-tree", "dflash", "dflash-tree", "dspark", "dspark-tree", "dflash2", "dflash2-tree")
 METHODS = (*LOOKUPS, *HEADS)
+PREDICTING = ("hybrid", "nemotron_h_moe")
+CASES = [(name, of) for name in METHODS for of in TARGETS if name != "mtp" or of in PREDICTING]
+"""Methods and the targets with which they run."""
 
 
 def fuzz(name: str, of: str, seed: int, count: int, report: Report) -> None:

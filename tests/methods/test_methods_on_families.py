@@ -18,12 +18,12 @@ from spec_train.heads.export.write import write
 from spec_core import Request, Run, Sampling, Target, load
 from tests.support.pairs import every_pair
 from tests.support.small_heads import train
-from tests.targets import convolved, kimi, unwindowed
+from tests.targets import convolved, kimi, scanned, unwindowed
 from tests.targets.gate import finish_checked
 from tests.targets.random_families import FAMILIES, draw_model, lacking
 from tests.targets.tiny import model, save
 
-RECURRENT = (*unwindowed.HYBRID, *convolved.FAMILIES, *kimi.FAMILIES)
+RECURRENT = (*unwindowed.HYBRID, *convolved.FAMILIES, *kimi.FAMILIES, *scanned.FAMILIES)
 METHODS = ("ngram", "suffix", "recycling", "draft-model", "eagle3", "eagle3-tree", "dflash")
 LAYERS = 3
 """Min layers: heads read three of them."""

@@ -9,6 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from spec_cli.draft import drafted_by
+from spec_methods.mtp import Mtp
 from spec_targets.runtime.next_token import NextnLayer
 
 from spec_core import Request, Run, Sampling, load
@@ -18,6 +19,8 @@ from tests.support.golden import golden
 from tests.support.small_models import tiny_hybrid
 
 ARCHS = ("qwen3next", "qwen35", "qwen35moe", "glm4moe")
+NEMOTRON = "nemotron-h-moe"
+"""Its layer's last norm is read in two ways: GGUF files are llama.cpp's."""
 FILES = ("model-f32.gguf", "hf")
 
 
@@ -51,7 +54,48 @@ def test_draft_tokens_and_logits_in_a_run(arch, file, context):
     assert (rows - expected[f"{context}.draft_logits"]).abs().max() < 5e-5
 
 
-@pytest.mark.parametrize("arch", ["qwen35", "glm4moe"])
+@pytest.mark.parametrize("last_norm", ["auto", "rms", "layer"])
+@pytest.mark.parametrize("file", FILES)
+@pytest.mark.parametrize("context", ["ctx20", "ctx33"])
+def test_both_readings_of_a_last_norm_draft_as_their_engines(file, context, last_norm):
+    expected = load_file(golden(f"mtp/{NEMOTRON}") / "golden.safetensors")
+    tokens = [*expected[f"{context}.tokens"].tolist(), int(expected[f"{context}.id_last"])]
+    target = load(golden(NEMOTRON) / file, cache_dtype="float32")
+    ids, rows = drafts(target, ("mtp", {"draft_max": 5, "p_min": 0.0, "last_norm": last_norm}), tokens, 5)
+    layer = last_norm == "layer" or (last_norm == "auto" and file != "hf")
+    reading = f"{context}.gguf." if layer else f"{context}."
+    assert ids == expected[f"{reading}draft_tokens"].tolist()
+    assert (rows - expected[f"{reading}draft_logits"]).abs().max() < 5e-5
+
+
+@pytest.mark.parametrize(
+    ("file", "last_norm", "message"),
+    [
+        ("hf", "auto", "last norm: RMSNorm, as in vLLM; engines differ, the other reading is last_norm=layer"),
+        (
+            "model-f32.gguf",
+            "auto",
+            "last norm: LayerNorm, as in llama.cpp; engines differ, the other reading is last_norm=rms",
+        ),
+        (
+            "model-f32.gguf",
+            "rms",
+            "last norm: RMSNorm, as in vLLM; engines differ, the other reading is last_norm=layer",
+        ),
+    ],
+)
+def test_compat_says_how_the_last_norm_is_read(file, last_norm, message):
+    target = load(golden(NEMOTRON) / file, weights=False)
+    assert list(Mtp(last_norm=last_norm).compat(target).notes) == [message]
+
+
+def test_a_last_norm_that_all_engines_read_alike_has_no_other_reading(hybrid):
+    assert not Mtp().compat(hybrid).notes
+    with pytest.raises(Refused, match=r"last_norm=layer: the last norm of .* is read as rms by all engines"):
+        Run(hybrid, [("mtp", {"last_norm": "layer"})])
+
+
+@pytest.mark.parametrize("arch", ["qwen35", "glm4moe", NEMOTRON])
 def test_a_layer_in_its_own_file_drafts_the_same(arch):
     target, tokens = load(golden(arch) / "model-f32.gguf"), [5, 9, 2, 77, 31, 8]
     own = drafts(target, ("mtp", {"p_min": 0.0}), tokens, 4)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.methods.block_fuzz import Report
-from tests.methods.state_fuzz import METHODS, TARGETS, fuzz
+from tests.methods.state_fuzz import CASES, fuzz
 
 
 @pytest.fixture(autouse=True)
@@ -14,8 +14,7 @@ def one_thread():
     torch.set_num_threads(1)
 
 
-@pytest.mark.parametrize("of", TARGETS)
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize(("name", "of"), CASES)
 def test_texts_and_states_are_those_of_plain_decoding(name, of):
     report = Report()
     fuzz(name, of, 0, 4, report)

@@ -51,7 +51,7 @@ Delta = structure(
     **dict.fromkeys(("stride", "g_stride", "beta_stride"), S),
     **dict.fromkeys(("o", "d"), P),
     **dict.fromkeys(("o_stride", "d_stride"), S),
-    **dict.fromkeys(("states", "key_of", "parents", "source", "keep", "slot"), P),
+    **dict.fromkeys(("states", "key_of", "parents", "source", "keep", "slot", "skip"), P),
 )
 Conv = structure(
     "Conv",
@@ -68,6 +68,7 @@ Conv = structure(
     parents=P,
     source=P,
     keep=P,
+    bias=P,
 )
 Router = structure(
     "Router",

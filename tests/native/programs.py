@@ -13,7 +13,7 @@ from typing import Any
 import attrs
 import torch
 from spec_kernels import native
-from spec_kernels.model.shapes import ConvShape, DeltaShape, Experts, LatentShape
+from spec_kernels.model.shapes import ConvShape, DeltaShape, Experts, LatentShape, ScanShape
 from spec_kernels.model.source import bytes_of
 from spec_kernels.native.executor import Native, Options
 from spec_kernels.ops.dequant import TYPES, dequantize
@@ -39,8 +39,11 @@ KIMI = "kimi-linear"
 """The architecture with latents, and with a decay of every channel."""
 HYBRID = ("qwen3next", "qwen35", "qwen35moe", KIMI)
 SHORT = ("lfm2", "lfm2moe")
-SIGMOID = ("glm4moe", "lfm2moe", KIMI)
-MIXTURES = ("qwen3moe", "glm4moe", "qwen3next", "qwen35moe", "gpt-oss", "lfm2moe", KIMI)
+GRANITE, FALCON, NEMOTRON = "granitehybrid", "falcon-h1", ("nemotron_h", "nemotron_h_moe")
+SCANNED = (GRANITE, FALCON, *NEMOTRON)
+"""The architectures with Mamba-2."""
+SIGMOID = ("glm4moe", "lfm2moe", KIMI, NEMOTRON[1])
+MIXTURES = ("qwen3moe", "glm4moe", "qwen3next", "qwen35moe", "gpt-oss", "lfm2moe", KIMI, NEMOTRON[1])
 UNSHARED = ("qwen3moe", "gpt-oss", "lfm2moe")
 WINDOWED = ("llama", "phi3", "gemma2", "gemma3", "gpt-oss")
 LAYERED = "gemma4"
@@ -63,6 +66,8 @@ OPTIONAL = {
     "ffn_down_exps.scale": "factors of experts",
     "layer_output_scale.weight": "a scale of the block",
     "attn_v.weight": "values that are not the keys",
+    "ssm_conv1d.bias": "biases of convolutions",
+    "ssm_norm.weight": "norms of groups",
 }
 """Tensors that a file may have, without the number of their block: half of the models have each of them."""
 SHALLOW = 3
@@ -85,7 +90,7 @@ def config(rng: random.Random) -> Config:
     if arch == LAYERED:
         layers = min(max(layers, rng.randint(1, SHALLOW)), LAYERED_DEPTH)
     recurrent, deep = arch in (*HYBRID, *SHORT), layers > SHALLOW
-    moe = arch in MIXTURES or (arch == LAYERED and rng.random() < 0.4)
+    moe = arch in MIXTURES or (arch in (LAYERED, GRANITE) and rng.random() < 0.4)
     width = rng.choice([20, 32, 36] if deep else [20, 32, 36, 64, 72, 96, 100, 160, 256])
     head = rng.choice(widths_of_heads(arch, deep))
     kv_heads = rng.randint(1, 3)
@@ -114,7 +119,26 @@ def config(rng: random.Random) -> Config:
         recurrent=frozenset(i for i in range(layers) if rng.random() < 0.6) if recurrent else frozenset(),
         **(_sizes_by_block(rng, layers, heads) if arch == LAYERED else _attention(rng, arch, layers)),
     )
-    return attrs.evolve(drawn, **_latents(rng, deep)) if arch == KIMI else drawn
+    more = _latents(rng, deep) if arch == KIMI else _scans(rng, arch, layers) if arch in SCANNED else {}
+    return attrs.evolve(drawn, **more)
+
+
+def _scans(rng: random.Random, arch: str, layers: int) -> dict[str, Any]:
+    """Mamba-2 of unusual sizes, kinds of blocks, and scales."""
+    groups = rng.randint(1, 3)
+    sizes = groups, groups * rng.randint(1, 3), rng.choice([12, 16, 24, 64, 128]), rng.choice([16, 20, 40, 64, 128])
+    kinds = [rng.choice("MM*" if arch == GRANITE else "MM*E") for _ in range(layers)]
+    blocks = {kind: frozenset(i for i, one in enumerate(kinds) if one == kind) for kind in "M*"}
+    every = frozenset(range(layers))
+    return {
+        "scan": ScanShape(*sizes, rng.randint(2, 5)),
+        "recurrent": every if arch == FALCON else blocks["M"],
+        "attending": every if arch == FALCON else blocks["*"],
+        "unrotated": arch != FALCON and rng.random() < 0.7,
+        "expert_latent": rng.choice([0, 20, 32]) if arch == NEMOTRON[1] else 0,
+        "residual_scale": rng.choice([1.0, 0.4]) if arch == GRANITE else 1.0,
+        "logit_scale": rng.choice([1.0, 0.3]) if arch == GRANITE else 1.0,
+    }
 
 
 def _latents(rng: random.Random, deep: bool) -> dict[str, Any]:
@@ -208,7 +232,8 @@ class Drawn:
 
     def type(self, name: str) -> str:
         shape = self.shapes[name]
-        if len(shape) == 1 or "conv1d" in name or name.endswith("shortconv.conv.weight"):
+        small = ("conv1d", "ssm_norm", "shortconv.conv.weight", "ssm_d")
+        if len(shape) == 1 or any(part in name for part in small):
             return "F32"
         fits = [kind for kind in KINDS if kind in FLOATS or shape[-1] % TYPES[kind].elements == 0]
         return random.Random(f"{self.seed} {name}").choice(fits)

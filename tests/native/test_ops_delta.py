@@ -1,4 +1,5 @@
-"""The gated delta rule, its convolution and their traces: against a loop in float64, and the same bits however cut."""
+"""The gated delta rule, the scan of Mamba-2, their convolution and traces: against a loop in float64, and the same bits
+however cut."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ import pytest
 import torch
 from ops_library import Conv, Delta, P, at, cuts, each_isa, here, ints, library, memory, same, table
 from spec_kernels.ops.causal_conv import causal_conv
-from spec_kernels.ops.gated_delta import gated_delta
+from spec_kernels.ops.gated_delta import gated_delta, scan
 from spec_kernels.ops.lineage import Lineage
 
 pytestmark = pytest.mark.compiles
@@ -19,6 +20,8 @@ pytestmark = pytest.mark.compiles
 SHAPES = [(2, 6, 32, 32), (1, 2, 128, 128), (2, 4, 20, 72), (3, 3, 7, 5), (1, 1, 16, 100)]
 """Key heads, value heads, key dimensions, value dimensions."""
 PLACES, WIDTH = 12, 4
+DELTA, CHANNELS, SCAN = KINDS = "delta", "channels", "scan"
+"""The delta rule with a decay of each head or of each channel, and the scan."""
 
 
 @dataclass
@@ -27,7 +30,7 @@ class Layer:
 
     rows: int
     shape: tuple = SHAPES[0]
-    channels: bool = False
+    kind: str = DELTA
     seed: int = 0
     inputs: dict = field(init=False)
     states: np.ndarray = field(init=False)
@@ -37,10 +40,11 @@ class Layer:
         hk, hv, dk, dv = self.shape
         q, k = (m / np.linalg.norm(m, axis=-1, keepdims=True) for m in draw.standard_normal((2, self.rows, hk, dk)))
         v, beta = draw.standard_normal((self.rows, hv, dv)), draw.random((self.rows, hv))
-        g = -3 * draw.random((self.rows, hv, dk) if self.channels else (self.rows, hv))
+        g = -3 * draw.random((self.rows, hv, dk) if self.kind == CHANNELS else (self.rows, hv))
         given = {"q": q * dk**-0.5, "k": k, "v": v, "g": g, "beta": beta}
         self.inputs = {name: np.ascontiguousarray(m, dtype=np.float32) for name, m in given.items()}
         self.states = draw.standard_normal((PLACES, hv, dk, dv)).astype(np.float32)
+        self.skip = draw.standard_normal(hv).astype(np.float32)
 
     @property
     def key_of(self) -> np.ndarray:
@@ -50,7 +54,7 @@ class Layer:
         """Some of the rows, with the same states."""
         chain = replace(self, rows=len(rows))
         chain.inputs = {name: np.ascontiguousarray(m[list(rows)]) for name, m in self.inputs.items()}
-        chain.states = self.states.copy()
+        chain.states, chain.skip = self.states.copy(), self.skip
         return chain
 
     def run(self, isa: str, lineage: Lineage, heads: Sequence[int] | None = None) -> tuple[np.ndarray, np.ndarray]:
@@ -82,11 +86,12 @@ class Layer:
         return (
             Delta(
                 *self.shape,
-                dk if self.channels else 1,
+                dk if self.kind == CHANNELS else 1,
                 *(q, q + 4 * hk * dk, q + 8 * hk * dk, at(g), at(beta)),
                 *(mixed.shape[1], g[0].size, hv),
                 *(at(o), at(d), hv * dv, hv * dv, at(self.states)),
                 *(at(m) for m in (key_of, *kept[:4])),
+                at(self.skip) if self.kind == SCAN else None,
             ),
             kept,
         )
@@ -98,12 +103,14 @@ class Layer:
         for r in range(lineage.rows):
             parent = lineage.parents[r]
             state = after[parent] if parent >= 0 else self.states[lineage.source[r]].astype(np.float64)
-            decay = np.exp(g[r])[..., None] if self.channels else np.exp(g[r])[:, None, None]
+            decay = np.exp(g[r])[..., None] if self.kind == CHANNELS else np.exp(g[r])[:, None, None]
             state = state * decay
             key, query = k[r, self.key_of], q[r, self.key_of]
-            d = beta[r][:, None] * (v[r] - np.einsum("hkv,hk->hv", state, key))
+            recalled = 0 if self.kind == SCAN else np.einsum("hkv,hk->hv", state, key)
+            d = beta[r][:, None] * (v[r] - recalled)
             after[r] = state + key[..., None] * d[:, None]
-            out.append(np.einsum("hkv,hk->hv", after[r], query))
+            skipped = self.skip[:, None] * v[r] if self.kind == SCAN else 0
+            out.append(np.einsum("hkv,hk->hv", after[r], query) + skipped)
         return np.stack(out), after
 
 
@@ -138,10 +145,10 @@ def path_to(lineage: Lineage, row: int) -> list[int]:
 
 
 @each_isa
-@pytest.mark.parametrize("channels", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("shape", SHAPES)
-def test_every_row_and_every_kept_state_is_that_of_the_loop(isa, shape, channels):
-    lineage, layer = ragged_lineage(), Layer(11, shape, channels)
+def test_every_row_and_every_kept_state_is_that_of_the_loop(isa, shape, kind):
+    lineage, layer = ragged_lineage(), Layer(11, shape, kind)
     expected, after = layer.loop(lineage)
     before = layer.states.copy()
 
@@ -154,17 +161,18 @@ def test_every_row_and_every_kept_state_is_that_of_the_loop(isa, shape, channels
     others = [i for i in range(PLACES) if i not in lineage.keep]
     assert same(layer.states[others], before[others])
     inputs = {name: torch.tensor(m) for name, m in layer.inputs.items()}
-    ours = gated_delta(**inputs, states=torch.tensor(before), lineage=lineage, key_of=torch.tensor(layer.key_of).long())
+    rule, heads = scan if kind == SCAN else gated_delta, torch.tensor(layer.key_of).long()
+    ours = rule(**inputs, states=torch.tensor(before), lineage=lineage, key_of=heads)
     assert np.abs(d - ours[1].numpy()).max() < 3e-6
 
 
 @each_isa
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(12))
 def test_every_path_of_a_tree_has_the_bits_of_token_by_token(isa, seed):
     draw = np.random.default_rng(seed)
     rows = int(draw.integers(2, 24))
     lineage = random_lineage(rows, draw)
-    layer = Layer(rows, SHAPES[seed % len(SHAPES)], channels=seed % 2 == 1, seed=seed)
+    layer = Layer(rows, SHAPES[seed % len(SHAPES)], KINDS[seed % len(KINDS)], seed)
     start = layer.states.copy()
 
     o, d = layer.run(isa, lineage)
@@ -184,8 +192,9 @@ def test_every_path_of_a_tree_has_the_bits_of_token_by_token(isa, seed):
 
 
 @each_isa
-def test_a_text_cut_anyhow_leaves_the_same_state(isa):
-    draw, whole = np.random.default_rng(0), Layer(90)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_text_cut_anyhow_leaves_the_same_state(isa, kind):
+    draw, whole = np.random.default_rng(0), Layer(90, kind=kind)
     pieces, outs = whole.tokens(range(90)), []
     o, _ = whole.run(isa, chain(90))
     for first, n in cuts(90, draw):
@@ -198,10 +207,10 @@ def test_a_text_cut_anyhow_leaves_the_same_state(isa):
 
 
 @each_isa
-@pytest.mark.parametrize("channels", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("shape", SHAPES)
-def test_replaying_a_path_gives_the_state_that_would_have_been_kept(isa, shape, channels):
-    lineage, layer = ragged_lineage(), Layer(11, shape, channels)
+def test_replaying_a_path_gives_the_state_that_would_have_been_kept(isa, shape, kind):
+    lineage, layer = ragged_lineage(), Layer(11, shape, kind)
     lineage = Lineage(lineage.parents, lineage.source, [-1] * 8 + [7, -1, -1], lineage.begins)
     _, d = layer.run(isa, lineage)
 
@@ -226,11 +235,11 @@ def test_a_row_that_is_not_finite_does_not_reach_its_siblings(isa):
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("channels", [False, True])
-def test_all_instruction_sets_give_the_same_states(shape, channels):
+@pytest.mark.parametrize("kind", KINDS)
+def test_all_instruction_sets_give_the_same_states(shape, kind):
     results = []
     for isa in here():
-        layer = Layer(11, shape, channels)
+        layer = Layer(11, shape, kind)
         results.append((*layer.run(isa, ragged_lineage()), layer.states))
 
     for other in results[1:]:
@@ -263,12 +272,25 @@ def test_decays_and_write_strengths_are_formulas(isa):
         np.testing.assert_allclose(beta, 1 / (1 + np.exp(-b.astype(np.float64))), rtol=1e-6)
 
 
+@each_isa
+def test_without_write_strengths_the_steps_are_in_their_place(isa):
+    rows, heads, draw = 5, 19, np.random.default_rng(0)
+    alpha, dt = (draw.standard_normal(n).astype(np.float32) for n in ((rows, heads), heads))
+    both, rate = np.empty((rows, 2 * heads), np.float32), -draw.random(heads).astype(np.float32)
+    out = at(both), at(both) + 4 * heads, 2 * heads
+    table(isa).decay(at(alpha), heads, None, 0, at(rate), at(dt), rows, heads, heads, *out)
+
+    steps = np.logaddexp(0, alpha.astype(np.float64) + dt)
+    np.testing.assert_allclose(both, np.concatenate([rate * steps, steps], 1), rtol=2e-6)
+
+
 @dataclass
 class Convolution:
     rows: int
     channels: int = 40
     width: int = WIDTH
     gated: bool = False
+    biased: bool = False
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -278,6 +300,7 @@ class Convolution:
             "gate": (self.rows, self.channels),
             "weight": (self.width, self.channels),
             "windows": (PLACES, self.width - 1, self.channels),
+            "bias": (self.channels,),
         }
         for name, shape in shapes.items():
             setattr(self, name, draw.standard_normal(shape).astype(np.float32))
@@ -300,19 +323,20 @@ class Convolution:
         kept = [ints(m) for m in (lineage.parents, lineage.source, lineage.keep)]
         c, gate = self.channels, at(self.gate) if self.gated else None
         inputs = at(self.x), c, gate, c, at(self.weight), at(self.windows)
-        return Conv(c, self.width, *inputs, at(out), c, *map(at, kept)), kept
+        return Conv(c, self.width, *inputs, at(out), c, *map(at, kept), at(self.bias) if self.biased else None), kept
 
 
 @each_isa
 @pytest.mark.parametrize("channels, width", [(40, 4), (7, 2), (64, 1), (133, 5)])
-@pytest.mark.parametrize("gated", [False, True])
-def test_the_convolution_and_its_windows_are_the_reference(isa, channels, width, gated):
-    lineage, conv = ragged_lineage(), Convolution(11, channels, width, gated)
+@pytest.mark.parametrize("gated, biased", [(False, False), (False, True), (True, False)])
+def test_the_convolution_and_its_windows_are_the_reference(isa, channels, width, gated, biased):
+    lineage, conv = ragged_lineage(), Convolution(11, channels, width, gated, biased)
     windows = torch.tensor(conv.windows).double()
     y = causal_conv(torch.tensor(conv.x).double(), torch.tensor(conv.weight).double(), windows, lineage)
 
     out = conv.run(isa, lineage)
 
+    y = y + torch.tensor(conv.bias) if biased else y
     expected = torch.tensor(conv.gate) * y if gated else torch.nn.functional.silu(y)
     np.testing.assert_allclose(out, expected.numpy(), rtol=1e-5, atol=2e-6)
     assert same(conv.windows, windows.float().numpy())

@@ -181,12 +181,12 @@ def clamp(gate: np.ndarray, up: np.ndarray) -> np.ndarray:
     return gate / (1 + np.exp(-1.702 * gate)) * (np.clip(up, -7, 7) + 1)
 
 
-UNITS = [lambda g, u: FUNCTIONS["silu"](g) * u, lambda g, u: gelu(g) * u, clamp]
+UNITS = [lambda g, u: FUNCTIONS["silu"](g) * u, lambda g, u: gelu(g) * u, clamp, lambda g, u: np.maximum(g, 0) * u]
 
 
 @each_isa
 @pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("by", range(3), ids=["silu", "gelu", "clamped"])
+@pytest.mark.parametrize("by", range(4), ids=["silu", "gelu", "clamped", "relu"])
 def test_gated_units_are_formulas_also_where_they_are_clamped(isa, width, by):
     gate, up = 6 * normal(3, width), 6 * normal(3, width, seed=1)
     out, y = np.empty_like(gate), np.full((2, 2, 3, 16), np.nan, np.float32)

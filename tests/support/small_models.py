@@ -10,7 +10,7 @@ from tempfile import mkdtemp
 import torch
 from spec_zoo.texts.tokens import train_tokenizer
 
-from tests.targets import kimi, layered
+from tests.targets import kimi, layered, scanned
 from tests.targets.convolved import write_gguf
 from tests.targets.tiny import model
 from tools.zoo.export import write, write_hybrid
@@ -102,3 +102,30 @@ def tiny_kimi(context: int = 256, kind: str = "Q8_0") -> Path:
     network = model("kimi-linear", 0, **sizes, **kinds)
     path = Path(mkdtemp()) / "tiny-kimi-linear.gguf"
     return kimi.write_gguf(network, "kimi-linear", path, kind, tokenizer_json())
+
+
+@cache
+def tiny_scanned(family: str, context: int = 256, kind: str = "Q8_0") -> Path:
+    """A random model of one of scanned.FAMILIES, of 300 tokens and at least two blocks with Mamba-2 and two with
+    attention; that of Nemotron with experts has a block that predicts further."""
+    sizes = {"vocab_size": 300, "max_position_embeddings": context, "hidden_size": 32, "num_attention_heads": 2}
+    sizes |= {"num_key_value_heads": 1, "intermediate_size": 32, "tie_word_embeddings": False}
+    mamba = {"mamba_n_heads": 4, "mamba_d_head": 16, "mamba_n_groups": 2, "mamba_d_state": 24, "mamba_d_conv": 4}
+    own = {"mamba_num_heads": 4, "mamba_head_dim": 16, "n_groups": 2, "ssm_state_size": 24, "time_step_min": 1e-30}
+    turns, moe = [scanned.SCAN, scanned.FULL] * 2, family == "nemotron_h_moe"
+    branch = [scanned.EXPERTS if moe else scanned.DENSE]
+    more = {
+        scanned.GRANITE: {
+            "layer_types": turns,
+            "num_hidden_layers": 4,
+            "num_local_experts": 4,
+            "attention_multiplier": 0.2,
+        }
+        | {"shared_intermediate_size": 32, "logits_scaling": 2.0, "residual_multiplier": 0.6, **mamba},
+        scanned.FALCON: {"num_hidden_layers": 4, "mamba_d_ssm": 64, "head_dim": 16, **mamba},
+        scanned.NEMOTRON: {"layers_block_type": [*turns, *branch, *turns[:1]], "head_dim": 16, **own}
+        | {"moe_intermediate_size": 32, "moe_shared_expert_intermediate_size": 32, "n_routed_experts": 4},
+    }[family.removesuffix("_moe")]
+    network = model(family, 0, **sizes, **more)
+    path = Path(mkdtemp()) / f"tiny-{family}.gguf"
+    return scanned.write_gguf(network, family, path, kind, tokenizer_json(), nextn=moe)

@@ -39,9 +39,12 @@ RARE = ["general.alignment", "split.count", "split.no", "general.architecture"]
 """Keys that the readers know and that few of the files have."""
 DTYPES = ["F32", "F16", "BF16", "F64", "I64", "I8", "BOOL", "F8_E4M3", "C64", "", "X", 7, None]
 LAYOUTS = {"safeailab": "eagle3", "speculators": "eagle3", "z-lab": "dflash"}
-FAMILIES = "phi3,gemma2,gemma3,gemma4-e,gemma4-moe,gpt-oss,gpt-oss of mxfp4,lfm2,lfm2moe,kimi-linear".split(",")
+FAMILIES = (
+    "phi3,gemma2,gemma3,gemma4-e,gemma4-moe,gpt-oss,gpt-oss of mxfp4,lfm2,lfm2moe,kimi-linear,granitehybrid,falcon-h1,"
+    "nemotron_h_moe"
+).split(",")
 """With keys that the dense model has not: windows, caps of scores, more than one rotary table, experts, sinks, short
-convolutions, sizes by block, latents."""
+convolutions, sizes by block, latents, Mamba-2, multipliers."""
 OTHERS = tuple(f"{family}{form}" for family in FAMILIES for form in ("", " directory"))
 FILES = ("dense", "hybrid", "eagle3", "dflash", "dense directory", *LAYOUTS, *OTHERS)
 
@@ -81,7 +84,7 @@ def dense_directory(folder: Path) -> Path:
 
 def write_family(name: str, folder: Path) -> Path:
     """A model of one of FAMILIES, as a GGUF file or a directory."""
-    from tests.targets import convolved, kimi, layered, windowed
+    from tests.targets import convolved, kimi, layered, scanned, windowed
     from tests.targets.mxfp4 import Made
     from tests.targets.tiny import save
 
@@ -89,7 +92,7 @@ def write_family(name: str, folder: Path) -> Path:
     if family == "gpt-oss of mxfp4":
         model = Made(folder)
         return model.directory if name != family else model.file
-    module = next(one for one in (convolved, layered, kimi, windowed) if family in one.FAMILIES)
+    module = next(one for one in (convolved, layered, kimi, scanned, windowed) if family in one.FAMILIES)
     model = module.draw_model(family, 1)
     return (
         getattr(module, "save", save)(model, folder)

@@ -16,11 +16,12 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from spec_core import Target, load
-from tests.targets import convolved, kimi, layered, unwindowed, windowed
+from tests.targets import convolved, kimi, layered, scanned, unwindowed, windowed
 from tests.targets.drive import forward, part, sequence
 from tests.targets.tiny import classes, logits, save
 
-FAMILIES = (*unwindowed.FAMILIES, *windowed.FAMILIES, *convolved.FAMILIES, *layered.FAMILIES, *kimi.FAMILIES)
+MODULES = (windowed, convolved, layered, kimi, scanned, unwindowed)
+FAMILIES = tuple(family for module in MODULES for family in module.FAMILIES)
 FLOORS = 4
 """Max difference in units of the rounding floor."""
 EXACT = {"dtype": "float32", "cache_dtype": "float32"}
@@ -38,7 +39,7 @@ def draw_model(family: str, seed: int) -> PreTrainedModel:
 
 
 def _of(family: str):
-    return next(module for module in (windowed, convolved, layered, kimi, unwindowed) if family in module.FAMILIES)
+    return next(module for module in MODULES if family in module.FAMILIES)
 
 
 def places(model: PreTrainedModel, family: str, folder: Path) -> dict[str, Path]:

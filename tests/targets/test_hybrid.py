@@ -11,18 +11,26 @@ from spec_core.errors import Refused
 from spec_core.testing import Oracle, RandomTrees
 from tests.methods.heads import method as head
 from tests.support.pairs import every_pair
-from tests.support.small_models import tiny_gguf, tiny_hybrid, tiny_kimi, tiny_lfm2
+from tests.support.small_models import tiny_gguf, tiny_hybrid, tiny_kimi, tiny_lfm2, tiny_scanned
 from tests.targets.drive import forward, part, sequence
 from tests.targets.gate import finish_checked
 
 STRATEGIES = ("snapshot", "replay", "checkpoint")
 
 
-KINDS = {"hybrid": tiny_hybrid, "kimi-linear": tiny_kimi, "lfm2": tiny_lfm2, "lfm2moe": lambda: tiny_lfm2(moe=True)}
+SCANNED = ("granitehybrid", "falcon-h1", "nemotron_h_moe")
+KINDS = {
+    "hybrid": tiny_hybrid,
+    "kimi-linear": tiny_kimi,
+    "lfm2": tiny_lfm2,
+    "lfm2moe": lambda: tiny_lfm2(moe=True),
+    **{family: lambda family=family: tiny_scanned(family) for family in SCANNED},
+}
+SLOW = ("lfm2moe", "falcon-h1", "granitehybrid")
 
 
 @pytest.fixture(
-    scope="module", params=["hybrid", "kimi-linear", "lfm2", pytest.param("lfm2moe", marks=pytest.mark.slow)]
+    scope="module", params=[pytest.param(kind, marks=pytest.mark.slow if kind in SLOW else ()) for kind in KINDS]
 )
 def kind(request):
     return request.param
@@ -197,7 +205,7 @@ HEADS = ("eagle3", "eagle3-tree", "dflash")
 @pytest.mark.slow
 @every_pair(strategy=STRATEGIES, method=[*METHODS, *HEADS], temperature=[0.0, 0.8], batch=[1, 5])
 def test_state_and_text_with_every_method(target, kind, repeated_texts, strategy, method, temperature, batch):
-    if method == "mtp" and kind != "hybrid":
+    if method == "mtp" and kind not in ("hybrid", "nemotron_h_moe"):
         pytest.skip("it has no layer that predicts further ahead")
     sent = repeating(temperature)
     rollback = ("gdn-rollback", {"strategy": strategy, "n": 5})

@@ -20,7 +20,7 @@ from spec_targets.formats.gguf_weights import GgufWeights
 from spec_targets.runtime import plan
 
 from spec_core import Run, UsageError, describe, load, prepare
-from tests.support.small_models import tiny_gemma4, tiny_gguf, tiny_hybrid, tiny_kimi, tiny_lfm2
+from tests.support.small_models import tiny_gemma4, tiny_gguf, tiny_hybrid, tiny_kimi, tiny_lfm2, tiny_scanned
 
 GENERATE = ["generate", "-m", "zoo:pico", "-p", "def area(", "-n", "2", "--threads", "1"]
 
@@ -67,7 +67,22 @@ def test_operations_are_built_once_by_every_command(command, build_counts, capsy
     assert build_counts["model"] == 1
 
 
-@pytest.mark.parametrize("model", [tiny_gguf, tiny_hybrid, tiny_lfm2, tiny_kimi, tiny_gemma4], ids=lambda f: f.__name__)
+def tiny_granite() -> Path:
+    return tiny_scanned("granitehybrid")
+
+
+def tiny_falcon() -> Path:
+    return tiny_scanned("falcon-h1")
+
+
+def tiny_nemotron() -> Path:
+    return tiny_scanned("nemotron_h_moe")
+
+
+MODELS = [tiny_gguf, tiny_hybrid, tiny_lfm2, tiny_kimi, tiny_gemma4, tiny_granite, tiny_falcon, tiny_nemotron]
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda f: f.__name__)
 def test_a_plan_has_the_operations_that_values_give(model):
     """Built without values and read later, or built from values: all numbers are equal."""
     described = load(model(), weights=False)

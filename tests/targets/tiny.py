@@ -23,6 +23,13 @@ NEWER = {
     "lfm2": ("Lfm2Config", "Lfm2ForCausalLM"),
     "lfm2moe": ("Lfm2MoeConfig", "Lfm2MoeForCausalLM"),
     "kimi-linear": ("KimiLinearConfig", "KimiLinearForCausalLM"),
+    **dict.fromkeys(
+        ("granitehybrid", "granitehybrid-dense"), ("GraniteMoeHybridConfig", "GraniteMoeHybridForCausalLM")
+    ),
+    "falcon-h1": ("FalconH1Config", "FalconH1ForCausalLM"),
+    **dict.fromkeys(
+        ("nemotron_h", "nemotron_h_moe", "nemotron_h_moe-latent"), ("NemotronHConfig", "NemotronHForCausalLM")
+    ),
     **dict.fromkeys(("gemma4-e", "gemma4-k", "gemma4-moe"), ("Gemma4TextConfig", "Gemma4ForCausalLM")),
 }
 """Names of classes that older releases of transformers lack."""

@@ -41,4 +41,6 @@ def glu(act: Activation, gate: Tensor, up: Tensor) -> Tensor:
     if act == "clamped":
         gate, up = gate.clamp(max=LIMIT), up.clamp(-LIMIT, LIMIT)
         return gate * sigmoid(gate * ALPHA) * (up + 1)
+    if act == "relu":
+        return gate.clamp(min=0) * up
     return silu(gate) * up

@@ -16,6 +16,7 @@ from spec_kernels.model.deferred import number_of
 from spec_kernels.model.ops import (
     GLU,
     Activation,
+    Add,
     Attend,
     Concat,
     Delta,
@@ -26,6 +27,7 @@ from spec_kernels.model.ops import (
     Op,
     Pick,
     Rotate,
+    Scale,
     ShortConv,
     SoftCap,
     Store,
@@ -53,20 +55,32 @@ class Builder:
 
     # the end of a model
 
-    def output_ops(self, norm: str, head: Weight, bias: Tensor | None = None, cap: float = 0.0) -> Iterator[Op]:
+    def output_ops(
+        self, norm: str, head: Weight, bias: Tensor | None = None, cap: float = 0.0, scale: float = 1.0
+    ) -> Iterator[Op]:
         """Operations from the stream to the state after the last norm and to logits, for the requested rows.
 
-        cap: of the logits, see ``SoftCap``; 0: none.
+        cap: of the logits, see ``SoftCap``; 0: none. scale: of the logits.
         """
         yield Pick("x", "x", "final")
-        yield from self.logits_ops(norm, head, bias, cap)
+        yield from self.logits_ops(norm, head, bias, cap, scale)
 
-    def logits_ops(self, norm: str, head: Weight, bias: Tensor | None = None, cap: float = 0.0) -> Iterator[Op]:
-        """Operations from the stream to logits, if only requested rows are left."""
-        yield self.norm("x", "h", norm)
+    def logits_ops(
+        self,
+        norm: str,
+        head: Weight,
+        bias: Tensor | None = None,
+        cap: float = 0.0,
+        scale: float = 1.0,
+        centred: bool = False,
+    ) -> Iterator[Op]:
+        """Operations from the stream to logits, if only requested rows are left. centred: the norm, see ``Norm``."""
+        yield replace(self.norm("x", "h", norm), centred=centred)
         yield Tap("h", "final")
         yield Pick("h", "h", "logits")
         yield Linear("h", ("logits",), (head,), (bias,))
+        if scale != 1.0:
+            yield Scale("logits", scale)
         if cap:
             yield SoftCap("logits", cap)
         yield Tap("logits", "logits")
@@ -84,7 +98,7 @@ class Builder:
         parts: Sequence[str] = ("k", "v"),
         value_norm: bool = False,
     ) -> Iterator[Op]:
-        """x + out(attention(rope(norm(q)), rope(norm(k)), v) · sigmoid(gate))
+        """x + out(attention(rope(norm(q)), rope(norm(k)), v) · sigmoid(gate)), without rope if no dimension rotates
 
         norms: q and k of each head have a norm. biases: q, k and v have biases. None: if the file has them.
         gated: ``attn_q`` holds, per head, queries and then a gate. sinks: heads have sinks, see ``Attend``.
@@ -97,7 +111,7 @@ class Builder:
         norms = self.has("attn_q_norm.weight", "attn_k_norm.weight") if norms is None else norms
         if norms:
             yield self.head_norm("q", "attn_q_norm.weight")
-        yield Rotate("q", shape)
+        yield from self.rotation("q")
         if parts:
             yield from self.store(norms, parts, value_norm)
         scores = self.vector("attn_sinks.weight", shape.heads) if sinks else None
@@ -115,8 +129,13 @@ class Builder:
             yield Norm("v", "v", torch.ones(shape.dim), self.shape.eps)
         if norms:
             yield self.head_norm("k", "attn_k_norm.weight")
-        yield Rotate("k", shape)
+        yield from self.rotation("k")
         yield Store("k", "v", shape, self.layer)
+
+    def rotation(self, x: str) -> Iterator[Op]:
+        """The rotation of heads, if they rotate."""
+        if self.shape.heads.rotary_dim:
+            yield Rotate(x, self.shape.heads)
 
     def projection(
         self, names: tuple[str, ...], biases: bool | None = None, gated: bool = False, x: str = "h"
@@ -223,20 +242,22 @@ class Builder:
         fused: bool = False,
         residual: bool = True,
         x: str = "h",
+        gated: bool = True,
     ) -> Iterator[Op]:
         """x + down(act(gate h) · up h), times sigmoid(h · weight) if ``gate`` names a value for that.
 
         fused: ``ffn_up`` holds the rows of gate and then those of up. residual: False: the result is ``h``. x: the
-        input, where it is not ``h``.
+        input, where it is not ``h``. gated: False: ``up`` takes the place of ``gate``.
         """
         width = self.shape.width
         if fused:
             self.declare("ffn_up.weight", (2 * ff, width))
             weights = tuple(self.weight("ffn_up.weight", rows) for rows in torch.arange(2 * ff).chunk(2))
         else:
-            weights = tuple(self.matrix(f"ffn_{name}{suffix}.weight", (ff, width)) for name in ("gate", "up"))
-        yield Linear(x, ("up_gate", "up"), weights, (None, None))
-        yield GLU("up_gate", "up", "f", act)
+            names = ("gate", "up") if gated else ("up",)
+            weights = tuple(self.matrix(f"ffn_{name}{suffix}.weight", (ff, width)) for name in names)
+        yield Linear(x, ("up_gate", "up")[-len(weights) :], weights, (None,) * len(weights))
+        yield GLU("up_gate" if gated else "up", "up", "f", act)
         if gate is not None:  # a factor of a whole row commutes with the product
             yield Gate("f", gate, "f", "sigmoid")
         yield self.onto("f", f"ffn_down{suffix}", (width, ff), residual)
@@ -251,11 +272,14 @@ class Builder:
         biases: bool = False,
         router: str = "h",
         residual: bool = True,
+        gated: bool = True,
+        latent: int = 0,
     ) -> Iterator[Op]:
         """x + the chosen experts of width ``ff``, and a shared expert of width ``shared_ff``, 0: none.
 
         shared_gate: the shared expert has a gate of width 1. biases: router and experts have biases. router: the value
-        that the router reads. residual: False: the result is ``h``, and ``x`` stays.
+        that the router reads. residual: False: the result is ``h``, and ``x`` stays. gated: False: no expert has a
+        gate. latent: width of a projection that the chosen experts read, and whose sum is projected back; 0: none.
         """
         routers = [self._wide("ffn_gate_inp.weight", experts.count)]
         if shared_gate:
@@ -264,14 +288,23 @@ class Builder:
         yield Linear(router, ("scores", "share")[: len(routers)], tuple(routers), (first, None)[: len(routers)])
         choice = experts.sigmoid and self.has("exp_probs_b.bias")
         bias = self.vector("exp_probs_b.bias", experts.count) if choice else None
-        gate, up = self._expert_inputs(experts.count, ff)
-        down = self.matrix("ffn_down_exps.weight", (experts.count, self.shape.width, ff))
+        inner, width = latent or self.shape.width, self.shape.width
+        gate, up = self._expert_inputs(experts.count, ff, inner, gated)
+        down = self.matrix("ffn_down_exps.weight", (experts.count, inner, ff))
         added = self._expert_biases(experts.count, ff) if biases else None
         factors = self.vector("ffn_down_exps.scale", experts.count) if self.has("ffn_down_exps.scale") else None
-        out, add = ("x", "x") if residual else ("h", None)
-        yield Mixture("h", "scores", out, add, experts, bias, gate, up, down, act, added, factors)
+        out, add = ("x", "x") if residual else ("sum" if shared_ff else "h", None)
+        if latent:
+            yield self.linear("h", "latent", "ffn_latent_down", (latent, width))
+            yield Mixture("latent", "scores", "latent", None, experts, bias, gate, up, down, act, added, factors)
+            yield self.linear("latent", out, "ffn_latent_up", (width, latent), add)
+        else:
+            yield Mixture("h", "scores", out, add, experts, bias, gate, up, down, act, added, factors)
         if shared_ff:
-            yield from self.mlp(shared_ff, "_shexp", "share" if shared_gate else None)
+            by = "share" if shared_gate else None
+            yield from self.mlp(shared_ff, "_shexp", by, act, residual=residual, gated=gated)
+            if not residual:
+                yield Add("sum", "h", "h")
 
     def _wide(self, name: str, n: int) -> Weight:
         """A small matrix that is multiplied in float32. That of one row may be stored as a vector."""
@@ -279,8 +312,10 @@ class Builder:
         self.declare(name, (self.shape.width,) if flat else (n, self.shape.width))
         return Weight(self.prefix + name, n, self.shape.width, wide=True)
 
-    def _expert_inputs(self, count: int, ff: int) -> tuple[Weight, Weight]:
-        both, width = "ffn_gate_up_exps.weight", self.shape.width
+    def _expert_inputs(self, count: int, ff: int, width: int, gated: bool) -> tuple[Weight | None, Weight]:
+        both = "ffn_gate_up_exps.weight"
+        if not gated:
+            return None, self.matrix("ffn_up_exps.weight", (count, ff, width))
         if not self.has(both):
             gate, up = (self.matrix(f"ffn_{name}_exps.weight", (count, ff, width)) for name in ("gate", "up"))
             return gate, up

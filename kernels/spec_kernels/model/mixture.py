@@ -18,27 +18,28 @@ def mixture(
     scores: Tensor,
     shape: Experts,
     bias: Tensor | None,
-    matrices: tuple[Tensor, Tensor, Tensor],
+    matrices: tuple[Tensor | None, Tensor, Tensor],
     act: Activation = "silu",
     biases: tuple[Tensor, ...] | None = None,
     factors: Tensor | None = None,
 ) -> Tensor:
     """Σ weight_e · down_e(act(gate_e x) · up_e x).
 
-    x: [R, D]    scores: [R, E]    matrices: gate and up [E, D, F], down [E, F, D]    biases: [E, F], [E, F] and [E, D]
-    factors: [E] of the weights
+    x: [R, D]    scores: [R, E]    matrices: gate, or None for up in its place, and up [E, D, F], down [E, F, D]
+    biases: [E, F], [E, F] and [E, D]    factors: [E] of the weights
     """
     gate, up, down = matrices
     weights, chosen = chosen_of(scores, shape, bias)
     if factors is not None:
         weights = weights * factors[chosen]
-    if on_cuda([x]) and act == "silu" and biases is None:
+    if on_cuda([x]) and act == "silu" and biases is None and gate is not None:
         return experts(x, weights, chosen, gate.mT, up.mT, down.mT)
     total = torch.zeros_like(x, dtype=torch.float32)
     for expert in sorted(set(chosen.flatten().tolist())):
         rows, places = (chosen == expert).nonzero(as_tuple=True)
         inputs = x[rows]
-        inner = glu(act, _answer(inputs, gate, biases, 0, expert), _answer(inputs, up, biases, 1, expert))
+        risen = _answer(inputs, up, biases, 1, expert)
+        inner = glu(act, risen if gate is None else _answer(inputs, gate, biases, 0, expert), risen)
         answer = _answer(inner, down, biases, 2, expert)
         total[rows] += answer.float() * weights[rows, places, None]
     return total.to(x.dtype)

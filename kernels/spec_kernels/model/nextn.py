@@ -25,11 +25,11 @@ def trunk_weights(names: Collection[str]) -> frozenset[str]:
     )
 
 
-def nextn(b: Builder, block: Iterable[Op], vocab: int) -> Iterator[Op]:
+def nextn(b: Builder, block: Iterable[Op], vocab: int, scale: float = 1.0, centred: bool = False) -> Iterator[Op]:
     """y = block(eh_proj [norm(embedding of x_(p+1)) | norm(h_p)]), ĥ = norm(y), logits = head(ĥ).
 
     b: builder of the layer's block. block: the operations of that block. The layer's own matrices are used if it has
-    them, else those of the trunk.
+    them, else those of the trunk. scale: of the logits. centred: the last norm, see ``Norm``.
     """
     trunk, width = Builder(b.shape, b.source), b.shape.width
     yield Input("hidden", width)
@@ -42,7 +42,7 @@ def nextn(b: Builder, block: Iterable[Op], vocab: int) -> Iterator[Op]:
     head = _own(b, trunk, "nextn.shared_head_head.weight", ("output.weight", "token_embd.weight"), vocab)
     has_norm = b.has("nextn.shared_head_norm.weight")
     end, norm = (b, "nextn.shared_head_norm.weight") if has_norm else (trunk, "output_norm.weight")
-    yield from end.logits_ops(norm, head)
+    yield from end.logits_ops(norm, head, scale=scale, centred=centred)
 
 
 def _own(b: Builder, trunk: Builder, name: str, others: tuple[str, ...], vocab: int) -> Weight:

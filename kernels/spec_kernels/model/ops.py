@@ -2,8 +2,10 @@
 
 A model is a list of these, executed in order. Names of values may be written again. ``x``, if an
 operation has it, is its input. The arithmetic is the formula in the docstring. An operation does not depend on the
-number of rows or their sequences, except the ones that read other rows: ``Store``, ``Attend``, ``Delta``,
+number of rows or their sequences, except the ones that read other rows: ``Store``, ``Attend``, ``Delta``, ``Scan``,
 ``ShortConv``, ``BlockConv``.
+
+Length: one list of all operations, which the page about architectures shows as one table.
 """
 
 from __future__ import annotations
@@ -14,11 +16,12 @@ from typing import Literal
 
 from torch import Tensor
 
-from spec_kernels.model.shapes import ConvShape, DeltaShape, Experts, HeadShape, RecurrentShape
+from spec_kernels.model.shapes import ConvShape, DeltaShape, Experts, HeadShape, RecurrentShape, ScanShape
 
 Rows = Literal["logits", "final"]
-Activation = Literal["silu", "gelu", "clamped"]
-"""silu(g) · u, gelu(g) · u by the tanh formula, or min(g, 7) · sigmoid(1.702 · min(g, 7)) · (clamp(u, -7, 7) + 1)."""
+Activation = Literal["silu", "gelu", "clamped", "relu"]
+"""silu(g) · u, gelu(g) · u by the tanh formula, min(g, 7) · sigmoid(1.702 · min(g, 7)) · (clamp(u, -7, 7) + 1), or
+max(g, 0) · u."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,12 +68,18 @@ class Input:
 
 @dataclass(frozen=True, eq=False)
 class Norm:
-    """out = x / sqrt(mean(x²) + eps) · weight, over pieces of the weight's width: a row, or each head of it."""
+    """out = x / sqrt(mean(x²) + eps) · weight, over pieces of the weight's width: a row, or each head of it.
+
+    groups: equal parts of the weight; each has a mean of its own. centred: the mean of a piece is subtracted from it
+    before (LayerNorm).
+    """
 
     x: str
     out: str
     weight: Tensor
     eps: float
+    groups: int = 1
+    centred: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,6 +134,14 @@ class Add:
     y: str
     out: str
     scale: float = 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class Scale:
+    """x = x · by, in place."""
+
+    x: str
+    by: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -242,6 +259,29 @@ class Delta:
 
 
 @dataclass(frozen=True, eq=False)
+class Scan:
+    """The state space recurrence of Mamba-2 after a causal convolution (Dao and Gu, 2405.21060).
+
+    q, k, v = silu(conv(qkv) + bias), that is C, B and x; s = softplus(step + dt);
+    S = exp(rate · s) S + k (s · v)ᵀ; out = Sᵀ q + skip · v.
+
+    conv: float32 [W, C], the current input's weight last    bias: float32 [C]    rate, dt, skip: float32 [Hv]
+    layer: its layer in the pool of states
+    """
+
+    qkv: str
+    step: str
+    out: str
+    shape: ScanShape
+    conv: Tensor
+    bias: Tensor
+    rate: Tensor
+    dt: Tensor
+    skip: Tensor
+    layer: int
+
+
+@dataclass(frozen=True, eq=False)
 class ShortConv:
     """out = c · conv(b · x), a causal convolution of every channel (LFM2).
 
@@ -261,7 +301,7 @@ class ShortConv:
 class Mixture:
     """out = add + Σ weight_e · down_e(act(gate_e x) · up_e x) over the experts that the router's scores choose.
 
-    add: None: nothing is added    scores: the router's [R, E]
+    add: None: nothing is added    scores: the router's [R, E]    gate: None: up takes its place
     bias: float32 [E] for the choice of experts only, not for their weights, or None
     factors: float32 [E] of the weights of experts, after they are normalised, or None
     gate, up: [F, D] per expert    down: [D, F]    biases: float32 [E, F], [E, F] and [E, D] of the three, or None
@@ -273,12 +313,17 @@ class Mixture:
     add: str | None
     experts: Experts
     bias: Tensor | None
-    gate: Weight
+    gate: Weight | None
     up: Weight
     down: Weight
     act: Activation = "silu"
     biases: tuple[Tensor, Tensor, Tensor] | None = None
     factors: Tensor | None = None
+
+    @property
+    def inputs(self) -> tuple[Weight, ...]:
+        """The matrices that read x."""
+        return (self.up,) if self.gate is None else (self.gate, self.up)
 
 
 @dataclass(frozen=True, eq=False)
@@ -315,9 +360,11 @@ class Tap:
     name: str
 
 
+RecurrentOp = Delta | Scan | ShortConv
+"""Operations that keep a state of each sequence."""
 Op = (
-    Embed | Input | Norm | Linear | HeadLinear | GLU | Gate | Add | SoftCap | Concat | Columns | AddRows | BlockConv
-    | Rotate | Store | Attend | Delta | ShortConv | Mixture | Clusters | Pick | Tap
+    Embed | Input | Norm | Linear | HeadLinear | GLU | Gate | Add | Scale | SoftCap | Concat | Columns | AddRows
+    | BlockConv | Rotate | Store | Attend | RecurrentOp | Mixture | Clusters | Pick | Tap
 )  # fmt: skip
 
 
@@ -329,7 +376,7 @@ def weights_of(op: Op) -> tuple[Weight, ...]:
         case Linear():
             return op.weights
         case Mixture():
-            return op.gate, op.up, op.down
+            return *op.inputs, op.down
         case Clusters() | HeadLinear():
             return (op.weight,)
     return ()
@@ -373,7 +420,7 @@ class Model:
     @cached_property
     def recurrent(self) -> RecurrentShape | None:
         """Shape of the layers in the pool of states."""
-        return next((op.shape for op in self.ops if isinstance(op, Delta | ShortConv)), None)
+        return next((op.shape for op in self.ops if isinstance(op, RecurrentOp)), None)
 
     @cached_property
     def cached(self) -> tuple[HeadShape, ...]:
@@ -391,4 +438,4 @@ class Model:
     @cached_property
     def recurring(self) -> int:
         """Number of layers in the pool of states."""
-        return sum(isinstance(op, Delta | ShortConv) for op in self.ops)
+        return sum(isinstance(op, RecurrentOp) for op in self.ops)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 
-from spec_kernels.model.ops import Attend, Delta, Model, Op, ShortConv, Store, Tap
+from spec_kernels.model.ops import Attend, Model, Op, RecurrentOp, Store, Tap
 
 ENTRY = "hidden."
 """Beginning of the name of the tap at the entry of each block, and after the last one."""
@@ -20,7 +20,7 @@ def part_of(model: Model, blocks: Collection[int], layers: int, window: int = 0)
     if missing := sorted(set(blocks) - set(range(layers))):
         raise ValueError(f"blocks {missing} are not there: the model has 0 to {layers - 1}")
     ops = tuple(_narrow(op, window) for op in _choose_ops(model, frozenset(blocks), layers))
-    if any(isinstance(op, Delta | ShortConv) for op in model.ops):
+    if any(isinstance(op, RecurrentOp) for op in model.ops):
         raise ValueError("recurrent blocks keep a state, which rows of a part would change")
     stored = {op.layer for op in ops if isinstance(op, Store)}
     if orphans := sorted({op.layer for op in ops if isinstance(op, Attend)} - stored):

@@ -27,7 +27,7 @@ from spec_kernels.model.source import Shape, TensorSource
 from spec_kernels.model.states import StatePool
 from spec_kernels.model.tiles import product
 from spec_kernels.ops.causal_conv import causal_conv
-from spec_kernels.ops.gated_delta import gated_delta
+from spec_kernels.ops.gated_delta import gated_delta, scan
 from spec_kernels.ops.rms_norm import rms_norm
 
 GATES = {"sigmoid": sigmoid, "silu": silu}
@@ -189,8 +189,11 @@ class Pass:
         self.values[op.out] = self.batch.inputs[op.out].to(dtype=self.of.dtype, device=self.of.device)
 
     def norm(self, op: ops.Norm) -> None:
-        pieces = self[op.x].unflatten(1, (-1, len(op.weight)))
-        self.values[op.out] = rms_norm(pieces, self.of.here(op.weight), op.eps).flatten(1)
+        pieces = self[op.x].unflatten(1, (-1, op.groups, len(op.weight) // op.groups))
+        if op.centred:
+            pieces = pieces - pieces.mean(-1, keepdim=True)
+        weight = self.of.here(op.weight).view(op.groups, -1)
+        self.values[op.out] = rms_norm(pieces, weight, op.eps).flatten(1)
 
     def linear(self, op: ops.Linear) -> None:
         for out, weight, bias in zip(op.outs, op.weights, op.biases, strict=True):
@@ -216,6 +219,9 @@ class Pass:
     def add(self, op: ops.Add) -> None:
         total = self[op.x] + self[op.y]
         self.values[op.out] = total if op.scale == 1.0 else total * op.scale
+
+    def scale(self, op: ops.Scale) -> None:
+        self.values[op.x] = self[op.x] * op.by
 
     def softcap(self, op: ops.SoftCap) -> None:
         self.values[op.x] = tanh(self[op.x] / op.cap) * op.cap
@@ -302,6 +308,18 @@ class Pass:
         now.record(x, k, d, g)
         self.values[op.out] = o.flatten(1).to(self.of.dtype)
 
+    def scan(self, op: ops.Scan) -> None:
+        now, s = self.batch.recurrence, op.shape
+        here, x = self.of.here, self[op.qkv].float()
+        mixed = silu(causal_conv(x, here(op.conv), now.pool.windows[op.layer], now.lineage) + here(op.bias))
+        q, k, v = mixed.split([s.key_width, s.key_width, s.value_width], 1)
+        q, k, v = (m.unflatten(1, (heads, -1)) for m, heads in ((q, s.key_heads), (k, s.key_heads), (v, s.value_heads)))
+        steps = softplus(self[op.step].float() + here(op.dt))
+        states, key_of, g = now.pool.matrices[op.layer], s.key_of(x.device), here(op.rate) * steps
+        o, d = scan(q, k, v, g, steps, states, now.lineage, key_of)
+        now.record(x, k, d, g)
+        self.values[op.out] = (o + here(op.skip)[:, None] * v).flatten(1).to(self.of.dtype)
+
     def shortconv(self, op: ops.ShortConv) -> None:
         now, x = self.batch.recurrence, (self[op.b] * self[op.x]).float()
         y = causal_conv(x, self.of.here(op.conv), now.pool.windows[op.layer], now.lineage)
@@ -310,7 +328,8 @@ class Pass:
 
     def mixture(self, op: ops.Mixture) -> None:
         bias, factors = (None if m is None else self.of.here(m) for m in (op.bias, op.factors))
-        gate, up, down = (as_stack(self.of.weights[w.key]) for w in (op.gate, op.up, op.down))
+        gate = None if op.gate is None else as_stack(self.of.weights[op.gate.key])
+        up, down = (as_stack(self.of.weights[w.key]) for w in (op.up, op.down))
         biases = None if op.biases is None else tuple(map(self.of.here, op.biases))
         output = mixture(self[op.x], self[op.scores], op.experts, bias, (gate, up, down), op.act, biases, factors)
         self.values[op.out] = output if op.add is None else self[op.add] + output

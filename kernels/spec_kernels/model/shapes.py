@@ -143,6 +143,14 @@ class DeltaShape:
         return heads % self.key_heads if self.tiled else heads // (self.value_heads // self.key_heads)
 
 
+class ScanShape(DeltaShape):
+    """A Mamba-2 layer: its state is kept and replayed like that of a gated delta net, whose names it takes.
+
+    Value heads are the heads of x; key heads are the groups of B, the keys, and C, the queries. key_dim: numbers of the
+    state for each number of x.
+    """
+
+
 @dataclass(frozen=True)
 class ConvShape:
     """A short convolution: its state is the window of its last ``kernel - 1`` inputs alone.

@@ -108,14 +108,16 @@ class Sizes:
         self.wide(name, op.scores, e.count)
         if op.add is not None:
             self.wide(name, op.add, width)
-        inner = op.gate.n
-        for weight, shape in ((op.gate, (inner, width)), (op.up, (inner, width)), (op.down, (width, inner))):
+        inner = op.inputs[0].n
+        if op.gate is None:
+            need(name, "the biases without a gate", op.biases, None)
+        for weight, shape in (*((weight, (inner, width)) for weight in op.inputs), (op.down, (width, inner))):
             need(name, f"the shape of {weight.name!r}", (weight.n, weight.k), shape)
             need(name, f"the number of matrices of {weight.name!r}", weight.count, e.count)
         for what, vector in (("bias", op.bias), ("factors", op.factors)):
             if vector is not None:
                 need(name, f"the shape of the {what}", tuple(vector.shape), (e.count,))
-        for bias, weight in zip(op.biases or (), (op.gate, op.up, op.down), strict=False):
+        for bias, weight in zip(op.biases or (), ops.weights_of(op), strict=False):
             need(name, f"the shape of the bias of {weight.name!r}", tuple(bias.shape), (e.count, weight.n))
         if not (1 <= e.used <= e.count and 1 <= e.groups_used <= e.groups and e.count % e.groups == 0):
             counts = f"{e.used} of {e.count} experts, {e.groups_used} of {e.groups} groups"
@@ -138,6 +140,9 @@ class Sizes:
         name, width = f"Norm of {op.x!r}", self.read(f"Norm of {op.x!r}", op.x)
         need(name, "the number of dimensions of the weight", op.weight.dim(), 1)
         pieces(name, f"the width of {op.x!r}", width, len(op.weight))
+        pieces(name, "the width of the weight", len(op.weight), op.groups)
+        if op.groups > 1 or op.centred:
+            need(name, "the width of the weight", len(op.weight), width)
         self.widths[op.out] = width
 
     def glu(self, op: ops.GLU) -> None:
@@ -173,6 +178,11 @@ class Sizes:
         pieces(name, f"the width of {op.kernel!r}", kernel, len(op.base))
         pieces(name, "the width of the stream", width, kernel // len(op.base))
         self.widths[op.out] = width
+
+    def scale(self, op: ops.Scale) -> None:
+        self.read(f"Scale of {op.x!r}", op.x)
+        if not math.isfinite(op.by):
+            raise ValueError(f"Scale of {op.x!r}: the factor is {op.by}, a finite number is needed")
 
     def softcap(self, op: ops.SoftCap) -> None:
         self.read(f"SoftCap of {op.x!r}", op.x)
@@ -246,6 +256,18 @@ class Sizes:
         self.wide(name, op.alpha, s.decays)
         for what, vector in (("rate", op.rate), ("dt", op.dt)):
             need(name, f"the shape of {what}", vector_shape(vector), (s.decays,))
+        self.widths[op.out] = s.value_width
+
+    def scan(self, op: ops.Scan) -> None:
+        name, s = f"Scan of {op.qkv!r}", op.shape
+        self._check_state(name, s, op.conv, op.layer)
+        check_value_heads(name, s)
+        need(name, "a decay of every channel", s.by_channel, False)
+        self.wide(name, op.qkv, s.channels)
+        self.wide(name, op.step, s.value_heads)
+        need(name, "the shape of the bias", vector_shape(op.bias), (s.channels,))
+        for what, vector in (("rate", op.rate), ("dt", op.dt), ("skip", op.skip)):
+            need(name, f"the shape of {what}", vector_shape(vector), (s.value_heads,))
         self.widths[op.out] = s.value_width
 
     def shortconv(self, op: ops.ShortConv) -> None:

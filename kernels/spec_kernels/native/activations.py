@@ -76,6 +76,6 @@ def _tiles_of_products(model: Model, arena: Arena) -> Iterable[Tiles]:
             pair = len(op.weights) == 2 and arena.is_paired(*op.weights)
             yield from (arena[some] for some in ([op.weights] if pair else [(w,) for w in op.weights]))
         elif isinstance(op, Mixture):
-            yield from (arena[op.gate, op.up], arena[(op.down,)])
+            yield from (arena[op.inputs], arena[(op.down,)])
         elif isinstance(op, Clusters | HeadLinear):
             yield arena[(op.weight,)]

@@ -35,7 +35,7 @@ def check(model: Model) -> None:
         match op:
             case ops.Attend() | ops.Store():
                 within("the width of an attention head", op.shape.dim, MAX_HEAD)
-            case ops.Delta() | ops.ShortConv():
+            case ops.Delta() | ops.Scan() | ops.ShortConv():
                 within("the width of a convolution", op.shape.kernel, MAX_TAPS)
             case ops.Mixture():
                 within("the experts of a row", op.experts.used, MAX_CHOSEN)

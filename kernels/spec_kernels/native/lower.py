@@ -4,7 +4,7 @@ Norm of heads + Rotate         -> heads
 Norm of heads + Gate by silu   -> gated_norm
 Linear + GLU                   -> one product over tiles of gate and up that alternate
 Attend + Gate by sigmoid       -> attend
-Linear (+ SoftCap) + Tap       -> the product writes into the caller's memory
+Linear (+ Scale, SoftCap) + Tap -> the product writes into the caller's memory
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from spec_kernels.native.native_cache import CacheShape
 from spec_kernels.native.weights import TILE, Arena, Tiles
 
 HEADINGS = ("final", "logits")
-ACTIVATIONS = ("silu", "gelu", "clamped")
+ACTIVATIONS = ("silu", "gelu", "clamped", "relu")
 """Activations in the order of ``enum spec_glu``."""
 
 
@@ -115,13 +115,14 @@ class Lowering:
         width, dim = self.width(op.x), len(op.weight)
         weight = self.vector(op.weight)
         follower = after[0] if after else None
-        if self._gates(follower, op.out, width, "silu"):
+        whole = op.groups == 1 and not op.centred
+        if whole and self._gates(follower, op.out, width, "silu"):
             x, z, heads = self.index_of(op.x), self.index_of(follower.gate), width // dim
             self.program.gated_norm(x, z, self.value_index(op.out, width), heads, dim, weight, op.eps)
             return 1
         if dim == width:
             x = self.index_of(op.x)
-            self.program.norm(x, self.value_index(op.out, width), weight, width, op.eps)
+            self.program.norm(x, self.value_index(op.out, width), weight, width, op.eps, op.groups, op.centred)
             return 0
         if op.x != op.out:
             raise NotImplementedError(f"a norm of heads from {op.x} to {op.out}")
@@ -176,7 +177,7 @@ class Lowering:
 
     def _bound(self, op: ops.Linear, out: str, after: list[Any]) -> int | None:
         """A value in the caller's memory, if the product's only reader is the tap after it."""
-        if after and isinstance(after[0], ops.SoftCap) and after[0].x == out:
+        while after and isinstance(after[0], ops.Scale | ops.SoftCap) and after[0].x == out:
             after = after[1:]
         if len(op.outs) > 1 or not after or not isinstance(after[0], ops.Tap) or after[0].x != out or after[1:]:
             return None
@@ -202,9 +203,15 @@ class Lowering:
         self.program.add(x, y, self.value_index(op.out, width), width, op.scale)
 
     def softcap(self, op: ops.SoftCap, after: list[Any]) -> None:
-        """Add a soft cap in the memory of the value; its quantised rows are dropped."""
-        self._quantised = {(n, b) for n, b in self._quantised if n != op.x}
-        self.program.softcap(self.index_of(op.x), self.width(op.x), op.cap)
+        self.program.softcap(self._index_to_change(op.x), self.width(op.x), op.cap)
+
+    def scale(self, op: ops.Scale, after: list[Any]) -> None:
+        self.program.scale(self._index_to_change(op.x), self.width(op.x), op.by)
+
+    def _index_to_change(self, name: str) -> int:
+        """The value of a name, which changes in its own memory; its quantised rows are dropped."""
+        self._quantised = {(n, b) for n, b in self._quantised if n != name}
+        return self.index_of(name)
 
     def gate(self, op: ops.Gate, after: list[Any]) -> None:
         if op.by != "sigmoid" or op.x != op.out:
@@ -232,23 +239,38 @@ class Lowering:
         self.program.add_rows(self.index_of(op.x), op.index, width)
 
     def delta(self, op: ops.Delta, after: list[Any]) -> None:
-        s, p = op.shape, self.program
-        x, beta, alpha = (self.index_of(name) for name in (op.qkv, op.beta, op.alpha))
+        beta, alpha = self.index_of(op.beta), self.index_of(op.alpha)
+        self._recur(op, None, alpha, beta, (op.eps, op.shape.key_dim**-0.5), None)
+
+    def scan(self, op: ops.Scan, after: list[Any]) -> None:
+        self._recur(op, op.bias, self.index_of(op.step), -1, (0.0, 0.0), op.skip)
+
+    def _recur(
+        self,
+        op: ops.Delta | ops.Scan,
+        bias: Tensor | None,
+        alpha: int,
+        beta: int,
+        unit: tuple[float, float],
+        skip: Tensor | None,
+    ) -> None:
+        """A convolution and the recurrence behind it. unit: eps of unit lengths, and the scale of q."""
+        s, p, x = op.shape, self.program, self.index_of(op.qkv)
         mixed = self.value_index("delta.qkv", s.channels)
         rates = self.value_index("delta.rates", s.decays + s.value_heads)
         d, o = self.value_index("delta.d", s.value_width), self.value_index(op.out, s.value_width)
-        p.conv(x, -1, mixed, op.layer, self.vector(op.conv))
-        p.rates(mixed, rates, alpha, beta, self.vector(op.rate), self.vector(op.dt), op.eps, s.key_dim**-0.5)
-        p.delta(x, mixed, rates, o, d, op.layer)
+        p.conv(x, -1, mixed, op.layer, self.vector(op.conv), self.vector(bias))
+        p.rates(mixed, rates, alpha, beta, self.vector(op.rate), self.vector(op.dt), *unit)
+        p.delta(x, mixed, rates, o, d, op.layer, self.vector(skip))
 
     def shortconv(self, op: ops.ShortConv, after: list[Any]) -> None:
         b, c, x = (self.index_of(name) for name in (op.b, op.c, op.x))
         mixed = self.value_index("conv.x", op.shape.channels)
         self.program.multiply(b, x, mixed, op.shape.channels)
-        self.program.conv(mixed, c, self.value_index(op.out, op.shape.channels), op.layer, self.vector(op.conv))
+        self.program.conv(mixed, c, self.value_index(op.out, op.shape.channels), op.layer, self.vector(op.conv), 0)
 
     def mixture(self, op: ops.Mixture, after: list[Any]) -> None:
-        e, up, down = op.experts, self.arena[op.gate, op.up], self.arena[(op.down,)]
+        e, up, down = op.experts, self.arena[op.inputs], self.arena[(op.down,)]
         x, scores = self.index_of(op.x), self.index_of(op.scores)
         add = -1 if op.add is None else self.index_of(op.add)
         vectors = self.vector(op.bias), self.vector(op.factors)
@@ -256,9 +278,8 @@ class Lowering:
         stacks = ((up.handle, up.nbytes), (down.handle, down.nbytes))
         out, act = self.value_index(op.out, self.width(op.x)), ACTIVATIONS.index(op.act)
         biases = tuple(self.vector(in_tiles(bias)) for bias in op.biases or ()) or (0, 0, 0)
-        self.program.mixture(
-            x, scores, add, out, self.activation_bits(up), self.activation_bits(down), *stacks, router, act, biases
-        )
+        bits = self.activation_bits(up), self.activation_bits(down)
+        self.program.mixture(x, scores, add, out, *bits, *stacks, router, act, biases, op.gate is not None)
 
     def clusters(self, op: ops.Clusters, after: list[Any]) -> None:
         tiles, scores = self.arena[(op.weight,)], self.index_of(op.scores)

@@ -185,7 +185,7 @@ class Arena:
                 pair = isinstance(after, GLU) and op.outs == (after.gate, after.up) and op.biases == (None, None)
                 yield from self._together(op.weights) if pair else map(self._wish, op.weights)
             elif isinstance(op, Mixture):
-                yield from self._together((op.gate, op.up), must=True)
+                yield from self._together(op.inputs, must=True)
                 yield self._wish(op.down)
             elif isinstance(op, Clusters | HeadLinear):
                 yield self._wish(op.weight)

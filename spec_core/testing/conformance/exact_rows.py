@@ -6,6 +6,7 @@ from typing import ClassVar
 
 import pytest
 
+from spec_core.contract.sequence import Sequence
 from spec_core.contract.values import Draft, Needs
 from spec_core.testing.conformance.drive import Row, along, close, feed, forward, host
 from spec_core.testing.conformance.promise import promise
@@ -66,16 +67,22 @@ class RowChecks(Gated):
         before, more = text[:-1], [(11 * i + 3) % self.model.info.vocab for i in range(max(WIDTHS))]
         plain = along(self.model, [*text, *more]).logits[len(text) :]
         for width in WIDTHS:
-            seq = open_sequence(self.model)
-            for token in before:  # a prompt in pieces may round otherwise
-                feed(self.model, seq, [token])
+            seq = self._sequence_behind(before)
             _, output = forward(self.model, [Row(seq, text[-1:], Draft(more[:width]))])
             for i in range(1 + width):
                 close(host(output.logits[i]), plain[i], tolerance, f"row {i} of a draft of {width} after {text}")
 
+    def _sequence_behind(self, tokens: list[int]) -> Sequence:
+        """A sequence that has read these tokens one by one: a prompt in one forward may round otherwise."""
+        seq = open_sequence(self.model)
+        for token in tokens:
+            feed(self.model, seq, [token])
+        return seq
+
     def _trees_are_equal(self) -> None:
         for text in self.texts:
-            _, output = forward(self.model, [Row(open_sequence(self.model), text, TREE)], Needs(trees=True))
+            seq = self._sequence_behind(text[:-1])
+            _, output = forward(self.model, [Row(seq, text[-1:], TREE)], Needs(trees=True))
             for j in range(len(TREE)):
                 chain = [TREE.ids[i] for i in TREE.ancestry(j)]
                 expected = along(self.model, [*text, *chain]).logits[-1]

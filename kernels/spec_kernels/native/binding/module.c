@@ -172,15 +172,16 @@ static PyObject *input(PyObject *self, PyObject *args) {
     return none_or_error(op);
 }
 
-/* x, out, address of the weight [width], width, eps */
+/* x, out, address of the weight [width], width, eps, groups of a row, whether the mean is subtracted */
 static PyObject *norm(PyObject *self, PyObject *args) {
-    int x, out, width;
+    int x, out, width, groups, centred;
     unsigned long long weight;
     float eps, *vector;
-    if (!PyArg_ParseTuple(args, "iiKif", &x, &out, &weight, &width, &eps)) return NULL;
+    if (!PyArg_ParseTuple(args, "iiKifip", &x, &out, &weight, &width, &eps, &groups, &centred)) return NULL;
     if (!copy_floats(program_of(self), weight, width, &vector)) return NULL;
     spec_op *op = spec_add_op(program_of(self), SPEC_NORM);
     if (op) op->x = x, op->out = out, op->width = width, op->vector = vector, op->eps = eps;
+    if (op) op->heads = groups, op->index = centred;
     return none_or_error(op);
 }
 
@@ -270,6 +271,16 @@ static PyObject *add_rows(PyObject *self, PyObject *args) {
     spec_op *op = spec_add_op(p, SPEC_ADD_ROWS);
     if (op) op->x = x, op->index = index, op->width = width;
     if (p->added < index + 1) p->added = index + 1;
+    return none_or_error(op);
+}
+
+/* x, width, factor */
+static PyObject *scale(PyObject *self, PyObject *args) {
+    int x, width;
+    float by;
+    if (!PyArg_ParseTuple(args, "iif", &x, &width, &by)) return NULL;
+    spec_op *op = spec_add_op(program_of(self), SPEC_SCALE);
+    if (op) op->x = op->out = x, op->width = width, op->scale = by;
     return none_or_error(op);
 }
 
@@ -398,22 +409,23 @@ static spec_op *record(PyObject *self, int layer, int x, int mixed, int d, int r
     return op;
 }
 
-/* x, gate or -1, out, layer, address of the weight [kernel, channels]: with a gate it is a layer of its own, whose
-   inputs are recorded */
+/* x, gate or -1, out, layer, address of the weight [kernel, channels], and of the bias [channels] or 0: with a gate it
+   is a layer of its own, whose inputs are recorded */
 static PyObject *conv(PyObject *self, PyObject *args) {
     int x, by, out, layer;
-    unsigned long long weight;
-    float *vector;
+    unsigned long long weight, bias;
+    float *vector, *vector2;
     const spec_recurrence *r = &program_of(self)->recurrence;
-    if (!PyArg_ParseTuple(args, "iiiiK", &x, &by, &out, &layer, &weight)) return NULL;
+    if (!PyArg_ParseTuple(args, "iiiiKK", &x, &by, &out, &layer, &weight, &bias)) return NULL;
     if (!copy_floats(program_of(self), weight, r->kernel * r->channels, &vector)) return NULL;
+    if (!copy_floats(program_of(self), bias, r->channels, &vector2)) return NULL;
     spec_op *op = spec_add_op(program_of(self), SPEC_CONV);
-    if (op) op->x = x, op->y = by, op->out = out, op->layer = layer, op->vector = vector;
+    if (op) op->x = x, op->y = by, op->out = out, op->layer = layer, op->vector = vector, op->vector2 = vector2;
     if (op && by != SPEC_NONE) op = record(self, layer, x, x, x, x);
     return none_or_error(op);
 }
 
-/* q k v, rates, alpha, beta, addresses of rate and dt [decays], eps, scale of q */
+/* q k v, rates, alpha, beta or -1, addresses of rate and dt [decays], eps, scale of q */
 static PyObject *rates(PyObject *self, PyObject *args) {
     int x, y, alpha, beta, count = program_of(self)->recurrence.decays;
     unsigned long long rate, dt;
@@ -429,13 +441,17 @@ static PyObject *rates(PyObject *self, PyObject *args) {
     return none_or_error(op);
 }
 
-/* x (inputs of the convolution), q k v, rates, o, d, layer: the delta rule, and its record for replay */
+/* x (inputs of the convolution), q k v, rates, o, d, layer, address of the skip [value_heads] or 0: the scan, or the
+   delta rule, and its record for replay */
 static PyObject *delta(PyObject *self, PyObject *args) {
     int x, mixed, rate, o, d, layer;
-    if (!PyArg_ParseTuple(args, "iiiiii", &x, &mixed, &rate, &o, &d, &layer)) return NULL;
+    unsigned long long skip;
+    float *vector;
+    if (!PyArg_ParseTuple(args, "iiiiiiK", &x, &mixed, &rate, &o, &d, &layer, &skip)) return NULL;
+    if (!copy_floats(program_of(self), skip, program_of(self)->recurrence.value_heads, &vector)) return NULL;
     spec_op *op = spec_add_op(program_of(self), SPEC_DELTA);
     if (!op) return PyErr_NoMemory();
-    op->x = mixed, op->y = rate, op->out = o, op->outs[0] = d, op->layer = layer;
+    op->x = mixed, op->y = rate, op->out = o, op->outs[0] = d, op->layer = layer, op->vector = vector;
     return none_or_error(record(self, layer, x, mixed, d, rate));
 }
 
@@ -450,7 +466,8 @@ static PyObject *pick(PyObject *self, PyObject *args) {
 
 /* x, scores, add, out, bits of x, bits of the inner rows, up: (weight of gate and up in pairs of tiles, bytes of an
    expert), down: likewise, (experts, top, normalise, sigmoid, groups, groups_used, scale, addresses of the bias and of
-   the factors or 0), enum spec_glu, addresses of the biases of gate, up and down or 0: [experts, width padded to whole tiles] */
+   the factors or 0), enum spec_glu, addresses of the biases of gate, up and down or 0: [experts, width padded to whole
+   tiles], whether there is a gate: without it the tiles are those of up alone */
 static PyObject *mixture(PyObject *self, PyObject *args) {
     spec_program *p = program_of(self);
     int x, scores, add, out;
@@ -460,8 +477,9 @@ static PyObject *mixture(PyObject *self, PyObject *args) {
     spec_router *r = &made.router;
     unsigned long long up_bytes, down_bytes, bias, factors, biases[3];
     float *vectors[2];
-    if (!PyArg_ParseTuple(args, "iiiiii(OK)(OK)Oi(KKK)", &x, &scores, &add, &out, &m.bits, &m.inner_bits, &up,
-                          &up_bytes, &down, &down_bytes, &router, &made.glu, &biases[0], &biases[1], &biases[2]))
+    if (!PyArg_ParseTuple(args, "iiiiii(OK)(OK)Oi(KKK)p", &x, &scores, &add, &out, &m.bits, &m.inner_bits, &up,
+                          &up_bytes, &down, &down_bytes, &router, &made.glu, &biases[0], &biases[1], &biases[2],
+                          &made.paired))
         return NULL;
     if (!weight_of(up, &made.up.one) || !weight_of(down, &made.down.one)) return NULL;
     if (!PyArg_ParseTuple(router, "iiiiiifKK", &r->experts, &r->top, &r->normalise, &r->sigmoid, &r->groups,
@@ -533,6 +551,7 @@ static PyMethodDef methods[] = {
     {"glu", glu, METH_VARARGS, NULL},
     {"add", add, METH_VARARGS, NULL},
     {"add_rows", add_rows, METH_VARARGS, NULL},
+    {"scale", scale, METH_VARARGS, NULL},
     {"softcap", softcap, METH_VARARGS, NULL},
     {"gated_norm", gated_norm, METH_VARARGS, NULL},
     {"block_conv", block_conv, METH_VARARGS, NULL},

@@ -27,8 +27,9 @@ called from any number of threads at once, as long as no two calls write the sam
 enum spec_number { SPEC_FLOAT32, SPEC_FLOAT16, SPEC_BFLOAT16 };
 enum spec_function { SPEC_EXP, SPEC_SIGMOID, SPEC_SILU, SPEC_SOFTPLUS, SPEC_TANH };
 
-/* silu(g) u; gelu(g) u by the tanh formula; min(g, 7) sigmoid(1.702 min(g, 7)) (u between -7 and 7, + 1) */
-enum spec_glu { SPEC_GLU_SILU, SPEC_GLU_GELU, SPEC_GLU_CLAMPED };
+/* silu(g) u; gelu(g) u by the tanh formula; min(g, 7) sigmoid(1.702 min(g, 7)) (u between -7 and 7, + 1);
+   max(g, 0) u */
+enum spec_glu { SPEC_GLU_SILU, SPEC_GLU_GELU, SPEC_GLU_CLAMPED, SPEC_GLU_RELU };
 
 /* ---------------------------------------------------------------- attention and its cache */
 
@@ -95,7 +96,7 @@ typedef struct {
 /* Scratch bytes that `attend` needs if no sequence of the call has more places (start + rows). */
 size_t spec_attention_scratch(int places);
 
-/* ---------------------------------------------------------------- gated delta rule */
+/* ---------------------------------------------------------------- gated delta rule, and the scan of Mamba-2 */
 
 /* One layer. Of row r of the batch:
    q, k: key head h at + r stride + h key_dim (unit vectors, q scaled); v: value head h at + r stride + h value_dim
@@ -105,7 +106,9 @@ size_t spec_attention_scratch(int places);
    states: [N][value_heads][key_dim][value_dim], read at `source`, written at `keep` (-1: not kept). A row may write
          to its sequence's source if no later row starts from it.
    key_of: [value_heads], the key head of each value head
-   slot: [batch], from spec_delta_plan */
+   slot: [batch], from spec_delta_plan
+   skip: [value_heads]: the scan, S = exp(g) S_before + k d^T with d = beta v, o = S^T q + skip v, where q and k have
+         any length and g_width is 1; NULL: the delta rule */
 typedef struct {
     int32_t key_heads, value_heads, key_dim, value_dim, g_width;
     const float *q, *k, *v, *g, *beta;
@@ -114,6 +117,7 @@ typedef struct {
     size_t o_stride, d_stride;
     float *states;
     const int32_t *key_of, *parents, *source, *keep, *slot;
+    const float *skip;
 } spec_delta;
 
 /* The slot of scratch memory that holds the state after each row while it is needed; -1: kept, or not needed.
@@ -123,7 +127,8 @@ int spec_delta_plan(const int32_t *parents, const int32_t *keep, int first, int 
 size_t spec_delta_scratch(int key_dim, int slots);
 
 /* Causal convolution of each channel. x, out: row r of the batch at + r stride; they must not overlap.
-   gate: out = gate conv(x), laid out like out with gate_stride; NULL: out = silu(conv(x)).
+   gate: out = gate conv(x), laid out like out with gate_stride; NULL: out = silu(conv(x) + bias).
+   bias: [channels]; NULL: none
    weight: [width][channels], the current input's last; width at most SPEC_MAX_TAPS
    windows: [N][width - 1][channels], inputs before a sequence's first row, oldest first: read at `source`, the window
    after a row written at its `keep`. */
@@ -138,6 +143,7 @@ typedef struct {
     float *out;
     size_t out_stride;
     const int32_t *parents, *source, *keep;
+    const float *bias;
 } spec_conv;
 
 size_t spec_conv_scratch(int width, int channels); /* channels: of one call */
@@ -223,13 +229,13 @@ typedef struct {
     /* x = x scale / sqrt(sum x^2 + eps) for adjacent heads, in place. */
     void (*unit)(float *x, size_t stride, int rows, int heads, int dim, float eps, float scale);
     /* g = rate softplus(alpha + dt), beta = sigmoid(b): row r of alpha at + r stride, of b at + r b_stride; rate, dt:
-       [decays], beta: [heads]; g, beta: row r at + r out_stride. */
+       [decays], beta: [heads]; g, beta: row r at + r out_stride. b NULL: beta = softplus(alpha + dt), [decays]. */
     void (*decay)(const float *alpha, size_t stride, const float *b, size_t b_stride, const float *rate,
                   const float *dt, int rows, int decays, int heads, float *g, float *beta, size_t out_stride);
     /* Convolution of the rows of one sequence, channels channel to channel + channels - 1, and its gate or silu. */
     void (*conv)(const spec_conv *c, int first, int rows, int channel, int channels, void *scratch);
-    /* S = exp(g) S_before + k d^T with d = beta (v - (exp(g) S_before)^T k), o = S^T q: the rows of one sequence, one
-       value head. */
+    /* S = exp(g) S_before + k d^T with d = beta (v - (exp(g) S_before)^T k), o = S^T q, or the scan: the rows of one
+       sequence, one value head. */
     void (*delta)(const spec_delta *a, int first, int rows, int head, void *scratch);
     /* Applies recorded rows along a path, one value head: S = exp(g) S + k d^T from states[source] into states[target]
        (may be the same). Reads k, d, g, g_width, states, key_of and sizes of `a`, whose rows are counted as in path.

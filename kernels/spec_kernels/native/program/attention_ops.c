@@ -1,4 +1,4 @@
-/* Operations that use other rows of a sequence: attention, convolutions, and the gated delta rule. */
+/* Operations that use other rows of a sequence: attention, convolutions, the gated delta rule, and the scan. */
 #include "program.h"
 
 #define CHANNELS 256 /* channels of a convolution per job */
@@ -104,13 +104,14 @@ static void convolve(spec_program *p, const spec_op *op, int s, int job, void *s
                    p->values[op->out].stride,
                    q->parents,
                    q->source,
-                   q->keep};
+                   q->keep,
+                   op->vector2};
     int channel = job * CHANNELS;
     p->ops_table->conv(&c, q->sequence[s].first, q->sequence[s].rows, channel,
                        spec_min(CHANNELS, r->channels - channel), scratch);
 }
 
-/* x: q | k | v, y: g | beta, out: o, outs[0]: d */
+/* x: q | k | v, y: g | beta, out: o, outs[0]: d, vector: skip of the scan, or NULL */
 static void recur(spec_program *p, const spec_op *op, int s, int head, void *scratch) {
     const spec_request *q = p->request;
     const spec_recurrence *r = &p->recurrence;
@@ -141,6 +142,7 @@ static void recur(spec_program *p, const spec_op *op, int s, int head, void *scr
         .source = q->source,
         .keep = q->keep,
         .slot = p->slots,
+        .skip = op->vector,
     };
     p->ops_table->delta(&a, q->sequence[s].first, q->sequence[s].rows, head, scratch);
 }

@@ -1,6 +1,7 @@
 /* A mixture of experts: selects experts for every row, then computes every selected expert for its rows.
  *
- *     out = add (or 0) + sum over the row's experts e of weight_e down_e(act(gate_e x) up_e x), best first
+ *     out = add (or 0) + sum over the row's experts e of weight_e down_e(act(gate_e x) up_e x), best first,
+ *     where up_e takes the place of gate_e if there is none
  *
  * A pair is a row and one of its experts; pairs are numbered by expert, then by row. */
 #include "program.h"
@@ -67,9 +68,9 @@ static void add_bias(spec_program *p, const spec_op *op, int which, int expert, 
         p->ops_table->add(tile, 16, op->biases[which] + (size_t)expert * width + at, 0, NULL, rows, 16);
 }
 
-/* Part `part` of `parts` of the products of expert i: gate and up in pairs of tiles, or down. */
+/* Part `part` of `parts` of the products of expert i: gate and up in pairs of tiles, up alone, or down. */
 static void run_expert(spec_program *p, const spec_op *op, spec_mixture *m, int i, int part, int parts, float *y) {
-    int up = op->kind == SPEC_UP, unit = up ? 2 : 1, rows = m->begin[i + 1] - m->begin[i];
+    int up = op->kind == SPEC_UP, unit = up && op->paired ? 2 : 1, rows = m->begin[i + 1] - m->begin[i];
     const spec_stack *stack = up ? &op->up : &op->down;
     spec_weight w = stack->one;
     w.data += (size_t)m->expert[i] * stack->bytes;
@@ -84,10 +85,10 @@ static void run_expert(spec_program *p, const spec_op *op, spec_mixture *m, int 
                             up ? m->bits : m->inner_bits, rows, y);
         for (int t = 0; t < count; t += unit) {
             size_t at = (size_t)(tile + t) / (size_t)unit * 16;
-            float *to = out + at, *from = y + (size_t)t * size;
+            float *to = out + at, *from = y + (size_t)t * size, *second = unit == 2 ? from + size : from;
             add_bias(p, op, up ? 0 : 2, m->expert[i], width, at, rows, from);
-            if (up) add_bias(p, op, 1, m->expert[i], width, at, rows, from + size);
-            if (up) p->ops_table->glu(op->glu, from, 16, from + size, 16, rows, 16, to, width);
+            if (up) add_bias(p, op, 1, m->expert[i], width, at, rows, second);
+            if (up) p->ops_table->glu(op->glu, from, 16, second, 16, rows, 16, to, width);
             else
                 for (int r = 0; r < rows; r++) memcpy(to + (size_t)r * width, from + r * 16, 16 * sizeof(float));
         }

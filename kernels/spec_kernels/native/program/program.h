@@ -54,6 +54,7 @@ enum spec_kind {
     SPEC_MULTIPLY,
     SPEC_GLU,
     SPEC_ADD,
+    SPEC_SCALE,
     SPEC_SOFTCAP,
     SPEC_GATED_NORM,
     SPEC_CONCAT,
@@ -88,7 +89,7 @@ typedef struct {
     int32_t outs[SPEC_PARTS], xs[SPEC_INPUTS];
     float *biases[SPEC_PARTS];
     spec_weight weights[SPEC_PARTS];
-    int32_t paired; /* LINEAR: tiles of gate and up alternate, and glu(gate, up) is stored */
+    int32_t paired; /* LINEAR, UP: tiles of gate and up alternate, and glu(gate, up) is stored */
     int32_t glu;    /* enum spec_glu */
     spec_stack up, down;
     spec_router router;
@@ -121,7 +122,7 @@ typedef struct {
 size_t spec_memory_bytes(const spec_memory *m, int places);
 spec_cache spec_memory_layer(const spec_memory *m, uint8_t *base, int places, int layer);
 
-/* Recurrent layers: gated delta nets, or short convolutions, which have no heads. The record of a row is x, k, d, g.
+/* Recurrent layers: gated delta nets, Mamba-2, or short convolutions, which have no heads. The record of a row is x, k, d, g.
    decays: numbers of g, one for every value head or for each of its key dimensions. */
 typedef struct {
     int32_t key_heads, value_heads, key_dim, value_dim, kernel, channels, decays;

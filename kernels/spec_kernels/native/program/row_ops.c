@@ -24,6 +24,30 @@ static void input(spec_program *p, const spec_op *op, int first, int rows) {
                (size_t)op->width * sizeof(float));
 }
 
+/* Normalises rows, or `heads` groups of each apart. index: the mean of a row is subtracted before. */
+static void norm(spec_program *p, const spec_op *op, int first, int rows) {
+    size_t stride = p->values[op->x].stride, out_stride = p->values[op->out].stride;
+    const float *x = spec_rows_of(p, op->x, first);
+    float *out = spec_rows_of(p, op->out, first);
+    for (int r = 0; op->index && r < rows; r++) {
+        const float *from = x + (size_t)r * stride;
+        float *to = out + (size_t)r * out_stride;
+        double sum = 0;
+        for (int i = 0; i < op->width; i++) sum += (double)from[i];
+        for (int i = 0; i < op->width; i++) to[i] = from[i] - (float)(sum / op->width);
+    }
+    if (op->index) x = out, stride = out_stride;
+    for (int g = 0, width = op->width / op->heads; g < op->width; g += width)
+        p->ops_table->norm(x + g, stride, op->vector + g, op->eps, rows, width, out + g, out_stride);
+}
+
+static void scale(spec_program *p, const spec_op *op, int first, int rows) {
+    for (int r = first; r < first + rows; r++) {
+        float *x = spec_rows_of(p, op->x, r);
+        for (int i = 0; i < op->width; i++) x[i] *= op->scale;
+    }
+}
+
 /* Normalises and rotates each head, or does one of both. */
 static void heads(spec_program *p, const spec_op *op, int first, int rows) {
     size_t half = (size_t)op->rotary_dim / 2;
@@ -115,17 +139,22 @@ static void tap(spec_program *p, const spec_op *op, int first, int rows) {
                (size_t)p->values[op->x].width * sizeof(float));
 }
 
-/* After the convolution: normalises q and k, computes decay and beta. x: q | k | v, y: g | beta, xs: alpha, beta */
+/* After the convolution: normalises q and k, computes decay and beta. x: q | k | v, y: g | beta, xs: alpha, beta.
+   Without beta, for the scan, q and k stay, and the steps take its place. */
 static void rates(spec_program *p, const spec_op *op, int first, int rows) {
     const spec_ops_table *t = p->ops_table;
     const spec_recurrence *s = &p->recurrence;
     size_t stride = p->values[op->x].stride, out_stride = p->values[op->y].stride;
     float *q = spec_rows_of(p, op->x, first), *g = spec_rows_of(p, op->y, first);
-    t->unit(q, stride, rows, s->key_heads, s->key_dim, op->eps, op->scale);
-    t->unit(q + s->key_heads * s->key_dim, stride, rows, s->key_heads, s->key_dim, op->eps, 1.0f);
-    const float *alpha = spec_rows_of(p, op->xs[0], first), *beta = spec_rows_of(p, op->xs[1], first);
-    t->decay(alpha, p->values[op->xs[0]].stride, beta, p->values[op->xs[1]].stride, op->vector, op->vector2, rows,
-             s->decays, s->value_heads, g, g + s->decays, out_stride);
+    const float *alpha = spec_rows_of(p, op->xs[0], first), *beta = NULL;
+    size_t beta_stride = 0;
+    if (op->xs[1] != SPEC_NONE) {
+        t->unit(q, stride, rows, s->key_heads, s->key_dim, op->eps, op->scale);
+        t->unit(q + s->key_heads * s->key_dim, stride, rows, s->key_heads, s->key_dim, op->eps, 1.0f);
+        beta = spec_rows_of(p, op->xs[1], first), beta_stride = p->values[op->xs[1]].stride;
+    }
+    t->decay(alpha, p->values[op->xs[0]].stride, beta, beta_stride, op->vector, op->vector2, rows, s->decays,
+             s->value_heads, g, g + s->decays, out_stride);
 }
 
 static float *recorded(float *to, const float *from, int count) {
@@ -168,10 +197,8 @@ void spec_do_rows(spec_program *p, const spec_op *op, int first, int rows) {
     case SPEC_RECORD: record(p, op, first, rows); break;
     case SPEC_ROUTE: spec_route_rows(p, op, first, rows); break;
     case SPEC_SUM: spec_sum_rows(p, op, first, rows); break;
-    case SPEC_NORM:
-        t->norm(spec_rows_of(p, op->x, first), v[op->x].stride, op->vector, op->eps, rows, op->width,
-                spec_rows_of(p, op->out, first), v[op->out].stride);
-        break;
+    case SPEC_NORM: norm(p, op, first, rows); break;
+    case SPEC_SCALE: scale(p, op, first, rows); break;
     case SPEC_GLU:
         t->glu(op->glu, spec_rows_of(p, op->x, first), v[op->x].stride, spec_rows_of(p, op->y, first), v[op->y].stride,
                rows, op->width, spec_rows_of(p, op->out, first), v[op->out].stride);

@@ -1,4 +1,4 @@
-"""The gated delta rule over chains, trees and several sequences, and the replay of what it recorded."""
+"""The gated delta rule and Mamba-2's over chains, trees and several sequences, and the replay of their records."""
 
 from spec_kernels.ops.dispatch import by_device
 from spec_kernels.ops.gated_delta import reference
@@ -6,5 +6,6 @@ from spec_kernels.ops.gated_delta.chunk import CHUNK
 
 gated_delta = by_device(reference.gated_delta)
 replay = by_device(reference.replay)
+scan = reference.scan  # plain torch on every device
 
-__all__ = ["CHUNK", "gated_delta", "replay"]
+__all__ = ["CHUNK", "gated_delta", "replay", "scan"]

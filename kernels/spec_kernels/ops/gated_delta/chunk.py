@@ -12,14 +12,17 @@ FINE = 16
 a tensor of their own."""
 
 
-def chunk(q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor, state: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def chunk(
+    q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor, state: Tensor, corrects: bool = True
+) -> tuple[Tensor, Tensor, Tensor]:
     """Outputs, written values and the state after C tokens.
 
     q, k: [C, H, Dk]    v: [C, H, Dv]    g: [C, H] or [C, H, Dk]    beta: [C, H]    state: [H, Dk, Dv]
+    corrects: False: d = beta v (Mamba-2)
     returns o [C, H, Dv], d [C, H, Dv], state [H, Dk, Dv]
     """
     if g.dim() == 2:
-        return _chunk(q, k, v, g[..., None], beta, state)
+        return _chunk(q, k, v, g[..., None], beta, state, corrects)
     outs, written = [], []
     for i in range(0, len(q), FINE):
         part = slice(i, i + FINE)
@@ -29,15 +32,18 @@ def chunk(q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor, state: Tenso
     return torch.cat(outs), torch.cat(written), state
 
 
-def _chunk(q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor, state: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _chunk(
+    q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor, state: Tensor, corrects: bool = True
+) -> tuple[Tensor, Tensor, Tensor]:
     """g: [C, H, 1 or Dk]. Exponents are differences of running sums, at most 0: they cannot overflow."""
     q, k, v, g, beta = (m.transpose(0, 1) for m in (q, k, v, g, beta))  # [H, C, ...]
     total = g.cumsum(1)
-    kk, qk = _products(k, k, total), _products(q, k, total)
+    kk, qk = _products(k, k, total) if corrects else None, _products(q, k, total)
     before = total.exp()
-    rhs = beta[..., None] * (v - (k * before) @ state)
-    system = (beta[..., None] * kk).tril(-1)
-    d = torch.linalg.solve_triangular(system, rhs, upper=False, unitriangular=True)
+    d = beta[..., None] * (v - (k * before) @ state if corrects else v)
+    if corrects:
+        system = (beta[..., None] * kk).tril(-1)
+        d = torch.linalg.solve_triangular(system, d, upper=False, unitriangular=True)
     o = (q * before) @ state + qk @ d
     after = total[:, -1, :, None].exp() * state + (k * (total[:, -1:] - total).exp()).mT @ d
     return o.transpose(0, 1), d.transpose(0, 1), after

@@ -28,12 +28,17 @@ def gated_delta(
     returns o, d: float32 [R, Hv, Dv]; a row's result depends on its ancestors only, bit for bit, except that rows of
         ``lineage.chunks`` are summed in another order than rows alone
     """
-    work = _Work(q.index_select(1, key_of), k.index_select(1, key_of), v, g, beta, states, lineage)
-    runs, row = dict(lineage.chunks), 0
-    while row < lineage.rows:
-        work.run(row, runs[row]) if row in runs else work.step(row)
-        row += runs.get(row, 1)
-    return work.o, work.d
+    return _Work(q.index_select(1, key_of), k.index_select(1, key_of), v, g, beta, states, lineage).all_rows()
+
+
+def scan(
+    q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor, states: Tensor, lineage: Lineage, key_of: Tensor
+) -> tuple[Tensor, Tensor]:
+    """S = exp(g) S_before + k dᵀ with d = beta v, o = Sᵀ q (Mamba-2; Dao and Gu, 2405.21060).
+
+    The arguments and results are those of ``gated_delta``, but q and k have any length.
+    """
+    return _Work(q.index_select(1, key_of), k.index_select(1, key_of), v, g, beta, states, lineage, False).all_rows()
 
 
 def replay(
@@ -73,10 +78,18 @@ class _Work:
     """One pass: views of every row, and the states between rows, stored ones and those in scratch memory."""
 
     def __init__(
-        self, q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor, states: Tensor, lineage: Lineage
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        g: Tensor,
+        beta: Tensor,
+        states: Tensor,
+        lineage: Lineage,
+        corrects: bool = True,
     ) -> None:
-        """q, k: [R, Hv, Dk]"""
-        self.inputs = q, k, v, g, beta
+        """q, k: [R, Hv, Dk]. corrects: what the state recalls for k is subtracted from v."""
+        self.inputs, self.corrects = (q, k, v, g, beta), corrects
         self.o, self.d = torch.empty_like(v), torch.empty_like(v)
         decay = decays(g)
         asked = torch.stack([k, q], 2) * decay[:, :, None]  # (exp(g) S)ᵀ k = Sᵀ (exp(g) k): decayed on this side
@@ -86,12 +99,20 @@ class _Work:
         self.states, self.lineage = states, lineage
         self._after: dict[int, Tensor] = {}
 
+    def all_rows(self) -> tuple[Tensor, Tensor]:
+        """Compute all rows: o and d."""
+        runs, row = dict(self.lineage.chunks), 0
+        while row < self.lineage.rows:
+            self.run(row, runs[row]) if row in runs else self.step(row)
+            row += runs.get(row, 1)
+        return self.o, self.d
+
     def step(self, row: int) -> None:
         """One token; the state after it is computed where anyone will look at it."""
         before = self._before(row)
         asked, v, beta, own, o, d = self._rows[row]
         recalled, answer = torch.bmm(asked, before).unbind(1)
-        torch.sub(v, recalled, out=d).mul_(beta)
+        torch.sub(v, recalled if self.corrects else 0, out=d).mul_(beta)
         torch.addcmul(answer, own, d, out=o)
         if self.lineage.keep[row] >= 0 or row in self.lineage.last_child:
             self._after[row] = self._place(row)
@@ -101,7 +122,7 @@ class _Work:
         """n tokens that follow each other, together."""
         rows = slice(first, first + n)
         q, k, v, g, beta = (m[rows] for m in self.inputs)
-        self.o[rows], self.d[rows], state = chunk(q, k, v, g, beta, self._before(first))
+        self.o[rows], self.d[rows], state = chunk(q, k, v, g, beta, self._before(first), self.corrects)
         keep = self.lineage.keep[first + n - 1]
         self._after[first + n - 1] = state if keep < 0 else self.states[keep].copy_(state)
 

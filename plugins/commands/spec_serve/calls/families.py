@@ -164,7 +164,9 @@ ENDS = {
     "qwen3moe": "<|im_end|> <|endoftext|>", "qwen3next": "<|im_end|> <|endoftext|>",
     "qwen35": "<|im_end|> <|endoftext|>", "qwen35moe": "<|im_end|> <|endoftext|>", "qwen3-vl": "<|im_end|>",
     "glm4moe": "<|endoftext|> <|user|> <|observation|>", "lfm2": "<|im_end|>", "lfm2moe": "<|im_end|>",
-    "kimi-linear": "<|im_end|> [EOS]", "idefics3": "<end_of_utterance>", "llava": "</s>",
+    "kimi-linear": "<|im_end|> [EOS]", "granitehybrid": "<|end_of_text|>", "falcon-h1": "<|im_end|> <|end_of_text|>",
+    "nemotron_h": "<|im_end|>", "nemotron_h_moe": "<|im_end|>", "idefics3": "<end_of_utterance>",
+    "llava": "</s>",
 }  # fmt: skip
 """Control tokens that end an answer of each architecture, in addition to the ends that the model's file declares."""
 MEMBERS = (
@@ -194,6 +196,10 @@ MEMBERS = (
     Member(("glm4moe",), "GLM 4.5 to 4.7", GLM, "<think>"),
     Member(("lfm2", "lfm2moe"), "LFM 2, LFM 2.5", LFM2, "<think>"),
     Member(("kimi-linear",), "Kimi Linear", KIMI),
+    Member(("granitehybrid",), "Granite 4 H", TAGGED),
+    Member(("falcon-h1",), "Falcon-H1, Falcon-H1R", TAGGED, "<think>"),
+    Member(("nemotron_h",), "Nemotron Nano 2", NEMOTRON, "<think>"),
+    Member(("nemotron_h", "nemotron_h_moe"), "Nemotron 3 and 3.5", PARAMETERS, "<think>"),
     Member(("idefics3", "llava"), "SmolVLM, LLaVA: their templates have no tools, our prompt asks for this", TAGGED),
 )
 """A row for every family of the README, and for each of its public members that writes another form."""

@@ -12,7 +12,7 @@ Example: the target chose ``cat`` after ``the``. The first forward reads (hidden
 from __future__ import annotations
 
 from collections.abc import Sequence as Spans
-from typing import Any
+from typing import Any, Literal
 
 import attrs
 from attrs.validators import ge, le
@@ -31,6 +31,9 @@ from spec_core.toolkit import (
 )
 from spec_methods.mtp.layer import draft_layers
 
+LastNorm = Literal["auto", "rms", "layer"]
+NORMS = {"rms": "RMSNorm, as in vLLM", "layer": "LayerNorm, as in llama.cpp"}
+
 
 @attrs.define(eq=False)
 class Mtp(PairDrafter):
@@ -42,6 +45,10 @@ class Mtp(PairDrafter):
     )
     p_min: float | None = p_min_field("stop when the draft's acceptance probability falls below this; 0.3")
     sample: SampleMode = sample_field()
+    last_norm: LastNorm = attrs.field(
+        default="auto",
+        metadata={"help": "last norm of a layer that engines read in two ways; auto: as the file's writer reads it"},
+    )
     extend: bool = attrs.field(default=False, metadata={"help": "extend the drafts of methods named before it"})
     layer: Any = attrs.field(default=None, init=False)
     watch: Any = attrs.field(default=None, init=False)
@@ -53,6 +60,7 @@ class Mtp(PairDrafter):
         if refusal := self._misfit(target, holder):
             return Compat(refusals=[refusal])
         return Compat(
+            notes=self._norm_notes(next_token_layers(holder)[0].last_norms),
             shares=True,
             needs=Needs(final=True, weights=frozenset().union(*map(_trunk_weights, next_token_layers(holder)))),
             drafts=self.drafter.proposals,
@@ -69,6 +77,12 @@ class Mtp(PairDrafter):
             return Refusal(f"{holder.info.name} has no NextN layer", hint)
         if problem := next((layer.problem for layer in layers if layer.problem), None):
             return Refusal(problem, "convert the model again, with its NextN layer, or use another method")
+        known = layers[0].last_norms
+        if self.last_norm != "auto" and self.last_norm not in known:
+            return Refusal(
+                f"last_norm={self.last_norm}: the last norm of {holder.info.name} is read as {known[0]} by all engines",
+                "leave last_norm out",
+            )
         if (holder.info.vocab, holder.info.width) != (target.info.vocab, target.info.width):
             layer_size = f"{holder.info.vocab} tokens and width {holder.info.width}"
             target_size = f"{target.info.vocab} and {target.info.width}"
@@ -81,8 +95,19 @@ class Mtp(PairDrafter):
             return Refusal(f"the NextN layer has {file}, the target {needed}", "use the file of the same model")
         return None
 
+    def _norm_notes(self, known: tuple[str, ...]) -> list[str]:
+        """The reading of a last norm that engines read in two ways."""
+        if len(known) == 1:
+            return []
+        chosen = known[0] if self.last_norm == "auto" else self.last_norm
+        others = ", ".join(f"last_norm={norm}" for norm in known if norm != chosen)
+        return [f"last norm: {NORMS[chosen]}; engines differ, the other reading is {others}"]
+
     def _load(self, target: Target, holder: Target) -> None:
-        self.layer = draft_layers(next_token_layers(holder), executor_of(target))
+        layers = next_token_layers(holder)
+        if self.last_norm != "auto":
+            layers = tuple(layer.with_last_norm(self.last_norm) for layer in layers)
+        self.layer = draft_layers(layers, executor_of(target))
 
     @property
     def longest(self) -> int:

@@ -12,15 +12,18 @@ from importlib import metadata
 
 from spec_core.commands import read_entry_points
 from spec_core.errors import FOREIGN, UsageError
+from spec_targets.architectures.falcon_h1 import FALCON_H1
 from spec_targets.architectures.family import Family
 from spec_targets.architectures.gemma import GEMMA2, GEMMA3
 from spec_targets.architectures.gemma4 import GEMMA4
 from spec_targets.architectures.glm4moe import GLM4_MOE
 from spec_targets.architectures.gptoss import GPT_OSS
+from spec_targets.architectures.granite_hybrid import GRANITE_HYBRID
 from spec_targets.architectures.hybrid import QWEN3_NEXT, QWEN35, QWEN35_MOE
 from spec_targets.architectures.kimi_linear import KIMI_LINEAR
 from spec_targets.architectures.lfm2 import LFM2, LFM2_MOE
 from spec_targets.architectures.llama import LLAMA
+from spec_targets.architectures.nemotron_h import NEMOTRON_H, NEMOTRON_H_MOE
 from spec_targets.architectures.phi3 import PHI3
 from spec_targets.architectures.qwen import QWEN2, QWEN3, QWEN3_MOE
 from spec_targets.architectures.qwen3vl import QWEN3_VL
@@ -42,7 +45,7 @@ __all__ = [
 GROUP = "spec_targets.architectures"
 OURS = (
     LLAMA, QWEN2, QWEN3, QWEN3_MOE, GLM4_MOE, QWEN3_NEXT, QWEN35, QWEN35_MOE, PHI3, GEMMA2, GEMMA3, GEMMA4, GPT_OSS,
-    LFM2, LFM2_MOE, QWEN3_VL, KIMI_LINEAR,
+    LFM2, LFM2_MOE, QWEN3_VL, KIMI_LINEAR, GRANITE_HYBRID, FALCON_H1, NEMOTRON_H, NEMOTRON_H_MOE,
 )  # fmt: skip
 
 

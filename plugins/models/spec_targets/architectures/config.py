@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import attrs
 from spec_kernels.model.latent import latent_heads
@@ -14,6 +15,7 @@ from spec_kernels.model.shapes import (
     HeadShape,
     LatentShape,
     RecurrentShape,
+    ScanShape,
 )
 
 from spec_core.errors import UsageError
@@ -29,18 +31,23 @@ class Config:
     """Sizes of a decoder. head: width of one attention head; ``rotary_dim`` of its dimensions rotate.
 
     ff: width of a dense feed-forward layer, expert_ff of one expert, shared_ff of the shared expert (0: none).
-    dense: leading blocks without experts. recurrent: blocks that are gated delta nets, of shape ``delta``, or short
-    convolutions, of shape ``conv``.
+    expert_latent: width of the projection that experts read, 0: they read the stream.
+    dense: leading blocks without experts. recurrent: blocks that have gated delta nets, of shape ``delta``, short
+    convolutions, of shape ``conv``, or Mamba-2, of shape ``scan``. attending: blocks with attention; None: all others.
+    unrotated: heads do not rotate.
     latent: of blocks with attention, which then have one key head of ``head`` numbers, the latent's and the shared
     ones; nothing rotates. inner_eps: of unit lengths in gated delta nets, and of the norm of latents.
-    nextn: blocks after the trunk that predict further ahead.
+    nextn: blocks after the trunk that predict further ahead. nextn_norms: readings of
+    their last norm, that of the file's writer first: ``rms``, or ``layer``, which is centred.
     scale: factor of scores; 0: 1 / sqrt(head). windows: for each block how many positions a query attends to, 0: all;
     empty: all in every block. local_base: rotary base of blocks with a window, which are not scaled; 0: as in others.
     local_head, local_kv_heads: of blocks with a window, where all of a head rotates; 0: as in others.
     sharing: last blocks of the trunk that read keys and values of the last block of their kind, with a window or
     without, before them. ffs: widths of dense feed-forward layers by block, where they differ. per_layer: width of a
     block's own embedding of a token, 0: none.
-    score_cap, logit_cap: see ``SoftCap``, 0: none. embed_scale: factor of embeddings.
+    score_cap, logit_cap: see ``SoftCap``, 0: none. embed_scale, logit_scale, residual_scale: factors of embeddings, of
+    logits, and of what a branch adds to the stream. multipliers: factors that a directory's weights lack, by tensor;
+    a tensor of several parts has one for each.
     """
 
     arch: str
@@ -59,14 +66,19 @@ class Config:
     scaling: Scaling = Scaling()
     experts: Experts | None = None
     expert_ff: int = 0
+    expert_latent: int = 0
     shared_ff: int = 0
     dense: int = 0
     delta: DeltaShape | None = None
     conv: ConvShape | None = None
+    scan: ScanShape | None = None
     latent: LatentShape | None = None
     inner_eps: float = 1e-6
     recurrent: frozenset[int] = frozenset()
+    attending: frozenset[int] | None = None
+    unrotated: bool = False
     nextn: int = 0
+    nextn_norms: tuple[str, ...] = ("rms",)
     scale: float = 0.0
     windows: tuple[int, ...] = ()
     local_base: float = 0.0
@@ -80,11 +92,18 @@ class Config:
     score_cap: float = 0.0
     logit_cap: float = 0.0
     embed_scale: float = 1.0
+    logit_scale: float = 1.0
+    residual_scale: float = 1.0
+    multipliers: Mapping[str, tuple[float, ...]] = attrs.field(factory=dict)
 
     @property
     def cached(self) -> tuple[HeadShape, ...]:
         """Shapes of the layers in the cache: of blocks of the trunk that store keys and values."""
-        return tuple(self.heads_of(i) for i in range(self.owners) if i not in self.recurrent)
+        return tuple(self.heads_of(i) for i in range(self.owners) if self.attends(i))
+
+    def attends(self, i: int) -> bool:
+        """Whether block i has attention."""
+        return i not in self.recurrent if self.attending is None else i in self.attending
 
     @property
     def owners(self) -> int:
@@ -94,7 +113,7 @@ class Config:
     @property
     def state(self) -> RecurrentShape | None:
         """Shape of the recurrent blocks."""
-        return self.delta or self.conv
+        return self.delta or self.conv or self.scan
 
     def heads_of(self, i: int) -> HeadShape:
         """The heads of attention in block i."""
@@ -106,7 +125,7 @@ class Config:
             heads=self.heads,
             kv_heads=kv_heads or self.kv_heads,
             dim=head or self.head,
-            rotary_dim=head or self.rotary_dim,
+            rotary_dim=0 if self.unrotated else head or self.rotary_dim,
             scale=self.scale or self.head**-0.5,
             window=window,
             cap=self.score_cap,
@@ -129,8 +148,7 @@ class Config:
     def layer_of(self, i: int) -> int:
         """The number of block i among those with the same kind of memory; of the block whose memory it reads."""
         owner = self.owner_of(i)
-        before = sum(j < owner for j in self.recurrent)
-        return before if i in self.recurrent else owner - before
+        return sum(j in self.recurrent if i in self.recurrent else self.attends(j) for j in range(owner))
 
     def check(self, where: str) -> None:
         """Raise UsageError for impossible sizes."""
@@ -139,8 +157,8 @@ class Config:
             if not isinstance(value, int) or not 0 < value < 1 << 24:
                 raise UsageError(f"{where}: {field} is {value!r}", hint="the file is damaged; get it again")
         self._check_blocks(where)
-        good = self.heads % self.kv_heads == 0 and 0 < self.rotary_dim <= self.head <= MAX_HEAD
-        good = good and self.rotary_dim % 2 == 0
+        turns = self.unrotated or (0 < self.rotary_dim <= self.head and self.rotary_dim % 2 == 0)
+        good = self.heads % self.kv_heads == 0 and self.head <= MAX_HEAD and turns
         if not good or not 0 < self.eps < math.inf or not 0 < self.rope_base < math.inf:
             raise UsageError(
                 f"{where}: {self.heads} heads, {self.kv_heads} key heads of {self.head}, {self.rotary_dim} rotated, "
@@ -154,6 +172,8 @@ class Config:
             self._check_experts(self.experts, where)
         if self.delta:
             self._check_delta(self.delta, where)
+        if self.scan:
+            self._check_delta(self.scan, where)
         if self.conv:
             self._check_conv(self.conv, where)
         if self.latent:
@@ -162,11 +182,13 @@ class Config:
     def _check_attention(self, where: str) -> None:
         known = len(self.windows) in (0, self.layers) and all(0 <= window < 1 << 31 for window in self.windows)
         factors = (self.scale, self.local_base, self.score_cap, self.logit_cap)
-        if not known or not all(0 <= x < math.inf for x in factors) or not 0 < self.embed_scale < math.inf:
+        scales = (self.embed_scale, self.logit_scale, self.residual_scale)
+        if not known or not all(0 <= x < math.inf for x in factors) or not all(0 < x < math.inf for x in scales):
             raise UsageError(
                 f"{where}: windows {str(self.windows)[:60]} of {self.layers} blocks, a local rope base of "
                 f"{self.local_base}, scores scaled by {self.scale} and capped at {self.score_cap}, logits capped at "
-                f"{self.logit_cap}, embeddings scaled by {self.embed_scale} are inconsistent",
+                f"{self.logit_cap}, embeddings, logits and branches scaled by {', '.join(map(str, scales))} are "
+                "inconsistent",
                 hint="the file is damaged; get it again",
             )
 
@@ -206,6 +228,7 @@ class Config:
             )
 
     def _check_delta(self, d: DeltaShape, where: str) -> None:
+        what = "Mamba-2 layer" if isinstance(d, ScanShape) else "gated delta net"
         sizes = (d.key_heads, d.value_heads, d.key_dim, d.value_dim)
         narrow = d.key_dim <= MAX_HEAD and d.value_dim <= MAX_HEAD
         good = (
@@ -214,7 +237,7 @@ class Config:
         if not good or not self.recurrent <= frozenset(range(self.layers)):
             raise UsageError(
                 f"{where}: {d.value_heads} value heads over {d.key_heads} key heads of {d.key_dim} and {d.value_dim}, "
-                f"a convolution of {d.kernel}: no gated delta net has these sizes",
+                f"a convolution of {d.kernel}: no {what} has these sizes",
                 hint="the file is damaged; get it again",
             )
 

@@ -38,14 +38,15 @@ def _decoder(c: Config, b: Builder) -> Iterator[Op]:
     yield Tap("x", f"hidden.{c.layers}")
     head = b.matrix("output.weight", (c.vocab, c.width)) if b.has("output.weight") else table
     bias = b.vector("output.bias", c.vocab) if b.has("output.bias") else None
-    yield from b.output_ops("output_norm.weight", head, bias, c.logit_cap)
+    yield from b.output_ops("output_norm.weight", head, bias, c.logit_cap, c.logit_scale)
 
 
 def nextn_layer(config: Config, source: TensorSource, interleaved: bool, depth: int = 0) -> tuple[Op, ...]:
     """A block after the trunk, which predicts further ahead. depth: how many such blocks are before it."""
     i = config.layers + depth
     b = Builder(config.block(interleaved), source).at(f"blk.{i}.", 0)
-    return tuple(nextn(b, family_of(config.arch).block(b, config, i), config.vocab))
+    block = family_of(config.arch).block(b, config, i)
+    return tuple(nextn(b, block, config.vocab, config.logit_scale, centred=config.nextn_norms[0] == "layer"))
 
 
 def _block(c: Config, b: Builder, i: int) -> Iterator[Op]:

@@ -21,7 +21,9 @@ from spec_targets.formats.types import BLOCKS
 NAME = re.compile(r"blk\.(\d+)\.(.+)")
 MTP = re.compile(r"mtp\.layers\.(\d+)\.")
 FLOATS = ("F32", "BF16", "F16", "F64")
-PREFIXES = ("model.language_model.", "language_model.model.", "model.text_model.", "model.")
+PREFIXES = ("model.language_model.", "language_model.model.", "model.text_model.", "backbone.", "model.")
+AFTER = "after."
+"""Begins the names of tensors of the first block after the trunk, in families where their places differ."""
 EXPERT = "{}"
 
 
@@ -36,7 +38,8 @@ class HfWeights:
         self.tensors: dict[str, StoredTensor | Mxfp4] = stored | join_scales(stored, directory.name)
         self.config, self.known = config, names
         self.where = directory.name
-        self.prefix = next((p for p in PREFIXES if f"{p}embed_tokens.weight" in self.tensors), "model.")
+        table = names.get("token_embd.weight", "embed_tokens.weight")
+        self.prefix = next((p for p in PREFIXES if f"{p}{table}" in self.tensors), "model.")
 
     def names(self) -> tuple[str, ...]:
         return ()
@@ -90,6 +93,8 @@ class HfWeights:
         """The stored tensors that make up a tensor, none if there is none, and where they were looked for."""
         match = NAME.fullmatch(name)
         key, stem = (match[2], self._stem(int(match[1]))) if match else (name, self.prefix)
+        if match and int(match[1]) == self.config.layers and AFTER + key in self.known:
+            key = AFTER + key
         where = self.known.get(key, Stored(()))
         where = Stored((where,)) if isinstance(where, str) else where
         for one in where.names:
@@ -112,7 +117,7 @@ class HfWeights:
         if not self._parts(f"blk.{self.config.layers}.nextn.eh_proj.weight")[0]:
             return 0
         layers = {match[1] for name in self.tensors if (match := MTP.match(name))}
-        return max(len(layers), 1)
+        return 1 if any(name.startswith(AFTER) for name in self.known) else max(len(layers), 1)
 
     def _stem(self, block: int) -> str:
         """The name prefix of a block; in some families it differs for blocks after the trunk."""

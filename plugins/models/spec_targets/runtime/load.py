@@ -127,7 +127,7 @@ def describe(
         bos=tokenizer.bos if tokenizer is not None else None,
         eog=tokenizer.eog if tokenizer is not None else frozenset(),
         recurrent=recurrent(config),
-        rotation_base=config.rope_base if config.cached else None,
+        rotation_base=config.rope_base if config.cached and not config.unrotated else None,
         norm_epsilon=config.eps,
     )
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from spec_targets.architectures.config import Config
 from spec_targets.architectures.decoder import nextn_layer
-from spec_targets.architectures.rotation import tables
+from spec_targets.architectures.rotation import first_table
 from spec_targets.runtime.weights import TensorMismatch, Weights, has_block, nextn
 
 
@@ -53,12 +53,23 @@ class NextnLayer:
     @property
     def heads(self) -> tuple[int, int]:
         """Dimensions of an attention head, and how many of them rotate."""
-        return self.config.head, self.config.rotary_dim
+        return self.config.head, self.config.heads_of(self.config.layers).rotary_dim
+
+    @property
+    def last_norms(self) -> tuple[str, ...]:
+        """The readings of its last norm in public engines, that of the file's writer first."""
+        return self.config.nextn_norms
+
+    def with_last_norm(self, norm: str) -> NextnLayer:
+        """The layer, and those behind it, with one of ``last_norms``."""
+        norms = (norm, *(other for other in self.last_norms if other != norm))
+        deeper = self.deeper and self.deeper.with_last_norm(norm)
+        return attrs.evolve(self, config=attrs.evolve(self.config, nextn_norms=norms), deeper=deeper)
 
     def operations(self, source: TensorSource) -> Iterable[Op]:
         """Operations, from tensors of the layer and of a trunk."""
         return nextn_layer(self.config, source, self.interleaved, self.depth)
 
-    def rotation(self) -> tuple[Tensor, float]:
+    def rotation(self) -> tuple[Tensor | None, float]:
         """Radians per position of every rotated pair, float32 [pairs], and the factor of cos and sin."""
-        return tables(self.config, self.divisors, self.context)[0]
+        return first_table(self.config, self.divisors, self.context)

@@ -116,7 +116,7 @@ def plan_model(
     apart = config.nextn and weights.shape("blk.0.attn_norm.weight") is None
     ops, shapes = record_trunk(config, weights) if apart else check_tensors(config, weights)
     rotations = tables(config, divisors, context)
-    model = Model(ops, *rotations[0], local=next(iter(rotations[1:]), None))
+    model = Model(ops, *next(iter(rotations), (None, 1.0)), local=next(iter(rotations[1:]), None))
     request = ExecutorRequest(
         device,
         dtype,

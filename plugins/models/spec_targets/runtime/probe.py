@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from spec_kernels.model.batch import ForwardBatch, SequenceRows
 from spec_kernels.model.executor import Executor
-from spec_kernels.model.ops import Attend, Delta, Embed, Model, Op, ShortConv, Store, Tap
+from spec_kernels.model.ops import Attend, Embed, Model, Op, RecurrentOp, Store, Tap
 from spec_kernels.model.recurrence import Lines, Recurrence
 from spec_kernels.model.tiles import TILE
 from torch import Tensor
@@ -71,7 +71,7 @@ def _number_layers(ops: Iterable[Op]) -> Iterator[Op]:
         match op:
             case Store() | Attend():
                 yield replace(op, layer=caches.setdefault(op.layer, len(caches)))
-            case Delta() | ShortConv():
+            case _ if isinstance(op, RecurrentOp):
                 yield replace(op, layer=states.setdefault(op.layer, len(states)))
             case _:
                 yield op
