@@ -2,6 +2,9 @@
 
 Prints one line per kernel: name, dtype, bytes of shared memory. Arguments: the compute capability, times 10, and
 ``choices`` or ``blocks`` to compile only the kernels that choose tokens, or those of all types of quantised blocks.
+
+``--table FILE`` writes what the kernels of a decoding step take instead, at the sizes of Qwen3-8B, as JSON: for every
+type and card of ``gpu_table``, or for those that follow, as ``90 Q4_K``.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
+import triton
 from spec_kernels.gpu.choice.adjustment import adjust_rows
 from spec_kernels.gpu.choice.description import CHANGE_FIELDS, COPY_FIELDS, FIELDS
 from spec_kernels.gpu.choice.kernels import Tiles, choose_rows
@@ -179,7 +183,28 @@ def like_choices(dtype: torch.dtype) -> None:
     choose_rows(logits, copies, integers(ROWS, FIELDS), tiles, integers(2, ROWS))
 
 
+def write_table(file: Path, chosen: list[str]) -> None:
+    """Compile a decoding step of every type for every card; write what its kernels take."""
+    from tests.kernels import gpu_table
+
+    recorder = gpu_table.Recorder(JITFunction.run)
+    JITFunction.run = recorder.function()
+    cards = [int(of) for of in chosen if of.isdigit()] or gpu_table.CARDS
+    types = [of for of in chosen if not of.isdigit()] or gpu_table.TYPES
+    facts = {"triton": triton.__version__, "model": QWEN3_8B.name, "cards": {}}
+    for card in cards:
+        driver.set_active(Absent(card))
+        facts["cards"][card] = {
+            kind: {rows: gpu_table.table_rows(recorder, kind, rows, card) for rows in gpu_table.ROWS} for kind in types
+        }
+        print(f"compiled for {card}", flush=True)
+    file.write_text(gpu_table.format_table(facts))
+
+
 if __name__ == "__main__":
+    if sys.argv[1] == "--table":
+        write_table(Path(sys.argv[2]), sys.argv[3:])
+        sys.exit()
     driver.set_active(Absent(int(sys.argv[1])))
     JITFunction.run = compile_only(JITFunction.run)
     if not sys.argv[2:]:

@@ -217,10 +217,14 @@ class Gpu:
 
     def _bucket(self, size: Size, taps: frozenset[str]) -> Bucket[Program]:
         def create() -> Bucket[Program]:
-            layout = Layout(size, self.device)
-            return Bucket(layout, Program(self.facilities, layout, taps))
+            program = self.program(size, taps)
+            return Bucket(program.layout, program)
 
         return self.buckets.get((size, taps), create)
+
+    def program(self, size: Size, taps: frozenset[str]) -> Program:
+        """The launches of a bucket, with memory of their own."""
+        return Program(self.facilities, Layout(size, self.device), taps)
 
     def compile(self, size: Size) -> None:
         """Run the launches of a bucket, whose description is empty, so that its kernels are compiled."""
