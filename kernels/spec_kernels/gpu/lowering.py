@@ -29,7 +29,8 @@ from spec_kernels.gpu.matrices import Matrices
 from spec_kernels.gpu.mixture import Lines, multiply_experts, multiply_gated_experts, route_rows, sort_lines
 from spec_kernels.gpu.pages import Pool
 from spec_kernels.gpu.pending import Pending, PendingHeads, Value, beside, join, precedes, reads
-from spec_kernels.gpu.products import multiply, multiply_gated, parts_of
+from spec_kernels.gpu.products import Room, multiply, multiply_gated, parts_of, room_sizes
+from spec_kernels.gpu.repack import Matrix
 from spec_kernels.gpu.rows import Function, combine_rows
 from spec_kernels.gpu.scores import Attention, Sums, attend
 from spec_kernels.gpu.states import StateChunks
@@ -191,7 +192,8 @@ class Program:
         xs = [self._convert(op.x, matrix.dtype) for matrix in matrices]
         if pair and len(matrices) == 1:
             out = self._rows_of(after.out, op.weights[0].n, self.of.dtype)
-            self._add("gated product", multiply_gated, xs[0], matrices[0], out, GLUS[after.act])
+            room = self._borrow_room(matrices[0])
+            self._add("gated product", multiply_gated, xs[0], matrices[0], out, GLUS[after.act], room)
             self._values[after.out] = out
             return True
         base = None if op.add is None else self._settle(op.add)
@@ -202,6 +204,13 @@ class Program:
         for name, bias, part in zip(op.outs, op.biases, columns, strict=True):
             self._values[name] = Pending(Parts(part, None if bias is None else self._vector(bias)), base)
         return False
+
+    def _borrow_room(self, matrix: Matrix) -> Room | None:
+        sizes = room_sizes(matrix, self._padded)
+        if sizes is None:
+            return None
+        parts = self.of.borrow("gate and up", sizes[0]).view(-1, self._padded, matrix.n)
+        return Room(parts, self.of.borrow("counts", sizes[1]).view(torch.int32))
 
     def mixture(self, op: ops.Mixture, after: Any) -> None:
         """The sum of experts waits, as the parts of a product do."""

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from spec_kernels.gpu.blocks import add_product
 from spec_kernels.gpu.launch import exact_precision, launch_options, start_next, wait_for_previous
-from spec_kernels.gpu.products import tiling
+from spec_kernels.gpu.products import NONE, tiling
 from spec_kernels.gpu.repack import Matrix, naive_weights
 from spec_kernels.gpu.rows import FUNCTIONS, Function, activate, naive_combine_rows
 from spec_kernels.model.shapes import Experts
@@ -26,8 +26,6 @@ SORTED = 64 if INTERPRETED else 1
 """Experts whose lines one program sorts: the interpreter runs few large programs faster."""
 LINES = 1024
 """Lines that are sorted at once."""
-NONE = -1
-"""Stands for the number of a gated unit where there is none."""
 FEW = 16
 """Lines of a tile, where an expert has few of them."""
 MANY = 64
@@ -126,7 +124,7 @@ def naive_multiply_experts(x: Tensor, lines: Lines, matrix: Matrix, bias: Tensor
 
 def _naive_experts(matrix: Matrix, lines: Lines) -> Tensor:
     """float32 [E, n, k]."""
-    return naive_weights(matrix).to(matrix.dtype).float().view(len(lines.counts), -1, matrix.k)
+    return naive_weights(matrix).view(len(lines.counts), -1, matrix.k)
 
 
 def _launch(
@@ -137,13 +135,13 @@ def _launch(
     experts, count, k = len(lines.counts), len(lines.order), x.shape[1]
     gated = function != NONE
     height = FEW if count <= FEW * experts else MANY
-    how = tiling(replace(up if up.form.blocks else matrix, n=n), height, gated)
+    how = tiling(replace(up if up.form.blocks else matrix, n=n), height, pair=gated)
     tiles = min(count, experts + count // height)
     _multiply_experts[tiles, triton.cdiv(n, how.outputs)](
         x, matrix.memory, up.memory, first, second, lines.shares, lines.order, lines.counts, out, x.stride(0), n, k,
         experts, 0 if gated else out.stride(0), matrix.form, up.form, triton.next_power_of_2(experts),
         lines.chosen.shape[1], biased, function, gated, n % how.outputs == 0 and k % how.inputs == 0,
-        exact_precision(x.dtype), how.outputs, how.inputs, height, **launch_options(how.warps, how.stages),
+        exact_precision(x.dtype), how.outputs, how.inputs, height, how.stages, **launch_options(how.warps, how.stages),
     )  # fmt: skip
 
 
@@ -174,7 +172,7 @@ def _multiply_experts(
     x, memory, up_memory, first_bias, second_bias, shares, order, counts, out, x_stride, n, k, experts, place_stride,
     FORM: tl.constexpr, UP_FORM: tl.constexpr, EXPERTS: tl.constexpr, USED: tl.constexpr, BIASED: tl.constexpr,
     FUNCTION: tl.constexpr, GATED: tl.constexpr, EXACT: tl.constexpr, PRECISION: tl.constexpr, OUTPUTS: tl.constexpr,
-    INPUTS: tl.constexpr, HEIGHT: tl.constexpr, DEPENDENT: tl.constexpr,
+    INPUTS: tl.constexpr, HEIGHT: tl.constexpr, STAGES: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """OUTPUTS outputs of a tile of lines: of a gated unit, or of a product whose lines have shares."""
     start_next(DEPENDENT)
@@ -195,7 +193,7 @@ def _multiply_experts(
         real, row, stride = output < n, expert * n + output, experts * n
         total = tl.zeros([OUTPUTS, HEIGHT], tl.float32)
         up = tl.zeros([OUTPUTS, HEIGHT], tl.float32)
-        for first in range(0, k, INPUTS):
+        for first in tl.range(0, k, INPUTS, num_stages=STAGES):
             total = add_product(
                 total, x_rows, memory, first, row, real, k, k, stride, FORM, OUTPUTS, INPUTS, EXACT, PRECISION
             )
@@ -203,9 +201,11 @@ def _multiply_experts(
                 up = add_product(
                     up, x_rows, up_memory, first, row, real, k, k, stride, UP_FORM, OUTPUTS, INPUTS, EXACT, PRECISION
                 )
+        total *= FORM.unit
         if BIASED:
             total += tl.load(first_bias + row, real, other=0.0)
         if GATED:
+            up *= UP_FORM.unit
             if BIASED:
                 up += tl.load(second_bias + row, real, other=0.0)
             value = activate(total, up, FUNCTION)
