@@ -13,6 +13,7 @@ from spec_kernels.gpu import drafting
 from spec_kernels.gpu.drafting import (
     CHAIN_FIELDS,
     DEPTH,
+    ChainSize,
     DraftProgram,
     Following,
     Scores,
@@ -71,8 +72,9 @@ def test_drawn_tokens_are_those_of_the_core():
     ]
     limits = [DraftLimits(2, 2, 1, 0.0, noise=noise) for noise in noises]
     program = DraftProgram.__new__(DraftProgram)
-    program._host, program._integers = integers(6, CHAIN_FIELDS).cpu(), integers(6, CHAIN_FIELDS)
-    program.fill([*limits, DraftLimits(2, 2, 1, 0.0)])
+    program.size, program._device = ChainSize(6, 2, None, False), integers(6 * (CHAIN_FIELDS + 1))
+    program._host, program._integers = program._device.clone().cpu(), program._device[:-6].view(6, -1)
+    program.fill([*limits, DraftLimits(2, 2, 1, 0.0)], range(6))
     following = Following(integers(6, 8), integers(0, 8), program._integers, None)
     tokens, gaps = integers(6), torch.zeros(6, device=DEVICE)
     for step in range(2):

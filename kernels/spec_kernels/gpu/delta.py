@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
+from spec_kernels.gpu.device import device_lock, upload_numbers
 from spec_kernels.gpu.launch import ROWS, launch_options, on_device, start_next, wait_for_previous
 from spec_kernels.gpu.rows import sigmoid
 from spec_kernels.gpu.states import StateChunks
@@ -114,8 +116,8 @@ class RecordedRows:
 
     def replay(self, pool: StateChunks, place: int, path: Sequence[int]) -> None:
         """Advance the state in ``place`` along these rows, in order."""
-        with on_device(pool.device):
-            replay_rows(self.memory, pool, place, torch.tensor(path, dtype=torch.int64, device=pool.device))
+        with device_lock(pool.device), on_device(pool.device):
+            replay_rows(self.memory, pool, place, upload_numbers(np.array(path, np.int64), pool.device))
 
 
 def replay_rows(record: Tensor, pool: StateChunks, place: int, path: Tensor) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from time import perf_counter
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -14,11 +16,12 @@ from torch import Tensor
 
 from spec_kernels.gpu.chunks import cut_chunks, rows_max, size_of
 from spec_kernels.gpu.delta import RecordedRows
+from spec_kernels.gpu.device import device_lock
 from spec_kernels.gpu.drafting import draft_on_device
 from spec_kernels.gpu.graphs import Bucket, Buckets
 from spec_kernels.gpu.heads import Rotary
 from spec_kernels.gpu.launch import on_device
-from spec_kernels.gpu.layout import HEIGHT, PAGE, Chunk, Layout, Size, sequence_tiles
+from spec_kernels.gpu.layout import HEIGHT, PAGE, Chunk, Layout, Size, power_of_two, sequence_tiles
 from spec_kernels.gpu.lowering import Facilities, Program
 from spec_kernels.gpu.matrices import Matrices
 from spec_kernels.gpu.pages import PagedCache, Pool
@@ -32,6 +35,13 @@ from spec_kernels.model.ops import Attend, Embed, Model, embedding_width
 from spec_kernels.model.rotary import cos_and_sin
 from spec_kernels.model.shapes import DeltaShape
 from spec_kernels.model.source import TensorSource
+
+log = logging.getLogger("spec_core")
+PREPARED_ROWS = 1, 2, 4, 8, 16
+"""Rows of steps that are captured before they are needed."""
+PREPARED_PIECES = 4, 8, 16, 32
+"""Their pieces of attention: texts of up to 4,096 positions."""
+_NO_ROWS = np.zeros(0, np.int64)
 
 
 @dataclass(eq=False)
@@ -196,7 +206,7 @@ class Gpu:
         for name, memory in bucket.program.inputs.items():
             memory[: chunk.rows].copy_(self._input(batch, name, memory)[span], non_blocking=True)
         embeds = {row - chunk.first: vector for row, vector in batch.given.items() if span.start <= row < span.stop}
-        with self.facilities.launching:
+        with device_lock(self.device):
             bucket.run(partial(_write_given, embeds) if embeds else None)
             if chunk.recorded:
                 rows = bucket.layout.states.recorded[: len(chunk.recorded)]
@@ -216,15 +226,38 @@ class Gpu:
         return rows
 
     def _bucket(self, size: Size, taps: frozenset[str]) -> Bucket[Program]:
-        def create() -> Bucket[Program]:
-            program = self.program(size, taps)
-            return Bucket(program.layout, program)
+        return self.buckets.get((size, taps), partial(self._create, size, taps))
 
-        return self.buckets.get((size, taps), create)
+    def _create(self, size: Size, taps: frozenset[str]) -> Bucket[Program]:
+        program = self.program(size, taps)
+        return Bucket(program.layout, program)
 
     def program(self, size: Size, taps: frozenset[str]) -> Program:
         """The launches of a bucket, with memory of their own."""
         return Program(self.facilities, Layout(size, self.device), taps)
+
+    def prepare(self) -> None:
+        """Compile and capture steps of one text of every common size, so that no text waits for them.
+
+        Other sizes are captured at their second use. With recurrent layers all are.
+        """
+        if self.facilities.states is not None:
+            return
+        began, taps = perf_counter(), frozenset({"logits"})
+        longest = power_of_two(self.shared.positions // PAGE + 1)
+        pieces = sorted({max(4, min(count, longest)) for count in PREPARED_PIECES})
+        with device_lock(self.device), on_device(self.device), torch.inference_mode():
+            for size in [self._chain_size(rows, count) for count in pieces for rows in PREPARED_ROWS]:
+                bucket = self._create(size, taps)
+                bucket.layout.fill(Chunk(0, 0, [], None, None), _NO_ROWS, _NO_ROWS, [])
+                bucket.prepare()
+                self.buckets.put((size, taps), bucket)
+        log.info("%d sizes of steps were captured in %.1f s", len(self.buckets), perf_counter() - began)
+
+    def _chain_size(self, rows: int, pieces: int) -> Size:
+        """The bucket of one text's chain of rows."""
+        tiles = power_of_two(-(-rows // self._height)) if self.model.cached else 0
+        return Size(rows, tiles, pieces, -1, -1, False)
 
     def compile(self, size: Size) -> None:
         """Run the launches of a bucket, whose description is empty, so that its kernels are compiled."""

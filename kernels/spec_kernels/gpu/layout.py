@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from spec_kernels.gpu.device import host_memory
 from spec_kernels.gpu.recurrence import StateLayout, StateSize
 from spec_kernels.model.batch import SequenceRows
 from spec_kernels.ops.lineage import Lineage
@@ -83,7 +84,7 @@ class Layout:
         depth = DEPTH if size.tree else 0
         shapes = (size.rows, FIELDS), (size.tiles, FIELDS), (size.rows, 1), (size.rows, 1), (size.rows, depth)
         total = sum(n * m for n, m in shapes)
-        self.host = torch.zeros(total, dtype=torch.int32, pin_memory=device.type == "cuda")
+        self.host = host_memory(total, torch.int32, device)
         self.device = torch.zeros(total, dtype=torch.int32, device=device)
         self.states = None if size.states is None else StateLayout(size.rows, size.states, device)
         self._uploaded = torch.cuda.Event() if device.type == "cuda" else None

@@ -11,7 +11,6 @@ needs it.
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -47,7 +46,7 @@ class Facilities:
     """Resources that all programs of an executor share.
 
     vectors: small tensors of the description, on the device. scratch: memory that is written and read within a step:
-    steps of all threads follow one another in one stream. launching: held while launches of a step are queued.
+    steps of all threads follow one another in one stream.
     """
 
     model: Model
@@ -59,7 +58,6 @@ class Facilities:
     dtype: torch.dtype
     device: torch.device
     scratch: dict[Any, Tensor] = field(default_factory=dict)
-    launching: threading.Lock = field(default_factory=threading.Lock)
 
     def borrow(self, key: Any, *shape: int) -> Tensor:
         """float32 of this shape, of any content. Programs of larger steps get other memory than those before."""

@@ -160,9 +160,7 @@ def multiply_gated(x: Tensor, matrix: Matrix, out: Tensor, function: Function, r
     _launch(x, matrix, out, room or Room(out[None], out), how, split, number)
 
 
-def naive_multiply_gated(
-    x: Tensor, matrix: Matrix, out: Tensor, function: Function, room: Room | None = None
-) -> None:
+def naive_multiply_gated(x: Tensor, matrix: Matrix, out: Tensor, function: Function, room: Room | None = None) -> None:
     """The twin of ``multiply_gated`` in torch."""
     gate, up = (x.float() @ naive_product_weights(matrix).T).chunk(2, 1)
     naive_combine_rows(function, out, gate, up)
