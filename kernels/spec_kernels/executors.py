@@ -48,7 +48,8 @@ def choose_executor(model: Model, request: ExecutorRequest) -> tuple[ExecutorKin
         problems.append(problem)
     reasons = "; ".join(problems) or "there is none of that name"
     raise ExecutorMisfit(
-        f"kernels={request.kernels} was requested, but {reasons}", hint="use kernels=auto, or change that"
+        f"kernels={request.kernels} was requested, but {reasons}",
+        hint="use kernels=auto, or change that" if named else "use kernels=reference, or change that",
     )
 
 

@@ -57,8 +57,9 @@ def test_a_step_is_one_upload_and_never_waits(device, parents):
 
 
 def test_a_step_in_blocks_has_as_many_launches(device):
-    from benchmarks.dense_shapes import RandomBlocks, dense_model
     from spec_kernels.gpu.executor import Gpu
+
+    from benchmarks.dense_shapes import RandomBlocks, dense_model
 
     source = RandomBlocks(TINY, {"": "Q8_0"}, "cpu")
     executor = Gpu(dense_model(TINY, source), source, torch.float32, torch.device("cpu"), 256)
@@ -136,14 +137,14 @@ def test_common_sizes_are_prepared_and_used_by_the_first_thread(monkeypatch):
     executor.prepare()
     prepared = len(executor.buckets)
     assert torch.equal(executor.facilities.pool.memory, page)
-    made = []
-    monkeypatch.setattr(executor, "_create", lambda *size: made.append(size))
+    new_sizes = []
+    monkeypatch.setattr(executor, "_create", lambda *size: new_sizes.append(size))
     cache = executor.cache(200)
     thread = threading.Thread(target=lambda: [executor.run(batch(cache, rows)) for rows in PREPARED_ROWS])
     thread.start()
     thread.join()
 
-    assert not made
+    assert not new_sizes
     assert len(executor.buckets) == prepared >= len(PREPARED_ROWS)
 
 

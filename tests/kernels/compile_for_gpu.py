@@ -25,20 +25,14 @@ from spec_kernels.gpu.executor import Gpu
 from spec_kernels.gpu.forms import FLOATS, FORMS, Form
 from spec_kernels.gpu.layout import Size
 from spec_kernels.gpu.mixture import Lines, multiply_experts, multiply_gated_experts, sort_lines
-from spec_kernels.gpu.products import multiply, multiply_gated, parts_of
+from spec_kernels.gpu.products import Room, multiply, multiply_gated, parts_of, room_sizes
 from spec_kernels.gpu.recurrence import StateSize
 from spec_kernels.gpu.repack import Matrix
+from spec_kernels.gpu.routing import route_into, route_sigmoid_into
 from spec_kernels.model.build import Builder
 from spec_kernels.model.ops import Embed, Model
 from spec_kernels.model.shapes import BlockShape, DeltaShape, HeadShape
 from spec_kernels.model.source import ShapeRecorder
-from spec_kernels.ops.attention.triton import attention
-from spec_kernels.ops.causal_conv.triton import causal_conv
-from spec_kernels.ops.gated_delta.triton import gated_delta, replay
-from spec_kernels.ops.lineage import Lineage
-from spec_kernels.ops.moe.triton import experts, route, route_sigmoid
-from spec_kernels.ops.rms_norm.triton import rms_norm
-from spec_kernels.ops.rope.triton import rope
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 from triton.runtime.jit import JITFunction
@@ -79,31 +73,6 @@ def compile_only(run):
         print(kernel.__name__, (binary.asm["ptx"].count("bf16") and "bfloat16") or "float32", binary.metadata.shared)
 
     return compile_kernel
-
-
-def like_layers(dtype: torch.dtype) -> None:
-    """Compile the kernels that layers run in the model's own dtype."""
-    empty = lambda *shape: torch.empty(shape, dtype=dtype)
-    rms_norm(empty(ROWS, 2048), torch.empty(2048), 1e-6)
-    rope(empty(ROWS, 16, 256), torch.arange(ROWS), torch.empty(32), "halves")
-    cached = empty(999, 2, 256)
-    attention(empty(ROWS, 16, 256), cached, cached, torch.ones(ROWS, 999, dtype=torch.bool), 1.0)
-    route(empty(ROWS, 512), 10, True)
-    route_sigmoid(empty(ROWS, 256), torch.empty(256), 8, True, groups=8, groups_used=4)
-    chosen = torch.arange(ROWS * 10).view(ROWS, 10)
-    gate = torch.empty(512, 512, 2048, dtype=dtype, device="meta")
-    experts(empty(ROWS, 2048), torch.ones(ROWS, 10), chosen, gate, gate, gate.mT)
-
-
-def like_recurrences() -> None:
-    """Rows alone and a run, in float32."""
-    rows = ROWS + 64
-    lineage = Lineage(list(range(-1, rows - 1)), [0] * rows, [-1] * (rows - 1) + [0], [0], [(0, 64)])
-    heads, states, key_of = torch.empty(rows, 16, 128), torch.empty(3, 32, 128, 128), torch.arange(32) // 2
-    values, rates = torch.empty(rows, 32, 128), torch.empty(rows, 32)
-    gated_delta(heads, heads, values, rates, rates, states, lineage, key_of)
-    replay(states, heads, values, rates, key_of, [0, 1, 2], 0, 1)
-    causal_conv(torch.empty(rows, 8192), torch.empty(4, 8192), torch.empty(3, 3, 8192), lineage)
 
 
 def like_forwards(shape: DenseShape, dtype: torch.dtype) -> None:
@@ -148,8 +117,17 @@ def like_blocks(form: Form, dtype: torch.dtype) -> None:
     down, both = (Matrix.empty(form, n, k, dtype, torch.device("meta")) for n, k in ((4096, 12288), (24576, 4096)))
     for rows in (16, 64):
         multiply(empty(rows, down.k), down, empty(parts_of(down), rows, down.n, dtype=torch.float32))
-        multiply_gated(empty(rows, both.k), both, empty(rows, both.n // 2), "silu_glu")
+        parts, tiles = room_sizes(both, rows)
+        room = Room(empty(parts, dtype=torch.float32).view(-1, rows, both.n), empty(tiles, dtype=torch.int32))
+        multiply_gated(empty(rows, both.k), both, empty(rows, both.n // 2), "silu_glu", room)
     embed(torch.empty(ROWS, dtype=torch.int32), both, empty(ROWS, both.k, dtype=torch.float32), 1.0)
+
+
+def like_routes() -> None:
+    """Choices of experts."""
+    weights, chosen = torch.empty(ROWS, 8), torch.empty(ROWS, 8, dtype=torch.int64)
+    route_into(weights, chosen, torch.empty(ROWS, 512), True, 1.0)
+    route_sigmoid_into(weights, chosen, torch.empty(ROWS, 256), torch.empty(256), True, 1.0, 8, 4)
 
 
 def like_experts(form: Form, dtype: torch.dtype) -> None:
@@ -208,14 +186,12 @@ if __name__ == "__main__":
     driver.set_active(Absent(int(sys.argv[1])))
     JITFunction.run = compile_only(JITFunction.run)
     if not sys.argv[2:]:
-        like_layers(torch.float32)
-        like_layers(torch.bfloat16)
-        like_recurrences()
         like_forwards(QWEN3_8B, torch.bfloat16)
         like_forwards(TINY, torch.float32)
         like_hybrids()
         like_experts(FLOATS, torch.bfloat16)
         like_drafts(torch.float32)
+        like_routes()
     if "choices" not in sys.argv[2:]:
         for type in FORMS if "blocks" in sys.argv[2:] else ("Q8_0", "Q4_K", "Q6_K"):
             like_blocks(FORMS[type], torch.bfloat16)

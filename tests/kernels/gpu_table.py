@@ -134,8 +134,8 @@ def programs_fitting(limits: Limits, warps: int, registers: int, shared: int) ->
 def resource_usage(cubin: bytes) -> dict[str, int]:
     """Registers of a thread, and bytes of it that lie in memory instead."""
     text = run_tool("cuobjdump", "-res-usage", cubin)
-    found = {name: int(value) for name, value in re.findall(r"\b(REG|STACK|LOCAL):(\d+)", text)}
-    return {"registers": found["REG"], "spilled": found["STACK"] + found["LOCAL"]}
+    usage = {name: int(value) for name, value in re.findall(r"\b(REG|STACK|LOCAL):(\d+)", text)}
+    return {"registers": usage["REG"], "spilled": usage["STACK"] + usage["LOCAL"]}
 
 
 @functools.cache

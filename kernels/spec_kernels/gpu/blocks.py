@@ -71,7 +71,7 @@ def unpack_words(words, high, place, FORM: tl.constexpr, DTYPE: tl.constexpr):
 
     words, high: int16. place: int32, of the first high bit of the run.
     """
-    if not _COMPILED or DTYPE != tl.bfloat16:
+    if not _COMPILED or tl.bfloat16 != DTYPE:
         words, high = words.to(tl.int32), high.to(tl.int32)
         a = integer(words, high, place, 0, FORM, DTYPE)
         b = integer(words, high, place, 1, FORM, DTYPE)
@@ -181,7 +181,7 @@ def add_run(
         place = run % R * (4 * FORM.bits)
         high_at = memory.high + output * ((runs + R - 1) // R * _WORDS) + run // R * _WORDS + column[None, :]
     if FORM.minimums:
-        bias: tl.constexpr = BIAS if _COMPILED and DTYPE == tl.bfloat16 else 0.0
+        bias: tl.constexpr = BIAS if _COMPILED and tl.bfloat16 == DTYPE else 0.0
         ones = tl.full([total.shape[0], WIDTH], 1.0, DTYPE)
     for part in tl.static_range(FORM.words // WIDTH):  # halves of a run
         if FORM.bits:

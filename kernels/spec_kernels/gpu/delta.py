@@ -14,14 +14,14 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from spec_kernels.gpu.delta_rule import COLUMNS, replay_columns
 from spec_kernels.gpu.device import device_lock, upload_numbers
 from spec_kernels.gpu.launch import ROWS, launch_options, on_device, start_next, wait_for_previous
 from spec_kernels.gpu.rows import sigmoid
 from spec_kernels.gpu.states import StateChunks
+from spec_kernels.gpu.windows import Links, convolve
 from spec_kernels.model.shapes import DeltaShape
-from spec_kernels.ops.causal_conv.triton import Links, convolve
 from spec_kernels.ops.device_function import INTERPRETED
-from spec_kernels.ops.gated_delta.triton import COLUMNS, replay_columns
 
 CHANNELS = 256
 """Channels of a window that one program replays."""

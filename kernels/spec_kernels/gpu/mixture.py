@@ -17,10 +17,10 @@ from spec_kernels.gpu.blocks import add_product
 from spec_kernels.gpu.launch import exact_precision, launch_options, start_next, wait_for_previous
 from spec_kernels.gpu.products import NONE, tiling
 from spec_kernels.gpu.repack import Matrix, naive_weights
+from spec_kernels.gpu.routing import route_into, route_sigmoid_into
 from spec_kernels.gpu.rows import FUNCTIONS, Function, activate, naive_combine_rows
 from spec_kernels.model.shapes import Experts
 from spec_kernels.ops.device_function import INTERPRETED
-from spec_kernels.ops.moe.triton import route_into, route_sigmoid_into
 
 SORTED = 64 if INTERPRETED else 1
 """Experts whose lines one program sorts: the interpreter runs few large programs faster."""

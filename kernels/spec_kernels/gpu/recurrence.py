@@ -13,10 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from spec_kernels.gpu.delta_rule import Pieces
 from spec_kernels.gpu.device import host_memory
-from spec_kernels.ops.causal_conv.triton import Links, kept_spans
+from spec_kernels.gpu.windows import Links, kept_spans
 from spec_kernels.ops.gated_delta.plan import PIECE, plan
-from spec_kernels.ops.gated_delta.triton import Pieces
 from spec_kernels.ops.lineage import Lineage
 
 STAGES = 3

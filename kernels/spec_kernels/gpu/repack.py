@@ -111,9 +111,9 @@ def _scales(blocks: Tensor, form: Form) -> Tensor:
         return blocks[:, : 4 if form.minimums else 2].contiguous().view(torch.float16)
     rounded = (products / form.unit).half()
     if bool((rounded.isinf() & products.isfinite()).any()):
-        found = products[products.isfinite()].abs().max()
+        largest = products[products.isfinite()].abs().max()
         raise ValueError(
-            f"scales of {form.type} reach {found:.4g}, GPU kernels hold up to {65504 * form.unit:.4g}: "
+            f"scales of {form.type} reach {largest:.4g}, GPU kernels hold up to {65504 * form.unit:.4g}: "
             "run such a file with kernels=reference"
         )
     return rounded
