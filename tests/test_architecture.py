@@ -345,7 +345,7 @@ def test_allowed_imports_are_not_found():
         "spec_methods.ngram": "from spec_core import Step\nimport spec_kernels.drafting",
         "spec_methods.draft_model.state": "from spec_methods.draft_model.vocabulary import Same\nfrom . import x",
         "spec_kernels.model.reference": "from spec_kernels.ops import norm",
-        "spec_kernels.ops.norm.triton": "import triton",
+        "spec_kernels.ops.device_function": "import triton",
         "spec_kernels.gpu.choice.kernels": "import triton\nfrom spec_kernels.gpu.launch import start_next",
         "spec_targets.pictures.tower": "import transformers",
         "spec_ray.serving": "from ray import serve",
