@@ -173,3 +173,35 @@ def test_threads_that_take_the_last_pages_get_pages_of_their_own():
 
 def test_executors_of_one_device_share_a_lock():
     assert device_lock(torch.device("cpu")) is device_lock(torch.device("cpu"))
+
+
+def test_steps_by_columns_are_those_of_new_descriptions():
+    """Texts of two lengths that grow across a piece, beside steps of other texts in the same bucket, and one whose
+    positions are not its places.
+    """
+    rows = [1, 3]
+    executors = []
+    for _ in range(2):
+        torch.manual_seed(0)
+        executors.append(dense_target(TINY, "cpu", torch.float32).executor)
+    plain, planned = executors
+    texts = {executor: [executor.cache(600) for _ in range(3)] for executor in (plain, planned)}
+    starts, seen = [125, 505], 0
+    for step in range(5):
+        order = [0, 1] if step != 3 else [2, 1]  # another text in between
+        results = []
+        for executor in (plain, planned):
+            if executor is plain:
+                executor._plans.clear()
+            sequences, first = [], 0
+            for place, text, count in zip(starts, order, rows, strict=True):
+                sequences.append(SequenceRows(texts[executor][text], first, count, place))
+                first += count
+            positions = np.concatenate([np.arange(at, at + count) for at, count in zip(starts, rows, strict=True)])
+            step_batch = ForwardBatch(torch.arange(4) + step, torch.from_numpy(positions - step), sequences)
+            seen += bool(executor is planned and any(plan.described for plan in executor._plans.values()))
+            results.append(executor.run(step_batch)["logits"].clone())
+        assert torch.equal(*results), step
+        starts = [at + count for at, count in zip(starts, rows, strict=True)]
+
+    assert seen

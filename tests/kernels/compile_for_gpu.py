@@ -9,6 +9,7 @@ type and card of ``gpu_table``, or for those that follow, as ``90 Q4_K``.
 
 from __future__ import annotations
 
+import json
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +24,7 @@ from spec_kernels.gpu.drafting import CHAIN_FIELDS, Following, Scores, choose_dr
 from spec_kernels.gpu.embedding import embed
 from spec_kernels.gpu.executor import Gpu
 from spec_kernels.gpu.forms import FLOATS, FORMS, Form
+from spec_kernels.gpu.launch import capability
 from spec_kernels.gpu.layout import Size
 from spec_kernels.gpu.mixture import Lines, multiply_experts, multiply_gated_experts, sort_lines
 from spec_kernels.gpu.products import Room, multiply, multiply_gated, parts_of, room_sizes
@@ -55,7 +57,8 @@ class Absent:
         return self.target
 
     def get_current_device(self) -> int:
-        return 0
+        """A number for each target, as a kernel is compiled once for every device."""
+        return self.target.arch
 
     def get_current_stream(self, device: int) -> int:
         return 0
@@ -162,7 +165,10 @@ def like_choices(dtype: torch.dtype) -> None:
 
 
 def write_table(file: Path, chosen: list[str]) -> None:
-    """Compile a decoding step of every type for every card; write what its kernels take."""
+    """Compile a decoding step of every type for every card; write what its kernels take.
+
+    The figures of the prototype, which are of no code here, stay in the file.
+    """
     from tests.kernels import gpu_table
 
     recorder = gpu_table.Recorder(JITFunction.run)
@@ -170,8 +176,11 @@ def write_table(file: Path, chosen: list[str]) -> None:
     cards = [int(of) for of in chosen if of.isdigit()] or gpu_table.CARDS
     types = [of for of in chosen if not of.isdigit()] or gpu_table.TYPES
     facts = {"triton": triton.__version__, "model": QWEN3_8B.name, "cards": {}}
+    if file.exists():
+        facts |= {"prototype": json.loads(file.read_text())["prototype"]}
     for card in cards:
         driver.set_active(Absent(card))
+        capability.cache_clear()
         facts["cards"][card] = {
             kind: {rows: gpu_table.table_rows(recorder, kind, rows, card) for rows in gpu_table.ROWS} for kind in types
         }

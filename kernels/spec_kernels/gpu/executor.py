@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from threading import get_ident
 from time import perf_counter
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -25,6 +26,7 @@ from spec_kernels.gpu.layout import HEIGHT, PAGE, Chunk, Layout, Size, power_of_
 from spec_kernels.gpu.lowering import Facilities, Program
 from spec_kernels.gpu.matrices import Matrices
 from spec_kernels.gpu.pages import PagedCache, Pool
+from spec_kernels.gpu.plans import PLANS_MAX, ChainPlan, plan_key
 from spec_kernels.gpu.states import StateChunks
 from spec_kernels.gpu.support import describe_steps, misfit
 from spec_kernels.model import ops, sizes
@@ -103,6 +105,7 @@ class Gpu:
         states = StateChunks(shape, model.recurring, device) if isinstance(shape, DeltaShape) else None
         self.facilities = Facilities(model, self.shared.matrices, pool, states, self._rotary(), {}, dtype, device)
         self.buckets = Buckets()
+        self._plans: dict[Hashable, ChainPlan] = {}
         self._embedded = embedding_width(model)
         self._height = HEIGHT if not model.cached else max(1, HEIGHT // _group(model))
         # Rows that attend in both directions have no tree.
@@ -161,15 +164,32 @@ class Gpu:
     def run(self, batch: ForwardBatch) -> dict[str, Tensor]:
         """The requested outputs, by name: taps [R, width]; after a ``Pick`` only the picked rows."""
         with on_device(self.device):
-            return self._run_chunks(batch)
+            key = None if self._copies else plan_key(batch, self._height)
+            plan = None if key is None else self._plans.get((key, get_ident()))
+            if plan is not None and plan.described:
+                return self._run_plan(plan, batch)
+            return self._run_chunks(batch, key)
 
-    def _run_chunks(self, batch: ForwardBatch) -> dict[str, Tensor]:
+    def _run_plan(self, plan: ChainPlan, batch: ForwardBatch) -> dict[str, Tensor]:
+        """A step of the same texts and numbers of rows as an earlier one."""
+        positions = _on_host(batch.positions)
+        self._check_positions(positions)
+        plan.fill([s.start for s in batch.sequences], _on_host(batch.tokens), positions)
+        with device_lock(self.device):
+            plan.bucket.run()
+        return dict(plan.outputs)
+
+    def _check_positions(self, positions: np.ndarray) -> None:
+        if len(positions) and self.model.tables and positions.max() >= self.shared.positions:
+            raise ValueError(f"a row has position {positions.max()}, the max is {self.shared.positions - 1}")
+
+    def _run_chunks(self, batch: ForwardBatch, key: Hashable | None) -> dict[str, Tensor]:
+        """key: of a plan that is kept if all rows fit in one chunk."""
         check_given(batch.given, self._embedded)
         rows = batch.positions.numel()
         tokens = np.zeros(rows, np.int64) if batch.tokens is None else _on_host(batch.tokens)
         positions = _on_host(batch.positions)
-        if rows and self.model.tables and positions.max() >= self.shared.positions:
-            raise ValueError(f"a row has position {positions.max()}, the max is {self.shared.positions - 1}")
+        self._check_positions(positions)
         if not self._trees:
             batch = replace(batch, sequences=[replace(s, parents=None) for s in batch.sequences])
         states = batch.recurrence
@@ -181,7 +201,7 @@ class Gpu:
         results: list[dict[str, Tensor]] = []
         records: list[Tensor] = []
         for chunk in chunks:
-            results.append(self._run(batch, chunk, tokens, positions, copied, records))
+            results.append(self._run(batch, chunk, tokens, positions, copied, records, key))
         if records:
             states.record_as(RecordedRows(torch.cat(records, 1) if len(records) > 1 else records[0]))
         if len(results) == 1:
@@ -196,6 +216,7 @@ class Gpu:
         positions: np.ndarray,
         copied: bool,
         records: list[Tensor],
+        key: Hashable | None,
     ) -> dict[str, Tensor]:
         """One chunk. copied: the outputs must outlive the next chunk. records: takes a copy of the recorded rows."""
         span = slice(chunk.first, chunk.first + chunk.rows)
@@ -217,6 +238,10 @@ class Gpu:
             picked = counts.get(name)
             rows = output[: chunk.rows if picked is None else len(picked)]
             outputs[name] = rows.clone() if copied else rows
+        if key is not None and not copied:
+            self._plans[key, get_ident()] = ChainPlan.of(bucket, dict(outputs), chunk)
+            while len(self._plans) > PLANS_MAX:
+                self._plans.pop(next(iter(self._plans)), None)
         return outputs
 
     def _input(self, batch: ForwardBatch, name: str, memory: Tensor) -> Tensor:

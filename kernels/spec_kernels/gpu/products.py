@@ -16,7 +16,7 @@ from torch import Tensor
 
 from spec_kernels.gpu.blocks import add_product, prefetch_tiles
 from spec_kernels.gpu.forms import RUN
-from spec_kernels.gpu.launch import exact_precision, launch_options, start_next, wait_for_previous
+from spec_kernels.gpu.launch import capability, exact_precision, launch_options, start_next, wait_for_previous
 from spec_kernels.gpu.repack import Matrix, naive_weights
 from spec_kernels.gpu.rows import FUNCTIONS, Function, activate, naive_combine_rows
 from spec_kernels.ops.device_function import INTERPRETED
@@ -31,6 +31,8 @@ PART = 128
 """Every part of k is a multiple of this, unless there is one part only."""
 BLOCK_PART = 512
 """The smallest part of k of a matrix in blocks; every one is a multiple of 256."""
+ROOMY = (80, 90, 100, 103)
+"""Compute capabilities, times 10, with 160 KB of shared memory or more; others have 100 KB."""
 SLOTS = 264
 """Programs of a wave, if two fit in a multiprocessor: more of them should be small enough for three."""
 NONE = -1
@@ -103,7 +105,7 @@ def tiling(matrix: Matrix, rows: int, split: int = 1, pair: bool = False) -> Til
         return Tiling(32, 128, 4, 4 if rows <= 16 else 3)
     if rows > 32:
         return Tiling(64, 64, 4, 4)
-    if split == 1:
+    if split == 1 or capability() not in ROOMY:
         return Tiling(64, 128, 4, 3)
     if rows <= 16 and split * triton.cdiv(n, 64) > SLOTS:
         return Tiling(64, 64, 4, 6)
