@@ -11,13 +11,7 @@ import triton.language as tl
 
 from spec_kernels.gpu.forms import RUN, WORDS
 from spec_kernels.gpu.launch import prefetch
-from spec_kernels.gpu.unpacking import (
-    SCALES,
-    WIDE_SCALES,
-    byte_instructions,
-    code_instructions,
-    nibble_instructions,
-)
+from spec_kernels.gpu.unpacking import SCALES, WIDE_SCALES
 from spec_kernels.ops.device_function import INTERPRETED, device_function
 
 _constant = (lambda value: value) if INTERPRETED else tl.constexpr
@@ -29,13 +23,6 @@ BIAS = _constant(128.0)
 """Is added to the integers of a type with minimums, in bfloat16: the product with ones makes up for it."""
 _COMPILED, _RUN, _WORDS = map(_constant, (not INTERPRETED, RUN, WORDS))
 _SCALES, _WIDE_SCALES = map(_constant, (SCALES, WIDE_SCALES))
-_BYTES, _CODES, _FOUR, _FOUR_8, _FIVE, _FIVE_16, _SIX = map(
-    _constant,
-    (
-        byte_instructions(), code_instructions(), nibble_instructions(0, 0), nibble_instructions(0, 8),
-        nibble_instructions(1, 0), nibble_instructions(1, 16), nibble_instructions(2, 32),
-    ),
-)  # fmt: skip
 
 
 @device_function
@@ -66,36 +53,20 @@ def integer(words, high, place, J: tl.constexpr, FORM: tl.constexpr, DTYPE: tl.c
 
 
 @device_function
-def unpack_words(words, high, place, FORM: tl.constexpr, DTYPE: tl.constexpr):
-    """Operands of products, of each column of the words; in bfloat16 with BIAS where there are minimums.
+def operand(words, high, place, J: tl.constexpr, FORM: tl.constexpr, DTYPE: tl.constexpr):
+    """Numbers of the J-th columns of words, for a product; in bfloat16 with BIAS where there are minimums.
 
     words, high: int16. place: int32, of the first high bit of the run.
     """
     if not _COMPILED or tl.bfloat16 != DTYPE:
-        words, high = words.to(tl.int32), high.to(tl.int32)
-        a = integer(words, high, place, 0, FORM, DTYPE)
-        b = integer(words, high, place, 1, FORM, DTYPE)
-        if FORM.kind == "bytes":
-            numbers = (a, b)
-        else:
-            numbers = (a, b, integer(words, high, place, 2, FORM, DTYPE), integer(words, high, place, 3, FORM, DTYPE))
-    elif FORM.kind == "bytes":
-        numbers = tl.inline_asm_elementwise(_BYTES, "=r,=r,r", [words], (tl.bfloat16,) * 2, True, 2)
+        numbers = integer(words.to(tl.int32), high.to(tl.int32), place, J, FORM, DTYPE)
     elif FORM.bits:
         shifts = tl.zeros(words.shape, tl.int32) + place
-        how: tl.constexpr = "=r,=r,=r,=r,r,r,r,r"
-        if FORM.bits == 2:
-            numbers = tl.inline_asm_elementwise(_SIX, how, [words, high, shifts], (tl.bfloat16,) * 4, True, 2)
-        elif FORM.offset:
-            numbers = tl.inline_asm_elementwise(_FIVE_16, how, [words, high, shifts], (tl.bfloat16,) * 4, True, 2)
-        else:
-            numbers = tl.inline_asm_elementwise(_FIVE, how, [words, high, shifts], (tl.bfloat16,) * 4, True, 2)
-    elif FORM.kind == "codes":
-        numbers = tl.inline_asm_elementwise(_CODES, "=r,=r,=r,=r,r", [words], (tl.bfloat16,) * 4, True, 2)
-    elif FORM.offset:
-        numbers = tl.inline_asm_elementwise(_FOUR_8, "=r,=r,=r,=r,r", [words], (tl.bfloat16,) * 4, True, 2)
+        numbers = tl.inline_asm_elementwise(
+            FORM.instructions[J], "=r,r,r,r,r", [words, high, shifts], tl.bfloat16, True, 2
+        )
     else:
-        numbers = tl.inline_asm_elementwise(_FOUR, "=r,=r,=r,=r,r", [words], (tl.bfloat16,) * 4, True, 2)
+        numbers = tl.inline_asm_elementwise(FORM.instructions[J], "=r,r", [words], tl.bfloat16, True, 2)
     return numbers
 
 
@@ -186,14 +157,15 @@ def add_run(
     for part in tl.static_range(FORM.words // WIDTH):  # halves of a run
         if FORM.bits:
             high = read_words(high_at + part * WIDTH, exists, EXACT)
-        numbers = unpack_words(read_words(words_at + part * WIDTH, exists, EXACT), high, place, FORM, DTYPE)
+        words = read_words(words_at + part * WIDTH, exists, EXACT)
         for j in tl.static_range(2 if FORM.kind == "bytes" else 4):
             at = first + part * (64 if FORM.kind == "bytes" else WIDTH) + j * 32 + column[:, None]
             values = tl.load(x + at) if EXACT else tl.load(x + at, at < end, other=0.0)
             scale, minimum = read_scale(
                 scales_at, exists, part * (2 if FORM.kind == "bytes" else 1) + j * (32 // WIDTH), FORM, EXACT
             )
-            total += scale * tl.dot(numbers[j], values, input_precision=PRECISION)
+            numbers = operand(words, high, place, j, FORM, DTYPE)
+            total += scale * tl.dot(numbers, values, input_precision=PRECISION)
             if FORM.minimums:
                 total += (minimum - bias * scale) * tl.dot(ones, values, input_precision=PRECISION)
     return total

@@ -14,6 +14,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from spec_kernels.gpu.unpacking import column_instructions
+
 RUN = 128
 """Columns that lie together."""
 WORDS = 32
@@ -56,6 +58,11 @@ class Form:
     def scales(self) -> int:
         """Numbers of 64 bits with the scales of a run."""
         return RUN // self.each * (2 if self.minimums else 1) // 4
+
+    @property
+    def instructions(self) -> tuple[str, ...]:
+        """PTX that unpacks each column of a pair of words, see ``unpacking``."""
+        return tuple(column_instructions(self, j) for j in range(2 if self.kind == "bytes" else 4))
 
     def bytes_of(self, n: int, k: int) -> int:
         """Bytes of a matrix in blocks."""

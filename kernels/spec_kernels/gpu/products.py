@@ -19,7 +19,7 @@ from spec_kernels.gpu.forms import RUN
 from spec_kernels.gpu.launch import capability, exact_precision, launch_options, start_next, wait_for_previous
 from spec_kernels.gpu.repack import Matrix, naive_weights
 from spec_kernels.gpu.rows import FUNCTIONS, Function, activate, naive_combine_rows
-from spec_kernels.ops.device_function import INTERPRETED
+from spec_kernels.ops.device_function import INTERPRETED, device_function
 
 FEWEST = 16
 """Rows of the smallest tile."""
@@ -35,6 +35,8 @@ ROOMY = (80, 90, 100, 103)
 """Compute capabilities, times 10, with 160 KB of shared memory or more; others have 100 KB."""
 SLOTS = 264
 """Programs of a wave, if two fit in a multiprocessor: more of them should be small enough for three."""
+LAST = 16
+"""Outputs of a gated unit that are made of all parts at once."""
 NONE = -1
 """Stands for the number of a gated unit where there is none."""
 TILES = 128
@@ -47,13 +49,14 @@ PROGRAMS = {True: 768, False: 1536}
 class Tiling:
     """Options of computing a tile, none of which changes a bit of the result.
 
-    outputs, inputs: of a tile. warps, stages: of a program.
+    outputs, inputs: of a tile. warps, stages: of a program. registers: max of a thread, None: as the compiler likes.
     """
 
     outputs: int
     inputs: int
     warps: int = 4
     stages: int = 4
+    registers: int | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,7 +121,8 @@ def _block_tiling(matrix: Matrix, rows: int, pair: bool) -> Tiling:
         return Tiling(32, RUN, 2, 2)
     if pair or rows > 16:
         return Tiling(32, RUN, 2, 2)
-    return Tiling(64, RUN, 2, 2 if matrix.form.minimums else 3)  # a third stage would take too many registers
+    registers = None if matrix.form.minimums else 128  # the compiler would take more where it need not
+    return Tiling(64, RUN, 2, 2, registers)  # a third stage would take more than 128
 
 
 def multiply(x: Tensor, matrix: Matrix, out: Tensor) -> None:
@@ -183,7 +187,8 @@ def _launch(x: Tensor, matrix: Matrix, out: Tensor, room: Room, how: Tiling, spl
     _multiply[tiles, triton.cdiv(rows, height), split](
         x, matrix.memory, parts, room.counts, out, x.stride(0), parts.stride(0), parts.stride(1), n, k,
         triton.cdiv(k, split), matrix.form, exact, exact_precision(x.dtype), how.outputs, how.inputs, height, split,
-        function, gated, pair, how.stages, **launch_options(how.warps, how.stages),
+        function, gated, pair, how.stages, how.outputs if INTERPRETED else LAST,
+        **launch_options(how.warps, how.stages, registers=how.registers if gated else None),
     )  # fmt: skip
 
 
@@ -191,7 +196,8 @@ def _launch(x: Tensor, matrix: Matrix, out: Tensor, room: Room, how: Tiling, spl
 def _multiply(
     x, memory, parts, counts, out, x_stride, part_stride, stride, n, k, part, FORM: tl.constexpr, EXACT: tl.constexpr,
     PRECISION: tl.constexpr, OUTPUTS: tl.constexpr, INPUTS: tl.constexpr, HEIGHT: tl.constexpr, SPLIT: tl.constexpr,
-    FUNCTION: tl.constexpr, GATED: tl.constexpr, PAIR: tl.constexpr, STAGES: tl.constexpr, DEPENDENT: tl.constexpr,
+    FUNCTION: tl.constexpr, GATED: tl.constexpr, PAIR: tl.constexpr, STAGES: tl.constexpr, LAST: tl.constexpr,
+    DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """One part of k of OUTPUTS outputs of HEIGHT rows. n: outputs of one matrix. PAIR: of two at once."""
     start_next(DEPENDENT)
@@ -228,10 +234,24 @@ def _multiply(
             tl.debug_barrier()  # a program counts when all its threads have stored
             count = counts + tile % tiles * tl.num_programs(1) + tl.program_id(1)
             if tl.atomic_add(count, 1, sem="acq_rel") == 2 * SPLIT - 1:
-                gate = tl.zeros([OUTPUTS, HEIGHT], tl.float32)
-                for number in tl.static_range(SPLIT):
-                    of_part = at + number * part_stride + column[:, None]
-                    gate += tl.load(of_part, real, other=0.0)
-                    up += tl.load(of_part + n, real, other=0.0)
-                tl.store(to, activate(gate, up, FUNCTION).to(out.dtype.element_ty), real)
+                for first in range(0, OUTPUTS, LAST):  # few registers, as the products need the others
+                    some = tile % tiles * OUTPUTS + first + tl.arange(0, LAST)
+                    combine_parts(parts, part_stride, stride, row, some, n, out, SPLIT, FUNCTION, LAST, HEIGHT)
                 tl.store(count, 0)  # for the next launch
+
+
+@device_function
+def combine_parts(
+    parts, part_stride, stride, row, column, n, out, SPLIT: tl.constexpr, FUNCTION: tl.constexpr,
+    OUTPUTS: tl.constexpr, HEIGHT: tl.constexpr,
+):  # fmt: skip
+    """A gated unit of the sums of all parts, in order, of some outputs."""
+    gate = tl.zeros([OUTPUTS, HEIGHT], tl.float32)
+    up = tl.zeros([OUTPUTS, HEIGHT], tl.float32)
+    of_part, real = parts + row[None, :] * stride + column[:, None], (column < n)[:, None]
+    for _ in range(SPLIT):
+        gate += tl.load(of_part, real, other=0.0)
+        up += tl.load(of_part + n, real, other=0.0)
+        of_part += part_stride
+    value = activate(gate, up, FUNCTION)
+    tl.store(out + row[None, :] * n + column[:, None], value.to(out.dtype.element_ty), real)
