@@ -47,7 +47,7 @@ PROGRAMS = {True: 768, False: 1536}
 
 @dataclass(frozen=True)
 class Tiling:
-    """Options of computing a tile, none of which changes a bit of the result.
+    """Options of computing a tile; they change no bit of the result.
 
     outputs, inputs: of a tile. warps, stages: of a program. registers: max of a thread, None: as the compiler likes.
     """
@@ -121,7 +121,8 @@ def _block_tiling(matrix: Matrix, rows: int, pair: bool) -> Tiling:
         return Tiling(32, RUN, 2, 2)
     if pair or rows > 16:
         return Tiling(32, RUN, 2, 2)
-    registers = None if matrix.form.minimums else 128  # the compiler would take more where it need not
+    # The compiler would take more where it need not, and spill on other cards.
+    registers = None if matrix.form.minimums or capability() not in ROOMY else 128
     return Tiling(64, RUN, 2, 2, registers)  # a third stage would take more than 128
 
 
