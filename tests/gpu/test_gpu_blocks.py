@@ -14,21 +14,12 @@ from safetensors.torch import load_file
 
 pytest.importorskip("triton", reason="triton is not installed")
 
-from spec_kernels.gpu.embedding import embed, naive_embed
+from spec_kernels.gpu.embedding import embed
 from spec_kernels.gpu.executor import Gpu
 from spec_kernels.gpu.forms import FORMS
 from spec_kernels.gpu.matrices import Matrices
-from spec_kernels.gpu.products import (
-    Room,
-    multiply,
-    multiply_gated,
-    naive_multiply,
-    naive_multiply_gated,
-    padded_rows,
-    parts_of,
-    room_sizes,
-)
-from spec_kernels.gpu.repack import Matrix, naive_weights
+from spec_kernels.gpu.products import Room, multiply, multiply_gated, padded_rows, parts_of, room_sizes
+from spec_kernels.gpu.repack import Matrix
 from spec_kernels.model import ops
 from spec_kernels.model.batch import ForwardBatch, SequenceRows
 from spec_kernels.model.ops import Weight
@@ -38,7 +29,7 @@ from spec_kernels.ops.dequant import TYPES, dequantize
 from benchmarks.dense_shapes import TINY, RandomBlocks, dense_model, random_blocks
 from spec_core import load
 from tests.support.golden import golden
-from tests.support.gpu_twins import RepackedWeights
+from tests.support.gpu_twins import RepackedWeights, naive_embed, naive_multiply, naive_multiply_gated, naive_weights
 from tests.targets.drive import fresh
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")

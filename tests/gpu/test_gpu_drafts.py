@@ -10,22 +10,14 @@ import torch
 pytest.importorskip("triton", reason="triton is not installed")
 
 from spec_kernels.gpu import drafting
-from spec_kernels.gpu.drafting import (
-    CHAIN_FIELDS,
-    DEPTH,
-    ChainSize,
-    DraftProgram,
-    Following,
-    Scores,
-    choose_drafts,
-    naive_choose_drafts,
-)
+from spec_kernels.gpu.drafting import CHAIN_FIELDS, DEPTH, ChainSize, DraftProgram, Following, Scores, choose_drafts
 
 from spec_core import Request, Run, Sampling, load
 from spec_core.sampling.choose import draw_token
 from spec_core.sampling.noise import DOMAIN_TOKEN
 from spec_core.toolkit.tree import DraftLimits, DraftNoise
 from tests.support import deep_mtp
+from tests.support.gpu_twins import naive_choose_drafts
 from tests.support.small_models import tiny_gguf
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -92,23 +92,6 @@ def choose_drafts(
     )  # fmt: skip
 
 
-def naive_choose_drafts(
-    logits: Tensor, scores: Scores, following: Following, depth: int, tokens: Tensor, certainty: Tensor
-) -> None:
-    """The twin of ``choose_drafts`` in torch, for greedy rows."""
-    chances, best = logits.softmax(-1).max(-1)
-    tokens.copy_(best if following.ids is None else following.ids[best])
-    certainty.copy_(chances)
-    following.rows[:, 0] = tokens
-    depths = following.chains[:, DEPTH].tolist()
-    for row, tile, last in zip(following.rows, following.tiles, depths, strict=False):
-        if depth + 2 > last:
-            row[3] = -1
-        elif depth:
-            row[2:6] += 1
-            tile[3:6] += 1
-
-
 @device_function
 def _join(best, second, token, score, other):
     """The two best scores of a set and one score more, and the token of the best: of equal scores the lower."""

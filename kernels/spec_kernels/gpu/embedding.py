@@ -8,7 +8,7 @@ from torch import Tensor
 
 from spec_kernels.gpu.blocks import read_weights
 from spec_kernels.gpu.launch import launch_options, start_next, wait_for_previous
-from spec_kernels.gpu.repack import Matrix, naive_weights
+from spec_kernels.gpu.repack import Matrix
 
 BLOCK = 1024
 """Columns of a program."""
@@ -24,11 +24,6 @@ def embed(tokens: Tensor, table: Matrix, out: Tensor, scale: float) -> None:
     _embed[len(tokens), triton.cdiv(width, block)](
         tokens, table.memory, out, tokens.stride(0), scale, table.n, width, table.form, block, **launch_options(4)
     )
-
-
-def naive_embed(tokens: Tensor, table: Matrix, out: Tensor, scale: float) -> None:
-    """The twin of ``embed`` in torch."""
-    out[: len(tokens)] = naive_weights(table)[tokens.clamp_min(0).long()] * scale
 
 
 @triton.jit

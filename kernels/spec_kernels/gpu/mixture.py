@@ -16,9 +16,9 @@ from torch import Tensor
 from spec_kernels.gpu.blocks import add_product
 from spec_kernels.gpu.launch import exact_precision, launch_options, start_next, wait_for_previous
 from spec_kernels.gpu.products import NONE, tiling
-from spec_kernels.gpu.repack import Matrix, naive_weights
+from spec_kernels.gpu.repack import Matrix
 from spec_kernels.gpu.routing import route_into, route_sigmoid_into
-from spec_kernels.gpu.rows import FUNCTIONS, Function, activate, naive_combine_rows
+from spec_kernels.gpu.rows import FUNCTIONS, Function, activate
 from spec_kernels.model.shapes import Experts
 from spec_kernels.ops.device_function import INTERPRETED
 
@@ -70,12 +70,6 @@ def sort_lines(lines: Lines) -> None:
     )  # fmt: skip
 
 
-def naive_sort_lines(lines: Lines) -> None:
-    """The twin of ``sort_lines`` in torch."""
-    lines.order.copy_(lines.chosen.flatten().argsort(stable=True))
-    lines.counts.copy_(lines.chosen.flatten().bincount(minlength=len(lines.counts)))
-
-
 def multiply_gated_experts(
     x: Tensor, lines: Lines, matrices: tuple[Matrix, Matrix], biases: tuple[Tensor, Tensor] | None, out: Tensor,
     function: Function,
@@ -89,20 +83,6 @@ def multiply_gated_experts(
     _launch(x, lines, *matrices, first, second, out, out.shape[1], biases is not None, FUNCTIONS.index(function))
 
 
-def naive_multiply_gated_experts(
-    x: Tensor, lines: Lines, matrices: tuple[Matrix, Matrix], biases: tuple[Tensor, Tensor] | None, out: Tensor,
-    function: Function,
-) -> None:  # fmt: skip
-    """The twin of ``multiply_gated_experts`` in torch."""
-    gates, ups = (_naive_experts(matrix, lines) for matrix in matrices)
-    for line, expert in enumerate(lines.chosen.flatten().tolist()):
-        row = x[line // lines.chosen.shape[1]].float()
-        gate, up = gates[expert] @ row, ups[expert] @ row
-        if biases is not None:
-            gate, up = gate + biases[0][expert], up + biases[1][expert]
-        naive_combine_rows(function, out[line : line + 1], gate[None], up[None])
-
-
 def multiply_experts(x: Tensor, lines: Lines, matrix: Matrix, bias: Tensor | None, out: Tensor) -> None:
     """out[place, row] = share · (x Wᵀ + b) of every line, with the matrix of its expert.
 
@@ -111,20 +91,6 @@ def multiply_experts(x: Tensor, lines: Lines, matrix: Matrix, bias: Tensor | Non
     """
     some = lines.shares if bias is None else bias
     _launch(x, lines, matrix, matrix, some, some, out, out.shape[2], bias is not None, NONE)
-
-
-def naive_multiply_experts(x: Tensor, lines: Lines, matrix: Matrix, bias: Tensor | None, out: Tensor) -> None:
-    """The twin of ``multiply_experts`` in torch."""
-    used, weights = len(out), _naive_experts(matrix, lines)
-    for line, expert in enumerate(lines.chosen.flatten().tolist()):
-        value = weights[expert] @ x[line].float()
-        value = value if bias is None else value + bias[expert]
-        out[line % used, line // used] = value * lines.shares.flatten()[line]
-
-
-def _naive_experts(matrix: Matrix, lines: Lines) -> Tensor:
-    """float32 [E, n, k]."""
-    return naive_weights(matrix).view(len(lines.counts), -1, matrix.k)
 
 
 def _launch(

@@ -17,8 +17,8 @@ from torch import Tensor
 from spec_kernels.gpu.blocks import add_product, prefetch_tiles
 from spec_kernels.gpu.forms import RUN
 from spec_kernels.gpu.launch import capability, exact_precision, launch_options, start_next, wait_for_previous
-from spec_kernels.gpu.repack import Matrix, naive_weights
-from spec_kernels.gpu.rows import FUNCTIONS, Function, activate, naive_combine_rows
+from spec_kernels.gpu.repack import Matrix
+from spec_kernels.gpu.rows import FUNCTIONS, Function, activate
 from spec_kernels.ops.device_function import INTERPRETED, device_function
 
 FEWEST = 16
@@ -136,14 +136,6 @@ def multiply(x: Tensor, matrix: Matrix, out: Tensor) -> None:
     _launch(x, matrix, out, Room(out, out), tiling(matrix, len(x), split), split, NONE)
 
 
-def naive_multiply(x: Tensor, matrix: Matrix, out: Tensor) -> None:
-    """The twin of ``multiply`` in torch."""
-    weights = naive_product_weights(matrix)
-    parts = zip(x.float().chunk(len(out), 1), weights.chunk(len(out), 1), strict=True)
-    for to, (columns, part) in zip(out, parts, strict=True):
-        to.copy_(columns @ part.T)
-
-
 def room_sizes(matrix: Matrix, rows: int) -> tuple[int, int] | None:
     """Numbers of parts and of counts in the ``Room`` of a gated product; None: it needs no room.
 
@@ -165,17 +157,6 @@ def multiply_gated(x: Tensor, matrix: Matrix, out: Tensor, function: Function, r
     split, number = 1 if room is None else parts_of(matrix), FUNCTIONS.index(function)
     how = tiling(matrix, len(x), split, pair=room is None)
     _launch(x, matrix, out, room or Room(out[None], out), how, split, number)
-
-
-def naive_multiply_gated(x: Tensor, matrix: Matrix, out: Tensor, function: Function, room: Room | None = None) -> None:
-    """The twin of ``multiply_gated`` in torch."""
-    gate, up = (x.float() @ naive_product_weights(matrix).T).chunk(2, 1)
-    naive_combine_rows(function, out, gate, up)
-
-
-def naive_product_weights(matrix: Matrix) -> Tensor:
-    """float32: floats as they are, and weights in blocks without a rounding to the type of the rows."""
-    return naive_weights(matrix)
 
 
 def _launch(x: Tensor, matrix: Matrix, out: Tensor, room: Room, how: Tiling, split: int, function: int) -> None:

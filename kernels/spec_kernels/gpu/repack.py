@@ -12,7 +12,6 @@ from torch import Tensor
 from spec_kernels.gpu.forms import FLOATS, RUN, WORDS, Form
 from spec_kernels.ops.dequant import TYPES
 from spec_kernels.ops.dequant.bits import fields, five_bits, half, halves, numbers, pairs, scales_and_mins, six_bits
-from spec_kernels.ops.dequant.reference import FP4
 
 INTEGERS: dict[str, Callable[[Tensor], Tensor]] = {
     "Q8_0": lambda b: b[:, 2:],
@@ -123,35 +122,3 @@ def _pack_scales(scales: Tensor, form: Form) -> Tensor:
     """[r, of a row] of 16 bits -> int64 [runs, r, *]."""
     padded = torch.nn.functional.pad(scales, (0, -scales.shape[1] % (4 * form.scales)))
     return padded.contiguous().view(torch.int64).view(len(scales), -1, form.scales).transpose(0, 1)
-
-
-def naive_weights(matrix: Matrix) -> Tensor:
-    """float32 [n, k]: the twin of ``blocks.read_weights`` in torch."""
-    form, memory = matrix.form, matrix.memory
-    if not form.blocks:
-        return memory.numbers.float()
-    scales = memory.scales.transpose(0, 1).contiguous().view(torch.bfloat16 if form.kind == "codes" else torch.float16)
-    scales = scales.reshape(matrix.n, -1).float() * form.unit
-    spread = lambda m: m.repeat_interleave(form.each, 1)[:, : matrix.k]
-    if form.minimums:
-        return spread(scales[:, ::2]) * _naive_integers(matrix) + spread(scales[:, 1::2])
-    return spread(scales) * _naive_integers(matrix)
-
-
-def _naive_integers(matrix: Matrix) -> Tensor:
-    """float32 [n, k]"""
-    form, memory = matrix.form, matrix.memory
-    split = lambda words, count, bits: (
-        (words.int().view(matrix.n, -1, 1, WORDS) >> torch.arange(count)[:, None].to(words.device) * bits)
-        & ((1 << bits) - 1)
-    )
-    if form.kind == "bytes":
-        return split(memory.numbers, 2, 8).flatten(1)[:, : matrix.k].to(torch.int8).float()
-    integers = split(memory.numbers, 4, 4)
-    if form.bits:
-        high = split(memory.high, 4 * form.runs_of_high, form.bits).view(matrix.n, -1, 4, WORDS)
-        integers = integers | high[:, : integers.shape[1]] << 4
-    integers = integers.flatten(1)[:, : matrix.k]
-    if form.kind == "codes":
-        return torch.tensor(FP4, dtype=torch.float32, device=integers.device)[integers]
-    return integers.float() - form.offset
