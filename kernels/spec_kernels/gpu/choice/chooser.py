@@ -49,7 +49,7 @@ class Launches:
 
 
 class DeviceChoice:
-    """Chooses the tokens of rows of logits on their device; the tokens are those that the core chooses.
+    """Chooses the tokens of rows of logits on their device, as the core chooses them.
 
     A call uploads some integers per draw, launches three kernels, and downloads a token and a logit per draw.
     Draws with a mask, bias or penalty take two more kernels, and a float32 copy of their row.
