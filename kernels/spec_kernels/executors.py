@@ -47,8 +47,9 @@ def choose_executor(model: Model, request: ExecutorRequest) -> tuple[ExecutorKin
             return kind, replace(request, reason=reason)
         problems.append(problem)
     reasons = "; ".join(problems) or "there is none of that name"
+    other = AUTO if named else EXECUTORS[-1].name
     raise ExecutorMisfit(
-        f"kernels={request.kernels} was requested, but {reasons}", hint="use kernels=auto, or change that"
+        f"kernels={request.kernels} was requested, but {reasons}", hint=f"use kernels={other}, or change that"
     )
 
 

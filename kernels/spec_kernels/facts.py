@@ -8,20 +8,21 @@ from spec_kernels import native
 from spec_kernels.gpu import support
 from spec_kernels.model import tiles
 from spec_kernels.native.activations import ALLOWED, NOISE, by_types
-from spec_kernels.ops import dispatch
+
+REFERENCE = "reference (plain torch) on cpu, and on cuda if asked for"
 
 
 def kernels() -> str:
     """Executors in use, and the reasons."""
     if native.problem():
         floats = f"no native forward: {native.problem()}; quantised blocks become floats at load"
-        return f"{dispatch.in_use()}; {floats}; {gpu_forward()}"
+        return f"{REFERENCE}; {floats}; {gpu_forward()}"
     best, *others = native.instruction_sets()
     equal = f"; equal bits with {', '.join(others)}" if others else ""
     return (
         f"native on cpu in float32 ({best}{equal}), weights stay as stored "
         f"({', '.join(native.TYPES[:-1])}; others become F32, which a model's own line says); "
-        f"else {dispatch.in_use()}; {gpu_forward()}"
+        f"else {REFERENCE}; {gpu_forward()}"
     )
 
 

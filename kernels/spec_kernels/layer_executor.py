@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from spec_kernels.executors import choose_executor
-from spec_kernels.model.executor import Executor, ExecutorRequest, LayerExecutor
+from spec_kernels.model.executor import AUTO, Executor, ExecutorRequest, LayerExecutor
 from spec_kernels.model.ops import Model
 from spec_kernels.model.source import FLOATS, TensorSource, bytes_of
 
@@ -66,7 +66,8 @@ class StandaloneExecutor:
 
     def with_layers(self, model: Model, source: TensorSource) -> Executor:
         """An executor of this model."""
-        kind, request = choose_executor(model, ExecutorRequest(self.device, self.dtype, widen=True))
+        kernels = AUTO if self.device.type == "cpu" else "reference"  # others need a target of their own kind
+        kind, request = choose_executor(model, ExecutorRequest(self.device, self.dtype, kernels, widen=True))
         if kind.name not in self._made:
             self._made[kind.name] = kind.load(model, source, request)
             return self._made[kind.name]

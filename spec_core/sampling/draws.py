@@ -134,6 +134,38 @@ def pack_plain(draws: Sequence[Draw]) -> tuple[np.ndarray, np.ndarray, np.ndarra
     )
 
 
+@attrs.frozen(eq=False)
+class PlainRows:
+    """Choices from neighbouring rows of logits by one text's sampling and noise, without masks, bias and penalties.
+
+    row: the first. depths: of each row, beyond the output position ``t`` of the first.
+    """
+
+    row: int
+    sampling: Sampling
+    source: NoiseKey
+    t: int
+    depths: Sequence[int]
+
+
+def pack_columns(spans: Sequence[PlainRows], vocab: int) -> Draws:
+    """The arrays of the choices of several texts, column by column. vocab: V of the logits."""
+    counts = [len(span.depths) for span in spans]
+    total, first = sum(counts), 0
+    rows, temperatures = np.empty(total, np.int64), np.empty(total, np.float64)
+    seeds, counters = np.empty(total, np.uint64), np.empty((total, 3), np.int64)
+    for span, count in zip(spans, counts, strict=True):
+        seed, stream, domain = span.source
+        own = slice(first, first + count)
+        rows[own], temperatures[own] = range(span.row, span.row + count), span.sampling.temperature
+        seeds[own], counters[own, 0] = seed & (1 << 64) - 1, span.depths
+        counters[own, 0] += span.t
+        counters[own, 1:] = stream & MASK, domain & MASK
+        first += count
+    no_masks = np.empty((0, -(-vocab // WORD_BITS)), np.uint32)
+    return Draws(rows, temperatures, seeds, counters.astype(np.uint32), NONE, no_masks, NONE, NONE, NO_TERMS)
+
+
 def pack(draws: Sequence[Draw], vocab: int) -> Draws:
     """The arrays of some choices. vocab: V of the logits."""
     columns = pack_plain(draws)

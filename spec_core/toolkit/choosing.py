@@ -7,6 +7,7 @@ on the number of the request. Shared noise: Daliri, Musco, Suresh, 2408.07978.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import accumulate, chain
 
 from torch import Tensor
 
@@ -15,7 +16,7 @@ from spec_core.contract.step import Step
 from spec_core.contract.values import Draft, Verdict
 from spec_core.sampling.choose import draw_token, finite_choice, largest
 from spec_core.sampling.device import Chooser, device_chooser
-from spec_core.sampling.draws import Draw, pack
+from spec_core.sampling.draws import Draw, PlainRows, pack, pack_columns
 from spec_core.toolkit.transfer import rows_on_host
 
 Choose = Callable[[int], int]
@@ -65,20 +66,31 @@ def has_cuts(seq: Sequence) -> bool:
 def device_choices(step: Step, seqs: Iterable[Sequence], chooser: Chooser) -> dict[Sequence, Choose]:
     """The choice function of each of these sequences, from one call of a chooser for all their rows."""
     assert step.output is not None
-    logits = step.output.logits
-    draws: list[Draw] = []
-    begins: dict[Sequence, int] = {}
-    for seq in seqs:
-        begins[seq] = len(draws)
-        draws += row_draws(step, seq, len(logits))
-    if not draws:
+    logits, seqs = step.output.logits, list(seqs)
+    if not seqs:
         return {}
-    tokens, values = (column.tolist() for column in chooser(logits, pack(draws, logits.shape[1])))
-    ends = [*begins.values(), len(draws)][1:]
+    if all(not seq.sampling.adjusts and step.part(seq).masks is None for seq in seqs):
+        spans = [plain_rows(step, seq, len(logits)) for seq in seqs]
+        packed, counts = pack_columns(spans, logits.shape[1]), [len(span.depths) for span in spans]
+    else:
+        draws = [row_draws(step, seq, len(logits)) for seq in seqs]
+        packed, counts = pack(list(chain(*draws)), logits.shape[1]), [len(own) for own in draws]
+    ends = list(accumulate(counts))
+    if not ends[-1]:
+        return {}
+    tokens, values = (column.tolist() for column in chooser(logits, packed))
     return {
-        seq: choice_from((tokens[begin:end], values[begin:end]), 0)
-        for (seq, begin), end in zip(begins.items(), ends, strict=True)
+        seq: choice_from((tokens[end - count : end], values[end - count : end]), 0)
+        for seq, count, end in zip(seqs, counts, ends, strict=True)
     }
+
+
+def plain_rows(step: Step, seq: Sequence, rows: int) -> PlainRows:
+    """The choices at all rows of a sequence without masks, bias and penalties. rows: of all logits."""
+    part, first = step.part(seq), step.part(seq).logits_row
+    depths = (0,) if part.draft is None else (0, *part.draft.depths)
+    count = max(0, min(1 + part.drafted, rows - first))
+    return PlainRows(first, seq.sampling, step.choosing(seq), seq.output_position, depths[:count])
 
 
 def row_draws(step: Step, seq: Sequence, rows: int) -> list[Draw]:

@@ -10,13 +10,13 @@ import attrs
 import numpy as np
 import pytest
 import torch
-from spec_kernels.gpu.choice import reference
 from toys import DENSE, DRAFTERS, Fixed, drafter, finish, sampling_keywords, together
 
 from spec_core import Draft, Request, Run, SpecError
 from spec_core.sampling import device, native
 from spec_core.sampling.draws import Draw, pack
 from spec_core.testing import ToyConstraint, ToyRollback, ToyTarget
+from tests.support import choice_reference as reference
 from tests.support.away import Away, AwayTarget
 
 PROMPT = [1, 2, 5]

@@ -25,10 +25,11 @@ from tests.support import choices
 
 pytest.importorskip("triton", reason="triton is not installed: its kernels cannot be read, let alone run")
 
-from spec_kernels.gpu.choice import reference
 from spec_kernels.gpu.choice.chooser import GRAPHS_MAX, DeviceChoice
 from spec_kernels.gpu.choice.description import COPY, ROW, describe
 from spec_kernels.gpu.choice.kernels import TILE
+
+from tests.support import choice_reference as reference
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 TWINS = {"kernels": DeviceChoice(DEVICE), "reference": reference.choose_tokens}

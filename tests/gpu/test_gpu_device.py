@@ -15,11 +15,11 @@ import torch
 pytest.importorskip("triton", reason="triton is not installed")
 
 from spec_kernels.gpu.executor import Gpu
-from spec_kernels.gpu.repack import naive_weights
 from spec_kernels.model.batch import ForwardBatch, SequenceRows
 
 from benchmarks.dense_shapes import Q4_K_M, QWEN3_06B, QWEN3_8B, RandomBlocks, RandomWeights, dense_model
 from spec_core import Run, Sampling, load
+from tests.support.gpu_twins import naive_weights
 
 pytestmark = [
     pytest.mark.gpu,

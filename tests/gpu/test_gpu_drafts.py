@@ -10,21 +10,14 @@ import torch
 pytest.importorskip("triton", reason="triton is not installed")
 
 from spec_kernels.gpu import drafting
-from spec_kernels.gpu.drafting import (
-    CHAIN_FIELDS,
-    DEPTH,
-    DraftProgram,
-    Following,
-    Scores,
-    choose_drafts,
-    naive_choose_drafts,
-)
+from spec_kernels.gpu.drafting import CHAIN_FIELDS, DEPTH, ChainSize, DraftProgram, Following, Scores, choose_drafts
 
 from spec_core import Request, Run, Sampling, load
 from spec_core.sampling.choose import draw_token
 from spec_core.sampling.noise import DOMAIN_TOKEN
 from spec_core.toolkit.tree import DraftLimits, DraftNoise
 from tests.support import deep_mtp
+from tests.support.gpu_twins import naive_choose_drafts
 from tests.support.small_models import tiny_gguf
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -71,8 +64,9 @@ def test_drawn_tokens_are_those_of_the_core():
     ]
     limits = [DraftLimits(2, 2, 1, 0.0, noise=noise) for noise in noises]
     program = DraftProgram.__new__(DraftProgram)
-    program._host, program._integers = integers(6, CHAIN_FIELDS).cpu(), integers(6, CHAIN_FIELDS)
-    program.fill([*limits, DraftLimits(2, 2, 1, 0.0)])
+    program.size, program._device = ChainSize(6, 2, None, False), integers(6 * (CHAIN_FIELDS + 1))
+    program._host, program._integers = program._device.clone().cpu(), program._device[:-6].view(6, -1)
+    program.fill([*limits, DraftLimits(2, 2, 1, 0.0)], range(6))
     following = Following(integers(6, 8), integers(0, 8), program._integers, None)
     tokens, gaps = integers(6), torch.zeros(6, device=DEVICE)
     for step in range(2):

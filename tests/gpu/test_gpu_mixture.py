@@ -11,20 +11,13 @@ from safetensors.torch import load_file
 pytest.importorskip("triton", reason="triton is not installed")
 
 from spec_kernels.gpu.forms import FORMS
-from spec_kernels.gpu.mixture import (
-    Lines,
-    multiply_experts,
-    multiply_gated_experts,
-    naive_multiply_experts,
-    naive_multiply_gated_experts,
-    naive_sort_lines,
-    sort_lines,
-)
+from spec_kernels.gpu.mixture import Lines, multiply_experts, multiply_gated_experts, sort_lines
 from spec_kernels.gpu.repack import Matrix
 
 from benchmarks.dense_shapes import random_blocks
 from spec_core import load
 from tests.support.golden import golden
+from tests.support.gpu_twins import naive_multiply_experts, naive_multiply_gated_experts, naive_sort_lines
 from tests.targets.drive import fresh
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")

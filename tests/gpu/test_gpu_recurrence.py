@@ -11,12 +11,14 @@ import torch
 pytest.importorskip("triton", reason="triton is not installed")
 
 from spec_kernels.gpu import states as chunks_of_states
-from spec_kernels.gpu.delta import DeltaInputs, naive_prepare_rows, naive_replay_rows, prepare_rows, replay_rows
+from spec_kernels.gpu.delta import DeltaInputs, prepare_rows, replay_rows
 from spec_kernels.gpu.recurrence import StateLayout, StateSize, cut_lineage, uncut_rows
 from spec_kernels.gpu.states import StateChunks
+from spec_kernels.gpu.windows import Links
 from spec_kernels.model.recurrence import Lines
 from spec_kernels.model.shapes import DeltaShape
-from spec_kernels.ops.causal_conv.triton import Links
+
+from tests.support.gpu_twins import naive_prepare_rows, naive_replay_rows
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 SHAPE = DeltaShape(key_heads=2, value_heads=4, key_dim=12, value_dim=10, kernel=4, tiled=True)

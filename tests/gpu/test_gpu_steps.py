@@ -7,6 +7,7 @@ and more texts.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from safetensors.torch import load_file
 
 pytest.importorskip("triton", reason="triton is not installed")
 
-from spec_kernels.executors import choose_executor
+from spec_kernels.executors import ExecutorMisfit, choose_executor
 from spec_kernels.gpu import executor as executors
 from spec_kernels.gpu import graphs, support
 from spec_kernels.gpu.executor import Gpu
@@ -186,13 +187,25 @@ def test_what_has_no_kernel_is_refused_by_name_before_weights_are_read(monkeypat
             load(tiny_scanned(family), **OPTIONS, weights=False)
 
 
-def test_a_model_whose_layers_have_heads_of_two_sizes_runs_on_the_reference_of_a_device():
-    """Unless kernels are requested by name; the reason is stated."""
-    model = load(tiny_gemma4(), device="cpu", weights=False)
-    kind, request = choose_executor(model.plan.model, ExecutorRequest(torch.device("cuda"), torch.float32, positions=8))
+@pytest.mark.parametrize(
+    "file, reason", [(tiny_gemma4, "layers with heads of different sizes"), (tiny_lfm2, "short convolutions"),
+                     (tiny_kimi, "attention over latents")]
+)  # fmt: skip
+def test_a_model_that_has_no_kernel_is_refused_on_a_device_by_name(file, reason):
+    """Plain torch runs it there if it is asked for."""
+    model = load(file(), device="cpu", weights=False).plan.model
+    request = ExecutorRequest(torch.device("cuda"), torch.float32, positions=8)
+    with pytest.raises(ExecutorMisfit, match=f"{reason} ha(s|ve) no GPU kernel; plain torch, which runs") as error:
+        choose_executor(model, request)
 
-    assert kind.name == "reference"
-    assert request.reason == "layers with heads of different sizes have no GPU kernel"
+    assert error.value.hint == "use kernels=reference, or change that"
+    assert choose_executor(model, replace(request, kernels="reference"))[0].name == "reference"
+
+
+def test_a_device_without_triton_is_refused_with_a_hint(monkeypatch):
+    monkeypatch.setattr(support.importlib.util, "find_spec", lambda name: None)
+
+    assert "pip install 'spec-core[triton]'" in support.problem(torch.device("cuda"), torch.float32)
 
 
 def test_settings_of_native_kernels_are_refused():

@@ -11,25 +11,28 @@ import torch
 
 pytest.importorskip("triton", reason="triton is not installed")
 
-from spec_kernels.gpu.embedding import embed, naive_embed
-from spec_kernels.gpu.heads import Heads, Rotary, naive_store_heads, store_heads
+from spec_kernels.gpu.embedding import embed
+from spec_kernels.gpu.heads import Heads, Rotary, store_heads
 from spec_kernels.gpu.layout import BASE, BEYOND, FIELDS, LAST, LINE, PLACE, POSITION, SEEN, Chunk, Layout, Size
 from spec_kernels.gpu.layout import sequence_tiles as tiles_of
 from spec_kernels.gpu.pages import PAGE, Pool
-from spec_kernels.gpu.products import (
-    multiply,
-    multiply_gated,
-    naive_multiply,
-    naive_multiply_gated,
-    padded_rows,
-    parts_of,
-)
+from spec_kernels.gpu.products import multiply, multiply_gated, padded_rows, parts_of
 from spec_kernels.gpu.repack import Matrix
-from spec_kernels.gpu.rows import FUNCTIONS, combine_rows, naive_combine_rows
-from spec_kernels.gpu.scores import Attention, Sums, attend, naive_attend
-from spec_kernels.gpu.sums import Norm, Parts, add_parts, naive_add_parts
+from spec_kernels.gpu.rows import FUNCTIONS, combine_rows
+from spec_kernels.gpu.scores import Attention, Sums, attend
+from spec_kernels.gpu.sums import Norm, Parts, add_parts
 from spec_kernels.model.batch import SequenceRows
 from spec_kernels.model.shapes import HeadShape
+
+from tests.support.gpu_twins import (
+    naive_add_parts,
+    naive_attend,
+    naive_combine_rows,
+    naive_embed,
+    naive_multiply,
+    naive_multiply_gated,
+    naive_store_heads,
+)
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 NAN = float("nan")

@@ -2,15 +2,20 @@
 
 Prints one line per kernel: name, dtype, bytes of shared memory. Arguments: the compute capability, times 10, and
 ``choices`` or ``blocks`` to compile only the kernels that choose tokens, or those of all types of quantised blocks.
+
+``--table FILE`` writes what the kernels of a decoding step take instead, at the sizes of Qwen3-8B, as JSON: for every
+type and card of ``gpu_table``, or for those that follow, as ``90 Q4_K``.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 from dataclasses import replace
 from pathlib import Path
 
 import torch
+import triton
 from spec_kernels.gpu.choice.adjustment import adjust_rows
 from spec_kernels.gpu.choice.description import CHANGE_FIELDS, COPY_FIELDS, FIELDS
 from spec_kernels.gpu.choice.kernels import Tiles, choose_rows
@@ -19,22 +24,17 @@ from spec_kernels.gpu.drafting import CHAIN_FIELDS, Following, Scores, choose_dr
 from spec_kernels.gpu.embedding import embed
 from spec_kernels.gpu.executor import Gpu
 from spec_kernels.gpu.forms import FLOATS, FORMS, Form
+from spec_kernels.gpu.launch import capability
 from spec_kernels.gpu.layout import Size
 from spec_kernels.gpu.mixture import Lines, multiply_experts, multiply_gated_experts, sort_lines
-from spec_kernels.gpu.products import multiply, multiply_gated, parts_of
+from spec_kernels.gpu.products import Room, multiply, multiply_gated, parts_of, room_sizes
 from spec_kernels.gpu.recurrence import StateSize
 from spec_kernels.gpu.repack import Matrix
+from spec_kernels.gpu.routing import route_into, route_sigmoid_into
 from spec_kernels.model.build import Builder
 from spec_kernels.model.ops import Embed, Model
 from spec_kernels.model.shapes import BlockShape, DeltaShape, HeadShape
 from spec_kernels.model.source import ShapeRecorder
-from spec_kernels.ops.attention.triton import attention
-from spec_kernels.ops.causal_conv.triton import causal_conv
-from spec_kernels.ops.gated_delta.triton import gated_delta, replay
-from spec_kernels.ops.lineage import Lineage
-from spec_kernels.ops.moe.triton import experts, route, route_sigmoid
-from spec_kernels.ops.rms_norm.triton import rms_norm
-from spec_kernels.ops.rope.triton import rope
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 from triton.runtime.jit import JITFunction
@@ -57,7 +57,8 @@ class Absent:
         return self.target
 
     def get_current_device(self) -> int:
-        return 0
+        """A number for each target, as a kernel is compiled once for every device."""
+        return self.target.arch
 
     def get_current_stream(self, device: int) -> int:
         return 0
@@ -75,31 +76,6 @@ def compile_only(run):
         print(kernel.__name__, (binary.asm["ptx"].count("bf16") and "bfloat16") or "float32", binary.metadata.shared)
 
     return compile_kernel
-
-
-def like_layers(dtype: torch.dtype) -> None:
-    """Compile the kernels that layers run in the model's own dtype."""
-    empty = lambda *shape: torch.empty(shape, dtype=dtype)
-    rms_norm(empty(ROWS, 2048), torch.empty(2048), 1e-6)
-    rope(empty(ROWS, 16, 256), torch.arange(ROWS), torch.empty(32), "halves")
-    cached = empty(999, 2, 256)
-    attention(empty(ROWS, 16, 256), cached, cached, torch.ones(ROWS, 999, dtype=torch.bool), 1.0)
-    route(empty(ROWS, 512), 10, True)
-    route_sigmoid(empty(ROWS, 256), torch.empty(256), 8, True, groups=8, groups_used=4)
-    chosen = torch.arange(ROWS * 10).view(ROWS, 10)
-    gate = torch.empty(512, 512, 2048, dtype=dtype, device="meta")
-    experts(empty(ROWS, 2048), torch.ones(ROWS, 10), chosen, gate, gate, gate.mT)
-
-
-def like_recurrences() -> None:
-    """Rows alone and a run, in float32."""
-    rows = ROWS + 64
-    lineage = Lineage(list(range(-1, rows - 1)), [0] * rows, [-1] * (rows - 1) + [0], [0], [(0, 64)])
-    heads, states, key_of = torch.empty(rows, 16, 128), torch.empty(3, 32, 128, 128), torch.arange(32) // 2
-    values, rates = torch.empty(rows, 32, 128), torch.empty(rows, 32)
-    gated_delta(heads, heads, values, rates, rates, states, lineage, key_of)
-    replay(states, heads, values, rates, key_of, [0, 1, 2], 0, 1)
-    causal_conv(torch.empty(rows, 8192), torch.empty(4, 8192), torch.empty(3, 3, 8192), lineage)
 
 
 def like_forwards(shape: DenseShape, dtype: torch.dtype) -> None:
@@ -144,8 +120,17 @@ def like_blocks(form: Form, dtype: torch.dtype) -> None:
     down, both = (Matrix.empty(form, n, k, dtype, torch.device("meta")) for n, k in ((4096, 12288), (24576, 4096)))
     for rows in (16, 64):
         multiply(empty(rows, down.k), down, empty(parts_of(down), rows, down.n, dtype=torch.float32))
-        multiply_gated(empty(rows, both.k), both, empty(rows, both.n // 2), "silu_glu")
+        parts, tiles = room_sizes(both, rows)
+        room = Room(empty(parts, dtype=torch.float32).view(-1, rows, both.n), empty(tiles, dtype=torch.int32))
+        multiply_gated(empty(rows, both.k), both, empty(rows, both.n // 2), "silu_glu", room)
     embed(torch.empty(ROWS, dtype=torch.int32), both, empty(ROWS, both.k, dtype=torch.float32), 1.0)
+
+
+def like_routes() -> None:
+    """Choices of experts."""
+    weights, chosen = torch.empty(ROWS, 8), torch.empty(ROWS, 8, dtype=torch.int64)
+    route_into(weights, chosen, torch.empty(ROWS, 512), True, 1.0)
+    route_sigmoid_into(weights, chosen, torch.empty(ROWS, 256), torch.empty(256), True, 1.0, 8, 4)
 
 
 def like_experts(form: Form, dtype: torch.dtype) -> None:
@@ -179,18 +164,43 @@ def like_choices(dtype: torch.dtype) -> None:
     choose_rows(logits, copies, integers(ROWS, FIELDS), tiles, integers(2, ROWS))
 
 
+def write_table(file: Path, chosen: list[str]) -> None:
+    """Compile a decoding step of every type for every card; write what its kernels take.
+
+    The figures of the prototype, which are of no code here, stay in the file.
+    """
+    from tests.kernels import gpu_table
+
+    recorder = gpu_table.Recorder(JITFunction.run)
+    JITFunction.run = recorder.function()
+    cards = [int(of) for of in chosen if of.isdigit()] or gpu_table.CARDS
+    types = [of for of in chosen if not of.isdigit()] or gpu_table.TYPES
+    facts = {"triton": triton.__version__, "model": QWEN3_8B.name, "cards": {}}
+    if file.exists():
+        facts |= {"prototype": json.loads(file.read_text())["prototype"]}
+    for card in cards:
+        driver.set_active(Absent(card))
+        capability.cache_clear()
+        facts["cards"][card] = {
+            kind: {rows: gpu_table.table_rows(recorder, kind, rows, card) for rows in gpu_table.ROWS} for kind in types
+        }
+        print(f"compiled for {card}", flush=True)
+    file.write_text(gpu_table.format_table(facts))
+
+
 if __name__ == "__main__":
+    if sys.argv[1] == "--table":
+        write_table(Path(sys.argv[2]), sys.argv[3:])
+        sys.exit()
     driver.set_active(Absent(int(sys.argv[1])))
     JITFunction.run = compile_only(JITFunction.run)
     if not sys.argv[2:]:
-        like_layers(torch.float32)
-        like_layers(torch.bfloat16)
-        like_recurrences()
         like_forwards(QWEN3_8B, torch.bfloat16)
         like_forwards(TINY, torch.float32)
         like_hybrids()
         like_experts(FLOATS, torch.bfloat16)
         like_drafts(torch.float32)
+        like_routes()
     if "choices" not in sys.argv[2:]:
         for type in FORMS if "blocks" in sys.argv[2:] else ("Q8_0", "Q4_K", "Q6_K"):
             like_blocks(FORMS[type], torch.bfloat16)

@@ -1,140 +1,174 @@
 """Tiles of a matrix in any form, for kernels: ``add_product`` is shared by all products.
 
-Integers become floats by their bits: an int32 below 2^23 is the bits of a subnormal float, and a product with a power
-of two leaves the integer, or a fraction of it that a scale makes up for. A weight in float32 is exact: products of
-scales and integers have at most 24 bits, so that only the subtraction of a minimum rounds, as in ggml, with or without
-a fused multiply-add.
+A matrix in blocks is multiplied by its integers, which are exact in every type, and the float32 sum of a block is
+multiplied by the block's scale. A minimum is multiplied by the sum of the row's numbers in the block, which is a
+product with ones. So no weight is rounded; the scales of K types are, once, to float16.
 """
 
 from __future__ import annotations
 
 import triton.language as tl
 
+from spec_kernels.gpu.forms import RUN, WORDS
 from spec_kernels.gpu.launch import prefetch
-from spec_kernels.ops.device_function import device_function
+from spec_kernels.gpu.unpacking import SCALES, WIDE_SCALES
+from spec_kernels.ops.device_function import INTERPRETED, device_function
 
-EARLY = tl.constexpr(2)
+_constant = (lambda value: value) if INTERPRETED else tl.constexpr
+EARLY = _constant(2)
 """Tiles of floats that are read into the cache before the wait for the previous kernel; of blocks it is one."""
-LINE_BYTES = tl.constexpr(128)
+LINE_BYTES = _constant(128)
 """Bytes of a line of the second-level cache."""
-UNIT = tl.constexpr(2.0**23)
-"""Numbers are this much smaller, and scales larger, except for codes."""
+BIAS = _constant(128.0)
+"""Is added to the integers of a type with minimums, in bfloat16: the product with ones makes up for it."""
+_COMPILED, _RUN, _WORDS = map(_constant, (not INTERPRETED, RUN, WORDS))
+_SCALES, _WIDE_SCALES = map(_constant, (SCALES, WIDE_SCALES))
 
 
 @device_function
-def spread(m, OUTPUTS: tl.constexpr, COUNT: tl.constexpr, EACH: tl.constexpr):
-    """[OUTPUTS, COUNT] -> [OUTPUTS, COUNT · EACH], every number repeated."""
-    return tl.reshape(tl.broadcast_to(m[:, :, None], [OUTPUTS, COUNT, EACH]), [OUTPUTS, COUNT * EACH])
+def read_words(at, exists, EXACT: tl.constexpr):
+    return tl.load(at) if EXACT else tl.load(at, exists, other=0)
 
 
 @device_function
-def float_bits(bits, ABOVE: tl.constexpr):
-    """float32 of the non-negative integer that lies ABOVE bits above the lowest of an int32, divided by UNIT."""
-    return bits.to(tl.float32, bitcast=True) * 2.0 ** (126 - ABOVE)
+def code_number(code):
+    """float32 of an E2M1 code, doubled."""
+    bits = (code & 7) << 22 | (code & 8) << 28
+    return bits.to(tl.float32, bitcast=True) * 2.0**127
 
 
 @device_function
-def float_code(byte, ABOVE: tl.constexpr):
-    """float32 of an E2M1 code, doubled: its bits are those of an exponent, a mantissa and a sign; 0 has none."""
-    bits = byte << (22 - ABOVE) & 0x1C00000 | byte << (28 - ABOVE) & -0x80000000
-    return bits.to(tl.float32, bitcast=True) * 2.0**127 + 0.0
-
-
-@device_function
-def float_half(pair, UPPER: tl.constexpr):
-    """float32 of one of two float16 in an int32."""
-    bits = pair >> 16 if UPPER else pair
-    return (bits & 0xFFFF).to(tl.int16).to(tl.float16, bitcast=True).to(tl.float32)
-
-
-@device_function
-def read_scales(memory, block, output, real, stride, FORM: tl.constexpr, EXACT: tl.constexpr):
-    """Scales and minimums, float32; of blocks or outputs that are not real they are 0."""
-    at = block.to(tl.int64) * stride + output
-    raw = tl.load(memory.scales + at) if EXACT else tl.load(memory.scales + at, real, other=0)
-    if FORM.scales == "half":
-        scale = raw.to(tl.float32) * UNIT
-        minimum = scale
-    elif FORM.scales == "halves":
-        scale = float_half(raw, False) * UNIT
-        minimum = -float_half(raw, True)
-    elif FORM.scales == "exponent":
-        power = raw.to(tl.int32)
-        bits = tl.where(power < 2, 0x200000 << power, (power - 1) << 23)  # below 2 it is subnormal
-        scale = tl.where(real, bits.to(tl.float32, bitcast=True), 0.0)
-        minimum = scale
+def integer(words, high, place, J: tl.constexpr, FORM: tl.constexpr, DTYPE: tl.constexpr):
+    """Integers, minus the offset, of the J-th columns of words."""
+    if FORM.kind == "bytes":
+        number = (words << (24 - 8 * J)) >> 24
+    elif FORM.kind == "codes":
+        number = code_number((words >> (4 * J)) & 15)
     else:
-        top_at = memory.tops + (block // (256 // FORM.each)).to(tl.int64) * stride + output
-        top = tl.load(top_at) if EXACT else tl.load(top_at, real, other=0)
-        pair = raw.to(tl.int32)
-        if FORM.scales == "signed":
-            scale = top.to(tl.float32) * pair.to(tl.float32) * UNIT
-            minimum = scale
-        else:
-            scale = float_half(top, False) * float_bits(pair & 0x3F, 0) * (UNIT * UNIT)
-            minimum = float_half(top, True) * float_bits(pair & 0x3F00, 8) * UNIT
-    return scale, minimum
+        number = (words >> (4 * J)) & 15
+        if FORM.bits:
+            number = number | ((high >> (place + FORM.bits * J)) & ((1 << FORM.bits) - 1)) << 4
+        number = number - FORM.offset
+    return number.to(DTYPE)
 
 
 @device_function
-def read_numbers(memory, first, output, real, end, k, FORM: tl.constexpr, INPUTS: tl.constexpr, EXACT: tl.constexpr):
-    """Integers minus the offset, float32, of the first and the second 32 columns of every 64."""
-    byte = tl.arange(0, INPUTS // 2)[None, :]
-    place, runs = first + byte // 32 * 64 + byte % 32, (k + 63) // 64
-    if FORM.nibbles:
-        at = memory.numbers + output * (runs * 32) + (first // 2 + byte)
-        both = (tl.load(at) if EXACT else tl.load(at, real & (place < end), other=0)).to(tl.int32)
-        if FORM.scales == "exponent":
-            low, high = float_code(both, 0), float_code(both, 4)
-        else:
-            low, high = both & 0x0F, both & 0xF0
-            if FORM.bits:
-                WIDTH: tl.constexpr = 8 * FORM.bits
-                MASK: tl.constexpr = (1 << FORM.bits) - 1
-                bits_at = memory.high + output * (runs * WIDTH) + (first // 64 + byte // 32) * WIDTH + byte % WIDTH
-                bits = tl.load(bits_at) if EXACT else tl.load(bits_at, real & (place < end), other=0)
-                bits = bits.to(tl.int32) << (4 - byte % 32 // WIDTH * FORM.bits)
-                low, high = low | bits & (MASK << 4), high | bits & (MASK << 8)
-            low, high = float_bits(low, 0), float_bits(high, 4)
-    else:
-        at = memory.numbers + output * k + place
-        low = tl.load(at) if EXACT else tl.load(at, real & (place < end), other=0)
-        high = tl.load(at + 32) if EXACT else tl.load(at + 32, real & (place + 32 < end), other=0)
-        low, high = float_bits(low.to(tl.int32), 0), float_bits(high.to(tl.int32), 0)
-    if FORM.offset:
-        low, high = low - FORM.offset / UNIT, high - FORM.offset / UNIT
-    return low, high
+def operand(words, high, place, J: tl.constexpr, FORM: tl.constexpr, DTYPE: tl.constexpr):
+    """Numbers of the J-th columns of words, for a product; in bfloat16 with BIAS where there are minimums.
 
-
-@device_function
-def scale_numbers(number, scale, minimum, FORM: tl.constexpr, OUTPUTS: tl.constexpr, COUNT: tl.constexpr):
-    """float32 weights [OUTPUTS, COUNT · each]. scale, minimum: [OUTPUTS, COUNT]"""
-    weight = spread(scale, OUTPUTS, COUNT, FORM.each) * number
-    if FORM.scales == "halves" or FORM.scales == "bytes":
-        weight = weight - spread(minimum, OUTPUTS, COUNT, FORM.each)
-    return weight
-
-
-@device_function
-def read_halves(
-    memory, first, output, real, end, k, stride, FORM: tl.constexpr, OUTPUTS: tl.constexpr, INPUTS: tl.constexpr,
-    EXACT: tl.constexpr,
-):  # fmt: skip
-    """float32 weights of the first and of the second 32 columns of every 64, each [OUTPUTS, INPUTS / 2].
-
-    first: a column, a multiple of 64. output: int64 [OUTPUTS, 1], rows of the matrix. real: which of them are.
+    words, high: int16. place: int32, of the first high bit of the run.
     """
-    EACH: tl.constexpr = FORM.each
-    COUNT: tl.constexpr = INPUTS // 2 // EACH
-    NEXT: tl.constexpr = 32 // EACH
-    low, high = read_numbers(memory, first, output, real, end, k, FORM, INPUTS, EXACT)
-    count = tl.arange(0, COUNT)[None, :]
-    block = first // EACH + count // NEXT * (2 * NEXT) + count % NEXT
-    scale, minimum = read_scales(memory, block, output, real & (block * EACH < end), stride, FORM, EXACT)
-    low = scale_numbers(low, scale, minimum, FORM, OUTPUTS, COUNT)
-    block += NEXT
-    scale, minimum = read_scales(memory, block, output, real & (block * EACH < end), stride, FORM, EXACT)
-    return low, scale_numbers(high, scale, minimum, FORM, OUTPUTS, COUNT)
+    if not _COMPILED or tl.bfloat16 != DTYPE:
+        numbers = integer(words.to(tl.int32), high.to(tl.int32), place, J, FORM, DTYPE)
+    elif FORM.bits:
+        shifts = tl.zeros(words.shape, tl.int32) + place
+        numbers = tl.inline_asm_elementwise(
+            FORM.instructions[J], "=r,r,r,r,r", [words, high, shifts], tl.bfloat16, True, 2
+        )
+    else:
+        numbers = tl.inline_asm_elementwise(FORM.instructions[J], "=r,r", [words], tl.bfloat16, True, 2)
+    return numbers
+
+
+@device_function
+def scale_number(bits, J: tl.constexpr, FORM: tl.constexpr):
+    """float32 of the J-th of four scales in an int64."""
+    part = (bits >> (16 * J)) & 0xFFFF
+    if FORM.kind == "codes":
+        number = (part << 16).to(tl.int32).to(tl.float32, bitcast=True)
+    else:
+        number = part.to(tl.int16).to(tl.float16, bitcast=True).to(tl.float32)
+    return number
+
+
+@device_function
+def unpack_scales(bits, FORM: tl.constexpr):
+    """float32 of four scales in an int64."""
+    if not _COMPILED:
+        numbers = (
+            scale_number(bits, 0, FORM), scale_number(bits, 1, FORM), scale_number(bits, 2, FORM),
+            scale_number(bits, 3, FORM),
+        )  # fmt: skip
+    elif FORM.kind == "codes":
+        numbers = tl.inline_asm_elementwise(_WIDE_SCALES, "=f,=f,=f,=f,l", [bits], (tl.float32,) * 4, True, 1)
+    else:
+        numbers = tl.inline_asm_elementwise(_SCALES, "=f,=f,=f,=f,l", [bits], (tl.float32,) * 4, True, 1)
+    return numbers
+
+
+@device_function
+def read_scale(scales_at, exists, BLOCK: tl.constexpr, FORM: tl.constexpr, EXACT: tl.constexpr):
+    """float32: the scale and the minimum of a block of a run, or twice the scale."""
+    AT: tl.constexpr = BLOCK * (2 if FORM.minimums else 1)
+    four = unpack_scales(read_words(scales_at + AT // 4, exists, EXACT), FORM)
+    return four[AT % 4], four[AT % 4 + (1 if FORM.minimums else 0)]
+
+
+@device_function
+def read_weights(memory, column, row, k, stride, FORM: tl.constexpr):
+    """float32 weights of some columns of one row; columns from k on are read as 0. row: int64"""
+    run, j, real = column // _RUN, column % _RUN // 32, column < k
+    runs = (k + _RUN - 1) // _RUN
+    if FORM.kind == "bytes":
+        at = memory.numbers + row * (runs * 2 * _WORDS) + run * 2 * _WORDS + j // 2 * 32 + column % 32
+        word = tl.load(at, real, other=0).to(tl.int32)
+        number = ((word << (24 - 8 * (j % 2))) >> 24).to(tl.float32)
+    else:
+        word = tl.load(memory.numbers + row * (runs * _WORDS) + run * _WORDS + column % 32, real, other=0)
+        code = (word.to(tl.int32) >> (4 * j)) & 15
+        if FORM.kind == "codes":
+            number = code_number(code)
+        else:
+            if FORM.bits:
+                R: tl.constexpr = FORM.runs_of_high
+                groups = (runs + R - 1) // R
+                high = tl.load(memory.high + row * (groups * _WORDS) + run // R * _WORDS + column % 32, real, other=0)
+                place = run % R * (4 * FORM.bits) + j * FORM.bits
+                code = code | ((high.to(tl.int32) >> place) & ((1 << FORM.bits) - 1)) << 4
+            number = (code - FORM.offset).to(tl.float32)
+    block = column % _RUN // FORM.each * (2 if FORM.minimums else 1)
+    at = memory.scales + (run * stride + row) * FORM.scales + block // 4
+    bits = tl.load(at, real, other=0) >> (16 * (block % 4))
+    value = number * (scale_number(bits, 0, FORM) * FORM.unit)
+    if FORM.minimums:
+        value += scale_number(bits, 1, FORM) * FORM.unit
+    return value
+
+
+@device_function
+def add_run(
+    total, x, memory, first, output, real, end, runs, stride, FORM: tl.constexpr, EXACT: tl.constexpr,
+    PRECISION: tl.constexpr,
+):  # fmt: skip
+    """total + W xᵀ over the columns of a run, without the unit of scales. first: its first column."""
+    DTYPE: tl.constexpr = x.dtype.element_ty
+    WIDTH: tl.constexpr = 16 if FORM.each == 16 else 32
+    run, column, exists = first // _RUN, tl.arange(0, WIDTH), real & (first < end)
+    words_at = memory.numbers + output * (runs * FORM.words) + run * FORM.words + column[None, :]
+    scales_at = memory.scales + (run * stride + output) * FORM.scales
+    high, place = tl.zeros([1, 1], tl.int16), 0
+    if FORM.bits:
+        R: tl.constexpr = FORM.runs_of_high
+        place = run % R * (4 * FORM.bits)
+        high_at = memory.high + output * ((runs + R - 1) // R * _WORDS) + run // R * _WORDS + column[None, :]
+    if FORM.minimums:
+        bias: tl.constexpr = BIAS if _COMPILED and tl.bfloat16 == DTYPE else 0.0
+        ones = tl.full([total.shape[0], WIDTH], 1.0, DTYPE)
+    for part in tl.static_range(FORM.words // WIDTH):  # halves of a run
+        if FORM.bits:
+            high = read_words(high_at + part * WIDTH, exists, EXACT)
+        words = read_words(words_at + part * WIDTH, exists, EXACT)
+        for j in tl.static_range(2 if FORM.kind == "bytes" else 4):
+            at = first + part * (64 if FORM.kind == "bytes" else WIDTH) + j * 32 + column[:, None]
+            values = tl.load(x + at) if EXACT else tl.load(x + at, at < end, other=0.0)
+            scale, minimum = read_scale(
+                scales_at, exists, part * (2 if FORM.kind == "bytes" else 1) + j * (32 // WIDTH), FORM, EXACT
+            )
+            numbers = operand(words, high, place, j, FORM, DTYPE)
+            total += scale * tl.dot(numbers, values, input_precision=PRECISION)
+            if FORM.minimums:
+                total += (minimum - bias * scale) * tl.dot(ones, values, input_precision=PRECISION)
+    return total
 
 
 @device_function
@@ -149,13 +183,11 @@ def add_product(
     k, stride: columns and rows of the matrix. EXACT: all outputs and columns of the tile are real.
     """
     if FORM.blocks:
-        low, high = read_halves(memory, first, output, real, end, k, stride, FORM, OUTPUTS, INPUTS, EXACT)
-        byte = tl.arange(0, INPUTS // 2)[:, None]
-        place = first + byte // 32 * 64 + byte % 32
-        values = tl.load(x + place) if EXACT else tl.load(x + place, place < end, other=0.0)
-        total = tl.dot(low.to(values.dtype), values, total, input_precision=PRECISION)
-        values = tl.load(x + place + 32) if EXACT else tl.load(x + place + 32, place + 32 < end, other=0.0)
-        total = tl.dot(high.to(values.dtype), values, total, input_precision=PRECISION)
+        for run in tl.static_range(INPUTS // _RUN):
+            total = add_run(
+                total, x, memory, first + run * _RUN, output, real, end, (k + _RUN - 1) // _RUN, stride, FORM, EXACT,
+                PRECISION,
+            )  # fmt: skip
     else:
         column = first + tl.arange(0, INPUTS)
         w_at, x_at = memory.numbers + output * k + column[None, :], x + column[:, None]
@@ -172,10 +204,10 @@ def add_product(
 def prefetch_tiles(memory, first, output, k, FORM: tl.constexpr, INPUTS: tl.constexpr, DEPENDENT: tl.constexpr):
     """Read the values of the first tiles of a part into the cache. output: int64 [OUTPUTS]"""
     if FORM.blocks:
-        LINES: tl.constexpr = INPUTS // 2 // LINE_BYTES if FORM.nibbles else INPUTS // LINE_BYTES
-        at = output * ((k + 63) // 64 * 32) + first // 2 if FORM.nibbles else output * k + first
-        for line in tl.static_range(LINES):
-            prefetch(memory.numbers + at + line * LINE_BYTES, DEPENDENT)
+        WORDS_OF_LINE: tl.constexpr = LINE_BYTES // 2
+        at = output * (k // _RUN * FORM.words) + first // _RUN * FORM.words
+        for line in tl.static_range((INPUTS // _RUN * FORM.words + WORDS_OF_LINE - 1) // WORDS_OF_LINE):
+            prefetch(memory.numbers + at + line * WORDS_OF_LINE, DEPENDENT)
     else:
         LINE: tl.constexpr = LINE_BYTES * 8 // memory.numbers.dtype.element_ty.primitive_bitwidth
         for line in tl.static_range(EARLY * INPUTS // LINE):

@@ -8,18 +8,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
+import numpy as np
 import triton
 import triton.language as tl
 from torch import Tensor
 
+from spec_kernels.gpu.delta_rule import COLUMNS, replay_columns
+from spec_kernels.gpu.device import device_lock, upload_numbers
 from spec_kernels.gpu.launch import ROWS, launch_options, on_device, start_next, wait_for_previous
 from spec_kernels.gpu.rows import sigmoid
 from spec_kernels.gpu.states import StateChunks
+from spec_kernels.gpu.windows import Links, convolve
 from spec_kernels.model.shapes import DeltaShape
-from spec_kernels.ops.causal_conv.triton import Links, convolve
 from spec_kernels.ops.device_function import INTERPRETED
-from spec_kernels.ops.gated_delta.triton import COLUMNS, replay_columns
 
 CHANNELS = 256
 """Channels of a window that one program replays."""
@@ -74,34 +75,6 @@ def prepare_rows(x: Tensor, beta: Tensor, alpha: Tensor, links: Links, inputs: D
     )  # fmt: skip
 
 
-def naive_prepare_rows(x: Tensor, beta: Tensor, alpha: Tensor, links: Links, inputs: DeltaInputs) -> None:
-    """The twin of ``prepare_rows`` in torch."""
-    s, count = inputs.pool.shape, len(links.parents)
-    recorded, keys, _, decays = split_record(inputs.record[:count], s)
-    mixed = torch.stack([(_naive_window(row, x, links, inputs) * inputs.conv).sum(0) for row in range(count)])
-    q, k, v = torch.nn.functional.silu(mixed).split([s.key_width, s.key_width, s.value_width], 1)
-    unit = lambda heads: heads * torch.rsqrt(heads.square().sum(-1, keepdim=True) + inputs.eps)
-    inputs.q[:count] = unit(q.unflatten(1, (s.key_heads, -1))) * s.key_dim**-0.5
-    keys.copy_(unit(k.unflatten(1, (s.key_heads, -1))))
-    inputs.v[:count] = v.unflatten(1, (s.value_heads, -1))
-    inputs.rates[:count] = beta[:count].sigmoid()
-    decays.copy_(inputs.rate * torch.nn.functional.softplus(alpha[:count] + inputs.dt))
-    if inputs.recorded:
-        recorded.copy_(x[:count])
-
-
-def _naive_window(row: int, x: Tensor, links: Links, inputs: DeltaInputs) -> Tensor:
-    """[W, C]: the inputs that a row looks at, oldest first."""
-    seen: list[Tensor] = []
-    at = row
-    while at >= 0 and len(seen) < inputs.pool.shape.kernel:
-        seen.insert(0, x[at])
-        at = int(links.parents[at])
-    place = inputs.pool.offsets.tolist().index(int(links.source[row]))
-    stored = inputs.pool.state(place)[1][inputs.layer]
-    return torch.cat([stored[len(seen) - 1 :], torch.stack(seen)])
-
-
 @dataclass(frozen=True, eq=False)
 class RecordedRows:
     """Inputs of some rows of all layers. memory: float32 [L, n, *]"""
@@ -114,8 +87,8 @@ class RecordedRows:
 
     def replay(self, pool: StateChunks, place: int, path: Sequence[int]) -> None:
         """Advance the state in ``place`` along these rows, in order."""
-        with on_device(pool.device):
-            replay_rows(self.memory, pool, place, torch.tensor(path, dtype=torch.int64, device=pool.device))
+        with device_lock(pool.device), on_device(pool.device):
+            replay_rows(self.memory, pool, place, upload_numbers(np.array(path, np.int64), pool.device))
 
 
 def replay_rows(record: Tensor, pool: StateChunks, place: int, path: Tensor) -> None:
@@ -135,17 +108,6 @@ def replay_rows(record: Tensor, pool: StateChunks, place: int, path: Tensor) -> 
         s.key_dim, s.value_heads, s.value_dim, s.channels, s.kernel, blocks,
         triton.next_power_of_2(s.key_dim), columns, CHANNELS, num_warps=1,
     )  # fmt: skip
-
-
-def naive_replay_rows(record: Tensor, pool: StateChunks, place: int, path: Tensor) -> None:
-    """The twin of ``replay_rows`` in torch."""
-    x, k, d, g = (m[:, path] for m in split_record(record, pool.shape))
-    matrices, windows = pool.state(place)
-    for row in range(len(path)):
-        keys = k[:, row, pool.key_of]
-        decayed = matrices * g[:, row, :, None, None].exp()
-        matrices.copy_(decayed + keys[..., None] * d[:, row, :, None])
-    windows.copy_(torch.cat([windows, x], 1)[:, -windows.shape[1] :])
 
 
 @triton.jit

@@ -9,12 +9,12 @@ from functools import partial
 from torch import Tensor
 
 from spec_kernels.gpu.delta import DeltaInputs, columns_of, prepare_rows, split_record
+from spec_kernels.gpu.delta_rule import Rows, Solved, by_channel, compute_rows, compute_runs
 from spec_kernels.gpu.recurrence import StateLayout
 from spec_kernels.gpu.states import StateChunks
+from spec_kernels.gpu.windows import keep_windows
 from spec_kernels.model import ops
-from spec_kernels.ops.causal_conv.triton import keep_windows
 from spec_kernels.ops.gated_delta.plan import PIECE
-from spec_kernels.ops.gated_delta.triton import Rows, Solved, by_channel, compute_rows, compute_runs
 
 
 @dataclass(frozen=True, eq=False)

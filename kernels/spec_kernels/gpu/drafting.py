@@ -22,6 +22,7 @@ from spec_kernels.gpu.choice.description import COUNTER, SEED, TEMPERATURE
 from spec_kernels.gpu.choice.kernels import TILE, bounds, counters, temperature_of
 from spec_kernels.gpu.choice.noise import philox
 from spec_kernels.gpu.chunks import bucket_rows
+from spec_kernels.gpu.device import device_lock, host_memory
 from spec_kernels.gpu.graphs import Bucket, Buckets
 from spec_kernels.gpu.launch import launch_options, run_alone, start_next, wait_for_previous
 from spec_kernels.gpu.layout import FIELDS, PAGE, Chunk, Layout, Size, Tile, power_of_two, sequence_tiles
@@ -89,23 +90,6 @@ def choose_drafts(
         width, vocab, ids is not None, len(following.tiles) > 0, FIELDS, CHAIN_FIELDS,
         triton.next_power_of_2(width), **launch_options(1),
     )  # fmt: skip
-
-
-def naive_choose_drafts(
-    logits: Tensor, scores: Scores, following: Following, depth: int, tokens: Tensor, certainty: Tensor
-) -> None:
-    """The twin of ``choose_drafts`` in torch, for greedy rows."""
-    chances, best = logits.softmax(-1).max(-1)
-    tokens.copy_(best if following.ids is None else following.ids[best])
-    certainty.copy_(chances)
-    following.rows[:, 0] = tokens
-    depths = following.chains[:, DEPTH].tolist()
-    for row, tile, last in zip(following.rows, following.tiles, depths, strict=False):
-        if depth + 2 > last:
-            row[3] = -1
-        elif depth:
-            row[2:6] += 1
-            tile[3:6] += 1
 
 
 @device_function
@@ -232,8 +216,9 @@ class DraftProgram:
         self.launches: list[tuple[str, Launch]] = []
         rows, device = size.rows, of.device
         zeros = lambda *shape, dtype=torch.float32: torch.zeros(shape, dtype=dtype, device=device)
-        self._host = torch.zeros(rows, CHAIN_FIELDS, dtype=torch.int32, pin_memory=device.type == "cuda")
-        self._integers = zeros(rows, CHAIN_FIELDS, dtype=torch.int32)
+        self._host = host_memory(rows * (CHAIN_FIELDS + 1), torch.int32, device)
+        self._device = zeros(len(self._host), dtype=torch.int32)
+        self._integers, self._ends = self._device[:-rows].view(rows, -1), self._device[-rows:]
         self.logits, self.scores = zeros(rows, vocab), Scores.empty(rows, vocab, device)
         self.results = zeros(2, size.depth, rows, dtype=torch.int32)
         self.rows = zeros(size.depth, rows, vocab) if size.keep else None
@@ -262,11 +247,12 @@ class DraftProgram:
         choose = partial(choose_drafts, logits, self.scores, self._following, depth, *results)
         self.launches.append(("choose", choose))
 
-    def fill(self, limits: Sequence[DraftLimits]) -> None:
-        """Describe the choices of every chain."""
+    def fill(self, limits: Sequence[DraftLimits], ends: Sequence[int]) -> None:
+        """Describe the choices of every chain. ends: the row of the forward before that each chain continues."""
         integers = self._host.numpy()
         integers[:] = 0
-        for row, of in zip(integers, limits, strict=False):
+        integers[-self.size.rows :][: len(ends)] = ends
+        for row, of in zip(integers[: -self.size.rows].reshape(-1, CHAIN_FIELDS), limits, strict=False):
             row[DEPTH] = of.depth
             if (noise := of.noise) is not None:
                 seed, stream, domain = noise.source
@@ -275,7 +261,12 @@ class DraftProgram:
                 counter = np.array([noise.position, stream, domain], np.int64)
                 row[COUNTER : COUNTER + 3] = counter.astype(np.uint32).view(np.int32)
                 row[STEP : STEP + 2] = noise.onward
-        self._integers.copy_(self._host, non_blocking=True)
+        self._device.copy_(self._host, non_blocking=True)
+
+    def read_state(self, states: Tensor, picked: bool) -> None:
+        """Copy what the first forward reads from rows of the forward before. picked: one for each chain, in order."""
+        rows = self.state[: len(states)] if picked else self.state[: self.size.rows]
+        combine_rows("copy", rows, states, index=None if picked else self._ends)
 
 
 class Executor(Protocol):
@@ -301,11 +292,11 @@ def draft_on_device(
     ends = [s.first + s.rows - 1 for s in batch.sequences]
     positions = batch.positions.cpu().numpy()[ends] + 1
     bucket.layout.fill(chunk, np.zeros(count, np.int64), positions, _tiles(chunk, depth))
-    program.fill(limits)
-    program.logits[:count].copy_(outputs["logits"])
-    if program.state is not None:
-        program.state[:count].copy_(outputs[state] if batch.final is not None else outputs[state][ends])
-    with gpu.facilities.launching:
+    with device_lock(gpu.device):
+        program.fill(limits, ends)
+        program.logits[:count].copy_(outputs["logits"])
+        if program.state is not None:
+            program.read_state(outputs[state], picked=batch.final is not None)
         bucket.run()
     tokens, certainty = program.results.cpu()
     columns = zip(tokens.T.tolist(), certainty.view(torch.float32).T.tolist(), limits, strict=False)

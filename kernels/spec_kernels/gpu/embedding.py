@@ -6,9 +6,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from spec_kernels.gpu.blocks import read_halves
+from spec_kernels.gpu.blocks import read_weights
 from spec_kernels.gpu.launch import launch_options, start_next, wait_for_previous
-from spec_kernels.gpu.repack import Matrix, naive_weights
+from spec_kernels.gpu.repack import Matrix
 
 BLOCK = 1024
 """Columns of a program."""
@@ -26,11 +26,6 @@ def embed(tokens: Tensor, table: Matrix, out: Tensor, scale: float) -> None:
     )
 
 
-def naive_embed(tokens: Tensor, table: Matrix, out: Tensor, scale: float) -> None:
-    """The twin of ``embed`` in torch."""
-    out[: len(tokens)] = naive_weights(table)[tokens.clamp_min(0).long()] * scale
-
-
 @triton.jit
 def _embed(
     tokens, memory, out, stride, scale, rows, WIDTH: tl.constexpr, FORM: tl.constexpr, BLOCK: tl.constexpr,
@@ -40,14 +35,9 @@ def _embed(
     wait_for_previous(DEPENDENT)
     row, first = tl.program_id(0).to(tl.int64), tl.program_id(1) * BLOCK
     token = tl.maximum(tl.load(tokens + row * stride), 0).to(tl.int64)
+    column = first + tl.arange(0, BLOCK)
     if FORM.blocks:
-        token = tl.zeros([1, 1], tl.int64) + token
-        low, high = read_halves(memory, first, token, token >= 0, WIDTH, WIDTH, rows, FORM, 1, BLOCK, False)
-        byte = tl.arange(0, BLOCK // 2)[None, :]
-        column = first + byte // 32 * 64 + byte % 32
-        tl.store(out + row * WIDTH + column, low * scale, column < WIDTH)
-        tl.store(out + row * WIDTH + column + 32, high * scale, column + 32 < WIDTH)
+        value = read_weights(memory, column, token, WIDTH, rows, FORM)
     else:
-        column = first + tl.arange(0, BLOCK)
         value = tl.load(memory.numbers + token * WIDTH + column, column < WIDTH, other=0.0).to(tl.float32)
-        tl.store(out + row * WIDTH + column, value * scale, column < WIDTH)
+    tl.store(out + row * WIDTH + column, value * scale, column < WIDTH)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from threading import get_ident
+from time import perf_counter
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -14,14 +17,16 @@ from torch import Tensor
 
 from spec_kernels.gpu.chunks import cut_chunks, rows_max, size_of
 from spec_kernels.gpu.delta import RecordedRows
+from spec_kernels.gpu.device import device_lock
 from spec_kernels.gpu.drafting import draft_on_device
 from spec_kernels.gpu.graphs import Bucket, Buckets
 from spec_kernels.gpu.heads import Rotary
 from spec_kernels.gpu.launch import on_device
-from spec_kernels.gpu.layout import HEIGHT, PAGE, Chunk, Layout, Size, sequence_tiles
+from spec_kernels.gpu.layout import HEIGHT, PAGE, Chunk, Layout, Size, power_of_two, sequence_tiles
 from spec_kernels.gpu.lowering import Facilities, Program
 from spec_kernels.gpu.matrices import Matrices
 from spec_kernels.gpu.pages import PagedCache, Pool
+from spec_kernels.gpu.plans import PLANS_MAX, ChainPlan, plan_key
 from spec_kernels.gpu.states import StateChunks
 from spec_kernels.gpu.support import describe_steps, misfit
 from spec_kernels.model import ops, sizes
@@ -32,6 +37,13 @@ from spec_kernels.model.ops import Attend, Embed, Model, embedding_width
 from spec_kernels.model.rotary import cos_and_sin
 from spec_kernels.model.shapes import DeltaShape
 from spec_kernels.model.source import TensorSource
+
+log = logging.getLogger("spec_core")
+PREPARED_ROWS = 1, 2, 4, 8, 16
+"""Rows of steps that are captured before they are needed."""
+PREPARED_PIECES = 4, 8, 16, 32
+"""Their pieces of attention: texts of up to 4,096 positions."""
+_NO_ROWS = np.zeros(0, np.int64)
 
 
 @dataclass(eq=False)
@@ -93,6 +105,7 @@ class Gpu:
         states = StateChunks(shape, model.recurring, device) if isinstance(shape, DeltaShape) else None
         self.facilities = Facilities(model, self.shared.matrices, pool, states, self._rotary(), {}, dtype, device)
         self.buckets = Buckets()
+        self._plans: dict[Hashable, ChainPlan] = {}
         self._embedded = embedding_width(model)
         self._height = HEIGHT if not model.cached else max(1, HEIGHT // _group(model))
         # Rows that attend in both directions have no tree.
@@ -151,15 +164,32 @@ class Gpu:
     def run(self, batch: ForwardBatch) -> dict[str, Tensor]:
         """The requested outputs, by name: taps [R, width]; after a ``Pick`` only the picked rows."""
         with on_device(self.device):
-            return self._run_chunks(batch)
+            key = None if self._copies else plan_key(batch, self._height)
+            plan = None if key is None else self._plans.get((key, get_ident()))
+            if plan is not None and plan.described:
+                return self._run_plan(plan, batch)
+            return self._run_chunks(batch, key)
 
-    def _run_chunks(self, batch: ForwardBatch) -> dict[str, Tensor]:
+    def _run_plan(self, plan: ChainPlan, batch: ForwardBatch) -> dict[str, Tensor]:
+        """A step of the same texts and numbers of rows as an earlier one."""
+        positions = _on_host(batch.positions)
+        self._check_positions(positions)
+        plan.fill([s.start for s in batch.sequences], _on_host(batch.tokens), positions)
+        with device_lock(self.device):
+            plan.bucket.run()
+        return dict(plan.outputs)
+
+    def _check_positions(self, positions: np.ndarray) -> None:
+        if len(positions) and self.model.tables and positions.max() >= self.shared.positions:
+            raise ValueError(f"a row has position {positions.max()}, the max is {self.shared.positions - 1}")
+
+    def _run_chunks(self, batch: ForwardBatch, key: Hashable | None) -> dict[str, Tensor]:
+        """key: of a plan that is kept if all rows fit in one chunk."""
         check_given(batch.given, self._embedded)
         rows = batch.positions.numel()
         tokens = np.zeros(rows, np.int64) if batch.tokens is None else _on_host(batch.tokens)
         positions = _on_host(batch.positions)
-        if rows and self.model.tables and positions.max() >= self.shared.positions:
-            raise ValueError(f"a row has position {positions.max()}, the max is {self.shared.positions - 1}")
+        self._check_positions(positions)
         if not self._trees:
             batch = replace(batch, sequences=[replace(s, parents=None) for s in batch.sequences])
         states = batch.recurrence
@@ -171,7 +201,7 @@ class Gpu:
         results: list[dict[str, Tensor]] = []
         records: list[Tensor] = []
         for chunk in chunks:
-            results.append(self._run(batch, chunk, tokens, positions, copied, records))
+            results.append(self._run(batch, chunk, tokens, positions, copied, records, key))
         if records:
             states.record_as(RecordedRows(torch.cat(records, 1) if len(records) > 1 else records[0]))
         if len(results) == 1:
@@ -186,6 +216,7 @@ class Gpu:
         positions: np.ndarray,
         copied: bool,
         records: list[Tensor],
+        key: Hashable | None,
     ) -> dict[str, Tensor]:
         """One chunk. copied: the outputs must outlive the next chunk. records: takes a copy of the recorded rows."""
         span = slice(chunk.first, chunk.first + chunk.rows)
@@ -196,7 +227,7 @@ class Gpu:
         for name, memory in bucket.program.inputs.items():
             memory[: chunk.rows].copy_(self._input(batch, name, memory)[span], non_blocking=True)
         embeds = {row - chunk.first: vector for row, vector in batch.given.items() if span.start <= row < span.stop}
-        with self.facilities.launching:
+        with device_lock(self.device):
             bucket.run(partial(_write_given, embeds) if embeds else None)
             if chunk.recorded:
                 rows = bucket.layout.states.recorded[: len(chunk.recorded)]
@@ -207,6 +238,10 @@ class Gpu:
             picked = counts.get(name)
             rows = output[: chunk.rows if picked is None else len(picked)]
             outputs[name] = rows.clone() if copied else rows
+        if key is not None and not copied:
+            self._plans[key, get_ident()] = ChainPlan.of(bucket, dict(outputs), chunk)
+            while len(self._plans) > PLANS_MAX:
+                self._plans.pop(next(iter(self._plans)), None)
         return outputs
 
     def _input(self, batch: ForwardBatch, name: str, memory: Tensor) -> Tensor:
@@ -216,11 +251,38 @@ class Gpu:
         return rows
 
     def _bucket(self, size: Size, taps: frozenset[str]) -> Bucket[Program]:
-        def create() -> Bucket[Program]:
-            layout = Layout(size, self.device)
-            return Bucket(layout, Program(self.facilities, layout, taps))
+        return self.buckets.get((size, taps), partial(self._create, size, taps))
 
-        return self.buckets.get((size, taps), create)
+    def _create(self, size: Size, taps: frozenset[str]) -> Bucket[Program]:
+        program = self.program(size, taps)
+        return Bucket(program.layout, program)
+
+    def program(self, size: Size, taps: frozenset[str]) -> Program:
+        """The launches of a bucket, with memory of their own."""
+        return Program(self.facilities, Layout(size, self.device), taps)
+
+    def prepare(self) -> None:
+        """Compile and capture steps of one text of every common size, so that no text waits for them.
+
+        Other sizes are captured at their second use. With recurrent layers all are.
+        """
+        if self.facilities.states is not None:
+            return
+        began, taps = perf_counter(), frozenset({"logits"})
+        longest = power_of_two(self.shared.positions // PAGE + 1)
+        pieces = sorted({max(4, min(count, longest)) for count in PREPARED_PIECES})
+        with device_lock(self.device), on_device(self.device), torch.inference_mode():
+            for size in [self._chain_size(rows, count) for count in pieces for rows in PREPARED_ROWS]:
+                bucket = self._create(size, taps)
+                bucket.layout.fill(Chunk(0, 0, [], None, None), _NO_ROWS, _NO_ROWS, [])
+                bucket.prepare()
+                self.buckets.put((size, taps), bucket)
+        log.info("%d sizes of steps were captured in %.1f s", len(self.buckets), perf_counter() - began)
+
+    def _chain_size(self, rows: int, pieces: int) -> Size:
+        """The bucket of one text's chain of rows."""
+        tiles = power_of_two(-(-rows // self._height)) if self.model.cached else 0
+        return Size(rows, tiles, pieces, -1, -1, False)
 
     def compile(self, size: Size) -> None:
         """Run the launches of a bucket, whose description is empty, so that its kernels are compiled."""

@@ -10,6 +10,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import torch
 from torch import Tensor
 
+from spec_kernels.gpu.device import capture_launches
 from spec_kernels.gpu.layout import Layout
 from spec_kernels.gpu.lowering import Facilities, Launch
 
@@ -44,22 +45,22 @@ class Bucket(Generic[P]):
             self._runs += 1
             return
         if self.graph is None:
-            self.graph = self._capture()
+            self.graph = capture_launches(self._launch)
         self.graph.replay()
+
+    def prepare(self) -> None:
+        """Compile and capture the launches, with a description in which no row has a place."""
+        self.layout.upload()
+        self._launch()
+        self._runs += 1
+        if self.layout.device.device.type == "cuda":
+            self.graph = capture_launches(self._launch)
 
     def _launch(self, given: Callable[[Tensor], None] | None = None) -> None:
         for name, launch in self.program.launches:
             launch()
             if name == "embed" and given is not None and self.program.embedded is not None:
                 given(self.program.embedded)
-
-    def _capture(self) -> torch.cuda.CUDAGraph:
-        """Capture the program: all kernels have run, so that none is compiled or loaded meanwhile."""
-        torch.cuda.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # other threads may call CUDA meanwhile
-            self._launch()
-        return graph
 
 
 class Buckets:
@@ -70,9 +71,11 @@ class Buckets:
         self._lock = threading.Lock()
 
     def get(self, key: Hashable, create: Callable[[], Bucket[P]]) -> Bucket[P]:
-        """The bucket of a key, made at its first use by this thread."""
-        key = key, threading.get_ident()
+        """The bucket of a key, made at its first use by this thread, or before any thread used it."""
+        prepared, key = (key, None), (key, threading.get_ident())
         with self._lock:
+            if key not in self._buckets and prepared in self._buckets:
+                self._buckets[key] = self._buckets.pop(prepared)
             bucket = self._buckets.get(key)
             if bucket is None:
                 while len(self._buckets) >= BUCKETS_MAX:
@@ -80,6 +83,11 @@ class Buckets:
                 bucket = self._buckets[key] = create()
             self._buckets.move_to_end(key)
         return bucket
+
+    def put(self, key: Hashable, bucket: Bucket[Any]) -> None:
+        """Keep a bucket for the first thread that needs it."""
+        with self._lock:
+            self._buckets[key, None] = bucket
 
     @property
     def captured(self) -> int:

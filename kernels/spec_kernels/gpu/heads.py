@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
 from spec_kernels.gpu.launch import ROWS, launch_options, start_next, wait_for_previous
-from spec_kernels.gpu.layout import FIELDS, LINE, PLACE, POSITION
+from spec_kernels.gpu.layout import FIELDS
 from spec_kernels.gpu.pages import PAGE, Pool
-from spec_kernels.gpu.sums import Norm, Parts, naive_norm
+from spec_kernels.gpu.sums import Norm, Parts
 from spec_kernels.ops.device_function import device_function
 
 
@@ -60,29 +59,6 @@ def store_heads(rows: Tensor, heads: Heads) -> None:
         heads.k_norm is not None, FIELDS, heads.queries, kv_heads, heads.dim, heads.rotary.cos.shape[1],
         triton.next_power_of_2(heads.dim), PAGE, ROWS, **launch_options(1),
     )  # fmt: skip
-
-
-def naive_store_heads(rows: Tensor, heads: Heads) -> None:
-    """The twin of ``store_heads`` in torch."""
-    total = heads.parts.total()[: len(rows)].unflatten(1, (-1, heads.dim))
-    normalise = lambda x, norm: x if norm is None else naive_norm(x.flatten(0, 1), norm).view_as(x)
-    q, kv = total[:, : heads.queries], total[:, heads.queries :]
-    if heads.queries:
-        heads.q[: len(rows)] = _naive_rotation(normalise(q, heads.q_norm), rows[:, POSITION], heads.rotary)
-    if not heads.cached:
-        return
-    keys, values = kv.chunk(2, 1)
-    keys = _naive_rotation(normalise(keys, heads.k_norm), rows[:, POSITION], heads.rotary)
-    for i, (line, place) in enumerate(rows[:, [LINE, PLACE]].tolist()):
-        if place >= 0:
-            heads.pool.write(line, place, heads.layer, keys[i], values[i])
-
-
-def _naive_rotation(heads: Tensor, positions: Tensor, rotary: Rotary) -> Tensor:
-    cos, sin = (m[positions.long(), None] for m in (rotary.cos, rotary.sin))
-    pairs = cos.shape[-1]
-    a, b, rest = heads.split([pairs, pairs, heads.shape[-1] - 2 * pairs], -1)
-    return torch.cat([a * cos - b * sin, a * sin + b * cos, rest], -1)
 
 
 @device_function

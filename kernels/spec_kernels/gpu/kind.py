@@ -43,7 +43,10 @@ class GpuKind:
     def load(self, model: Model, source: TensorSource, request: ExecutorRequest) -> Gpu:
         from spec_kernels.gpu.executor import Gpu
 
-        return Gpu(model, source, request.dtype, request.device, request.positions)
+        gpu = Gpu(model, source, request.dtype, request.device, request.positions)
+        if request.device.type == "cuda":
+            gpu.prepare()
+        return gpu
 
 
 def _weight_bytes(stored: str, shape: Shape, size: int) -> int:

@@ -36,13 +36,15 @@ def capability() -> int:
     return int(target.arch)
 
 
-def launch_options(warps: int, stages: int = 2, fuse: bool = True) -> dict[str, Any]:
-    """Keyword arguments of a launch. fuse: a product and a sum may become one rounding.
+def launch_options(warps: int, stages: int = 2, fuse: bool = True, registers: int | None = None) -> dict[str, Any]:
+    """Keyword arguments of a launch. fuse: a product and a sum may become one rounding. registers: max of a thread.
 
     The constant ``DEPENDENT`` of a kernel is among them.
     """
     dependent = capability() >= DEPENDENT_CAPABILITY and not _alone.get()
     options: dict[str, Any] = {"num_warps": warps, "num_stages": stages, "DEPENDENT": dependent}
+    if registers is not None:
+        options["maxnreg"] = registers
     if not fuse:
         options["enable_fp_fusion"] = False
     return options | ({"launch_pdl": True} if dependent else {})

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from spec_kernels.gpu.device import host_memory
 from spec_kernels.gpu.recurrence import StateLayout, StateSize
 from spec_kernels.model.batch import SequenceRows
 from spec_kernels.ops.lineage import Lineage
@@ -83,8 +84,9 @@ class Layout:
         depth = DEPTH if size.tree else 0
         shapes = (size.rows, FIELDS), (size.tiles, FIELDS), (size.rows, 1), (size.rows, 1), (size.rows, depth)
         total = sum(n * m for n, m in shapes)
-        self.host = torch.zeros(total, dtype=torch.int32, pin_memory=device.type == "cuda")
+        self.host = host_memory(total, torch.int32, device)
         self.device = torch.zeros(total, dtype=torch.int32, device=device)
+        self.plan: Any = None  # that wrote the description, see ``plans``
         self.states = None if size.states is None else StateLayout(size.rows, size.states, device)
         self._uploaded = torch.cuda.Event() if device.type == "cuda" else None
         rows, tiles, final, logits, paths = _split(self.host.numpy(), shapes)
@@ -100,9 +102,9 @@ class Layout:
         offsets: np.ndarray | None = None,
     ) -> None:
         """Describe a chunk. tokens, positions: int64 of its rows. offsets: of places of states."""
-        if self._uploaded is not None:
-            self._uploaded.synchronize()
-        rows, count = self._rows, chunk.rows
+        self.plan = None
+        rows, _ = self.begin_columns()
+        count = chunk.rows
         rows[count:] = 0
         rows[count:, PLACE] = -1
         rows[:count, TOKEN], rows[:count, POSITION] = tokens, positions
@@ -116,6 +118,12 @@ class Layout:
         _pick(self._logits, places_among(chunk.final, chunk.logits))
         if self.states is not None:
             self.states.fill(chunk.lineage, chunk.recorded, offsets)
+
+    def begin_columns(self) -> tuple[np.ndarray, np.ndarray]:
+        """Rows and tiles of the description on the host, when the last upload has read them."""
+        if self._uploaded is not None:
+            self._uploaded.synchronize()
+        return self._rows, self._tiles
 
     def _describe(self, s: SequenceRows) -> None:
         fields = self._rows[s.first : s.first + s.rows]

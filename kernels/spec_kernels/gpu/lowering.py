@@ -11,7 +11,6 @@ needs it.
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -29,7 +28,8 @@ from spec_kernels.gpu.matrices import Matrices
 from spec_kernels.gpu.mixture import Lines, multiply_experts, multiply_gated_experts, route_rows, sort_lines
 from spec_kernels.gpu.pages import Pool
 from spec_kernels.gpu.pending import Pending, PendingHeads, Value, beside, join, precedes, reads
-from spec_kernels.gpu.products import multiply, multiply_gated, parts_of
+from spec_kernels.gpu.products import Room, multiply, multiply_gated, parts_of, room_sizes
+from spec_kernels.gpu.repack import Matrix
 from spec_kernels.gpu.rows import Function, combine_rows
 from spec_kernels.gpu.scores import Attention, Sums, attend
 from spec_kernels.gpu.states import StateChunks
@@ -46,7 +46,7 @@ class Facilities:
     """Resources that all programs of an executor share.
 
     vectors: small tensors of the description, on the device. scratch: memory that is written and read within a step:
-    steps of all threads follow one another in one stream. launching: held while launches of a step are queued.
+    steps of all threads follow one another in one stream.
     """
 
     model: Model
@@ -58,7 +58,6 @@ class Facilities:
     dtype: torch.dtype
     device: torch.device
     scratch: dict[Any, Tensor] = field(default_factory=dict)
-    launching: threading.Lock = field(default_factory=threading.Lock)
 
     def borrow(self, key: Any, *shape: int) -> Tensor:
         """float32 of this shape, of any content. Programs of larger steps get other memory than those before."""
@@ -191,7 +190,8 @@ class Program:
         xs = [self._convert(op.x, matrix.dtype) for matrix in matrices]
         if pair and len(matrices) == 1:
             out = self._rows_of(after.out, op.weights[0].n, self.of.dtype)
-            self._add("gated product", multiply_gated, xs[0], matrices[0], out, GLUS[after.act])
+            room = self._borrow_room(matrices[0])
+            self._add("gated product", multiply_gated, xs[0], matrices[0], out, GLUS[after.act], room)
             self._values[after.out] = out
             return True
         base = None if op.add is None else self._settle(op.add)
@@ -202,6 +202,13 @@ class Program:
         for name, bias, part in zip(op.outs, op.biases, columns, strict=True):
             self._values[name] = Pending(Parts(part, None if bias is None else self._vector(bias)), base)
         return False
+
+    def _borrow_room(self, matrix: Matrix) -> Room | None:
+        sizes = room_sizes(matrix, self._padded)
+        if sizes is None:
+            return None
+        parts = self.of.borrow("gate and up", sizes[0]).view(-1, self._padded, matrix.n)
+        return Room(parts, self.of.borrow("counts", sizes[1]).view(torch.int32))
 
     def mixture(self, op: ops.Mixture, after: Any) -> None:
         """The sum of experts waits, as the parts of a product do."""

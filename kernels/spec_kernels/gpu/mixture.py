@@ -15,19 +15,17 @@ from torch import Tensor
 
 from spec_kernels.gpu.blocks import add_product
 from spec_kernels.gpu.launch import exact_precision, launch_options, start_next, wait_for_previous
-from spec_kernels.gpu.products import tiling
-from spec_kernels.gpu.repack import Matrix, naive_weights
-from spec_kernels.gpu.rows import FUNCTIONS, Function, activate, naive_combine_rows
+from spec_kernels.gpu.products import NONE, tiling
+from spec_kernels.gpu.repack import Matrix
+from spec_kernels.gpu.routing import route_into, route_sigmoid_into
+from spec_kernels.gpu.rows import FUNCTIONS, Function, activate
 from spec_kernels.model.shapes import Experts
 from spec_kernels.ops.device_function import INTERPRETED
-from spec_kernels.ops.moe.triton import route_into, route_sigmoid_into
 
 SORTED = 64 if INTERPRETED else 1
 """Experts whose lines one program sorts: the interpreter runs few large programs faster."""
 LINES = 1024
 """Lines that are sorted at once."""
-NONE = -1
-"""Stands for the number of a gated unit where there is none."""
 FEW = 16
 """Lines of a tile, where an expert has few of them."""
 MANY = 64
@@ -72,12 +70,6 @@ def sort_lines(lines: Lines) -> None:
     )  # fmt: skip
 
 
-def naive_sort_lines(lines: Lines) -> None:
-    """The twin of ``sort_lines`` in torch."""
-    lines.order.copy_(lines.chosen.flatten().argsort(stable=True))
-    lines.counts.copy_(lines.chosen.flatten().bincount(minlength=len(lines.counts)))
-
-
 def multiply_gated_experts(
     x: Tensor, lines: Lines, matrices: tuple[Matrix, Matrix], biases: tuple[Tensor, Tensor] | None, out: Tensor,
     function: Function,
@@ -91,20 +83,6 @@ def multiply_gated_experts(
     _launch(x, lines, *matrices, first, second, out, out.shape[1], biases is not None, FUNCTIONS.index(function))
 
 
-def naive_multiply_gated_experts(
-    x: Tensor, lines: Lines, matrices: tuple[Matrix, Matrix], biases: tuple[Tensor, Tensor] | None, out: Tensor,
-    function: Function,
-) -> None:  # fmt: skip
-    """The twin of ``multiply_gated_experts`` in torch."""
-    gates, ups = (_naive_experts(matrix, lines) for matrix in matrices)
-    for line, expert in enumerate(lines.chosen.flatten().tolist()):
-        row = x[line // lines.chosen.shape[1]].float()
-        gate, up = gates[expert] @ row, ups[expert] @ row
-        if biases is not None:
-            gate, up = gate + biases[0][expert], up + biases[1][expert]
-        naive_combine_rows(function, out[line : line + 1], gate[None], up[None])
-
-
 def multiply_experts(x: Tensor, lines: Lines, matrix: Matrix, bias: Tensor | None, out: Tensor) -> None:
     """out[place, row] = share · (x Wᵀ + b) of every line, with the matrix of its expert.
 
@@ -115,20 +93,6 @@ def multiply_experts(x: Tensor, lines: Lines, matrix: Matrix, bias: Tensor | Non
     _launch(x, lines, matrix, matrix, some, some, out, out.shape[2], bias is not None, NONE)
 
 
-def naive_multiply_experts(x: Tensor, lines: Lines, matrix: Matrix, bias: Tensor | None, out: Tensor) -> None:
-    """The twin of ``multiply_experts`` in torch."""
-    used, weights = len(out), _naive_experts(matrix, lines)
-    for line, expert in enumerate(lines.chosen.flatten().tolist()):
-        value = weights[expert] @ x[line].float()
-        value = value if bias is None else value + bias[expert]
-        out[line % used, line // used] = value * lines.shares.flatten()[line]
-
-
-def _naive_experts(matrix: Matrix, lines: Lines) -> Tensor:
-    """float32 [E, n, k]."""
-    return naive_weights(matrix).to(matrix.dtype).float().view(len(lines.counts), -1, matrix.k)
-
-
 def _launch(
     x: Tensor, lines: Lines, matrix: Matrix, up: Matrix, first: Tensor, second: Tensor, out: Tensor, n: int,
     biased: bool, function: int,
@@ -137,13 +101,13 @@ def _launch(
     experts, count, k = len(lines.counts), len(lines.order), x.shape[1]
     gated = function != NONE
     height = FEW if count <= FEW * experts else MANY
-    how = tiling(replace(up if up.form.blocks else matrix, n=n), height, gated)
+    how = tiling(replace(up if up.form.blocks else matrix, n=n), height, pair=gated)
     tiles = min(count, experts + count // height)
     _multiply_experts[tiles, triton.cdiv(n, how.outputs)](
         x, matrix.memory, up.memory, first, second, lines.shares, lines.order, lines.counts, out, x.stride(0), n, k,
         experts, 0 if gated else out.stride(0), matrix.form, up.form, triton.next_power_of_2(experts),
         lines.chosen.shape[1], biased, function, gated, n % how.outputs == 0 and k % how.inputs == 0,
-        exact_precision(x.dtype), how.outputs, how.inputs, height, **launch_options(how.warps, how.stages),
+        exact_precision(x.dtype), how.outputs, how.inputs, height, how.stages, **launch_options(how.warps, how.stages),
     )  # fmt: skip
 
 
@@ -174,7 +138,7 @@ def _multiply_experts(
     x, memory, up_memory, first_bias, second_bias, shares, order, counts, out, x_stride, n, k, experts, place_stride,
     FORM: tl.constexpr, UP_FORM: tl.constexpr, EXPERTS: tl.constexpr, USED: tl.constexpr, BIASED: tl.constexpr,
     FUNCTION: tl.constexpr, GATED: tl.constexpr, EXACT: tl.constexpr, PRECISION: tl.constexpr, OUTPUTS: tl.constexpr,
-    INPUTS: tl.constexpr, HEIGHT: tl.constexpr, DEPENDENT: tl.constexpr,
+    INPUTS: tl.constexpr, HEIGHT: tl.constexpr, STAGES: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """OUTPUTS outputs of a tile of lines: of a gated unit, or of a product whose lines have shares."""
     start_next(DEPENDENT)
@@ -195,7 +159,7 @@ def _multiply_experts(
         real, row, stride = output < n, expert * n + output, experts * n
         total = tl.zeros([OUTPUTS, HEIGHT], tl.float32)
         up = tl.zeros([OUTPUTS, HEIGHT], tl.float32)
-        for first in range(0, k, INPUTS):
+        for first in tl.range(0, k, INPUTS, num_stages=STAGES):
             total = add_product(
                 total, x_rows, memory, first, row, real, k, k, stride, FORM, OUTPUTS, INPUTS, EXACT, PRECISION
             )
@@ -203,9 +167,11 @@ def _multiply_experts(
                 up = add_product(
                     up, x_rows, up_memory, first, row, real, k, k, stride, UP_FORM, OUTPUTS, INPUTS, EXACT, PRECISION
                 )
+        total *= FORM.unit
         if BIASED:
             total += tl.load(first_bias + row, real, other=0.0)
         if GATED:
+            up *= UP_FORM.unit
             if BIASED:
                 up += tl.load(second_bias + row, real, other=0.0)
             value = activate(total, up, FUNCTION)

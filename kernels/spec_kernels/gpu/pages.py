@@ -11,11 +11,13 @@ from __future__ import annotations
 import weakref
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
+from spec_kernels.gpu.device import device_lock, upload_numbers
 from spec_kernels.gpu.launch import launch_options, on_device, start_next, wait_for_previous
 from spec_kernels.gpu.layout import PAGE
 
@@ -68,17 +70,20 @@ class Pool:
 
     def open(self, positions: int) -> PagedCache:
         """Memory of a sequence. Raises TooManySequences, or torch's error if the device's memory is exhausted."""
-        if not self.free_lines:
-            raise TooManySequences(f"{LINES - 1} sequences are open, and a pool holds no more; close some")
-        return PagedCache(self, self.free_lines.pop(), positions)
+        with device_lock(self.device):
+            if not self.free_lines:
+                raise TooManySequences(f"{LINES - 1} sequences are open, and a pool holds no more; close some")
+            line = self.free_lines.pop()
+        return PagedCache(self, line, positions)
 
     def take(self, count: int) -> list[Tensor]:
         """Pages that nobody uses, of any content."""
-        missing = count - len(self.free_pages)
-        if missing > 0:
-            with torch.inference_mode(False):
-                self._grow(missing)
-        return [self.free_pages.pop() for _ in range(count)]
+        with device_lock(self.device):
+            missing = count - len(self.free_pages)
+            if missing > 0:
+                with torch.inference_mode(False):
+                    self._grow(missing)
+            return [self.free_pages.pop() for _ in range(count)]
 
     def _grow(self, pages: int) -> None:
         count = max(pages, min(CHUNK_BYTES, 16 * self.page_bytes) // self.page_bytes)
@@ -92,8 +97,9 @@ class Pool:
 
     def give_back(self, line: int, pages: list[Tensor]) -> None:
         """Free the memory of a closed sequence."""
-        self.free_lines.append(line)
-        self.free_pages += pages
+        with device_lock(self.device):
+            self.free_lines.append(line)
+            self.free_pages += pages
 
     def page(self, line: int, place: int) -> Tensor:
         """The page [L, 2, K, PAGE, D] of a place of a line, found through the table."""
@@ -135,8 +141,8 @@ class PagedCache:
             raise ValueError(f"a sequence of {positions} positions, {self.pool.positions} is the max")
         first = len(self.pages)
         self.pages += self.pool.take(max(0, triton.cdiv(positions, PAGE) - first))
-        offsets = torch.tensor([self.pool.offset(page) for page in self.pages[first:]], dtype=torch.int64)
-        self.pool.tables[self.line, first : len(self.pages)] = offsets.to(self.pool.device)
+        offsets = np.array([self.pool.offset(page) for page in self.pages[first:]], np.int64)
+        self.pool.tables[self.line, first : len(self.pages)] = upload_numbers(offsets, self.pool.device)
 
     def copy(self) -> PagedCache:
         """Copy the rows to memory of their own."""
@@ -160,8 +166,8 @@ class PagedCache:
         """Move ``places`` (ascending, each at or after its new place) to ``start`` and up."""
         device = self.pool.device
         for first in range(0, len(places), MOVED_MAX):
-            some = torch.tensor(places[first : first + MOVED_MAX], dtype=torch.int32, device=device)
-            with on_device(device):
+            some = upload_numbers(np.array(places[first : first + MOVED_MAX], np.int32), device)
+            with device_lock(device), on_device(device):
                 move_rows(self.pool, self.line, some, start + first)
 
     def naive_compact(self, start: int, places: list[int]) -> None:

@@ -13,9 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from spec_kernels.ops.causal_conv.triton import Links, kept_spans
+from spec_kernels.gpu.delta_rule import Pieces
+from spec_kernels.gpu.device import host_memory
+from spec_kernels.gpu.windows import Links, kept_spans
 from spec_kernels.ops.gated_delta.plan import PIECE, plan
-from spec_kernels.ops.gated_delta.triton import Pieces
 from spec_kernels.ops.lineage import Lineage
 
 STAGES = 3
@@ -46,7 +47,7 @@ class StateLayout:
     def __init__(self, rows: int, size: StateSize, device: torch.device) -> None:
         self.size = size
         counts = [6 * rows, 2 * STAGES * size.sequences, 2 * size.sequences, 3 * rows, rows]
-        self.host = torch.zeros(sum(counts), dtype=torch.int64, pin_memory=device.type == "cuda")
+        self.host = host_memory(sum(counts), torch.int64, device)
         self.device = torch.zeros(sum(counts), dtype=torch.int64, device=device)
         self._pieces, self._spans, self._kept, self._links, self._recorded = _shape(self.host.split(counts), rows)
         table, spans, self.kept, links, self.recorded = _shape(self.device.split(counts), rows)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import Literal
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -46,39 +45,6 @@ def combine_rows(
         out, x, other, out if index is None else index, out.stride(0), x.stride(0), other.stride(0), step, scale,
         width, FUNCTIONS.index(function), index is not None, block, **launch_options(4),
     )  # fmt: skip
-
-
-def naive_combine_rows(
-    function: Function,
-    out: Tensor,
-    x: Tensor,
-    y: Tensor | None = None,
-    index: Tensor | None = None,
-    scale: float = 1.0,
-) -> None:
-    """The twin of ``combine_rows`` in torch."""
-    rows = (x[: len(out)] if index is None else x[index.long()]).float()
-    other = rows if y is None else y[: len(out)].float()
-    if function.endswith("_glu"):
-        out.copy_(_naive_glu(function, rows, other))
-        return
-    results = {
-        "copy": lambda: rows * scale,
-        "add": lambda: rows + other,
-        "sigmoid": lambda: rows * other.sigmoid(),
-        "silu": lambda: rows * other * other.sigmoid(),
-        "cap": lambda: (rows / scale).tanh() * scale,
-    }
-    out.copy_(results[function]())
-
-
-def _naive_glu(function: Function, gate: Tensor, up: Tensor) -> Tensor:
-    if function == "gelu_glu":
-        return torch.nn.functional.gelu(gate, approximate="tanh") * up
-    if function == "clamped_glu":
-        gate, up = gate.clamp(max=7.0), up.clamp(-7.0, 7.0)
-        return gate * (1.702 * gate).sigmoid() * (up + 1)
-    return torch.nn.functional.silu(gate) * up
 
 
 @device_function

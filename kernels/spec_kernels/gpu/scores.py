@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
 from spec_kernels.gpu.launch import ROWS, exact_precision, launch_options, prefetch, start_next, wait_for_previous
-from spec_kernels.gpu.layout import BASE, DEPTH, FIELDS, HEIGHT, LAST, LINE, PAGE, PLACE, SEEN
+from spec_kernels.gpu.layout import DEPTH, FIELDS, HEIGHT, PAGE
 from spec_kernels.gpu.pages import Pool
 from spec_kernels.gpu.rows import tanh
 from spec_kernels.model.shapes import HeadShape
@@ -69,29 +68,6 @@ def attend(q: Tensor, rows: Tensor, tiles: Tensor, paths: Tensor, sums: Sums, ho
         FIELDS, s.heads, s.dim, block, PAGE, PIECES, how.causal, s.window, how.sinks is not None, ROWS,
         **launch_options(1),
     )  # fmt: skip
-
-
-def naive_attend(
-    q: Tensor, rows: Tensor, tiles: Tensor, paths: Tensor, sums: Sums, how: Attention, out: Tensor
-) -> None:
-    """The twin of ``attend`` in torch."""
-    s = how.shape
-    for i, row in enumerate(rows.tolist()):
-        if row[PLACE] < 0:
-            continue
-        last = row[SEEN] if how.causal else row[LAST]
-        numbers = list(range(last + 1))
-        if how.tree and how.causal and row[BASE] <= last:
-            numbers = [*range(row[BASE]), *(row[BASE] + paths[i, : last + 1 - row[BASE]]).tolist()]
-        first = max(0, row[SEEN] - s.window + 1) if s.window else 0
-        cells = [(how.pool.page(row[LINE], p)[how.layer], p % PAGE) for p in numbers[first:]]
-        keys, values = (torch.stack([page[kind, :, at] for page, at in cells]).float() for kind in (0, 1))
-        keys, values = (m.repeat_interleave(s.group, 1) for m in (keys, values))
-        scores = torch.einsum("hd,thd->ht", q[i].float(), keys) * s.scale
-        scores = (scores / s.cap).tanh() * s.cap if s.cap else scores
-        sinks = scores.new_empty(s.heads, 0) if how.sinks is None else how.sinks[:, None]
-        weights = torch.cat([scores, sinks], 1).softmax(1)[:, : len(cells)]
-        out[i] = torch.einsum("ht,thd->hd", weights, values).to(out.dtype)
 
 
 @triton.jit

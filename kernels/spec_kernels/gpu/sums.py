@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -79,31 +78,6 @@ def add_parts(
         split, bias is not None, base is not None, inner is not None, total is not None, outer is not None,
         piece, block, ROWS, **launch_options(max(1, min(WARPS_MAX, block // 128))),
     )  # fmt: skip
-
-
-def naive_add_parts(
-    rows: int,
-    parts: Parts | None,
-    base: Tensor | None,
-    inner: Norm | None = None,
-    total: Tensor | None = None,
-    outer: Norm | None = None,
-    out: Tensor | None = None,
-) -> None:
-    """The twin of ``add_parts`` in torch."""
-    value = torch.zeros_like(base[:rows], dtype=torch.float32) if parts is None else parts.total()[:rows]
-    value = value if inner is None else naive_norm(value, inner)
-    value = value if base is None else base[:rows].float() + value
-    if total is not None:
-        total[:rows] = value
-    if outer is not None:
-        out[:rows] = naive_norm(value, outer).to(out.dtype)
-
-
-def naive_norm(x: Tensor, norm: Norm) -> Tensor:
-    """A norm of every piece of rows, in torch."""
-    pieces = x.unflatten(1, (-1, len(norm.weight)))
-    return (pieces * torch.rsqrt(pieces.square().mean(-1, keepdim=True) + norm.eps) * norm.weight).flatten(1)
 
 
 @triton.jit

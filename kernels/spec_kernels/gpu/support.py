@@ -64,7 +64,7 @@ def describe_steps() -> str:
 def problem(device: torch.device, dtype: torch.dtype) -> str | None:
     """Why no model runs on these kernels here; None if one can."""
     if importlib.util.find_spec("triton") is None:
-        return "triton is not installed"
+        return "triton is not installed: pip install 'spec-core[triton]', or run on the CPU with --device cpu"
     if device.type != "cuda" and not is_interpreted():
         return f"GPU kernels are for CUDA devices, this is {device}"
     if dtype not in DTYPES:

@@ -9,8 +9,7 @@ from spec_kernels.model.activations import glu
 from spec_kernels.model.ops import Activation
 from spec_kernels.model.shapes import Experts
 from spec_kernels.model.tiles import product
-from spec_kernels.ops.dispatch import on_cuda
-from spec_kernels.ops.moe import experts, route, route_sigmoid
+from spec_kernels.ops.moe import route, route_sigmoid
 
 
 def mixture(
@@ -32,8 +31,6 @@ def mixture(
     weights, chosen = chosen_of(scores, shape, bias)
     if factors is not None:
         weights = weights * factors[chosen]
-    if on_cuda([x]) and act == "silu" and biases is None and gate is not None:
-        return experts(x, weights, chosen, gate.mT, up.mT, down.mT)
     total = torch.zeros_like(x, dtype=torch.float32)
     for expert in sorted(set(chosen.flatten().tolist())):
         rows, places = (chosen == expert).nonzero(as_tuple=True)

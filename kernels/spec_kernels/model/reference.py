@@ -19,7 +19,7 @@ from spec_kernels.model.attention import attention
 from spec_kernels.model.batch import ForwardBatch, SequenceRows, check_given
 from spec_kernels.model.cache import KVCache
 from spec_kernels.model.drafts import DraftLimits, Drafts, draft_chains
-from spec_kernels.model.executor import ExecutorRequest, MemoryPlan
+from spec_kernels.model.executor import AUTO, ExecutorRequest, MemoryPlan
 from spec_kernels.model.mixture import mixture
 from spec_kernels.model.ops import Model, Weight
 from spec_kernels.model.rotary import cos_and_sin
@@ -67,8 +67,11 @@ class Reference:
         self._rotary: list[tuple[Tensor, Tensor]] = []
 
     @classmethod
-    def problem(cls, model: Model, request: ExecutorRequest) -> None:
-        """None: it runs every model."""
+    def problem(cls, model: Model, request: ExecutorRequest) -> str | None:
+        """None: it runs every model, on CUDA if it is asked for."""
+        if request.device.type == "cuda" and request.kernels == AUTO:
+            return "plain torch, which runs every model, is slow there: it is chosen with kernels=reference"
+        return None
 
     @classmethod
     def plan(cls, model: Model, tensors: Iterable[tuple[str, Shape]], request: ExecutorRequest) -> MemoryPlan:

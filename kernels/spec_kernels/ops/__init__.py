@@ -1,1 +1,1 @@
-"""Operators, one folder each: `reference.py` in plain torch is the specification, `triton.py` its twin on CUDA."""
+"""Operators in plain torch, one folder each: `reference.py` is the specification."""

@@ -1,5 +1,5 @@
 """The choice of tokens on a device: the tokens that the core chooses, without a copy of the logits.
 
-``chooser`` is called; ``reference`` is the same in numpy. ``kernels`` and ``noise`` choose, ``adjustment`` applies
+``chooser`` is called. ``kernels`` and ``noise`` choose, ``adjustment`` applies
 masks, biases and penalties, ``description`` lays out the integers that are uploaded.
 """

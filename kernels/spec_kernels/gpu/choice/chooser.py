@@ -14,6 +14,7 @@ from torch import Tensor
 from spec_kernels.gpu.choice.adjustment import adjust_rows
 from spec_kernels.gpu.choice.description import NO_CHANGES, NO_COPIES, Description, Draws, describe
 from spec_kernels.gpu.choice.kernels import Tiles, choose_rows
+from spec_kernels.gpu.device import capture_launches, device_lock, host_memory
 from spec_kernels.gpu.launch import on_device
 
 GRAPHS_MAX = 16
@@ -43,24 +44,12 @@ class Launches:
             self.graph.replay()
 
     def capture(self, logits: Tensor) -> None:
-        """Capture the launches. They must have run before: a kernel cannot be compiled during a capture.
-
-        The context ``torch.cuda.graph`` would also return all cached memory of torch to the device.
-        """
-        graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            graph.capture_begin(capture_error_mode="thread_local")  # other threads may call CUDA meanwhile
-            try:
-                self.start(logits)
-            finally:
-                graph.capture_end()
-        torch.cuda.current_stream().wait_stream(stream)
-        self.graph = graph
+        """Capture the launches. They must have run before."""
+        self.graph = capture_launches(lambda: self.start(logits))
 
 
 class DeviceChoice:
-    """Chooses the tokens of rows of logits on their device; the tokens are those of ``reference.choose_tokens``.
+    """Chooses the tokens of rows of logits on their device, as the core chooses them.
 
     A call uploads some integers per draw, launches three kernels, and downloads a token and a logit per draw.
     Draws with a mask, bias or penalty take two more kernels, and a float32 copy of their row.
@@ -83,7 +72,9 @@ class DeviceChoice:
         """
         count = len(draws.rows)
         with self._lock, on_device(self.device):
-            out = self._choose(logits.detach(), describe(draws)).cpu().numpy()
+            with device_lock(self.device):
+                chosen = self._choose(logits.detach(), describe(draws))
+            out = chosen.cpu().numpy()
         return out[0, :count], out[1, :count].view(np.float32)
 
     def _choose(self, logits: Tensor, description: Description) -> Tensor:
@@ -127,9 +118,7 @@ class DeviceChoice:
 
     def _buffers(self, size: int) -> tuple[Tensor, Tensor]:
         """Integers of a description: pinned on the host, and on the device."""
-        pinned = self.device.type == "cuda"
-        host = torch.empty(size, dtype=torch.int32, pin_memory=pinned)
-        return host, torch.empty(size, dtype=torch.int32, device=self.device)
+        return host_memory(size, torch.int32, self.device), torch.empty(size, dtype=torch.int32, device=self.device)
 
     def _reserve_copies(self, rows: int, vocab: int) -> None:
         """Make room for adjusted rows. Buffers only grow; a vocabulary of another size gets new ones."""

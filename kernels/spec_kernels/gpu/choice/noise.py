@@ -1,4 +1,4 @@
-"""Random words, logarithm and Gumbel noise in triton, bit for bit those of ``reference``.
+"""Random words, logarithm and Gumbel noise in triton, bit for bit those of the core.
 
 Every line is one IEEE operation. Kernels that call these are compiled without fused multiply-add.
 """

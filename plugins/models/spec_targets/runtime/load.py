@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import torch
 from spec_kernels.model.executor import AUTO
-from spec_kernels.ops.dispatch import missing
 
 from spec_core import TargetInfo, UsageError
 from spec_core.toolkit import RecurrentSizes
@@ -141,17 +140,7 @@ def recurrent(config: Config) -> RecurrentSizes | None:
 
 
 def choose_device(device: str) -> torch.device:
-    """An available device for which kernels exist. Raises UsageError."""
-    chosen = _found(device)
-    if missing(chosen):
-        raise UsageError(
-            f"{chosen} needs triton kernels, but triton is not installed",
-            hint="pip install 'spec-core[triton]', or run with --device cpu",
-        )
-    return chosen
-
-
-def _found(device: str) -> torch.device:
+    """An available device. Raises UsageError."""
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:

@@ -1,11 +1,9 @@
-"""Depthwise causal convolution; every row walks up to its own ancestors."""
+"""Windows of depthwise causal convolutions, see ``ops.causal_conv``: every row walks up to its own ancestors."""
 
 from __future__ import annotations
 
-import functools
 from typing import NamedTuple
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -15,28 +13,6 @@ from spec_kernels.ops.lineage import Lineage
 
 CHANNELS = 512
 """Channels of one program."""
-
-
-def causal_conv(x: Tensor, weight: Tensor, windows: Tensor, lineage: Lineage) -> Tensor:
-    """y_t = Σ_j weight[j] · x_(t - W + 1 + j), per channel, along each row's ancestors.
-
-    x: float32 [R, C]    weight: float32 [W, C], the current input's last
-    windows: float32 [N, W - 1, C], the inputs before a sequence's first row, oldest first; the ones that
-        ``lineage`` keeps are overwritten with the window after their row
-    returns float32 [R, C]; a row's result depends on its ancestors only, bit for bit
-    """
-    rows, channels = x.shape
-    out = torch.empty(rows, channels, dtype=x.dtype, device=x.device)
-    if not rows:
-        return out
-    x = x if x.stride(1) == 1 else x.contiguous()
-    parents, source, keep = (lineage.tensor(name, x.device) for name in ("parents", "source", "keep"))
-    window_size = windows[0].numel()
-    _conv[rows, triton.cdiv(channels, CHANNELS)](
-        x, weight.contiguous(), windows, out, parents, source, x.stride(0), channels, len(weight), CHANNELS, window_size
-    )  # fmt: skip
-    keep_windows(x, windows, window_size, Links(parents, source, keep), _spans_on_device(lineage, x.device))
-    return out
 
 
 class Links(NamedTuple):
@@ -64,23 +40,6 @@ def kept_spans(lineage: Lineage) -> list[tuple[int, int]]:
     """First kept row of each sequence, and one behind its last row."""
     first_kept = lambda first, end: next((row for row in range(first, end) if lineage.keep[row] >= 0), end)
     return [(first_kept(first, end), end) for first, end in lineage.ends()]
-
-
-@functools.lru_cache(maxsize=8)
-def _spans_on_device(lineage: Lineage, device: torch.device) -> Tensor:
-    """Spans on the device, made once per forward, for all layers."""
-    return torch.tensor(kept_spans(lineage), dtype=torch.int64).to(device)
-
-
-@triton.jit
-def _conv(
-    x, weight, windows, out, parents, source, x_row,
-    C: tl.constexpr, W: tl.constexpr, BLOCK: tl.constexpr, PLACE: tl.constexpr,
-):  # fmt: skip
-    row = tl.program_id(0).to(tl.int64) + tl.arange(0, 1)
-    at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    total = convolve(x, weight, windows, parents, source, row, row >= 0, at, at < C, x_row, C, W, BLOCK, 1, PLACE)
-    tl.store(out + (row * C)[:, None] + at[None, :], total, (at < C)[None, :])
 
 
 @device_function

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 import torch
-from torch import Tensor
-
 from spec_kernels.gpu.choice.description import Draws
+from torch import Tensor
 
 LOW = np.uint64(0xFFFFFFFF)
 HALF = np.uint64(32)

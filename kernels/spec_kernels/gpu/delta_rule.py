@@ -7,18 +7,14 @@ triangular systems of all pieces side by side, then the state from piece to piec
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Sequence
 from typing import NamedTuple
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
 from spec_kernels.ops.device_function import device_function
-from spec_kernels.ops.gated_delta.plan import PIECE, plan
-from spec_kernels.ops.lineage import Lineage
+from spec_kernels.ops.gated_delta.plan import PIECE
 
 COLUMNS = 8
 """Columns of a state in one warp: 32 bytes of a row, the least that memory delivers."""
@@ -61,82 +57,9 @@ class Solved(NamedTuple):
     looks: Tensor
 
 
-def gated_delta(
-    q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor, states: Tensor, lineage: Lineage, key_of: Tensor
-) -> tuple[Tensor, Tensor]:
-    """S = exp(g) S_before + k dᵀ with d = beta (v - (exp(g) S_before)ᵀ k), o = Sᵀ q (Yang et al., 2412.06464, eq. 10).
-
-    q, k: float32 [R, Hk, Dk], unit vectors, q scaled    v: float32 [R, Hv, Dv]    beta: float32 [R, Hv]
-    g: float32, at most 0: [R, Hv], or [R, Hv, Dk] for a decay per channel (KDA)
-    states: float32 [N, Hv, Dk, Dv]; the ones that ``lineage`` keeps are overwritten with the state after their row
-    key_of: int64 [Hv], the key head that serves each value head
-    returns o, d: float32 [R, Hv, Dv]; a row's result depends on its ancestors only, bit for bit, except that rows of
-        ``lineage.chunks`` are summed in another order than rows alone
-    """
-    q, k, v, beta = (_pack(m) for m in (q, k, v, beta))
-    o, d = (torch.empty(v.shape, device=v.device) for _ in range(2))
-    heads, key_dim, value_dim = states.shape[1:]
-    aside = torch.empty(plan(lineage).asides, heads, key_dim, value_dim, device=v.device)
-    size = heads * key_dim * value_dim
-    rows = Rows(q, k, v, beta, by_channel(g, k), _check_contiguous(states), size, key_of, aside, o, d)
-    for runs, pieces in _stages(lineage, v.device):
-        if runs:
-            widths = key_dim, value_dim, PIECE
-            solved = (torch.empty(len(pieces.table), heads, PIECE, n, device=v.device) for n in widths)
-            compute_runs(rows, pieces, Solved(*solved))
-        else:
-            compute_rows(rows, pieces)
-    return o, d
-
-
-@functools.lru_cache(maxsize=8)
-def _stages(lineage: Lineage, device: torch.device) -> list[tuple[bool, Pieces]]:
-    """Whether each stage has runs, and its pieces; made once per forward, for all layers."""
-    on_device = lambda numbers: torch.tensor(numbers, dtype=torch.int64).to(device)
-    stages = enumerate(plan(lineage).stages)
-    return [(i % 2 == 1, Pieces(on_device(s.pieces), on_device(s.spans))) for i, s in stages if s.pieces]
-
-
-def replay(
-    states: Tensor, k: Tensor, d: Tensor, g: Tensor, key_of: Tensor, path: Sequence[int], source: int, target: int
-) -> None:
-    """Run recorded rows along a path: S = exp(g) S + k dᵀ from states[source] into states[target], in place if equal.
-
-    k: float32 [n, Hk, Dk]    d: float32 [n, Hv, Dv]    g: float32 [n, Hv] or [n, Hv, Dk]    path: rows, in order
-    The result is that of ``gated_delta`` for the same rows, bit for bit.
-    """
-    if not path:
-        return
-    k, d, g = _pack(k), _pack(d), by_channel(g, k)
-    heads, key_dim, value_dim = states.shape[1:]
-    _replay[heads, triton.cdiv(value_dim, COLUMNS)](
-        _check_contiguous(states), k, d, g, key_of, _on_device(tuple(path), k.device),
-        k.stride(0), d.stride(0), *g.stride(), len(path), source, target,
-        key_dim, heads, value_dim, triton.next_power_of_2(key_dim), COLUMNS, num_warps=1,
-    )  # fmt: skip
-
-
-@functools.lru_cache(maxsize=64)
-def _on_device(path: tuple[int, ...], device: torch.device) -> Tensor:
-    """Path on the device, made once since all layers replay the same path."""
-    return torch.tensor(path, dtype=torch.int64).to(device)
-
-
-def _pack(rows: Tensor) -> Tensor:
-    """Rows [R, ...] that may lie apart, each in one piece."""
-    return rows if not len(rows) or rows[0].is_contiguous() else rows.contiguous()
-
-
 def by_channel(g: Tensor, k: Tensor) -> Tensor:
     """[R, Hv, Dk]; a decay per head is that of all its channels."""
     return g if g.dim() == 3 else g[..., None].expand(*g.shape, k.shape[-1])
-
-
-def _check_contiguous(states: Tensor) -> Tensor:
-    """A copy would be written and lost."""
-    if not states.is_contiguous():
-        raise ValueError(f"states are overwritten in place and must be contiguous, not of strides {states.stride()}")
-    return states
 
 
 @device_function
@@ -205,19 +128,6 @@ def _rows(
         tl.store(o + (row * HV + head) * DV + j, answer + tl.sum(query * key, 0) * written, j < DV)
         state = _advance(state, key, written, decay)
         _leave(state, entry, states, aside, PLACE, HV * DK * DV, place, held)
-
-
-@triton.jit
-def _replay(
-    states, k, d, g, key_of, path, k_row, d_row, g_row, g_head, g_channel, rows, source, target,
-    DK: tl.constexpr, HV: tl.constexpr, DV: tl.constexpr,
-    BLOCK_K: tl.constexpr, BLOCK_V: tl.constexpr,
-):  # fmt: skip
-    before = states + tl.cast(source, tl.int64) * HV * DK * DV
-    after = states + tl.cast(target, tl.int64) * HV * DK * DV
-    replay_columns(
-        before, after, k, d, g, key_of, path, k_row, d_row, g_row, g_head, g_channel, rows, DK, DV, BLOCK_K, BLOCK_V
-    )
 
 
 @device_function
