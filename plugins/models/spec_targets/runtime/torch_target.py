@@ -27,11 +27,11 @@ from spec_core import (
     Compat,
     Needs,
     Part,
+    RollbackStep,
     Rows,
     Sampling,
     Sequence,
     Slot,
-    Step,
     TargetInfo,
     TargetOutput,
     hookimpl,
@@ -320,7 +320,7 @@ class TorchTarget:
         return Compat(owns={"attention"}, shares=True, notes=self.notes)
 
     @hookimpl
-    def rollback(self, step: Step) -> None:
+    def rollback(self, step: RollbackStep) -> None:
         """A kept chain is already in place; the rows of a kept tree path are moved together."""
         for seq, verdict in step.verdicts.items():
             if verdict.path and verdict.path[-1] >= len(verdict.path) and seq.slot.state.cache is not None:
