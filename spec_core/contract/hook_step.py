@@ -144,6 +144,11 @@ class HookStep:
         """{hook.plugin, or "verify": seconds} in this step so far."""
         return {**self._step.seconds}
 
+    @property
+    def priced(self) -> frozenset[str]:
+        """Plugins that asked for a price that a controller had set, in this step so far."""
+        return frozenset(self._step.priced)
+
     def request_values(self, seq: Sequence) -> Mapping[str, Any]:
         """The request's own values for the calling plugin, by the names in its ``Compat(request_values=...)``.
 

@@ -197,11 +197,13 @@ class LendsParts(Watched):
     def overlay_problem(self, overlay: Overlay) -> str | None:
         return overlay_problem(self.inner, overlay)
 
-    def partial_forward(self, blocks: Iterable[int], window: int = 0, overlay: Overlay | None = None) -> PartialForward:
+    def partial_forward(
+        self, blocks: Iterable[int], window: int = 0, overlay: Overlay | None = None, sinks: int = 0
+    ) -> PartialForward:
         self.asked = True
         if not hasattr(self.inner, "partial_forward"):
             return Whole(self)
-        return partial_forward(self.inner, blocks, window, overlay)
+        return partial_forward(self.inner, blocks, window, overlay, sinks)
 
 
 @attrs.frozen

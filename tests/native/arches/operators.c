@@ -135,6 +135,7 @@ static uint64_t attention(table t, draws *d) {
     int window = between(d, 1, 40);
     spec_attention a = {heads,
                         toss(d) ? window : 0,
+                        toss(d) ? between(d, 1, 20) : 0,
                         0.125f,
                         q,
                         (size_t)q_width,
