@@ -28,6 +28,7 @@ from spec_core.sampling.reference import NoiseKey
 if TYPE_CHECKING:
     from spec_core.contract.sequence import Sequence
     from spec_core.contract.target import Target
+    from spec_core.contract.values import Verdict
 
 NO_VALUES: Mapping[str, Any] = MappingProxyType({})
 
@@ -104,6 +105,11 @@ class Step:
         part = self._by_seq[seq]
         assert self.output is not None
         return self.output.logits[part.logits_row : part.logits_row + 1 + part.drafted]
+
+    @property
+    def verdicts(self) -> dict[Sequence, Verdict]:
+        """The verdict of each sequence that has one."""
+        return {part.seq: part.verdict for part in self.parts if part.verdict is not None}
 
     @property
     def methods(self) -> tuple[str, ...]:

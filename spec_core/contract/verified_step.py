@@ -106,7 +106,7 @@ class ProcessStep(VerifiedStep):
     @property
     def verdicts(self) -> dict[Sequence, Verdict]:
         """The verdict of each sequence that has one, after the cut at stop tokens and limits."""
-        return {p.seq: p.verdict for p in self._step.parts if p.verdict is not None}
+        return self._step.verdicts
 
     def kept_rows(self, seq: Sequence) -> list[int]:
         """Batch rows of the kept drafts, root first."""
