@@ -27,17 +27,17 @@ class DraftStep(NoisyStep):
     @property
     def wants_probs(self) -> bool:
         """Whether the active rule reads ``Draft.probs``."""
-        return self._step.wants_probs
+        return self._shown[0].wants_probs
 
     @property
     def records(self) -> list[StepRecord]:
         """What each step took since a controller was last called, oldest first."""
-        return [*self._step.records]
+        return [*self._shown[0].records]
 
     @property
     def undrafted(self) -> Iterator[tuple[Sequence, int]]:
         """(sequence, budget) of each that may draft and has no draft yet; budget is at least 1."""
-        step = self._step
+        step = self._shown[0]
         for part in step.parts:
             if part.budget and part.draft is None and step.serves(part.seq):
                 budget = part.length_max(step.plugin)
@@ -47,7 +47,7 @@ class DraftStep(NoisyStep):
 
     def nodes(self, seq: Sequence) -> int:
         """Max tokens of a tree for this sequence; the budget limits its depth."""
-        step = self._step
+        step = self._shown[0]
         return step.nodes_max(step._by_seq[seq])
 
     def propose(self, seq: Sequence, draft: Draft) -> None:
@@ -75,7 +75,7 @@ class DraftStep(NoisyStep):
         leaf: index of a token that nothing follows; a chain has one, its last. budget: longest path that may follow it,
         at least 1. Of a tree the leaf whose path is the most likely comes first, by the confidence of its tokens.
         """
-        step = self._step
+        step = self._shown[0]
         for part in step.parts:
             if part.draft is None or step.plugin not in step.extenders or not step.serves(part.seq):
                 continue
@@ -108,7 +108,7 @@ class DraftStep(NoisyStep):
 
     def probe_room(self, seq: Sequence) -> int:
         """How many rows the plugin may probe for this sequence: its ``Needs(probes=...)``, or 0 if there is no room."""
-        step = self._step
+        step = self._shown[0]
         part = step.part(seq)
         if not part.probes_max or not step.serves(seq) or not part.length_max(step.plugin):
             return 0
@@ -135,7 +135,7 @@ class DraftStep(NoisyStep):
         """
         if fixed is not None:
             return fixed
-        step = self._step
+        step = self._shown[0]
         limit = (step._by_seq[seq].limits or NO_LIMITS).get(step.plugin)
         if limit is None or limit.price is None:
             return usual
@@ -169,11 +169,11 @@ class DraftStep(NoisyStep):
 
     def _further(self, part: Part, depth: int) -> int:
         """Longest path that the asking plugin may add behind a token of this depth."""
-        return min(part.budget - depth, self._tokens_left(part), part.length_max(self._step.plugin))
+        return min(part.budget - depth, self._tokens_left(part), part.length_max(self._shown[0].plugin))
 
     def _tokens_left(self, part: Part) -> int:
         """Tokens that the asking plugin may add to a draft of others."""
-        step = self._step
+        step = self._shown[0]
         whole = part.nodes if step.trees else part.budget
         return min(whole - part.drafted, step.nodes_max(part))
 

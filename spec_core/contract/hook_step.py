@@ -33,21 +33,16 @@ OVER = "this step is over: a step is valid until the process hook returns"
 class HookStep:
     """What all hooks see of a step. A run has one view for each hook, and shows its steps in it one after the other."""
 
-    __slots__ = ("_step",)
-    _step: Step  # None between two steps
+    __slots__ = ("_shown",)
+    _shown: list[Step]  # one step, None between two of them; views of a run share it
     _hook: ClassVar[str] = ""
 
-    def __init__(self, step: Step | None = None) -> None:
-        write(self, "_step", step)
-
-    def _show(self, step: Step) -> HookStep:
-        """Show another step. Only the core calls this."""
-        write(self, "_step", step)
-        return self
+    def __init__(self, step: Step) -> None:
+        write(self, "_shown", [step])
 
     def _writable(self, name: str) -> Step:
         """The step, for a call that writes to it; a view that a plugin kept raises PhaseError in another hook."""
-        if (step := self._step) is None:
+        if (step := self._shown[0]) is None:
             raise PhaseError(OVER)
         if step.phase != self._hook:
             raise PhaseError(f"step.{name} belongs to the hook {self._hook!r}; this is {step.phase!r}")
@@ -62,7 +57,7 @@ class HookStep:
     if not TYPE_CHECKING:  # for a type checker the names of a view are all there are
 
         def __getattr__(self, name: str) -> Any:
-            if self._step is None:
+            if self._shown[0] is None:
                 raise PhaseError(OVER)
             if hooks := [repr(hook) for hook in HOOKS if hook != self._hook and name in names_of(hook)]:
                 raise PhaseError(f"step.{name} belongs to the hook {' or '.join(hooks)}; this is {self._hook!r}")
@@ -73,92 +68,92 @@ class HookStep:
     @property
     def target(self) -> Target:
         """The target of the run."""
-        return self._step.target
+        return self._shown[0].target
 
     @property
     def plugin(self) -> str:
         """The name of the calling plugin in the run."""
-        return self._step.plugin
+        return self._shown[0].plugin
 
     @property
     def phase(self) -> str:
         """The hook that runs now."""
-        return self._step.phase
+        return self._shown[0].phase
 
     @property
     def number(self) -> int:
         """Number of steps that the run made before this one."""
-        return self._step.number
+        return self._shown[0].number
 
     @property
     def parts(self) -> list[Part]:
         """The sequences' shares of the step, in batch order."""
-        return [*self._step.parts]
+        return [*self._shown[0].parts]
 
     @property
     def absent(self) -> tuple[Sequence, ...]:
         """Running sequences without rows in this step."""
-        return self._step.absent
+        return self._shown[0].absent
 
     def part(self, seq: Sequence) -> Part:
         """The sequence's share of this step. Raises KeyError for a sequence that has none."""
-        return self._step.part(seq)
+        return self._shown[0].part(seq)
 
     @property
     def batch(self) -> Batch | None:
         """Rows of the forward; None before it."""
-        return own_batch(self._step)
+        return own_batch(self._shown[0])
 
     @property
     def methods(self) -> tuple[str, ...]:
         """Methods of the run, in the order in which they are called."""
-        return self._step.methods
+        return self._shown[0].methods
 
     @property
     def trees(self) -> bool:
         """Whether drafts may branch."""
-        return self._step.trees
+        return self._shown[0].trees
 
     @property
     def private(self) -> bool:
         """Whether the active rule uses noise that drafters cannot read."""
-        return self._step.private
+        return self._shown[0].private
 
     @property
     def drafting(self) -> bool:
         """Whether at least one sequence may draft."""
-        return self._step.drafting
+        return self._shown[0].drafting
 
     @property
     def constrained(self) -> bool:
         """Whether a constraint, or ``min_tokens``, limits the tokens of at least one sequence."""
-        return self._step.constrained
+        return self._shown[0].constrained
 
     @property
     def last_record(self) -> StepRecord | None:
         """What the last completed step took; None in the first."""
-        return self._step.last_record
+        return self._shown[0].last_record
 
     @property
     def seconds(self) -> Mapping[str, float]:
         """{hook.plugin, or "verify": seconds} in this step so far."""
-        return {**self._step.seconds}
+        return {**self._shown[0].seconds}
 
     @property
     def priced(self) -> frozenset[str]:
         """Plugins that asked for a price that a controller had set, in this step so far."""
-        return frozenset(self._step.priced)
+        return frozenset(self._shown[0].priced)
 
     def request_values(self, seq: Sequence) -> Mapping[str, Any]:
         """The request's own values for the calling plugin, by the names in its ``Compat(request_values=...)``.
 
         Each is what the plugin's check returned; a value that the request did not give is missing.
         """
-        return self._step.request_values(seq)
+        return self._shown[0].request_values(seq)
 
     def report_cost(self, forwards: int = 0, rows: int = 0) -> None:
         """Report forwards that the plugin ran itself, and their rows."""
-        self._step.report_cost(forwards, rows)
+        self._shown[0].report_cost(forwards, rows)
 
 
 def names_of(hook: str) -> set[str]:
@@ -192,7 +187,7 @@ class NoisyStep(HookStep):
             private noise differs, since a rule may look below a node before it rejects it.
         :param ids: noise of these tokens only; a few are cheap, the whole vocabulary takes some hundred microseconds.
         """
-        step = self._step
+        step = self._shown[0]
         if (i := index(i)) < 0:
             raise ValueError(f"noise was requested for drafted token {i}, the first is 0")
         source, t = step.drawing(seq, i, index(branch))
@@ -203,7 +198,7 @@ class NoisyStep(HookStep):
 
     def drawing(self, seq: Sequence, i: int, branch: int = 0) -> tuple[NoiseKey, int]:
         """The key of ``noise(seq, i, branch)``: (seed, stream, domain), and its output position."""
-        return self._step.drawing(seq, i, branch)
+        return self._shown[0].drawing(seq, i, branch)
 
 
 class FailingStep(HookStep):

@@ -55,7 +55,7 @@ class Rows:
 
     def by_sequence(self) -> Iterator[tuple[Sequence, Span]]:
         """(sequence, span) of the sequences that the calling plugin may serve."""
-        step = self.step._step
+        step = self.step._shown[0]
         for seq, span in self.spans.items():
             if seq.wants(step.plugin):
                 step.current_sequence = seq

@@ -30,26 +30,26 @@ class VerifiedStep(HookStep):
         """What the forward computed. Until all verdicts are final its logits are a copy; its trace is for owners of
         target state alone.
         """
-        output = own_output(self._step)
+        output = own_output(self._shown[0])
         if output is None:
             raise PhaseError("this step has no output yet: a step is valid until the process hook returns")
         return output
 
     def logits(self, seq: Sequence) -> Tensor:
         """[1+K, V]: row 0 follows the last committed token, row 1+j follows draft j."""
-        part = self._step.part(seq)
+        part = self._shown[0].part(seq)
         return self.output.logits[part.logits_row : part.logits_row + 1 + part.drafted]
 
     def mask(self, seq: Sequence, row: int) -> np.ndarray | None:
         """[ceil(V / 32)] uint32: the tokens that the request's constraint allows at ``row`` of ``logits(seq)``, token
         ``id`` as bit ``id % 32`` of word ``id // 32``. None: all.
         """
-        masks = self._step.part(seq).masks
+        masks = self._shown[0].part(seq).masks
         return None if masks is None else masks[row]
 
     def history(self, seq: Sequence, row: int) -> list[int]:
         """Tokens before the choice at ``row`` of ``logits(seq)``: prompt, output, and that row's drafted prefix."""
-        draft = self._step.part(seq).draft
+        draft = self._shown[0].part(seq).draft
         if row == 0 or draft is None:
             return seq.tokens
         return seq.tokens + [draft.ids[i] for i in draft.ancestry(row - 1)]
@@ -64,7 +64,7 @@ class AcceptStep(VerifiedStep, FailingStep):
     @property
     def undecided(self) -> Iterator[Sequence]:
         """Sequences that need a verdict in this step and have none yet."""
-        step = self._step
+        step = self._shown[0]
         for part in step.parts:
             if part.decides and part.verdict is None and part.seq.finish != "error":
                 step.current_sequence = part.seq
@@ -94,7 +94,7 @@ class AcceptStep(VerifiedStep, FailingStep):
 
     def choosing(self, seq: Sequence) -> NoiseKey:
         """(seed, stream, domain) of the noise with which the core chooses a token."""
-        return self._step.choosing(seq)
+        return self._shown[0].choosing(seq)
 
 
 class ProcessStep(VerifiedStep):
@@ -106,11 +106,11 @@ class ProcessStep(VerifiedStep):
     @property
     def verdicts(self) -> dict[Sequence, Verdict]:
         """The verdict of each sequence that has one, after the cut at stop tokens and limits."""
-        return self._step.verdicts
+        return self._shown[0].verdicts
 
     def kept_rows(self, seq: Sequence) -> list[int]:
         """Batch rows of the kept drafts, root first."""
-        part = self._step.part(seq)
+        part = self._shown[0].part(seq)
         return [part.first_draft_row + i for i in part.verdict.path] if part.verdict else []
 
     @property
@@ -120,7 +120,7 @@ class ProcessStep(VerifiedStep):
         ``share.full_verdict`` is the verdict on them before the cut at a stop or limit, ``share.verdict`` the one after
         it. Tokens that extended a draft appear only if all tokens before them were accepted: otherwise none was tested.
         """
-        step = self._step
+        step = self._shown[0]
         for seq in self.verdicts:
             for share in shares(step._by_seq[seq], step.plugin):
                 yield seq, share
@@ -134,7 +134,7 @@ class RollbackStep(ProcessStep, FailingStep, NoisyStep):
 
     def probe_rows(self, seq: Sequence) -> ProbeRows | None:
         """Outputs of the rows that the calling plugin probed for a sequence in this step; None if it probed none."""
-        step = self._step
+        step = self._shown[0]
         part = step.part(seq)
         at = [p.first + i for p in field_of(part, "probes") if p.source == step.plugin for i in range(len(p.ids))]
         if not at:

@@ -62,9 +62,9 @@ def _jobs(step: AcceptStep, logits: Tensor) -> tuple[dict[Sequence, tuple[Any, .
     """The arguments of the native ``walk`` for each sequence, and sequences whose rows the target did not return."""
     first, stride = logits.data_ptr(), logits.stride(0) * logits.element_size()
     (rows, n), kind = logits.shape, KINDS[logits.dtype]
-    jobs, short = {}, []
+    jobs, short, state = {}, [], step._shown[0]  # the core's own rule reads the state itself
     for seq in step.undecided:
-        part = step.part(seq)
+        part = state.part(seq)
         if part.logits_row + part.drafted < rows:
             ids, parents = (None, None) if part.draft is None else (part.draft.ids, part.draft.parents)
             row = (
@@ -73,7 +73,7 @@ def _jobs(step: AcceptStep, logits: Tensor) -> tuple[dict[Sequence, tuple[Any, .
                 kind,
                 n,
                 seq.sampling._terms,
-                step.choosing(seq),
+                state.choosing(seq),
                 seq.output_position,
             )
             masks = () if part.masks is None else bits(part.masks)

@@ -31,11 +31,12 @@ from spec_core.errors import FOREIGN, PluginError, as_exception
 
 Failed = Callable[[str, str, Exception, Step], None]
 Call = Callable[[Any], Any]
-STATE = "_step"
 CLOSE = "close"
 """The last call of a plugin."""
 TRUSTED = (DEFAULT_RULE, TARGET)
 """Plugins that make the text: a step is not sealed for them."""
+VIEWS: dict[str, Any] = dict(zip(HOOKS, (DraftStep, AcceptStep, RollbackStep, ProcessStep), strict=True))
+"""What each hook sees of a step."""
 
 
 class Hooks:
@@ -50,9 +51,10 @@ class Hooks:
         """pluggy calls the last registered plugin first, so plugins are registered in reverse."""
         self.manager = hookspecs.manager()
         failed, chosen_plugins = weakly(failed), list(plugins)
-        self._process_step = ProcessStep()
-        views: tuple[HookStep, ...] = (DraftStep(), AcceptStep(), RollbackStep(), self._process_step)
-        self._views = dict(zip(HOOKS, views, strict=True))
+        self._shown: list[Any] = [None]
+        self._views = {hook: view(None) for hook, view in VIEWS.items()}
+        for view in self._views.values():
+            write(view, "_shown", self._shown)
         self.controllers = frozenset(chosen.name for chosen in chosen_plugins if chosen.controls)
         for chosen in reversed(chosen_plugins):
             if not self.manager.has_plugin(chosen.name):
@@ -76,13 +78,12 @@ class Hooks:
 
     def rows_of(self, step: Step, spans: Mapping[Sequence, Span]) -> Rows:
         """The argument of ``process``."""
-        write(self._process_step, STATE, step)
-        return Rows(self._process_step, spans)
+        self._shown[0] = step
+        return Rows(self._views["process"], spans)
 
     def end_views(self) -> None:
         """Show no step any more: plugins may have kept the views."""
-        for view in self._views.values():
-            write(view, STATE, None)
+        self._shown[0] = None
 
     def switch_off(self, name: str) -> None:
         """Stop calling this plugin."""
@@ -140,7 +141,7 @@ def _around(method: Callable[..., Any], hook: str, name: str, failed: Failed, tr
     takes_argument = bool(inspect.signature(method).parameters)
 
     def ask(argument: Any) -> Generator[None, Any, Any]:
-        step: Step = (argument.step if hook == "process" else argument)._step
+        step: Step = (argument.step if hook == "process" else argument)._shown[0]
         step.plugin, step.current_sequence = name, None
         try:
             with _hold_seal(step, trusted):
@@ -188,7 +189,8 @@ def _wrap(method: Callable[..., Any], hook: str, name: str, failed: Failed, trus
     takes_argument = bool(inspect.signature(method).parameters)
     label = f"{hook}.{name}"
 
-    def ask(step: Step, argument: HookStep | Rows) -> None:
+    def call_method(view: HookStep, argument: Any) -> None:
+        step = view._shown[0]
         step.plugin, step.current_sequence = name, None
         began = perf_counter()
         try:
@@ -206,8 +208,8 @@ def _wrap(method: Callable[..., Any], hook: str, name: str, failed: Failed, trus
             step.seconds[label] = step.seconds.get(label, 0.0) + perf_counter() - began
 
     if hook == "process":
-        return lambda rows: ask(rows.step._step, rows)
-    return lambda step: ask(step._step, step)
+        return lambda rows: call_method(rows.step, rows)
+    return lambda step: call_method(step, step)
 
 
 def broadcast(manager: PluginManager, name: str, view: HookStep, without: frozenset[str] = frozenset()) -> Call:
@@ -218,20 +220,26 @@ def broadcast(manager: PluginManager, name: str, view: HookStep, without: frozen
     of the core's own hooks.
     """
     hook = manager.subset_hook_caller(name, [p for n, p in manager.list_name_plugin() if n in without])
-    implementations = hook.get_hookimpls()
-    if any(implementation.wrapper for implementation in implementations):
-        if name == "process":
-            return lambda rows: hook(rows=rows)
-        return lambda step: hook(step=view._show(step))
+    implementations, shown = hook.get_hookimpls(), view._shown
+    wrapped = any(implementation.wrapper for implementation in implementations)
     calls = tuple(implementation.function for implementation in reversed(implementations))
 
-    def call_with(argument: Any) -> None:
-        for one in calls:
-            one(argument)
+    def call(step: Step) -> None:
+        shown[0] = step
+        if wrapped:
+            hook(step=view)
+        else:
+            for one in calls:
+                one(view)
 
-    if name == "process":
-        return call_with
-    return lambda step: call_with(view._show(step))
+    def call_with_rows(rows: Rows) -> None:
+        if wrapped:
+            hook(rows=rows)
+        else:
+            for one in calls:
+                one(rows)
+
+    return call_with_rows if name == "process" else call
 
 
 def affected_parts(name: str, hook: str, step: Step) -> list[Part]:

@@ -37,7 +37,7 @@ def spoil(item: Any, own: frozenset[str] = frozenset(), seen: set[int] | None = 
             if isinstance(getattr(type(item), name), property):
                 yield from spoil(getattr(item, name), own, seen)
                 yield from _set(item, name)
-        yield from _set(item, "_step")
+        yield from _set(item, "_shown")
     elif attrs.has(type(item)):
         for field in attrs.fields(type(item)):
             if field.name[0] != "_" and field.name not in OWN | own:

@@ -101,7 +101,7 @@ class WithoutLogits:
 
     @hookimpl(tryfirst=True)
     def rollback(self, step: RollbackStep) -> None:
-        state = step._step
+        state = step._shown[0]
         assert state.output is not None
         state.output = attrs.evolve(state.output, logits=cast(Any, Hidden()))
 
