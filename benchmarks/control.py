@@ -47,7 +47,7 @@ from spec_compare.records.record import Record
 
 from benchmarks.comparison import MODELS
 from benchmarks.support.tables import ROOT, heading, row
-from spec_core import Compat, Draft, Run, Sampling, Step, Target, hookimpl, load
+from spec_core import Compat, Draft, DraftStep, Run, Sampling, Target, hookimpl, load
 
 KEPT = ROOT / "build" / "control"
 PLAIN, ALL, AUTO, DEFAULT, WRONG = "plain", "all", "auto", "default", "wrong"
@@ -68,7 +68,7 @@ class Wrong:
         return Compat()
 
     @hookimpl
-    def draft(self, step: Step) -> None:
+    def draft(self, step: DraftStep) -> None:
         for seq, budget in step.undrafted:
             step.propose(seq, Draft([step.target.info.vocab - 1] * budget))
 

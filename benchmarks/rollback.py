@@ -39,7 +39,7 @@ from spec_targets.runtime.weights import trunk_shapes
 
 from benchmarks.support.results import save
 from benchmarks.support.tables import heading, row
-from spec_core import Compat, Draft, Needs, Rows, Run, Step, hookimpl
+from spec_core import Compat, Draft, DraftStep, Needs, RollbackStep, Rows, Run, Step, hookimpl
 from spec_core import Sequence as TextSequence
 from spec_core.contract.batch import Part
 from spec_core.contract.layout import lay_out_batch
@@ -152,7 +152,7 @@ class Random:
     rng: torch.Generator = attrs.field(factory=lambda: torch.Generator().manual_seed(1))
 
     @hookimpl
-    def draft(self, step: Step) -> None:
+    def draft(self, step: DraftStep) -> None:
         for seq, budget in step.undrafted:
             step.propose(seq, Draft(torch.randint(VOCAB, (min(self.n, budget),), generator=self.rng)))
 
@@ -176,7 +176,7 @@ class SeparateForward:
         self.copies = {seq: rows.step.target.checkpoint(seq) for seq in rows.spans}
 
     @hookimpl
-    def rollback(self, step: Step) -> None:
+    def rollback(self, step: RollbackStep) -> None:
         for seq, verdict in step.verdicts.items():
             part, state = step.part(seq), seq.slot.state.recurrent
             if len(verdict.path) < part.drafted:

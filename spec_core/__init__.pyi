@@ -10,8 +10,10 @@ from spec_core.contract.batch import Part as Part
 from spec_core.contract.batch import Piece as Piece
 from spec_core.contract.batch import TargetOutput as TargetOutput
 from spec_core.contract.constraint import Constraint as Constraint
+from spec_core.contract.draft_step import DraftStep as DraftStep
 from spec_core.contract.encoded_prompt import EncodedPrompt as EncodedPrompt
 from spec_core.contract.encoded_prompt import PicturedPrompt as PicturedPrompt
+from spec_core.contract.hook_step import HookStep as HookStep
 from spec_core.contract.matcher import Matcher as Matcher
 from spec_core.contract.method_choice import MethodChoice as MethodChoice
 from spec_core.contract.plan import DraftPlan as DraftPlan
@@ -38,6 +40,9 @@ from spec_core.contract.values import Needs as Needs
 from spec_core.contract.values import Refusal as Refusal
 from spec_core.contract.values import TargetInfo as TargetInfo
 from spec_core.contract.values import Verdict as Verdict
+from spec_core.contract.verified_step import AcceptStep as AcceptStep
+from spec_core.contract.verified_step import ProcessStep as ProcessStep
+from spec_core.contract.verified_step import RollbackStep as RollbackStep
 from spec_core.errors import PluginError as PluginError
 from spec_core.errors import Refused as Refused
 from spec_core.errors import SpecError as SpecError

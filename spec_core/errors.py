@@ -135,8 +135,8 @@ class NotRequested(KeyError):
         return str(self.args[0])
 
 
-class PhaseError(RuntimeError):
-    """A plugin called a method of Step that belongs to another hook."""
+class PhaseError(AttributeError):
+    """A plugin used a name of a step that belongs to another hook."""
 
 
 NAME_MAX = 100

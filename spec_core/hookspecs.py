@@ -20,10 +20,11 @@ from typing import TYPE_CHECKING
 import pluggy
 
 if TYPE_CHECKING:
+    from spec_core.contract.draft_step import DraftStep
     from spec_core.contract.rows import Rows
-    from spec_core.contract.step import Step
     from spec_core.contract.target import Target
     from spec_core.contract.values import Compat
+    from spec_core.contract.verified_step import AcceptStep, RollbackStep
 
 PROJECT = "spec_core"
 CONTRACT = (1, 0)
@@ -47,7 +48,7 @@ def compat(target: Target) -> Compat | None:
 
 
 @hookspec
-def draft(step: Step) -> None:
+def draft(step: DraftStep) -> None:
     """Propose tokens for the sequences that have no draft yet.
 
     Called once per step, if any sequence may draft. Plugins are called in the order in which the user named them; a
@@ -68,7 +69,7 @@ def draft(step: Step) -> None:
 
 
 @hookspec
-def accept(step: Step) -> None:
+def accept(step: AcceptStep) -> None:
     """Decide how much of each draft is kept, and which token follows.
 
     Called once per step, after the target's forward. Rules are called in the user's order, the core's lossless rule
@@ -82,7 +83,7 @@ def accept(step: Step) -> None:
 
 
 @hookspec
-def rollback(step: Step) -> None:
+def rollback(step: RollbackStep) -> None:
     """Restore the target state that this plugin owns to the kept path.
 
     Called once per step, after verdicts were cut at stop tokens and limits. Owners of target state act where a verdict

@@ -209,6 +209,7 @@ def is_used(name, code):
     """Whether code has a name: a need or a declaration as an argument, a member of the step with its dot."""
     first, _, member = name.rpartition(".")
     pattern = {"Needs": rf"\b{member}=", "Compat": rf"\b{member}=", "Step": rf"step\.{member}\b"}
+    first = "Step" if first.endswith("Step") else first
     return re.search(pattern.get(first, rf"\b{member}\b"), code) is not None
 
 

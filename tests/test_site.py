@@ -252,7 +252,7 @@ def test_the_public_names_are_registered_where_they_are_described(site, inventor
     assert {f"spec_core.hookspecs.{hook}" for hook in HOOKS} <= names
     assert {
         ("py:class", "spec_core.Step"),
-        ("py:method", "spec_core.Step.propose"),
+        ("py:method", "spec_core.DraftStep.propose"),
         ("py:attribute", "spec_core.Request.max_tokens"),
         ("py:property", "spec_core.Run.busy"),
         ("py:function", "spec_core.load"),
@@ -286,11 +286,11 @@ def test_the_terms_of_the_glossary_are_registered(inventory, term):
 
 @pytest.mark.slow
 def test_a_search_for_stop_string_finds_the_glossary(site):
-    """Both words, as the search of the site stems them; and the object that ``Step.propose`` names."""
+    """Both words, as the search of the site stems them; and the object that ``DraftStep.propose`` names."""
     index = (site / "searchindex.js").read_text("utf-8")
     index = json.loads(index[index.index("(") + 1 : index.rindex(")")])
     entries = [index["terms"][word] for word in ("stop", "string")]
     pages = [{p} if isinstance(p, int) else set(p) for p in entries]
 
     assert index["docnames"].index("glossary") in set.intersection(*pages)
-    assert "propose" in [entry[4] for entry in index["objects"]["spec_core.Step"]]
+    assert "propose" in [entry[4] for entry in index["objects"]["spec_core.DraftStep"]]

@@ -27,7 +27,7 @@ follow_imports_for_stubs = True
 PLUGIN = '''
 import attrs
 
-from spec_core import Compat, Draft, Refusal, Rows, Run, Step, Target, hookimpl, load
+from spec_core import Compat, Draft, Refusal, DraftStep, Rows, Run, Target, hookimpl, load
 from spec_core.testing import DrafterConformance, ToyTarget
 from spec_core.toolkit import AcceptanceEstimate
 
@@ -43,7 +43,7 @@ class Repeat:
         return Compat(refusals=[Refusal("no tokens", hint="none")] if target.info.vocab < 2 else ())
 
     @hookimpl
-    def draft(self, step: Step) -> None:
+    def draft(self, step: DraftStep) -> None:
         for seq, budget in step.undrafted:
             step.propose(seq, Draft(seq.tokens[-1:] * budget))
 
@@ -144,14 +144,25 @@ def test_several_prompts_give_several_generations(folder):
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
-        ("def f(step: Step) -> None:\n    step.propos()", '"Step" has no attribute "propos"'),
+        ("def f(step: DraftStep) -> None:\n    step.propos()", '"DraftStep" has no attribute "propos"'),
+        ("def f(step: DraftStep) -> None:\n    step.decide", '"DraftStep" has no attribute "decide"'),
+        ("def f(step: AcceptStep) -> None:\n    step.propose", '"AcceptStep" has no attribute "propose"'),
+        ("def f(step: AcceptStep) -> None:\n    step.noise", '"AcceptStep" has no attribute "noise"'),
+        ("def f(step: RollbackStep) -> None:\n    step.undrafted", '"RollbackStep" has no attribute "undrafted"'),
+        ("def f(rows: Rows) -> None:\n    rows.step.rewind", '"ProcessStep" has no attribute "rewind"'),
+        (
+            "def f(step: DraftStep) -> None:\n    step.number = 1",
+            'Property "number" defined in "HookStep" is read-only',
+        ),
         ("Run('zoo:pico').generate(1.5)", "No overload variant"),
         ("Request('text', max_tokens='8')", 'Argument "max_tokens" to "Request" has incompatible type'),
         ("from spec_core import NoSuchName", 'has no attribute "NoSuchName"'),
     ],
 )
 def test_a_mistake_in_a_plugin_is_found(folder, wrong, says):
-    assert says in check(folder, f"from spec_core import Request, Run, Step\n{wrong}\n")
+    assert says in check(
+        folder, f"from spec_core import AcceptStep, DraftStep, Request, RollbackStep, Rows, Run\n{wrong}\n"
+    )
 
 
 def stub(package: Path) -> set[str]:

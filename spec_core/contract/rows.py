@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 import attrs
 from torch import Tensor
 
-from spec_core.contract.fields import write
 from spec_core.contract.hidden_states import HiddenStates, requested_final
 
 if TYPE_CHECKING:
     from spec_core.contract.sequence import Sequence
-    from spec_core.contract.step import Step
+    from spec_core.contract.verified_step import ProcessStep
 
 
 @attrs.frozen(eq=False)
@@ -51,12 +50,13 @@ class Span:
 class Rows:
     """All rows committed in one step, by sequence."""
 
-    step: Step
+    step: ProcessStep
     spans: Mapping[Sequence, Span]
 
     def by_sequence(self) -> Iterator[tuple[Sequence, Span]]:
         """(sequence, span) of the sequences that the calling plugin may serve."""
+        step = self.step._shown[0]
         for seq, span in self.spans.items():
-            if seq.wants(self.step.plugin):
-                write(self.step, "current_sequence", seq)
+            if seq.wants(step.plugin):
+                step.current_sequence = seq
                 yield seq, span

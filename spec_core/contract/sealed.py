@@ -1,6 +1,6 @@
 """What a hook reads of a step: nothing that a plugin writes into it changes a text or a log-probability.
 
-While the hook of a plugin runs, its step, parts, sequences and slots belong to classes of this module. A field cannot
+While the hook of a plugin runs, its parts, sequences and slots belong to classes of this module. A field cannot
 be set, and a container or tensor that the core, the target or another plugin still reads is read as a copy.
 """
 
@@ -20,7 +20,6 @@ from spec_core.contract.matcher import Matcher
 from spec_core.contract.sequence import Sequence, Slot
 from spec_core.contract.step import Step
 from spec_core.contract.values import Draft
-from spec_core.errors import PhaseError
 
 BEFORE_VERDICTS = ("draft", "accept")
 """Hooks after which a rule, or the default one, still reads logits and ``Draft.probs``."""
@@ -178,48 +177,31 @@ class SealedPart(Sealed, Part):
     __slots__ = ()
 
 
-def _own_batch(step: Step, batch: Batch | None) -> Batch | None:
-    if batch is None:
-        return None
-    if "batch" not in step.copies:
+def own_batch(step: Step) -> Batch | None:
+    """The batch as the plugin whose hook runs reads it."""
+    batch, copies = step.batch, step.copies
+    if batch is None or copies is None:
+        return batch
+    if "batch" not in copies:
         tokens, positions = batch.tokens.clone(), batch.positions.clone()
-        step.copies["batch"] = Batch(tokens, positions, batch.parts, CopiedRows(batch.embeds))
-    return step.copies["batch"]
+        copies["batch"] = Batch(tokens, positions, batch.parts, CopiedRows(batch.embeds))
+    return copies["batch"]
 
 
-def _own_output(step: Step, output: TargetOutput | None) -> TargetOutput | None:
+def own_output(step: Step) -> TargetOutput | None:
     """The output of the forward for one plugin. The logits are a copy until all verdicts and log-probabilities are
     read from them; the trace is for owners of state alone.
     """
-    if output is None:
-        return None
-    if "output" not in step.copies:
+    output, copies = step.output, step.copies
+    if output is None or copies is None:
+        return output
+    if "output" not in copies:
         logits = output.logits.clone() if step.phase in BEFORE_VERDICTS else output.logits
         hidden = {i: rows[:] for i, rows in output.hidden.items()}
         final = None if output.final is None else output.final[:]
         trace = output.trace if step.plugin in step.owners else None
-        step.copies["output"] = TargetOutput(logits, hidden, final, trace)
-    return step.copies["output"]
-
-
-@read_copies(
-    parts=copier(list),
-    records=copier(list),
-    failures=copier(list),
-    priced=copier(set),
-    seconds=copier(dict),
-    forwards=copier(dict),
-    rows=copier(dict),
-    proposals=copier(dict),
-    probing=copier(dict),
-    batch=_own_batch,
-    output=_own_output,
-)
-class SealedStep(Sealed, Step):
-    __slots__ = ()
-
-    def add(self, part: Part) -> None:
-        raise PhaseError("only the core adds sequences to a step")
+        copies["output"] = TargetOutput(logits, hidden, final, trace)
+    return copies["output"]
 
 
 def seal(step: Step) -> None:
@@ -236,12 +218,11 @@ def seal(step: Step) -> None:
         write(seq.slot, CLASS, SealedSlot)
         write(seq, CLASS, SealedSequence)
     step.copies = {}
-    write(step, CLASS, SealedStep)
 
 
 def unseal(step: Step) -> None:
     """End what ``seal`` began."""
-    write(step, CLASS, Step)
+    step.copies = None
     for part in step.parts:
         write(part, CLASS, Part)
         write(part.seq, CLASS, Sequence)

@@ -247,14 +247,19 @@ def partial_problem(target: Any) -> str | None:
 
 
 def partial_forward(
-    target: Any, blocks: Iterable[int], window: int = 0, overlay: Overlay | None = None
+    target: Any, blocks: Iterable[int], window: int = 0, overlay: Overlay | None = None, sinks: int = 0
 ) -> PartialForward:
     """The blocks of a target with these numbers, ascending. window: rows that attention sees at most; 0: as in each.
 
-    overlay: other weights of their rows. Raises ValueError for blocks that are not there, where keys of a block that is
-    left out would be read, and for an overlay that does not fit.
+    overlay: other weights of their rows. sinks: first rows of the sequence that attention sees as well as its window,
+    all at their own positions; a block whose own window is not larger keeps its own. Raises ValueError for blocks that
+    are not there, where keys of a block that is left out would be read, for an overlay that does not fit, and for
+    sinks without a window.
     """
-    more = {} if overlay is None else {"overlay": overlay}
+    if window < 0 or sinks < 0 or (sinks and not window):
+        raise ValueError(f"window={window} and sinks={sinks}: both are 0 or more, and sinks need a window")
+    more: dict[str, Any] = {} if overlay is None else {"overlay": overlay}
+    more |= {"sinks": sinks} if sinks else {}
     part: PartialForward = target.partial_forward(blocks, window, **more)
     return part
 

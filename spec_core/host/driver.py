@@ -152,7 +152,8 @@ class Host:
             self._asked.pop(key, None)
             advance(self._sequence(key), one.tokens)
         self._ask("rollback", step, step)
-        self._ask("process", step, commit(step, self._hooks.learners - self._left_out))
+        spans = commit(step, self._hooks.learners - self._left_out)
+        self._ask("process", step, self._hooks.rows_of(step, spans))
         clock.step_ended(step, rows)
         self._count(step)
 
@@ -180,6 +181,7 @@ class Host:
             self._count(step)
         self._asked |= {key: part for key, part in parts.items() if part.budget}
         clock.step_began(step)
+        self._hooks.end_views()
         return {key: part.draft for key, part in parts.items() if part.draft is not None}
 
     def _share(self, key: Hashable, budgets: Mapping[Hashable, int]) -> Part:

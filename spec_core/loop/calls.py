@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import reduce
 from operator import or_
 
@@ -10,7 +10,8 @@ import attrs
 
 from spec_core.assembly.construct import PluginInstance
 from spec_core.contract.batch import Part
-from spec_core.contract.rows import Rows
+from spec_core.contract.rows import Span
+from spec_core.contract.sequence import Sequence
 from spec_core.contract.step import Step
 from spec_core.contract.values import Needs
 from spec_core.loop.guard import Hooks
@@ -55,10 +56,10 @@ class StepCalls:
         """Call the owners of state, and methods that read verdicts."""
         self._call("rollback", self._left_out_after(step), step)
 
-    def process(self, step: Step, rows: Rows) -> None:
+    def process(self, step: Step, spans: Mapping[Sequence, Span]) -> None:
         """Call those who read the committed rows. The caller raises failures, after the events are delivered."""
         step.phase = "process"
-        self.hooks.calls_without(self.without_rows)["process"](rows)
+        self.hooks.calls_without(self.without_rows)["process"](self.hooks.rows_of(step, spans))
 
     def _left_out_after(self, step: Step) -> frozenset[str]:
         return self.left_out if has_drafts(step.parts) else self.undrafted

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import MappingProxyType
 
 import numpy as np
@@ -12,7 +13,7 @@ from spec_core.contract.batch import Part
 from spec_core.contract.fields import ReadOnlyList
 from spec_core.contract.layout import hide_numbers
 from spec_core.contract.request import Emitted
-from spec_core.contract.rows import Rows, Span
+from spec_core.contract.rows import Span
 from spec_core.contract.sequence import Sequence
 from spec_core.contract.step import Step
 from spec_core.contract.values import Verdict
@@ -59,7 +60,7 @@ def _ends_at(part: Part, tokens: list[int], context: int) -> int:
     return len(tokens) - 1
 
 
-def commit(step: Step, learners: frozenset[str]) -> Rows:
+def commit(step: Step, learners: frozenset[str]) -> Mapping[Sequence, Span]:
     """Append the emitted tokens and build the rows that are not delivered yet, where a plugin asks for them.
 
     learners: plugins that have ``process``.
@@ -80,7 +81,7 @@ def commit(step: Step, learners: frozenset[str]) -> Rows:
             if learners and (seq.methods is None or not learners.isdisjoint(seq.methods)):
                 spans[seq] = _span(step, part, seq.delivered, end)
             seq.delivered = end
-    return Rows(step, MappingProxyType(spans))
+    return MappingProxyType(spans)
 
 
 def _hold(seq: Sequence) -> None:

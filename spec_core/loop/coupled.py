@@ -16,8 +16,8 @@ import attrs
 from torch import Tensor
 
 from spec_core.contract.sequence import Sequence
-from spec_core.contract.step import Step
 from spec_core.contract.values import Compat, Draft, Verdict
+from spec_core.contract.verified_step import AcceptStep
 from spec_core.errors import TargetError
 from spec_core.hookspecs import hookimpl
 from spec_core.sampling import native
@@ -35,7 +35,7 @@ class Coupled:
         return Compat(noise="shared")
 
     @hookimpl(trylast=True)
-    def accept(self, step: Step) -> None:
+    def accept(self, step: AcceptStep) -> None:
         for seq, outcome in judge_matches(step):
             if isinstance(outcome, TargetError):
                 step.fail(seq, outcome)
@@ -43,7 +43,7 @@ class Coupled:
                 step.decide(seq, outcome)
 
 
-def judge_matches(step: Step) -> Iterator[tuple[Sequence, Verdict | TargetError]]:
+def judge_matches(step: AcceptStep) -> Iterator[tuple[Sequence, Verdict | TargetError]]:
     """The verdict of each undecided sequence, or the error of its logits."""
     assert step.output is not None
     logits = step.output.logits
@@ -58,13 +58,13 @@ def judge_matches(step: Step) -> Iterator[tuple[Sequence, Verdict | TargetError]
         yield seq, _attempt(step.part(seq).draft, choice_on_host(step, seq, step.logits(seq)))
 
 
-def _jobs(step: Step, logits: Tensor) -> tuple[dict[Sequence, tuple[Any, ...]], list[Sequence]]:
+def _jobs(step: AcceptStep, logits: Tensor) -> tuple[dict[Sequence, tuple[Any, ...]], list[Sequence]]:
     """The arguments of the native ``walk`` for each sequence, and sequences whose rows the target did not return."""
     first, stride = logits.data_ptr(), logits.stride(0) * logits.element_size()
     (rows, n), kind = logits.shape, KINDS[logits.dtype]
-    jobs, short = {}, []
+    jobs, short, state = {}, [], step._shown[0]  # the core's own rule reads the state itself
     for seq in step.undecided:
-        part = step.part(seq)
+        part = state.part(seq)
         if part.logits_row + part.drafted < rows:
             ids, parents = (None, None) if part.draft is None else (part.draft.ids, part.draft.parents)
             row = (
@@ -73,7 +73,7 @@ def _jobs(step: Step, logits: Tensor) -> tuple[dict[Sequence, tuple[Any, ...]], 
                 kind,
                 n,
                 seq.sampling._terms,
-                step.choosing(seq),
+                state.choosing(seq),
                 seq.output_position,
             )
             masks = () if part.masks is None else bits(part.masks)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import weakref
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from time import perf_counter
 from typing import Any
@@ -19,33 +19,42 @@ from spec_core import hookspecs
 from spec_core.assembly.construct import DEFAULT_RULE, TARGET, PluginInstance
 from spec_core.assembly.hooks import implementations
 from spec_core.contract.batch import Part
-from spec_core.contract.rows import Rows
+from spec_core.contract.draft_step import DraftStep
+from spec_core.contract.fields import write
+from spec_core.contract.hook_step import HOOKS, HookStep
+from spec_core.contract.rows import Rows, Span
 from spec_core.contract.sealed import seal, unseal
+from spec_core.contract.sequence import Sequence
 from spec_core.contract.step import Step
+from spec_core.contract.verified_step import AcceptStep, ProcessStep, RollbackStep
 from spec_core.errors import FOREIGN, PluginError, as_exception
 
 Failed = Callable[[str, str, Exception, Step], None]
 Call = Callable[[Any], Any]
 CLOSE = "close"
 """The last call of a plugin."""
-HOOKS = "draft", "accept", "rollback", "process"
-"""Hooks that every step calls."""
 TRUSTED = (DEFAULT_RULE, TARGET)
 """Plugins that make the text: a step is not sealed for them."""
+VIEWS: dict[str, Any] = dict(zip(HOOKS, (DraftStep, AcceptStep, RollbackStep, ProcessStep), strict=True))
+"""What each hook sees of a step."""
 
 
 class Hooks:
     """The hooks of a run: its plugins, and how each hook calls them.
 
     failed: called when a plugin raises; a bound method, held weakly.
-    call: {hook: function that calls every plugin that has it}. learners: plugins that have ``process``.
-    controllers: those among the plugins.
+    call: {hook: function that calls every plugin that has it, with a step, or with rows}.
+    learners: plugins that have ``process``. controllers: those among the plugins.
     """
 
     def __init__(self, plugins: Iterable[PluginInstance], failed: Failed) -> None:
         """pluggy calls the last registered plugin first, so plugins are registered in reverse."""
         self.manager = hookspecs.manager()
         failed, chosen_plugins = weakly(failed), list(plugins)
+        self._shown: list[Any] = [None]
+        self._views = {hook: view(None) for hook, view in VIEWS.items()}
+        for view in self._views.values():
+            write(view, "_shown", self._shown)
         self.controllers = frozenset(chosen.name for chosen in chosen_plugins if chosen.controls)
         for chosen in reversed(chosen_plugins):
             if not self.manager.has_plugin(chosen.name):
@@ -55,7 +64,7 @@ class Hooks:
 
     def _bind(self) -> None:
         """Bind the calls of each hook; repeated when a plugin is switched off."""
-        self.call = {name: broadcast(self.manager, name) for name in HOOKS}
+        self.call = {name: broadcast(self.manager, name, self._views[name]) for name in HOOKS}
         self._without = {frozenset[str](): self.call}
         self.learners = frozenset(hook.plugin_name for hook in self.manager.hook.process.get_hookimpls())
 
@@ -63,8 +72,18 @@ class Hooks:
         """``call`` for a step in which these plugins are not asked."""
         calls = self._without.get(plugins)
         if calls is None:
-            calls = self._without[plugins] = {name: broadcast(self.manager, name, plugins) for name in HOOKS}
+            views = self._views
+            calls = self._without[plugins] = {n: broadcast(self.manager, n, views[n], plugins) for n in HOOKS}
         return calls
+
+    def rows_of(self, step: Step, spans: Mapping[Sequence, Span]) -> Rows:
+        """The argument of ``process``."""
+        self._shown[0] = step
+        return Rows(self._views["process"], spans)
+
+    def end_views(self) -> None:
+        """Show no step any more: plugins may have kept the views."""
+        self._shown[0] = None
 
     def switch_off(self, name: str) -> None:
         """Stop calling this plugin."""
@@ -121,7 +140,8 @@ def _around(method: Callable[..., Any], hook: str, name: str, failed: Failed, tr
     """Guard a hook wrapper, which runs before and after the other plugins. If it raises, their work is kept."""
     takes_argument = bool(inspect.signature(method).parameters)
 
-    def ask(step: Step, argument: Any) -> Generator[None, Any, Any]:
+    def ask(argument: Any) -> Generator[None, Any, Any]:
+        step: Step = (argument.step if hook == "process" else argument)._shown[0]
         step.plugin, step.current_sequence = name, None
         try:
             with _hold_seal(step, trusted):
@@ -143,11 +163,11 @@ def _around(method: Callable[..., Any], hook: str, name: str, failed: Failed, tr
             failed(name, hook, as_exception(error), step)
         return result
 
-    def of_step(step: Step) -> Generator[None, Any, Any]:
-        return (yield from ask(step, step))
+    def of_step(step: HookStep) -> Generator[None, Any, Any]:
+        return (yield from ask(step))
 
     def of_rows(rows: Rows) -> Generator[None, Any, Any]:
-        return (yield from ask(rows.step, rows))
+        return (yield from ask(rows))
 
     return of_rows if hook == "process" else of_step
 
@@ -169,8 +189,8 @@ def _wrap(method: Callable[..., Any], hook: str, name: str, failed: Failed, trus
     takes_argument = bool(inspect.signature(method).parameters)
     label = f"{hook}.{name}"
 
-    def ask(step: Step, rows: Rows | None = None) -> None:
-        argument = step if rows is None else rows
+    def call_method(view: HookStep, argument: Any) -> None:
+        step = view._shown[0]
         step.plugin, step.current_sequence = name, None
         began = perf_counter()
         try:
@@ -187,27 +207,39 @@ def _wrap(method: Callable[..., Any], hook: str, name: str, failed: Failed, trus
         finally:
             step.seconds[label] = step.seconds.get(label, 0.0) + perf_counter() - began
 
-    return (lambda rows: ask(rows.step, rows)) if hook == "process" else ask
+    if hook == "process":
+        return lambda rows: call_method(rows.step, rows)
+    return lambda step: call_method(step, step)
 
 
-def broadcast(manager: PluginManager, name: str, without: frozenset[str] = frozenset()) -> Call:
-    """How a run calls a hook: one implementation after the other, in pluggy's order. without: plugins left out.
+def broadcast(manager: PluginManager, name: str, view: HookStep, without: frozenset[str] = frozenset()) -> Call:
+    """How a run calls a hook: one implementation after the other, in pluggy's order. view: what they see of the step;
+    rows bring their own. without: plugins left out.
 
     With a wrapper among them, pluggy makes the calls; without one, a loop does, as pluggy's overhead exceeds the cost
     of the core's own hooks.
     """
     hook = manager.subset_hook_caller(name, [p for n, p in manager.list_name_plugin() if n in without])
-    implementations = hook.get_hookimpls()
-    if any(implementation.wrapper for implementation in implementations):
-        keyword = "rows" if name == "process" else "step"
-        return lambda argument: hook(**{keyword: argument})
+    implementations, shown = hook.get_hookimpls(), view._shown
+    wrapped = any(implementation.wrapper for implementation in implementations)
     calls = tuple(implementation.function for implementation in reversed(implementations))
 
-    def call(argument: Any) -> None:
-        for one in calls:
-            one(argument)
+    def call(step: Step) -> None:
+        shown[0] = step
+        if wrapped:
+            hook(step=view)
+        else:
+            for one in calls:
+                one(view)
 
-    return call
+    def call_with_rows(rows: Rows) -> None:
+        if wrapped:
+            hook(rows=rows)
+        else:
+            for one in calls:
+                one(rows)
+
+    return call_with_rows if name == "process" else call
 
 
 def affected_parts(name: str, hook: str, step: Step) -> list[Part]:

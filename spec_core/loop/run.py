@@ -153,9 +153,9 @@ class Run:
         cut(step)  # cut at stop and limit
         read_logprobs(step)
         calls.rollback(step)  # every owner of state
-        rows = commit(step, calls.learners)  # committed rows only
+        spans = commit(step, calls.learners)  # committed rows only
         events = events_of(step)
-        calls.process(step, rows)
+        calls.process(step, spans)
         self._outputs.deliver(events)
         self._count(step)
         return self._close(step, events)
@@ -217,6 +217,7 @@ class Run:
                 raise
             finally:
                 self._stepping = False
+                self._hooks.end_views()
 
     def _not_within_a_step(self, asked: str) -> None:
         if self._stepping:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Set
 
 import attrs
 
+from spec_core.contract.draft_step import DraftStep
 from spec_core.contract.sequence import Sequence
-from spec_core.contract.step import Step
 from spec_core.contract.values import Compat, Draft, Needs
 from spec_core.hookspecs import hookimpl
 
@@ -32,7 +32,7 @@ class Oracle:
         return Compat(drafts=self.drafts)
 
     @hookimpl
-    def draft(self, step: Step) -> None:
+    def draft(self, step: DraftStep) -> None:
         for seq, budget in step.undrafted:
             at = len(seq.tokens)
             ahead = self.text[seq.name][at : at + min(budget, self.length)]
@@ -61,7 +61,7 @@ class RandomTrees:
         return Compat(needs=Needs(trees=self.trees), drafts=self.drafts)
 
     @hookimpl
-    def draft(self, step: Step) -> None:
+    def draft(self, step: DraftStep) -> None:
         for seq, budget in step.undrafted:
             nodes = min(step.nodes(seq), self.rng.randint(0, self.nodes_max))
             if nodes:

@@ -12,13 +12,14 @@ from typing import Any, NoReturn
 import attrs
 import torch
 
+from spec_core.contract.draft_step import DraftStep
 from spec_core.contract.kinds import PROPOSALS
 from spec_core.contract.plan import DraftPlan
 from spec_core.contract.rows import Rows
 from spec_core.contract.sequence import Sequence
-from spec_core.contract.step import Step
 from spec_core.contract.target import Target
 from spec_core.contract.values import Compat, Draft, Needs, Verdict
+from spec_core.contract.verified_step import AcceptStep, RollbackStep
 from spec_core.hookspecs import hookimpl
 
 ERRORS = (ValueError, TypeError, KeyError, RuntimeError, MemoryError, AssertionError, RecursionError, StopIteration)
@@ -61,7 +62,7 @@ class Fuzzer:
         return Compat(needs=Needs(trees=self.trees), drafts=PROPOSALS)
 
     @hookimpl
-    def draft(self, step: Step) -> None:
+    def draft(self, step: DraftStep) -> None:
         self._turn(ANYWHERE, step, None)
         for seq, budget in step.undrafted:
             self._turn(DRAFTING, step, seq, often=5)
@@ -69,13 +70,13 @@ class Fuzzer:
                 step.propose(seq, self._draft(step, seq, budget))
 
     @hookimpl
-    def accept(self, step: Step) -> None:
+    def accept(self, step: AcceptStep) -> None:
         self._turn(ANYWHERE, step, None)
         for seq in step.undecided:
             self._turn(DECIDING, step, seq)
 
     @hookimpl
-    def rollback(self, step: Step) -> None:
+    def rollback(self, step: RollbackStep) -> None:
         self._turn(ANYWHERE, step, None)
         for seq in step.verdicts:
             self._turn(AFTERWARDS, step, seq)
@@ -86,7 +87,7 @@ class Fuzzer:
         for seq, _ in rows.by_sequence():
             self._turn(AFTERWARDS, rows.step, seq)
 
-    def _turn(self, faults: Mapping[str, Fault], step: Step, seq: Sequence | None, often: int = 1) -> None:
+    def _turn(self, faults: Mapping[str, Fault], step: Any, seq: Sequence | None, often: int = 1) -> None:
         """Wait a little, or make one of these faults; a fault must end this hook with an error."""
         if self.delay and self._chance(0.1):
             sleep(self.rng.random() * self.delay)
@@ -102,7 +103,7 @@ class Fuzzer:
 
     # drafts
 
-    def _draft(self, step: Step, seq: Sequence, budget: int) -> Draft:
+    def _draft(self, step: DraftStep, seq: Sequence, budget: int) -> Draft:
         nodes = step.nodes(seq) if self.trees else budget
         parents = self._tree(self.rng.randint(1, min(nodes, 12)), budget) if self.trees and self._chance(0.5) else None
         count = len(parents) if parents else self.rng.randint(1, budget)
@@ -124,7 +125,7 @@ class Fuzzer:
             depths.append(1 if parent < 0 else depths[parent] + 1)
         return parents
 
-    def _token(self, step: Step, seq: Sequence, ahead: int) -> int:
+    def _token(self, step: DraftStep, seq: Sequence, ahead: int) -> int:
         known = self.text.get(seq.name, ())
         at = len(seq.tokens) + ahead
         if at < len(known) and self._chance(RIGHT):
@@ -143,7 +144,7 @@ class Fuzzer:
 Fault = Callable[[Any, Any, Any], object]
 
 
-def _raise(fuzzer: Fuzzer, step: Step, seq: Sequence | None) -> NoReturn:
+def _raise(fuzzer: Fuzzer, step: Any, seq: Sequence | None) -> NoReturn:
     raise fuzzer.rng.choice([*ERRORS, Unprintable])("fuzzed")
 
 
@@ -155,12 +156,12 @@ def _decides(make: Callable[[Fuzzer], Any]) -> Fault:
     return lambda fuzzer, step, seq: step.decide(seq, make(fuzzer))
 
 
-def _late(fuzzer: Fuzzer, step: Step, seq: Sequence | None) -> None:
+def _late(fuzzer: Fuzzer, step: Any, seq: Sequence | None) -> None:
     sleep(fuzzer.delay)
     _raise(fuzzer, step, seq)
 
 
-def _twice(fuzzer: Fuzzer, step: Step, seq: Sequence) -> None:
+def _twice(fuzzer: Fuzzer, step: DraftStep, seq: Sequence) -> None:
     for _ in range(2):
         step.propose(seq, Draft([0]))
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import attrs
 
+from spec_core.contract.draft_step import DraftStep
 from spec_core.contract.plan import DraftPlan, Limit
 from spec_core.contract.request import Request, Result
 from spec_core.contract.sequence import Sequence
-from spec_core.contract.step import Step
 from spec_core.contract.target import Target
 from spec_core.contract.values import Compat
 from spec_core.errors import PluginError
@@ -121,7 +121,7 @@ class Limiter:
         return Compat(drafts=())
 
     @hookimpl
-    def draft(self, step: Step) -> None:
+    def draft(self, step: DraftStep) -> None:
         allowed = dict.fromkeys(step.methods, Limit())
         limited = {
             part.seq.number: dict.fromkeys(step.methods, Limit(self.rng.randrange(part.budget + 1)))

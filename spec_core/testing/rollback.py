@@ -8,9 +8,9 @@ import attrs
 
 from spec_core.contract.kinds import Trace
 from spec_core.contract.sequence import Sequence
-from spec_core.contract.step import Step
 from spec_core.contract.target import Target
 from spec_core.contract.values import Compat, Needs, Refusal
+from spec_core.contract.verified_step import RollbackStep
 from spec_core.hookspecs import hookimpl
 from spec_core.testing.toy import Record, ToyTarget
 
@@ -38,12 +38,12 @@ class ToyRollback:
         self.target = target
 
     @hookimpl
-    def rollback(self, step: Step) -> None:
+    def rollback(self, step: RollbackStep) -> None:
         for seq, verdict in step.verdicts.items():
             if verdict.path:
                 self._restore(step, seq)
 
-    def _restore(self, step: Step, seq: Sequence) -> None:
+    def _restore(self, step: RollbackStep, seq: Sequence) -> None:
         assert self.target is not None and step.output is not None
         rows = step.kept_rows(seq)
         if self.strategy == "checkpoint":

@@ -17,8 +17,8 @@ import torch
 from spec_core.contract.batch import Batch, Part, TargetOutput
 from spec_core.contract.held import HeldDrafts, check_held
 from spec_core.contract.sequence import Sequence, Slot
-from spec_core.contract.step import Step
 from spec_core.contract.values import Compat, Needs, TargetInfo
+from spec_core.contract.verified_step import RollbackStep
 from spec_core.hookspecs import hookimpl
 from spec_core.testing.shown_rows import ToyReader
 
@@ -207,7 +207,7 @@ class ToyTarget:
         return Compat(owns={"attention"})
 
     @hookimpl
-    def rollback(self, step: Step) -> None:
+    def rollback(self, step: RollbackStep) -> None:
         """Keep committed rows and the kept path, drop the others."""
         for seq, verdict in step.verdicts.items():
             part, state = step.part(seq), seq.slot.state

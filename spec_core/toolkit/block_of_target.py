@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import attrs
 
+from spec_core.contract.draft_step import DraftStep
 from spec_core.contract.sequence import Sequence
-from spec_core.contract.step import Step
 from spec_core.contract.target_parts import PartialForward
 from spec_core.toolkit.acceptance import AcceptanceEstimate
 from spec_core.toolkit.token_drafter import PartialDraft, TokenDrafter
@@ -27,7 +27,7 @@ class BlockOfTarget:
     first: int = 0
 
     def draft(
-        self, step: Step, drafter: TokenDrafter, draft_max: int, block_tokens: Callable[[Sequence], list[int]]
+        self, step: DraftStep, drafter: TokenDrafter, draft_max: int, block_tokens: Callable[[Sequence], list[int]]
     ) -> None:
         """Propose a chain for every sequence without a draft. block_tokens: ``size`` tokens, first the text's last one.
 
@@ -50,7 +50,7 @@ class BlockOfTarget:
     def _is_near(self, seq: Sequence) -> bool:
         return len(seq.tokens) - seq.evaluated <= self.size
 
-    def _evaluate_late(self, step: Step, seqs: list[Sequence]) -> None:
+    def _evaluate_late(self, step: DraftStep, seqs: list[Sequence]) -> None:
         """Evaluate tokens before the last one, where a rollback has left some."""
         late = [(s, s.evaluated, s.tokens[s.evaluated : -1]) for s in seqs if s.evaluated < len(s.tokens) - 1]
         if late:

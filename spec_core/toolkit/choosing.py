@@ -12,8 +12,8 @@ from itertools import accumulate, chain
 from torch import Tensor
 
 from spec_core.contract.sequence import Sequence
-from spec_core.contract.step import Step
 from spec_core.contract.values import Draft, Verdict
+from spec_core.contract.verified_step import AcceptStep
 from spec_core.sampling.choose import draw_token, finite_choice, largest
 from spec_core.sampling.device import Chooser, device_chooser
 from spec_core.sampling.draws import Draw, PlainRows, pack, pack_columns
@@ -35,7 +35,7 @@ def walk(draft: Draft | None, choice: Choose) -> Verdict:
     return Verdict(tuple(path), token)
 
 
-def choosers(step: Step) -> list[tuple[Sequence, Choose]]:
+def choosers(step: AcceptStep) -> list[tuple[Sequence, Choose]]:
     """The choice function of each undecided sequence.
 
     Where a chooser is installed for the device of the logits, all rows are chosen there, in one call and with one
@@ -63,7 +63,7 @@ def has_cuts(seq: Sequence) -> bool:
     return seq.sampling.truncates and seq.sampling.temperature > 0
 
 
-def device_choices(step: Step, seqs: Iterable[Sequence], chooser: Chooser) -> dict[Sequence, Choose]:
+def device_choices(step: AcceptStep, seqs: Iterable[Sequence], chooser: Chooser) -> dict[Sequence, Choose]:
     """The choice function of each of these sequences, from one call of a chooser for all their rows."""
     assert step.output is not None
     logits, seqs = step.output.logits, list(seqs)
@@ -85,7 +85,7 @@ def device_choices(step: Step, seqs: Iterable[Sequence], chooser: Chooser) -> di
     }
 
 
-def plain_rows(step: Step, seq: Sequence, rows: int) -> PlainRows:
+def plain_rows(step: AcceptStep, seq: Sequence, rows: int) -> PlainRows:
     """The choices at all rows of a sequence without masks, bias and penalties. rows: of all logits."""
     part, first = step.part(seq), step.part(seq).logits_row
     depths = (0,) if part.draft is None else (0, *part.draft.depths)
@@ -93,7 +93,7 @@ def plain_rows(step: Step, seq: Sequence, rows: int) -> PlainRows:
     return PlainRows(first, seq.sampling, step.choosing(seq), seq.output_position, depths[:count])
 
 
-def row_draws(step: Step, seq: Sequence, rows: int) -> list[Draw]:
+def row_draws(step: AcceptStep, seq: Sequence, rows: int) -> list[Draw]:
     """The choices at all rows of a sequence, without rows that the target did not return. rows: of all logits."""
     part, source = step.part(seq), step.choosing(seq)
     draft, count = part.draft, min(1 + part.drafted, rows - part.logits_row)
@@ -120,7 +120,7 @@ def choice_from(best: Largest, first: int) -> Choose:
     return lambda row: finite_choice(*best, first + row)
 
 
-def choice_on_host(step: Step, seq: Sequence, rows: Tensor) -> Choose:
+def choice_on_host(step: AcceptStep, seq: Sequence, rows: Tensor) -> Choose:
     """A choice function that evaluates a row only when the path reaches it. rows: [1+K, V], the sequence's logits."""
     draft, source = step.part(seq).draft, step.choosing(seq)
 

@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from spec_core.contract.sequence import Sequence
-from spec_core.contract.step import Step
 from spec_core.contract.values import Draft
+from spec_core.contract.verified_step import VerifiedStep
 from spec_core.sampling.choose import adjust, finite_choice, host, largest, precise, support
 from spec_core.sampling.parameters import LOWEST
 
 
-def target_distribution(step: Step, seq: Sequence, row: int, logits: Tensor | None = None) -> np.ndarray:
+def target_distribution(step: VerifiedStep, seq: Sequence, row: int, logits: Tensor | None = None) -> np.ndarray:
     """[V] float64: p of a row of ``step.logits(seq)`` under the request's sampling parameters, as in plain decoding.
 
     Constraint, bias, penalties over text and drafted prefix, temperature, cuts. For requests with a temperature above
@@ -29,7 +29,7 @@ def target_distribution(step: Step, seq: Sequence, row: int, logits: Tensor | No
     return p.numpy()
 
 
-def _row_distribution(step: Step, seq: Sequence, row: int, rows: Tensor) -> tuple[Tensor, float]:
+def _row_distribution(step: VerifiedStep, seq: Sequence, row: int, rows: Tensor) -> tuple[Tensor, float]:
     """p [V] float64 on the host, NaN where no logit is finite, and the largest logit. rows: [1+K, V]"""
     logits = _adjust(step, seq, row, host(rows[row]))
     (best,), (value,) = largest(logits[None])
@@ -44,7 +44,7 @@ def _row_distribution(step: Step, seq: Sequence, row: int, rows: Tensor) -> tupl
     return p, value
 
 
-def target_distributions(step: Step, seq: Sequence, logits: Tensor | None = None) -> tuple[Tensor, Tensor]:
+def target_distributions(step: VerifiedStep, seq: Sequence, logits: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """([1+K, V], [1+K]) float64 on the device of the logits: p of all rows, and the largest logit of each.
 
     As ``target_distribution``, but nothing is read on the host: rows of NaN, or without a finite logit, are NaN.
@@ -68,7 +68,7 @@ def target_distributions(step: Step, seq: Sequence, logits: Tensor | None = None
     return torch.softmax(z, -1), values[:, 0].double()
 
 
-def _adjust(step: Step, seq: Sequence, i: int, row: Tensor) -> Tensor:
+def _adjust(step: VerifiedStep, seq: Sequence, i: int, row: Tensor) -> Tensor:
     """Row ``i`` of a sequence after constraint, bias and penalties, where it is."""
     return adjust(row, seq.sampling, step.history(seq, i), seq.prompt_len, step.mask(seq, i))
 

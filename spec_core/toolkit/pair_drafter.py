@@ -15,11 +15,13 @@ from typing import Any
 import attrs
 from torch import Tensor
 
+from spec_core.contract.draft_step import DraftStep
+from spec_core.contract.hook_step import HookStep
 from spec_core.contract.kinds import Proposal
 from spec_core.contract.rows import Rows, Span
 from spec_core.contract.sequence import Sequence, StashKey
-from spec_core.contract.step import Step
 from spec_core.contract.values import Draft
+from spec_core.contract.verified_step import RollbackStep
 from spec_core.hookspecs import hookimpl
 from spec_core.toolkit.acceptance import AcceptanceEstimate
 from spec_core.toolkit.pair_tree import PairTree, learn_draft
@@ -87,7 +89,7 @@ class PairDraft(PartialDraft):
         self.read += 1
         return self.memory.own(self.read, self.path[self.read - 1], self.hidden)
 
-    def whole(self, step: Step, chooses: Any) -> DraftLimits | None:
+    def whole(self, step: DraftStep, chooses: Any) -> DraftLimits | None:
         """Limits of the chain made in one call; None where its tokens have to be chosen here."""
         return None if self.watch is not None else self.chooser.limits(step, self, chooses)
 
@@ -95,7 +97,7 @@ class PairDraft(PartialDraft):
         """A chain that was made in one call. rows: what its tokens were drawn from, where a rule reads them."""
         self.chooser.add_tokens(self, chain.tokens, chain.chances, rows)
 
-    def take(self, step: Step, hidden: Tensor, rows: Tensor) -> None:
+    def take(self, step: DraftStep, hidden: Tensor, rows: Tensor) -> None:
         """Add a token; hidden [1, D], rows [1, V] over the target's tokens."""
         token = self.chooser.extend(step, self, rows[0])
         self.hidden = hidden
@@ -148,7 +150,7 @@ class PairDrafter:
     # hooks
 
     @hookimpl
-    def draft(self, step: Step) -> None:
+    def draft(self, step: DraftStep) -> None:
         behind = [c for seq, place, budget in branch_points(step) if (c := self._chain(step, seq, budget, place))]
         drafts = [*behind, *(d for seq, budget in step.undrafted if (d := self._begin(step, seq, budget)))]
         states = [d.seq.stash[self.state] for d in drafts]
@@ -162,7 +164,7 @@ class PairDrafter:
                 d.place.add(step, d.seq, draft)
 
     @hookimpl
-    def rollback(self, step: Step) -> None:
+    def rollback(self, step: RollbackStep) -> None:
         for seq, part in step.draft_results:
             state = seq.stash[self.state]
             state.drafted = True
@@ -189,7 +191,7 @@ class PairDrafter:
                 now.append((state, [*state.unread, span]))
         self._read(rows.step, now)
 
-    def _read(self, step: Step, waiting: Rowing[tuple[PairState, list[Span]]]) -> None:
+    def _read(self, step: HookStep, waiting: Rowing[tuple[PairState, list[Span]]]) -> None:
         """Make pairs of spans, of several sequences at once."""
         spans = [span for _, each in waiting for span in each]
         hidden = iter(self.hidden_states(spans) if spans else ())
@@ -203,10 +205,10 @@ class PairDrafter:
 
     # one draft
 
-    def _begin(self, step: Step, seq: Sequence, budget: int) -> PairDraft | PairTree | None:
+    def _begin(self, step: DraftStep, seq: Sequence, budget: int) -> PairDraft | PairTree | None:
         return self._tree(step, seq, budget) if self._branches(step, seq) else self._chain(step, seq, budget)
 
-    def _ready(self, step: Step, seq: Sequence, place: BranchPoint = COMMITTED) -> PairState | None:
+    def _ready(self, step: DraftStep, seq: Sequence, place: BranchPoint = COMMITTED) -> PairState | None:
         """The sequence's state, if a draft that begins there is likely enough to be accepted."""
         state = seq.stash.get(self.state)
         if state is None or not (state.pairs.tokens or state.unread):
@@ -214,14 +216,14 @@ class PairDrafter:
         state.fade()
         return state if state.chance(place) * state.estimate.value >= self.drafter.price(step, seq) else None
 
-    def _chain(self, step: Step, seq: Sequence, budget: int, place: BranchPoint = COMMITTED) -> PairDraft | None:
+    def _chain(self, step: DraftStep, seq: Sequence, budget: int, place: BranchPoint = COMMITTED) -> PairDraft | None:
         state, longest = self._ready(step, seq, place), min(budget, self.longest)
         if state is None:
             return None
         rest = {"memory": state.pairs, "chooser": self.drafter, "watch": self.watch}
         return PairDraft(seq, longest, state.estimate, survival=state.chance(place), place=place, **rest)
 
-    def _tree(self, step: Step, seq: Sequence, budget: int) -> PairTree | None:
+    def _tree(self, step: DraftStep, seq: Sequence, budget: int) -> PairTree | None:
         state = self._ready(step, seq)
         if state is None:
             return None
@@ -230,11 +232,11 @@ class PairDrafter:
         proposal: Proposal = "unknown" if self.drafter.uses_target_noise(step, seq) else "deterministic"
         return PairTree(seq, state.pairs, self.drafter, limits, proposal, state.estimate.value)
 
-    def _branches(self, step: Step, seq: Sequence) -> bool:
+    def _branches(self, step: DraftStep, seq: Sequence) -> bool:
         """Whether a tree is drafted. Drawn tokens need a chain: leaving out an unlikely one would change q."""
         return self.width > 1 and step.trees and not (step.wants_probs and self.drafter.samples(seq))
 
-    def _read_others(self, step: Step, drafts: Rowing[PairDraft]) -> None:
+    def _read_others(self, step: DraftStep, drafts: Rowing[PairDraft]) -> None:
         """Read what other methods drafted, up to the last token before each chain: that gives the chain's first."""
         while behind := [d for d in drafts if d.behind]:
             parts = [d.pairs() for d in behind]
@@ -243,7 +245,7 @@ class PairDrafter:
             for d, state in zip(behind, states.split(1), strict=True):
                 d.hidden = state
 
-    def _all_at_once(self, step: Step, drafts: Rowing[PairDraft | PairTree]) -> None:
+    def _all_at_once(self, step: DraftStep, drafts: Rowing[PairDraft | PairTree]) -> None:
         """Draft in one call, whatever the lengths, all sequences whose tokens need not be chosen here.
 
         A call keeps the rows of all its drafts or of none: drafts whose rows a rule reads have a call of their own.
@@ -253,10 +255,12 @@ class PairDrafter:
             if some := [(d, limits) for d, limits in whole if self._keeps(step, d) == keep]:
                 self._in_one_call(step, some, keep)
 
-    def _keeps(self, step: Step, draft: PairDraft | PairTree) -> bool:
+    def _keeps(self, step: DraftStep, draft: PairDraft | PairTree) -> bool:
         return isinstance(draft, PairDraft) and self.drafter.keeps_probs(step, draft.seq)
 
-    def _in_one_call(self, step: Step, drafts: Rowing[tuple[PairDraft | PairTree, DraftLimits]], keep: bool) -> None:
+    def _in_one_call(
+        self, step: DraftStep, drafts: Rowing[tuple[PairDraft | PairTree, DraftLimits]], keep: bool
+    ) -> None:
         parts = [d.pairs() for d, _ in drafts]
         for d, limits in drafts:  # the last depth needs no places: nothing follows it
             d.memory.room(d.memory.done + len(d.place.path) + limits.width * (limits.depth - 1))
@@ -265,7 +269,7 @@ class PairDrafter:
         for (d, _), chain in zip(drafts, result.found, strict=True):
             d.take_whole(chain, None if chain.rows is None else self.logits(chain.rows))
 
-    def _one_more(self, step: Step, drafts: Rowing[PairDraft | PairTree]) -> None:
+    def _one_more(self, step: DraftStep, drafts: Rowing[PairDraft | PairTree]) -> None:
         """One forward that extends every draft by one depth."""
         parts = [d.pairs() for d in drafts]
         hidden, logits = self.layer.forward(parts)

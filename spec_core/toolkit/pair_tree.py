@@ -13,9 +13,9 @@ import attrs
 import torch
 from torch import Tensor
 
+from spec_core.contract.draft_step import DraftStep
 from spec_core.contract.kinds import Proposal
 from spec_core.contract.sequence import Sequence
-from spec_core.contract.step import Step
 from spec_core.contract.values import Draft
 from spec_core.toolkit.acceptance import AcceptanceEstimate
 from spec_core.toolkit.place import COMMITTED, BranchPoint
@@ -69,7 +69,7 @@ class PairTree:
         tokens = [self.nodes[i].token for i in rows]
         return self.memory.tree(tokens, [at.get(parent, -1) for parent in before], hidden, len(self.growing))
 
-    def whole(self, step: Step, chooses: Any) -> DraftLimits | None:
+    def whole(self, step: DraftStep, chooses: Any) -> DraftLimits | None:
         """Limits of the tree made in one call; None where its tokens have to be chosen here."""
         limits = self.limits
         able = chooses(self.seq.sampling, tree=True)
@@ -84,7 +84,7 @@ class PairTree:
         if tree.tokens:
             self.finished = Draft(tree.tokens, self.proposal, parents=tree.parents, confidence=tree.chances)
 
-    def take(self, step: Step, hidden: Tensor, rows: Tensor) -> None:
+    def take(self, step: DraftStep, hidden: Tensor, rows: Tensor) -> None:
         """Outputs for the growing nodes: states [n, D] and logits [n, V] over the target's tokens."""
         first = len(self.nodes)
         for i, node in enumerate(self.growing):
@@ -110,7 +110,7 @@ class PairTree:
             confidence=[node.own for node in nodes],
         )
 
-    def _following(self, step: Step, node: int, row: Tensor) -> Iterator[PairNode]:
+    def _following(self, step: DraftStep, node: int, row: Tensor) -> Iterator[PairNode]:
         """Children of a node. The likeliest is always drafted, since its forward is done."""
         before = [self.nodes[i].token for i in self._path(node)]
         chance = self.nodes[node].chance if node >= 0 else 1.0

@@ -10,9 +10,10 @@ from collections.abc import Iterator
 
 import attrs
 
+from spec_core.contract.draft_step import DraftStep
 from spec_core.contract.sequence import Sequence
-from spec_core.contract.step import Step
 from spec_core.contract.values import Draft
+from spec_core.contract.verified_step import RollbackStep
 from spec_core.toolkit.acceptance import AcceptanceEstimate
 
 BRANCH = 1 << 15
@@ -39,7 +40,7 @@ class BranchPoint:
         branch = 0 if draft.parents is None else BRANCH + leaf
         return cls(leaf, tuple(draft.ids[i] for i in above), chance, branch)
 
-    def add(self, step: Step, seq: Sequence, draft: Draft) -> None:
+    def add(self, step: DraftStep, seq: Sequence, draft: Draft) -> None:
         """Propose a draft that begins here."""
         if self.leaf < 0:
             step.propose(seq, draft)
@@ -51,7 +52,7 @@ COMMITTED = BranchPoint()
 """The place behind committed text."""
 
 
-def branch_points(step: Step) -> Iterator[tuple[Sequence, BranchPoint, int]]:
+def branch_points(step: DraftStep) -> Iterator[tuple[Sequence, BranchPoint, int]]:
     """(sequence, place, budget) of every sequence whose draft may be extended: behind its likeliest leaf."""
     seen: set[Sequence] = set()
     for seq, draft, leaf, budget in step.leaves:
@@ -65,7 +66,7 @@ def extension_estimate() -> AcceptanceEstimate:
     return AcceptanceEstimate(prior=0.5)
 
 
-def tested_extensions(step: Step) -> Iterator[tuple[Sequence, bool]]:
+def tested_extensions(step: RollbackStep) -> Iterator[tuple[Sequence, bool]]:
     """(sequence, whether all tokens before it were accepted) of every draft with which the plugin extended another."""
     for seq in step.verdicts:
         part = step.part(seq)

@@ -15,9 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from spec_core.contract.draft_step import DraftStep
 from spec_core.contract.kinds import Proposal
 from spec_core.contract.sequence import Sequence
-from spec_core.contract.step import Step
 from spec_core.contract.values import Draft
 from spec_core.sampling import native
 from spec_core.sampling.choose import adjust, draw_token, likeliest, support
@@ -78,11 +78,11 @@ class TokenDrafter:
     sample: SampleMode = "auto"
     usual: float = 0.3
 
-    def price(self, step: Step, seq: Sequence) -> float:
+    def price(self, step: DraftStep, seq: Sequence) -> float:
         """The survival below which a draft for this sequence ends in this step."""
         return step.price(seq, self.p_min, self.usual)
 
-    def extend(self, step: Step, draft: PartialDraft, row: Tensor, estimate: float | None = None) -> int:
+    def extend(self, step: DraftStep, draft: PartialDraft, row: Tensor, estimate: float | None = None) -> int:
         """Add the token chosen from ``row``; end the draft if it is not likely enough to be accepted.
 
         The token is kept: its forward is done, and one more row is cheap for the target. A row of NaN counts as
@@ -105,7 +105,7 @@ class TokenDrafter:
         return token
 
     def chooser(
-        self, step: Step, seq: Sequence, longest: int, ranks: bool = False, place: BranchPoint = COMMITTED
+        self, step: DraftStep, seq: Sequence, longest: int, ranks: bool = False, place: BranchPoint = COMMITTED
     ) -> Any:
         """A chooser of a draft's tokens where its forwards are made, in place of ``extend``, or of ``candidates`` if it
         ``ranks`` the tokens of a tree: a capsule of ``spec_chooser`` (sampling/native/chooser.h), for one
@@ -119,12 +119,12 @@ class TokenDrafter:
         text = [*seq.tokens, *place.path] if place.path else seq.tokens, seq.prompt_len
         return native.module.chooser(terms, first, t, onward, *text, step.target.info.vocab, longest)
 
-    def _drawing(self, step: Step, seq: Sequence, place: BranchPoint) -> tuple[NoiseKey, int, tuple[int, int]]:
+    def _drawing(self, step: DraftStep, seq: Sequence, place: BranchPoint) -> tuple[NoiseKey, int, tuple[int, int]]:
         """Key and output position of a draft's first noise, and what is added to position and domain for the next."""
         (first, t), (second, then) = (step.drawing(seq, len(place.path) + i, place.branch) for i in (0, 1))
         return first, t, (then - t, second[2] - first[2])
 
-    def limits(self, step: Step, draft: PartialDraft, chooses: Callable[[Sampling], bool]) -> DraftLimits | None:
+    def limits(self, step: DraftStep, draft: PartialDraft, chooses: Callable[[Sampling], bool]) -> DraftLimits | None:
         """Limits of a chain that is made in one call; None if its tokens must be chosen here, as under a constraint.
 
         chooses: whether who makes it draws tokens with such a sampling.
@@ -141,7 +141,7 @@ class TokenDrafter:
         p_min = self.price(step, draft.seq) / max(draft.survival, TINY)  # of its own tokens alone
         return DraftLimits(longest, longest, 1, p_min, draft.seq.stop.tokens, draft.estimate.value, chooser, noise)
 
-    def keeps_probs(self, step: Step, seq: Sequence) -> bool:
+    def keeps_probs(self, step: DraftStep, seq: Sequence) -> bool:
         """Whether a rule reads the rows that a chain of this sequence is drawn from."""
         return step.wants_probs and self.samples(seq)
 
@@ -176,7 +176,7 @@ class TokenDrafter:
         return Draft(draft.ids, proposal=proposal, confidence=draft.confidence)
 
     def candidates(
-        self, step: Step, seq: Sequence, before: list[int], row: Tensor, count: int
+        self, step: DraftStep, seq: Sequence, before: list[int], row: Tensor, count: int
     ) -> list[tuple[int, float]]:
         """Tokens that may follow committed text and the drafted tokens ``before``, likeliest first, each with its
         probability; max ``count``, or fewer if the row has fewer candidates. row: [V] logits.
@@ -196,12 +196,12 @@ class TokenDrafter:
         values = [value for value in score[at].tolist() if value > -math.inf]
         return list(zip(ids[at].tolist(), chances(values), strict=False))[:count]
 
-    def uses_target_noise(self, step: Step, seq: Sequence) -> bool:
+    def uses_target_noise(self, step: DraftStep, seq: Sequence) -> bool:
         """Whether drafts use the noise with which the target chooses."""
         return self.samples(seq) and not step.private
 
     def _sample(
-        self, step: Step, draft: PartialDraft, row: Tensor, mask: np.ndarray | None
+        self, step: DraftStep, draft: PartialDraft, row: Tensor, mask: np.ndarray | None
     ) -> tuple[int, float, Tensor | None]:
         seq, sampling = draft.seq, draft.seq.sampling
         path = draft.path

@@ -8,17 +8,17 @@ import torch
 from torch import Tensor
 
 from spec_core.contract.sequence import Sequence
-from spec_core.contract.step import Step
 from spec_core.contract.values import Draft
+from spec_core.contract.verified_step import VerifiedStep
 
 
-def rows_on_host(step: Step, seqs: Iterable[Sequence]) -> dict[Sequence, Tensor]:
+def rows_on_host(step: VerifiedStep, seqs: Iterable[Sequence]) -> dict[Sequence, Tensor]:
     """{sequence: its logits [1+K, V] on the host}, as ``step.logits`` has them. One copy for all these sequences."""
     seqs = list(seqs)
     return dict(zip(seqs, copy_to_host([step.logits(seq) for seq in seqs]), strict=True))
 
 
-def drafts_on_host(step: Step, seqs: Iterable[Sequence]) -> dict[Sequence, Draft | None]:
+def drafts_on_host(step: VerifiedStep, seqs: Iterable[Sequence]) -> dict[Sequence, Draft | None]:
     """{sequence: its draft, with ``probs`` on the host}. One copy for all these sequences."""
     drafts = {seq: step.part(seq).draft for seq in seqs}
     drawn = [

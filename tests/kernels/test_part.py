@@ -112,3 +112,22 @@ def test_blocks_that_share_keys_need_the_block_that_stores_them():
                 partial_forward(target, rest)
         else:
             partial_forward(target, rest).forward([(seq, len(TEXT), [5])])
+
+
+def test_sinks_are_rows_before_the_window(target):
+    """A change of a row between them is hidden, a change of a sink is seen."""
+    texts = TEXT, [1, 2, 9, 9, 5, 6, 7, 8], [9, 2, 3, 4, 5, 6, 7, 8]
+    part, rows = partial_forward(target, [0], window=4, sinks=2), []
+    for text in texts:
+        seq = open_sequence(target)
+        feed(target, seq, text)
+        rows.append(part.forward([(seq, len(text), [1])]).clone())
+
+    assert torch.equal(rows[0], rows[1])
+    assert not torch.equal(rows[0], rows[2])
+
+
+@pytest.mark.parametrize("wrong", [{"sinks": 2}, {"window": -1}, {"window": 4, "sinks": -1}])
+def test_sinks_without_a_window_are_refused(target, wrong):
+    with pytest.raises(ValueError, match="sinks need a window"):
+        partial_forward(target, [0], **wrong)

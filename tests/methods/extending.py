@@ -11,7 +11,7 @@ import attrs
 import torch
 from torch import Tensor
 
-from spec_core import Compat, Draft, Needs, Request, Run, Sampling, Step, Target, hookimpl, load
+from spec_core import Compat, Draft, DraftStep, Needs, Request, Run, Sampling, Target, hookimpl, load
 from spec_core.contract.batch import Part, Piece
 from spec_core.sampling.choose import adjust, support
 from tests.support.small_models import tiny_gemma4, tiny_gguf, tiny_hybrid, tiny_kimi, tiny_lfm2
@@ -67,13 +67,13 @@ class Begins:
         return Compat(drafts=kinds, needs=Needs(trees=self.branches))
 
     @hookimpl
-    def draft(self, step: Step) -> None:
+    def draft(self, step: DraftStep) -> None:
         for seq, budget in step.undrafted:
             ahead = self.text[seq.name][len(seq.tokens) :][: min(budget, self.rng.randint(0, self.longest))]
             if ahead:
                 step.propose(seq, self._draw(step, seq, len(ahead)) if self.drawn else self._copy(step, seq, ahead))
 
-    def _copy(self, step: Step, seq: Any, ahead: list[int]) -> Draft:
+    def _copy(self, step: DraftStep, seq: Any, ahead: list[int]) -> Draft:
         ids = [t if self.rng.random() < self.right else (t + 1) % self.vocab for t in ahead]
         parents = list(range(-1, len(ids) - 1))
         if self.branches and step.trees and step.nodes(seq) > len(ids):
@@ -81,7 +81,7 @@ class Begins:
         sure = None if self.confidence is None else [self.confidence] * len(ids)
         return Draft(ids, parents=parents if parents[-1] < len(ids) - 2 else None, confidence=sure)
 
-    def _draw(self, step: Step, seq: Any, n: int) -> Draft:
+    def _draw(self, step: DraftStep, seq: Any, n: int) -> Draft:
         ids = [int(step.noise(seq, i).argmax()) for i in range(n)]
         rows = torch.full((n, self.vocab), 1 / self.vocab, dtype=torch.float64)
         return Draft(ids, probs=rows) if step.wants_probs else Draft(ids, proposal="unknown")
@@ -113,14 +113,14 @@ class Witness:
         return Compat(drafts={"deterministic"}, extends=True)
 
     @hookimpl
-    def draft(self, step: Step) -> None:
+    def draft(self, step: DraftStep) -> None:
         for part in step.parts:
             for piece, path in extensions(part, self.method):
                 self.behind.add(len(path))
                 for i in range(len(piece.draft)):
                     self._check(step, part, piece, path, i)
 
-    def _check(self, step: Step, part: Part, piece: Piece, path: list[int], i: int) -> None:
+    def _check(self, step: DraftStep, part: Part, piece: Piece, path: list[int], i: int) -> None:
         seq, draft = part.seq, piece.draft
         drafted = [*path, *draft.ids[:i]]
         row = self.rows(seq.tokens, drafted)
@@ -135,7 +135,9 @@ class Witness:
             self.wrong.append((seq.name, path, i, draft.ids[i], token))
 
 
-def choose_token(step: Step, seq: Any, row: Tensor, drafted: list[int], tree: bool, leaf: int) -> tuple[int, Tensor]:
+def choose_token(
+    step: DraftStep, seq: Any, row: Tensor, drafted: list[int], tree: bool, leaf: int
+) -> tuple[int, Tensor]:
     """The token after ``drafted``, likeliest or drawn with the noise of its own position, and all probabilities."""
     sampling = seq.sampling
     if sampling.temperature == 0:

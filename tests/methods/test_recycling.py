@@ -12,7 +12,7 @@ from spec_methods.recycling import Recycling, drawn_from
 from spec_methods.recycling.successors import Table
 from spec_methods.recycling.tree import DECAY, Evidence, Limits, Node, by_chance, by_noise, grow, kinds, learn
 
-from spec_core import Draft, Run, Sampling, Step, hookimpl, load
+from spec_core import Draft, DraftStep, Run, Sampling, hookimpl, load
 from spec_core.sampling.noise import gumbel
 from spec_core.testing import DrafterConformance, ToyTarget
 from spec_core.toolkit import likeliest
@@ -326,7 +326,7 @@ def test_trees_through_a_real_target(pico, temperature):
 
 def test_behind_every_leaf_of_a_tree_it_draws_with_noise_of_its_own(monkeypatch):
     """A rule may look behind one leaf after it rejected what was drawn behind another: equal noise would join them."""
-    asked, chains, honest = requests(SAMPLINGS["sampled"]), [], Step.noise
+    asked, chains, honest = requests(SAMPLINGS["sampled"]), [], DraftStep.noise
     begun = Begins(texts_of(ToyTarget(recurrent=False), asked), longest=2, branches=True)
     drawn: list[tuple] = []
 
@@ -334,7 +334,7 @@ def test_behind_every_leaf_of_a_tree_it_draws_with_noise_of_its_own(monkeypatch)
         drawn.append((step.number, seq.name, i, branch))
         return honest(step, seq, i, branch, ids)
 
-    monkeypatch.setattr(Step, "noise", note)
+    monkeypatch.setattr(DraftStep, "noise", note)
     recycling = Recycling(p_min=0.02, extend=True)
     run = Run(ToyTarget(recurrent=False), [("begins", begun), ("recycling", recycling)], rule="traversal")
     run.observe(lambda step: chains.extend(sum(p.leaf >= 0 for p in part.pieces) for part in step.parts))

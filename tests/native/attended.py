@@ -42,13 +42,13 @@ class Text:
             cache.store(0, self.k[rows], self.v[rows])
         return cache
 
-    def decode(self, isa: str, kind: str, path: Sequence[int], last: int, window: int = 0) -> np.ndarray:
+    def decode(self, isa: str, kind: str, path: Sequence[int], last: int, window: int = 0, lead: int = 0) -> np.ndarray:
         """The last rows of a path, one forward for each: the reference for all other forms."""
         cache, out = self.cache(isa, kind), []
         for i, row in enumerate(path):
             cache.store(i, self.k[[row]], self.v[[row]])
             if i >= len(path) - last:
-                out.append(attend(cache, self.q[[row]], Chain(0, 1, i), self.scale, window))
+                out.append(attend(cache, self.q[[row]], Chain(0, 1, i), self.scale, window, lead=lead))
         return np.concatenate(out)
 
     def formula(self, row: int, seen: Sequence[int], cap: float = 0.0, sinks: np.ndarray | None = None) -> np.ndarray:

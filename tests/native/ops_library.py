@@ -42,7 +42,17 @@ Cache = structure(
 )
 SequenceOf = structure("SequenceOf", first=I, rows=I, start=I, chain=I, causal=I, parents=P)
 Attention = structure(
-    "Attention", heads=I, window=I, scale=F, q=P, q_stride=S, out=P, out_stride=S, gate=P, gate_stride=S, cap=F, sinks=P
+    "Attention",
+    **dict.fromkeys(("heads", "window", "lead"), I),
+    scale=F,
+    q=P,
+    q_stride=S,
+    out=P,
+    out_stride=S,
+    gate=P,
+    gate_stride=S,
+    cap=F,
+    sinks=P,
 )
 Delta = structure(
     "Delta",
@@ -248,6 +258,7 @@ def attend(
     jobs: Sequence[tuple[int, int]] | None = None,
     cap: float = 0.0,
     sinks: np.ndarray | None = None,
+    lead: int = 0,
 ) -> np.ndarray:
     """q: [R, H, Dk] of the whole batch; sinks: float32 [H]
 
@@ -256,7 +267,8 @@ def attend(
     rows, heads, _ = q.shape
     out = np.full((rows, heads, kv.value_dim), np.nan, dtype=np.float32)
     stride = heads * kv.value_dim
-    a = Attention(heads, window, scale, at(q), heads * kv.key_dim, at(out), stride, at(gate), stride, cap, at(sinks))
+    widths = at(q), heads * kv.key_dim, at(out), stride, at(gate), stride
+    a = Attention(heads, window, lead, scale, *widths, cap, at(sinks))
     s = sequence.c()
     scratch = memory(library().spec_attention_scratch(sequence.start + sequence.rows))
     for row, count in jobs or [(0, sequence.rows)]:

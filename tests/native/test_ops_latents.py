@@ -159,7 +159,7 @@ def test_query_heads_in_several_parts_have_the_bits_of_all_together(kind, parts)
         cache, out = text.cache(isa, kind, range(40)), np.full((3, 8, 20), np.nan, np.float32)
         cache.c.kv_heads, cache.c.key_head_bytes = parts, 0
         q, chain = np.ascontiguousarray(text.q[37:]), Chain(0, 3, 37).c()
-        a = Attention(8, 0, text.scale, at(q), 8 * 84, at(out), 8 * 20, None, 0, 0.0, None)
+        a = Attention(8, 0, 0, text.scale, at(q), 8 * 84, at(out), 8 * 20, None, 0, 0.0, None)
         scratch = memory(library().spec_attention_scratch(40))
         for part in range(parts):
             table(isa).attend(*map(ctypes.byref, (a, cache.c, chain)), part, 0, 3, at(scratch))

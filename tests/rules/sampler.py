@@ -6,7 +6,7 @@ import attrs
 import numpy as np
 import torch
 
-from spec_core import Compat, Draft, Needs, Sampling, Sequence, Step, hookimpl
+from spec_core import Compat, Draft, DraftStep, Needs, Sampling, Sequence, hookimpl
 from spec_core.sampling.choose import adjust, support
 from spec_core.testing import ToyTarget
 from tests.core.toys import forward
@@ -31,13 +31,13 @@ class Sampler:
         return Compat(drafts={"sampled", "unknown"}, needs=Needs(trees=bool(self.shape)))
 
     @hookimpl
-    def draft(self, step: Step) -> None:
+    def draft(self, step: DraftStep) -> None:
         for seq, budget in step.undrafted:
             ids, rows, parents = self._tree(step, seq, budget) if self.shape else self._chain(step, seq, budget)
             probs = torch.from_numpy(np.array(rows)).as_subclass(self.kind) if step.wants_probs else None
             step.propose(seq, Draft(ids, "sampled" if step.wants_probs else "unknown", probs, parents))
 
-    def _chain(self, step: Step, seq: Sequence, budget: int) -> tuple[list[int], list[np.ndarray], None]:
+    def _chain(self, step: DraftStep, seq: Sequence, budget: int) -> tuple[list[int], list[np.ndarray], None]:
         text = list(seq.tokens)
         rows = []
         for i in range(budget):
@@ -45,7 +45,7 @@ class Sampler:
             text.append(int((np.log(rows[-1]) + step.noise(seq, i).numpy()).argmax()))
         return text[len(seq.tokens) :], rows, None
 
-    def _tree(self, step: Step, seq: Sequence, budget: int) -> tuple[list[int], list[np.ndarray], list[int]]:
+    def _tree(self, step: DraftStep, seq: Sequence, budget: int) -> tuple[list[int], list[np.ndarray], list[int]]:
         ids: list[int] = []
         rows: list[np.ndarray] = []
         parents: list[int] = []

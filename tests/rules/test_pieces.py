@@ -14,6 +14,7 @@ from spec_rules.typical import entropy
 
 from spec_core import Draft, Sampling, Sequence
 from spec_core.contract.step import Step
+from spec_core.contract.verified_step import AcceptStep
 from spec_core.sampling.noise import uniform
 from spec_core.testing import ToyTarget
 from spec_core.toolkit import draft_distribution, draft_distributions
@@ -69,7 +70,7 @@ def accepts(p: float, q: float, u: float) -> bool:
 
 def test_coins_of_a_step_are_its_own():
     """New at every position and for every request, whatever its seed and stream; and not the noise of tokens."""
-    step = Step(ToyTarget(), {}, phase="accept", private=True)
+    step = AcceptStep(Step(ToyTarget(), {}, phase="accept", private=True))
     at = lambda tokens, **more: step.coins(Sequence(tokens, 1, 9, Sampling(), None, **{"seed": 3, **more}), 10).tolist()
     here = at([1, 2])
     others = [at([1, 2, 3]), at([1, 2], seed=4), at([1, 2], number=1), at([1, 2], noise_stream=1), at([1, 2], offset=1)]

@@ -10,7 +10,7 @@ from typing import Any
 
 import attrs
 
-from spec_core import Compat, Draft, Needs, Part, Sequence, Step, Target, Verdict, hookimpl
+from spec_core import Compat, Draft, Needs, Part, RollbackStep, Sequence, Step, Target, Verdict, hookimpl
 from spec_core.assembly.hooks import implementations
 from spec_core.host import EngineModel, Host, Progress, Serves
 from spec_core.toolkit import forward, next_token_layer, open_sequence
@@ -131,7 +131,7 @@ class FakeEngine:
         one.add(part)
         one.batch, one.output = step.batch, step.output
         part.verdict = part.full_verdict = Verdict(path, 0)
-        implementations(self.target, "target")["rollback"][0](one)
+        implementations(self.target, "target")["rollback"][0](RollbackStep(one))
         part.seq.evaluated = part.end + len(path)
 
 

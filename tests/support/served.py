@@ -75,15 +75,21 @@ def _event(line: str) -> Any:
 
 @contextmanager
 def serving(
-    model: str | Target, methods: Sequence[Any] = (), limits: dict[str, Any] | None = None, **flags: Any
+    model: str | Target,
+    methods: Sequence[Any] = (),
+    limits: dict[str, Any] | None = None,
+    rule: Any = None,
+    **flags: Any,
 ) -> Iterator[Served]:
-    """A server of this model. limits: of ServeSettings. flags: settings of the run."""
+    """A server of this model. limits: of ServeSettings. rule: an instance. flags: settings of the run."""
     target = load(model) if isinstance(model, str) else model
     name = model if isinstance(model, str) else target.info.name
     named = [m for m in methods if isinstance(m, str)]
     settings = adapt(resolve({**flags, "model": name, "methods": tuple(named)}, {}, {}, setting_owners()))
     own = ServeSettings(**{"port": 0, **(limits or {})})
-    with Run(target, methods=methods, control=settings["control"], settings=settings.build(RunSettings)) as run:
+    with Run(
+        target, methods=methods, rule=rule, control=settings["control"], settings=settings.build(RunSettings)
+    ) as run:
         engine = Engine(run, own.queue)
         listener = listening(own)
         server = Server(create_app(engine, ServerConfig(run, name, own, settings)), engine, own)

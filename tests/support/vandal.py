@@ -10,7 +10,7 @@ import attrs
 import numpy as np
 import torch
 
-from spec_core import Compat, Stash, hookimpl
+from spec_core import Compat, HookStep, Stash, hookimpl
 from spec_core.contract.encoded_prompt import PicturedPrompt
 
 HOOKS = ("draft", "accept", "rollback", "process")
@@ -32,6 +32,12 @@ def spoil(item: Any, own: frozenset[str] = frozenset(), seen: set[int] | None = 
             item.flags.writeable = True
         with suppress(ValueError):
             item[...] = 0
+    elif isinstance(item, HookStep):
+        for name in [name for name in dir(type(item)) if name[0] != "_" and name not in OWN | PROPERTIES]:
+            if isinstance(getattr(type(item), name), property):
+                yield from spoil(getattr(item, name), own, seen)
+                yield from _set(item, name)
+        yield from _set(item, "_shown")
     elif attrs.has(type(item)):
         for field in attrs.fields(type(item)):
             if field.name[0] != "_" and field.name not in OWN | own:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spec_core import Draft, Needs, Part, Sequence, Step, Target, TargetOutput, Verdict, toolkit
+from spec_core import Draft, Needs, Part, RollbackStep, Sequence, Step, Target, TargetOutput, Verdict, toolkit
 
 EVERYTHING = Needs(all_logits=True)
 
@@ -38,7 +38,7 @@ def keep(step: Step, verdicts: dict[Sequence, Verdict]) -> None:
     for seq, verdict in verdicts.items():
         step.part(seq).verdict = verdict
     step.phase = "rollback"
-    step.target.rollback(step=step)
+    step.target.rollback(step=RollbackStep(step))
 
 
 def greedy(target: Target, prompt: list[int], n: int) -> tuple[list[int], list]:

@@ -110,7 +110,18 @@ LATENT = {
     "eos_token_id": None,
     "rms_norm_eps": 1e-6,
 }
+SCANNED = {
+    "num_hidden_layers": 3,
+    "layer_types": ["mamba", "attention", "mamba"],
+    "mamba_n_heads": 4,
+    "mamba_d_head": 16,
+    "mamba_d_state": 16,
+    "mamba_n_groups": 1,
+    "mamba_chunk_size": 16,
+}
 MORE: dict[str, dict[str, Any]] = {
+    "granitehybrid": SCANNED | {"num_local_experts": 4, "num_experts_per_tok": 2, "shared_intermediate_size": 16},
+    "granitehybrid-dense": SCANNED | {"num_local_experts": 0, "num_experts_per_tok": 0, "shared_intermediate_size": 32},
     "qwen3moe": EXPERTS,
     "glm4moe": GLM,
     "qwen3next": DELTA | SHARED,

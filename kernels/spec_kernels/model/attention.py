@@ -46,7 +46,8 @@ def _tile(
     for i in range(0, end, PLACES):
         piece = _piece(keys, i, end)
         places = torch.arange(i, i + PLACES, device=q.device)
-        hidden = (places > most_seen) | ((places <= own - shape.window) if shape.window else False)
+        before = (places <= own - shape.window) & (places >= shape.lead) if shape.window else False
+        hidden = (places > most_seen) | before
         scores.append(cap_scores(torch.bmm(queries, piece.mT) * shape.scale, shape.cap).masked_fill(hidden, -torch.inf))
     peak = torch.stack([s.amax(-1) for s in scores]).amax(0)[..., None]
     sink = None if sinks is None else sinks.view(heads, 1, -1).expand(-1, TILE, -1).reshape(heads, -1, 1)

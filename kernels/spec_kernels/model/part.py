@@ -11,15 +11,16 @@ ENTRY = "hidden."
 """Beginning of the name of the tap at the entry of each block, and after the last one."""
 
 
-def part_of(model: Model, blocks: Collection[int], layers: int, window: int = 0) -> Model:
+def part_of(model: Model, blocks: Collection[int], layers: int, window: int = 0, sinks: int = 0) -> Model:
     """The model with these of its blocks, between its embedding and its output.
 
-    layers: blocks of the model. window: rows that attention sees at most; 0 is what each block sees.
+    layers: blocks of the model. window: rows that attention sees at most; 0 is what each block sees. sinks: first rows
+    that it sees as well, in blocks whose own window is not smaller.
     Raises ValueError for blocks that are not there, that keep a state, or that read keys of a block left out.
     """
     if missing := sorted(set(blocks) - set(range(layers))):
         raise ValueError(f"blocks {missing} are not there: the model has 0 to {layers - 1}")
-    ops = tuple(_narrow(op, window) for op in _choose_ops(model, frozenset(blocks), layers))
+    ops = tuple(_narrow(op, window, sinks) for op in _choose_ops(model, frozenset(blocks), layers))
     if any(isinstance(op, RecurrentOp) for op in model.ops):
         raise ValueError("recurrent blocks keep a state, which rows of a part would change")
     stored = {op.layer for op in ops if isinstance(op, Store)}
@@ -38,9 +39,8 @@ def _choose_ops(model: Model, blocks: frozenset[int], layers: int) -> Iterator[O
             yield op
 
 
-def _narrow(op: Op, window: int) -> Op:
-    """The operation, whose attention sees at most ``window`` rows."""
-    if not window or not isinstance(op, Attend):
+def _narrow(op: Op, window: int, sinks: int) -> Op:
+    """The operation, whose attention sees at most ``window`` rows, and the first ``sinks``."""
+    if not window or not isinstance(op, Attend) or 0 < op.shape.window <= window:
         return op
-    own = op.shape.window
-    return replace(op, shape=replace(op.shape, window=min(own, window) if own else window))
+    return replace(op, shape=replace(op.shape, window=window, lead=sinks))

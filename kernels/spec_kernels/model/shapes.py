@@ -13,6 +13,7 @@ class HeadShape:
     """H query heads in K groups, each of width ``dim``; its first ``rotary_dim`` dimensions rotate.
 
     scale: factor of the scores. window: max positions that a query attends to, its own included; 0 means all.
+    lead: first positions, which a query attends to before its window, too; 0 means none.
     cap: scores become cap · tanh(score / cap); 0 means that they stay. table: which of the model's rotary tables.
     latent: the last numbers of a key that are its value, too, which is then not stored; 0 means that values are apart.
     """
@@ -26,6 +27,7 @@ class HeadShape:
     cap: float = 0.0
     table: int = 0
     latent: int = 0
+    lead: int = 0
 
     @property
     def group(self) -> int:

@@ -145,7 +145,18 @@ class Lowering:
         gate = self.index_of(after[0].gate) if gated else -1
         s, q = op.shape, self.index_of(op.q)
         out = self.value_index(op.out, s.out_width)
-        numbers = (op.layer, s.heads, s.kv_heads, s.dim, s.window, s.scale, op.causal, s.cap, self.vector(op.sinks))
+        numbers = (
+            op.layer,
+            s.heads,
+            s.kv_heads,
+            s.dim,
+            s.window,
+            s.lead,
+            s.scale,
+            op.causal,
+            s.cap,
+            self.vector(op.sinks),
+        )
         self.program.attend(q, gate, out, *numbers)
         return int(gated)
 

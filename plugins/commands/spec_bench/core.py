@@ -20,15 +20,17 @@ import attrs
 import torch
 
 from spec_core import (
+    AcceptStep,
     Batch,
     Compat,
     Draft,
+    DraftStep,
     Needs,
     Request,
+    RollbackStep,
     Rows,
     Run,
     Sequence,
-    Step,
     TargetInfo,
     TargetOutput,
     hookimpl,
@@ -70,7 +72,7 @@ class NullTarget:
         return Compat(owns={"attention"})
 
     @hookimpl
-    def rollback(self, step: Step) -> None:
+    def rollback(self, step: RollbackStep) -> None:
         pass
 
 
@@ -79,7 +81,7 @@ class NullDrafter:
     """Drafts the tokens 1, 2, 9, 9; two are accepted."""
 
     @hookimpl
-    def draft(self, step: Step) -> None:
+    def draft(self, step: DraftStep) -> None:
         for seq, _ in step.undrafted:
             step.propose(seq, Draft([1, 2, 9, 9]))
 
@@ -93,11 +95,11 @@ class Idle:
         return Compat(drafts=())
 
     @hookimpl
-    def accept(self, step: Step) -> None:
+    def accept(self, step: AcceptStep) -> None:
         pass
 
     @hookimpl
-    def rollback(self, step: Step) -> None:
+    def rollback(self, step: RollbackStep) -> None:
         pass
 
     @hookimpl

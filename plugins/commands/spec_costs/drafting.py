@@ -8,7 +8,7 @@ from typing import Any
 
 import attrs
 
-from spec_core import Compat, DraftPlan, Limit, Request, Run, Step, hookimpl
+from spec_core import Compat, DraftPlan, DraftStep, Limit, Request, Run, Step, hookimpl
 
 ADDED = ("draft", "process")
 """Hooks whose time is the method's. Rolling the target back also happens in the steps of a cost curve."""
@@ -41,7 +41,7 @@ class Lengths:
         return Compat(drafts=())
 
     @hookimpl
-    def draft(self, step: Step) -> None:
+    def draft(self, step: DraftStep) -> None:
         longest = next(self.upcoming)
         step.plan(DraftPlan(dict.fromkeys(step.methods, Limit(longest))))
 

@@ -7,7 +7,7 @@ from time import perf_counter, process_time
 
 import attrs
 
-from spec_core import Compat, Draft, Run, Sampling, Step, Target, hookimpl
+from spec_core import Compat, Draft, DraftStep, Run, Sampling, Target, hookimpl
 from spec_core.errors import UsageError
 
 WARM = 3
@@ -29,7 +29,7 @@ class Filler:
         return Compat()
 
     @hookimpl
-    def draft(self, step: Step) -> None:
+    def draft(self, step: DraftStep) -> None:
         for seq, budget in step.undrafted if self.drafts else ():
             step.propose(seq, Draft([1] * min(self.drafts, budget)))
 

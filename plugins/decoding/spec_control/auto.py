@@ -15,7 +15,7 @@ from spec_costs.file import read as read_costs
 from spec_control.acceptance import TextStats
 from spec_control.account import Account
 from spec_control.planner import Planner
-from spec_core import Compat, Step, StepRecord, hookimpl
+from spec_core import Compat, DraftStep, StepRecord, hookimpl
 
 NOTE = "drafts follow measured times, and the text of a seed depends on them here: {}; control=fixed reproduces it"
 
@@ -54,7 +54,7 @@ class Auto:
         return Compat(drafts=(), load=self._begin, report=self.report)
 
     @hookimpl
-    def draft(self, step: Step) -> None:
+    def draft(self, step: DraftStep) -> None:
         parts = [part for part in step.parts if part.budget and part.seq.wants(step.plugin)]
         texts = {p.seq.number: TextStats(tuple(filter(p.seq.wants, step.methods)), p.budget, p.start) for p in parts}
         with self._lock:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import attrs
 from attrs.validators import and_, ge, le
 
-from spec_core import Compat, Draft, Needs, Step, hookimpl
+from spec_core import Compat, Draft, DraftStep, Needs, hookimpl
 from spec_core.toolkit import forced_tokens
 
 
@@ -29,7 +29,7 @@ class Forced:
         )
 
     @hookimpl
-    def draft(self, step: Step) -> None:
+    def draft(self, step: DraftStep) -> None:
         for seq, draft, leaf, budget in step.leaves:
             before = [draft.ids[i] for i in draft.ancestry(leaf)]
             if ids := forced_tokens(seq, before, min(budget, self.draft_max)):

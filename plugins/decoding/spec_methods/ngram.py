@@ -12,7 +12,7 @@ from collections import Counter
 import attrs
 from attrs.validators import ge, le
 
-from spec_core import Compat, Draft, Rows, Sequence, StashKey, Step, Target, hookimpl
+from spec_core import Compat, Draft, DraftStep, RollbackStep, Rows, Sequence, StashKey, Target, hookimpl
 from spec_core.toolkit import AcceptanceEstimates, match_estimates, p_min_field
 
 DECAY = 0.98
@@ -123,7 +123,7 @@ class Ngram:
         )
 
     @hookimpl
-    def draft(self, step: Step) -> None:
+    def draft(self, step: DraftStep) -> None:
         for seq, draft, leaf, budget in step.leaves if self.extend else ():
             text = [*seq.tokens, *(draft.ids[i] for i in draft.ancestry(leaf))]
             if ids := self._continuation(step, seq, text, budget, leaf):
@@ -133,7 +133,7 @@ class Ngram:
                 step.propose(seq, Draft(ids))
 
     @hookimpl
-    def rollback(self, step: Step) -> None:
+    def rollback(self, step: RollbackStep) -> None:
         for seq, part in step.draft_results:
             memory = seq.stash[self.memory]
             memory.evidence.of(memory.matched[part.leaf]).learn(part.drafted, len(part.full_verdict.path))
@@ -162,7 +162,7 @@ class Ngram:
         before.number = seq.number
         return before
 
-    def _continuation(self, step: Step, seq: Sequence, text: list[int], budget: int, leaf: int = -1) -> list[int]:
+    def _continuation(self, step: DraftStep, seq: Sequence, text: list[int], budget: int, leaf: int = -1) -> list[int]:
         """Tokens that may follow ``text``: committed tokens, and drafted ones up to ``leaf``."""
         memory = self._catch_up(seq)
         places = memory.index.find(text)

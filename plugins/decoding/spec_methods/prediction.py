@@ -11,7 +11,7 @@ from pathlib import Path
 import attrs
 from attrs.validators import and_, ge, le, optional
 
-from spec_core import Compat, Draft, Needs, Refusal, Sequence, StashKey, Step, Target, hookimpl
+from spec_core import Compat, Draft, DraftStep, Needs, Refusal, RollbackStep, Sequence, StashKey, Target, hookimpl
 from spec_core.toolkit import AcceptanceEstimates, encode_part, match_estimates
 
 DECAY = 0.98
@@ -125,7 +125,7 @@ class Prediction:
             self.usual = encode_part(target.tokenizer, Path(self.file).read_text("utf-8"))
 
     @hookimpl
-    def draft(self, step: Step) -> None:
+    def draft(self, step: DraftStep) -> None:
         for seq, budget in step.undrafted:
             if not (prediction := seq.prediction or self.usual):
                 continue
@@ -135,7 +135,7 @@ class Prediction:
                 step.propose(seq, Draft(until_end(ids, self.eog)))
 
     @hookimpl
-    def rollback(self, step: Step) -> None:
+    def rollback(self, step: RollbackStep) -> None:
         for seq, part in step.draft_results:
             place = seq.stash[self.place]
             place.evidence.of(place.drafted).learn(part.drafted, len(part.full_verdict.path))

@@ -16,7 +16,7 @@ from typing import Literal
 import attrs
 from spec_kernels.machine import free_bytes
 
-from spec_core import Compat, Needs, Refusal, Sequence, Step, Target, hookimpl
+from spec_core import Compat, Needs, Refusal, RollbackStep, Sequence, Target, hookimpl
 from spec_core.toolkit import RecurrentSizes
 
 Strategy = Literal["auto", "snapshot", "replay", "checkpoint"]
@@ -63,12 +63,12 @@ class GdnRollback:
         )
 
     @hookimpl
-    def rollback(self, step: Step) -> None:
+    def rollback(self, step: RollbackStep) -> None:
         for seq, verdict in step.verdicts.items():
             if verdict.path:
                 getattr(self, f"_{self.chosen}")(step, seq)
 
-    def _snapshot(self, step: Step, seq: Sequence) -> None:
+    def _snapshot(self, step: RollbackStep, seq: Sequence) -> None:
         """Select the state after the last kept draft that has one; rows after it are evaluated again."""
         assert step.output is not None
         rows = step.kept_rows(seq)
@@ -79,11 +79,11 @@ class GdnRollback:
         if len(known) < len(rows):
             step.rewind(seq, step.part(seq).end + len(known))
 
-    def _replay(self, step: Step, seq: Sequence) -> None:
+    def _replay(self, step: RollbackStep, seq: Sequence) -> None:
         assert step.output is not None
         seq.slot.state.recurrent.replay(step.output.trace, step.kept_rows(seq))
 
-    def _checkpoint(self, step: Step, seq: Sequence) -> None:
+    def _checkpoint(self, step: RollbackStep, seq: Sequence) -> None:
         step.rewind(seq, step.part(seq).end)
 
 

@@ -9,7 +9,7 @@ import attrs
 import torch
 from torch import Tensor
 
-from spec_core import Compat, Step, hookimpl
+from spec_core import AcceptStep, Compat, hookimpl
 from spec_rules import traversal
 from spec_rules.decisions import Decision, Draw, Trial
 from spec_rules.distributions import Case, excess, normalise
@@ -26,7 +26,7 @@ class Block:
         return Compat(judges=DRAWN, noise="private")
 
     @hookimpl
-    def accept(self, step: Step) -> None:
+    def accept(self, step: AcceptStep) -> None:
         judge(step, decisions)
 
 

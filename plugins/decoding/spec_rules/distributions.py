@@ -12,7 +12,7 @@ import attrs
 import torch
 from torch import Tensor
 
-from spec_core import Draft, Sequence, Step
+from spec_core import AcceptStep, Draft, Sequence
 from spec_core.toolkit import (
     draft_distribution,
     draft_distributions,
@@ -45,7 +45,7 @@ class Case:
         return [j for j, parent in enumerate(self.draft.parents) if parent == node]
 
 
-def cases_on_host(step: Step, seqs: list[Sequence]) -> dict[Sequence, Case]:
+def cases_on_host(step: AcceptStep, seqs: list[Sequence]) -> dict[Sequence, Case]:
     """The case of every sequence; each has a draft.
 
     Logits and ``probs`` that lie on a device are copied once for all. A distribution is evaluated when a rule first
@@ -55,7 +55,7 @@ def cases_on_host(step: Step, seqs: list[Sequence]) -> dict[Sequence, Case]:
     return {seq: _case(step, seq, rows[seq], drafts[seq]) for seq in seqs}
 
 
-def _case(step: Step, seq: Sequence, rows: Tensor, draft: Draft | None) -> Case:
+def _case(step: AcceptStep, seq: Sequence, rows: Tensor, draft: Draft | None) -> Case:
     assert draft is not None
     vocab = step.target.info.vocab
     return Case(
@@ -65,7 +65,7 @@ def _case(step: Step, seq: Sequence, rows: Tensor, draft: Draft | None) -> Case:
     )
 
 
-def device_cases(step: Step, seqs: list[Sequence]) -> Iterator[tuple[Case, Tensor]]:
+def device_cases(step: AcceptStep, seqs: list[Sequence]) -> Iterator[tuple[Case, Tensor]]:
     """(case, largest logit of each row [1+K]) of every sequence, on the device of the logits.
 
     One after the other, so that the rows of one may be freed before the next. Only rows of sequences that sample with

@@ -9,7 +9,7 @@ from itertools import accumulate
 import numpy as np
 import torch
 
-from spec_core import Sequence, Step, Verdict
+from spec_core import AcceptStep, Sequence, Verdict
 from spec_core.errors import TargetError
 from spec_core.toolkit import finite_choice
 from spec_rules.decisions import Decision, Walk, compute, follow
@@ -21,7 +21,7 @@ DRAWN = frozenset({"sampled", "deterministic", "mixed"})
 """Kinds of proposal that a rule with ratios p / q can judge: q of every token is known, or is a point mass."""
 
 
-def judge(step: Step, decisions: Callable[[Case], Decision]) -> None:
+def judge(step: AcceptStep, decisions: Callable[[Case], Decision]) -> None:
     """Decide the sequences that sample and have a draft. decisions: builds a rule's tree.
 
     Rows on the host are read when the walk reaches them. Rows on a device are judged there, and the
@@ -34,7 +34,7 @@ def judge(step: Step, decisions: Callable[[Case], Decision]) -> None:
         judge_on_host(step, seqs, lambda case, uniforms: follow(decisions(case), uniforms))
 
 
-def sampling_with_draft(step: Step) -> list[Sequence]:
+def sampling_with_draft(step: AcceptStep) -> list[Sequence]:
     """The sequences that a rule decides.
 
     The core decides the others: at temperature 0 every rule is exact match, and without a draft the target chooses.
@@ -42,13 +42,13 @@ def sampling_with_draft(step: Step) -> list[Sequence]:
     return [seq for seq in step.undecided if step.part(seq).drafted and seq.sampling.temperature > 0]
 
 
-def judge_on_host(step: Step, seqs: Iterable[Sequence], verify: Verify) -> None:
+def judge_on_host(step: AcceptStep, seqs: Iterable[Sequence], verify: Verify) -> None:
     """Decide sequences from rows that are copied to the host."""
     for seq, case in cases_on_host(step, list(seqs)).items():
         decide(step, seq, partial(verify, case, coins(step, seq)))
 
 
-def judge_on_device(step: Step, seqs: list[Sequence], decisions: Callable[[Case], Decision]) -> None:
+def judge_on_device(step: AcceptStep, seqs: list[Sequence], decisions: Callable[[Case], Decision]) -> None:
     """Decide sequences from numbers that are computed on the device of the logits."""
     walks, vectors = [], []
     for seq, (case, largest) in zip(seqs, device_cases(step, seqs), strict=True):
@@ -60,7 +60,7 @@ def judge_on_device(step: Step, seqs: list[Sequence], decisions: Callable[[Case]
         decide(step, seq, partial(read_verdict, walk, largest=next(parts), numbers=next(parts)))
 
 
-def decide(step: Step, seq: Sequence, verdict: Callable[[], Verdict]) -> None:
+def decide(step: AcceptStep, seq: Sequence, verdict: Callable[[], Verdict]) -> None:
     """Decide a sequence, or end it if the target's rows have no distribution."""
     try:
         step.decide(seq, verdict())
@@ -68,7 +68,7 @@ def decide(step: Step, seq: Sequence, verdict: Callable[[], Verdict]) -> None:
         step.fail(seq, error)
 
 
-def coins(step: Step, seq: Sequence) -> np.ndarray:
+def coins(step: AcceptStep, seq: Sequence) -> np.ndarray:
     """Enough uniforms to test every drafted token and the root, and to draw once at every node."""
     return step.coins(seq, 2 * (step.part(seq).drafted + 1))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import attrs
 
-from spec_core import Compat, Step, hookimpl
+from spec_core import AcceptStep, Compat, hookimpl
 from spec_rules.decisions import Decision, Draw
 from spec_rules.distributions import Case
 from spec_rules.judging import judge
@@ -23,7 +23,7 @@ class PointMass:
         return Compat(noise="private")
 
     @hookimpl
-    def accept(self, step: Step) -> None:
+    def accept(self, step: AcceptStep) -> None:
         judge(step, decisions)
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import attrs
 from torch import Tensor
 
-from spec_core import Compat, Step, hookimpl
+from spec_core import AcceptStep, Compat, hookimpl
 from spec_rules.decisions import Decision, Draw, Trial
 from spec_rules.distributions import Case, residual
 from spec_rules.judging import DRAWN, judge
@@ -31,7 +31,7 @@ class Rejection:
         return Compat(judges=DRAWN, noise="private")
 
     @hookimpl
-    def accept(self, step: Step) -> None:
+    def accept(self, step: AcceptStep) -> None:
         judge(step, decisions)
 
 

@@ -11,7 +11,7 @@ from zlib import crc32
 import attrs
 import numpy as np
 
-from spec_core import Compat, Draft, Sequence, Step, Verdict, hookimpl
+from spec_core import AcceptStep, Compat, Draft, Sequence, Verdict, hookimpl
 from spec_core.errors import UsageError
 from spec_core.toolkit import choosers, uniform
 
@@ -66,7 +66,7 @@ class Synthetic:
         return Compat(lossy=f"synthetic acceptance {acceptance}: the text is meaningless")
 
     @hookimpl
-    def accept(self, step: Step) -> None:
+    def accept(self, step: AcceptStep) -> None:
         rates = self.rates if self.length is None else rates_of_length(self.length)
         for seq, choice in choosers(step):
             draft = step.part(seq).draft

@@ -10,7 +10,7 @@ import attrs
 import torch
 from torch import Tensor
 
-from spec_core import Compat, Step, hookimpl
+from spec_core import AcceptStep, Compat, hookimpl
 from spec_rules.decisions import Decision, Draw, Next, Trial
 from spec_rules.distributions import Case, excess, normalise
 from spec_rules.judging import DRAWN, judge
@@ -25,7 +25,7 @@ class Traversal:
         return Compat(judges=DRAWN, noise="private")
 
     @hookimpl
-    def accept(self, step: Step) -> None:
+    def accept(self, step: AcceptStep) -> None:
         judge(step, decisions)
 
 

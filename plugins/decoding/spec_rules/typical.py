@@ -16,7 +16,7 @@ import torch
 from attrs.validators import ge, in_, le
 from torch import Tensor
 
-from spec_core import Compat, Step, Verdict, hookimpl
+from spec_core import AcceptStep, Compat, Verdict, hookimpl
 from spec_rules.decisions import draw
 from spec_rules.distributions import Case
 from spec_rules.judging import judge_on_host, sampling_with_draft
@@ -45,7 +45,7 @@ class Typical:
         return Compat(noise="private", lossy="typical acceptance keeps drafts that the target would not have drawn")
 
     @hookimpl
-    def accept(self, step: Step) -> None:
+    def accept(self, step: AcceptStep) -> None:
         judge_on_host(step, sampling_with_draft(step), self.verify)
 
     def verify(self, case: Case, uniforms: np.ndarray) -> Verdict:

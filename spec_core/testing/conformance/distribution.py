@@ -12,11 +12,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from spec_core.contract.draft_step import DraftStep
 from spec_core.contract.kinds import Proposal
 from spec_core.contract.request import Request
 from spec_core.contract.rows import Rows
 from spec_core.contract.sequence import Sequence
-from spec_core.contract.step import Step
 from spec_core.contract.values import Compat, Draft, Needs
 from spec_core.hookspecs import hookimpl
 from spec_core.sampling.parameters import Sampling
@@ -90,7 +90,7 @@ class Replays:
         return Compat(drafts={"deterministic"})
 
     @hookimpl
-    def draft(self, step: Step) -> None:
+    def draft(self, step: DraftStep) -> None:
         for seq, budget in step.undrafted:
             _, text = self.said.get(seq.seed, (seq, []))
             ids = text[len(seq.tokens) :][:budget]
@@ -128,7 +128,7 @@ class Near:
         return Compat(drafts={self.proposal}, needs=Needs(trees=self.tree), extends=self.extends)
 
     @hookimpl
-    def draft(self, step: Step) -> None:
+    def draft(self, step: DraftStep) -> None:
         for seq, draft, leaf, budget in step.leaves:
             path = [draft.ids[i] for i in draft.ancestry(leaf)]
             step.extend(seq, self._chain(step, seq, budget, path), leaf)
@@ -136,7 +136,7 @@ class Near:
             tree = self.tree and budget > 1 and step.nodes(seq) >= 4
             step.propose(seq, self._tree(seq) if tree else self._chain(step, seq, budget))
 
-    def _chain(self, step: Step, seq: Sequence, budget: int, path: Iterable[int] = ()) -> Draft:
+    def _chain(self, step: DraftStep, seq: Sequence, budget: int, path: Iterable[int] = ()) -> Draft:
         """path: drafted tokens before it."""
         ids, rows = [seq.tokens[-1], *path], []
         before = len(ids)

@@ -17,6 +17,7 @@ from spec_core.contract.sequence import Sequence
 from spec_core.contract.step import Step
 from spec_core.contract.target import Target
 from spec_core.contract.values import Draft, Needs, Verdict
+from spec_core.contract.verified_step import RollbackStep
 from spec_core.testing.conformance.promise import Found
 from spec_core.toolkit.drive import PLAIN, open_sequence
 from spec_core.toolkit.drive import forward as drive
@@ -49,7 +50,7 @@ def keep(target: Any, step: Step, paths: list[tuple[int, ...]]) -> None:
     for part, path in zip(step.parts, paths, strict=True):
         part.verdict = part.full_verdict = Verdict(path, 0)
     if implementation := implementations(target, "target").get("rollback"):
-        implementation[0](step)
+        implementation[0](RollbackStep(step))
     for part, path in zip(step.parts, paths, strict=True):
         kept = [part.draft.ids[i] for i in path] if part.draft else []
         list.extend(part.seq.tokens, kept)

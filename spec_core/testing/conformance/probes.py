@@ -10,7 +10,7 @@ import torch
 
 from spec_core.assembly.hooks import ask_compat, implementations
 from spec_core.contract.batch import Batch, Part, TargetOutput
-from spec_core.contract.fields import field_of, write
+from spec_core.contract.draft_step import DraftStep
 from spec_core.contract.kinds import KINDS
 from spec_core.contract.overlay import Overlay
 from spec_core.contract.plan import DraftPlan, Limit
@@ -19,6 +19,7 @@ from spec_core.contract.step import Step
 from spec_core.contract.target import Target
 from spec_core.contract.target_parts import PartialForward, overlay_problem, partial_forward
 from spec_core.contract.values import Compat, Draft, Needs, Verdict
+from spec_core.contract.verified_step import AcceptStep, RollbackStep
 from spec_core.errors import NotRequested
 from spec_core.hookspecs import hookimpl
 from spec_core.loop.run import Run
@@ -56,10 +57,10 @@ class Limiter:
         return Compat(drafts=())
 
     @hookimpl
-    def draft(self, step: Step) -> None:
+    def draft(self, step: DraftStep) -> None:
         step.plan(DraftPlan({}, {part.seq.number: self._limits(step, part.seq) for part in step.parts}))
 
-    def _limits(self, step: Step, seq: Sequence) -> dict[str, Limit]:
+    def _limits(self, step: DraftStep, seq: Sequence) -> dict[str, Limit]:
         return {name: Limit() for name in step.methods if name not in self.may or self.may[name](seq)}
 
 
@@ -74,7 +75,7 @@ class Rests:
         return Compat(drafts=())
 
     @hookimpl
-    def draft(self, step: Step) -> None:
+    def draft(self, step: DraftStep) -> None:
         self.drafting = not self.drafting
         step.plan(DraftPlan(dict.fromkeys(step.methods, Limit())) if self.drafting else DraftPlan({}, steps=4))
 
@@ -99,8 +100,10 @@ class WithoutLogits:
         return Compat(drafts=())
 
     @hookimpl(tryfirst=True)
-    def rollback(self, step: Step) -> None:
-        write(step, "output", attrs.evolve(field_of(step, "output"), logits=cast(Any, Hidden())))
+    def rollback(self, step: RollbackStep) -> None:
+        state = step._shown[0]
+        assert state.output is not None
+        state.output = attrs.evolve(state.output, logits=cast(Any, Hidden()))
 
 
 def first(n: int) -> Callable[[int, Sequence], bool]:
@@ -115,7 +118,7 @@ class Cut:
     longest: int = 0
 
     @hookimpl
-    def accept(self, step: Step) -> None:
+    def accept(self, step: AcceptStep) -> None:
         for seq, choice in choosers(step):
             draft = step.part(seq).draft
             verdict = walk(draft, choice)
@@ -135,7 +138,7 @@ class Judge:
         return Compat(judges=KINDS, noise=self.noise)
 
     @hookimpl
-    def accept(self, step: Step) -> None:
+    def accept(self, step: AcceptStep) -> None:
         """Leave every sequence to the core's rule."""
 
 
@@ -163,7 +166,7 @@ class Watched:
         return ask_compat(self.inner, "target", target)
 
     @hookimpl
-    def rollback(self, step: Step) -> None:
+    def rollback(self, step: RollbackStep) -> None:
         if "rollback" in self.hooks:
             self.hooks["rollback"][0](step)
 
@@ -194,11 +197,13 @@ class LendsParts(Watched):
     def overlay_problem(self, overlay: Overlay) -> str | None:
         return overlay_problem(self.inner, overlay)
 
-    def partial_forward(self, blocks: Iterable[int], window: int = 0, overlay: Overlay | None = None) -> PartialForward:
+    def partial_forward(
+        self, blocks: Iterable[int], window: int = 0, overlay: Overlay | None = None, sinks: int = 0
+    ) -> PartialForward:
         self.asked = True
         if not hasattr(self.inner, "partial_forward"):
             return Whole(self)
-        return partial_forward(self.inner, blocks, window, overlay)
+        return partial_forward(self.inner, blocks, window, overlay, sinks)
 
 
 @attrs.frozen
@@ -224,7 +229,7 @@ class Rewinds(Watched):
     after: Callable[[Batch, TargetOutput], None] = attrs.field(default=lambda batch, output: None)
 
     @hookimpl
-    def rollback(self, step: Step) -> None:
+    def rollback(self, step: RollbackStep) -> None:
         super().rollback(step)
         for seq, verdict in step.verdicts.items():
             if verdict.path:

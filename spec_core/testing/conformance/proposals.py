@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 import attrs
 
+from spec_core.contract.draft_step import DraftStep
 from spec_core.contract.sequence import Sequence
-from spec_core.contract.step import Step
 from spec_core.contract.values import Draft
 from spec_core.testing.conformance.probes import SUBJECT
 
@@ -36,21 +36,21 @@ class Offer:
 def proposals(plugin: str = SUBJECT) -> Iterator[list[Offer]]:
     """A list that collects every proposal of the plugin, valid or not, while the context is open."""
     offers: list[Offer] = []
-    propose = Step.propose
+    propose = DraftStep.propose
 
-    def look(step: Step, seq: Sequence, draft: Draft) -> None:
+    def look(step: DraftStep, seq: Sequence, draft: Draft) -> None:
         if step.plugin == plugin and isinstance(draft, Draft):
             offers.append(_offer(step, seq, draft))
         propose(step, seq, draft)
 
-    Step.propose = look  # type: ignore[assignment,method-assign]
+    DraftStep.propose = look  # type: ignore[assignment,method-assign]
     try:
         yield offers
     finally:
-        Step.propose = propose  # type: ignore[method-assign]
+        DraftStep.propose = propose  # type: ignore[method-assign]
 
 
-def _offer(step: Step, seq: Sequence, draft: Draft) -> Offer:
+def _offer(step: DraftStep, seq: Sequence, draft: Draft) -> Offer:
     part = step.part(seq)
     free = part.draft is None and part.budget > 0 and seq.wants(step.plugin)
     budget = part.length_max(step.plugin)

@@ -12,9 +12,9 @@ import pytest
 from spec_core.assembly.hooks import ask_compat
 from spec_core.contract.kinds import GREEDY, KINDS
 from spec_core.contract.request import Request
-from spec_core.contract.step import Step
 from spec_core.contract.target import Target
 from spec_core.contract.values import Compat, Verdict
+from spec_core.contract.verified_step import AcceptStep
 from spec_core.hookspecs import hookimpl
 from spec_core.loop.run import Run
 from spec_core.sampling.parameters import Sampling
@@ -275,7 +275,7 @@ class First:
     known: set[str]
 
     @hookimpl
-    def accept(self, step: Step) -> None:
+    def accept(self, step: AcceptStep) -> None:
         for seq in list(step.undecided):
             if seq.name in self.known:
                 step.decide(seq, Verdict((), int(step.logits(seq)[0].argmax())))

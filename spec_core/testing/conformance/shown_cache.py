@@ -9,9 +9,9 @@ import attrs
 import torch
 
 from spec_core.contract.batch import Batch, TargetOutput
-from spec_core.contract.step import Step
 from spec_core.contract.target_parts import CachedHeads, CachedRows, CacheReader, cache_reader
 from spec_core.contract.values import Needs
+from spec_core.contract.verified_step import RollbackStep
 from spec_core.hookspecs import hookimpl
 from spec_core.testing.conformance.probes import Watched
 
@@ -45,7 +45,7 @@ class ShowsItsCache(Watched):
         return super().forward(batch, needs)
 
     @hookimpl
-    def rollback(self, step: Step) -> None:
+    def rollback(self, step: RollbackStep) -> None:
         super().rollback(step)
         for part in step.parts:
             blocks = [i for i in range(self.inner.info.layers) if self.reader.heads(i) is not None]

@@ -135,6 +135,7 @@ static uint64_t attention(table t, draws *d) {
     int window = between(d, 1, 40);
     spec_attention a = {heads,
                         toss(d) ? window : 0,
+                        toss(d) ? between(d, 1, 20) : 0,
                         0.125f,
                         q,
                         (size_t)q_width,
@@ -170,8 +171,8 @@ static uint64_t recurrence(table t, draws *d) {
     t->decay(alpha, gw, alpha, gw, rate, rate, rows, (int)gw, heads, rates, rates + gw, gw + (size_t)heads);
     hash = hash_floats(hash, rates, n * (gw + (size_t)heads));
     for (size_t i = 0; i < n * (size_t)heads; i++) beta[i] = 0.5f;
-    spec_delta a = {keys,          heads, dk,       dv, g_width, q,        k,      v,       g,      beta, kw,  gw,
-                    (size_t)heads, o,     recorded, vw, vw,      matrices, key_of, parents, source, keep, slot};
+    spec_delta a = {keys,          heads, dk,       dv, g_width, q,        k,      v,       g,      beta, kw,   gw,
+                    (size_t)heads, o,     recorded, vw, vw,      matrices, key_of, parents, source, keep, slot, NULL};
     void *scratch = room(spec_delta_scratch(dk, spec_delta_plan(parents, keep, 0, rows, slot)));
     for (int h = 0; h < heads; h++) t->delta(&a, 0, rows, h, scratch);
     hash = hash_floats(hash_floats(hash_floats(hash, o, n * vw), recorded, n * vw), matrices, (size_t)states * state);
@@ -188,7 +189,7 @@ static uint64_t convolution(table t, draws *d) {
     int32_t source[9] = {0}, keep[9], path[9], *parents = lineage(d, rows, chain);
     for (int i = 0; i < rows; i++) keep[i] = i == chain - 1 ? 1 : -1, path[i] = i;
     size_t stride = (size_t)channels;
-    spec_conv c = {channels, width, x, stride, gate, stride, weight, windows, out, stride, parents, source, keep};
+    spec_conv c = {channels, width, x, stride, gate, stride, weight, windows, out, stride, parents, source, keep, NULL};
     t->conv(&c, 0, rows, 0, channels, room(spec_conv_scratch(width, channels)));
     uint64_t hash = hash_floats(hash_floats(HASH, out, n), windows, 2 * window);
     t->slide(&c, path, chain, 0, 0);

@@ -11,7 +11,7 @@ from typing import Any
 import attrs
 import torch
 
-from spec_core import Compat, Needs, Part, Refusal, Sequence, StashKey, Step, Target, hookimpl, load
+from spec_core import AcceptStep, Compat, Needs, Part, Refusal, Sequence, StashKey, Target, hookimpl, load
 from spec_core.toolkit import adjust, forward, open_sequence, support, uniform, walk
 
 
@@ -49,7 +49,7 @@ class Contrast:
         self.model = load(self.file, device=target.info.device)
 
     @hookimpl
-    def accept(self, step: Step) -> None:
+    def accept(self, step: AcceptStep) -> None:
         seqs = list(step.undecided)
         if not seqs:
             return
@@ -69,7 +69,7 @@ class Contrast:
         start, text.tokens = text.missing(seq.tokens), list(seq.tokens)
         return Part(text.seq, start, seq.tokens[start:], decides=True, draft=part.draft)
 
-    def choose(self, step: Step, seq: Sequence, row: int, large: Any, small: Any) -> int:
+    def choose(self, step: AcceptStep, seq: Sequence, row: int, large: Any, small: Any) -> int:
         """The token after a row, by the seed's noise of its position."""
         history = step.history(seq, row)
         logits = adjust(large[row].double(), seq.sampling, history, seq.prompt_len, step.mask(seq, row))

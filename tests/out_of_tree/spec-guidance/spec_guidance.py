@@ -17,13 +17,15 @@ from attrs.validators import ge, le
 from torch import Tensor
 
 from spec_core import (
+    AcceptStep,
     Compat,
+    DraftStep,
+    HookStep,
     Needs,
     Part,
     Refusal,
     Sequence,
     StashKey,
-    Step,
     Target,
     UsageError,
     hookimpl,
@@ -98,7 +100,7 @@ class Guidance:
             raise ValueError(f"give a number from 0 to {SCALE_MAX:.0f}")
         return float(given)
 
-    def wish(self, step: Step, seq: Sequence) -> tuple[list[int], float]:
+    def wish(self, step: HookStep, seq: Sequence) -> tuple[list[int], float]:
         """The negative prompt of a request, empty if it is not guided, and the scale."""
         values = step.request_values(seq)
         prompt, scale = values.get("negative_prompt"), values.get("scale", self.scale)
@@ -107,7 +109,7 @@ class Guidance:
         return ([] if scale == 1 else prompt), scale
 
     @hookimpl(wrapper=True)
-    def draft(self, step: Step) -> Iterator[None]:
+    def draft(self, step: DraftStep) -> Iterator[None]:
         """Evaluate output and drafts after the negative prompts, once all methods have drafted."""
         yield
         self.logits.clear()
@@ -121,7 +123,7 @@ class Guidance:
             seq.stash[self.negative].tokens[part.start :] = part.pending
             self.logits[seq] = done.output.logits[part.logits_row : part.logits_row + 1 + part.drafted].clone()
 
-    def part_of(self, step: Step, seq: Sequence) -> Part | None:
+    def part_of(self, step: HookStep, seq: Sequence) -> Part | None:
         """The rows to evaluate after the negative prompt; None where they are more than the context."""
         text = seq.stash.get(self.negative)
         if text is None:
@@ -132,7 +134,7 @@ class Guidance:
         return text.part(tokens, draft)
 
     @hookimpl
-    def accept(self, step: Step) -> None:
+    def accept(self, step: AcceptStep) -> None:
         for seq in list(step.undecided):
             prompt, scale = self.wish(step, seq)
             positive, negative = step.logits(seq), self.logits.get(seq)
@@ -147,7 +149,7 @@ class Guidance:
         self.logits.clear()
 
     def choose(
-        self, step: Step, seq: Sequence, row: int, scale: float, positive: Tensor, negative: Tensor | None
+        self, step: AcceptStep, seq: Sequence, row: int, scale: float, positive: Tensor, negative: Tensor | None
     ) -> int:
         """The token after a row, by the seed's noise of its position."""
         logits = positive[row].double()

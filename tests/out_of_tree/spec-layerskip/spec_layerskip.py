@@ -9,7 +9,7 @@ from __future__ import annotations
 import attrs
 from attrs.validators import ge
 
-from spec_core import Compat, Needs, Refusal, Sequence, StashKey, Step, Target, hookimpl
+from spec_core import Compat, DraftStep, Needs, Refusal, RollbackStep, Sequence, StashKey, Target, hookimpl
 from spec_core.toolkit import (
     AcceptanceEstimate,
     PartialDraft,
@@ -71,7 +71,7 @@ class LayerSkip:
         self.blocks = partial_forward(target, self.choose_blocks(target.info.layers), self.window)
 
     @hookimpl
-    def draft(self, step: Step) -> None:
+    def draft(self, step: DraftStep) -> None:
         works = [self.begin(seq, budget) for seq, budget in step.undrafted if not seq.embeds]
         going = [work for work in works if work.draft.open]
         while going:
@@ -85,7 +85,7 @@ class LayerSkip:
         draft = PartialDraft(seq, min(budget, self.draft_max), estimate)
         return Work(draft, seq.evaluated, seq.tokens[seq.evaluated :])
 
-    def extend(self, step: Step, works: list[Work]) -> None:
+    def extend(self, step: DraftStep, works: list[Work]) -> None:
         """Add a token to every draft, in one forward."""
         logits = self.blocks.forward([(work.draft.seq, work.start, work.tokens) for work in works])
         step.report_cost(forwards=1, rows=sum(len(work.tokens) for work in works))
@@ -94,7 +94,7 @@ class LayerSkip:
             work.tokens = [self.drafter.extend(step, work.draft, row)]
 
     @hookimpl
-    def rollback(self, step: Step) -> None:
+    def rollback(self, step: RollbackStep) -> None:
         for seq, result in step.draft_results:
             estimate = seq.stash.setdefault(self.estimate, AcceptanceEstimate())
             estimate.fade()

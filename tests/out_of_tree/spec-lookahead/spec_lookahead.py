@@ -13,7 +13,7 @@ import attrs
 import torch
 from attrs.validators import ge, le
 
-from spec_core import Compat, Draft, Needs, Probes, Sequence, StashKey, Step, Target, hookimpl
+from spec_core import Compat, Draft, DraftStep, Needs, Probes, RollbackStep, Sequence, StashKey, Target, hookimpl
 
 
 @attrs.define(eq=False)
@@ -55,7 +55,7 @@ class Lookahead:
         return Compat(needs=needs, drafts={"deterministic"}, learns="tokens", forwards=lambda k: 0)
 
     @hookimpl
-    def draft(self, step: Step) -> None:
+    def draft(self, step: DraftStep) -> None:
         for seq, budget in step.undrafted:
             window = self.open_window(seq)
             grams = window.grams.get(seq.tokens[-1], [])
@@ -75,7 +75,7 @@ class Lookahead:
         return window
 
     @hookimpl
-    def rollback(self, step: Step) -> None:
+    def rollback(self, step: RollbackStep) -> None:
         for seq in step.verdicts:
             if not seq.wants(step.plugin) or (rows := step.probe_rows(seq)) is None:
                 continue

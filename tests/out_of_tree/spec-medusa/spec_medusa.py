@@ -22,7 +22,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.nn.functional import cross_entropy, silu
 
-from spec_core import Compat, Draft, Needs, Refusal, Rows, StashKey, Step, Target, TargetInfo, hookimpl, load
+from spec_core import Compat, Draft, DraftStep, Needs, Refusal, Rows, StashKey, Target, TargetInfo, hookimpl, load
 from spec_core.toolkit import TreeLimits, TreeNode, confidences, evaluate, grow_tree, likeliest, p_min_field
 
 Row = list[tuple[int, float]]
@@ -54,7 +54,7 @@ class Medusa:
             seq.stash[self.last] = span.final[-1].float().clone()
 
     @hookimpl
-    def draft(self, step: Step) -> None:
+    def draft(self, step: DraftStep) -> None:
         for seq, budget in step.undrafted:
             hidden = seq.stash[self.last]  # of the row before the last token
             rows = likeliest(predict(self.heads, hidden[None])[:, 0], self.width)

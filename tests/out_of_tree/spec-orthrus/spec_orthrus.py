@@ -15,7 +15,7 @@ from typing import Any
 import attrs
 from attrs.validators import ge
 
-from spec_core import Compat, Needs, Refusal, Sequence, Step, Target, hookimpl
+from spec_core import Compat, DraftStep, Needs, Refusal, Sequence, Target, hookimpl
 from spec_core.errors import UsageError
 from spec_core.toolkit import (
     BlockOfTarget,
@@ -92,7 +92,7 @@ class Orthrus:
         self.rows = BlockOfTarget(rows, plain, self.block)
 
     @hookimpl
-    def draft(self, step: Step) -> None:
+    def draft(self, step: DraftStep) -> None:
         self.rows.draft(step, self.drafter, min(self.draft_max, self.block - 1), self.block_tokens)
 
     def block_tokens(self, seq: Sequence) -> list[int]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import attrs
 from attrs.validators import ge
 
-from spec_core import Compat, Draft, Part, Refusal, Sequence, StashKey, Step, Target, TargetInfo, hookimpl, load
+from spec_core import Compat, Draft, DraftStep, Part, Refusal, Sequence, StashKey, Target, TargetInfo, hookimpl, load
 from spec_core.toolkit import AcceptanceEstimate, PartialDraft, TokenDrafter, forward, open_sequence, p_min_field
 
 
@@ -51,7 +51,7 @@ class Pard:
         self.model = load(self.file, device=target.info.device)
 
     @hookimpl
-    def draft(self, step: Step) -> None:
+    def draft(self, step: DraftStep) -> None:
         context = self.model.info.context
         room = [(seq, min(budget, self.draft_max, context + 1 - len(seq.tokens))) for seq, budget in step.undrafted]
         drafts = [PartialDraft(seq, n, AcceptanceEstimate()) for seq, n in room if n > 0 and not seq.embeds]

@@ -16,7 +16,20 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from spec_core import Compat, Draft, Needs, Probes, Refusal, Sequence, StashKey, Step, Target, UsageError, hookimpl
+from spec_core import (
+    Compat,
+    Draft,
+    DraftStep,
+    Needs,
+    Probes,
+    Refusal,
+    RollbackStep,
+    Sequence,
+    StashKey,
+    Target,
+    UsageError,
+    hookimpl,
+)
 
 ROWS_MAX = 16
 """Most vectors of a file."""
@@ -67,14 +80,14 @@ class Pass:
             raise UsageError(f"{self.file}: a vector is not finite", hint="learn the vectors again")
 
     @hookimpl
-    def draft(self, step: Step) -> None:
+    def draft(self, step: DraftStep) -> None:
         for seq, budget in step.undrafted:
             at, ids = seq.stash.get(self.ahead, (-1, []))
             if at == len(seq.tokens) and ids:
                 step.propose(seq, Draft(ids[:budget]))
             self.probe(step, seq)
 
-    def probe(self, step: Step, seq: Sequence) -> None:
+    def probe(self, step: DraftStep, seq: Sequence) -> None:
         """Vectors after the last token of the text, and after every token of this method's draft."""
         part, count = step.part(seq), len(self.vectors)
         if part.drafted > count or step.probe_room(seq) < (part.drafted + 1) * count:
@@ -87,7 +100,7 @@ class Pass:
         step.probe(seq, Probes([-1] * len(parents), parents, embeds))
 
     @hookimpl
-    def rollback(self, step: Step) -> None:
+    def rollback(self, step: RollbackStep) -> None:
         count = len(self.vectors)
         for seq, verdict in step.verdicts.items():
             if not seq.wants(step.plugin) or (rows := step.probe_rows(seq)) is None:

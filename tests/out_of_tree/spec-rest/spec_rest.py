@@ -17,7 +17,7 @@ from pathlib import Path
 import attrs
 from attrs.validators import ge
 
-from spec_core import Compat, Draft, Needs, Refusal, Step, Target, hookimpl
+from spec_core import Compat, Draft, DraftStep, Needs, Refusal, Target, hookimpl
 from spec_core.toolkit import TreeLimits, TreeNode, confidences, grow_tree, p_min_field
 
 
@@ -59,7 +59,7 @@ class Rest:
         return self.corpus[max(0, end - count) : end][::-1]
 
     @hookimpl
-    def draft(self, step: Step) -> None:
+    def draft(self, step: DraftStep) -> None:
         for seq, budget in step.undrafted:
             match = Continuation(-1, -1, 0, 1.0, self.matches(seq.tokens[-self.match_max :][::-1]))
             depth, nodes = min(budget, self.draft_max), min(step.nodes(seq), self.nodes_max)

@@ -14,7 +14,7 @@ from typing import Any
 import attrs
 from attrs.validators import ge, le
 
-from spec_core import Compat, Draft, Needs, Part, Refusal, Sequence, StashKey, Step, Target, hookimpl, load
+from spec_core import Compat, Draft, DraftStep, Needs, Part, Refusal, Sequence, StashKey, Target, hookimpl, load
 from spec_core.toolkit import (
     TokenDrafter,
     TreeLimits,
@@ -87,7 +87,7 @@ class Growing:
         self.part = Part(self.part.seq, self.part.end, [], decides=True, draft=draft)
         return self.part
 
-    def take(self, step: Step, drafter: TokenDrafter, logits: Any) -> None:
+    def take(self, step: DraftStep, drafter: TokenDrafter, logits: Any) -> None:
         """Add the children of the nodes whose rows were evaluated."""
         draft = self.part.draft
         rows = {-1: -1} if draft is None else {self.evaluated[j]: j for j in range(self.part.held, len(draft))}
@@ -136,7 +136,7 @@ class Sequoia:
         self.model = load(self.file, threads=1)
 
     @hookimpl
-    def draft(self, step: Step) -> None:
+    def draft(self, step: DraftStep) -> None:
         trees = [tree for seq, budget in step.undrafted if (tree := self.begin(step, seq, budget)) is not None]
         growing = {tree: tree.part for tree in trees}
         done = None
@@ -150,7 +150,7 @@ class Sequoia:
             if tree.nodes:
                 self.propose(step, tree)
 
-    def begin(self, step: Step, seq: Sequence, budget: int) -> Growing | None:
+    def begin(self, step: DraftStep, seq: Sequence, budget: int) -> Growing | None:
         depth, tokens = min(budget, self.draft_max), seq.tokens
         if seq.embeds or len(tokens) + depth > self.model.info.context:
             return None
@@ -164,7 +164,7 @@ class Sequoia:
         memory.tokens = list(tokens)
         return Growing(seq, shape, Part(memory.seq, start, tokens[start:], decides=True))
 
-    def propose(self, step: Step, tree: Growing) -> None:
+    def propose(self, step: DraftStep, tree: Growing) -> None:
         drawn = self.drafter.uses_target_noise(step, tree.seq)
         step.propose(
             tree.seq,

@@ -14,7 +14,7 @@ from random import Random
 import attrs
 from attrs.validators import ge
 
-from spec_core import Compat, Needs, Refusal, Sequence, Step, Target, hookimpl
+from spec_core import Compat, DraftStep, Needs, Refusal, Sequence, Target, hookimpl
 from spec_core.toolkit import (
     BlockOfTarget,
     Overlay,
@@ -72,7 +72,7 @@ class Uno:
         self.rows = BlockOfTarget(rows, plain, self.block)
 
     @hookimpl
-    def draft(self, step: Step) -> None:
+    def draft(self, step: DraftStep) -> None:
         self.rows.draft(step, self.drafter, self.draft_max, self.block_tokens)
 
     def block_tokens(self, seq: Sequence) -> list[int]:

@@ -77,11 +77,11 @@ int spec_chain(const int32_t *parents, int first, int rows);
 /* out = softmax(q k^T scale) v. Query head h reads kv head h / (heads / kv_heads).
    q: row r, head h at q + r q_stride + h key_dim, r a row of the batch. out: likewise with value_dim.
    gate: out is multiplied by sigmoid(gate), laid out like out with gate_stride; or NULL.
-   window: a row at position p sees only positions above p - window; 0: no window.
+   window: a row at position p sees only positions above p - window, and those below `lead`; 0: no window.
    cap: scores become cap tanh(score / cap); 0: no cap.
    sinks: [heads], an additional score of each head, without a value; or NULL. */
 typedef struct {
-    int32_t heads, window;
+    int32_t heads, window, lead;
     float scale;
     const float *q;
     size_t q_stride;

@@ -74,6 +74,7 @@ static void attend(spec_program *p, const spec_op *op, int s, int job, void *scr
     if (parts != cache.kv_heads) cache.kv_heads = parts, cache.key_head_bytes = 0; /* all parts read the same keys */
     spec_attention a = {op->heads,
                         op->window,
+                        op->lead,
                         op->scale,
                         spec_rows_of(p, op->x, 0),
                         p->values[op->x].stride,

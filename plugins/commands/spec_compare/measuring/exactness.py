@@ -14,7 +14,7 @@ from spec_compare.inputs.conversation import next_prompt
 from spec_compare.measuring.measure import Baseline
 from spec_compare.records.header import TargetFacts
 from spec_compare.records.record import Lap, Record
-from spec_core import Draft, Request, Run, Step, hookimpl
+from spec_core import Draft, DraftStep, Request, Run, hookimpl
 
 EQUAL = {
     "rows": "rows have equal bits alone, with drafts and in a batch",
@@ -34,7 +34,7 @@ class Shapes:
     lengths: Mapping[int, int]
 
     @hookimpl
-    def draft(self, step: Step) -> None:
+    def draft(self, step: DraftStep) -> None:
         for seq, budget in step.undrafted:
             count = min(budget, self.lengths.get(seq.output_position, 0))
             ahead = self.text[len(seq.tokens) : len(seq.tokens) + count]

@@ -9,7 +9,7 @@ from spec_commands import common
 
 from spec_compare.measuring.contenders import ContenderPlan
 from spec_compare.measuring.measure import Baseline, Contender, Watch, batches, lap
-from spec_core import Draft, Run, Sequence, StashKey, Step, hookimpl
+from spec_core import Draft, DraftStep, Run, Sequence, StashKey, Step, hookimpl
 from spec_core.commands import Settings
 
 NAME = "oracle"
@@ -26,7 +26,7 @@ class Oracle:
     _known: StashKey[list[int]] = attrs.field(factory=StashKey, init=False)
 
     @hookimpl
-    def draft(self, step: Step) -> None:
+    def draft(self, step: DraftStep) -> None:
         for seq, budget in step.undrafted:
             at = len(seq.tokens)
             if ahead := self._text(seq)[at : at + min(budget, self.length)]:

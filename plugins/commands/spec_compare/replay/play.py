@@ -15,9 +15,12 @@ from spec_compare.replay.cut import cut, is_recorded
 from spec_compare.replay.policies import Policy
 from spec_compare.replay.recorded import RecordedPart, RecordedStep, sequence
 from spec_compare.replay.times import StepTimes
-from spec_core import Part, PluginError, Sequence, Step, StepRecord, Target, Verdict, hookimpl
+from spec_core import DraftStep, Part, PluginError, RollbackStep, Sequence, Step, StepRecord, Target, Verdict, hookimpl
 from spec_core.errors import SpecError
 from spec_core.toolkit import DraftStatistics, PlanFollower
+
+VIEWS = {"draft": DraftStep, "rollback": RollbackStep}
+"""What the hooks that a replay calls see of a step."""
 
 
 @attrs.define
@@ -100,7 +103,7 @@ class Player:
     def _call(self, hook: str, step: Step) -> None:
         step.phase, step.plugin = hook, self.policy.name
         try:
-            getattr(self._hooks.hook, hook, lambda step: None)(step=step)
+            getattr(self._hooks.hook, hook, lambda step: None)(step=VIEWS[hook](step))
         except SpecError:
             raise
         except Exception as error:

@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 
 from spec_compare.records.header import ContenderFacts, TargetFacts
-from spec_core import Compat, DraftPlan, Limit, Step, TargetInfo, hookimpl
+from spec_core import Compat, DraftPlan, DraftStep, Limit, TargetInfo, hookimpl
 from spec_core.commands import construct, find_plugin, hooks_of, import_plugin, parse_method
 from spec_core.errors import UsageError
 
@@ -21,7 +21,7 @@ class Longest:
     length: int
 
     @hookimpl
-    def draft(self, step: Step) -> None:
+    def draft(self, step: DraftStep) -> None:
         step.plan(DraftPlan(dict.fromkeys(step.methods, Limit(self.length))))
 
 
@@ -32,7 +32,7 @@ class MinChance:
     chance: float
 
     @hookimpl
-    def draft(self, step: Step) -> None:
+    def draft(self, step: DraftStep) -> None:
         step.plan(DraftPlan(dict.fromkeys(step.methods, Limit(price=self.chance))))
 
 

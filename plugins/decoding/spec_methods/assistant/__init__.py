@@ -17,7 +17,7 @@ from attrs.validators import ge, in_, le
 from spec_kernels.drafting import executor_of, spread_logits
 from torch import Tensor
 
-from spec_core import Compat, Needs, Refusal, Sequence, Span, StashKey, Step, Target, hookimpl, load
+from spec_core import Compat, DraftStep, Needs, Refusal, Sequence, Span, StashKey, Target, hookimpl, load
 from spec_core.toolkit import (
     CacheReader,
     DraftHead,
@@ -82,7 +82,7 @@ class Assistant(PairDrafter):
     def logits(self, rows: Tensor) -> Tensor:
         return spread_logits(rows, self.layer.ids, self.layer.vocab)
 
-    def _ready(self, step: Step, seq: Sequence, *place: Any) -> PairState | None:
+    def _ready(self, step: DraftStep, seq: Sequence, *place: Any) -> PairState | None:
         """The sequence's state, which reads the rows that its slot has now."""
         state = super()._ready(step, seq, *place)
         if state is not None:

@@ -11,7 +11,19 @@ from attrs.validators import ge, le
 from spec_kernels.drafting import executor_of, target_weights
 from torch import Tensor
 
-from spec_core import Compat, Draft, Rows, Sequence, Span, StashKey, Step, Target, hookimpl, load
+from spec_core import (
+    Compat,
+    Draft,
+    DraftStep,
+    RollbackStep,
+    Rows,
+    Sequence,
+    Span,
+    StashKey,
+    Target,
+    hookimpl,
+    load,
+)
 from spec_core.toolkit import (
     AcceptanceEstimate,
     DraftHead,
@@ -116,7 +128,7 @@ class BlockDrafter:
     # hooks
 
     @hookimpl
-    def draft(self, step: Step) -> None:
+    def draft(self, step: DraftStep) -> None:
         """Run one forward for all sequences, then choose tokens from its rows while they are likely to be accepted."""
         blocks = [b for seq, budget in step.undrafted if (b := self._begin(step, seq, budget))]
         if not blocks:
@@ -132,7 +144,7 @@ class BlockDrafter:
                 step.propose(block.seq, draft)
 
     @hookimpl
-    def rollback(self, step: Step) -> None:
+    def rollback(self, step: RollbackStep) -> None:
         for seq, part in step.draft_results:
             learn_draft(seq.stash[self.memory].estimate, part.draft, part.full_verdict.path)
 
@@ -154,7 +166,7 @@ class BlockDrafter:
         memory.context.embed = None if embed is None else self.layers.embedding(embed)
         return memory.context
 
-    def _begin(self, step: Step, seq: Sequence, budget: int) -> Block | None:
+    def _begin(self, step: DraftStep, seq: Sequence, budget: int) -> Block | None:
         memory = seq.stash.get(self.memory)
         if memory is None:
             return None
@@ -165,7 +177,7 @@ class BlockDrafter:
         branches = self.width > 1 and step.trees and not (step.wants_probs and self._drafter.samples(seq))
         return Block(seq, longest, memory.estimate, context=memory.context, branches=branches)
 
-    def _fill_chains(self, step: Step, blocks: Listing[Block]) -> None:
+    def _fill_chains(self, step: DraftStep, blocks: Listing[Block]) -> None:
         """Choose tokens of all chains from left to right: in one call, or one at a time where they are chosen here."""
         for keep in (True, False):
             self._draft_at_once(step, [b for b in blocks if self._drafter.keeps_probs(step, b.seq) == keep], keep)
@@ -175,7 +187,7 @@ class BlockDrafter:
                 if self.watch is not None:
                     self.watch(token, row.logits)
 
-    def _draft_at_once(self, step: Step, blocks: Listing[Block], keep: bool) -> None:
+    def _draft_at_once(self, step: DraftStep, blocks: Listing[Block], keep: bool) -> None:
         """Whole chains. keep: with the rows that a rule reads."""
         part = self.sequential
         if not isinstance(part, Independent) or self.watch is not None:
@@ -187,7 +199,7 @@ class BlockDrafter:
             for (block, _), chain in zip(limited, chains, strict=True):
                 self._drafter.add_tokens(block, chain.tokens, chain.chances, chain.rows)
 
-    def _tree(self, step: Step, block: Block) -> Draft | None:
+    def _tree(self, step: DraftStep, block: Block) -> Draft | None:
         seq, nodes = block.seq, min(step.nodes(block.seq), self.nodes_max)
         limits = TreeLimits(block.budget, nodes, self.width, self._drafter.price(step, seq), seq.stop.tokens)
         return BlockTree(

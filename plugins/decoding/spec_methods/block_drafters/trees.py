@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import attrs
 from torch import Tensor
 
-from spec_core import Draft, Sequence, Step
+from spec_core import Draft, DraftStep, Sequence
 from spec_core.toolkit import TokenDrafter, TreeLimits, TreeNode, confidences, grow_tree
 from spec_methods.block_drafters.sequential import SequentialPart
 
@@ -35,7 +35,7 @@ class BlockTree:
     which every chance is multiplied where the head estimates none.
     """
 
-    step: Step
+    step: DraftStep
     seq: Sequence
     drafter: TokenDrafter
     sequential: SequentialPart

@@ -18,7 +18,20 @@ import torch
 from attrs.validators import ge, le
 from torch import Tensor
 
-from spec_core import Compat, Refusal, Rows, Sampling, Sequence, StashKey, Step, Target, UsageError, hookimpl, load
+from spec_core import (
+    Compat,
+    DraftStep,
+    Refusal,
+    RollbackStep,
+    Rows,
+    Sampling,
+    Sequence,
+    StashKey,
+    Target,
+    UsageError,
+    hookimpl,
+    load,
+)
 from spec_core.toolkit import (
     BranchPoint,
     DraftLimits,
@@ -135,14 +148,14 @@ class DraftModel:
     # hooks
 
     @hookimpl
-    def draft(self, step: Step) -> None:
+    def draft(self, step: DraftStep) -> None:
         drafts = [d for seq, place, budget in branch_points(step) if (d := self._begin(step, seq, budget, place))]
         drafts += [d for seq, budget in step.undrafted if (d := self._begin(step, seq, budget))]
         if drafts:
             with threads(self.threads):
                 self._draft(step, drafts)
 
-    def _draft(self, step: Step, drafts: list[Drafting]) -> None:
+    def _draft(self, step: DraftStep, drafts: list[Drafting]) -> None:
         forwards, rows = catch_up(self.model, [(d.cache, d.tokens) for d in drafts])
         step.report_cost(forwards=forwards, rows=rows)
         if isinstance(self.vocabulary, Same) and hasattr(self.model, "draft"):
@@ -154,7 +167,7 @@ class DraftModel:
                 d.place.add(step, d.seq, self._drafter.finish(d))
 
     @hookimpl
-    def rollback(self, step: Step) -> None:
+    def rollback(self, step: RollbackStep) -> None:
         for seq, part in step.draft_results:
             seq.stash[self.cache].estimate.learn(part.drafted, len(part.full_verdict.path))
         for seq, tested in tested_extensions(step):
@@ -171,7 +184,7 @@ class DraftModel:
 
     # one draft
 
-    def _begin(self, step: Step, seq: Sequence, budget: int, place: BranchPoint = COMMITTED) -> Drafting | None:
+    def _begin(self, step: DraftStep, seq: Sequence, budget: int, place: BranchPoint = COMMITTED) -> Drafting | None:
         cache = self._open_cache(seq)
         cache.fade()
         survival = cache.chance(place)
@@ -194,7 +207,7 @@ class DraftModel:
             cache = seq.stash[self.cache] = open_state(self.model)
         return cache
 
-    def _all_at_once(self, step: Step, drafts: list[Drafting]) -> None:
+    def _all_at_once(self, step: DraftStep, drafts: list[Drafting]) -> None:
         """Draft in one call, whatever the lengths, all sequences whose tokens need not be chosen here.
 
         A call keeps the rows of all its drafts or of none: drafts whose rows a rule reads have a call of their own.
@@ -208,7 +221,7 @@ class DraftModel:
         """Whether the model draws such tokens in one call; padding must not be drawn."""
         return not isinstance(self.vocabulary, Padded) and self.model.chooses(sampling)
 
-    def _in_one_call(self, step: Step, drafts: list[tuple[Drafting, DraftLimits]], keep: bool) -> None:
+    def _in_one_call(self, step: DraftStep, drafts: list[tuple[Drafting, DraftLimits]], keep: bool) -> None:
         rows = [(d.cache, d.tokens) for d, _ in drafts]
         result = draft_at_once(self.model, rows, [limits for _, limits in drafts], keep)
         step.report_cost(forwards=result.forwards, rows=result.rows)
@@ -217,7 +230,7 @@ class DraftModel:
             tokens = self.vocabulary.cut_padding(chain.tokens) if isinstance(self.vocabulary, Padded) else chain.tokens
             self._drafter.add_tokens(d, tokens, chain.chances[: len(tokens)], rows_read)
 
-    def _one_more(self, step: Step, drafting: list[Drafting]) -> None:
+    def _one_more(self, step: DraftStep, drafting: list[Drafting]) -> None:
         """One forward that adds a token to every draft."""
         rows = sum(len(d.tokens) - d.cache.agree(d.tokens) for d in drafting)
         logits = self.vocabulary.rows(forward(self.model, [(d.cache, d.tokens) for d in drafting]))

@@ -17,7 +17,7 @@ import torch
 from attrs.validators import ge, gt, le
 from torch import Tensor
 
-from spec_core import Compat, Draft, Needs, Sequence, StashKey, Step, Target, hookimpl
+from spec_core import Compat, Draft, DraftStep, Needs, RollbackStep, Sequence, StashKey, Target, hookimpl
 from spec_core.toolkit import BranchPoint, confidences, likeliest, p_min_field
 from spec_methods.recycling.successors import Table
 from spec_methods.recycling.tree import Evidence, Limits, Node, Order, by_chance, by_noise, grow, learn
@@ -84,7 +84,7 @@ class Recycling:
         )  # fmt: skip
 
     @hookimpl
-    def draft(self, step: Step) -> None:
+    def draft(self, step: DraftStep) -> None:
         for seq, draft, leaf, budget in step.leaves:
             place, limits = BranchPoint.behind(draft, leaf), self._limits(step, seq, budget, len(draft))
             if (more := self._ahead(step, seq, place, limits)) is not None:
@@ -93,7 +93,7 @@ class Recycling:
             if (draft := self._ahead(step, seq, COMMITTED, self._limits(step, seq, budget))) is not None:
                 step.propose(seq, draft)
 
-    def _ahead(self, step: Step, seq: Sequence, place: BranchPoint, limits: Limits) -> Draft | None:
+    def _ahead(self, step: DraftStep, seq: Sequence, place: BranchPoint, limits: Limits) -> Draft | None:
         """Draft after committed text and the drafted tokens before ``place``, or None."""
         memory, last = self._memory(seq), place.path[-1] if place.path else seq.tokens[-1]
         order = self._order(step, seq, place)
@@ -101,7 +101,7 @@ class Recycling:
         return self._draft(step, memory, nodes, last, limits) if nodes else None
 
     @hookimpl
-    def rollback(self, step: Step) -> None:
+    def rollback(self, step: RollbackStep) -> None:
         """Learn from all verified rows, the kept path last, and from the acceptance of the own draft."""
         concerned = [seq for seq in step.verdicts if seq.wants(step.plugin)]
         if not concerned:
@@ -128,19 +128,19 @@ class Recycling:
             memory.table.read(seq.tokens[: seq.prompt_len])
         return memory
 
-    def _samples(self, step: Step, seq: Sequence) -> bool:
+    def _samples(self, step: DraftStep, seq: Sequence) -> bool:
         """Whether to draw with noise: if the target reads the same noise, or a rule reads ``probs``."""
         useful = step.wants_probs or not step.private
         return seq.sampling.temperature > 0 and self.sample == "auto" and useful
 
-    def _order(self, step: Step, seq: Sequence, place: BranchPoint) -> Order:
+    def _order(self, step: DraftStep, seq: Sequence, place: BranchPoint) -> Order:
         """place: where it begins; behind every leaf of another method's tree it draws with noise of its own."""
         if not self._samples(step, seq):
             return by_chance
         before, branch = len(place.path), place.branch
         return by_noise(lambda i, ids: step.noise(seq, before + i, branch, ids=ids), seq.sampling.temperature)
 
-    def _limits(self, step: Step, seq: Sequence, budget: int, drafted: int = 0) -> Limits:
+    def _limits(self, step: DraftStep, seq: Sequence, budget: int, drafted: int = 0) -> Limits:
         """drafted: tokens that other methods drafted in this step."""
         depth, stops = min(budget, self.draft_max), seq.stop.tokens
         p_min = step.price(seq, self.p_min, P_MIN)
@@ -149,7 +149,7 @@ class Recycling:
             return Limits(depth, depth, 1, p_min, stops, drawn)
         return Limits(depth, min(step.nodes(seq) - drafted, self.nodes_max), self.width, p_min, stops)
 
-    def _draft(self, step: Step, memory: RecyclingState, nodes: list[Node], last: int, limits: Limits) -> Draft:
+    def _draft(self, step: DraftStep, memory: RecyclingState, nodes: list[Node], last: int, limits: Limits) -> Draft:
         """last: the token before the first node."""
         seq = memory.seq
         tokens, confidence = [node.token for node in nodes], confidences(nodes)

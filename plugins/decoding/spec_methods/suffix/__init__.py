@@ -13,7 +13,7 @@ from __future__ import annotations
 import attrs
 from attrs.validators import ge, le
 
-from spec_core import Compat, Draft, Needs, Rows, Sequence, StashKey, Step, Target, hookimpl
+from spec_core import Compat, Draft, DraftStep, Needs, RollbackStep, Rows, Sequence, StashKey, Target, hookimpl
 from spec_core.toolkit import AcceptanceEstimates, TreeLimits, confidences, p_min_field, tested_nodes
 from spec_methods.suffix.continuations import Node, evidence, grow
 from spec_methods.suffix.store import Store, Track
@@ -85,7 +85,7 @@ class Suffix:
         )
 
     @hookimpl
-    def draft(self, step: Step) -> None:
+    def draft(self, step: DraftStep) -> None:
         for seq, draft, leaf, budget in step.leaves:
             path = [draft.ids[i] for i in draft.ancestry(leaf)]
             if nodes := self._ahead(seq, path, leaf, self._limits(step, seq, budget, len(draft))):
@@ -95,7 +95,7 @@ class Suffix:
                 step.propose(seq, self._draft(nodes))
 
     @hookimpl
-    def rollback(self, step: Step) -> None:
+    def rollback(self, step: RollbackStep) -> None:
         for seq, part in step.draft_results:
             memory = seq.stash[self.memory]
             learn(memory.evidence, memory.drafted[part.leaf], part.full_verdict.path)
@@ -132,7 +132,7 @@ class Suffix:
         before.number, before.tokens = seq.number, seq.tokens
         return before
 
-    def _limits(self, step: Step, seq: Sequence, budget: int, drafted: int = 0) -> TreeLimits:
+    def _limits(self, step: DraftStep, seq: Sequence, budget: int, drafted: int = 0) -> TreeLimits:
         """drafted: tokens that other methods drafted in this step."""
         depth = min(budget, self.draft_max)
         branching = step.trees and self.width > 1

@@ -8,7 +8,19 @@ from threading import Lock
 import attrs
 from torch import Tensor
 
-from spec_core import Batch, Compat, Needs, Part, Rows, Sequence, Step, TargetInfo, TargetOutput, Tokenizer, hookimpl
+from spec_core import (
+    Batch,
+    Compat,
+    Needs,
+    Part,
+    RollbackStep,
+    Rows,
+    Sequence,
+    TargetInfo,
+    TargetOutput,
+    Tokenizer,
+    hookimpl,
+)
 from spec_core.toolkit import NextTokenLayer
 from spec_engines.llamacpp.binding import Context
 from spec_engines.llamacpp.memory import LlamaCppRows, join, names_of
@@ -118,7 +130,7 @@ class LlamaCppTarget:
         return Compat(owns=self.info.states)
 
     @hookimpl
-    def rollback(self, step: Step) -> None:
+    def rollback(self, step: RollbackStep) -> None:
         """Drop rejected rows; where recurrent state cannot be rolled back, evaluate accepted ones again."""
         for seq, verdict in step.verdicts.items():
             part, memory = step.part(seq), seq.slot.state

@@ -10,7 +10,19 @@ import torch
 from spec_kernels.layer_executor import StandaloneExecutor
 from torch import Tensor
 
-from spec_core import Batch, Compat, Needs, Part, Rows, Sequence, Step, TargetInfo, TargetOutput, Tokenizer, hookimpl
+from spec_core import (
+    Batch,
+    Compat,
+    Needs,
+    Part,
+    RollbackStep,
+    Rows,
+    Sequence,
+    TargetInfo,
+    TargetOutput,
+    Tokenizer,
+    hookimpl,
+)
 from spec_core.toolkit import CacheReader, NextTokenLayer
 from spec_engines.transformers.cache_rows import Kinds, TransformersRows
 from spec_engines.transformers.call import Caller, Found, Span, group_spans
@@ -129,7 +141,7 @@ class TransformersTarget:
         return Compat(owns=self.info.states)
 
     @hookimpl
-    def rollback(self, step: Step) -> None:
+    def rollback(self, step: RollbackStep) -> None:
         """Move a kept path of a tree together; restore recurrent state, unless the whole draft was kept."""
         for seq, verdict in step.verdicts.items():
             part, memory = step.part(seq), seq.slot.state

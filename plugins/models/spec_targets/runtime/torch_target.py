@@ -27,11 +27,11 @@ from spec_core import (
     Compat,
     Needs,
     Part,
+    RollbackStep,
     Rows,
     Sampling,
     Sequence,
     Slot,
-    Step,
     TargetInfo,
     TargetOutput,
     hookimpl,
@@ -230,7 +230,9 @@ class TorchTarget:
             return f"the executor on {self.info.device} runs whole models"
         return None
 
-    def partial_forward(self, blocks: Iterable[int], window: int = 0, overlay: Overlay | None = None) -> PartOfTarget:
+    def partial_forward(
+        self, blocks: Iterable[int], window: int = 0, overlay: Overlay | None = None, sinks: int = 0
+    ) -> PartOfTarget:
         """Some blocks, with the embedding and the output, in the caches of this target's sequences."""
         if (problem := self.partial_problem) is not None:
             raise ValueError(problem)
@@ -238,7 +240,7 @@ class TorchTarget:
         source: TensorSource = self.weights
         if overlay is not None:
             model, source = overlay_weights(model, weights_of(overlay)), OverlayTensors(overlay, source)
-        model = part_of(model, sorted(set(blocks)), self.info.layers, window)
+        model = part_of(model, sorted(set(blocks)), self.info.layers, window, sinks)
         return PartOfTarget(partial(self.run_part, self.executor.with_layers(model, source), overlay))
 
     def overlay_problem(self, overlay: Overlay) -> str | None:
@@ -320,7 +322,7 @@ class TorchTarget:
         return Compat(owns={"attention"}, shares=True, notes=self.notes)
 
     @hookimpl
-    def rollback(self, step: Step) -> None:
+    def rollback(self, step: RollbackStep) -> None:
         """A kept chain is already in place; the rows of a kept tree path are moved together."""
         for seq, verdict in step.verdicts.items():
             if verdict.path and verdict.path[-1] >= len(verdict.path) and seq.slot.state.cache is not None:
