@@ -30,6 +30,7 @@ READERS: tuple[tuple[str, ...], ...] = (
     ("compare", "report", "DIR", "FILE.html"),
     ("compare", "bundle", "DIR", "FILE.zip", "--no-report"),
     ("compare", "merge", "DIR", "WHOLE"),
+    ("compare", "cite", "DIR"),
     ("replay", "DIR"),
     ("replay", "DIR", "--length", "2", "--min-chance", "0.5", "--control", "auto"),
 )
