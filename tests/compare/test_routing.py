@@ -21,7 +21,7 @@ TEN = list(range(11))
 
 
 def step_lap(name, emitted, tokens=TEN, prompt="p"):
-    """A lap of one text whose steps emit so many tokens."""
+    """A lap of one text. emitted: tokens of each step."""
     one = lap(name, prompt, 1.0, tokens)
     steps = Steps(emitted=emitted)
     return attrs.evolve(one, records=[attrs.evolve(record, steps=steps) for record in one.records])
