@@ -63,6 +63,19 @@ def test_an_anonymous_bundle_has_no_name_and_holds(folder, monkeypatch, capsys):
     assert "--anonymous leaves them out" not in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("cut", [b'{"kind": "rec', b'{"kind": "record"}\n', b"[1, 2]\n"])
+def test_interrupted_or_malformed_results_are_no_traceback(folder, cut, tmp_path, monkeypatch, capsys):
+    """A line that a program was writing when it ended is left out; a wrong line is named."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "out").mkdir()
+    data = (folder / "out" / "results.jsonl").read_bytes()
+    (tmp_path / "out" / "results.jsonl").write_bytes(data + cut)
+    is_whole = cut.endswith(b"\n")
+    assert run(["compare", "export", "out", "--markdown", "t.md", "--anonymous"]) == (2 if is_whole else 0)
+
+    assert "Traceback" not in capsys.readouterr().err and (tmp_path / "t.md").exists() is not is_whole
+
+
 def test_a_bundle_with_names_says_so(folder, monkeypatch, capsys):
     monkeypatch.chdir(folder)
     assert run(["compare", "bundle", "out", "c.zip", "--no-report"]) == 0

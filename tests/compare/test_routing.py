@@ -14,6 +14,7 @@ from spec_compare.records.record import Steps
 
 from spec_core import load
 from spec_core.errors import UsageError
+from tests.compare.test_compare import begin
 from tests.compare.test_summary import lap
 
 BASELINES = {"plain": "plain", "A": "plain", "B": "plain"}
@@ -21,7 +22,7 @@ TEN = list(range(11))
 
 
 def step_lap(name, emitted, tokens=TEN, prompt="p"):
-    """A lap of one text whose steps emit so many tokens."""
+    """A lap of one text. emitted: tokens of each step."""
     one = lap(name, prompt, 1.0, tokens)
     steps = Steps(emitted=emitted)
     return attrs.evolve(one, records=[attrs.evolve(record, steps=steps) for record in one.records])
@@ -56,6 +57,15 @@ def test_the_bound_is_on_equal_texts_alone():
 
 def test_one_method_has_no_bound_over_methods():
     assert routing_bounds([step_lap("plain", [1] * 10), step_lap("A", [10])], {"plain": "plain", "A": "plain"}) == []
+
+
+def test_a_contender_that_knows_the_text_is_no_method_of_the_bound(tmp_path, monkeypatch):
+    from spec_compare import compare
+
+    monkeypatch.chdir(begin(monkeypatch, tmp_path))
+    outcome = compare("toy:dense", ["repeat", "mute"], "prompts.jsonl", n=8, bounds=False, oracle=[4])
+
+    assert [set(bound.own) for bound in outcome.routing] == [{"repeat", "mute"}]
 
 
 class Nameless:

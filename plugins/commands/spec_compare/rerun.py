@@ -14,14 +14,13 @@ from spec_compare.figures.outcome import Outcome
 from spec_compare.figures.summary import ALL
 from spec_compare.inputs import sources
 from spec_compare.inputs.sources import PromptSource
-from spec_compare.measuring import oracle
-from spec_compare.measuring.collect import prompts_sha256
 from spec_compare.measuring.comparison import run_experiment
 from spec_compare.measuring.entries import CONTENDER, SWEEP, TARGET, ContenderEntry, override
 from spec_compare.measuring.experiment import Experiment
 from spec_compare.records.continuation import changes
 from spec_compare.records.header import ContenderFacts, Header
-from spec_compare.records.record import Lap
+from spec_compare.records.prompts import prompts_sha256
+from spec_compare.records.record import ORACLE, Lap
 from spec_core import Target
 from spec_core.commands import DEFAULT, name_of, resolve, setting_owners
 from spec_core.errors import UsageError
@@ -62,7 +61,7 @@ def experiment_of(
     """The experiment that a bundle's header describes."""
     header = before.header
     settings = settings_of(header, changed)
-    oracles = [facts for facts in header.contenders if facts.methods == [oracle.NAME]]
+    oracles = [facts for facts in header.contenders if facts.methods == [ORACLE]]
     entered = [entry_of(facts, header, settings) for facts in header.contenders if facts not in oracles]
     sizes = {
         "repeats": header.repeats,
@@ -71,7 +70,7 @@ def experiment_of(
         "trace": accounts["trace"] or header.trace,
         "prompt_tokens": header.prompts.max_tokens,
     }
-    lengths = dict.fromkeys(facts.settings[f"{oracle.NAME}.length"].value for facts in oracles)
+    lengths = dict.fromkeys(facts.settings[f"{ORACLE}.length"].value for facts in oracles)
     source = prompts_of(file, before, prompts)
 
     def choose(targets: Iterable[Target]) -> PromptSource:

@@ -65,7 +65,6 @@ def report(directory: Path, file: Path, level: float | None, anonymous: bool) ->
     from spec_compare.report import page, svg
 
     svg.check()
-    read(directory)
     with anonymous_copy(directory, anonymous) as folder:
         result = recompute(read(folder), level)
     if not result.laps:
@@ -83,9 +82,7 @@ def bundle(directory: Path, file: Path, report: bool, prompts: bool, anonymous: 
     """Write results as one zip file with hashes, for a paper to cite: records, summary, prompts, costs and report."""
     from spec_compare.exports import bundle as bundles
     from spec_compare.exports.anonymous import NOTE, anonymous_copy
-    from spec_compare.records.reading import read
 
-    read(directory)
     with anonymous_copy(directory, anonymous) as folder:
         digest = bundles.write(folder, file, report, prompts)
     common.print_note(f"written: {file}" if anonymous else f"written: {file}; {NOTE}")
@@ -199,7 +196,6 @@ def export(
         raise UsageError(
             "no format was named", hint="pass one, such as --csv FILE; spec compare export --help lists them"
         )
-    read(directory)
     with anonymous_copy(directory, anonymous) as folder:
         result = recompute(read(folder), level)
     for path, write in chosen_writers.items():

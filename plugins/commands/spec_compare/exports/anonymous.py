@@ -13,7 +13,7 @@ from typing import Any
 from spec_commands import common
 
 from spec_compare.records import costs, prompts
-from spec_compare.records.reading import LAPS
+from spec_compare.records.reading import LAPS, read
 
 PATH = re.compile(r"[^\s,;:=\"'()]*[/\\][^\s,;:=\"'()]*")
 """A path inside a text, such as the file of a method."""
@@ -24,16 +24,19 @@ NOTE = "names of the machine, paths and the command line are in it; --anonymous 
 
 @contextmanager
 def anonymous_copy(folder: Path, is_anonymous: bool) -> Iterator[Path]:
-    """The folder of results, or a copy without names, which lasts as long as the block."""
+    """The folder of results, or a copy of its finished laps without names, which lasts as long as the block.
+
+    Raises UsageError for results that cannot be read.
+    """
     if not is_anonymous:
         yield folder
         return
+    end, own_costs = read(folder).end, costs.read(folder)
     with TemporaryDirectory() as place:
         copy = Path(place)
-        copy.joinpath(LAPS).write_bytes(hide_names((folder / LAPS).read_bytes()))
-        if (folder / costs.NAME).exists():
-            content = [json.loads(line) for line in (folder / costs.NAME).read_bytes().splitlines()]
-            copy.joinpath(costs.NAME).write_text("".join(f"{common.as_json(hide_paths(one))}\n" for one in content))
+        copy.joinpath(LAPS).write_bytes(hide_names((folder / LAPS).read_bytes()[:end]))
+        if own_costs is not None:
+            costs.write(copy, {hide_paths(name): one for name, one in own_costs.items()})
         if (folder / prompts.NAME).exists():
             copy.joinpath(prompts.NAME).write_bytes((folder / prompts.NAME).read_bytes())
         yield copy

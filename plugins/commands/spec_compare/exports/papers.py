@@ -16,7 +16,7 @@ from spec_compare.figures.facets import Facet, facets, pivot
 from spec_compare.figures.outcome import Outcome
 from spec_compare.figures.summary import Row
 from spec_compare.figures.timing_warnings import describe_unreliability
-from spec_compare.measuring import oracle
+from spec_compare.records.record import ORACLE
 from spec_compare.report.looks import cut_middle
 
 ABREAST = 2
@@ -80,7 +80,7 @@ def best_speedups(result: Outcome, listed: Sequence[Facet], table: Table) -> dic
 
     None if another contender's interval covers it, or is not known. A contender that knows the text is left out.
     """
-    knowing = {facts.name for facts in result.header.contenders if facts.methods == [oracle.NAME]}
+    knowing = {facts.name for facts in result.header.contenders if facts.methods == [ORACLE]}
     fair = {
         facet.baseline: [row for own in table.values() if (row := own.get(facet.baseline)) and _is_fair(row, knowing)]
         for facet in listed

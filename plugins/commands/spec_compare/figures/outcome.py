@@ -23,7 +23,7 @@ from spec_compare.records import costs as recorded_costs
 from spec_compare.records import prompts as recorded_prompts
 from spec_compare.records.header import ContenderFacts, Header, Session
 from spec_compare.records.reading import Comparison
-from spec_compare.records.record import Lap
+from spec_compare.records.record import ORACLE, Lap
 
 
 @attrs.frozen(eq=False)
@@ -84,7 +84,7 @@ def outcome(
     return attrs.evolve(
         result,
         pairs=compared,
-        routing=routing_bounds(laps, result.baselines),
+        routing=routing_bounds(laps, {c.name: c.baseline for c in header.contenders if c.methods != [ORACLE]}),
         equality=equality(header, laps, rows, differences),
     )
 

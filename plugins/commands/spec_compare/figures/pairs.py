@@ -27,16 +27,10 @@ class Pair:
     high: float | None
 
     @property
-    def reversed(self) -> Pair:
+    def inverse(self) -> Pair:
         """The same pair, seen from the other contender."""
         low, high = (None if end is None else 1 / end for end in (self.high, self.low))
         return Pair(self.other, self.contender, self.prompts, 1 / self.ratio, low, high)
-
-    @property
-    def text(self) -> str:
-        """The ratio and its interval: ``1.12× (1.05-1.18)``."""
-        span = "" if self.low is None or self.high is None else f" ({self.low:.2f}-{self.high:.2f})"
-        return f"{self.ratio:.2f}×{span}"
 
 
 def pairs(laps: list[Lap], rows: Iterable[Row], baselines: Mapping[str, str], level: float = INTERVAL) -> list[Pair]:
@@ -57,7 +51,7 @@ def pairs(laps: list[Lap], rows: Iterable[Row], baselines: Mapping[str, str], le
 def both_ways(listed: Iterable[Pair]) -> Iterator[Pair]:
     """The pairs, each seen from both of its contenders."""
     for pair in listed:
-        yield from (pair, pair.reversed)
+        yield from (pair, pair.inverse)
 
 
 def pairs_against(listed: Iterable[Pair], names: Mapping[str, str], name: str) -> list[Pair]:

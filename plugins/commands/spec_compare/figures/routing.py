@@ -38,7 +38,7 @@ class RoutingBound:
 def routing_bounds(laps: list[Lap], baselines: Mapping[str, str]) -> list[RoutingBound]:
     """The bound of every plain decoding with two drafting contenders or more.
 
-    baselines: {contender: the plain decoding it is compared with}.
+    baselines: {contender: the plain decoding it is compared with}, without contenders that know the text.
     """
     listed = (_bound(laps, plain, baselines) for plain in dict.fromkeys(baselines.values()))
     return [one for one in listed if one is not None]

@@ -9,10 +9,10 @@ from spec_commands import common
 
 from spec_compare.measuring.contenders import ContenderPlan
 from spec_compare.measuring.measure import Baseline, Contender, Watch, batches, lap
+from spec_compare.records.record import ORACLE
 from spec_core import Draft, DraftStep, Run, Sequence, StashKey, Step, hookimpl
 from spec_core.commands import Settings
 
-NAME = "oracle"
 Texts = dict[tuple[int, ...], list[int]]
 """{prompt: prompt and output of plain decoding}."""
 
@@ -62,11 +62,11 @@ def _entrant(plain: ContenderPlan, length: int, texts: Callable[[], Texts]) -> C
     settings = Settings(table)
 
     def make() -> Run:
-        methods = [(NAME, Oracle(texts(), length))]
+        methods = [(ORACLE, Oracle(texts(), length))]
         return common.run_of(setup.target, settings, methods, False, max_sequences=setup.terms.batch, **_reuse(setup))
 
-    name = setup.baseline.replace("plain", f"{NAME} {length}", 1)
-    return ContenderPlan(Contender(name, make, setup, remembers=False), settings, [NAME], plain.origin)
+    name = setup.baseline.replace("plain", f"{ORACLE} {length}", 1)
+    return ContenderPlan(Contender(name, make, setup, remembers=False), settings, [ORACLE], plain.origin)
 
 
 def _reuse(setup: Baseline) -> dict[str, bool]:

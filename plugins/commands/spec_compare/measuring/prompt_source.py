@@ -13,12 +13,12 @@ from spec_commands.prompts import Prompt
 from spec_compare.inputs.conversation import Conversation, turns_of
 from spec_core.errors import UsageError
 
-BUILT_IN = Path(__file__).parent.parent / "inputs"
-"""Folder of the prompts for models without prompts of their own."""
-
 if TYPE_CHECKING:
     from spec_compare.measuring.measure import RequestSettings
     from spec_core import Target
+
+BUILT_IN = Path(__file__).parent.parent / "inputs"
+"""Folder of the prompts for models without prompts of their own."""
 
 
 def choose(prompts: list[Prompt], name: str, families: Iterable[str] = (), limit: int | None = None) -> list[Prompt]:

@@ -11,6 +11,8 @@ from spec_core.toolkit import DraftStatistics
 
 PLAIN = "plain"
 """Name of plain decoding with the settings of the command."""
+ORACLE = "oracle"
+"""Method of a contender that knows the text."""
 
 
 @attrs.define
