@@ -9,6 +9,7 @@ import ast
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
@@ -431,6 +432,12 @@ def test_a_long_file_is_found():
         '"""Tables of the format.\n\nLength: one table of the format, not to be torn apart."""\n' + "x\n" * 500
     )
     assert not too_long("x = 1\n" * 399)
+
+
+def test_no_two_files_of_tests_have_one_name():
+    """pytest imports them by their names alone and stops at the second one."""
+    names = Counter(file.name for file in (ROOT / "tests").rglob("test_*.py"))
+    assert not [name for name, count in names.items() if count > 1]
 
 
 @pytest.mark.parametrize(

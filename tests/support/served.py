@@ -18,7 +18,7 @@ from spec_grammar import JsonSchema
 from spec_serve.app import create_app
 from spec_serve.command import adapt
 from spec_serve.engine import Engine
-from spec_serve.server import Server, listening
+from spec_serve.server import Server, listening, start_listening
 from spec_serve.server_config import ServerConfig
 from spec_serve.settings import ServeSettings
 
@@ -92,14 +92,13 @@ def serving(
     ) as run:
         engine = Engine(run, own.queue)
         listener = listening(own)
+        url = start_listening(listener, own)  # before the thread: ``started`` is set a moment before it listens
         server = Server(create_app(engine, ServerConfig(run, name, own, settings)), engine, own)
         thread = Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()
         try:
             while not server.started and thread.is_alive():
                 sleep(0.005)
-            scheme = "https" if own.ssl_cert_file else "http"
-            url = f"{scheme}://127.0.0.1:{listener.getsockname()[1]}"
             served = Served(url, engine, server, httpx.Client(timeout=60, verify=False), thread.ident or 0)
             with served.client:
                 yield served
