@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("triton", reason="triton is not installed: its kernels cannot be read, let alone run")
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "tests" / "kernels" / "compile_for_gpu.py"
-TABLE = json.loads((ROOT / "benchmarks" / "results" / "gpu-kernels.json").read_text())
+TABLE = json.loads((ROOT / "benchmarks" / "results" / "compiled" / "gpu-kernels.json").read_text())
 """What the kernels of a step take, by card, type and number of rows."""
 
 
