@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from spec_engines.transformers.transformers_target import TransformersTarget
 
 CHAINS = "models with sliding windows or recurrent layers take chains only"
+PARTS = "models with sliding windows or recurrent layers run as a whole"
 ENGINE = Engine(
     scheme="transformers",
     extra="transformers",
@@ -39,8 +40,8 @@ ENGINE = Engine(
         "test_rows_are_as_exact_as_declared": "it declares no exact rows",
         "test_a_prefix_can_be_copied": "it does not copy rows: a prefix serves one sequence at a time",
         "test_the_next_token_layer_is_readable": "most models have no layer that predicts one token further",
-        "test_a_part_of_the_blocks_changes_nothing": "the engine runs whole models",
-        "test_rows_of_a_part_are_those_from_the_first_on": "the engine runs whole models",
+        "test_a_part_of_the_blocks_changes_nothing": PARTS,
+        "test_rows_of_a_part_are_those_from_the_first_on": PARTS,
         "test_drafts_that_follow_drafts_are_as_in_one_forward": "the engine keeps no rows of drafts",
         "test_draft_rows_are_void_after_another_forward": "the engine keeps no rows of drafts",
         "test_probe_rows_are_evaluated_and_not_kept": "the engine evaluates committed tokens and drafts alone",

@@ -82,7 +82,7 @@ class Caller:
         options = self._options(spans, batch, count)
         if self.layout.keeps:
             options["logits_to_keep"] = _wanted_logits(base, count, needs)
-        tokens = _lines([span.cut(batch.tokens) for span in spans]).clamp_min(0)
+        tokens = pad_rows([span.cut(batch.tokens) for span in spans]).clamp_min(0)
         embeds = _embeds_by_row(spans, batch)
         plain = not (needs.hidden or needs.final or embeds or base or "attention_mask" in options)
         model = self.decode if plain and self.decode is not None and _decodes(spans[0]) else self.model
@@ -99,9 +99,10 @@ class Caller:
 
     def _options(self, spans: Sequence[Span], batch: Batch, count: int) -> dict[str, Any]:
         """The cache, positions, and a mask if the model cannot derive it: of a batch, of a draft that branches."""
-        options: dict[str, Any] = {self.layout.cache: _cache(spans)}
+        caches = [span.part.seq.slot.state.cache for span in spans]
+        options: dict[str, Any] = {self.layout.cache: batched_cache(caches, [len(span.rows) for span in spans])}
         if self.layout.positions:
-            options["position_ids"] = _lines([span.cut(batch.positions) for span in spans])
+            options["position_ids"] = pad_rows([span.cut(batch.positions) for span in spans])
         if len(spans) > 1 or branches(spans[0].part):
             options["attention_mask"] = mask([span.part for span in spans], count, self.dtype, self.device)
         return options
@@ -120,14 +121,14 @@ def _decodes(span: Span) -> bool:
     return span.part.decides and span.part.start > 1 and len(span.part.pending) == 1
 
 
-def _lines(rows: list[Tensor]) -> Tensor:
-    """[B, n] a line for each span, zeros behind the shorter ones."""
+def pad_rows(rows: list[Tensor]) -> Tensor:
+    """[B, n] a line for each sequence, zeros after the shorter ones."""
     return rows[0][None] if len(rows) == 1 else pad_sequence(rows, batch_first=True)
 
 
-def _cache(spans: Sequence[Span]) -> Any:
-    caches = [span.part.seq.slot.state.cache for span in spans]
-    return caches[0] if len(spans) == 1 else Shared(caches, [len(span.rows) for span in spans])
+def batched_cache(caches: Sequence[Any], rows: Sequence[int]) -> Any:
+    """The caches of the sequences of a call as one. rows: how many new ones each gets."""
+    return caches[0] if len(caches) == 1 else Shared(caches, rows)
 
 
 def _embeds_by_row(spans: Sequence[Span], batch: Batch) -> dict[tuple[int, int], Tensor]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from threading import Lock
 from typing import Any
 
@@ -27,6 +28,7 @@ from spec_core.toolkit import CacheReader, NextTokenLayer
 from spec_engines.transformers.cache_rows import Kinds, TransformersRows
 from spec_engines.transformers.call import Caller, Found, Span, group_spans
 from spec_engines.transformers.layout import Layout
+from spec_engines.transformers.part_forward import PartForward, part_of
 from spec_engines.transformers.quantised import matrix
 from spec_engines.transformers.shown_cache import ShownCache
 
@@ -43,6 +45,7 @@ class TransformersTarget:
     batches: several sequences share a call, as a padded batch; else each has calls of its own. With recurrent layers
     it has two, because state is copied between pending rows and draft rows. Calls of several threads take turns.
     described_cache: this project's description of the cache, where drafters read it; their layers share an executor.
+    turns: held by the thread that calls the model.
     """
 
     info: TargetInfo
@@ -56,7 +59,7 @@ class TransformersTarget:
     caller: Caller = attrs.field(init=False)
     layer_executor: StandaloneExecutor | None = attrs.field(default=None, init=False)
     cache_reader: ShownCache | None = attrs.field(default=None, init=False)
-    _turns: Lock = attrs.field(factory=Lock, init=False)
+    turns: Lock = attrs.field(factory=Lock, init=False)
 
     def __attrs_post_init__(self) -> None:
         self.caller = Caller(self.model, self.layout, self.info.device, self.dtype)
@@ -73,7 +76,7 @@ class TransformersTarget:
     # the Target protocol
 
     def forward(self, batch: Batch, needs: Needs) -> TargetOutput:
-        with self._turns, torch.inference_mode():
+        with self.turns, torch.inference_mode():
             outputs = self._evaluate(batch, needs)
         with torch.no_grad():  # copies outside of inference mode, so that plugins may change and train on them
             return TargetOutput(
@@ -109,6 +112,21 @@ class TransformersTarget:
     def tensor(self, name: str) -> Tensor:
         """``token_embd.weight`` or ``output.weight``, dequantised. Raises KeyError for any other."""
         return matrix(self.layout.module(name), name, self.info.width, self.dtype)
+
+    @property
+    def partial_problem(self) -> str | None:
+        """Why no part of the blocks can run; None if it can."""
+        if self.kinds.recurrent:
+            return "its recurrent blocks keep a state"
+        if not self.info.trees:
+            return "it does not follow a mask of the caller"
+        return None
+
+    def partial_forward(self, blocks: Iterable[int], window: int = 0, *, sinks: int = 0) -> PartForward:
+        """Some blocks, with the embedding and the output, in the caches of this target's sequences."""
+        if (problem := self.partial_problem) is not None:
+            raise ValueError(problem)
+        return part_of(self, blocks, window, sinks)
 
     def open(self, seq: Sequence, want: int) -> int:
         """A model with recurrent layers continues only from checkpoints of its slot."""
