@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import attrs
+from torch import Tensor
 
 from spec_core.contract.draft_step import DraftStep
 from spec_core.contract.sequence import Sequence
@@ -29,23 +30,30 @@ class BlockOfTarget:
     def draft(
         self, step: DraftStep, drafter: TokenDrafter, draft_max: int, block_tokens: Callable[[Sequence], list[int]]
     ) -> None:
-        """Propose a chain for every sequence without a draft. block_tokens: ``size`` tokens, first the text's last one.
-
-        A sequence with pictures, or with more tokens to evaluate than a block has rows, such as a prompt, gets none.
-        """
-        ready = [(seq, n) for seq, n in step.undrafted if n and not seq.embeds and self._is_near(seq)]
-        if not ready:
-            return
-        self._evaluate_late(step, [seq for seq, _ in ready])
-        blocks = [(seq, len(seq.tokens) - 1, block_tokens(seq)) for seq, _ in ready]
-        logits = self.rows.forward_rows(blocks, self.first)
-        step.report_cost(forwards=1, rows=self.size * len(blocks))
-        for (seq, budget), rows in zip(ready, logits, strict=True):
+        """Propose a chain for every sequence whose block ``evaluate`` reads."""
+        for seq, budget, rows in self.evaluate(step, block_tokens):
             draft = PartialDraft(seq, min(budget, draft_max, len(rows)), AcceptanceEstimate())
             for row in rows:
                 if draft.open:
                     drafter.extend(step, draft, row)
             step.propose(seq, drafter.finish(draft))
+
+    def evaluate(
+        self, step: DraftStep, block_tokens: Callable[[Sequence], list[int]]
+    ) -> list[tuple[Sequence, int, Tensor]]:
+        """Sequences without a draft, with their budget and the logits [size - first, V] of their blocks.
+
+        block_tokens: ``size`` tokens of a block, first the text's last one. A sequence with pictures, or with more
+        tokens to evaluate than a block has rows, such as a prompt, is left out.
+        """
+        ready = [(seq, n) for seq, n in step.undrafted if n and not seq.embeds and self._is_near(seq)]
+        if not ready:
+            return []
+        self._evaluate_late(step, [seq for seq, _ in ready])
+        blocks = [(seq, len(seq.tokens) - 1, block_tokens(seq)) for seq, _ in ready]
+        logits = self.rows.forward_rows(blocks, self.first)
+        step.report_cost(forwards=1, rows=self.size * len(blocks))
+        return [(seq, budget, rows) for (seq, budget), rows in zip(ready, logits, strict=True)]
 
     def _is_near(self, seq: Sequence) -> bool:
         return len(seq.tokens) - seq.evaluated <= self.size

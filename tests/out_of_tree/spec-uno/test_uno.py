@@ -54,6 +54,11 @@ class TestUno(DrafterConformance):
         return load("zoo:pico", threads=1)
 
 
+class TestUnoTree(TestUno):
+    def make(self):
+        return Uno(self.adapter, block=4, width=3, p_min=0.0)
+
+
 def texts(methods, temperature, at_once=8, **options):
     run = Run(load("zoo:pico", threads=1, **options), methods, max_sequences=at_once)
     sampling = Sampling(temperature=temperature)
@@ -66,11 +71,13 @@ def texts(methods, temperature, at_once=8, **options):
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize("kernels", ["native", "reference"])
-def test_texts_are_plain_alone_and_in_a_batch(adapter, temperature, kernels):
+@pytest.mark.parametrize("width", [1, 3])
+def test_texts_are_plain_alone_and_in_a_batch(adapter, temperature, kernels, width):
     """The first token of every draft is the target's own: nearly half of all tokens are accepted at least."""
     plain, _ = texts([], temperature, kernels=kernels)
     for at_once in (1, 8):
-        drafted, accepted = texts([Uno(adapter, block=4, p_min=0.0)], temperature, at_once, kernels=kernels)
+        uno = Uno(adapter, block=4, width=width, p_min=0.0)
+        drafted, accepted = texts([uno], temperature, at_once, kernels=kernels)
         assert drafted == plain
         assert accepted >= 8 * 24 * 0.4
 
@@ -166,9 +173,13 @@ def test_the_tree_is_verified_as_in_the_published_forward(folder, kernels):
 
 
 class Replayed(Uno):
-    """Reads the noise of the vectors where there is some."""
+    """Reads the noise of the vectors where there is some, and keeps its trees."""
 
     blocks = None
+
+    def grow(self, *arguments):
+        self.trees = [*getattr(self, "trees", []), super().grow(*arguments)]
+        return self.trees[-1]
 
     def block_tokens(self, seq):
         return self.blocks.get(len(seq.tokens)) or super().block_tokens(seq)
@@ -189,3 +200,21 @@ def test_the_greedy_loop_is_that_of_the_published_forward(folder, kernels):
 
         assert result.tokens[: len(expected)] == expected
         assert accepted[1:3] == [n + 1 for n in vectors[f"{at}.rounds.accepted"].tolist()[:2]]
+
+
+@pytest.mark.parametrize("folder", folders(), ids=lambda path: path.name)
+def test_the_tree_is_that_of_the_published_forward(folder, kernels):
+    """Of the first draft after the prompt: its nodes in their order, and the kept path."""
+    vectors, target = load_file(folder / "golden.safetensors"), load(str(folder.parents[1] / "qwen3" / "hf"), **kernels)
+    for at in contexts(vectors):
+        text = [*vectors[f"{at}.tokens"].tolist(), *vectors[f"{at}.id_last"].tolist()]
+        method = Replayed(str(folder / "hf"), width=4, nodes_max=12, p_min=0.0)
+        method.blocks = {len(text): vectors[f"{at}.block_tokens"].tolist()}
+        run, paths = Run(target, [method]), []
+        run.observe(lambda step, seen=paths: seen.extend(list(verdict.path) for verdict in step.verdicts.values()))
+        _ = run.generate(text[:-1], max_tokens=12).result
+
+        tree, path = method.trees[0], paths[1]
+        assert [node.token for node in tree] == vectors[f"{at}.tree.token_ids"].tolist()
+        assert [node.parent for node in tree] == vectors[f"{at}.tree.parents"].tolist()
+        assert path == vectors[f"{at}.tree.accepted_nodes"].tolist()
