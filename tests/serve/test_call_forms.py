@@ -206,11 +206,15 @@ LONG = [
 @pytest.mark.parametrize("repeated", LONG)
 def test_reading_takes_time_in_proportion_to_the_text(repeated):
     def seconds(count):
-        reader = CallReader({"f": {}})
-        began = process_time()
-        reader.put(repeated * count)
-        reader.end()
-        return process_time() - began
+        """The shortest of three times: others run meanwhile."""
+        times = []
+        for _ in range(3):
+            reader = CallReader({"f": {}})
+            began = process_time()
+            reader.put(repeated * count)
+            reader.end()
+            times.append(process_time() - began)
+        return min(times)
 
     count = 40_000 // len(repeated)
 

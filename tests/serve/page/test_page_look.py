@@ -155,6 +155,7 @@ def test_axe_finds_nothing(pages, tmp_path_factory):
                 pages.answer, pages.status = mark_parts, 200
                 view = {"width": width, "height": height}
                 page = browser.new_page(color_scheme=scheme, viewport=view, reduced_motion="reduce")
+                page.set_default_timeout(120_000)  # milliseconds: others may run meanwhile
                 page.goto(f"{pages.url}/")
                 page.wait_for_selector("body[data-ready]")
                 check(axe, page)
