@@ -33,7 +33,7 @@ from tests.targets import tiny
 from tests.targets.drive import fresh
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-FAMILIES = ("llama", "qwen2", "qwen3", "mistral", "phi3", "gemma2", "gemma3")
+FAMILIES = ("llama", "qwen2", "qwen3", "mistral", "phi3", "gemma2", "gemma3", "ministral3")
 MORE = {
     "mistral": {"sliding_window": 9, "head_dim": 8},
     "phi3": {"sliding_window": 9, "pad_token_id": 0},

@@ -41,7 +41,7 @@ DTYPES = ["F32", "F16", "BF16", "F64", "I64", "I8", "BOOL", "F8_E4M3", "C64", ""
 LAYOUTS = {"safeailab": "eagle3", "speculators": "eagle3", "z-lab": "dflash"}
 FAMILIES = (
     "phi3,gemma2,gemma3,gemma4-e,gemma4-moe,gpt-oss,gpt-oss of mxfp4,lfm2,lfm2moe,kimi-linear,granitehybrid,falcon-h1,"
-    "nemotron_h_moe"
+    "nemotron_h_moe,ministral3"
 ).split(",")
 """With keys that the dense model has not: windows, caps of scores, more than one rotary table, experts, sinks, short
 convolutions, sizes by block, latents, Mamba-2, multipliers."""

@@ -223,12 +223,12 @@ def test_rotations_of_a_long_text_are_not_replaced_by_those_of_a_short_one(monke
     executor = load(tiny_gguf(0), kernels="native", threads=1).executor
     real, others = rotary.cos_and_sin, []
 
-    def cos_and_sin(frequencies, rope_scale, positions):
+    def cos_and_sin(table, positions):
         if not others:
             others.append(Thread(target=executor._extend_rotary, args=(2000,)))
             others[0].start()
             others[0].join(0.1)
-        return real(frequencies, rope_scale, positions)
+        return real(table, positions)
 
     monkeypatch.setattr(rotary, "cos_and_sin", cos_and_sin)
     executor._extend_rotary(10)

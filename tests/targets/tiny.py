@@ -27,6 +27,7 @@ NEWER = {
         ("granitehybrid", "granitehybrid-dense"), ("GraniteMoeHybridConfig", "GraniteMoeHybridForCausalLM")
     ),
     "falcon-h1": ("FalconH1Config", "FalconH1ForCausalLM"),
+    "ministral3": ("Ministral3Config", "Ministral3ForCausalLM"),
     **dict.fromkeys(
         ("nemotron_h", "nemotron_h_moe", "nemotron_h_moe-latent"), ("NemotronHConfig", "NemotronHForCausalLM")
     ),
@@ -119,6 +120,14 @@ SCANNED = {
     "mamba_n_groups": 1,
     "mamba_chunk_size": 16,
 }
+MINISTRAL = {
+    "head_dim": 16,
+    "pad_token_id": None,
+    "rope_parameters": {
+        "rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 16,
+        "llama_4_scaling_beta": 0.4, "mscale": 1.0, "mscale_all_dim": 1.0, "beta_fast": 32.0, "beta_slow": 1.0,
+    },
+}  # fmt: skip
 MORE: dict[str, dict[str, Any]] = {
     "granitehybrid": SCANNED | {"num_local_experts": 4, "num_experts_per_tok": 2, "shared_intermediate_size": 16},
     "granitehybrid-dense": SCANNED | {"num_local_experts": 0, "num_experts_per_tok": 0, "shared_intermediate_size": 32},
@@ -127,6 +136,7 @@ MORE: dict[str, dict[str, Any]] = {
     "qwen3next": DELTA | SHARED,
     "qwen35": DELTA,
     "qwen35moe": DELTA | SHARED,
+    "ministral3": MINISTRAL,
     "lfm2": CONVOLVED | {"block_multiple_of": 16},
     "lfm2moe": CONVOLVED | FEW_EXPERTS,
     "kimi-linear": LATENT,

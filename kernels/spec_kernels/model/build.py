@@ -97,6 +97,7 @@ class Builder:
         residual: bool = True,
         parts: Sequence[str] = ("k", "v"),
         value_norm: bool = False,
+        query_table: int | None = None,
     ) -> Iterator[Op]:
         """x + out(attention(rope(norm(q)), rope(norm(k)), v) · sigmoid(gate)), without rope if no dimension rotates
 
@@ -104,14 +105,14 @@ class Builder:
         gated: ``attn_q`` holds, per head, queries and then a gate. sinks: heads have sinks, see ``Attend``.
         residual: False: the result is ``h``, and ``x`` stays. parts: without ``v`` values are the keys before their
         norm; without both the layer reads what an earlier one has stored. value_norm: values of each head are
-        normalised.
+        normalised. query_table: of the queries' rotation, where it differs from the keys'.
         """
         shape = self.shape.heads
         yield self.projection(("q", *parts, "gate") if gated else ("q", *parts), biases, gated)
         norms = self.has("attn_q_norm.weight", "attn_k_norm.weight") if norms is None else norms
         if norms:
             yield self.head_norm("q", "attn_q_norm.weight")
-        yield from self.rotation("q")
+        yield from self.rotation("q", query_table)
         if parts:
             yield from self.store(norms, parts, value_norm)
         scores = self.vector("attn_sinks.weight", shape.heads) if sinks else None
@@ -132,10 +133,11 @@ class Builder:
         yield from self.rotation("k")
         yield Store("k", "v", shape, self.layer)
 
-    def rotation(self, x: str) -> Iterator[Op]:
-        """The rotation of heads, if they rotate."""
-        if self.shape.heads.rotary_dim:
-            yield Rotate(x, self.shape.heads)
+    def rotation(self, x: str, table: int | None = None) -> Iterator[Op]:
+        """The rotation of heads, if they rotate. table: in place of the heads' own."""
+        heads = self.shape.heads
+        if heads.rotary_dim:
+            yield Rotate(x, heads if table is None else replace(heads, table=table))
 
     def projection(
         self, names: tuple[str, ...], biases: bool | None = None, gated: bool = False, x: str = "h"

@@ -16,6 +16,7 @@ from typing import Literal
 
 from torch import Tensor
 
+from spec_kernels.model.rotary import RotaryTable
 from spec_kernels.model.shapes import ConvShape, DeltaShape, Experts, HeadShape, RecurrentShape, ScanShape
 
 Rows = Literal["logits", "final"]
@@ -398,7 +399,7 @@ class Model:
     """The list of operations, and the rotary frequencies of its heads.
 
     frequencies: float32 [rotary_dim / 2], radians per position; None without rotation. rope_scale: of cos and sin.
-    local: both of them for heads whose shape has ``table`` 1. Outputs are taps; that of the output matrix is named
+    local: the table of heads whose shape has ``table`` 1. Outputs are taps; that of the output matrix is named
     ``logits``.
     borrowed: shapes of all layers of another model's cache, in which this model reads and writes nothing.
     within: shapes of all layers of the cache in which this model, a part of another one, stores its own.
@@ -407,14 +408,14 @@ class Model:
     ops: tuple[Op, ...]
     frequencies: Tensor | None = None
     rope_scale: float = 1.0
-    local: tuple[Tensor, float] | None = None
+    local: RotaryTable | None = None
     borrowed: tuple[HeadShape, ...] = ()
     within: tuple[HeadShape, ...] = ()
 
     @cached_property
-    def tables(self) -> list[tuple[Tensor, float]]:
-        """Frequencies, and the factor of cos and sin, by the number of their table."""
-        first = [] if self.frequencies is None else [(self.frequencies, self.rope_scale)]
+    def tables(self) -> list[RotaryTable]:
+        """Rotations by the number of their table."""
+        first = [] if self.frequencies is None else [RotaryTable(self.frequencies, self.rope_scale)]
         return first + ([] if self.local is None else [self.local])
 
     @cached_property

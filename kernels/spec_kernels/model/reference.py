@@ -148,7 +148,7 @@ class Reference:
         """cos and sin [positions or more, pairs] of a table."""
         tables = self._rotary  # another thread may replace them by shorter ones
         if not tables or len(tables[0][0]) < positions:
-            pairs = [cos_and_sin(*of, positions) for of in self.model.tables]
+            pairs = [cos_and_sin(of, positions) for of in self.model.tables]
             tables = self._rotary = [(cos.to(self.device), sin.to(self.device)) for cos, sin in pairs]
         return tables[table]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from threading import Lock
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,13 +15,23 @@ FIRST = 1024
 """Positions that are computed first; then twice the requested number, in multiples of FIRST."""
 
 
-class RotaryTables:
-    """Cosines and sines of a model's positions, computed once for the executors that share them.
+class RotaryTable(NamedTuple):
+    """Rotations of some heads, by position.
 
-    tables: frequencies and factor of each table.
+    frequencies: radians per position, float32 [pairs]. scale: factor of cos and sin. growth: another factor of them at
+    position p is 1 + growth · ln(1 + p // period), with which queries of long texts are scaled; 0: none.
     """
 
-    def __init__(self, tables: Sequence[tuple[Tensor, float]]) -> None:
+    frequencies: Tensor
+    scale: float = 1.0
+    growth: float = 0.0
+    period: int = 1
+
+
+class RotaryTables:
+    """Cosines and sines of a model's positions, computed once for the executors that share them."""
+
+    def __init__(self, tables: Sequence[RotaryTable]) -> None:
         self.tables = list(tables)
         self._lock = Lock()
         self._computed: list[list[tuple[Tensor, Tensor]]] = []  # all are kept: another thread may be reading them
@@ -29,20 +40,25 @@ class RotaryTables:
         """cos and sin of each table, float32 [``positions`` or more, pairs]."""
         with self._lock:
             if not self._computed or len(self._computed[-1][0][0]) < positions:
-                self._computed.append([cos_and_sin(*table, positions) for table in self.tables])
+                self._computed.append([cos_and_sin(table, positions) for table in self.tables])
             return self._computed[-1]
 
-    def is_for(self, tables: Sequence[tuple[Tensor, float]]) -> bool:
+    def is_for(self, tables: Sequence[RotaryTable]) -> bool:
         """Whether these are the same tables."""
         both = zip(self.tables, tables, strict=False)
-        return len(tables) == len(self.tables) and all(a is b and x == y for (a, x), (b, y) in both)
+        return len(tables) == len(self.tables) and all(a[0] is b[0] and a[1:] == b[1:] for a, b in both)
 
 
-def cos_and_sin(frequencies: Tensor, rope_scale: float, positions: int) -> tuple[Tensor, Tensor]:
-    """cos and sin, float32 [positions or more, pairs], times ``rope_scale``. frequencies: radians per position."""
+def cos_and_sin(table: RotaryTable, positions: int) -> tuple[Tensor, Tensor]:
+    """cos and sin of a table, float32 [positions or more, pairs]."""
     count = max(FIRST, -(-2 * positions // FIRST) * FIRST)
-    angles = torch.arange(count, device=frequencies.device).float()[:, None] * frequencies
+    places = torch.arange(count, device=table.frequencies.device)
+    angles = places.float()[:, None] * table.frequencies
     wide = angles.flatten().view(-1, FIRST)  # whole vectors: a remainder would be rounded differently
     both = (rowwise(function, wide.clone()).view_as(angles) for function in (torch.cos_, torch.sin_))
-    cos, sin = (m * rope_scale for m in both)
+    scale: float | Tensor = table.scale
+    if table.growth:
+        grown = rowwise(torch.log_, (1.0 + (places // table.period).float()).view(-1, FIRST))
+        scale = table.scale * (1.0 + table.growth * grown.view(-1, 1))
+    cos, sin = (m * scale for m in both)
     return cos, sin

@@ -1,16 +1,18 @@
-"""Tests of spec-nemotron-labs: the kit's promises, with random weights."""
+"""Tests of spec-nemotron-labs: the kit's promises with random weights, and vectors of the published forward."""
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from spec_nemotron_labs import NemotronLabs
 
 from spec_core import Part, Refused, Run, Sampling, load
 from spec_core.testing import DrafterConformance
 from spec_core.toolkit import forward, open_sequence
 
+GOLDEN = Path(__file__).resolve().parents[4] / "shared" / "golden"
 NAMES = {"attn_output": "self_attn.o_proj"}
 PROMPTS = ["def add(a, b):\n", "x = [1, 1, 1, 1, "]
 MASK = 400
@@ -94,3 +96,62 @@ def test_what_does_not_fit_is_refused():
         Run("zoo:pico", [NemotronLabs()])
     with pytest.raises(Refused, match="the mask token is 99999"):
         Run("zoo:pico", [NemotronLabs("nowhere", mask=99999)])
+
+
+def folders():
+    """Every folder of vectors that is there."""
+    paths = sorted(GOLDEN.glob("self-*/*/golden.json"))
+    return [path.parent for path in paths if json.loads(path.read_text())["kind"].startswith("nemotron")]
+
+
+def contexts(vectors):
+    return sorted({name.split(".")[0] for name in vectors if name.endswith(".id_last") and "next" not in name})
+
+
+@pytest.fixture(params=["reference", "native"])
+def kernels(request):
+    more = {} if request.param == "reference" else {"cache_dtype": "float32"}
+    return {"kernels": request.param, **more}
+
+
+def make(folder, target):
+    block = len(load_file(folder / "golden.safetensors")["ctx20.block_tokens"])
+    method = NemotronLabs(str(folder / "hf" / "linear_spec_lora"), block=block, p_min=0.0)
+    assert method.misfit(target) is None
+    return method
+
+
+@pytest.mark.parametrize("folder", folders(), ids=lambda path: path.name)
+def test_drafts_are_those_of_the_published_forward(folder, kernels):
+    vectors, target = load_file(folder / "golden.safetensors"), load(str(folder / "hf"), **kernels)
+    method = make(folder, target)
+    method.load(target)
+    for at in contexts(vectors):
+        text, seq = [*vectors[f"{at}.tokens"].tolist(), *vectors[f"{at}.id_last"].tolist()], open_sequence(target)
+        for round_ in ("", "next."):
+            if round_:
+                text += vectors[f"{at}.committed"].tolist()
+                assert text[-1] == int(vectors[f"{at}.next.id_last"])
+            forward(target, [Part(seq, seq.evaluated, text[seq.evaluated : -1], decides=True)])
+            list.extend(seq.tokens, text[len(seq.tokens) :])
+            seq.evaluated = len(text) - 1
+            block = vectors[f"{at}.{round_}block_tokens"].tolist()
+            assert method.block_tokens(seq) == block
+            logits = method.rows.rows.forward_rows([(seq, len(text) - 1, block)], method.rows.first)[0]
+            assert torch.allclose(logits, vectors[f"{at}.{round_}draft_logits"], atol=1e-4)
+            assert logits.argmax(1).tolist() == vectors[f"{at}.{round_}draft_tokens"].tolist()
+
+
+@pytest.mark.parametrize("folder", folders(), ids=lambda path: path.name)
+def test_the_greedy_loop_is_that_of_the_published_forward(folder, kernels):
+    """Its text, and the drafts accepted in each round."""
+    vectors, target = load_file(folder / "golden.safetensors"), load(str(folder / "hf"), **kernels)
+    for at in contexts(vectors):
+        prompt, expected = vectors[f"{at}.tokens"].tolist(), vectors[f"{at}.rounds.generated"].tolist()
+        run, accepted = Run(target, [make(folder, target)]), []
+        run.observe(lambda step, seen=accepted: seen.extend(len(v.path) for v in step.verdicts.values()))
+        result = run.generate(prompt, max_tokens=len(expected) + 20).result
+
+        assert result.tokens[: len(expected)] == expected
+        rounds = vectors[f"{at}.rounds.accepted"].tolist()
+        assert accepted[1 : len(rounds) + 1] == rounds

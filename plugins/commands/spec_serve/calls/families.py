@@ -166,7 +166,7 @@ ENDS = {
     "glm4moe": "<|endoftext|> <|user|> <|observation|>", "lfm2": "<|im_end|>", "lfm2moe": "<|im_end|>",
     "kimi-linear": "<|im_end|> [EOS]", "granitehybrid": "<|end_of_text|>", "falcon-h1": "<|im_end|> <|end_of_text|>",
     "nemotron_h": "<|im_end|>", "nemotron_h_moe": "<|im_end|>", "idefics3": "<end_of_utterance>",
-    "llava": "</s>",
+    "llava": "</s>", "mistral3": "</s>",
 }  # fmt: skip
 """Control tokens that end an answer of each architecture, in addition to the ends that the model's file declares."""
 MEMBERS = (
@@ -180,6 +180,7 @@ MEMBERS = (
     Member(("llama",), "Mistral 7B v0.3, Nemo, Small 3", MISTRAL_LIST),
     Member(("llama",), "Mistral Small 3.2, Devstral", MISTRAL),
     Member(("llama",), "Magistral", MISTRAL, "[THINK]"),
+    Member(("mistral3",), "Ministral 3", MISTRAL, "[THINK]"),
     Member(("llama", "qwen2"), "DeepSeek-R1 Distill", DEEPSEEK, "<think>"),
     Member(("llama",), "Llama Nemotron Nano", NEMOTRON, "<think>"),
     Member(("phi3",), "Phi 4 mini", PHI),

@@ -58,6 +58,8 @@ WITH_PICTURES = (
     "SmolVLMForConditionalGeneration",
 )
 """Classes of models whose text part is one of the families, by its ``model_type``."""
+WITHOUT_PICTURES = ("Mistral3ForConditionalGeneration",)
+"""The same, where text alone is read."""
 MUTUAL = ("Gemma3ForConditionalGeneration",)
 """Classes of models with pictures whose rows attend to each other in both directions."""
 GRID = "Qwen3VLForConditionalGeneration"
@@ -79,7 +81,7 @@ def _by_class(raw: Mapping[str, Any], name: str) -> tuple[Family, str]:
             f"{name}: config.json has architectures = {repr(given)[:60]}",
             hint='a list of one name is needed, such as ["Qwen3ForCausalLM"]',
         )
-    if first in WITH_PICTURES:
+    if first in (*WITH_PICTURES, *WITHOUT_PICTURES):
         return _by_type(text_of(raw), name)
     family = find_family(BY_CLASS, first)
     if family is None:

@@ -7,7 +7,7 @@ from spec_targets.formats.stored_names import Name, stored_as
 ENDS: dict[str, Name] = {
     "token_embd.weight": "embed_tokens.weight",
     "output_norm.weight": "norm.weight",
-    "output.weight": stored_as("/lm_head.weight", "/language_model.lm_head.weight"),
+    "output.weight": stored_as("/lm_head.weight", "/language_model.lm_head.weight", "/diffusion_head.weight"),
     "output.bias": "/lm_head.bias",
 }
 _QKV: dict[str, Name] = {f"attn_{x}.{kind}": f"self_attn.{x}_proj.{kind}" for x in "qkv" for kind in ("weight", "bias")}

@@ -79,6 +79,7 @@ def scaling_of(raw: Mapping[str, Any], where: str) -> Scaling:
         fast=read_float(rope, "beta_fast", where, 32.0),
         slow=read_float(rope, "beta_slow", where, 1.0),
         whole=rope.get("truncate") is not False,
+        growth=read_float(rope, "llama_4_scaling_beta", where, 0.0) if rope.get("llama_4_scaling_beta") else 0.0,
     )
 
 

@@ -20,7 +20,8 @@ class Scaling:
     cos and sin; ``longrope`` (Ding et al., 2402.13753) divides each frequency by its own number, one of ``long`` in a
     context longer than ``original`` and one of ``short`` in others; ``proportional`` turns only the share ``factor``
     of the pairs, the first ones; llama3's scaling is given as divisors instead.
-    whole: the ends of yarn's ramp are rounded to whole pairs. attention: a further factor of cos and sin.
+    whole: the ends of yarn's ramp are rounded to whole pairs. attention: a further factor of cos and sin. growth: of
+    queries, with the period ``original``, see ``RotaryTable``.
     """
 
     kind: Literal["none", "linear", "yarn", "longrope", "proportional"] = "none"
@@ -32,6 +33,7 @@ class Scaling:
     whole: bool = True
     short: tuple[float, ...] = ()
     long: tuple[float, ...] = ()
+    growth: float = 0.0
 
     def check(self, base: float, pairs: int, where: str) -> None:
         """Raise UsageError for parameters that give no frequencies. pairs: that rotate, of a head."""
@@ -42,8 +44,12 @@ class Scaling:
                     hint="the file is damaged; get it again",
                 )
         numbers = (self.factor, self.fast, self.slow, self.attention)
-        good = all(0 < x < math.inf for x in numbers)
-        if not good or (self.kind == "yarn" and (self.original < 1 or base <= 1)):
+        good = all(0 < x < math.inf for x in numbers) and 0 <= self.growth < math.inf
+        if (
+            not good
+            or (self.kind == "yarn" and (self.original < 1 or base <= 1))
+            or (self.growth and self.original < 1)
+        ):
             raise UsageError(
                 f"{where}: {self.kind} rope scaling by {self.factor} from {self.original} positions, beta {self.fast} "
                 f"to {self.slow}, attention factor {self.attention}, base {base} gives no frequencies",

@@ -21,7 +21,7 @@ from spec_targets.formats.types import BLOCKS
 NAME = re.compile(r"blk\.(\d+)\.(.+)")
 MTP = re.compile(r"mtp\.layers\.(\d+)\.")
 FLOATS = ("F32", "BF16", "F16", "F64")
-PREFIXES = ("model.language_model.", "language_model.model.", "model.text_model.", "backbone.", "model.")
+PREFIXES = ("model.language_model.", "language_model.model.", "model.text_model.", "backbone.", "encoder.", "model.")
 AFTER = "after."
 """Begins the names of tensors of the first block after the trunk, in families where their places differ."""
 EXPERT = "{}"

@@ -115,8 +115,8 @@ def plan_model(
     _check_values(settings)
     apart = config.nextn and weights.shape("blk.0.attn_norm.weight") is None
     ops, shapes = record_trunk(config, weights) if apart else check_tensors(config, weights)
-    rotations = tables(config, divisors, context)
-    model = Model(ops, *next(iter(rotations), (None, 1.0)), local=next(iter(rotations[1:]), None))
+    first, *others = tables(config, divisors, context) or [(None, 1.0)]
+    model = Model(ops, *first[:2], local=next(iter(others), None))
     request = ExecutorRequest(
         device,
         dtype,

@@ -107,7 +107,7 @@ class Assistant:
 
     def rotation(self) -> tuple[Tensor, float]:
         """See ``checkpoint.DraftHead``; of blocks without a window."""
-        return tables(self.config, self.divisors, 0)[0]
+        return tables(self.config, self.divisors, 0)[0][:2]
 
     def model(self, source: TensorSource, reader: CacheReader, blocks: int) -> Model:
         """Its operations over the cache of a target of this many blocks. source: its tensors, prefixed, and the
@@ -115,7 +115,7 @@ class Assistant:
         own, shapes = Builder(self.config.block(False), source, PREFIX), cast(Any, reader.shapes)
         layers = {kind: reader.layer(block) for kind, block in last_blocks(reader, blocks).items()}
         rotations = tables(self.config, self.divisors, 0)
-        return Model(tuple(self.operations(own, layers)), *rotations[0], local=rotations[1], borrowed=tuple(shapes))
+        return Model(tuple(self.operations(own, layers)), *rotations[0][:2], local=rotations[1], borrowed=tuple(shapes))
 
     def blocks(self, target: Any) -> frozenset[int]:
         """Blocks of a target whose keys and values it reads."""
