@@ -49,14 +49,14 @@ def open_texts(name: str, parts: list[int]) -> list:
 @pytest.mark.parametrize(("window", "sinks"), [(0, 0), (5, 0), (4, 2), (1, 0)])
 def test_rows_are_those_of_the_reference(blocks, window, sinks):
     """Of several sequences in one call, and of rows after those of a part."""
-    found = []
+    outputs = []
     for name in ("transformers", "reference"):
         part = partial_forward(target(name), blocks, window, sinks=sinks)
         seqs, left = open_texts(name, [3, 1, 2]), [3, 1, 2]
         rows = [(seq, seq.evaluated, text[-n:]) for seq, text, n in zip(seqs, TEXTS, left, strict=True)]
         more = [(seq, len(text), [3, 4]) for seq, text in zip(seqs, TEXTS, strict=True)]
-        found.append([part.forward(rows), *part.forward_rows(more), *part.forward_rows(rows, first=1)])
-    for own, expected in zip(*found, strict=True):
+        outputs.append([part.forward(rows), *part.forward_rows(more), *part.forward_rows(rows, first=1)])
+    for own, expected in zip(*outputs, strict=True):
         assert own.shape == expected.shape
         assert torch.allclose(own, expected.to(own.dtype), atol=2e-4)
 

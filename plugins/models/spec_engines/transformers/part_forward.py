@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any
+from threading import Lock
+from typing import Any
 
 import attrs
 import torch
 from torch import Tensor, nn
 
 from spec_engines.transformers.cache_rows import TransformersRows, has_rows, stores_nothing
-from spec_engines.transformers.call import batched_cache, pad_rows
+from spec_engines.transformers.call import Caller, batched_cache, pad_rows
 from spec_engines.transformers.masks import additive
-
-if TYPE_CHECKING:
-    from spec_engines.transformers.transformers_target import TransformersTarget
 
 PartRows = Sequence[tuple[Any, int, list[int]]]
 """Sequences with the start of their rows and the tokens, see ``PartialForward``."""
@@ -25,10 +23,13 @@ PartRows = Sequence[tuple[Any, int, list[int]]]
 class PartForward:
     """Some blocks of a target: the others give back what they get. See ``spec_core.toolkit.PartialForward``.
 
-    blocks: their numbers. window, sinks: rows that attention sees, 0: all. as_tuple: whether a block returns a tuple.
+    turns, batches: of the target. blocks: their numbers. window, sinks: rows that attention sees, 0: all. as_tuple:
+    whether a block returns a tuple.
     """
 
-    target: TransformersTarget
+    caller: Caller
+    turns: Lock
+    batches: bool
     blocks: frozenset[int]
     window: int
     sinks: int
@@ -46,8 +47,8 @@ class PartForward:
     def _logits(self, rows: PartRows, first: Any) -> Tensor:
         for seq, start, tokens in rows:
             self._check(seq, start, tokens)
-        calls = [rows] if self.target.batches and len(rows) > 1 else [[row] for row in rows]
-        with self.target.turns, torch.inference_mode(), left_out(self._others(), self.as_tuple):
+        calls = [rows] if self.batches and len(rows) > 1 else [[row] for row in rows]
+        with self.turns, torch.inference_mode(), skip_blocks(self._others(), self.as_tuple):
             outputs = [logits for call in calls for logits in self._call(call)]
         with torch.no_grad():  # a copy outside of inference mode, so that plugins may change it
             return torch.cat([one[first(len(one)) :] for one in outputs])
@@ -61,24 +62,23 @@ class PartForward:
                 raise ValueError(f"rows from {start} on: block {block} has {layer.get_seq_length()} rows")
 
     def _others(self) -> list[nn.Module]:
-        return [block for i, block in enumerate(self.target.layout.blocks) if i not in self.blocks]
+        return [block for i, block in enumerate(self.caller.layout.blocks) if i not in self.blocks]
 
     def _call(self, rows: PartRows) -> list[Tensor]:
         """Logits of all rows of some sequences, in one call of the model."""
         for seq, start, _ in rows:
             seq.slot.state.cut(start)
-        target, layout = self.target, self.target.layout
-        device = target.info.device
+        caller, layout, device = self.caller, self.caller.layout, self.caller.device
         options = {
             layout.cache: batched_cache([seq.slot.state.cache for seq, _, _ in rows], [len(t) for _, _, t in rows]),
             "position_ids": pad_rows([torch.arange(at, at + len(tokens), device=device) for _, at, tokens in rows]),
-            "attention_mask": additive(self._seen(rows), target.dtype, device),
+            "attention_mask": additive(self._attended_places(rows), caller.dtype, device),
         }
         tokens = pad_rows([torch.tensor(tokens, device=device) for _, _, tokens in rows])
-        logits = target.model(tokens, use_cache=True, **options).logits
+        logits = caller.model(tokens, use_cache=True, **options).logits
         return [logits[i, : len(tokens)] for i, (_, _, tokens) in enumerate(rows)]
 
-    def _seen(self, rows: PartRows) -> Tensor:
+    def _attended_places(self, rows: PartRows) -> Tensor:
         """[B, n, width]: whether a row attends to a position."""
         count = max(len(tokens) for _, _, tokens in rows)
         places = torch.arange(max(start + len(tokens) for _, start, tokens in rows))
@@ -88,8 +88,8 @@ class PartForward:
 
 
 @contextmanager
-def left_out(blocks: Iterable[nn.Module], as_tuple: bool) -> Iterator[None]:
-    """Blocks that give back what they get."""
+def skip_blocks(blocks: Iterable[nn.Module], as_tuple: bool) -> Iterator[None]:
+    """Let these blocks give back what they get."""
 
     def pass_on(hidden_states: Tensor, *args: Any, **keywords: Any) -> Any:
         return (hidden_states,) if as_tuple else hidden_states
@@ -101,25 +101,28 @@ def left_out(blocks: Iterable[nn.Module], as_tuple: bool) -> Iterator[None]:
         yield
 
 
-def part_of(target: TransformersTarget, blocks: Iterable[int], window: int, sinks: int) -> PartForward:
+def part_of(
+    caller: Caller, turns: Lock, batches: bool, blocks: Iterable[int], window: int = 0, sinks: int = 0
+) -> PartForward:
     """Some blocks of a target. Raises ValueError for blocks that are not there, or that read rows of one left out."""
-    chosen, count = frozenset(blocks), target.info.layers
+    chosen, count = frozenset(blocks), len(caller.layout.blocks)
     if missing := sorted(chosen - set(range(count))):
         raise ValueError(f"blocks {missing} are not there: the model has 0 to {count - 1}")
-    layers = TransformersRows(target.model.config).cache.layers
+    layers = TransformersRows(caller.model.config).cache.layers
     orphans = [i for i in sorted(chosen) if stores_nothing(layers[i])]
     if orphans and chosen != frozenset(range(max(chosen) + 1)):
         raise ValueError(f"blocks {orphans} read keys and values of others: give them with all blocks before them")
-    return PartForward(target, chosen, window, sinks, _returns_tuple(target))
+    with turns:
+        return PartForward(caller, turns, batches, chosen, window, sinks, _returns_tuple(caller))
 
 
-def _returns_tuple(target: TransformersTarget) -> bool:
+def _returns_tuple(caller: Caller) -> bool:
     """Whether blocks return a tuple, as some models have it: one token shows it."""
     outputs: list[Any] = []
-    hook = target.layout.blocks[0].register_forward_hook(lambda module, args, output: outputs.append(output))
+    hook = caller.layout.blocks[0].register_forward_hook(lambda module, args, output: outputs.append(output))
     try:
-        with target.turns, torch.inference_mode():
-            target.model(torch.zeros(1, 1, dtype=torch.long, device=target.info.device), use_cache=False)
+        with torch.inference_mode():
+            caller.model(torch.zeros(1, 1, dtype=torch.long, device=caller.device), use_cache=False)
     finally:
         hook.remove()
     return isinstance(outputs[0], tuple)

@@ -126,7 +126,7 @@ class TransformersTarget:
         """Some blocks, with the embedding and the output, in the caches of this target's sequences."""
         if (problem := self.partial_problem) is not None:
             raise ValueError(problem)
-        return part_of(self, blocks, window, sinks)
+        return part_of(self.caller, self.turns, self.batches, blocks, window, sinks)
 
     def open(self, seq: Sequence, want: int) -> int:
         """A model with recurrent layers continues only from checkpoints of its slot."""

@@ -18,7 +18,7 @@ from torch import Tensor
 from spec_core.errors import UsageError, nearest
 from spec_core.toolkit import use_threads
 from spec_targets.architectures.config import Config
-from spec_targets.architectures.rotation import MAX_POSITIONS, tables
+from spec_targets.architectures.rotation import MAX_POSITIONS, first_table, tables
 from spec_targets.formats.mapped import release, release_rows
 from spec_targets.runtime.thread_choice import choose_threads
 from spec_targets.runtime.weights import Weights, check_tensors, record_trunk
@@ -115,8 +115,8 @@ def plan_model(
     _check_values(settings)
     apart = config.nextn and weights.shape("blk.0.attn_norm.weight") is None
     ops, shapes = record_trunk(config, weights) if apart else check_tensors(config, weights)
-    first, *others = tables(config, divisors, context) or [(None, 1.0)]
-    model = Model(ops, *first[:2], local=next(iter(others), None))
+    local = next(iter(tables(config, divisors, context)[1:]), None)
+    model = Model(ops, *first_table(config, divisors, context), local=local)
     request = ExecutorRequest(
         device,
         dtype,
