@@ -84,7 +84,7 @@ def dense_directory(folder: Path) -> Path:
 
 def write_family(name: str, folder: Path) -> Path:
     """A model of one of FAMILIES, as a GGUF file or a directory."""
-    from tests.targets import convolved, kimi, layered, scanned, windowed
+    from tests.targets import convolved, kimi, layered, ministral, scanned, windowed
     from tests.targets.mxfp4 import Made
     from tests.targets.tiny import save
 
@@ -92,7 +92,7 @@ def write_family(name: str, folder: Path) -> Path:
     if family == "gpt-oss of mxfp4":
         model = Made(folder)
         return model.directory if name != family else model.file
-    module = next(one for one in (convolved, layered, kimi, scanned, windowed) if family in one.FAMILIES)
+    module = next(one for one in (convolved, layered, kimi, scanned, ministral, windowed) if family in one.FAMILIES)
     model = module.draw_model(family, 1)
     return (
         getattr(module, "save", save)(model, folder)

@@ -10,22 +10,11 @@ import torch
 
 from spec_core import UsageError, load
 from tests.support.small_models import tokenizer_json
-from tests.targets import written
+from tests.targets import ministral
 from tests.targets.drive import fresh
-from tests.targets.tiny import MINISTRAL, classes, model, save
+from tests.targets.tiny import classes, model, save
 
 TOKENS = [3, 17, 40, 5, 99, 180, 7, 7, 250, 31] * 6
-ROPE = MINISTRAL["rope_parameters"]
-KEYS = {
-    "rope.scaling.type": "yarn",
-    "rope.scaling.factor": ROPE["factor"],
-    "rope.scaling.original_context_length": ROPE["original_max_position_embeddings"],
-    "rope.scaling.yarn_beta_fast": ROPE["beta_fast"],
-    "rope.scaling.yarn_beta_slow": ROPE["beta_slow"],
-    "rope.scaling.yarn_log_multiplier": 1.0,
-    "attention.temperature_scale": ROPE["llama_4_scaling_beta"],
-}
-
 pytestmark = pytest.mark.skipif(None in classes("ministral3"), reason="transformers is too old")
 
 
@@ -34,10 +23,8 @@ def network():
     return model("ministral3", 0, vocab_size=300)
 
 
-def write_gguf(network, path, **keys):
-    keys = written.metadata(network, "mistral3") | KEYS | keys
-    known = {name: value for name, value in keys.items() if value is not None}
-    return written.write(path, "mistral3", known, written.tensors(network, True), tokenizer=tokenizer_json())
+def write_gguf(network, path, **changed):
+    return ministral.write_gguf(network, "ministral3", path, tokenizer_json(), **changed)
 
 
 def logits(network):
