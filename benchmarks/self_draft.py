@@ -5,7 +5,8 @@
 
 One thread; plain decoding before and after each run of `spec-layerskip`, whose drafts the rule `synthetic` accepts with
 probability 0.8 each if the one before was. Times are processor time of the thread.
-Then the time of a forward of 1 to 5 rows, and of its first blocks: the rows of drafts pass through them twice.
+Then the time of a forward of 1 to 5 rows, and of its first blocks: the rows of drafts pass through them twice. Last the
+time of a drafted token of the first blocks in times of a step, and their share of the weights that a step reads.
 """
 
 from __future__ import annotations
@@ -66,6 +67,32 @@ def time_rows(target: Target, blocks: int) -> None:
         print(f"{rows} rows: {whole:.1f} ms, first {blocks} blocks {again:.1f} ms", flush=True)
 
 
+def time_blocks(target: Target) -> None:
+    """Print the time of a drafted token of the first blocks over that of a step, and the share of weights it reads."""
+    layers = target.info.layers
+    seq = open_sequence(target)
+    forward(target, [Part(seq, 0, PROMPT, decides=True)])
+    list.extend(seq.tokens, PROMPT)
+    seq.evaluated = at = len(PROMPT)
+    read, table = target.info.weight_bytes, target.weights.nbytes("token_embd.weight")
+    tied = target.weights.shape("output.weight") is None
+    output = table / read if tied else target.weights.nbytes("output.weight") / (read - table)
+    for blocks in (layers // 4, layers // 2, 3 * layers // 4, layers):
+        part = partial_forward(target, range(blocks))
+        times: list[list[float]] = [[], []]
+        for _ in range(15):
+            for calls, each in zip(
+                times,
+                (lambda: forward(target, [Part(seq, at, [5], True)]), lambda p=part: p.forward([(seq, at, [5])])),
+                strict=True,
+            ):
+                calls.append(shortest(each, 1))
+        whole, first = map(min, times)
+        share = blocks / layers * (1 - output) + output
+        time = first / whole
+        print(f"first {blocks} of {layers}: {time:.3f} of a step, weights {share:.3f}: {time / share:.2f}", flush=True)
+
+
 def shortest(call: Callable[[], object], repeats: int = 7) -> float:
     """Milliseconds of the shortest of some calls."""
     times = []
@@ -90,6 +117,7 @@ def main() -> None:
         speeds = [measure_speed(target, options.exit, drafts, options.tokens) for _ in range(options.repeats)]
         print(f"drafts of {drafts}: {', '.join(f'{speed:.2f}' for speed in speeds)} × plain decoding", flush=True)
     time_rows(target, options.exit)
+    time_blocks(target)
 
 
 if __name__ == "__main__":
