@@ -37,7 +37,8 @@ from tests.targets.drive import fresh
 CASES = {
     "llama": "", "qwen2": "", "qwen3": "", "mistral": "full_attention.", "phi3": "", "phi3-longrope": "long.",
     "qwen3moe": "", "glm4moe": "", "gpt-oss": "", "gpt-oss-notruncate": "",
-    "gemma2": "", "gemma3": "", "qwen35": "", "qwen3next": "", "qwen35moe": "",
+    "gemma2": "", "gemma3": "", "qwen35": "", "qwen3next": "", "qwen35moe": "", "granite-hybrid": "",
+    "falcon-h1": "", "nemotron-h": "", "nemotron-h-moe": "",
 }  # fmt: skip
 """Prefixes of the tensors that belong to the GGUF file of each golden case."""
 QUANTISED = {"llama-q4_k_m": "model-q4_k_m.gguf", "qwen3-q8_0": "model-q8_0.gguf"}

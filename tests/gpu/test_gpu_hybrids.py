@@ -20,7 +20,7 @@ from spec_kernels.model.recurrence import Lines, Recurrence, RecurrentSlot
 from spec_core import Request, Run, load
 from spec_core.testing import RandomTrees
 from tests.support.golden import golden
-from tests.support.small_models import tiny_hybrid
+from tests.support.small_models import tiny_hybrid, tiny_scanned
 from tests.targets.drive import fresh
 
 OPTIONS = {"device": "cuda" if torch.cuda.is_available() else "cpu", "dtype": "float32"}
@@ -30,10 +30,22 @@ RATIO = 3e-6
 """Max root mean square difference from the reference, relative to its values."""
 
 
+FILES = {
+    "qwen35": lambda: tiny_hybrid(0, mtp=False, small=True),
+    "falcon-h1": lambda: tiny_scanned("falcon-h1"),
+}
+"""A gated delta net, and Mamba-2. Golden vectors measure the other families."""
+
+
+@pytest.fixture(scope="module", params=FILES)
+def file(request):
+    return FILES[request.param]()
+
+
 @pytest.fixture(scope="module")
-def target():
+def target(file):
     torch.set_num_threads(1)
-    return load(tiny_hybrid(0, mtp=False, small=True), kernels="gpu", **OPTIONS)
+    return load(file, kernels="gpu", **OPTIONS)
 
 
 class Text:
@@ -106,9 +118,9 @@ def equal(a, b):
     return all(torch.equal(x, y) for x, y in zip(a, b, strict=True))
 
 
-def test_a_prompt_a_step_and_a_tree(target, plain):
+def test_a_prompt_a_step_and_a_tree(file, target, plain):
     """As the reference computes them; the prompt has a run and rows behind it."""
-    model = Model(load(tiny_hybrid(0, mtp=False, small=True), kernels="reference", **OPTIONS | {"device": "cpu"}))
+    model = Model(load(file, kernels="reference", **OPTIONS | {"device": "cpu"}))
     text = model.text()
     model.run((text, 0, TOKENS[:66], 0))
     assert max(differences(text.state, plain[0])) < RATIO
@@ -147,7 +159,7 @@ def test_states_after_a_rollback_are_those_of_plain_decoding(target, plain, cont
     _, trace = model.run((other, 0, [1, 2], 1), (continuation, 66, tokens, parents), kind=kind)
     assert equal(continuation.state, plain[2][0])
     shape = target.pool.shape
-    assert trace.nbytes == (7 * 2 * shape.record_bytes if kind == "inputs" else 0)
+    assert trace.nbytes == (7 * target.pool.layers * shape.record_bytes if kind == "inputs" else 0)
     model.run((model.text(), 0, TOKENS[:9], 8), kind=kind)
 
     rows = [2 + row for row in path]
@@ -165,8 +177,9 @@ def test_states_of_another_executor_are_refused(target):
         target.executor.run(ForwardBatch(torch.tensor([1]), torch.tensor([0]), [SequenceRows(None, 0, 1, 0)]))
 
 
-def test_golden_logits():
-    folder = golden("qwen35")
+@pytest.mark.parametrize("family", ["qwen35", "falcon-h1", "nemotron-h", "nemotron-h-moe", "granite-hybrid"])
+def test_golden_logits(family):
+    folder = golden(family)
     target = load(folder / "model-f32.gguf", kernels="gpu", **OPTIONS)
     tensors, facts = load_file(folder / "golden.safetensors"), json.loads((folder / "golden.json").read_text())
     rows = fresh(target, tensors["prompt_1"].tolist()).logits.cpu()

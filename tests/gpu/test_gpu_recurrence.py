@@ -50,7 +50,8 @@ def one_chunk_a_place(monkeypatch):
 
 
 @pytest.mark.parametrize("recorded", [False, True])
-def test_rows_are_prepared(recorded):
+@pytest.mark.parametrize("scan", [False, True])
+def test_rows_are_prepared(recorded, scan):
     """A chain, a tree and rows that only fill the step, over windows of two places; rows are strided."""
     pool = random_states(3, 2)
     parents, sources, count = [-1, 0, 1, 2, 3, -1, 5, 5, 6, -1], [1] * 5 + [0] * 5, 10
@@ -59,11 +60,11 @@ def test_rows_are_prepared(recorded):
     products = randn(16, SHAPE.channels + 9)
     x, beta, alpha = products[:, 1 : 1 + SHAPE.channels], products[:, -8:-4], products[:, -4:] * 9
     results = []
-    conv, rate, dt = randn(4, SHAPE.channels), -randn(4).exp(), randn(4)
+    conv, rate, dt, bias = randn(4, SHAPE.channels), -randn(4).exp(), randn(4), randn(SHAPE.channels)
     for prepare in (prepare_rows, naive_prepare_rows):
         empty = lambda *shape: torch.full((16, *shape), NAN, device=DEVICE)
         outs = empty(2, 12), empty(4, 10), empty(4), empty(SHAPE.record_bytes // 4)
-        inputs = DeltaInputs(conv, rate, dt, 1e-5, pool, 2, *outs, recorded)
+        inputs = DeltaInputs(conv, rate, dt, 1e-5, pool, 2, *outs, recorded, bias if scan else None)
         prepare(x, beta, alpha, links, inputs)
         results.append(outs)
     for kernel, twin in zip(*results, strict=True):

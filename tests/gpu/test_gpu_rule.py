@@ -107,6 +107,14 @@ def for_forgetting() -> Arguments:
     return given | {"g": spread(given["g"] * torch.tensor([0.0, 1.0, 100.0, 1000.0]).repeat(5))}
 
 
+def for_scan(lineage: Lineage, heads: str = "shared") -> Arguments:
+    """Mamba-2: keys and queries of any length, values written by steps of any size, and a skip."""
+    given = for_delta(lineage, "head", heads)
+    rows, value_heads = given["beta"].shape
+    more = {name: spread(torch.randn(given[name].shape)) for name in ("q", "k")}
+    return given | more | {"beta": spread(2 * torch.rand(rows, value_heads)), "skip": torch.randn(value_heads)}
+
+
 def gated_delta(given: Arguments) -> tuple[Tensor, Tensor]:
     """o and d by the kernels, stage by stage; states are overwritten."""
     own = {name: m.to(DEVICE) if isinstance(m, Tensor) else m for name, m in given.items()}
@@ -117,7 +125,7 @@ def gated_delta(given: Arguments) -> tuple[Tensor, Tensor]:
     o, d, aside = room(*v.shape), room(*v.shape), room(whole.asides, heads, key_dim, value_dim)
     packed = (m.contiguous() for m in (own["q"], own["k"], v, own["beta"]))
     g = by_channel(own["g"], own["k"])
-    rows = Rows(*packed, g, states, states[0].numel(), own["key_of"], aside, o, d)
+    rows = Rows(*packed, g, states, states[0].numel(), own["key_of"], aside, o, d, own.get("skip"))
     for number, stage in enumerate(whole.stages):
         if not stage.pieces:
             continue
@@ -137,6 +145,15 @@ def close(kernel: Tensor, plain: Tensor) -> None:
     assert (kernel - plain).nan_to_num().norm() <= RATIO * plain.nan_to_num().norm()
 
 
+def plain_rule(given: Arguments) -> tuple[Tensor, Tensor]:
+    """o and d in torch."""
+    skip = given.pop("skip", None)
+    if skip is None:
+        return reference.gated_delta(**given)
+    o, d = reference.scan(**given)
+    return o + skip[:, None] * given["v"], d
+
+
 CASES = {
     "one-row": lambda: for_delta(chain(1)),
     "chain": lambda: for_delta(chain(3), "head", "grouped"),
@@ -147,6 +164,10 @@ CASES = {
     "runs-channel": lambda: for_delta(with_runs(), "channel"),
     "runs-repeats": for_repeats,
     "runs-forgetting": for_forgetting,
+    "scan-of-one-row": lambda: for_scan(chain(1)),
+    "scan-kept": lambda: for_scan(ragged_lineage(kept=True), "tiled"),
+    "scan-laid-aside": lambda: for_scan(ragged_lineage(kept=False), "grouped"),
+    "scan-of-runs": lambda: for_scan(with_runs()),
 }
 
 
@@ -155,7 +176,7 @@ def test_kernels_agree_with_the_rule(name):
     given = CASES[name]()
     plain = {**given, "states": given["states"].clone()}
 
-    for kernel, expected in zip(gated_delta(given), reference.gated_delta(**plain), strict=True):
+    for kernel, expected in zip(gated_delta(given), plain_rule(plain), strict=True):
         close(kernel, expected)
     close(given["states"], plain["states"])
 

@@ -28,7 +28,7 @@ from spec_core import Request, Run, Sampling, UsageError, load
 from spec_core.errors import TargetError
 from spec_core.testing import Oracle, RandomTrees
 from tests.support.golden import golden
-from tests.support.small_models import tiny_gemma4, tiny_gguf, tiny_kimi, tiny_lfm2, tiny_scanned
+from tests.support.small_models import tiny_gemma4, tiny_gguf, tiny_kimi, tiny_lfm2
 from tests.targets import tiny
 from tests.targets.drive import fresh
 
@@ -182,9 +182,6 @@ def test_what_has_no_kernel_is_refused_by_name_before_weights_are_read(monkeypat
         load(tiny_gemma4(), **OPTIONS, weights=False)
     with pytest.raises(UsageError, match="attention over latents has no GPU kernel"):
         load(tiny_kimi(), **OPTIONS, weights=False)
-    for family in ("granitehybrid", "falcon-h1", "nemotron_h_moe"):
-        with pytest.raises(UsageError, match="Mamba-2 layers have no GPU kernel"):
-            load(tiny_scanned(family), **OPTIONS, weights=False)
 
 
 @pytest.mark.parametrize(

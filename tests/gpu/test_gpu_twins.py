@@ -90,16 +90,19 @@ PARTS = {
     "sum-and-norm": {"base": True, "total": True, "outer": 44},
     "both-norms": {"base": True, "total": True, "inner": 44, "outer": 44, "bias": True},
     "heads": {"parts": 0, "base": True, "outer": 11},
+    "groups": {"parts": 0, "base": True, "outer": 44, "groups": 4},
+    "groups-of-heads": {"parts": 0, "base": True, "outer": 22, "groups": 2},
     "four": {"parts": 4, "base": True, "total": True, "outer": 44, "bias": True},
 }
 
 
 @pytest.mark.parametrize("case", PARTS)
 def test_parts_are_added_and_normalised(case):
-    how = {"parts": 2, "base": False, "total": False, "inner": 0, "outer": 0, "bias": False} | PARTS[case]
+    how = {"parts": 2, "base": False, "total": False, "inner": 0, "outer": 0, "bias": False}
+    how |= {"groups": 1} | PARTS[case]
     parts = Parts(randn(how["parts"], 16, 44), randn(44) if how["bias"] else None) if how["parts"] else None
-    norm = lambda width: Norm(randn(width), 1e-5) if width else None
-    inner, outer, base = norm(how["inner"]), norm(how["outer"]), randn(16, 44) if how["base"] else None
+    norm = lambda width, groups=1: Norm(randn(width), 1e-5, groups) if width else None
+    inner, outer, base = norm(how["inner"]), norm(how["outer"], how["groups"]), randn(16, 44) if how["base"] else None
     results = []
     for run in (add_parts, naive_add_parts):
         total = torch.full((16, 44), NAN, device=DEVICE) if how["total"] else None

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -32,8 +33,8 @@ from spec_kernels.gpu.recurrence import StateSize
 from spec_kernels.gpu.repack import Matrix
 from spec_kernels.gpu.routing import route_into, route_sigmoid_into
 from spec_kernels.model.build import Builder
-from spec_kernels.model.ops import Embed, Model
-from spec_kernels.model.shapes import BlockShape, DeltaShape, HeadShape
+from spec_kernels.model.ops import Embed, Linear, Model, Norm, Op, Scan
+from spec_kernels.model.shapes import BlockShape, DeltaShape, HeadShape, ScanShape
 from spec_kernels.model.source import ShapeRecorder
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
@@ -99,12 +100,31 @@ class Required:
 
 
 def like_hybrids() -> None:
-    """Every launch of prompts and steps of a gated delta net in the sizes of Qwen3.5-9B."""
-    source, width, device = ShapeRecorder(Required()), 4096, torch.device("meta")
+    """Every launch of prompts and steps of a gated delta net in the sizes of Qwen3.5-9B, and of Mamba-2 in those of
+    Nemotron-3-Nano."""
+    delta = DeltaShape(16, 32, 128, 128, 4, tiled=True)
+    like_recurrent(4096, delta, lambda b: b.at("blk.0.", 0).delta(delta, apart=True))
+    scan = ScanShape(8, 64, 128, 64, 4)
+    like_recurrent(2688, scan, lambda b: mamba2(b.at("blk.0.", 0), scan))
+
+
+def mamba2(b: Builder, s: ScanShape) -> Iterator[Op]:
+    """A layer of Mamba-2 with a norm of groups."""
+    weights = b.matrix("mix", (s.channels, 2688)), b.matrix("step", (s.value_heads, 2688))
+    yield Linear("h", ("mix", "step"), weights, (None, None))
+    small = [torch.ones(s.value_heads) for _ in range(3)]
+    yield Scan("mix", "step", "o", s, torch.ones(s.kernel, s.channels), torch.ones(s.channels), *small, layer=0)
+    yield Norm("o", "o", torch.ones(s.value_width), 1e-5, groups=s.key_heads)
+    yield b.onto("o", "ssm_out", (2688, s.value_width), residual=True)
+
+
+def like_recurrent(width: int, delta: DeltaShape, layer: Callable[[Builder], Iterable[Op]]) -> None:
+    """Every launch of prompts and steps of a recurrent layer."""
+    source, device = ShapeRecorder(Required()), torch.device("meta")
     b = Builder(BlockShape(width, HeadShape(16, 4, 256, 64, 256**-0.5), 1e-6), source)
-    delta, table = DeltaShape(16, 32, 128, 128, 4, tiled=True), b.matrix("token_embd.weight", (1024, width))
+    table = b.matrix("token_embd.weight", (1024, width))
     operations = [
-        Embed("x", table), b.norm("x", "h", "blk.0.attn_norm.weight"), *b.at("blk.0.", 0).delta(delta, apart=True),
+        Embed("x", table), b.norm("x", "h", "blk.0.attn_norm.weight"), *layer(b),
         *b.output_ops("output_norm.weight", table),
     ]  # fmt: skip
     executor = Gpu(Model(tuple(operations)), source, torch.bfloat16, device, 4096)

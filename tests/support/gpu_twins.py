@@ -63,8 +63,9 @@ def naive_add_parts(
 
 def naive_norm(x: Tensor, norm: Norm) -> Tensor:
     """A norm of every piece of rows, in torch."""
-    pieces = x.unflatten(1, (-1, len(norm.weight)))
-    return (pieces * torch.rsqrt(pieces.square().mean(-1, keepdim=True) + norm.eps) * norm.weight).flatten(1)
+    pieces = x.unflatten(1, (-1, norm.groups, len(norm.weight) // norm.groups))
+    unit = pieces * torch.rsqrt(pieces.square().mean(-1, keepdim=True) + norm.eps)
+    return (unit * norm.weight.view(norm.groups, -1)).flatten(1)
 
 
 def naive_choose_drafts(
@@ -135,13 +136,16 @@ def naive_prepare_rows(x: Tensor, beta: Tensor, alpha: Tensor, links: Links, inp
     s, count = inputs.pool.shape, len(links.parents)
     recorded, keys, _, decays = split_record(inputs.record[:count], s)
     mixed = torch.stack([(_naive_window(row, x, links, inputs) * inputs.conv).sum(0) for row in range(count)])
+    scan = inputs.bias is not None
+    mixed = mixed + inputs.bias if scan else mixed
     q, k, v = torch.nn.functional.silu(mixed).split([s.key_width, s.key_width, s.value_width], 1)
-    unit = lambda heads: heads * torch.rsqrt(heads.square().sum(-1, keepdim=True) + inputs.eps)
-    inputs.q[:count] = unit(q.unflatten(1, (s.key_heads, -1))) * s.key_dim**-0.5
+    unit = lambda heads: heads if scan else heads * torch.rsqrt(heads.square().sum(-1, keepdim=True) + inputs.eps)
+    inputs.q[:count] = unit(q.unflatten(1, (s.key_heads, -1))) * (1.0 if scan else s.key_dim**-0.5)
     keys.copy_(unit(k.unflatten(1, (s.key_heads, -1))))
     inputs.v[:count] = v.unflatten(1, (s.value_heads, -1))
-    inputs.rates[:count] = beta[:count].sigmoid()
-    decays.copy_(inputs.rate * torch.nn.functional.softplus(alpha[:count] + inputs.dt))
+    steps = torch.nn.functional.softplus(alpha[:count] + inputs.dt)
+    inputs.rates[:count] = steps if scan else beta[:count].sigmoid()
+    decays.copy_(inputs.rate * steps)
     if inputs.recorded:
         recorded.copy_(x[:count])
 
@@ -199,6 +203,8 @@ def _naive_glu(function: Function, gate: Tensor, up: Tensor) -> Tensor:
     if function == "clamped_glu":
         gate, up = gate.clamp(max=7.0), up.clamp(-7.0, 7.0)
         return gate * (1.702 * gate).sigmoid() * (up + 1)
+    if function == "relu_glu":
+        return gate.relu() * up
     return torch.nn.functional.silu(gate) * up
 
 

@@ -1,4 +1,4 @@
-"""Gated delta nets: what comes before the gated delta rule, in one launch, and the replay of recorded rows, in one.
+"""Gated delta nets and Mamba-2: what comes before their rule, in one launch, and the replay of recorded rows, in one.
 
 Recorded rows are float32 [L, n, x | k | d | g]: inputs of the convolution, keys, written values, logarithms of decays.
 """
@@ -30,7 +30,8 @@ CHANNELS = 256
 class DeltaInputs:
     """Inputs that one layer computes from its rows.
 
-    conv: float32 [W, C]. rate, dt: float32 [Hv]. layer: of the pool.
+    conv: float32 [W, C]. rate, dt: float32 [Hv]. layer: of the pool. bias: float32 [C] of Mamba-2's convolution; None:
+    of a gated delta net.
     q: float32 [P, Hk, Dk]. v: float32 [P, Hv, Dv]. rates: float32 [P, Hv], how much of a value is written. record:
     float32 [P, *], see above. recorded: whether inputs are written there; keys and decays always are.
     """
@@ -46,6 +47,7 @@ class DeltaInputs:
     rates: Tensor
     record: Tensor
     recorded: bool
+    bias: Tensor | None = None
 
 
 def columns_of(shape: DeltaShape) -> int:
@@ -63,14 +65,17 @@ def split_record(record: Tensor, shape: DeltaShape) -> tuple[Tensor, ...]:
 def prepare_rows(x: Tensor, beta: Tensor, alpha: Tensor, links: Links, inputs: DeltaInputs) -> None:
     """q, k, v = silu(conv(x)), q and k of unit length; rates = sigmoid(beta), g = rate · softplus(alpha + dt).
 
+    Of Mamba-2, q, k, v = silu(conv(x) + bias), and rates = softplus(alpha + dt).
+
     :param x: [P, C]. :param beta: [P, Hv]. :param alpha: [P, Hv]. Rows may be strided. :param links: of R rows.
     """
     s, count, (_, windows) = inputs.pool.shape, len(links.parents), inputs.pool.of_layer(inputs.layer)
     _prepare_rows[triton.cdiv(count, ROWS), 2 * s.key_heads + s.value_heads](
-        x, beta, alpha, inputs.conv, inputs.rate, inputs.dt, windows, links.parents, links.source,
+        x, beta, alpha, inputs.conv, inputs.bias, inputs.rate, inputs.dt, windows, links.parents, links.source,
         inputs.q, inputs.v, inputs.rates, inputs.record, count,
-        x.stride(0), beta.stride(0), alpha.stride(0), inputs.record.stride(0), inputs.eps, s.key_dim**-0.5,
-        s.key_heads, s.key_dim, s.value_heads, s.value_dim, s.kernel, inputs.recorded,
+        x.stride(0), beta.stride(0), alpha.stride(0), inputs.record.stride(0), inputs.eps,
+        s.key_dim**-0.5 if inputs.bias is None else 1.0,
+        s.key_heads, s.key_dim, s.value_heads, s.value_dim, s.kernel, inputs.recorded, inputs.bias is not None,
         triton.next_power_of_2(max(s.key_dim, s.value_dim)), ROWS, **launch_options(1),
     )  # fmt: skip
 
@@ -112,10 +117,10 @@ def replay_rows(record: Tensor, pool: StateChunks, place: int, path: Tensor) -> 
 
 @triton.jit
 def _prepare_rows(
-    x, beta, alpha, conv, rate, dt, windows, parents, source, q, v, rates, record, count,
+    x, beta, alpha, conv, bias, rate, dt, windows, parents, source, q, v, rates, record, count,
     x_stride, beta_stride, alpha_stride, record_stride, eps, scale,
     HK: tl.constexpr, DK: tl.constexpr, HV: tl.constexpr, DV: tl.constexpr, W: tl.constexpr, RECORDED: tl.constexpr,
-    BLOCK: tl.constexpr, ROWS: tl.constexpr, DEPENDENT: tl.constexpr,
+    SCAN: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """One head of q, k or v of ROWS rows: values are [ROWS, BLOCK]."""
     start_next(DEPENDENT)
@@ -128,13 +133,16 @@ def _prepare_rows(
     wait_for_previous(DEPENDENT)
     C: tl.constexpr = 2 * HK * DK + HV * DV
     value = convolve(x, conv, windows, parents, source, row, exists, at, real, x_stride, C, W, BLOCK, ROWS, 1)
+    if SCAN:
+        value += tl.load(bias + at, real, other=0.0)[None, :]
     value = value * sigmoid(value)
     here, at = record + row * record_stride, at[None, :]
     if RECORDED:
         inputs = tl.load(x + (row * x_stride)[:, None] + at, there, other=0.0)
         tl.store(here[:, None] + at, inputs, there)
     if is_key:
-        value = value / tl.sqrt(tl.sum(value * value, 1) + eps)[:, None]
+        if not SCAN:
+            value = value / tl.sqrt(tl.sum(value * value, 1) + eps)[:, None]
         if head < HK:
             tl.store(q + (row * KEYS)[:, None] + at, value * scale, there)
         else:
@@ -142,12 +150,14 @@ def _prepare_rows(
     else:
         tl.store(v + (row * HV * DV)[:, None] - 2 * KEYS + at, value, there)
         value_head = head - 2 * HK
-        rated = sigmoid(tl.load(beta + row * beta_stride + value_head, exists, other=0.0).to(tl.float32))
-        tl.store(rates + row * HV + value_head, rated, exists)
         a = tl.load(alpha + row * alpha_stride + value_head, exists, other=0.0).to(tl.float32) + tl.load(
             dt + value_head
         )
         softplus = tl.maximum(a, 0.0) + tl.log(1.0 + tl.exp(-tl.abs(a)))
+        rated = softplus
+        if not SCAN:
+            rated = sigmoid(tl.load(beta + row * beta_stride + value_head, exists, other=0.0).to(tl.float32))
+        tl.store(rates + row * HV + value_head, rated, exists)
         tl.store(here + C + KEYS + HV * DV + value_head, tl.load(rate + value_head) * softplus, exists)
 
 

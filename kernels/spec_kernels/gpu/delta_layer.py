@@ -1,4 +1,4 @@
-"""The launches of a gated delta net of one bucket."""
+"""The launches of a gated delta net, or of Mamba-2, of one bucket."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class DeltaLayer:
     layers use too. vector: puts a small tensor on the device.
     """
 
-    op: ops.Delta
+    op: ops.Delta | ops.Scan
     layout: StateLayout
     pool: StateChunks
     record: Tensor
@@ -33,7 +33,7 @@ class DeltaLayer:
     vector: Callable[[Tensor], Tensor]
 
     def launches(self, x: Tensor, beta: Tensor, alpha: Tensor, out: Tensor) -> Iterator[tuple[str, partial[None]]]:
-        """Names and launches. x: [P, C]. beta, alpha: [P, Hv]. out: float32 [P, Hv · Dv]."""
+        """Names and launches. x: [P, C]. beta, alpha: [P, Hv]; of Mamba-2, its steps. out: float32 [P, Hv · Dv]."""
         layout, size = self.layout, self.layout.size
         inputs = self._inputs(len(out))
         yield "convolution", partial(prepare_rows, x, beta, alpha, layout.links, inputs)
@@ -52,7 +52,8 @@ class DeltaLayer:
             conv=self.vector(op.conv),
             rate=self.vector(op.rate),
             dt=self.vector(op.dt),
-            eps=op.eps,
+            eps=0.0 if isinstance(op, ops.Scan) else op.eps,
+            bias=self.vector(op.bias) if isinstance(op, ops.Scan) else None,
             pool=self.pool,
             layer=op.layer,
             q=self.borrow("delta q", count, s.key_heads, s.key_dim),
@@ -68,7 +69,8 @@ class DeltaLayer:
         matrices, _ = self.pool.of_layer(self.op.layer)
         aside = self.borrow("delta asides", asides, s.value_heads, s.key_dim, s.value_dim)
         g, o = by_channel(g, k), out.view(inputs.v.shape)
-        return Rows(inputs.q, k, inputs.v, inputs.rates, g, matrices, 1, self.pool.key_of, aside, o, d)
+        skip = self.vector(self.op.skip) if isinstance(self.op, ops.Scan) else None
+        return Rows(inputs.q, k, inputs.v, inputs.rates, g, matrices, 1, self.pool.key_of, aside, o, d, skip)
 
     def _borrow_solution(self) -> Solved:
         s, pieces = self.op.shape, self.layout.size.runs

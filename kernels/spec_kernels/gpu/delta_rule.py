@@ -1,4 +1,5 @@
-"""The gated delta rule with the state in registers: a program carries some columns of one head through all its rows.
+"""The gated delta rule, and Mamba-2's, with the state in registers: a program carries some columns of one head through
+all its rows.
 
 The columns of a state do not depend on each other, so programs never wait for one another. Rows alone are one launch:
 a row continues the state in registers, or, in a tree, fetches the one that its parent left. Runs of rows are two: the
@@ -27,6 +28,7 @@ class Rows(NamedTuple):
 
     states: [*, Hv, Dk, Dv], from place 0 on. place_size: numbers from one place to the next.
     aside: [n, Hv, Dk, Dv], for states that are laid aside. o: [R, Hv, Dv], d: the same, rows may lie apart.
+    skip: float32 [Hv] of Mamba-2, whose values are written as they are, without what a state recalls of their keys.
     """
 
     q: Tensor
@@ -40,6 +42,7 @@ class Rows(NamedTuple):
     aside: Tensor
     o: Tensor
     d: Tensor
+    skip: Tensor | None = None
 
 
 class Pieces(NamedTuple):
@@ -94,17 +97,18 @@ def compute_rows(rows: Rows, pieces: Pieces, columns: int = COLUMNS) -> None:
     """Rows one after the other. columns: of a program."""
     heads, key_dim, value_dim = rows.states.shape[1:]
     _rows[len(pieces.spans), heads, triton.cdiv(value_dim, columns)](
-        rows.q, rows.k, rows.v, rows.beta, rows.g, rows.states, rows.aside, rows.o, rows.d, *pieces, rows.key_of,
-        *(m.stride(0) for m in (rows.q, rows.k, rows.v, rows.beta, rows.d)), *rows.g.stride(),
-        key_dim, heads, value_dim, triton.next_power_of_2(key_dim), columns, rows.place_size, num_warps=1,
+        rows.q, rows.k, rows.v, rows.beta, rows.g, rows.states, rows.aside, rows.o, rows.d, rows.skip, *pieces,
+        rows.key_of, *(m.stride(0) for m in (rows.q, rows.k, rows.v, rows.beta, rows.d)), *rows.g.stride(),
+        key_dim, heads, value_dim, rows.skip is None, triton.next_power_of_2(key_dim), columns, rows.place_size,
+        num_warps=1,
     )  # fmt: skip
 
 
 @triton.jit
 def _rows(
-    q, k, v, beta, g, states, aside, o, d, table, spans, key_of,
+    q, k, v, beta, g, states, aside, o, d, skip, table, spans, key_of,
     q_row, k_row, v_row, beta_row, d_row, g_row, g_head, g_channel,
-    DK: tl.constexpr, HV: tl.constexpr, DV: tl.constexpr,
+    DK: tl.constexpr, HV: tl.constexpr, DV: tl.constexpr, RECALLS: tl.constexpr,
     BLOCK_K: tl.constexpr, BLOCK_V: tl.constexpr, PLACE: tl.constexpr,
 ):  # fmt: skip
     sequence, head = tl.program_id(0), tl.program_id(1)
@@ -121,9 +125,12 @@ def _rows(
         query = tl.load(q + row * q_row + key_head * DK + i, i < DK, other=0.0)
         decay = tl.exp(tl.load(g + row * g_row + head * g_head + i * g_channel, i < DK, other=0.0))
         value = tl.load(v + row * v_row + head * DV + j, j < DV, other=0.0)
-        recalled = tl.sum(state * (key * decay)[:, None], 0)
         answer = tl.sum(state * (query * decay)[:, None], 0)
-        written = tl.load(beta + row * beta_row + head) * (value - recalled)
+        if RECALLS:
+            written = tl.load(beta + row * beta_row + head) * (value - tl.sum(state * (key * decay)[:, None], 0))
+        else:
+            written = tl.load(beta + row * beta_row + head) * value
+            answer += tl.load(skip + head) * value
         tl.store(d + row * d_row + head * DV + j, written, j < DV)
         tl.store(o + (row * HV + head) * DV + j, answer + tl.sum(query * key, 0) * written, j < DV)
         state = _advance(state, key, written, decay)
@@ -152,7 +159,8 @@ def replay_columns(
 
 
 def compute_runs(rows: Rows, pieces: Pieces, solved: Solved) -> None:
-    """Pieces of runs. With W and U the solutions of (I + A) [W U] = beta [exp(G) k, v], a piece's d is U - W S.
+    """Pieces of runs. With W and U the solutions of (I + A) [W U] = beta [exp(G) k, v], a piece's d is U - W S; that of
+    Mamba-2 is beta v.
 
     solved: memory of the first pieces, which are the computed ones.
     """
@@ -161,12 +169,12 @@ def compute_runs(rows: Rows, pieces: Pieces, solved: Solved) -> None:
     block = max(16, triton.next_power_of_2(key_dim))
     _solve[len(solved.w), heads](
         q, k, v, beta, g, *solved, pieces.table, rows.key_of, *(m.stride(0) for m in (q, k, v, beta)), *g.stride(),
-        key_dim, heads, value_dim, block, triton.next_power_of_2(value_dim), PIECE,
+        key_dim, heads, value_dim, rows.skip is None, block, triton.next_power_of_2(value_dim), PIECE,
     )  # fmt: skip
     _carry[len(pieces.spans), heads, triton.cdiv(value_dim, WIDE)](
-        q, k, g, *solved, rows.states, rows.aside, rows.o, rows.d, *pieces, rows.key_of,
-        q.stride(0), k.stride(0), rows.d.stride(0), *g.stride(), key_dim, heads, value_dim, block, WIDE, PIECE,
-        rows.place_size, num_warps=8,
+        q, k, v, g, *solved, rows.states, rows.aside, rows.o, rows.d, rows.skip, *pieces, rows.key_of,
+        q.stride(0), k.stride(0), v.stride(0), rows.d.stride(0), *g.stride(), key_dim, heads, value_dim,
+        rows.skip is None, block, WIDE, PIECE, rows.place_size, num_warps=8,
     )  # fmt: skip
 
 
@@ -174,7 +182,7 @@ def compute_runs(rows: Rows, pieces: Pieces, solved: Solved) -> None:
 def _solve(
     q, k, v, beta, g, w, u, looks, table, key_of,
     q_row, k_row, v_row, beta_row, g_row, g_head, g_channel,
-    DK: tl.constexpr, HV: tl.constexpr, DV: tl.constexpr,
+    DK: tl.constexpr, HV: tl.constexpr, DV: tl.constexpr, RECALLS: tl.constexpr,
     BLOCK_K: tl.constexpr, BLOCK_V: tl.constexpr, PIECE: tl.constexpr,
 ):  # fmt: skip
     """Forward substitution in a piece, column by column, and ``looks``: (q_i · k_j) with the decay from j to i.
@@ -201,18 +209,20 @@ def _solve(
         gap = total - tl.sum(tl.where(is_m, total, 0.0), 0)[None, :]
         decayed = tl.exp(tl.where((n >= m)[:, None], gap, float("-inf"))) * key[None, :]
         tl.store(looks + (base + n) * PIECE + m, tl.sum(queries * decayed, 1))
-        below = tl.where(n > m, tl.sum(keys * decayed, 1) * rates, 0.0)[:, None]
-        for_u -= below * tl.sum(tl.where(is_m, for_u, 0.0), 0)[None, :]
-        for_w -= below * tl.sum(tl.where(is_m, for_w, 0.0), 0)[None, :]
+        if RECALLS:
+            below = tl.where(n > m, tl.sum(keys * decayed, 1) * rates, 0.0)[:, None]
+            for_u -= below * tl.sum(tl.where(is_m, for_u, 0.0), 0)[None, :]
+            for_w -= below * tl.sum(tl.where(is_m, for_w, 0.0), 0)[None, :]
     tl.store(u + (base + n)[:, None] * DV + j[None, :], for_u, (j < DV)[None, :])
-    tl.store(w + (base + n)[:, None] * DK + c[None, :], for_w, (c < DK)[None, :])
+    if RECALLS:
+        tl.store(w + (base + n)[:, None] * DK + c[None, :], for_w, (c < DK)[None, :])
 
 
 @triton.jit
 def _carry(
-    q, k, g, w, u, looks, states, aside, o, d, table, spans, key_of,
-    q_row, k_row, d_row, g_row, g_head, g_channel,
-    DK: tl.constexpr, HV: tl.constexpr, DV: tl.constexpr,
+    q, k, v, g, w, u, looks, states, aside, o, d, skip, table, spans, key_of,
+    q_row, k_row, v_row, d_row, g_row, g_head, g_channel,
+    DK: tl.constexpr, HV: tl.constexpr, DV: tl.constexpr, RECALLS: tl.constexpr,
     BLOCK_K: tl.constexpr, BLOCK_V: tl.constexpr, PIECE: tl.constexpr, PLACE: tl.constexpr,
 ):  # fmt: skip
     """D = U - W S, O = exp(G) Q S + looks D, S' = exp(G_last) S + Σ_i exp(G_last - G_i) k_i d_iᵀ, piece by piece."""
@@ -233,11 +243,15 @@ def _carry(
         log_decays = tl.load(g + (row * g_row + head * g_head)[:, None] + c[None, :] * g_channel, in_key, other=0.0)
         total, last = tl.cumsum(log_decays, 0), tl.sum(log_decays, 0)
         base = (piece * HV + head) * PIECE + n
-        solved = tl.load(w + base[:, None] * DK + c[None, :], in_key, other=0.0)
         written = tl.load(u + base[:, None] * DV + j[None, :], in_value, other=0.0)
         look = tl.load(looks + base[:, None] * PIECE + n[None, :])
-        written -= tl.dot(solved, state, input_precision="ieee")
         out = tl.dot(queries * tl.exp(total), state, input_precision="ieee")
+        if RECALLS:
+            solved = tl.load(w + base[:, None] * DK + c[None, :], in_key, other=0.0)
+            written -= tl.dot(solved, state, input_precision="ieee")
+        else:
+            value = tl.load(v + (row * v_row + head * DV)[:, None] + j[None, :], in_value, other=0.0)
+            out += tl.load(skip + head) * value
         out = tl.dot(look, written, out, input_precision="ieee")
         tl.store(d + (row * d_row + head * DV)[:, None] + j[None, :], written, in_value)
         tl.store(o + (row * HV + head)[:, None] * DV + j[None, :], out, in_value)

@@ -117,7 +117,7 @@ class Gpu:
             if isinstance(op, ops.Linear):
                 matrices.read(self.source, op.weights)
             elif isinstance(op, ops.Mixture):
-                for weight in (op.gate, op.up, op.down):
+                for weight in (op.gate or op.up, op.up, op.down):
                     matrices.read(self.source, (weight,))
         # An embedding table that is the output matrix too was read above.
         for op in self.model.ops:

@@ -75,4 +75,4 @@ def _inner_width(model: Model) -> int:
         for out, weight in zip(op.outs, op.weights, strict=True)
         if out in gates
     ]
-    return max([*widths, *(op.gate.n for op in model.ops if isinstance(op, Mixture))], default=0)
+    return max([*widths, *(op.up.n for op in model.ops if isinstance(op, Mixture))], default=0)

@@ -27,7 +27,7 @@ from spec_kernels.gpu.layout import TOKEN, Layout
 from spec_kernels.gpu.matrices import Matrices
 from spec_kernels.gpu.mixture import Lines, multiply_experts, multiply_gated_experts, route_rows, sort_lines
 from spec_kernels.gpu.pages import Pool
-from spec_kernels.gpu.pending import Pending, PendingHeads, Value, beside, join, precedes, reads
+from spec_kernels.gpu.pending import Pending, PendingHeads, Value, as_heads, beside, is_alone, join, precedes, reads
 from spec_kernels.gpu.products import Room, multiply, multiply_gated, parts_of, room_sizes
 from spec_kernels.gpu.repack import Matrix
 from spec_kernels.gpu.rows import Function, combine_rows
@@ -38,7 +38,7 @@ from spec_kernels.model import ops
 from spec_kernels.model.ops import Model
 
 Launch = Callable[[], None]
-GLUS: dict[str, Function] = {"silu": "silu_glu", "gelu": "gelu_glu", "clamped": "clamped_glu"}
+GLUS: dict[str, Function] = {"silu": "silu_glu", "gelu": "gelu_glu", "clamped": "clamped_glu", "relu": "relu_glu"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,7 +132,7 @@ class Program:
         return self.of.vectors[id(vector)]
 
     def _norm(self, op: ops.Norm) -> Norm:
-        return Norm(self._vector(op.weight), op.eps)
+        return Norm(self._vector(op.weight), op.eps, op.groups)
 
     def _settle(self, name: str) -> Tensor:
         """The rows of a value, computed now if they wait."""
@@ -212,7 +212,8 @@ class Program:
 
     def mixture(self, op: ops.Mixture, after: Any) -> None:
         """The sum of experts waits, as the parts of a product do."""
-        base, scores, e = self._settle(op.add), self._settle(op.scores), op.experts
+        base = None if op.add is None else self._settle(op.add)
+        scores, e = self._settle(op.scores), op.experts
         x = self._convert(op.x, self.of.dtype)
         key = self._rows, e.used, e.count
         if key not in self._lines:
@@ -223,8 +224,8 @@ class Program:
         self._add("sort", sort_lines, lines)
         gate, up, down = (None, None, None) if op.biases is None else (self._vector(b) for b in op.biases)
         biases, width = None if gate is None else (gate, up), x.shape[1]
-        inner = self._room("experts", len(lines.order), op.gate.n, dtype=self.of.dtype)
-        first, second, last = (self.of.matrices[(w,)][0] for w in (op.gate, op.up, op.down))
+        inner = self._room("experts", len(lines.order), op.up.n, dtype=self.of.dtype)
+        first, second, last = (self.of.matrices[(w,)][0] for w in (op.gate or op.up, op.up, op.down))
         self._add("gated experts", multiply_gated_experts, x, lines, (first, second), biases, inner, GLUS[op.act])
         memory = self._parts((op.out, "experts"), e.used, self._padded, width)
         self._add("experts", multiply_experts, inner, lines, last, down, memory)
@@ -239,13 +240,14 @@ class Program:
         pieces = width // len(op.weight)
         # A norm that an addition follows is the inner one of the kernel that adds.
         adds = isinstance(after, ops.Add) and op.out in (after.x, after.y)
-        if adds and pieces == 1 and isinstance(value, Pending) and value.base is None and value.inner is None:
-            self._values[op.out] = replace(value, inner=self._norm(op))
+        alone = value if is_alone(value) and op.groups == 1 else None
+        if alone is not None and adds and pieces == 1:
+            self._values[op.out] = replace(alone, inner=self._norm(op))
             return
-        if isinstance(value, Pending) and value.base is None and value.inner is None and op.x == op.out:
-            self._values[op.out] = PendingHeads(value.parts, len(op.weight), self._norm(op))
+        if alone is not None and op.x == op.out:
+            self._values[op.out] = PendingHeads(alone.parts, len(op.weight), self._norm(op))
             return
-        if not isinstance(value, Pending) or pieces > 1:
+        if not isinstance(value, Pending) or op.groups > 1 or pieces > 1:
             rows = self._settle(op.x)
             out = self._rows_of(f"{op.out} normed", width, self.of.dtype)
             self._add("norm", add_parts, self._rows, None, rows, outer=self._norm(op), out=out)
@@ -277,6 +279,9 @@ class Program:
     def softcap(self, op: ops.SoftCap, after: Any) -> None:
         self._combine(op.x, "cap", self._settle(op.x), scale=op.cap)
 
+    def scale(self, op: ops.Scale, after: Any) -> None:
+        self._combine(op.x, "copy", self._settle(op.x), scale=op.by)
+
     def _combine(self, name: str, function: Function, x: Tensor, y: Tensor | None = None, scale: float = 1.0) -> None:
         out = self._rows_of(f"{name} combined", x.shape[1], x.dtype)
         self._add(function, combine_rows, function, out[: self._rows], x, y, scale=scale)
@@ -294,30 +299,27 @@ class Program:
     # attention
 
     def rotate(self, op: ops.Rotate, after: Any) -> None:
-        value = self._values[op.x]
-        if isinstance(value, Pending) and value.base is None and value.inner is None:
-            value = PendingHeads(value.parts, op.shape.dim, None)
+        value = as_heads(self._values[op.x], op.shape.dim)
         if not isinstance(value, PendingHeads):
             raise NotImplementedError(f"a rotation of {op.x!r}, which is not the result of a product")
         self._values[op.x] = replace(value, table=op.shape.table)
 
     def store(self, op: ops.Store, after: Any) -> None:
         """Keys and values, and the queries that the same product has computed before them."""
-        keys, values = self._values.pop(op.k), self._values.pop(op.v)
+        keys, values = as_heads(self._values.pop(op.k), op.shape.dim), self._values.pop(op.v)
         if (
             not isinstance(keys, PendingHeads)
             or not isinstance(values, Pending)
             or not beside(keys.parts, values.parts)
         ):
             raise NotImplementedError(f"{op.k!r} and {op.v!r} are stored, which one product did not compute")
-        before = [name for name, value in self._values.items() if precedes(value, keys)]
-        q = self._values[before[0]] if before else None
+        waiting = [(name, as_heads(value, op.shape.dim)) for name, value in self._values.items()]
+        name, q = next(((name, value) for name, value in waiting if precedes(value, keys)), ("", None))
         out = None
-        if isinstance(q, PendingHeads):
-            out = self._rows_of(f"{before[0]} heads", q.parts.memory.shape[2], self.of.dtype)
-            self._values[before[0]] = out
-        parts = join([*([q.parts] if isinstance(q, PendingHeads) else []), keys.parts, values.parts])
-        self._heads(parts, q if isinstance(q, PendingHeads) else None, keys, out, op.layer)
+        if q is not None:
+            out = self._values[name] = self._rows_of(f"{name} heads", q.parts.memory.shape[2], self.of.dtype)
+        parts = join([*([] if q is None else [q.parts]), keys.parts, values.parts])
+        self._heads(parts, q, keys, out, op.layer)
 
     def _heads(
         self, parts: Parts, q: PendingHeads | None, keys: PendingHeads | None, out: Tensor | None, layer: int
@@ -332,7 +334,7 @@ class Program:
         self._add("heads", store_heads, self.layout.rows, heads)
 
     def attend(self, op: ops.Attend, after: Any) -> None:
-        q = self._values[op.q]
+        q = as_heads(self._values[op.q], op.shape.dim)
         if isinstance(q, PendingHeads):
             out = self._rows_of(f"{op.q} heads", op.shape.q_width, self.of.dtype)
             self._heads(q.parts, q, None, out, op.layer)
@@ -354,7 +356,12 @@ class Program:
         return Sums(values, borrow("peaks", pieces, rows, heads), borrow("masses", pieces, rows, heads))
 
     def delta(self, op: ops.Delta, after: Any) -> None:
-        x, beta, alpha = (self._settle(name) for name in (op.qkv, op.beta, op.alpha))
+        self._recur(op, *(self._settle(name) for name in (op.qkv, op.beta, op.alpha)))
+
+    def scan(self, op: ops.Scan, after: Any) -> None:
+        self._recur(op, *(self._settle(name) for name in (op.qkv, op.step, op.step)))
+
+    def _recur(self, op: ops.Delta | ops.Scan, x: Tensor, beta: Tensor, alpha: Tensor) -> None:
         layout, states = self.layout.states, self.of.states
         layers = states.layers if layout.size.recorded else 1
         self.record = self.of.borrow("record", layers, self._padded, op.shape.record_bytes // 4)

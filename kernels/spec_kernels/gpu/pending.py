@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeGuard
 
 import torch
 from torch import Tensor
@@ -50,7 +51,18 @@ def beside(left: Parts, right: Parts) -> bool:
     return _storage(a) == _storage(b) and a.storage_offset() + a.shape[2] == b.storage_offset()
 
 
-def precedes(value: Value, keys: PendingHeads) -> bool:
+def is_alone(value: Value) -> TypeGuard[Pending]:
+    """Whether a value is the result of a product to which nothing is added."""
+    return isinstance(value, Pending) and value.base is None and value.inner is None
+
+
+def as_heads(value: Value, dim: int) -> Value:
+    """Heads of a product that neither a norm nor a rotation has read; any other value is itself."""
+    return PendingHeads(value.parts, dim, None) if is_alone(value) else value
+
+
+def precedes(value: Value, keys: PendingHeads) -> TypeGuard[PendingHeads]:
+    """Whether a value is the queries of the product that computed these keys."""
     return isinstance(value, PendingHeads) and beside(value.parts, keys.parts) and value.table == keys.table
 
 

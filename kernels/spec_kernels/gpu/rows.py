@@ -5,7 +5,7 @@ One kernel serves sums, gates, caps, conversions, joined rows, selected rows and
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 import triton
 import triton.language as tl
@@ -14,8 +14,8 @@ from torch import Tensor
 from spec_kernels.gpu.launch import launch_options, start_next, wait_for_previous
 from spec_kernels.ops.device_function import device_function
 
-Function = Literal["copy", "add", "sigmoid", "silu", "cap", "silu_glu", "gelu_glu", "clamped_glu"]
-FUNCTIONS: tuple[Function, ...] = ("copy", "add", "sigmoid", "silu", "cap", "silu_glu", "gelu_glu", "clamped_glu")
+Function = Literal["copy", "add", "sigmoid", "silu", "cap", "silu_glu", "gelu_glu", "clamped_glu", "relu_glu"]
+FUNCTIONS: tuple[Function, ...] = get_args(Function)
 BLOCK = 1024
 """Columns of a program."""
 
@@ -65,6 +65,8 @@ def activate(gate, up, FUNCTION: tl.constexpr):
         result = gate * sigmoid(gate) * up
     elif FUNCTION == 6:
         result = 0.5 * gate * (1.0 + tanh(0.7978845608028654 * (gate + 0.044715 * gate * gate * gate))) * up
+    elif FUNCTION == 8:
+        result = tl.maximum(gate, 0.0) * up
     else:
         low = tl.minimum(gate, 7.0)
         result = low * sigmoid(1.702 * low) * (tl.minimum(tl.maximum(up, -7.0), 7.0) + 1.0)

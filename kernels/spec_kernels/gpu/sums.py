@@ -42,10 +42,11 @@ class Parts:
 
 @dataclass(frozen=True, eq=False)
 class Norm:
-    """x / sqrt(mean(x²) + eps) · weight. weight: float32 [D]"""
+    """x / sqrt(mean(x²) + eps) · weight. weight: float32 [D]. groups: equal parts of it, each with its own mean."""
 
     weight: Tensor
     eps: float
+    groups: int = 1
 
 
 def add_parts(
@@ -65,7 +66,8 @@ def add_parts(
     """
     some = base if parts is None else parts.memory[0]
     width = some.shape[1]
-    piece = width if outer is None else len(outer.weight)
+    groups = 1 if outer is None else outer.groups
+    piece = width if outer is None else len(outer.weight) // groups
     block, memory = triton.next_power_of_2(piece), some if parts is None else parts.memory
     split, part_stride = (0, 0) if parts is None else (len(memory), memory.stride(0))
     bias = None if parts is None else parts.bias
@@ -76,7 +78,7 @@ def add_parts(
         rows, part_stride, memory.stride(-2), stride(base), stride(total), stride(out),
         inner.eps if inner else 0.0, outer.eps if outer else 0.0,
         split, bias is not None, base is not None, inner is not None, total is not None, outer is not None,
-        piece, block, ROWS, **launch_options(max(1, min(WARPS_MAX, block // 128))),
+        groups, piece, block, ROWS, **launch_options(max(1, min(WARPS_MAX, block // 128))),
     )  # fmt: skip
 
 
@@ -84,8 +86,8 @@ def add_parts(
 def _add_parts(
     parts, bias, base, inner, total, outer, out, rows, part_stride, stride, base_stride, total_stride, out_stride,
     inner_eps, outer_eps, SPLIT: tl.constexpr, BIAS: tl.constexpr, BASE: tl.constexpr, INNER: tl.constexpr,
-    TOTAL: tl.constexpr, OUTER: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr,
-    DEPENDENT: tl.constexpr,
+    TOTAL: tl.constexpr, OUTER: tl.constexpr, GROUPS: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr,
+    ROWS: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """One piece of ROWS rows: values are [ROWS, BLOCK]."""
     start_next(DEPENDENT)
@@ -93,7 +95,8 @@ def _add_parts(
     there = (row < rows)[:, None] & (column < D)[None, :]
     row, at = row.to(tl.int64)[:, None], (tl.program_id(1) * D + column)[None, :]
     if OUTER:
-        outer_weight = tl.load(outer + column, column < D, other=0.0)[None, :]
+        group = tl.program_id(1) % GROUPS
+        outer_weight = tl.load(outer + group * D + column, column < D, other=0.0)[None, :]
     if INNER:
         inner_weight = tl.load(inner + column, column < D, other=0.0)[None, :]
     value = tl.zeros([ROWS, BLOCK], tl.float32)

@@ -30,12 +30,8 @@ def misfit(model: Model) -> str | None:
     for op in model.ops:
         if isinstance(op, ops.Attend) and op.shape.group > GROUP_MAX:
             return f"{op.shape.group} query heads share a key head, GPU kernels run at most {GROUP_MAX}"
-        if isinstance(op, ops.Scan):
-            return "Mamba-2 layers have no GPU kernel"
-        if isinstance(op, ops.Scale) or (isinstance(op, ops.Norm) and (op.groups > 1 or op.centred)):
-            return "scaled values, and norms of groups or of centred rows have no GPU kernel"
-        if isinstance(op, ops.GLU | ops.Mixture) and op.act == "relu":
-            return "squared relu has no GPU kernel"
+        if isinstance(op, ops.Norm) and op.centred:
+            return "norms of centred rows have no GPU kernel"
         if isinstance(op, ops.ShortConv):
             return "short convolutions have no GPU kernel"
         if isinstance(op, ops.Delta) and op.shape.by_channel:
@@ -50,8 +46,8 @@ def misfit(model: Model) -> str | None:
             return "rows that are added behind a layer have no GPU kernel"
         if isinstance(op, ops.Clusters):
             return "products with clusters of columns have no GPU kernel"
-        if isinstance(op, ops.Mixture) and (op.add is None or op.factors is not None):
-            return "experts with factors, or without a sum, have no GPU kernel"
+        if isinstance(op, ops.Mixture) and op.factors is not None:
+            return "experts with factors have no GPU kernel"
     return None
 
 
