@@ -45,8 +45,9 @@ class Coupled:
 
 def judge_matches(step: AcceptStep) -> Iterator[tuple[Sequence, Verdict | TargetError]]:
     """The verdict of each undecided sequence, or the error of its logits."""
-    assert step.output is not None
-    logits = step.output.logits
+    state = step._shown[0]  # the core's own rule reads the state itself
+    assert state.output is not None
+    logits = state.output.logits
     if native.module is None or not logits.is_cpu or logits.dtype not in KINDS or logits.stride(-1) != 1:
         for seq, choice in choosers(step):
             yield seq, _attempt(step.part(seq).draft, choice)
@@ -62,7 +63,7 @@ def _jobs(step: AcceptStep, logits: Tensor) -> tuple[dict[Sequence, tuple[Any, .
     """The arguments of the native ``walk`` for each sequence, and sequences whose rows the target did not return."""
     first, stride = logits.data_ptr(), logits.stride(0) * logits.element_size()
     (rows, n), kind = logits.shape, KINDS[logits.dtype]
-    jobs, short, state = {}, [], step._shown[0]  # the core's own rule reads the state itself
+    jobs, short, state = {}, [], step._shown[0]
     for seq in step.undecided:
         part = state.part(seq)
         if part.logits_row + part.drafted < rows:

@@ -226,19 +226,19 @@ def broadcast(manager: PluginManager, name: str, view: HookStep, without: frozen
 
     def call(step: Step) -> None:
         shown[0] = step
-        if wrapped:
-            hook(step=view)
-        else:
-            for one in calls:
-                one(view)
+        for one in calls:
+            one(view)
 
     def call_with_rows(rows: Rows) -> None:
-        if wrapped:
-            hook(rows=rows)
-        else:
-            for one in calls:
-                one(rows)
+        for one in calls:
+            one(rows)
 
+    def call_wrapped(step: Step) -> None:
+        shown[0] = step
+        hook(step=view)
+
+    if wrapped:
+        return (lambda rows: hook(rows=rows)) if name == "process" else call_wrapped
     return call_with_rows if name == "process" else call
 
 
