@@ -200,6 +200,8 @@ LONG = [
     "<tool_call>f<arg_key>a</arg_key><arg_value>", "<|tool_call>call:f{a:", '<|tool_call>call:f{a:<|"|>',
     "<|tool_call_start|>[f(a='", '<|tool_call_start|>[f(a="', "[TOOL_CALLS]f[CALL_ID]", '{"name":[', "[f(a=[", "\n",
     '<tool_call>{"name":"f"}{"a":"', "<function=f><parameter=",
+    '<invoke name="f">', '<minimax:tool_call><invoke name="f"><parameter name="a">', '<invoke name="f"><parameter name="',
+    '<minimax:tool_call><invoke name="f"><parameter name="a">x</parameter> ',
 ]  # fmt: skip
 
 

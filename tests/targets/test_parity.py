@@ -16,7 +16,7 @@ from spec_core import Needs, load
 from tests.support.golden import golden
 from tests.targets.drive import EVERYTHING, forward, fresh, greedy, part, sequence
 
-DENSE = ("llama", "qwen2", "qwen3", "qwen3moe", "glm4moe")
+DENSE = ("llama", "qwen2", "qwen3", "qwen3moe", "glm4moe", "minimax-m2")
 HYBRID = ("qwen3next", "qwen35", "qwen35moe")
 KIMI = "kimi-linear"
 """Its file has another eps in some norms than its directory: two sets of tensors."""

@@ -83,6 +83,11 @@ PARAMETERS = CallForm(
     "<tool_call>\n<function=f>\n<parameter=a>\n1\n</parameter>\n</function>\n</tool_call>",
     (forms.PARAMETER,),
 )
+INVOKES = _form(
+    "invokes", forms.INVOKES, forms.read_invokes, forms.INVOKES_END,
+    example='<minimax:tool_call>\n<invoke name="f">\n<parameter name="a">1</parameter>\n</invoke>\n'
+    "</minimax:tool_call>", signs=[forms.INVOKES],
+)  # fmt: skip
 FUNCTION = _form(
     "function", forms.FUNCTION, forms.read_function, example='<function=f>{"a": 1}</function>', signs=[forms.FUNCTION]
 )
@@ -127,8 +132,8 @@ TAGGED = _form("tagged", forms.TAG, forms.read_tagged, forms.TAG_END, example=f"
 HARMONY = CallForm("harmony", {}, (), '<|channel|>commentary to=functions.f<|message|>{"a": 1}<|call|>')
 
 FORMS = (
-    GEMMA4, FUNCTION_GEMMA, KIMI, DEEPSEEK, LFM2, GLM, PARAMETERS, FUNCTION, MISTRAL, MISTRAL_LIST, PHI, NEMOTRON,
-    FUNCTOOLS, PYTHON_TAG, PYTHON, SECTIONS, TOOL_CODE, WHOLE_PYTHON, WHOLE, TAGGED,
+    GEMMA4, FUNCTION_GEMMA, KIMI, DEEPSEEK, LFM2, GLM, PARAMETERS, INVOKES, FUNCTION, MISTRAL, MISTRAL_LIST, PHI,
+    NEMOTRON, FUNCTOOLS, PYTHON_TAG, PYTHON, SECTIONS, TOOL_CODE, WHOLE_PYTHON, WHOLE, TAGGED,
 )  # fmt: skip
 """All forms. The first whose sign a template has is that of its model."""
 OPENINGS: dict[str, Form] = {
@@ -166,7 +171,7 @@ ENDS = {
     "glm4moe": "<|endoftext|> <|user|> <|observation|>", "lfm2": "<|im_end|>", "lfm2moe": "<|im_end|>",
     "kimi-linear": "<|im_end|> [EOS]", "granitehybrid": "<|end_of_text|>", "falcon-h1": "<|im_end|> <|end_of_text|>",
     "nemotron_h": "<|im_end|>", "nemotron_h_moe": "<|im_end|>", "idefics3": "<end_of_utterance>",
-    "llava": "</s>", "mistral3": "</s>",
+    "llava": "</s>", "mistral3": "</s>", "minimax-m2": "[e~[",
 }  # fmt: skip
 """Control tokens that end an answer of each architecture, in addition to the ends that the model's file declares."""
 MEMBERS = (
@@ -195,6 +200,7 @@ MEMBERS = (
     Member(("qwen3moe", "qwen3next", "qwen35", "qwen35moe"), "Qwen 3 Coder, Qwen 3.5", PARAMETERS, "<think>"),
     Member(("qwen3-vl",), "Qwen 3 VL", TAGGED, "<think>"),
     Member(("glm4moe",), "GLM 4.5 to 4.7", GLM, "<think>"),
+    Member(("minimax-m2",), "MiniMax M2, M2.1", INVOKES, "<think>"),
     Member(("lfm2", "lfm2moe"), "LFM 2, LFM 2.5", LFM2, "<think>"),
     Member(("kimi-linear",), "Kimi Linear", KIMI),
     Member(("granitehybrid",), "Granite 4 H", TAGGED),

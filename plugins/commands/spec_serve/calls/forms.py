@@ -28,6 +28,8 @@ Form = Callable[[Text, int, Tools], Step[Found]]
 
 TAG, TAG_END, FUNCTION, FUNCTION_END = "<tool_call>", "</tool_call>", "<function=", "</function>"
 PARAMETER, PARAMETER_END = "<parameter=", "</parameter>"
+INVOKES, INVOKES_END = "<minimax:tool_call>", "</minimax:tool_call>"
+INVOKE, INVOKE_END, INVOKE_PARAMETER = '<invoke name="', "</invoke>", '<parameter name="'
 KEY, KEY_END, VALUE, VALUE_END = "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"
 MISTRAL, MISTRAL_ID, MISTRAL_ARGUMENTS = "[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"
 KIMI, KIMI_END = "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"
@@ -38,6 +40,7 @@ GEMMA_CALL, GEMMA_CALL_END, GEMMA_QUOTE = "<|tool_call>", "<tool_call|>", '<|"|>
 GEMMA3_CALL, GEMMA3_CALL_END, GEMMA3_QUOTE = "<start_function_call>", "<end_function_call>", "<escape>"
 NAMED = "call:"
 """Before a function's name in Gemma's forms."""
+AFTER_INVOKED = (INVOKE_PARAMETER, INVOKE_END, INVOKES_END, INVOKE)
 AFTER_PARAMETER = (PARAMETER, FUNCTION_END, TAG_END, TAG, FUNCTION)
 KEY_MAX = 256
 """Characters of a parameter's name."""
@@ -83,6 +86,29 @@ def read_function(text: Text, at: int, tools: Tools) -> Step[Found]:
     values = {key: _trim_lines(text.whole[start:end]) for key, start, end in spans}
     arguments = {key: value_of_text(value, properties.get(key)) for key, value in values.items()}
     return [create_call(name, arguments, tools)], at + (len(closed) if closed == FUNCTION_END else 0)
+
+
+def read_invokes(text: Text, at: int, tools: Tools) -> Step[Found]:
+    """After ``<minimax:tool_call>``: some ``<invoke name="f">`` with parameters as text between tags (MiniMax M2)."""
+    at, calls = (yield from skip_space(text, at)), []
+    while (yield from has_word(text, at, INVOKE)):
+        name, at = yield from _read_key(text, at + len(INVOKE), '">')
+        at, spans = (yield from skip_space(text, at)), []
+        while (yield from has_word(text, at, INVOKE_PARAMETER)):
+            key, start = yield from _read_key(text, at + len(INVOKE_PARAMETER), '">')
+            end, at = yield from _find_value_end(text, start, PARAMETER_END, AFTER_INVOKED)
+            spans.append((key, start, end))
+            at = yield from skip_space(text, at)
+        closed = yield from has_word(text, at, INVOKE_END)
+        if not closed and not spans:
+            raise NoCall
+        properties = properties_of(name, tools)
+        arguments = {key: value_of_text(text.whole[start:end], properties.get(key)) for key, start, end in spans}
+        calls.append(create_call(name, arguments, tools))
+        at = yield from skip_space(text, at + len(INVOKE_END) * closed)
+    if not calls:
+        raise NoCall
+    return calls, (yield from skip_closing(text, at, INVOKES_END))
 
 
 def _read_key(text: Text, at: int, closing: str) -> Step[tuple[str, int]]:

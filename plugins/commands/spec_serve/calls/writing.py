@@ -104,6 +104,10 @@ WRITINGS: dict[CallForm, Writing] = {
         "<tool_call>{}\n", forms.TAG_END, between="\n", trigger=forms.TAG,
         arguments=_tag_arguments("<arg_key>{}</arg_key>\n<arg_value>", forms.VALUE_END, "\n"), suits=_suits_tags,
     ),
+    families.INVOKES: Writing(
+        '<invoke name="{}">\n', forms.INVOKE_END, f"{forms.INVOKES}\n", f"\n{forms.INVOKES_END}", "\n",
+        arguments=_tag_arguments('<parameter name="{}">', forms.PARAMETER_END, "\n"), suits=_suits_tags,
+    ),
     families.PARAMETERS: Writing(
         "<tool_call>\n<function={}>\n", "</function>\n</tool_call>", between="\n", trigger=forms.TAG,
         arguments=_tag_arguments("<parameter={}>\n", "\n</parameter>", "\n"), suits=_suits_tags,
