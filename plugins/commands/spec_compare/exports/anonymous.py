@@ -17,6 +17,8 @@ from spec_compare.records.reading import LAPS, read
 
 PATH = re.compile(r"[^\s,;:=\"'()]*[/\\][^\s,;:=\"'()]*")
 """A path inside a text, such as the file of a method."""
+ADDRESS = re.compile(r"https?:/*[^\s\"')]*", re.IGNORECASE)
+"""An address of a server."""
 MEASURED = ("environment", "kernels", "exact", "family", "dtype")
 """Fields of a header that this program writes itself: they have no paths, and slashes of other meanings."""
 NOTE = "names of the machine, paths and the command line are in it; --anonymous leaves them out"
@@ -57,6 +59,7 @@ def _hide_line(line: dict[str, Any]) -> dict[str, Any]:
 def hide_paths(value: Any) -> Any:
     """A value whose texts, names of fields included, have of each path its last part alone."""
     if isinstance(value, str):
+        value = ADDRESS.sub("URL", value)
         return PATH.sub(lambda match: re.split(r"[/\\]", match[0].rstrip("/\\"))[-1], value)
     if isinstance(value, list):
         return [hide_paths(one) for one in value]

@@ -62,6 +62,9 @@ def curves(result: Outcome) -> list[Curve]:
         row = rows.get(facts.name)
         if facts.name == facts.baseline or row is None or row.mean_acceptance_length is None or is_lossy(row):
             continue
+        if SETTING not in facts.settings:
+            print_note(f"{facts.name} is left out: the draft length of a server is not known")
+            continue
         if row.label is None and row.identical < row.prompts:
             print_note(f"{facts.name} is left out: its text differs from plain decoding's")
             continue

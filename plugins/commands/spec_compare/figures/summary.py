@@ -163,7 +163,7 @@ Text = tuple[str, str, int]
 
 def truth(laps: Iterable[Lap]) -> dict[Text, list[int]]:
     """The tokens of plain decoding, its first repeat."""
-    return {text_of(r): r.tokens for lap in laps for r in lap.records if r.contender == r.baseline and r.repeat == 0}
+    return {text_of(r): r.content for lap in laps for r in lap.records if r.contender == r.baseline and r.repeat == 0}
 
 
 def text_of(record: Record) -> Text:
@@ -179,7 +179,7 @@ def _differing(laps: list[Lap], name: str) -> set[str]:
     """Prompts on which a contender's tokens are not plain's, in any turn and repeat."""
     plain = truth(laps)
     own_records = [r for lap in laps if lap.contender == name for r in lap.records]
-    return {r.prompt for r in own_records if r.tokens != plain.get(text_of(r))}
+    return {r.prompt for r in own_records if r.content != plain.get(text_of(r))}
 
 
 def row(
@@ -316,7 +316,7 @@ def _cell(repeats: list[list[Record]]) -> Cell:
         return statistics.median(sum(getattr(turn, name) for turn in turns) for turns in repeats)
 
     return Cell(
-        tokens=sum(len(turn.tokens) for turn in repeats[0]),
+        tokens=sum(turn.token_count for turn in repeats[0]),
         decode_tokens=sum(turn.decode_tokens for turn in repeats[0]),
         decode_seconds=middle("decode_seconds"),
         whole_seconds=middle("whole_seconds"),

@@ -48,6 +48,7 @@ CIRCUMSTANCES = {
 def summary() -> dict[str, Any]:
     """The schema of the object that ``--json`` prints."""
     properties: dict[str, Any] = {name: {"type": "array", "items": _object(cls)} for name, cls in LISTS.items()}
+    properties["unknown"] = {"type": "array", "items": {"type": "string"}}
     properties |= {"load": _object(Load)} | {name: {"type": kind} for name, kind in CIRCUMSTANCES.items()}
     return {
         "$schema": DIALECT,

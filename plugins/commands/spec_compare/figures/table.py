@@ -58,6 +58,8 @@ def show_outcome(result: Outcome, wide: bool, against: str | None = None) -> Non
     show(result.rows, result.differences, result.warnings, wide, header.batch, result.baselines, header.interval)
     for bound in result.routing:
         say(bound.text)
+    for line in result.unknown:
+        say(f"not known: {line}")
     if result.equality:
         show_table(equality_cells(result), title="equality by type")
 
@@ -145,6 +147,9 @@ def step_parts(row: Row) -> str:
 
 
 def describe_difference(d: Difference) -> str:
+    if d.unit == "character":
+        other, plain = ("the end" if c is None else repr(chr(c)) for c in (d.other, d.plain))
+        return f"{d.contender} differs on {d.prompt} at character {d.position}: {other} for {plain}"
     other, plain = ("the end" if t is None else f"token {t}" for t in (d.other, d.plain))
     gap = "" if d.gap is None else f"; the target's two best scores there are {d.gap:.2g} apart"
     return f"{d.contender} differs on {d.prompt} at output position {d.position}: {other} for {plain}{gap}{_why(d)}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,8 @@ from spec_core import Target
 
 Checked = Callable[[Header], None]
 """Called with the header before anything is measured."""
+Measured = Callable[[Collection[int], Callable[[Lap], None]], Iterator[Lap]]
+"""Laps that are not among the numbers of finished ones; the function is called after each."""
 
 
 def run_comparison(
@@ -52,7 +54,7 @@ def run_experiment(
     targets = contenders.check_contenders(settings, what.entered, None if before is None else recorded_threads(before))
     source = what.choose(targets.values())
     entrants, terms = prepare_entrants(what, targets, source)
-    facts = collect.prompt_facts(source.prompts, source.name, terms)
+    facts = collect.facts_of(source.prompts, source.name, terms.prompt_tokens)
     header, rows = prepare_runs(entrants, settings, facts, hashed=out is not None or check is not None)
     if check is not None:
         check(header)
@@ -125,24 +127,33 @@ def prepare_runs(
 
 
 def run_all(entrants: list[ContenderPlan], header: Header, results: Results | None, costs: Calibration) -> list[Lap]:
-    """Run all laps; laps of an interrupted run are taken from its results. Each is written before the next is run.
+    """Run all laps; laps of an interrupted run are taken from its results.
 
     costs: goes on between the laps.
     """
+    _announce(entrants, header, [] if results is None else results.laps)
+
+    def laps(done: Collection[int], on_lap: Callable[[Lap], None]) -> Iterator[Lap]:
+        for lap in measure([e.contender for e in entrants], header.repeats, done, on_lap):
+            yield lap
+            costs.after(lap.seconds)
+
+    return record_laps(laps, header, results)
+
+
+def record_laps(measured: Measured, header: Header, results: Results | None) -> list[Lap]:
+    """The laps of an interrupted run and those that are measured now. Each is written before the next is measured."""
     finished = [] if results is None else results.laps
-    _announce(entrants, header, finished)
     laps = list(finished)
     if len(finished) == header.laps:
         return laps
     labels = [c.name for c in header.contenders if c.label is not None]
     with progress(header.laps, finished, labels) as on_lap:
-        done = {lap.number for lap in finished}
         try:
-            for lap in measure([e.contender for e in entrants], header.repeats, done, on_lap):
+            for lap in measured({lap.number for lap in finished}, on_lap):
                 if results is not None:
                     results.add(lap)
                 laps.append(lap)
-                costs.after(lap.seconds)
             return laps
         except KeyboardInterrupt:
             interruption = _describe_interruption(len(laps), header.laps, results)

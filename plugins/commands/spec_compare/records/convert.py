@@ -84,7 +84,7 @@ def _record(value: Any, _: Any) -> Record:
     if not (_even(record.steps, *traced) and _even(*filter(None, [record.prompt_steps]))):
         raise ValueError("the lists of its steps have different lengths")
     _check_counts(record.steps)
-    return attrs.evolve(record, tally=tally_of(record.steps))
+    return attrs.evolve(record, tally=tally_of(record.steps) if record.served is None else record.served.tally)
 
 
 def _even(*tables: Any) -> bool:

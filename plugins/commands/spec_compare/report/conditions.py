@@ -9,7 +9,7 @@ from typing import Any
 from spec_compare.figures.columns import GIB
 from spec_compare.figures.outcome import Outcome
 from spec_compare.figures.titles import value_text
-from spec_compare.records.header import Header, PluginFacts, TargetFacts
+from spec_compare.records.header import SERVER, Header, PluginFacts, TargetFacts
 
 ENVIRONMENT = ("python", "system", "cpu", "simd")
 
@@ -32,6 +32,7 @@ def facts(result: Outcome) -> list[tuple[str, str]]:
         ("temperatures", swept_values(header, "temperature")),
         ("max tokens", swept_values(header, "max_tokens")),
         ("other programs", None if result.load.others is None else f"{result.load.others:.2f} processors busy"),
+        *(("not known", line) for line in result.unknown),
         ("interval", f"{100 * header.interval:.4g}%, bootstrap over prompts, {header.resamples} resamples"),
     ]
     return [(name, str(value)) for name, value in rows if value not in (None, "")]
@@ -66,6 +67,8 @@ def _plugin(plugin: PluginFacts) -> str:
 
 def _facts_of(target: TargetFacts) -> Iterable[tuple[str, Any]]:
     """The rows of one model; a comparison may have several."""
+    if target.family == SERVER:
+        return [("server", f"{target.model}, model {target.name}")]
     return [
         ("model", f"{target.name} ({target.model}), {target.dtype} on {target.device}"),
         ("weights", ", ".join(f"{n} {kind}" for kind, n in target.quantisation.items())),
