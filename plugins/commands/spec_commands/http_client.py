@@ -143,30 +143,30 @@ class Client:
     def _parse(self, raw: bytes, path: str, response: Any) -> Any:
         """The body as JSON. Raises UsageError for a successful answer of the API that is none."""
         try:
-            return self._without_key(json.loads(raw))
+            return self.without_key(json.loads(raw))
         except (ValueError, RecursionError) as error:
             if response.status_code < 400 and path != "/metrics":
-                shown = quote(self._without_key(raw[:MESSAGE].decode("utf-8", "replace"))[:60])
+                shown = quote(self.without_key(raw[:MESSAGE].decode("utf-8", "replace"))[:60])
                 raise UsageError(
                     f"{self.shown}{path} answered {response.status_code} without JSON: {shown}",
                     hint="pass the address of a server with OpenAI's API",
                 ) from error
-            return self._without_key(raw.decode("utf-8", "replace"))
+            return self.without_key(raw.decode("utf-8", "replace"))
 
     def _location(self, response: Any) -> str:
         """Where an answer redirects to, without what may be secret."""
-        return hide_secrets(self._without_key(response.headers.get("location", "")))[:MESSAGE]
+        return hide_secrets(self.without_key(response.headers.get("location", "")))[:MESSAGE]
 
-    def _without_key(self, value: Any) -> Any:
+    def without_key(self, value: Any) -> Any:
         """A value of JSON in which the key, which a server may repeat, is replaced."""
         if self.key is None:
             return value
         if isinstance(value, str):
             return value.replace(self.key, SECRET)
         if isinstance(value, list):
-            return [self._without_key(one) for one in value]
+            return [self.without_key(one) for one in value]
         if isinstance(value, dict):
-            return {self._without_key(name): self._without_key(one) for name, one in value.items()}
+            return {self.without_key(name): self.without_key(one) for name, one in value.items()}
         return value
 
     def _pieces(self, response: Any, began: float) -> Iterator[bytes]:
@@ -191,9 +191,9 @@ class Client:
             if data == b"[DONE]":
                 return Reply(response.status_code, None, now, events)
             try:
-                events.append((now, self._without_key(json.loads(data))))
+                events.append((now, self.without_key(json.loads(data))))
             except (ValueError, RecursionError) as error:
-                shown = quote(self._without_key(data[:MESSAGE].decode("utf-8", "replace"))[:60])
+                shown = quote(self.without_key(data[:MESSAGE].decode("utf-8", "replace"))[:60])
                 raise UsageError(f"{self.shown} streamed what is no JSON: {shown}", hint="check the server") from error
             if events_max is not None and len(events) >= events_max:
                 return Reply(response.status_code, None, now, events, whole=False)
@@ -244,4 +244,4 @@ def hide_secrets(text: str) -> str:
 
 
 def _hidden_path(path: str) -> str:
-    return "" if path.rstrip("/") in ("", "/v1") else "/..."
+    return path if path.rstrip("/") in ("", "/v1") else "/..."

@@ -61,7 +61,9 @@ class Server:
         }
         try:
             reply = self.client.post(PATHS[api], body, EVENTS_PER_TOKEN * max_tokens + EVENTS_MORE)
-            return self._check(reply, read_answer(reply, self.client.shown), max_tokens)
+            answer = read_answer(reply, self.client.shown)
+            texts = self.client.without_key([*answer.texts])  # a key may come in pieces
+            return self._check(reply, attrs.evolve(answer, texts=tuple(texts)), max_tokens)
         except Unreachable:
             raise
         except UsageError as error:
