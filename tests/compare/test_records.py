@@ -125,6 +125,18 @@ def test_a_trace_has_the_draft_of_every_step(out):
     assert sum(sum(r["steps"]["accepted"]) for r in records)
 
 
+def test_accepted_tokens_before_the_cut_are_recorded_and_older_files_lack_them(out):
+    record = next(line for line in lines(out) if line["kind"] == "record" and any(line["steps"]["drafted"]))
+    steps = record["steps"]
+    assert all(v >= a for v, a in zip(steps["verified"], steps["accepted"], strict=True))
+
+    change(out, lines(out).index(record), steps={k: v for k, v in steps.items() if k != "verified"})
+    read(out)
+    change(out, [line.get("prompt") for line in lines(out)].index(record["prompt"]), steps={**steps, "verified": [99]})
+    with pytest.raises(UsageError):
+        read(out)
+
+
 def test_figures_have_the_names_of_other_programs(out):
     for r in (line for line in lines(out) if line["kind"] == "record"):
         steps, vllm, timings = r["steps"], r["vllm"], r["timings"]

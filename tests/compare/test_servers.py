@@ -65,7 +65,8 @@ def test_our_own_servers_and_every_export(prompts, tmp_path, capsys):
     assert next(r for r in stored.rows if r.contender == "ngram" and r.family == "all").tokens_per_step > 1
 
     assert run(["compare", "show", str(out), "--json"]) == 0
-    assert run(["compare", "export", str(out), "--csv", str(tmp_path / "t.csv"), "--texts", str(tmp_path / "x.csv")]) == 0
+    assert run(["compare", "export", str(out), "--csv", str(tmp_path / "t.csv")]) == 0
+    assert run(["compare", "export", str(out), "--texts", str(tmp_path / "x.csv")]) == 0
     assert run(["compare", "export", str(out), "--latex", str(tmp_path / "t.tex")]) == 0
     assert run(["compare", "report", str(out), str(tmp_path / "r.html")]) == 0
     assert run(["compare", "bundle", str(out), str(tmp_path / "b.zip")]) == 0
@@ -158,7 +159,8 @@ def test_a_comparison_continues(prompts, tmp_path, capsys):
     plain = StoryServer()
     with ExitStack() as stack:
         urls = [stack.enter_context(listen(lambda path, body, s=s: s.answer(path, body))) for s in (plain, broken)]
-        command = ["compare", "--url", f"plain={urls[0]}", "--url", f"fast={urls[1]}", "-n", "24", *map(str, words), str(out)]
+        named = ["--url", f"plain={urls[0]}", "--url", f"fast={urls[1]}"]
+        command = ["compare", *named, "-n", "24", *map(str, words), str(out)]
         assert run(command) == 2
         assert "fast, p" in capsys.readouterr().err
         done = len(read(out).laps)
@@ -267,7 +269,8 @@ def test_a_key_in_pieces_is_nowhere(prompts, tmp_path, monkeypatch):
     monkeypatch.setenv("STORY_KEY", KEY)
     pieces = [KEY[:5], KEY[5:9], KEY[9:], *WORDS[3:]]
     keys = ("--key-env", "a=STORY_KEY", "--key-env", "b=STORY_KEY")
-    compare({"a": StoryServer(words=pieces), "b": StoryServer(words=pieces)}, "--prompts", prompts, *keys, "--out", tmp_path / "o")
+    servers = {name: StoryServer(words=pieces) for name in ("a", "b")}
+    compare(servers, "--prompts", prompts, *keys, "--out", tmp_path / "o")
 
     assert KEY not in (tmp_path / "o" / "results.jsonl").read_text()
 
@@ -275,7 +278,8 @@ def test_a_key_in_pieces_is_nowhere(prompts, tmp_path, monkeypatch):
 def test_addresses_are_hidden(prompts, tmp_path, monkeypatch):
     out = tmp_path / "out"
     with listen(StoryServer().answer) as a, listen(StoryServer().answer) as b:
-        words = ["compare", "--url", f"a={a}", "--url", f"b={b}", "-n", "4", "--prompts", str(prompts), "--out", str(out)]
+        named = ["--url", f"a={a}", "--url", f"b={b}"]
+        words = ["compare", *named, "-n", "4", "--prompts", str(prompts), "--out", str(out)]
         monkeypatch.setattr("sys.argv", ["spec", *words, "https://me:word@host/secret/v1?key=1"])
         assert run(words) == 0
     lines = (out / "results.jsonl").read_text()

@@ -12,7 +12,7 @@ import attrs
 from spec_costs.curve import Curves
 
 from spec_compare.figures import latency, spec_bench_dataset
-from spec_compare.figures.acceptance import AcceptanceLengths, acceptance_histogram, acceptance_lengths
+from spec_compare.figures.acceptance import AcceptanceLengths, acceptance_histogram, acceptance_lengths, uncut_length
 from spec_compare.figures.bounds import bounds
 from spec_compare.records.record import Lap, Record
 from spec_core.toolkit import DraftStatistics
@@ -38,7 +38,8 @@ class Row:
     bootstrap interval over prompts; middle: median of the prompts' own. whole: the ratio with prefill, all sequences
     together. cpu_rate, cpu_speedup: as rate and speedup, by CPU time. efficiency: speedup / tokens_per_step; overhead:
     its inverse - 1. acceptance_histogram: drafts by their number of accepted tokens. split: shares of a step's time.
-    forwards: per generated token, by who made them.
+    forwards: per generated token, by who made them. uncut_acceptance_length: mean_acceptance_length with accepted
+    tokens after the end of a text.
     machine_rate: tokens/s of all sequences together, prefill included. first_token, between_tokens: percentiles in
     seconds. hardware_bound ... acceptance_bound: as in ``Bounds``. roof_fraction: speedup / acceptance_bound.
     worst_family ... worst_high: the family with the smallest speedup, in a row over several families.
@@ -68,6 +69,7 @@ class Row:
     acceptance_histogram: list[int]
     steps: int
     mean_acceptance_length: float | None
+    uncut_acceptance_length: float | None
     accepted_per_step: float | None
     draft_acceptance: float | None
     mean_draft_length: float | None
@@ -212,6 +214,7 @@ def row(
         tokens_per_step=tau,
         acceptance_length=acceptance_lengths(records),
         acceptance_histogram=acceptance_histogram(records),
+        uncut_acceptance_length=uncut_length(records),
         efficiency=_ratio(speeds["speedup"], tau),
         overhead=tau / speeds["speedup"] - 1 if tau and speeds["speedup"] else None,
         first_seconds=statistics.median(r.first_seconds for r in records),

@@ -74,7 +74,7 @@ def listed_contenders(
     thinking: str,
 ) -> list[ContenderEntry]:
     """The contenders of the command, of its file, and of its sweeps."""
-    lengths = None if golden is None else golden_lengths.read(golden, thinking).lengths
+    lengths = None if golden is None else golden_lengths.read(golden, thinking).rule_settings
     swept = [*sweeps, *([] if dtypes is None else [f"dtype={dtypes}"])]
     return entries(settings, contenders_file, swept, targets, lengths)
 

@@ -110,6 +110,7 @@ def add(steps: Steps, part: Part, seconds: float) -> None:
     steps.emitted.append(counts["emitted"])
     steps.seconds.append(seconds)
     steps.tested.append(counts["tested"])
+    steps.verified.append(len(part.full_verdict.path) if part.draft is not None and part.full_verdict else 0)
 
 
 @attrs.define(eq=False)

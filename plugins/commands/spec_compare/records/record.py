@@ -25,6 +25,10 @@ class Steps:
     emitted: list[int] = field("emitted tokens", factory=list)
     seconds: list[float] = field("seconds since the end of the step before", factory=list)
     tested: list[int] = field("drafted positions that the rule decided on", factory=list)
+    verified: list[int] = field(
+        "accepted drafted tokens before the cut at stops and limits; empty in files of version 1.1 and before",
+        factory=list,
+    )
 
 
 @attrs.define
