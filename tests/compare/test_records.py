@@ -87,7 +87,7 @@ def test_the_header_identifies_the_experiment(out):
     header, record, *_ = lines(out)
     plain, repeat = header["contenders"]
 
-    assert (header["format"], header["version"]) == ("spec-core results", "1.1")
+    assert (header["format"], header["version"]) == ("spec-core results", "1.2")
     assert header["prompts"]["families"] == {"u": 1, "v": 1} and len(header["prompts"]["sha256"]) == 64
     assert (plain["name"], plain["baseline"], repeat["baseline"]) == ("plain", "plain", "plain")
     assert repeat["settings"]["repeat.length"] == {"value": 3, "origin": "default"}

@@ -52,6 +52,7 @@ COMPARE = [
     click.option("--no-prompts", is_flag=True, help="Do not store the prompts beside the results."),
     click.option("--suite", help="Prompts of a suite that a package has: humaneval."),
     click.option("--prompt-tokens", type=click.IntRange(1), help="Cut prompts to this length."),
+    click.option("--lengths", metavar="N,N", help="Extend or cut every prompt to each of these numbers of tokens."),
     click.option("--chat", is_flag=True, help="Apply the model's chat template to prompts, as a user message."),
     click.option("--family", "families", multiple=True, help="Only these families of prompts."),
     click.option("--limit", type=click.IntRange(1), help="Max prompts of each family."),
@@ -76,7 +77,7 @@ COMPARE = [
 GROUPS = {
     "Results": ("out", "report", "against", "wide", "as_json", "no_prompts", "rerun"),
     "Contenders": ("contenders_file", "sweeps", "dtypes", "golden", "thinking", "targets", "oracles"),
-    "Prompts": ("file", "suite", "prompt_tokens", "chat", "families", "limit"),
+    "Prompts": ("file", "suite", "prompt_tokens", "lengths", "chat", "families", "limit"),
     "Measurement": (
         "repeats", "batch", "reuse_turns", "trace", "bounds", "exact", "costs", "executor", "ray_address",
     ),

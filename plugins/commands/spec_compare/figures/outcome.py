@@ -15,6 +15,7 @@ from spec_costs.limits import Limits, limits
 from spec_compare.figures import summary, timing_warnings
 from spec_compare.figures.difference import Difference
 from spec_compare.figures.equality import EqualityRow, equality
+from spec_compare.figures.lengths import LengthRow, length_rows
 from spec_compare.figures.load import load_of
 from spec_compare.figures.pairs import Pair, pairs
 from spec_compare.figures.routing import RoutingBound, routing_bounds
@@ -33,7 +34,7 @@ class Outcome:
 
     sessions: continuations after interruptions. prompts: empty if they were not stored. pairs: methods against each
     other. routing: the bound over methods, by plain decoding. equality: by type of numbers, if there are several.
-    unknown: what cannot be known of servers.
+    unknown: what cannot be known of servers. lengths: by length of prompts, with ``--lengths``.
     """
 
     header: Header
@@ -49,6 +50,7 @@ class Outcome:
     routing: list[RoutingBound] = attrs.field(factory=list)
     equality: list[EqualityRow] = attrs.field(factory=list)
     unknown: list[str] = attrs.field(factory=list)
+    lengths: list[LengthRow] = attrs.field(factory=list)
 
     @property
     def baselines(self) -> dict[str, str]:
@@ -64,6 +66,7 @@ class Outcome:
             "equality": [attrs.asdict(one) for one in self.equality],
             "differences": [attrs.asdict(d) for d in self.differences],
             "unknown": self.unknown,
+            "lengths": [attrs.asdict(one) for one in self.lengths],
             "warnings": [attrs.asdict(c) for c in self.warnings],
             "load": attrs.asdict(self.load),
             "limits": [attrs.asdict(one) for one in limits_of_costs(self.header, self.costs)],
@@ -91,6 +94,7 @@ def outcome(
         routing=routing_bounds(laps, {c.name: c.baseline for c in header.contenders if c.methods != [ORACLE]}),
         equality=equality(header, laps, rows, differences),
         unknown=unknown_facts(header, laps),
+        lengths=length_rows(laps, labels, header.prompts.lengths, header.interval),
     )
 
 

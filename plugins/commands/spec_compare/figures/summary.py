@@ -118,7 +118,7 @@ def rows(
     laps = list(laps)
     families = [*(f for f in dict.fromkeys(lap.family for lap in laps) if f != ALL), ALL]
     contenders = list(dict.fromkeys(lap.contender for lap in laps))
-    passed = {name for name in contenders if name in labels or not _differing(laps, name)}
+    passed = passed_names(laps, labels)
     known = costs or {}
     listed = [
         row(laps, name, family, passed, labels.get(name), known.get(name), level)
@@ -130,6 +130,12 @@ def rows(
         _with_worst(one, listed) if one.family == ALL and len(families) > 2 and one.contender in drafting else one
         for one in listed
     ]
+
+
+def passed_names(laps: list[Lap], labels: Mapping[str, str]) -> set[str]:
+    """The contenders whose texts are as they must be."""
+    names = dict.fromkeys(lap.contender for lap in laps)
+    return {name for name in names if name in labels or not _differing(laps, name)}
 
 
 def _with_worst(whole: Row, listed: Iterable[Row]) -> Row:

@@ -11,6 +11,7 @@ from spec_commands.timing_warnings import TimingWarning
 from spec_compare.figures.columns import COLUMNS, LEFT, informative_columns, title
 from spec_compare.figures.difference import Difference
 from spec_compare.figures.facets import short_names
+from spec_compare.figures.lengths import length_cells
 from spec_compare.figures.outcome import Outcome
 from spec_compare.figures.pairs import Pair, pairs_against
 from spec_compare.figures.summary import ALL, INTERVAL, Row, worst_first
@@ -58,6 +59,8 @@ def show_outcome(result: Outcome, wide: bool, against: str | None = None) -> Non
     show(result.rows, result.differences, result.warnings, wide, header.batch, result.baselines, header.interval)
     for bound in result.routing:
         say(bound.text)
+    if result.lengths:
+        show_table(length_cells(result.lengths), title="speedup at tokens per step, by length of the prompts")
     for line in result.unknown:
         say(f"not known: {line}")
     if result.equality:

@@ -10,7 +10,8 @@ from typing import Any
 import attrs
 from spec_commands.prompts import Prompt, as_messages, json_lines, read
 
-from spec_compare.inputs import conversations, rows, suites
+from spec_compare.inputs import conversations, rows, sized, suites
+from spec_compare.inputs.sized import restore_lengths
 from spec_core.errors import UsageError, why
 
 TEXTS = (".txt", ".md")
@@ -41,7 +42,8 @@ def json_prompts(path: Path, chat: bool) -> list[Prompt]:
     if column := rows.column_of(row):
         prompts = rows.read(path, column)
         return as_messages(path, prompts) if chat else prompts
-    return read(path, chat)
+    prompts = read(path, chat)
+    return restore_lengths(path, prompts) if isinstance(row, dict) and sized.KEY in row else prompts
 
 
 def first_row(path: Path) -> Any:

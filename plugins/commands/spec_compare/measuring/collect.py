@@ -17,6 +17,7 @@ from spec_commands.prompts import Prompt
 
 from spec_compare.figures.summary import INTERVAL, RESAMPLES
 from spec_compare.inputs.conversation import turns_of
+from spec_compare.inputs.sized import lengths_of
 from spec_compare.measuring.contenders import ContenderPlan
 from spec_compare.measuring.measure import batches
 from spec_compare.records.files import commit, hash_files, hashed_below
@@ -199,4 +200,4 @@ def facts_of(prompts: list[Prompt], source: str, prompt_tokens: int | None) -> P
     """Facts of the chosen prompts. prompt_tokens: length to which they are cut."""
     families = Counter(prompt.family for prompt in prompts)
     turns = max(map(turns_of, prompts))
-    return PromptFacts(source, prompts_sha256(prompts), dict(families), turns, prompt_tokens)
+    return PromptFacts(source, prompts_sha256(prompts), dict(families), turns, prompt_tokens, lengths_of(prompts))

@@ -12,6 +12,7 @@ from spec_commands import common
 from spec_commands.common import Settings
 
 from spec_compare.figures.outcome import Outcome, outcome
+from spec_compare.inputs.sized import EXTENSION
 from spec_compare.inputs.sources import PromptSource
 from spec_compare.measuring import calibration, collect, contenders, difference, exactness, experiment, oracle
 from spec_compare.measuring.calibration import Calibration
@@ -51,9 +52,13 @@ def run_experiment(
     settings, accounts = what.settings, what.accounts
     results = None if out is None else Results(out, written)
     before = None if results is None else results.before
-    targets = contenders.check_contenders(settings, what.entered, None if before is None else recorded_threads(before))
+    targets = contenders.check_contenders(
+        settings, what.entered, None if before is None else recorded_threads(before), max(what.lengths, default=0)
+    )
     source = what.choose(targets.values())
     entrants, terms = prepare_entrants(what, targets, source)
+    if what.lengths:
+        common.print_note(f"prompts of {', '.join(map(str, what.lengths))} tokens: {EXTENSION}")
     facts = collect.facts_of(source.prompts, source.name, terms.prompt_tokens)
     header, rows = prepare_runs(entrants, settings, facts, hashed=out is not None or check is not None)
     if check is not None:
@@ -67,9 +72,9 @@ def run_experiment(
         calibration.announce(costs.costs(), settings["draft_max"], terms.batch)
         laps = run_all(entrants, header, results, costs)
     labels = {c.name: c.label for c in header.contenders if c.label is not None}
-    differing = difference.differences(laps, labels, setups, source.prompts)
+    differing = difference.differences(laps, labels, setups)
     if accounts["exact"]:
-        differing = exactness.explain(differing, laps, setups, source.prompts)
+        differing = exactness.explain(differing, laps, setups)
     result = outcome(header, laps, labels, differing, costs.costs())
     result = attrs.evolve(result, sessions=[] if results is None else results.sessions, prompts=source.prompts)
     if results is not None:

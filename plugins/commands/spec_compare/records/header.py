@@ -61,6 +61,7 @@ class PromptFacts:
     families: dict[str, int] = field("number of prompts of each family")
     turns: int = field("max turns of a conversation")
     max_tokens: int | None = field("length to which prompts of one turn were cut; null for no limit")
+    lengths: list[int] = field("lengths to which each prompt was extended or cut, with --lengths", factory=list)
 
 
 @attrs.frozen

@@ -12,6 +12,7 @@ from spec_commands.prompts import Prompt
 
 from spec_compare.inputs import sources
 from spec_compare.inputs.conversation import Conversation
+from spec_compare.inputs.sized import KEY, SizedPrompt
 from spec_compare.records.header import Header
 from spec_core.errors import UsageError
 
@@ -32,7 +33,8 @@ def line_of(prompt: Prompt) -> dict[str, Any]:
     if isinstance(prompt, Conversation):
         return {"id": prompt.id, "family": prompt.family, "turns": list(prompt.turns)}
     form = "prompt" if isinstance(prompt.given, str) else "tokens" if isinstance(prompt.given[0], int) else "messages"
-    return {"id": prompt.id, "family": prompt.family, form: prompt.given}
+    length = {KEY: prompt.length} if isinstance(prompt, SizedPrompt) else {}
+    return {"id": prompt.id, "family": prompt.family, form: prompt.given, **length}
 
 
 def read(folder: Path, header: Header) -> list[Prompt]:
@@ -58,4 +60,6 @@ def prompts_sha256(prompts: Iterable[Prompt]) -> str:
 
 def identifying_content(prompt: Prompt) -> Any:
     """Content that identifies a prompt, independent of the target."""
+    if isinstance(prompt, SizedPrompt):
+        return [prompt.length, prompt.given]
     return list(prompt.turns) if isinstance(prompt, Conversation) else prompt.given

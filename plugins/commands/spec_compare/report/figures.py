@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from spec_compare.figures.outcome import Outcome
 from spec_compare.figures.summary import ALL
 from spec_compare.report.bars import speedups, time_split
+from spec_compare.report.context import context_curve
 from spec_compare.report.curves import acceptance, lengths
 from spec_compare.report.figure import Figure
 from spec_compare.report.points import efficiency, step_costs
@@ -20,6 +21,8 @@ def figures(result: Outcome) -> Iterator[Figure]:
     timed = [row for row in drafting if row.speedup is not None]
     if timed:
         yield speedups(result, timed)
+    if timed and result.lengths:
+        yield context_curve(result, timed)
     if drafting:
         yield acceptance(result, drafting)
         yield lengths(result, drafting)

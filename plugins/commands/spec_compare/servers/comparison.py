@@ -43,7 +43,7 @@ def compare_servers(out: Path | None, flags: dict[str, Any], own: dict[str, Any]
 
     flags: of the command, without those of servers. own: those of servers.
     """
-    groups = (SIZE_FLAGS, PROMPT_FLAGS, PROMPT_FILTERS, (*CONTENDER_FLAGS, *ACCOUNT_FLAGS))
+    groups = (SIZE_FLAGS, PROMPT_FLAGS, PROMPT_FILTERS, (*CONTENDER_FLAGS, *ACCOUNT_FLAGS, "lengths"))
     sizes, place, filters, others = (common.pop_flags(flags, *names) for names in groups)
     named = {name: own[name] for name in ENDPOINT_FLAGS}
     settings = common.settings_of(flags)
