@@ -12,6 +12,7 @@ from typing import Any
 
 from spec_commands import common
 
+from spec_compare.inputs.conversation import PICTURE
 from spec_compare.records import costs, prompts
 from spec_compare.records.reading import LAPS, read
 
@@ -40,8 +41,15 @@ def anonymous_copy(folder: Path, is_anonymous: bool) -> Iterator[Path]:
         if own_costs is not None:
             costs.write(copy, {hide_paths(name): one for name, one in own_costs.items()})
         if (folder / prompts.NAME).exists():
-            copy.joinpath(prompts.NAME).write_bytes((folder / prompts.NAME).read_bytes())
+            copy.joinpath(prompts.NAME).write_bytes(_hide_pictures((folder / prompts.NAME).read_bytes()))
         yield copy
+
+
+def _hide_pictures(data: bytes) -> bytes:
+    """Stored prompts, whose pictures have no folders."""
+    rows = (json.loads(line) for line in data.splitlines())
+    shown = ({**row, PICTURE: hide_paths(row[PICTURE])} if PICTURE in row else row for row in rows)
+    return "".join(f"{common.as_json(row)}\n" for row in shown).encode()
 
 
 def hide_names(data: bytes) -> bytes:

@@ -30,11 +30,11 @@ def length_rows(
 ) -> list[LengthRow]:
     """A row per contender and length."""
     laps = list(laps)
-    passed = passed_names(laps, labels)
+    names, passed = dict.fromkeys(lap.contender for lap in laps), passed_names(laps, labels)
     rows = []
     for length in lengths:
         own = [lap for lap in laps if all(record.prompt_tokens == length for record in lap.records)]
-        for name in dict.fromkeys(lap.contender for lap in own):
+        for name in (name for name in names if any(lap.contender == name for lap in own)):
             one = row(own, name, ALL, passed, labels.get(name), None, level)
             values = (one.prompts, one.rate, one.speedup, one.low, one.high, one.tokens_per_step)
             rows.append(LengthRow(name, length, *values))

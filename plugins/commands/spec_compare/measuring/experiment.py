@@ -18,7 +18,6 @@ from spec_compare.measuring import prompt_source
 from spec_compare.measuring.entries import ContenderEntry, entries
 from spec_compare.measuring.shard import ALL_WORK, Shard
 from spec_core import Target
-from spec_core.errors import UsageError
 
 PROMPT_FLAGS = ("file", "suite", "chat")
 PROMPT_FILTERS = ("families", "limit")
@@ -86,10 +85,8 @@ def listed_contenders(
 
 def prompt_source_of(targets: Iterable[Target], file: Path | None, suite: str | None, chat: bool) -> PromptSource:
     """The prompts that were asked for: of a file, a directory or a suite, else of the first model that has some."""
-    if file is not None and suite is not None:
-        raise UsageError("--prompts and --suite were both passed", hint="pass one of them")
     return (
-        sources.suite(suite, chat)
+        sources.suite(suite, chat, file)
         if suite is not None
         else sources.source(file or prompt_source.shipped_file(targets), chat)
     )

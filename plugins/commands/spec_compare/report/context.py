@@ -43,10 +43,10 @@ def _draw(result: Outcome, panel: Panel) -> Any:
         left.axhline(1, color=svg.INK, linewidth=1)
         for ax, title in ((left, "speedup"), (right, "tokens per step")):
             ax.set_title(title, fontsize=11)
+            ax.set_xlabel("prompt tokens")
             ax.set_xscale("log", base=2)
             ax.set_xticks(lengths, [short_count(length) for length in lengths])
             ax.minorticks_off()
-        left.figure.supxlabel("tokens of the prompt", fontsize=11)
         return left.figure
 
 
