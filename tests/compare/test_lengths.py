@@ -52,7 +52,7 @@ def chatting(pico):
     return Chatting()
 
 
-def sized(prompts, length, at=0):
+def prompt_and_all(prompts, length, at=0):
     own = size_prompts(prompts, [length])
     return own[at], own
 
@@ -60,18 +60,18 @@ def sized(prompts, length, at=0):
 @pytest.mark.parametrize("length", [1, 2, 7, 40, 333])
 def test_a_prompt_has_exactly_the_length_and_keeps_its_end(length, pico):
     for at, prompt in enumerate(PROMPTS):
-        tokens = resize(*sized(PROMPTS, length, at), pico)
+        tokens = resize(*prompt_and_all(PROMPTS, length, at), pico)
         own = tokens_of(prompt.given, pico)
         body = own[own[0] == pico.tokenizer.bos :]
         kept = min(len(body), length - (tokens[0] == pico.tokenizer.bos))
 
         assert len(tokens) == length
         assert tokens[len(tokens) - kept :] == body[len(body) - kept :]
-        assert tokens == resize(*sized(PROMPTS, length, at), pico), "the same every time"
+        assert tokens == resize(*prompt_and_all(PROMPTS, length, at), pico), "the same every time"
 
 
 def test_texts_of_the_prompts_that_follow_stand_before_a_prompt(chatting):
-    prompt, prompts = sized([*PROMPTS, Prompt("other", "g", "another family")], 120)
+    prompt, prompts = prompt_and_all([*PROMPTS, Prompt("other", "g", "another family")], 120)
     text = chatting.tokenizer.decode(resize(prompt, prompts, chatting))
 
     assert text.endswith(f"{TEXTS[1]}\n\n{TEXTS[2]}\n\n{TEXTS[0]}") and "another" not in text
@@ -80,25 +80,25 @@ def test_texts_of_the_prompts_that_follow_stand_before_a_prompt(chatting):
 def test_messages_keep_their_template(chatting):
     talk = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "A long story. Who is it about?"}]
     prompts = [Prompt("a", "f", talk), Prompt("b", "f", [{"role": "user", "content": "Tell me more."}])]
-    longer = chatting.tokenizer.decode(resize(*sized(prompts, 150), chatting))
-    shorter = chatting.tokenizer.decode(resize(*sized(prompts, 62), chatting))
+    longer = chatting.tokenizer.decode(resize(*prompt_and_all(prompts, 150), chatting))
+    shorter = chatting.tokenizer.decode(resize(*prompt_and_all(prompts, 62), chatting))
 
     assert longer.startswith("<system>Be brief.</><user>") and "Tell me more.\n\nA long story." in longer
     assert longer.endswith("Who is it about?</><assistant>") and len(longer) == 149
     assert shorter.startswith("<system>Be brief.</><user>") and shorter.endswith("about?</><assistant>")
     with pytest.raises(UsageError, match="chat template"):
-        resize(*sized(prompts, 20), chatting)
+        resize(*prompt_and_all(prompts, 20), chatting)
 
 
 def test_token_ids_are_extended_by_token_ids(pico):
     prompts = [Prompt("a", "f", [5, 6, 7]), Prompt("b", "f", [8, 9])]
 
-    assert resize(*sized(prompts, 6), pico) == [9, 8, 9, 5, 6, 7]
-    assert resize(*sized(prompts, 2), pico) == [6, 7]
+    assert resize(*prompt_and_all(prompts, 6), pico) == [9, 8, 9, 5, 6, 7]
+    assert resize(*prompt_and_all(prompts, 2), pico) == [6, 7]
 
 
 def test_a_single_prompt_is_extended_by_itself(pico):
-    assert len(resize(*sized(PROMPTS[:1], 64), pico)) == 64
+    assert len(resize(*prompt_and_all(PROMPTS[:1], 64), pico)) == 64
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_conversations_and_pictures_are_refused(pico):
         size_prompts([Conversation("a", "f", [], ("one", "two"))], [8])
     picture = [{"role": "user", "content": [{"type": "image", "image": "a.png"}]}]
     with pytest.raises(UsageError):
-        resize(*sized([Prompt("a", "f", picture)], 8), pico)
+        resize(*prompt_and_all([Prompt("a", "f", picture)], 8), pico)
 
 
 def test_prompts_of_different_lengths_never_run_together():

@@ -28,12 +28,12 @@ TALK = [
 ROWS = {
     "sharegpt": {"id": "abc_0", "conversations": TALK},
     "alpaca": {"instruction": "Sort the words.", "input": "b a", "output": "a b"},
-    "humaneval": {"task_id": "HumanEval/0", "prompt": "def f():\n", "entry_point": "f", "test": "", "canonical_solution": ""},
+    "humaneval": {"task_id": "HumanEval/0", "prompt": "def f():\n", "entry_point": "f", "test": ""},
     "mt-bench": {"question_id": 81, "category": "writing", "turns": ["Write.", "Again."]},
     "spec-bench": {"question_id": 81, "category": "rag", "turns": ["Answer."], "reference": ["x"]},
     "speed-bench": {"question_id": "q", "category": "coding", "turns": ["Code."], "source": "s"},
     "speculator-benchmarks": {"prompt": "Translate this."},
-    "mmspec": {"id": "img_1", "image": "vqa/1.png", "turns": ["What?", "Where?"], "category": "lake", "topic": "general vqa"},
+    "mmspec": {"id": "img_1", "image": "vqa/1.png", "turns": ["What?", "Where?"], "topic": "general vqa"},
 }  # fmt: skip
 
 
@@ -82,7 +82,14 @@ def test_a_form_is_recognised_where_it_is_certain(name, known, file):
 
 
 def test_our_own_files_are_none_of_them(file):
-    for row in ({"id": "1", "prompt": "a"}, {"tokens": [1]}, {"messages": [{"role": "user", "content": "x"}]}, [1], 3):
+    for row in (
+        {"id": "1", "prompt": "a"},
+        {"tokens": [1]},
+        {"messages": [{"role": "user", "content": "x"}]},
+        [1],
+        3,
+        {"prompt": "a", "instruction": "b", "output": "c"},
+    ):
         assert recognise_set(file(row)) is None
 
 
@@ -116,6 +123,8 @@ WRONG = {
     "deep": ("alpaca", b"[" * 100_000, "not valid JSON"),
     "nothing": ("alpaca", b"", "has no prompts"),
     "a picture that is missing": ("mmspec", b'{"id": 1, "image": "no.png", "turns": ["x"]}', "no picture 'no.png'"),
+    "a picture elsewhere": ("mmspec", b'{"id": 1, "image": "../../x.png", "turns": ["x"]}', "no picture '../../x.png'"),
+    "a picture at a path": ("mmspec", b'{"id": 1, "image": "/etc/x.png", "turns": ["x"]}', "no picture '/etc/x.png'"),
     "a row that is masked": (
         "speed-bench", b'{"turns": ["FULL BENCHMARK DATA SHOULD BE FETCHED FROM THE SOURCE"]}', "no prompt yet",
     ),

@@ -240,8 +240,8 @@ def check_url(url: str) -> str:
 
 def hide_secrets(text: str) -> str:
     """A text whose addresses have their scheme, host and port alone: a password, a path or a query may be secret."""
-    return URL.sub(lambda found: f"{found[1]}{found[2]}{_hidden_path(found[3] or '')}", text)
+    return URL.sub(lambda match: f"{match[1]}{match[2]}{_short_path(match[3] or '')}", text)
 
 
-def _hidden_path(path: str) -> str:
+def _short_path(path: str) -> str:
     return path if path.rstrip("/") in ("", "/v1") else "/..."

@@ -127,7 +127,7 @@ def compare(
     if ctx.invoked_subcommand is not None:
         _check_alone(ctx)
         return None
-    server_options.check_flags(_passed(ctx), flags["urls"])
+    server_options.check_flags(_flags_on_line(ctx), flags["urls"])
     servers = common.pop_flags(flags, *server_options.SERVER_FLAGS)
     if rerun is not None:
         _check_rerun(ctx)
@@ -176,7 +176,7 @@ def _measure(
     return result, statement(bundle, before, result, texts), texts.equal == texts.texts
 
 
-def _passed(ctx: click.Context) -> dict[str, str]:
+def _flags_on_line(ctx: click.Context) -> dict[str, str]:
     """{parameter: option} of the command line."""
     return {
         param.name: param.opts[0]
@@ -192,7 +192,7 @@ OUTPUT = ("trace", "out", "report", "against", "wide", "as_json")
 
 def _check_rerun(ctx: click.Context) -> None:
     """Raise UsageError for an option that the bundle decides."""
-    for name, option in _passed(ctx).items():
+    for name, option in _flags_on_line(ctx).items():
         if name not in (*RERUN, *OUTPUT):
             raise UsageError(
                 f"{option} cannot be combined with --rerun: the bundle decides it",
@@ -251,7 +251,7 @@ def _check_against(flags: dict[str, Any], against: str) -> None:
 
 def _check_alone(ctx: click.Context) -> None:
     """Raise UsageError for an option before the name of a subcommand: it would have no effect."""
-    if passed := [*_passed(ctx).values()]:
+    if passed := [*_flags_on_line(ctx).values()]:
         raise UsageError(
             f"{passed[0]} is no option of `spec compare {ctx.invoked_subcommand}`",
             hint=f"write options after the name; see spec compare {ctx.invoked_subcommand} --help",

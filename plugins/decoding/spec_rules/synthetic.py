@@ -79,10 +79,10 @@ class Synthetic:
             draft = step.part(seq).draft
             if draft is not None:
                 path = longest(draft)
-                path = path[: self.owed(seq, len(path)) if self.all_steps else kept_count(rates, self.coin(seq))]
+                path = path[: self.due_count(seq, len(path)) if self.all_steps else kept_count(rates, self.coin(seq))]
                 step.decide(seq, Verdict(path, choice(1 + path[-1] if path else 0)))
 
-    def owed(self, seq: Sequence, depth: int) -> int:
+    def due_count(self, seq: Sequence, depth: int) -> int:
         """Number of positions to keep so that all steps so far have the length. depth: positions of the draft.
 
         A step without a draft emits one token, so the steps since the last draft are the tokens since then.

@@ -33,7 +33,7 @@ def unknown_facts(header: Header, laps: Iterable[Lap]) -> list[str]:
         records.setdefault(record.contender, []).append(record)
     return [
         "weights, precision, device and caches of the servers, and what else they served meanwhile",
-        "token ids: texts are compared by their characters, and tokens are those that each server counts",
+        "token ids: texts are compared by their characters, and each server counts its own tokens",
         "acceptance by position, and steps: each token that is no accepted draft is taken for one",
         *(line for name, own in records.items() for line in _unknown_counts(name, own)),
     ]

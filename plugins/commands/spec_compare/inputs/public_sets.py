@@ -7,12 +7,12 @@ import json
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import attrs
 from spec_commands.common import print_note
-from spec_commands.prompts import Prompt, parse_line
+from spec_commands.prompts import FORMS, Prompt, parse_line
 
 from spec_compare.inputs.conversation import Conversation, first_message
 from spec_compare.inputs.rows import check_filled, row_family, row_id
@@ -79,21 +79,21 @@ def _is_talk(row: Row) -> bool:
 
 def _talk(path: Path, where: str, number: int, row: Row) -> Prompt | None:
     """The human's turns of a conversation; the answers between are the model's own."""
-    said = (m["value"] for m in row["conversations"] if m["from"] in HUMAN)
-    turns = tuple(text for text in said if isinstance(text, str) and text.strip())
+    values = (m["value"] for m in row["conversations"] if m["from"] in HUMAN)
+    turns = tuple(text for text in values if isinstance(text, str) and text.strip())
     if not turns:
         return None
     return Conversation(row_id(row, number), row_family(row, "sharegpt"), first_message(turns[0]), turns)
 
 
-def _pictured(path: Path, where: str, number: int, row: Row) -> Prompt:
-    """A question on a picture, which lies in ``images`` beside the file; its topic is the family."""
-    picture = path.parent / "images" / row["image"]
-    picture = picture if picture.is_file() else path.parent / row["image"]
-    if not picture.is_file():
+def _picture_row(path: Path, where: str, number: int, row: Row) -> Prompt:
+    """A question on a picture, from the folder ``images`` next to the file; its topic is the family."""
+    name = PurePath(row["image"])
+    picture = path.parent / "images" / name
+    if name.is_absolute() or ".." in name.parts or not picture.is_file():
         raise UsageError(
             f"{where}: there is no picture {row['image']!r:.80} in {path.parent / 'images'}",
-            hint="keep the folder images of MMSpec beside its mmspec.jsonl",
+            hint="keep the folder images of MMSpec next to its mmspec.jsonl",
         )
     turns = tuple(row["turns"])
     family = row["topic"] if _is_text(row, "topic") else row_family(row, "mmspec")
@@ -103,7 +103,10 @@ def _pictured(path: Path, where: str, number: int, row: Row) -> Prompt:
 TURNS = '"question_id", "category" and "turns", a list of texts'
 SETS: Mapping[str, PublicSet] = {
     "mmspec": PublicSet(
-        '"id", "image", "turns" and "topic"', lambda row: _is_text(row, "image") and _has_turns(row), _pictured, True
+        '"id", "image", "turns" and "topic"',
+        lambda row: _is_text(row, "image") and _has_turns(row),
+        _picture_row,
+        True,
     ),
     "sharegpt": PublicSet('"conversations" of objects with "from" and "value"', _is_talk, _talk, True),
     "alpaca": PublicSet(
@@ -129,7 +132,9 @@ def recognise_set(path: Path) -> str | None:
         _, row = next(_rows(path))
     except (StopIteration, UsageError):
         return None
-    return next((name for name, one in SETS.items() if one.certain and isinstance(row, dict) and one.has(row)), None)
+    if not isinstance(row, dict) or row.keys() & set(FORMS):
+        return None
+    return next((name for name, one in SETS.items() if one.certain and one.has(row)), None)
 
 
 def read_set(name: str, path: Path) -> list[Prompt]:
@@ -165,9 +170,9 @@ def _prompts(name: str, known: PublicSet, path: Path) -> Iterator[Prompt]:
     for number, row in _rows(path):
         where = f"{path.name}, row {number}"
         if not isinstance(row, dict) or not known.has(row):
-            found = ", ".join(map(repr, list(row)[:KEYS_SHOWN])) if isinstance(row, dict) else type(row).__name__
+            keys = ", ".join(map(repr, list(row)[:KEYS_SHOWN])) if isinstance(row, dict) else type(row).__name__
             raise UsageError(
-                f"{where} is not of {name}: it has {found or 'nothing'}",
+                f"{where} is not of {name}: it has {keys or 'nothing'}",
                 hint=f"a row of {name} has {known.row}; without --suite the form is recognised",
             )
         prompt = known.made(path, where, number, row)

@@ -57,12 +57,12 @@ def fitting(prompts: list[Prompt], target: Target, terms: RequestSettings) -> li
     Raises UsageError for a prompt that leaves no room to generate, before anything is measured.
     """
     return [
-        _resized(prompt, prompts, target, terms) if isinstance(prompt, SizedPrompt) else _fitting(prompt, target, terms)
+        _resize(prompt, prompts, target, terms) if isinstance(prompt, SizedPrompt) else _fitting(prompt, target, terms)
         for prompt in prompts
     ]
 
 
-def _resized(prompt: SizedPrompt, prompts: list[Prompt], target: Target, terms: RequestSettings) -> Prompt:
+def _resize(prompt: SizedPrompt, prompts: list[Prompt], target: Target, terms: RequestSettings) -> Prompt:
     tokens = resize(prompt, prompts, target)
     _check_room(prompt, len(tokens), terms.max_tokens - 1, target.info.context)
     return attrs.evolve(prompt, given=tokens)

@@ -39,7 +39,7 @@ def aliases(record: Record) -> dict[str, Any]:
 
 def vllm(record: Record) -> dict[str, Any]:
     if record.served is not None:
-        return _served(record.served)
+        return _server_figures(record.served)
     pairs = [(a, d) for a, d in zip(record.steps.accepted, record.steps.drafted, strict=True) if d]
     accepted, drafted = [a for a, _ in pairs], [d for _, d in pairs]
     counts = Counter(accepted)
@@ -55,7 +55,7 @@ def vllm(record: Record) -> dict[str, Any]:
     }
 
 
-def _served(served: ServedText) -> dict[str, Any]:
+def _server_figures(served: ServedText) -> dict[str, Any]:
     """The figures of a server's text; null where it does not count them."""
     counts = served.tally.report()
     return {

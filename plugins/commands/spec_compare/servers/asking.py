@@ -91,12 +91,12 @@ class Server:
         return TimedAnswer(answer, answer.completion_tokens, first, last, gaps)
 
     def _refusal(self, answer: Answer) -> UsageError:
-        said = f"it answered {answer.status}: {quote(answer.error)}"
+        reason = f"it answered {answer.status}: {quote(answer.error)}"
         if answer.status in (401, 403):
-            return UsageError(f"a key is needed: {said}", hint=KEY_HINT)
+            return UsageError(f"a key is needed: {reason}", hint=KEY_HINT)
         if answer.status == 404 and self.model is not None:
-            return UsageError(f"{said} (model {quote(self.model)})", hint="pass the model's name with --url-model")
-        return UsageError(said, hint="look at the server's log; --chat asks with messages, without it with texts")
+            return UsageError(f"{reason} (model {quote(self.model)})", hint="pass the model's name with --url-model")
+        return UsageError(reason, hint="look at the server's log; --chat asks with messages, without it with texts")
 
     def _check_counts(self, answer: Answer, max_tokens: int) -> None:
         """Raise UsageError for counts that cannot be."""

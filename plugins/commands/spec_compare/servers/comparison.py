@@ -51,17 +51,17 @@ def compare_servers(out: Path | None, flags: dict[str, Any], own: dict[str, Any]
     model = settings["model"] if settings.table["model"].origin == FLAG else None
     endpoints = read_endpoints(own["urls"], model, **named)
     source = None if place["file"] is place["suite"] is None else prompt_source_of((), **place)
-    source = None if source is None else _chosen(source, filters)
+    source = None if source is None else _filter(source, filters)
     servers = [probing.find_server(endpoint, own["timeout"]) for endpoint in endpoints]
     try:
-        source = source or _chosen(prompt_source_of((), probing.built_in_file(servers), None, place["chat"]), filters)
+        source = source or _filter(prompt_source_of((), probing.built_in_file(servers), None, place["chat"]), filters)
         probing.probe(servers, source.prompts)
         return _run(servers, settings, source, terms, out, {**own, "no_prompts": others["no_prompts"]})
     finally:
         probing.close_all(servers)
 
 
-def _chosen(source: PromptSource, filters: dict[str, Any]) -> PromptSource:
+def _filter(source: PromptSource, filters: dict[str, Any]) -> PromptSource:
     """The prompts of these filters, with pictures as requests carry them."""
     return attrs.evolve(source, prompts=prompt_source.choose(source.prompts, source.name, **filters))
 

@@ -48,8 +48,8 @@ def read_endpoints(
     model: of every server. url_models, off, key_env: each ``NAME=VALUE``.
     """
     addresses = _pairs("--url", urls, "http://HOST:PORT")
-    models = _named("--url-model", url_models, addresses, "MODEL")
-    switches = _named("--off", off, addresses, "FIELD=VALUE")
+    models = _server_pairs("--url-model", url_models, addresses, "MODEL")
+    switches = _server_pairs("--off", off, addresses, "FIELD=VALUE")
     keys = _keys(key_env, addresses)
     endpoints = [
         Endpoint(
@@ -80,7 +80,7 @@ def _pairs(option: str, texts: Iterable[str], value: str) -> dict[str, str]:
     return pairs
 
 
-def _named(option: str, texts: Iterable[str], names: Mapping[str, str], value: str) -> dict[str, str]:
+def _server_pairs(option: str, texts: Iterable[str], names: Mapping[str, str], value: str) -> dict[str, str]:
     """The pairs of an option, whose names are those of servers."""
     pairs = _pairs(option, texts, value)
     if unknown := [name for name in pairs if name not in names]:
@@ -92,7 +92,7 @@ def _named(option: str, texts: Iterable[str], names: Mapping[str, str], value: s
 def _keys(texts: Iterable[str], addresses: Mapping[str, str]) -> dict[str, str]:
     """{NAME: variable}. A variable alone is that of all servers, if they have one address."""
     alone = [text for text in texts if "=" not in text]
-    keys = _named("--key-env", [text for text in texts if "=" in text], addresses, "VARIABLE")
+    keys = _server_pairs("--key-env", [text for text in texts if "=" in text], addresses, "VARIABLE")
     if alone and len({check_url(address) for address in addresses.values()}) > 1:
         raise UsageError(
             f"--key-env {quote(alone[0])} would send one key to several servers", hint="write --key-env NAME=VARIABLE"

@@ -76,7 +76,7 @@ def run_lap(server: Server, group: list[Prompt], terms: Terms, slot: Slot, basel
         took = time.perf_counter() - began
         seconds += took
         for prompt, one in zip(talking, timed, strict=True):
-            served = _served(server, one, before)
+            served = _server_counts(server, one, before)
             share = took / len(talking)
             records.append(_record(prompt, one, served, (server.name, baseline, slot.repeat, turn), share, terms))
             answers[prompt.id].append(one.answer.text)
@@ -154,19 +154,19 @@ def _counters(server: Server, talking: list[Prompt]) -> Counters | None:
     return read_counters(server.client) if server.counts and len(talking) == 1 else None
 
 
-def _served(server: Server, timed: TimedAnswer, before: Counters | None) -> ServedText:
+def _server_counts(server: Server, timed: TimedAnswer, before: Counters | None) -> ServedText:
     """What the answer says of its drafts, else what the counters say of them."""
     answer = timed.answer
     if answer.drafted is not None:
         return ServedText(timed.tokens, "answer", answer.drafts, answer.drafted, answer.accepted, timed.gaps)
-    counts = {} if before is None else _counted(server, before, timed.tokens)
+    counts = {} if before is None else _count_differences(server, before, timed.tokens)
     drafted, accepted = counts.get("drafted"), counts.get("accepted")
     if drafted is None or accepted is None or not 0 <= accepted <= drafted:
         return ServedText(timed.tokens, None, None, None, None, timed.gaps)
     return ServedText(timed.tokens, "/metrics", counts.get("drafts"), drafted, accepted, timed.gaps)
 
 
-def _counted(server: Server, before: Counters, tokens: int) -> dict[str, int]:
+def _count_differences(server: Server, before: Counters, tokens: int) -> dict[str, int]:
     """What was counted since, if it is of this text alone; else nothing."""
     for _ in range(LATE):
         after = read_counters(server.client)

@@ -1,4 +1,4 @@
-"""Options of the command about servers, and those that may be combined with them."""
+"""Options of the command about servers, and the options that may be combined with them."""
 
 from __future__ import annotations
 
