@@ -71,7 +71,8 @@ def test_our_own_servers_and_every_export(prompts, tmp_path, capsys):
     assert run(["compare", "report", str(out), str(tmp_path / "r.html")]) == 0
     assert run(["compare", "bundle", str(out), str(tmp_path / "b.zip")]) == 0
     assert bundle.check(tmp_path / "b.zip")[0].unknown == stored.unknown
-    assert "not known" in (tmp_path / "r.html").read_text("utf-8")
+    page = (tmp_path / "r.html").read_text("utf-8")
+    assert "What is not known of them" in page and "unknown, unknown" not in page
     assert run(["compare", "--rerun", str(tmp_path / "b.zip")]) == 2
     assert run(["compare", "export", str(out), "--golden", str(tmp_path / "g")]) == 2
     assert "cannot start" in capsys.readouterr().err
@@ -144,6 +145,21 @@ def test_counters_that_have_requests_of_others_are_not_used(prompts, capsys, mon
 
     assert compare({"plain": StoryServer(), "fast": fast}, "--prompts", prompts, "--json") == 0
     assert row_of(summary(capsys), "fast")["tokens_per_step"] is None
+
+
+@pytest.mark.parametrize("text", ["1e999", "-1", "NaN", "9e30"])
+def test_counters_that_are_impossible_are_not_used(text, prompts, capsys, monkeypatch):
+    monkeypatch.setattr("spec_compare.servers.measuring.WAIT", 0)
+
+    class Odd(StoryServer):
+        def metric_text(self):
+            value = text if self.bodies else "0"
+            names = ("num_draft_tokens", "num_accepted_tokens")
+            return "".join(f"vllm:spec_decode_{name}_total {value}\n" for name in names).encode()
+
+    odd = Odd(4, timings=False, metrics=True)
+    assert compare({"plain": StoryServer(), "odd": odd}, "--prompts", prompts, "--json", "--limit", "1") == 0
+    assert row_of(summary(capsys), "odd")["draft_acceptance"] is None
 
 
 def test_a_comparison_continues(prompts, tmp_path, capsys):
@@ -225,6 +241,8 @@ MISUSE = {
     "a method": (["--url", "a=http://h", "--url", "b=http://h", "--method", "ngram"], "--method cannot be combined"),
     "a trace": (["--url", "a=http://h", "--url", "b=http://h", "--trace"], "--trace cannot be combined"),
     "a penalty": (["--url", "a=http://h", "--url", "b=http://h", "--repetition-penalty", "1.1"], "differently"),
+    "a setting": (["--url", "a=http://h", "--url", "b=http://h", "-o", "draft_max=3"], "-o draft_max cannot"),
+    "a plugin's": (["--url", "a=http://h", "--url", "b=http://h", "-o", "ngram.n_max=3"], "-o ngram.n_max cannot"),
     "no url": (["-m", "zoo:pico", "--off", "a=spec"], "--off was passed without --url"),
     "another name": (["--url", "a=http://h", "--url", "b=http://h", "--off", "c=spec"], "'c', which is no server"),
     "no server": (["--url", "a=http://127.0.0.1:9", "--url", "b=http://127.0.0.1:9"], "does not answer"),

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import takewhile
+from itertools import cycle, takewhile
 from typing import Any
 
 from spec_commands.prompt import tokens_of
 from spec_commands.prompts import Prompt
 
-from spec_compare.inputs.sized import SizedPrompt
+from spec_compare.inputs.sized import SizedPrompt, length_of
 from spec_core import Target
 from spec_core.errors import UsageError
 from spec_core.toolkit import encode_part
@@ -20,7 +20,7 @@ SEPARATOR = "\n\n"
 
 
 def resize(prompt: SizedPrompt, prompts: Sequence[Prompt], target: Target) -> list[int]:
-    """Token ids of a prompt, as many as its length says. prompts: all, for texts to stand before it.
+    """Token ids of a prompt; their number is its length. prompts: all, for texts to stand before it.
 
     Raises UsageError for a length without room for the chat template, and for pictures.
     """
@@ -77,14 +77,20 @@ def _with_text(given: list[dict[str, Any]], text: str) -> list[dict[str, Any]]:
 
 
 def _filler(prompt: SizedPrompt, prompts: Sequence[Prompt], target: Target, count: int) -> list[int]:
-    """This number of tokens: texts of the prompts that follow it in its family, then from the first one on."""
-    family = [p for p in prompts if p.family == prompt.family and isinstance(p, SizedPrompt)]
-    same = [p for p in family if p.length == prompt.length]
+    """This number of tokens: texts of the family's other prompts, which precede it in the file or come round again."""
+    same = [p for p in prompts if p.family == prompt.family and length_of(p) == prompt.length]
     at = next(i for i, p in enumerate(same) if p.id == prompt.id)
-    ids = [one for p in [*same[at + 1 :], *same[:at]] or same for one in _ids_of(p, target)]
-    if not ids:
-        raise UsageError(f"prompt {prompt.id!r} cannot be extended: it is empty", hint="remove it from --prompts")
-    return (ids * -(-count // len(ids)))[-count:]
+    order = [*reversed(same[:at]), *reversed(same[at + 1 :])] or same
+    parts: list[list[int]] = []
+    left = count
+    for number, other in enumerate(cycle(order)):
+        if left <= 0:
+            break
+        parts.append(_ids_of(other, target))
+        left -= len(parts[-1])
+        if number + 1 == len(order) and left == count:
+            raise UsageError(f"prompt {prompt.id!r} cannot be extended: it is empty", hint="remove it from --prompts")
+    return [one for part in reversed(parts) for one in part][-count:]
 
 
 def _ids_of(prompt: Prompt, target: Target) -> list[int]:

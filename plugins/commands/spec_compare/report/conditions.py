@@ -34,7 +34,6 @@ def facts(result: Outcome) -> list[tuple[str, str]]:
         ("temperatures", swept_values(header, "temperature")),
         ("max tokens", swept_values(header, "max_tokens")),
         ("other programs", None if result.load.others is None else f"{result.load.others:.2f} processors busy"),
-        *(("not known", line) for line in result.unknown),
         ("interval", f"{100 * header.interval:.4g}%, bootstrap over prompts, {header.resamples} resamples"),
     ]
     return [(name, str(value)) for name, value in rows if value not in (None, "")]

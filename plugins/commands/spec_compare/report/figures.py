@@ -23,9 +23,9 @@ def figures(result: Outcome) -> Iterator[Figure]:
         yield speedups(result, timed)
     if timed and result.lengths:
         yield context_curve(result, timed)
-    if drafting:
-        yield acceptance(result, drafting)
-        yield lengths(result, drafting)
+    if by_step := [row for row in drafting if row.acceptance_histogram]:
+        yield acceptance(result, by_step)
+        yield lengths(result, by_step)
     if result.costs:
         yield step_costs(result)
     if split := [row for row in rows if row.split]:

@@ -27,7 +27,7 @@ from spec_compare.records.writing import Results
 from spec_compare.servers import probing
 from spec_compare.servers.asking import Server
 from spec_compare.servers.endpoints import read_endpoints
-from spec_compare.servers.header import server_header
+from spec_compare.servers.header import SETTINGS, server_header
 from spec_compare.servers.measuring import Terms, measure_servers
 from spec_compare.servers.pictures import send_pictures
 from spec_core.commands import FLAG
@@ -47,6 +47,7 @@ def compare_servers(out: Path | None, flags: dict[str, Any], own: dict[str, Any]
     sizes, place, filters, others = (common.pop_flags(flags, *names) for names in groups)
     named = {name: own[name] for name in ENDPOINT_FLAGS}
     settings = common.settings_of(flags)
+    _check_settings(settings)
     terms = _terms(settings, sizes)
     model = settings["model"] if settings.table["model"].origin == FLAG else None
     endpoints = read_endpoints(own["urls"], model, **named)
@@ -64,6 +65,14 @@ def compare_servers(out: Path | None, flags: dict[str, Any], own: dict[str, Any]
 def _filter(source: PromptSource, filters: dict[str, Any]) -> PromptSource:
     """The prompts of these filters, with pictures as requests carry them."""
     return attrs.evolve(source, prompts=prompt_source.choose(source.prompts, source.name, **filters))
+
+
+def _check_settings(settings: Settings) -> None:
+    """Raise UsageError for a setting of the command that no server gets."""
+    known = {*SETTINGS, "model", "repetition_penalty"}
+    for name, setting in settings.table.items():
+        if setting.origin == FLAG and name not in known:
+            raise UsageError(f"-o {name} cannot be combined with --url", hint="start the server with it")
 
 
 def _terms(settings: Settings, sizes: dict[str, Any]) -> Terms:

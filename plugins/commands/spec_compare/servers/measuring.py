@@ -20,6 +20,8 @@ from spec_core import Sampling
 
 SEEDS = 1 << 31
 """Servers take seeds below this."""
+LARGEST = 1 << 40
+"""Max count of a text."""
 LATE, WAIT = 4, 0.1
 """Times that counters are read again, and seconds between: a server may count after its answer."""
 
@@ -160,17 +162,21 @@ def _server_counts(server: Server, timed: TimedAnswer, before: Counters | None) 
     if answer.drafted is not None:
         return ServedText(timed.tokens, "answer", answer.drafts, answer.drafted, answer.accepted, timed.gaps)
     counts = {} if before is None else _count_differences(server, before, timed.tokens)
-    drafted, accepted = counts.get("drafted"), counts.get("accepted")
-    if drafted is None or accepted is None or not 0 <= accepted <= drafted:
+    drafted, accepted, drafts = (counts.get(name) for name in ("drafted", "accepted", "drafts"))
+    if drafted is None or accepted is None or not 0 <= accepted <= drafted or not 0 <= (drafts or 0) <= drafted:
         return ServedText(timed.tokens, None, None, None, None, timed.gaps)
-    return ServedText(timed.tokens, "/metrics", counts.get("drafts"), drafted, accepted, timed.gaps)
+    return ServedText(timed.tokens, "/metrics", drafts, drafted, accepted, timed.gaps)
 
 
 def _count_differences(server: Server, before: Counters, tokens: int) -> dict[str, int]:
     """What was counted since, if it is of this text alone; else nothing."""
     for _ in range(LATE):
         after = read_counters(server.client)
-        counts = {} if after is None else {name: int(value) for name, value in (after - before).items()}
+        counts = (
+            {}
+            if after is None
+            else {name: int(value) for name, value in (after - before).items() if abs(value) < LARGEST}
+        )
         if counts.get("tokens", tokens) == tokens:
             return counts
         time.sleep(WAIT)
