@@ -147,7 +147,7 @@ def run_all(entrants: list[ContenderPlan], header: Header, results: Results | No
 
 
 def record_laps(measured: Measured, header: Header, results: Results | None) -> list[Lap]:
-    """The laps of an interrupted run, and the laps that are measured now. Each is written before the next is measured."""
+    """The laps of an interrupted run and further ones, each written before the next is measured."""
     finished = [] if results is None else results.laps
     laps = list(finished)
     if len(finished) == header.laps:

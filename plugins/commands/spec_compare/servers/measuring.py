@@ -172,11 +172,8 @@ def _count_differences(server: Server, before: Counters, tokens: int) -> dict[st
     """What was counted since, if it is of this text alone; else nothing."""
     for _ in range(LATE):
         after = read_counters(server.client)
-        counts = (
-            {}
-            if after is None
-            else {name: int(value) for name, value in (after - before).items() if abs(value) < LARGEST}
-        )
+        values = {} if after is None else after - before
+        counts = {name: int(value) for name, value in values.items() if abs(value) < LARGEST}
         if counts.get("tokens", tokens) == tokens:
             return counts
         time.sleep(WAIT)
