@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 import attrs
-from spec_commands.http_client import Client, Reply, Unreachable
+from spec_commands.http_client import Client, Reply
 from spec_commands.servers.answers import Answer, choice_text, read_answer
 from spec_commands.servers.models import PATHS
 
@@ -64,8 +64,6 @@ class Server:
             answer = read_answer(reply, self.client.shown)
             texts = self.client.without_key([*answer.texts])  # a key may come in pieces
             return self._check(reply, attrs.evolve(answer, texts=tuple(texts)), max_tokens)
-        except Unreachable:
-            raise
         except UsageError as error:
             raise type(error)(f"{self.name}, {what}: {error.reason}", hint=error.hint) from error
 
