@@ -62,7 +62,8 @@ def read_key(name: str | None) -> str | None:
     if name is None:
         return None
     if not name.isidentifier() or not os.environ.get(name):
-        raise UsageError(f"--key-env {name[:40]!r} names no variable that is set", hint="export it, and pass its name")
+        # The name is not shown: it may be the key itself.
+        raise UsageError("--key-env names no variable that is set", hint="export one with the key, and pass its name")
     key = os.environ[name]
     if not key.isascii() or not key.isprintable():
         raise UsageError(f"the key in {name} has characters that no header can have", hint="check the variable")

@@ -73,11 +73,18 @@ def _pairs(option: str, texts: Iterable[str], value: str) -> dict[str, str]:
     for text in texts:
         name, equals, rest = text.partition("=")
         if not equals or not name.strip() or not rest or "/" in name:
-            raise UsageError(f"{option} {quote(hide_secrets(text))} must be NAME={value}", hint=EXAMPLE)
+            raise UsageError(f"{option}{_shown(option, text)} must be NAME={value}", hint=EXAMPLE)
         if name in pairs:
-            raise UsageError(f"{option} was passed twice for {quote(name)}", hint="give each server its own name")
+            raise UsageError(
+                f"{option} was passed twice for{_shown(option, name)}", hint="give each server its own name"
+            )
         pairs[name] = rest
     return pairs
+
+
+def _shown(option: str, text: str) -> str:
+    """A value for an error; nothing for a key, which some pass in place of its variable."""
+    return "" if option == "--key-env" else f" {quote(hide_secrets(text))}"
 
 
 def _server_pairs(option: str, texts: Iterable[str], names: Mapping[str, str], value: str) -> dict[str, str]:
@@ -85,7 +92,7 @@ def _server_pairs(option: str, texts: Iterable[str], names: Mapping[str, str], v
     pairs = _pairs(option, texts, value)
     if unknown := [name for name in pairs if name not in names]:
         known = ", ".join(names)
-        raise UsageError(f"{option} names {quote(unknown[0])}, which is no server", hint=f"servers: {known}")
+        raise UsageError(f"{option}{_shown(option, unknown[0])} is for no server", hint=f"servers: {known}")
     return pairs
 
 
@@ -95,6 +102,6 @@ def _keys(texts: Iterable[str], addresses: Mapping[str, str]) -> dict[str, str]:
     keys = _server_pairs("--key-env", [text for text in texts if "=" in text], addresses, "VARIABLE")
     if alone and len({check_url(address) for address in addresses.values()}) > 1:
         raise UsageError(
-            f"--key-env {quote(alone[0])} would send one key to several servers", hint="write --key-env NAME=VARIABLE"
+            "--key-env would send one key to several servers", hint="write --key-env NAME=VARIABLE for each"
         )
     return {**(dict.fromkeys(addresses, alone[-1]) if alone else {}), **keys}
