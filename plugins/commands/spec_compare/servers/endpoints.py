@@ -73,16 +73,16 @@ def _pairs(option: str, texts: Iterable[str], value: str) -> dict[str, str]:
     for text in texts:
         name, equals, rest = text.partition("=")
         if not equals or not name.strip() or not rest or "/" in name:
-            raise UsageError(f"{option}{_shown(option, text)} must be NAME={value}", hint=EXAMPLE)
+            raise UsageError(f"{option}{_quote_value(option, text)} must be NAME={value}", hint=EXAMPLE)
         if name in pairs:
             raise UsageError(
-                f"{option} was passed twice for{_shown(option, name)}", hint="give each server its own name"
+                f"{option} was passed twice for{_quote_value(option, name)}", hint="give each server its own name"
             )
         pairs[name] = rest
     return pairs
 
 
-def _shown(option: str, text: str) -> str:
+def _quote_value(option: str, text: str) -> str:
     """A value for an error; nothing for a key, which some pass in place of its variable."""
     return "" if option == "--key-env" else f" {quote(hide_secrets(text))}"
 
@@ -92,7 +92,7 @@ def _server_pairs(option: str, texts: Iterable[str], names: Mapping[str, str], v
     pairs = _pairs(option, texts, value)
     if unknown := [name for name in pairs if name not in names]:
         known = ", ".join(names)
-        raise UsageError(f"{option}{_shown(option, unknown[0])} is for no server", hint=f"servers: {known}")
+        raise UsageError(f"{option}{_quote_value(option, unknown[0])} is for no server", hint=f"servers: {known}")
     return pairs
 
 
