@@ -260,6 +260,7 @@ MISUSE = {
     "a key of a": (["--url", "a=http://h", "--url", "b=http://i", "--key-env", "a=pass123"], "no variable that is set"),
     "a key with a sign": (["--url", "a=http://h", "--url", "b=http://i", "--key-env", "pass123=x"], "for no server"),
     "a key twice": (["--url", "a=http://h", "--url", "b=http://i", "--key-env", "pass123"], "one key to several"),
+    "one token": (["--url", "a=http://h", "--url", "b=http://h", "-n", "1"], "nothing to time"),
     "many": (["--url", "a=http://h", "--url", "b=http://h", "--batch", "33"], "at most 32"),
     "password": (["--url", "a=http://me:pass123@h", "--url", "b=http://h"], "a password"),
     "bad host": (["--url", "a=http://me:pass123@[h", "--url", "b=http://h"], "no address"),

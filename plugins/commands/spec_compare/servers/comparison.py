@@ -78,8 +78,8 @@ def _check_settings(settings: Settings) -> None:
 def _terms(settings: Settings, sizes: dict[str, Any]) -> Terms:
     if sizes["batch"] > BATCH_MAX:
         raise UsageError(f"--batch {sizes['batch']} would open that many requests", hint=f"at most {BATCH_MAX} are")
-    if settings["max_tokens"] < 1:
-        raise UsageError("--max-tokens 0 leaves nothing to time", hint="pass at least 2")
+    if settings["max_tokens"] < 2:
+        raise UsageError(f"--max-tokens {settings['max_tokens']} leaves nothing to time", hint="pass at least 2")
     if settings["repetition_penalty"] != 1:
         raise UsageError(
             "--repetition-penalty cannot be combined with --url: servers name it differently",
