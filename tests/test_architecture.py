@@ -66,8 +66,8 @@ KERNEL_ROOMS = ("ops", "model", "native", "gpu", "executors", "layer_executor", 
 """The same for the kernels; ``machine`` imports none of them."""
 TARGET_ROOMS = ("formats", "tokenizer", "architectures", "pictures", "runtime")
 """The same for targets: files, texts, descriptions, pictures, and what runs."""
-COMPARE_ROOMS = ("inputs", "records", "figures", "measuring", "report", "exports", "replay")
-"""The same for comparisons: prompts, files, figures, what measures, and what is made of the results."""
+COMPARE_ROOMS = ("inputs", "records", "figures", "measuring", "servers", "report", "exports", "replay")
+"""The same for comparisons: prompts, files, figures, what measures, servers, and what is made of the results."""
 ROOMS_OF = {
     "spec_core": ROOMS,
     "spec_kernels": KERNEL_ROOMS,

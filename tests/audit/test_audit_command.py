@@ -13,12 +13,12 @@ from spec_audit.audit import Audit, read_prompts, take_in_turns
 from spec_audit.budget import BUDGETS
 from spec_audit.checks import greedy, parameters, state
 from spec_audit.page import report_page
-from spec_audit.probe import parse_switch
 from spec_audit.record import Record
 from spec_audit.run import cost_of
 from spec_audit.verdict import Result, Section, Verdict
 from spec_cli.main import run
 from spec_commands.prompts import Prompt
+from spec_commands.servers.models import parse_switch
 
 from spec_core.errors import UsageError
 from tests.support.audits import audit_server, failing

@@ -8,9 +8,9 @@ from time import monotonic
 
 import httpx
 import pytest
-from spec_audit.asks import read_answer
-from spec_audit.metrics import parse_counters
 from spec_commands.http_client import TRIES, check_url
+from spec_commands.servers.answers import read_answer
+from spec_commands.servers.counters import parse_counters
 
 from spec_core.errors import UsageError
 from tests.support.audits import client_of

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from spec_compare.figures.acceptance import AcceptanceLengths, acceptance_histogram, acceptance_lengths
+from spec_compare.figures.acceptance import AcceptanceLengths, acceptance_histogram, acceptance_lengths, uncut_length
 from spec_compare.figures.columns import COLUMNS
 from spec_compare.records.aliases import vllm
 from spec_compare.records.record import Record, Steps, tally_of
@@ -38,6 +38,20 @@ def test_the_lengths_are_one_number_if_every_request_has_the_same():
 def test_texts_without_steps_have_no_length():
     assert acceptance_lengths([record([], [])]) == AcceptanceLengths(None, None, None)
     assert acceptance_histogram([record([], [])]) == []
+
+
+def test_the_uncut_length_counts_what_was_accepted_after_the_end():
+    """The text ends at the second of four accepted tokens: vLLM counts four, ours two."""
+    ended = record([4, 2], [4, 4], [5, 2])
+    ended.steps.verified[:] = [4, 4]
+
+    assert ended.tally.report()["mean_acceptance_length"] == 1 + 6 / 2
+    assert uncut_length([ended, record([], [])]) == 1 + 8 / 2
+
+
+def test_the_uncut_length_of_older_files_and_of_texts_without_drafts_is_unknown():
+    assert uncut_length([record([1], [2])]) is None
+    assert uncut_length([record([0], [0])]) is None
 
 
 def test_the_histogram_counts_drafts_and_has_a_place_for_every_length():

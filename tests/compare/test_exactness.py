@@ -46,8 +46,8 @@ def differences(target, *methods):
         Contender("other", lambda: Run(target, [("repeat", Repeat()), *methods], reuse=False), setup),
     ]
     laps = list(measure.measure(contenders, 1))
-    differing = difference.differences(laps, [], {"plain": setup}, PROMPTS)
-    return explain(differing, laps, {"plain": setup}, PROMPTS), laps
+    differing = difference.differences(laps, [], {"plain": setup})
+    return explain(differing, laps, {"plain": setup}), laps
 
 
 def test_a_difference_of_numerics_flips_in_plain_decoding_of_the_same_shape():

@@ -144,3 +144,55 @@ def test_without_pyyaml_the_extra_is_named(compare, golden, monkeypatch):  # noq
     code, _, err = compare("--method", "repeat", "--rule", "synthetic", "--golden", "golden.yaml")
 
     assert code == 2 and "pip install 'spec-core[yaml]'" in err
+
+
+def rows_over_all(out: str) -> dict:
+    return {row["contender"]: row for row in json.loads(out)["rows"] if row["family"] == "all"}
+
+
+@pytest.mark.parametrize("method", ["ngram", "draft-model"])
+def test_a_replay_makes_the_tokens_per_step_that_were_measured(method, tmp_path, capsys):
+    """Also by a method that drafts in every step, of lengths of one that does not."""
+    from spec_cli.main import run
+
+    short = ["compare", "-m", "zoo:pico", "--limit", "1", "-n", "64", "--no-bounds", "--json"]
+    assert run([*short, "--method", "ngram", "--sweep", "draft_max=2,4", "--out", str(tmp_path / "o")]) == 0
+    measured = rows_over_all(capsys.readouterr().out)
+    assert run(["compare", "export", str(tmp_path / "o"), "--golden", str(tmp_path / "g")]) == 0
+    (file,) = (tmp_path / "g").iterdir()
+    capsys.readouterr()
+    replay = ["--method", method, "-o", "draft-model.p_min=0"][: 4 if method == "draft-model" else 2]
+    assert run([*short, *replay, "--rule", "synthetic", "--golden", str(file)]) == 0
+    replayed = rows_over_all(capsys.readouterr().out)
+
+    curve = read(file, "on")
+    for k in (2, 4):
+        row = measured[f"ngram draft_max={k}"]
+        assert curve.lengths[k] == round(row["mean_acceptance_length"], 2)
+        assert curve.over_all_steps[k] == round(row["tokens_per_step"], 2) < curve.lengths[k] - 0.2
+        name = f"{method} draft_max={k} rule=synthetic:length={curve.over_all_steps[k]:g},all_steps=true"
+        assert replayed[name]["tokens_per_step"] == pytest.approx(row["tokens_per_step"], rel=0.1)
+
+
+def test_both_lengths_are_named_without_paths(compare, folder):  # noqa: F811
+    from spec_cli.main import run
+
+    compare("--method", "repeat", "--no-bounds", "--out", "out")
+    assert run(["compare", "export", "out", "--golden", "golden"]) == 0
+    (file,) = (folder / "golden").iterdir()
+    text = file.read_text()
+
+    assert "thinking_on = 1 + accepted / drafts, over steps with a draft" in text
+    assert "thinking_on_over_all_steps = tokens / steps" in text
+    assert str(folder) not in text and "; steps=" in text
+
+
+def test_lengths_over_all_steps_of_another_form_are_refused(golden):
+    with pytest.raises(UsageError, match="no acceptance length"):
+        read(golden("m: {thinking_on: {1: 1.5}, thinking_on_over_all_steps: {1: 9}}"), "on")
+
+
+def test_all_steps_without_a_length_is_refused(compare):  # noqa: F811
+    code, _, err = compare("--method", "repeat", "--rule", "synthetic:all_steps=true")
+
+    assert code == 2 and "without a length" in err

@@ -133,9 +133,9 @@ def test_a_suite_whose_file_is_damaged_is_one_message(folder, capsys, monkeypatc
     assert "HumanEval.jsonl.gz" in (err := capsys.readouterr().err) and "Traceback" not in err
 
 
-def test_prompts_and_suite_are_not_passed_together(folder, capsys):
+def test_a_file_that_is_named_for_a_suite_must_exist(folder, capsys):
     assert compare("--suite", "humaneval", "--prompts", "x.jsonl") == 2
-    assert "--prompts and --suite were both passed" in capsys.readouterr().err
+    assert "x.jsonl: No such file" in capsys.readouterr().err
 
 
 def test_speed_bench_files_set_families_and_lengths(folder):

@@ -87,7 +87,7 @@ def test_the_header_identifies_the_experiment(out):
     header, record, *_ = lines(out)
     plain, repeat = header["contenders"]
 
-    assert (header["format"], header["version"]) == ("spec-core results", "1.1")
+    assert (header["format"], header["version"]) == ("spec-core results", "1.2")
     assert header["prompts"]["families"] == {"u": 1, "v": 1} and len(header["prompts"]["sha256"]) == 64
     assert (plain["name"], plain["baseline"], repeat["baseline"]) == ("plain", "plain", "plain")
     assert repeat["settings"]["repeat.length"] == {"value": 3, "origin": "default"}
@@ -123,6 +123,18 @@ def test_a_trace_has_the_draft_of_every_step(out):
             assert [ids[i] for i in path] == r["tokens"][at : at + len(path)]
             at += emitted
     assert sum(sum(r["steps"]["accepted"]) for r in records)
+
+
+def test_accepted_tokens_before_the_cut_are_recorded_and_older_files_lack_them(out):
+    record = next(line for line in lines(out) if line["kind"] == "record" and any(line["steps"]["drafted"]))
+    steps = record["steps"]
+    assert all(v >= a for v, a in zip(steps["verified"], steps["accepted"], strict=True))
+
+    change(out, lines(out).index(record), steps={k: v for k, v in steps.items() if k != "verified"})
+    read(out)
+    change(out, [line.get("prompt") for line in lines(out)].index(record["prompt"]), steps={**steps, "verified": [99]})
+    with pytest.raises(UsageError):
+        read(out)
 
 
 def test_figures_have_the_names_of_other_programs(out):

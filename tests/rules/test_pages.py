@@ -18,6 +18,8 @@ def default_text(default: object) -> str:
     """A default as pages write it; nothing for None."""
     if isinstance(default, tuple):
         return ", ".join(map(str, default))
+    if isinstance(default, bool):
+        return str(default).lower()
     return "" if default is None else str(default)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -122,14 +121,15 @@ def _about(connection: Connection, budget: Budget, flags: dict[str, Any], prompt
 
 def _connection(url: str, flags: dict[str, Any]) -> Connection:
     from spec_commands.http_client import Client, check_url
+    from spec_commands.servers.models import parse_switch, read_key
 
-    from spec_audit.probe import Connection, parse_switch
+    from spec_audit.probe import Connection
 
     if flags["plain"] and flags["off"]:
         raise UsageError("--plain and --off were both passed", hint="pass one of them")
     if flags["off"]:
         parse_switch(flags["off"])
-    key = _key(flags["key_env"])
+    key = read_key(flags["key_env"])
     return Connection(
         check_url(url),
         check_url(flags["plain"]) if flags["plain"] else None,
@@ -139,15 +139,3 @@ def _connection(url: str, flags: dict[str, Any]) -> Connection:
         flags["concurrency"],
         lambda address: Client(address, key, flags["timeout"]),
     )
-
-
-def _key(name: str | None) -> str | None:
-    """The key in an environment variable. Raises UsageError if the variable is not set, or its name is none."""
-    if name is None:
-        return None
-    if not name.isidentifier() or not os.environ.get(name):
-        raise UsageError(f"--key-env {name[:40]!r} names no variable that is set", hint="export it, and pass its name")
-    key = os.environ[name]
-    if not key.isascii() or not key.isprintable():
-        raise UsageError(f"the key in {name} has characters that no header can have", hint="check the variable")
-    return key

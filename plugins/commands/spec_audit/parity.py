@@ -7,8 +7,9 @@ from math import isfinite
 from typing import Literal
 
 import attrs
+from spec_commands.servers.answers import Answer
 
-from spec_audit.asks import PLAIN, Answer, Ask
+from spec_audit.asks import PLAIN, Ask
 from spec_audit.audit import PARITY_LEVEL, Audit
 from spec_audit.promise import Failed, Report, Skipped, ask_drafts, ask_plain
 from spec_audit.statistics import worse_than

@@ -2,46 +2,21 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 import attrs
 from spec_commands.http_client import Client
+from spec_commands.servers.models import PATHS, REPEATED, first_model, parse_switch
 
-from spec_audit.asks import DRAFTS, PATHS, PLAIN, Arm, Ask, Side
+from spec_audit.asks import DRAFTS, PLAIN, Arm, Ask, Side
 from spec_audit.budget import Cost
 from spec_audit.record import Record
 from spec_audit.session import Session
-from spec_core.errors import UsageError, quote
+from spec_core.errors import UsageError
 
-SWITCHES: Mapping[str, dict[str, Any]] = {
-    "llama-server": {"speculative.n_max": 0},
-    "spec": {"speculative.n_max": 0},
-    "spec-vllm": {"spec_draft_max": 0},
-}
-"""Fields of a request that switch drafts off; ``spec`` is this project's server, ``spec-vllm`` its methods in vLLM."""
 TRIED = "spec"
 """The switch that is tried if none was passed."""
-REPEATED = "one two three four five six seven\n" * 6 + "one two three"
-"""A prompt whose continuation every lookup drafts."""
-NAME_MAX = 1000
-"""Max characters of a model's name."""
 NO_PLAIN = "pass --plain URL of the same model without drafts, or --off FIELD=VALUE if a request can switch them off"
-
-
-def parse_switch(text: str) -> dict[str, Any]:
-    """The fields of ``--off``: a known name, or FIELD=VALUE, the value as JSON or a text."""
-    if text in SWITCHES:
-        return SWITCHES[text]
-    field, equals, value = text.partition("=")
-    if not equals or not field:
-        names = ", ".join(SWITCHES)
-        raise UsageError(f"--off {quote(text)} is no switch", hint=f"write FIELD=VALUE, or a known one: {names}")
-    try:
-        return {field: json.loads(value)}
-    except (ValueError, RecursionError):
-        return {field: value}
 
 
 @attrs.frozen
@@ -62,8 +37,8 @@ class Connection:
         plain_client = client if self.plain is None else self.make(self.plain)
         switch = {} if self.plain else parse_switch(self.off or TRIED)
         arms: dict[Side, Arm] = {
-            DRAFTS: Arm(DRAFTS, self.url, self.model or _first_model(client)),
-            PLAIN: Arm(PLAIN, self.plain or self.url, self.model or _first_model(plain_client), switch),
+            DRAFTS: Arm(DRAFTS, self.url, self.model or first_model(client)),
+            PLAIN: Arm(PLAIN, self.plain or self.url, self.model or first_model(plain_client), switch),
         }
         clients: dict[Side, Client] = {DRAFTS: client, PLAIN: plain_client}
         session = Session(arms, clients, Record(None, {}), self.concurrency, Cost(0, 0))
@@ -84,17 +59,6 @@ class Connection:
         if self.plain is None and self.off is None and (answer.refused or not session.send(ask.on(DRAFTS)).drafted):
             raise UsageError(f"{self.url} has no known switch of drafts, or drafts nothing", hint=NO_PLAIN)
         return answer.text
-
-
-def _first_model(client: Client) -> str | None:
-    """The first model that the server lists."""
-    reply = client.get("/v1/models")
-    if reply.status in (401, 403):
-        raise UsageError(f"{client.url} refuses the key ({reply.status})", hint="pass --key-env NAME of its variable")
-    models = reply.body.get("data") if isinstance(reply.body, Mapping) else None
-    first = models[0] if isinstance(models, list) and models else None
-    name = first.get("id") if isinstance(first, Mapping) else None
-    return name if isinstance(name, str) and len(name) <= NAME_MAX else None
 
 
 def _find_api(session: Session, chat: bool) -> str:

@@ -7,8 +7,9 @@ from functools import wraps
 from typing import Concatenate, ParamSpec
 
 from spec_commands.http_client import Unreachable
+from spec_commands.servers.answers import Answer
 
-from spec_audit.asks import DRAFTS, PLAIN, Answer, Ask
+from spec_audit.asks import DRAFTS, PLAIN, Ask
 from spec_audit.audit import Audit
 from spec_audit.verdict import FAILS, HOLDS, SKIPPED, Verdict
 

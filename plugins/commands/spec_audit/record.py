@@ -13,8 +13,9 @@ from typing import Any
 
 import attrs
 from spec_commands import common
+from spec_commands.servers.answers import Answer, Token
 
-from spec_audit.asks import Answer, Ask, Token
+from spec_audit.asks import Ask
 from spec_core.errors import UsageError
 
 

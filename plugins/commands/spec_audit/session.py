@@ -10,8 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import attrs
 from spec_commands.http_client import Client
+from spec_commands.servers.answers import Answer, read_answer
+from spec_commands.servers.models import PATHS
 
-from spec_audit.asks import DRAFTS, PATHS, Answer, Arm, Ask, Side, read_answer
+from spec_audit.asks import DRAFTS, Arm, Ask, Side
 from spec_audit.budget import Cost
 from spec_audit.record import Record
 from spec_core.errors import SpecError

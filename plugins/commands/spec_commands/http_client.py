@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -23,6 +24,13 @@ WAIT = 15.0
 BUSY = (429, 503)
 MESSAGE = 200
 """Max characters of a server's error that are shown."""
+
+
+SECRET = "[key]"
+"""What stands in place of the key where a server repeats it."""
+SECRET_MIN = 6
+"""Min characters of a key that is replaced: a shorter one occurs in texts by chance."""
+URL = re.compile(r"(https?://)(?:[^/\s@]*@)?([^/\s?#]+)([/?#]\S*)?", re.IGNORECASE)
 
 
 class Unreachable(UsageError):
@@ -67,8 +75,9 @@ class Client:
     ) -> None:
         import httpx
 
-        self.url, self.seconds, self.sleep = url, seconds, sleep
-        headers = {"Accept-Encoding": "identity", "User-Agent": "spec-audit"}
+        self.url, self.shown, self.seconds, self.sleep = url, hide_secrets(url), seconds, sleep
+        self.key = key if key and len(key) >= SECRET_MIN else None
+        headers = {"Accept-Encoding": "identity", "User-Agent": "spec-core"}
         self.http = httpx.Client(
             base_url=url,
             headers=headers | ({"Authorization": f"Bearer {key}"} if key else {}),
@@ -101,7 +110,7 @@ class Client:
             if attempt + 1 < TRIES:
                 self.sleep(min(WAIT, after if after is not None else 0.5 * 2**attempt))
         raise UsageError(
-            f"{self.url} answered {reply.status} to {TRIES} tries: {quote(reply.error)}",
+            f"{self.shown} answered {reply.status} to {TRIES} tries: {quote(reply.error)}",
             hint="lower --concurrency, or try again when the server is less busy",
         )
 
@@ -116,7 +125,7 @@ class Client:
             with self.http.stream(method, path, content=content, headers=headers) as response:
                 if 300 <= response.status_code < 400:
                     raise UsageError(
-                        f"{self.url}{path} redirects to {quote(response.headers.get('location', '')[:MESSAGE])}",
+                        f"{self.shown}{path} redirects to {quote(self._location(response))}",
                         hint="pass the address of the server itself",
                     )
                 after = _retry_after(response.headers.get("retry-after", ""))
@@ -126,7 +135,7 @@ class Client:
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
             reason = str(error) or type(error).__name__
             raise Unreachable(
-                f"{self.url} does not answer: {quote(reason[:MESSAGE])}",
+                f"{self.shown} does not answer: {quote(reason[:MESSAGE])}",
                 hint="check the address, and that the server runs; --timeout sets the seconds of a request",
             ) from error
         return Reply(response.status_code, self._parse(raw, path, response), time.monotonic() - began), after
@@ -134,15 +143,31 @@ class Client:
     def _parse(self, raw: bytes, path: str, response: Any) -> Any:
         """The body as JSON. Raises UsageError for a successful answer of the API that is none."""
         try:
-            return json.loads(raw)
+            return self.without_key(json.loads(raw))
         except (ValueError, RecursionError) as error:
             if response.status_code < 400 and path != "/metrics":
-                shown = quote(raw[:60].decode("utf-8", "replace"))
+                shown = quote(self.without_key(raw[:MESSAGE].decode("utf-8", "replace"))[:60])
                 raise UsageError(
-                    f"{self.url}{path} answered {response.status_code} without JSON: {shown}",
+                    f"{self.shown}{path} answered {response.status_code} without JSON: {shown}",
                     hint="pass the address of a server with OpenAI's API",
                 ) from error
-            return raw.decode("utf-8", "replace")
+            return self.without_key(raw.decode("utf-8", "replace"))
+
+    def _location(self, response: Any) -> str:
+        """Where an answer redirects to, without what may be secret."""
+        return hide_secrets(self.without_key(response.headers.get("location", "")))[:MESSAGE]
+
+    def without_key(self, value: Any) -> Any:
+        """A value of JSON in which the key, which a server may repeat, is replaced."""
+        if self.key is None:
+            return value
+        if isinstance(value, str):
+            return value.replace(self.key, SECRET)
+        if isinstance(value, list):
+            return [self.without_key(one) for one in value]
+        if isinstance(value, dict):
+            return {self.without_key(name): self.without_key(one) for name, one in value.items()}
+        return value
 
     def _pieces(self, response: Any, began: float) -> Iterator[bytes]:
         """Bytes as they come. Raises UsageError when there are too many, or they take too long."""
@@ -150,10 +175,12 @@ class Client:
         for piece in response.iter_raw():
             size += len(piece)
             if size > BYTES:
-                raise UsageError(f"{self.url} sent more than {BYTES >> 20} MiB in one answer", hint="check the server")
+                raise UsageError(
+                    f"{self.shown} sent more than {BYTES >> 20} MiB in one answer", hint="check the server"
+                )
             if time.monotonic() - began > self.seconds:
                 raise UsageError(
-                    f"{self.url} did not finish an answer in {self.seconds:g} s", hint="pass a larger --timeout"
+                    f"{self.shown} did not finish an answer in {self.seconds:g} s", hint="pass a larger --timeout"
                 )
             yield piece
 
@@ -164,14 +191,14 @@ class Client:
             if data == b"[DONE]":
                 return Reply(response.status_code, None, now, events)
             try:
-                events.append((now, json.loads(data)))
+                events.append((now, self.without_key(json.loads(data))))
             except (ValueError, RecursionError) as error:
-                shown = quote(data[:60].decode("utf-8", "replace"))
-                raise UsageError(f"{self.url} streamed what is no JSON: {shown}", hint="check the server") from error
+                shown = quote(self.without_key(data[:MESSAGE].decode("utf-8", "replace"))[:60])
+                raise UsageError(f"{self.shown} streamed what is no JSON: {shown}", hint="check the server") from error
             if events_max is not None and len(events) >= events_max:
                 return Reply(response.status_code, None, now, events, whole=False)
             if len(events) > EVENTS:
-                raise UsageError(f"{self.url} streamed more than {EVENTS} events", hint="check the server")
+                raise UsageError(f"{self.shown} streamed more than {EVENTS} events", hint="check the server")
         return Reply(response.status_code, None, time.monotonic() - began, events)
 
 
@@ -200,12 +227,21 @@ def check_url(url: str) -> str:
     try:
         parsed, _ = httpx.URL(url.strip()), urlsplit(url)
     except (httpx.InvalidURL, TypeError, ValueError) as error:
-        raise UsageError(f"{quote(url[:MESSAGE])} is no address: {error}", hint=hint) from error
+        raise UsageError(f"{quote(hide_secrets(url)[:MESSAGE])} is no address", hint=hint) from error
     if parsed.scheme not in ("http", "https") or not parsed.host:
-        raise UsageError(f"{quote(url[:MESSAGE])} is no address of a server", hint=hint)
+        raise UsageError(f"{quote(hide_secrets(url)[:MESSAGE])} is no address of a server", hint=hint)
     if parsed.userinfo or parsed.query or parsed.fragment:
         raise UsageError(
             f"the address of {parsed.host} contains a password, a query or a fragment",
             hint="a key is passed by the name of its variable: --key-env NAME",
         )
     return str(parsed).rstrip("/").removesuffix("/v1").rstrip("/")
+
+
+def hide_secrets(text: str) -> str:
+    """A text whose addresses have their scheme, host and port alone: a password, a path or a query may be secret."""
+    return URL.sub(lambda match: f"{match[1]}{match[2]}{_short_path(match[3] or '')}", text)
+
+
+def _short_path(path: str) -> str:
+    return path if path.rstrip("/") in ("", "/v1") else "/..."

@@ -21,7 +21,7 @@ CROWDED = 0.5
 """Load average per processor, used if no other figure is available: it also counts one or two waiting programs."""
 QUIET = "measure again on a quiet machine"
 
-Kind = Literal["scatter", "bound", "load"]
+Kind = Literal["scatter", "bound", "load", "server"]
 
 
 @attrs.frozen

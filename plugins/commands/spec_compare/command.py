@@ -11,6 +11,7 @@ from spec_commands import common
 from spec_commands.help import Group
 from spec_commands.printing import say
 
+from spec_compare.servers import options as server_options
 from spec_compare.stored import COMMANDS
 from spec_core.errors import UsageError
 
@@ -49,8 +50,9 @@ COMPARE = [
         "--prompts", "file", type=click.Path(path_type=Path), help="JSON lines, a text file, or a directory of them."
     ),
     click.option("--no-prompts", is_flag=True, help="Do not store the prompts beside the results."),
-    click.option("--suite", help="Prompts of a suite that a package has: humaneval."),
+    click.option("--suite", help="The public set that --prompts is of, or humaneval of a package."),
     click.option("--prompt-tokens", type=click.IntRange(1), help="Cut prompts to this length."),
+    click.option("--lengths", metavar="N,N", help="Extend or cut every prompt to each of these numbers of tokens."),
     click.option("--chat", is_flag=True, help="Apply the model's chat template to prompts, as a user message."),
     click.option("--family", "families", multiple=True, help="Only these families of prompts."),
     click.option("--limit", type=click.IntRange(1), help="Max prompts of each family."),
@@ -75,16 +77,16 @@ COMPARE = [
 GROUPS = {
     "Results": ("out", "report", "against", "wide", "as_json", "no_prompts", "rerun"),
     "Contenders": ("contenders_file", "sweeps", "dtypes", "golden", "thinking", "targets", "oracles"),
-    "Prompts": ("file", "suite", "prompt_tokens", "chat", "families", "limit"),
+    "Prompts": ("file", "suite", "prompt_tokens", "lengths", "chat", "families", "limit"),
     "Measurement": (
         "repeats", "batch", "reuse_turns", "trace", "bounds", "exact", "costs", "executor", "ray_address",
     ),
-}  # fmt: skip
+} | server_options.GROUP  # fmt: skip
 """Groups of the command's own options in its help."""
 
 
 @click.group(cls=Group, groups=GROUPS, invoke_without_command=True, subcommand_metavar="[COMMAND]")
-@common.options(common.MODEL, common.METHODS, common.GENERATION, COMPARE)
+@common.options(common.MODEL, common.METHODS, common.GENERATION, COMPARE, server_options.OPTIONS)
 @click.option("--out", type=click.Path(path_type=Path), help="A directory for results; an interrupted run continues.")
 @click.option(
     "--executor",
@@ -116,7 +118,7 @@ def compare(
     as_json: bool,
     **flags: Any,
 ) -> int | None:
-    """Compare methods with plain decoding, measured in the same run.
+    """Compare methods with plain decoding, or servers with each other, measured in the same run.
 
     Each --method is a contender; A+B is a chain of two. The default prompts come with the model. If a contender's
     text differs from plain decoding's, its speed is not shown and the exit code is 1.
@@ -125,9 +127,11 @@ def compare(
     if ctx.invoked_subcommand is not None:
         _check_alone(ctx)
         return None
+    server_options.check_flags(_flags_on_line(ctx), flags["urls"])
+    servers = common.pop_flags(flags, *server_options.SERVER_FLAGS)
     if rerun is not None:
         _check_rerun(ctx)
-    if against is not None and rerun is None:
+    if against is not None and rerun is None and not servers["urls"]:
         _check_against(flags, against)
     if executor == "ray":
         return _on_ray(out, flags, ray_address, report, against, wide, as_json)
@@ -137,9 +141,9 @@ def compare(
         from spec_compare.report import page, svg
 
         svg.check()
-        flags["trace"] = True
+        flags["trace"] = not servers["urls"]
     exact = flags["exact"]
-    result, lines, equal = _measure(out, flags, rerun)
+    result, lines, equal = _measure(out, flags, rerun, servers)
     if report is not None:
         page.write(report, result)
     if as_json:
@@ -151,8 +155,15 @@ def compare(
     return 0 if equal else 1
 
 
-def _measure(out: Path | None, flags: dict[str, Any], bundle: Path | None) -> tuple[Outcome, list[str], bool]:
+def _measure(
+    out: Path | None, flags: dict[str, Any], bundle: Path | None, servers: dict[str, Any]
+) -> tuple[Outcome, list[str], bool]:
     """The outcome, lines on a bundle that was run again, and whether every text is as it must be."""
+    if servers["urls"]:
+        from spec_compare.servers.comparison import compare_servers
+
+        result = compare_servers(out, flags, servers)
+        return result, [], not result.differences
     if bundle is None:
         from spec_compare.measuring.comparison import run_comparison
 
@@ -165,6 +176,15 @@ def _measure(out: Path | None, flags: dict[str, Any], bundle: Path | None) -> tu
     return result, statement(bundle, before, result, texts), texts.equal == texts.texts
 
 
+def _flags_on_line(ctx: click.Context) -> dict[str, str]:
+    """{parameter: option} of the command line."""
+    return {
+        param.name: param.opts[0]
+        for param in ctx.command.params
+        if param.name and ctx.get_parameter_source(param.name) is ParameterSource.COMMANDLINE
+    }
+
+
 RERUN = ("rerun", "model", "device", "dtype", "threads", "context", "file", "bounds", "costs", "exact", "no_prompts")
 OUTPUT = ("trace", "out", "report", "against", "wide", "as_json")
 """Options that `--rerun` may be combined with."""
@@ -172,11 +192,10 @@ OUTPUT = ("trace", "out", "report", "against", "wide", "as_json")
 
 def _check_rerun(ctx: click.Context) -> None:
     """Raise UsageError for an option that the bundle decides."""
-    for param in ctx.command.params:
-        passed = param.name and ctx.get_parameter_source(param.name) is ParameterSource.COMMANDLINE
-        if passed and param.name not in (*RERUN, *OUTPUT):
+    for name, option in _flags_on_line(ctx).items():
+        if name not in (*RERUN, *OUTPUT):
             raise UsageError(
-                f"{param.opts[0]} cannot be combined with --rerun: the bundle decides it",
+                f"{option} cannot be combined with --rerun: the bundle decides it",
                 hint="leave it out; -m, --device, --threads, --prompts, --out and --report can be set",
             )
 
@@ -232,12 +251,11 @@ def _check_against(flags: dict[str, Any], against: str) -> None:
 
 def _check_alone(ctx: click.Context) -> None:
     """Raise UsageError for an option before the name of a subcommand: it would have no effect."""
-    for param in ctx.command.params:
-        if param.name and ctx.get_parameter_source(param.name) is ParameterSource.COMMANDLINE:
-            raise UsageError(
-                f"{param.opts[0]} is no option of `spec compare {ctx.invoked_subcommand}`",
-                hint=f"write options after the name; see spec compare {ctx.invoked_subcommand} --help",
-            )
+    if passed := [*_flags_on_line(ctx).values()]:
+        raise UsageError(
+            f"{passed[0]} is no option of `spec compare {ctx.invoked_subcommand}`",
+            hint=f"write options after the name; see spec compare {ctx.invoked_subcommand} --help",
+        )
 
 
 for command in COMMANDS:

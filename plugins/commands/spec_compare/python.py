@@ -9,9 +9,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+from spec_commands import common
+
 from spec_compare.exports import tables
 from spec_compare.figures.outcome import Outcome, recompute
 from spec_compare.records.reading import read
+from spec_compare.servers.options import SERVER_FLAGS
 from spec_core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -101,6 +104,8 @@ def flags_of(words: list[str]) -> dict[str, Any]:
         flags = dict(command.make_context("compare", words).params)
     except click.UsageError as error:
         raise UsageError(error.format_message(), hint="spec compare --help lists the options") from error
+    if common.pop_flags(flags, *SERVER_FLAGS)["urls"]:
+        raise UsageError("url is not an option of a comparison from Python", hint="run spec compare --url, and read it")
     for name in PRINTED:
         if flags.pop(name) not in (None, False, "local"):
             raise UsageError(f"{name} is not an option of a comparison from Python", hint="write it from the outcome")

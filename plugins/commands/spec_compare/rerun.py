@@ -11,6 +11,7 @@ from spec_commands.common import Settings, print_note
 
 from spec_compare.exports import bundle
 from spec_compare.figures.outcome import Outcome
+from spec_compare.figures.served import has_servers
 from spec_compare.figures.summary import ALL
 from spec_compare.inputs import sources
 from spec_compare.inputs.sources import PromptSource
@@ -50,6 +51,11 @@ def run_again(
     changed: settings of MOVABLE. prompts: a file, for a bundle without them.
     """
     before, _ = bundle.check(file)
+    if has_servers(before.header):
+        raise UsageError(
+            f"{file} is a comparison of servers, which this command cannot start",
+            hint="start them, and pass --url NAME=URL for each",
+        )
     what = experiment_of(file, before, changed, prompts, accounts)
     now = run_experiment(what, out, check=lambda header: _note_changes(file, before.header, header))
     return before, now, agreement(before.laps, now.laps)
@@ -139,7 +145,7 @@ def agreement(before: list[Lap], now: list[Lap]) -> Agreement:
 
 def tokens_by_text(laps: Iterable[Lap]) -> dict[tuple[str, str, int, int], list[int]]:
     """{(contender, prompt, turn, repeat): its tokens}."""
-    return {(r.contender, r.prompt, r.turn, r.repeat): r.tokens for lap in laps for r in lap.records}
+    return {(r.contender, r.prompt, r.turn, r.repeat): r.content for lap in laps for r in lap.records}
 
 
 def statement(file: Path, before: Outcome, now: Outcome, texts: Agreement) -> list[str]:

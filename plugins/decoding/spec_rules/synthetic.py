@@ -11,7 +11,7 @@ from zlib import crc32
 import attrs
 import numpy as np
 
-from spec_core import AcceptStep, Compat, Draft, Sequence, Verdict, hookimpl
+from spec_core import AcceptStep, Compat, Draft, Sequence, StashKey, Verdict, hookimpl
 from spec_core.errors import UsageError
 from spec_core.toolkit import choosers, uniform
 
@@ -54,8 +54,14 @@ class Synthetic:
         validator=_check_length,
         metadata={"help": "instead of rates: mean tokens per step with a draft, by the two nearest whole numbers"},
     )
+    all_steps: bool = attrs.field(
+        default=False, metadata={"help": "the length is the mean of all steps, those without a draft too"}
+    )
+    _account: StashKey[tuple[int, int]] = attrs.field(factory=StashKey, init=False, repr=False)
 
     def __attrs_post_init__(self) -> None:
+        if self.all_steps and self.length is None:
+            raise UsageError("synthetic.all_steps was set without a length", hint="add -o synthetic.length=2.6")
         if self.length is not None and self.rates != RATES:
             raise UsageError("synthetic.length and synthetic.rates were both set", hint="set one of them")
 
@@ -63,6 +69,7 @@ class Synthetic:
     def compat(self) -> Compat:
         listed = ", ".join(f"{rate:g}" for rate in self.rates)
         acceptance = f"at rates {listed}" if self.length is None else f"of length {self.length:g}"
+        acceptance += " over all steps" if self.all_steps else ""
         return Compat(lossy=f"synthetic acceptance {acceptance}: the text is meaningless")
 
     @hookimpl
@@ -71,8 +78,22 @@ class Synthetic:
         for seq, choice in choosers(step):
             draft = step.part(seq).draft
             if draft is not None:
-                path = longest(draft)[: kept_count(rates, self.coin(seq))]
+                path = longest(draft)
+                path = path[: self.due_count(seq, len(path)) if self.all_steps else kept_count(rates, self.coin(seq))]
                 step.decide(seq, Verdict(path, choice(1 + path[-1] if path else 0)))
+
+    def due_count(self, seq: Sequence, depth: int) -> int:
+        """Number of positions to keep so that all steps so far have the length. depth: positions of the draft.
+
+        A step without a draft emits one token, so the steps since the last draft are the tokens since then.
+        """
+        assert self.length is not None
+        steps, position = seq.stash.get(self._account) or (0, 1)
+        steps += seq.output_position - position + 1
+        due = self.length * steps - seq.output_position  # the first token is of no step, the last one is the target's
+        kept = min(depth, max(0, int(due + self.coin(seq))))
+        seq.stash[self._account] = steps, seq.output_position + kept + 1
+        return kept
 
     def coin(self, seq: Sequence) -> float:
         """One uniform per step: the pattern of a prompt depends on the setting's seed, not on text or drafter."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import attrs
+from spec_commands.servers.answers import Answer
+from spec_commands.servers.counters import read_counters
 
-from spec_audit.asks import DRAFTS, Answer
+from spec_audit.asks import DRAFTS
 from spec_audit.audit import Audit
 from spec_audit.budget import Budget, Cost
-from spec_audit.metrics import read_counters
 from spec_audit.promise import Failed, Report, Skipped, ask_drafts, ask_plain, promise
 from spec_audit.verdict import Section, share
 

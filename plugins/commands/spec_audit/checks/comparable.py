@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from math import inf, isnan
 
 import attrs
+from spec_commands.servers.answers import Answer, Token
 
-from spec_audit.asks import DRAFTS, PLAIN, Answer, Ask, Token
+from spec_audit.asks import DRAFTS, PLAIN, Ask
 from spec_audit.audit import ROUNDING, Audit
 from spec_audit.budget import Budget, Cost
 from spec_audit.parity import explain

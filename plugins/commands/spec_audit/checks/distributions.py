@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 import attrs
 from spec_commands.prompts import Prompt
+from spec_commands.servers.counters import Counters, read_counters
 
 from spec_audit.asks import DRAFTS, PLAIN, Ask, Side
 from spec_audit.audit import Audit
 from spec_audit.budget import DRAW_TOKENS, Budget, Cost
-from spec_audit.metrics import Counters, read_counters
 from spec_audit.promise import Failed, Report, Skipped, promise
 from spec_audit.statistics import ALPHA, LOOKS, Comparison, compare_texts, least_bias, repeated_more
 from spec_audit.trie import END

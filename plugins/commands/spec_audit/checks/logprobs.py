@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from spec_audit.asks import DRAFTS, Answer, Ask
+from spec_commands.servers.answers import Answer
+
+from spec_audit.asks import DRAFTS, Ask
 from spec_audit.audit import GREEDY, Audit
 from spec_audit.budget import Budget, Cost
 from spec_audit.checks.comparable import largest_difference, logprob_difference

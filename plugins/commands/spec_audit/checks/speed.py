@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import median
 
-from spec_audit.asks import DRAFTS, PLAIN, Answer, Ask, Side
+from spec_commands.servers.answers import Answer
+
+from spec_audit.asks import DRAFTS, PLAIN, Ask, Side
 from spec_audit.audit import Audit
 from spec_audit.budget import Budget, Cost
 from spec_audit.statistics import interval

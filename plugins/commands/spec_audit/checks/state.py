@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import attrs
+from spec_commands.servers.answers import Answer
 
-from spec_audit.asks import DRAFTS, Answer, Ask
+from spec_audit.asks import DRAFTS, Ask
 from spec_audit.audit import Audit
 from spec_audit.budget import Budget, Cost
 from spec_audit.parity import compare_greedy, judge_texts

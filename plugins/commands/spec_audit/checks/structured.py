@@ -6,7 +6,9 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from spec_audit.asks import PLAIN, Answer, Ask
+from spec_commands.servers.answers import Answer
+
+from spec_audit.asks import PLAIN, Ask
 from spec_audit.audit import GREEDY, Audit
 from spec_audit.budget import Budget, Cost
 from spec_audit.parity import compare_greedy

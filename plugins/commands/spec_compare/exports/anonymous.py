@@ -12,11 +12,14 @@ from typing import Any
 
 from spec_commands import common
 
+from spec_compare.inputs.conversation import PICTURE
 from spec_compare.records import costs, prompts
 from spec_compare.records.reading import LAPS, read
 
 PATH = re.compile(r"[^\s,;:=\"'()]*[/\\][^\s,;:=\"'()]*")
 """A path inside a text, such as the file of a method."""
+ADDRESS = re.compile(r"https?:/*[^\s\"')]*", re.IGNORECASE)
+"""An address of a server."""
 MEASURED = ("environment", "kernels", "exact", "family", "dtype")
 """Fields of a header that this program writes itself: they have no paths, and slashes of other meanings."""
 NOTE = "names of the machine, paths and the command line are in it; --anonymous leaves them out"
@@ -38,8 +41,15 @@ def anonymous_copy(folder: Path, is_anonymous: bool) -> Iterator[Path]:
         if own_costs is not None:
             costs.write(copy, {hide_paths(name): one for name, one in own_costs.items()})
         if (folder / prompts.NAME).exists():
-            copy.joinpath(prompts.NAME).write_bytes((folder / prompts.NAME).read_bytes())
+            copy.joinpath(prompts.NAME).write_bytes(_hide_pictures((folder / prompts.NAME).read_bytes()))
         yield copy
+
+
+def _hide_pictures(data: bytes) -> bytes:
+    """Stored prompts, whose pictures have no folders."""
+    rows = (json.loads(line) for line in data.splitlines())
+    shown = ({**row, PICTURE: hide_paths(row[PICTURE])} if PICTURE in row else row for row in rows)
+    return "".join(f"{common.as_json(row)}\n" for row in shown).encode()
 
 
 def hide_names(data: bytes) -> bytes:
@@ -57,6 +67,7 @@ def _hide_line(line: dict[str, Any]) -> dict[str, Any]:
 def hide_paths(value: Any) -> Any:
     """A value whose texts, names of fields included, have of each path its last part alone."""
     if isinstance(value, str):
+        value = ADDRESS.sub("URL", value)
         return PATH.sub(lambda match: re.split(r"[/\\]", match[0].rstrip("/\\"))[-1], value)
     if isinstance(value, list):
         return [hide_paths(one) for one in value]

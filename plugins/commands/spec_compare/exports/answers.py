@@ -77,7 +77,7 @@ def answer(turns: list[Record], header: Header) -> dict[str, Any]:
         "index": 0,
         "turns": [turn.text for turn in turns],
         "decoding_steps": [len(turn.steps.emitted) for turn in turns],
-        "new_tokens": [len(turn.tokens) for turn in turns],
+        "new_tokens": [turn.token_count for turn in turns],
         "wall_time": [turn.whole_seconds for turn in turns],
         "accept_lengths": [n for turn in turns for n in turn.steps.emitted],
     }

@@ -9,11 +9,12 @@ import attrs
 from spec_commands import common
 from spec_commands.common import as_json, print_note
 
+from spec_compare.exports.anonymous import hide_paths
 from spec_compare.exports.answers import file_names
 from spec_compare.exports.tables import write_file
 from spec_compare.figures.outcome import Outcome
 from spec_compare.figures.summary import ALL, Row
-from spec_compare.inputs.golden import mode_name, require_yaml
+from spec_compare.inputs.golden import all_steps_name, mode_name, require_yaml
 from spec_compare.records.header import ContenderFacts, Header
 from spec_core.commands import format_method, name_of, parse_method
 from spec_core.errors import UsageError
@@ -62,6 +63,9 @@ def curves(result: Outcome) -> list[Curve]:
         row = rows.get(facts.name)
         if facts.name == facts.baseline or row is None or row.mean_acceptance_length is None or is_lossy(row):
             continue
+        if SETTING not in facts.settings:
+            print_note(f"{facts.name} is left out: the draft length of a server is not known")
+            continue
         if row.label is None and row.identical < row.prompts:
             print_note(f"{facts.name} is left out: its text differs from plain decoding's")
             continue
@@ -105,28 +109,35 @@ def _title(header: Header, facts: ContenderFacts) -> str:
 
 def text(header: Header, curve: Curve, thinking: str) -> str:
     """The file of a curve, with its circumstances as comments."""
-    lengths = {k: round(row.mean_acceptance_length or 1.0, 2) for k, row in sorted(curve.rows.items())}
-    content = {header.targets[curve.facts.target].name: {mode_name(thinking): lengths}}
-    comments = [" ".join(f"# {line}".split()) for line in circumstances(header, curve)]
+    rows = sorted(curve.rows.items())
+    modes = {
+        mode_name(thinking): {k: round(row.mean_acceptance_length or 1.0, 2) for k, row in rows},
+        all_steps_name(thinking): {k: round(row.tokens_per_step or 1.0, 2) for k, row in rows},
+    }
+    content = {header.targets[curve.facts.target].name: modes}
+    comments = [" ".join(f"# {line}".split()) for line in circumstances(header, curve, thinking)]
     return "\n".join([*comments, require_yaml().safe_dump(content, sort_keys=False, allow_unicode=True)])
 
 
-def circumstances(header: Header, curve: Curve) -> list[str]:
+def circumstances(header: Header, curve: Curve, thinking: str) -> list[str]:
     """Lines on how the lengths were measured."""
     settings, target = curve.facts.settings, header.targets[curve.facts.target]
     version = header.environment.get("packages", {}).get("spec-core", "")
     families = ", ".join(f"{name} {count}" for name, count in header.prompts.families.items())
     return [
         f"Acceptance lengths measured by spec compare, spec-core {version}, on {header.date}.",
-        f"prompts: {header.prompts.source} ({families}) | sha256 {header.prompts.sha256[:12]}",
+        f"prompts: {hide_paths(header.prompts.source)} ({families}) | sha256 {header.prompts.sha256[:12]}",
         f"temperature: {settings['temperature'].value} | output_len: {settings['max_tokens'].value} | "
         f"seed: {header.seed} | repeats: {header.repeats}",
-        f"model: {target.model}, {target.dtype} on {target.device} | methods: {'+'.join(curve.facts.methods)}",
+        f"model: {hide_paths(target.model)}, {target.dtype} on {target.device} | "
+        f"methods: {hide_paths('+'.join(curve.facts.methods))}",
         *(_counts(k, row) for k, row in sorted(curve.rows.items())),
-        "key = draft length; value = 1 + accepted / drafts",
+        f"key = draft length; value of {mode_name(thinking)} = 1 + accepted / drafts, over steps with a draft",
+        f"value of {all_steps_name(thinking)} = tokens / steps, for an engine that drafts in every step",
     ]
 
 
 def _counts(k: int, row: Row) -> str:
     drafts = sum(row.acceptance_histogram)
-    return f"k={k}: accepted={sum(n * c for n, c in enumerate(row.acceptance_histogram))}; drafts={drafts}"
+    accepted = sum(n * c for n, c in enumerate(row.acceptance_histogram))
+    return f"k={k}: accepted={accepted}; drafts={drafts}; steps={row.steps}"

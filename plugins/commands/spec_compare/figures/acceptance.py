@@ -36,6 +36,14 @@ def acceptance_lengths(records: Sequence[Record]) -> AcceptanceLengths:
     )
 
 
+def uncut_length(records: Sequence[Record]) -> float | None:
+    """1 + accepted tokens per draft, those after the end of a text too; None without drafts, or if not recorded."""
+    steps = [record.steps for record in records if any(record.steps.drafted)]
+    if not steps or not all(one.verified for one in steps):
+        return None
+    return 1 + sum(sum(one.verified) for one in steps) / sum(sum(map(bool, one.drafted)) for one in steps)
+
+
 def acceptance_histogram(records: Sequence[Record]) -> list[int]:
     """Number of drafts with 0, 1, ... k accepted tokens; k is the longest draft. Empty if nothing was drafted."""
     longest = max((depth for record in records for depth in record.steps.depth), default=0)

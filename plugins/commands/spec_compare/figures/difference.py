@@ -18,6 +18,7 @@ class Difference:
     plain, other: the tokens; None at the end of a text. best, scores: the target's two best tokens and their scores,
     before noise. rows: of the step in which the contender chose its token. flips: whether plain decoding, in steps with
     the contender's number of rows, differs there or before too. Empty and None if they were not computed.
+    unit: "character" for texts of servers: position, plain and other are then of characters.
     """
 
     contender: str
@@ -30,6 +31,7 @@ class Difference:
     scores: list[float] = attrs.field(factory=list)
     rows: int | None = None
     flips: bool | None = None
+    unit: str = "token"
 
 
 def recorded_differences(laps: list[Lap], labels: Container[str]) -> list[Difference]:
@@ -38,9 +40,10 @@ def recorded_differences(laps: list[Lap], labels: Container[str]) -> list[Differ
     first: dict[tuple[str, str], Difference] = {}
     for record in (r for lap in laps if lap.contender not in labels for r in lap.records):
         texts, key = plain.get(text_of(record), []), (record.contender, record.prompt)
-        if key not in first and record.tokens != texts:
-            at = first_difference(texts, record.tokens)
-            first[key] = Difference(*key, at, None, token_at(texts, at), token_at(record.tokens, at))
+        if key not in first and record.content != texts:
+            at = first_difference(texts, record.content)
+            unit = "token" if record.served is None else "character"
+            first[key] = Difference(*key, at, None, token_at(texts, at), token_at(record.content, at), unit=unit)
     return list(first.values())
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import attrs
@@ -12,7 +12,7 @@ from spec_compare.figures import titles
 from spec_compare.figures.outcome import Outcome
 from spec_compare.figures.summary import ALL, Row
 from spec_compare.figures.titles import LOADING, TEXT
-from spec_compare.records.header import ContenderFacts, Header
+from spec_compare.records.header import SERVER, ContenderFacts, Header
 from spec_compare.records.record import PLAIN
 
 SUFFIX = re.compile(rf" (?:{'|'.join((*LOADING, *TEXT))})=\S+")
@@ -24,6 +24,7 @@ class Facet:
     """One plain decoding and the contenders that are compared with it.
 
     series: {contender: its name without the settings of the facet}. rest: other settings of the facet, in words.
+    plain: what the plain decoding is called in the facet; a server has its own name.
     """
 
     baseline: str
@@ -31,6 +32,7 @@ class Facet:
     temperature: float
     rest: str
     series: dict[str, str]
+    plain: str = PLAIN
 
     @property
     def title(self) -> str:
@@ -48,13 +50,20 @@ def facets(header: Header) -> list[Facet]:
     return [
         Facet(
             baseline=facts.name,
-            model=names[facts.target] if len(set(names)) == len(names) else places[header.targets[facts.target].model],
+            model=_model_name(header, facts, names, places),
             temperature=float(facts.settings["temperature"].value),
             rest=", ".join(f"{name} {titles.value_text(_value(facts, name))}" for name in varying),
             series=_series(header, facts.name),
+            plain=facts.name if header.targets[facts.target].family == SERVER else PLAIN,
         )
         for facts in baselines
     ]
+
+
+def _model_name(header: Header, facts: ContenderFacts, names: list[str], places: Mapping[Any, str]) -> str:
+    """The name of a model; its place if another one has the same name. A server stands for its model."""
+    target = header.targets[facts.target]
+    return target.name if target.family == SERVER or len(set(names)) == len(names) else places[target.model]
 
 
 def _varies(name: str, baselines: Iterable[ContenderFacts]) -> bool:
@@ -78,7 +87,7 @@ def series_names(listed: Iterable[Facet]) -> list[str]:
 
 def short_names(header: Header) -> dict[str, str]:
     """{contender: its name inside its facet}."""
-    return {name: short for f in facets(header) for name, short in {f.baseline: PLAIN, **f.series}.items()}
+    return {name: short for f in facets(header) for name, short in {f.baseline: f.plain, **f.series}.items()}
 
 
 def pivot(result: Outcome, listed: Iterable[Facet], family: str = ALL) -> dict[str, dict[str, Row]]:

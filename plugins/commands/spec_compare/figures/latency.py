@@ -13,7 +13,7 @@ SHARES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 def figures(laps: Sequence[Lap], passed: bool) -> dict[str, Any]:
     """Fields of a row. passed: whether its texts may show a speed; without it no time is returned."""
     records = [record for lap in laps for record in lap.records]
-    tokens = sum(len(record.tokens) for record in records)
+    tokens = sum(record.token_count for record in records)
     seconds, joules = sum(lap.seconds for lap in laps), [lap.joules for lap in laps if lap.joules is not None]
     used = {
         "peak_bytes": _max(lap.peak_bytes for lap in laps),
@@ -22,6 +22,7 @@ def figures(laps: Sequence[Lap], passed: bool) -> dict[str, Any]:
     if not passed:
         return used
     gaps = [s for r in records for s, emitted in zip(r.steps.seconds, r.steps.emitted, strict=True) if emitted]
+    gaps += [s for r in records if r.served is not None for s in r.served.gaps]
     return used | {
         "machine_rate": tokens / seconds if seconds else None,
         "first_token": percentiles([record.first_seconds for record in records]),

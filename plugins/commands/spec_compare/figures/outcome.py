@@ -15,9 +15,11 @@ from spec_costs.limits import Limits, limits
 from spec_compare.figures import summary, timing_warnings
 from spec_compare.figures.difference import Difference
 from spec_compare.figures.equality import EqualityRow, equality
+from spec_compare.figures.lengths import LengthRow, length_rows
 from spec_compare.figures.load import load_of
 from spec_compare.figures.pairs import Pair, pairs
 from spec_compare.figures.routing import RoutingBound, routing_bounds
+from spec_compare.figures.served import server_warnings, unknown_facts
 from spec_compare.figures.summary import Row
 from spec_compare.records import costs as recorded_costs
 from spec_compare.records import prompts as recorded_prompts
@@ -32,6 +34,7 @@ class Outcome:
 
     sessions: continuations after interruptions. prompts: empty if they were not stored. pairs: methods against each
     other. routing: the bound over methods, by plain decoding. equality: by type of numbers, if there are several.
+    unknown: what cannot be known of servers. lengths: by length of prompts, with ``--lengths``.
     """
 
     header: Header
@@ -46,6 +49,8 @@ class Outcome:
     pairs: list[Pair] = attrs.field(factory=list)
     routing: list[RoutingBound] = attrs.field(factory=list)
     equality: list[EqualityRow] = attrs.field(factory=list)
+    unknown: list[str] = attrs.field(factory=list)
+    lengths: list[LengthRow] = attrs.field(factory=list)
 
     @property
     def baselines(self) -> dict[str, str]:
@@ -60,6 +65,8 @@ class Outcome:
             "routing": [attrs.asdict(one) for one in self.routing],
             "equality": [attrs.asdict(one) for one in self.equality],
             "differences": [attrs.asdict(d) for d in self.differences],
+            "unknown": self.unknown,
+            "lengths": [attrs.asdict(one) for one in self.lengths],
             "warnings": [attrs.asdict(c) for c in self.warnings],
             "load": attrs.asdict(self.load),
             "limits": [attrs.asdict(one) for one in limits_of_costs(self.header, self.costs)],
@@ -78,7 +85,7 @@ def outcome(
     costs = costs or {}
     rows = summary.rows(laps, labels, curves(header, costs), header.interval)
     load = load_of(laps, header.processors, header.load_average)
-    warnings = timing_warnings.found_in(laps, rows, load, header.targets[0].device)
+    warnings = timing_warnings.found_in(laps, rows, load, header.targets[0].device) + server_warnings(laps)
     result = Outcome(header, laps, rows, differences, warnings, load, costs)
     compared = pairs(laps, rows, result.baselines, header.interval)
     return attrs.evolve(
@@ -86,6 +93,8 @@ def outcome(
         pairs=compared,
         routing=routing_bounds(laps, {c.name: c.baseline for c in header.contenders if c.methods != [ORACLE]}),
         equality=equality(header, laps, rows, differences),
+        unknown=unknown_facts(header, laps),
+        lengths=length_rows(laps, labels, header.prompts.lengths, header.interval),
     )
 
 

@@ -36,7 +36,7 @@ def mean_rates(records: Iterable[Record]) -> dict[int, float]:
     for record in records:
         questions = totals.setdefault(record.repeat, {})
         tokens, seconds = questions.get(record.prompt, (0, 0.0))
-        questions[record.prompt] = tokens + len(record.tokens), seconds + record.whole_seconds
+        questions[record.prompt] = tokens + record.token_count, seconds + record.whole_seconds
     rates = {repeat: [n / s for n, s in questions.values() if s > 0] for repeat, questions in totals.items()}
     return {repeat: statistics.fmean(values) for repeat, values in rates.items() if values}
 

@@ -12,7 +12,7 @@ import attrs
 from spec_costs.curve import Curves
 
 from spec_compare.figures import latency, spec_bench_dataset
-from spec_compare.figures.acceptance import AcceptanceLengths, acceptance_histogram, acceptance_lengths
+from spec_compare.figures.acceptance import AcceptanceLengths, acceptance_histogram, acceptance_lengths, uncut_length
 from spec_compare.figures.bounds import bounds
 from spec_compare.records.record import Lap, Record
 from spec_core.toolkit import DraftStatistics
@@ -38,7 +38,8 @@ class Row:
     bootstrap interval over prompts; middle: median of the prompts' own. whole: the ratio with prefill, all sequences
     together. cpu_rate, cpu_speedup: as rate and speedup, by CPU time. efficiency: speedup / tokens_per_step; overhead:
     its inverse - 1. acceptance_histogram: drafts by their number of accepted tokens. split: shares of a step's time.
-    forwards: per generated token, by who made them.
+    forwards: per generated token, by who made them. uncut_acceptance_length: mean_acceptance_length with accepted
+    tokens after the end of a text.
     machine_rate: tokens/s of all sequences together, prefill included. first_token, between_tokens: percentiles in
     seconds. hardware_bound ... acceptance_bound: as in ``Bounds``. roof_fraction: speedup / acceptance_bound.
     worst_family ... worst_high: the family with the smallest speedup, in a row over several families.
@@ -68,6 +69,7 @@ class Row:
     acceptance_histogram: list[int]
     steps: int
     mean_acceptance_length: float | None
+    uncut_acceptance_length: float | None
     accepted_per_step: float | None
     draft_acceptance: float | None
     mean_draft_length: float | None
@@ -116,7 +118,7 @@ def rows(
     laps = list(laps)
     families = [*(f for f in dict.fromkeys(lap.family for lap in laps) if f != ALL), ALL]
     contenders = list(dict.fromkeys(lap.contender for lap in laps))
-    passed = {name for name in contenders if name in labels or not _differing(laps, name)}
+    passed = passed_names(laps, labels)
     known = costs or {}
     listed = [
         row(laps, name, family, passed, labels.get(name), known.get(name), level)
@@ -128,6 +130,12 @@ def rows(
         _with_worst(one, listed) if one.family == ALL and len(families) > 2 and one.contender in drafting else one
         for one in listed
     ]
+
+
+def passed_names(laps: list[Lap], labels: Mapping[str, str]) -> set[str]:
+    """The contenders whose texts are as they must be."""
+    names = dict.fromkeys(lap.contender for lap in laps)
+    return {name for name in names if name in labels or not _differing(laps, name)}
 
 
 def _with_worst(whole: Row, listed: Iterable[Row]) -> Row:
@@ -163,7 +171,7 @@ Text = tuple[str, str, int]
 
 def truth(laps: Iterable[Lap]) -> dict[Text, list[int]]:
     """The tokens of plain decoding, its first repeat."""
-    return {text_of(r): r.tokens for lap in laps for r in lap.records if r.contender == r.baseline and r.repeat == 0}
+    return {text_of(r): r.content for lap in laps for r in lap.records if r.contender == r.baseline and r.repeat == 0}
 
 
 def text_of(record: Record) -> Text:
@@ -179,7 +187,7 @@ def _differing(laps: list[Lap], name: str) -> set[str]:
     """Prompts on which a contender's tokens are not plain's, in any turn and repeat."""
     plain = truth(laps)
     own_records = [r for lap in laps if lap.contender == name for r in lap.records]
-    return {r.prompt for r in own_records if r.tokens != plain.get(text_of(r))}
+    return {r.prompt for r in own_records if r.content != plain.get(text_of(r))}
 
 
 def row(
@@ -212,6 +220,7 @@ def row(
         tokens_per_step=tau,
         acceptance_length=acceptance_lengths(records),
         acceptance_histogram=acceptance_histogram(records),
+        uncut_acceptance_length=uncut_length(records),
         efficiency=_ratio(speeds["speedup"], tau),
         overhead=tau / speeds["speedup"] - 1 if tau and speeds["speedup"] else None,
         first_seconds=statistics.median(r.first_seconds for r in records),
@@ -316,7 +325,7 @@ def _cell(repeats: list[list[Record]]) -> Cell:
         return statistics.median(sum(getattr(turn, name) for turn in turns) for turns in repeats)
 
     return Cell(
-        tokens=sum(len(turn.tokens) for turn in repeats[0]),
+        tokens=sum(turn.token_count for turn in repeats[0]),
         decode_tokens=sum(turn.decode_tokens for turn in repeats[0]),
         decode_seconds=middle("decode_seconds"),
         whole_seconds=middle("whole_seconds"),

@@ -15,6 +15,7 @@ from spec_costs.limits import Limits
 
 from spec_compare.figures.difference import Difference
 from spec_compare.figures.equality import EqualityRow
+from spec_compare.figures.lengths import LengthRow
 from spec_compare.figures.pairs import Pair
 from spec_compare.figures.routing import RoutingBound
 from spec_compare.figures.summary import Row
@@ -26,6 +27,7 @@ LISTS: dict[str, type] = {
     "pairs": Pair,
     "routing": RoutingBound,
     "equality": EqualityRow,
+    "lengths": LengthRow,
     "differences": Difference,
     "warnings": TimingWarning,
     "limits": Limits,
@@ -48,6 +50,7 @@ CIRCUMSTANCES = {
 def summary() -> dict[str, Any]:
     """The schema of the object that ``--json`` prints."""
     properties: dict[str, Any] = {name: {"type": "array", "items": _object(cls)} for name, cls in LISTS.items()}
+    properties["unknown"] = {"type": "array", "items": {"type": "string"}}
     properties |= {"load": _object(Load)} | {name: {"type": kind} for name, kind in CIRCUMSTANCES.items()}
     return {
         "$schema": DIALECT,

@@ -11,6 +11,7 @@ from spec_commands.timing_warnings import TimingWarning
 from spec_compare.figures.columns import COLUMNS, LEFT, informative_columns, title
 from spec_compare.figures.difference import Difference
 from spec_compare.figures.facets import short_names
+from spec_compare.figures.lengths import length_cells
 from spec_compare.figures.outcome import Outcome
 from spec_compare.figures.pairs import Pair, pairs_against
 from spec_compare.figures.summary import ALL, INTERVAL, Row, worst_first
@@ -58,6 +59,10 @@ def show_outcome(result: Outcome, wide: bool, against: str | None = None) -> Non
     show(result.rows, result.differences, result.warnings, wide, header.batch, result.baselines, header.interval)
     for bound in result.routing:
         say(bound.text)
+    if result.lengths:
+        show_table(length_cells(result.lengths), title="speedup at tokens per step, by length of the prompts")
+    for line in result.unknown:
+        say(f"not known: {line}")
     if result.equality:
         show_table(equality_cells(result), title="equality by type")
 
@@ -145,6 +150,9 @@ def step_parts(row: Row) -> str:
 
 
 def describe_difference(d: Difference) -> str:
+    if d.unit == "character":
+        other, plain = ("the end" if c is None else repr(chr(c)) for c in (d.other, d.plain))
+        return f"{d.contender} differs on {d.prompt} at character {d.position}: {other} for {plain}"
     other, plain = ("the end" if t is None else f"token {t}" for t in (d.other, d.plain))
     gap = "" if d.gap is None else f"; the target's two best scores there are {d.gap:.2g} apart"
     return f"{d.contender} differs on {d.prompt} at output position {d.position}: {other} for {plain}{gap}{_why(d)}"

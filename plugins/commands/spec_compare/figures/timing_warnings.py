@@ -20,6 +20,7 @@ KINDS = {
     "scatter": "the laps of {} contenders scatter",
     "bound": "{} speedups are larger than they can be",
     "load": "other programs were busy",
+    "server": "{} servers count or send in another way",
 }
 
 
@@ -27,7 +28,7 @@ def found_in(laps: list[Lap], rows: list[Row], load: Load, device: str) -> list[
     """All warnings: by contender, then of the machine."""
     names = dict.fromkeys(lap.contender for lap in laps)
     warnings = [c for name in names for c in scatter([lap for lap in laps if lap.contender == name], device)]
-    if all(len(lap.records) == 1 for lap in laps):
+    if all(len(lap.records) == 1 and lap.records[0].served is None for lap in laps):
         for name in names:
             own_rows = [row for row in rows if row.contender == name]
             warnings += warn_about_bounds(own_rows) or beyond_costs(own_rows)
@@ -40,6 +41,7 @@ ABOUT = {
     "scatter": "the laps of {} contenders scatter",
     "bound": "the speedups of {} contenders are larger than they can be",
     "load": "{} warnings of the load",
+    "server": "{} servers count or send in another way",
 }
 
 

@@ -10,6 +10,8 @@ from spec_commands.prompts import Prompt
 from spec_core import Target
 
 Messages = list[dict[str, Any]]
+PICTURE = "picture"
+"""Name of the file of a picture in a line of stored prompts."""
 
 
 @attrs.frozen
@@ -30,12 +32,28 @@ def next_prompt(prompt: Prompt, answers: list[str], target: Target) -> Any:
         return prompt.given
     from spec_commands.prompt import tokens_of
 
-    return tokens_of(messages(prompt, answers), target)
+    talk = messages(prompt, answers)
+    return talk if picture_of(prompt) is not None else tokens_of(talk, target)
 
 
 def messages(prompt: Conversation, answers: list[str]) -> Messages:
     """The messages before the answer that comes next."""
     talk: Messages = []
-    for turn, answer in zip(prompt.turns, answers, strict=False):
-        talk += [{"role": "user", "content": turn}, {"role": "assistant", "content": answer}]
+    for number, (turn, answer) in enumerate(zip(prompt.turns, answers, strict=False)):
+        first = number == 0 and not isinstance(prompt.given[0], int)
+        talk += [*(prompt.given if first else [{"role": "user", "content": turn}])]
+        talk += [{"role": "assistant", "content": answer}]
     return [*talk, {"role": "user", "content": prompt.turns[len(answers)]}]
+
+
+def first_message(text: str, picture: str | None = None) -> Messages:
+    """The message of the first turn. picture: a file that it shows."""
+    shown = [] if picture is None else [{"type": "image", "image": picture}]
+    return [{"role": "user", "content": [*shown, {"type": "text", "text": text}] if shown else text}]
+
+
+def picture_of(prompt: Prompt) -> str | None:
+    """The file of the picture of a conversation, None without one."""
+    content = prompt.given[0].get("content") if prompt.given and isinstance(prompt.given[0], dict) else None
+    parts = content if isinstance(content, list) else []
+    return next((part["image"] for part in parts if part.get("type") == "image" and "image" in part), None)

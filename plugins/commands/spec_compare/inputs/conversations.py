@@ -11,7 +11,7 @@ from typing import Any
 
 from spec_commands.prompts import check_ids, json_lines, parse_line
 
-from spec_compare.inputs.conversation import Conversation
+from spec_compare.inputs.conversation import PICTURE, Conversation, first_message
 from spec_compare.inputs.rows import check_filled, row_family, row_id
 from spec_core.errors import UsageError
 
@@ -40,7 +40,8 @@ def _conversation(path: Path, number: int, line: str, column: str) -> Conversati
     turns = row.get(column) if isinstance(row, dict) else None
     if not isinstance(turns, list) or not turns or not all(isinstance(turn, str) and turn for turn in turns):
         raise UsageError(f"{where}: {column} must be a list of texts", hint=EXAMPLE)
-    first: list[dict[str, Any]] = [{"role": "user", "content": turns[0]}]
+    picture = row.get(PICTURE)
+    first = first_message(turns[0], picture if isinstance(picture, str) else None)
     texts = tuple(check_filled(where, turn) for turn in turns)
     return Conversation(row_id(row, number), row_family(row, "all prompts"), first, texts)
 

@@ -20,10 +20,21 @@ LARGEST = 1 << 20
 
 @attrs.frozen
 class GoldenCurve:
-    """Mean acceptance lengths of a model. lengths: {draft length: tokens per step with a draft}, rising."""
+    """Mean acceptance lengths of a model. lengths: {draft length: tokens per step with a draft}, rising.
+
+    over_all_steps: the same over all steps, those without a draft too; empty if the file does not have them.
+    """
 
     model: str
     lengths: dict[int, float]
+    over_all_steps: dict[int, float] = attrs.field(factory=dict)
+
+    @property
+    def rule_settings(self) -> dict[int, dict[str, str]]:
+        """{draft length: settings of a rule that makes what was measured}."""
+        if self.over_all_steps:
+            return {k: {"length": f"{one:g}", "all_steps": "true"} for k, one in self.over_all_steps.items()}
+        return {k: {"length": f"{one:g}"} for k, one in self.lengths.items()}
 
 
 def require_yaml() -> Any:
@@ -46,12 +57,18 @@ def read(path: Path, thinking: str) -> GoldenCurve:
     if (name := mode_name(thinking)) not in modes:
         listed = ", ".join(map(str, modes))
         raise UsageError(f"{path} has no {name}", hint=f"it has {listed}; pass --thinking on or off")
-    return GoldenCurve(str(model), _lengths(path, modes[name]))
+    over_all = modes.get(all_steps_name(thinking))
+    return GoldenCurve(str(model), _lengths(path, modes[name]), {} if over_all is None else _lengths(path, over_all))
 
 
 def mode_name(thinking: str) -> str:
     """The key of a thinking mode in a file."""
     return f"thinking_{thinking}"
+
+
+def all_steps_name(thinking: str) -> str:
+    """The key of the lengths over all steps: InferenceX's files have those over steps with a draft alone."""
+    return f"{mode_name(thinking)}_over_all_steps"
 
 
 def _load(path: Path) -> Any:

@@ -10,7 +10,8 @@ from typing import Any
 import attrs
 from spec_commands.prompts import Prompt, as_messages, json_lines, read
 
-from spec_compare.inputs import conversations, rows, suites
+from spec_compare.inputs import conversations, public_sets, rows, sized, suites
+from spec_compare.inputs.sized import restore_lengths
 from spec_core.errors import UsageError, why
 
 TEXTS = (".txt", ".md")
@@ -35,13 +36,17 @@ def source(path: Path, chat: bool) -> PromptSource:
 
 def json_prompts(path: Path, chat: bool) -> list[Prompt]:
     """The prompts of JSON lines, by the form of the first line. Raises UsageError."""
+    if (name := public_sets.recognise_set(path)) is not None:
+        prompts = public_sets.read_set(name, path)
+        return as_messages(path, prompts) if chat else prompts
     row = first_row(path)
     if turns := conversations.turns_column(row):
         return [*conversations.read(path, turns)]
     if column := rows.column_of(row):
         prompts = rows.read(path, column)
         return as_messages(path, prompts) if chat else prompts
-    return read(path, chat)
+    prompts = read(path, chat)
+    return restore_lengths(path, prompts) if isinstance(row, dict) and sized.KEY in row else prompts
 
 
 def first_row(path: Path) -> Any:
@@ -53,8 +58,12 @@ def first_row(path: Path) -> Any:
         return None
 
 
-def suite(name: str, chat: bool) -> PromptSource:
-    """The prompts of a suite that an installed package has. Raises UsageError that says how to get it."""
+def suite(name: str, chat: bool, file: Path | None = None) -> PromptSource:
+    """The prompts of a suite, from a file of it or from an installed package. Raises UsageError that says how."""
+    if file is not None:
+        prompts = public_sets.read_set(name, file)
+        text = f"{name} ({file})"
+        return PromptSource(text, as_messages(file, prompts) if chat else prompts, conversations.bucket(file))
     prompts, path = suites.prompts(name)
     return PromptSource(f"{name} ({path})", as_messages(path, prompts) if chat else prompts)
 

@@ -35,6 +35,10 @@ SUITES = {
     ),
     "spec-bench": Suite("get data/spec_bench/question.jsonl of Spec-Bench and pass --prompts question.jsonl"),
     "speed-bench": Suite("get a file of the data set nvidia/SPEED-Bench as JSON lines and pass --prompts FILE.jsonl"),
+    "speculator-benchmarks": Suite("get the files of RedHatAI/speculator_benchmarks and pass --prompts DIRECTORY"),
+    "mmspec": Suite("get a split of MMSpec, with its folder images, and pass --prompts mmspec.jsonl"),
+    "sharegpt": Suite("get a JSON file of ShareGPT and pass --prompts FILE.json"),
+    "alpaca": Suite("get alpaca_data.json and pass --prompts alpaca_data.json"),
 }
 
 

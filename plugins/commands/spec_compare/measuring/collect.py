@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import platform
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -18,8 +17,9 @@ from spec_commands.prompts import Prompt
 
 from spec_compare.figures.summary import INTERVAL, RESAMPLES
 from spec_compare.inputs.conversation import turns_of
+from spec_compare.inputs.sized import lengths_of
 from spec_compare.measuring.contenders import ContenderPlan
-from spec_compare.measuring.measure import RequestSettings, batches
+from spec_compare.measuring.measure import batches
 from spec_compare.records.files import commit, hash_files, hashed_below
 from spec_compare.records.header import (
     FORMAT,
@@ -33,7 +33,7 @@ from spec_compare.records.header import (
 )
 from spec_compare.records.plugins import plugin_facts
 from spec_compare.records.prompts import prompts_sha256
-from spec_compare.records.sessions import present_date
+from spec_compare.records.sessions import command_line, present_date
 from spec_core import Run, Target, UsageError, load
 from spec_core.commands import discover
 
@@ -55,7 +55,7 @@ def header(
         format=FORMAT,
         version=".".join(map(str, VERSION)),
         date=present_date(),
-        command=list(sys.argv),
+        command=command_line(),
         commit=commit(),
         host=platform.node(),
         memory_bytes=memory(),
@@ -196,7 +196,8 @@ def has_scheme(location: str) -> bool:
     return any(location.startswith(f"{entry.name}:") for entry in discover(("target",)))
 
 
-def prompt_facts(prompts: list[Prompt], source: str, terms: RequestSettings) -> PromptFacts:
+def facts_of(prompts: list[Prompt], source: str, prompt_tokens: int | None) -> PromptFacts:
+    """Facts of the chosen prompts. prompt_tokens: length to which they are cut."""
     families = Counter(prompt.family for prompt in prompts)
     turns = max(map(turns_of, prompts))
-    return PromptFacts(source, prompts_sha256(prompts), dict(families), turns, terms.prompt_tokens)
+    return PromptFacts(source, prompts_sha256(prompts), dict(families), turns, prompt_tokens, lengths_of(prompts))

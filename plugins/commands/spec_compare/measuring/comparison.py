@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from spec_commands import common
 from spec_commands.common import Settings
 
 from spec_compare.figures.outcome import Outcome, outcome
+from spec_compare.inputs.sized import EXTENSION
 from spec_compare.inputs.sources import PromptSource
 from spec_compare.measuring import calibration, collect, contenders, difference, exactness, experiment, oracle
 from spec_compare.measuring.calibration import Calibration
@@ -30,6 +31,8 @@ from spec_core import Target
 
 Checked = Callable[[Header], None]
 """Called with the header before anything is measured."""
+Measured = Callable[[Collection[int], Callable[[Lap], None]], Iterator[Lap]]
+"""Laps that are not among the numbers of finished ones; the function is called after each."""
 
 
 def run_comparison(
@@ -49,10 +52,14 @@ def run_experiment(
     settings, accounts = what.settings, what.accounts
     results = None if out is None else Results(out, written)
     before = None if results is None else results.before
-    targets = contenders.check_contenders(settings, what.entered, None if before is None else recorded_threads(before))
+    targets = contenders.check_contenders(
+        settings, what.entered, None if before is None else recorded_threads(before), max(what.lengths, default=0)
+    )
     source = what.choose(targets.values())
     entrants, terms = prepare_entrants(what, targets, source)
-    facts = collect.prompt_facts(source.prompts, source.name, terms)
+    if what.lengths:
+        common.print_note(f"prompts of {', '.join(map(str, what.lengths))} tokens: {EXTENSION}")
+    facts = collect.facts_of(source.prompts, source.name, terms.prompt_tokens)
     header, rows = prepare_runs(entrants, settings, facts, hashed=out is not None or check is not None)
     if check is not None:
         check(header)
@@ -65,9 +72,9 @@ def run_experiment(
         calibration.announce(costs.costs(), settings["draft_max"], terms.batch)
         laps = run_all(entrants, header, results, costs)
     labels = {c.name: c.label for c in header.contenders if c.label is not None}
-    differing = difference.differences(laps, labels, setups, source.prompts)
+    differing = difference.differences(laps, labels, setups)
     if accounts["exact"]:
-        differing = exactness.explain(differing, laps, setups, source.prompts)
+        differing = exactness.explain(differing, laps, setups)
     result = outcome(header, laps, labels, differing, costs.costs())
     result = attrs.evolve(result, sessions=[] if results is None else results.sessions, prompts=source.prompts)
     if results is not None:
@@ -125,24 +132,33 @@ def prepare_runs(
 
 
 def run_all(entrants: list[ContenderPlan], header: Header, results: Results | None, costs: Calibration) -> list[Lap]:
-    """Run all laps; laps of an interrupted run are taken from its results. Each is written before the next is run.
+    """Run all laps; laps of an interrupted run are taken from its results.
 
     costs: goes on between the laps.
     """
+    _announce(entrants, header, [] if results is None else results.laps)
+
+    def laps(done: Collection[int], on_lap: Callable[[Lap], None]) -> Iterator[Lap]:
+        for lap in measure([e.contender for e in entrants], header.repeats, done, on_lap):
+            yield lap
+            costs.after(lap.seconds)
+
+    return record_laps(laps, header, results)
+
+
+def record_laps(measured: Measured, header: Header, results: Results | None) -> list[Lap]:
+    """The laps of an interrupted run and further ones, each written before the next is measured."""
     finished = [] if results is None else results.laps
-    _announce(entrants, header, finished)
     laps = list(finished)
     if len(finished) == header.laps:
         return laps
     labels = [c.name for c in header.contenders if c.label is not None]
     with progress(header.laps, finished, labels) as on_lap:
-        done = {lap.number for lap in finished}
         try:
-            for lap in measure([e.contender for e in entrants], header.repeats, done, on_lap):
+            for lap in measured({lap.number for lap in finished}, on_lap):
                 if results is not None:
                     results.add(lap)
                 laps.append(lap)
-                costs.after(lap.seconds)
             return laps
         except KeyboardInterrupt:
             interruption = _describe_interruption(len(laps), header.laps, results)

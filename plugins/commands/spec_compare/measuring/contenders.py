@@ -39,14 +39,17 @@ class ContenderPlan:
 
 
 def check_contenders(
-    settings: Settings, entered: list[ContenderEntry], threads: int | None = None
+    settings: Settings, entered: list[ContenderEntry], threads: int | None = None, longest: int = 0
 ) -> dict[Hashable, Target]:
     """The target of every contender, by ``loading``: loaded after every chain has accepted its metadata.
 
-    threads: CPU threads where the settings leave the choice open. Raises UsageError, Refused.
+    threads: CPU threads where the settings leave the choice open. longest: tokens of the longest prompt of a length
+    that the user passed. Raises UsageError, Refused.
     """
     by_key = {loading(e.settings): e.settings for e in entered or [ContenderEntry(settings, [])]}
     described = {key: common.describe_model(own) for key, own in by_key.items()}
+    for key, own in by_key.items():
+        _check_length(longest, own["max_tokens"], described[key].target)
     used: set[str] = set()
     for entry in (e for e in entered if e.methods):
         with _name_model(entry.settings["model"], len(described) > 1):
@@ -56,6 +59,16 @@ def check_contenders(
         key: common.load_target(described[key], **({"threads": threads} if threads and not own["threads"] else {}))
         for key, own in by_key.items()
     }
+
+
+def _check_length(longest: int, max_tokens: int, target: Target) -> None:
+    """Raise UsageError for a length that leaves no room for a text in the context."""
+    if longest and longest + max_tokens > target.info.context:
+        raise UsageError(
+            f"prompts of {longest} tokens with {max_tokens} more do not fit into {target.info.name}, whose context has "
+            f"{target.info.context}",
+            hint="pass smaller --lengths or -n, or a larger --context if the model allows one",
+        )
 
 
 def _check_fit(entry: ContenderEntry, target: Target) -> list[PluginInstance]:

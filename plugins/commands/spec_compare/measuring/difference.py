@@ -7,7 +7,6 @@ from typing import Any
 
 from spec_commands.evaluation import evaluate_tokens
 from spec_commands.prompt import tokens_of
-from spec_commands.prompts import Prompt
 
 from spec_compare.figures.difference import Difference, answers, first_difference, token_at
 from spec_compare.figures.summary import text_of, truth
@@ -18,14 +17,12 @@ from spec_core import Target
 from spec_core.toolkit import adjust, gap
 
 
-def differences(
-    laps: Iterable[Lap], labels: Iterable[str], setups: Mapping[str, Baseline], prompts: list[Prompt]
-) -> list[Difference]:
+def differences(laps: Iterable[Lap], labels: Iterable[str], setups: Mapping[str, Baseline]) -> list[Difference]:
     """The first difference of every text that is not plain decoding's, with scores from a new forward.
 
     labels: contenders whose text may differ. setups: by baseline. Conversations: the first turn that differs.
     """
-    laps, asked_for = list(laps), {p.id: p for p in prompts}
+    laps = list(laps)
     plain, texts = truth(laps), answers(laps)
     first: dict[tuple[str, str], Difference] = {}
     for record in (r for lap in laps if lap.contender not in set(labels) for r in lap.records):
@@ -33,7 +30,7 @@ def differences(
         if key not in first and record.tokens != plain[text_of(record)]:
             setup = setups[record.baseline]
             prompt = next_prompt(
-                asked_for[record.prompt], texts[record.baseline, record.prompt][: record.turn], setup.target
+                setup.prompt(record.prompt), texts[record.baseline, record.prompt][: record.turn], setup.target
             )
             first[key] = difference(record, plain[text_of(record)], prompt, setup.target, setup.terms)
     return list(first.values())

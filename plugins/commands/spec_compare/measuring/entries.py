@@ -69,11 +69,11 @@ def entries(
     file: Path | None,
     sweeps: Iterable[str],
     models: Iterable[str] = (),
-    lengths: Mapping[int, float] | None = None,
+    lengths: Mapping[int, Mapping[str, str]] | None = None,
 ) -> list[ContenderEntry]:
     """All contenders except plain decoding, in the order of the command, then of the file. Raises UsageError.
 
-    models: further ones, on which every contender runs too. lengths: {draft length: acceptance length} to replay.
+    models: further ones, on which every contender runs too. lengths: {draft length: settings of the rule} to replay.
     """
     listed = [_method(settings, spec) for spec in once(settings["methods"])]
     listed += [] if file is None else [one for table in tables(file) for one in contender(settings, table, file)]
@@ -85,7 +85,7 @@ def entries(
     return on_models(replayed, once_each(settings, models))
 
 
-def replays(entry: ContenderEntry, lengths: Mapping[int, float]) -> list[ContenderEntry]:
+def replays(entry: ContenderEntry, lengths: Mapping[int, Mapping[str, str]]) -> list[ContenderEntry]:
     """The contender once per draft length, whose acceptance length its rule keeps to. Raises UsageError."""
     rule = entry.settings["rule"]
     if rule is None:
@@ -95,8 +95,8 @@ def replays(entry: ContenderEntry, lengths: Mapping[int, float]) -> list[Contend
         )
     name, own = parse_method(rule)
     return [
-        change_settings(entry, {"draft_max": k, "rule": format_method(name, own | {"length": f"{length:g}"})}, SWEEP)
-        for k, length in lengths.items()
+        change_settings(entry, {"draft_max": k, "rule": format_method(name, {**own, **settings})}, SWEEP)
+        for k, settings in lengths.items()
     ]
 
 

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 
 import attrs
 from spec_commands.prompt import tokens_of
-from spec_commands.prompts import Prompt
 
 from spec_compare.figures.difference import Difference, answers
 from spec_compare.figures.summary import text_of, truth
@@ -42,14 +41,12 @@ class Shapes:
                 step.propose(seq, Draft(ahead + [0] * (count - len(ahead))))
 
 
-def explain(
-    differing: Iterable[Difference], laps: list[Lap], setups: Mapping[str, Baseline], prompts: Iterable[Prompt]
-) -> list[Difference]:
+def explain(differing: Iterable[Difference], laps: list[Lap], setups: Mapping[str, Baseline]) -> list[Difference]:
     """The differences, each with the rows of the contender's step, and whether plain decoding flips at that shape.
 
     The shapes of other prompts of a batch are not repeated.
     """
-    plain, texts, by_id = truth(laps), answers(laps), {prompt.id: prompt for prompt in prompts}
+    plain, texts = truth(laps), answers(laps)
     result = []
     for difference in differing:
         if difference.gap is None:  # a prompt with pictures
@@ -57,7 +54,9 @@ def explain(
             continue
         record = record_of(difference, laps, plain)
         setup = setups[record.baseline]
-        turn = next_prompt(by_id[record.prompt], texts[record.baseline, record.prompt][: record.turn], setup.target)
+        turn = next_prompt(
+            setup.prompt(record.prompt), texts[record.baseline, record.prompt][: record.turn], setup.target
+        )
         prompt, own_text = tokens_of(turn, setup.target), plain[text_of(record)]
         flips = (
             replay(record, prompt, own_text, setup)[: difference.position + 1] != own_text[: difference.position + 1]

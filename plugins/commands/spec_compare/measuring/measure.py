@@ -19,6 +19,7 @@ from spec_commands.prompts import Prompt
 from spec_costs import drafting
 
 from spec_compare.inputs.conversation import next_prompt, turns_of
+from spec_compare.inputs.sized import length_of
 from spec_compare.measuring.energy import Meter
 from spec_compare.measuring.tracing import Drafts, add_prompt_step, pieces
 from spec_compare.records.record import PLAIN, Lap, PromptSteps, Record, Steps
@@ -83,6 +84,10 @@ class Baseline:
     terms: RequestSettings
     prompts: list[Prompt]
 
+    def prompt(self, id: str) -> Prompt:
+        """The prompt of this id, as it was measured."""
+        return next(prompt for prompt in self.prompts if prompt.id == id)
+
 
 @attrs.frozen(eq=False)
 class Contender:
@@ -110,6 +115,7 @@ def add(steps: Steps, part: Part, seconds: float) -> None:
     steps.emitted.append(counts["emitted"])
     steps.seconds.append(seconds)
     steps.tested.append(counts["tested"])
+    steps.verified.append(len(part.full_verdict.path) if part.draft is not None and part.full_verdict else 0)
 
 
 @attrs.define(eq=False)
@@ -271,10 +277,10 @@ def rotate(names: list[str], by: int) -> list[str]:
 
 
 def batches(prompts: list[Prompt], size: int) -> list[list[Prompt]]:
-    """Groups of prompts that run together, each of one family."""
-    families: dict[str, list[Prompt]] = {}
+    """Groups of prompts that run together, each of one family and length."""
+    families: dict[tuple[str, int | None], list[Prompt]] = {}
     for prompt in prompts:
-        families.setdefault(prompt.family, []).append(prompt)
+        families.setdefault((prompt.family, length_of(prompt)), []).append(prompt)
     return [
         prompts_of_family[i : i + size]
         for prompts_of_family in families.values()

@@ -88,7 +88,7 @@ class State:
             key = (record.contender, record.prompt, record.repeat)
             tokens, seconds = self.totals.get(key, (0, 0.0))
             self.totals[key] = (tokens + record.decode_tokens, seconds + record.decode_seconds)
-            self.texts[record.contender, text_of(record), record.repeat] = record.tokens
+            self.texts[record.contender, text_of(record), record.repeat] = record.content
 
     def time_left(self) -> str:
         """The time left, from the pace of the laps of this run."""

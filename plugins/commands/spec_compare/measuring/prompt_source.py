@@ -11,6 +11,8 @@ from spec_commands.common import print_note
 from spec_commands.prompts import Prompt
 
 from spec_compare.inputs.conversation import Conversation, turns_of
+from spec_compare.inputs.sized import SizedPrompt
+from spec_compare.measuring.resizing import resize
 from spec_core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -54,7 +56,16 @@ def fitting(prompts: list[Prompt], target: Target, terms: RequestSettings) -> li
 
     Raises UsageError for a prompt that leaves no room to generate, before anything is measured.
     """
-    return [_fitting(prompt, target, terms) for prompt in prompts]
+    return [
+        _resize(prompt, prompts, target, terms) if isinstance(prompt, SizedPrompt) else _fitting(prompt, target, terms)
+        for prompt in prompts
+    ]
+
+
+def _resize(prompt: SizedPrompt, prompts: list[Prompt], target: Target, terms: RequestSettings) -> Prompt:
+    tokens = resize(prompt, prompts, target)
+    _check_room(prompt, len(tokens), terms.max_tokens - 1, target.info.context)
+    return attrs.evolve(prompt, given=tokens)
 
 
 def _fitting(prompt: Prompt, target: Target, terms: RequestSettings) -> Prompt:

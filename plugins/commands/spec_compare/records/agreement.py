@@ -8,7 +8,7 @@ from typing import Any
 
 from spec_compare.records.convert import LapFacts
 from spec_compare.records.header import Header
-from spec_compare.records.record import Record
+from spec_compare.records.record import Record, ServedText
 from spec_core.errors import quote
 
 LARGEST = (1 << 64) - 1
@@ -89,11 +89,23 @@ def check_record(header: Header, facts: LapFacts, record: Record) -> None:
     between("prompt_tokens", record.prompt_tokens, 0, LARGEST)
     between("reused", record.reused, 0, record.prompt_tokens)
     check_no_less("tokens", record.tokens, 0)
+    if record.served is not None:
+        _check_served(record.served)
     check_no_less("emitted", record.steps.emitted, 0)
     check_no_less("seconds", record.steps.seconds, 0)
     times = (record.first_seconds, record.decode_seconds, record.whole_seconds, record.cpu_seconds)
     check_no_less("seconds", times, 0)
     check_no_less("seconds", (facts.seconds, facts.cpu_seconds, *facts.split.values()), 0)
+
+
+def _check_served(served: ServedText) -> None:
+    """Raise ValueError for counts that cannot be."""
+    counts = {name: getattr(served, name) for name in ("tokens", "drafts", "drafted", "accepted")}
+    for name, count in counts.items():
+        between(name, count or 0, 0, LARGEST)
+    if (served.accepted or 0) > (served.drafted or 0):
+        raise ValueError(f"{quote(served.accepted)} of {quote(served.drafted)} drafted tokens were accepted")
+    check_no_less("seconds", served.gaps, 0)
 
 
 def check_no_less(name: str, values: Iterable[float], low: float) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from spec_compare.records.record import Record
+from spec_compare.records.record import Record, ServedText
 
 VLLM = {
     "mean_acceptance_length": "accepted tokens per draft, plus 1",
@@ -38,6 +38,8 @@ def aliases(record: Record) -> dict[str, Any]:
 
 
 def vllm(record: Record) -> dict[str, Any]:
+    if record.served is not None:
+        return _server_figures(record.served)
     pairs = [(a, d) for a, d in zip(record.steps.accepted, record.steps.drafted, strict=True) if d]
     accepted, drafted = [a for a, _ in pairs], [d for _, d in pairs]
     counts = Counter(accepted)
@@ -53,6 +55,21 @@ def vllm(record: Record) -> dict[str, Any]:
     }
 
 
+def _server_figures(served: ServedText) -> dict[str, Any]:
+    """The figures of a server's text; null where it does not count them."""
+    counts = served.tally.report()
+    return {
+        "mean_acceptance_length": counts["mean_acceptance_length"],
+        "draft_acceptance_rate": counts["draft_acceptance"],
+        "acceptance_histogram": None,
+        "num_spec_steps": served.drafts,
+        "num_accepted_draft_tokens": served.accepted,
+        "num_draft_tokens": served.drafted,
+        "per_step_accepted": None,
+        "per_step_drafted": None,
+    }
+
+
 def timings(record: Record) -> dict[str, Any]:
     evaluated, later = record.prompt_tokens - record.reused, record.decode_tokens
     first, decode = 1000 * record.first_seconds, 1000 * record.decode_seconds
@@ -62,12 +79,12 @@ def timings(record: Record) -> dict[str, Any]:
         "prompt_ms": first,
         "prompt_per_token_ms": _ratio(first, evaluated),
         "prompt_per_second": _ratio(1000 * evaluated, first),
-        "predicted_n": len(record.tokens),
+        "predicted_n": record.token_count,
         "predicted_ms": decode,
         "predicted_per_token_ms": _ratio(decode, later),
         "predicted_per_second": _ratio(1000 * later, decode),
-        "draft_n": sum(record.steps.drafted),
-        "draft_n_accepted": sum(record.steps.accepted),
+        "draft_n": sum(record.steps.drafted) if record.served is None else record.served.drafted,
+        "draft_n_accepted": sum(record.steps.accepted) if record.served is None else record.served.accepted,
     }
 
 

@@ -81,10 +81,11 @@ _bare = _object(Record, tally=override(omit=True))
 def _record(value: Any, _: Any) -> Record:
     record = _bare(value, Record)
     traced = [record.trace] if record.trace is not None else []
-    if not (_even(record.steps, *traced) and _even(*filter(None, [record.prompt_steps]))):
+    steps = record.steps if record.steps.verified else attrs.evolve(record.steps, verified=record.steps.accepted)
+    if not (_even(steps, *traced) and _even(*filter(None, [record.prompt_steps]))):
         raise ValueError("the lists of its steps have different lengths")
-    _check_counts(record.steps)
-    return attrs.evolve(record, tally=tally_of(record.steps))
+    _check_counts(steps)
+    return attrs.evolve(record, tally=tally_of(record.steps) if record.served is None else record.served.tally)
 
 
 def _even(*tables: Any) -> bool:
@@ -94,8 +95,9 @@ def _even(*tables: Any) -> bool:
 
 def _check_counts(steps: Steps) -> None:
     """Counts of a step are in order, and no larger than a step can be."""
-    for drafted, depth, tested, accepted in zip(steps.drafted, steps.depth, steps.tested, steps.accepted, strict=True):
-        if not 0 <= accepted <= tested <= depth <= drafted <= MAX_DRAFTED:
+    columns = zip(steps.drafted, steps.depth, steps.tested, steps.accepted, steps.verified, strict=True)
+    for drafted, depth, tested, accepted, verified in columns:
+        if not (0 <= accepted <= tested <= depth <= drafted <= MAX_DRAFTED and accepted <= verified <= depth):
             raise ValueError(
                 f"a step has {drafted} drafted tokens of depth {depth}, {tested} tested and {accepted} accepted"
             )

@@ -9,8 +9,12 @@ import attrs
 from spec_compare.records.described import field
 
 FORMAT = "spec-core results"
-VERSION = (1, 1)
+VERSION = (1, 2)
 """Version of ``results.jsonl``. A new field raises the second number; a changed meaning raises the first."""
+
+
+SERVER = "server"
+"""The family of a model that a server runs: nothing else is known of it."""
 
 
 @attrs.frozen
@@ -35,11 +39,11 @@ class TargetFacts:
     """A model and how it was loaded."""
 
     name: str = field("its name")
-    model: str = field("where it was loaded from, as in `-m`")
-    family: str = field("its architecture")
+    model: str = field("where it was loaded from, as in `-m`; the address of a server, without its path")
+    family: str = field("its architecture; `server` for one that was asked by URL")
     device: str = field("where it ran")
     dtype: str = field("its dtype")
-    context: int = field("max positions of a sequence")
+    context: int = field("max positions of a sequence; 0 if a server does not say it")
     vocab_id: str = field("identity of its tokenizer")
     exact: str | None = field("whether equal bits do not depend on the batch, or why not; null if not reported")
     threads: str | None = field("CPU threads; null if not reported")
@@ -57,6 +61,7 @@ class PromptFacts:
     families: dict[str, int] = field("number of prompts of each family")
     turns: int = field("max turns of a conversation")
     max_tokens: int | None = field("length to which prompts of one turn were cut; null for no limit")
+    lengths: list[int] = field("lengths to which each prompt was extended or cut, with --lengths", factory=list)
 
 
 @attrs.frozen

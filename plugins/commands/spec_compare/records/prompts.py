@@ -11,7 +11,8 @@ from spec_commands import common
 from spec_commands.prompts import Prompt
 
 from spec_compare.inputs import sources
-from spec_compare.inputs.conversation import Conversation
+from spec_compare.inputs.conversation import PICTURE, Conversation, picture_of
+from spec_compare.inputs.sized import KEY, SizedPrompt
 from spec_compare.records.header import Header
 from spec_core.errors import UsageError
 
@@ -30,9 +31,11 @@ def write(folder: Path, prompts: Iterable[Prompt]) -> None:
 def line_of(prompt: Prompt) -> dict[str, Any]:
     """A line of the file."""
     if isinstance(prompt, Conversation):
-        return {"id": prompt.id, "family": prompt.family, "turns": list(prompt.turns)}
+        picture = {} if (file := picture_of(prompt)) is None else {PICTURE: file}
+        return {"id": prompt.id, "family": prompt.family, **picture, "turns": list(prompt.turns)}
     form = "prompt" if isinstance(prompt.given, str) else "tokens" if isinstance(prompt.given[0], int) else "messages"
-    return {"id": prompt.id, "family": prompt.family, form: prompt.given}
+    length = {KEY: prompt.length} if isinstance(prompt, SizedPrompt) else {}
+    return {"id": prompt.id, "family": prompt.family, form: prompt.given, **length}
 
 
 def read(folder: Path, header: Header) -> list[Prompt]:
@@ -58,4 +61,8 @@ def prompts_sha256(prompts: Iterable[Prompt]) -> str:
 
 def identifying_content(prompt: Prompt) -> Any:
     """Content that identifies a prompt, independent of the target."""
-    return list(prompt.turns) if isinstance(prompt, Conversation) else prompt.given
+    if isinstance(prompt, SizedPrompt):
+        return [prompt.length, prompt.given]
+    if isinstance(prompt, Conversation):
+        return [*prompt.turns, *([] if (file := picture_of(prompt)) is None else [Path(file).name])]
+    return prompt.given

@@ -25,6 +25,10 @@ class Steps:
     emitted: list[int] = field("emitted tokens", factory=list)
     seconds: list[float] = field("seconds since the end of the step before", factory=list)
     tested: list[int] = field("drafted positions that the rule decided on", factory=list)
+    verified: list[int] = field(
+        "accepted drafted tokens before the cut at stops and limits; empty in files of version 1.1 and before",
+        factory=list,
+    )
 
 
 @attrs.define
@@ -70,6 +74,33 @@ class PromptSteps:
     seconds: list[dict[str, float]] = field("seconds by hook and plugin, and of verify", factory=list)
 
 
+@attrs.frozen
+class ServedText:
+    """What a server says of a text; null where it does not say it."""
+
+    tokens: int = field("tokens of the output, as the server counts them")
+    source: str | None = field("where its counts of drafts are: `answer` or `/metrics`; null without them")
+    drafts: int | None = field("steps with a draft")
+    drafted: int | None = field("drafted tokens")
+    accepted: int | None = field("accepted drafted tokens")
+    gaps: list[float] = field("seconds between the events of the stream that have text", factory=list)
+
+    @property
+    def tally(self) -> DraftStatistics:
+        """Its counts. A step emits one token more than it accepts, so steps follow from the accepted tokens."""
+        if self.drafted is None or self.accepted is None:
+            return DraftStatistics()
+        emitted, drafts = max(0, self.tokens - 1), self.drafts or 0
+        return DraftStatistics(
+            steps=max(emitted - self.accepted, drafts, 1 if emitted else 0),
+            drafted=self.drafted,
+            accepted=self.accepted,
+            emitted=emitted,
+            drafts=drafts,
+            depth=self.drafted if drafts else 0,
+        )
+
+
 @attrs.frozen(eq=False)
 class Record:
     """One text: a prompt, or one turn of a conversation, by one contender."""
@@ -80,7 +111,7 @@ class Record:
     repeat: int = field("number of the repeat, from 0")
     seed: int = field("seed of this prompt, the same for all contenders")
     prompt_tokens: int = field("tokens of the prompt")
-    tokens: list[int] = field("token ids of the output")
+    tokens: list[int] = field("token ids of the output; empty if a server made it")
     finish: str = field("why the text ended: `stop`, `length`, `cancelled` or `error`")
     first_seconds: float = field("seconds until the first token: prefill")
     decode_seconds: float = field("seconds from the first token to the last")
@@ -95,11 +126,22 @@ class Record:
     pieces: list[str] | None = field("with --trace: the text of each output token", default=None)
     trace: Trace | None = field("with --trace: the draft of every step", default=None)
     prompt_steps: PromptSteps | None = field("with --trace: the steps up to the first token", default=None)
+    served: ServedText | None = field("what a server says of the text; null if this program made it", default=None)
+
+    @property
+    def token_count(self) -> int:
+        """Tokens of the output."""
+        return len(self.tokens) if self.served is None else self.served.tokens
 
     @property
     def decode_tokens(self) -> int:
         """Tokens after the first one, which prefill produces."""
-        return max(0, len(self.tokens) - 1)
+        return max(0, self.token_count - 1)
+
+    @property
+    def content(self) -> list[int]:
+        """What must equal plain decoding's: token ids, or the characters of a server's text."""
+        return self.tokens if self.served is None else [*map(ord, self.text)]
 
 
 @attrs.frozen(eq=False)

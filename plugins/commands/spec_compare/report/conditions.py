@@ -9,7 +9,8 @@ from typing import Any
 from spec_compare.figures.columns import GIB
 from spec_compare.figures.outcome import Outcome
 from spec_compare.figures.titles import value_text
-from spec_compare.records.header import Header, PluginFacts, TargetFacts
+from spec_compare.inputs.sized import EXTENSION
+from spec_compare.records.header import SERVER, Header, PluginFacts, TargetFacts
 
 ENVIRONMENT = ("python", "system", "cpu", "simd")
 
@@ -28,6 +29,7 @@ def facts(result: Outcome) -> list[tuple[str, str]]:
         ("plugins", "; ".join(map(_plugin, header.plugins))),
         ("commit", header.commit),
         ("prompts", f"{header.prompts.source}: {sum(header.prompts.families.values())}"),
+        ("lengths", _lengths(header)),
         ("repeats, batch, seeds", f"{header.repeats}, {header.batch}, {swept_values(header, 'seed')}"),
         ("temperatures", swept_values(header, "temperature")),
         ("max tokens", swept_values(header, "max_tokens")),
@@ -58,6 +60,12 @@ def swept_values(header: Header, name: str) -> str:
     return ", ".join(dict.fromkeys(map(value_text, values)))
 
 
+def _lengths(header: Header) -> str | None:
+    """The lengths of the prompts, and how they got them."""
+    lengths = ", ".join(map(str, header.prompts.lengths))
+    return f"{lengths} tokens: {EXTENSION}" if lengths else None
+
+
 def _plugin(plugin: PluginFacts) -> str:
     origin = f"{plugin.distribution} {plugin.version}" if plugin.distribution else plugin.package
     code = f", code {plugin.sha256[:12]}" if plugin.sha256 else ""
@@ -66,6 +74,8 @@ def _plugin(plugin: PluginFacts) -> str:
 
 def _facts_of(target: TargetFacts) -> Iterable[tuple[str, Any]]:
     """The rows of one model; a comparison may have several."""
+    if target.family == SERVER:
+        return [("server", f"{target.model}, model {target.name}")]
     return [
         ("model", f"{target.name} ({target.model}), {target.dtype} on {target.device}"),
         ("weights", ", ".join(f"{n} {kind}" for kind, n in target.quantisation.items())),

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from spec_compare.figures.outcome import Outcome
 from spec_compare.figures.summary import ALL
 from spec_compare.report.bars import speedups, time_split
+from spec_compare.report.context import context_curve
 from spec_compare.report.curves import acceptance, lengths
 from spec_compare.report.figure import Figure
 from spec_compare.report.points import efficiency, step_costs
@@ -20,9 +21,11 @@ def figures(result: Outcome) -> Iterator[Figure]:
     timed = [row for row in drafting if row.speedup is not None]
     if timed:
         yield speedups(result, timed)
-    if drafting:
-        yield acceptance(result, drafting)
-        yield lengths(result, drafting)
+    if timed and result.lengths:
+        yield context_curve(result, timed)
+    if by_step := [row for row in drafting if row.acceptance_histogram]:
+        yield acceptance(result, by_step)
+        yield lengths(result, by_step)
     if result.costs:
         yield step_costs(result)
     if split := [row for row in rows if row.split]:

@@ -37,6 +37,7 @@ def page(result: Outcome) -> str:
         readings=[line for row in result.rows if row.family == ALL and (line := reading(row))],
         few=FEW,
         warnings=result.warnings,
+        unknown=result.unknown,
         warning_counts=warning_counts(result.warnings),
         differences=result.differences,
         said=describe_difference,

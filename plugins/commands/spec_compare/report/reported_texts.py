@@ -58,7 +58,7 @@ def texts(result: Outcome, tokens_max: int = TOKENS_MAX) -> tuple[list[PromptTex
     shown: list[PromptTexts] = []
     left = tokens_max
     for (family, prompt), records in _in_turns(by_prompt):
-        left -= sum(len(record.tokens) for record in records)
+        left -= sum(record.token_count for record in records)
         if left >= 0:
             ordered = sorted(records, key=lambda r: (r.turn, r.contender != r.baseline))
             own_texts = [text(record) for record in ordered]
@@ -92,15 +92,15 @@ def _in_turns(
 
 def text(record: Record) -> ReportedText:
     spans = list(merge(_tokens(record))) if record.pieces is not None and record.trace is not None else []
-    drafted = sum(record.steps.accepted)
+    drafted = record.tally.accepted
     rejections = sum(1 for d, a in zip(record.steps.depth, record.steps.accepted, strict=True) if a < d)
     return ReportedText(
         record.contender,
         record.turn,
         spans,
         "" if spans else clean(record.text),
-        min(drafted, len(record.tokens)),
-        len(record.tokens),
+        min(drafted, record.token_count),
+        record.token_count,
         rejections,
         record.finish,
     )

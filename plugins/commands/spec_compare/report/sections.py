@@ -11,7 +11,6 @@ from spec_compare.figures.columns import ABOUT, COLUMNS, INTERVAL, informative_c
 from spec_compare.figures.facets import facets
 from spec_compare.figures.outcome import Outcome
 from spec_compare.figures.summary import ALL, Row, worst_first
-from spec_compare.records.record import PLAIN
 from spec_compare.report.looks import cut_middle
 
 NAME_MAX = 40
@@ -78,7 +77,7 @@ def _section(result: Outcome, family: str) -> Section:
             facet.title if len(listed) > 1 else "",
             [
                 _line(rows[contender], series, names)
-                for contender, series in {facet.baseline: PLAIN, **facet.series}.items()
+                for contender, series in {facet.baseline: facet.plain, **facet.series}.items()
                 if contender in rows
             ],
         )

@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping
 
 import attrs
-from spec_commands.http_client import Client
 
+from spec_commands.http_client import Client
 from spec_core.errors import UsageError
 
 LINE = re.compile(r"^(vllm|spec|llamacpp|sglang):(\w+?)(_total)?(\{[^}]*\})? ([0-9.eE+-]+)$", re.MULTILINE)
@@ -16,6 +16,7 @@ NAMES = {
     "spec_decode_num_draft_tokens": "drafted",
     "spec_decode_num_accepted_tokens": "accepted",
     "generation_tokens": "tokens",
+    "tokens_predicted": "tokens",
 }
 LENGTH = "spec_accept_length"
 """SGLang's gauge."""
