@@ -40,7 +40,7 @@ GEMMA_CALL, GEMMA_CALL_END, GEMMA_QUOTE = "<|tool_call>", "<tool_call|>", '<|"|>
 GEMMA3_CALL, GEMMA3_CALL_END, GEMMA3_QUOTE = "<start_function_call>", "<end_function_call>", "<escape>"
 NAMED = "call:"
 """Before a function's name in Gemma's forms."""
-AFTER_INVOKED = (INVOKE_PARAMETER, INVOKE_END, INVOKES_END, INVOKE)
+AFTER_INVOKED = (INVOKE_PARAMETER, INVOKE_END, INVOKES_END, INVOKE, INVOKES)
 AFTER_PARAMETER = (PARAMETER, FUNCTION_END, TAG_END, TAG, FUNCTION)
 KEY_MAX = 256
 """Characters of a parameter's name."""
