@@ -22,7 +22,7 @@ def check_tensors(head: Head, source: HeadTensors) -> None:
         if shape is None:
             raise UsageError(
                 f"{source.where}: tensor {name!r} is missing, this {head.kind} head needs it",
-                hint="get the file again",
+                hint="use a head whose files hold it, or one that this kind of head can read",
             )
         if shape != needed:
             raise UsageError(
@@ -40,4 +40,4 @@ def check_tensors(head: Head, source: HeadTensors) -> None:
 def _check_finite(shapes: Mapping[str, tuple[int, ...]], source: HeadTensors) -> None:
     for name in shapes:
         if not bool(torch.isfinite(source.load(name)).all()):
-            raise UsageError(f"{source.where}: tensor {name!r} has NaN or infinite numbers", hint="get the file again")
+            raise UsageError(f"{source.where}: tensor {name!r} has NaN or infinite numbers", hint="its training or conversion failed; use another head")

@@ -12,7 +12,7 @@ from torch import Tensor
 from spec_core import Compat, Refusal, TargetInfo, hookimpl
 from spec_core.errors import UsageError
 from spec_core.toolkit import TrainingTexts
-from spec_targets.architectures.heads.head import Problem, Reading
+from spec_targets.architectures.heads.head import Problem
 
 
 class DraftHead(Protocol):
@@ -28,6 +28,13 @@ class DraftHead(Protocol):
     @property
     def info(self) -> TargetInfo:
         """Its sizes, by the names that targets have for theirs."""
+
+    @property
+    def description(self) -> str:
+        """What was recognised and repaired, in one line."""
+
+    def fitted(self, target: TargetInfo, reading: Any = "auto") -> DraftHead:
+        """As it is read for a target that it fits."""
 
     def sources(self, layers: int, reading: Any = "auto") -> tuple[int, ...]:
         """Hidden states that it reads of a target of ``layers`` blocks."""
@@ -79,7 +86,12 @@ class HeadCheckpoint:
         """A weight in its stored type, float32 if it was quantised. Raises KeyError."""
         return self.source.load(name)
 
-    def misfit(self, target: Any, reading: Reading | str = "auto") -> Problem | None:
+    def fitted(self, target: Any, reading: str = "auto") -> HeadCheckpoint:
+        """The file as it is read for a target that it fits."""
+        head = self.head.fitted(target.info, reading)
+        return self if head is self.head else HeadCheckpoint(head, self.tensors, self.tokenizer, self.path)
+
+    def misfit(self, target: Any, reading: str = "auto") -> Problem | None:
         """Why it cannot draft for a target, or None: other sizes, or other tokens."""
         return self.head.misfit(target, reading) or self._other_tokens(target)
 
