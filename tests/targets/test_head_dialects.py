@@ -239,7 +239,7 @@ def test_no_hint_says_to_get_a_file_again(tmp_path):
     """Bytes are missing only where a file is cut off."""
     from tests.targets.test_heads import BAD
 
-    cut_off = {"the file is cut off", "no weights", "a pickled tensor is larger than the file"}
+    cut_off = {"the file is cut off", "no weights", "a pickled tensor is larger than the file", "a pickle holds code"}
     for number, (name, (layout, spoil, _)) in enumerate(BAD.items()):
         if name in cut_off:
             continue

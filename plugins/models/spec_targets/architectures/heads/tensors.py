@@ -91,11 +91,13 @@ class HeadTensors:
         return numbers
 
 
-def mapping(source: HeadTensors, rows: int, vocab: int, offsets: bool) -> tuple[Tensor | None, str | None]:
+def mapping(
+    source: HeadTensors, rows: int, vocab: int, offsets: bool, repair: bool = True
+) -> tuple[Tensor | None, str | None]:
     """[rows] int64: the target's id of every draft row, None if rows are the target's ids; and what was repaired.
 
     offsets: stored values are distances from the row's own number (Hugging Face layouts), not ids (GGUF). Values that
-    are impossible so and possible in the other way are read in the other way. Without ``d2t``, the tokens that ``t2d``
+    are impossible so and possible in the other way are read in the other way, if ``repair``. Without ``d2t``, the tokens that ``t2d``
     marks are taken in their order. vocab: 0: not known. Raises UsageError.
     """
     d2t, where = source.d2t(), source.where
@@ -109,7 +111,7 @@ def mapping(source: HeadTensors, rows: int, vocab: int, offsets: bool) -> tuple[
         )
     stated, other = ((d2t.to(torch.int64) + (torch.arange(rows) if add else 0)) for add in (offsets, not offsets))
     problem, note = _problem_of(stated, vocab), None
-    if problem and not _problem_of(other, vocab):
+    if problem and repair and not _problem_of(other, vocab):
         stated, note = other, f"d2t holds {'tokens' if offsets else 'offsets'}: read so"
     elif problem:
         raise UsageError(f"{where}: {problem}", hint=UNMAPPED)
