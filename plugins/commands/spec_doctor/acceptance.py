@@ -69,12 +69,23 @@ def measure_acceptance(target: Target, file: Any, texts: Texts) -> Acceptance:
                 tested[i] += 1
                 accepted[i] += i < kept
 
-    method = make_method(file, texts.longest)
-    with Run(target, [method], draft_max=texts.longest, max_sequences=len(texts.prompts), reuse=False) as run:
-        run.observe(count)
+    continue_texts(target, [make_method(file, texts.longest)], texts, count)
+    return Acceptance(tuple(tested), tuple(accepted), steps)
+
+
+def continue_texts(
+    target: Target, methods: Sequence[Any], texts: Texts, observe: Any = None, rule: Any = None
+) -> list[Any]:
+    """Continue the texts greedily, all at once; returns their sequences. observe: called with every step."""
+    limits = {"draft_max": max(1, texts.longest), "max_sequences": len(texts.prompts), "reuse": False}
+    with Run(target, list(methods), rule=rule, **limits) as run:
+        if observe is not None:
+            run.observe(observe)
         greedy = Sampling(temperature=0.0)
-        for prompt in texts.prompts:
+        made = [
             run.submit(Request(prompt, max_tokens=texts.tokens, sampling=greedy, ignore_eos=True))
+            for prompt in texts.prompts
+        ]
         for _ in run:
             pass
-    return Acceptance(tuple(tested), tuple(accepted), steps)
+        return made

@@ -48,7 +48,8 @@ def doctor(head: str, file: Path | None, fix: Path | None, as_json: bool, **flag
     diagnosis = diagnose(target, opened, given, longest, TOKENS)
     gain = measure_gain(target, opened, diagnosis)
     if fix is not None:
-        write_fixed(Path(opened.info.file or head), fix, diagnosis.best.reading.changes if diagnosis.cause else {})
+        reading = diagnosis.best.reading
+        write_fixed(Path(opened.info.file or head), fix, {} if reading is None else reading.changes)
         common.print_note(f"{fix}: read with --method {opened.head.kind}={fix}")
     if as_json:
         say(common.as_json(as_object(opened, target, diagnosis, gain)))
@@ -90,4 +91,4 @@ def measure_gain(target: Target, opened: Any, diagnosis: Any) -> Gain | None:
     best = diagnosis.best
     read = opened if best.reading is None else opened.read_as(best.reading.changes)
     costs = measure_costs(target, [(read.head.kind, make_method(read, LONGEST))], perf_counter() + SECONDS)
-    return gain_of(costs, read.head.kind, best.acceptance.conditional)
+    return gain_of(costs, read.head.kind, diagnosis.whole.conditional)

@@ -1,10 +1,10 @@
-"""Which reading of a head is right, and which usual cause is named for one that accepts next to nothing."""
+"""Which reading of a head is right, and which usual cause its file suffers from if that is not the dialect's."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
-from time import perf_counter
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from time import process_time
 from typing import Any
 
 import attrs
@@ -12,106 +12,131 @@ import attrs
 from spec_core import Target
 from spec_core.errors import SpecError
 from spec_doctor.acceptance import Acceptance, Texts, measure_acceptance
+from spec_doctor.scores import Difference, Place, Score, acceptance_of, difference_of, score_reading, write_references
 
-SHORT, SHORT_DRAFT = 12, 3
+TOKENS, DRAFT = 36, 3
 """Tokens and drafts of a text by which readings are compared."""
-BETTER, SURE, LEAST = 1.25, 4.0, 0.1
-"""A reading is better with this many times the accepted tokens, this many standard errors apart, and at least this
-share of first tokens accepted."""
-WEAK = 0.25
-"""Share of first tokens below which single layers are tried too."""
-SECONDS = 10.0
-"""Time for single layers."""
+LAYER_TOKENS, LAYER_SECONDS, PROMISING = 16, 6.0, 2
+"""The same by which single layers are sorted, with drafts of one token; processor time for them; how many are compared fully."""
+RATIO, ERRORS, ACCEPTED_ERRORS = 1.05, 4.0, 3.0
+"""A reading is the right one if it gives so many times the chance to the target's tokens, so many standard errors apart,
+and if so many standard errors more tokens are accepted."""
+MAP = "token map"
+MAPPED, DISTINCT = 0.35, 8
+"""Share of tokens that an unknown map explains beyond those that are accepted, and its rows that must be seen."""
 
 
 @attrs.frozen
 class Tried:
-    """A reading, None: that of the dialect, and what it accepted; error: why it could not be tried."""
+    """A reading, None: that of the dialect, and what it accepted; difference: to the dialect's. error: why it could not
+    be tried."""
 
     reading: Any
-    acceptance: Acceptance | None
+    acceptance: Acceptance | None = None
+    difference: Difference | None = None
     error: str = ""
 
     @property
     def name(self) -> str:
-        return "as its dialect says" if self.reading is None else self.reading.name
+        return "as its dialect says" if self.reading is None else str(self.reading.name)
+
+    @property
+    def is_better(self) -> bool:
+        """Whether chance does not explain how much better than the dialect's it is."""
+        d = self.difference
+        return d is not None and d.ratio >= RATIO and d.errors >= ERRORS and d.accepted_errors >= ACCEPTED_ERRORS
 
 
 @attrs.frozen
 class Diagnosis:
-    """tried: readings, that of the dialect first. best: the one to use. cause: a usual one that the best explains, or
-    None."""
+    """tried: readings, that of the dialect first. best: the one to use. cause: a usual one, or None: its file is as it
+    should be, or no usual cause explains it. whole: acceptance of long drafts in the best reading."""
 
     tried: list[Tried]
     best: Tried
     cause: str | None
+    whole: Acceptance
 
 
 def diagnose(target: Target, file: Any, prompts: Sequence[Any], longest: int, tokens: int) -> Diagnosis:
     """Try every reading that a file allows. Raises SpecError if the dialect's own cannot be tried."""
-    short = Texts(prompts, SHORT, min(SHORT_DRAFT, longest))
-    base = Tried(None, measure_acceptance(target, file, short))
-    tried = [base, *(_try(target, file, reading, short) for reading in file.readings(target))]
-    found = _best(base, tried)
-    if found is base and base.acceptance.first < WEAK:
-        layers = _search_layers(target, file, base, short)
-        tried += layers
-        found = _best(base, [*tried, *layers])
-    whole = Texts(prompts, tokens, longest)
-    tried[0] = whole_base = attrs.evolve(base, acceptance=measure_acceptance(target, file, whole))
-    if found is base:
-        return Diagnosis(tried, whole_base, None)
-    best = attrs.evolve(found, acceptance=measure_acceptance(target, file.read_as(found.reading.changes), whole))
-    tried[tried.index(found)] = best
-    return Diagnosis(tried, best, found.reading.cause)
+    short = Texts(prompts, TOKENS, min(DRAFT, longest))
+    references = write_references(target, short)
+    own = score_reading(target, file, short, references)
+    trial = Trial(target, file, short, references, own)
+    base = Tried(None, acceptance_of(own, short.longest))
+    tried = [base, *(trial.compare(reading) for reading in file.readings(target))]
+    if all(one.reading is None or "ids" in one.reading.changes for one in tried if one is base or one.is_better):
+        tried += trial.search_layers()
+    best = max((one for one in tried if one.is_better), key=_rank, default=base)
+    read = file if best is base else file.read_as(best.reading.changes)
+    whole = measure_acceptance(target, read, Texts(prompts, tokens, longest))
+    cause = None if best is base else best.reading.cause
+    if best is base and is_mapped_wrongly(own, references):
+        cause = MAP
+    return Diagnosis(tried, best, cause, whole)
 
 
-def _try(target: Target, file: Any, reading: Any, texts: Texts) -> Tried:
-    """Try one reading. One that gives no head, such as two tokens of one row, is noted with its error."""
-    try:
-        return Tried(reading, measure_acceptance(target, file.read_as(reading.changes), texts))
-    except SpecError as error:
-        return Tried(reading, None, error.reason.splitlines()[0])
+def _rank(tried: Tried) -> tuple[float, float]:
+    """Accepted tokens, then chances, beyond those of the dialect's reading."""
+    return (0.0, 1.0) if tried.difference is None else (tried.difference.accepted, tried.difference.ratio)
 
 
-def _search_layers(target: Target, file: Any, base: Tried, texts: Texts) -> list[Tried]:
-    """Try other hidden states, one after the other, and go on from the best while it improves."""
-    ends_at, current, seen = perf_counter() + SECONDS, file, base
-    tried: list[Tried] = []
-    make: Callable[[Any, Any], Any] = lambda reading, before: attrs.evolve(reading, changes={**before, **reading.changes})
-    changes: dict[str, Any] = {}
-    while perf_counter() < ends_at:
-        level: list[Tried] = []
-        for reading in current.readings(target, others=True):
-            if perf_counter() < ends_at:
-                level.append(_try(target, file, make(reading, changes), texts))
-        step = max(level, key=_score, default=seen)
-        if _score(step) <= _score(seen) * 1.05:
-            break
-        tried.append(step)
-        seen, changes = step, dict(step.reading.changes)
-        current = file.read_as(changes)
-    return tried
+@attrs.define(eq=False)
+class Trial:
+    """Readings of one head, compared on the same texts. own: scores of the dialect's reading."""
+
+    target: Target
+    file: Any
+    texts: Texts
+    references: Sequence[Sequence[int]]
+    own: Mapping[Place, Score]
+
+    def compare(self, reading: Any) -> Tried:
+        """Try one reading. One that gives no head, such as two tokens for one row, is noted with its error."""
+        try:
+            read = self.file.read_as(reading.changes)
+            scores = score_reading(self.target, read, self.texts, self.references)
+        except SpecError as error:
+            return Tried(reading, error=error.reason.splitlines()[0])
+        return Tried(reading, acceptance_of(scores, self.texts.longest), difference_of(scores, self.own))
+
+    def search_layers(self) -> list[Tried]:
+        """Try other hidden states, one after the other, and go on from the best while that improves."""
+        ends_at, quick = process_time() + LAYER_SECONDS, attrs.evolve(self.texts, tokens=LAYER_TOKENS, longest=1)
+        current, reached, promising = self.file, self._chance(self.file, quick), []
+        while process_time() < ends_at:
+            level = []
+            for reading in current.readings(self.target, others=True):
+                if process_time() >= ends_at:
+                    break
+                level.append((self._chance(self.file.read_as(reading.changes), quick), reading))
+            chance, reading = max(level, key=lambda one: one[0], default=(0.0, None))
+            if reading is None or chance <= reached * 1.02:
+                break
+            promising.append(reading)
+            reached, current = chance, self.file.read_as(reading.changes)
+        return [self.compare(reading) for reading in promising[-PROMISING:]]
+
+    def _chance(self, file: Any, texts: Texts) -> float:
+        scores = score_reading(self.target, file, texts, self.references)
+        return sum(score.chance for score in scores.values())
 
 
-def _score(tried: Tried) -> float:
-    return -1.0 if tried.acceptance is None else tried.acceptance.length
+def is_mapped_wrongly(own: Mapping[Place, Score], references: Sequence[Sequence[int]]) -> bool:
+    """Whether drafted tokens name the target's tokens one by one, under other numbers.
 
-
-def _best(base: Tried, tried: Sequence[Tried]) -> Tried:
-    """The best reading if it is surely better than the dialect's, else the dialect's."""
-    best = max(tried, key=_score)
-    return best if is_better(best, base) else base
-
-
-def is_better(one: Tried, other: Tried) -> bool:
-    """Whether a reading accepts so much more than another that chance does not explain it."""
-    if one.acceptance is None or other.acceptance is None or one is other:
-        return False
-    a, b = one.acceptance, other.acceptance
-    if a.first < LEAST or a.length < BETTER * b.length:
-        return False
-    n, m = a.tested[0], b.tested[0]
-    share = (a.accepted[0] + b.accepted[0]) / (n + m)
-    error = math.sqrt(max(share * (1 - share), 1e-9) * (1 / n + 1 / m))
-    return a.first - b.first >= SURE * error
+    Each first token is guessed from what followed the other drafts of the same token.
+    """
+    pairs = [(score.first, references[text][at]) for (text, at), score in own.items()]
+    counts: dict[int, Counter[int]] = {}
+    for drafted, right in pairs:
+        counts.setdefault(drafted, Counter())[right] += 1
+    guessed, rows = 0, set()
+    for drafted, right in pairs:
+        others = counts[drafted] - Counter({right: 1})
+        if others and others.most_common(1)[0][0] == right and drafted != right:
+            guessed += 1
+            rows.add(drafted)
+    accepted = sum(score.accepted > 0 for score in own.values())
+    return len(rows) >= DISTINCT and guessed - accepted >= MAPPED * len(pairs)

@@ -10,7 +10,9 @@ from spec_commands.tables import Cells
 from spec_doctor.diagnosis import Diagnosis, Tried
 
 SHOWN = 8
-"""Positions and readings that a table shows at most."""
+"""Readings that the table shows at most."""
+LITTLE = 0.05
+"""Share of first tokens below which a head accepts next to nothing."""
 
 
 def as_object(file: Any, target: Any, diagnosis: Diagnosis, gain: Gain | None) -> dict[str, Any]:
@@ -27,6 +29,8 @@ def as_object(file: Any, target: Any, diagnosis: Diagnosis, gain: Gain | None) -
         "best": best.name,
         "changes": {} if best.reading is None else dict(best.reading.changes),
         "cause": diagnosis.cause,
+        "acceptance": diagnosis.whole.conditional,
+        "accepted": diagnosis.whole.length,
         "costs": None if gain is None else {"step": gain.step, "draft_token": gain.draft, "row": gain.rows},
         "speedup": None if gain is None else gain.speedup,
         "draft_length": None if gain is None else gain.drafts,
@@ -38,36 +42,36 @@ def _reading(tried: Tried) -> dict[str, Any]:
     facts = {"name": tried.name, "cause": None if tried.reading is None else tried.reading.cause}
     if a is None:
         return {**facts, "error": tried.error}
-    positions = {"tested": list(a.tested), "accepted": list(a.accepted)}
-    return {**facts, **positions, "conditional": a.conditional, "length": a.length}
+    positions = {"tested": list(a.tested), "accepted": list(a.accepted), "conditional": a.conditional}
+    ratio = 1.0 if tried.difference is None else tried.difference.ratio
+    return {**facts, **positions, "length": a.length, "chance_ratio": ratio, "better": tried.is_better}
 
 
 def table_of(diagnosis: Diagnosis) -> Cells:
     """Acceptance by position: the reading of the dialect, then the others, the best first."""
     first, *others = diagnosis.tried
-    ranked = sorted((t for t in others if t.acceptance is not None), key=lambda t: -t.acceptance.length)
+    ranked = sorted((t for t in others if t.difference is not None), key=lambda t: -t.difference.ratio)
     shown = [first, *ranked[:SHOWN]]
-    longest = min(SHOWN, max(len(t.acceptance.tested) for t in shown if t.acceptance))
-    titles = ["reading", *(str(i + 1) for i in range(longest)), "accepted"]
-    return Cells(titles, [_row(t, longest) for t in shown], {"reading"})
+    longest = max(len(t.acceptance.tested) for t in shown if t.acceptance)
+    titles = ["reading", *(str(i + 1) for i in range(longest)), "chance"]
+    return Cells(titles, [_row(t) for t in shown], {"reading"})
 
 
-def _row(tried: Tried, longest: int) -> list[str]:
+def _row(tried: Tried) -> list[str]:
     a = tried.acceptance
     assert a is not None
     shares = [f"{share:.0%}" if tested else "-" for share, tested in zip(a.conditional, a.tested, strict=True)]
-    return [tried.name, *(shares + ["-"] * longest)[:longest], f"{a.length:.2f}"]
+    return [tried.name, *shares, "1" if tried.difference is None else f"{tried.difference.ratio:.2f}"]
 
 
 def last_lines(diagnosis: Diagnosis, gain: Gain | None) -> list[str]:
     """The best reading, its cause, and what it costs and gains."""
-    best, lines = diagnosis.best, []
+    shares = " ".join(f"{share:.0%}" for share in diagnosis.whole.conditional)
+    lines = [f"best reading: {diagnosis.best.name}; acceptance by position {shares}"]
     if diagnosis.cause is not None:
-        lines += [f"best reading: {best.name}", f"cause: {diagnosis.cause}"]
-    elif best.acceptance is not None and best.acceptance.first < 0.05:
-        lines += ["it accepts next to nothing in every reading: none of the usual causes explains it"]
-    else:
-        lines += ["best reading: as its dialect says"]
+        lines.append(f"cause: {diagnosis.cause}")
+    elif diagnosis.whole.first < LITTLE:
+        lines.append("it accepts next to nothing in every reading: none of the usual causes explains it")
     if gain is None:
         return [*lines, "what its drafts cost was not measured"]
     costs = f"a step takes {gain.step * 1e3:.2f} ms, drafting one token {gain.draft * 1e3:.2f} ms"

@@ -133,7 +133,7 @@ def _common(
         d2t=d2t,
         tied=tied,
         paper=dialect.paper,
-        normed=dialect.normed or raw.get("final_norm") is True,
+        normed=dialect.normed if raw.get("final_norm") is None else hf_options.flag(raw, "final_norm", source.where),
         partial=sizes.partial,
         projected=source.shape("fc.weight") is not None,
         context_norm=dialect.context_norm,

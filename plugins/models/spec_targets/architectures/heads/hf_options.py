@@ -61,7 +61,7 @@ def pair_fields(
         norm_before_residual=_residual(raw, head),
         norm_before_fc=source.shape("input_norm.weight") is not None,
         fc_norm=source.shape("input_norm.0.weight") is not None,
-        norm_output=dialect.name != "SpecForge" and _flag(raw, "norm_output", head.name),
+        norm_output=dialect.name != "SpecForge" and flag(raw, "norm_output", head.name),
     )
 
 
@@ -98,10 +98,11 @@ def _residual(raw: Mapping[str, Any], head: Head) -> bool:
             f"{head.name}: config.json has no norm_before_residual, which a speculators file needs",
             hint="add it, as the head was trained: true or false",
         )
-    return _flag(raw, "norm_before_residual", head.name)
+    return flag(raw, "norm_before_residual", head.name)
 
 
-def _flag(raw: Mapping[str, Any], key: str, name: str) -> bool:
+def flag(raw: Mapping[str, Any], key: str, name: str) -> bool:
+    """A value of true or false, false if it is not there. Raises UsageError for another."""
     value = raw.get(key)
     if value not in (None, True, False):
         raise UsageError(f"{name}: config.json has {key} = {str(value)[:40]!r}", hint="true or false is needed")
@@ -115,7 +116,7 @@ def block_fields(
     options = {**raw, **raw["dflash_config"]} if isinstance(raw.get("dflash_config"), dict) else dict(raw)
     gemma4 = is_gemma4(raw)
     _check_neutral({**sizes, **options}, head.name, NEUTRAL)
-    if options.get("rope_is_neox_style") is not None and not _flag(options, "rope_is_neox_style", head.name):
+    if options.get("rope_is_neox_style") is not None and not flag(options, "rope_is_neox_style", head.name):
         source.pairs = {"attn_q.": head.heads, "attn_k.": head.kv_heads, "attn_q_norm.": 1, "attn_k_norm.": 1}
     ids, reading = _ids(raw, dialect, head.name)
     windows, note = _windows(sizes, options, head, dialect)
@@ -160,9 +161,9 @@ def _factors(options: Mapping[str, Any], head: Head) -> dict[str, Any]:
 def _samples_from_anchor(options: Mapping[str, Any], head: Head, dialect: Dialect) -> bool:
     """Whether the last committed token's row predicts: as stated, else by the dialect."""
     if options.get("sample_from_anchor") is not None:
-        return _flag(options, "sample_from_anchor", head.name)
+        return flag(options, "sample_from_anchor", head.name)
     if options.get("dspark_bonus_anchor") is not None:
-        return not _flag(options, "dspark_bonus_anchor", head.name)
+        return not flag(options, "dspark_bonus_anchor", head.name)
     return head.kind == "dspark" and dialect.anchored and "aux_hidden_state_layer_ids" not in options
 
 
@@ -183,7 +184,7 @@ def _windows(
             f"{head.name}: config.json has layer_types = {str(kinds)[:60]!r}",
             hint=f"{' or '.join(sorted(known))} for each of {head.layers} layers is needed",
         )
-    if _flag(options, "use_swa", head.name):
+    if flag(options, "use_swa", head.name):
         window = _positive(options, "swa_window_size", head.name)
         note = ["layer_types say full attention, its window is on"] if "full_attention" in (sizes.get("layer_types") or ()) else []
         return (window,) * head.layers, note
@@ -204,7 +205,7 @@ def _causal(
     options: Mapping[str, Any], windows: tuple[int, ...], name: str, dialect: Dialect
 ) -> tuple[bool, ...]:
     """Whether layers are causal inside the block; sliding ones are (vLLM, SGLang, SpecForge) by default."""
-    if dialect.two_way or _flag(options, "sliding_window_non_causal", name):
+    if dialect.two_way or flag(options, "sliding_window_non_causal", name):
         return (False,) * len(windows)
-    given = next((_flag(options, key, name) for key in ("causal", "is_causal") if options.get(key) is not None), None)
+    given = next((flag(options, key, name) for key in ("causal", "is_causal") if options.get(key) is not None), None)
     return tuple(bool(w) if given is None else given for w in windows)
