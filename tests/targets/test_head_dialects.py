@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import attrs
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -197,8 +198,6 @@ def test_layers_that_fit_in_one_reading_only_are_read_so(tmp_path):
     assert head.sources(36) == (24, 30, 36)
     assert head.sources(48) == (25, 31, 37)
     info = tiny_target(weights=False).info
-    import attrs
-
     assert "layer ids read as inputs" in head.fitted(attrs.evolve(info, layers=36)).description
 
 
@@ -239,9 +238,9 @@ def test_no_hint_says_to_get_a_file_again(tmp_path):
     """Bytes are missing only where a file is cut off."""
     from tests.targets.test_heads import BAD
 
-    cut_off = {"the file is cut off", "no weights", "a pickled tensor is larger than the file", "a pickle holds code"}
+    cut_off = {"the file is cut off", "no weights"}
     for number, (name, (layout, spoil, _)) in enumerate(BAD.items()):
-        if name in cut_off:
+        if name in cut_off or "pickle" in name:
             continue
         torch.manual_seed(0)
         kind = "dflash" if layout == "z-lab" else "eagle3"

@@ -16,7 +16,7 @@ from spec_doctor.scores import Difference, Place, Score, acceptance_of, differen
 
 TOKENS, DRAFT = 36, 3
 """Tokens and drafts of a text by which readings are compared."""
-LAYER_TOKENS, LAYER_SECONDS, PROMISING = 16, 6.0, 2
+LAYER_TOKENS, LAYER_SECONDS, PROMISING = 16, 4.0, 2
 """The same by which single layers are sorted, with drafts of one token; processor time for them; how many are compared fully."""
 RATIO, ERRORS, ACCEPTED_ERRORS = 1.05, 4.0, 3.0
 """A reading is the right one if it gives so many times the chance to the target's tokens, so many standard errors apart,

@@ -39,7 +39,8 @@ class Dialect:
     the top. reads: keys that it reads, with dots between levels. wide: windows include the key at the distance of the
     window. context_norm: rows of committed positions pass each layer's norm.
     anchored: the row of the last committed token predicts, where the file does not say. two_way: rows of a block attend
-    in both directions in layers with windows too.
+    in both directions in layers with windows too. norm_output_is_last_norm: ``norm_output`` is the norm before the output
+    matrix, not a normed state that is fed back.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Dialect:
     context_norm: bool = False
     anchored: bool = False
     two_way: bool = False
+    norm_output_is_last_norm: bool = False
 
     def matches(self, raw: Mapping[str, Any], names: Collection[str]) -> bool:
         """Whether a config and names of tensors are of this dialect."""
@@ -88,7 +90,6 @@ PAIRS = (
     Dialect(
         "AngelSlim",
         classes=("Eagle3LlamaForCausalLM",),
-        marks=("target_model_type",),
         ids=((AUX, "inputs"), (f"eagle_config.{AUX}", "outputs")),
         paper=True,
         normed=False,
@@ -111,11 +112,12 @@ PAIRS = (
     ),
     Dialect(
         "SpecForge",
-        marks=("eagle_config",),
+        marks=("eagle_config", "fc_norm", "norm_output", "target_model_type"),
         ids=((f"eagle_config.{AUX}", "outputs"), ("eagle_config.layer_ids", "inputs"), (AUX, "inputs")),
         paper=True,
         normed=False,
-        reads=(*SIZES, "vocab_size", f"eagle_config.{AUX}", "draft_vocab_size", "tie_word_embeddings"),
+        norm_output_is_last_norm=True,
+        reads=(*SIZES, "vocab_size", f"eagle_config.{AUX}", "draft_vocab_size", "norm_output", "tie_word_embeddings"),
     ),
     Dialect(
         "SafeAILab",
@@ -264,11 +266,12 @@ def refused_name(raw: Mapping[str, Any], names: Collection[str]) -> str | None:
     """Which method's head this is, of those that are known and not read; None for all others."""
     listed = raw.get("architectures")
     first = listed[0] if isinstance(listed, list) and listed else None
-    if "mask_hidden" in names or raw.get("parallel_drafting") is True or raw.get("speculators_model_type") == "peagle":
+    parallel = raw.get("parallel_drafting") is True or raw.get("speculators_model_type") == "peagle"
+    if "mask_hidden" in names or parallel or (isinstance(first, str) and "peagle" in first.lower()):
         return PEAGLE
     if isinstance(first, str) and first in NOT_READ:
         return NOT_READ[first]
     projector = value_at(raw, "dflash_config.projector_type")
-    if projector in ("domino", "xpress"):
+    if isinstance(projector, str) and projector in ("domino", "xpress"):
         return f"{projector}: a projector of its own corrects its rows"
     return None

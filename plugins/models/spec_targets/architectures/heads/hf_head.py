@@ -115,7 +115,7 @@ def _common(
         raise UsageError(f"{source.where}: 'lm_head.weight' has no rows", hint=tensors.DAMAGED)
     inputs = inputs_of(source, target_width, kind)
     stated = raw.get("draft_vocab_size")
-    if stated not in (None, rows) and output:
+    if stated not in (None, rows) and rows:
         raise UsageError(
             f"{source.where}: config.json has draft_vocab_size = {repr(stated)[:40]}, its logits have {rows} rows",
             hint=tensors.DAMAGED,

@@ -52,6 +52,8 @@ def pair_fields(
     """A head of pairs. Raises UsageError for what is not supported."""
     _check_neutral({**sizes, **raw}, head.name, NEUTRAL_PAIRS)
     _check_full_attention(sizes, head.name)
+    if dialect.norm_output_is_last_norm:
+        _check_neutral(raw, head.name, {"norm_output": True})
     ids, reading = _ids(raw, dialect, head.name)
     return attrs.evolve(
         head,
@@ -61,7 +63,7 @@ def pair_fields(
         norm_before_residual=_residual(raw, head),
         norm_before_fc=source.shape("input_norm.weight") is not None,
         fc_norm=source.shape("input_norm.0.weight") is not None,
-        norm_output=dialect.name != "SpecForge" and flag(raw, "norm_output", head.name),
+        norm_output=not dialect.norm_output_is_last_norm and flag(raw, "norm_output", head.name),
     )
 
 
