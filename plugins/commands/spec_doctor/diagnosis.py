@@ -21,6 +21,8 @@ LAYER_TOKENS, LAYER_SECONDS, PROMISING = 16, 4.0, 2
 RATIO, ERRORS, ACCEPTED_ERRORS = 1.05, 4.0, 3.0
 """A reading is the right one if it gives so many times the chance to the target's tokens, so many standard errors apart,
 and if so many standard errors more tokens are accepted."""
+FAR_BETTER = 1.1
+"""A single other layer replaces a more usual explanation if it accepts so many times as much."""
 MAP = "token map"
 MAPPED, DISTINCT = 0.35, 8
 """Share of tokens that an unknown map explains beyond those that are accepted, and its rows that must be seen."""
@@ -39,6 +41,11 @@ class Tried:
     @property
     def name(self) -> str:
         return "as its dialect says" if self.reading is None else str(self.reading.name)
+
+    @property
+    def length(self) -> float:
+        """Accepted tokens of a draft on average."""
+        return 0.0 if self.acceptance is None else self.acceptance.length
 
     @property
     def is_better(self) -> bool:
@@ -66,15 +73,24 @@ def diagnose(target: Target, file: Any, prompts: Sequence[Any], longest: int, to
     trial = Trial(target, file, short, references, own)
     base = Tried(None, acceptance_of(own, short.longest))
     tried = [base, *(trial.compare(reading) for reading in file.readings(target))]
-    if all(one.reading is None or "ids" in one.reading.changes for one in tried if one is base or one.is_better):
-        tried += trial.search_layers()
-    best = max((one for one in tried if one.is_better), key=_rank, default=base)
+    best = _best(base, tried)
+    if best is base or "ids" in best.reading.changes:
+        found = trial.search_layers()
+        tried += found
+        best = _best(best, found, 1.0 if best is base else FAR_BETTER)
     read = file if best is base else file.read_as(best.reading.changes)
     whole = measure_acceptance(target, read, Texts(prompts, tokens, longest))
     cause = None if best is base else best.reading.cause
     if best is base and is_mapped_wrongly(own, references):
         cause = MAP
     return Diagnosis(tried, best, cause, whole)
+
+
+def _best(base: Tried, others: Sequence[Tried], factor: float = 1.0) -> Tried:
+    """The best of readings that are surely better than the dialect's, if it accepts ``factor`` times as much as
+    ``base``."""
+    best = max((one for one in others if one.is_better), key=_rank, default=base)
+    return best if best.length >= factor * base.length else base
 
 
 def _rank(tried: Tried) -> tuple[float, float]:

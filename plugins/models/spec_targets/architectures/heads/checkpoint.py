@@ -15,7 +15,7 @@ from spec_core.errors import UsageError
 from spec_core.toolkit import TrainingTexts
 from spec_targets.architectures.heads.check import check_tensors
 from spec_targets.architectures.heads.head import Head, Problem
-from spec_targets.architectures.heads.overrides import change_head
+from spec_targets.architectures.heads.overrides import UNREAD, change_head
 from spec_targets.architectures.heads.readings import HeadReading, other_layers, readings_of
 
 
@@ -109,7 +109,7 @@ class HeadCheckpoint:
         tensors: Any = self.tensors
         tensors = attrs.evolve(tensors)
         head = change_head(self.head, changes, tensors)
-        check_tensors(head, tensors, unread=("output.weight", "token_embd.weight"))
+        check_tensors(head, tensors, UNREAD)
         return HeadCheckpoint(head, tensors, self.tokenizer, self.path)
 
     def misfit(self, target: Any, reading: str = "auto") -> Problem | None:

@@ -18,7 +18,7 @@ from spec_targets.architectures.heads.checkpoint import HeadCheckpoint
 from spec_targets.architectures.heads.dialects import Dialect, dialect_of, refused_name
 from spec_targets.architectures.heads.head import Head, HeadKind
 from spec_targets.architectures.heads.names import DSPARK, MUSE, TARGETS_OWN, layer_names, our_name
-from spec_targets.architectures.heads.overrides import apply_reading
+from spec_targets.architectures.heads.overrides import UNREAD, apply_reading
 from spec_targets.architectures.heads.stated_sizes import StatedSizes, stated_sizes
 from spec_targets.architectures.heads.tensors import HeadTensors, StoredTensor
 from spec_targets.formats import pickled
@@ -64,8 +64,9 @@ def from_directory(directory: Path, raw: Mapping[str, Any]) -> HeadCheckpoint:
     dialect = dialect_of(raw, set(source.names()), kind != "eagle3")
     common = _common(raw, sizes, config, source, kind, dialect)
     finish = hf_options.pair_fields if kind == "eagle3" else hf_options.block_fields
-    head = apply_reading(finish(common, raw, sizes.values, source, dialect), raw.get("spec_reading"), source)
-    check_tensors(head, source)
+    reading = raw.get("spec_reading")
+    head = apply_reading(finish(common, raw, sizes.values, source, dialect), reading, source)
+    check_tensors(head, source, () if reading is None else UNREAD)
     return HeadCheckpoint(head, source, path=directory)
 
 

@@ -24,6 +24,8 @@ block's two inputs, or of features and outputs, have each other's names."""
 MAPS = ("offsets", "tokens", "none")
 """What ``d2t`` holds; none: rows are the target's tokens."""
 CHANGES = (*FLAGS, *TENSORS, "ids", "rotary", "rope_base", "scaling", "eps", "map", "map_shift", "causal")
+UNREAD = ("output.weight", "token_embd.weight")
+"""Tensors that a reading may leave unread."""
 SWAPPED = (("blk.0.attn_norm.weight", "blk.0.attn_norm_2.weight"), ("hidden_norm.weight", "output_norm.weight"))
 
 
