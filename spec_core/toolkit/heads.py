@@ -24,8 +24,8 @@ UNNORMED = -1
 class HeadFile(Protocol):
     """The answer of ``load(FILE, weights=False)`` for the file of a draft head.
 
-    head: its description, with ``kind``, ``description`` in words and ``sources(layers, reading)``. source: its tensors, a
-    ``spec_kernels.model.source.TensorSource``. names: of its tensors.
+    head: its description, with ``kind``, ``description`` in words and ``sources(layers, reading)``. source: its
+    tensors, a ``spec_kernels.model.source.TensorSource``. names: of its tensors.
     """
 
     info: TargetInfo

@@ -6,15 +6,16 @@ import json
 
 import pytest
 import torch
+from spec_doctor.acceptance import Texts
 from spec_doctor.command import doctor
 from spec_doctor.diagnosis import diagnose, is_mapped_wrongly
 from spec_doctor.fix import write_fixed
 from spec_doctor.scores import Score, acceptance_of, difference_of, score_reading, write_references
-from spec_doctor.acceptance import Texts
 from spec_doctor.texts import TEXTS
 
 from spec_core import UsageError, load
 from tests.doctor.planted import FAULTS, LAYOUTS, plant, write_healthy
+
 
 @pytest.fixture(scope="module")
 def target():

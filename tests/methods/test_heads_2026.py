@@ -102,7 +102,10 @@ def opened(path: Path, target, **changes):
 
 def check_block(file, target, of, prefix: str) -> None:
     """States, base logits, logits and tokens of a block after the golden features."""
-    expected = {**of, **{key.removeprefix(prefix): value for key, value in of.items() if prefix and key.startswith(prefix)}}
+    expected = {
+        **of,
+        **{key.removeprefix(prefix): value for key, value in of.items() if prefix and key.startswith(prefix)},
+    }
     trunk = executor_of(target)
     layers, sequential = Layers(file, trunk), sequential_part(file, trunk)
     context = layers.context()
@@ -137,7 +140,10 @@ def test_a_block_is_that_of_its_trainer(folder, form, prefix, changes, kernels):
 
 def check_chain(file, target, of, prefix: str = "") -> None:
     """Five steps of a head of pairs after the golden features."""
-    expected = {**of, **{key.removeprefix(prefix): value for key, value in of.items() if prefix and key.startswith(prefix)}}
+    expected = {
+        **of,
+        **{key.removeprefix(prefix): value for key, value in of.items() if prefix and key.startswith(prefix)},
+    }
     layer = Layer(file, executor_of(target))
     memory = layer.memory()
     memory.take(0, [*of["tokens"].tolist()[1:], int(of["id_last"])], layer.features(features_of(of, file.head)), {})
@@ -158,7 +164,9 @@ def features_of(of, head):
 
 
 @pytest.mark.parametrize("kernels", ["native", "reference"])
-@pytest.mark.parametrize(("folder", "prefix"), [*((name, "") for name in PAIRS), ("eagle3-modelopt", "modelopt_module.")])
+@pytest.mark.parametrize(
+    ("folder", "prefix"), [*((name, "") for name in PAIRS), ("eagle3-modelopt", "modelopt_module.")]
+)
 def test_a_head_of_pairs_is_that_of_its_trainer(folder, prefix, kernels):
     """Every layout with the layer ids of the vectors; two of them name none."""
     path, target = golden(f"heads-2026/{folder}"), target_of("llama", kernels)

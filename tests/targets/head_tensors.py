@@ -23,7 +23,11 @@ def write_head(folder: Path, config: dict[str, Any]) -> Path:
 def tensors_of(config: dict[str, Any]) -> dict[str, Tensor]:
     """Tensors by published names."""
     first = config["architectures"][0]
-    return _blocks(config) if "dflash_config" in config or "block_size" in config else _pairs(config, "midlayer." if "Llama" in first else "layers.0.")
+    return (
+        _blocks(config)
+        if "dflash_config" in config or "block_size" in config
+        else _pairs(config, "midlayer." if "Llama" in first else "layers.0.")
+    )
 
 
 def random(*shape: int) -> Tensor:
@@ -47,7 +51,11 @@ def _pairs(c: dict[str, Any], prefix: str) -> dict[str, Tensor]:
     width, vocab, rows = c["hidden_size"], c["vocab_size"], c.get("draft_vocab_size") or c["vocab_size"]
     target = c.get("target_hidden_size") or width
     named = _layer(c, prefix, 2 * width) | {f"{prefix}hidden_norm.weight": torch.ones(width)}
-    named |= {"fc.weight": random(width, 3 * target), "norm.weight": torch.ones(width), "lm_head.weight": random(rows, width)}
+    named |= {
+        "fc.weight": random(width, 3 * target),
+        "norm.weight": torch.ones(width),
+        "lm_head.weight": random(rows, width),
+    }
     named |= {"embed_tokens.weight": random(vocab, width)}
     if c.get("fc_norm"):
         named |= {f"fc_norm.{i}.weight": torch.ones(target) for i in range(3)}
@@ -62,7 +70,11 @@ def _blocks(c: dict[str, Any]) -> dict[str, Tensor]:
     width, options = c["hidden_size"], {**c, **c.get("dflash_config", {})}
     head = c.get("head_dim") or width // c["num_attention_heads"]
     taps = len(options.get("target_layer_ids") or range(c["num_hidden_layers"]))
-    named = {"fc.weight": random(width, taps * width), "hidden_norm.weight": torch.ones(width), "norm.weight": torch.ones(width)}
+    named = {
+        "fc.weight": random(width, taps * width),
+        "hidden_norm.weight": torch.ones(width),
+        "norm.weight": torch.ones(width),
+    }
     for i in range(c["num_hidden_layers"]):
         named |= _layer(c, f"layers.{i}.", width)
         named |= {f"layers.{i}.self_attn.{x}_norm.weight": torch.ones(head) for x in "qk"}

@@ -169,7 +169,10 @@ def test_a_head_of_several_layers_reads_pairs_in_the_first(tmp_path):
     run.observe(lambda step: drafted.extend(part.drafted for part in step.parts))
 
     assert head_of(path).layers == 2
-    assert run.generate([1, 2, 3], max_tokens=9).result.tokens == Run(target).generate([1, 2, 3], max_tokens=9).result.tokens
+    assert (
+        run.generate([1, 2, 3], max_tokens=9).result.tokens
+        == Run(target).generate([1, 2, 3], max_tokens=9).result.tokens
+    )
     assert sum(drafted)
 
 
@@ -183,7 +186,10 @@ def test_a_head_without_fc_reads_the_last_state(tmp_path):
     assert not head.projected and head.inputs == 1
     assert head.sources(4) == (4,)
     run = Run(target, [("eagle3", {"file": str(path), "p_min": 0.0})])
-    assert run.generate([1, 2, 3], max_tokens=9).result.tokens == Run(target).generate([1, 2, 3], max_tokens=9).result.tokens
+    assert (
+        run.generate([1, 2, 3], max_tokens=9).result.tokens
+        == Run(target).generate([1, 2, 3], max_tokens=9).result.tokens
+    )
 
 
 def test_layers_that_fit_in_one_reading_only_are_read_so(tmp_path):
@@ -211,7 +217,10 @@ def test_the_state_behind_the_last_layer_is_read_before_the_norm(tmp_path):
     needs = [next(c.compat.needs for c in run.plugins if c.name == "eagle3") for run in (ours, theirs)]
 
     assert [(need.final, 4 in need.hidden) for need in needs] == [(True, False), (False, True)]
-    assert theirs.generate([1, 2, 3], max_tokens=5).result.tokens == Run(tiny_target()).generate([1, 2, 3], max_tokens=5).result.tokens
+    assert (
+        theirs.generate([1, 2, 3], max_tokens=5).result.tokens
+        == Run(tiny_target()).generate([1, 2, 3], max_tokens=5).result.tokens
+    )
 
 
 def test_tokens_in_place_of_offsets_are_read_as_tokens(tmp_path):
@@ -255,7 +264,7 @@ def test_no_hint_says_to_get_a_file_again(tmp_path):
 def test_layers_that_are_no_numbers_are_refused(ids, tmp_path):
     path = directory(tmp_path, "dflash", "z-lab")
 
-    with pytest.raises((UsageError, Refused), match="layer_ids|0 to 4"):
+    with pytest.raises((UsageError, Refused), match=r"layer_ids|0 to 4"):
         Run(tiny_target(), [("dflash", {"file": str(path), "layer_ids": ids})])
 
 

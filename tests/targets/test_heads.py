@@ -352,7 +352,11 @@ BAD = {
     "a flag is missing": ("eagle3-spec", config(lambda c: c.pop("norm_before_residual")), "norm_before_residual"),
     "the block is over the context": ("z-lab", config(lambda c: c.update(block_size=999)), "block size is 999"),
     "the mask is no token": ("z-lab", config(lambda c: c["dflash_config"].update(mask_token_id=300)), "mask token"),
-    "another option": ("z-lab", config(lambda c: c["dflash_config"].update(attention_value_scale=2.0)), "not supported"),
+    "another option": (
+        "z-lab",
+        config(lambda c: c["dflash_config"].update(attention_value_scale=2.0)),
+        "not supported",
+    ),
     "DFlash2": (
         "z-lab",
         tensors(lambda t: t.update({"candidate_selector.hidden": torch.ones(2)})),

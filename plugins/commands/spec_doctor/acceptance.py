@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 
-from spec_core import Request, Run, Sampling, Target
+from spec_core import Request, Run, RunSettings, Sampling, Target
 from spec_core.commands import find_plugin, import_plugin
 
 
@@ -24,7 +24,7 @@ class Acceptance:
 
     @property
     def conditional(self) -> list[float]:
-        """Share of accepted tokens by position, where all before were accepted; 0 beyond the positions that were met."""
+        """Share of accepted tokens by position, where all before were accepted; 0 where none was tested."""
         return [a / t if t else 0.0 for t, a in zip(self.tested, self.accepted, strict=True)]
 
     @property
@@ -77,8 +77,8 @@ def continue_texts(
     target: Target, methods: Sequence[Any], texts: Texts, observe: Any = None, rule: Any = None
 ) -> list[Any]:
     """Continue the texts greedily, all at once; returns their sequences. observe: called with every step."""
-    limits = {"draft_max": max(1, texts.longest), "max_sequences": len(texts.prompts), "reuse": False}
-    with Run(target, list(methods), rule=rule, **limits) as run:
+    limits = RunSettings(draft_max=max(1, texts.longest), max_sequences=len(texts.prompts), reuse=False)
+    with Run(target, list(methods), rule=rule, settings=limits) as run:
         if observe is not None:
             run.observe(observe)
         greedy = Sampling(temperature=0.0)

@@ -17,10 +17,11 @@ from spec_doctor.scores import Difference, Place, Score, acceptance_of, differen
 TOKENS, DRAFT = 36, 3
 """Tokens and drafts of a text by which readings are compared."""
 LAYER_TOKENS, LAYER_SECONDS, PROMISING = 16, 4.0, 2
-"""The same by which single layers are sorted, with drafts of one token; processor time for them; how many are compared fully."""
+"""The same by which single layers are sorted, with drafts of one token; processor time for them; how many of the best are
+compared fully."""
 RATIO, ERRORS, ACCEPTED_ERRORS = 1.05, 4.0, 3.0
-"""A reading is the right one if it gives so many times the chance to the target's tokens, so many standard errors apart,
-and if so many standard errors more tokens are accepted."""
+"""A reading is the right one if it gives so many times the chance to the target's tokens, so many standard errors
+apart, and if so many standard errors more tokens are accepted."""
 FAR_BETTER = 1.1
 """A single other layer replaces a more usual explanation if it accepts so many times as much."""
 MAP = "token map"
@@ -41,6 +42,11 @@ class Tried:
     @property
     def name(self) -> str:
         return "as its dialect says" if self.reading is None else str(self.reading.name)
+
+    @property
+    def ratio(self) -> float:
+        """The chance that it gives to the target's tokens, over that of the dialect's reading."""
+        return 1.0 if self.difference is None else self.difference.ratio
 
     @property
     def length(self) -> float:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from spec_commands.tables import Cells
 from spec_costs.gains import Gain
 
-from spec_commands.tables import Cells
 from spec_doctor.diagnosis import Diagnosis, Tried
 
 SHOWN = 8
@@ -43,14 +43,13 @@ def _reading(tried: Tried) -> dict[str, Any]:
     if a is None:
         return {**facts, "error": tried.error}
     positions = {"tested": list(a.tested), "accepted": list(a.accepted), "conditional": a.conditional}
-    ratio = 1.0 if tried.difference is None else tried.difference.ratio
-    return {**facts, **positions, "length": a.length, "chance_ratio": ratio, "better": tried.is_better}
+    return {**facts, **positions, "length": a.length, "chance_ratio": tried.ratio, "better": tried.is_better}
 
 
 def table_of(diagnosis: Diagnosis) -> Cells:
     """Acceptance by position: the reading of the dialect, then the others, the best first."""
     first, *others = diagnosis.tried
-    ranked = sorted((t for t in others if t.difference is not None), key=lambda t: -t.difference.ratio)
+    ranked = sorted((t for t in others if t.difference is not None), key=lambda t: -t.ratio)
     shown = [first, *ranked[:SHOWN]]
     longest = max(len(t.acceptance.tested) for t in shown if t.acceptance)
     titles = ["reading", *(str(i + 1) for i in range(longest)), "chance"]
@@ -61,7 +60,7 @@ def _row(tried: Tried) -> list[str]:
     a = tried.acceptance
     assert a is not None
     shares = [f"{share:.0%}" if tested else "-" for share, tested in zip(a.conditional, a.tested, strict=True)]
-    return [tried.name, *shares, "1" if tried.difference is None else f"{tried.difference.ratio:.2f}"]
+    return [tried.name, *shares, f"{tried.ratio:.2f}"]
 
 
 def last_lines(diagnosis: Diagnosis, gain: Gain | None) -> list[str]:

@@ -64,9 +64,7 @@ def write_references(target: Target, texts: Texts) -> list[list[int]]:
     return [list(seq.tokens[seq.prompt_len :]) for seq in continue_texts(target, [], more)]
 
 
-def score_reading(
-    target: Target, file: Any, texts: Texts, references: Sequence[Sequence[int]]
-) -> dict[Place, Score]:
+def score_reading(target: Target, file: Any, texts: Texts, references: Sequence[Sequence[int]]) -> dict[Place, Score]:
     """Scores of a head at every position of the references."""
     name, method = make_method(file, texts.longest)
     scores: dict[Place, Score] = {}

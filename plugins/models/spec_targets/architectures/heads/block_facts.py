@@ -38,7 +38,8 @@ def layer_ids(listed: Any, key: str, where: str) -> tuple[int, ...]:
     good = isinstance(listed, list) and listed and all(type(i) is int and -1 <= i < 1 << 16 for i in listed)
     if not good:
         raise UsageError(
-            f"{where}: {key} is {str(listed)[:60]!r}, a list of layer numbers was needed", hint="correct it: -1 is the embedding"
+            f"{where}: {key} is {str(listed)[:60]!r}, a list of layer numbers was needed",
+            hint="correct it: -1 is the embedding",
         )
     return tuple(listed)
 
@@ -60,7 +61,9 @@ def block_facts(
             hint="correct it, or use the head of another model",
         )
     if any(type(w) is not int or not 0 <= w < 1 << 31 for w in windows):
-        raise UsageError(f"{where}: a sliding window of {max(windows)} positions", hint="correct it, or use another head")
+        raise UsageError(
+            f"{where}: a sliding window of {max(windows)} positions", hint="correct it, or use another head"
+        )
     return {"block": block, "mask": mask, "windows": windows, "causal": causal}
 
 

@@ -41,4 +41,7 @@ def check_tensors(head: Head, source: HeadTensors, unread: Collection[str] = ())
 def _check_finite(shapes: Mapping[str, tuple[int, ...]], source: HeadTensors) -> None:
     for name in shapes:
         if not bool(torch.isfinite(source.load(name)).all()):
-            raise UsageError(f"{source.where}: tensor {name!r} has NaN or infinite numbers", hint="its training or conversion failed; use another head")
+            raise UsageError(
+                f"{source.where}: tensor {name!r} has NaN or infinite numbers",
+                hint="its training or conversion failed; use another head",
+            )

@@ -39,8 +39,8 @@ class Dialect:
     the top. reads: keys that it reads, with dots between levels. wide: windows include the key at the distance of the
     window. context_norm: rows of committed positions pass each layer's norm.
     anchored: the row of the last committed token predicts, where the file does not say. two_way: rows of a block attend
-    in both directions in layers with windows too. norm_output_is_last_norm: ``norm_output`` is the norm before the output
-    matrix, not a normed state that is fed back.
+    in both directions in layers with windows too. norm_output_is_last_norm: ``norm_output`` is the norm before the
+    output matrix, not a normed state that is fed back.
     """
 
     name: str
@@ -188,7 +188,8 @@ BLOCKS = (
         nested=("dflash_config",),
         anchored=True,
         reads=(
-            *SIZES, "vocab_size", "block_size", "dflash_config.mask_token_id", "dflash_config.target_layer_ids", *MARKOV,
+            *SIZES, "vocab_size", "block_size", "dflash_config.mask_token_id", "dflash_config.target_layer_ids",
+            *MARKOV,
         ),
     ),
     Dialect(
@@ -237,8 +238,8 @@ BLOCKS = (
 LLAMACPP = Dialect("llama.cpp", ids=(("target_layers", "inputs"),), normed=False, output="own", offsets=False)
 LLAMACPP_BLOCKS = attrs.evolve(LLAMACPP, normed=True)
 TRAINED_HERE = attrs.evolve(LLAMACPP_BLOCKS, name="spec train", output="target")
-"""Dialects of GGUF files: the converter's, whose engine takes an embedding without an output matrix as tied, and that of
-``spec train``."""
+"""Dialects of GGUF files: the converter's, whose engine takes an embedding without an output matrix as tied, and that
+of ``spec train``."""
 
 NOT_READ = {
     "DSpineDraftModel": "DSpine: its layers pass messages between positions",

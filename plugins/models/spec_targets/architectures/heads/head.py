@@ -30,8 +30,8 @@ class Head:
     heads, kv_heads, head, ff, layers, eps, context, rope_base, scaling, divisors: as in a decoder. rotary: dimensions
     of an attention head that rotate, halves of them together; 0: all.
     partial: share of an attention head that rotates as the file states it, which no known training reads.
-    vocab: tokens of the target, 0: as many as the target has. draft_vocab: rows of the head's logits. d2t: [draft_vocab] int64, the target's id of
-    every row, or None if rows are the target's ids. own_embedding, own_output: whether these matrices are in the file;
+    vocab: tokens of the target, 0: as many as the target has. draft_vocab: rows of the head's logits. d2t: [draft_vocab]
+    int64, the target's id of every row, or None if rows are the target's ids. own_embedding, own_output: whether these matrices are in the file;
     otherwise the target's are used.
     ids: source layers as stated in the file, or None. reading: how the file means them. certain: whether its format
     defines that. paper: without ids, those of the method's paper are read. last: it reads the state after the final
@@ -49,7 +49,8 @@ class Head:
     state, or of a state and the first factor of ``markov``; 0 without one.
     conv_taps, conv_groups: of the convolutions around attention and feed-forward, 0 without them. selector: rank of its
     matrices, 0 without one; candidates: tokens of a row that it chooses from.
-    logit_scale, logit_cap: of logits, see ``SoftCap``. embed_scale: factor of embeddings. scale: of scores, 0: 1 / sqrt(head). act: of feed-forward layers. post_norms:
+    logit_scale, logit_cap: of logits, see ``SoftCap``. embed_scale: factor of embeddings.
+    scale: of scores, 0: 1 / sqrt(head). act: of feed-forward layers. post_norms:
     attention and feed-forward have a norm after them too, values a norm without weight, and the stream a factor of each
     layer (Gemma 4). own_values: without, values are the keys before their norm.
     windows: per layer how many positions back it attends, 0 for all. causal: per layer whether rows of the block attend

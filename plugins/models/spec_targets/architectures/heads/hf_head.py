@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import attrs
-
 from spec_core.errors import UsageError
 from spec_targets.architectures.by_class import divisors_of
 from spec_targets.architectures.config import Config

@@ -188,7 +188,11 @@ def _windows(
         )
     if flag(options, "use_swa", head.name):
         window = _positive(options, "swa_window_size", head.name)
-        note = ["layer_types say full attention, its window is on"] if "full_attention" in (sizes.get("layer_types") or ()) else []
+        note = (
+            ["layer_types say full attention, its window is on"]
+            if "full_attention" in (sizes.get("layer_types") or ())
+            else []
+        )
         return (window,) * head.layers, note
     if "sliding_attention" not in kinds:
         return (0,) * head.layers, []
@@ -203,9 +207,7 @@ def _positive(options: Mapping[str, Any], key: str, name: str) -> int:
     return window
 
 
-def _causal(
-    options: Mapping[str, Any], windows: tuple[int, ...], name: str, dialect: Dialect
-) -> tuple[bool, ...]:
+def _causal(options: Mapping[str, Any], windows: tuple[int, ...], name: str, dialect: Dialect) -> tuple[bool, ...]:
     """Whether layers are causal inside the block; sliding ones are (vLLM, SGLang, SpecForge) by default."""
     if dialect.two_way or flag(options, "sliding_window_non_causal", name):
         return (False,) * len(windows)

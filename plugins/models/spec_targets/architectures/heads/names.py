@@ -101,7 +101,9 @@ def is_head(raw: Mapping[str, Any]) -> bool:
     """Whether config.json is that of a draft head, including kinds that are refused by name later."""
     names = raw.get("architectures")
     first = str(names[0]) if isinstance(names, list) and names else ""
-    by_name = first in (*EAGLE3, *DFLASH, MUSE, *NOT_READ) or any(part in first for part in ("DSpark", "DFlash", "agle3"))
+    by_name = first in (*EAGLE3, *DFLASH, MUSE, *NOT_READ) or any(
+        part in first for part in ("DSpark", "DFlash", "agle3")
+    )
     return by_name or "speculators_model_type" in raw or "draft_vocab_size" in raw or "dflash_config" in raw
 
 

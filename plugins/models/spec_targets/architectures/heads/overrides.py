@@ -1,7 +1,7 @@
 """Other readings of a head: fields and tensors as they would be if its file meant something else.
 
-``spec doctor`` tries readings, and with ``--fix`` writes the best one into config.json as ``spec_reading``, which counts
-before what the dialect says.
+``spec doctor`` tries readings, and with ``--fix`` writes the best one into config.json as ``spec_reading``, which
+counts before what the dialect says.
 """
 
 from __future__ import annotations

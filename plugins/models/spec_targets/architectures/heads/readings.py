@@ -59,7 +59,9 @@ def _norms(head: Any, layers: int, sources: Sequence[int]) -> Iterator[HeadReadi
         yield HeadReading(f"the last state {side} the final norm", NORM, {"normed": not head.normed})
     if head.kind == "eagle3":
         for field in ("norm_before_residual", "norm_output"):
-            yield HeadReading(f"{field} {str(not getattr(head, field)).lower()}", NORM, {field: not getattr(head, field)})
+            yield HeadReading(
+                f"{field} {str(not getattr(head, field)).lower()}", NORM, {field: not getattr(head, field)}
+            )
         yield HeadReading("features normed twice", NORM, {"norm_twice": not head.norm_twice})
     else:
         name = f"context {'without' if head.context_norm else 'with'} the norm of each layer"

@@ -14,7 +14,7 @@ KEYS = {"eagle3": "eagle_aux_hidden_state_layer_ids"}
 
 @attrs.frozen
 class TappedLayers:
-    """sources: i enters block i, i = the number of blocks leaves the last. note: how ids were understood, if in doubt."""
+    """sources: i enters block i, i = the number of blocks leaves the last. note: how ids were read, if in doubt."""
 
     sources: tuple[int, ...]
     note: str | None = None
@@ -61,7 +61,9 @@ def _default(head: Any, layers: int) -> TappedLayers:
     low, middle, high = 2, layers // 2, layers - 3
     if not head.paper or head.inputs != 3 or not low < middle < high:
         return TappedLayers(())
-    return TappedLayers((low, middle, high), f"no layers are named: inputs of {low}, {middle} and {high} as in the paper")
+    return TappedLayers(
+        (low, middle, high), f"no layers are named: inputs of {low}, {middle} and {high} as in the paper"
+    )
 
 
 def resolve_layers(head: Any, target: Any, reading: str) -> tuple[str, str] | None:

@@ -97,8 +97,8 @@ def mapping(
     """[rows] int64: the target's id of every draft row, None if rows are the target's ids; and what was repaired.
 
     offsets: stored values are distances from the row's own number (Hugging Face layouts), not ids (GGUF). Values that
-    are impossible so and possible in the other way are read in the other way, if ``repair``. Without ``d2t``, the tokens that ``t2d``
-    marks are taken in their order. vocab: 0: not known. Raises UsageError.
+    are impossible so and possible in the other way are read in the other way, if ``repair``. Without ``d2t``, the
+    tokens that ``t2d`` marks are taken in their order. vocab: 0: not known. Raises UsageError.
     """
     d2t, where = source.d2t(), source.where
     if d2t is None:
