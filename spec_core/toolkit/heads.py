@@ -36,7 +36,7 @@ class HeadFile(Protocol):
     def misfit(self, target: Target, reading: Reading = "auto") -> tuple[str, str] | None:
         """A reason and a hint if it cannot draft for a target, or None."""
 
-    def fitted(self, target: Target, reading: Reading = "auto") -> HeadFile:
+    def fit_to(self, target: Target, reading: Reading = "auto") -> HeadFile:
         """The file as it is read for a target that it fits: its head has the target's vocabulary if none is stated."""
 
     def rotation(self) -> tuple[Tensor, float]:
@@ -96,7 +96,7 @@ def draft_head(
     holder: Any = load(file, weights=False) if isinstance(file, (str, PathLike)) else file
     if refusal := _misfit(target, holder, kind, reading):
         return refusal
-    holder, layers = holder.fitted(target, reading), target.info.layers
+    holder, layers = holder.fit_to(target, reading), target.info.layers
     last = layers if getattr(holder.head, "normed", True) else UNNORMED
     return DraftHead(holder, holder.head.sources(layers, reading), last)
 

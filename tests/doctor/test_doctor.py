@@ -28,15 +28,15 @@ def healthy(request, tmp_path_factory):
     return write_healthy(request.param, tmp_path_factory.mktemp(request.param))
 
 
-def examined(path, target):
+def examine(path, target):
     file = load(path, weights=False)
     assert file.misfit(target) is None
-    return diagnose(target, file.fitted(target), TEXTS, 7, 16)
+    return diagnose(target, file.fit_to(target), TEXTS, 7, 16)
 
 
 @pytest.mark.slow
 def test_a_healthy_head_is_not_blamed(healthy, target):
-    diagnosis = examined(healthy, target)
+    diagnosis = examine(healthy, target)
 
     assert diagnosis.cause is None
     assert diagnosis.best.reading is None
@@ -45,14 +45,14 @@ def test_a_healthy_head_is_not_blamed(healthy, target):
 
 @pytest.mark.slow
 def test_nine_of_ten_planted_faults_are_named(healthy, target):
-    named = {fault: examined(plant(healthy, fault), target).cause for fault in FAULTS}
+    named = {fault: examine(plant(healthy, fault), target).cause for fault in FAULTS}
     right = [fault for fault, (_, _, cause) in FAULTS.items() if named[fault] == cause]
 
     assert len(right) >= 0.9 * len(FAULTS), named
 
 
 @pytest.fixture(scope="module")
-def tied(tmp_path_factory):
+def tied_head(tmp_path_factory):
     """A head of blocks whose file has another output matrix."""
     return plant(write_healthy("dflash", tmp_path_factory.mktemp("tied")), "another output matrix")
 
@@ -68,9 +68,9 @@ def prompts_file(folder):
     return folder / "prompts.jsonl"
 
 
-def test_the_command_names_the_cause_and_writes_a_head_that_is_read_rightly(tied, tmp_path, capsys):
+def test_the_command_names_the_cause_and_writes_a_head_that_is_read_rightly(tied_head, tmp_path, capsys):
     prompts, fixed = prompts_file(tmp_path), tmp_path / "fixed"
-    words = [tied, "-m", "zoo:pico", "--threads", 1, "--prompts", prompts, "--json"]
+    words = [tied_head, "-m", "zoo:pico", "--threads", 1, "--prompts", prompts, "--json"]
     assert call(*words, "--fix", fixed) == 1
     result = json.loads(capsys.readouterr().out)
 
@@ -88,8 +88,8 @@ def test_the_command_names_the_cause_and_writes_a_head_that_is_read_rightly(tied
     assert again["accepted"] == result["accepted"] > 0.5
 
 
-def test_the_table_shows_every_position_and_the_best_reading(tied, tmp_path, capsys):
-    assert call(tied, "-m", "zoo:pico", "--threads", 1, "--prompts", prompts_file(tmp_path)) == 1
+def test_the_table_shows_every_position_and_the_best_reading(tied_head, tmp_path, capsys):
+    assert call(tied_head, "-m", "zoo:pico", "--threads", 1, "--prompts", prompts_file(tmp_path)) == 1
     captured = capsys.readouterr()
 
     assert "DFlash head of z-lab" in captured.err
@@ -108,13 +108,13 @@ def test_what_is_no_head_of_the_model_is_refused(head, model, words):
         call(head, "-m", model)
 
 
-def test_a_file_or_a_full_folder_is_not_overwritten(tied, tmp_path):
+def test_a_file_or_a_full_folder_is_not_overwritten(tied_head, tmp_path):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "kept").write_text("mine")
     with pytest.raises(UsageError, match="there already"):
-        write_fixed(tied, tmp_path / "full", {})
+        write_fixed(tied_head, tmp_path / "full", {})
     with pytest.raises(UsageError, match="is one file"):
-        write_fixed(tied / "model.safetensors", tmp_path / "new", {})
+        write_fixed(tied_head / "model.safetensors", tmp_path / "new", {})
     assert (tmp_path / "full" / "kept").read_text() == "mine"
 
 
@@ -122,8 +122,8 @@ def test_a_file_or_a_full_folder_is_not_overwritten(tied, tmp_path):
     "reading",
     [[], "tied", {"tied": 1}, {"ids": [1]}, {"ids": [1, 2, "3"]}, {"rope_base": -1}, {"rotary": 3}, {"unknown": True}],
 )
-def test_a_malformed_reading_is_refused(reading, tied, tmp_path):
-    write_fixed(tied, tmp_path / "fixed", {})
+def test_a_malformed_reading_is_refused(reading, tied_head, tmp_path):
+    write_fixed(tied_head, tmp_path / "fixed", {})
     raw = json.loads((tmp_path / "fixed" / "config.json").read_text())
     (tmp_path / "fixed" / "config.json").write_text(json.dumps({**raw, "spec_reading": reading}))
 
@@ -133,7 +133,7 @@ def test_a_malformed_reading_is_refused(reading, tied, tmp_path):
 
 def test_scores_of_a_reading_are_those_of_every_position(target):
     """A run that keeps no draft goes through the target's own text."""
-    file = load("zoo:pico-eagle3", weights=False).fitted(target)
+    file = load("zoo:pico-eagle3", weights=False).fit_to(target)
     texts = Texts(TEXTS[:2], 6, 2)
     references = write_references(target, texts)
     scores = score_reading(target, file, texts, references)
@@ -146,7 +146,7 @@ def test_scores_of_a_reading_are_those_of_every_position(target):
     assert acceptance.tested[0] == len(scores) and acceptance.tested[1] == acceptance.accepted[0]
 
 
-def scored(pairs):
+def score_pairs(pairs):
     """Scores of drafted tokens, and the target's tokens."""
     scores = {(0, i): Score(0.0, 1, int(a == b), a) for i, (a, b) in enumerate(pairs)}
     return scores, [[b for _, b in pairs]]
@@ -155,7 +155,7 @@ def scored(pairs):
 def test_a_map_of_another_order_is_seen_in_the_tokens():
     numbers = [i % 20 for i in range(200)]
 
-    assert is_mapped_wrongly(*scored([(n, 19 - n) for n in numbers]))
-    assert not is_mapped_wrongly(*scored([(n, n) for n in numbers]))
-    assert not is_mapped_wrongly(*scored([(n, (n * 7 + i) % 97) for i, n in enumerate(numbers)]))
-    assert not is_mapped_wrongly(*scored([(1, 5)] * 200))
+    assert is_mapped_wrongly(*score_pairs([(n, 19 - n) for n in numbers]))
+    assert not is_mapped_wrongly(*score_pairs([(n, n) for n in numbers]))
+    assert not is_mapped_wrongly(*score_pairs([(n, (n * 7 + i) % 97) for i, n in enumerate(numbers)]))
+    assert not is_mapped_wrongly(*score_pairs([(1, 5)] * 200))

@@ -93,9 +93,9 @@ def cases(folder: str):
         yield {key.replace(case, ""): value for key, value in stored.items() if case in key}
 
 
-def opened(path: Path, target, **changes):
+def open_as(path: Path, target, **changes):
     """A head as it is read for a target, with other fields."""
-    file = load(path, weights=False).fitted(target)
+    file = load(path, weights=False).fit_to(target)
     file.head = attrs.evolve(file.head, **changes)
     return file
 
@@ -132,7 +132,7 @@ def check_block(file, target, of, prefix: str) -> None:
 def test_a_block_is_that_of_its_trainer(folder, form, prefix, changes, kernels):
     path = golden(f"heads-2026/{folder}")
     target = target_of(json.loads((path / "golden.json").read_text())["target"], kernels)
-    file = opened(path / form, target, **changes)
+    file = open_as(path / form, target, **changes)
 
     for of in cases(f"heads-2026/{folder}"):
         check_block(file, target, of, prefix)
@@ -178,7 +178,7 @@ def test_a_head_of_pairs_is_that_of_its_trainer(folder, prefix, kernels):
     assert file.head.sources(5, passed) == tuple(ids)
     assert (file.misfit(target) is None) == named
     assert not named or file.head.sources(5) == tuple(ids)
-    file = file.fitted(target, passed)
+    file = file.fit_to(target, passed)
     file.head = attrs.evolve(file.head, norm_twice=bool(prefix))
     for of in cases(f"heads-2026/{folder}"):
         check_chain(file, target, of, prefix)
@@ -200,7 +200,7 @@ def test_the_embedding_of_a_tied_head_on_gemma4_makes_its_logits(flag, kernels, 
         edit_tensors(path, lambda named: named.update({"embed_tokens.weight": table.clone()}))
         files[name] = path
     edit_tensors(files["tied"], lambda named: named.pop("lm_head.weight"))
-    whole, tied = (opened(path, target) for path in files.values())
+    whole, tied = (open_as(path, target) for path in files.values())
 
     assert tied.head.tied and not whole.head.tied
     assert "its own embedding" in tied.head.description

@@ -23,7 +23,7 @@ def head_of(path):
     return load(path, weights=False).head
 
 
-def renamed(path, change):
+def rename_tensors(path, change):
     """A copy of the tensors with other names."""
     tensors = {change(name): tensor for name, tensor in load_file(path / "model.safetensors").items()}
     save_file(tensors, path / "model.safetensors")
@@ -41,7 +41,7 @@ def test_wrappers_of_a_training_are_no_part_of_a_name(kind, layout, prefix, tmp_
     torch.manual_seed(0)
     plain = directory(tmp_path / "a", kind, layout)
     torch.manual_seed(0)
-    wrapped = renamed(directory(tmp_path / "b", kind, layout), lambda name: prefix + name)
+    wrapped = rename_tensors(directory(tmp_path / "b", kind, layout), lambda name: prefix + name)
 
     assert same_weights(plain, wrapped)
 
@@ -122,7 +122,7 @@ def test_a_gguf_head_without_a_tokenizer_has_the_vocabulary_of_its_target(tmp_pa
     file = load(path, weights=False)
 
     assert file.head.vocab == 0 and file.misfit(target) is None
-    assert file.fitted(target).head.vocab == target.info.vocab
+    assert file.fit_to(target).head.vocab == target.info.vocab
     run, plain = Run(target, [("dflash", {"file": str(path), "p_min": 0.0})]), Run(target)
     assert run.generate([1, 2, 3], max_tokens=8).result.tokens == plain.generate([1, 2, 3], max_tokens=8).result.tokens
 
@@ -204,7 +204,7 @@ def test_layers_that_fit_in_one_reading_only_are_read_so(tmp_path):
     assert head.sources(36) == (24, 30, 36)
     assert head.sources(48) == (25, 31, 37)
     info = tiny_target(weights=False).info
-    assert "layer ids read as inputs" in head.fitted(attrs.evolve(info, layers=36)).description
+    assert "layer ids read as inputs" in head.fit_to(attrs.evolve(info, layers=36)).description
 
 
 def test_the_state_behind_the_last_layer_is_read_before_the_norm(tmp_path):

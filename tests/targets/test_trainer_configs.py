@@ -113,7 +113,7 @@ KEYS = [
 ]
 
 
-def changed(value: Any) -> Any:
+def change_value(value: Any) -> Any:
     """Another value of the same type."""
     if isinstance(value, bool):
         return not value
@@ -155,7 +155,7 @@ def test_a_key_that_a_dialect_reads_changes_the_draft_or_is_refused(name, key, t
     holder = other
     for part in outer:
         holder = holder[part]
-    holder[last] = changed(holder[last])
+    holder[last] = change_value(holder[last])
     paths = [write(tmp_path / "a", name, config), write(tmp_path / "b", name, other)]
     if key == "tie_word_embeddings":
         for path in paths:

@@ -13,7 +13,7 @@ from spec_core.commands import find_plugin, import_plugin
 
 @attrs.frozen
 class Acceptance:
-    """tested, accepted: by position, drafted tokens whose predecessors were accepted, and those that were too.
+    """tested, accepted: by position, drafted tokens whose predecessors were accepted, and accepted ones among them.
 
     steps: with a draft.
     """
@@ -82,10 +82,10 @@ def continue_texts(
         if observe is not None:
             run.observe(observe)
         greedy = Sampling(temperature=0.0)
-        made = [
+        sequences = [
             run.submit(Request(prompt, max_tokens=texts.tokens, sampling=greedy, ignore_eos=True))
             for prompt in texts.prompts
         ]
         for _ in run:
             pass
-        return made
+        return sequences

@@ -72,7 +72,7 @@ def open_pair(head: str, settings: Settings) -> tuple[Any, Target]:
     if not opened.readings(described.target):
         hint = f"measure it: spec compare -m MODEL --method {opened.head.kind}={head}"
         raise UsageError(f"{head}: a head of kind {opened.head.kind} has one reading", hint=hint)
-    return opened.fitted(described.target), common.load_target(described)
+    return opened.fit_to(described.target), common.load_target(described)
 
 
 def texts_of(file: Path | None) -> list[Any]:

@@ -14,19 +14,19 @@ from spec_core.errors import SpecError
 from spec_doctor.acceptance import Acceptance, Texts, measure_acceptance
 from spec_doctor.scores import Difference, Place, Score, acceptance_of, difference_of, score_reading, write_references
 
-TOKENS, DRAFT = 36, 3
+TOKENS, DRAFT = 40, 3
 """Tokens and drafts of a text by which readings are compared."""
-LAYER_TOKENS, LAYER_SECONDS, PROMISING = 16, 4.0, 2
-"""The same by which single layers are sorted, with drafts of one token; processor time for them; how many of the best are
-compared fully."""
-RATIO, ERRORS, ACCEPTED_ERRORS = 1.05, 4.0, 3.0
-"""A reading is the right one if it gives so many times the chance to the target's tokens, so many standard errors
-apart, and if so many standard errors more tokens are accepted."""
+LAYER_TEXTS, LAYER_TOKENS, LAYER_SECONDS, PROMISING = 6, 16, 4.5, 2
+"""The same by which single layers are sorted, with drafts of one token, and how many texts; processor time for them; how
+many of the best are compared fully."""
+RATIO, ERRORS, ACCEPTED_ERRORS = 1.05, 3.5, 2.5
+"""A reading is the right one from this ratio of the chances of the target's tokens on, if their difference has at least
+ERRORS standard errors, and that of the accepted tokens ACCEPTED_ERRORS."""
 FAR_BETTER = 1.1
-"""A single other layer replaces a more usual explanation if it accepts so many times as much."""
+"""A single other layer replaces a more usual explanation if it accepts this multiple of its tokens."""
 MAP = "token map"
 MAPPED, DISTINCT = 0.35, 8
-"""Share of tokens that an unknown map explains beyond those that are accepted, and its rows that must be seen."""
+"""Share of tokens that an unknown map explains beyond the accepted ones, and its rows that must be seen."""
 
 
 @attrs.frozen
@@ -81,9 +81,9 @@ def diagnose(target: Target, file: Any, prompts: Sequence[Any], longest: int, to
     tried = [base, *(trial.compare(reading) for reading in file.readings(target))]
     best = _best(base, tried)
     if best is base or "ids" in best.reading.changes:
-        found = trial.search_layers()
-        tried += found
-        best = _best(best, found, 1.0 if best is base else FAR_BETTER)
+        layers = trial.search_layers(best)
+        tried += layers
+        best = _best(best, layers, 1.0 if best is base else FAR_BETTER)
     read = file if best is base else file.read_as(best.reading.changes)
     whole = measure_acceptance(target, read, Texts(prompts, tokens, longest))
     cause = None if best is base else best.reading.cause
@@ -123,10 +123,14 @@ class Trial:
             return Tried(reading, error=error.reason.splitlines()[0])
         return Tried(reading, acceptance_of(scores, self.texts.longest), difference_of(scores, self.own))
 
-    def search_layers(self) -> list[Tried]:
-        """Try other hidden states, one after the other, and go on from the best while that improves."""
-        ends_at, quick = process_time() + LAYER_SECONDS, attrs.evolve(self.texts, tokens=LAYER_TOKENS, longest=1)
-        current, reached, promising = self.file, self._chance(self.file, quick), []
+    def search_layers(self, first: Tried) -> list[Tried]:
+        """Try other hidden states, one after the other, and go on from the best while that improves. first: where to
+        begin."""
+        ends_at = process_time() + LAYER_SECONDS
+        prompts = self.texts.prompts[:LAYER_TEXTS]
+        quick = attrs.evolve(self.texts, prompts=prompts, tokens=LAYER_TOKENS, longest=1)
+        current = self.file if first.reading is None else self.file.read_as(first.reading.changes)
+        reached, promising = self._chance(current, quick), []
         while process_time() < ends_at:
             level = []
             for reading in current.readings(self.target, others=True):

@@ -67,7 +67,7 @@ class Assistant:
         """What was recognised, in one line."""
         return "assistant of Gemma 4"
 
-    def fitted(self, target: TargetInfo, reading: str = "auto") -> Assistant:
+    def fit_to(self, target: TargetInfo, reading: str = "auto") -> Assistant:
         """Itself: its file states everything."""
         return self
 

@@ -37,7 +37,7 @@ class DraftHead(Protocol):
     def description(self) -> str:
         """What was recognised and repaired, in one line."""
 
-    def fitted(self, target: TargetInfo, reading: Any = "auto") -> DraftHead:
+    def fit_to(self, target: TargetInfo, reading: Any = "auto") -> DraftHead:
         """As it is read for a target that it fits."""
 
     def sources(self, layers: int, reading: Any = "auto") -> tuple[int, ...]:
@@ -90,9 +90,9 @@ class HeadCheckpoint:
         """A weight in its stored type, float32 if it was quantised. Raises KeyError."""
         return self.source.load(name)
 
-    def fitted(self, target: Any, reading: str = "auto") -> HeadCheckpoint:
+    def fit_to(self, target: Any, reading: str = "auto") -> HeadCheckpoint:
         """The file as it is read for a target that it fits."""
-        head = self.head.fitted(target.info, reading)
+        head = self.head.fit_to(target.info, reading)
         return self if head is self.head else HeadCheckpoint(head, self.tensors, self.tokenizer, self.path)
 
     def readings(self, target: Any, others: bool = False) -> list[HeadReading]:
@@ -101,8 +101,7 @@ class HeadCheckpoint:
         if not isinstance(head, Head):
             return []
         sources = head.sources(layers)
-        made = other_layers(layers, sources) if others else readings_of(head, self.tensors, layers, sources)
-        return list(made)
+        return list(other_layers(layers, sources) if others else readings_of(head, self.tensors, layers, sources))
 
     def read_as(self, changes: Mapping[str, Any]) -> HeadCheckpoint:
         """The file in another reading. Raises UsageError where that is impossible."""

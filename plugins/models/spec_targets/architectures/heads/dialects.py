@@ -29,7 +29,7 @@ class Dialect:
     """How one trainer writes heads of pairs, or of blocks.
 
     name: of the trainer. classes: ``architectures`` that it alone writes. marks: keys of config.json, with dots between
-    levels, one of which it alone writes. tensors: a pattern of names, by our own, that it alone writes.
+    levels: it alone writes them. tensors: a pattern of names, by our own, that it alone writes.
     ids: keys that list the layers that are read, the first that is there counts; a number means a layer's input or its
     output. paper: without a list, the layers of the method's paper are read. normed: the state after the last layer is
     the one after the final norm.
@@ -264,7 +264,7 @@ def dialect_of(raw: Mapping[str, Any], names: Collection[str], blocks: bool) -> 
 
 
 def refused_name(raw: Mapping[str, Any], names: Collection[str]) -> str | None:
-    """Which method's head this is, of those that are known and not read; None for all others."""
+    """Which method's head this is, if the method is known and not read; None for all others."""
     listed = raw.get("architectures")
     first = listed[0] if isinstance(listed, list) and listed else None
     parallel = raw.get("parallel_drafting") is True or raw.get("speculators_model_type") == "peagle"

@@ -115,7 +115,7 @@ def _check_neutral(keys: Keys, where: str, neutral: Mapping[str, float]) -> None
 
 
 def _vocab(file: GgufFile, keys: Keys) -> int:
-    """Tokens of the target: stated, those of the tokenizer in the file, or rows of a tensor; 0: as many as it has."""
+    """Tokens of the target: stated, those of the tokenizer in the file, or rows of a tensor; 0: not known."""
     tokens = file.metadata.get("tokenizer.ggml.tokens")
     rows = (file.tensors.get(name) for name in ("token_embd.weight", "markov_w1.weight"))
     stored = next((tensor.shape[0] for tensor in rows if tensor is not None and len(tensor.shape) == 2), 0)

@@ -30,7 +30,7 @@ class Head:
     heads, kv_heads, head, ff, layers, eps, context, rope_base, scaling, divisors: as in a decoder. rotary: dimensions
     of an attention head that rotate, halves of them together; 0: all.
     partial: share of an attention head that rotates as the file states it, which no known training reads.
-    vocab: tokens of the target, 0: as many as the target has. draft_vocab: rows of the head's logits. d2t: [draft_vocab]
+    vocab: tokens of the target, 0: not known. draft_vocab: rows of the head's logits. d2t: [draft_vocab]
     int64, the target's id of every row, or None if rows are the target's ids. own_embedding, own_output: whether these matrices are in the file;
     otherwise the target's are used.
     ids: source layers as stated in the file, or None. reading: how the file means them. certain: whether its format
@@ -131,7 +131,7 @@ class Head:
         """
         return layers_of(self, layers, reading).sources
 
-    def fitted(self, target: TargetInfo, reading: str = "auto") -> Head:
+    def fit_to(self, target: TargetInfo, reading: str = "auto") -> Head:
         """With the vocabulary of the target, where the file has none, and with what its layers were read as."""
         note = layers_of(self, target.layers, reading).note
         head = self if note is None else attrs.evolve(self, repairs=(*self.repairs, note))

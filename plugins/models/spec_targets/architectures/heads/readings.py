@@ -25,8 +25,8 @@ class HeadReading:
 def readings_of(head: Any, source: Any, layers: int, sources: Sequence[int]) -> list[HeadReading]:
     """Other readings of a head that reads these hidden states of a target of ``layers`` blocks."""
     makers = (_layers(layers, sources), _norms(head, layers, sources), _outputs(head), _rotations(head, source))
-    made = [reading for readings in (*makers, _maps(head, source), _rows(head)) for reading in readings]
-    unique = {repr(sorted(reading.changes.items())): reading for reading in reversed(made)}
+    listed = [reading for readings in (*makers, _maps(head, source), _rows(head)) for reading in readings]
+    unique = {repr(sorted(reading.changes.items())): reading for reading in reversed(listed)}
     return list(reversed(unique.values()))
 
 

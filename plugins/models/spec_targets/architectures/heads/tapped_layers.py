@@ -29,7 +29,7 @@ def layers_of(head: Any, layers: int, reading: str) -> TappedLayers:
     """
     given = numbers_of(reading)
     if given is not None:
-        return TappedLayers(given, f"layers {_listed(given)} as passed")
+        return TappedLayers(given, f"layers {_list_numbers(given)} as passed")
     if head.last:
         return TappedLayers((layers,))
     if head.ids is None:
@@ -78,7 +78,7 @@ def resolve_layers(head: Any, target: Any, reading: str) -> tuple[str, str] | No
         fact = f"{head.name}: it reads {head.inputs} hidden states and names {len(sources)} layers"
         return f"{fact}; one for each was needed", hint
     if not all(0 <= i <= target.layers for i in sources):
-        fact = f"{head.name}: it reads the hidden states {_listed(sources)}"
+        fact = f"{head.name}: it reads the hidden states {_list_numbers(sources)}"
         other = "use a head trained for this model, or the other reading of its layer ids (inputs, outputs)"
         return f"{fact}, {target.name} has 0 to {target.layers}", other
     return None
@@ -96,5 +96,5 @@ def numbers_of(reading: str) -> tuple[int, ...] | None:
     return tuple(map(int, parts))
 
 
-def _listed(numbers: tuple[int, ...]) -> str:
+def _list_numbers(numbers: tuple[int, ...]) -> str:
     return ", ".join(map(str, numbers))
