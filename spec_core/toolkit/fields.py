@@ -30,7 +30,7 @@ def layer_ids_field() -> Any:
     return attrs.field(
         default="auto",
         metadata={
-            "help": "whether the file's layer ids mean inputs or outputs of layers, or numbers of inputs, such as 1,3,4; "
-            "auto: by its dialect"
+            "help": "whether the file's layer ids mean inputs or outputs of layers, or numbers of inputs, such as "
+            "1,3,4; auto: by its dialect"
         },
     )

@@ -8,6 +8,7 @@ import attrs
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from spec_targets.formats.damage import AGAIN
 from spec_train.heads.export.write import write
 
 from spec_core import Run, UsageError, load
@@ -244,7 +245,7 @@ def test_marks_replace_a_missing_map(tmp_path):
 
 
 def test_no_hint_says_to_get_a_file_again(tmp_path):
-    """Bytes are missing only where a file is cut off."""
+    """Bytes are missing only where a file is cut off; a container that cannot be read may be."""
     from tests.targets.test_heads import BAD
 
     cut_off = {"the file is cut off", "no weights"}
@@ -257,7 +258,7 @@ def test_no_hint_says_to_get_a_file_again(tmp_path):
         spoil(path)
         with pytest.raises(UsageError) as refused:
             load(path, weights=False)
-        assert "again" not in refused.value.hint, (name, refused.value.hint)
+        assert refused.value.hint == AGAIN or "again" not in refused.value.hint, (name, refused.value.hint)
 
 
 @pytest.mark.parametrize("ids", ["1,x", "1;3", "", "-1,2", "1,999999"])

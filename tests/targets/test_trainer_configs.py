@@ -13,7 +13,7 @@ import torch
 from spec_targets.architectures.heads.dialects import BLOCKS, PAIRS, value_at
 
 from spec_core import UsageError, load
-from tests.support.small_heads import target_with
+from tests.support.small_heads import edit_config, edit_tensors, target_with
 from tests.targets.head_tensors import tensors_of, write_head
 
 CONFIGS = json.loads(Path(__file__).with_name("trainer_configs.json").read_text("utf-8"))
@@ -168,7 +168,6 @@ def test_a_key_that_a_dialect_reads_changes_the_draft_or_is_refused(name, key, t
 
 def drop_output(path: Path) -> None:
     """Leave an embedding alone, where a flag decides."""
-    from tests.support.small_heads import edit_tensors
 
     def change(named):
         for name in ("lm_head.weight", "d2t", "t2d"):
@@ -176,3 +175,4 @@ def drop_output(path: Path) -> None:
         named["embed_tokens.weight"] = torch.ones(96, 32)
 
     edit_tensors(path, change)
+    edit_config(path, lambda raw: raw.pop("draft_vocab_size", None))

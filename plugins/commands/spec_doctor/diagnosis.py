@@ -17,8 +17,8 @@ from spec_doctor.scores import Difference, Place, Score, acceptance_of, differen
 TOKENS, DRAFT = 40, 3
 """Tokens and drafts of a text by which readings are compared."""
 LAYER_TEXTS, LAYER_TOKENS, LAYER_SECONDS, PROMISING = 6, 16, 4.5, 2
-"""The same by which single layers are sorted, with drafts of one token, and how many texts; processor time for them; how
-many of the best are compared fully."""
+"""Texts and tokens by which single layers are sorted, with drafts of one token; processor time for that; how many of
+the best are compared fully."""
 RATIO, ERRORS, ACCEPTED_ERRORS = 1.05, 3.5, 2.5
 """A reading is the right one from this ratio of the chances of the target's tokens on, if their difference has at least
 ERRORS standard errors, and that of the accepted tokens ACCEPTED_ERRORS."""
