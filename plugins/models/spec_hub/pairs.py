@@ -31,7 +31,7 @@ class Pair:
     license: str
     source: str
     measured: str
-    dialect: str
+    dialect: str = "unknown"
 
     def fits(self, name: str) -> bool:
         """Whether this is a name of the target."""

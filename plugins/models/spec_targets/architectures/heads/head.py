@@ -31,8 +31,8 @@ class Head:
     of an attention head that rotate, halves of them together; 0: all.
     partial: share of an attention head that rotates as the file states it, which no known training reads.
     vocab: tokens of the target, 0: not known. draft_vocab: rows of the head's logits. d2t: [draft_vocab] int64, the
-    target's id of every row, or None if rows are the target's ids. own_embedding, own_output: whether these matrices are
-    in the file; otherwise the target's are used. tied: its own embedding is its output matrix.
+    target's id of every row, or None if rows are the target's ids. own_embedding, own_output: whether these are
+    in the file; otherwise those of the target are used. tied: its own embedding is its output matrix.
     ids: source layers as stated in the file, or None. reading: how the file means them. certain: whether its format
     defines that. paper: without ids, those of the method's paper are read. last: it reads the state after the final
     norm alone. normed: the state after the last block is that one too, where it is read among others.
