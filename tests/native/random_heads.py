@@ -120,13 +120,13 @@ def _sizes(rng: random.Random, program: Program) -> dict[str, Any]:
         "biases": rng.random() < 0.3,
         "fc_bias": rng.random() < 0.3,
         "output_bias": rng.random() < 0.3,
-        **_dialect(rng, dim),
+        **_dialect(program, dim),
     }
 
 
-def _dialect(rng: random.Random, dim: int) -> dict[str, Any]:
-    """Fields that only some dialects have. Drawn from another stream, so that the other fields stay as they were."""
-    other = random.Random(rng.random())
+def _dialect(program: Program, dim: int) -> dict[str, Any]:
+    """Fields that only some dialects have, drawn apart from the others."""
+    other = random.Random(f"{program.weights.seed} dialect")
     return {
         "sinks": other.random() < 0.3,
         "rotary": other.choice([0, 0, dim // 2 // 2 * 2]),
