@@ -29,5 +29,8 @@ def layer_ids_field() -> Any:
     """The setting ``layer_ids: Reading`` of methods that read a head from a file (``draft_head``)."""
     return attrs.field(
         default="auto",
-        metadata={"help": "whether the file's layer ids mean inputs or outputs of layers; auto: by its kind"},
+        metadata={
+            "help": "whether the file's layer ids mean inputs or outputs of layers, or numbers of inputs, such as "
+            "1,3,4; auto: by its dialect"
+        },
     )

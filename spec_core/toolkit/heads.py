@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, Protocol
+from os import PathLike
+from typing import Any, Protocol
 
 import attrs
 from torch import Tensor
@@ -12,15 +13,19 @@ from spec_core.contract.rows import Span
 from spec_core.contract.target import Target
 from spec_core.contract.values import Needs, Refusal, TargetInfo
 
-Reading = Literal["auto", "inputs", "outputs"]
-"""Whether a file's layer ids mean a block's input or output; auto: depends on the kind."""
+Reading = str
+"""Whether a file's layer ids mean a block's input or output (``inputs``, ``outputs``), or numbers of blocks with commas
+whose input is read; ``auto``: depends on the file."""
+
+UNNORMED = -1
+"""In place of the number of blocks, where the state after the last one is read before the final norm."""
 
 
 class HeadFile(Protocol):
     """The answer of ``load(FILE, weights=False)`` for the file of a draft head.
 
-    head: its description, with ``kind`` and ``sources(layers, reading)``. source: its tensors, a
-    ``spec_kernels.model.source.TensorSource``. names: of its tensors.
+    head: its description, with ``kind``, ``description`` in words and ``sources(layers, reading)``. source: its
+    tensors, a ``spec_kernels.model.source.TensorSource``. names: of its tensors.
     """
 
     info: TargetInfo
@@ -31,6 +36,9 @@ class HeadFile(Protocol):
     def misfit(self, target: Target, reading: Reading = "auto") -> tuple[str, str] | None:
         """A reason and a hint if it cannot draft for a target, or None."""
 
+    def fit_to(self, target: Target, reading: Reading = "auto") -> HeadFile:
+        """The file as it is read for a target that it fits: its head has the target's vocabulary if none is stated."""
+
     def rotation(self) -> tuple[Tensor, float]:
         """Radians per position [pairs] float32 by which q and k are rotated, and the factor of cos and sin."""
 
@@ -40,7 +48,7 @@ class DraftHead:
     """A head that fits a target.
 
     file: of the head. sources: the hidden states that it reads, in order: i is the input of block i, and ``last`` is
-    the state after the final norm.
+    the state after the final norm, or the one before it if that is a number that no block has.
     """
 
     file: HeadFile
@@ -49,7 +57,12 @@ class DraftHead:
 
     @property
     def needs(self) -> Needs:
-        return Needs(hidden={i for i in self.sources if i < self.last}, final=self.last in self.sources)
+        return Needs(hidden={i for i in self.sources if i != self.last}, final=self.last in self.sources)
+
+    @property
+    def note(self) -> str:
+        """What was recognised in its file, and repaired, in one line."""
+        return f"{self.file.info.name}: {self.file.head.description}"
 
     def states(self, span: Span) -> list[Tensor]:
         """[n, D] of a span for each of the sources."""
@@ -66,25 +79,26 @@ class DraftHead:
 def draft_head(
     target: Target,
     kind: str,
-    file: str | None,
+    file: str | HeadFile | None,
     load: Callable[..., Target],
     reading: Reading = "auto",
     trainable: bool = True,
 ) -> DraftHead | Refusal:
-    """The head of a kind from a file, or the target's own; a Refusal if none fits.
+    """The head of a kind from a file, or one that is open, or the target's own; a Refusal if none fits.
 
     load: ``spec_core.load``. trainable: whether ``spec train`` makes such heads. Reads no weight of the target.
     Raises UsageError for a file that cannot be read.
     """
-    file = file or target.info.companions.get(kind)
+    file = target.info.companions.get(kind) if file in (None, "") else file
     if file is None:
         hint = f"name one: --method {kind}=FILE" + (f", or train one: spec train {kind}" if trainable else "")
         return Refusal(f"no head is given, and {target.info.name} has none", hint)
-    holder: Any = load(file, weights=False)
+    holder: Any = load(file, weights=False) if isinstance(file, (str, PathLike)) else file
     if refusal := _misfit(target, holder, kind, reading):
         return refusal
-    last = target.info.layers
-    return DraftHead(holder, holder.head.sources(last, reading), last)
+    holder, layers = holder.fit_to(target, reading), target.info.layers
+    last = layers if getattr(holder.head, "normed", True) else UNNORMED
+    return DraftHead(holder, holder.head.sources(layers, reading), last)
 
 
 def _misfit(target: Target, holder: Any, kind: str, reading: Reading) -> Refusal | None:

@@ -114,7 +114,7 @@ def test_costs_are_measured_once_and_kept(cache, tmp_path):
 
 def test_a_measurement_that_fails_does_not_end_a_load(cache, monkeypatch):
     monkeypatch.setattr(spec_best, "costs_of", costs_of)
-    monkeypatch.setattr("spec_best.costs._measure", lambda *arguments: 1 / 0)
+    monkeypatch.setattr("spec_best.costs.measure_costs", lambda *arguments: 1 / 0)
 
     assert "costs were not measured: ZeroDivisionError: division by zero" in prepare("zoo:pico", "best").notes[0]
 

@@ -27,7 +27,7 @@ HEADS = ("eagle3/llama-d2t", "eagle3/llama-full", "eagle3/qwen3-speculators")
 class Described:
     """The fields of a head's description that the layer reads, from the trained shape."""
 
-    d2t, scale = None, 0.0
+    d2t, scale, rotary, tied, sinks, projected, norm_twice = None, 0.0, 0, False, False, True, False
 
     def __init__(self, shape):
         vars(self).update(attrs.asdict(shape))

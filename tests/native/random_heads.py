@@ -52,7 +52,9 @@ class Case:
 
     @property
     def fits(self) -> bool:
-        return self.head.width == self.made.config.width or (self.head.own_embedding and self.head.own_output)
+        return self.head.width == self.made.config.width or (
+            self.head.own_embedding and (self.head.own_output or self.head.tied)
+        )
 
     def target(self, kernels: str) -> Target:
         options = {"activations": self.made.options["activations"]} if kernels == "native" else {}
@@ -118,13 +120,25 @@ def _sizes(rng: random.Random, program: Program) -> dict[str, Any]:
         "biases": rng.random() < 0.3,
         "fc_bias": rng.random() < 0.3,
         "output_bias": rng.random() < 0.3,
+        **_dialect(program, dim),
+    }
+
+
+def _dialect(program: Program, dim: int) -> dict[str, Any]:
+    """Fields that only some dialects have, drawn apart from the others."""
+    other = random.Random(f"{program.weights.seed} dialect")
+    return {
+        "sinks": other.random() < 0.3,
+        "rotary": other.choice([0, 0, dim // 2 // 2 * 2]),
+        "normed": other.random() < 0.5,
     }
 
 
 def _eagle3(sizes: dict[str, Any], rng: random.Random) -> Head:
     norm = rng.choice([None, None, "norm_before_fc", "fc_norm"])
     flags = {name: rng.random() < 0.5 for name in ("norm_before_residual", "norm_output")}
-    return Head("eagle3", layers=1, **sizes, **flags, **({norm: True} if norm else {}))
+    layers, twice = rng.choice([1, 1, 2]), rng.random() < 0.2
+    return Head("eagle3", layers=layers, **sizes, **flags, norm_twice=twice, **({norm: True} if norm else {}))
 
 
 def _block(kind: Any, sizes: dict[str, Any], rng: random.Random) -> Head:
@@ -132,7 +146,10 @@ def _block(kind: Any, sizes: dict[str, Any], rng: random.Random) -> Head:
     windows = tuple(rng.choice([0, 0, 5]) for _ in range(layers))
     causal = tuple(rng.random() < 0.5 for _ in range(layers))
     block = {"block": rng.randint(2, 8), "mask": rng.randrange(sizes["vocab"]), "windows": windows, "causal": causal}
-    return Head(kind, layers=layers, **sizes, **block, **_sequential(kind, sizes["width"], rng))
+    head = Head(kind, layers=layers, **sizes, **block, **_sequential(kind, sizes["width"], rng))
+    tied = head.own_embedding and not head.own_output and rng.random() < 0.5
+    each, context = rng.random() < 0.3, rng.random() < 0.3
+    return attrs.evolve(head, tied=tied, fc_norm=each, context_norm=context, logit_cap=rng.choice([0.0, 0.0, 20.0]))
 
 
 def _sequential(kind: str, width: int, rng: random.Random) -> dict[str, Any]:

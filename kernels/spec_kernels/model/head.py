@@ -24,14 +24,19 @@ def shared_weights(source: TensorSource, trunk: LayerExecutor) -> Prefixed:
     return Prefixed(source, PREFIX, trunk.source)
 
 
-def target_weights(source: TensorSource) -> frozenset[str]:
-    """Names of the target's matrices that a head uses because it has none of its own. Reads no values."""
-    return frozenset(name for name in ("token_embd.weight", "output.weight") if not has(source, name))
+def target_weights(source: TensorSource, tied: bool = False) -> frozenset[str]:
+    """Names of the target's matrices that a head uses because it has none of its own. Reads no values.
+
+    tied: its own embedding is its output matrix.
+    """
+    names = ("token_embd.weight",) if tied else ("token_embd.weight", "output.weight")
+    return frozenset(name for name in names if not has(source, name))
 
 
 def block_shape(head: Any, window: int = 0) -> BlockShape:
     """The shape of a head's blocks, from its description."""
-    heads = HeadShape(head.heads, head.kv_heads, head.head, head.head, head.scale or head.head**-0.5, window)
+    turning = head.rotary or head.head
+    heads = HeadShape(head.heads, head.kv_heads, head.head, turning, head.scale or head.head**-0.5, window)
     return BlockShape(head.width, heads, head.eps, reads=head.width * (2 if head.kind == "eagle3" else 1))
 
 
@@ -40,8 +45,13 @@ def matrix_name(builder: Builder, name: str) -> str:
     return PREFIX + name if has(builder.source, PREFIX + name) else name
 
 
-def output_matrix(builder: Builder) -> Weight:
-    """The output matrix: the head's own, the target's, or the target's embedding if these are tied."""
+def output_matrix(builder: Builder, tied: bool = False) -> Weight:
+    """The output matrix: the head's own, the target's, or the target's embedding if these are tied.
+
+    tied: the head's own embedding is its output matrix.
+    """
+    if tied:
+        return builder.weight(PREFIX + "token_embd.weight")
     name = matrix_name(builder, "output.weight")
     return builder.weight(name if has(builder.source, name) else "token_embd.weight")
 

@@ -41,7 +41,7 @@ HINT = "standard output must be open and its disk not full; to write to a file: 
 ORDER = {
     "Use a model": ("get", "generate", "chat", "serve"),
     "Measure": ("compare", "audit", "replay", "bench"),
-    "Look": ("env", "plugins", "settings", "compat"),
+    "Look": ("env", "plugins", "settings", "compat", "doctor"),
     "Write and train": ("new", "check", "train", "draft", "score"),
     "Other engines": ("vllm", "sglang"),
 }

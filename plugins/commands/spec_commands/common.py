@@ -174,7 +174,8 @@ def prepare_run(settings: Settings, methods: Iterable[Any] | None = None) -> Pre
         **load_options(settings),
     )
     check_used(settings, {c.name for c in prepared.plugins})
-    for note in prepared.notes:
+    drafters = [c for c in prepared.plugins if c.proposals]
+    for note in [*prepared.notes, *(note for c in drafters for note in c.compat.notes)]:
         print_note(note)
     return prepared
 

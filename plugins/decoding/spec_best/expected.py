@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from spec_costs.bounds import constant_length
-from spec_costs.curve import Curve
 from spec_costs.file import Costs
-
-from spec_best.costs import LONGEST
+from spec_costs.gains import LONGEST, gain_of, step_curve
 
 ACCEPTANCE = {
     "dspark": 0.85,
@@ -29,16 +27,12 @@ LOOKUP_SHARE, LOOKUP_ACCEPTANCE = 0.3, 0.8
 
 def expected_speedup(costs: Costs, method: str) -> float | None:
     """The speedup with drafts of the best length; None if the drafts of this method were not measured."""
-    drafts = costs.drafts(method)
-    if drafts is None or method not in ACCEPTANCE:
+    if method not in ACCEPTANCE:
         return None
-    return constant_length(_step(costs), [ACCEPTANCE[method]] * LONGEST, drafts).speedup
+    gain = gain_of(costs, method, [ACCEPTANCE[method]] * LONGEST)
+    return None if gain is None else gain.speedup
 
 
 def expected_lookup_speedup(costs: Costs) -> float:
     """The speedup with lookup, whose drafts take no forward."""
-    return constant_length(_step(costs), [LOOKUP_ACCEPTANCE] * LONGEST, share=LOOKUP_SHARE).speedup
-
-
-def _step(costs: Costs) -> Curve:
-    return costs.curves(1).at(costs.steps[0].depth)
+    return constant_length(step_curve(costs), [LOOKUP_ACCEPTANCE] * LONGEST, share=LOOKUP_SHARE).speedup

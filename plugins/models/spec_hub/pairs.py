@@ -21,7 +21,7 @@ class Pair:
 
     target: a pattern for the whole name of the target. drafter: its repository. kind: the method. size: number of
     parameters as its page says, or "unknown"; license likewise. source: the address where the pair was named.
-    measured: machine, speedup and date, or "not measured".
+    measured: machine, speedup and date, or "not measured". dialect: of the trainer that writes such files.
     """
 
     target: str
@@ -31,6 +31,7 @@ class Pair:
     license: str
     source: str
     measured: str
+    dialect: str = "unknown"
 
     def fits(self, name: str) -> bool:
         """Whether this is a name of the target."""

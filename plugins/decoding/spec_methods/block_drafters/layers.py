@@ -16,6 +16,7 @@ from spec_kernels.drafting import (
     Add,
     BlockConv,
     Builder,
+    Concat,
     Embed,
     ForwardBatch,
     Input,
@@ -112,7 +113,8 @@ class Layers:
             positions += range(start, start + n)
             states += c.take_waiting()
             first += n
-        inputs = {"z": states[0] if len(states) == 1 else torch.cat(states)}
+        rows = states[0] if len(states) == 1 else torch.cat(states)
+        inputs = dict(zip(input_names(self.head), rows.chunk(len(input_names(self.head)), -1), strict=True))
         at = torch.tensor(positions, device=self.device)
         self.store.run(ForwardBatch(None, at, sequences, inputs=inputs, logits=[], final=[], taps=()))
 
@@ -151,12 +153,20 @@ class Layers:
 
 def storing(builders: Sequence[Builder], head: Any) -> Iterator[Op]:
     """Operations from hidden states to a feature, and from its norm to keys and values of every layer."""
-    yield Input("z", head.inputs * head.target_width)
+    names = input_names(head)
+    for i, name in enumerate(names):
+        yield Input(name, head.inputs * head.target_width // len(names))
+        if head.fc_norm:
+            yield builders[0].norm(name, name, f"{PREFIX}input_norm.{i}.weight", head.target_width)
+    if head.fc_norm:
+        yield Concat(names, "z")
     yield builders[0].linear("z", "c", PREFIX + "fc", (head.width, head.inputs * head.target_width))
     yield builders[0].norm("c", "c", PREFIX + "hidden_norm.weight")
     for i, builder in enumerate(builders):
         block = builder.at(f"{PREFIX}blk.{i}.", i)
-        yield block.projection(parts_of(head), x="c")
+        if head.context_norm:
+            yield block.norm("c", "n", "attn_norm.weight")
+        yield block.projection(parts_of(head), x="n" if head.context_norm else "c")
         yield from block.store(head.qk_norm, parts_of(head), head.post_norms)
 
 
@@ -167,9 +177,16 @@ def filling(builders: Sequence[Builder], head: Any) -> Iterator[Op]:
     for i, builder in enumerate(builders):
         block, residual = builder.at(f"{PREFIX}blk.{i}.", i), not (head.conv_taps or head.post_norms)
         causal, values = bool(head.causal and head.causal[i]), {"parts": parts_of(head), "value_norm": head.post_norms}
-        yield from _around(block.attention(causal=causal, residual=residual, **values), block, head, "attn")
+        attention = block.attention(causal=causal, sinks=head.sinks, residual=residual, **values)
+        yield from _around(attention, block, head, "attn")
         yield from _around(block.mlp(head.ff, act=head.act, residual=residual), block, head, "ffn")
-    yield from first.output_ops(PREFIX + "output_norm.weight", output_matrix(first))
+    output = output_matrix(first, head.tied)
+    yield from first.output_ops(PREFIX + "output_norm.weight", output, cap=head.logit_cap, scale=head.logit_scale)
+
+
+def input_names(head: Any) -> tuple[str, ...]:
+    """Inputs of ``storing``: all hidden states joined, or each alone where each has a norm."""
+    return tuple(f"h{i}" for i in range(head.inputs)) if head.fc_norm else ("z",)
 
 
 def parts_of(head: Any) -> tuple[str, ...]:

@@ -65,12 +65,15 @@ class Eagle3(PairDrafter):
         return Compat(
             shares=True,
             needs=attrs.evolve(
-                head.needs, trees=self.width > 1 and target.info.trees, weights=target_weights(head.file.source)
+                head.needs,
+                trees=self.width > 1 and target.info.trees,
+                weights=target_weights(head.file.source, head.file.head.tied),
             ),
             drafts=self.drafter.tree_proposals,
             forwards=lambda k: k,
             load=lambda target: self._load(target, head),
             learns="tokens" if self.width > 1 else "length",
+            notes=[head.note],
         )
 
     def _load(self, target: Target, head: DraftHead) -> None:

@@ -1,12 +1,13 @@
-"""The EAGLE-3 head: one block over pairs of a feature and the token after it (Li et al., 2503.01840, section 3).
+"""The EAGLE-3 head: a block over pairs of a feature and the token after it (Li et al., 2503.01840, section 3).
 
-A feature is a projection of several hidden states of the target, or the block's own output after a drafted
-token.
+A feature is a projection of several hidden states of the target, one such state as it is, or the head's own output
+after a drafted token. Blocks after the first read the stream alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -46,12 +47,15 @@ class Layer(PairLayer):
         self.head, source = file.head, shared_weights(file.source, trunk)
         builder = Builder(block_shape(self.head), source)
         super().__init__(trunk.with_layers(Model(tuple(step(builder, self.head)), *file.rotation()), source), "x")
-        self.projection = trunk.with_layers(Model(tuple(projection(builder, self.head))), source)
+        if self.head.projected:
+            self.projection = trunk.with_layers(Model(tuple(projection(builder, self.head))), source)
         self.ids = tokens_of(self.head, self.device)
         self.places = torch.arange(64, device=self.device)
 
     def features(self, states: Sequence[Tensor]) -> Tensor:
         """[R, D] of R positions; states: [R, Dt] for each of the sources."""
+        if not self.head.projected:
+            return states[0]
         rows = states[0].shape[0]
         inputs = {f"h{i}": state for i, state in enumerate(states)}
         if rows > self.places.numel():
@@ -85,17 +89,30 @@ def step(builder: Builder, head: Any) -> Iterator[Op]:
 
     Pairs without an output need only their key and value: they stop after these.
     """
-    block, normed = builder.at(PREFIX + "blk.0.", 0), "x" if head.norm_before_residual else "c"
+    first, normed = builder.at(PREFIX + "blk.0.", 0), "x" if head.norm_before_residual else "c"
     yield Input("x", head.width)
     yield Embed("e", builder.weight(matrix_name(builder, "token_embd.weight")))
-    yield block.norm("e", "e", "attn_norm.weight")
-    yield block.norm("x", normed, "attn_norm_2.weight")
+    yield first.norm("e", "e", "attn_norm.weight")
+    if head.norm_twice:
+        yield first.norm("x", "t", "attn_norm.weight")
+    yield first.norm("t" if head.norm_twice else "x", normed, "attn_norm_2.weight")
     yield Concat(("e", normed), "h")
-    yield from block.attention()
-    yield Pick("x", "x", "final")
+    yield from _layer(first, head, head.layers == 1)
+    plain = replace(builder.shape, reads=0)
+    for i in range(1, head.layers):
+        block = Builder(plain, builder.source, f"{PREFIX}blk.{i}.", i)
+        yield block.norm("x", "h", "attn_norm.weight")
+        yield from _layer(block, head, i == head.layers - 1)
+    yield from output_ops(builder, head)
+
+
+def _layer(block: Builder, head: Any, last: bool) -> Iterator[Op]:
+    """Attention of ``h`` and feed-forward, onto the residual stream. last: of the head."""
+    yield from block.attention(sinks=head.sinks)
+    if last:
+        yield Pick("x", "x", "final")
     yield block.norm("x", "h", "ffn_norm.weight")
     yield from block.mlp(head.ff)
-    yield from output_ops(builder, head)
 
 
 def output_ops(builder: Builder, head: Any) -> Iterator[Op]:
@@ -103,5 +120,5 @@ def output_ops(builder: Builder, head: Any) -> Iterator[Op]:
     yield builder.norm("x", "h", PREFIX + "output_norm.weight")
     yield Tap("h" if head.norm_output else "x", "final")
     yield Pick("h", "h", "logits")
-    yield Linear("h", ("logits",), (output_matrix(builder),), (None,))
+    yield Linear("h", ("logits",), (output_matrix(builder, head.tied),), (None,))
     yield Tap("logits", "logits")

@@ -71,6 +71,7 @@ def _add_metadata(writer: gguf.GGUFWriter, trained: Trained) -> None:
     add_sizes(writer, s, s.layers)
     writer.add_rope_dimension_count(s.head)
     writer.add_array(f"{arch_of(s)}.target_layers", list(s.sources))
+    writer.add_bool(f"{arch_of(s)}.final_norm", True)
     if not s.fills_blocks:
         writer.add_uint32("eagle3.target_hidden_size", s.target_width)
         writer.add_bool("eagle3.norm_before_residual", s.norm_before_residual)

@@ -101,6 +101,7 @@ def safeailab(trained: Trained, target: Target) -> dict[str, Any]:
         "target_hidden_size": s.target_width,
         "eagle_aux_hidden_state_layer_ids": list(s.sources),
         "norm_before_residual": s.norm_before_residual,
+        "final_norm": True,
         "torch_dtype": "float32",
     }
 
@@ -113,6 +114,7 @@ def speculators(trained: Trained, target: Target) -> dict[str, Any]:
         "norm_before_fc": s.norm_before_fc,
         "target_hidden_size": s.target_width,
         "eagle_aux_hidden_state_layer_ids": list(s.sources),
+        "final_norm": True,
     }
     if not eagle3:
         own = {"block_size": s.block, "mask_token_id": s.mask, "aux_hidden_state_layer_ids": list(s.sources)}

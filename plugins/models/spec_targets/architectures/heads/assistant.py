@@ -62,6 +62,15 @@ class Assistant:
     def name(self) -> str:
         return self.config.name
 
+    @property
+    def description(self) -> str:
+        """What was recognised, in one line."""
+        return "assistant of Gemma 4"
+
+    def fit_to(self, target: TargetInfo, reading: str = "auto") -> Assistant:
+        """Itself: its file states everything."""
+        return self
+
     def sources(self, layers: int, reading: str = "auto") -> tuple[int, ...]:
         """The hidden state that it reads: the one after the last norm."""
         return (layers,)

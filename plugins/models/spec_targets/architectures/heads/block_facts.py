@@ -29,15 +29,17 @@ def sizes_of(c: Config, source: tensors.HeadTensors) -> dict[str, Any]:
         "biases": has("blk.0.attn_q.bias"),
         "fc_bias": has("fc.bias"),
         "output_bias": has("blk.0.attn_output.bias"),
+        "sinks": has("blk.0.attn_sinks.weight"),
     }
 
 
 def layer_ids(listed: Any, key: str, where: str) -> tuple[int, ...]:
-    """Layer numbers. Raises UsageError for anything else."""
-    good = isinstance(listed, list) and listed and all(type(i) is int and 0 <= i < 1 << 16 for i in listed)
+    """Layer numbers, -1 for the embedding. Raises UsageError for anything else."""
+    good = isinstance(listed, list) and listed and all(type(i) is int and -1 <= i < 1 << 16 for i in listed)
     if not good:
         raise UsageError(
-            f"{where}: {key} is {str(listed)[:60]!r}, a list of layer numbers was needed", hint="get the file again"
+            f"{where}: {key} is {str(listed)[:60]!r}, a list of layer numbers was needed",
+            hint="correct it: -1 is the embedding",
         )
     return tuple(listed)
 
@@ -51,15 +53,17 @@ def block_facts(
     if type(block) is not int or not 2 <= block <= block_max:
         raise UsageError(
             f"{where}: its block size is {repr(block)[:40]}, 2 to {block_max} was needed",
-            hint="get the file again",
+            hint="correct it, or use another head",
         )
-    if type(mask) is not int or not 0 <= mask < vocab:
+    if type(mask) is not int or not 0 <= mask < (vocab or 1 << 24):
         raise UsageError(
             f"{where}: its mask token is {repr(mask)[:40]}, one of 0 to {vocab - 1} was needed",
-            hint="the file is damaged, or for another model; get it again",
+            hint="correct it, or use the head of another model",
         )
     if any(type(w) is not int or not 0 <= w < 1 << 31 for w in windows):
-        raise UsageError(f"{where}: a sliding window of {max(windows)} positions", hint="get the file again")
+        raise UsageError(
+            f"{where}: a sliding window of {max(windows)} positions", hint="correct it, or use another head"
+        )
     return {"block": block, "mask": mask, "windows": windows, "causal": causal}
 
 

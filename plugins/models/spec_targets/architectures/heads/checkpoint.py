@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -12,7 +13,10 @@ from torch import Tensor
 from spec_core import Compat, Refusal, TargetInfo, hookimpl
 from spec_core.errors import UsageError
 from spec_core.toolkit import TrainingTexts
-from spec_targets.architectures.heads.head import Problem, Reading
+from spec_targets.architectures.heads.check import check_tensors
+from spec_targets.architectures.heads.head import Head, Problem
+from spec_targets.architectures.heads.overrides import UNREAD, change_head
+from spec_targets.architectures.heads.readings import HeadReading, other_layers, readings_of
 
 
 class DraftHead(Protocol):
@@ -28,6 +32,13 @@ class DraftHead(Protocol):
     @property
     def info(self) -> TargetInfo:
         """Its sizes, by the names that targets have for theirs."""
+
+    @property
+    def description(self) -> str:
+        """What was recognised and repaired, in one line."""
+
+    def fit_to(self, target: TargetInfo, reading: Any = "auto") -> DraftHead:
+        """As it is read for a target that it fits."""
 
     def sources(self, layers: int, reading: Any = "auto") -> tuple[int, ...]:
         """Hidden states that it reads of a target of ``layers`` blocks."""
@@ -79,7 +90,28 @@ class HeadCheckpoint:
         """A weight in its stored type, float32 if it was quantised. Raises KeyError."""
         return self.source.load(name)
 
-    def misfit(self, target: Any, reading: Reading | str = "auto") -> Problem | None:
+    def fit_to(self, target: Any, reading: str = "auto") -> HeadCheckpoint:
+        """The file as it is read for a target that it fits."""
+        head = self.head.fit_to(target.info, reading)
+        return self if head is self.head else HeadCheckpoint(head, self.tensors, self.tokenizer, self.path)
+
+    def readings(self, target: Any, others: bool = False) -> list[HeadReading]:
+        """Other readings that its file allows for a target that it fits. others: those with one other hidden state."""
+        head, layers = self.head, target.info.layers
+        if not isinstance(head, Head):
+            return []
+        sources = head.sources(layers)
+        return list(other_layers(layers, sources) if others else readings_of(head, self.tensors, layers, sources))
+
+    def read_as(self, changes: Mapping[str, Any]) -> HeadCheckpoint:
+        """The file in another reading. Raises UsageError where that is impossible."""
+        tensors: Any = self.tensors
+        tensors = attrs.evolve(tensors)
+        head = change_head(self.head, changes, tensors)
+        check_tensors(head, tensors, UNREAD)
+        return HeadCheckpoint(head, tensors, self.tokenizer, self.path)
+
+    def misfit(self, target: Any, reading: str = "auto") -> Problem | None:
         """Why it cannot draft for a target, or None: other sizes, or other tokens."""
         return self.head.misfit(target, reading) or self._other_tokens(target)
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+import attrs
 from spec_kernels.ops.dequant import TYPES
 from torch import Tensor
 
@@ -21,7 +22,10 @@ from spec_targets.architectures.heads.block_facts import (
 )
 from spec_targets.architectures.heads.check import check_tensors
 from spec_targets.architectures.heads.checkpoint import HeadCheckpoint
+from spec_targets.architectures.heads.dialects import LLAMACPP, LLAMACPP_BLOCKS, TRAINED_HERE, Dialect
 from spec_targets.architectures.heads.head import Head, HeadKind
+from spec_targets.architectures.heads.hf_head import inputs_of, is_tied
+from spec_targets.architectures.heads.stated_sizes import VOCAB_MAX
 from spec_targets.architectures.heads.tensors import HeadTensors
 from spec_targets.architectures.keys import Keys, name_of
 from spec_targets.formats.gguf import GgufFile
@@ -61,7 +65,10 @@ def from_gguf(file: GgufFile) -> HeadCheckpoint:
     where, kind = file.path.name, file.metadata["general.architecture"]
     keys = Keys(file, kind)
     config = _config(file, keys)
-    config.check(where)
+    try:
+        attrs.evolve(config, vocab=config.vocab or VOCAB_MAX).check(where)
+    except UsageError as error:
+        raise UsageError(error.reason, hint="convert the head again, or use another") from error
     source = open_tensors(file, kind, (config.heads, config.kv_heads))
     _check_neutral(keys, where, NEUTRAL | NEUTRAL_EAGLE3 if kind == "eagle3" else NEUTRAL)
     head = _head(file, keys, config, source)
@@ -87,20 +94,18 @@ def _config(file: GgufFile, keys: Keys) -> Config:
         context=keys.get("context_length", kind=int),
         eps=float(keys.get("attention.layer_norm_rms_epsilon")),
         rope_base=float(keys.get("rope.freq_base", 10000.0)),
-        rotary_dim=_all_rotated(keys, head, name_of(file)),
+        rotary_dim=head,
         scaling=keys.scaling(),
     )
 
 
-def _all_rotated(keys: Keys, head: int, where: str) -> int:
-    """``head``: all dimensions of q and k rotate. Raises UsageError for a file with another value."""
-    if (rotated := keys.get("rope.dimension_count", head, int)) != head:
-        raise UsageError(
-            f"{where}: {keys.arch}.rope.dimension_count is {rotated}, all {head} dimensions of an attention head "
-            "must rotate in a draft head",
-            hint="use a head that rotates all of them",
-        )
-    return head
+def _partial(keys: Keys, head: int) -> tuple[float, list[str]]:
+    """The share of a head that rotates as stated, and a note where it is not all: converters copy it from the target's
+    config, and no training reads it."""
+    rotated = keys.get("rope.dimension_count", head, int)
+    if rotated == head:
+        return 1.0, []
+    return rotated / head, [f"rope.dimension_count {rotated} ignored: its training rotates all {head} of a head"]
 
 
 def _check_neutral(keys: Keys, where: str, neutral: Mapping[str, float]) -> None:
@@ -110,28 +115,41 @@ def _check_neutral(keys: Keys, where: str, neutral: Mapping[str, float]) -> None
 
 
 def _vocab(file: GgufFile, keys: Keys) -> int:
-    """Tokens of the target: stated, or those of the tokenizer in the file."""
+    """Tokens of the target: stated, those of the tokenizer in the file, or rows of a tensor; 0: not known."""
     tokens = file.metadata.get("tokenizer.ggml.tokens")
-    return keys.get("vocab_size", len(tokens) if isinstance(tokens, Texts) else None, int)
+    rows = (file.tensors.get(name) for name in ("token_embd.weight", "markov_w1.weight"))
+    stored = next((tensor.shape[0] for tensor in rows if tensor is not None and len(tensor.shape) == 2), 0)
+    return keys.get("vocab_size", len(tokens) if isinstance(tokens, Texts) else stored, int)
 
 
 def _head(file: GgufFile, keys: Keys, c: Config, source: HeadTensors) -> Head:
-    wide, output = source.shape("fc.weight") or (0, 0), source.shape("output.weight")
+    output, dialect = source.shape("output.weight"), _dialect(file, keys)
     rows = output[0] if output else c.vocab
-    if rows < 1:
+    if rows < 1 and output:
         raise UsageError(f"{source.where}: 'output.weight' has no rows", hint=tensors.DAMAGED)
     target_width = keys.get("target_hidden_size", c.width, int)
+    d2t, note = tensors.mapping(source, rows, c.vocab, dialect.offsets)
+    partial, partial_note = _partial(keys, c.head)
+    tied, ids = is_tied(source, dialect, {}), _ids(file, keys.arch)
+    own = ["no output matrix: logits by its own embedding, as llama.cpp ties it"] if tied else []
     return Head(
         kind=_kind(keys.arch, source),
         name=c.name,
-        producer="llama.cpp",
+        producer=dialect.name,
         target_width=target_width,
-        inputs=_inputs(source.where, wide[-1], target_width),
+        inputs=inputs_of(source, target_width, keys.arch),
         draft_vocab=rows,
         divisors=_divisors(source, c.head),
-        d2t=tensors.mapping(source.d2t(), rows, c.vocab, offsets=False, where=source.where),
-        ids=_ids(file, keys.arch),
+        d2t=d2t,
+        ids=ids,
         certain=True,
+        paper=keys.arch == "eagle3",
+        normed=dialect.normed,
+        last=ids is None and source.shape("fc.weight") is None,
+        tied=tied,
+        partial=partial,
+        projected=source.shape("fc.weight") is not None,
+        repairs=(*partial_note, *([note] if note else []), *own),
         norm_before_residual=keys.get("norm_before_residual", False, bool),
         norm_before_fc=source.shape("input_norm.weight") is not None,
         **sizes_of(c, source),
@@ -140,21 +158,18 @@ def _head(file: GgufFile, keys: Keys, c: Config, source: HeadTensors) -> Head:
     )
 
 
+def _dialect(file: GgufFile, keys: Keys) -> Dialect:
+    """Of ``spec train``, which says so or writes no type of file as converters do; else llama.cpp's."""
+    ours = f"{keys.arch}.final_norm" in file.metadata or "general.file_type" not in file.metadata
+    return TRAINED_HERE if ours else LLAMACPP if keys.arch == "eagle3" else LLAMACPP_BLOCKS
+
+
 def _kind(arch: str, source: HeadTensors) -> HeadKind:
     if arch == "eagle3":
         return "eagle3"
     if source.shape("selector_hidden.weight") is not None:
         return "dflash2"
     return "dflash" if source.shape("markov_w1.weight") is None else "dspark"
-
-
-def _inputs(where: str, wide: int, width: int) -> int:
-    if width < 1 or wide < width or wide % width:
-        raise UsageError(
-            f"{where}: 'fc.weight' reads {wide} numbers, a multiple of the target's width {width} was needed",
-            hint=tensors.DAMAGED,
-        )
-    return wide // width
 
 
 def _divisors(source: HeadTensors, head: int) -> Tensor | None:
@@ -181,7 +196,7 @@ def _blocks(file: GgufFile, keys: Keys, c: Config) -> dict[str, Any]:
         raise UsageError(
             f"{file.path.name}: {keys.arch}.attention.sliding_window_pattern is {str(sliding)[:60]!r}, "
             f"a yes or no for each of {c.layers} layers was needed",
-            hint="get the file again",
+            hint="convert the head again, or use another",
         )
     causal = keys.get("attention.causal", False, bool)
     return _layer_facts(keys) | block_facts(

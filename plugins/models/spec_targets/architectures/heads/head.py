@@ -9,10 +9,12 @@ from spec_kernels.model.source import TensorSource
 from torch import Tensor
 
 from spec_core import TargetInfo
+from spec_targets.architectures.heads.dialects import Reading
+from spec_targets.architectures.heads.tapped_layers import layers_of, resolve_layers
 from spec_targets.architectures.rope import Scaling, rope_frequencies
 
 HeadKind = Literal["eagle3", "dflash", "dspark", "dflash2"]
-Reading = Literal["inputs", "outputs"]
+TITLES = {"eagle3": "EAGLE-3", "dflash": "DFlash", "dspark": "DSpark", "dflash2": "DFlash2"}
 Shapes = dict[str, tuple[int, ...]]
 Problem = tuple[str, str]
 """A fault, and what to do about it."""
@@ -23,26 +25,32 @@ class Head:
     """Sizes and flags of a head, and which hidden states of the target it reads.
 
     kind: ``eagle3`` (2503.01840), ``dflash`` (block diffusion), ``dspark`` (with Markov matrices) or ``dflash2``
-    (with convolutions and a selector). producer: who wrote the file.
+    (with convolutions and a selector). producer: the dialect of the file.
     width: of the head's own stream; target_width: of the target's. inputs: hidden states it reads per position.
-    heads, kv_heads, head, ff, layers, eps, context, rope_base, scaling, divisors: as in a decoder; every dimension of
-    an attention head rotates, halves of it together.
-    vocab: tokens of the target. draft_vocab: rows of the head's logits. d2t: [draft_vocab] int64, the target's id of
-    every row, or None if rows are the target's ids. own_embedding, own_output: whether these matrices are in the file;
-    otherwise the target's are used.
-    ids: source layers as stated in the file, or None. reading: how the file means them.
-    certain: whether its format defines that.
+    heads, kv_heads, head, ff, layers, eps, context, rope_base, scaling, divisors: as in a decoder. rotary: dimensions
+    of an attention head that rotate, halves of them together; 0: all.
+    partial: share of an attention head that rotates as the file states it, which no known training reads.
+    vocab: tokens of the target, 0: not known. draft_vocab: rows of the head's logits. d2t: [draft_vocab] int64, the
+    target's id of every row, or None if rows are the target's ids. own_embedding, own_output: whether these are
+    in the file; otherwise those of the target are used. tied: its own embedding is its output matrix.
+    ids: source layers as stated in the file, or None. reading: how the file means them. certain: whether its format
+    defines that. paper: without ids, those of the method's paper are read. last: it reads the state after the final
+    norm alone. normed: the state after the last block is that one too, where it is read among others.
+    repairs: what the reader ignored or corrected, in words.
     norm_before_residual: the residual stream begins with the normed feature. norm_before_fc: one norm over the joined
     hidden states. fc_norm: a norm for each instead. norm_output: the final norm's output is fed back. qk_norm: a norm
     per attention head on q and k. biases: q, k and v have biases. fc_bias, output_bias: ``fc`` has one, the attention's
-    output matrix has one.
+    output matrix has one. sinks: attention heads have a score without a value. projected: it has the matrix ``fc``.
+    norm_twice: a feature passes the embedding's norm before its own (Model-Optimizer's module).
+    context_norm: features of committed positions pass each layer's norm.
     block: tokens of a block, the last committed one included. mask: the token that stands for an unknown one.
     anchor: the row of the last committed token predicts the first drafted one. markov: rank of the matrices that add to
     a row what follows the token before it, 0 without them. confidence: numbers that the confidence head reads, of a
     state, or of a state and the first factor of ``markov``; 0 without one.
     conv_taps, conv_groups: of the convolutions around attention and feed-forward, 0 without them. selector: rank of its
     matrices, 0 without one; candidates: tokens of a row that it chooses from.
-    embed_scale: factor of embeddings. scale: of scores, 0: 1 / sqrt(head). act: of feed-forward layers. post_norms:
+    logit_scale, logit_cap: of logits, see ``SoftCap``. embed_scale: factor of embeddings.
+    scale: of scores, 0: 1 / sqrt(head). act: of feed-forward layers. post_norms:
     attention and feed-forward have a norm after them too, values a norm without weight, and the stream a factor of each
     layer (Gemma 4). own_values: without, values are the keys before their norm.
     windows: per layer how many positions back it attends, 0 for all. causal: per layer whether rows of the block attend
@@ -73,6 +81,19 @@ class Head:
     ids: tuple[int, ...] | None = None
     reading: Reading = "inputs"
     certain: bool = False
+    paper: bool = False
+    last: bool = False
+    normed: bool = True
+    repairs: tuple[str, ...] = ()
+    tied: bool = False
+    rotary: int = 0
+    partial: float = 1.0
+    sinks: bool = False
+    projected: bool = True
+    norm_twice: bool = False
+    context_norm: bool = False
+    logit_scale: float = 1.0
+    logit_cap: float = 0.0
     norm_before_residual: bool = False
     norm_before_fc: bool = False
     fc_norm: bool = False
@@ -103,33 +124,32 @@ class Head:
         """Whether it fills blocks of masked tokens."""
         return self.kind != "eagle3"
 
-    def sources(self, layers: int, reading: Literal["auto", "inputs", "outputs"] = "auto") -> tuple[int, ...]:
-        """Hidden states of a target of ``layers`` blocks: i enters block i; i = layers is the one after the final norm.
+    def sources(self, layers: int, reading: str = "auto") -> tuple[int, ...]:
+        """Hidden states of a target of ``layers`` blocks: i enters block i, i = layers leaves the last one.
 
-        reading: ``inputs`` uses the ids of the file as they are, ``outputs`` as blocks whose output is read. ``auto``
-        goes by the producer, but ids equal to the default of one reading are read that way (eagle3, where the format
-        does not define it).
+        reading: see ``tapped_layers.resolve_layers``. Empty where the file names none and its kind has no default.
         """
-        defaults = _defaults(self, layers)
-        if self.ids is None:
-            return defaults
-        chosen = self._auto(defaults) if reading == "auto" else reading
-        return tuple(i + (chosen == "outputs") for i in self.ids)
+        return layers_of(self, layers, reading).sources
 
-    def _auto(self, defaults: tuple[int, ...]) -> Reading:
-        doubtful = self.kind == "eagle3" and not self.certain
-        if doubtful and self.ids == defaults:
-            return "inputs"
-        if doubtful and self.ids == tuple(i - 1 for i in defaults):
-            return "outputs"
-        return self.reading
+    def fit_to(self, target: TargetInfo, reading: str = "auto") -> Head:
+        """With the vocabulary of the target, where the file has none, and with what its layers were read as."""
+        note = layers_of(self, target.layers, reading).note
+        head = self if note is None else attrs.evolve(self, repairs=(*self.repairs, note))
+        if self.vocab:
+            return head
+        return attrs.evolve(head, vocab=target.vocab, draft_vocab=self.draft_vocab or target.vocab)
+
+    @property
+    def description(self) -> str:
+        """What was recognised and repaired, in one line."""
+        return "; ".join([f"{TITLES[self.kind]} head of {self.producer}", *self.repairs])
 
     @property
     def info(self) -> TargetInfo:
         """Its sizes, by the names that targets have for theirs."""
         return TargetInfo(
             name=self.name,
-            vocab=self.vocab,
+            vocab=max(1, self.vocab),
             width=self.width,
             layers=self.layers,
             context=self.context,
@@ -138,12 +158,13 @@ class Head:
 
     def rotation(self) -> tuple[Tensor, float]:
         """Radians per position [head / 2] float32 by which q and k are rotated, and the factor of cos and sin."""
-        return rope_frequencies(self.head, self.rope_base, self.scaling, self.divisors)
+        return rope_frequencies(self.rotary or self.head, self.rope_base, self.scaling, self.divisors)
 
     def tensor_shapes(self, source: TensorSource | None = None) -> Shapes:
         """Every tensor that it has, with its shape."""
         wide = self.inputs * self.target_width
-        shapes: Shapes = {"fc.weight": (self.width, wide), "output_norm.weight": (self.width,)}
+        shapes: Shapes = {"fc.weight": (self.width, wide)} if self.projected else {}
+        shapes |= {"output_norm.weight": (self.width,)}
         shapes |= {"fc.bias": (self.width,)} if self.fc_bias else {}
         shapes |= {"input_norm.weight": (wide,)} if self.norm_before_fc else {}
         shapes |= {f"input_norm.{i}.weight": (self.target_width,) for i in range(self.inputs)} if self.fc_norm else {}
@@ -152,7 +173,7 @@ class Head:
         shapes |= {"hidden_norm.weight": (self.width,)} if self.fills_blocks else {}
         shapes |= self._sequential_shapes()
         for i in range(self.layers):
-            shapes |= {f"blk.{i}.{name}": shape for name, shape in self._block_shapes().items()}
+            shapes |= {f"blk.{i}.{name}": shape for name, shape in self._block_shapes(i).items()}
         return shapes
 
     def _sequential_shapes(self) -> Shapes:
@@ -171,12 +192,9 @@ class Head:
             shapes |= {"conf_proj.weight": (1, self.confidence), "conf_proj.bias": (1,)}
         return shapes
 
-    def _block_shapes(self) -> Shapes:
-        q, kv, read = (
-            self.heads * self.head,
-            self.kv_heads * self.head,
-            self.width * (2 if self.kind == "eagle3" else 1),
-        )
+    def _block_shapes(self, i: int) -> Shapes:
+        paired = self.kind == "eagle3" and i == 0
+        q, kv, read = self.heads * self.head, self.kv_heads * self.head, self.width * (2 if paired else 1)
         shapes: Shapes = {
             "attn_norm.weight": (self.width,),
             "attn_q.weight": (q, read),
@@ -193,7 +211,8 @@ class Head:
         if self.post_norms:
             shapes |= {"post_attention_norm.weight": (self.width,), "post_ffw_norm.weight": (self.width,)}
             shapes |= {"layer_output_scale.weight": (1,)}
-        shapes |= {"attn_norm_2.weight": (self.width,)} if self.kind == "eagle3" else {}
+        shapes |= {"attn_norm_2.weight": (self.width,)} if paired else {}
+        shapes |= {"attn_sinks.weight": (self.heads,)} if self.sinks else {}
         shapes |= {"attn_q_norm.weight": (self.head,), "attn_k_norm.weight": (self.head,)} if self.qk_norm else {}
         shapes |= {"attn_q.bias": (q,), "attn_k.bias": (kv,), "attn_v.bias": (kv,)} if self.biases else {}
         for part in ("attn", "ffn") if self.conv_taps else ():
@@ -201,7 +220,7 @@ class Head:
             shapes |= {f"{part}_conv_proj.weight": (2 * self.conv_taps * self.conv_groups, self.width)}
         return shapes | ({"attn_output.bias": (self.width,)} if self.output_bias else {})
 
-    def misfit(self, target: Any, reading: Literal["auto", "inputs", "outputs"] = "auto") -> Problem | None:
+    def misfit(self, target: Any, reading: str = "auto") -> Problem | None:
         """Why it cannot draft for a target, or None."""
         info = target.info
         return (
@@ -216,30 +235,22 @@ class Head:
         if self.target_width != target.width:
             fact = f"{self.name}: this {self.kind} head reads hidden states of width {self.target_width}"
             return f"{fact}, {target.name} has {target.width}", "use a head trained for this model"
-        if self.vocab != target.vocab:
+        if self.vocab not in (0, target.vocab):
             fact = f"{self.name}: this {self.kind} head was made for {self.vocab} tokens"
             return f"{fact}, {target.name} has {target.vocab}", "use a head trained for this model"
         return None
 
     def _other_width(self, target: Any) -> Problem | None:
         """Matrices that it takes from the target have the target's width."""
-        named = (("embedding", self.own_embedding), ("output matrix", self.own_output))
+        named = (("embedding", self.own_embedding), ("output matrix", self.own_output or self.tied))
         lacking = [name for name, own in named if not own]
         if self.width == target.width or not lacking:
             return None
         fact = f"{self.name}: this {self.kind} head has width {self.width} and no {' and no '.join(lacking)}"
         return f"{fact} of its own; those of {target.name} have width {target.width}", "get a file that holds them"
 
-    def _other_layers(self, target: Any, reading: Literal["auto", "inputs", "outputs"]) -> Problem | None:
-        sources = self.sources(target.layers, reading)
-        if len(sources) != self.inputs:
-            fact = f"{self.name}: it reads {self.inputs} hidden states and names {len(sources)} layers"
-            return f"{fact}; one for each was needed", "get the file again, or a head that names its layers"
-        if not all(0 <= i <= target.layers for i in sources):
-            fact = f"{self.name}: it reads the hidden states {', '.join(map(str, sources))}"
-            hint = "use a head trained for this model, or the other reading of its layer ids (inputs, outputs)"
-            return f"{fact}, {target.name} has 0 to {target.layers}", hint
-        return None
+    def _other_layers(self, target: Any, reading: str) -> Problem | None:
+        return resolve_layers(self, target, reading)
 
     def _other_context(self, target: Any) -> Problem | None:
         if self.block >= target.context:
@@ -262,12 +273,3 @@ class Head:
             fact = f"{self.name}: it reads {self.inputs} hidden states of each position"
             return f"{fact}, native kernels run at most {inputs_max}", "load the model with -o kernels=reference"
         return None
-
-
-def _defaults(head: Head, layers: int) -> tuple[int, ...]:
-    """Layers to read if the file names none: low, middle and high for eagle3 (SafeAILab), evenly spread for dflash."""
-    if head.kind == "eagle3":
-        return (2, layers // 2, layers - 3)
-    if head.layers == 1:
-        return (layers // 2 + 1,)
-    return tuple(1 + round(1 + i * (layers - 4) / (head.layers - 1)) for i in range(head.layers))

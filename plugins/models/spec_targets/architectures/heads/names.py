@@ -6,9 +6,15 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
-EAGLE3 = ("LlamaForCausalLMEagle3", "Eagle3Speculator", "Eagle3DraftModel")
+from spec_targets.architectures.heads.dialects import NOT_READ
+
+EAGLE3 = (
+    "LlamaForCausalLMEagle3", "Eagle3Speculator", "Eagle3DraftModel", "LlamaEagle3DraftModel", "Qwen3Eagle3DraftModel",
+    "Eagle3LlamaForCausalLM", "PEagleSpeculator",
+)  # fmt: skip
 DFLASH = ("DFlashDraftModel", "DFlashSpeculator", "DFlash2DraftModel", "DFlash2Speculator")
 GEMMA4 = "Gemma4DSparkModel"
+MUSE = "MuseGlimmerAssistantModel"
 DSPARK = ("Qwen3DSparkModel", "DSparkDraftModel", "DSparkSpeculator", "Lfm2DSparkDraftModel", GEMMA4)
 ASSISTANTS = ("gemma4-assistant", "gemma4_assistant", "gemma4_mtp")
 """Architectures of GGUF files that hold an assistant; the first is llama.cpp's name."""
@@ -25,6 +31,14 @@ NAMES = {
     "markov_head.markov_w2.weight": "markov_w2.weight",
     "confidence_head.proj.weight": "conf_proj.weight",
     "confidence_head.proj.bias": "conf_proj.bias",
+    "markov_w1": "markov_w1.weight",
+    "markov_w1.weight": "markov_w1.weight",
+    "markov_w2": "markov_w2.weight",
+    "markov_w2.weight": "markov_w2.weight",
+    "confidence_proj.weight": "conf_proj.weight",
+    "confidence_proj.bias": "conf_proj.bias",
+    "encoder.fc.weight": "fc.weight",
+    "encoder.output_norm_enc.weight": "hidden_norm.weight",
     "candidate_selector.predecessor_codebook": "selector_predecessor.weight",
     "candidate_selector.successor_codebook": "selector_successor.weight",
     "candidate_selector.hidden_projection.weight": "selector_hidden.weight",
@@ -41,6 +55,8 @@ LAYER = {
     "post_attention_layernorm.weight": "ffn_norm.weight",
     "self_attn.o_proj.weight": "attn_output.weight",
     "self_attn.o_proj.bias": "attn_output.bias",
+    "self_attn.attention_sink_bias": "attn_sinks.weight",
+    "self_attn.sinks": "attn_sinks.weight",
     "self_attn.q_norm.weight": "attn_q_norm.weight",
     "self_attn.k_norm.weight": "attn_k_norm.weight",
     "mlp.gate_proj.weight": "ffn_gate.weight",
@@ -56,7 +72,9 @@ POST_NORMS = LAYER | {
 """Names in heads with norms on both sides of a layer."""
 OLD_NORMS = {"aux_norm_low": 0, "aux_norm_mid": 1, "aux_norm_high": 2}
 """Older names of ``fc_norm.I``."""
-TARGETS_OWN = re.compile(r"verifier_.*|.*\.rotary_emb\..*")
+WRAPPERS = re.compile(r"^(?:module\.|draft_model\.|_orig_mod\.){0,3}(?:model\.)?")
+"""Beginnings of names that wrappers of a training write."""
+TARGETS_OWN = re.compile(r"verifier_.*|.*\.?rotary_emb\..*")
 """Copies of the target's tensors, which are not read."""
 
 
@@ -67,7 +85,7 @@ def layer_names(stored: Collection[str]) -> Mapping[str, str]:
 
 def our_name(name: str, layer: Mapping[str, str] = LAYER) -> str:
     """Our name of a tensor in a published head; unknown names are returned unchanged. layer: names in a layer."""
-    name = name.removeprefix("model.")
+    name = WRAPPERS.sub("", name)
     if name in NAMES:
         return NAMES[name]
     if match := re.fullmatch(r"(?:midlayer|layers\.([0-9]{1,9}))\.(.+)", name):
@@ -83,7 +101,9 @@ def is_head(raw: Mapping[str, Any]) -> bool:
     """Whether config.json is that of a draft head, including kinds that are refused by name later."""
     names = raw.get("architectures")
     first = str(names[0]) if isinstance(names, list) and names else ""
-    by_name = first in (*EAGLE3, *DFLASH) or "DSpark" in first or "DFlash" in first
+    by_name = first in (*EAGLE3, *DFLASH, MUSE, *NOT_READ) or any(
+        part in first for part in ("DSpark", "DFlash", "agle3")
+    )
     return by_name or "speculators_model_type" in raw or "draft_vocab_size" in raw or "dflash_config" in raw
 
 

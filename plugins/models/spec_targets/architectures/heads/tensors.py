@@ -16,7 +16,8 @@ from torch import Tensor
 
 from spec_core.errors import UsageError
 
-DAMAGED = "its metadata and its tensors do not belong together; get the file again"
+DAMAGED = "its configuration and its tensors do not belong together; get both from one publication"
+UNMAPPED = "its map of tokens is not of this head; use a file whose d2t is"
 WHOLE = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 """Dtypes of the mapping ``d2t``."""
 
@@ -43,12 +44,13 @@ class HeadTensors:
     """Tensors of a file under our names, whatever its format.
 
     tensors: by our names. pairs: {part of a name: number of attention heads} of tensors whose neighbouring rows turn
-    together in the file.
+    together in the file. added: to the weights of norms, which some trainers store without 1.
     """
 
     where: str
     tensors: Mapping[str, StoredTensor]
     pairs: Mapping[str, int] = attrs.field(factory=dict)
+    added: float = 0.0
 
     def names(self) -> Iterable[str]:
         return self.tensors
@@ -68,6 +70,8 @@ class HeadTensors:
                 f"{self.where}: tensor {name!r} is {str(value.dtype).removeprefix('torch.')}, which is not supported",
                 hint="use a head with weights of float32, bfloat16 or float16",
             )
+        if self.added and name.endswith("norm.weight"):
+            value = value.float() + self.added
         return self._halves(name, value)
 
     def blocks(self, name: str) -> Tensor:
@@ -83,42 +87,57 @@ class HeadTensors:
         if (stored := self.tensors.get("d2t")) is None:
             return None
         if (numbers := stored.whole_numbers()) is None:
-            raise UsageError(f"{self.where}: 'd2t' is {stored.type} {list(stored.shape)}", hint="get the file again")
+            raise UsageError(f"{self.where}: 'd2t' is {stored.type} {list(stored.shape)}", hint=UNMAPPED)
         return numbers
 
 
-def mapping(d2t: Tensor | None, rows: int, vocab: int, offsets: bool, where: str) -> Tensor | None:
-    """[rows] int64: the target's id of every draft row; None if rows are the target's ids. Raises UsageError.
+def mapping(
+    source: HeadTensors, rows: int, vocab: int, offsets: bool, repair: bool = True
+) -> tuple[Tensor | None, str | None]:
+    """[rows] int64: the target's id of every draft row, None if rows are the target's ids; and what was repaired.
 
-    offsets: stored values are distances from the row's own number (Hugging Face layouts), not ids (GGUF).
+    offsets: stored values are distances from the row's own number (Hugging Face layouts), not ids (GGUF). Values that
+    are impossible so and possible in the other way are read in the other way, if ``repair``. Without ``d2t``, the
+    tokens that ``t2d`` marks are taken in their order. vocab: 0: not known. Raises UsageError.
     """
+    d2t, where = source.d2t(), source.where
     if d2t is None:
-        if rows != vocab:
-            raise UsageError(
-                f"{where}: its logits have {rows} rows for {vocab} tokens and 'd2t' is missing",
-                hint="it maps rows to tokens; get the file again",
-            )
-        return None
+        return _by_marks(source, rows, vocab)
     if tuple(d2t.shape) != (rows,) or d2t.dtype not in WHOLE:
         raise UsageError(
             f"{where}: 'd2t' is {str(d2t.dtype).removeprefix('torch.')} {list(d2t.shape)}, "
             f"a whole number for each of {rows} rows was needed",
-            hint="get the file again",
+            hint=UNMAPPED,
         )
-    ids = d2t.to(torch.int64) + (torch.arange(rows) if offsets else 0)
-    _check_ids(ids, vocab, where)
-    return None if rows == vocab and torch.equal(ids, torch.arange(rows)) else ids.clone()
+    stated, other = ((d2t.to(torch.int64) + (torch.arange(rows) if add else 0)) for add in (offsets, not offsets))
+    problem, note = _problem_of(stated, vocab), None
+    if problem and repair and not _problem_of(other, vocab):
+        stated, note = other, f"d2t holds {'tokens' if offsets else 'offsets'}: read so"
+    elif problem:
+        raise UsageError(f"{where}: {problem}", hint=UNMAPPED)
+    return (None if rows == vocab and torch.equal(stated, torch.arange(rows)) else stated.clone()), note
 
 
-def _check_ids(ids: Tensor, vocab: int, where: str) -> None:
-    low, high = int(ids.min()), int(ids.max())
-    if low < 0 or high >= vocab:
+def _by_marks(source: HeadTensors, rows: int, vocab: int) -> tuple[Tensor | None, str | None]:
+    """The mapping of a head without ``d2t``."""
+    if rows == vocab or not vocab:
+        return None, None
+    marks = source.tensors["t2d"].whole_numbers() if "t2d" in source.tensors else None
+    tokens = None if marks is None else marks.to(torch.int64).nonzero().flatten()
+    if tokens is None or len(tokens) != rows or len(marks if marks is not None else ()) != vocab:
         raise UsageError(
-            f"{where}: 'd2t' maps to token {low if low < 0 else high}, the vocabulary is 0 to {vocab - 1}",
-            hint="the file is damaged, or for another model; get it again",
+            f"{source.where}: its logits have {rows} rows for {vocab} tokens and 'd2t' is missing",
+            hint="it maps rows to tokens; use a file that has it",
         )
-    if len(ids.unique()) != len(ids):
-        raise UsageError(f"{where}: 'd2t' maps two rows to one token", hint="the file is damaged; get it again")
+    return tokens, "d2t is missing: rows are the tokens that t2d marks"
+
+
+def _problem_of(ids: Tensor, vocab: int) -> str | None:
+    """Why numbers are not tokens of different rows; None if they are."""
+    low, high = int(ids.min()), int(ids.max())
+    if low < 0 or (vocab and high >= vocab):
+        return f"'d2t' maps to token {low if low < 0 else high}, the vocabulary is 0 to {vocab - 1}"
+    return None if len(ids.unique()) == len(ids) else "'d2t' maps two rows to one token"
 
 
 def halves(rows: Tensor, heads: int) -> Tensor:

@@ -1,0 +1,86 @@
+"""Random tensors for a head of any trainer, by its config: what each class of theirs would save."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+
+def write_head(folder: Path, config: dict[str, Any]) -> Path:
+    """A directory with this config and random tensors."""
+    folder.mkdir(parents=True, exist_ok=True)
+    torch.manual_seed(0)
+    save_file({name: t.contiguous() for name, t in tensors_of(config).items()}, folder / "model.safetensors")
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+def tensors_of(config: dict[str, Any]) -> dict[str, Tensor]:
+    """Tensors by published names."""
+    first = config["architectures"][0]
+    return (
+        _blocks(config)
+        if "dflash_config" in config or "block_size" in config
+        else _pairs(config, "midlayer." if "Llama" in first else "layers.0.")
+    )
+
+
+def random(*shape: int) -> Tensor:
+    return torch.randn(*shape) / 4
+
+
+def _layer(c: dict[str, Any], prefix: str, reads: int) -> dict[str, Tensor]:
+    width, ff = c["hidden_size"], c["intermediate_size"]
+    head = c.get("head_dim") or width // c["num_attention_heads"]
+    q, kv = c["num_attention_heads"] * head, c["num_key_value_heads"] * head
+    shapes = {"q": (q, reads), "k": (kv, reads), "v": (kv, reads), "o": (width, q)}
+    named = {f"{prefix}self_attn.{x}_proj.weight": random(*shape) for x, shape in shapes.items()}
+    if c.get("attention_bias"):
+        named |= {f"{prefix}self_attn.{x}_proj.bias": random(shapes[x][0]) for x in "qkv"}
+    ffn = {"gate": (ff, width), "up": (ff, width), "down": (width, ff)}
+    named |= {f"{prefix}mlp.{x}_proj.weight": random(*shape) for x, shape in ffn.items()}
+    return named | {f"{prefix}{x}_layernorm.weight": torch.ones(width) for x in ("input", "post_attention")}
+
+
+def _pairs(c: dict[str, Any], prefix: str) -> dict[str, Tensor]:
+    width, vocab, rows = c["hidden_size"], c["vocab_size"], c.get("draft_vocab_size") or c["vocab_size"]
+    target = c.get("target_hidden_size") or width
+    named = _layer(c, prefix, 2 * width) | {f"{prefix}hidden_norm.weight": torch.ones(width)}
+    named |= {
+        "fc.weight": random(width, 3 * target),
+        "norm.weight": torch.ones(width),
+        "lm_head.weight": random(rows, width),
+    }
+    named |= {"embed_tokens.weight": random(vocab, width)}
+    if c.get("fc_norm"):
+        named |= {f"fc_norm.{i}.weight": torch.ones(target) for i in range(3)}
+    if rows < vocab:
+        marks = torch.zeros(vocab, dtype=torch.bool)
+        marks[torch.randperm(vocab)[:rows]] = True
+        named |= {"d2t": marks.nonzero().flatten() - torch.arange(rows), "t2d": marks}
+    return named
+
+
+def _blocks(c: dict[str, Any]) -> dict[str, Tensor]:
+    width, options = c["hidden_size"], {**c, **c.get("dflash_config", {})}
+    head = c.get("head_dim") or width // c["num_attention_heads"]
+    taps = len(options.get("target_layer_ids") or range(c["num_hidden_layers"]))
+    named = {
+        "fc.weight": random(width, taps * width),
+        "hidden_norm.weight": torch.ones(width),
+        "norm.weight": torch.ones(width),
+    }
+    for i in range(c["num_hidden_layers"]):
+        named |= _layer(c, f"layers.{i}.", width)
+        named |= {f"layers.{i}.self_attn.{x}_norm.weight": torch.ones(head) for x in "qk"}
+    if rank := options.get("markov_rank"):
+        named |= {f"markov_head.markov_w{i}.weight": random(c["vocab_size"], rank) for i in (1, 2)}
+        if options.get("enable_confidence_head"):
+            wide = width + (rank if options.get("confidence_head_with_markov") else 0)
+            named |= {"confidence_head.proj.weight": random(1, wide), "confidence_head.proj.bias": torch.zeros(1)}
+    return named
