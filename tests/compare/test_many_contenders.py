@@ -10,11 +10,12 @@ from spec_cli.main import run
 from spec_commands.timing_warnings import TimingWarning
 from spec_compare.figures import outcome
 from spec_compare.figures.summary import ALL
+from spec_compare.figures.titles import cut_middle
 from spec_compare.records.header import Session
 from spec_compare.records.reading import read
 from spec_compare.report import figures, page
 from spec_compare.report.figure import TOGETHER, facet_panels
-from spec_compare.report.looks import cut_middle, looks
+from spec_compare.report.looks import looks
 
 from tests.compare.test_compare import begin, words
 from tests.compare.test_report import Outline

@@ -127,6 +127,8 @@ def compare(
         return None
     if rerun is not None:
         _check_rerun(ctx)
+        if ctx.get_parameter_source("bounds") is not ParameterSource.COMMANDLINE:
+            flags["bounds"] = None
     if against is not None and rerun is None:
         _check_against(flags, against)
     if executor == "ray":

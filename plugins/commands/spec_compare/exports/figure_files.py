@@ -121,8 +121,11 @@ def _recolour(artist: Any, name: str) -> None:
 def handle_of(key: Key) -> Any:
     """The entry of a legend, drawn as its series is."""
     from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
 
     colour = next(PRINTED[placeholder] for placeholder, name in svg.VARIABLES.items() if name == key.color)
+    if key.hatch is not None:
+        return Patch(facecolor="none", edgecolor=colour, hatch=key.hatch * 2 or None, label=key.name)
     marker = next(mark for mark, path in PATHS.items() if path == key.path)
     style: Any = next(style for style, dashes in DASHES.items() if dashes == key.dashes) or "none"
     return Line2D([], [], color=colour, marker=marker, linestyle=style, markersize=4, linewidth=1.2, label=key.name)

@@ -16,8 +16,8 @@ from spec_compare.figures.facets import Facet, facets, pivot
 from spec_compare.figures.outcome import Outcome
 from spec_compare.figures.summary import Row
 from spec_compare.figures.timing_warnings import describe_unreliability
+from spec_compare.figures.titles import cut_middle
 from spec_compare.records.record import ORACLE
-from spec_compare.report.looks import cut_middle
 
 ABREAST = 2
 """Max facets that are groups of columns."""
