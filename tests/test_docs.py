@@ -6,6 +6,7 @@ import ast
 import inspect
 import json
 import re
+import shutil
 import tomllib
 from pathlib import Path
 
@@ -54,6 +55,8 @@ SHORT = {"write-a-head.md", "write-an-engine-adapter.md"}
 """Pages that take seconds. The other pages run whole kits and trainings, and are followed before a release."""
 NEEDS = {"structured-output.md": "llguidance", "forced.md": "llguidance"}
 """Pages whose examples need a package of an extra."""
+PROGRAMS = {"table-for-a-paper.md": "pdflatex"}
+"""Pages that call a program which is not ours."""
 POINTS = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["entry-points"]
 OURS = [(kind, plugin) for kind in KINDS for plugin in POINTS.get(GROUPS[kind], {})]
 OPS = ROOT / "kernels" / "spec_kernels" / "ops"
@@ -123,6 +126,8 @@ def is_docstring(node):
 @pytest.mark.parametrize("page", [p if p in SHORT else pytest.param(p, marks=pytest.mark.release) for p in FOLLOWED])
 def test_a_page_can_be_followed_to_the_letter(page, stranger, tmp_path):
     """In an empty folder, with the wheel and the page only: files, installation, commands, tests."""
+    if shutil.which(PROGRAMS.get(page, "bash")) is None:
+        pytest.skip(f"needs {PROGRAMS[page]}")
     follow(DOCS / page, stranger, tmp_path)
 
 

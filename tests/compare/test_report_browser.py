@@ -68,6 +68,9 @@ def test_the_report_is_accessible_at_every_size_and_colour_scheme(name, request,
             assert seen == [report]
 
 
+SHOWN = "[...document.querySelectorAll('summary')].filter(s => s.checkVisibility()).length"
+
+
 @pytest.mark.slow
 def test_the_report_can_be_read_with_the_keyboard_alone(report, browser):
     """The first stop skips to the results; every stop is visible or the skip link; a text opens with Enter."""
@@ -85,7 +88,7 @@ def test_the_report_can_be_read_with_the_keyboard_alone(report, browser):
 
     assert stops[0] == ["A", "Skip to the results"]
     assert ["SUMMARY", "first: a HELLO"] in stops
-    assert len([s for s in stops if s[0] == "SUMMARY"]) == page.locator("summary").count()
+    assert len([s for s in stops if s[0] == "SUMMARY"]) == page.evaluate(SHOWN)
 
 
 TEXT = "[...document.querySelectorAll('figure svg text')].map(t => t.getBoundingClientRect().height).filter(h => h)"

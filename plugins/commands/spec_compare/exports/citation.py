@@ -72,9 +72,16 @@ def software(name: str, version: str, year: str) -> str:
 
 
 def paper(number: str, names: Iterable[str]) -> str:
-    """The entry of a paper on arXiv. Its title and authors are not known here."""
-    fields = {"eprint": number, "archivePrefix": "arXiv", "url": f"https://arxiv.org/abs/{number}"}
-    return entry("misc", f"arxiv-{number}", {**fields, "note": escape_latex(f"named by {', '.join(names)}")})
+    """The entry of a paper on arXiv, whose title and authors are not known here; its number begins with the year."""
+    fields = {
+        "key": f"arXiv {number}",
+        "year": f"20{number[:2]}",
+        "eprint": number,
+        "archivePrefix": "arXiv",
+        "url": f"https://arxiv.org/abs/{number}",
+        "note": escape_latex(f"named by {', '.join(names)}"),
+    }
+    return entry("misc", f"arxiv-{number}", fields)
 
 
 def entry(kind: str, key: str, fields: dict[str, str]) -> str:
