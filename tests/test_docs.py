@@ -53,7 +53,7 @@ TRAINING = {"train", "final_states", "main"}
 """Functions of the packages of papers.md that train, and draft nothing."""
 SHORT = {"write-a-head.md", "write-an-engine-adapter.md"}
 """Pages that take seconds. The other pages run whole kits and trainings, and are followed before a release."""
-NEEDS = {"structured-output.md": "llguidance", "forced.md": "llguidance"}
+NEEDS = {"structured-output.md": "llguidance", "forced.md": "llguidance", "notebook.md": "matplotlib"}
 """Pages whose examples need a package of an extra."""
 PROGRAMS = {"table-for-a-paper.md": "pdflatex"}
 """Pages that call a program which is not ours."""
@@ -155,6 +155,23 @@ def test_a_figure_after_an_output_is_not_compared_with_it(tmp_path):
     page.write_text("```python\nprint(1)\n```\n\n```text\nA figure.\n```\n\n```text\n1\n```\n", "utf-8")
     with pytest.raises(AssertionError):
         follow(page, Skimmer(), tmp_path)
+
+
+def test_the_notebook_has_the_cells_of_its_page(tmp_path):
+    """Every block of Python is a cell that compiles, with what it prints; commands begin with an exclamation mark."""
+    body = json.loads((DOCS / "notebook.ipynb").read_text("utf-8"))
+    code = ["".join(cell["source"]) for cell in body["cells"] if cell["cell_type"] == "code"]
+    page = [*blocks(DOCS / "notebook.md")]
+
+    assert body["nbformat"] == 4 and len({cell["id"] for cell in body["cells"]}) == len(body["cells"])
+    assert [text for text in code if not text.startswith("!")] == [
+        block.text.rstrip() for block in page if block.language == "python"
+    ]
+    assert [text.splitlines()[0] for text in code if text.startswith("!")] == [
+        "!spec compare report measured report.html"
+    ]
+    printed = ["".join(one["text"]) for cell in body["cells"] for one in cell.get("outputs", ())]
+    assert printed == [block.text for block in page if block.language == "text" and "..." not in block.text]
 
 
 @pytest.mark.parametrize("hook", HOOKS)
