@@ -13,6 +13,8 @@ from spec_core.commands import find_plugin, import_plugin
 from spec_core.errors import UsageError
 
 ARXIV = re.compile(r"(?<![\d.])\d{4}\.\d{5}(?!\d|\.\d)")
+ADDRESS = re.compile(r"\s*<[^>]*>|\S+@\S+")
+"""An address of electronic mail beside a name, or alone."""
 CITED = ("method", "rule", "rollback", "control")
 """Kinds of plugins that are cited."""
 OURS = "spec-core"
@@ -91,16 +93,21 @@ def entry(kind: str, key: str, fields: dict[str, str]) -> str:
 
 
 def _summary(name: str) -> str:
-    try:
-        return f"{name}: {metadata.metadata(name)['Summary']}"
-    except (metadata.PackageNotFoundError, KeyError):
-        return name
+    summary = _metadata(name, "Summary")
+    return f"{name}: {summary}" if summary else name
 
 
 def _authors(name: str) -> str:
+    """The names of a distribution's authors, escaped; empty without them."""
     if name == OURS:
         return "{The spec-core developers}"
+    own = _metadata(name, "Author") or ADDRESS.sub("", _metadata(name, "Author-email"))
+    return escape_latex(own).replace(",", " and")
+
+
+def _metadata(name: str, field: str) -> str:
+    """A field of a distribution's metadata; empty if it has none, or is not installed here."""
     try:
-        return escape_latex(metadata.metadata(name)["Author"])
-    except (metadata.PackageNotFoundError, KeyError):
+        return metadata.metadata(name).get(field) or ""
+    except metadata.PackageNotFoundError:
         return ""
