@@ -147,7 +147,7 @@ def test_a_distribution_is_cited_by_what_its_metadata_have(folder, monkeypatch, 
     """Most have neither a summary nor an author."""
     installed = citation.metadata.metadata
 
-    def described(name):
+    def metadata_of(name):
         if name != "other":
             return installed(name)
         message = Message()
@@ -155,7 +155,7 @@ def test_a_distribution_is_cited_by_what_its_metadata_have(folder, monkeypatch, 
             message[field] = value
         return message
 
-    monkeypatch.setattr(citation.metadata, "metadata", described)
+    monkeypatch.setattr(citation.metadata, "metadata", metadata_of)
     plugins = [PluginFacts("other", "method", "other", "0.1", "other", None)]
     text = bibtex(attrs.evolve(read(folder / "out").header, plugins=plugins)).split("@software{other,")[1]
 

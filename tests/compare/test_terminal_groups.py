@@ -121,10 +121,12 @@ def test_a_rerun_says_whether_the_intervals_overlap(tmp_path, monkeypatch, now, 
     assert run(words("--method", "repeat", "--no-bounds", "--out", "out")) == 0
     whole = recompute(read(tmp_path / "out"))
 
-    def changed(speedup, low, high):
+    def outcome_with(speedup, low, high):
         return attrs.evolve(whole, rows=[attrs.evolve(row, speedup=speedup, low=low, high=high) for row in whole.rows])
 
-    lines = statement(tmp_path / "b.zip", changed(1.5, 1.3, 1.7), changed(*now), agreement(whole.laps, whole.laps))
+    lines = statement(
+        tmp_path / "b.zip", outcome_with(1.5, 1.3, 1.7), outcome_with(*now), agreement(whole.laps, whole.laps)
+    )
     assert lines[-1] == f"repeat: speedup 1.50 (1.30-1.70) in the bundle, {words_of_it}"
 
 

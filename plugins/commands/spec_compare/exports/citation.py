@@ -108,6 +108,7 @@ def _authors(name: str) -> str:
 def _metadata(name: str, field: str) -> str:
     """A field of a distribution's metadata; empty if it has none, or is not installed here."""
     try:
-        return metadata.metadata(name).get(field) or ""
+        own = metadata.metadata(name)
+        return own[field] if field in own else ""
     except metadata.PackageNotFoundError:
         return ""

@@ -97,7 +97,7 @@ def beginning(prompt: Prompt) -> str:
 
 
 def content_text(content: Any) -> str:
-    """The content of a message as text; of parts, those that are texts."""
+    """The content of a message as text; parts that are no texts are left out."""
     if isinstance(content, list):
         return " ".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
     return str(content)
