@@ -108,7 +108,7 @@ def _authors(name: str) -> str:
 def _metadata(name: str, field: str) -> str:
     """A field of a distribution's metadata; empty if it has none, or is not installed here."""
     try:
-        own = metadata.metadata(name)
-        return own[field] if field in own else ""
+        values = metadata.metadata(name).get_all(field)
     except metadata.PackageNotFoundError:
         return ""
+    return values[0] if values else ""
