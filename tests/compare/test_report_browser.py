@@ -111,6 +111,18 @@ def test_the_first_table_is_on_the_first_screen_and_figures_can_be_read(name, si
     assert heights and min(heights) >= READABLE
 
 
+@pytest.mark.slow
+def test_long_words_do_not_widen_the_page_of_a_phone(report, browser):
+    """Names of methods, families and prompts are the user's: one may be a single long word."""
+    page = browser.new_page(viewport=PHONE)
+    page.goto(report)
+    page.evaluate("document.querySelectorAll('h2, p, li, figcaption, dt, dd').forEach(e => e.append('w'.repeat(90)))")
+    wide = page.evaluate("document.documentElement.scrollWidth")
+    page.close()
+
+    assert wide <= PHONE["width"]
+
+
 FITTING = """[...document.querySelectorAll('.results')].filter(t => t.closest('details') === null)
     .map(t => t.scrollWidth <= t.parentElement.clientWidth)"""
 ROWS = "[...new Set([...document.querySelectorAll('.results tbody tr')].map(r => r.getBoundingClientRect().height))]"

@@ -23,7 +23,7 @@ ABREAST = 2
 """Max facets that are groups of columns."""
 TOGETHER = 6
 """Max facets of one table; of more, each model has a table of its own."""
-NAME_MAX, FAMILY_MAX = 28, 14
+NAME_MAX, FAMILY_MAX = 26, 12
 """Max characters of a method and of a family of prompts in LaTeX."""
 TEXT_WIDTH = 345
 """Points of a line of LaTeX's article in its default size."""
