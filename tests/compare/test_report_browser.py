@@ -116,7 +116,10 @@ def test_long_words_do_not_widen_the_page_of_a_phone(report, browser):
     """Names of methods, families and prompts are the user's: one may be a single long word."""
     page = browser.new_page(viewport=PHONE)
     page.goto(report)
-    page.evaluate("document.querySelectorAll('h2, p, li, figcaption, dt, dd').forEach(e => e.append('w'.repeat(90)))")
+    page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
+    page.evaluate(
+        "document.querySelectorAll('h2, h3, p, li, figcaption, dt, dd').forEach(e => e.append('w'.repeat(90)))"
+    )
     wide = page.evaluate("document.documentElement.scrollWidth")
     page.close()
 
