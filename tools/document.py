@@ -19,6 +19,7 @@ from tools.architectures import architectures
 from tools.drafters import drafters
 from tools.engines import engines
 from tools.formats import output
+from tools.notebook import notebook
 from tools.reference import fence_blocks, prose
 
 TITLES = {
@@ -111,6 +112,7 @@ PAGES = {
     "engines.md": engines,
     "drafters.md": drafters,
     "add-an-architecture.md": architectures,
+    "notebook.ipynb": notebook,
 }
 
 

@@ -74,6 +74,14 @@ def methods() -> list[str]:
     return [*heading(["method", *SHORT_RUNS]), *rows, last, *source("methods")]
 
 
+def gemma3() -> list[str]:
+    """Speedups of Gemma 3 270M by family, with the notes of their measurement."""
+    body = read("gemma3")
+    (table,) = body["tables"]
+    notes = ["", *body["notes"]]
+    return [*heading(table["columns"]), *map(row, table["rows"]), *source("gemma3"), *notes]
+
+
 def steps() -> list[str]:
     """Microseconds of a step and its parts at temperature 0."""
     columns = ["model", "contender", "tokens", "step", *PARTS]
@@ -274,6 +282,7 @@ def account_figure() -> str:
 
 TABLES: dict[str, Callable[[], list[str]]] = {
     "methods": methods,
+    "gemma3": gemma3,
     "steps": steps,
     "end to end": end_to_end,
     "rollback": rollback,

@@ -11,10 +11,11 @@ pytest.importorskip("matplotlib", reason="needs the extra report")
 
 from spec_cli.main import run
 from spec_commands.timing_warnings import TimingWarning
-from spec_compare.exports.figure_files import COLOURS, WIDTH, write_figures
+from spec_compare.exports.figure_files import COLOURS, NAME_MAX, WIDTH, handle_of, write_figures
 from spec_compare.figures import outcome
 from spec_compare.records.reading import read
 from spec_compare.report import svg
+from spec_compare.report.looks import Key
 
 from tests.compare.test_compare import begin, words
 
@@ -56,6 +57,14 @@ def test_a_legend_is_drawn_once_and_unreliable_times_are_named(result, tmp_path)
 
     assert all("Times are unreliable" in text for text in texts.values())
     assert len(re.findall(r">repeat</text>", texts["acceptance"])) == 1
+
+
+def test_names_of_a_legend_fit_and_command_nothing():
+    """A font has no control characters: each of them would be a warning."""
+    for hatch in (None, "//"):
+        key = Key("a\x1b[2J\x00 long name " * 5, svg.VARIABLES[svg.series(0)], "", "none", hatch)
+        label = handle_of(key).get_label()
+        assert len(label) <= NAME_MAX and label.isprintable()
 
 
 def test_the_command_refuses_an_unknown_format(folder, monkeypatch, capsys):

@@ -10,11 +10,12 @@ from spec_cli.main import run
 from spec_commands.timing_warnings import TimingWarning
 from spec_compare.figures import outcome
 from spec_compare.figures.summary import ALL
+from spec_compare.figures.titles import cut_middle
 from spec_compare.records.header import Session
 from spec_compare.records.reading import read
 from spec_compare.report import figures, page
 from spec_compare.report.figure import TOGETHER, facet_panels
-from spec_compare.report.looks import cut_middle, looks
+from spec_compare.report.looks import looks
 
 from tests.compare.test_compare import begin, words
 from tests.compare.test_report import Outline
@@ -86,7 +87,7 @@ def test_warnings_of_many_contenders_are_one_line_with_the_list_folded(result):
     warnings = [TimingWarning("scatter", f"m{i}", f"m{i} is slow") for i in range(20)]
     warnings += [TimingWarning("load", None, "other programs kept 1 busy")]
     markup = page.page(attrs.evolve(result, warnings=warnings))
-    (note,) = re.findall(r'<details class="note">.*?</details>', markup, re.S)
+    (note,) = re.findall(r'<details class="note printed">.*?</details>', markup, re.S)
 
     assert (
         "the laps of 20 contenders scatter; other programs were busy." in re.search("<summary>(.*?)</summary>", note)[1]
@@ -109,7 +110,7 @@ def test_every_column_is_explained_on_hover_and_in_the_legend(outline):
 def test_the_rows_stand_by_model_and_temperature(outline):
     groups = [a for tag, a in outline.tags if tag == "tr" and a.get("class") == "group"]
 
-    assert len(groups) == 2 * 3, "two facets, for all prompts and for each of two families"
+    assert len(groups) == 2 * 2 * 3, "two facets in both tables, of all prompts and of each of two families"
     assert "toy-0, temperature 0.9" in outline.words
 
 

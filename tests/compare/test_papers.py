@@ -67,6 +67,7 @@ def test_facets_are_models_and_temperatures_and_series_are_methods(result):
 
 def test_latex_has_a_column_group_per_model_and_temperature(result, tmp_path, monkeypatch):
     monkeypatch.setattr(papers, "ABREAST", 4)
+    monkeypatch.setattr(papers, "TEXT_WIDTH", 1000)
     (path,) = papers.latex(result, tmp_path / "t.tex")
     text = path.read_text()
 
@@ -77,6 +78,19 @@ def test_latex_has_a_column_group_per_model_and_temperature(result, tmp_path, mo
     assert line.count("&") == 12
     assert text.count(r"\begin{table}") == 1
     assert not any(r"\textbf" in line for line in text.splitlines() if line.startswith("oracle")), "it knows the text"
+
+
+def test_two_facets_are_abreast_if_a_line_holds_them(result, tmp_path):
+    """Two models at one temperature: with short names they fit, with long ones they are groups of rows."""
+    plain = [facts for facts in result.header.contenders if "0.9" not in facts.name]
+    header = attrs.evolve(result.header, contenders=plain)
+    rows = [row for row in result.rows if row.contender in {facts.name for facts in plain}]
+    two = attrs.evolve(result, header=header, rows=[attrs.evolve(row, worst_speedup=None) for row in rows])
+    wide = attrs.evolve(two, rows=[attrs.evolve(row, worst_speedup=0.5, worst_family="f" * 40) for row in rows])
+    texts = [papers.latex(one, tmp_path / "t.tex")[0].read_text() for one in (two, wide)]
+
+    assert [text.count(r"\emph{") for text in texts] == [0, 2]
+    assert "f" * 20 not in texts[1] and "fff" in texts[1]
 
 
 def test_several_facets_are_groups_of_rows(result, tmp_path):

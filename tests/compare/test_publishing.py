@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import zipfile
+from email.message import Message
 
 import attrs
 import pytest
 from spec_cli.main import run
+from spec_compare.exports import citation
 from spec_compare.exports.anonymous import hide_names, hide_paths
-from spec_compare.exports.citation import ARXIV, bibtex
+from spec_compare.exports.citation import ARXIV, bibtex, paper
 from spec_compare.records.header import PluginFacts
 from spec_compare.records.reading import read
 
@@ -128,6 +130,44 @@ def test_citations_are_the_software_and_the_papers_of_the_plugins(folder):
     assert all(f"@misc{{arxiv-{number}," in text for number in ("2503.01840", "2411.04975", "2411.10666"))
     assert "@software{spec-gone," in text and "% gone: its docstring names no paper" in text
     assert "gguf" not in text
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({}, []),
+        ({"Summary": "Copies & more"}, ["title = {other: Copies \\& more}"]),
+        ({"Author": "A. Bee"}, ["author = {A. Bee}"]),
+        ({"Author-email": "A. Bee <a@example.org>, C. Dee <c@example.org>"}, ["author = {A. Bee and C. Dee}"]),
+        ({"Author-email": "a@example.org"}, []),
+        ({"Author": "Müller"}, ["author = {M?ller}"]),
+    ],
+)
+def test_a_distribution_is_cited_by_what_its_metadata_have(folder, monkeypatch, fields, expected):
+    """Most have neither a summary nor an author."""
+    installed = citation.metadata.metadata
+
+    def metadata_of(name):
+        if name != "other":
+            return installed(name)
+        message = Message()
+        for field, value in fields.items():
+            message[field] = value
+        return message
+
+    monkeypatch.setattr(citation.metadata, "metadata", metadata_of)
+    plugins = [PluginFacts("other", "method", "other", "0.1", "other", None)]
+    text = bibtex(attrs.evolve(read(folder / "out").header, plugins=plugins)).split("@software{other,")[1]
+
+    assert all(line in text for line in expected) and "None" not in text and "@example" not in text
+    assert ("author" in text) == any("author" in line for line in expected)
+
+
+def test_an_entry_without_an_author_has_a_key_and_a_year():
+    """BibTeX's styles sort and label by them."""
+    text = paper("2411.04975", ["suffix"])
+
+    assert "key = {arXiv 2411.04975}" in text and "year = {2024}" in text
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,24 @@ def test_machines_stand_side_by_side_and_are_not_pooled(folder, capsys):
         assert ours["contender"] == theirs["contender"]
         assert ours["rate"] == pytest.approx(10 * theirs["rate"]) and ours["prompts"] == theirs["prompts"]
         assert ours["speedup"] == pytest.approx(theirs["speedup"])
-    assert "slow" in table and table.count("tokens/s") == 2 * 3
+    assert "slow" in table and table.count(": tokens/s ") == 2 * 3
+
+
+def test_machines_have_intervals_and_whether_they_overlap(folder, capsys):
+    """Both slow down alike, so that the speedups and their intervals stay; five prompts have intervals."""
+    prompts = [{"id": f"{i}", "family": "f", "prompt": f"WORD {i} WORD"} for i in range(5)]
+    (folder / "p.jsonl").write_text("\n".join(map(json.dumps, prompts)))
+    assert run([*COMMAND, "--out", "five"]) == 0
+    on_another_machine(folder, "five", "slow", 10.0)
+    capsys.readouterr()
+    assert run(["compare", "merge", "five", "slow", "--json"]) == 0
+    answers = json.loads(capsys.readouterr().out)["overlap"]
+    assert run(["compare", "merge", "five", "slow"]) == 0
+    table = capsys.readouterr().out
+
+    assert {(one["contender"], one["overlap"]) for one in answers} == {("repeat", True)}
+    assert "slow: 90% CI" in table and "slow: tokens/step" in table
+    assert [line.split()[-1] for line in table.splitlines() if line.startswith(("plain", "repeat"))] == ["-", "overlap"]
 
 
 def test_the_same_machine_twice_is_told_apart_by_directory(folder, capsys):

@@ -131,6 +131,8 @@ def compare(
     servers = common.pop_flags(flags, *server_options.SERVER_FLAGS)
     if rerun is not None:
         _check_rerun(ctx)
+        if ctx.get_parameter_source("bounds") is not ParameterSource.COMMANDLINE:
+            flags["bounds"] = None
     if against is not None and rerun is None and not servers["urls"]:
         _check_against(flags, against)
     if executor == "ray":

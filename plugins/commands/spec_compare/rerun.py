@@ -11,8 +11,9 @@ from spec_commands.common import Settings, print_note
 
 from spec_compare.exports import bundle
 from spec_compare.figures.outcome import Outcome
+from spec_compare.figures.overlap import interval_text, intervals_overlap
 from spec_compare.figures.served import has_servers
-from spec_compare.figures.summary import ALL
+from spec_compare.figures.summary import ALL, INTERVAL_PROMPTS, Row
 from spec_compare.inputs import sources
 from spec_compare.inputs.sources import PromptSource
 from spec_compare.measuring.comparison import run_experiment
@@ -64,7 +65,10 @@ def run_again(
 def experiment_of(
     file: Path, before: Outcome, changed: Mapping[str, Any], prompts: Path | None, accounts: Mapping[str, Any]
 ) -> Experiment:
-    """The experiment that a bundle's header describes."""
+    """The experiment that a bundle's header describes.
+
+    accounts: their ``bounds`` may be None, for a measurement of costs if the bundle has some.
+    """
     header = before.header
     settings = settings_of(header, changed)
     oracles = [facts for facts in header.contenders if facts.methods == [ORACLE]]
@@ -82,7 +86,8 @@ def experiment_of(
     def choose(targets: Iterable[Target]) -> PromptSource:
         return source
 
-    return Experiment(settings, entered, choose, sizes, {**accounts, "oracles": tuple(lengths)})
+    bounds = bool(before.costs) if accounts["bounds"] is None else accounts["bounds"]
+    return Experiment(settings, entered, choose, sizes, {**accounts, "bounds": bounds, "oracles": tuple(lengths)})
 
 
 def settings_of(header: Header, changed: Mapping[str, Any]) -> Settings:
@@ -159,8 +164,20 @@ def statement(file: Path, before: Outcome, now: Outcome, texts: Agreement) -> li
 
 def _speedups(before: Outcome, now: Outcome) -> Iterator[str]:
     """A line per contender that has a speedup in both; plain decoding's is always 1."""
-    old = {row.contender: row.speedup for row in before.rows if row.family == ALL}
+    old = {row.contender: row for row in before.rows if row.family == ALL}
     for row in (row for row in now.rows if row.family == ALL and now.baselines[row.contender] != row.contender):
         was = old.get(row.contender)
-        if row.speedup is not None and was is not None:
-            yield f"{row.contender}: speedup {was:.2f} in the bundle, {row.speedup:.2f} now"
+        if row.speedup is not None and was is not None and was.speedup is not None:
+            there, here = _with_interval(was), _with_interval(row)
+            yield f"{row.contender}: speedup {there} in the bundle, {here} now{_overlap(was, row)}"
+
+
+def _with_interval(row: Row) -> str:
+    return f"{row.speedup:.2f}" if row.low is None else f"{row.speedup:.2f} ({interval_text(row)})"
+
+
+def _overlap(was: Row, row: Row) -> str:
+    overlap = intervals_overlap([was, row])
+    if overlap is None:
+        return f"; intervals need {INTERVAL_PROMPTS} prompts"
+    return "; the intervals overlap" if overlap else "; the intervals do not overlap"

@@ -13,6 +13,8 @@ from spec_core.commands import find_plugin, import_plugin
 from spec_core.errors import UsageError
 
 ARXIV = re.compile(r"(?<![\d.])\d{4}\.\d{5}(?!\d|\.\d)")
+ADDRESS = re.compile(r"\s*<[^>]*>|\S+@\S+")
+"""An address of electronic mail beside a name, or alone."""
 CITED = ("method", "rule", "rollback", "control")
 """Kinds of plugins that are cited."""
 OURS = "spec-core"
@@ -72,9 +74,16 @@ def software(name: str, version: str, year: str) -> str:
 
 
 def paper(number: str, names: Iterable[str]) -> str:
-    """The entry of a paper on arXiv. Its title and authors are not known here."""
-    fields = {"eprint": number, "archivePrefix": "arXiv", "url": f"https://arxiv.org/abs/{number}"}
-    return entry("misc", f"arxiv-{number}", {**fields, "note": escape_latex(f"named by {', '.join(names)}")})
+    """The entry of a paper on arXiv, whose title and authors are not known here; its number begins with the year."""
+    fields = {
+        "key": f"arXiv {number}",
+        "year": f"20{number[:2]}",
+        "eprint": number,
+        "archivePrefix": "arXiv",
+        "url": f"https://arxiv.org/abs/{number}",
+        "note": escape_latex(f"named by {', '.join(names)}"),
+    }
+    return entry("misc", f"arxiv-{number}", fields)
 
 
 def entry(kind: str, key: str, fields: dict[str, str]) -> str:
@@ -84,16 +93,22 @@ def entry(kind: str, key: str, fields: dict[str, str]) -> str:
 
 
 def _summary(name: str) -> str:
-    try:
-        return f"{name}: {metadata.metadata(name)['Summary']}"
-    except (metadata.PackageNotFoundError, KeyError):
-        return name
+    summary = _metadata(name, "Summary")
+    return f"{name}: {summary}" if summary else name
 
 
 def _authors(name: str) -> str:
+    """The names of a distribution's authors, escaped; empty without them."""
     if name == OURS:
         return "{The spec-core developers}"
+    own = _metadata(name, "Author") or ADDRESS.sub("", _metadata(name, "Author-email"))
+    return escape_latex(own).replace(",", " and")
+
+
+def _metadata(name: str, field: str) -> str:
+    """A field of a distribution's metadata; empty if it has none, or is not installed here."""
     try:
-        return escape_latex(metadata.metadata(name)["Author"])
-    except (metadata.PackageNotFoundError, KeyError):
+        values = metadata.metadata(name).get_all(field)
+    except metadata.PackageNotFoundError:
         return ""
+    return values[0] if values else ""

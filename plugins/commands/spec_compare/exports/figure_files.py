@@ -10,6 +10,7 @@ from spec_commands import common
 
 from spec_compare.figures.outcome import Outcome
 from spec_compare.figures.timing_warnings import describe_unreliability
+from spec_compare.figures.titles import cut_middle
 from spec_compare.report import svg
 from spec_compare.report.figure import Figure, Part
 from spec_compare.report.figures import figures
@@ -25,6 +26,8 @@ THIN = 0.6
 """Of lines and markers."""
 SMALL, COLUMNS, LINE = 6.5, 2, 0.14
 """Points of a legend, its columns, and inches of a line of it."""
+NAME_MAX = 28
+"""Max characters of a name in a legend of two columns."""
 COLOURS = ("#0072b2", "#d55e00", "#007a5a", "#a0498a", "#8a6d00", "#3a86b8", "#b03030", "#555555")
 """Of the series on white paper, from Okabe and Ito's palette, darker where lines were too light."""
 PRINTED = dict(zip(svg.SERIES, COLOURS, strict=True)) | {svg.INK: "#000000", svg.FAINT: "#cccccc"}
@@ -121,8 +124,12 @@ def _recolour(artist: Any, name: str) -> None:
 def handle_of(key: Key) -> Any:
     """The entry of a legend, drawn as its series is."""
     from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
 
+    name = cut_middle(key.name, NAME_MAX)
     colour = next(PRINTED[placeholder] for placeholder, name in svg.VARIABLES.items() if name == key.color)
+    if key.hatch is not None:
+        return Patch(facecolor="none", edgecolor=colour, hatch=key.hatch * 2 or None, label=name)
     marker = next(mark for mark, path in PATHS.items() if path == key.path)
     style: Any = next(style for style, dashes in DASHES.items() if dashes == key.dashes) or "none"
-    return Line2D([], [], color=colour, marker=marker, linestyle=style, markersize=4, linewidth=1.2, label=key.name)
+    return Line2D([], [], color=colour, marker=marker, linestyle=style, markersize=4, linewidth=1.2, label=name)

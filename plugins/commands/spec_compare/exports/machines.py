@@ -9,8 +9,9 @@ from typing import Any
 import attrs
 from spec_commands.tables import WIDE, Cells, show_table, terminal_width
 
-from spec_compare.figures.columns import identical
+from spec_compare.figures.columns import COLUMNS, EACH, INTERVAL, interval_title
 from spec_compare.figures.outcome import Outcome, recompute
+from spec_compare.figures.overlap import intervals_overlap
 from spec_compare.figures.summary import ALL, Row
 from spec_compare.records.header import ContenderFacts, Header
 from spec_compare.records.reading import read
@@ -76,7 +77,7 @@ def _settings(contender: ContenderFacts) -> dict[str, Any]:
 
 
 def body(columns: list[Column]) -> dict[str, Any]:
-    """The rows of every machine, and what it is."""
+    """The rows of every machine, what it is, and whether the intervals of a speedup overlap; null without intervals."""
     return {
         "machines": [
             {
@@ -86,27 +87,66 @@ def body(columns: list[Column]) -> dict[str, Any]:
                 "rows": [attrs.asdict(row) for row in c.outcome.rows],
             }
             for c in columns
-        ]
+        ],
+        "overlap": [
+            {"contender": name, "family": family, "overlap": overlap(columns, name, family)}
+            for family in families_of(columns)
+            for name in drafting(columns)
+        ],
     }
 
 
+def families_of(columns: Iterable[Column]) -> list[str]:
+    """The families of prompts, all of them together last."""
+    return list(dict.fromkeys(row.family for c in columns for row in c.outcome.rows))
+
+
+def drafting(columns: Iterable[Column]) -> list[str]:
+    """The contenders without plain decoding, whose speedup is 1."""
+    return list(dict.fromkeys(name for c in columns for name, base in c.outcome.baselines.items() if name != base))
+
+
+def overlap(columns: Iterable[Column], name: str, family: str) -> bool | None:
+    """Whether the intervals of a contender's speedup on all machines overlap; None if one machine has none."""
+    rows = [row_of(column, name, family) for column in columns]
+    whole = [row for row in rows if row is not None]
+    return intervals_overlap(whole) if len(whole) == len(rows) else None
+
+
+def row_of(column: Column, name: str, family: str) -> Row | None:
+    return next((r for r in column.outcome.rows if (r.contender, r.family) == (name, family)), None)
+
+
 def show(columns: list[Column]) -> None:
-    """A table per family: a line per contender, rate and speedup of each machine in columns of its own."""
-    families = list(dict.fromkeys(row.family for c in columns for row in c.outcome.rows))
+    """A table per family: a line per contender, the figures of each machine in columns of its own."""
+    families = families_of(columns)
     for family in families[:-1] if len(families) == 2 else families:
         show_table(_table(columns, family), terminal_width(WIDE), "all families" if family == ALL else family)
 
 
 def _table(columns: list[Column], family: str) -> Cells:
-    titles = [f"{column.title}: {figure}" for column in columns for figure in ("tokens/s", "speedup", "identical")]
+    figures = [("tokens/s", "speedup", interval_title(c.outcome.header.interval), "tokens/step") for c in columns]
+    titles = [f"{c.title}: {figure}" for c, own in zip(columns, figures, strict=True) for figure in (*own, "identical")]
     names = list(dict.fromkeys(row.contender for c in columns for row in c.outcome.rows))
-    rows = [[name, *(cell for c in columns for cell in _cells(c, name, family))] for name in names]
-    return Cells(["method", *titles], rows, {"method", *titles[2::3]})
+    drafts = drafting(columns)
+    rows = [
+        [
+            name,
+            *(cell for c in columns for cell in _cells(c, name, family)),
+            OVERLAPS[overlap(columns, name, family)] if name in drafts else "-",
+        ]
+        for name in names
+    ]
+    return Cells(["method", *titles, "intervals"], rows, {"method", "intervals", *titles[4::5]})
 
 
-def _cells(column: Column, name: str, family: str) -> tuple[str, str, str]:
-    row: Row | None = next((r for r in column.outcome.rows if (r.contender, r.family) == (name, family)), None)
+OVERLAPS = {True: "overlap", False: "do not overlap", None: "-"}
+
+
+def _cells(column: Column, name: str, family: str) -> tuple[str, str, str, str, str]:
+    row = row_of(column, name, family)
     if row is None:
-        return "-", "-", "-"
-    rate = "-" if row.rate is None else f"{row.rate:.1f}"
-    return rate, "-" if row.speedup is None else f"{row.speedup:.2f}×", identical(row)
+        return "-", "-", "-", "-", "-"
+    figures = (COLUMNS[one](row) or "-" for one in (EACH, "speedup", INTERVAL, "tokens/step", "identical"))
+    rate, speedup, interval, steps, same = figures
+    return rate, speedup, interval, steps, same

@@ -16,15 +16,19 @@ from spec_compare.figures.facets import Facet, facets, pivot
 from spec_compare.figures.outcome import Outcome
 from spec_compare.figures.summary import Row
 from spec_compare.figures.timing_warnings import describe_unreliability
+from spec_compare.figures.titles import cut_middle
 from spec_compare.records.record import ORACLE
-from spec_compare.report.looks import cut_middle
 
 ABREAST = 2
 """Max facets that are groups of columns."""
 TOGETHER = 6
 """Max facets of one table; of more, each model has a table of its own."""
-NAME_MAX = 32
-"""Max characters of a name in LaTeX."""
+NAME_MAX, FAMILY_MAX = 26, 12
+"""Max characters of a method and of a family of prompts in LaTeX."""
+TEXT_WIDTH = 345
+"""Points of a line of LaTeX's article in its default size."""
+CHARACTER, SMALL_CHARACTER, SEPARATION = 4.6, 3.7, 12
+"""Points of a character of a table, of an interval's, and between two columns."""
 SPECIAL = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
@@ -104,12 +108,12 @@ def _latex_table(result: Outcome, listed: list[Facet], number: int) -> str:
     table = pivot(result, listed)
     rows = [row for own in table.values() for row in own.values()]
     figures = figures_of(rows)
-    abreast = len(listed) <= ABREAST
+    abreast = len(listed) <= ABREAST and abreast_width(table, figures) <= TEXT_WIDTH
     layout = _columns_of_facets if abreast else _rows_of_facets
     groups = len(listed) if abreast else 1
     return "\n".join(
         [
-            r"\begin{table}",
+            r"\begin{table}[htbp]",
             r"\centering\small",
             rf"\caption{{{escape_latex(caption(result))} ($\tau$).{_notes(result, rows)}}}",
             r"\medskip",
@@ -129,6 +133,34 @@ def figures_of(rows: Iterable[Row]) -> tuple[str, ...]:
     """The heads of the figures of a facet; the worst family is one of them if there are several families."""
     has_worst = any(row.worst_family is not None for row in rows)
     return ("Speedup", *(["Worst"] if has_worst else []), r"$\tau$")
+
+
+def abreast_width(table: Table, figures: Sequence[str]) -> float:
+    """Points of a table with groups of columns, about."""
+    rows = {key: [own[key] for own in table.values() if key in own] for own in table.values() for key in own}
+    names = max((len(cut_middle(name, NAME_MAX)) for name in table), default=0)
+    return (
+        names * CHARACTER
+        + sum(_facet_width(own) for own in rows.values())
+        + SEPARATION * (1 + len(figures) * len(rows))
+    )
+
+
+def _facet_width(rows: Iterable[Row]) -> float:
+    """Points of the columns of one facet."""
+    rows = list(rows)
+    spans = [f"[{r.low:.2f}, {r.high:.2f}]" for r in rows if r.low is not None and r.high is not None]
+    speedups = max((len(f"{row.speedup:.2f}") for row in rows if row.speedup is not None), default=2)
+    worst = max((len(_worst_text(row)) for row in rows), default=0)
+    steps = max((len(f"{row.tokens_per_step or 0:.2f}") for row in rows), default=0)
+    return (speedups + worst + steps) * CHARACTER + max(map(len, spans), default=0) * SMALL_CHARACTER
+
+
+def _worst_text(row: Row) -> str:
+    """The smallest speedup and its family; empty without families."""
+    if row.worst_speedup is None:
+        return ""
+    return f"{row.worst_speedup:.2f} {cut_middle(row.worst_family or '', FAMILY_MAX)}"
 
 
 def _columns_of_facets(result: Outcome, listed: list[Facet], table: Table, figures: tuple[str, ...]) -> list[str]:
@@ -203,7 +235,7 @@ def _latex_cells(row: Row | None, best: float | None, figures: tuple[str, ...]) 
     if row is None:
         return " & " * (len(figures) - 1)
     steps = "--" if row.tokens_per_step is None else f"{row.tokens_per_step:.2f}"
-    worst = "--" if row.worst_speedup is None else f"{row.worst_speedup:.2f} {escape_latex(row.worst_family or '')}"
+    worst = escape_latex(_worst_text(row)) or "--"
     return " & ".join([_latex_speedup(row, best), *([worst] if len(figures) > 2 else []), steps])
 
 

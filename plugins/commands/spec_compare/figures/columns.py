@@ -12,7 +12,7 @@ FEW = 30
 """A rate of fewer drafts than this is shown with their number: its standard error may exceed nine points."""
 EACH, ALL_TOGETHER = "tokens/s", "tokens/s of all"
 INTERVAL = "interval"
-"""The column of intervals, whose title is their level."""
+"""The column of confidence intervals, whose title names their level."""
 GIB = 1 << 30
 
 ABOUT = {
@@ -20,7 +20,7 @@ ABOUT = {
     EACH: "Decoded tokens per second of one sequence, without prefill and the first token.",
     ALL_TOGETHER: "Tokens per second of all sequences together, prefill included.",
     "speedup": "Rate over that of plain decoding on the same prompts, measured in turns with it.",
-    INTERVAL: "Bootstrap interval of the speedup over prompts, at the level of the heading.",
+    INTERVAL: "Bootstrap confidence interval (CI) of the speedup over prompts, at the level of the heading.",
     "worst family": "The family of prompts with the smallest speedup, which the speedup over all of them hides.",
     "of bound": "Share of the speedup that the contender's acceptance allows at the measured costs of steps.",
     "hardware": "The speedup that the machine allows a drafter that costs nothing and is never wrong.",
@@ -87,8 +87,13 @@ def informative_columns(rows: Sequence[Row], wide: bool, batch: int) -> list[str
 def title(name: str, batch: int, level: float) -> str:
     """The heading of a column. level: of the intervals."""
     if name == INTERVAL:
-        return f"{100 * level:.4g}%"
+        return interval_title(level)
     return "tokens/s of each" if name == EACH and batch > 1 else name
+
+
+def interval_title(level: float) -> str:
+    """The heading of a column of intervals at a level."""
+    return f"{100 * level:.4g}% CI"
 
 
 def by_position(row: Row) -> str:

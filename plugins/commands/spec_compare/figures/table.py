@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+import attrs
 from spec_commands.printing import say
-from spec_commands.tables import WIDE, Cells, show_table
+from spec_commands.tables import WIDE, Cells, is_fitting, show_table, terminal_width
 from spec_commands.timing_warnings import TimingWarning
 
-from spec_compare.figures.columns import COLUMNS, LEFT, informative_columns, title
+from spec_compare.figures.columns import COLUMNS, LEFT, informative_columns, interval_title, title
 from spec_compare.figures.difference import Difference
-from spec_compare.figures.facets import short_names
+from spec_compare.figures.facets import Facet, facets, short_names
 from spec_compare.figures.lengths import length_cells
 from spec_compare.figures.outcome import Outcome
 from spec_compare.figures.pairs import Pair, pairs_against
 from spec_compare.figures.summary import ALL, INTERVAL, Row, worst_first
 from spec_compare.figures.timing_warnings import fold_warnings
+from spec_compare.figures.titles import cut_middle
+from spec_compare.records.record import PLAIN
 
+FAMILY_MAX = 7
+"""Max characters of a worst family where the table would not fit the terminal."""
 MANY = 8
 """Max contenders whose bounds have a line each."""
 
@@ -29,23 +34,36 @@ def show(
     batch: int = 1,
     baselines: Mapping[str, str] | None = None,
     level: float = INTERVAL,
+    listed: Sequence[Facet] = (),
 ) -> None:
     """Print a table per family, that of the smallest speedup first and the one over all prompts last.
 
     Bounds, differences and warnings follow. batch: prompts that ran together. baselines: {contender: the plain
-    decoding it is compared with}. level: of the intervals.
+    decoding it is compared with}. level: of the intervals. listed: facets; of several, each is a group of rows.
     """
     families = worst_first(rows)
     for family in families[:-1] if len(families) == 2 else families:
         family_rows = [r for r in rows if r.family == family]
         name = "all families" if family == ALL else family
-        cells = cells_of(family_rows, informative_columns(family_rows, wide, batch), batch, level)
-        show_table(cells, WIDE if wide else None, f"{name}, {family_rows[0].prompts} prompts")
+        names = informative_columns(family_rows, wide, batch)
+        width = WIDE if wide else terminal_width()
+        cells = cells_of(family_rows, names, batch, level, listed)
+        if not is_fitting(cells, width):
+            cells = cells_of(cut_worst_families(family_rows), names, batch, level, listed)
+        show_table(cells, width, f"{name}, {family_rows[0].prompts} prompts")
     shown_warnings = list(warnings) if wide else fold_warnings(warnings)
     for line in [*readings(rows_over_all(rows), baselines or {}, wide), *map(describe_difference, differing)]:
         say(line)
     for warning in shown_warnings:
         say(f"warning: {warning.text}")
+
+
+def cut_worst_families(rows: Iterable[Row], length_max: int = FAMILY_MAX) -> list[Row]:
+    """The rows with names of worst families that fit a narrow column."""
+    return [
+        row if row.worst_family is None else attrs.evolve(row, worst_family=cut_middle(row.worst_family, length_max))
+        for row in rows
+    ]
 
 
 def show_outcome(result: Outcome, wide: bool, against: str | None = None) -> None:
@@ -56,7 +74,16 @@ def show_outcome(result: Outcome, wide: bool, against: str | None = None) -> Non
     header = result.header
     if against is not None:
         _show_against(result, against)
-    show(result.rows, result.differences, result.warnings, wide, header.batch, result.baselines, header.interval)
+    show(
+        result.rows,
+        result.differences,
+        result.warnings,
+        wide,
+        header.batch,
+        result.baselines,
+        header.interval,
+        facets(header),
+    )
     for bound in result.routing:
         say(bound.text)
     if result.lengths:
@@ -70,7 +97,7 @@ def show_outcome(result: Outcome, wide: bool, against: str | None = None) -> Non
 def _show_against(result: Outcome, name: str) -> None:
     chosen = pairs_against(result.pairs, short_names(result.header), name)
     lines = [[pair.contender, f"{pair.ratio:.2f}×", _span(pair), str(pair.prompts)] for pair in chosen]
-    heads = ["method", f"× {name}", f"{100 * result.header.interval:.4g}%", "prompts"]
+    heads = ["method", f"× {name}", interval_title(result.header.interval), "prompts"]
     show_table(Cells(heads, lines, frozenset({"method"})), title=f"against {name}, all families")
 
 
@@ -169,8 +196,24 @@ def _why(d: Difference) -> str:
     return f" ({scores}); plain decoding in steps of the same rows, {d.rows} here, {cause}"
 
 
-def cells_of(rows: list[Row], names: Sequence[str], batch: int, level: float) -> Cells:
-    """The texts of these columns, the contender first."""
+def cells_of(
+    rows: Sequence[Row], names: Sequence[str], batch: int, level: float, listed: Sequence[Facet] = ()
+) -> Cells:
+    """The texts of these columns, the contender first. listed: facets; of several, each is a group of rows."""
     titles = {name: title(name, batch, level) for name in names}
     left = frozenset(titles[name] for name in LEFT if name in titles)
-    return Cells(list(titles.values()), [[COLUMNS[name](row) for name in names] for row in rows], left)
+    groups: dict[int, str] = {}
+    shown: list[Row] = []
+    if len(listed) < 2:
+        shown = list(rows)
+    for facet in listed if len(listed) > 1 else ():
+        groups[len(shown)] = facet.title
+        shown += _rows_of_facet(rows, facet)
+    return Cells(list(titles.values()), [[COLUMNS[name](row) for name in names] for row in shown], left, groups)
+
+
+def _rows_of_facet(rows: Iterable[Row], facet: Facet) -> list[Row]:
+    """Its plain decoding, then its methods, with their names inside the facet."""
+    by_name = {row.contender: row for row in rows}
+    names = {facet.baseline: PLAIN, **facet.series}
+    return [attrs.evolve(by_name[name], contender=short) for name, short in names.items() if name in by_name]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import attrs
+from spec_commands.html_page import clean
 
 from spec_core.commands import LoadSettings, TextSettings, format_method, parse_method
 
@@ -72,3 +73,12 @@ def _place(model: str) -> str:
 def value_text(value: Any) -> str:
     """A value as it is written on the command line."""
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def cut_middle(name: str, length_max: int = 36) -> str:
+    """A name that fits: its beginning and its end distinguish contenders."""
+    name = clean(name)
+    if len(name) <= length_max:
+        return name
+    end = (length_max - 1) // 2
+    return f"{name[: length_max - 1 - end]}…{name[len(name) - end :]}"

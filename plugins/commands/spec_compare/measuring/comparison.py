@@ -170,7 +170,8 @@ def _describe_interruption(done: int, total: int, results: Results | None) -> st
     """What was measured until Ctrl-C, and what becomes of it."""
     if results is None:
         return f"interrupted: {done} of {total} laps were measured, none is kept; --out DIR keeps and continues them"
-    return f"interrupted: {done} of {total} laps are in {results.out}; the same command continues after them"
+    kept = f"interrupted: {done} of {total} laps are in {results.out}; the same command continues after them"
+    return f"{kept}, and spec compare show {results.out} prints what is finished"
 
 
 def _announce(entrants: list[ContenderPlan], header: Header, finished: list[Lap]) -> None:

@@ -8,13 +8,16 @@ from typing import Any
 from spec_compare.figures.facets import short_names
 from spec_compare.figures.outcome import Outcome
 from spec_compare.figures.summary import ALL, Row
+from spec_compare.figures.titles import cut_middle
 from spec_compare.report import svg
 from spec_compare.report.figure import Figure, Panel, facet_panels, figure_of, number, span
-from spec_compare.report.looks import cut_middle, looks
+from spec_compare.report.hatching import hatch_name, hatch_segments
+from spec_compare.report.looks import Key, looks
 
 PER_ROW = 0.46
 """Inches of a contender, its name included."""
-HATCHES = ("", "//", "\\\\", "..", "xx", "--", "oo", "++")
+BAR = 0.4
+"""Height of a bar; the bars of two contenders are 1 apart."""
 
 
 def speedups(result: Outcome, rows: list[Row]) -> Figure:
@@ -76,18 +79,22 @@ def time_split(result: Outcome, rows: list[Row]) -> Figure:
     ]
     cells = [[row.contender, *(f"{row.split.get(part, 0.0):.1%}" for part in parts)] for row in rows]
     about = "verify is the target's forward; host is everything outside the hooks."
-    return figure_of("split", "Where the time goes", about, drawings, ["contender", *parts], cells)
+    legend = [Key(part, svg.VARIABLES[svg.series(i)], "", "none", hatch_name(i)) for i, part in enumerate(parts)]
+    return figure_of("split", "Where the time goes", about, drawings, ["contender", *parts], cells, legend)
 
 
 def _time_split(result: Outcome, rows: list[Row], parts: list[str]) -> Any:
-    with svg.axes(height=1.3 + PER_ROW * len(rows)) as ax:
+    from matplotlib.collections import LineCollection
+
+    with svg.axes(height=0.8 + PER_ROW * len(rows)) as ax:
         for i, part in enumerate(parts):
             left = [sum(row.split.get(p, 0.0) for p in parts[:i]) for row in rows]
             width = [row.split.get(part, 0.0) for row in rows]
-            look = {"color": "none", "edgecolor": svg.series(i), "hatch": HATCHES[i % len(HATCHES)] * 2 or None}
-            ax.barh(range(len(rows)), width, left=left, label=part, height=0.4, **look)
+            ax.barh(range(len(rows)), width, left=left, height=BAR, color="none", edgecolor=svg.series(i))
+            bars = enumerate(zip(left, width, strict=True))
+            lines = [line for y, bar in bars for line in hatch_segments(hatch_name(i), *bar, y, BAR)]
+            ax.add_collection(LineCollection(lines, colors=svg.series(i), linewidths=0.8))
         _name_rows(result, ax, rows, [""] * len(rows))
         ax.set_xlim(0, 1)
         ax.set_xlabel("share of the time of a step")
-        ax.figure.legend(loc="outside lower center", ncols=3)
         return ax.figure

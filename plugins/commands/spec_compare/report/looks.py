@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from typing import Any
 
 import attrs
-from spec_commands.html_page import clean
 
 from spec_compare.figures.facets import facets, series_names, short_names
 from spec_compare.figures.outcome import Outcome
 from spec_compare.report import svg
+from spec_compare.report.hatching import HATCHES
 
 PATHS = {
     "o": "M15 2.5a4.5 4.5 0 1 0 .01 0Z",
@@ -49,12 +49,21 @@ class Look:
 
 @attrs.frozen
 class Key:
-    """An entry of a legend. path: outline of the marker; empty for none."""
+    """An entry of a legend: a line with a marker, or a bar.
+
+    path: outline of the marker; empty for none. hatch: of a bar, as matplotlib calls it; None for a line.
+    """
 
     name: str
     color: str
     path: str
     dashes: str
+    hatch: str | None = None
+
+    @property
+    def strokes(self) -> str:
+        """Lines inside the box of a bar."""
+        return HATCHES[self.hatch or ""]
 
     @classmethod
     def of(cls, name: str, look: Look) -> Key:
@@ -88,12 +97,3 @@ def keys_of(result: Outcome, contenders: Iterable[str]) -> list[Key]:
     """The legend of these contenders: a key per series."""
     own, names = looks(result), short_names(result.header)
     return list({names[name]: Key.of(names[name], own[name]) for name in contenders}.values())
-
-
-def cut_middle(name: str, length_max: int = 36) -> str:
-    """A name that fits: its beginning and its end distinguish contenders."""
-    name = clean(name)
-    if len(name) <= length_max:
-        return name
-    end = (length_max - 1) // 2
-    return f"{name[: length_max - 1 - end]}…{name[len(name) - end :]}"

@@ -6,18 +6,20 @@ from pathlib import Path
 
 from spec_commands.html_page import render_page, write_page
 
+from spec_compare.figures.columns import interval_title
 from spec_compare.figures.outcome import Outcome
 from spec_compare.figures.summary import ALL
 from spec_compare.figures.table import describe_difference, reading
 from spec_compare.figures.timing_warnings import warning_counts
 from spec_compare.report.conditions import facts, measured_from_to
 from spec_compare.report.figures import figures
+from spec_compare.report.pair_matrix import matrices
 from spec_compare.report.reported_texts import sources, texts
 from spec_compare.report.sections import sections
 
 HERE = Path(__file__).parent
 FEW = 6
-"""Max lines on bounds that are not folded."""
+"""Max lines on bounds, and contenders of a matrix, that are not folded."""
 
 
 def write(path: Path, result: Outcome) -> None:
@@ -34,6 +36,9 @@ def page(result: Outcome) -> str:
         measured=measured_from_to(result),
         facts=facts(result),
         sections=sections(result),
+        matrices=matrices(result),
+        level=interval_title(result.header.interval),
+        intervals=any(pair.low is not None for pair in result.pairs),
         readings=[line for row in result.rows if row.family == ALL and (line := reading(row))],
         few=FEW,
         warnings=result.warnings,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import attrs
 from spec_commands.html_page import clean
@@ -14,6 +15,8 @@ from spec_compare.records.record import Record
 
 TOKENS_MAX = 40_000
 """Max tokens of all texts of a report; further texts are only counted."""
+BEGINNING = 90
+"""Max characters of a prompt in the list of texts."""
 
 
 @attrs.frozen
@@ -41,10 +44,14 @@ class ReportedText:
 
 @attrs.frozen
 class PromptTexts:
-    """All texts of a prompt. given: the prompt as text, a message a line; empty if it was not stored."""
+    """All texts of a prompt.
+
+    beginning: its first words. given: the prompt as text, a message a line. Both are empty if it was not stored.
+    """
 
     prompt: str
     family: str
+    beginning: str
     given: str
     texts: list[ReportedText]
 
@@ -54,7 +61,7 @@ def texts(result: Outcome, tokens_max: int = TOKENS_MAX) -> tuple[list[PromptTex
     by_prompt: dict[tuple[str, str], list[Record]] = {}
     for record in (r for lap in result.laps if lap.repeat == 0 for r in lap.records):
         by_prompt.setdefault((record.family, record.prompt), []).append(record)
-    prompt_texts = {prompt.id: clean(given_text(prompt)) for prompt in result.prompts}
+    prompt_texts = {prompt.id: (beginning(prompt), clean(given_text(prompt))) for prompt in result.prompts}
     shown: list[PromptTexts] = []
     left = tokens_max
     for (family, prompt), records in _in_turns(by_prompt):
@@ -62,7 +69,7 @@ def texts(result: Outcome, tokens_max: int = TOKENS_MAX) -> tuple[list[PromptTex
         if left >= 0:
             ordered = sorted(records, key=lambda r: (r.turn, r.contender != r.baseline))
             own_texts = [text(record) for record in ordered]
-            shown.append(PromptTexts(clean(prompt), clean(family), prompt_texts.get(prompt, ""), own_texts))
+            shown.append(PromptTexts(clean(prompt), clean(family), *prompt_texts.get(prompt, ("", "")), own_texts))
     return shown, len(by_prompt) - len(shown)
 
 
@@ -75,6 +82,25 @@ def given_text(prompt: Prompt) -> str:
     if isinstance(prompt.given[0], int):
         return f"tokens {', '.join(map(str, prompt.given))}"
     return "\n\n".join(f"{message.get('role')}: {message.get('content')}" for message in prompt.given)
+
+
+def beginning(prompt: Prompt) -> str:
+    """The first words of a prompt on one line; of a chat, those of the user's first message."""
+    given = prompt.given
+    if isinstance(given, list) and isinstance(given[0], dict):
+        messages = [message for message in given if message.get("role") == "user"] or given
+        text = content_text(messages[0].get("content"))
+    else:
+        text = given_text(prompt)
+    words = " ".join(clean(text[: 8 * BEGINNING]).split())
+    return words if len(words) <= BEGINNING else f"{words[: BEGINNING - 1]}…"
+
+
+def content_text(content: Any) -> str:
+    """The content of a message as text; parts that are no texts are left out."""
+    if isinstance(content, list):
+        return " ".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
+    return str(content)
 
 
 def _in_turns(

@@ -1,22 +1,29 @@
-"""The tables of a report: over all prompts, then of each family, with their rows by model and temperature."""
+"""The tables of a report: over all prompts, then of each family, with their rows by model and temperature.
+
+Each has the main columns, which fit a page, and all columns.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 import attrs
 
-from spec_compare.figures.columns import ABOUT, COLUMNS, INTERVAL, informative_columns, title
+from spec_compare.figures.columns import ABOUT, COLUMNS, EACH, INTERVAL, informative_columns, title
 from spec_compare.figures.facets import facets
 from spec_compare.figures.outcome import Outcome
 from spec_compare.figures.summary import ALL, Row, worst_first
-from spec_compare.report.looks import cut_middle
+from spec_compare.figures.table import cut_worst_families
+from spec_compare.figures.titles import cut_middle
+from spec_compare.records.header import Header
 
 NAME_MAX = 40
 """Max characters of a name in a table; the whole name is shown on hover."""
-FIRST = ("method", "speedup", INTERVAL, "identical", "worst family", "tokens/step")
-"""Columns that stand at the beginning, where a narrow page shows them."""
+MAIN = ("method", "speedup", INTERVAL, "identical", "worst family", "tokens/step", "acceptance", EACH)
+"""Columns of the main tables, those first that a narrow page shows."""
+FAMILY_MAX = 20
+"""Max characters of the name of a family in a cell."""
 
 
 @attrs.frozen
@@ -47,31 +54,47 @@ class Group:
 
 @attrs.frozen
 class Section:
-    """A table."""
+    """A table. scrolls: whether it is wider than a page."""
 
     caption: str
     columns: list[Column]
     groups: list[Group]
+    scrolls: bool = False
 
 
-def sections(result: Outcome) -> list[Section]:
-    """The table over all prompts, then that of each family if there are several, the smallest speedup first."""
+@attrs.frozen
+class FamilyTables:
+    """The tables of a family of prompts, or of all. complete: with all columns."""
+
+    main: Section
+    complete: Section
+
+
+def sections(result: Outcome) -> list[FamilyTables]:
+    """The tables over all prompts, then of each family if there are several, the smallest speedup first."""
     names = [ALL, *(family for family in worst_first(result.rows) if family != ALL)]
-    return [_section(result, family) for family in (names[:1] if len(names) == 2 else names)]
+    return [_tables(result, family) for family in (names[:1] if len(names) == 2 else names)]
 
 
-def _section(result: Outcome, family: str) -> Section:
+def _tables(result: Outcome, family: str) -> FamilyTables:
     rows = {row.contender: row for row in result.rows if row.family == family}
-    header = result.header
-    informative = informative_columns([*rows.values()], True, header.batch)
-    names = [*(name for name in FIRST if name in informative), *(name for name in informative if name not in FIRST)]
-    columns = [
-        Column(
-            title(name, header.batch, header.interval), ABOUT[name], f"column-{re.sub(r'[^a-z]+', '-', name.lower())}"
-        )
-        for name in names
-    ]
-    listed = facets(header)
+    informative = informative_columns([*rows.values()], True, result.header.batch)
+    main = [name for name in MAIN if name in informative]
+    names = [*main, *(name for name in informative if name not in main)]
+    caption = f"{'All families' if family == ALL else family}, {next(iter(rows.values())).prompts} prompts"
+    return FamilyTables(
+        Section(caption, _columns(result.header, main), _groups(result, rows, main)),
+        Section(f"{caption}, all columns", _columns(result.header, names), _groups(result, rows, names), scrolls=True),
+    )
+
+
+def _columns(header: Header, names: Iterable[str]) -> list[Column]:
+    return [Column(title(name, header.batch, header.interval), ABOUT[name], element_id(name)) for name in names]
+
+
+def _groups(result: Outcome, rows: Mapping[str, Row], names: Sequence[str]) -> list[Group]:
+    """The rows by facet; facets without rows are left out."""
+    listed = facets(result.header)
     groups = [
         Group(
             facet.title if len(listed) > 1 else "",
@@ -83,8 +106,7 @@ def _section(result: Outcome, family: str) -> Section:
         )
         for facet in listed
     ]
-    caption = f"{'All families' if family == ALL else family}, {next(iter(rows.values())).prompts} prompts"
-    return Section(caption, columns, [group for group in groups if group.lines])
+    return [group for group in groups if group.lines]
 
 
 def element_id(column: str) -> str:
@@ -93,5 +115,6 @@ def element_id(column: str) -> str:
 
 
 def _line(row: Row, series: str, names: Iterable[str]) -> Line:
-    cells = [COLUMNS[name](row) for name in names if name != "method"]
+    (shown,) = cut_worst_families([row], FAMILY_MAX)
+    cells = [COLUMNS[name](shown) for name in names if name != "method"]
     return Line(cut_middle(series, NAME_MAX), row.contender, cells)
